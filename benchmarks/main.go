@@ -1,0 +1,82 @@
+// Command benchmarks measures weir beside its rivals, in one process and interleaved, and writes BENCHMARKS.md.
+//
+//	go run .                                                         # everything; some minutes
+//	go run . -print -group CheckRate -workload ids=1/mode=allow -store weir,go-limiter -mode 'sequential, 1 core'
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+var (
+	rounds    = flag.Int("rounds", 5, "measure each store this often; the median counts")
+	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "how long one measurement takes")
+	only      = flag.Bool("print", false, "print figures instead of writing the report")
+	out       = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
+	groupRE   = flag.String("group", ".", "with -print: these groups (regular expression)")
+	workRE    = flag.String("workload", ".", "with -print: these workloads (regular expression)")
+	modeRE    = flag.String("mode", ".", "with -print: these modes (regular expression)")
+	storeList = flag.String("store", "", "with -print: these stores (comma-separated); all if empty")
+)
+
+func main() {
+	flag.Parse()
+	r := results{figures: figures{}, begun: time.Now(), load: load()}
+	chosen := groups
+	if *only {
+		chosen = selected()
+	}
+	for _, g := range chosen {
+		for _, w := range g.workloads {
+			progress(g.name + " " + w.name)
+			r.figures.compare(&g, w, *rounds, *benchtime)
+		}
+	}
+	if *only {
+		r.figures.print()
+		return
+	}
+	progress("memory")
+	r.rivals, r.ours = footprints(prints), footprints(strategies)
+	progress("latency")
+	r.sweeping = bestSweeping(3)
+	for _, s := range grows {
+		r.growths = append(r.growths, bestGrowth(s, 3))
+	}
+	progress("done")
+	if err := os.WriteFile(*out, r.report(), 0o644); err != nil {
+		fmt.Fprintln(os.Stderr, "benchmarks:", err)
+		os.Exit(1)
+	}
+}
+
+// progress tells where we are: the whole takes minutes.
+func progress(what string) { fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), what) }
+
+// selected returns the groups, cut down to what the flags ask for.
+func selected() []group {
+	var picked []group
+	for _, g := range groups {
+		g.stores = filter(g.stores, func(s store) bool {
+			return *storeList == "" || slices.Contains(strings.Split(*storeList, ","), s.name)
+		})
+		g.workloads = filter(g.workloads, func(w *workload) bool { return match(*workRE, w.name) })
+		g.modes = filter(g.modes, func(m mode) bool { return match(*modeRE, m.name) })
+		if match(*groupRE, g.name) {
+			picked = append(picked, g)
+		}
+	}
+	return picked
+}
+
+func match(re, s string) bool { return regexp.MustCompile(re).MatchString(s) }
+
+func filter[T any](in []T, keep func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(in), func(v T) bool { return !keep(v) })
+}

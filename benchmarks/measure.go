@@ -1,0 +1,161 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// mode is how many processors and goroutines a workload runs on.
+type mode struct {
+	name              string
+	procs, goroutines int
+}
+
+var modes = []mode{
+	{"sequential, 1 core", 1, 1},
+	{"sequential, 2 cores", 2, 1}, // the garbage collector has the other
+	{"parallel, 1 core", 1, 8},
+	{"parallel, 2 cores", 2, 8},
+}
+
+// sample is one measurement.
+type sample struct {
+	ns     float64 // per call
+	allocs float64 // per call
+	calls  int
+}
+
+// chunk is how many calls a goroutine makes between two looks at the clock.
+const chunk = 4096
+
+// run is a measurement in progress.
+type run struct {
+	*workload
+	stream *stream
+	until  time.Duration
+	begun  time.Time
+	next   atomic.Int64 // the first call of the next chunk
+
+	calls, allowed atomic.Int64
+}
+
+// measure has the workload run on an open store, and panics if it did not do what it claims.
+func measure(in instance, w *workload, m mode, benchtime time.Duration) sample {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(m.procs))
+	r := &run{workload: w, stream: w.ids(), until: benchtime}
+	callers := make([]decide, m.goroutines)
+	for i := range callers {
+		callers[i] = in.caller()
+	}
+	before, cpu := mallocs(), cpuTime()
+	r.begun = time.Now()
+	r.all(callers)
+	took := time.Since(r.begun)
+	if m.procs == 1 {
+		took = cpuTime() - cpu
+	}
+	after := mallocs()
+	r.check(in)
+	n := float64(r.calls.Load())
+	return sample{float64(took) / n, float64(after-before) / n, int(n)}
+}
+
+// cpuTime returns how long this process has run. On one processor that is the time a measurement takes if nothing else
+// runs on the machine, and other processes do not add to it, as they do to the wall clock.
+func cpuTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func (r *run) all(callers []decide) {
+	if len(callers) == 1 {
+		r.work(callers[0])
+		return
+	}
+	var wg sync.WaitGroup
+	for _, d := range callers {
+		wg.Go(func() { r.work(d) })
+	}
+	wg.Wait()
+}
+
+// work makes calls, chunk by chunk, until the stream was used once or, unless that is all, also the time is up.
+func (r *run) work(d decide) {
+	ids := r.stream.ids
+	calls, allowed := 0, 0
+	for {
+		first := int(r.next.Add(chunk)) - chunk
+		n := chunk
+		if r.once {
+			n = min(n, len(ids)-first)
+		}
+		if n <= 0 {
+			break
+		}
+		i := first % len(ids)
+		for range n {
+			if d(ids[i]) {
+				allowed++
+			}
+			if i++; i == len(ids) {
+				i = 0
+			}
+		}
+		calls += n
+		if !r.once && first+n >= len(ids) && time.Since(r.begun) >= r.until {
+			break
+		}
+	}
+	r.calls.Add(int64(calls))
+	r.allowed.Add(int64(allowed))
+}
+
+// check looks whether the verdicts and the ids were those that the workload's name claims.
+func (r *run) check(in instance) {
+	calls, allowed := int(r.calls.Load()), int(r.allowed.Load())
+	want := 0
+	if r.allow {
+		want = calls
+	}
+	if allowed != want {
+		panic(fmt.Sprintf("%s: %d of %d calls were admitted, want %d", r.name, allowed, calls, want))
+	}
+	if calls < len(r.stream.ids) {
+		panic(fmt.Sprintf("%s: %d calls were made, too few for all %d of the stream", r.name, calls, len(r.stream.ids)))
+	}
+	if in.size == nil {
+		return
+	}
+	if held, want := in.size(), max(r.known, r.stream.distinct); held != want {
+		panic(fmt.Sprintf("%s: the store holds %d ids, want %d", r.name, held, want))
+	}
+}
+
+func mallocs() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.Mallocs
+}
+
+// prepare opens a store that knows what the workload needs it to.
+func prepare(s store, w *workload) instance {
+	in := s.open(w.quota)
+	w.fill(in.caller())
+	settle()
+	return in
+}
+
+// settle frees what earlier stores have left. ulule's ends by a finalizer, and is garbage only after that.
+func settle() {
+	for range 3 {
+		runtime.GC()
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"runtime"
+	"slices"
+	"time"
+)
+
+// footprint is what a store costs that nobody asks.
+type footprint struct {
+	store string
+	bytes float64       // live heap per id
+	gc    time.Duration // CPU time of one garbage collection, less that of one without the store
+}
+
+// footprints fills each store with a million ids. Each of them is a string of its own, as ids are that come in requests.
+func footprints(stores []store) []footprint {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	settle()
+	bare := collection()
+	var prints []footprint
+	for _, s := range stores {
+		settle()
+		before := heap()
+		in := s.open(zipf.quota)
+		zipf.fill(in.caller())
+		settle()
+		bytes := float64(heap()-before) / float64(zipf.known)
+		prints = append(prints, footprint{s.name, bytes, max(0, collection()-bare)})
+		in.close()
+		runtime.KeepAlive(in)
+	}
+	return prints
+}
+
+func heap() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// collection returns the CPU time of a garbage collection, the median of five.
+func collection() time.Duration {
+	var took [5]time.Duration
+	for i := range took {
+		begun := cpuTime()
+		runtime.GC()
+		took[i] = cpuTime() - begun
+	}
+	slices.Sort(took[:])
+	return took[len(took)/2]
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+
+	"github.com/go-chi/httprate"
+	golimiter "github.com/sethvargo/go-limiter/httplimit"
+	"github.com/sethvargo/go-limiter/memorystore"
+	ulule "github.com/ulule/limiter/v3"
+	ululestdlib "github.com/ulule/limiter/v3/drivers/middleware/stdlib"
+	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// The middlewares, each keyed by the address of the TCP peer and with its own default headers.
+var middlewares = []store{
+	{"weir", modWeir, openWeirHTTP(func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() })},
+	{"weir-sliding", modWeir, openWeirHTTP(func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() })},
+	{"go-limiter", modGoLimiter, openGoLimiterHTTP},
+	{"ulule", modUlule, openUluleHTTP},
+	{"httprate", modHTTPRate, openHTTPRateHTTP},
+	{"none", "", openNothing},
+}
+
+var guarded = answering(http.StatusOK)
+
+func answering(status int) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+}
+
+// openNothing has no middleware: it is what the recorder and a handler cost.
+func openNothing(q quota) instance {
+	if q.limit == unlimited {
+		return serving(guarded)
+	}
+	return serving(answering(http.StatusTooManyRequests))
+}
+
+// serving is the instance of a guarded handler. An id is a RemoteAddr; each request has a recorder of its own.
+func serving(h http.Handler) instance {
+	return instance{
+		caller: func() decide {
+			r := httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil)
+			return func(id string) bool {
+				r.RemoteAddr = id
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Code != http.StatusOK && w.Code != http.StatusTooManyRequests {
+					panic(http.StatusText(w.Code))
+				}
+				return w.Code == http.StatusOK
+			}
+		},
+		close: func() {},
+	}
+}
+
+func openWeirHTTP(of func(*weir.Limiter) weir.Strategy) func(quota) instance {
+	return func(q quota) instance {
+		l := must(weir.New(weir.Config{}))
+		guard := httplimit.New(of(l), httplimit.Config{
+			Extractor: httplimit.RemoteAddr(),
+			Limit:     uint64(q.limit),
+			Duration:  q.period,
+		})
+		in := serving(guard(guarded))
+		in.close = func() { must(0, l.Close()) }
+		return in
+	}
+}
+
+func openGoLimiterHTTP(q quota) instance {
+	s := must(memorystore.New(&memorystore.Config{Tokens: uint64(q.limit), Interval: q.period}))
+	return serving(must(golimiter.NewMiddleware(s, golimiter.IPKeyFunc())).Handle(guarded))
+}
+
+func openUluleHTTP(q quota) instance {
+	l := ulule.New(ululememory.NewStore(), ulule.Rate{Period: q.period, Limit: q.limit})
+	return serving(ululestdlib.NewMiddleware(l).Handler(guarded))
+}
+
+func openHTTPRateHTTP(q quota) instance {
+	peer := func(r *http.Request) (string, error) {
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		return httprate.CanonicalizeIP(host), err
+	}
+	return serving(httprate.LimitBy(int(q.limit), q.period, peer)(guarded))
+}

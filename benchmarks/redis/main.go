@@ -1,0 +1,86 @@
+// Command redis measures redislimit's strategies beside go-redis/redis_rate on a redis-server that it starts itself, and
+// writes RESULTS.md.
+//
+//	go run ./benchmarks/redis                      # from the root of the repository; about a minute
+//	go run ./benchmarks/redis -rounds 50 -o ''     # prints the report only
+//
+// It needs redis-server in the PATH. It exits with status 1 if a contestant admits or denies what it should not.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir/redislimit"
+)
+
+var (
+	rounds    = flag.Int("rounds", 25, "measure each contestant this often; the median counts")
+	benchtime = flag.Duration("benchtime", 100*time.Millisecond, "how long one measurement takes, at least")
+	callers   = flag.Int("callers", 32, "goroutines that ask, each with a connection")
+	keys      = flag.Int("keys", 10_000, "keys that are asked about in turn")
+	out       = flag.String("o", "benchmarks/redis/RESULTS.md", "write the report to this file; none if empty")
+)
+
+func main() {
+	flag.Parse()
+	if err := run(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "redis:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	addr, stop, err := startServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	client := redis.NewClient(options(addr))
+	defer client.Close()
+	m := &meter{client: client}
+	defer m.close()
+	for i := range contestants {
+		if err := m.enter(ctx, &contestants[i]); err != nil {
+			return fmt.Errorf("%s, %s: %w", contestants[i].name, contestants[i].load, err)
+		}
+	}
+	for i := range *rounds {
+		for j := range m.entrants {
+			// Each round begins with another, so that what else the machine does falls on all alike.
+			e := m.entrants[(i+j)%len(m.entrants)]
+			if err := m.measure(ctx, e); err != nil {
+				return fmt.Errorf("%s, %s: %w", e.name, e.load, err)
+			}
+		}
+	}
+	for _, e := range m.entrants {
+		if err := e.check(ctx); err != nil {
+			return fmt.Errorf("%s, %s: %w", e.name, e.load, err)
+		}
+	}
+	text, err := m.report(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Print(text)
+	if *out == "" {
+		return nil
+	}
+	return os.WriteFile(*out, []byte(text), 0o644)
+}
+
+// options are redislimit's, for every contestant, with a connection for each caller and time enough on a busy machine:
+// what is late is not what is measured.
+func options(addr string) *redis.Options {
+	o := redislimit.Options(addr)
+	o.PoolSize = *callers
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
+	return o
+}
+
+const generous = 5 * time.Second

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// results is everything that was measured.
+type results struct {
+	figures
+	rivals, ours []footprint
+	sweeping     sweeping
+	growths      []growth
+	begun        time.Time
+	load         string
+}
+
+//go:embed method.md
+var method string
+
+// report writes BENCHMARKS.md. No figure in it, and no verdict on one, is typed by hand.
+func (r *results) report() []byte {
+	var b bytes.Buffer
+	b.WriteString("# Benchmarks\n\n" + strings.TrimSpace(method) + "\n\n")
+	r.writeMachine(&b)
+	r.writeBars(&b)
+	for i := range groups {
+		r.writeGroup(&b, &groups[i])
+	}
+	r.writeMemory(&b)
+	r.writeLatency(&b)
+	return b.Bytes()
+}
+
+func (r *results) writeMachine(b *bytes.Buffer) {
+	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s. Load average when it began: %s. It took %v.\n"+
+		"The noise: a figure's slowest and fastest of %d rounds lie %.0f %% apart, in the median figure.\n\n",
+		r.begun.Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(),
+		r.load, time.Since(r.begun).Round(time.Second), *rounds, 100*r.spread())
+	table(b, "module", "version")
+	seen := map[string]bool{"": true}
+	for _, g := range groups {
+		for _, s := range g.stores {
+			if !seen[s.module] {
+				seen[s.module] = true
+				row(b, s.module, version(s.module))
+			}
+		}
+	}
+}
+
+func (r *results) writeBars(b *bytes.Buffer) {
+	b.WriteString("\n## Bars\n\nWhat weir is held to: its time as a share of the rival's, sequentially on one core.\n\n")
+	table(b, "", "at most", "measured", "")
+	for _, bar := range bars {
+		measured := bar.measured(r)
+		verdict := "met"
+		if !bar.met(measured) {
+			verdict = "**missed**"
+		}
+		row(b, bar.is, fmt.Sprintf("%.2f%s", bar.most, bar.unit), fmt.Sprintf("%.2f%s", measured, bar.unit), verdict)
+	}
+}
+
+func (r *results) writeGroup(b *bytes.Buffer, g *group) {
+	fmt.Fprintf(b, "\n## %s\n\nns per call; in brackets weir's time as a share of it.\n", g.title)
+	for _, m := range g.modes {
+		fmt.Fprintf(b, "\n%s:\n\n", strings.ToUpper(m.name[:1])+m.name[1:])
+		head := []string{""}
+		for _, w := range g.workloads {
+			head = append(head, w.is)
+		}
+		table(b, append(head, "allocations, "+g.workloads[0].is)...)
+		for _, s := range g.stores {
+			cells := []string{s.name}
+			for _, w := range g.workloads {
+				cells = append(cells, r.cell(cell{g.name, w.name, m.name, s.name}))
+			}
+			allocs := r.allocs(cell{g.name, g.workloads[0].name, m.name, s.name})
+			row(b, append(cells, fmt.Sprintf("%.2f", allocs))...)
+		}
+	}
+}
+
+// cell formats a figure, with the ratio to it if it is a rival's.
+func (r *results) cell(c cell) string {
+	ours := c
+	ours.store = "weir"
+	ns := fmt.Sprintf("%.0f", r.ns(c))
+	if c == ours || r.figures[ours] == nil || c.store == "none" {
+		return ns
+	}
+	return fmt.Sprintf("%s (%.2f)", ns, r.ns(ours)/r.ns(c))
+}
+
+func (r *results) writeMemory(b *bytes.Buffer) {
+	b.WriteString("\n## Memory\n\nA million ids of 12 bytes on average, each seen once: live heap per id, and the CPU time of one garbage\n" +
+		"collection. httprate keeps a digest of an id, not the id.\n\n")
+	table(b, "", "bytes per id", "GC, ms")
+	for _, f := range r.rivals {
+		f.row(b)
+	}
+	b.WriteString("\nweir's strategies. SlidingWindow keeps as much again for a caller who was there in the window before.\n\n")
+	table(b, "", "bytes per id", "GC, ms")
+	for _, f := range r.ours {
+		f.row(b)
+	}
+}
+
+func (f footprint) row(b *bytes.Buffer) {
+	row(b, f.store, fmt.Sprintf("%.0f", f.bytes), fmt.Sprintf("%.0f", units(f.gc, time.Millisecond)))
+}
+
+func (r *results) writeLatency(b *bytes.Buffer) {
+	fmt.Fprintf(b, "\n## Latency\n\nSingle decisions on %d known ids, timed one by one, while %d other buckets end in %d waves and are swept,\n"+
+		"back to back, on the other core. Timing: no decision at all. Idle: nothing else goes on. Neighbour: the other core works\n"+
+		"on memory of its own, which shows what the machine adds. Each line is the best of three.\n\n", lasting, ending, waves)
+	table(b, "", "decisions", "p50, ns", "p99, ns", "p99.9, ns", "slowest, µs")
+	r.sweeping.timing.row(b, "timing")
+	r.sweeping.idle.row(b, "idle")
+	r.sweeping.neighbour.row(b, "neighbour")
+	r.sweeping.swept.row(b, "sweeping")
+	fmt.Fprintf(b, "\nThe slowest of the decisions that take a store from nothing to %d new ids, the best of three.\n\n", grown)
+	table(b, "", "slowest, ms", "p99.9, µs", "over 1 ms")
+	for _, g := range r.growths {
+		row(b, g.store, fmt.Sprintf("%.1f", units(g.max, time.Millisecond)),
+			fmt.Sprintf("%.1f", units(g.p999, time.Microsecond)), fmt.Sprint(g.slow))
+	}
+}
+
+func (l latencies) row(b *bytes.Buffer, name string) {
+	row(b, name, fmt.Sprint(l.n), fmt.Sprint(l.p50.Nanoseconds()), fmt.Sprint(l.p99.Nanoseconds()),
+		fmt.Sprint(l.p999.Nanoseconds()), fmt.Sprintf("%.0f", units(l.max, time.Microsecond)))
+}
+
+// table writes the head of a table whose columns, but for the first, are numbers.
+func table(b *bytes.Buffer, head ...string) {
+	row(b, head...)
+	b.WriteString("|---" + strings.Repeat("|--:", len(head)-1) + "|\n")
+}
+
+func row(b *bytes.Buffer, cells ...string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
+
+// version returns the version of a module in this binary.
+func version(module string) string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, d := range info.Deps {
+			if d.Path == module && module != modWeir {
+				return d.Version
+			}
+		}
+	}
+	return "this tree"
+}
+
+// spread returns how far apart the rounds of a figure lie, in the median figure.
+func (f figures) spread() float64 {
+	var spreads []float64
+	for c, samples := range f {
+		lo, hi := samples[0].ns, samples[0].ns
+		for _, s := range samples {
+			lo, hi = min(lo, s.ns), max(hi, s.ns)
+		}
+		spreads = append(spreads, (hi-lo)/f.ns(c))
+	}
+	slices.Sort(spreads)
+	return spreads[len(spreads)/2]
+}
+
+func cpuModel() string {
+	for line := range strings.Lines(read("/proc/cpuinfo")) {
+		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(model)
+		}
+	}
+	return "CPU"
+}
+
+// load returns the machine's load average of the last minute.
+func load() string {
+	if first, _, ok := strings.Cut(read("/proc/loadavg"), " "); ok {
+		return first
+	}
+	return "unknown"
+}
+
+func read(file string) string {
+	text, _ := os.ReadFile(file) // "" where there is no such file
+	return string(text)
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// made returns results in which every one of weir's stores takes ours ns a call and every rival 100.
+func made(ours float64) *results {
+	r := &results{figures: figures{}, begun: time.Now(), load: "0.00"}
+	for _, g := range groups {
+		for _, w := range g.workloads {
+			for _, m := range g.modes {
+				for _, s := range g.stores {
+					ns := 100.0
+					if s.module == modWeir {
+						ns = ours
+					}
+					r.figures[cell{g.name, w.name, m.name, s.name}] = []sample{{ns: ns}, {ns: ns * 9}, {ns: ns / 9}}
+				}
+			}
+		}
+	}
+	for _, s := range prints {
+		r.rivals = append(r.rivals, footprint{s.name, 123, 45 * time.Millisecond})
+	}
+	for _, s := range strategies {
+		r.ours = append(r.ours, footprint{s.name, 123, 45 * time.Millisecond})
+	}
+	unit := time.Duration(ours)
+	idle := latencies{1000, 100, 200, 10, 1000}
+	r.sweeping = sweeping{idle, idle, idle, latencies{1000, 100, 200, unit, 1000}}
+	for _, s := range grows {
+		r.growths = append(r.growths, growth{s.name, latencies{1000, 1, 2, 3, unit * time.Millisecond}, 4})
+	}
+	return r
+}
+
+func TestTheReportSaysWhichBarsAreMet(t *testing.T) {
+	tests := []struct {
+		name        string
+		ours        float64
+		met, missed int
+	}{
+		{"a weir that is twice as fast", 20, len(bars), 0},
+		// Allocations, and a p99.9 of 100 ns in microseconds, are met at any speed.
+		{"a weir that is no faster", 100, 6, len(bars) - 6},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			report := string(made(tt.ours).report())
+			if met := strings.Count(report, "| met |"); met != tt.met {
+				t.Errorf("%d bars are met, want %d:\n%s", met, tt.met, report)
+			}
+			if missed := strings.Count(report, "| **missed** |"); missed != tt.missed {
+				t.Errorf("%d bars are missed, want %d:\n%s", missed, tt.missed, report)
+			}
+		})
+	}
+}
+
+func TestABarIsMetAtTheFigureShown(t *testing.T) {
+	b := bar{most: 0.65}
+	for measured, want := range map[float64]bool{0.64: true, 0.65: true, 0.6549: true, 0.656: false, 1: false} {
+		if got := b.met(measured); got != want {
+			t.Errorf("%v under a bar of %v: met is %t, want %t", measured, b.most, got, want)
+		}
+	}
+}
+
+func TestTheMedianIsNoMean(t *testing.T) {
+	samples := []sample{{ns: 1000}, {ns: 3}, {ns: 2}, {ns: 1}, {ns: 4}}
+	if got := median(samples, func(s sample) float64 { return s.ns }); got != 3 {
+		t.Fatalf("median %v, want 3", got)
+	}
+}
+
+func TestPercentiles(t *testing.T) {
+	took := make([]time.Duration, 1000)
+	for i := range took {
+		took[len(took)-1-i] = time.Duration(i)
+	}
+	if got, want := newLatencies(took), (latencies{1000, 500, 990, 999, 999}); got != want {
+		t.Fatalf("%+v, want %+v", got, want)
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/RussellLuo/slidingwindow"
+	"github.com/go-chi/httprate"
+	"github.com/puzpuzpuz/xsync/v3"
+	"github.com/sethvargo/go-limiter/memorystore"
+	"github.com/throttled/throttled/v2"
+	"github.com/throttled/throttled/v2/store/memstore"
+	ulule "github.com/ulule/limiter/v3"
+	ululememory "github.com/ulule/limiter/v3/drivers/store/memory"
+	"github.com/weirgo/weir"
+	"golang.org/x/time/rate"
+)
+
+// quota is what every store is told to admit: limit hits of one id in each period.
+type quota struct {
+	limit  int64
+	period time.Duration
+}
+
+// decide asks whether a hit of id passes. A store that cannot decide panics: a benchmark of errors means nothing.
+type decide func(id string) bool
+
+// store is a limiter to be measured.
+type store struct {
+	name   string
+	module string // whose version the report gives
+	open   func(quota) instance
+}
+
+// instance is an open store. Each goroutine that uses it makes a decide of its own, so that what a caller would keep on
+// its stack, a weir.Request, is not shared.
+type instance struct {
+	caller func() decide
+	size   func() int // how many ids it holds; nil if it cannot say
+	close  func()
+}
+
+// shared is the instance of a store whose decide is safe for concurrent use as it is.
+func shared(d decide) instance {
+	return instance{caller: func() decide { return d }, close: func() {}}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// The modules.
+const (
+	modWeir      = "github.com/weirgo/weir"
+	modGoLimiter = "github.com/sethvargo/go-limiter"
+	modUlule     = "github.com/ulule/limiter/v3"
+	modThrottled = "github.com/throttled/throttled/v2"
+	modHTTPRate  = "github.com/go-chi/httprate"
+	modXTime     = "golang.org/x/time"
+	modSlidingWn = "github.com/RussellLuo/slidingwindow"
+	modXsync     = "github.com/puzpuzpuz/xsync/v3"
+)
+
+// The stores. Every limiter has its own defaults, but for what a quota says.
+var (
+	weirStore      = store{"weir", modWeir, openWeir}
+	goLimiterStore = store{"go-limiter", modGoLimiter, openGoLimiter}
+	ululeStore     = store{"ulule", modUlule, openUlule}
+	throttledStore = store{"throttled", modThrottled, openThrottled}
+	httprateStore  = store{"httprate", modHTTPRate, openHTTPRate}
+	xtimeStore     = store{"x-time-rate", modXTime, openXTime}
+	slidingwStore  = store{"slidingwindow", modSlidingWn, openSlidingWindow}
+
+	roomyStore  = store{"weir", modWeir, openRoomy}
+	oneMapStore = store{"one xsync.MapOf", modXsync, openOneMap}
+)
+
+func openWeir(q quota) instance { return openCheckRate(q, weir.Config{}) }
+
+// openRoomy has room for what growth is measured with; the default has room for a million.
+func openRoomy(q quota) instance { return openCheckRate(q, weir.Config{MaxBuckets: grown}) }
+
+func openCheckRate(q quota, cfg weir.Config) instance {
+	l := must(weir.New(cfg))
+	scale := q.period.Milliseconds()
+	in := shared(func(id string) bool {
+		r, err := l.CheckRate(id, scale, q.limit)
+		if err != nil {
+			panic(err)
+		}
+		return r.Allowed()
+	})
+	in.size = func() int { return l.Stats().Buckets }
+	in.close = func() { must(0, l.Close()) }
+	return in
+}
+
+func openGoLimiter(q quota) instance {
+	s := must(memorystore.New(&memorystore.Config{Tokens: uint64(q.limit), Interval: q.period}))
+	ctx := context.Background()
+	in := shared(func(id string) bool {
+		_, _, _, ok, err := s.Take(ctx, id)
+		if err != nil {
+			panic(err)
+		}
+		return ok
+	})
+	in.close = func() { must(0, s.Close(ctx)) }
+	return in
+}
+
+func openUlule(q quota) instance {
+	l := ulule.New(ululememory.NewStore(), ulule.Rate{Period: q.period, Limit: q.limit})
+	ctx := context.Background()
+	return shared(func(id string) bool {
+		c, err := l.Get(ctx, id)
+		if err != nil {
+			panic(err)
+		}
+		return !c.Reached
+	})
+}
+
+// openThrottled raises throttled's number of attempts: by default it gives up after ten that lost a compare-and-swap, and
+// that many are lost when 8 goroutines ask for one id.
+func openThrottled(q quota) instance {
+	l := must(throttled.NewGCRARateLimiterCtx(must(memstore.NewCtx(0)), throttled.RateQuota{
+		MaxRate:  throttled.PerDuration(int(q.limit), q.period),
+		MaxBurst: int(q.limit) - 1,
+	}))
+	l.SetMaxCASAttemptsLimit(math.MaxInt)
+	ctx := context.Background()
+	return shared(func(id string) bool {
+		limited, _, err := l.RateLimitCtx(ctx, id, 1)
+		if err != nil {
+			panic(err)
+		}
+		return !limited
+	})
+}
+
+// openHTTPRate asks httprate without its middleware. OnLimit is its one decision that is exact: Status and then
+// Increment would be faster, and let bursts through. With no header to set it does not use the ResponseWriter.
+func openHTTPRate(q quota) instance {
+	l := httprate.NewRateLimiter(int(q.limit), q.period, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
+	r := must(http.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil))
+	return shared(func(id string) bool { return !l.OnLimit(nil, r, id) })
+}
+
+// openXTime keeps a rate.Limiter for each id in a sync.Map, as its users do: Load first, since LoadOrStore alone would
+// make a limiter on every call.
+func openXTime(q quota) instance {
+	var m sync.Map
+	perSecond := rate.Limit(float64(q.limit) / q.period.Seconds())
+	in := shared(func(id string) bool {
+		l, ok := m.Load(id)
+		if !ok {
+			l, _ = m.LoadOrStore(id, rate.NewLimiter(perSecond, int(min(q.limit, math.MaxInt))))
+		}
+		return l.(*rate.Limiter).Allow()
+	})
+	in.size = func() int { return length(&m) }
+	return in
+}
+
+func openSlidingWindow(q quota) instance {
+	var m sync.Map
+	in := shared(func(id string) bool {
+		l, ok := m.Load(id)
+		if !ok {
+			fresh, _ := slidingwindow.NewLimiter(q.period, q.limit, func() (slidingwindow.Window, slidingwindow.StopFunc) {
+				return slidingwindow.NewLocalWindow()
+			})
+			l, _ = m.LoadOrStore(id, fresh)
+		}
+		return l.(*slidingwindow.Limiter).Allow()
+	})
+	in.size = func() int { return length(&m) }
+	return in
+}
+
+// openOneMap is no limiter, but what weir would grow like if its table were one map.
+func openOneMap(quota) instance {
+	m := xsync.NewMapOf[string, *int64]()
+	return shared(func(id string) bool {
+		n, _ := m.LoadOrStore(id, new(int64))
+		atomic.AddInt64(n, 1)
+		return true
+	})
+}
+
+func length(m *sync.Map) (n int) {
+	m.Range(func(any, any) bool { n++; return true })
+	return n
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// group is stores that do the same, and the workloads they are compared by.
+type group struct {
+	name      string // of the benchmark
+	title     string
+	stores    []store
+	workloads []*workload
+	modes     []mode
+}
+
+var groups = []group{
+	{
+		name: "CheckRate", title: "One limit per id",
+		stores:    []store{weirStore, goLimiterStore, ululeStore, throttledStore, httprateStore, xtimeStore},
+		workloads: []*workload{&hot, &tenThousand, &zipf, &fresh, &denied},
+		modes:     modes,
+	},
+	{
+		name: "TokenBucket", title: "Token bucket",
+		stores:    []store{weirTokens, throttledStore, xtimeStore},
+		workloads: []*workload{&hot, &tenThousand, &denied},
+		modes:     []mode{modes[0], modes[3]},
+	},
+	{
+		name: "SlidingWindow", title: "Sliding window counter",
+		stores:    []store{weirSliding, slidingwStore, httprateStore},
+		workloads: []*workload{&hot, &tenThousand, &denied},
+		modes:     []mode{modes[0], modes[3]},
+	},
+	{
+		name: "Middleware", title: "HTTP middleware",
+		stores:    middlewares,
+		workloads: []*workload{&hotPeer, &manyPeers, &deniedPeer},
+		modes:     []mode{modes[0], modes[3]},
+	},
+	{
+		name: "Strategies", title: "weir's strategies",
+		stores:    strategies,
+		workloads: []*workload{&hot, &tenThousand},
+		modes:     []mode{modes[0], modes[3]},
+	},
+}
+
+// cell is where a figure belongs.
+type cell struct{ group, workload, mode, store string }
+
+// grows is what the growth of tables is measured on, and prints what a million ids cost.
+var (
+	grows  = slices.Concat([]store{roomyStore, oneMapStore}, groups[0].stores[1:])
+	prints = slices.Concat(groups[0].stores, []store{slidingwStore})
+)
+
+// figures holds the samples of each cell, one a round.
+type figures map[cell][]sample
+
+// compare measures a workload on all stores of a group in turn, round after round, so that what else the machine does
+// falls on all alike. Each round begins with another store.
+func (f figures) compare(g *group, w *workload, rounds int, benchtime time.Duration) {
+	for round := range rounds {
+		for i := range g.stores {
+			s := g.stores[(i+round)%len(g.stores)]
+			f.round(g, s, w, benchtime)
+		}
+	}
+}
+
+// round measures a store in each mode. The modes share an open store, unless its ids are to be new.
+func (f figures) round(g *group, s store, w *workload, benchtime time.Duration) {
+	in := prepare(s, w)
+	for i, m := range g.modes {
+		if i > 0 && w.once {
+			in.close()
+			in = prepare(s, w)
+		}
+		c := cell{g.name, w.name, m.name, s.name}
+		f[c] = append(f[c], measure(in, w, m, benchtime))
+	}
+	in.close()
+}
+
+// ns returns the median of a cell.
+func (f figures) ns(c cell) float64 {
+	return median(f[c], func(s sample) float64 { return s.ns })
+}
+
+func (f figures) allocs(c cell) float64 {
+	return median(f[c], func(s sample) float64 { return s.allocs })
+}
+
+func median(samples []sample, of func(sample) float64) float64 {
+	values := make([]float64, len(samples))
+	for i, s := range samples {
+		values[i] = of(s)
+	}
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// print writes what was measured in lines, for a person at a terminal.
+func (f figures) print() {
+	cells := slices.SortedFunc(maps.Keys(f), func(a, b cell) int {
+		return slices.Compare(
+			[]string{a.group, a.workload, a.mode, fmt.Sprintf("%12.1f", f.ns(a))},
+			[]string{b.group, b.workload, b.mode, fmt.Sprintf("%12.1f", f.ns(b))})
+	})
+	for _, c := range cells {
+		ours := c
+		ours.store = "weir"
+		ratio := ""
+		if f[ours] != nil {
+			ratio = fmt.Sprintf("%6.2fx", f.ns(ours)/f.ns(c))
+		}
+		fmt.Printf("%-14s %-20s %-20s %-14s %8.1f ns %6.2f allocs %s\n",
+			c.group, c.workload, c.mode, c.store, f.ns(c), f.allocs(c), ratio)
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"math/rand"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Windows are a day long, and limits not in reach: no benchmark sees the end of a window, and what it measures is one
+// verdict, not a mixture.
+const (
+	day       = 24 * time.Hour
+	unlimited = 1_000_000_000
+)
+
+const million = 1_000_000
+
+// workload is a stream of ids, and what becomes of them.
+type workload struct {
+	name string // of the benchmark: ids and mode
+	is   string // in words
+	quota
+	known int            // ids 0 to known-1 are in the store beforehand
+	ids   func() *stream // the look-ups
+	port  string         // ends every id, where ids are addresses of TCP peers
+	once  bool           // the stream is used once, by a new store: every id is new
+	allow bool           // whether all are admitted, or all denied
+}
+
+var (
+	hot = workload{
+		name: "ids=1/mode=allow", is: "hot id",
+		quota: quota{unlimited, day}, known: 1, allow: true, ids: lazily(one, ""),
+	}
+	tenThousand = workload{
+		name: "ids=10k/mode=allow", is: "10k ids",
+		quota: quota{unlimited, day}, known: 10_000, allow: true, ids: lazily(shuffled(10_000), ""),
+	}
+	zipf = workload{
+		name: "ids=1M/mode=allow", is: "1M ids, Zipf",
+		quota: quota{unlimited, day}, known: million, allow: true, ids: lazily(zipfian(1<<20, million), ""),
+	}
+	fresh = workload{
+		name: "ids=new/mode=allow", is: "new id each call",
+		quota: quota{unlimited, day}, known: 0, allow: true, once: true, ids: lazily(shuffled(million), ""),
+	}
+	denied = workload{
+		name: "ids=1/mode=deny", is: "always denied",
+		quota: quota{1, day}, known: 1, allow: false, ids: lazily(one, ""),
+	}
+
+	// Of requests.
+	hotPeer    = ofPeers(hot, one)
+	manyPeers  = ofPeers(tenThousand, shuffled(10_000))
+	deniedPeer = ofPeers(denied, one)
+)
+
+// ofPeers is w on addresses of TCP peers, as http.Request has them.
+func ofPeers(w workload, order func() []int) workload {
+	w.port = ":50000"
+	w.ids = lazily(order, w.port)
+	return w
+}
+
+func lazily(order func() []int, port string) func() *stream {
+	return sync.OnceValue(func() *stream { return newStream(order(), port) })
+}
+
+// random is seeded: every store, and every run, sees the same stream.
+func random() *rand.Rand { return rand.New(rand.NewSource(1)) }
+
+func one() []int { return []int{0} }
+
+func shuffled(n int) func() []int { return func() []int { return random().Perm(n) } }
+
+// zipfian draws from n ids, the k-th most frequent in proportion to k^-1.01. Which id is how frequent is random: the
+// frequent ones were not inserted together.
+func zipfian(draws, n int) func() []int {
+	return func() []int {
+		r := random()
+		z := rand.NewZipf(r, 1.01, 1, uint64(n-1))
+		byRank := r.Perm(n)
+		drawn := make([]int, draws)
+		for i := range drawn {
+			drawn[i] = byRank[z.Uint64()]
+		}
+		return drawn
+	}
+}
+
+// stream is ids in the order of their look-ups. Their bytes lie in that order, too: in a service the id of a request was
+// just read, so it is in the cache. They are other copies than those the stores were filled with; a look-up by the very
+// string that a store holds would flatter it.
+type stream struct {
+	ids      []string
+	distinct int // how many different ones
+}
+
+func newStream(order []int, port string) *stream {
+	s := &stream{ids: make([]string, len(order))}
+	var text []byte
+	ends := make([]int, len(order))
+	seen := make([]bool, 1<<24)
+	for i, id := range order {
+		text = append(appendID(text, id), port...)
+		ends[i] = len(text)
+		if !seen[id] {
+			seen[id] = true
+			s.distinct++
+		}
+	}
+	whole := string(text)
+	start := 0
+	for i, end := range ends {
+		s.ids[i], start = whole[start:end], end
+	}
+	return s
+}
+
+// appendID appends the n-th id, an IPv4 address. n < 1<<24; the factor is odd, so no two are the same.
+func appendID(dst []byte, n int) []byte {
+	x := uint32(n) * 0x9e3779b1
+	dst = append(dst, "10."...)
+	dst = strconv.AppendUint(dst, uint64(x>>16&255), 10)
+	dst = append(dst, '.')
+	dst = strconv.AppendUint(dst, uint64(x>>8&255), 10)
+	dst = append(dst, '.')
+	return strconv.AppendUint(dst, uint64(x&255), 10)
+}
+
+// fill has a store know the ids that w says it does, by copies of its own.
+func (w *workload) fill(d decide) {
+	for i := range w.known {
+		d(string(append(appendID(nil, i), w.port...)))
+	}
+}

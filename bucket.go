@@ -1,0 +1,233 @@
+package weir
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	msec       = int64(time.Millisecond)
+	maxScale   = 365 * 24 * 60 * 60 * 1000 // ms: one year
+	maxInstant = math.MaxInt64
+)
+
+// floorDiv returns the quotient and remainder of a/b rounded toward negative infinity, so that 0 <= rem < b. b > 0.
+// It is total: no a overflows.
+func floorDiv(a, b int64) (quo, rem int64) {
+	quo, rem = a/b, a%b
+	if rem < 0 {
+		quo--
+		rem += b
+	}
+	return quo, rem
+}
+
+// millis returns the millisecond that holds the instant ns.
+func millis(ns int64) int64 {
+	ms, _ := floorDiv(ns, msec)
+	return ms
+}
+
+// window is one window of one scale. Windows are aligned to the Unix epoch: window n of scale s starts n*s
+// milliseconds after it. Instants saturate at the ends of int64.
+type window struct {
+	scale      int64 // ms, and the kind
+	number     int64
+	salt, last uint64    // of the keys of this window, and of the one before
+	start, end int64     // instants: the window is [start, end)
+	expires    time.Time // when what it counts is forgotten: its end or, if the next window looks back on it, that one's
+}
+
+// windowAt returns the window of scale that holds the instant now; expires is left to the caller.
+func windowAt(now, scale int64) *window {
+	length := scaleOf(scale)
+	ms, frac := floorDiv(now, msec)
+	number, into := floorDiv(ms, length)
+	return &window{
+		scale:  scale,
+		number: number,
+		salt:   salt(scale, number),
+		last:   salt(scale, number-1),
+		start:  addSat(now, -(into*msec + frac)),
+		end:    addSat(now, (length-into)*msec-frac),
+	}
+}
+
+// lasts returns the instant at which what the window counts is forgotten.
+func (w *window) lasts() int64 {
+	if kindOf(w.scale) == sliding {
+		return addSat(w.end, scaleOf(w.scale)*msec)
+	}
+	return w.end
+}
+
+// holds reports whether now falls in the window. The last instant that can be counted belongs to the window it ends.
+func (w *window) holds(now int64) bool {
+	return w.start <= now && (now < w.end || w.end == maxInstant)
+}
+
+// bucket is the state of one caller in one window. Its numbers are 64 bits wide and only ever grow by what was
+// admitted, which a limit below 1<<63 bounds.
+//
+// Every count is made in the window that the key names, by a goroutine that read the clock in that window, and there is
+// never a second bucket for a window whose bucket was swept. The first half is find's; the second is what the unborn
+// state is for: a goroutine may stall between reading the clock and inserting its new bucket for so long that the
+// window's true bucket was filled, ended and swept meanwhile. So a bucket is inserted unborn, and whoever finds it so
+// reads the clock again: if the window still runs, no sweep can have taken an earlier bucket of it, and the bucket is
+// born; if not, it never will be.
+type bucket struct {
+	count    atomic.Int64  // admitted cost; below zero unborn, gone or sealed
+	modified atomic.Int64  // ms
+	denied   atomic.Uint64 // hits denied
+	created  atomic.Int64  // ms; set at birth
+}
+
+const (
+	unborn = -1 // inserted, not yet used
+	gone   = -2 // reset: whoever still holds the bucket looks again
+	sealed = -3 // and below, down from it by the admitted cost: see seal
+)
+
+// admitted returns the admitted cost, whatever the state of b.
+func (b *bucket) admitted() int64 {
+	n := b.count.Load()
+	if n <= sealed {
+		return sealed - n
+	}
+	return max(0, n)
+}
+
+// seal returns the admitted cost and sees to it that nothing more is admitted: the next window has begun to count on
+// it. A goroutine that read the clock in the window of b and comes too late looks again.
+func (b *bucket) seal() int64 {
+	for {
+		n := b.count.Load()
+		if n <= sealed || n == gone {
+			return b.admitted()
+		}
+		if b.count.CompareAndSwap(n, sealed-max(0, n)) {
+			return max(0, n)
+		}
+	}
+}
+
+// take admits cost if count allows it under limit, and returns the admitted cost it found, or left. A negative count
+// means that b was not live, and nothing was decided. cost <= limit < 1<<63.
+func (b *bucket) take(cost, limit, ms int64) (count int64, ok bool) {
+	for !ok {
+		if count = b.count.Load(); count < 0 {
+			return count, false
+		}
+		if count > limit-cost {
+			b.denied.Add(1)
+			b.touch(ms)
+			return count, false
+		}
+		count, ok = b.tryTake(cost, limit)
+	}
+	b.touch(ms)
+	return count, true
+}
+
+// tryTake is one attempt of take, small enough to be inlined.
+func (b *bucket) tryTake(cost, limit int64) (count int64, ok bool) {
+	n := b.count.Load()
+	return n + cost, n >= 0 && n <= limit-cost && b.count.CompareAndSwap(n, n+cost)
+}
+
+// touch stores when b was last modified. The load is nearly free, the store is not.
+func (b *bucket) touch(ms int64) {
+	if b.modified.Load() != ms {
+		b.modified.Store(ms)
+	}
+}
+
+// birth makes an unborn bucket live at ms.
+func (b *bucket) birth(ms int64) {
+	b.created.Store(ms)
+	b.modified.Store(ms)
+	b.count.CompareAndSwap(unborn, 0)
+}
+
+// add moves the count up by cost, never past the largest int64. It reports false, and does nothing, if b is not live.
+func (b *bucket) add(cost, ms int64) (moved int64, ok bool) {
+	return b.move(ms, func(n int64) int64 { return addSat(n, cost) })
+}
+
+// raise moves the count up to at least to, as add does.
+func (b *bucket) raise(to, ms int64) (moved int64, ok bool) {
+	return b.move(ms, func(n int64) int64 { return max(n, to) })
+}
+
+func (b *bucket) move(ms int64, to func(int64) int64) (moved int64, ok bool) {
+	for {
+		n := b.count.Load()
+		if n < 0 {
+			return 0, false
+		}
+		if m := to(n); b.count.CompareAndSwap(n, m) {
+			b.touch(ms)
+			return m - n, true
+		}
+	}
+}
+
+// refund moves the count down by cost, not below zero, sealed or not, and returns by how much.
+func (b *bucket) refund(cost int64) (back int64) {
+	for {
+		n := b.count.Load()
+		if n == unborn || n == gone {
+			return 0
+		}
+		left := n
+		if n <= sealed {
+			left = sealed - n
+		}
+		back = min(cost, left)
+		to := n - back
+		if n <= sealed {
+			to = n + back
+		}
+		if b.count.CompareAndSwap(n, to) {
+			return back
+		}
+	}
+}
+
+// over implements lifecycle: a window's bucket may go when the window ended or, for a strategy that looks back on the
+// previous window, when the next one did.
+func (b *bucket) over(scale, number int64) int64 {
+	ends := number + 1
+	if kindOf(scale) == sliding {
+		ends++
+	}
+	ms := scaleOf(scale)
+	if limit := maxInstant / msec / ms; ends > limit || ends < -limit {
+		return maxInstant // at the far ends of time: kept
+	}
+	return ends * ms * msec
+}
+
+// bury implements lifecycle. Nothing marks b: its window is over, so nobody looks for it again, and a goroutine that
+// still holds it goes on counting in the past, on the one bucket that window ever had.
+func (b *bucket) bury(over, now, grace int64) bool {
+	return now >= over && now >= addSat(b.modified.Load()*msec, grace)
+}
+
+// settled implements lifecycle.
+func (b *bucket) settled() (allowed, denied uint64) {
+	return uint64(b.admitted()), b.denied.Load()
+}
+
+// Bucket is a snapshot of what one id has used in one window.
+type Bucket struct {
+	ID       string
+	Scale    time.Duration // of the window
+	Number   int64         // of the window: Unix time divided by Scale, rounded down
+	Count    uint64        // cost admitted
+	Denied   uint64        // hits denied; they are in no count
+	Created  time.Time     // first hit; the zero time if there was none
+	Modified time.Time     // last hit, admitted or denied, to the millisecond
+	Ends     time.Time     // when the window is over
+}

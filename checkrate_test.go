@@ -1,0 +1,735 @@
+package weir_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
+)
+
+var epoch = time.UnixMilli(0).UTC()
+
+func newLimiter(t testing.TB, cfg weir.Config) (*weir.Limiter, *weirtest.Clock) {
+	t.Helper()
+	clock := weirtest.NewClock(epoch)
+	if cfg.Now == nil {
+		cfg.Now = clock.Now
+	}
+	l, err := weir.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l, clock
+}
+
+func TestNewRefusesNegativeFields(t *testing.T) {
+	for name, cfg := range map[string]weir.Config{
+		"buckets": {MaxBuckets: -1}, "timeout": {Timeout: -1}, "sweep": {SweepEvery: -1},
+	} {
+		_, err := weir.New(cfg)
+		assert.ErrorContains(t, err, "negative", name)
+	}
+}
+
+// ask is one call in a scenario, and what it answers.
+type ask struct {
+	at      time.Duration // after the epoch
+	cost    uint64
+	limit   uint64
+	allowed bool
+	total   uint64
+	expires time.Duration // after the epoch; -1 for the zero time
+}
+
+func TestFixedWindowDecisions(t *testing.T) {
+	const s = time.Second // the scale
+	for _, c := range []struct {
+		name string
+		asks []ask
+	}{
+		{"a full window denies until its end", []ask{
+			{0, 1, 2, true, 1, s}, {s / 2, 1, 2, true, 2, s}, {s - 1, 1, 2, false, 2, s},
+		}},
+		{"the boundary opens the next window", []ask{
+			{0, 1, 1, true, 1, s}, {s - 1, 1, 1, false, 1, s}, {s, 1, 1, true, 1, 2 * s},
+		}},
+		{"twice the limit fits around a boundary", []ask{
+			{s - 1, 3, 3, true, 3, s}, {s, 3, 3, true, 3, 2 * s}, {s, 1, 3, false, 3, 2 * s},
+		}},
+		{"before the epoch windows are aligned to it too", []ask{
+			{-1, 1, 1, true, 1, 0}, {-1, 1, 1, false, 1, 0}, {0, 1, 1, true, 1, s},
+		}},
+		{"a cost that does not fit leaves room for one that does", []ask{
+			{0, 8, 10, true, 8, s}, {0, 5, 10, false, 8, s}, {0, 2, 10, true, 10, s},
+		}},
+		{"a cost over the limit can never pass", []ask{
+			{0, 11, 10, false, 0, -1}, {0, 4, 10, true, 4, s}, {0, 11, 10, false, 4, -1},
+			{0, math.MaxUint64, 10, false, 4, -1}, {0, 6, 10, true, 10, s},
+		}},
+		{"a cost of 0 is a hit", []ask{{0, 0, 1, true, 1, s}, {0, 0, 1, false, 1, s}}},
+		{"limit 0 can never pass", []ask{{0, 1, 0, false, 0, -1}, {s, 1, 0, false, 0, -1}}},
+		{"a limit that rises keeps what was used", []ask{
+			{0, 1, 1, true, 1, s}, {0, 1, 1, false, 1, s}, {0, 1, 3, true, 2, s},
+		}},
+		{"a limit that falls keeps what was used", []ask{
+			{0, 5, 5, true, 5, s}, {0, 1, 3, false, 5, s}, {s, 1, 3, true, 1, 2 * s},
+		}},
+		{"a caller who hammers is let in at the start of the next window", []ask{
+			{0, 1, 1, true, 1, s}, {0, 1, 1, false, 1, s}, {s / 2, 1, 1, false, 1, s}, {s - 1, 1, 1, false, 1, s},
+			{s, 1, 1, true, 1, 2 * s},
+		}},
+		{"limits beyond int64 are the largest int64", []ask{
+			{0, math.MaxInt64, math.MaxUint64, true, math.MaxInt64, s}, {0, 1, math.MaxUint64, false, math.MaxInt64, s},
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, clock := newLimiter(t, weir.Config{})
+			for i, a := range c.asks {
+				clock.Set(epoch.Add(a.at))
+				want := weir.Result{TotalRequests: a.total}
+				if a.allowed {
+					want.State = weir.Allow
+				}
+				if a.expires >= 0 {
+					want.ExpiresAt = epoch.Add(a.expires)
+				}
+				r := &weir.Request{Key: "id", Limit: a.limit, Duration: s, Cost: a.cost}
+				peeked, err := l.FixedWindow().Peek(t.Context(), r)
+				require.NoError(t, err)
+				require.Equal(t, want, *peeked, "ask %d, peeked", i)
+				got, err := l.FixedWindow().Run(t.Context(), r)
+				require.NoError(t, err)
+				require.Equal(t, want, *got, "ask %d", i)
+			}
+		})
+	}
+}
+
+func TestScaleIsPartOfTheKey(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{})
+	clock.Set(epoch.Add(time.Minute))
+	for _, scale := range []int64{3_600_000, 3_600_001} { // in both it is window 0
+		res, err := l.CheckRate("id", scale, 1)
+		require.NoError(t, err)
+		assert.True(t, res.Allowed(), "scale %d", scale)
+	}
+}
+
+func TestIDsAreCompared(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	for _, id := range []string{"a", "A", "a ", " a", "a\x00", "\x00a", "\x00", "\x00\x00", "\xff", strings.Repeat("a", 23), strings.Repeat("a", 24), strings.Repeat("a", 1024)} {
+		res, err := l.CheckRate(id, 1000, 1)
+		require.NoError(t, err)
+		assert.True(t, res.Allowed(), "%q", id)
+	}
+}
+
+// A bad call is counted as an error, and as nothing else: no bucket, no hit, no denial.
+func TestClaim07BadInputLeavesNoTrace(t *testing.T) {
+	const year = 365 * 24 * 60 * 60 * 1000
+	long := strings.Repeat("x", 1025)
+	type row struct {
+		name  string
+		id    string
+		scale int64
+		limit int64
+		err   error
+	}
+	rows := []row{
+		{"an empty id", "", 1000, 1, weir.ErrID},
+		{"an empty id at limit 0", "", 1000, 0, weir.ErrID},
+		{"an empty id at scale 0", "", 0, 1, weir.ErrID},
+		{"an id one byte over 1 KiB", long, 1000, 1, weir.ErrID},
+		{"an id of 1 MiB", strings.Repeat("x", 1<<20), 1000, 1, weir.ErrID},
+		{"a long id at limit 0", long, 1000, 0, weir.ErrID},
+		{"scale 0", "id", 0, 1, weir.ErrScale},
+		{"scale -1", "id", -1, 1, weir.ErrScale},
+		{"scale -1000", "id", -1000, 1, weir.ErrScale},
+		{"the least scale", "id", math.MinInt64, 1, weir.ErrScale},
+		{"a scale over a year", "id", year + 1, 1, weir.ErrScale},
+		{"a scale of two years", "id", 2 * year, 1, weir.ErrScale},
+		{"a scale that has a strategy's bits", "id", 1<<40 | 1000, 1, weir.ErrScale},
+		{"the largest scale", "id", math.MaxInt64, 1, weir.ErrScale},
+		{"scale 0 at limit 0", "id", 0, 0, weir.ErrScale},
+		{"limit -1", "id", 1000, -1, weir.ErrLimit},
+		{"limit -1 for a live id", "live", 1000, -1, weir.ErrLimit},
+		{"the least limit", "id", 1000, math.MinInt64, weir.ErrLimit},
+	}
+	l, _ := newLimiter(t, weir.Config{})
+	_, err := l.CheckRate("live", 1000, 5)
+	require.NoError(t, err)
+	before := l.Stats()
+	calls := map[string]func(row) error{
+		"CheckRate": func(r row) error { _, err := l.CheckRate(r.id, r.scale, r.limit); return err },
+		"Verdict":   func(r row) error { _, err := l.Verdict(r.id, r.scale, r.limit); return err },
+	}
+	noLimit := map[string]func(row) error{
+		"Inspect": func(r row) error { _, err := l.Inspect(r.id, r.scale); return err },
+		"Reset":   func(r row) error { return l.Reset(r.id, r.scale) },
+	}
+	tried := uint64(0)
+	try := func(name string, r row, call func(row) error) {
+		t.Run(name+" of "+r.name, func(t *testing.T) {
+			tried++
+			assert.ErrorIs(t, call(r), r.err)
+			want := before
+			want.Invalid, want.Checks = tried, before.Checks+tried
+			assert.Equal(t, want, l.Stats())
+		})
+	}
+	for _, r := range rows {
+		for name, call := range calls {
+			try(name, r, call)
+		}
+		if r.err != weir.ErrLimit {
+			for name, call := range noLimit {
+				try(name, r, call)
+			}
+		}
+	}
+	require.GreaterOrEqual(t, tried, uint64(40))
+
+	b, err := l.Inspect("live", 1000)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, b.Count)
+}
+
+func TestBadRequestsLeaveNoTrace(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	f, ctx := l.FixedWindow(), t.Context()
+	taken := &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: epoch.Add(time.Second)}
+	tried := uint64(0)
+	for _, c := range []struct {
+		name string
+		r    weir.Request
+		err  error
+	}{
+		{"no key", weir.Request{Limit: 1, Duration: time.Second}, weir.ErrID},
+		{"a key over 1 KiB", weir.Request{Key: strings.Repeat("k", 1025), Limit: 1, Duration: time.Second}, weir.ErrID},
+		{"no duration", weir.Request{Key: "k", Limit: 1}, weir.ErrScale},
+		{"a nanosecond", weir.Request{Key: "k", Limit: 1, Duration: 1}, weir.ErrScale},
+		{"a millisecond and a half", weir.Request{Key: "k", Limit: 1, Duration: 1_500_000}, weir.ErrScale},
+		{"a negative duration", weir.Request{Key: "k", Limit: 1, Duration: -time.Second}, weir.ErrScale},
+		{"over a year", weir.Request{Key: "k", Limit: 1, Duration: 366 * 24 * time.Hour}, weir.ErrScale},
+		{"no duration at limit 0", weir.Request{Key: "k"}, weir.ErrScale},
+	} {
+		for name, call := range map[string]func() error{
+			"Run":    func() error { res, err := f.Run(ctx, &c.r); assert.Nil(t, res); return err },
+			"Decide": func() error { _, err := f.Decide(ctx, &c.r); return err },
+			"Peek":   func() error { _, err := f.Peek(ctx, &c.r); return err },
+			"Refund": func() error { return f.Refund(ctx, &c.r, taken) },
+			"Reset":  func() error { return f.Reset(ctx, &c.r) },
+			"Seed":   func() error { return f.Seed(ctx, &c.r, taken) },
+			"Charge": func() error { return f.Charge(ctx, &c.r) },
+		} {
+			t.Run(name+" with "+c.name, func(t *testing.T) {
+				tried++
+				assert.ErrorIs(t, call(), c.err)
+				assert.Equal(t, weir.Stats{Checks: tried, Invalid: tried}, l.Stats())
+			})
+		}
+	}
+}
+
+func TestErrorsTellTheOperands(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	_, err := l.CheckRate("id", -7, 1)
+	assert.ErrorContains(t, err, "-7")
+	_, err = l.CheckRate("id", 1, -8)
+	assert.ErrorContains(t, err, "-8")
+	_, err = l.CheckRate(strings.Repeat("x", 1025), 1, 1)
+	assert.ErrorContains(t, err, "1025")
+	assert.NotContains(t, err.Error(), "xxx", "an id may be anything: it stays out of logs")
+}
+
+func TestLimitZeroMakesNoBucket(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	res, err := l.CheckRate("id", 1000, 0)
+	require.NoError(t, err)
+	assert.Equal(t, weir.Result{}, res)
+	assert.Equal(t, weir.Stats{Checks: 1, Denied: 1}, l.Stats())
+}
+
+func TestInspectNeitherCountsNorCreates(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{})
+	clock.Set(epoch.Add(1500*time.Millisecond + 1))
+	want := weir.Bucket{ID: "id", Scale: time.Second, Number: 1, Ends: epoch.Add(2 * time.Second)}
+	got, err := l.Inspect("id", 1000)
+	require.NoError(t, err)
+	assert.Equal(t, want, got, "an id without a bucket")
+	require.Zero(t, l.Stats().Buckets)
+
+	_, err = l.CheckRate("id", 1000, 1)
+	require.NoError(t, err)
+	clock.Advance(100 * time.Millisecond)
+	_, err = l.CheckRate("id", 1000, 1)
+	require.NoError(t, err)
+	want.Count, want.Denied = 1, 1
+	want.Created, want.Modified = epoch.Add(1500*time.Millisecond), epoch.Add(1600*time.Millisecond)
+	for range 2 {
+		got, err = l.Inspect("id", 1000)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+}
+
+func TestBucketsYieldsWhatIsThere(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{Timeout: time.Millisecond})
+	for i := range 10 {
+		_, err := l.CheckRate(fmt.Sprint(i), int64(1000+i%2), 5)
+		require.NoError(t, err)
+	}
+	seen := map[string]int{}
+	for b := range l.Buckets() {
+		seen[b.ID]++
+		inspected, err := l.Inspect(b.ID, b.Scale.Milliseconds()) // no lock is held: this would wait for ever
+		require.NoError(t, err)
+		assert.Equal(t, inspected, b)
+	}
+	assert.Len(t, seen, 10)
+	for _, n := range seen {
+		assert.Equal(t, 1, n)
+	}
+	for range l.Buckets() {
+		break // an iteration can be left
+	}
+	clock.Advance(time.Hour)
+	assert.Equal(t, 10, l.Sweep())
+	for b := range l.Buckets() {
+		t.Error("swept, and yielded", b)
+	}
+}
+
+func TestResetForgetsOneIDInOneScale(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	for _, id := range []string{"a", "b"} {
+		for _, scale := range []int64{1000, 2000} {
+			_, err := l.CheckRate(id, scale, 1)
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, l.Reset("a", 1000))
+	require.NoError(t, l.Reset("nobody", 1000))
+	for _, c := range []struct {
+		id      string
+		scale   int64
+		allowed bool
+	}{{"a", 1000, true}, {"a", 2000, false}, {"b", 1000, false}, {"b", 2000, false}} {
+		res, err := l.CheckRate(c.id, c.scale, 1)
+		require.NoError(t, err)
+		assert.Equal(t, c.allowed, res.Allowed(), "%v", c)
+	}
+	s := l.Stats()
+	assert.EqualValues(t, 5, s.Allowed, "what was reset stays in the Stats")
+	assert.EqualValues(t, 3, s.Denied)
+	assert.Equal(t, 4, s.Buckets)
+}
+
+// Between two resets at most limit are admitted; a hit on a bucket that is being reset goes to one of the two sides.
+func TestResetBesideCheckRate(t *testing.T) {
+	const limit, callers, resets = 10, 8, 2000
+	l, _ := newLimiter(t, weir.Config{})
+	var admitted, asked atomic.Int64
+	var wg sync.WaitGroup
+	stop := make(chan struct{})
+	for range callers {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				res, err := l.CheckRate("id", 1000, limit)
+				if err != nil || res.TotalRequests > limit {
+					t.Error(res, err)
+				}
+				asked.Add(1)
+				if res.Allowed() {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	for range resets {
+		require.NoError(t, l.Reset("id", 1000))
+	}
+	close(stop)
+	wg.Wait()
+	assert.LessOrEqual(t, admitted.Load(), int64((resets+1)*limit))
+	s := l.Stats()
+	assert.EqualValues(t, admitted.Load(), s.Allowed)
+	assert.LessOrEqual(t, s.Buckets, 1)
+}
+
+func TestStatsAddUp(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{MaxBuckets: 3, Timeout: time.Nanosecond})
+	f := l.FixedWindow()
+	run := func(key string, cost, limit uint64) {
+		_, err := f.Run(t.Context(), &weir.Request{Key: key, Limit: limit, Duration: time.Second, Cost: cost})
+		if err != nil {
+			require.ErrorIs(t, err, weir.ErrFull)
+		}
+	}
+	for range 3 { // again after a sweep: what was swept stays counted
+		for i := range 5 {
+			run("a", uint64(i), 7) // 1+1+2+3 admitted, 4 denied
+		}
+		run("b", 9, 7) // can never pass
+		run("b", 1, 7)
+		run("c", 1, 7)
+		run("d", 1, 7) // full
+		clock.Advance(time.Second)
+		require.Equal(t, 3, l.Sweep())
+	}
+	_, err := l.CheckRate("", 1, 1)
+	require.Error(t, err)
+	r := &weir.Request{Key: "a", Limit: 9, Duration: time.Second, Cost: 3}
+	res, err := f.Run(t.Context(), r)
+	require.NoError(t, err)
+	require.NoError(t, f.Refund(t.Context(), r, res))
+	require.NoError(t, f.Charge(t.Context(), r))
+	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}))
+	require.NoError(t, l.Reset("a", 1000))
+	l.Close()
+	_, err = l.CheckRate("a", 1, 1)
+	require.ErrorIs(t, err, weir.ErrClosed)
+	s := l.Stats()
+	assert.Positive(t, s.LastSweep)
+	s.LastSweep = 0
+	assert.Equal(t, weir.Stats{
+		Checks: 30, Allowed: 19, Denied: 6, Invalid: 1, Full: 3, Closed: 1,
+		Buckets: 0, Swept: 9, Sweeps: 3,
+	}, s)
+}
+
+func TestStatsAddUpBesideEverything(t *testing.T) {
+	const callers, each = 8, 3000
+	l, clock := newLimiter(t, weir.Config{})
+	var allowed, denied atomic.Uint64
+	var wg sync.WaitGroup
+	for c := range callers {
+		wg.Go(func() {
+			for i := range each {
+				res, err := l.CheckRate(fmt.Sprint(i%7), 1, 2)
+				switch {
+				case err != nil:
+					t.Error(err)
+				case res.Allowed():
+					allowed.Add(1)
+				default:
+					denied.Add(1)
+				}
+				if i%10 == c {
+					clock.Advance(time.Millisecond / 2)
+				}
+				if i%100 == 0 {
+					l.Sweep() // within the Timeout of a minute: nothing that is still held goes
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s := l.Stats()
+	assert.Equal(t, allowed.Load(), s.Allowed)
+	assert.Equal(t, denied.Load(), s.Denied)
+	assert.EqualValues(t, callers*each, s.Checks)
+}
+
+func TestTableIsFullOfLiveBuckets(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{MaxBuckets: 2})
+	for _, id := range []string{"a", "b"} {
+		_, err := l.CheckRate(id, 1000, 2)
+		require.NoError(t, err)
+	}
+	for i := range 20 {
+		_, err := l.CheckRate(fmt.Sprint("flood", i), 1000, 2)
+		require.ErrorIs(t, err, weir.ErrFull)
+	}
+	res, err := l.CheckRate("a", 1000, 2)
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, res.TotalRequests, "who holds a bucket goes on where they were")
+	res, err = l.CheckRate("new", 1000, 0)
+	require.NoError(t, err, "what needs no bucket needs no room")
+	assert.False(t, res.Allowed())
+	assert.ErrorIs(t, l.FixedWindow().Charge(t.Context(), &weir.Request{Key: "new", Duration: time.Second}), weir.ErrFull)
+	assert.EqualValues(t, 21, l.Stats().Full)
+	clock.Advance(time.Second)
+	_, err = l.CheckRate("new", 1000, 2)
+	assert.NoError(t, err, "as soon as a window ended")
+}
+
+func TestClosed(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	_, err := l.CheckRate("id", 1000, 1)
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, l.Close())
+	}
+	f, ctx := l.FixedWindow(), t.Context()
+	r := &weir.Request{Key: "id", Limit: 1, Duration: time.Second}
+	for name, call := range map[string]func() error{
+		"CheckRate": func() error { _, err := l.CheckRate("id", 1000, 1); return err },
+		"limit 0":   func() error { _, err := l.CheckRate("id", 1000, 0); return err },
+		"Verdict":   func() error { _, err := l.Verdict("id", 1000, 1); return err },
+		"Inspect":   func() error { _, err := l.Inspect("id", 1000); return err },
+		"Reset":     func() error { return l.Reset("id", 1000) },
+		"Run":       func() error { _, err := f.Run(ctx, r); return err },
+		"Decide":    func() error { _, err := f.Decide(ctx, r); return err },
+		"Peek":      func() error { _, err := f.Peek(ctx, r); return err },
+		"Refund":    func() error { return f.Refund(ctx, r, &weir.Result{State: weir.Allow}) },
+		"Seed":      func() error { return f.Seed(ctx, r, &weir.Result{}) },
+		"Charge":    func() error { return f.Charge(ctx, r) },
+		"a reset":   func() error { return f.Reset(ctx, r) },
+	} {
+		assert.ErrorIs(t, call(), weir.ErrClosed, name)
+	}
+	s := l.Stats()
+	assert.EqualValues(t, 12, s.Closed)
+	assert.EqualValues(t, 1, s.Allowed)
+	l.Sweep()
+	for range l.Buckets() {
+	}
+}
+
+// parked is a clock one of whose readings is held back: its reader has read, and does not know yet.
+type parked struct {
+	*weirtest.Clock
+	skip   atomic.Int64 // readings to let pass before the one to hold; negative: hold none
+	held   chan struct{}
+	resume chan struct{}
+}
+
+func park(start time.Time) *parked {
+	p := &parked{Clock: weirtest.NewClock(start), held: make(chan struct{}), resume: make(chan struct{})}
+	p.skip.Store(-1)
+	return p
+}
+
+func (p *parked) now() time.Time {
+	t := p.Clock.Now()
+	if p.skip.Load() >= 0 && p.skip.Add(-1) == -1 {
+		close(p.held)
+		<-p.resume
+	}
+	return t
+}
+
+// A goroutine stalls between reading the clock and counting, while the window it read is filled, ends and is swept.
+func TestClaim14StalledGoroutineRevivesNoWindow(t *testing.T) {
+	const limit = 3
+	for _, c := range []struct {
+		name     string
+		readings int64 // let pass before the stall
+		known    bool  // the id has a bucket when the goroutine stalls
+		sweep    bool
+		total    uint64 // that the stalled call answers
+		window   int64  // in which it does
+	}{
+		{"it looked for a bucket that was swept", 0, true, true, 1, 5},
+		{"it stalled before making the first bucket", 0, false, true, 1, 5},
+		{"it stalled in making the first bucket", 1, false, true, limit, 0},
+		{"its bucket is over and not yet swept", 0, true, false, limit, 0},
+		{"it stalled in making it, and it is not yet swept", 1, false, false, limit, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			clock := park(epoch)
+			l, _ := newLimiter(t, weir.Config{Now: clock.now, Timeout: time.Nanosecond})
+			admitted := map[int64]int{}
+			check := func() {
+				res, err := l.CheckRate("id", 10, limit)
+				require.NoError(t, err)
+				if res.Allowed() {
+					admitted[res.ExpiresAt.UnixMilli()/10-1]++
+				}
+			}
+			if c.known {
+				check()
+			}
+			clock.skip.Store(c.readings)
+			done := make(chan weir.Result)
+			go func() {
+				res, err := l.CheckRate("id", 10, limit)
+				assert.NoError(t, err)
+				done <- res
+			}()
+			<-clock.held
+			for range 5 {
+				for range limit + 1 {
+					check()
+				}
+				clock.Advance(10 * time.Millisecond)
+				if c.sweep {
+					require.NotZero(t, l.Sweep())
+				}
+			}
+			close(clock.resume)
+			res := <-done
+			assert.Equal(t, c.total, res.TotalRequests)
+			assert.Equal(t, c.window, res.ExpiresAt.UnixMilli()/10-1)
+			if res.Allowed() {
+				admitted[c.window]++
+			}
+			for window, n := range admitted {
+				assert.LessOrEqual(t, n, limit, "window %d", window)
+			}
+			assert.Equal(t, limit, admitted[0], "window 0 was filled")
+		})
+	}
+}
+
+// The real clock, its window edges and the janitor, in virtual time.
+func TestWorksInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		for range 3 {
+			res, err := l.CheckRate("id", 1000, 1)
+			require.NoError(t, err)
+			require.True(t, res.Allowed())
+			res, err = l.CheckRate("id", 1000, 1)
+			require.NoError(t, err)
+			require.False(t, res.Allowed())
+			time.Sleep(res.RetryAfter(time.Now()) - 1)
+			res, err = l.CheckRate("id", 1000, 1)
+			require.NoError(t, err)
+			require.False(t, res.Allowed(), "a nanosecond before the instant told")
+			time.Sleep(1)
+		}
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		assert.Zero(t, l.Stats().Buckets)
+	})
+}
+
+// A limiter made outside a bubble and used inside sees the time go back by decades: it must decide all the same.
+func TestClockMayGoBackByDecades(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{})
+	for _, year := range []int{2026, 2000, 1969, 1500, 2026, 2400, 2000} {
+		clock.Set(time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC))
+		res, err := l.CheckRate(fmt.Sprint("in ", year), 1000, 5)
+		require.NoError(t, err)
+		assert.True(t, res.Allowed())
+		l.Sweep()
+	}
+}
+
+func TestTimeoutBelowTheScaleForgetsNoLiveCount(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{Timeout: time.Nanosecond})
+	_, err := l.CheckRate("id", 3_600_000, 1)
+	require.NoError(t, err)
+	for range 59 {
+		clock.Advance(time.Minute)
+		require.Zero(t, l.Sweep())
+		res, err := l.CheckRate("id", 3_600_000, 1)
+		require.NoError(t, err)
+		require.False(t, res.Allowed())
+	}
+	clock.Advance(time.Minute)
+	assert.Equal(t, 1, l.Sweep())
+}
+
+// Now is user code: it may call the limiter that calls it.
+func TestNoLockIsHeldAcrossNow(t *testing.T) {
+	var l *weir.Limiter
+	var inside atomic.Bool
+	clock := weirtest.NewClock(epoch)
+	l, _ = newLimiter(t, weir.Config{MaxBuckets: 4, Timeout: time.Nanosecond, Now: func() time.Time {
+		if l != nil && inside.CompareAndSwap(false, true) {
+			defer inside.Store(false)
+			if _, err := l.CheckRate("inner", 10, 1); err != nil && !errors.Is(err, weir.ErrFull) {
+				t.Error(err)
+			}
+			l.Sweep()
+			l.Reset("inner", 10)
+			l.Stats()
+		}
+		return clock.Now()
+	}})
+	for i := range 50 {
+		_, err := l.CheckRate("outer", 10, 1)
+		require.NoError(t, err)
+		l.CheckRate(fmt.Sprint(i), 10, 1) // full at times: reclaims
+		clock.Advance(time.Millisecond)
+	}
+}
+
+func TestRefundGivesBackInsideTheSameWindowOnly(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		after   time.Duration // of the refund
+		cost    uint64
+		deny    bool
+		want    uint64 // left in the window that is then, where 5 were taken in window 0 and 1 in the next
+		refunds int
+	}{
+		{"at once", 0, 2, false, 3, 1},
+		{"at the end of the window", time.Second - 1, 2, false, 3, 1},
+		{"never below zero", 0, 2, false, 0, 9},
+		{"after the window nothing", time.Second, 1, false, 1, 1},
+		{"a denial gives nothing back", 0, 2, true, 5, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l, clock := newLimiter(t, weir.Config{})
+			f := l.FixedWindow()
+			all := &weir.Request{Key: "k", Limit: 5, Duration: time.Second, Cost: 5}
+			taken, err := f.Run(t.Context(), all)
+			require.NoError(t, err)
+			if c.deny {
+				taken, err = f.Run(t.Context(), all)
+				require.NoError(t, err)
+			}
+			if c.after > 0 {
+				clock.Advance(c.after)
+			}
+			if c.after >= time.Second {
+				_, err = f.Run(t.Context(), &weir.Request{Key: "k", Limit: 5, Duration: time.Second})
+				require.NoError(t, err)
+			}
+			for range c.refunds {
+				require.NoError(t, f.Refund(t.Context(), &weir.Request{Key: "k", Limit: 5, Duration: time.Second, Cost: c.cost}, taken))
+			}
+			b, err := l.Inspect("k", 1000)
+			require.NoError(t, err)
+			assert.Equal(t, c.want, b.Count)
+		})
+	}
+}
+
+func TestSeedRaisesAndNeverLowers(t *testing.T) {
+	l, clock := newLimiter(t, weir.Config{})
+	f := l.FixedWindow()
+	r := &weir.Request{Key: "k", Limit: 10, Duration: time.Second}
+	count := func() uint64 {
+		b, err := l.Inspect("k", 1000)
+		require.NoError(t, err)
+		return b.Count
+	}
+	end := epoch.Add(time.Second)
+	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: epoch}))
+	assert.Zero(t, l.Stats().Buckets, "a period that is over")
+	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
+	assert.EqualValues(t, 9, count())
+	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 3, ExpiresAt: end}))
+	assert.EqualValues(t, 9, count(), "never lowered")
+	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: 5}))
+	assert.EqualValues(t, 14, count(), "charged without asking")
+	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: math.MaxUint64}))
+	assert.Equal(t, uint64(math.MaxInt64), count(), "the count saturates")
+	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
+	assert.Equal(t, uint64(math.MaxInt64), count())
+	assert.Zero(t, l.Stats().Allowed, "another store's hits are not this limiter's")
+	clock.Advance(time.Second)
+	assert.Zero(t, count())
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+)
+
+// bar is a progress bar on one line of a terminal. The zero value shows nothing.
+type bar struct {
+	w     io.Writer // nil: show nothing
+	total int64     // bytes to read
+	start time.Time
+	shown time.Time
+}
+
+// barEvery is the least time between two looks of a bar.
+const barEvery = 100 * time.Millisecond
+
+// newBar returns a bar for reading files, which shows nothing unless w is a terminal and all files have a size.
+func newBar(w io.Writer, files []string, quiet bool) *bar {
+	f, ok := w.(*os.File)
+	if quiet || !ok || !term.IsTerminal(int(f.Fd())) {
+		return &bar{}
+	}
+	b := &bar{w: w, start: time.Now()}
+	for _, name := range files {
+		info, err := os.Stat(name)
+		if name == replay.Stdin || err != nil || !info.Mode().IsRegular() {
+			return &bar{}
+		}
+		b.total += info.Size()
+	}
+	return b
+}
+
+// show draws the bar, if it was not drawn just before.
+func (b *bar) show(bytes int64, lines uint64) {
+	now := time.Now()
+	if b.w == nil || b.total == 0 || now.Sub(b.shown) < barEvery {
+		return
+	}
+	b.shown = now
+	const width = 30
+	share := min(1, float64(bytes)/float64(b.total))
+	full := int(share * width)
+	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %.1f M lines, %.1f M lines/s ", share*100, strings.Repeat("=", full),
+		strings.Repeat(" ", width-full), float64(lines)/1e6, float64(lines)/1e6/now.Sub(b.start).Seconds())
+}
+
+// clear takes the bar away, to make room for what comes next.
+func (b *bar) clear() {
+	if b.w != nil && !b.shown.IsZero() {
+		fmt.Fprint(b.w, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,200 @@
+package accesslog
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	nginxLine  = `127.0.0.1 - - [20/Nov/2026:09:34:23 +0000] "GET /a%20b?x=\x22q\x22 HTTP/1.1" 200 2 "-" "t \x22q\x22 \x5C \xC3\xA9"`
+	apacheLine = `2001:db8::7 - frank [10/Oct/2000:13:55:36 -0700] "GET /q\"uote\\ HTTP/1.0" 200 2326 "http://x/?a=[b]" "agent \"x\" [y]"`
+	caddyLine  = `{"level":"info","ts":1763631263.1234567,"logger":"http.log.access.log0","msg":"handled request",` +
+		`"request":{"remote_ip":"10.0.0.1","remote_port":"51234","client_ip":"10.0.0.9","proto":"HTTP/2.0","method":"GET",` +
+		`"host":"example.com","uri":"/a?b=c","headers":{"User-Agent":["curl/8.5.0"],"Accept":["*/*"]},` +
+		`"tls":{"resumed":false,"version":772,"cipher_suite":4865,"proto":"h2","server_name":"example.com"}},` +
+		`"bytes_read":0,"user_id":"ann","duration":0.5,"size":12,"status":200,"resp_headers":{"Server":["Caddy"]}}`
+)
+
+func at(s string) int64 {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		panic(err)
+	}
+	return t.UnixNano()
+}
+
+func TestParse(t *testing.T) {
+	for _, tc := range []struct {
+		name, line     string
+		start          string
+		coarse         bool
+		ip, user, path string
+	}{
+		{"nginx combined, its escapes kept", nginxLine, "2026-11-20T09:34:23Z", true, "127.0.0.1", "", "/a%20b"},
+		{"Apache combined, an escaped quote in the path", apacheLine, "2000-10-10T20:55:36Z", true, "2001:db8::7", "frank", `/q\"uote\\`},
+		{"common", `h.example - - [01/Jan/1970:00:00:00 +0000] "HEAD / HTTP/1.1" 304 -`, "1970-01-01T00:00:00Z", true, "h.example", "", "/"},
+		{"before 1970", `1.2.3.4 - - [31/Dec/1969:23:59:59 +0000] "GET / HTTP/1.1" 200 1`, "1969-12-31T23:59:59Z", true, "1.2.3.4", "", "/"},
+		{"a leap day in a zone of half an hour", `1.2.3.4 - - [29/Feb/2024:00:10:00 +0530] "GET / HTTP/1.1" 200 1`, "2024-02-28T18:40:00Z", true, "1.2.3.4", "", "/"},
+		{"a leap second is the next minute", `1.2.3.4 - - [31/Dec/2016:23:59:60 +0000] "GET / HTTP/1.1" 200 1`, "2017-01-01T00:00:00Z", true, "1.2.3.4", "", "/"},
+		{"a user with spaces and a bracket", `1.2.3.4 - jo [x] doe [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "jo [x] doe", "/"},
+		{"Apache's empty user", `1.2.3.4 - "" [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 401 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", "/"},
+		{"an identity", `1.2.3.4 ident ann [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "ann", "/"},
+		{"vhost_combined", `example.com:443 1.2.3.4 - ann [01/Jan/2020:00:00:00 +0000] "GET /x HTTP/1.1" 200 1 "-" "-"`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "ann", "/x"},
+		{"a TLS handshake on a plain port has no path", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03\x01\x02" 400 150 "-" "-"`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", ""},
+		{"an empty request has no path", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "" 400 0 "-" "-"`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", ""},
+		{"HTTP/0.9", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /old" 200 0`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", "/old"},
+		{"a carriage return at the end", nginxLine + "\r", "2026-11-20T09:34:23Z", true, "127.0.0.1", "", "/a%20b"},
+		{"Caddy: start is ts less duration, client_ip goes before remote_ip", caddyLine, "2025-11-20T09:34:22.6234567Z", false, "10.0.0.9", "ann", "/a"},
+		{"Caddy without client_ip", `{"ts":1,"request":{"remote_ip":"10.0.0.1","uri":"/"}}`, "1970-01-01T00:00:01Z", false, "10.0.0.1", "", "/"},
+		{"Caddy before 2.5", `{"ts":1,"request":{"remote_addr":"[::1]:80","uri":"/"}}`, "1970-01-01T00:00:01Z", false, "::1", "", "/"},
+		{"Caddy, RFC 3339 and a duration as text", `{"ts":"2024-05-01T12:00:00.25+02:00","duration":"250ms","request":{"remote_ip":"a","uri":"/"}}`, "2024-05-01T10:00:00Z", false, "a", "", "/"},
+		{"Caddy, milliseconds", `{"ts":1700000000123.5,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20.1235Z", false, "a", "", ""},
+		{"Caddy, nanoseconds", `{"ts":1700000000123456789,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20.123456789Z", false, "a", "", ""},
+		{"Caddy, an exponent", `{"ts":1.7e9,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20Z", false, "a", "", ""},
+		{"Caddy, escapes in what is read", `{"ts":1,"user_id":"\u00e9\n","request":{"remote_ip":"\u0031","uri":"\/x\"?y"}}`, "1970-01-01T00:00:01Z", false, "1", "é\n", `/x"`},
+		{"Caddy, many keys with escapes", `{` + strings.Repeat(`"\u0061":{"\n":1},`, 20) + `"t\u0073":1,"request":{"remote_ip":"a"}}`, "1970-01-01T00:00:01Z", false, "a", "", ""},
+		{"Caddy, white space and null", ` { "ts" : 1 , "user_id" : null , "request" : { "remote_ip" : "a" } } `[1:], "1970-01-01T00:00:01Z", false, "a", "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var p Parser
+			var e Entry
+			require.NoError(t, p.Parse([]byte(tc.line), &e))
+			assert.Equal(t, tc.start, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano))
+			assert.Equal(t, tc.coarse, e.Coarse)
+			assert.Equal(t, tc.ip, string(e.IP))
+			assert.Equal(t, tc.user, string(e.User))
+			assert.Equal(t, tc.path, string(e.Path))
+		})
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	const head = `1.2.3.4 - - [`
+	const tail = `] "GET / HTTP/1.1" 200 1`
+	for _, tc := range []struct {
+		name, line string
+		want       error
+	}{
+		{"nothing", "", ErrEmpty},
+		{"white space", " \t\r", ErrEmpty},
+		{"prose", "the quick brown fox", ErrFormat},
+		{"one word", "x", ErrFormat},
+		{"no address", ` - - [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, ErrFormat},
+		{"no request", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000]`, ErrFormat},
+		{"cut inside the request", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /`, ErrFormat},
+		{"the closing quote is escaped", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /\"`, ErrFormat},
+		{"no such day", head + "31/Apr/2020:00:00:00 +0000" + tail, ErrTime},
+		{"no leap year", head + "29/Feb/1900:00:00:00 +0000" + tail, ErrTime},
+		{"day zero", head + "00/Jan/2020:00:00:00 +0000" + tail, ErrTime},
+		{"no such month", head + "01/jan/2020:00:00:00 +0000" + tail, ErrTime},
+		{"hour 24", head + "01/Jan/2020:24:00:00 +0000" + tail, ErrTime},
+		{"minute 60", head + "01/Jan/2020:00:60:00 +0000" + tail, ErrTime},
+		{"second 61", head + "01/Jan/2020:00:00:61 +0000" + tail, ErrTime},
+		{"no digit", head + "01/Jan/2020:00:00:0x +0000" + tail, ErrTime},
+		{"a zone without sign", head + "01/Jan/2020:00:00:00 00000" + tail, ErrTime},
+		{"a year no log is of", head + "01/Jan/1899:00:00:00 +0000" + tail, ErrTime},
+		{"JSON cut short", caddyLine[:len(caddyLine)-1], ErrJSON},
+		{"JSON with a tail", caddyLine + "x", ErrJSON},
+		{"JSON of something else", `{"level":"info","ts":1700000000.5,"msg":"serving"}`, ErrNoAccess},
+		{"a request without time", `{"request":{"remote_ip":"a"}}`, ErrNoAccess},
+		{"a request that is no object", `{"ts":1,"request":"x"}`, ErrField},
+		{"ts that is no time", `{"ts":true,"request":{"remote_ip":"a"}}`, ErrField},
+		{"ts that is no RFC 3339", `{"ts":"yesterday","request":{"remote_ip":"a"}}`, ErrTime},
+		{"ts out of range", `{"ts":99999999999999999999999,"request":{"remote_ip":"a"}}`, ErrTime},
+		{"ts of a year no log is of", `{"ts":4102444800,"request":{"remote_ip":"a"}}`, ErrTime},
+		{"a negative duration", `{"ts":1,"duration":-1,"request":{"remote_ip":"a"}}`, ErrTime},
+		{"a duration of years", `{"ts":1,"duration":1e9,"request":{"remote_ip":"a"}}`, ErrTime},
+		{"an address with a space", `{"ts":1,"request":{"remote_ip":"a b"}}`, ErrField},
+		{"a leading zero", `{"ts":01,"request":{"remote_ip":"a"}}`, ErrField},
+		{"a raw control character", "{\"ts\":1,\"request\":{\"remote_ip\":\"a\x01\"}}", ErrJSON},
+		{"a field repeated to no end", `{` + strings.Repeat(`"user_id":"\n",`, 20) + `"ts":1,"request":{"remote_ip":"a"}}`, ErrField},
+		{"too deep", `{"a":` + deep(200) + `}`, ErrJSON},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var p Parser
+			var e Entry
+			assert.ErrorIs(t, p.Parse([]byte(tc.line), &e), tc.want)
+		})
+	}
+}
+
+func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+// The clock takes three ways: the same second, the same minute, anything else. Each must tell what time.Parse tells.
+func TestClockAgreesWithTheStandardLibrary(t *testing.T) {
+	const layout = "02/Jan/2006:15:04:05 -0700"
+	var c clock
+	zone := time.FixedZone("", -(3*3600 + 30*60))
+	steps := []time.Duration{0, time.Second, time.Second, 59 * time.Second, -30 * time.Second, time.Minute, 0,
+		time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, -11 * time.Hour}
+	now := time.Date(1901, 2, 27, 23, 59, 58, 0, time.UTC)
+	for i := range 2000 {
+		now = now.Add(steps[i%len(steps)])
+		text := now.Format(layout)
+		if i%7 > 4 {
+			text = now.In(zone).Format(layout)
+		}
+		got, ok := c.read([]byte(text))
+		require.True(t, ok, text)
+		require.Equal(t, now.Unix(), got, text)
+	}
+}
+
+func TestClockRemembersNothingOfWhatItRefused(t *testing.T) {
+	var c clock
+	_, ok := c.read([]byte("01/Jan/2020:00:00:10 +0000"))
+	require.True(t, ok)
+	_, ok = c.read([]byte("01/Jan/2020:00:00:99 +0000"))
+	require.False(t, ok)
+	got, ok := c.read([]byte("01/Jan/2020:00:00:11 +0000"))
+	require.True(t, ok)
+	assert.Equal(t, at("2020-01-01T00:00:11Z")/1e9, got)
+}
+
+// A million lines a second leave no room for garbage.
+func TestParseDoesNotAllocate(t *testing.T) {
+	for name, line := range map[string]string{"nginx": nginxLine, "apache": apacheLine, "caddy": caddyLine} {
+		var p Parser
+		var e Entry
+		b := []byte(line)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { _ = p.Parse(b, &e) }), name)
+	}
+}
+
+func BenchmarkParse(b *testing.B) {
+	for _, bc := range []struct{ name, line string }{{"combined", nginxLine}, {"caddy", caddyLine}} {
+		b.Run("format="+bc.name, func(b *testing.B) {
+			var p Parser
+			var e Entry
+			line := []byte(bc.line)
+			b.ReportAllocs()
+			b.SetBytes(int64(len(line)))
+			for b.Loop() {
+				if err := p.Parse(line, &e); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// The eight-at-a-time scan must stop where the byte-at-a-time one stops, wherever the byte stands.
+func TestPlainStopsAtTheFirstSpecialByte(t *testing.T) {
+	for length := range 40 {
+		for c := range 256 {
+			for pos := range length {
+				s := []byte(strings.Repeat("~", length))
+				s[pos] = byte(c)
+				want := length
+				if c == '"' || c == '\\' || c < ' ' {
+					want = pos
+				}
+				require.Equal(t, want, plain(s), "byte %#x at %d of %d", c, pos, length)
+			}
+		}
+	}
+}

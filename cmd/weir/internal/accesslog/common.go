@@ -1,0 +1,113 @@
+package accesslog
+
+import (
+	"bytes"
+	"net/netip"
+)
+
+// common reads
+//
+//	ADDRESS IDENT USER [02/Jan/2006:15:04:05 -0700] "REQUEST" STATUS BYTES ...
+//
+// which is the common format and the beginning of the combined one. What follows the request line is not looked at:
+// servers append fields of their own.
+func (p *Parser) common(line []byte, e *Entry) error {
+	ip, rest, ok := bytes.Cut(line, space)
+	if !ok || len(ip) == 0 {
+		return ErrFormat
+	}
+	ident, rest, ok := bytes.Cut(rest, space)
+	if !ok {
+		return ErrFormat
+	}
+	if string(ident) != "-" {
+		// Apache's vhost_combined puts the virtual host in front. Taken as the common format it would make one caller
+		// of all the host's clients.
+		if shifted, after, ok := virtualHost(ident, rest); ok {
+			ip, rest = shifted, after
+		}
+	}
+	user, rest, ok := cutUser(rest)
+	if !ok {
+		return ErrFormat
+	}
+	second, ok := p.clock.read(rest[:stampLen])
+	if !ok {
+		return ErrTime
+	}
+	request, ok := quoted(rest[stampLen+len(`] "`):])
+	if !ok {
+		return ErrFormat
+	}
+	e.Start, e.Coarse, e.IP, e.User, e.Path = second*1e9, true, ip, user, requestPath(request)
+	return nil
+}
+
+var space = []byte(" ")
+
+// virtualHost reports whether what stands in the place of the identity is an address, which no identity is, followed by
+// an identity; it returns the address and what follows the identity.
+func virtualHost(ident, rest []byte) (ip, after []byte, ok bool) {
+	if c := ident[:min(1, len(ident))]; !bytes.ContainsAny(c, "0123456789abcdefABCDEF:") {
+		return nil, nil, false
+	}
+	if _, err := netip.ParseAddr(string(ident)); err != nil {
+		return nil, nil, false
+	}
+	_, after, ok = bytes.Cut(rest, space)
+	return ident, after, ok
+}
+
+// cutUser reads the user, who may have spaces in the name, up to the bracket in front of the time. It returns what
+// follows the bracket, and makes sure that a time can stand there and is followed by the request line.
+func cutUser(rest []byte) (user, after []byte, ok bool) {
+	i := bytes.IndexByte(rest, '[')
+	for i >= 0 {
+		after = rest[i+1:]
+		if i > 0 && rest[i-1] == ' ' && len(after) > stampLen+2 && string(after[stampLen:stampLen+3]) == `] "` {
+			break
+		}
+		next := bytes.IndexByte(after, '[')
+		if next < 0 {
+			return nil, nil, false
+		}
+		i += 1 + next
+	}
+	if i < 0 {
+		return nil, nil, false
+	}
+	user = rest[:i-1]
+	if string(user) == "-" || string(user) == `""` { // Apache writes an empty user as two quotes
+		user = nil
+	}
+	return user, after, true
+}
+
+// quoted returns what stands before the closing quote. A quote inside is escaped: \" by Apache, \x22 by nginx.
+func quoted(s []byte) ([]byte, bool) {
+	for from := 0; ; {
+		i := bytes.IndexByte(s[from:], '"')
+		if i < 0 {
+			return nil, false
+		}
+		i += from
+		slashes := 0
+		for slashes < i && s[i-1-slashes] == '\\' {
+			slashes++
+		}
+		if slashes%2 == 0 {
+			return s[:i], true
+		}
+		from = i + 1
+	}
+}
+
+// requestPath returns the path of "METHOD TARGET PROTOCOL"; of "METHOD TARGET" too, which is HTTP/0.9.
+func requestPath(request []byte) []byte {
+	_, rest, ok := bytes.Cut(request, space)
+	if !ok {
+		return nil
+	}
+	target, _, _ := bytes.Cut(rest, space)
+	return withoutQuery(target)
+}

@@ -1,0 +1,300 @@
+package accesslog
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math/bits"
+)
+
+// maxDepth bounds how deep a line may nest, so that a hostile one cannot exhaust the stack. A Caddy line has depth 4.
+const maxDepth = 64
+
+// walker goes through one JSON text once, from front to back, and hands out what its caller asks for. encoding/json
+// would take ten times as long, most of it for headers that nobody reads. Whatever walker takes, encoding/json takes.
+type walker struct {
+	s       []byte
+	i       int
+	key     []byte                // a key that had escapes
+	scratch [scratchBlocks][]byte // values that had, each in memory of its own: they are handed out together
+	used    int                   // of scratch
+}
+
+// scratchBlocks bounds the values of a line that are read and have escapes. Five fields are read; a line that repeats
+// them more often than this is refused.
+const scratchBlocks = 8
+
+func (w *walker) reset(s []byte) { w.s, w.i, w.used = s, 0, 0 }
+
+// peek skips white space and returns the next byte, 0 at the end. Servers write none, so the loop is elsewhere.
+func (w *walker) peek() byte {
+	if w.i < len(w.s) && w.s[w.i] > ' ' {
+		return w.s[w.i]
+	}
+	return w.skipSpace()
+}
+
+func (w *walker) skipSpace() byte {
+	for ; w.i < len(w.s); w.i++ {
+		switch c := w.s[w.i]; c {
+		case ' ', '\t', '\r', '\n':
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+// take skips white space and then c, and fails if that is not what comes.
+func (w *walker) take(c byte) error {
+	if w.peek() != c || w.i == len(w.s) {
+		return ErrJSON
+	}
+	w.i++
+	return nil
+}
+
+// end fails unless nothing but white space is left.
+func (w *walker) end() error {
+	w.peek()
+	if w.i != len(w.s) {
+		return ErrJSON
+	}
+	return nil
+}
+
+// object reads an object and calls field for each of its keys; field must read the value.
+func (w *walker) object(field func(key []byte) error) error {
+	if err := w.take('{'); err != nil {
+		return err
+	}
+	if w.peek() == '}' {
+		w.i++
+		return nil
+	}
+	for {
+		if w.peek() != '"' {
+			return ErrJSON
+		}
+		key, escaped, err := w.string()
+		if err != nil {
+			return err
+		}
+		if escaped {
+			if key, err = unescape(w.key, key); err != nil {
+				return err
+			}
+			w.key = key
+		}
+		if err := w.take(':'); err != nil {
+			return err
+		}
+		if err := field(key); err != nil {
+			return err
+		}
+		if w.peek() == '}' {
+			w.i++
+			return nil
+		}
+		if err := w.take(','); err != nil {
+			return err
+		}
+	}
+}
+
+// text reads a string value into dst. null leaves dst as it is.
+func (w *walker) text(dst *[]byte) error {
+	if w.peek() == 'n' {
+		return w.literal("null")
+	}
+	if w.peek() != '"' {
+		return ErrField
+	}
+	raw, escaped, err := w.string()
+	if err != nil {
+		return err
+	}
+	if escaped {
+		if w.used == scratchBlocks {
+			return ErrField
+		}
+		block := &w.scratch[w.used]
+		w.used++
+		if *block, err = unescape(*block, raw); err != nil {
+			return err
+		}
+		raw = *block
+	}
+	*dst = raw
+	return nil
+}
+
+// string reads a string and returns what stands between its quotes, and whether that has escapes in it.
+func (w *walker) string() (raw []byte, escaped bool, err error) {
+	s, from := w.s, w.i+1
+	for i := from; ; {
+		i += plain(s[i:])
+		if i == len(s) || s[i] < ' ' {
+			return nil, false, ErrJSON
+		}
+		if s[i] == '"' {
+			w.i = i + 1
+			return s[from:i], escaped, nil
+		}
+		n := escapeLen(s[i:])
+		if n == 0 {
+			return nil, false, ErrJSON
+		}
+		escaped = true
+		i += n
+	}
+}
+
+// plain returns how many bytes s begins with that are neither a quote, nor a backslash, nor a control character. It
+// looks at eight at a time: strings are most of a line, and byte by byte they took two thirds of the time.
+func plain(s []byte) int {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	i := 0
+	for ; i+8 <= len(s); i += 8 {
+		x := binary.LittleEndian.Uint64(s[i:])
+		quote, slash := x^ones*'"', x^ones*'\\'
+		// v-ones&^v has the high bit set in the lowest zero byte of v; a borrow can only mark bytes above it. Likewise
+		// for the bytes below a space.
+		if m := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & high; m != 0 {
+			return i + bits.TrailingZeros64(m)/8
+		}
+	}
+	for i < len(s) && s[i] != '"' && s[i] != '\\' && s[i] >= ' ' {
+		i++
+	}
+	return i
+}
+
+// escapeLen returns the length of the escape at the start of s, 0 if it is not one.
+func escapeLen(s []byte) int {
+	if len(s) < 2 {
+		return 0
+	}
+	if s[1] != 'u' {
+		if bytes.IndexByte([]byte(`"\/bfnrt`), s[1]) < 0 {
+			return 0
+		}
+		return 2
+	}
+	if len(s) < 6 {
+		return 0
+	}
+	for _, c := range s[2:6] {
+		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
+			return 0
+		}
+	}
+	return 6
+}
+
+// unescape decodes a string that has escapes into buf, which it returns. They are rare enough to leave to encoding/json.
+func unescape(buf, raw []byte) ([]byte, error) {
+	var s string
+	if err := json.Unmarshal(append(append([]byte{'"'}, raw...), '"'), &s); err != nil {
+		return nil, ErrJSON
+	}
+	return append(buf[:0], s...), nil
+}
+
+// skip reads any value, itself inside depth others that are skipped, and drops it.
+func (w *walker) skip(depth int) error {
+	if depth > maxDepth {
+		return ErrJSON
+	}
+	switch w.peek() {
+	case '"':
+		_, _, err := w.string()
+		return err
+	case '{':
+		return w.object(func([]byte) error { return w.skip(depth + 1) })
+	case '[':
+		return w.array(depth)
+	case 't':
+		return w.literal("true")
+	case 'f':
+		return w.literal("false")
+	case 'n':
+		return w.literal("null")
+	}
+	if _, err := w.number(); err != nil {
+		return ErrJSON
+	}
+	return nil
+}
+
+func (w *walker) array(depth int) error {
+	w.i++
+	if w.peek() == ']' {
+		w.i++
+		return nil
+	}
+	for {
+		if err := w.skip(depth + 1); err != nil {
+			return err
+		}
+		if w.peek() == ']' {
+			w.i++
+			return nil
+		}
+		if err := w.take(','); err != nil {
+			return err
+		}
+	}
+}
+
+func (w *walker) literal(word string) error {
+	if !bytes.HasPrefix(w.s[w.i:], []byte(word)) {
+		return ErrJSON
+	}
+	w.i += len(word)
+	return nil
+}
+
+// number reads a number and returns its text: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)?
+func (w *walker) number() ([]byte, error) {
+	w.peek()
+	s, i := w.s[w.i:], 0
+	if i < len(s) && s[i] == '-' {
+		i++
+	}
+	whole := run(s[i:])
+	if whole == 0 || whole > 1 && s[i] == '0' {
+		return nil, ErrField
+	}
+	i += whole
+	if i < len(s) && s[i] == '.' {
+		n := run(s[i+1:])
+		if n == 0 {
+			return nil, ErrJSON
+		}
+		i += 1 + n
+	}
+	if i < len(s) && s[i]|0x20 == 'e' {
+		i++
+		if i < len(s) && (s[i] == '+' || s[i] == '-') {
+			i++
+		}
+		n := run(s[i:])
+		if n == 0 {
+			return nil, ErrJSON
+		}
+		i += n
+	}
+	w.i += i
+	return s[:i], nil
+}
+
+// run returns how many digits s begins with.
+func run(s []byte) int {
+	for i, c := range s {
+		if c < '0' || c > '9' {
+			return i
+		}
+	}
+	return len(s)
+}

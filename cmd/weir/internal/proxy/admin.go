@@ -1,0 +1,209 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"embed"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+//go:embed page
+var pageFiles embed.FS
+
+// adminHandler serves the page, the figures and the deny list.
+//
+// Whoever can reach it can read who is limited and refuse service to anybody, and a browser on the same machine can reach
+// it on behalf of any site it shows. So a request must ask for an address or for a name that was configured (a site can
+// have its own name resolve to this address), bring the token if there is one, and, to change anything, come from the
+// page itself or from no browser, and with a header that no form can send.
+func (p *Proxy) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", http.RedirectHandler("/-/", http.StatusFound))
+	mux.Handle("GET /-/{$}", page("page.html", "text/html; charset=utf-8"))
+	mux.Handle("GET /-/page.js", page("page.js", "text/javascript; charset=utf-8"))
+	mux.Handle("GET /-/page.css", page("page.css", "text/css; charset=utf-8"))
+	mux.HandleFunc("GET /-/stats", p.serveStats)
+	mux.Handle("POST /-/deny", changes(p.serveDeny))
+	mux.Handle("DELETE /-/deny", changes(p.serveDeny))
+	guarded := p.known(p.authorized(mux))
+
+	// Whoever asks whether the proxy is up has no token, and may ask by any name; it learns nothing else.
+	outer := http.NewServeMux()
+	outer.HandleFunc("GET /-/healthz", p.serveHealth)
+	outer.Handle("/", guarded)
+	return secure(outer)
+}
+
+// secure sets what tells a browser to run nothing but the page's own files, to show the page in no frame, and to keep
+// nothing.
+func secure(next http.Handler) http.Handler {
+	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// known refuses requests for a name that is not this server's, against DNS rebinding. No site has an address of ours for
+// a name.
+func (p *Proxy) known(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		if err != nil && host != "localhost" && !slices.Contains(p.cfg.Admin.Hosts, host) {
+			http.Error(w, "This server is not known by that name; see --admin-host.", http.StatusMisdirectedRequest)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authorized asks for the token, if there is one: as a Bearer token, or as the password of Basic authorization, which
+// browsers ask for.
+func (p *Proxy) authorized(next http.Handler) http.Handler {
+	if p.cfg.Admin.Token == "" {
+		return next
+	}
+	want := sha256.Sum256([]byte(p.cfg.Admin.Token))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok {
+			_, given, _ = r.BasicAuth()
+		}
+		// Of digests, for the comparison's time to tell nothing, not even the length.
+		if got := sha256.Sum256([]byte(given)); subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="weir", charset="UTF-8"`)
+			http.Error(w, "This takes the admin token.", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// changeHeader must be on requests that change something: a form cannot send it, and a script of another site only if
+// this server said so, which it never does.
+const changeHeader = "Weir-Admin"
+
+// changes refuses what another site may have sent.
+func changes(next http.HandlerFunc) http.Handler {
+	var origin http.CrossOriginProtection
+	return origin.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get(changeHeader) == "" {
+			http.Error(w, "Set the header "+changeHeader+": 1.", http.StatusForbidden)
+			return
+		}
+		next(w, r)
+	}))
+}
+
+// page serves one of the embedded files.
+func page(name, contentType string) http.Handler {
+	text, err := pageFiles.ReadFile("page/" + name)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(text)
+	})
+}
+
+func (p *Proxy) serveHealth(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if p.stopping.Load() {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte("stopping\n"))
+		return
+	}
+	_, _ = w.Write([]byte("ok\n"))
+}
+
+// change is the body of a request that adds to the deny list or takes off it. Exactly one of the first three is set.
+type change struct {
+	What   string `json:"what"`   // an address, a prefix or a key, as a person writes it
+	Prefix string `json:"prefix"` // an address or a prefix
+	ID     string `json:"id"`     // a key, as serveStats gives it
+	For    string `json:"for"`    // how long; empty: for good
+}
+
+func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
+	switch {
+	case c.What != "" && c.Prefix == "" && c.ID == "":
+		e = ParseEntry(strings.TrimSpace(c.What))
+	case c.What == "" && c.Prefix != "" && c.ID == "":
+		e.Prefix, err = ParsePrefix(c.Prefix)
+	case c.What == "" && c.Prefix == "" && c.ID != "":
+		e.Key, err = keyOf(c.ID)
+	default:
+		err = errors.New("want one of what, prefix and id")
+	}
+	if err == nil && c.For != "" {
+		var d time.Duration
+		if d, err = time.ParseDuration(c.For); err == nil && d <= 0 {
+			err = fmt.Errorf("%q is over already", c.For)
+		}
+		e.Until = now.Add(d)
+	}
+	return e, err
+}
+
+// idOf writes a key, which may hold any bytes, as text; keyOf reads it.
+func idOf(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
+
+func keyOf(id string) (string, error) {
+	key, err := base64.RawURLEncoding.DecodeString(id)
+	return string(key), err
+}
+
+// serveDeny changes the deny list.
+func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
+	var c change
+	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 16<<10))
+	body.DisallowUnknownFields()
+	if err := body.Decode(&c); err != nil {
+		http.Error(w, "That is no such change: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	e, err := c.entry(time.Now())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if r.Method == http.MethodDelete {
+		if !p.denied.Remove(e) {
+			http.Error(w, "That is not on the list.", http.StatusNotFound)
+			return
+		}
+	} else if err := p.denied.Add(e); err != nil {
+		status := http.StatusBadRequest
+		if errors.Is(err, httplimit.ErrDenyListFull) {
+			status = http.StatusInsufficientStorage
+		}
+		http.Error(w, err.Error(), status)
+		return
+	}
+	p.cfg.Log.Info("deny list changed", "by", r.Method, "entry", describe(e))
+	w.WriteHeader(http.StatusNoContent)
+}

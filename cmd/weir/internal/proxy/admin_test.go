@@ -1,0 +1,208 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// deny sends a change as the page does.
+func deny(t testing.TB, s served, method, body string, header ...string) (int, string) {
+	t.Helper()
+	resp, text := send(t, method, s.back.URL+"/-/deny", strings.NewReader(body), append(header, changeHeader, "1")...)
+	return resp.StatusCode, text
+}
+
+func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
+	s := serve(t, config(t, "100/1d"))
+	for _, body := range []string{`{"what":"127.0.0.1"}`, `{"what":"127.0.0.0/8","for":"1h"}`, `{"prefix":"127.0.0.1"}`, `{"id":"` + idOf("127.0.0.1") + `"}`} {
+		require.Equal(t, 200, status(t, "GET", s.front.URL))
+		code, text := deny(t, s, "POST", body)
+		require.Equal(t, http.StatusNoContent, code, text)
+		want := 403
+		if strings.Contains(body, "for") {
+			want = 429 // for a while
+		}
+		assert.Equal(t, want, status(t, "GET", s.front.URL), body)
+		code, text = deny(t, s, "DELETE", body)
+		require.Equal(t, http.StatusNoContent, code, text)
+		assert.Equal(t, 200, status(t, "GET", s.front.URL), body)
+		code, _ = deny(t, s, "DELETE", body)
+		assert.Equal(t, http.StatusNotFound, code)
+	}
+}
+
+func TestChangesThatAreNone(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.MaxDeny = 1
+	s := serve(t, cfg)
+	for _, body := range []string{
+		"", "{", "[]", "{}", `{"what":""}`, `{"what":"a","id":"YQ"}`, `{"prefix":"a"}`, `{"id":"?"}`, `{"what":"a","for":"soon"}`,
+		`{"what":"a","for":"-1s"}`, `{"what":"a","for":"0s"}`, `{"what":"a","until":1}`,
+		`{"what":"` + strings.Repeat("a", 2000) + `"}`, `{"what":"` + strings.Repeat("a", 20_000) + `"}`,
+	} {
+		code, _ := deny(t, s, "POST", body)
+		assert.Equal(t, http.StatusBadRequest, code, "%.40s", body)
+	}
+	assert.Zero(t, s.denied.Len())
+	code, _ := deny(t, s, "POST", `{"what":"a"}`)
+	assert.Equal(t, http.StatusNoContent, code)
+	code, _ = deny(t, s, "POST", `{"what":"b"}`)
+	assert.Equal(t, http.StatusInsufficientStorage, code)
+}
+
+// What a page of another site can have a browser send changes nothing.
+func TestForgedRequestsChangeNothing(t *testing.T) {
+	s := serve(t, config(t, "100/1d"))
+	body := func() *strings.Reader { return strings.NewReader(`{"what":"127.0.0.1"}`) }
+	for name, header := range map[string][]string{
+		"a form":                           {"Content-Type", "text/plain"},
+		"a form of another site":           {"Sec-Fetch-Site", "cross-site"},
+		"a script of another site":         {changeHeader, "1", "Sec-Fetch-Site", "cross-site"},
+		"one of another port":              {changeHeader, "1", "Sec-Fetch-Site", "same-site"},
+		"an old browser's":                 {changeHeader, "1", "Origin", "http://evil.example"},
+		"a sandbox's":                      {changeHeader, "1", "Origin", "null"},
+		"a name that was rebound":          {changeHeader, "1", "Host", "evil.example", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"},
+		"a name like localhost":            {changeHeader, "1", "Host", "localhost.evil.example"},
+		"a name that begins as an address": {changeHeader, "1", "Host", "127.0.0.1.evil.example"},
+	} {
+		resp, _ := send(t, "POST", s.back.URL+"/-/deny", body(), header...)
+		assert.GreaterOrEqual(t, resp.StatusCode, 400, name)
+		assert.Less(t, resp.StatusCode, 500, name)
+		assert.Empty(t, resp.Header.Get("Access-Control-Allow-Origin"), name)
+		assert.Zero(t, s.denied.Len(), name)
+	}
+	assert.Equal(t, http.StatusMethodNotAllowed, status(t, "GET", s.back.URL+"/-/deny", changeHeader, "1"))
+
+	// The page's own, or else the test would pass if nothing got through.
+	resp, text := send(t, "POST", s.back.URL+"/-/deny", body(), changeHeader, "1", "Sec-Fetch-Site", "same-origin", "Origin", s.back.URL)
+	assert.Equal(t, http.StatusNoContent, resp.StatusCode, text)
+	assert.Equal(t, 1, s.denied.Len())
+}
+
+func TestANameThatIsNotOurs(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.Admin.Hosts = []string{"weir.internal"}
+	s := serve(t, cfg)
+	for host, want := range map[string]int{
+		"127.0.0.1:1": 200, "[::1]:80": 200, "[::1]": 200, "localhost": 200, "localhost:8081": 200, "weir.internal:80": 200, "10.0.0.1": 200,
+		"evil.example": 421, "evil.example:8081": 421, "localhost.evil.example": 421, "weir.internal.evil.example": 421,
+	} {
+		assert.Equal(t, want, status(t, "GET", s.back.URL+"/-/stats", "Host", host), host)
+		assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/healthz", "Host", host), host)
+	}
+}
+
+func TestTheTokenIsNeeded(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.Admin = Admin{Addr: "127.0.0.1:0", Token: "correct horse battery"}
+	s := serve(t, cfg)
+	for _, path := range []string{"/", "/-/", "/-/stats", "/-/page.js", "/-/nothing"} {
+		resp, body := send(t, "GET", s.back.URL+path, nil)
+		assert.Equal(t, 401, resp.StatusCode, path)
+		assert.NotContains(t, body, "admitted")
+		assert.Contains(t, resp.Header.Get("WWW-Authenticate"), "Basic")
+	}
+	for _, wrong := range []string{"Bearer ", "Bearer correct horse batter", "Bearer correct horse battery ", "Basic x", "correct horse battery"} {
+		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats", "Authorization", wrong+"x"), wrong)
+	}
+	assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/stats", "Authorization", "Bearer correct horse battery"))
+	r := httptest.NewRequest("GET", "http://127.0.0.1/-/stats", nil)
+	r.SetBasicAuth("anybody", "correct horse battery")
+	w := httptest.NewRecorder()
+	s.admin.ServeHTTP(w, r)
+	assert.Equal(t, 200, w.Code, "what a browser sends")
+	assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/healthz"), "who asks whether it is up has none")
+	code, _ := deny(t, s, "POST", `{"what":"a"}`)
+	assert.Equal(t, 401, code)
+}
+
+func TestThePageIsLockedDown(t *testing.T) {
+	s := serve(t, config(t, "1/1d"))
+	for _, path := range []string{"/-/", "/-/page.js", "/-/page.css", "/-/stats", "/-/healthz", "/nothing"} {
+		resp, _ := send(t, "GET", s.back.URL+path, nil)
+		policy := resp.Header.Get("Content-Security-Policy")
+		assert.Contains(t, policy, "default-src 'none'", path)
+		assert.NotContains(t, policy, "unsafe", path)
+		assert.NotContains(t, policy, "http", path)
+		assert.Equal(t, "nosniff", resp.Header.Get("X-Content-Type-Options"), path)
+		assert.Equal(t, "no-store", resp.Header.Get("Cache-Control"), path)
+	}
+	assert.Equal(t, 405, status(t, "POST", s.back.URL+"/-/stats"))
+}
+
+// The figures and the list are on the admin address alone.
+func TestTheFrontDoesNotLeadToTheAdmin(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("upstream " + r.URL.Path)) })
+	s := serve(t, cfg)
+	for _, path := range []string{"/-/", "/-/stats", "/-/healthz", "/-/deny"} {
+		_, body := send(t, "GET", s.front.URL+path, nil)
+		assert.Equal(t, "upstream "+path, body)
+	}
+}
+
+func TestStats(t *testing.T) {
+	cfg := config(t, "daily=2/1d")
+	cfg.Deny = []httplimit.Entry{ParseEntry("10.0.0.0/8"), ParseEntry("\xff<b>")}
+	s := serve(t, cfg)
+	for range 3 {
+		status(t, "GET", s.front.URL)
+	}
+	s.meter.tick()
+	s.meter.tick()
+	resp, body := send(t, "GET", s.back.URL+"/-/stats", nil)
+	require.Equal(t, "application/json", resp.Header.Get("Content-Type"))
+	assert.NotContains(t, body, "<b>", "what JSON says can be put into a page by mistake")
+	var f figures
+	d := json.NewDecoder(strings.NewReader(body))
+	d.DisallowUnknownFields()
+	require.NoError(t, d.Decode(&f))
+	assert.EqualValues(t, 2, f.Requests["Admitted"])
+	assert.EqualValues(t, 1, f.Requests["Denied"])
+	assert.Equal(t, perSecond{[]uint64{2, 0}, []uint64{1, 0}, []uint64{0, 0}}, f.PerSecond)
+	assert.Equal(t, []limitShown{{Name: "daily", Limit: "2/1d", Strategy: "sliding window"}}, f.Limits)
+	assert.Equal(t, 1, f.Table.Buckets)
+	assert.EqualValues(t, 1, f.Denials)
+	require.Len(t, f.Worst, 1)
+	assert.Equal(t, "127.0.0.1", f.Worst[0].Name)
+	assert.False(t, f.Worst[0].Listed)
+	require.Len(t, f.DenyList, 2)
+	assert.Equal(t, listed{Prefix: "10.0.0.0/8", Name: "10.0.0.0/8"}, f.DenyList[0])
+	assert.Equal(t, `\xff<b>`, f.DenyList[1].Name)
+	key, err := keyOf(f.DenyList[1].ID)
+	require.NoError(t, err)
+	assert.Equal(t, "\xff<b>", key, "a key of any bytes can be taken off the list again")
+	assert.Empty(t, f.Deciding)
+}
+
+func TestTheMeterLooksBackSoFar(t *testing.T) {
+	s := serve(t, config(t, "5/1d"))
+	for range history + 3 {
+		s.meter.tick()
+	}
+	status(t, "GET", s.front.URL)
+	s.meter.tick()
+	past := s.meter.past()
+	require.Len(t, past, history)
+	assert.Equal(t, second{admitted: 1}, past[history-1])
+	assert.Equal(t, second{}, past[history-2])
+}
+
+func TestTheBuiltInPage(t *testing.T) {
+	s := serve(t, config(t, "5/1d"))
+	resp, body := send(t, "GET", s.front.URL+"/any/where", nil)
+	assert.Equal(t, "text/plain; charset=utf-8", resp.Header.Get("Content-Type"))
+	assert.Contains(t, body, "Admitted")
+	resp, body = send(t, "GET", s.front.URL, nil, "Accept", "text/html,*/*")
+	assert.Contains(t, body, "<b>5/1d</b>")
+	assert.Contains(t, resp.Header.Get("Content-Security-Policy"), "script-src 'sha256-")
+	assert.NotContains(t, body, "//", "nothing is loaded from anywhere")
+}

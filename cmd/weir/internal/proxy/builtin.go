@@ -1,0 +1,67 @@
+package proxy
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"html/template"
+	"net/http"
+	"os"
+	"strings"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+//go:embed builtin.html
+var builtInText string
+
+var builtInPage = template.Must(template.New("built-in").Parse(builtInText))
+
+// builtIn returns what is served when there is no upstream: a page that sends requests to see them admitted and denied,
+// for a browser; a line, for anybody else. It is one request, style and script included, or else to look at it would use
+// up the limit.
+func builtIn(l Limit) http.Handler {
+	var b bytes.Buffer
+	if err := builtInPage.Execute(&b, l.Limit); err != nil {
+		panic(err) // the template is ours
+	}
+	page := b.Bytes()
+	policy := "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
+		"; style-src " + digest(builtInText, "style") + "; script-src " + digest(builtInText, "script")
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store") // a reload is a request
+		h.Set("X-Content-Type-Options", "nosniff")
+		if !strings.Contains(r.Header.Get("Accept"), "text/html") {
+			h.Set("Content-Type", "text/plain; charset=utf-8")
+			_, _ = w.Write([]byte("Admitted. This is weir proxy without an upstream.\n"))
+			return
+		}
+		h.Set("Content-Security-Policy", policy)
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(page)
+	})
+}
+
+// digest returns the source expression of the page's one element of this name. It must hold nothing that the template
+// fills in.
+func digest(page, name string) string {
+	_, rest, _ := strings.Cut(page, "<"+name+">")
+	inner, _, _ := strings.Cut(rest, "</"+name+">")
+	sum := sha256.Sum256([]byte(inner))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}
+
+// DeniedPage returns a Respond function for the middleware that answers with the HTML page in a file, read now.
+func DeniedPage(name string) (func(http.ResponseWriter, *http.Request, httplimit.Decision), error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return func(w http.ResponseWriter, _ *http.Request, d httplimit.Decision) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(d.Status)
+		_, _ = w.Write(text)
+	}, nil
+}

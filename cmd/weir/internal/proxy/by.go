@@ -1,0 +1,99 @@
+package proxy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"path"
+	"strings"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// By says what tells callers apart: parts joined by plus signs. Make one with ParseBy.
+type By struct {
+	text  string
+	parts []string
+}
+
+// byParts are the names of the parts, for people.
+const byParts = "ip, header:NAME, host, user, path or pattern, joined by plus signs"
+
+// ParseBy reads ip, path, header:Authorization+pattern and the like.
+func ParseBy(text string) (By, error) {
+	b := By{text, strings.Split(text, "+")}
+	for i, part := range b.parts {
+		b.parts[i] = strings.TrimSpace(part)
+		if _, err := extractor(b.parts[i], httplimit.IP{}); err != nil {
+			return b, fmt.Errorf("by %q: %w", text, err)
+		}
+	}
+	return b, nil
+}
+
+// String returns b as it was given.
+func (b By) String() string { return b.text }
+
+// extractor returns the Extractor that b asks for.
+func (b By) extractor(ip httplimit.IP) httplimit.Extractor {
+	var all []httplimit.Extractor
+	for _, part := range b.parts {
+		e, err := extractor(part, ip)
+		if err != nil {
+			panic(err) // ParseBy has made it before
+		}
+		all = append(all, e)
+	}
+	if len(all) == 1 {
+		return all[0]
+	}
+	return httplimit.Join(all...)
+}
+
+func extractor(part string, ip httplimit.IP) (e httplimit.Extractor, err error) {
+	switch name, isHeader := strings.CutPrefix(part, "header:"); {
+	case isHeader:
+		err = attempt(func() { e = httplimit.Headers(name) })
+		return e, err
+	case part == "ip":
+		return ip, nil
+	case part == "host":
+		return httplimit.Headers("Host"), nil
+	case part == "user":
+		return httplimit.ExtractorFunc(user), nil
+	case part == "path":
+		return httplimit.ExtractorFunc(cleanPath), nil
+	case part == "pattern":
+		return httplimit.Pattern(), nil
+	}
+	return nil, fmt.Errorf("%q is none of %s", part, byParts)
+}
+
+// user returns the name in Basic authorization, which nobody here has checked.
+func user(r *http.Request) (string, error) {
+	name, _, ok := r.BasicAuth()
+	if !ok || name == "" {
+		return "", fmt.Errorf("%w: no user", httplimit.ErrKey)
+	}
+	return bounded(name), nil
+}
+
+// cleanPath returns the path as a server that cleans paths understands it, so that //a and /a/../a are no further keys.
+func cleanPath(r *http.Request) (string, error) {
+	if r.URL.Path == "" {
+		return "", fmt.Errorf("%w: no path", httplimit.ErrKey) // CONNECT, and OPTIONS *
+	}
+	return bounded(path.Clean(r.URL.Path)), nil
+}
+
+const longest = 256
+
+// bounded keeps a part within what a key may hold, and long ones apart.
+func bounded(s string) string {
+	if len(s) <= longest {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	return s[:longest-2*len(sum)] + hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,145 @@
+// Package proxy is the limiting reverse proxy behind weir proxy.
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Config is all there is to say to a Proxy. Listen, Limits and By must be set; the zero value of everything else is a
+// sensible one.
+type Config struct {
+	Listen string // the address to serve on
+
+	// Upstream is where admitted requests go; nil: to a built-in page.
+	Upstream *url.URL
+
+	// PreserveHost passes the Host that the client asked for to the upstream, in place of the upstream's own.
+	PreserveHost bool
+
+	UpstreamTimeout time.Duration // until the upstream's headers are there; 0: as long as it takes
+	Drain           time.Duration // how long requests in flight may take after a stop
+
+	Limits    []Limit
+	Routes    []Route
+	By        By
+	Trust     []netip.Prefix // proxies in front whose forwarding fields are believed
+	Forwarded bool           // they write Forwarded, not X-Forwarded-For
+	IPv6Bits  int            // 0: httplimit's default
+
+	// Guard is what the middleware is told and this package has no say in: the headers, the status, what becomes of
+	// requests that are not decided. Its Extractor, limits, DenyList, hooks and Stats are set by New.
+	Guard httplimit.Config
+
+	Penalty Penalty
+	Deny    []httplimit.Entry // on the deny list from the start
+	MaxDeny int               // 0: httplimit's default
+	Table   weir.Config
+	Redis   Redis
+	Admin   Admin
+
+	Log    *slog.Logger // errors, starts and stops
+	Access *slog.Logger // one line for each request; nil: none
+	LogKey bool         // the caller's key is in the access log
+}
+
+// Penalty is httplimit's, before there is a Strategy. The zero value: none.
+type Penalty struct {
+	Denials     uint64
+	Within, For time.Duration
+}
+
+// Admin is the address of the page for people, of the figures and of the deny list.
+type Admin struct {
+	Addr   string   // empty: there is none
+	Remote bool     // Addr may be other than a loopback address; Token is then needed
+	Token  string   // to be given as a Bearer token, or as the password of Basic authorization
+	Hosts  []string // names, besides localhost, that Addr is asked for by; addresses are always right
+}
+
+// minToken is the shortest token that is taken: 16 random characters are too many to try.
+const minToken = 16
+
+func (a Admin) check() error {
+	if a.Addr == "" {
+		return nil
+	}
+	if a.Token != "" && len(a.Token) < minToken {
+		return fmt.Errorf("the admin token is %d bytes long: it needs %d", len(a.Token), minToken)
+	}
+	host, _, err := net.SplitHostPort(a.Addr)
+	if err != nil {
+		return fmt.Errorf("admin address %q: %w", a.Addr, err)
+	}
+	switch {
+	case isLoopback(host):
+		return nil
+	case !a.Remote:
+		return fmt.Errorf("admin address %q is not a loopback address: who reaches it can change the deny list; say --admin-remote if that is meant", a.Addr)
+	case a.Token == "":
+		return fmt.Errorf("admin address %q is not a loopback address, so it needs a token", a.Addr)
+	}
+	return nil
+}
+
+// isLoopback does not look names up: an answer may change.
+func isLoopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback()
+}
+
+func (c *Config) check() error {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Upstream != nil {
+		if err := checkUpstream(c.Upstream); err != nil {
+			return err
+		}
+	}
+	if len(c.Limits) == 0 {
+		return errors.New("no limit")
+	}
+	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
+		return fmt.Errorf("an IPv6 prefix is of 1 to 128 bits, not %d", c.IPv6Bits)
+	}
+	if err := c.Redis.check(); err != nil {
+		return err
+	}
+	return c.Admin.check()
+}
+
+func checkUpstream(u *url.URL) error {
+	switch {
+	case u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("upstream %q: want http:// or https://", u.Redacted())
+	case u.Host == "":
+		return fmt.Errorf("upstream %q has no host", u.Redacted())
+	case u.User != nil || u.Fragment != "" || u.RawQuery != "":
+		return fmt.Errorf("upstream %q: want a scheme, a host and perhaps a path, and nothing else", u.Redacted())
+	}
+	return nil
+}
+
+// ip is the extractor of the client's address.
+func (c *Config) ip() httplimit.IP {
+	ip := httplimit.ClientIP(c.Trust)
+	if c.Forwarded {
+		ip = ip.Forwarded()
+	}
+	if c.IPv6Bits > 0 {
+		ip = ip.IPv6Bits(c.IPv6Bits)
+	}
+	return ip
+}

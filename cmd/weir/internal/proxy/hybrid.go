@@ -1,0 +1,198 @@
+package proxy
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit"
+)
+
+// Redis is the engine on which several proxies hold their limits together.
+type Redis struct {
+	URL    string // empty: none; all is local
+	Prefix string // of the keys; empty: redislimit's default
+
+	// Fallback says what becomes of decisions without Redis, and how Redis is spared. IsDown, OnChange and OnError are
+	// set here.
+	Fallback fallback.Config
+}
+
+func (r *Redis) check() error {
+	if r.URL == "" {
+		return nil
+	}
+	_, err := r.options()
+	return err
+}
+
+// options returns the settings that the URL asks for, and for the rest those that redislimit needs.
+func (r *Redis) options() (*redis.Options, error) {
+	o, err := redis.ParseURL(r.URL)
+	if err != nil {
+		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://") // err may quote the password
+	}
+	safe := redislimit.Options(o.Addr)
+	o.MaxRetries, o.ContextTimeoutEnabled = safe.MaxRetries, safe.ContextTimeoutEnabled
+	o.DialerRetries, o.DialerRetryTimeout, o.DialTimeout = safe.DialerRetries, safe.DialerRetryTimeout, safe.DialTimeout
+	wait := cmp.Or(r.Fallback.Timeout, fallback.DefaultTimeout)
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = wait, wait, wait
+	o.DisableIdentity, o.MaintNotificationsConfig = safe.DisableIdentity, safe.MaintNotificationsConfig
+	o.Dialer = redislimit.Dialer(o)
+	return o, nil
+}
+
+// shared makes hybrids, each with a breaker of its own.
+type shared struct {
+	cfg    fallback.Config
+	client *redis.Client
+	store  *redislimit.Store
+	log    *slog.Logger
+
+	hybrids []hybrid // complete before the first request
+	noisy   logging
+}
+
+// hybrid is a Fallback and the limit that it decides.
+type hybrid struct {
+	*fallback.Fallback
+	limit  Limit
+	onFail fallback.OnFail
+}
+
+func newShared(r Redis, log *slog.Logger) (*shared, error) {
+	o, err := r.options()
+	if err != nil {
+		return nil, err
+	}
+	s := &shared{cfg: r.Fallback, client: redis.NewClient(o), log: log}
+	if s.store, err = redislimit.New(s.client, redislimit.Config{Prefix: r.Prefix, Timeout: s.cfg.Timeout}); err != nil {
+		return nil, errors.Join(err, s.client.Close())
+	}
+	return s, nil
+}
+
+// strategy returns the hybrid for l, the local half of which is on limiter.
+func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error) {
+	primary, err := s.primary(l)
+	if err != nil {
+		return nil, err
+	}
+	local, _, err := s.share(l).On(limiter)
+	if err != nil {
+		return nil, err
+	}
+	cfg := s.cfg
+	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
+	cfg.OnChange = func(c fallback.Change) { s.changed(l, c) }
+	cfg.OnError = s.failed
+	if l.Strategy != rule.Fixed {
+		cfg.Lease = 0 // only fixed windows can be leased
+	}
+	f, err := fallback.New(primary, local, cfg)
+	if err != nil {
+		return nil, err
+	}
+	s.hybrids = append(s.hybrids, hybrid{f, l, cfg.OnFail})
+	return sourced{f}, nil
+}
+
+// primary returns l's counterpart on Redis.
+func (s *shared) primary(l Limit) (weir.Strategy, error) {
+	switch l.Strategy {
+	case rule.Fixed:
+		return s.store.FixedWindow(), nil
+	case rule.Sliding:
+		return s.store.SlidingWindow(), nil
+	case rule.Log:
+		return s.store.SlidingLog(), nil
+	case rule.Token:
+		return s.store.TokenBucket(l.Burst), nil
+	case rule.Tiers:
+		return s.store.Tiers(l.Tiers...)
+	}
+	return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; choose another with --redis", l.Strategy)
+}
+
+// share returns l with this instance's part of what the Request does not carry: the limits of tiers, and the burst.
+func (s *shared) share(l Limit) rule.Rule {
+	n := uint64(max(1, s.cfg.Instances))
+	part := l.Rule
+	part.Burst = divide(l.Burst, n)
+	if l.Strategy == rule.Tiers {
+		part.Tiers = make([]weir.Tier, len(l.Tiers))
+		for i, t := range l.Tiers {
+			part.Tiers[i] = weir.Tier{Limit: divide(t.Limit, n), Duration: t.Duration}
+		}
+	}
+	return part
+}
+
+// divide rounds up.
+func divide(total, n uint64) uint64 {
+	if total == 0 {
+		return 0
+	}
+	return (total-1)/n + 1
+}
+
+func (s *shared) changed(l Limit, c fallback.Change) {
+	level, cause := slog.LevelInfo, ""
+	if c.To == fallback.Open {
+		level = slog.LevelWarn
+	}
+	if c.Cause != nil {
+		cause = c.Cause.Error()
+	}
+	s.log.Log(context.Background(), level, "redis breaker", "limit", l.Name, "from", c.From.String(), "to", c.To.String(), "cause", cause)
+}
+
+// failed logs what Redis fails with, once in a while: in an outage each probe fails.
+func (s *shared) failed(err error) {
+	if dropped, ok := s.noisy.may(time.Now()); ok {
+		s.log.Warn("redis failed", "error", err.Error(), "not_logged", dropped)
+	}
+}
+
+func (s *shared) close() error { return s.client.Close() }
+
+// logging lets one line pass in each logEvery.
+type logging struct {
+	mu      sync.Mutex
+	next    time.Time // guarded by mu, as dropped
+	dropped uint64
+}
+
+const logEvery = 10 * time.Second
+
+func (l *logging) may(now time.Time) (dropped uint64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now.Before(l.next) {
+		l.dropped++
+		return 0, false
+	}
+	dropped, l.dropped, l.next = l.dropped, 0, now.Add(logEvery)
+	return dropped, true
+}
+
+// sourced notes in the record of the request who decided.
+type sourced struct{ *fallback.Fallback }
+
+// Run implements weir.Strategy.
+func (s sourced) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, by, err := s.RunSource(ctx, r)
+	if rec := recordOf(ctx); rec != nil {
+		rec.source = by.String()
+	}
+	return res, err
+}

@@ -1,0 +1,199 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// fleet starts n proxies on one Redis.
+func fleet(t *testing.T, s *redistest.Server, n int, limit string) []served {
+	t.Helper()
+	proxies := make([]served, n)
+	for i := range proxies {
+		cfg := config(t, limit)
+		cfg.Redis = Redis{
+			URL:      "redis://" + s.Addr,
+			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: 500 * time.Millisecond},
+		}
+		proxies[i] = serve(t, cfg)
+	}
+	return proxies
+}
+
+// spend sends n requests to each of the proxies in turn and returns how many were admitted.
+func spend(t *testing.T, proxies []served, n int) (admitted int) {
+	t.Helper()
+	for range n {
+		for _, p := range proxies {
+			switch code := status(t, "GET", p.front.URL); code {
+			case 200:
+				admitted++
+			case 429:
+			default:
+				t.Errorf("status %d", code)
+			}
+		}
+	}
+	return admitted
+}
+
+func sources(proxies []served) (all []string) {
+	for _, p := range proxies {
+		all = append(all, p.figures().Deciding[0].Source)
+	}
+	return all
+}
+
+// Two proxies on one Redis hold one limit; when it is killed they hold it still, from what was spent; and when it is back
+// it is told what they admitted.
+func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
+	for _, limit := range []string{"20/1d:fixed", "20/1d:sliding", "20/1d:log", "20/1d:token", "20/1d,30/2d"} {
+		t.Run(strings.ReplaceAll(limit, "/", " in "), func(t *testing.T) {
+			s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			proxies := fleet(t, s, 2, limit)
+			require.Equal(t, 8, spend(t, proxies, 4))
+			require.Equal(t, []string{"redis", "redis"}, sources(proxies))
+
+			s.Kill()
+			// 12 are left: 6 for each. One proxy alone has no more than its share.
+			require.Equal(t, 6, spend(t, proxies[:1], 15))
+			require.Equal(t, 6, spend(t, proxies[1:], 15))
+			require.Equal(t, []string{"local", "local"}, sources(proxies))
+			assert.Zero(t, spend(t, proxies, 5))
+
+			s.Restart()
+			late := 0
+			require.Eventually(t, func() bool {
+				late += spend(t, proxies, 1)
+				return fmt.Sprint(sources(proxies)) == "[redis redis]"
+			}, 10*time.Second, 20*time.Millisecond)
+			// Until the other has asked too, Redis does not know what it admitted: fallback.New states this bound.
+			assert.LessOrEqual(t, late, 10)
+			assert.Zero(t, spend(t, proxies, 5), "all is spent, and Redis knows")
+			carried := proxies[0].figures().Deciding[0].Counts["carried_back"] + proxies[1].figures().Deciding[0].Counts["carried_back"]
+			assert.EqualValues(t, 12, carried)
+		})
+	}
+}
+
+func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
+	s := redistest.Start(t)
+	proxies := fleet(t, s, 3, "50/1d:fixed")
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	admitted := 0
+	for _, p := range proxies {
+		for range 4 {
+			wg.Go(func() {
+				n := spend(t, []served{p}, 20)
+				mu.Lock()
+				defer mu.Unlock()
+				admitted += n
+			})
+		}
+	}
+	wg.Wait()
+	assert.Equal(t, 50, admitted)
+}
+
+// What is taken in blocks, and the denials that are kept, are not asked of Redis; and the limit is the same.
+func TestRedisIsSpared(t *testing.T) {
+	s := redistest.Start(t)
+	cfg := config(t, "40/1d:fixed")
+	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Lease: 10, DenialCache: 100, Timeout: 500 * time.Millisecond}}
+	proxies := []served{serve(t, cfg)}
+	assert.Equal(t, 40, spend(t, proxies, 100))
+	counts := proxies[0].figures().Deciding[0].Counts
+	assert.Greater(t, counts["lease"], uint64(20))
+	assert.Greater(t, counts["denials"], uint64(50))
+	assert.Less(t, counts["primary"], uint64(20))
+}
+
+func TestWithoutRedisOpenOrClosed(t *testing.T) {
+	for onFail, want := range map[fallback.OnFail]struct {
+		code   int
+		source string
+	}{fallback.FailOpen: {200, "open"}, fallback.FailClosed: {429, "closed"}} {
+		cfg := config(t, "1/1d")
+		cfg.Redis = Redis{URL: fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)), Fallback: fallback.Config{OnFail: onFail}}
+		var log bytes.Buffer
+		cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
+		p := serve(t, cfg)
+		for range 10 {
+			assert.Equal(t, want.code, status(t, "GET", p.front.URL), onFail)
+		}
+		assert.Equal(t, []string{want.source}, sources([]served{p}))
+		p.inFlight.Wait()
+		assert.Contains(t, log.String(), `"source":"policy"`)
+	}
+}
+
+func TestTheLocalHalfHasItsShare(t *testing.T) {
+	s := &shared{cfg: fallback.Config{Instances: 3}}
+	tiers, err := ParseLimit("10/1s,100/10s", rule.Fixed, 0)
+	require.NoError(t, err)
+	got := s.share(tiers)
+	assert.EqualValues(t, 4, got.Tiers[0].Limit, "rounded up")
+	assert.EqualValues(t, 34, got.Tiers[1].Limit)
+	assert.EqualValues(t, 10, tiers.Tiers[0].Limit, "and the whole is left as it was")
+	bucket, err := ParseLimit("10/1s:token", rule.Fixed, 7)
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, s.share(bucket).Burst)
+	assert.EqualValues(t, 10, s.share(bucket).Tiers[0].Limit, "which fallback divides")
+	assert.Zero(t, divide(0, 3))
+	assert.Equal(t, uint64(1<<63), divide(math.MaxUint64, 2))
+}
+
+func TestRedisAddresses(t *testing.T) {
+	for _, text := range []string{"redis://127.0.0.1:6379", "redis://user:secret@example.com/3", "rediss://example.com", "unix:///run/redis.sock"} {
+		r := Redis{URL: text}
+		o, err := r.options()
+		require.NoError(t, err, text)
+		assert.Equal(t, -1, o.MaxRetries)
+		assert.True(t, o.ContextTimeoutEnabled)
+		p, err := newShared(r, slog.New(slog.DiscardHandler))
+		require.NoError(t, err, "redislimit takes the settings")
+		assert.NoError(t, p.close())
+	}
+	for _, text := range []string{"127.0.0.1:6379", "http://127.0.0.1", "redis://user:secret@host/x"} {
+		r := Redis{URL: text}
+		err := r.check()
+		require.Error(t, err, text)
+		assert.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestALeakyBucketIsLocal(t *testing.T) {
+	cfg := config(t, "1/1d:leaky")
+	cfg.Redis.URL = "redis://127.0.0.1:1"
+	_, err := New(cfg)
+	assert.ErrorContains(t, err, "--redis")
+}
+
+func TestAnOutageIsLoggedOnceInAWhile(t *testing.T) {
+	var l logging
+	now := time.Unix(1e9, 0)
+	passed := 0
+	for range 100 {
+		if _, ok := l.may(now); ok {
+			passed++
+		}
+	}
+	assert.Equal(t, 1, passed)
+	dropped, ok := l.may(now.Add(logEvery))
+	assert.True(t, ok)
+	assert.EqualValues(t, 99, dropped)
+}

@@ -1,0 +1,114 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// strategies makes the strategies of limits: local ones, or the hybrids of these and their counterparts on Redis.
+type strategies struct {
+	limiter *weir.Limiter
+	shared  *shared // nil: all is local
+}
+
+// policy makes the middleware's policy of l.
+func (s *strategies) policy(l Limit) (httplimit.Policy, error) {
+	strategy, err := s.strategy(l)
+	if err != nil {
+		return httplimit.Policy{}, fmt.Errorf("limit %s: %w", l.Name, err)
+	}
+	most, longest := bounds(l.Tiers)
+	p := httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, Strategy: strategy}
+	if l.Strategy == rule.Tiers {
+		p.Strategy = &tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers), most: most}
+	}
+	return p, nil
+}
+
+func (s *strategies) strategy(l Limit) (weir.Strategy, error) {
+	if s.shared != nil {
+		return s.shared.strategy(l, s.limiter)
+	}
+	strategy, _, err := l.On(s.limiter)
+	return strategy, err
+}
+
+// bounds returns the highest Limit and the longest Duration.
+func bounds(tiers []weir.Tier) (most uint64, longest time.Duration) {
+	for _, t := range tiers {
+		most, longest = max(most, t.Limit), max(longest, t.Duration)
+	}
+	return most, longest
+}
+
+// backend is what all strategies of weir, redislimit and fallback are.
+type backend interface {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+}
+
+// tiered makes the figures of several tiers those of one policy. A strategy of tiers reports the cost that the tier that
+// binds has admitted; set against the limit of another tier, the client would read room that is not there.
+type tiered struct {
+	backend
+	tiers []weir.Tier
+	slice time.Duration
+	most  uint64 // the policy's Limit
+}
+
+// Run implements weir.Strategy.
+func (t *tiered) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := t.backend.Run(ctx, r)
+	return t.adjust(res, time.Now()), err
+}
+
+// Peek implements weir.Peeker.
+func (t *tiered) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := t.backend.Peek(ctx, r)
+	return t.adjust(res, time.Now()), err
+}
+
+// adjust makes of res one that leaves as much of the policy's Limit as the tier that binds leaves of its own. A denial
+// leaves none.
+func (t *tiered) adjust(res *weir.Result, now time.Time) *weir.Result {
+	if res == nil {
+		return nil
+	}
+	adjusted := *res
+	if adjusted.TotalRequests = t.most; res.Allowed() {
+		limit := t.binding(res.ExpiresAt, now).Limit
+		adjusted.TotalRequests -= limit - min(limit, res.TotalRequests)
+	}
+	return &adjusted
+}
+
+// binding returns the tier that an admission's figures are of. Its ExpiresAt is that tier's Duration after the start of
+// the current slice; Durations differ by whole slices, so one of them alone leads to a slice that now is in. The one that
+// comes nearest to that is taken, as Redis has a clock of its own.
+func (t *tiered) binding(expires, now time.Time) weir.Tier {
+	best, nearest := t.tiers[0], time.Duration(math.MaxInt64)
+	for _, tier := range t.tiers {
+		middle := expires.Add(t.slice/2 - tier.Duration)
+		if away := middle.Sub(now).Abs(); away < nearest {
+			best, nearest = tier, away
+		}
+	}
+	return best
+}
+
+// sliceOf returns the slices that tiers are counted in: the greatest common divisor of their Durations.
+func sliceOf(tiers []weir.Tier) (slice time.Duration) {
+	for _, t := range tiers {
+		for d := t.Duration; d != 0; {
+			slice, d = d, slice%d
+		}
+	}
+	return slice
+}

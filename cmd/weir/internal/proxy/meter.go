@@ -1,0 +1,51 @@
+package proxy
+
+import (
+	"sync"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// history is how many seconds the page looks back.
+const history = 180
+
+// second is what was decided in one second.
+type second struct{ admitted, denied, failed uint64 }
+
+// meter makes a history per second of counts that only grow, so that decisions need not look at the clock.
+type meter struct {
+	stats *httplimit.Stats
+
+	mu      sync.Mutex
+	seconds []second // guarded by mu; the last history of them, oldest first
+	before  second   // guarded by mu; the counts at the last tick
+}
+
+// tick ends a second.
+func (m *meter) tick() {
+	now := m.totals()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := second{now.admitted - m.before.admitted, now.denied - m.before.denied, now.failed - m.before.failed}
+	m.before = now
+	if len(m.seconds) == history {
+		m.seconds = m.seconds[:copy(m.seconds, m.seconds[1:])]
+	}
+	m.seconds = append(m.seconds, last)
+}
+
+// totals adds up the outcomes into the three kinds that there are for a person who looks.
+func (m *meter) totals() second {
+	return second{
+		admitted: m.stats.Count(httplimit.Admitted) + m.stats.Count(httplimit.Bypassed),
+		denied:   m.stats.Count(httplimit.Denied) + m.stats.Count(httplimit.Listed),
+		failed:   m.stats.Count(httplimit.NoKey) + m.stats.Count(httplimit.Failed) + m.stats.Count(httplimit.Canceled),
+	}
+}
+
+// past returns the seconds that have ended.
+func (m *meter) past() []second {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]second(nil), m.seconds...)
+}

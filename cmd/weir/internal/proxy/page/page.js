@@ -1,0 +1,201 @@
+"use strict";
+// Callers choose what they are called, so names are only ever set as text.
+
+const $ = (id) => document.getElementById(id);
+const number = new Intl.NumberFormat("en");
+const HISTORY = 180; // seconds
+
+function text(id, value) {
+  if ($(id).textContent !== String(value)) $(id).textContent = value;
+}
+
+function cell(row, value, className) {
+  const td = row.insertCell();
+  td.textContent = value;
+  if (className) td.className = className;
+  return td;
+}
+
+function button(cell, label, title, act) {
+  const b = document.createElement("button");
+  b.textContent = label;
+  b.title = title;
+  b.onclick = act;
+  cell.append(b);
+}
+
+// fill rebuilds the rows of a table, unless nothing has changed, so that a button is not replaced while it is clicked.
+function fill(body, rows, build) {
+  const state = JSON.stringify(rows);
+  if (body.dataset.state === state) return;
+  body.dataset.state = state;
+  body.replaceChildren();
+  for (const r of rows) build(body.insertRow(), r);
+}
+
+// span writes a time as a person would.
+function span(ms) {
+  const s = Math.max(0, Math.round(ms / 1000));
+  if (s < 90) return s + " s";
+  if (s < 5400) return Math.round(s / 60) + " min";
+  if (s < 129600) return Math.round(s / 3600) + " h";
+  return Math.round(s / 86400) + " d";
+}
+
+const SVG = "http://www.w3.org/2000/svg";
+function draw(parent, name, attributes, content) {
+  const e = document.createElementNS(SVG, name);
+  for (const [k, v] of Object.entries(attributes)) e.setAttribute(k, v);
+  if (content !== undefined) e.textContent = content;
+  parent.append(e);
+  return e;
+}
+
+// ceiling returns the next number that a person would end an axis at.
+function ceiling(n) {
+  const unit = 10 ** Math.floor(Math.log10(Math.max(n, 1)));
+  for (const step of [1, 2, 4, 5, 10]) if (step * unit >= n) return Math.max(step * unit, 4);
+}
+
+function chart(series) {
+  const svg = $("chart"), width = svg.clientWidth || 1080, left = 46, right = width - 10, top = 10, bottom = 214;
+  svg.replaceChildren();
+  svg.setAttribute("viewBox", "0 0 " + width + " 240"); // as wide as it is shown, so that text is not scaled
+  let most = 1;
+  for (let i = 0; i < series.admitted.length; i++) most = Math.max(most, series.admitted[i] + series.denied[i]);
+  most = ceiling(most);
+  const y = (n) => bottom - (bottom - top) * n / most;
+  for (const n of [0, most / 2, most]) {
+    draw(svg, "line", { x1: left, x2: right, y1: y(n), y2: y(n), class: "grid" });
+    draw(svg, "text", { x: left - 8, y: y(n) + 4, "text-anchor": "end" }, number.format(n));
+  }
+  const step = (right - left) / HISTORY;
+  for (const s of [180, 120, 60, 0]) {
+    draw(svg, "text", { x: right - s * step, y: bottom + 20, "text-anchor": s === 180 ? "start" : s === 0 ? "end" : "middle" },
+      s === 0 ? "now" : "−" + s / 60 + " min");
+  }
+  const offset = HISTORY - series.admitted.length;
+  series.admitted.forEach((a, i) => {
+    const d = series.denied[i], x = left + (offset + i) * step;
+    if (a + d === 0) return;
+    const g = draw(svg, "g", {});
+    draw(g, "title", {}, a + " admitted, " + d + " denied");
+    if (a > 0) draw(g, "rect", { x, width: step > 3 ? step - .8 : step, y: y(a), height: bottom - y(a), class: "a" });
+    if (d > 0) draw(g, "rect", { x, width: step > 3 ? step - .8 : step, y: y(a + d), height: y(a) - y(a + d), class: "d" });
+  });
+}
+
+async function change(method, body) {
+  $("deny-error").hidden = true;
+  const r = await fetch("/-/deny", {
+    method, body: JSON.stringify(body), headers: { "Content-Type": "application/json", "Weir-Admin": "1" },
+  }).catch((e) => ({ ok: false, text: async () => e.message }));
+  if (!r.ok) {
+    text("deny-error", await r.text());
+    $("deny-error").hidden = false;
+    return false;
+  }
+  await look();
+  return true;
+}
+
+function worst(rows, now) {
+  const most = rows.length ? rows[0].n : 1;
+  fill($("worst").tBodies[0], rows.map((c) => ({ ...c, last: now - c.last < 5000 ? "now" : span(now - c.last) })), (row, c) => {
+    const name = cell(row, c.name, "name");
+    const bar = document.createElement("span");
+    bar.className = "bar";
+    bar.style.width = 100 * c.n / most + "%";
+    name.append(bar);
+    const n = cell(row, (c.error ? "≤ " : "") + number.format(c.n));
+    if (c.error) n.title = "between " + number.format(c.n - c.error) + " and " + number.format(c.n);
+    cell(row, c.last);
+    const action = cell(row, "");
+    if (c.listed) action.textContent = "listed";
+    else button(action, "deny", "deny for 10 minutes", () => change("POST", { id: c.id, for: "10m" }));
+  });
+  $("worst-none").hidden = rows.length > 0;
+  $("worst").hidden = rows.length === 0;
+}
+
+function list(rows, total, now) {
+  fill($("list").tBodies[0], rows.map((e) => ({ ...e, until: e.until ? "in " + span(e.until - now) : "never" })), (row, e) => {
+    cell(row, e.name, "name");
+    cell(row, e.until);
+    button(cell(row, ""), "remove", "take " + e.name + " off the list",
+      () => change("DELETE", e.id ? { id: e.id } : { prefix: e.prefix }));
+  });
+  text("listed-of", total > rows.length ? "the first " + rows.length + " of " + number.format(total) : total || "");
+  $("list-none").hidden = total > 0;
+  $("list").hidden = total === 0;
+}
+
+function deciding(rows, now) {
+  $("deciding").hidden = !rows;
+  fill($("deciding").querySelector("tbody"), (rows || []).map((d) => ({ ...d, since: span(now - d.since) })), (row, d) => {
+    const c = d.counts;
+    cell(row, d.limit, "name");
+    const who = { redis: "Redis", local: "this process, for its share", open: "nobody: all pass", closed: "nobody: none passes" };
+    cell(row, who[d.source], "left " + (d.source === "redis" ? "ok" : "no"));
+    cell(row, d.breaker + " for " + d.since, "left");
+    cell(row, number.format(c.primary + c.lease + c.denials));
+    cell(row, number.format(c.local + c.policy));
+    cell(row, number.format(c.outages));
+    cell(row, number.format(c.carried_back));
+  });
+}
+
+function show(s) {
+  const local = (s.deciding || []).some((d) => d.source !== "redis");
+  text("state", s.stopping ? "stopping" : local ? "Redis is down" : s.deciding ? "deciding with Redis" : "up for " + span(s.now - s.started));
+  $("state").className = "chip " + (s.stopping || local ? "down" : "up");
+  $("shadow").hidden = !s.shadow;
+  text("about", s.upstream ? "in front of " + s.upstream : "without an upstream: requests get a built-in page");
+  const last = (series) => series.length ? number.format(series[series.length - 1]) : "0";
+  text("admitted-rate", last(s.per_second.admitted));
+  text("denied-rate", last(s.per_second.denied));
+  text("in-flight", number.format(s.in_flight));
+  text("buckets", number.format(s.table.buckets));
+  text("buckets-of", "of " + number.format(s.table.max_buckets) + " buckets" + (s.table.full ? ", " + number.format(s.table.full) + " refused" : ""));
+  text("sweeps", number.format(s.table.sweeps));
+  $("sweeps-of").title = "the last one took " + s.table.last_sweep_ms + " ms";
+  text("sweeps-of", "sweeps, " + number.format(s.table.swept) + " buckets swept");
+  const n = s.requests;
+  text("undecided", number.format(n.Bypassed + n.Failed + n.NoKey));
+  text("totals", number.format(n.Admitted + n.Bypassed) + " admitted and " + number.format(n.Denied + n.Listed) + " denied since the start");
+  chart(s.per_second);
+  deciding(s.deciding, s.now);
+  worst(s.worst, s.now);
+  list(s.deny_list, s.listed, s.now);
+  text("by", "callers told apart by " + s.by);
+  const routed = s.limits.some((l) => l.route);
+  fill($("limits").tBodies[0], s.limits, (row, l) => {
+    cell(row, l.name, "name");
+    cell(row, l.limit, "left");
+    cell(row, l.strategy, "left");
+    cell(row, l.route || (routed ? "all others" : "all"), "left");
+  });
+}
+
+async function look() {
+  try {
+    const r = await fetch("/-/stats", { cache: "no-store" });
+    if (!r.ok) throw new Error(r.status + " " + r.statusText);
+    show(await r.json());
+  } catch (e) {
+    text("state", "no answer: " + e.message);
+    $("state").className = "chip down";
+  }
+}
+
+$("deny").onsubmit = async (event) => {
+  event.preventDefault();
+  const body = { what: $("deny-what").value };
+  if ($("deny-for").value) body.for = $("deny-for").value;
+  if (await change("POST", body)) $("deny-what").value = "";
+};
+
+(async function watch() {
+  await look();
+  setTimeout(watch, document.hidden ? 5000 : 1000);
+})();

@@ -1,0 +1,181 @@
+package proxy
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// This file reads what a person writes on the command line.
+
+// Limit is one policy: a rule with a name.
+type Limit struct {
+	Name string // what the client reads; the limit as it was given, if no other was
+	rule.Rule
+}
+
+// ParseLimit reads [NAME=]LIMIT[:STRATEGY], where LIMIT is what rule.ParseLimit reads.
+func ParseLimit(text, strategy string, burst uint64) (Limit, error) {
+	name, rest, named := strings.Cut(text, "=")
+	if !named {
+		name, rest = "", text
+	}
+	if limit, own, ok := strings.Cut(rest, ":"); ok {
+		rest, strategy = limit, own
+	}
+	rules, err := rule.Cross([]string{rest}, []string{strategy}, burst)
+	if err != nil {
+		return Limit{}, err
+	}
+	if name == "" {
+		name = rest
+	}
+	return Limit{name, rules[0]}, nil
+}
+
+// Route is a part of the traffic that costs something else or has a limit of its own.
+type Route struct {
+	Pattern string // as http.ServeMux knows them
+	Cost    uint64 // 0: 1
+	Limits  []Limit
+}
+
+// ParseRoute reads PATTERN [cost=N] [limit=LIMIT]..., LIMIT as ParseLimit does. A limit without a name is given the
+// route's, so that it is counted apart from the limits of other routes.
+func ParseRoute(text, strategy string, burst uint64) (Route, error) {
+	fields := strings.Fields(text)
+	n := len(fields)
+	for n > 0 && (strings.HasPrefix(fields[n-1], "cost=") || strings.HasPrefix(fields[n-1], "limit=")) {
+		n--
+	}
+	r := Route{Pattern: strings.Join(fields[:n], " ")}
+	if r.Pattern == "" {
+		return r, fmt.Errorf("route %q: want a pattern, such as \"POST /login limit=5/1m\"", text)
+	}
+	for _, f := range fields[n:] {
+		if cost, ok := strings.CutPrefix(f, "cost="); ok {
+			var err error
+			if r.Cost, err = strconv.ParseUint(cost, 10, 63); err != nil || r.Cost == 0 {
+				return r, fmt.Errorf("route %q: %q is not a cost from 1", text, cost)
+			}
+			continue
+		}
+		l, err := ParseLimit(strings.TrimPrefix(f, "limit="), strategy, burst)
+		if err != nil {
+			return r, fmt.Errorf("route %q: %w", text, err)
+		}
+		if l.Name == l.Limit {
+			l.Name += " " + r.Pattern
+		}
+		r.Limits = append(r.Limits, l)
+	}
+	return r, nil
+}
+
+// ParseTrust reads addresses and prefixes.
+func ParseTrust(texts []string) ([]netip.Prefix, error) {
+	var trust []netip.Prefix
+	for _, text := range texts {
+		p, err := ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("trust: %w", err)
+		}
+		trust = append(trust, p)
+	}
+	return trust, nil
+}
+
+// ParsePrefix reads an address or a prefix. An IPv4-mapped one becomes the IPv4 one it is.
+func ParsePrefix(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		addr = addr.Unmap().WithZone("")
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return p, fmt.Errorf("%q is neither an address nor a prefix such as 10.0.0.0/8", text)
+	}
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked(), nil
+}
+
+// ParseEntry reads what is to be denied: an address or a prefix, or else a key.
+func ParseEntry(text string) httplimit.Entry {
+	if p, err := ParsePrefix(text); err == nil {
+		return httplimit.Entry{Prefix: p}
+	}
+	return httplimit.Entry{Key: text}
+}
+
+// ParsePenalty reads DENIALS/WITHIN=FOR.
+func ParsePenalty(text string) (Penalty, error) {
+	often, long, ok := strings.Cut(text, "=")
+	if !ok {
+		return Penalty{}, fmt.Errorf("penalty box %q: want DENIALS/WITHIN=FOR, such as 20/1m=10m", text)
+	}
+	tiers, err := rule.ParseLimit(often)
+	if err != nil {
+		return Penalty{}, fmt.Errorf("penalty box: %w", err)
+	}
+	stay, err := time.ParseDuration(long)
+	if err != nil || stay <= 0 || len(tiers) != 1 || tiers[0].Limit == 0 {
+		return Penalty{}, fmt.Errorf("penalty box %q: want DENIALS/WITHIN=FOR, such as 20/1m=10m", text)
+	}
+	return Penalty{Denials: tiers[0].Limit, Within: tiers[0].Duration, For: stay}, nil
+}
+
+// HeaderStyles are the names of httplimit's.
+var HeaderStyles = map[string]httplimit.HeaderStyle{
+	"draft":    httplimit.HeadersDraft,
+	"legacy":   httplimit.HeadersLegacy,
+	"original": httplimit.HeadersOriginal,
+	"none":     httplimit.HeadersNone,
+}
+
+// ParseStatuses reads statuses and classes of them, 401 and 4xx, and returns the function that tells them.
+func ParseStatuses(texts []string) (func(status int) bool, error) {
+	if len(texts) == 0 {
+		return nil, nil
+	}
+	var statuses, classes []int
+	for _, text := range texts {
+		class, isClass := strings.CutSuffix(text, "xx")
+		n, err := strconv.Atoi(class)
+		switch {
+		case err == nil && isClass && 1 <= n && n <= 5:
+			classes = append(classes, n)
+		case err == nil && !isClass && 100 <= n && n <= 599:
+			statuses = append(statuses, n)
+		default:
+			return nil, fmt.Errorf("%q is neither a status such as 401 nor a class such as 4xx", text)
+		}
+	}
+	return func(status int) bool {
+		return slices.Contains(statuses, status) || slices.Contains(classes, status/100)
+	}, nil
+}
+
+// attempt makes an error of the panic of a function that panics on mistakes in its arguments, which are the user's here.
+func attempt(f func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	f()
+	return nil
+}
+
+// checkPattern asks http.ServeMux.
+func checkPattern(mux *http.ServeMux, pattern string, h http.Handler) error {
+	return attempt(func() { mux.Handle(pattern, h) })
+}

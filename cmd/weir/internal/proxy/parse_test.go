@@ -1,0 +1,174 @@
+package proxy
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/httplimit"
+)
+
+func TestParseLimit(t *testing.T) {
+	for text, want := range map[string]Limit{
+		"100/1m":              {"100/1m", rule.Rule{Limit: "100/1m", Strategy: "fixed", Tiers: []weir.Tier{{Limit: 100, Duration: time.Minute}}}},
+		"daily=9/1d":          {"daily", rule.Rule{Limit: "9/1d", Strategy: "fixed", Tiers: []weir.Tier{{Limit: 9, Duration: 24 * time.Hour}}}},
+		"burst=10/1s:token":   {"burst", rule.Rule{Limit: "10/1s", Strategy: "token", Burst: 7, Tiers: []weir.Tier{{Limit: 10, Duration: time.Second}}}},
+		"5/1s,9/10s":          {"5/1s,9/10s", rule.Rule{Limit: "5/1s,9/10s", Strategy: "tiers", Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}}},
+		"both=5/1s,9/10s:log": {"both", rule.Rule{Limit: "5/1s,9/10s", Strategy: "tiers", Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}}},
+	} {
+		got, err := ParseLimit(text, rule.Fixed, 7)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "x", "name=", "=", "1/1m:wish", "1/1us", "-1/1m", "1/1m:", "a=b=1/1m"} {
+		_, err := ParseLimit(text, rule.Fixed, 0)
+		assert.Error(t, err, text)
+	}
+}
+
+func TestParseRoute(t *testing.T) {
+	r, err := ParseRoute("POST /login limit=5/1m cost=2 limit=slow=20/1h", rule.Fixed, 0)
+	require.NoError(t, err)
+	assert.Equal(t, "POST /login", r.Pattern)
+	assert.EqualValues(t, 2, r.Cost)
+	require.Len(t, r.Limits, 2)
+	assert.Equal(t, "5/1m POST /login", r.Limits[0].Name, "counted apart from the same limit on another route")
+	assert.Equal(t, "slow", r.Limits[1].Name)
+	for _, text := range []string{"", "limit=5/1m", "/x cost=0", "/x cost=-1", "/x limit=wish"} {
+		_, err := ParseRoute(text, rule.Fixed, 0)
+		assert.Error(t, err, text)
+	}
+	_, err = newRoutes([]Route{{Pattern: "no slash"}})
+	assert.Error(t, err)
+	_, err = newRoutes([]Route{{Pattern: "/a"}, {Pattern: "/a"}})
+	assert.Error(t, err, "two routes that are one")
+}
+
+func TestParsePrefixUnmaps(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.0.0.7":            "10.0.0.7/32",
+		"10.1.2.3/8":          "10.0.0.0/8",
+		"::ffff:10.0.0.7":     "10.0.0.7/32",
+		"::ffff:10.0.0.0/104": "10.0.0.0/8",
+		"2001:db8::1":         "2001:db8::1/128",
+		"2001:db8::1/64":      "2001:db8::/64",
+		"fe80::1%eth0":        "fe80::1/128",
+	} {
+		p, err := ParsePrefix(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, p.String(), text)
+	}
+	_, err := ParsePrefix("example.com")
+	assert.Error(t, err)
+	assert.Equal(t, httplimit.Entry{Key: "example.com"}, ParseEntry("example.com"))
+	assert.Equal(t, httplimit.Entry{Prefix: netip.MustParsePrefix("192.0.2.1/32")}, ParseEntry("192.0.2.1"))
+}
+
+func TestParsePenalty(t *testing.T) {
+	p, err := ParsePenalty("20/1m=10m")
+	require.NoError(t, err)
+	assert.Equal(t, Penalty{20, time.Minute, 10 * time.Minute}, p)
+	for _, text := range []string{"", "20/1m", "0/1m=1m", "20/1m=0s", "20/1m=-1s", "20/1m=x", "1/1s,2/2s=1m"} {
+		_, err := ParsePenalty(text)
+		assert.Error(t, err, text)
+	}
+}
+
+func TestParseStatuses(t *testing.T) {
+	f, err := ParseStatuses([]string{"401", "5xx"})
+	require.NoError(t, err)
+	for status, want := range map[int]bool{401: true, 400: false, 500: true, 599: true, 200: false} {
+		assert.Equal(t, want, f(status), status)
+	}
+	f, err = ParseStatuses(nil)
+	require.NoError(t, err)
+	assert.Nil(t, f)
+	for _, text := range []string{"", "4", "6xx", "xx", "600", "-xx", "4xxx"} {
+		_, err := ParseStatuses([]string{text})
+		assert.Error(t, err, text)
+	}
+}
+
+func TestByTellsCallersApart(t *testing.T) {
+	request := func(target string, header ...string) *http.Request {
+		r := httptest.NewRequest("GET", target, nil)
+		r.RemoteAddr = "192.0.2.1:1234"
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		return r
+	}
+	routed := request("/users/7")
+	routed.Pattern = "GET /users/{id}"
+	for _, row := range []struct {
+		by   string
+		r    *http.Request
+		want string
+	}{
+		{"ip", request("/"), "192.0.2.1"},
+		{"host", request("http://example.com/"), "example.com"},
+		{"header:X-Key", request("/", "X-Key", "k"), "k"},
+		{"user", request("/", "Authorization", "Basic YW5uOng="), "ann"},
+		{"path", request("/a/b?c=d"), "/a/b"},
+		{"path", request("/a//b/../%62/"), "/a/b"},
+		{"pattern", routed, "GET /users/{id}"},
+		{"ip+path", request("/a"), weir.JoinKey("192.0.2.1", "/a")},
+		{"ip + path", request("/a"), weir.JoinKey("192.0.2.1", "/a")},
+	} {
+		b, err := ParseBy(row.by)
+		require.NoError(t, err, row.by)
+		key, err := b.extractor(httplimit.RemoteAddr()).Extract(row.r)
+		require.NoError(t, err, row.by)
+		assert.Equal(t, row.want, key, row.by)
+	}
+	for _, by := range []string{"header:X-Key", "user", "pattern"} {
+		b, err := ParseBy(by)
+		require.NoError(t, err)
+		_, err = b.extractor(httplimit.RemoteAddr()).Extract(request("/"))
+		assert.ErrorIs(t, err, httplimit.ErrKey, "%s: who does not say who he is has no key", by)
+	}
+	for _, by := range []string{"", "moon", "ip+", "header:", "header:a b", "ip+moon"} {
+		_, err := ParseBy(by)
+		assert.Error(t, err, by)
+	}
+}
+
+func TestLongPathsAreKeptApart(t *testing.T) {
+	b, err := ParseBy("path")
+	require.NoError(t, err)
+	key := func(path string) string {
+		r := httptest.NewRequest("GET", path, nil)
+		k, err := b.extractor(httplimit.RemoteAddr()).Extract(r)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, len(k), longest)
+		return k
+	}
+	long := "/" + strings.Repeat("a", 5000)
+	assert.Equal(t, key(long), key(long))
+	assert.NotEqual(t, key(long+"b"), key(long+"c"))
+}
+
+func TestAdminAddressIsLoopbackUnlessMeant(t *testing.T) {
+	long := strings.Repeat("t", minToken)
+	for _, a := range []Admin{
+		{}, {Addr: "127.0.0.1:1"}, {Addr: "127.9.9.9:1"}, {Addr: "[::1]:1"}, {Addr: "localhost:1"}, {Addr: "[::ffff:127.0.0.1]:1"},
+		{Addr: ":1", Remote: true, Token: long}, {Addr: "10.0.0.1:1", Remote: true, Token: long},
+	} {
+		assert.NoError(t, a.check(), "%+v", a)
+	}
+	for _, a := range []Admin{
+		{Addr: ":1"}, {Addr: "0.0.0.0:1"}, {Addr: "[::]:1"}, {Addr: "10.0.0.1:1"}, {Addr: "example.com:1"}, {Addr: "127.0.0.1"},
+		{Addr: ":1", Remote: true}, {Addr: ":1", Token: long}, {Addr: ":1", Remote: true, Token: "short"},
+		{Addr: "127.0.0.1.example.com:1"}, {Addr: "127.0.0.1:1", Token: "short"},
+	} {
+		assert.Error(t, a.check(), "%+v", a)
+	}
+}

@@ -1,0 +1,392 @@
+package proxy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// config is the Config of the tests: the limits are of so long a time that no window ends in one.
+func config(t testing.TB, limits ...string) Config {
+	t.Helper()
+	cfg := Config{Listen: "127.0.0.1:0", Drain: 5 * time.Second}
+	for _, text := range limits {
+		l, err := ParseLimit(text, rule.Sliding, 0)
+		require.NoError(t, err)
+		cfg.Limits = append(cfg.Limits, l)
+	}
+	var err error
+	cfg.By, err = ParseBy("ip")
+	require.NoError(t, err)
+	return cfg
+}
+
+// served is a Proxy behind test servers.
+type served struct {
+	*Proxy
+	front, back *httptest.Server
+}
+
+func serve(t testing.TB, cfg Config) served {
+	t.Helper()
+	p, err := New(cfg)
+	require.NoError(t, err)
+	s := served{p, httptest.NewServer(p.handler), httptest.NewServer(p.admin)}
+	t.Cleanup(func() {
+		s.front.Close()
+		s.back.Close()
+		assert.NoError(t, p.close())
+	})
+	return s
+}
+
+// upstreamOf starts a server and returns its address.
+func upstreamOf(t testing.TB, h http.HandlerFunc) *url.URL {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	u, err := url.Parse(s.URL)
+	require.NoError(t, err)
+	return u
+}
+
+// send sends a request and returns the answer, with its body read. Headers are pairs.
+func send(t testing.TB, method, target string, body io.Reader, header ...string) (*http.Response, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, target, body)
+	require.NoError(t, err)
+	for i := 0; i < len(header); i += 2 {
+		if header[i] == "Host" {
+			r.Host = header[i+1]
+			continue
+		}
+		r.Header.Add(header[i], header[i+1])
+	}
+	resp, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(text)
+}
+
+func status(t testing.TB, method, target string, header ...string) int {
+	t.Helper()
+	resp, _ := send(t, method, target, nil, header...)
+	return resp.StatusCode
+}
+
+func TestExactlyTheLimitReachesTheUpstream(t *testing.T) {
+	var mu sync.Mutex
+	seen := 0
+	cfg := config(t, "25/1d")
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen++
+	})
+	s := serve(t, cfg)
+	var wg sync.WaitGroup
+	counts := make(map[int]int)
+	for range 100 {
+		wg.Go(func() {
+			resp, err := http.Get(s.front.URL)
+			if assert.NoError(t, err) {
+				resp.Body.Close()
+				mu.Lock()
+				counts[resp.StatusCode]++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, map[int]int{200: 25, 429: 75}, counts)
+	assert.Equal(t, 25, seen)
+}
+
+func TestTheUpstreamIsToldWhoAsks(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-Ip"} {
+			fmt.Fprintf(w, "%s=%s;", name, strings.Join(r.Header[name], "|"))
+		}
+		fmt.Fprintf(w, "uri=%s;host=%s", r.RequestURI, r.Host)
+	})
+	cfg.Upstream.Path = "/base"
+	lies := []string{"X-Forwarded-For", "6.6.6.6", "X-Forwarded-Host", "lie", "X-Forwarded-Proto", "https", "Forwarded", "for=6.6.6.6", "X-Real-IP", "6.6.6.6", "Host", "www.example.com"}
+
+	s := serve(t, cfg)
+	_, got := send(t, "GET", s.front.URL+"/a%2Fb?c=d", nil, lies...)
+	assert.Equal(t, "X-Forwarded-For=127.0.0.1;X-Forwarded-Host=www.example.com;X-Forwarded-Proto=http;Forwarded=;X-Real-Ip=;uri=/base/a%2Fb?c=d;host="+
+		cfg.Upstream.Host, got, "nobody is believed")
+
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	cfg.PreserveHost = true
+	s = serve(t, cfg)
+	_, got = send(t, "GET", s.front.URL+"/", nil, lies...)
+	assert.Equal(t, "X-Forwarded-For=6.6.6.6, 127.0.0.1;X-Forwarded-Host=lie;X-Forwarded-Proto=https;Forwarded=;X-Real-Ip=6.6.6.6;uri=/base/;host=www.example.com",
+		got, "a trusted peer is")
+
+	cfg.Forwarded = true
+	s = serve(t, cfg)
+	_, got = send(t, "GET", s.front.URL+"/", nil, lies...)
+	assert.Contains(t, got, "Forwarded=for=6.6.6.6;")
+}
+
+func TestCallersBehindATrustedProxyAreToldApart(t *testing.T) {
+	cfg := config(t, "1/1d")
+	s := serve(t, cfg)
+	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"), "a made-up address is no further budget")
+
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	s = serve(t, cfg)
+	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
+	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "6.6.6.6, 10.0.0.2"))
+	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "2001:db8::1"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "2001:db8::2"), "the same /64")
+	assert.Equal(t, 400, status(t, "GET", s.front.URL, "X-Forwarded-For", "unknown"))
+}
+
+func TestRoutes(t *testing.T) {
+	cfg := config(t, "10/1d")
+	for _, text := range []string{"POST /login limit=2/1d", "GET /search/ cost=5"} {
+		r, err := ParseRoute(text, rule.Fixed, 0)
+		require.NoError(t, err)
+		cfg.Routes = append(cfg.Routes, r)
+	}
+	s := serve(t, cfg)
+	for _, path := range []string{"/login", "//login"} {
+		assert.Equal(t, 200, status(t, "POST", s.front.URL+path), "no way of writing the path is another route")
+	}
+	resp, _ := send(t, "POST", s.front.URL+"/x/../%6Cogin", nil)
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Equal(t, `"2/1d POST /login";q=2;w=86400`, resp.Header.Get("Ratelimit-Policy"))
+	resp, _ = send(t, "GET", s.front.URL+"/login", nil)
+	assert.Equal(t, `"10/1d";r=9`, strings.Split(resp.Header.Get("Ratelimit"), ";t=")[0], "the others have not touched this budget")
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/search/a"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/search/b"), "4 are left, and it costs 5")
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"))
+}
+
+func TestByPatternIsByRoute(t *testing.T) {
+	cfg := config(t, "1/1d")
+	r, err := ParseRoute("/users/{id}", rule.Fixed, 0)
+	require.NoError(t, err)
+	cfg.Routes = []Route{r}
+	cfg.By, err = ParseBy("pattern")
+	require.NoError(t, err)
+	s := serve(t, cfg)
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/users/1"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/users/2"))
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/elsewhere"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/else/where"))
+}
+
+func TestSeveralPoliciesAreToldTogether(t *testing.T) {
+	s := serve(t, config(t, "burst=2/1d", "daily=3/2d:log"))
+	status(t, "GET", s.front.URL)
+	status(t, "GET", s.front.URL)
+	resp, body := send(t, "GET", s.front.URL, nil)
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Contains(t, resp.Header.Get("Ratelimit"), `"daily";r=1`, "a denial takes nothing from the other")
+	assert.Contains(t, body, `"violated-policies":["burst"]`)
+}
+
+// The tiers of a limit are one policy, and what is left of it is what the tier that binds leaves.
+func TestTiersTellWhatTheTierThatBindsLeaves(t *testing.T) {
+	for limit, want := range map[string]string{
+		"3/1d,1000/2d": `"3/1d,1000/2d";r=2,"3/1d,1000/2d";r=1,"3/1d,1000/2d";r=0,"3/1d,1000/2d";r=0,429`,
+		"50/1d,2/2d":   `"50/1d,2/2d";r=1,"50/1d,2/2d";r=0,"50/1d,2/2d";r=0,429`,
+	} {
+		s := serve(t, config(t, limit))
+		var got []string
+		for {
+			resp, _ := send(t, "GET", s.front.URL, nil)
+			r, _, _ := strings.Cut(resp.Header.Get("Ratelimit"), ";t=")
+			got = append(got, r)
+			if resp.StatusCode != 200 {
+				got = append(got, fmt.Sprint(resp.StatusCode))
+				break
+			}
+		}
+		assert.Equal(t, want, strings.Join(got, ","))
+	}
+}
+
+func TestShadowModeDeniesNobody(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.Guard.Shadow = true
+	s := serve(t, cfg)
+	for range 3 {
+		assert.Equal(t, 200, status(t, "GET", s.front.URL))
+	}
+	assert.EqualValues(t, 2, s.figures().Requests["Denied"], "and says whom it would have denied")
+	assert.True(t, s.figures().Shadow)
+}
+
+// A table that is full cannot decide on a new caller.
+func TestFailOpenAndClosed(t *testing.T) {
+	for open, want := range map[bool]int{false: 503, true: 200} {
+		cfg := config(t, "5/1d:fixed")
+		cfg.Table.MaxBuckets = 1
+		cfg.Guard.FailOpen = open
+		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+		s := serve(t, cfg)
+		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
+		assert.Equal(t, want, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"))
+		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"), "who has a bucket goes on")
+	}
+}
+
+func TestPenaltyBox(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.Penalty = Penalty{Denials: 3, Within: 24 * time.Hour, For: time.Hour}
+	s := serve(t, cfg)
+	for range 4 {
+		status(t, "GET", s.front.URL)
+	}
+	resp, body := send(t, "GET", s.front.URL, nil)
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Contains(t, body, "deny list")
+	assert.InDelta(t, 3600, atoi(t, resp.Header.Get("Retry-After")), 5)
+	require.Len(t, s.figures().DenyList, 1)
+	assert.Equal(t, "127.0.0.1", s.figures().DenyList[0].Name)
+}
+
+func atoi(t testing.TB, s string) (n int) {
+	t.Helper()
+	_, err := fmt.Sscan(s, &n)
+	require.NoError(t, err)
+	return n
+}
+
+func TestAnswersOfTheUpstreamThatDoNotCount(t *testing.T) {
+	cfg := config(t, "1/1d")
+	var err error
+	cfg.Guard.CountIf, err = ParseStatuses([]string{"401"})
+	require.NoError(t, err)
+	answer := http.StatusOK
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(answer) })
+	s := serve(t, cfg)
+	for range 3 {
+		assert.Equal(t, 200, status(t, "GET", s.front.URL))
+	}
+	answer = http.StatusUnauthorized
+	assert.Equal(t, 401, status(t, "GET", s.front.URL))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL))
+}
+
+func TestMochiwebAndTheOtherHeaders(t *testing.T) {
+	cfg := config(t, "0/1d")
+	cfg.Guard = httplimit.Mochiweb()
+	resp, body := send(t, "GET", serve(t, cfg).front.URL, nil)
+	assert.Equal(t, 413, resp.StatusCode)
+	assert.Equal(t, "text/html", resp.Header.Get("Content-Type"))
+	assert.Contains(t, body, "Request Entity Too Large")
+	for name, field := range map[string]string{"draft": "Ratelimit", "legacy": "X-Ratelimit-Limit", "original": "Rate-Limiting-State", "none": ""} {
+		cfg := config(t, "5/1d")
+		cfg.Guard.Headers = HeaderStyles[name]
+		resp, _ := send(t, "GET", serve(t, cfg).front.URL, nil)
+		for _, f := range []string{"Ratelimit", "X-Ratelimit-Limit", "Rate-Limiting-State"} {
+			assert.Equal(t, f == field, resp.Header.Get(f) != "", "%s %s", name, f)
+		}
+	}
+}
+
+func TestAnUpstreamThatFails(t *testing.T) {
+	gone := upstreamOf(t, func(http.ResponseWriter, *http.Request) {})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	gone.Host = l.Addr().String()
+	var log bytes.Buffer
+	cfg := config(t, "100/1d")
+	cfg.Upstream, cfg.Log = gone, slog.New(slog.NewTextHandler(&log, nil))
+	assert.Equal(t, 502, status(t, "GET", serve(t, cfg).front.URL))
+	assert.Contains(t, log.String(), "the upstream failed")
+
+	release := make(chan struct{})
+	cfg = config(t, "100/1d")
+	cfg.UpstreamTimeout = 20 * time.Millisecond
+	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) { <-release })
+	assert.Equal(t, 504, status(t, "GET", serve(t, cfg).front.URL))
+	close(release)
+
+	var access bytes.Buffer
+	cfg = config(t, "100/1d")
+	cfg.Access = slog.New(slog.NewJSONHandler(&access, nil))
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "half of it")
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	s := serve(t, cfg)
+	resp, err := http.Get(s.front.URL)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	_, err = io.ReadAll(resp.Body)
+	assert.Error(t, err, "an answer that broke off does not look whole")
+	s.inFlight.Wait()
+	assert.Contains(t, access.String(), `"status":200`, "and it has its line in the log")
+}
+
+func TestConfigsThatCannotBe(t *testing.T) {
+	parse := func(text string) *url.URL {
+		u, err := url.Parse(text)
+		require.NoError(t, err)
+		return u
+	}
+	for name, set := range map[string]func(*Config){
+		"no limit":               func(c *Config) { c.Limits = nil },
+		"two of one name":        func(c *Config) { c.Limits = append(c.Limits, c.Limits[0]) },
+		"a name with a newline":  func(c *Config) { c.Limits[0].Name = "a\nb" },
+		"no http":                func(c *Config) { c.Upstream = parse("ftp://example.com") },
+		"no host":                func(c *Config) { c.Upstream = parse("http:///x") },
+		"a password":             func(c *Config) { c.Upstream = parse("http://u:p@example.com") },
+		"a query":                func(c *Config) { c.Upstream = parse("http://example.com/?a=b") },
+		"a route that is none":   func(c *Config) { c.Routes = []Route{{Pattern: "x y z"}} },
+		"an address for all":     func(c *Config) { c.Admin.Addr = ":8081" },
+		"a Redis that is none":   func(c *Config) { c.Redis.URL = "http://127.0.0.1" },
+		"a negative table":       func(c *Config) { c.Table.MaxBuckets = -1 },
+		"129 bits":               func(c *Config) { c.IPv6Bits = 129 },
+		"an entry that is empty": func(c *Config) { c.Deny = []httplimit.Entry{{}} },
+	} {
+		cfg := config(t, "1/1d")
+		set(&cfg)
+		_, err := New(cfg)
+		assert.Error(t, err, name)
+	}
+}
+
+func TestADeniedPageOfOnesOwn(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "denied.html")
+	require.NoError(t, os.WriteFile(name, []byte("<p>come back later"), 0o600))
+	cfg := config(t, "0/1d")
+	var err error
+	cfg.Guard.Respond, err = DeniedPage(name)
+	require.NoError(t, err)
+	resp, body := send(t, "GET", serve(t, cfg).front.URL, nil)
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))
+	assert.Equal(t, "<p>come back later", body)
+}

@@ -1,0 +1,136 @@
+package proxy
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// record is what is known of one request. Only the goroutine that serves it writes to it.
+type record struct {
+	decision httplimit.Decision
+	decided  bool
+	source   string // who decided, if that may be several
+}
+
+type recordKey struct{}
+
+// recordOf returns the record of the request that ctx belongs to.
+func recordOf(ctx context.Context) *record {
+	rec, _ := ctx.Value(recordKey{}).(*record)
+	return rec
+}
+
+// observe is the outermost handler: it gives each request a record, counts those in flight and writes the access log.
+func (p *Proxy) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p.inFlight.Add(1)
+		defer p.inFlight.Done()
+		p.open.Add(1)
+		defer p.open.Add(-1)
+		rec, start := new(record), time.Now()
+		observed := r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
+		observed.Pattern = p.routes.pattern(r)
+		meter := &writer{ResponseWriter: w}
+		defer func() {
+			// A handler that panics, as ReverseProxy does when the upstream breaks off, has its line too.
+			if p.cfg.Access != nil {
+				p.access(r, rec, meter, time.Since(start))
+			}
+		}()
+		next.ServeHTTP(meter, observed)
+	})
+}
+
+// access writes a line of the access log. What clients can choose goes through report.Printable: not every slog.Handler
+// escapes what could forge a line or act on a terminal. There is no query in it, as many hold secrets.
+func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Duration) {
+	attrs := make([]slog.Attr, 0, 12)
+	attrs = append(attrs,
+		slog.String("client", p.client(r)),
+		slog.String("method", report.Printable(r.Method)),
+		slog.String("host", report.Printable(r.Host)),
+		slog.String("path", report.Printable(r.URL.Path)),
+		slog.Int("status", w.status),
+		slog.Int64("bytes", w.bytes),
+		slog.Float64("ms", float64(took.Microseconds())/1e3))
+	if d := &rec.decision; rec.decided {
+		attrs = append(attrs, slog.String("outcome", d.Outcome.String()), slog.String("policy", d.Policy))
+		if p.cfg.LogKey {
+			attrs = append(attrs, slog.String("key", report.Printable(d.Key)))
+		}
+	}
+	if rec.source != "" {
+		attrs = append(attrs, slog.String("source", rec.source))
+	}
+	p.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
+}
+
+// client returns the client's address, or what the peer's is if that cannot be told.
+func (p *Proxy) client(r *http.Request) string {
+	addr, err := p.ip.Addr(r)
+	if err != nil {
+		return report.Printable(r.RemoteAddr)
+	}
+	return addr.String()
+}
+
+// writer counts what goes through it, and keeps all that ReverseProxy and the middleware look for.
+type writer struct {
+	http.ResponseWriter
+	status int // 0: none
+	bytes  int64
+}
+
+func (w *writer) WriteHeader(status int) {
+	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *writer) Write(b []byte) (int, error) {
+	w.begun()
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// ReadFrom keeps net/http's way of sending files.
+func (w *writer) ReadFrom(src io.Reader) (int64, error) {
+	w.begun()
+	n, err := io.Copy(w.ResponseWriter, src)
+	w.bytes += n
+	return n, err
+}
+
+// Flush implements http.Flusher.
+func (w *writer) Flush() {
+	w.begun()
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // there is nobody to tell
+}
+
+// Hijack implements http.Hijacker.
+func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil && w.status == 0 {
+		w.status = http.StatusSwitchingProtocols
+	}
+	return conn, rw, err
+}
+
+// Unwrap lets http.ResponseController through.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func (w *writer) begun() {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+}

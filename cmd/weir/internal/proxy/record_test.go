@@ -1,0 +1,81 @@
+package proxy
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// No client can write a line of the log, act on the terminal of who reads it, or have its query in it.
+func TestTheAccessLogCannotBeForged(t *testing.T) {
+	hostile := "a\r\nfake=line \x1b[31m\u202e\" msg=x"
+	for _, handler := range []func(io.Writer) slog.Handler{
+		func(w io.Writer) slog.Handler { return slog.NewTextHandler(w, nil) },
+		func(w io.Writer) slog.Handler { return slog.NewJSONHandler(w, nil) },
+	} {
+		var log bytes.Buffer
+		cfg := config(t, "1/1d")
+		cfg.Access, cfg.LogKey = slog.New(handler(&log)), true
+		var err error
+		cfg.By, err = ParseBy("path")
+		require.NoError(t, err)
+		s := serve(t, cfg)
+		status(t, "GET", s.front.URL+"/"+url.PathEscape(hostile)+"?secret=42")
+		s.inFlight.Wait()
+		line := strings.TrimSuffix(log.String(), "\n")
+		assert.NotContains(t, line, "\n")
+		assert.NotContains(t, line, "\x1b")
+		assert.NotContains(t, line, "\u202e")
+		assert.NotContains(t, line, "secret")
+		assert.Contains(t, line, "fake=line", "it is there, but as part of a value")
+	}
+}
+
+func TestKeysAreLoggedOnlyIfAsked(t *testing.T) {
+	for _, asked := range []bool{false, true} {
+		var log bytes.Buffer
+		cfg := config(t, "1/1d")
+		cfg.Access, cfg.LogKey = slog.New(slog.NewJSONHandler(&log, nil)), asked
+		var err error
+		cfg.By, err = ParseBy("header:Authorization")
+		require.NoError(t, err)
+		s := serve(t, cfg)
+		status(t, "GET", s.front.URL, "Authorization", "Bearer hunter2")
+		s.inFlight.Wait()
+		assert.Equal(t, asked, strings.Contains(log.String(), "hunter2"))
+	}
+}
+
+func TestTheAccessLogSaysWhatWasDecided(t *testing.T) {
+	var log bytes.Buffer
+	cfg := config(t, "1/1d")
+	cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
+	s := serve(t, cfg)
+	status(t, "GET", s.front.URL+"/a")
+	status(t, "POST", s.front.URL+"/b")
+	s.inFlight.Wait()
+	var got []map[string]any
+	for d := json.NewDecoder(&log); d.More(); {
+		var line map[string]any
+		require.NoError(t, d.Decode(&line))
+		got = append(got, line)
+	}
+	require.Len(t, got, 2)
+	for i, want := range []map[string]any{
+		{"method": "GET", "path": "/a", "status": 200., "outcome": "Admitted", "policy": "1/1d", "client": "127.0.0.1"},
+		{"method": "POST", "path": "/b", "status": 429., "outcome": "Denied", "policy": "1/1d", "client": "127.0.0.1"},
+	} {
+		for k, v := range want {
+			assert.Equal(t, v, got[i][k], k)
+		}
+		assert.Positive(t, got[i]["bytes"])
+		assert.NotContains(t, got[i], "source", "nobody else could have decided")
+	}
+}

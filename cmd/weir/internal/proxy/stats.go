@@ -1,0 +1,230 @@
+package proxy
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// figures is what /-/stats says. Times are in ms since the Unix epoch.
+type figures struct {
+	Started  int64        `json:"started"`
+	Now      int64        `json:"now"`
+	Stopping bool         `json:"stopping"`
+	Upstream string       `json:"upstream"`
+	By       string       `json:"by"`
+	Shadow   bool         `json:"shadow"`
+	FailOpen bool         `json:"fail_open"`
+	Limits   []limitShown `json:"limits"`
+
+	InFlight  int64             `json:"in_flight"`
+	Requests  map[string]uint64 `json:"requests"`   // by httplimit's Outcome
+	PerSecond perSecond         `json:"per_second"` // oldest first
+	Table     table             `json:"table"`
+	Denials   uint64            `json:"denials"`
+	Worst     []caller          `json:"worst"`
+	DenyList  []listed          `json:"deny_list"`
+	Listed    int               `json:"listed"` // how many DenyList would hold, were it whole
+	Deciding  []deciding        `json:"deciding"`
+}
+
+type (
+	limitShown struct {
+		Name     string `json:"name"`
+		Limit    string `json:"limit"`
+		Strategy string `json:"strategy"`
+		Route    string `json:"route,omitempty"`
+	}
+
+	perSecond struct {
+		Admitted []uint64 `json:"admitted"`
+		Denied   []uint64 `json:"denied"`
+		Failed   []uint64 `json:"failed"`
+	}
+
+	table struct {
+		Buckets     int     `json:"buckets"`
+		MaxBuckets  int     `json:"max_buckets"`
+		Sweeps      uint64  `json:"sweeps"`
+		Swept       uint64  `json:"swept"`
+		LastSweepMs float64 `json:"last_sweep_ms"`
+		Full        uint64  `json:"full"` // callers who found no room
+	}
+
+	// caller is one who was denied. Between N-Error and N times.
+	caller struct {
+		ID     string `json:"id"`
+		Name   string `json:"name"`
+		N      uint64 `json:"n"`
+		Error  uint64 `json:"error"`
+		Last   int64  `json:"last"`
+		Listed bool   `json:"listed"`
+	}
+
+	listed struct {
+		ID     string `json:"id,omitempty"`     // of a key
+		Prefix string `json:"prefix,omitempty"` // or this
+		Name   string `json:"name"`
+		Until  int64  `json:"until,omitempty"` // 0: for good
+	}
+
+	// deciding is who decides on a limit that is held together with others.
+	deciding struct {
+		Limit   string            `json:"limit"`
+		Source  string            `json:"source"` // "redis" or "local", or "open" or "closed" if that is what becomes of requests
+		Breaker string            `json:"breaker"`
+		Since   int64             `json:"since"`
+		Counts  map[string]uint64 `json:"counts"`
+	}
+)
+
+const (
+	worstShown  = 20
+	listedShown = 200
+)
+
+func (p *Proxy) serveStats(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(p.figures()) // there is nobody to tell
+}
+
+// figures gathers what there is to say.
+func (p *Proxy) figures() *figures {
+	f := &figures{
+		Started:  p.started.UnixMilli(),
+		Now:      time.Now().UnixMilli(),
+		Stopping: p.stopping.Load(),
+		By:       p.cfg.By.String(),
+		Shadow:   p.cfg.Guard.Shadow,
+		FailOpen: p.cfg.Guard.FailOpen,
+		InFlight: p.open.Load(),
+		Requests: make(map[string]uint64),
+		Limits:   p.limitsShown(),
+		Table:    p.table.read(p.limiter, p.cfg.Table.MaxBuckets),
+	}
+	if p.cfg.Upstream != nil {
+		f.Upstream = p.cfg.Upstream.String()
+	}
+	for o := httplimit.Admitted; o <= httplimit.Canceled; o++ {
+		f.Requests[o.String()] = p.stats.Count(o)
+	}
+	f.PerSecond = series(p.meter.past())
+	f.Worst, f.Denials = p.worstShown()
+	f.DenyList, f.Listed = p.listShown()
+	if p.make.shared != nil {
+		for _, h := range p.make.shared.hybrids {
+			f.Deciding = append(f.Deciding, h.deciding())
+		}
+	}
+	return f
+}
+
+func (p *Proxy) limitsShown() []limitShown {
+	show := func(l Limit, route string) limitShown {
+		strategy := map[string]string{rule.Fixed: "fixed window", rule.Sliding: "sliding window", rule.Log: "sliding log",
+			rule.Token: "token bucket", rule.Leaky: "leaky bucket", rule.Tiers: "tiers"}[l.Strategy]
+		return limitShown{Name: l.Name, Limit: l.Limit, Strategy: strategy, Route: route}
+	}
+	var shown []limitShown
+	for _, l := range p.cfg.Limits {
+		shown = append(shown, show(l, ""))
+	}
+	for _, r := range p.cfg.Routes {
+		for _, l := range r.Limits {
+			shown = append(shown, show(l, r.Pattern))
+		}
+	}
+	return shown
+}
+
+func series(past []second) perSecond {
+	s := perSecond{Admitted: make([]uint64, len(past)), Denied: make([]uint64, len(past)), Failed: make([]uint64, len(past))}
+	for i, x := range past {
+		s.Admitted[i], s.Denied[i], s.Failed[i] = x.admitted, x.denied, x.failed
+	}
+	return s
+}
+
+func (p *Proxy) worstShown() ([]caller, uint64) {
+	top, total := p.worst.top(worstShown)
+	shown := make([]caller, len(top))
+	for i, c := range top {
+		shown[i] = caller{ID: idOf(c.key), Name: report.Printable(c.key), N: c.n, Error: c.err, Last: c.last}
+		_, shown[i].Listed = p.denied.Lookup(c.key, netip.Addr{})
+	}
+	return shown, total
+}
+
+func (p *Proxy) listShown() ([]listed, int) {
+	entries := p.denied.Entries()
+	shown := make([]listed, 0, min(len(entries), listedShown))
+	for _, e := range entries[:min(len(entries), listedShown)] {
+		l := listed{Name: describe(e)}
+		if e.Key != "" {
+			l.ID = idOf(e.Key)
+		} else {
+			l.Prefix = e.Prefix.String()
+		}
+		if !e.Until.IsZero() {
+			l.Until = e.Until.UnixMilli()
+		}
+		shown = append(shown, l)
+	}
+	return shown, len(entries)
+}
+
+// describe names an entry for people.
+func describe(e httplimit.Entry) string {
+	if e.Key != "" {
+		return report.Printable(e.Key)
+	}
+	return e.Prefix.String()
+}
+
+func (h hybrid) deciding() deciding {
+	s := h.Stats()
+	d := deciding{
+		Limit:   h.limit.Name,
+		Source:  "redis",
+		Breaker: s.State.String(),
+		Since:   s.Since.UnixMilli(),
+		Counts: map[string]uint64{
+			"primary": s.Primary, "lease": s.Lease, "denials": s.Denials, "local": s.Local, "policy": s.Policy,
+			"outages": s.Opens, "probes": s.Probes, "failures": s.Failures, "carried_back": s.Carried, "dropped": s.Dropped,
+		},
+	}
+	if s.State != fallback.Closed {
+		d.Source = [...]string{fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed"}[h.onFail]
+	}
+	return d
+}
+
+// tableFigures are the limiter's, which visits all its buckets to tell them: once in tableEvery at most.
+type tableFigures struct {
+	mu   sync.Mutex
+	at   time.Time // guarded by mu, as last
+	last weir.Stats
+}
+
+const tableEvery = time.Second
+
+func (t *tableFigures) read(l *weir.Limiter, most int) table {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now := time.Now(); now.Sub(t.at) >= tableEvery {
+		t.last, t.at = l.Stats(), now
+	}
+	s := t.last
+	return table{
+		Buckets: s.Buckets, MaxBuckets: most, Sweeps: s.Sweeps, Swept: s.Swept,
+		LastSweepMs: float64(s.LastSweep.Microseconds()) / 1e3, Full: s.Full,
+	}
+}

@@ -1,0 +1,107 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What the upstream sends in pieces comes in pieces, whether it said how long it would be or not.
+func TestStreamsAreNotHeldBack(t *testing.T) {
+	for _, length := range []string{"", "10"} {
+		next := make(chan struct{})
+		cfg := config(t, "100/1d")
+		cfg.Guard.CountIf = func(int) bool { return true } // which wraps the ResponseWriter once more
+		cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			if length != "" {
+				w.Header().Set("Content-Length", length)
+			}
+			for range 5 {
+				_, _ = io.WriteString(w, "x\n")
+				_ = http.NewResponseController(w).Flush()
+				<-next
+			}
+		})
+		s := serve(t, cfg)
+		resp, err := http.Get(s.front.URL)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		lines := bufio.NewScanner(resp.Body)
+		for range 5 {
+			require.True(t, lines.Scan(), "the upstream goes on only when this line was read")
+			next <- struct{}{}
+		}
+		assert.False(t, lines.Scan())
+	}
+}
+
+// echoUpgrade is a server that switches protocols and then repeats what it is told.
+func echoUpgrade(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Upgrade") != "websocket" {
+		http.Error(w, "upgrade", http.StatusUpgradeRequired)
+		return
+	}
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	_ = rw.Flush()
+	_, _ = io.Copy(conn, rw)
+}
+
+// upgrade asks for a WebSocket and returns the connection when it is one, or the status.
+func upgrade(t testing.TB, addr string) (net.Conn, *bufio.Reader, int) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+	_, err = fmt.Fprintf(conn, "GET /chat HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", addr)
+	require.NoError(t, err)
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, nil)
+	require.NoError(t, err)
+	return conn, r, resp.StatusCode
+}
+
+func talk(t testing.TB, conn net.Conn, r *bufio.Reader, text string) {
+	t.Helper()
+	_, err := io.WriteString(conn, text+"\n")
+	require.NoError(t, err)
+	line, err := r.ReadString('\n')
+	require.NoError(t, err)
+	assert.Equal(t, text+"\n", line)
+}
+
+func TestWebSocketsPass(t *testing.T) {
+	for _, countIf := range []func(int) bool{nil, func(status int) bool { return status == 101 }} {
+		cfg := config(t, "1/1d")
+		cfg.Guard.CountIf = countIf
+		var log bytes.Buffer
+		cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
+		cfg.Upstream = upstreamOf(t, echoUpgrade)
+		s := serve(t, cfg)
+		addr := s.front.Listener.Addr().String()
+		conn, r, code := upgrade(t, addr)
+		require.Equal(t, 101, code)
+		talk(t, conn, r, "hello")
+		talk(t, conn, r, strings.Repeat("x", 100_000))
+		require.NoError(t, conn.Close())
+		refused, _, code := upgrade(t, addr)
+		assert.Equal(t, 429, code, "the second one is over the limit")
+		refused.Close()
+		s.inFlight.Wait()
+		assert.Contains(t, log.String(), `"status":101`)
+	}
+}

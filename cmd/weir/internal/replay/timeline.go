@@ -1,0 +1,105 @@
+package replay
+
+import "time"
+
+// maxBins bounds a timeline, whatever span of time it shows.
+const maxBins = 600
+
+// widths are the widths a timeline's bins may have. Each divides the next, so that bins merge whole; beyond the last
+// they double.
+var widths = []time.Duration{
+	time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute,
+	30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
+}
+
+// wider returns the next width.
+func wider(width time.Duration) time.Duration {
+	for _, w := range widths {
+		if w > width {
+			return w
+		}
+	}
+	return 2 * width
+}
+
+// Timeline counts over time, in bins of one width, aligned to the Unix epoch.
+type Timeline struct {
+	Start time.Time // of the first bin
+	Width time.Duration
+	Rows  [][]uint64 // each as long as the others: the requests, then for each rule those it denied
+}
+
+// Bins returns how many bins there are.
+func (t *Timeline) Bins() int { return len(t.Rows[0]) }
+
+// Coarser returns the same counts in at most n bins, which is at least 2: no bin reaches across the epoch.
+func (t *Timeline) Coarser(n int) *Timeline {
+	g := growing{width: t.Width, rows: make([][]uint64, len(t.Rows)), max: t.Bins()}
+	g.first, _ = floorDiv(t.Start.UnixNano(), int64(t.Width))
+	for i, row := range t.Rows {
+		g.rows[i] = append([]uint64(nil), row...)
+	}
+	for len(g.rows[0]) > max(n, 2) {
+		g.widen()
+	}
+	return g.timeline()
+}
+
+// growing is a timeline while it is counted.
+type growing struct {
+	width time.Duration
+	first int64 // the first bin begins first widths after the epoch
+	end   int64 // the last bin ends at it, in nanoseconds
+	rows  [][]uint64
+	max   int
+}
+
+func newGrowing(rows int) *growing {
+	return &growing{width: widths[0], rows: make([][]uint64, rows), max: maxBins}
+}
+
+// bin returns the index of the bin that ns falls in. ns never runs back. An index holds until the next call.
+func (g *growing) bin(ns int64) int {
+	if n := len(g.rows[0]); n > 0 && ns < g.end {
+		return n - 1
+	}
+	i, _ := floorDiv(ns, int64(g.width))
+	if len(g.rows[0]) == 0 {
+		g.first = i
+	}
+	for i-g.first >= int64(g.max) {
+		g.widen()
+		i, _ = floorDiv(ns, int64(g.width))
+	}
+	for r, row := range g.rows {
+		for int64(len(row)) <= i-g.first {
+			row = append(row, 0)
+		}
+		g.rows[r] = row
+	}
+	g.end = (i + 1) * int64(g.width)
+	return int(i - g.first)
+}
+
+// widen merges bins to those of the next width.
+func (g *growing) widen() {
+	width := wider(g.width)
+	ratio := int64(width / g.width)
+	first, _ := floorDiv(g.first, ratio)
+	for r, row := range g.rows {
+		merged := row[:0]
+		for i, n := range row {
+			j, _ := floorDiv(g.first+int64(i), ratio)
+			if j-first == int64(len(merged)) {
+				merged = append(merged, 0)
+			}
+			merged[j-first] += n
+		}
+		g.rows[r] = merged
+	}
+	g.first, g.width = first, width
+}
+
+func (g *growing) timeline() *Timeline {
+	return &Timeline{Start: time.Unix(0, g.first*int64(g.width)).UTC(), Width: g.width, Rows: g.rows}
+}

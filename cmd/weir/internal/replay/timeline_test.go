@@ -1,0 +1,51 @@
+package replay
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever span they cover, the bins are few, and each holds what came in it.
+func TestTimelineCountsWhatCameInEachBin(t *testing.T) {
+	for _, step := range []int64{1e6, 1e9, 1e10, 1e12, 1e14, 1e15} {
+		rnd := rand.New(rand.NewPCG(7, uint64(step)))
+		g := newGrowing(2)
+		at := -rnd.Int64N(1e18)
+		var all []int64
+		for range 3000 {
+			at += rnd.Int64N(step)
+			all = append(all, at)
+			g.rows[0][g.bin(at)]++
+			require.LessOrEqual(t, len(g.rows[0]), maxBins)
+		}
+		full := g.timeline()
+		for _, n := range []int{maxBins, 240, 66, 7, 2} {
+			checkTimeline(t, full.Coarser(n), n, all)
+		}
+		checkTimeline(t, full, maxBins, all) // Coarser left it alone
+	}
+}
+
+func checkTimeline(t *testing.T, got *Timeline, atMost int, all []int64) {
+	t.Helper()
+	require.LessOrEqual(t, got.Bins(), atMost)
+	want := make([]uint64, got.Bins())
+	for _, ns := range all {
+		want[time.Unix(0, ns).Sub(got.Start)/got.Width]++
+	}
+	require.Equal(t, want, got.Rows[0])
+	require.Len(t, got.Rows[1], got.Bins(), "rows are of one length")
+	_, rest := floorDiv(got.Start.UnixNano(), int64(got.Width))
+	require.Zero(t, rest, "bins are aligned")
+}
+
+func TestWidthsDivideEachOther(t *testing.T) {
+	for w := widths[0]; w < 1000*24*time.Hour; w = wider(w) {
+		assert.Zero(t, wider(w)%w, "%v after %v", wider(w), w)
+		assert.LessOrEqual(t, wider(w)/w, time.Duration(5), "%v after %v: a timeline must not shrink to nothing", wider(w), w)
+	}
+}

@@ -1,0 +1,182 @@
+// Package report shows what a replay found: as text for a terminal, as JSON, as CSV, and as a page of HTML.
+//
+// Callers, file names and unreadable lines come from whoever sent the requests. Each form makes them harmless in its
+// own way.
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// Notes says in sentences what a reader of the figures must know: what was left out, and what is less than exact. They
+// are safe for a terminal.
+func Notes(r *replay.Result) []string {
+	var notes []string
+	if n := r.Unreadable.Count; n > 0 {
+		notes = append(notes, fmt.Sprintf("%s could not be read and %s left out", plural(n, "line"), were(n)))
+	}
+	if n := r.Unkeyed; n > 0 {
+		notes = append(notes, fmt.Sprintf("%s had no %s and %s left out", plural(n, "request"), missing(r.By), were(n)))
+	}
+	if n := r.Late; n > 0 {
+		notes = append(notes, fmt.Sprintf("%s came out of order by more than %s, at worst by %s, and %s decided on when "+
+			"the line came; a larger --reorder puts more in order", plural(n, "request"), span(r.Reorder), span(r.LateBy), were(n)))
+	}
+	if r.Coarse && subSecond(r) {
+		notes = append(notes, "the log tells whole seconds, and its requests were spread evenly over them: what limits of "+
+			"less than a second would have done is an estimate")
+	}
+	return notes
+}
+
+func missing(by replay.By) string {
+	if by == replay.ByIPPath {
+		return "path"
+	}
+	return string(by)
+}
+
+func subSecond(r *replay.Result) bool {
+	for _, rr := range r.Rules {
+		for _, t := range rr.Rule.Tiers {
+			if t.Duration < time.Second {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// title names a rule's strategy in full.
+func title(r rule.Rule) string {
+	name := map[string]string{
+		rule.Fixed: "fixed window", rule.Sliding: "sliding window", rule.Log: "sliding log",
+		rule.Token: "token bucket", rule.Leaky: "leaky bucket", rule.Tiers: "tiers",
+	}[r.Strategy]
+	if r.Burst > 0 {
+		name += ", burst " + count(r.Burst)
+	}
+	return name
+}
+
+// admitted returns how many requests the rule would have let through.
+func admitted(r *replay.Result, rr *replay.RuleResult) uint64 { return r.Requests - rr.Denied }
+
+// share returns part of whole as a number from 0 to 1; of nothing, 0.
+func share(part, whole uint64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
+}
+
+// percent shows a share so that what is not 0 or 100 % does not look like it.
+func percent(part, whole uint64) string {
+	switch s := 100 * share(part, whole); {
+	case part == 0:
+		return "0 %"
+	case part == whole:
+		return "100 %"
+	case s < 0.01:
+		return "<0.01 %"
+	case s > 99.99:
+		return ">99.99 %"
+	case s < 10 || s > 99:
+		return strconv.FormatFloat(s, 'f', 2, 64) + " %"
+	default:
+		return strconv.FormatFloat(s, 'f', 1, 64) + " %"
+	}
+}
+
+// count shows n with commas.
+func count[T uint64 | int](n T) string {
+	s := strconv.FormatUint(uint64(n), 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+func plural(n uint64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return count(n) + " " + noun + "s"
+}
+
+func were(n uint64) string {
+	if n == 1 {
+		return "was"
+	}
+	return "were"
+}
+
+// span shows a duration by its two largest units.
+func span(d time.Duration) string {
+	if d < time.Second {
+		return d.String()
+	}
+	units := []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
+	for i, u := range units {
+		if d < u.of {
+			continue
+		}
+		s := count(int(d/u.of)) + u.name
+		if i+1 < len(units) {
+			if rest := d % u.of / units[i+1].of; rest > 0 {
+				s += " " + count(int(rest)) + units[i+1].name
+			}
+		}
+		return s
+	}
+	return ""
+}
+
+const stampLayout = "2006-01-02 15:04:05"
+
+func stamp(t time.Time) string { return t.Format(stampLayout) }
+
+// Printable replaces what a terminal would obey rather than show, or not show at all: control characters, those that
+// turn the direction of writing, broken UTF-8. A backslash stays: the result is for people.
+func Printable(s string) string {
+	clean := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
+	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) }) < 0 {
+		return s
+	}
+	var b strings.Builder
+	var w int
+	for ; len(s) > 0; s = s[w:] {
+		var r rune
+		r, w = utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && w == 1, r < 0x80 && !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case clean(r) || r == utf8.RuneError:
+			b.WriteRune(r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
+}
+
+// short cuts the middle out of s, which is Printable, to leave at most n runes.
+func short(s string, n int) string {
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	runes := []rune(s)
+	tail := n / 3
+	return string(runes[:n-1-tail]) + "…" + string(runes[len(runes)-tail:])
+}

@@ -1,0 +1,252 @@
+package report
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// hostile is what someone might send who knows that it will be looked at.
+var hostile = []string{
+	"\x1b]0;owned\x07\x1b[2J\r\nfake line",
+	`<script>alert(1)</script><img src="http://evil.example/x">`,
+	"=HYPERLINK(\"http://evil.example\",\"free\")",
+	"+1", "-1", "@SUM(A1)", "'quoted",
+	"caf\u00e9 \u202egnp.exe\u2066",
+	"\xff\xfe broken",
+	strings.Repeat("/very-long", 60),
+}
+
+// example is a result with three rules and hostile callers.
+func example() *replay.Result {
+	first := time.Date(2026, 11, 20, 11, 53, 7, 0, time.UTC)
+	var requests, few, many, none []uint64
+	for i := range 90 {
+		n := uint64(20 + i%9*5)
+		requests, few, many, none = append(requests, n), append(few, uint64(i%30/29)), append(many, n*uint64(i%10)/10), append(none, 0)
+	}
+	var callers []replay.Caller
+	for i, name := range hostile {
+		callers = append(callers, replay.Caller{Name: name, Requests: uint64(1500 - 100*i), Denied: uint64(1400 - 140*i), FirstDenied: first.Add(time.Duration(i) * time.Second)})
+	}
+	sum := func(row []uint64) (n uint64) {
+		for _, v := range row {
+			n += v
+		}
+		return n
+	}
+	tier := []weir.Tier{{Limit: 20, Duration: time.Minute}}
+	return &replay.Result{
+		Files: []string{"logs/\x1b[31maccess.log", replay.Stdin}, By: replay.ByIPPath, Reorder: time.Minute,
+		Lines: sum(requests) + 7 + 12, Requests: sum(requests), Unkeyed: 12,
+		Unreadable: replay.Unreadable{Count: 7, Examples: []replay.Example{
+			{File: "logs/\x1b[31maccess.log", Line: 3, Reason: "the line is empty", Text: ""},
+			{File: "-", Line: 4711, Reason: "broken JSON", Text: "{\"\x00\x1b[2J<b>\u202e" + strings.Repeat("y", 150)},
+		}},
+		Late: 1, LateBy: 90 * time.Second, Coarse: true, Callers: 1234,
+		First: first, Last: first.Add(89 * time.Second),
+		Timeline: &replay.Timeline{Start: first, Width: time.Second, Rows: [][]uint64{requests, few, many, none}},
+		Rules: []replay.RuleResult{
+			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Denied: sum(few), Met: 1, Worst: callers[:1]},
+			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Token, Burst: 1000, Tiers: tier}, Denied: sum(many), Met: 900, Worst: callers},
+			{Rule: rule.Rule{Limit: "900/500ms", Strategy: rule.Fixed, Tiers: []weir.Tier{{Limit: 900, Duration: 500 * time.Millisecond}}}},
+		},
+	}
+}
+
+// forms are the report in each of its forms.
+var forms = map[string]func(io.Writer, *replay.Result) error{
+	"report.txt":  func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 80}); return nil },
+	"color.txt":   func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 100, Color: true}); return nil },
+	"report.json": JSON,
+	"report.csv":  CSV,
+	"report.html": HTML,
+}
+
+func render(t *testing.T, form string) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, forms[form](&b, example()))
+	return b.String()
+}
+
+func TestGolden(t *testing.T) {
+	for name := range forms {
+		t.Run(name, func(t *testing.T) {
+			got := render(t, name)
+			path := filepath.Join("testdata", name+".golden")
+			if *update {
+				require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+			}
+			want, err := os.ReadFile(path)
+			require.NoError(t, err)
+			assert.Equal(t, string(want), got, "if this is meant: go test -update")
+		})
+	}
+}
+
+// A terminal obeys control characters. No form may hold one of the log's.
+func TestNoFormHoldsControlCharacters(t *testing.T) {
+	colors := regexp.MustCompile(`\x1b\[(0|1|3[12]|9[12]|38;5;\d+)m`)
+	for name := range forms {
+		got := colors.ReplaceAllString(render(t, name), "")
+		assert.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]`, got, name)
+		if name != "report.json" { // whose readers are programs
+			assert.NotContains(t, got, "\u202e", name)
+			assert.NotContains(t, got, "\u2066", name)
+		}
+	}
+	assert.NotContains(t, render(t, "report.txt"), "\x1b", "without colors there are no escapes")
+	assert.Contains(t, render(t, "color.txt"), "\x1b[31m")
+}
+
+func TestHTMLIsSelfContainedAndInert(t *testing.T) {
+	got := render(t, "report.html")
+	for _, bad := range []string{"<script", "<img", "<link", "<iframe", "<form", "<a ", "javascript:", "@import", "url("} {
+		assert.NotContains(t, got, bad)
+	}
+	assert.NotRegexp(t, `<[^>]* on[a-z]+=`, got, "no handlers of events")
+	assert.NotRegexp(t, `(href|src|action)="?http`, got)
+	assert.Contains(t, got, "default-src 'none'", "the browser is told so, too")
+	assert.Contains(t, got, "&lt;script&gt;")
+}
+
+// html/template does not check the page's shape, nor that of the drawings.
+func TestHTMLIsWellFormed(t *testing.T) {
+	got := render(t, "report.html")
+	d := xml.NewDecoder(strings.NewReader(got))
+	d.Strict = false
+	d.AutoClose = xml.HTMLAutoClose
+	d.Entity = xml.HTMLEntity
+	depth, svgs := 0, 0
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		switch e := token.(type) {
+		case xml.StartElement:
+			depth++
+			if e.Name.Local == "svg" {
+				svgs++
+			}
+		case xml.EndElement:
+			depth--
+		}
+	}
+	assert.Zero(t, depth)
+	assert.Equal(t, 3, svgs, "one for each rule")
+	assert.NotContains(t, got, "NaN")
+	assert.NotContains(t, got, "Inf")
+}
+
+func TestCSVIsNoFormula(t *testing.T) {
+	rows, err := csv.NewReader(strings.NewReader(render(t, "report.csv"))).ReadAll()
+	require.NoError(t, err)
+	assert.Equal(t, csvHeader, rows[0])
+	kinds := map[string]int{}
+	for _, row := range rows[1:] {
+		kinds[row[0]]++
+		for _, cell := range row {
+			if cell != "" {
+				assert.NotContains(t, "=+-@\t\r", cell[:1], cell)
+			}
+		}
+	}
+	assert.Equal(t, map[string]int{"total": 3, "caller": 11, "bin": 3 * 90}, kinds)
+}
+
+// Names that differ must not become one.
+func TestNamesStayApart(t *testing.T) {
+	assert.NotEqual(t, utf8Only("\xff"), utf8Only("\xfe"))
+	assert.NotEqual(t, harmless("=1"), harmless("'=1"))
+	var got jsonReport
+	require.NoError(t, json.Unmarshal([]byte(render(t, "report.json")), &got))
+	for i, c := range got.Rules[1].Worst {
+		assert.Equal(t, utf8Only(hostile[i]), c.Caller, "a program gets the name as it was")
+	}
+}
+
+func TestPercentNeverRoundsToNothingOrAll(t *testing.T) {
+	for _, tc := range []struct {
+		part, whole uint64
+		want        string
+	}{
+		{0, 0, "0 %"}, {0, 9, "0 %"}, {1, 1e6, "<0.01 %"}, {1, 1000, "0.10 %"}, {5, 100, "5.00 %"}, {25, 100, "25.0 %"},
+		{994, 1000, "99.40 %"}, {1e6 - 1, 1e6, ">99.99 %"}, {9, 9, "100 %"},
+	} {
+		assert.Equal(t, tc.want, percent(tc.part, tc.whole), "%d of %d", tc.part, tc.whole)
+	}
+}
+
+func TestCount(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", 1<<64 - 1: "18,446,744,073,709,551,615"} {
+		assert.Equal(t, want, count(n))
+	}
+}
+
+func TestSpan(t *testing.T) {
+	for d, want := range map[time.Duration]string{0: "0s", 500 * time.Millisecond: "500ms", time.Second: "1s", 90 * time.Second: "1m 30s",
+		time.Hour + time.Second: "1h", 26 * time.Hour: "1d 2h", 4000 * 24 * time.Hour: "4,000d"} {
+		assert.Equal(t, want, span(d))
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	for s, want := range map[string]string{
+		"plain /päth": "plain /päth", "\x1b[2J": `\x1b[2J`, "a\x00\x7f\u0085": `a\x00\x7f\u0085`, "\xff\xc3": `\xff\xc3`,
+		"\u202e\u200b": `\u202e\u200b`, "tab\tnew\n": `tab\x09new\x0a`, "\ufffd": "\ufffd",
+	} {
+		assert.Equal(t, want, Printable(s))
+	}
+}
+
+func FuzzPrintable(f *testing.F) {
+	f.Add("\x1b[2J\u202e\xff")
+	f.Fuzz(func(t *testing.T, s string) {
+		got := Printable(s)
+		for _, r := range got {
+			if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+				t.Fatalf("%q became %q", s, got)
+			}
+		}
+		if Printable(got) != got {
+			t.Fatalf("%q is not stable", got)
+		}
+		if n := len([]rune(short(got, 20))); n > 20 {
+			t.Fatalf("short left %d runes", n)
+		}
+	})
+}
+
+// The labels of the value axis are round, and nothing is drawn above it.
+func TestNiceTop(t *testing.T) {
+	for _, n := range []uint64{0, 1, 4, 5, 9, 31, 33, 160, 161, 99999, 1e18, 1<<64 - 1} {
+		top := niceTop(n)
+		assert.GreaterOrEqual(t, top, n)
+		if n > 0 && n < 1e18 {
+			assert.LessOrEqual(t, top, max(4, n*2))
+			assert.Zero(t, top%4)
+		}
+	}
+}

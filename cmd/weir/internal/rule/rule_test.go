@@ -1,0 +1,108 @@
+package rule
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+)
+
+func TestParseLimit(t *testing.T) {
+	for text, want := range map[string][]weir.Tier{
+		"100/1m":                      {{Limit: 100, Duration: time.Minute}},
+		"100/m":                       {{Limit: 100, Duration: time.Minute}},
+		"0/500ms":                     {{Limit: 0, Duration: 500 * time.Millisecond}},
+		"5/1h30m":                     {{Limit: 5, Duration: 90 * time.Minute}},
+		"5/7d":                        {{Limit: 5, Duration: 7 * 24 * time.Hour}},
+		"5/d":                         {{Limit: 5, Duration: 24 * time.Hour}},
+		"9223372036854775807/1s":      {{Limit: math.MaxInt64, Duration: time.Second}},
+		"1000/1s,5000/10s, 7000/15s ": {{Limit: 1000, Duration: time.Second}, {Limit: 5000, Duration: 10 * time.Second}, {Limit: 7000, Duration: 15 * time.Second}},
+	} {
+		got, err := ParseLimit(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "100", "/1m", "100/", "-1/1m", "+1/1m", "1.5/1m", "1e3/1m", "1/1", "1/1x", "1/m1", "1/1.5d",
+		"9223372036854775808/1s", "1/1m,", "1/1m,,2/1h", "1/1m/2", "1/99999d", "1/-1dd"} {
+		_, err := ParseLimit(text)
+		assert.Error(t, err, text)
+	}
+}
+
+func TestCross(t *testing.T) {
+	rules, err := Cross([]string{"10/1s", "1000/1s,5000/10s", "20/1m"}, []string{Fixed, Token}, 7)
+	require.NoError(t, err)
+	var got []string
+	for _, r := range rules {
+		got = append(got, r.String())
+	}
+	assert.Equal(t, []string{"10/1s fixed", "10/1s token burst 7", "1000/1s,5000/10s tiers", "20/1m fixed", "20/1m token burst 7"}, got)
+}
+
+func TestCrossRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		limits, strategies []string
+		burst              uint64
+		want               string
+	}{
+		"a strategy that is none":        {[]string{"1/1m"}, []string{"wish"}, 0, `no strategy "wish"`},
+		"tiers by name":                  {[]string{"1/1m"}, []string{Tiers}, 0, `no strategy "tiers"`},
+		"a limit that is none":           {[]string{"lots"}, []string{Fixed}, 0, "COUNT/DURATION"},
+		"a limit twice":                  {[]string{"1/1m", "1/60s"}, []string{Fixed}, 0, "twice"},
+		"a strategy twice":               {[]string{"1/1m"}, []string{Log, Log}, 0, "twice"},
+		"tiers twice":                    {[]string{"1/1s,2/2s", "1/1s,2/2s"}, []string{Fixed}, 0, "twice"},
+		"a tier twice":                   {[]string{"1/1s,1/1s"}, []string{Fixed}, 0, "1/1s,1/1s"},
+		"a window below weir's":          {[]string{"1/1us"}, []string{Fixed}, 0, weir.ErrScale.Error()},
+		"half a millisecond":             {[]string{"1/1500us"}, []string{Sliding}, 0, weir.ErrScale.Error()},
+		"a window beyond weir's":         {[]string{"1/366d"}, []string{Log}, 0, "days"},
+		"a burst that takes ages to get": {[]string{"1/365d"}, []string{Token}, math.MaxUint64, weir.ErrLimit.Error()},
+	} {
+		_, err := Cross(tc.limits, tc.strategies, tc.burst)
+		assert.ErrorContains(t, err, tc.want, name)
+	}
+}
+
+// Each strategy of a Rule admits the limit at once and no more, leaving the one that waits to the replay.
+func TestOn(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	defer l.Close()
+	rules, err := Cross([]string{"3/1m", "9/1h,3/1m"}, []string{Fixed, Sliding, Log, Token}, 0)
+	require.NoError(t, err)
+	require.Len(t, rules, 5)
+	for _, r := range rules {
+		s, ask, err := r.On(l)
+		require.NoError(t, err)
+		ask.Key = "k" + r.String()
+		for i := range 5 {
+			res, err := s.Run(context.Background(), &ask)
+			require.NoError(t, err, "%s", r)
+			assert.Equal(t, i < 3, res.Allowed(), "%s, request %d", r, i)
+		}
+	}
+}
+
+func FuzzParseLimit(f *testing.F) {
+	f.Add("1000/1s,5000/10s")
+	f.Add("5/d")
+	f.Fuzz(func(t *testing.T, text string) {
+		tiers, err := ParseLimit(text)
+		if err != nil {
+			return
+		}
+		if len(tiers) == 0 {
+			t.Fatalf("%q: no error and no limit", text)
+		}
+		for _, tier := range tiers {
+			if tier.Limit > math.MaxInt64 {
+				t.Fatalf("%q: limit %d", text, tier.Limit)
+			}
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Every flag gets to where it is meant to.
+func TestProxyFlags(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600))
+	var f proxyFlags
+	cmd := f.command()
+	require.NoError(t, cmd.ParseFlags(strings.Split("--listen :1 --upstream http://u:2/x --limit a=1/1m --limit 2/1h:leaky "+
+		"--strategy token --burst 3 --queue 4 --route /r --by path --trust 10.0.0.0/8,::1 --forwarded --ipv6-prefix 56 "+
+		"--deny 192.0.2.1,k --max-deny 5 --penalty-box 6/1m=7m --headers legacy --status 418 --jitter 8s --count-if 401 "+
+		"--fail open --shadow --preserve-host --upstream-timeout 9s --drain 10s --max-buckets 11 --keep 12s --sweep-every 13s "+
+		"--access-log json --log-keys --admin 127.0.0.1:14 --admin-token-file "+token+" --admin-remote --admin-host h "+
+		"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms --redis-probe 17s "+
+		"--redis-lease 18 --redis-denials 19", " ")))
+	cfg, err := f.config(io.Discard, io.Discard)
+	require.NoError(t, err)
+
+	assert.Equal(t, ":1", cfg.Listen)
+	assert.Equal(t, "http://u:2/x", cfg.Upstream.String())
+	assert.Equal(t, "1/1m token burst 3", cfg.Limits[0].Rule.String())
+	assert.Equal(t, "a", cfg.Limits[0].Name)
+	assert.Equal(t, "2/1h leaky burst 4", cfg.Limits[1].Rule.String())
+	assert.Equal(t, "/r", cfg.Routes[0].Pattern)
+	assert.Equal(t, "path", cfg.By.String())
+	assert.Equal(t, "[10.0.0.0/8 ::1/128]", fmt.Sprint(cfg.Trust))
+	assert.Equal(t, []any{true, 56, 5}, []any{cfg.Forwarded, cfg.IPv6Bits, cfg.MaxDeny})
+	assert.Equal(t, []httplimit.Entry{proxy.ParseEntry("192.0.2.1"), {Key: "k"}}, cfg.Deny)
+	assert.Equal(t, proxy.Penalty{Denials: 6, Within: time.Minute, For: 7 * time.Minute}, cfg.Penalty)
+	g := cfg.Guard
+	assert.Equal(t, []any{httplimit.HeadersLegacy, 418, 8 * time.Second, true, true, true},
+		[]any{g.Headers, g.DeniedStatus, g.Jitter, g.FailOpen, g.Shadow, g.LogKeys})
+	assert.True(t, g.CountIf(401))
+	assert.Equal(t, []any{true, 9 * time.Second, 10 * time.Second, true}, []any{cfg.PreserveHost, cfg.UpstreamTimeout, cfg.Drain, cfg.LogKey})
+	assert.Equal(t, []any{11, 12 * time.Second, 13 * time.Second}, []any{cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery})
+	assert.IsType(t, &slog.JSONHandler{}, cfg.Access.Handler())
+	assert.Equal(t, proxy.Admin{Addr: "127.0.0.1:14", Token: "0123456789abcdef", Remote: true, Hosts: []string{"h"}}, cfg.Admin)
+	assert.Equal(t, proxy.Redis{URL: "redis://r", Prefix: "p:", Fallback: fallback.Config{
+		OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond, ProbeInterval: 17 * time.Second, Lease: 18, DenialCache: 19,
+	}}, cfg.Redis)
+
+	set := 0
+	cmd.Flags().Visit(func(*pflag.Flag) { set++ })
+	all := 0
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "mochiweb" && f.Name != "denied-page" && f.Name != "help" { // other answers; there can be but one
+			all++
+		}
+	})
+	assert.Equal(t, all, set, "a flag that is not in this test")
+}
+
+// process is a weir proxy at work.
+type process struct {
+	*exec.Cmd
+	front, back string        // addresses, with http://
+	access      *bytes.Buffer // to be read when it has ended
+	rest        chan string   // what it said on the standard error after it served
+}
+
+var serving = regexp.MustCompile(`msg=serving listen=(\S+).* admin=(\S+)/-/`)
+
+// proxyProcess builds the tool and starts its proxy on free ports.
+func proxyProcess(t *testing.T, args ...string) *process {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "weir")
+	text, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	p := &process{
+		Cmd:    exec.Command(binary, append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...),
+		access: new(bytes.Buffer),
+		rest:   make(chan string, 1),
+	}
+	p.Stdout = p.access
+	stderr, err := p.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.Start())
+	t.Cleanup(func() { _ = p.Process.Kill() }) // if it has not ended by then
+	r := bufio.NewReader(stderr)
+	line, err := r.ReadString('\n')
+	require.NoError(t, err)
+	found := serving.FindStringSubmatch(line)
+	require.NotNil(t, found, line)
+	p.front, p.back = found[1], found[2]
+	go func() {
+		text, _ := io.ReadAll(r)
+		p.rest <- string(text)
+	}()
+	return p
+}
+
+// A SIGTERM lets the request in flight finish, and the process end well.
+func TestSIGTERM(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-release
+		_, _ = io.WriteString(w, "whole")
+	}))
+	defer upstream.Close()
+	p := proxyProcess(t, "--limit", "1/1d", "--upstream", upstream.URL)
+	body := make(chan string, 1)
+	go func() {
+		resp, err := http.Get(p.front)
+		if err != nil {
+			body <- err.Error()
+			return
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		body <- string(text)
+	}()
+	<-arrived
+	resp, err := http.Get(p.front)
+	require.NoError(t, err)
+	resp.Body.Close()
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool {
+		resp, err := http.Get(p.back + "/-/healthz")
+		if err != nil {
+			return false
+		}
+		resp.Body.Close()
+		return resp.StatusCode == http.StatusServiceUnavailable
+	}, 10*time.Second, time.Millisecond)
+	close(release)
+	assert.Equal(t, "whole", <-body)
+	rest := <-p.rest
+	assert.NoError(t, p.Wait(), "exit 0")
+	assert.Contains(t, rest, "msg=stopping in_flight=1")
+	assert.Contains(t, rest, "msg=stopped")
+	assert.Equal(t, 2, strings.Count(p.access.String(), "msg=request"))
+	assert.Contains(t, p.access.String(), "status=200")
+	assert.Contains(t, p.access.String(), "status=429")
+}
+
+// The second signal does not wait.
+func TestSecondSignal(t *testing.T) {
+	arrived := make(chan struct{})
+	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		close(arrived)
+		<-r.Context().Done()
+	}))
+	defer upstream.Close()
+	p := proxyProcess(t, "--limit", "1/1d", "--upstream", upstream.URL, "--drain", "1h")
+	go func() { _, _ = http.Get(p.front) }()
+	<-arrived
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool {
+		_ = p.Process.Signal(syscall.SIGTERM)
+		return p.Process.Signal(syscall.Signal(0)) != nil || len(p.rest) == 1
+	}, 10*time.Second, 10*time.Millisecond)
+	assert.ErrorContains(t, p.Wait(), "terminated")
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// config returns the Config that the flags ask for.
+func (f *proxyFlags) config(stdout, stderr io.Writer) (proxy.Config, error) {
+	cfg := proxy.Config{
+		Listen:          f.listen,
+		PreserveHost:    f.preserveHost,
+		UpstreamTimeout: f.upstreamTimeout,
+		Drain:           f.drain,
+		Forwarded:       f.forwarded,
+		IPv6Bits:        f.ipv6Prefix,
+		MaxDeny:         f.maxDeny,
+		LogKey:          f.logKeys,
+	}
+	cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery = f.maxBuckets, f.keep, f.sweepEvery
+	for _, set := range []func(*proxy.Config) error{f.setNumbers, f.setTraffic, f.setGuard, f.setAdmin, f.setRedis} {
+		if err := set(&cfg); err != nil {
+			return cfg, err
+		}
+	}
+	return cfg, f.setLogs(&cfg, stdout, stderr)
+}
+
+// setNumbers checks those that a zero or a negative value would make something else of.
+func (f *proxyFlags) setNumbers(*proxy.Config) error {
+	switch {
+	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
+		return fmt.Errorf("ipv6-prefix is from 1 to 128, not %d", f.ipv6Prefix)
+	case f.maxDeny <= 0:
+		return fmt.Errorf("max-deny is positive, not %d", f.maxDeny)
+	case f.maxBuckets <= 0:
+		return fmt.Errorf("max-buckets is positive, not %d", f.maxBuckets)
+	case f.keep <= 0 || f.sweepEvery <= 0:
+		return errors.New("keep and sweep-every are positive")
+	case f.drain < 0 || f.upstreamTimeout < 0 || f.jitter < 0:
+		return errors.New("drain, upstream-timeout and jitter are not negative")
+	case f.instances < 1:
+		return fmt.Errorf("instances is at least 1, not %d", f.instances)
+	}
+	return nil
+}
+
+// setTraffic sets where requests go and what they are counted by.
+func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
+	if f.upstream != "" {
+		if cfg.Upstream, err = url.Parse(f.upstream); err != nil {
+			return fmt.Errorf("upstream: want a URL such as http://127.0.0.1:9000")
+		}
+	}
+	for _, text := range f.limits {
+		l, err := proxy.ParseLimit(text, f.strategy, f.size(text))
+		if err != nil {
+			return err
+		}
+		cfg.Limits = append(cfg.Limits, l)
+	}
+	for _, text := range f.routes {
+		r, err := proxy.ParseRoute(text, f.strategy, f.size(text))
+		if err != nil {
+			return err
+		}
+		cfg.Routes = append(cfg.Routes, r)
+	}
+	if cfg.By, err = proxy.ParseBy(f.by); err != nil {
+		return err
+	}
+	for _, text := range f.deny {
+		cfg.Deny = append(cfg.Deny, proxy.ParseEntry(text))
+	}
+	if f.penalty != "" {
+		if cfg.Penalty, err = proxy.ParsePenalty(f.penalty); err != nil {
+			return err
+		}
+	}
+	cfg.Trust, err = proxy.ParseTrust(f.trust)
+	return err
+}
+
+// setGuard sets what clients are told.
+func (f *proxyFlags) setGuard(cfg *proxy.Config) (err error) {
+	guard := httplimit.Config{DeniedStatus: f.status}
+	if f.mochiweb {
+		guard = httplimit.Mochiweb()
+	}
+	style, ok := proxy.HeaderStyles[f.headers]
+	switch {
+	case !ok:
+		return fmt.Errorf("headers are draft, legacy, original or none, not %q", f.headers)
+	case f.status < 400 || f.status > 599:
+		return fmt.Errorf("status is from 400 to 599, not %d", f.status)
+	case f.fail != "open" && f.fail != "closed":
+		return fmt.Errorf("fail is open or closed, not %q", f.fail)
+	case f.mochiweb && f.deniedPage != "":
+		return errors.New("mochiweb and denied-page are two answers: choose one")
+	}
+	if !f.mochiweb {
+		guard.Headers = style
+	}
+	if f.deniedPage != "" {
+		if guard.Respond, err = proxy.DeniedPage(f.deniedPage); err != nil {
+			return err
+		}
+	}
+	guard.FailOpen, guard.Shadow, guard.Jitter, guard.LogKeys = f.fail == "open", f.shadow, f.jitter, f.logKeys
+	guard.CountIf, err = proxy.ParseStatuses(f.countIf)
+	cfg.Guard = guard
+	return err
+}
+
+func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
+	if f.admin == "off" || f.admin == "" {
+		return nil
+	}
+	token := os.Getenv("WEIR_ADMIN_TOKEN") // not a flag: all users of a machine see the arguments of a process
+	if f.adminToken != "" {
+		text, err := os.ReadFile(f.adminToken)
+		if err != nil {
+			return err
+		}
+		if token = strings.TrimSpace(string(text)); token == "" {
+			return fmt.Errorf("there is no token in %s", f.adminToken)
+		}
+	}
+	cfg.Admin = proxy.Admin{Addr: f.admin, Remote: f.adminRemote, Token: token, Hosts: f.adminHosts}
+	return nil
+}
+
+func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
+	onFail, ok := map[string]fallback.OnFail{"local": fallback.FailLocal, "open": fallback.FailOpen, "closed": fallback.FailClosed}[f.onFail]
+	if !ok {
+		return fmt.Errorf("on-redis-failure is local, open or closed, not %q", f.onFail)
+	}
+	if f.redis == "" && f.instances > 1 {
+		return errors.New("instances share a limit only by a Redis: give --redis, too")
+	}
+	cfg.Redis = proxy.Redis{
+		URL:    f.redis,
+		Prefix: f.redisPrefix,
+		Fallback: fallback.Config{
+			OnFail: onFail, Instances: f.instances, Timeout: f.redisTimeout, ProbeInterval: f.redisProbe,
+			Lease: f.redisLease, DenialCache: f.redisDenials,
+		},
+	}
+	return nil
+}
+
+// setLogs has the access log on the standard output and the other on the standard error.
+func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error {
+	text := func(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
+	switch f.accessLog {
+	case "text":
+		cfg.Access, cfg.Log = text(stdout), text(stderr)
+	case "json":
+		cfg.Access, cfg.Log = slog.New(slog.NewJSONHandler(stdout, nil)), slog.New(slog.NewJSONHandler(stderr, nil))
+	case "off":
+		cfg.Log = text(stderr)
+	default:
+		return fmt.Errorf("access-log is text, json or off, not %q", f.accessLog)
+	}
+	return nil
+}
+
+// size is the Burst of a rule: of a token bucket, or of a leaky bucket's queue.
+func (f *proxyFlags) size(limit string) uint64 {
+	_, strategy, own := strings.Cut(limit, ":")
+	if !own {
+		strategy = f.strategy
+	}
+	if strategy == rule.Leaky {
+		return f.queue
+	}
+	return f.burst
+}

@@ -1,0 +1,212 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Policy is a limit with a name, as a [Strategy]: it runs Strategy with its own Limit and Duration, whatever the
+// request's, and under keys of its own, so that two policies of different names on one Strategy never count together. Rules read as
+// values:
+//
+//	weir.All(
+//		weir.Policy{"burst", limiter.TokenBucket(20), 100, time.Minute},
+//		weir.Policy{"daily", limiter.FixedWindow(), 10_000, 24 * time.Hour},
+//	)
+//
+// The name and a few bytes more count towards the 1024 bytes that a key may have. A Policy offers every optional
+// interface; a call that Strategy has no counterpart of fails with [errors.ErrUnsupported].
+type Policy struct {
+	Name     string
+	Strategy Strategy
+	Limit    uint64
+	Duration time.Duration
+}
+
+func (p Policy) request(r *Request) *Request {
+	q := *r
+	q.Key, q.Limit, q.Duration = r.Key, p.Limit, p.Duration
+	if r.Key != "" { // an empty key is to stay an error
+		q.Key = JoinKey(p.Name, r.Key)
+	}
+	return &q
+}
+
+// Run implements [Strategy].
+func (p Policy) Run(ctx context.Context, r *Request) (*Result, error) {
+	return p.Strategy.Run(ctx, p.request(r))
+}
+
+func (p Policy) unsupported(what string) error {
+	return fmt.Errorf("weir: policy %q: %T cannot %s: %w", p.Name, p.Strategy, what, errors.ErrUnsupported)
+}
+
+// Peek implements [Peeker].
+func (p Policy) Peek(ctx context.Context, r *Request) (*Result, error) {
+	s, ok := p.Strategy.(Peeker)
+	if !ok {
+		return nil, p.unsupported("peek")
+	}
+	return s.Peek(ctx, p.request(r))
+}
+
+// Refund implements [Refunder].
+func (p Policy) Refund(ctx context.Context, r *Request, taken *Result) error {
+	s, ok := p.Strategy.(Refunder)
+	if !ok {
+		return p.unsupported("refund")
+	}
+	return s.Refund(ctx, p.request(r), taken)
+}
+
+// Reset implements [Resetter].
+func (p Policy) Reset(ctx context.Context, r *Request) error {
+	s, ok := p.Strategy.(Resetter)
+	if !ok {
+		return p.unsupported("reset")
+	}
+	return s.Reset(ctx, p.request(r))
+}
+
+// Seed implements [Seeder].
+func (p Policy) Seed(ctx context.Context, r *Request, counted *Result) error {
+	s, ok := p.Strategy.(Seeder)
+	if !ok {
+		return p.unsupported("seed")
+	}
+	return s.Seed(ctx, p.request(r), counted)
+}
+
+// Charge implements [Charger].
+func (p Policy) Charge(ctx context.Context, r *Request) error {
+	s, ok := p.Strategy.(Charger)
+	if !ok {
+		return p.unsupported("charge")
+	}
+	return s.Charge(ctx, p.request(r))
+}
+
+// All returns a Strategy that admits what every one of strategies admits. It asks them in order; when one denies, what
+// was charged to those before it is given back. Its Result is that of the one with the least left of its limit (strategies
+// with limits of their own, as Tiers, are not compared) or, of a denial, with the latest instant among all of them, as
+// far as they can peek.
+//
+// It is not one atomic step: a request that is denied in the end has for a moment been counted by those asked first, and
+// may have cost another caller its admission. It never admits what one of them denies. Where all limits are on one key,
+// Tiers is exact. If the context ends or a strategy fails midway, what was charged is given back and the error returned.
+//
+// It panics without strategies, and if one but the last is no [Refunder]; put a strategy that waits last.
+func All(strategies ...Strategy) Strategy {
+	if len(strategies) == 0 {
+		panic("weir: All of no strategies")
+	}
+	for _, s := range strategies[:len(strategies)-1] {
+		if !refunds(s) {
+			panic(fmt.Sprintf("weir: All: %T is no Refunder", s))
+		}
+	}
+	return all(append([]Strategy(nil), strategies...))
+}
+
+func refunds(s Strategy) bool {
+	if p, ok := s.(Policy); ok {
+		return refunds(p.Strategy)
+	}
+	_, ok := s.(Refunder)
+	return ok
+}
+
+type all []Strategy
+
+// Run implements [Strategy].
+func (a all) Run(ctx context.Context, r *Request) (*Result, error) {
+	taken := make([]*Result, 0, len(a))
+	for i, s := range a {
+		res, err := s.Run(ctx, r)
+		if err != nil {
+			if lost := a.refund(ctx, r, taken); lost != nil {
+				err = errors.Join(err, lost)
+			}
+			return nil, err
+		}
+		if !res.Allowed() {
+			if err := a.refund(ctx, r, taken); err != nil {
+				return nil, err
+			}
+			return a.latest(ctx, r, i, res), nil
+		}
+		taken = append(taken, res)
+	}
+	return a.tightest(r, taken), nil
+}
+
+// refund gives back what was taken. The context may be over; what was taken is given back all the same.
+func (a all) refund(ctx context.Context, r *Request, taken []*Result) error {
+	var errs []error
+	for i, res := range taken {
+		errs = append(errs, a[i].(Refunder).Refund(context.WithoutCancel(ctx), r, res))
+	}
+	return errors.Join(errs...)
+}
+
+// latest returns the denial that ends last: res, the i-th strategy's, or one that another would now give.
+func (a all) latest(ctx context.Context, r *Request, i int, res *Result) *Result {
+	for j, s := range a {
+		p, ok := s.(Peeker)
+		if j == i || !ok {
+			continue
+		}
+		other, err := p.Peek(ctx, r)
+		if err != nil || other.Allowed() || res.ExpiresAt.IsZero() {
+			continue
+		}
+		if other.ExpiresAt.IsZero() || other.ExpiresAt.After(res.ExpiresAt) {
+			res = other
+		}
+	}
+	return res
+}
+
+// tightest returns the admission with the least left.
+func (a all) tightest(r *Request, taken []*Result) *Result {
+	left := func(i int) int64 {
+		limit := r.Limit
+		if p, ok := a[i].(Policy); ok {
+			limit = p.Limit
+		}
+		if limit == 0 { // and yet admitted: the strategy has limits of its own
+			return math.MaxInt64
+		}
+		return int64(min(limit, math.MaxInt64)) - int64(min(taken[i].TotalRequests, math.MaxInt64))
+	}
+	least := 0
+	for i := range taken {
+		if left(i) < left(least) {
+			least = i
+		}
+	}
+	return taken[least]
+}
+
+// Peek implements [Peeker], as far as the strategies do.
+func (a all) Peek(ctx context.Context, r *Request) (*Result, error) {
+	seen := make([]*Result, 0, len(a))
+	for i, s := range a {
+		p, ok := s.(Peeker)
+		if !ok {
+			return nil, fmt.Errorf("weir: All: %T cannot peek: %w", s, errors.ErrUnsupported)
+		}
+		res, err := p.Peek(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		if !res.Allowed() {
+			return a.latest(ctx, r, i, res), nil
+		}
+		seen = append(seen, res)
+	}
+	return a.tightest(r, seen), nil
+}

@@ -1,0 +1,350 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// The examples stand still at a time of their own, so that they print the same each time.
+func noon() *weirtest.Clock { return weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)) }
+
+func limiterAt(clock *weirtest.Clock) *weir.Limiter {
+	limiter, err := weir.New(weir.Config{Now: clock.Now})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return limiter
+}
+
+func Example() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	for range 3 {
+		res, err := limiter.CheckRate("10.0.0.7", 3_600_000, 2) // at most 2 hits an hour
+		if err != nil {
+			log.Fatal(err) // could not decide
+		}
+		fmt.Println(res.State, res.TotalRequests)
+	}
+	// Output:
+	// Allow 1
+	// Allow 2
+	// Deny 2
+}
+
+func ExampleNew() {
+	_, err := weir.New(weir.Config{MaxBuckets: 100_000, Timeout: 5 * time.Minute})
+	fmt.Println(err)
+	_, err = weir.New(weir.Config{Timeout: -time.Second})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// weir: negative Config: MaxBuckets 0, Timeout -1s, SweepEvery 0s
+}
+
+func ExampleConfig_now() {
+	clock := noon()
+	limiter, err := weir.New(weir.Config{Now: clock.Now})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	for range 2 {
+		res, _ := limiter.CheckRate("id", 1000, 1)
+		fmt.Println(res.State)
+	}
+	clock.Advance(time.Second)
+	res, _ := limiter.CheckRate("id", 1000, 1)
+	fmt.Println(res.State)
+	// Output:
+	// Allow
+	// Deny
+	// Allow
+}
+
+func ExampleLimiter_CheckRate() {
+	clock := noon()
+	limiter := limiterAt(clock)
+	defer limiter.Close()
+
+	clock.Advance(10 * time.Second)
+	for range 2 {
+		res, err := limiter.CheckRate("10.0.0.7", 30_000, 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		if !res.Allowed() {
+			fmt.Println("come back in", res.RetryAfter(clock.Now()))
+		}
+	}
+	_, err := limiter.CheckRate("", 30_000, 1)
+	fmt.Println(err, errors.Is(err, weir.ErrID))
+	// Output:
+	// come back in 20s
+	// weir: bad id: empty true
+}
+
+func ExampleLimiter_Inspect() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	for range 3 {
+		limiter.CheckRate("10.0.0.7", 60_000, 2)
+	}
+	b, err := limiter.Inspect("10.0.0.7", 60_000)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(b.Count, "admitted,", b.Denied, "denied until", b.Ends.Format(time.TimeOnly))
+	// Output: 2 admitted, 1 denied until 12:01:00
+}
+
+func ExampleLimiter_Reset() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	limiter.CheckRate("10.0.0.7", 60_000, 1)
+	if err := limiter.Reset("10.0.0.7", 60_000); err != nil {
+		log.Fatal(err)
+	}
+	res, _ := limiter.CheckRate("10.0.0.7", 60_000, 1)
+	fmt.Println(res.State)
+	// Output: Allow
+}
+
+func ExampleLimiter_Buckets() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	limiter.CheckRate("10.0.0.7", 60_000, 5)
+	limiter.CheckRate("10.0.0.8", 60_000, 5)
+	for b := range limiter.Buckets() {
+		fmt.Println(b.ID, b.Count, b.Scale)
+	}
+	// Unordered output:
+	// 10.0.0.7 1 1m0s
+	// 10.0.0.8 1 1m0s
+}
+
+func ExampleLimiter_Sweep() {
+	clock := noon()
+	limiter := limiterAt(clock)
+	defer limiter.Close()
+
+	limiter.CheckRate("10.0.0.7", 60_000, 5)
+	fmt.Println(limiter.Sweep())
+	clock.Advance(time.Hour)
+	fmt.Println(limiter.Sweep())
+	// Output:
+	// 0
+	// 1
+}
+
+func ExampleLimiter_Stats() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	for range 3 {
+		limiter.CheckRate("10.0.0.7", 60_000, 2)
+	}
+	s := limiter.Stats()
+	fmt.Println(s.Checks, "checks:", s.Allowed, "allowed,", s.Denied, "denied;", s.Buckets, "bucket")
+	// Output: 3 checks: 2 allowed, 1 denied; 1 bucket
+}
+
+func ExampleLimiter_Close() {
+	limiter := limiterAt(noon())
+	fmt.Println(limiter.Close())
+	_, err := limiter.CheckRate("10.0.0.7", 60_000, 1)
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// weir: limiter is closed
+}
+
+func ExampleLimiter_FixedWindow() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	var strategy weir.Strategy = limiter.FixedWindow()
+	res, err := strategy.Run(context.Background(), &weir.Request{
+		Key: "10.0.0.7", Limit: 100, Duration: time.Minute, Cost: 40,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.State, res.TotalRequests)
+	b, _ := limiter.Inspect("10.0.0.7", 60_000) // the counter of CheckRate
+	fmt.Println(b.Count)
+	// Output:
+	// Allow 40
+	// 40
+}
+
+func ExampleFixedWindow_Run() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	for _, cost := range []uint64{8, 5, 2} {
+		res, err := limiter.FixedWindow().Run(context.Background(), &weir.Request{
+			Key: "10.0.0.7", Limit: 10, Duration: time.Minute, Cost: cost,
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(cost, res.State, res.TotalRequests)
+	}
+	// Output:
+	// 8 Allow 8
+	// 5 Deny 8
+	// 2 Allow 10
+}
+
+func ExampleFixedWindow_Decide() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	res, err := limiter.FixedWindow().Decide(context.Background(), &weir.Request{
+		Key: "10.0.0.7", Limit: 10, Duration: time.Minute,
+	})
+	fmt.Println(res.State, err)
+	// Output: Allow <nil>
+}
+
+func ExampleFixedWindow_Peek() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	r := &weir.Request{Key: "10.0.0.7", Limit: 1, Duration: time.Minute}
+	for range 2 {
+		res, _ := limiter.FixedWindow().Peek(context.Background(), r)
+		fmt.Println("would", res.State)
+	}
+	// Output:
+	// would Allow
+	// would Allow
+}
+
+// Only failed logins count: one that succeeds gives back what it took.
+func ExampleFixedWindow_Refund() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+	logins, ctx := limiter.FixedWindow(), context.Background()
+
+	r := &weir.Request{Key: "alice", Limit: 3, Duration: time.Minute}
+	res, err := logins.Run(ctx, r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := logins.Refund(ctx, r, res); err != nil { // the password was right
+		log.Fatal(err)
+	}
+	b, _ := limiter.Inspect("alice", 60_000)
+	fmt.Println(b.Count)
+	// Output: 0
+}
+
+func ExampleFixedWindow_Reset() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+	strategy, ctx := limiter.FixedWindow(), context.Background()
+
+	r := &weir.Request{Key: "alice", Limit: 1, Duration: time.Minute}
+	strategy.Run(ctx, r)
+	strategy.Reset(ctx, r)
+	res, _ := strategy.Run(ctx, r)
+	fmt.Println(res.State)
+	// Output: Allow
+}
+
+// Another store counted 7, and is out of reach now.
+func ExampleFixedWindow_Seed() {
+	clock := noon()
+	limiter := limiterAt(clock)
+	defer limiter.Close()
+	strategy, ctx := limiter.FixedWindow(), context.Background()
+
+	r := &weir.Request{Key: "alice", Limit: 10, Duration: time.Minute}
+	strategy.Seed(ctx, r, &weir.Result{TotalRequests: 7, ExpiresAt: clock.Now().Add(time.Minute)})
+	res, _ := strategy.Run(ctx, r)
+	fmt.Println(res.TotalRequests)
+	// Output: 8
+}
+
+func ExampleFixedWindow_Charge() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+	strategy, ctx := limiter.FixedWindow(), context.Background()
+
+	r := &weir.Request{Key: "alice", Limit: 2, Duration: time.Minute, Cost: 3}
+	strategy.Charge(ctx, r) // admitted elsewhere
+	res, _ := strategy.Peek(ctx, &weir.Request{Key: "alice", Limit: 2, Duration: time.Minute})
+	fmt.Println(res.State, res.TotalRequests)
+	// Output: Deny 3
+}
+
+func ExampleLimiter_Verdict() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	for range 2 {
+		v, err := limiter.Verdict("10.0.0.7", 30_000, 1)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(v)
+	}
+	// Output:
+	// {ok, continue}
+	// {fail, 1}
+}
+
+func ExampleVerdict_String() {
+	fmt.Println(weir.Verdict{OK: true})
+	fmt.Println(weir.Verdict{Limit: 500})
+	// Output:
+	// {ok, continue}
+	// {fail, 500}
+}
+
+func ExampleJoinKey() {
+	fmt.Println(weir.JoinKey("10.0.0.7", "GET /"))
+	fmt.Println(weir.JoinKey("a", "b:c") == weir.JoinKey("a:b", "c"))
+	// Output:
+	// 8:10.0.0.75:GET /
+	// false
+}
+
+func ExampleResult_Allowed() {
+	fmt.Println(weir.Result{State: weir.Allow}.Allowed(), weir.Result{}.Allowed())
+	// Output: true false
+}
+
+func ExampleResult_RetryAfter() {
+	now := noon().Now()
+	denied := weir.Result{ExpiresAt: now.Add(90 * time.Second)}
+	fmt.Println(denied.RetryAfter(now))
+	fmt.Println(denied.RetryAfter(now.Add(time.Hour)))
+	never := weir.Result{}
+	fmt.Println(never.RetryAfter(now) > 100*365*24*time.Hour)
+	// Output:
+	// 1m30s
+	// 0s
+	// true
+}
+
+func ExampleState_String() {
+	fmt.Println(weir.Allow, weir.Deny)
+	// Output: Allow Deny
+}

@@ -1,0 +1,78 @@
+package fallback_test
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+)
+
+// BenchmarkRun is what a Fallback adds to a decision, on 10 000 callers: "nothing" is the primary alone, which is in
+// memory. A round trip to a Redis on the same machine takes some 20 µs.
+func BenchmarkRun(b *testing.B) {
+	keys := make([]string, 10_000)
+	for i := range keys {
+		keys[i] = "caller " + strconv.Itoa(i)
+	}
+	denied := denying{}
+	for _, row := range []struct {
+		name    string
+		primary weir.Strategy
+		cfg     fallback.Config
+		by      fallback.Source
+		limit   uint64
+	}{
+		{"nothing", local(b), fallback.Config{}, fallback.Nobody, 1 << 40},
+		{"healthy", local(b), fallback.Config{}, fallback.FromPrimary, 1 << 40},
+		{"healthy/share", local(b), fallback.Config{Instances: 3}, fallback.FromPrimary, 1 << 40},
+		{"healthy/cold", bare{local(b)}, fallback.Config{OnFail: fallback.FailOpen}, fallback.FromPrimary, 1 << 40},
+		{"open", failing{}, fallback.Config{Failures: 1, ProbeInterval: time.Hour}, fallback.FromLocal, 1 << 40},
+		{"lease", local(b), fallback.Config{Lease: 1000}, fallback.FromLease, 1 << 40},
+		{"denied", denied, fallback.Config{DenialCache: 1 << 16}, fallback.FromDenials, 1},
+	} {
+		b.Run(row.name, func(b *testing.B) {
+			f := newFallback(b, row.primary, local(b), row.cfg)
+			r := weir.Request{Limit: row.limit, Duration: time.Hour}
+			ran := func() fallback.Source {
+				if row.by == fallback.Nobody {
+					_, err := row.primary.Run(context.Background(), &r)
+					require.NoError(b, err)
+					return fallback.Nobody
+				}
+				_, by, err := f.RunSource(context.Background(), &r)
+				require.NoError(b, err)
+				return by
+			}
+			for _, k := range keys {
+				r.Key = k
+				ran()
+			}
+			var wrong, i int
+			b.ReportAllocs()
+			for b.Loop() {
+				r.Key = keys[i%len(keys)]
+				if ran() != row.by {
+					wrong++
+				}
+				i++
+			}
+			require.LessOrEqual(b, wrong, i/10+1, "decided by another than %v", row.by)
+		})
+	}
+}
+
+// denying denies at no cost.
+type denying struct{}
+
+func (denying) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+	return &weir.Result{TotalRequests: r.Limit, ExpiresAt: time.Now().Add(time.Hour)}, nil
+}
+
+// failing fails at no cost.
+type failing struct{}
+
+func (failing) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, errDown }

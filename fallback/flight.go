@@ -1,0 +1,184 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// flight is a question to primary for a block. Those who need one meanwhile wait for it.
+type flight struct {
+	done chan struct{}
+
+	// What came of it; written before done is closed, and read after.
+	cannot bool         // primary could not say
+	denial *weir.Result // what it said to need, at limit; nil if it did not deny
+	need   uint64
+	limit  uint64
+}
+
+// runLease decides on r from a lease, and takes a block from primary when there is none or too little of it.
+func (f *Fallback) runLease(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
+	var waited *flight
+	for {
+		res, by, p := f.lookUp(r, waited)
+		if res != nil {
+			return res, by, nil
+		}
+		if p.account == nil {
+			return f.runPlain(ctx, r)
+		}
+		var err error
+		switch {
+		case p.own:
+			res, err = f.fly(ctx, r, p)
+		case f.breaker.gate.Load() != 0: // it is a probe, which nobody else waits for
+			err = errCannot
+		default:
+			waited, err = p.flight, f.await(ctx, p.flight)
+		}
+		switch {
+		case err == errCannot:
+			return f.without(ctx, r)
+		case res != nil || err != nil:
+			return res, FromPrimary, err
+		}
+	}
+}
+
+// pilot is who asks for a block, or waits for whoever does.
+type pilot struct {
+	*flight
+	own     bool
+	page    *page
+	account *account // nil: the ledger is full
+	block   uint64   // to be asked for
+}
+
+// lookUp decides on r from what is known: the lease, the outcome of the flight that r has waited for, a cached denial. If
+// that is not enough it returns the flight to wait for, which is r's own if there was none.
+func (f *Fallback) lookUp(r *weir.Request, waited *flight) (*weir.Result, Source, pilot) {
+	now, n := f.cfg.Now(), f.instances()
+	page, a := f.ledger.enrol(caller{r.Key, r.Duration}, now)
+	defer page.mu.Unlock()
+	if a == nil {
+		return nil, Nobody, pilot{}
+	}
+	if !a.lease.live(now, f.cfg.Skew) {
+		a.lease = lease{}
+	}
+	if res := a.lease.take(r); res != nil {
+		return res, FromLease, pilot{}
+	}
+	if res := waited.answer(r, &a.lease, now); res != nil {
+		return res, FromPrimary, pilot{}
+	}
+	if res := f.denials.find(r, now); res != nil {
+		return res, FromDenials, pilot{}
+	}
+	p := pilot{flight: a.flight, page: page, account: a}
+	if a.flight == nil {
+		a.flight = &flight{done: make(chan struct{}), need: cost(r) - a.lease.left, limit: limit(r)}
+		p.flight, p.own = a.flight, true
+		p.block = max(p.need, f.block(a.lease.total, p.limit, n))
+	}
+	return nil, Nobody, p
+}
+
+// await waits for somebody else's flight, no longer than for primary. The error is errCannot, or for the caller.
+func (f *Fallback) await(ctx context.Context, other *flight) error {
+	patience, _ := f.patience(ctx)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-other.done:
+		if other.cannot {
+			return errCannot
+		}
+		return nil
+	case <-timer.C:
+		return errCannot
+	case <-ctx.Done():
+		return fmt.Errorf("fallback: %w", ctx.Err())
+	}
+}
+
+// answer is the denial of a flight, if it answers r too: what r lacks is no less than what was denied. A nil flight
+// answers nobody.
+func (fl *flight) answer(r *weir.Request, l *lease, now time.Time) *weir.Result {
+	if fl == nil || fl.denial == nil || limit(r) > fl.limit || cost(r)-l.left < fl.need || !now.Before(fl.denial.ExpiresAt) {
+		return nil
+	}
+	return l.lessLeft(fl.denial)
+}
+
+// fly asks primary for a block, and for less when there is not so much left. It returns the decision on r, or an error as
+// ask does, or neither: then the block went to others, and r begins again.
+func (f *Fallback) fly(ctx context.Context, r *weir.Request, p pilot) (*weir.Result, error) {
+	p.cannot = true // until there is an answer
+	defer func() {
+		p.page.mu.Lock()
+		p.account.flight = nil
+		p.page.mu.Unlock()
+		close(p.done)
+	}()
+	for block := p.block; ; {
+		q := *r
+		q.Cost = block
+		res, err := f.ask(ctx, &q)
+		if err != nil {
+			p.cannot = err == errCannot
+			return nil, err
+		}
+		p.cannot = false
+		if res.Allowed() {
+			return f.granted(ctx, r, p, &q, res), nil
+		}
+		// What a fixed window has left is what it has not counted: to ask for less is of use only if that is enough.
+		if room := p.limit - min(p.limit, res.TotalRequests); block == p.need || room < p.need {
+			p.denial = res
+			p.page.mu.Lock()
+			defer p.page.mu.Unlock()
+			return p.account.lease.lessLeft(res), nil
+		}
+		block = max(p.need, min(block/2, f.block(res.TotalRequests, p.limit, f.instances())))
+	}
+}
+
+// granted adds the block q to the lease and decides r from it, or returns nil if there is not enough.
+func (f *Fallback) granted(ctx context.Context, r *weir.Request, p pilot, q *weir.Request, res *weir.Result) *weir.Result {
+	now := f.cfg.Now()
+	window := fixed(q, res, now, f.cfg.Skew)
+	if window && now.Add(f.cfg.Skew).Before(res.ExpiresAt) {
+		p.page.mu.Lock()
+		defer p.page.mu.Unlock()
+		p.account.lease.grant(q.Cost, res)
+		return p.account.lease.take(r)
+	}
+	// No window, or one that is as good as over. If it is enough for r, primary has decided it.
+	if q.Cost < cost(r) {
+		return nil
+	}
+	if !window {
+		f.noLease.Store(true)
+		q.Cost -= cost(r)
+		f.giveBack(ctx, q, res)
+	}
+	return res
+}
+
+// giveBack refunds r to primary, as far as that is possible.
+func (f *Fallback) giveBack(ctx context.Context, r *weir.Request, taken *weir.Result) {
+	refunder, ok := f.primary.(weir.Refunder)
+	if !ok || r.Cost == 0 {
+		return
+	}
+	_, err := f.put(ctx, func(ctx context.Context, _ ticket) (*weir.Result, error) {
+		return taken, refunder.Refund(ctx, r, taken)
+	})
+	if err == nil {
+		taken.TotalRequests -= min(taken.TotalRequests, r.Cost)
+	}
+}

@@ -1,0 +1,193 @@
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weirgo/weir"
+)
+
+// Peek tells the Result that Run would give, and counts nothing. It asks primary, or local where local would decide, and
+// where primary is yet to be told what local admitted. It uses up no probe. If the one to ask is no weir.Peeker, the error
+// is errors.ErrUnsupported.
+func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if err := sound(ctx, r); err != nil {
+		return nil, err
+	}
+	l := f.leaseOf(r)
+	left := l // taken from, and then thrown away
+	if res := left.take(r); res != nil {
+		return res, nil
+	}
+	if res := f.denials.find(r, f.cfg.Now()); res != nil {
+		return res, nil
+	}
+	if f.current(r) {
+		if res, err := f.peekPrimary(ctx, r, &l); err != errCannot {
+			return res, err
+		}
+	}
+	if f.cfg.OnFail != FailLocal {
+		return f.policy(r), nil
+	}
+	return f.peekLocal(ctx, r)
+}
+
+// peekPrimary asks primary for what r lacks: what is left of the lease is counted there.
+func (f *Fallback) peekPrimary(ctx context.Context, r *weir.Request, l *lease) (*weir.Result, error) {
+	p, ok := f.primary.(weir.Peeker)
+	if !ok {
+		return nil, unsupported("Peeker")
+	}
+	lacking := *r
+	lacking.Cost = cost(r) - l.left
+	// Without a ticket, and so without a verdict: that it can read does not show that primary can count.
+	patience, full := f.patience(ctx)
+	res, err := f.call(ctx, ticket{term: noTerm}, func(ctx context.Context, _ ticket) (*weir.Result, error) {
+		return p.Peek(ctx, &lacking)
+	}, patience, full)
+	if err != nil || res.Allowed() {
+		return res, err
+	}
+	return l.lessLeft(res), nil
+}
+
+func (f *Fallback) peekLocal(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	p, ok := f.local.(weir.Peeker)
+	if !ok {
+		return nil, unsupported("Peeker")
+	}
+	mine := part(r, f.instances())
+	res, err := p.Peek(ctx, mine)
+	if err != nil {
+		return nil, fmt.Errorf("fallback: local: %w", err)
+	}
+	return f.whole(r, mine, res), nil
+}
+
+// leaseOf returns a copy of the lease that r would be decided from, with nothing left if there is none.
+func (f *Fallback) leaseOf(r *weir.Request) (l lease) {
+	if !f.leases(r) {
+		return l
+	}
+	now := f.cfg.Now()
+	page, a := f.ledger.open(caller{r.Key, r.Duration})
+	defer page.mu.Unlock()
+	if a != nil && a.lease.live(now, f.cfg.Skew) {
+		l = a.lease
+	}
+	return l
+}
+
+// current reports whether primary may be asked about r as things stand.
+func (f *Fallback) current(r *weir.Request) bool {
+	if f.breaker.gate.Load() != 0 {
+		return false
+	}
+	now := f.cfg.Now()
+	page, a := f.ledger.open(caller{r.Key, r.Duration})
+	defer page.mu.Unlock()
+	return a == nil || !a.unsettled(f.breaker.doubts.Load(), now)
+}
+
+// Refund gives back what Run took for r and reported in taken: to local, if local admitted it and primary does not know
+// yet; to the lease; or to primary, if it is a weir.Refunder. When primary cannot be told the refund is lost: the caller
+// is then denied a little early. Taken tells the period, and not who admitted: of two that admitted in one period, local
+// is given back to first.
+func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	if err := sound(ctx, r); err != nil {
+		return err
+	}
+	now := f.cfg.Now()
+	if !taken.Allowed() || !taken.ExpiresAt.After(now) {
+		return nil
+	}
+	defer f.denials.drop(r)
+	page, a := f.ledger.open(caller{r.Key, r.Duration})
+	owed := a != nil && a.forgive(r, taken)
+	leased := !owed && a != nil && a.lease.takeBack(r, taken)
+	if a != nil && !owed && !leased {
+		a.last.total -= min(a.last.total, cost(r)) // lest it is told to primary after an outage
+	}
+	page.mu.Unlock()
+	if leased {
+		return nil
+	}
+	if owed {
+		return f.refundLocal(ctx, r, taken)
+	}
+	if p, ok := f.primary.(weir.Refunder); ok {
+		_, err := f.put(ctx, func(ctx context.Context, _ ticket) (*weir.Result, error) {
+			return taken, p.Refund(ctx, r, taken)
+		})
+		if err != errCannot {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *Fallback) refundLocal(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	p, ok := f.local.(weir.Refunder)
+	if !ok {
+		return nil
+	}
+	return p.Refund(ctx, part(r, f.instances()), taken)
+}
+
+// takeBack puts r back into the block it was taken from, and reports whether there is one. It never holds more than was
+// granted: to give back twice is no profit.
+func (l *lease) takeBack(r *weir.Request, taken *weir.Result) bool {
+	if !l.until.Equal(taken.ExpiresAt) {
+		return false
+	}
+	l.left = min(l.granted, plus(l.left, cost(r)))
+	return true
+}
+
+// Reset forgets r.Key in r.Duration: here, in local and in primary, each as far as it is a weir.Resetter. While primary
+// cannot be told, it is noted, and told before it decides for that key again.
+func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
+	if err := sound(ctx, r); err != nil {
+		return err
+	}
+	defer f.denials.drop(r)
+	told := f.resetter == nil
+	if !told && f.breaker.gate.Load() == 0 {
+		_, err := f.put(ctx, func(ctx context.Context, _ ticket) (*weir.Result, error) {
+			return &weir.Result{}, f.resetter.Reset(ctx, r)
+		})
+		if err != nil && err != errCannot {
+			return err
+		}
+		told = err == nil
+	}
+	if !f.clear(r, !told) {
+		return fmt.Errorf("fallback: primary cannot be told to reset, and there is no room to note it: %w", weir.ErrFull)
+	}
+	if p, ok := f.local.(weir.Resetter); ok {
+		return p.Reset(ctx, r)
+	}
+	return nil
+}
+
+// clear empties the account of r's caller, and notes in it whether primary is still to forget the caller.
+func (f *Fallback) clear(r *weir.Request, note bool) bool {
+	c := caller{r.Key, r.Duration}
+	open := f.ledger.open
+	if note {
+		open = func(c caller) (*page, *account) { return f.ledger.enrol(c, f.cfg.Now()) }
+	}
+	page, a := open(c)
+	defer page.mu.Unlock()
+	if a == nil {
+		return !note
+	}
+	a.last, a.debts, a.lease, a.reset = tally{}, nil, lease{}, note
+	return true
+}
+
+func unsupported(what string) error {
+	return fmt.Errorf("fallback: not a weir.%s: %w", what, errors.ErrUnsupported)
+}

@@ -1,0 +1,104 @@
+package weir
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// breakHash leaves the bits of every hash that are set in bits.
+func breakHash(l *Limiter, bits uint64) {
+	l.buckets.hasher.bits = bits
+	l.TokenBucket(0)
+	l.tokens.hasher.bits = bits
+	l.SlidingLog()
+	l.logs.hasher.bits = bits
+	l.LeakyBucket(0)
+	l.queues.hasher.bits = bits
+	_, _ = l.Tiers(Tier{1, time.Second})
+	l.slices.hasher.bits = bits
+}
+
+// A hash says where to look, never who is who: with all keys on one digest everything is slower and nothing is wrong.
+func TestClaim23CorrectWithABrokenHash(t *testing.T) {
+	for name, bits := range hashes {
+		t.Run(name, func(t *testing.T) {
+			t.Run("ids and scales count by themselves", func(t *testing.T) {
+				l, clock := newTestLimiter(t, Config{Timeout: 1})
+				breakHash(l, bits)
+				for window := range int64(3) {
+					for i := range 40 {
+						for _, scale := range []int64{10, 11} {
+							clock.setMs(window * 110)
+							for n := range 4 {
+								res, err := l.CheckRate(fmt.Sprint("id", i), scale, 3)
+								require.NoError(t, err)
+								require.Equal(t, n < 3, res.Allowed())
+								require.EqualValues(t, min(n+1, 3), res.TotalRequests)
+							}
+						}
+					}
+					require.Equal(t, 80, l.Stats().Buckets)
+					require.NoError(t, l.Reset("id7", 10))
+					b, err := l.Inspect("id7", 10)
+					require.NoError(t, err)
+					require.Zero(t, b.Count)
+					b, err = l.Inspect("id7", 11)
+					require.NoError(t, err)
+					require.EqualValues(t, 3, b.Count)
+					clock.setMs(window*110 + 109)
+					require.Equal(t, 79, l.Sweep())
+				}
+			})
+			t.Run("exact beside the sweeper", func(t *testing.T) { exactWith(t, bits) })
+			t.Run("every strategy keeps its limit", func(t *testing.T) {
+				l, _ := newTestLimiter(t, Config{})
+				breakHash(l, bits)
+				tiers, err := l.Tiers(Tier{3, time.Second}, Tier{4, 2 * time.Second})
+				require.NoError(t, err)
+				for _, s := range []Strategy{l.FixedWindow(), l.SlidingWindow(), l.SlidingLog(), l.TokenBucket(0), tiers} {
+					for i := range 40 {
+						for n := range 4 {
+							res, err := s.Run(t.Context(), &Request{Key: fmt.Sprint(i), Limit: 3, Duration: time.Second})
+							require.NoError(t, err)
+							require.Equal(t, n < 3, res.Allowed(), "%T", s)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+func exactWith(t *testing.T, bits uint64) {
+	const callers, each, ids, limit, windows = 16, 500, 4, 100, 5
+	l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: 100 * time.Microsecond})
+	breakHash(l, bits)
+	for window := range int64(windows) {
+		clock.setMs(window)
+		var admitted [ids]atomic.Int64
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for i := range each {
+					res, err := l.CheckRate(fmt.Sprint(i%ids), 1, limit)
+					if err != nil {
+						t.Error(err)
+					}
+					if res.Allowed() {
+						admitted[i%ids].Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for i := range admitted {
+			assert.EqualValues(t, limit, admitted[i].Load(), "id %d in window %d", i, window)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package httplimit
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Problem types (RFC 9457): the first three are those of the RateLimit draft, section 5.
+const (
+	problemQuota     = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	problemAbnormal  = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
+	problemCapacity  = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	problemUntyped   = "about:blank"
+	problemMediaType = "application/problem+json"
+)
+
+// problem is the body of an answer.
+type problem struct {
+	Type     string   `json:"type"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Detail   string   `json:"detail,omitempty"`
+	Violated []string `json:"violated-policies,omitempty"`
+}
+
+func (p problem) body() []byte {
+	body, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // strings and a number
+	}
+	return append(body, '\n')
+}
+
+// deniedProblem is the body of a denial by these policies.
+func deniedProblem(status int, names ...string) []byte {
+	detail := "The limit of this policy is used up."
+	if len(names) > 1 {
+		detail = "The limits of these policies are used up."
+	}
+	return problem{problemQuota, "Quota Exceeded", status, detail, names}.body()
+}
+
+// answer answers in the handler's place.
+func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c *call, now time.Time) {
+	d := &c.decision
+	if s := m.retryAfter(c, now); s > 0 {
+		f.set(fieldRetryAfter, strconv.FormatInt(s, 10))
+	}
+	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
+	if m.Respond != nil {
+		m.Respond(w, r, *d)
+		return
+	}
+	f.set(fieldContentType, problemMediaType)
+	w.WriteHeader(d.Status)
+	_, _ = w.Write(m.problemBody(c)) // if the client has gone there is nobody to tell
+}
+
+func (m *middleware) retryAfter(c *call, now time.Time) int64 {
+	d := &c.decision
+	switch {
+	case d.Outcome == Denied:
+		return retryAfter(c.asked, now, c.jitter)
+	case d.Outcome == Listed && !d.Result.ExpiresAt.IsZero():
+		return max(1, ceilSeconds(d.Result.ExpiresAt.Sub(now))) + jitterSeconds(m.Jitter)
+	}
+	return 0
+}
+
+func (m *middleware) problemBody(c *call) []byte {
+	d := &c.decision
+	switch d.Outcome {
+	case Denied:
+		names := c.violated()
+		if len(names) == 1 {
+			return c.asked[c.decider].problem
+		}
+		return deniedProblem(d.Status, names...)
+	case Listed:
+		return problem{problemAbnormal, "Abnormal Usage Detected", d.Status, "This caller is on the deny list.", nil}.body()
+	case NoKey:
+		return problem{problemUntyped, "Bad Request", d.Status, "The request does not say who sent it.", nil}.body()
+	}
+	return problem{problemCapacity, "Temporary Reduced Capacity", d.Status, "The rate limiter could not decide.", nil}.body()
+}
+
+// Mochiweb returns the Config that answers as the Erlang limiter raterlimiter did under Mochiweb: a caller over his limit
+// gets 413 (Request Entity Too Large), a page in text/html and Retry-After, and no other field says where he stands. Set
+// the Extractor and the limit in it; the original's example was 500 hits in 30 s by the peer's address.
+func Mochiweb() Config {
+	return Config{DeniedStatus: http.StatusRequestEntityTooLarge, Headers: HeadersNone, Respond: respondHTML}
+}
+
+func respondHTML(w http.ResponseWriter, _ *http.Request, d Decision) {
+	w.Header().Set(fieldContentType, "text/html")
+	w.WriteHeader(d.Status)
+	text := http.StatusText(d.Status)
+	_, _ = fmt.Fprintf(w, "<html><head><title>%d %s</title></head><body><h1>%s</h1></body></html>\n", d.Status, text, text)
+}

@@ -1,0 +1,220 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// defaultIPv6Bits is the prefix IPv6 clients are keyed by. A /64 is the least that a client is commonly given, so he has
+// 2^64 addresses to rotate through; some are given a /56 or a /48.
+const defaultIPv6Bits = 64
+
+// IP is the extractor that keys by the client's address. [RemoteAddr] and [ClientIP] make one, its methods adjust it; the
+// zero value is RemoteAddr.
+//
+// Before anything is compared, an IPv4-mapped address (::ffff:192.0.2.1) becomes the IPv4 address it is and a zone is
+// dropped, so that no notation gives a client a second key. An IPv4 client is keyed by his address ("192.0.2.1"), an
+// IPv6 one by his /64 ("2001:db8::/64"). What is no address is an error, never a key.
+type IP struct {
+	trusted   []netip.Prefix // unmapped and masked
+	forwarded bool           // read Forwarded, not X-Forwarded-For
+	bits      uint8          // of IPv6 addresses; 0: defaultIPv6Bits
+}
+
+// RemoteAddr returns the extractor that keys by the address of the TCP peer.
+//
+// It trusts nobody, and reads no header: nothing a client sends moves him to another key. It is right for a server that
+// clients connect to directly. Behind a proxy every client has the proxy's address, and one budget: use [ClientIP].
+func RemoteAddr() IP { return IP{} }
+
+// ClientIP returns the extractor that keys by the client's address as the trusted proxies tell it.
+//
+// It trusts the TCP peers in trusted, and nobody else. From another peer, the peer is the client and no header is read.
+// From a trusted one, the X-Forwarded-For chain, all its lines, is read from right to left, and the first address that is
+// not in trusted is the client: what stands further left was written by him. An entry that is no address is an error,
+// since what stands left of it cannot be believed. If every hop is trusted, the leftmost is the client: a trusted machine
+// asks for itself.
+//
+// List your proxies and nobody else, as narrowly as you can: whoever is in trusted can choose his key, and 0.0.0.0/0
+// trusts everyone. Each proxy must append the address of its peer to the header (nginx: $proxy_add_x_forwarded_for) or
+// overwrite it. With no prefix at all ClientIP is [RemoteAddr].
+//
+// ClientIP panics if a prefix is the zero Prefix.
+func ClientIP(trusted []netip.Prefix) IP {
+	prefixes := make([]netip.Prefix, len(trusted))
+	for i, p := range trusted {
+		if !p.IsValid() {
+			panic(fmt.Sprintf("httplimit: ClientIP: prefix %d is not valid", i))
+		}
+		prefixes[i] = unmapPrefix(p)
+	}
+	return IP{trusted: prefixes}
+}
+
+// IPv6Bits returns an extractor like ip that keys IPv6 clients by this many leading bits, 1 to 128; 64 is the default.
+// Fewer bits let neighbours share a budget, more let one client have several. It panics on any other number.
+func (ip IP) IPv6Bits(bits int) IP {
+	if bits < 1 || bits > 128 {
+		panic(fmt.Sprintf("httplimit: IPv6Bits(%d) is not in 1 to 128", bits))
+	}
+	ip.bits = uint8(bits)
+	return ip
+}
+
+// Forwarded returns an extractor like ip that reads the Forwarded header of RFC 7239 and no longer X-Forwarded-For. Say
+// so only if the trusted proxies write that header: one that does not know it lets the client's own pass through, which
+// is why the two are never looked at together. An element with no for parameter, with "unknown", or with an obfuscated
+// name is no address.
+func (ip IP) Forwarded() IP {
+	ip.forwarded = true
+	return ip
+}
+
+// Addr returns the client's address, whole: unmapped and without a zone, but not cut to a prefix. Errors wrap [ErrKey].
+func (ip IP) Addr(r *http.Request) (netip.Addr, error) {
+	peer, err := parsePeer(r.RemoteAddr)
+	if err != nil || !ip.trusts(peer) {
+		return peer, err
+	}
+	if ip.forwarded {
+		return ip.walkForwarded(peer, r.Header["Forwarded"])
+	}
+	return ip.walkXFF(peer, r.Header["X-Forwarded-For"])
+}
+
+// Extract returns the key of the client's address.
+func (ip IP) Extract(r *http.Request) (string, error) { return extract(ip, r) }
+
+func (ip IP) appendKey(dst []byte, r *http.Request) ([]byte, error) {
+	if len(ip.trusted) == 0 {
+		if host := plainIPv4(r.RemoteAddr); host != "" {
+			return append(dst, host...), nil
+		}
+	}
+	addr, err := ip.Addr(r)
+	if err != nil {
+		return dst, err
+	}
+	return ip.appendAddr(dst, addr), nil
+}
+
+func (ip IP) appendAddr(dst []byte, addr netip.Addr) []byte {
+	bits := int(ip.bits)
+	if bits == 0 {
+		bits = defaultIPv6Bits
+	}
+	if addr.Is4() || bits == 128 {
+		return addr.AppendTo(dst)
+	}
+	prefix, _ := addr.Prefix(bits) // fails for a bad bits only
+	return prefix.AppendTo(dst)
+}
+
+func (ip IP) trusts(addr netip.Addr) bool {
+	for _, p := range ip.trusted {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}
+
+// walkXFF returns the rightmost address in the chain that is not trusted, or else the leftmost; the peer, which is
+// trusted, stands right of the whole chain.
+func (ip IP) walkXFF(peer netip.Addr, lines []string) (netip.Addr, error) {
+	client := peer
+	for _, line := range slices.Backward(lines) {
+		for more := true; more; {
+			var entry string
+			entry, line, more = cutLast(line)
+			if entry == "" {
+				continue // an empty list element says nothing
+			}
+			addr, err := parseHop(entry)
+			if err != nil || !ip.trusts(addr) {
+				return addr, err
+			}
+			client = addr
+		}
+	}
+	return client, nil
+}
+
+// cutLast cuts the last element off a comma-separated list.
+func cutLast(list string) (last, rest string, more bool) {
+	i := strings.LastIndexByte(list, ',')
+	if i < 0 {
+		return strings.Trim(list, " \t"), "", false
+	}
+	return strings.Trim(list[i+1:], " \t"), list[:i], true
+}
+
+// parsePeer parses an address as net/http writes it in RemoteAddr, host:port, or without the port, as some servers and
+// tests leave it.
+func parsePeer(s string) (netip.Addr, error) {
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return normalize(ap.Addr()), nil
+	}
+	addr, err := parseHop(s)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%w: the peer's address %.100q is no IP address", ErrKey, s)
+	}
+	return addr, nil
+}
+
+// plainIPv4 returns the host of host:port if it is an IPv4 address in the one notation that netip writes, and is its own
+// key therefore: to parse it and write it out again would be most of what an extractor costs. Otherwise it returns "".
+func plainIPv4(hostport string) string {
+	octet, digits, dots := 0, 0, 0
+	for i := range len(hostport) {
+		switch c := hostport[i]; {
+		case '0' <= c && c <= '9':
+			if digits > 0 && octet == 0 {
+				return "" // a leading zero
+			}
+			octet = octet*10 + int(c-'0')
+			if digits++; octet > 255 {
+				return ""
+			}
+		case c == '.' && digits > 0 && dots < 3:
+			octet, digits, dots = 0, 0, dots+1
+		case c == ':' && digits > 0 && dots == 3:
+			return hostport[:i]
+		default:
+			return ""
+		}
+	}
+	return ""
+}
+
+// parseHop parses one hop of a chain: an address, with or without a port, in brackets or not.
+func parseHop(s string) (netip.Addr, error) {
+	if addr, err := netip.ParseAddr(s); err == nil {
+		return normalize(addr), nil
+	}
+	if ap, err := netip.ParseAddrPort(s); err == nil {
+		return normalize(ap.Addr()), nil
+	}
+	if inner, ok := strings.CutPrefix(s, "["); ok {
+		if inner, ok = strings.CutSuffix(inner, "]"); ok {
+			if addr, err := netip.ParseAddr(inner); err == nil && addr.Is6() {
+				return normalize(addr), nil
+			}
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q, which is no IP address", ErrKey, s)
+}
+
+// normalize gives an address its one notation; netip.Prefix contains neither mapped nor zoned addresses.
+func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+// unmapPrefix turns a prefix of IPv4-mapped addresses into the IPv4 prefix it is.
+func unmapPrefix(p netip.Prefix) netip.Prefix {
+	if p.Addr().Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
+	}
+	return p.Masked()
+}

@@ -1,0 +1,259 @@
+package httplimit_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func prefix(s string) httplimit.Entry { return httplimit.Entry{Prefix: netip.MustParsePrefix(s)} }
+
+func TestListedCallersAreRefusedBeforeAnyStrategyIsAsked(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
+	for _, e := range []httplimit.Entry{
+		{Key: "203.0.113.7"},
+		{Key: "203.0.113.8", Until: noon.Add(90*time.Second + 1)},
+		prefix("198.51.100.0/24"),
+		prefix("::ffff:192.0.2.128/121"), // is 192.0.2.128/25
+		prefix("2001:db8:bad::/48"),
+		{Prefix: netip.MustParsePrefix("198.51.100.77/32"), Until: noon.Add(time.Second)},
+	} {
+		require.NoError(t, list.Add(e))
+	}
+	for _, row := range []struct {
+		name, peer string
+		status     int
+		retryAfter string
+	}{
+		{"a key listed for good", "203.0.113.7:1", http.StatusForbidden, ""},
+		{"a key listed for a while", "203.0.113.8:1", http.StatusTooManyRequests, "91"},
+		{"an address in a prefix", "198.51.100.1:1", http.StatusForbidden, ""},
+		{"an IPv4-mapped one", "[::ffff:198.51.100.1]:1", http.StatusForbidden, ""},
+		{"the longest prefix speaks", "198.51.100.77:1", http.StatusTooManyRequests, "1"},
+		{"a prefix given as IPv4-mapped", "192.0.2.200:1", http.StatusForbidden, ""},
+		{"an IPv6 address in a prefix", "[2001:db8:bad:1::5]:1", http.StatusForbidden, ""},
+		{"the address beside the prefix", "192.0.2.127:1", http.StatusOK, ""},
+		{"anybody else", "203.0.113.9:1", http.StatusOK, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			fake := admitting(1, time.Second)
+			cfg := hundred()
+			cfg.DenyList = list
+			w, ran := serve(fake, cfg, from(row.peer))
+			assert.Equal(t, row.status, w.Code)
+			assert.Equal(t, row.retryAfter, w.Header().Get("Retry-After"))
+			assert.Equal(t, row.status == http.StatusOK, ran == 1)
+			assert.Len(t, fake.Calls(), ran)
+			if row.status != http.StatusOK {
+				assert.Equal(t, "https://iana.org/assignments/http-problem-types#abnormal-usage-detected", problemOf(t, w)["type"])
+			}
+		})
+	}
+}
+
+func TestPrefixesAreComparedWithTheClientsAddressWhateverTheKey(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
+	require.NoError(t, list.Add(prefix("203.0.113.0/24")))
+	cfg := hundred()
+	cfg.DenyList, cfg.Extractor, cfg.ClientIP = list, httplimit.Headers("X-User"), httplimit.ClientIP(proxies)
+
+	w, _ := serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: 203.0.113.7"))
+	assert.Equal(t, http.StatusForbidden, w.Code)
+	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: 198.51.100.7"))
+	assert.Equal(t, http.StatusOK, w.Code)
+	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
+	assert.Equal(t, http.StatusBadRequest, w.Code) // who may be anybody may be one of those listed
+
+	list.Remove(prefix("203.0.113.0/24")) // with no prefix there is nothing to compare
+	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
+	assert.Equal(t, http.StatusOK, w.Code)
+
+	require.NoError(t, list.Add(prefix("203.0.113.0/24"))) // an IP that extracts the key is asked for the address too
+	cfg.Extractor, cfg.ClientIP = httplimit.ClientIP(proxies), httplimit.IP{}
+	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7"))
+	assert.Equal(t, http.StatusForbidden, w.Code)
+}
+
+func TestEntriesEndAndAreRemoved(t *testing.T) {
+	clock := weirtest.NewClock(noon)
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+	bob := httplimit.Entry{Key: "bob", Until: noon.Add(time.Minute)}
+	net := httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.77/24"), Until: noon.Add(time.Hour)}
+	require.NoError(t, list.Add(bob))
+	require.NoError(t, list.Add(net))
+	require.NoError(t, list.Add(httplimit.Entry{Key: "al"}))
+	masked := httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Until: net.Until}
+	assert.Equal(t, []httplimit.Entry{masked, {Key: "al"}, bob}, list.Entries())
+
+	clock.Advance(time.Minute - 1)
+	_, listed := list.Lookup("bob", netip.Addr{})
+	assert.True(t, listed)
+	clock.Advance(1)
+	_, listed = list.Lookup("bob", netip.Addr{})
+	assert.False(t, listed, "an entry is over at its end")
+	assert.Equal(t, []httplimit.Entry{masked, {Key: "al"}}, list.Entries())
+
+	e, listed := list.Lookup("nobody", netip.MustParseAddr("::ffff:203.0.113.9"))
+	assert.True(t, listed)
+	assert.Equal(t, masked, e)
+	_, listed = list.Lookup("nobody", netip.MustParseAddr("203.0.114.9"))
+	assert.False(t, listed)
+
+	assert.True(t, list.Remove(net))
+	assert.False(t, list.Remove(net))
+	assert.True(t, list.Remove(httplimit.Entry{Key: "al"}))
+	assert.Empty(t, list.Entries())
+
+	require.NoError(t, list.Add(httplimit.Entry{Key: "eve"}))
+	require.NoError(t, list.Add(httplimit.Entry{Key: "eve", Until: noon})) // over already: it takes the entry off
+	assert.Empty(t, list.Entries())
+}
+
+func TestDenyListRefusesBadEntries(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
+	both := prefix("10.0.0.0/8")
+	both.Key = "bob"
+	assert.Error(t, list.Add(httplimit.Entry{}))
+	assert.Error(t, list.Add(both))
+	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: strings.Repeat("k", 1025)}), httplimit.ErrKey)
+	assert.Zero(t, list.Len())
+	assert.Panics(t, func() { httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: -1}) })
+}
+
+func TestDenyListIsBoundedAndDropsNobodyWhoIsListed(t *testing.T) {
+	clock := weirtest.NewClock(noon)
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 3, Now: clock.Now})
+	for i, until := range []time.Time{{}, noon.Add(10 * time.Second), noon.Add(20 * time.Second)} {
+		require.NoError(t, list.Add(httplimit.Entry{Key: fmt.Sprint(i), Until: until}))
+	}
+	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "3"}), httplimit.ErrDenyListFull)
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "2", Until: noon.Add(30 * time.Second)}), "an entry that is there is changed")
+	clock.Advance(10 * time.Second)
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "3"}), "what is over makes room")
+	assert.ErrorIs(t, list.Add(prefix("10.0.0.0/8")), httplimit.ErrDenyListFull)
+	assert.Equal(t, 3, list.Len())
+}
+
+// Against a slow and obvious list: a slice that is searched from end to end.
+func TestDenyListAgainstAModel(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	clock := weirtest.NewClock(noon)
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+	var model []httplimit.Entry
+	for range 20_000 {
+		e := randomEntry(rng, clock.Now())
+		same := func(m httplimit.Entry) bool { return m.Key == e.Key && m.Prefix == e.Prefix }
+		switch rng.IntN(4) {
+		case 0:
+			clock.Advance(time.Duration(rng.IntN(2000)) * time.Millisecond)
+		case 1:
+			model = slices.DeleteFunc(model, same)
+			list.Remove(e)
+		default:
+			model = append(slices.DeleteFunc(model, same), e)
+			require.NoError(t, list.Add(e))
+		}
+		key, addr := fmt.Sprint(rng.IntN(8)), netip.AddrFrom4([4]byte{10, byte(rng.IntN(4)), 0, byte(rng.IntN(4))})
+		live := func(m httplimit.Entry) bool { return m.Until.IsZero() || m.Until.After(clock.Now()) }
+		want := slices.ContainsFunc(model, func(m httplimit.Entry) bool {
+			return live(m) && (m.Key == key || m.Key == "" && m.Prefix.Contains(addr))
+		})
+		_, got := list.Lookup(key, addr)
+		require.Equal(t, want, got)
+	}
+}
+
+func randomEntry(rng *rand.Rand, now time.Time) (e httplimit.Entry) {
+	if rng.IntN(2) == 0 {
+		e.Key = fmt.Sprint(rng.IntN(8))
+	} else {
+		addr := netip.AddrFrom4([4]byte{10, byte(rng.IntN(4)), 0, byte(rng.IntN(4))})
+		e.Prefix = netip.PrefixFrom(addr, []int{8, 16, 30, 32}[rng.IntN(4)]).Masked()
+		if e.Prefix.Bits() == 8 && rng.IntN(50) > 0 {
+			e.Prefix = netip.MustParsePrefix("2001:db8::/32") // or everything would be listed all the time
+		}
+	}
+	if rng.IntN(3) > 0 {
+		e.Until = now.Add(time.Duration(rng.IntN(5000)-500) * time.Millisecond)
+	}
+	return e
+}
+
+func TestThePenaltyBoxTakesInWhoIsDeniedAgainAndAgain(t *testing.T) {
+	clock := weirtest.NewClock(noon)
+	limiter, err := weir.New(weir.Config{Now: clock.Now})
+	require.NoError(t, err)
+	defer limiter.Close()
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+	var outcomes []httplimit.Outcome
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Second, Now: clock.Now, DenyList: list,
+		Penalty:    httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 3, Within: time.Minute, For: time.Hour},
+		OnDecision: func(_ *http.Request, d httplimit.Decision) { outcomes = append(outcomes, d.Outcome) },
+	})(&hello{})
+	ask := func(peer string, n int) (last *httptest.ResponseRecorder) {
+		for range n {
+			last = httptest.NewRecorder()
+			guard.ServeHTTP(last, from(peer))
+		}
+		return last
+	}
+	const yes, no, box = httplimit.Admitted, httplimit.Denied, httplimit.Listed
+
+	w := ask("203.0.113.7:1", 6)
+	assert.Equal(t, []httplimit.Outcome{yes, yes, no, no, no, box}, outcomes)
+	assert.Equal(t, http.StatusTooManyRequests, w.Code)
+	assert.Equal(t, "3600", w.Header().Get("Retry-After"))
+	assert.Equal(t, []httplimit.Entry{{Key: "203.0.113.7", Until: noon.Add(time.Hour)}}, list.Entries())
+
+	clock.Advance(30 * time.Minute) // a new window, but half an hour is left
+	w = ask("203.0.113.7:1", 1)
+	assert.Equal(t, "1800", w.Header().Get("Retry-After"))
+	outcomes = nil
+	ask("203.0.113.8:1", 4) // two denials are not three
+	clock.Advance(time.Minute)
+	ask("203.0.113.8:1", 4) // nor are they with two of another minute
+	assert.Equal(t, []httplimit.Outcome{yes, yes, no, no, yes, yes, no, no}, outcomes)
+
+	clock.Advance(29 * time.Minute)
+	assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", 1).Code)
+}
+
+func TestTheDenyListIsSafeForConcurrentUse(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 50})
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(g), 3))
+			for range 2000 {
+				e := randomEntry(rng, time.Now())
+				switch rng.IntN(4) {
+				case 0:
+					_ = list.Add(e) // full, now and then
+				case 1:
+					list.Remove(e)
+				case 2:
+					list.Entries()
+				default:
+					list.Lookup(e.Key, netip.MustParseAddr("10.0.0.1"))
+				}
+				assert.LessOrEqual(t, list.Len(), 50)
+			}
+		})
+	}
+	wg.Wait()
+}

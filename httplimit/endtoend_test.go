@@ -1,0 +1,310 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// The middleware on the real limiter.
+
+func newLimiter(t *testing.T, now func() time.Time) *weir.Limiter {
+	limiter, err := weir.New(weir.Config{Now: now})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, limiter.Close()) })
+	return limiter
+}
+
+// strategies are those of the limiter that answer at once.
+func strategies(l *weir.Limiter) map[string]weir.Strategy {
+	return map[string]weir.Strategy{
+		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(), "token bucket": l.TokenBucket(0),
+	}
+}
+
+// admitted counts how many of n concurrent requests of each of several clients the handler sees.
+func admitted(guard func(http.Handler) http.Handler, clients, n int) []int64 {
+	counts := make([]atomic.Int64, clients)
+	handler := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		i, _ := strconv.Atoi(r.Header.Get("X-Client"))
+		counts[i].Add(1)
+	}))
+	var wg sync.WaitGroup
+	for i := range clients {
+		for range 8 {
+			wg.Go(func() {
+				for range n / 8 {
+					handler.ServeHTTP(httptest.NewRecorder(), from(fmt.Sprintf("203.0.113.%d:1", i), "X-Client: "+strconv.Itoa(i)))
+				}
+			})
+		}
+	}
+	wg.Wait()
+	result := make([]int64, clients)
+	for i := range counts {
+		result[i] = counts[i].Load()
+	}
+	return result
+}
+
+func TestExactlyTheLimitReachesTheHandler(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	for name, s := range strategies(limiter) {
+		cfg := hundred()
+		cfg.Name = name
+		assert.Equal(t, []int64{100, 100, 100, 100}, admitted(httplimit.New(s, cfg), 4, 400), name)
+	}
+	// The negative control: a Strategy that looks and then counts lets too many through.
+	got := admitted(httplimit.New(newLookThenCount(), hundred()), 1, 4000)
+	assert.Greater(t, got[0], int64(100))
+}
+
+// lookThenCount is the mistake: between the look and the count, others look. Here two of them do for certain, when there is
+// room for one.
+type lookThenCount struct {
+	mu     sync.Mutex
+	counts map[string]uint64
+
+	last atomic.Int64 // how many have seen room for one
+	two  sync.WaitGroup
+}
+
+func newLookThenCount() *lookThenCount {
+	s := &lookThenCount{counts: make(map[string]uint64)}
+	s.two.Add(2)
+	return s
+}
+
+func (s *lookThenCount) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+	s.mu.Lock()
+	n := s.counts[r.Key]
+	s.mu.Unlock()
+	if n >= r.Limit {
+		return &weir.Result{State: weir.Deny, TotalRequests: n, ExpiresAt: noon.Add(r.Duration)}, nil
+	}
+	if n == r.Limit-1 && s.last.Add(1) <= 2 {
+		s.two.Done()
+		s.two.Wait()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[r.Key]++
+	return &weir.Result{State: weir.Allow, TotalRequests: n + 1, ExpiresAt: noon.Add(r.Duration)}, nil
+}
+
+func TestTwoPoliciesOnOneLimiterNeverEatEachOthersBudget(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	read, write := hundred(), hundred()
+	read.Name, write.Name = "read", "write"
+	assert.Equal(t, []int64{100}, admitted(httplimit.New(limiter.FixedWindow(), read), 1, 160))
+	assert.Equal(t, []int64{100}, admitted(httplimit.New(limiter.FixedWindow(), write), 1, 160))
+	// And the same policy on two routes is one budget.
+	assert.Equal(t, []int64{0}, admitted(httplimit.New(limiter.FixedWindow(), read), 1, 160))
+}
+
+// Retry-After is true to the second: a client that heeds it is never denied, and none who comes a second earlier passes
+// unless the time it had to wait was no whole number of seconds.
+func TestClaim15RetryAfterIsHeededInVainByNobody(t *testing.T) {
+	rng := rand.New(rand.NewPCG(15, 4))
+	clock := weirtest.NewClock(noon)
+	limiter := newLimiter(t, clock.Now)
+	for name, s := range strategies(limiter) {
+		for trial := range 200 {
+			duration := time.Duration(1+rng.IntN(60)) * time.Second
+			guard := httplimit.New(s, httplimit.Config{
+				Extractor: httplimit.RemoteAddr(), Name: name, Limit: uint64(1 + rng.IntN(9)), Duration: duration, Now: clock.Now,
+			})(&hello{})
+			peer := fmt.Sprintf("[2001:db8:0:%x::1]:1", trial)
+			w := httptest.NewRecorder()
+			for w.Code != http.StatusTooManyRequests {
+				clock.Advance(time.Duration(rng.IntN(300)) * time.Millisecond)
+				w = httptest.NewRecorder()
+				guard.ServeHTTP(w, from(peer))
+				if rng.IntN(200) == 0 {
+					break // this client is slower than his limit
+				}
+			}
+			if w.Code != http.StatusTooManyRequests {
+				continue
+			}
+			seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
+			require.NoError(t, err)
+			clock.Advance(time.Duration(seconds)*time.Second - time.Second - time.Millisecond)
+			early := httptest.NewRecorder()
+			guard.ServeHTTP(early, from(peer))
+			require.Equal(t, http.StatusTooManyRequests, early.Code, name)
+			clock.Advance(time.Second + time.Millisecond)
+			w = httptest.NewRecorder()
+			guard.ServeHTTP(w, from(peer))
+			require.Equal(t, http.StatusOK, w.Code, name)
+		}
+	}
+}
+
+// However many wrong passwords arrive at once, no more than the limit are looked at; and right ones never count.
+func TestCountIfLetsNoBurstSlipThrough(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	for name, s := range strategies(limiter) {
+		cfg := httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Name: name, Limit: 5, Duration: time.Minute, Now: at(noon),
+			CountIf: func(status int) bool { return status == http.StatusUnauthorized },
+		}
+		var tries atomic.Int64
+		var gate sync.WaitGroup
+		gate.Add(1)
+		logins := httplimit.New(s, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("X-Password") == "right" {
+				return
+			}
+			tries.Add(1)
+			gate.Wait() // all that are let in are in at once
+			w.WriteHeader(http.StatusUnauthorized)
+		}))
+		for range 1000 {
+			w := httptest.NewRecorder()
+			logins.ServeHTTP(w, from("203.0.113.7:1", "X-Password: right"))
+			require.Equal(t, http.StatusOK, w.Code, name)
+		}
+		var wg sync.WaitGroup
+		var denied atomic.Int64
+		for range 50 {
+			wg.Go(func() {
+				w := httptest.NewRecorder()
+				logins.ServeHTTP(w, from("203.0.113.7:1", "X-Password: wrong"))
+				if w.Code == http.StatusTooManyRequests && denied.Add(1) == 45 {
+					gate.Done()
+				}
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, int64(5), tries.Load(), name)
+	}
+}
+
+func TestADeniedRequestTakesNothingFromARealBudget(t *testing.T) {
+	clock := weirtest.NewClock(noon)
+	limiter := newLimiter(t, clock.Now)
+	for name, s := range strategies(limiter) {
+		guard := httplimit.New(s, httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Now: clock.Now,
+			Policies: []httplimit.Policy{
+				{Name: name + " daily", Limit: 8, Duration: 24 * time.Hour},
+				{Name: name + " burst", Limit: 4, Duration: time.Second},
+			},
+		})(&hello{})
+		ask := func() int {
+			w := httptest.NewRecorder()
+			guard.ServeHTTP(w, from("203.0.113.7:1"))
+			return w.Code
+		}
+		for range 4 {
+			require.Equal(t, http.StatusOK, ask(), name)
+		}
+		for range 1000 {
+			require.Equal(t, http.StatusTooManyRequests, ask(), name)
+		}
+		clock.Advance(2 * time.Second) // of the day, no more than the four are gone
+		for range 4 {
+			require.Equal(t, http.StatusOK, ask(), name)
+		}
+		clock.Advance(2 * time.Second)
+		require.Equal(t, http.StatusTooManyRequests, ask(), name)
+	}
+}
+
+func TestClaim42bEveryNotationOfAnAddressIsOneCaller(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	for want, peers := range map[int][]string{
+		1: {"203.0.113.7:1", "203.0.113.7:65535", "[::ffff:203.0.113.7]:1", "[::FFFF:cb00:7107]:1", "[0:0:0:0:0:ffff:cb00:7107]:1", "[::ffff:203.0.113.7%eth0]:1"},
+		2: {"[2001:db8::1]:1", "[2001:0DB8:0::2]:1", "[2001:db8::1.2.3.4]:1", "[2001:db8::3%x]:1", "[2001:db8:0:1::1]:1"},
+		3: {"[::ffff:198.51.100.1]:1", "[::ffff:198.51.100.2]:1", "198.51.100.3:1", "198.51.100.2:1"},
+	} {
+		cfg := hundred()
+		cfg.Limit = 1
+		guard := httplimit.New(limiter.FixedWindow(), cfg)
+		h := &hello{}
+		for _, peer := range peers {
+			guard(h).ServeHTTP(httptest.NewRecorder(), from(peer))
+		}
+		assert.Equal(t, want, h.ran, peers)
+	}
+}
+
+// With nothing but defaults, inside a bubble: the limiter's clock and the middleware's are the bubble's.
+func TestInASynctestBubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer limiter.Close()
+		list := httplimit.NewDenyList(httplimit.DenyListConfig{})
+		guard := httplimit.New(limiter.SlidingLog(), httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Limit: 3, Duration: 10 * time.Second, DenyList: list,
+		})(&hello{})
+		ask := func() (int, string) {
+			w := httptest.NewRecorder()
+			guard.ServeHTTP(w, from("203.0.113.7:1"))
+			return w.Code, w.Header().Get("Retry-After")
+		}
+		for i := range 3 {
+			code, _ := ask()
+			require.Equal(t, http.StatusOK, code)
+			time.Sleep(time.Duration(i) * time.Second)
+		}
+		code, after := ask()
+		assert.Equal(t, http.StatusTooManyRequests, code)
+		assert.Equal(t, "7", after)
+		time.Sleep(7 * time.Second)
+		code, _ = ask()
+		assert.Equal(t, http.StatusOK, code)
+
+		require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Until: time.Now().Add(time.Hour)}))
+		code, after = ask()
+		assert.Equal(t, http.StatusTooManyRequests, code)
+		assert.Equal(t, "3600", after)
+		time.Sleep(time.Hour)
+		code, _ = ask()
+		assert.Equal(t, http.StatusOK, code)
+	})
+}
+
+// A client that goes away while a slow store decides, over a real connection: the handler does not run for nobody.
+func TestAClientThatHangsUpFreesTheRequest(t *testing.T) {
+	asked, gone := make(chan struct{}), make(chan httplimit.Decision, 1)
+	slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+		close(asked)
+		return weirtest.Hang(ctx, r, now)
+	}}
+	cfg := hundred()
+	cfg.FailOpen = true
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { gone <- d }
+	h := &hello{}
+	server := httptest.NewServer(httplimit.New(slow, cfg)(h))
+	ctx, hangUp := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
+	require.NoError(t, err)
+	go func() {
+		<-asked
+		hangUp()
+	}()
+	_, err = http.DefaultClient.Do(r)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, httplimit.Canceled, (<-gone).Outcome)
+	server.Close() // waits for the handler
+	assert.Zero(t, h.ran)
+}

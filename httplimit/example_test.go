@@ -1,0 +1,382 @@
+package httplimit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// atNoon returns a limiter on a clock that stands at noon, so that the examples say the same every time.
+func atNoon() (*weir.Limiter, *weirtest.Clock) {
+	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+	limiter, err := weir.New(weir.Config{Now: clock.Now})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return limiter, clock
+}
+
+// send sends a request of this peer with these header lines and prints the answer's status and these fields of it.
+func send(h http.Handler, peer string, lines []string, fields ...string) {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, from(peer+":5000", lines...))
+	fmt.Print(w.Code)
+	for _, name := range fields {
+		for _, value := range w.Header().Values(name) {
+			fmt.Printf(" | %s: %s", name, value)
+		}
+	}
+	fmt.Println()
+}
+
+func ok(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") }
+
+func Example() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Hour,
+	})
+	handler := guard(http.HandlerFunc(ok)) // http.ListenAndServe(":8080", handler)
+
+	send(handler, "203.0.113.7", nil)
+	send(handler, "203.0.113.7", nil)
+	send(handler, "203.0.113.7", nil)
+	send(handler, "203.0.113.8", nil)
+	// Output:
+	// 200
+	// 200
+	// 429
+	// 200
+}
+
+func ExampleNew() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
+	})
+	handler := guard(http.HandlerFunc(ok))
+
+	clock.Advance(15 * time.Second)
+	send(handler, "203.0.113.7", nil, "RateLimit-Policy", "RateLimit")
+	send(handler, "203.0.113.7", nil, "RateLimit", "Retry-After", "Content-Type")
+	clock.Advance(45 * time.Second)
+	send(handler, "203.0.113.7", nil, "RateLimit")
+	// Output:
+	// 200 | RateLimit-Policy: "1/1m";q=1;w=60 | RateLimit: "1/1m";r=0;t=45
+	// 429 | RateLimit: "1/1m";r=0;t=45 | Retry-After: 45 | Content-Type: application/problem+json
+	// 200 | RateLimit: "1/1m";r=0;t=60
+}
+
+func ExampleConfig_policies() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(),
+		Policies: []httplimit.Policy{
+			{Name: "burst", Limit: 2, Duration: time.Second},
+			{Name: "daily", Limit: 1000, Duration: 24 * time.Hour},
+		},
+		Now: clock.Now,
+	})
+	handler := guard(http.HandlerFunc(ok))
+	for range 3 {
+		send(handler, "203.0.113.7", nil, "RateLimit", "Retry-After")
+	}
+	clock.Advance(time.Second)
+	send(handler, "203.0.113.7", nil, "RateLimit") // the denied one took nothing from the day
+	// Output:
+	// 200 | RateLimit: "burst";r=1;t=1, "daily";r=999;t=43200
+	// 200 | RateLimit: "burst";r=0;t=1, "daily";r=998;t=43200
+	// 429 | RateLimit: "burst";r=0;t=1, "daily";r=998 | Retry-After: 1
+	// 200 | RateLimit: "burst";r=1;t=1, "daily";r=997;t=43199
+}
+
+func ExampleConfig_limitFunc() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.Headers("X-User"), // which the authentication in front of it has set
+		Name:      "plan",
+		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
+			if r.Header.Get("X-User") == "alice" {
+				return 1000, time.Hour
+			}
+			return 10, time.Hour
+		},
+		Now: clock.Now,
+	})
+	handler := guard(http.HandlerFunc(ok))
+	send(handler, "203.0.113.7", []string{"X-User: alice"}, "RateLimit-Policy", "RateLimit")
+	send(handler, "203.0.113.7", []string{"X-User: bob"}, "RateLimit-Policy", "RateLimit")
+	// Output:
+	// 200 | RateLimit-Policy: "plan";q=1000;w=3600 | RateLimit: "plan";r=999;t=3600
+	// 200 | RateLimit-Policy: "plan";q=10;w=3600 | RateLimit: "plan";r=9;t=3600
+}
+
+func ExampleConfig_countIf() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Name: "failed logins", Limit: 2, Duration: time.Hour,
+		CountIf: func(status int) bool { return status == http.StatusUnauthorized },
+		Now:     clock.Now,
+	})
+	handler := guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Password") != "right" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	for _, password := range []string{"right", "right", "right", "wrong", "right", "wrong", "right"} {
+		send(handler, "203.0.113.7", []string{"X-Password: " + password})
+	}
+	// Output:
+	// 200
+	// 200
+	// 200
+	// 401
+	// 200
+	// 401
+	// 429
+}
+
+func ExampleConfig_shadow() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	stats := &httplimit.Stats{}
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Shadow: true, Stats: stats, Now: clock.Now,
+		OnDecision: func(_ *http.Request, d httplimit.Decision) { fmt.Printf("%v by %q, ", d.Outcome, d.Policy) },
+	})
+	handler := guard(http.HandlerFunc(ok))
+	send(handler, "203.0.113.7", nil)
+	send(handler, "203.0.113.7", nil)
+	fmt.Println(stats.Count(httplimit.Denied), "would have been denied")
+	// Output:
+	// Admitted by "1/1m", 200
+	// Denied by "1/1m", 200
+	// 1 would have been denied
+}
+
+func ExampleIsBypassed() {
+	down := weirtest.FailAll(errors.New("the store is down"))
+	guard := httplimit.New(down, httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, FailOpen: true,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	handler := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		fmt.Println("undecided:", httplimit.IsBypassed(r.Context()))
+	}))
+	send(handler, "203.0.113.7", nil, "RateLimit-Bypassed")
+	// Output:
+	// undecided: true
+	// 200 | RateLimit-Bypassed: "100/1m"
+}
+
+func ExampleHeaderStyle() {
+	for _, style := range []httplimit.HeaderStyle{httplimit.HeadersLegacy, httplimit.HeadersOriginal} {
+		limiter, clock := atNoon()
+		guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Headers: style, Now: clock.Now,
+		})
+		handler := guard(http.HandlerFunc(ok))
+		for range 2 {
+			send(handler, "203.0.113.7", nil,
+				"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "X-Ratelimit-Retry-After",
+				"Rate-Limiting-Total-Requests", "Rate-Limiting-State", "Rate-Limiting-Expires-At")
+		}
+		limiter.Close()
+	}
+	// Output:
+	// 200 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060
+	// 429 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060 | X-Ratelimit-Retry-After: 60
+	// 200 | Rate-Limiting-Total-Requests: 1 | Rate-Limiting-State: Allow | Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z
+	// 429 | Rate-Limiting-Total-Requests: 1 | Rate-Limiting-State: Deny | Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z
+}
+
+func ExampleMochiweb() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	cfg := httplimit.Mochiweb()
+	cfg.Extractor, cfg.Limit, cfg.Duration, cfg.Now = httplimit.RemoteAddr(), 500, 30*time.Second, clock.Now
+	handler := httplimit.New(limiter.FixedWindow(), cfg)(http.HandlerFunc(ok))
+	for range 500 {
+		handler.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:5000"))
+	}
+	send(handler, "203.0.113.7", nil, "Content-Type", "Retry-After")
+	// Output:
+	// 413 | Content-Type: text/html | Retry-After: 30
+}
+
+func extract(e httplimit.Extractor, r *http.Request) {
+	key, err := e.Extract(r)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("%q\n", key)
+}
+
+func ExampleRemoteAddr() {
+	extract(httplimit.RemoteAddr(), from("203.0.113.7:5000", "X-Forwarded-For: 198.51.100.1"))
+	extract(httplimit.RemoteAddr(), from("[::ffff:203.0.113.7]:5000"))
+	extract(httplimit.RemoteAddr(), from("[2001:db8:1:2:3::4]:5000"))
+	extract(httplimit.RemoteAddr(), from("@"))
+	// Output:
+	// "203.0.113.7"
+	// "203.0.113.7"
+	// "2001:db8:1:2::/64"
+	// httplimit: no key: the peer's address "@" is no IP address
+}
+
+func ExampleClientIP() {
+	byProxy := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	extract(byProxy, from("10.0.0.1:5000", "X-Forwarded-For: 198.51.100.1, 203.0.113.7, 10.0.0.2"))
+	extract(byProxy, from("203.0.113.9:5000", "X-Forwarded-For: 198.51.100.1")) // no proxy of ours
+	extract(byProxy, from("10.0.0.1:5000", "X-Forwarded-For: unknown"))
+	// Output:
+	// "203.0.113.7"
+	// "203.0.113.9"
+	// httplimit: no key: forwarded for "unknown", which is no IP address
+}
+
+func ExampleIP_Forwarded() {
+	byProxy := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}).Forwarded()
+	extract(byProxy, from("10.0.0.1:5000", `Forwarded: for=198.51.100.1, for="[2001:db8::7]:4711";proto=https`, "X-Forwarded-For: 192.0.2.1"))
+	// Output: "2001:db8::/64"
+}
+
+func ExampleIP_IPv6Bits() {
+	extract(httplimit.RemoteAddr().IPv6Bits(48), from("[2001:db8:1:2:3::4]:5000"))
+	// Output: "2001:db8:1::/48"
+}
+
+func ExampleIP_Addr() {
+	addr, err := httplimit.RemoteAddr().Addr(from("[2001:db8:1:2:3::4%eth0]:5000"))
+	fmt.Println(addr, err)
+	// Output: 2001:db8:1:2:3::4 <nil>
+}
+
+func ExampleHeaders() {
+	extract(httplimit.Headers("X-User"), from("203.0.113.7:5000", "X-User: alice"))
+	extract(httplimit.Headers("X-Org", "X-User"), from("203.0.113.7:5000", "X-Org: acme", "X-User: alice"))
+	extract(httplimit.Headers("X-Org", "X-User"), from("203.0.113.7:5000", "X-User: alice"))
+	// Output:
+	// "alice"
+	// "4:acme5:alice"
+	// httplimit: no key: 0 X-Org headers, not one
+}
+
+func ExamplePattern() {
+	guard := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { extract(httplimit.Pattern(), r) })
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /users/{id}", guard(http.HandlerFunc(ok))) // inside the mux
+	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/users/7", nil))
+	guard(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/users/7", nil)) // around it
+	// Output:
+	// "GET /users/{id}"
+	// httplimit: no key: no route has matched yet; the middleware belongs inside the mux
+}
+
+func ExampleJoin() {
+	perUserAndAddress := httplimit.Join(httplimit.Headers("X-User"), httplimit.RemoteAddr())
+	extract(perUserAndAddress, from("203.0.113.7:5000", "X-User: alice"))
+	// Output: "5:alice11:203.0.113.7"
+}
+
+func ExampleExtractorFunc() {
+	type session struct{ user string }
+	byUser := httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
+		s, ok := r.Context().Value(session{}).(session) // put there by the authentication in front of it
+		if !ok {
+			return "", errors.New("nobody is logged in")
+		}
+		return s.user, nil
+	})
+	r := from("203.0.113.7:5000")
+	extract(byUser, r)
+	extract(byUser, r.WithContext(context.WithValue(r.Context(), session{}, session{"alice"})))
+	// Output:
+	// nobody is logged in
+	// "alice"
+}
+
+func ExampleDenyList() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now, DenyList: list,
+		Penalty: httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 2, Within: time.Minute, For: time.Hour},
+	})
+	handler := guard(http.HandlerFunc(ok))
+
+	scanners := httplimit.Entry{Prefix: netip.MustParsePrefix("198.51.100.0/24")}
+	if err := list.Add(scanners); err != nil {
+		log.Fatal(err)
+	}
+	send(handler, "198.51.100.9", nil)
+	list.Remove(scanners)
+	send(handler, "198.51.100.9", nil)
+
+	for range 5 { // two pass, two are denied, and then the penalty box closes
+		send(handler, "203.0.113.7", nil, "Retry-After")
+	}
+	for _, e := range list.Entries() {
+		fmt.Println(e.Key, "until", e.Until.Format(time.TimeOnly))
+	}
+	// Output:
+	// 403
+	// 200
+	// 200
+	// 200
+	// 429 | Retry-After: 60
+	// 429 | Retry-After: 60
+	// 429 | Retry-After: 3600
+	// 203.0.113.7 until 13:00:00
+}
+
+func ExampleTransport() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	server := httptest.NewServer(http.HandlerFunc(ok))
+	defer server.Close()
+	client := http.Client{Transport: &httplimit.Transport{
+		Strategy: limiter.FixedWindow(), Limit: 2, Duration: time.Minute, Now: clock.Now,
+		Key:    func(*http.Request) string { return "the API" },
+		NoWait: true,
+	}}
+	for range 3 {
+		resp, err := client.Get(server.URL)
+		if limited := (*httplimit.LimitError)(nil); errors.As(err, &limited) {
+			fmt.Printf("%v, come back in %v\n", limited.Key, limited.Wait)
+			continue
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(resp.Status)
+		resp.Body.Close()
+	}
+	// Output:
+	// 200 OK
+	// 200 OK
+	// the API, come back in 1m0s
+}

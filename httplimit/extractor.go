@@ -1,0 +1,194 @@
+package httplimit
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"strings"
+)
+
+// maxKeyLen is the longest key a Strategy takes. Longer ones are refused here, as bad requests: left to the Strategy
+// they would be "could not decide", and a client could walk through a middleware that fails open by sending a long header.
+const maxKeyLen = 1024
+
+// ErrKey is wrapped by every error of this package's extractors: the request does not say who sent it, or says it in a
+// way that cannot be trusted or read.
+var ErrKey = errors.New("httplimit: no key")
+
+// Extractor finds out who sent a request. Requests with the same key share a budget.
+//
+// Extract returns an error when the request does not say; the middleware then answers 400. It never makes up a key, and
+// an empty key counts as an error: a key shared by everybody who has none would let one of them starve the others.
+//
+// An Extractor is safe for concurrent use and does not change the request. It is the place where a limiter is evaded:
+// who can choose the key has as many budgets as he likes, or spends another's. Each extractor of this package says whom
+// it trusts.
+type Extractor interface {
+	Extract(r *http.Request) (string, error)
+}
+
+// ExtractorFunc makes a function an [Extractor].
+type ExtractorFunc func(r *http.Request) (string, error)
+
+// Extract calls f.
+func (f ExtractorFunc) Extract(r *http.Request) (string, error) { return f(r) }
+
+// appender is what this package's own extractors are: the middleware has them write the key where it needs it, rather
+// than make a string of it first. An error leaves dst as it was.
+type appender interface {
+	appendKey(dst []byte, r *http.Request) ([]byte, error)
+}
+
+// appendKey appends the key that e extracts to dst.
+func appendKey(dst []byte, e Extractor, r *http.Request) ([]byte, error) {
+	if a, ok := e.(appender); ok {
+		return a.appendKey(dst, r)
+	}
+	key, err := e.Extract(r)
+	switch {
+	case err != nil:
+		return dst, err
+	case key == "":
+		return dst, fmt.Errorf("%w: the extractor returned an empty key", ErrKey)
+	case len(key) > maxKeyLen:
+		return dst, tooLong("the extractor's key", len(key))
+	}
+	return append(dst, key...), nil
+}
+
+// extract makes an Extract method of an appendKey method.
+func extract(a appender, r *http.Request) (string, error) {
+	var buf [64]byte
+	key, err := a.appendKey(buf[:0], r)
+	if err != nil {
+		return "", err
+	}
+	return string(key), nil
+}
+
+func tooLong(what string, n int) error {
+	return fmt.Errorf("%w: %s is %d bytes long, over %d", ErrKey, what, n, maxKeyLen)
+}
+
+type headers []string // canonical names
+
+// Headers returns the extractor that keys by the values of these request headers. Every one must be there, once, and not
+// blank. "Host" stands for the host that was asked for.
+//
+// It trusts the client: whoever can write the header chooses the key. Use it for what has been authenticated by the time
+// the middleware runs, or what a proxy in front overwrites on every request; a bare API key header that nobody has checked
+// gives each made-up value a fresh budget. For addresses use [ClientIP], never Headers("X-Forwarded-For").
+//
+// The key of one header is its value without the blanks around it; the key of several is [weir.JoinKey] of theirs.
+// Headers panics if there is no name, or one that is no header name.
+func Headers(names ...string) Extractor {
+	if len(names) == 0 {
+		panic("httplimit: Headers without a name")
+	}
+	h := make(headers, len(names))
+	for i, name := range names {
+		if !isToken(name) {
+			panic(fmt.Sprintf("httplimit: Headers: %q is no header name", name))
+		}
+		h[i] = textproto.CanonicalMIMEHeaderKey(name)
+	}
+	return h
+}
+
+func (h headers) Extract(r *http.Request) (string, error) { return extract(h, r) }
+
+func (h headers) appendKey(dst []byte, r *http.Request) ([]byte, error) {
+	start := len(dst)
+	for _, name := range h {
+		value, err := headerValue(r, name)
+		if err != nil {
+			return dst[:start], err
+		}
+		if len(h) == 1 {
+			return append(dst, value...), nil
+		}
+		dst = appendPart(dst, value)
+	}
+	return dst, nil
+}
+
+func headerValue(r *http.Request, name string) (string, error) {
+	if name == "Host" {
+		if r.Host == "" {
+			return "", fmt.Errorf("%w: no host", ErrKey)
+		}
+		return checkLen(name, r.Host)
+	}
+	values := r.Header[name]
+	if len(values) != 1 {
+		// With two lines, this package and the handler might each go by another one.
+		return "", fmt.Errorf("%w: %d %s headers, not one", ErrKey, len(values), name)
+	}
+	value := strings.Trim(values[0], " \t")
+	if value == "" {
+		return "", fmt.Errorf("%w: blank %s header", ErrKey, name)
+	}
+	return checkLen(name, value)
+}
+
+func checkLen(name, value string) (string, error) {
+	if len(value) > maxKeyLen {
+		return "", tooLong("the "+name+" header", len(value))
+	}
+	return value, nil
+}
+
+type pattern struct{}
+
+// Pattern returns the extractor that keys by the route that matched: r.Pattern, as in "GET /users/{id}". It does not tell
+// clients apart: alone it limits what a route takes from all of them together, and [Join] makes it a limit per client
+// and route.
+//
+// It trusts nobody: the pattern is the server's. There is one only inside the mux, so the middleware must wrap the handler
+// that the mux calls; around the mux itself the pattern is still empty, which is an error.
+func Pattern() Extractor { return pattern{} }
+
+func (pattern) Extract(r *http.Request) (string, error) {
+	if r.Pattern == "" {
+		return "", fmt.Errorf("%w: no route has matched yet; the middleware belongs inside the mux", ErrKey)
+	}
+	if len(r.Pattern) > maxKeyLen {
+		return "", tooLong("the matched pattern", len(r.Pattern))
+	}
+	return r.Pattern, nil
+}
+
+type join []Extractor
+
+// Join returns the extractor that keys by all of these together; it fails when any of them does, with its error. It
+// trusts whom they trust: it takes one key that a client can choose to make the whole the client's choice.
+//
+// The key is [weir.JoinKey] of theirs, so that no two different lists of keys ever share one, whatever bytes are in them.
+// Join panics if there is nothing to join or one of the extractors is nil.
+func Join(extractors ...Extractor) Extractor {
+	if len(extractors) == 0 {
+		panic("httplimit: Join of nothing")
+	}
+	for i, e := range extractors {
+		if e == nil {
+			panic(fmt.Sprintf("httplimit: Join: extractor %d is nil", i))
+		}
+	}
+	return join(append([]Extractor(nil), extractors...))
+}
+
+func (j join) Extract(r *http.Request) (string, error) { return extract(j, r) }
+
+func (j join) appendKey(dst []byte, r *http.Request) ([]byte, error) {
+	start := len(dst)
+	var buf [64]byte
+	for _, e := range j {
+		part, err := appendKey(buf[:0], e, r)
+		if err != nil {
+			return dst[:start], err
+		}
+		dst = appendPart(dst, part)
+	}
+	return dst, nil
+}

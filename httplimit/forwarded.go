@@ -1,0 +1,89 @@
+package httplimit
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// walkForwarded is walkXFF for the Forwarded header.
+//
+// A line is read from its start, since only so are the commas inside quotes told from those between elements; a quote
+// that a client opened and a proxy's element closed makes the line malformed, and the request an error. The lines are
+// read last first, and only as far as needed, so that what a client wrote on a line of his own costs him, not others.
+func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) {
+	client := peer
+	for _, line := range slices.Backward(lines) {
+		hops, err := forwardedFor(line)
+		if err != nil {
+			return netip.Addr{}, err
+		}
+		for _, hop := range slices.Backward(hops) {
+			addr, err := parseNode(hop)
+			if err != nil || !ip.trusts(addr) {
+				return addr, err
+			}
+			client = addr
+		}
+	}
+	return client, nil
+}
+
+// parseNode parses a node of RFC 7239 section 6. An IPv6 address is in brackets there; one without them is refused, as
+// the last group might be meant for a port.
+func parseNode(s string) (netip.Addr, error) {
+	if !strings.HasPrefix(s, "[") && strings.Count(s, ":") > 1 {
+		return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q, an IPv6 address without brackets", ErrKey, s)
+	}
+	return parseHop(s)
+}
+
+// forwardedFor returns the for parameter of each element of a Forwarded line, "" for an element without one.
+func forwardedFor(line string) ([]string, error) {
+	p := fieldScanner{rest: line}
+	var hops []string
+	for {
+		p.skipBlank()
+		switch {
+		case p.rest == "":
+			return hops, nil
+		case p.take(','):
+			continue // an empty element
+		}
+		hop, err := forwardedElement(&p)
+		if err != nil {
+			return nil, fmt.Errorf("%w: Forwarded %.100q: %w", ErrKey, line, err)
+		}
+		hops = append(hops, hop)
+	}
+}
+
+// forwardedElement reads the name=value pairs up to the next comma and returns the value of "for".
+func forwardedElement(p *fieldScanner) (hop string, err error) {
+	seen := false
+	for {
+		p.skipBlank()
+		name := p.token()
+		if name == "" || !p.take('=') {
+			return "", fmt.Errorf("no name=value at %.20q", p.rest)
+		}
+		value, err := p.value()
+		if err != nil {
+			return "", err
+		}
+		if strings.EqualFold(name, "for") {
+			if seen {
+				return "", fmt.Errorf("an element with two for parameters")
+			}
+			hop, seen = value, true
+		}
+		p.skipBlank()
+		switch {
+		case p.rest == "" || p.take(','):
+			return hop, nil
+		case !p.take(';'):
+			return "", fmt.Errorf("no separator at %.20q", p.rest)
+		}
+	}
+}

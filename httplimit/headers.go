@@ -1,0 +1,286 @@
+package httplimit
+
+import (
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// This file is all there is of the wire form of what the middleware tells a client; what a Transport is told is read in
+// pause.go.
+
+// HeaderStyle is the set of header fields in which the client is told where he stands. Retry-After is not among them: a
+// denial carries it in every style, unless the request can never pass.
+//
+// What is left is Limit less what is counted. A Strategy that does not go by the request's Limit, such as tiers or a token
+// bucket with a burst of its own, has no such figure: give it HeadersNone, or read it with this in mind.
+//
+// A field that another middleware has set already gets a further line, and is not overwritten. A script in a browser
+// sees a field only if Access-Control-Expose-Headers names it.
+type HeaderStyle uint8
+
+const (
+	// HeadersDraft sends RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11, with all policies:
+	//
+	//	Ratelimit-Policy: "burst";q=10;w=1, "daily";q=1000;w=86400
+	//	Ratelimit: "burst";r=9;t=1, "daily";r=412;t=36000
+	//
+	// The draft may still change, and this style then changes with it. A Duration that is not a whole number of seconds
+	// has no w, since the draft cannot say it. On a denial only the policies that denied have a t, so that Retry-After is
+	// never earlier than one.
+	HeadersDraft HeaderStyle = iota
+
+	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (in seconds since the epoch, as
+	// GitHub does), and on a denial X-Ratelimit-Retry-After (in seconds from now), of the policy that decided.
+	HeadersLegacy
+
+	// HeadersOriginal sends Rate-Limiting-Total-Requests, Rate-Limiting-State ("Allow" or "Deny") and
+	// Rate-Limiting-Expires-At (RFC 3339, rounded up to a second) of the policy that decided, as the Go limiter over
+	// Redis did that weir.Strategy comes from.
+	HeadersOriginal
+
+	// HeadersNone sends none, for when the figures would help an attacker.
+	HeadersNone
+
+	headerStyles = iota
+)
+
+// The keys of http.Header are canonical, and set as such: a canonical key is what Get and Add look for.
+const (
+	fieldRateLimit   = "Ratelimit"
+	fieldPolicy      = "Ratelimit-Policy"
+	fieldBypassed    = "Ratelimit-Bypassed"
+	fieldRetryAfter  = "Retry-After"
+	fieldCache       = "Cache-Control"
+	fieldContentType = "Content-Type"
+
+	fieldLegacyLimit      = "X-Ratelimit-Limit"
+	fieldLegacyRemaining  = "X-Ratelimit-Remaining"
+	fieldLegacyReset      = "X-Ratelimit-Reset"
+	fieldLegacyRetryAfter = "X-Ratelimit-Retry-After"
+
+	fieldOriginalTotal   = "Rate-Limiting-Total-Requests"
+	fieldOriginalState   = "Rate-Limiting-State"
+	fieldOriginalExpires = "Rate-Limiting-Expires-At"
+)
+
+// maxInteger is the largest Integer of a structured field (RFC 9651 section 3.3.1).
+const maxInteger = 999_999_999_999_999
+
+// fields adds to a header out of one allocation for all the slices of values. Each value has a slice of its own with no
+// room behind it, so that what a handler appends or changes is the request's alone.
+type fields struct {
+	header http.Header
+	values []string
+	used   int
+}
+
+func newFields(h http.Header, n int) fields { return fields{h, make([]string, n), 0} }
+
+func (f *fields) add(key, value string) {
+	if old := f.header[key]; len(old) > 0 {
+		f.header[key] = append(old, value)
+		return
+	}
+	f.set(key, value)
+}
+
+func (f *fields) set(key, value string) {
+	i := f.used
+	if i == len(f.values) {
+		f.header[key] = []string{value} // room counts them, but to be wrong there costs no more than this
+		return
+	}
+	f.used++
+	f.values[i] = value
+	f.header[key] = f.values[i : i+1 : i+1]
+}
+
+// tell sets the fields that say where the client stands: c holds what the policies said.
+func (m *middleware) tell(f *fields, c *call, now time.Time) {
+	switch m.Headers {
+	case HeadersDraft:
+		line := m.policyLine
+		if line == "" {
+			c.line = appendPolicies(c.line[:0], c.asked)
+			line = string(c.line)
+		}
+		f.add(fieldPolicy, line)
+		if c.line = appendRateLimit(c.line[:0], c.asked, now, c.jitter); len(c.line) > 0 {
+			f.add(fieldRateLimit, c.lineString())
+		}
+	case HeadersLegacy:
+		tellLegacy(f, c, now)
+	case HeadersOriginal:
+		tellOriginal(f, c)
+	}
+}
+
+// lineString returns line as a string: that of the last request if it was the same, as it is for one denial after another.
+func (c *call) lineString() string {
+	if string(c.line) != c.last {
+		c.last = string(c.line)
+	}
+	return c.last
+}
+
+// appendPolicies appends the RateLimit-Policy field: a List of Strings with Parameters.
+func appendPolicies(dst []byte, asked []asked) []byte {
+	for i := range asked {
+		a := &asked[i]
+		if i > 0 {
+			dst = append(dst, ", "...)
+		}
+		if a.policyTag != "" {
+			dst = append(dst, a.policyTag...)
+			continue
+		}
+		dst = appendPolicy(dst, a.Name, a.req.Limit, a.req.Duration)
+	}
+	return dst
+}
+
+func appendPolicy(dst []byte, name string, limit uint64, d time.Duration) []byte {
+	dst = append(append(dst, quote(name)...), ";q="...)
+	dst = strconv.AppendUint(dst, min(limit, maxInteger), 10)
+	if d >= time.Second && d%time.Second == 0 {
+		dst = append(dst, ";w="...)
+		dst = strconv.AppendInt(dst, int64(d/time.Second), 10)
+	}
+	return dst
+}
+
+// appendRateLimit appends the RateLimit field, with an item for each policy that gave a Result. If one of them denied,
+// only those that did have a t.
+func appendRateLimit(dst []byte, asked []asked, now time.Time, jitter int64) []byte {
+	denied := anyDenied(asked)
+	for i := range asked {
+		a := &asked[i]
+		if !a.answered {
+			continue
+		}
+		if len(dst) > 0 {
+			dst = append(dst, ", "...)
+		}
+		dst = append(dst, a.rateItem...)
+		dst = strconv.AppendUint(dst, min(a.remaining(), maxInteger), 10)
+		if a.res.ExpiresAt.IsZero() || denied && a.res.Allowed() {
+			continue
+		}
+		t := ceilSeconds(a.res.ExpiresAt.Sub(now))
+		if denied {
+			t = max(1, t) + jitter
+		}
+		dst = append(dst, ";t="...)
+		dst = strconv.AppendInt(dst, t, 10)
+	}
+	return dst
+}
+
+// appendBypassed appends the RateLimit-Bypassed field: the names of the policies that gave no Result.
+func appendBypassed(dst []byte, asked []asked) []byte {
+	for i := range asked {
+		if asked[i].answered {
+			continue
+		}
+		if len(dst) > 0 {
+			dst = append(dst, ", "...)
+		}
+		dst = append(dst, quote(asked[i].Name)...)
+	}
+	return dst
+}
+
+func tellLegacy(f *fields, c *call, now time.Time) {
+	a := &c.asked[c.decider]
+	if !a.answered {
+		return
+	}
+	f.add(fieldLegacyLimit, strconv.FormatUint(a.req.Limit, 10))
+	f.add(fieldLegacyRemaining, strconv.FormatUint(a.remaining(), 10))
+	if reset := a.res.ExpiresAt; !reset.IsZero() {
+		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
+	}
+	if s := retryAfter(c.asked, now, c.jitter); s > 0 && !c.decision.Shadow {
+		f.add(fieldLegacyRetryAfter, strconv.FormatInt(s, 10))
+	}
+}
+
+func tellOriginal(f *fields, c *call) {
+	a := &c.asked[c.decider]
+	if !a.answered {
+		return
+	}
+	f.add(fieldOriginalTotal, strconv.FormatUint(a.res.TotalRequests, 10))
+	f.add(fieldOriginalState, a.res.State.String())
+	if end := a.res.ExpiresAt; !end.IsZero() {
+		f.add(fieldOriginalExpires, ceilTime(end).UTC().Format(time.RFC3339))
+	}
+}
+
+// retryAfter returns the seconds after which the same request passes every policy, at least 1; 0 if no policy denied it,
+// or one of them never lets it pass.
+func retryAfter(asked []asked, now time.Time, jitter int64) int64 {
+	var longest int64
+	for i := range asked {
+		a := &asked[i]
+		switch {
+		case !a.denied():
+			continue
+		case a.res.ExpiresAt.IsZero():
+			return 0
+		}
+		longest = max(longest, 1, ceilSeconds(a.res.ExpiresAt.Sub(now)))
+	}
+	if longest == 0 {
+		return 0
+	}
+	return longest + jitter
+}
+
+func anyDenied(asked []asked) bool {
+	for i := range asked {
+		if asked[i].denied() {
+			return true
+		}
+	}
+	return false
+}
+
+// ceilSeconds rounds up to whole seconds: a client that is told less comes too early. Below zero it returns 0.
+func ceilSeconds(d time.Duration) int64 {
+	s := int64(d / time.Second)
+	if d%time.Second > 0 {
+		s++
+	}
+	return max(s, 0)
+}
+
+// ceilTime rounds up to a whole second.
+func ceilTime(t time.Time) time.Time {
+	if whole := t.Truncate(time.Second); !whole.Equal(t) {
+		return whole.Add(time.Second)
+	}
+	return t
+}
+
+// jitterSeconds returns a random number of whole seconds, 0 to d, each as likely.
+func jitterSeconds(d time.Duration) int64 {
+	if d < time.Second {
+		return 0
+	}
+	return rand.Int64N(int64(d/time.Second) + 1)
+}
+
+// quote writes printable ASCII as a String of a structured field (RFC 9651 section 3.3.3).
+func quote(s string) string {
+	b := append(make([]byte, 0, len(s)+2), '"')
+	for i := range len(s) {
+		if s[i] == '"' || s[i] == '\\' {
+			b = append(b, '\\')
+		}
+		b = append(b, s[i])
+	}
+	return string(append(b, '"'))
+}

@@ -1,0 +1,177 @@
+package httplimit
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+)
+
+func TestCeilSeconds(t *testing.T) {
+	for d, want := range map[time.Duration]int64{
+		0: 0, 1: 1, time.Second - 1: 1, time.Second: 1, time.Second + 1: 2, -1: 0, -time.Hour: 0, math.MinInt64: 0,
+		math.MaxInt64: 9223372037,
+	} {
+		assert.Equal(t, want, ceilSeconds(d), d)
+	}
+}
+
+// FuzzRateLimitFields: whatever a Strategy answers, the fields are Lists of Strings whose parameters are Integers in range,
+// a denial's Retry-After is at least 1 and no earlier than any t, and nothing but printable ASCII is written.
+func FuzzRateLimitFields(f *testing.F) {
+	f.Add("burst", "daily", uint64(10), uint64(1000), uint64(3), uint64(1000), int64(time.Second), int64(-5), true, false, int64(0))
+	f.Add(`a"b\c`, " ", uint64(math.MaxUint64), uint64(0), uint64(0), uint64(math.MaxUint64), int64(math.MaxInt64), int64(math.MinInt64), false, false, int64(9))
+	f.Fuzz(func(t *testing.T, name1, name2 string, limit1, limit2, total1, total2 uint64, left1, left2 int64, ok1, ok2 bool, jitter int64) {
+		now := time.Unix(1_800_000_000, 0)
+		jitter = max(0, jitter%1000)
+		both := []asked{
+			fuzzAsked(name1, limit1, total1, now, left1, ok1),
+			fuzzAsked(name2, limit2, total2, now, left2, ok2),
+		}
+		policies := checkField(t, string(appendPolicies(nil, both)))
+		require.Len(t, policies, 2)
+		limits := checkField(t, string(appendRateLimit(nil, both, now, jitter)))
+		require.Len(t, limits, 2)
+		after := retryAfter(both, now, jitter)
+		require.Equal(t, anyDenied(both) && !neverPasses(both), after > 0)
+		for i, it := range limits {
+			require.Equal(t, both[i].Name, it.name)
+			if s, ok := it.params["t"]; ok && anyDenied(both) && after > 0 {
+				seconds, err := strconv.ParseInt(s, 10, 64)
+				require.NoError(t, err)
+				require.LessOrEqual(t, seconds, after)
+				require.GreaterOrEqual(t, seconds, int64(1))
+			}
+		}
+	})
+}
+
+func neverPasses(asked []asked) bool {
+	for _, a := range asked {
+		if !a.res.Allowed() && a.res.ExpiresAt.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// fuzzAsked makes what a policy said; left 0 stands for an ExpiresAt of zero.
+func fuzzAsked(name string, limit, total uint64, now time.Time, left int64, ok bool) asked {
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r > '~' {
+			return '?'
+		}
+		return r
+	}, name)
+	if len(name) > maxNameLen || name == "" {
+		name = "n"
+	}
+	p := compile(Policy{Name: name, Limit: limit, Duration: time.Minute}, nil, http.StatusTooManyRequests)
+	a := asked{policy: p, req: weir.Request{Limit: limit, Duration: time.Minute}, res: weir.Result{TotalRequests: total}, answered: true}
+	if ok {
+		a.res.State = weir.Allow
+	}
+	if left != 0 {
+		a.res.ExpiresAt = now.Add(time.Duration(left))
+	}
+	return a
+}
+
+func checkField(t *testing.T, field string) []item {
+	t.Helper()
+	for i := range len(field) {
+		require.True(t, ' ' <= field[i] && field[i] <= '~', field)
+	}
+	items, ok := parseItems(field)
+	require.True(t, ok, field)
+	for _, it := range items {
+		for name, value := range it.params {
+			require.Contains(t, []string{"q", "w", "r", "t"}, name)
+			require.Empty(t, strings.Trim(value, "0123456789"), field)
+			require.True(t, 1 <= len(value) && len(value) <= 15, field)
+		}
+	}
+	return items
+}
+
+// The serialiser allocates what net/http forces: one slice for the values, and the string of the field that differs from
+// request to request. RateLimit-Policy is made once.
+func TestSerialiserAllocations(t *testing.T) {
+	m := newMiddleware(admitAll{}, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
+		Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
+	c := newCall(m.policies)
+	now := time.Now()
+	for i := range c.asked {
+		a := &c.asked[i]
+		a.req, a.answered = weir.Request{Limit: a.Limit, Duration: a.Duration}, true
+		a.res = weir.Result{State: weir.Allow, ExpiresAt: now.Add(time.Minute)}
+	}
+	c.describe(0)
+	header := make(http.Header, 8)
+	tell := func() {
+		c.asked[0].res.TotalRequests++ // the figures differ each time
+		clear(header)
+		f := newFields(header, m.room(&c.decision))
+		m.tell(&f, c, now)
+	}
+	tell() // the buffers grow once
+	assert.Equal(t, 2.0, testing.AllocsPerRun(1000, tell))
+}
+
+type admitAll struct{ weir.Refunder }
+
+func (admitAll) Run(_ context.Context, _ *weir.Request) (*weir.Result, error) { return allowed, nil }
+
+var allowed = &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}
+
+// An admission allocates the joined key, the slice of values and the RateLimit field; what the response writer takes is not
+// the middleware's, and weir's own strategies take nothing. The callers alternate, or the key of the last request would do for the next.
+func TestAdmissionAllocations(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	if RaceEnabled {
+		return // sync.Pool forgets on purpose then
+	}
+	for _, s := range []weir.Strategy{admitAll{}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0)} {
+		guard := New(s, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute})(noop{})
+		w := &bareWriter{header: make(http.Header, 8)}
+		requests := [2]*http.Request{{RemoteAddr: "203.0.113.7:5000"}, {RemoteAddr: "[2001:db8::1]:5000"}}
+		guard.ServeHTTP(w, requests[0]) // one ahead: no two requests in a row have the same figures
+		i := 0
+		perRequest := testing.AllocsPerRun(1000, func() {
+			clear(w.header)
+			guard.ServeHTTP(w, requests[i%2])
+			i++
+		})
+		assert.LessOrEqual(t, perRequest, 3.0, "%T", s)
+	}
+}
+
+type noop struct{}
+
+func (noop) ServeHTTP(http.ResponseWriter, *http.Request) {}
+
+type bareWriter struct{ header http.Header }
+
+func (w *bareWriter) Header() http.Header         { return w.header }
+func (w *bareWriter) Write(p []byte) (int, error) { return len(p), nil }
+func (w *bareWriter) WriteHeader(int)             {}
+
+func TestAppendPartIsJoinKey(t *testing.T) {
+	for _, parts := range [][]string{{""}, {"a"}, {"a", ""}, {"", "a"}, {"100/1m", "203.0.113.7"}, {"1:a", "\x00\xff", strings.Repeat("k", 1024)}} {
+		var key []byte
+		for _, p := range parts {
+			key = appendPart(key, p)
+		}
+		assert.Equal(t, weir.JoinKey(parts...), string(key))
+	}
+}

@@ -1,0 +1,134 @@
+package weir
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestIdentHoldsWhatItWasGiven(t *testing.T) {
+	for _, n := range []int{1, 2, inline - 1, inline, inline + 1, inline + 2, 255, 256, 256 + inline, maxID} {
+		id := strings.Repeat("x", n)
+		var i ident
+		long := i.set(id)
+		assert.Equal(t, n > inline, long != "", "%d bytes", n)
+		assert.Equal(t, id, i.get(long), "%d bytes", n)
+		assert.True(t, i.is(id, long), "%d bytes", n)
+		for _, other := range []string{id[1:], id + "x", id[1:] + "y", id + "\x00", "\x00" + id} {
+			assert.False(t, i.is(other, long), "%d bytes and %q", n, other)
+		}
+	}
+}
+
+func TestIdentTellsZeroBytesApart(t *testing.T) {
+	var seen []ident
+	for n := range inline {
+		var i ident
+		i.set(strings.Repeat("\x00", n+1))
+		require.NotContains(t, seen, i, "%d zero bytes", n+1)
+		seen = append(seen, i)
+	}
+}
+
+func TestClaim05JoinKeyIsInjective(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		a, b []string
+	}{
+		{"a delimiter in the first part or the second", []string{"a", "b:c"}, []string{"a:b", "c"}},
+		{"one part or two", []string{"ab"}, []string{"a", "b"}},
+		{"an empty part before or after", []string{"", "a"}, []string{"a", ""}},
+		{"no part or an empty one", nil, []string{""}},
+		{"two empty parts or three", []string{"", ""}, []string{"", "", ""}},
+		{"a part that is a joined key", []string{"a", "b"}, []string{JoinKey("a", "b")}},
+		{"a part that looks like a length", []string{"1:a"}, []string{"1", "a"}},
+		{"a zero byte", []string{"a\x00", "b"}, []string{"a", "\x00b"}},
+		{"invalid UTF-8", []string{"\xff", "\xfe"}, []string{"\xff\xfe", ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) { assert.NotEqual(t, JoinKey(c.a...), JoinKey(c.b...)) })
+	}
+	assert.Equal(t, JoinKey("a", "b"), JoinKey("a", "b"), "the same parts")
+}
+
+// Windows of one id are mixed into its one hash by the salt alone: two of them on one digest share a chain.
+func TestSaltTellsWindowsApart(t *testing.T) {
+	seen := make(map[uint64][2]int64)
+	for scale := int64(1); scale <= 60; scale++ {
+		for number := int64(-500); number < 500; number++ {
+			s := salt(scale*1000, number)
+			if other, taken := seen[s]; taken {
+				t.Fatalf("window %d of scale %d has the salt of %v", number, scale*1000, other)
+			}
+			seen[s] = [2]int64{scale, number}
+		}
+	}
+}
+
+// The buckets of one id, window after window, must not fill one slot of the index in front of the map.
+func TestSaltSpreadsItsLowBits(t *testing.T) {
+	const slots, n = 1 << 10, 1 << 15
+	var hits [slots]int
+	for number := range int64(n) {
+		hits[salt(60_000, number+29_919_571)%slots]++
+	}
+	for slot, n := range hits {
+		require.InDelta(t, 32, n, 32, "slot %d", slot)
+	}
+}
+
+func TestKindTravelsInTheScale(t *testing.T) {
+	for _, k := range []kind{fixed, sliding} {
+		for _, ms := range []int64{1, 1000, maxScale} {
+			assert.Equal(t, k, kindOf(k.scale(ms)))
+			assert.Equal(t, ms, scaleOf(k.scale(ms)))
+		}
+	}
+}
+
+func TestDemand(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		r    Request
+		want demand
+		err  error
+	}{
+		{"a cost of 0 is 1", Request{Key: "k", Limit: 9, Duration: time.Second}, demand{"k", 1000, 9, 1}, nil},
+		{"a limit over int64 is the largest int64", Request{Key: "k", Limit: math.MaxUint64, Duration: time.Second}, demand{"k", 1000, math.MaxInt64, 1}, nil},
+		{"so is a cost", Request{Key: "k", Cost: math.MaxUint64, Duration: time.Second}, demand{"k", 1000, 0, math.MaxInt64}, nil},
+		{"a millisecond is the least duration", Request{Key: "k", Duration: time.Millisecond}, demand{"k", 1, 0, 1}, nil},
+		{"a nanosecond is not whole", Request{Key: "k", Duration: 1}, demand{}, ErrScale},
+		{"nor is a millisecond and one", Request{Key: "k", Duration: time.Millisecond + 1}, demand{}, ErrScale},
+		{"no duration", Request{Key: "k"}, demand{}, ErrScale},
+		{"a negative duration", Request{Key: "k", Duration: -time.Second}, demand{}, ErrScale},
+		{"over a year", Request{Key: "k", Duration: (maxScale + 1) * time.Millisecond}, demand{}, ErrScale},
+		{"no key", Request{Duration: time.Second}, demand{}, ErrID},
+		{"a key over 1 KiB", Request{Key: strings.Repeat("k", 1025), Duration: time.Second}, demand{}, ErrID},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got demand
+			err := got.read(&c.r)
+			require.ErrorIs(t, err, c.err)
+			if c.err == nil {
+				assert.Equal(t, c.want, got)
+			}
+		})
+	}
+}
+
+func TestHashIsSeededPerLimiter(t *testing.T) {
+	a, _ := newTestLimiter(t, Config{})
+	b, _ := newTestLimiter(t, Config{})
+	same := 0
+	for range 64 {
+		id := string(rune('a' + rand.IntN(26)))
+		if a.buckets.place(id, 0) == b.buckets.place(id, 0) {
+			same++
+		}
+	}
+	assert.Zero(t, same, "whoever knows the hashes of one process knows those of another")
+}

@@ -1,0 +1,167 @@
+package redislimit_test
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// seen is what a caller saw of one decision.
+type seen struct {
+	unknown bool // an error: counted or not
+	allowed bool
+	total   uint64
+}
+
+// counts is one counter with a limit, the input. An unknown call may or may not have been counted.
+var counts = (&porcupine.NondeterministicModel{
+	Init: func() []any { return []any{uint64(0)} },
+	Step: func(state, input, output any) []any {
+		n, limit, o := state.(uint64), input.(uint64), output.(seen)
+		switch {
+		case o.unknown && n < limit:
+			return []any{n, n + 1}
+		case o.unknown:
+			return []any{n}
+		case o.allowed && n < limit && o.total == n+1:
+			return []any{n + 1}
+		case !o.allowed && n == limit && o.total == n:
+			return []any{n}
+		}
+		return nil
+	},
+	Equal: func(a, b any) bool { return a == b },
+}).ToModel()
+
+// history has 6 callers make a fifth more decisions than the limit is, and reports whether what they saw can be explained
+// by one counter, and how many decisions were lost.
+func history(limit uint64, decide func() seen) (legal bool, lost int) {
+	const callers = 6
+	ops := make([][]porcupine.Operation, callers)
+	base := time.Now()
+	var wg sync.WaitGroup
+	for id := range callers {
+		wg.Go(func() {
+			for range limit / 5 {
+				call := int64(time.Since(base))
+				out := decide()
+				end := int64(time.Since(base))
+				if out.unknown {
+					end = math.MaxInt64 // It may yet take effect.
+				}
+				ops[id] = append(ops[id], porcupine.Operation{ClientId: id, Input: limit, Call: call, Output: out, Return: end})
+			}
+		})
+	}
+	wg.Wait()
+	var all []porcupine.Operation
+	for _, o := range ops {
+		all = append(all, o...)
+	}
+	for _, o := range all {
+		if o.Output.(seen).unknown {
+			lost++
+		}
+	}
+	return porcupine.CheckOperationsTimeout(counts, all, 10*time.Second) == porcupine.Ok, lost
+}
+
+// lossy loses the reply of one script in ten.
+func lossy(t *testing.T) *redistest.Proxy {
+	p := redistest.NewProxy(t, redistest.Start(t).Addr)
+	p.OnCommand(func(command []string) redistest.Action {
+		if (command[0] == "evalsha" || command[0] == "eval") && rand.IntN(10) == 0 {
+			return redistest.LoseReply
+		}
+		return redistest.Pass
+	})
+	return p
+}
+
+// runner is a decision by s, on a key of its own.
+func runner(t *testing.T, s weir.Strategy, limit uint64, key string) func() seen {
+	r := &weir.Request{Key: key, Limit: limit, Duration: time.Hour}
+	return func() seen {
+		res, err := s.Run(context.Background(), r)
+		if err != nil {
+			assert.Equal(t, redislimit.Down, redislimit.Classify(err), "%v", err)
+			return seen{unknown: true}
+		}
+		return seen{allowed: res.Allowed(), total: res.TotalRequests}
+	}
+}
+
+// One script is one atomic step, and a decision whose reply was lost is never made again: with one reply in ten lost,
+// every history of concurrent decisions is that of one counter. So it is with a client that retries by default, for its
+// retries do not reach our commands.
+func TestClaim30OneAtomicStepAndNoRetries(t *testing.T) {
+	const limit = 50 // and so 60 decisions in each history
+	proxy := lossy(t)
+	still := func() time.Time { return time.Unix(1_700_000_000, 0) } // so that no period ends in a history
+	retrying := redis.NewClient(&redis.Options{Addr: proxy.Addr})
+	t.Cleanup(func() { _ = retrying.Close() })
+	unsafe, err := redislimit.New(retrying, redislimit.Config{Prefix: "retrying:", Now: still, Timeout: generous, AllowUnsafeClient: true})
+	require.NoError(t, err)
+
+	for client, store := range map[string]*redislimit.Store{
+		"Options":                     open(t, proxy.Addr, redislimit.Config{Now: still}),
+		"client with default retries": unsafe,
+	} {
+		for name, s := range everyone(t, store, &weir.Request{Limit: limit, Duration: time.Hour}) {
+			t.Run(client+"/"+name, func(t *testing.T) {
+				illegal, unknown := 0, 0
+				const histories = 75 // of 14 strategies: 1,050
+				for i := range histories {
+					legal, lost := history(limit, runner(t, s, limit, strconv.Itoa(i)))
+					unknown += lost
+					if !legal {
+						illegal++
+					}
+				}
+				t.Logf("%d histories, %d replies lost, %d illegal", histories, unknown, illegal)
+				assert.Zero(t, illegal)
+				assert.NotZero(t, unknown, "the proxy loses replies")
+			})
+		}
+	}
+}
+
+// The negative control: the counting script of the Redis documentation, run by the library's own Script.Run on a client
+// with default settings. It is retried, and counts twice.
+func TestClaim30ControlDefaultRetriesAreFlagged(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: lossy(t).Addr})
+	t.Cleanup(func() { _ = client.Close() })
+	incr := redis.NewScript(`
+		local n = tonumber(redis.call('GET', KEYS[1]) or 0)
+		if n >= tonumber(ARGV[1]) then return {0, n} end
+		redis.call('SET', KEYS[1], n + 1, 'EX', 3600)
+		return {1, n + 1}`)
+	flagged := 0
+	const limit, histories = 100, 100
+	for i := range histories {
+		legal, _ := history(limit, func() seen {
+			v, err := incr.Run(context.Background(), client, []string{strconv.Itoa(i)}, limit).Int64Slice()
+			if err != nil {
+				return seen{unknown: true}
+			}
+			return seen{allowed: v[0] == 1, total: uint64(v[1])}
+		})
+		if !legal {
+			flagged++
+		}
+	}
+	t.Logf("%d of %d histories flagged", flagged, histories)
+	assert.GreaterOrEqual(t, flagged, histories*99/100)
+}

@@ -1,0 +1,81 @@
+package redislimit_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// skewed is a clock that goes wrong by d.
+func skewed(d time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(d) } }
+
+// admitted has three instances ask for two seconds, all they can, and returns the admitted calls of each window that the
+// load lasted for, by the instant it ends at on the true clock: skews are what each instance's clock is off by.
+func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Duration, clocks [3]func() time.Time) map[int64]uint64 {
+	server := redistest.Start(t)
+	var (
+		mu     sync.Mutex
+		counts = map[int64]uint64{}
+		wg     sync.WaitGroup
+	)
+	start := time.Now()
+	for i, now := range clocks {
+		s := open(t, server.Addr, redislimit.Config{Now: now}).FixedWindow()
+		for range 2 {
+			wg.Go(func() {
+				for time.Since(start) < 2*time.Second {
+					res, err := s.Run(context.Background(), &weir.Request{Key: "a", Limit: limit, Duration: window})
+					if !assert.NoError(t, err) {
+						return
+					}
+					if res.Allowed() {
+						mu.Lock()
+						counts[res.ExpiresAt.Add(-skews[i]).UnixMilli()/window.Milliseconds()]++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	first, last := start.Add(2*window).UnixMilli(), time.Now().Add(-window).UnixMilli()
+	for w := range counts {
+		if end := w * window.Milliseconds(); end < first || end > last {
+			delete(counts, w)
+		}
+	}
+	require.NotEmpty(t, counts)
+	return counts
+}
+
+// Instances whose clocks are half a second apart share one window: it is the server's clock that cuts them.
+func TestClaim39ClockSkew(t *testing.T) {
+	const window, limit = 250 * time.Millisecond, 40
+	none := [3]time.Duration{}
+	counts := admitted(t, window, limit, none, [3]func() time.Time{})
+	for w, n := range counts {
+		assert.EqualValues(t, limit, n, "window %d", w)
+	}
+	t.Logf("%d windows, %d admitted in each", len(counts), limit)
+
+	// The control: with their own clocks, each instance is in a window of its own.
+	skews := [3]time.Duration{-500 * time.Millisecond, 0, 500 * time.Millisecond}
+	var clocks [3]func() time.Time
+	for i, d := range skews {
+		clocks[i] = skewed(d)
+	}
+	over := 0
+	for _, n := range admitted(t, window, limit, skews, clocks) {
+		if n > limit {
+			over++
+		}
+	}
+	assert.NotZero(t, over, "three clocks split the windows")
+}

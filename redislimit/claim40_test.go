@@ -1,0 +1,125 @@
+package redislimit_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+const failoverLimit = 100
+
+var daily = &weir.Request{Key: "a", Limit: failoverLimit, Duration: 24 * time.Hour}
+
+// spend asks until it is denied or there is an error, and returns how many were admitted.
+func spend(s weir.Strategy) (admitted int) {
+	for range 3 * failoverLimit {
+		res, err := s.Run(context.Background(), daily)
+		if err != nil || !res.Allowed() {
+			break
+		}
+		admitted++
+	}
+	return admitted
+}
+
+// A failover forgets at most what was not replicated: what is admitted stays within twice the limit.
+func TestClaim40FailoverLosesTheTailOnly(t *testing.T) {
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	proxy := redistest.NewProxy(t, master.Addr)
+	s := open(t, proxy.Addr, redislimit.Config{}).FixedWindow()
+	for range failoverLimit / 2 {
+		_, err := s.Run(context.Background(), daily)
+		require.NoError(t, err)
+	}
+	redistest.Eventually(t, 5*time.Second, "replication", func() bool {
+		return master.Info("master_repl_offset") == replica.Info("slave_repl_offset")
+	})
+
+	replica.Do("replicaof", "127.0.0.1", "1") // nobody there: the rest does not reach it
+	total := failoverLimit/2 + spend(s)
+	assert.Equal(t, failoverLimit, total)
+	master.Kill()
+	replica.Do("replicaof", "no", "one")
+
+	after := open(t, replica.Addr, redislimit.Config{}).FixedWindow()
+	total += spend(after)
+	t.Logf("%d admitted of %d", total, failoverLimit)
+	assert.LessOrEqual(t, total, 2*failoverLimit)
+	assert.Equal(t, failoverLimit*3/2, total, "and here, the half that was replicated is remembered")
+	lives(t, replica)
+}
+
+// A master that is demoted while the connections to it stay up gives errors, and decides again as soon as it may write.
+func TestClaim40DemotionIsNotPermanent(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.Addr, redislimit.Config{}).SlidingWindow()
+	for range 3 {
+		_, err := s.Run(context.Background(), daily)
+		require.NoError(t, err)
+		server.Do("replicaof", "127.0.0.1", "1")
+		for range 50 {
+			_, err := s.Run(context.Background(), daily)
+			require.Equal(t, redislimit.Down, redislimit.Classify(err), "%v", err)
+		}
+		server.Do("replicaof", "no", "one")
+		took := redistest.Eventually(t, time.Second, "decides again", func() bool {
+			_, err := s.Run(context.Background(), daily)
+			return err == nil
+		})
+		t.Logf("decides again %v after its promotion", took)
+	}
+}
+
+// A Sentinel fails over, first on request, so that the connections to the old master stay up, then because the master was
+// killed. The same client decides again within a second of the promotion, and no call takes longer than the timeout.
+func TestClaim40SentinelFailover(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	o := redislimit.Options("")
+	client := redis.NewFailoverClient(&redis.FailoverOptions{
+		MasterName: redistest.MasterName, SentinelAddrs: []string{sentinel.Addr},
+		MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true, Dialer: o.Dialer,
+		DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout, DialTimeout: o.DialTimeout,
+		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout, DisableIdentity: true,
+	})
+	defer client.Close()
+	store, err := redislimit.New(client, redislimit.Config{})
+	require.NoError(t, err)
+	s := store.FixedWindow()
+	ctx := context.Background()
+	redistest.Eventually(t, 5*time.Second, "first decision", func() bool { _, err := s.Run(ctx, daily); return err == nil })
+
+	// after waits for the promotion of next and reports how long after it a decision was made.
+	after := func(next *redistest.Server) {
+		t.Helper()
+		slowest := time.Duration(0)
+		try := func() bool {
+			start := time.Now()
+			_, err := s.Run(ctx, daily)
+			slowest = max(slowest, time.Since(start))
+			return err == nil
+		}
+		promoted := redistest.Eventually(t, 20*time.Second, "promotion", func() bool {
+			try()
+			return next.Info("role") == "master"
+		})
+		took := redistest.Eventually(t, 10*time.Second, "decides again", try)
+		t.Logf("promoted after %v, decides again %v later, slowest call %v", promoted, took, slowest)
+		assert.LessOrEqual(t, took, time.Second)
+		assert.LessOrEqual(t, slowest, redislimit.DefaultTimeout+2*slack)
+	}
+	sentinel.Do("sentinel", "failover", redistest.MasterName)
+	after(sentinel.Replica)
+	redistest.Settled(t, sentinel.Master, "role", "slave")
+	redistest.Settled(t, sentinel.Master, "master_link_status", "up")
+	sentinel.AwaitReplica()
+	sentinel.Replica.Kill()
+	after(sentinel.Master)
+}

@@ -1,0 +1,105 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir"
+)
+
+// Class says whose fault an error is, and so what to do about it.
+type Class int
+
+// The classes.
+const (
+	// None: no error.
+	None Class = iota
+
+	// Down: the server cannot be reached, did not answer in time, or cannot write now (LOADING, READONLY, OOM, …). It may
+	// pass by itself: decide otherwise meanwhile, and count it against the server.
+	Down
+
+	// Misconfigured: the server refuses this client (NOAUTH, WRONGPASS, NOPERM), or the client is closed. Decide
+	// otherwise, and tell somebody: it does not pass by itself.
+	Misconfigured
+
+	// Bug: the server answered, and not as it should: a key of another type, a reply of another form, a script error.
+	// Decide otherwise, and tell somebody; the server is not down.
+	Bug
+
+	// Caller: the caller's context ended, or the Request is bad. It says nothing about the server.
+	Caller
+)
+
+// String returns the class in lower case.
+func (c Class) String() string {
+	return [...]string{"none", "down", "misconfigured", "bug", "caller"}[c]
+}
+
+// The errors of a decision, beside those of the client and of weir.
+var (
+	// ErrTimeout: Config.Timeout passed. The request may or may not have been counted.
+	ErrTimeout = errors.New("redislimit: timeout")
+
+	// ErrReply: the server's answer is not one that the script gives.
+	ErrReply = errors.New("redislimit: strange reply")
+)
+
+// downPrefixes begin the messages of a server that is there and cannot serve.
+var downPrefixes = []string{
+	"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "NOREPLICAS", "OOM", "BUSY", "MISCONF", "MOVED", "ASK",
+	"max number of clients",
+}
+
+// refusals begin the messages of a server that does not want this client.
+var refusals = []string{"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "invalid password", "invalid username-password pair"}
+
+// Classify returns the class of an error from this package or from the client. What is neither the caller's doing nor a
+// message of the server is a server that cannot be reached.
+func Classify(err error) Class {
+	var message redis.Error
+	switch {
+	case err == nil:
+		return None
+	case errors.Is(err, ErrTimeout):
+		return Down
+	case errors.Is(err, ErrReply), errors.Is(err, redis.Nil):
+		return Bug
+	case errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return Caller
+	case errors.Is(err, redis.ErrClosed):
+		return Misconfigured
+	case errors.As(err, &message):
+		return classifyMessage(message.Error())
+	}
+	return Down
+}
+
+func classifyMessage(m string) Class {
+	m = strings.TrimPrefix(m, "ERR ")
+	// Before Redis 7, an error in a script comes wrapped: "Error running script …: @user_script:12: -OOM command …".
+	if _, inner, ok := strings.Cut(m, "@user_script"); ok && strings.HasPrefix(m, "Error ") {
+		if _, code, ok := strings.Cut(inner, " -"); ok {
+			m = code
+		}
+	}
+	switch {
+	case hasPrefix(m, downPrefixes):
+		return Down
+	case hasPrefix(m, refusals):
+		return Misconfigured
+	}
+	return Bug
+}
+
+func hasPrefix(m string, prefixes []string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(m, p) {
+			return true
+		}
+	}
+	return false
+}

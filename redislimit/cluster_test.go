@@ -1,0 +1,111 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// A slot that moves from one node to another while callers count in it loses no hit and counts none twice: answers
+// that redirect say that nothing was run.
+func TestClusterSlotMoves(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	o := redislimit.Options("")
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1,
+		DialTimeout: time.Second, DisableIdentity: true,
+	})
+	defer client.Close()
+	still := time.Unix(1_700_000_000, 0)
+	store, err := redislimit.New(client, redislimit.Config{Timeout: generous, Now: func() time.Time { return still }})
+	require.NoError(t, err)
+	r := &weir.Request{Key: "mover", Limit: 1 << 30, Duration: 24 * time.Hour}
+	all := everyone(t, store, r)
+
+	var admitted, failed atomic.Int64
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for _, s := range all {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if res, err := s.Run(context.Background(), r); err == nil && res.Allowed() {
+					admitted.Add(1)
+				} else {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	slot := cluster.Nodes[0].Do("cluster", "keyslot", "{mover}").(int64)
+	for range 3 {
+		for to := range cluster.Nodes {
+			cluster.Move(slot, to)
+			time.Sleep(20 * time.Millisecond)
+		}
+	}
+	close(stop)
+	wg.Wait()
+
+	var counted uint64
+	for _, s := range all {
+		res, err := s.Peek(context.Background(), r)
+		require.NoError(t, err)
+		counted += res.TotalRequests - 1 // Peek counts itself in
+	}
+	t.Logf("%d admitted, %d errors, %d counted", admitted.Load(), failed.Load(), counted)
+	assert.Zero(t, failed.Load())
+	assert.EqualValues(t, admitted.Load(), counted)
+	assert.Greater(t, admitted.Load(), int64(500))
+}
+
+// One node less is an error for a third of the callers, in time, and nothing for the others.
+func TestClusterNodeDies(t *testing.T) {
+	cluster := redistest.StartCluster(t)
+	for _, n := range cluster.Nodes {
+		n.Do("config", "set", "cluster-require-full-coverage", "no")
+	}
+	o := redislimit.Options("")
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: cluster.Addrs(), Dialer: o.Dialer, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1,
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, DisableIdentity: true,
+	})
+	defer client.Close()
+	store, err := redislimit.New(client, redislimit.Config{})
+	require.NoError(t, err)
+	s := store.FixedWindow()
+	ask := func() (failed int, slowest time.Duration) {
+		for i := range 60 {
+			start := time.Now()
+			res, err := s.Run(context.Background(), &weir.Request{Key: fmt.Sprint("caller ", i), Limit: 100, Duration: time.Hour})
+			slowest = max(slowest, time.Since(start))
+			if err != nil {
+				assert.Nil(t, res)
+				assert.Equal(t, redislimit.Down, redislimit.Classify(err), "%v", err)
+				failed++
+			}
+		}
+		return failed, slowest
+	}
+	redistest.Eventually(t, 5*time.Second, "all is well", func() bool { failed, _ := ask(); return failed == 0 })
+	cluster.Nodes[1].Kill()
+	failed, slowest := ask()
+	t.Logf("%d of 60 callers failed, the slowest took %v", failed, slowest)
+	assert.NotZero(t, failed)
+	assert.Less(t, failed, 60)
+	assert.LessOrEqual(t, slowest, redislimit.DefaultTimeout+3*slack)
+}

@@ -1,0 +1,141 @@
+package redislimit_test
+
+import (
+	"context"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func twice(limit uint64) uint64 { return 2 * limit }
+
+// Every strategy keeps the laws that those of package weir keep.
+func TestConformance(t *testing.T) {
+	server := redistest.Start(t)
+	o := redislimit.Options(server.Addr)
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.DialTimeout = generous, generous, generous, time.Second
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+
+	tier := weir.Tier{Limit: 10, Duration: time.Second}
+	// Had its first request not been made, such a period would have begun later, and so would end later: that cannot be
+	// given back late. TestRefundWhereThePeriodStartsWithTheFirstHit has the rest of the law.
+	firstHit := weirtest.Laws{Span: twice, Skip: map[string]string{"Refund": "the period starts with the first request"}}
+	for name, tt := range map[string]struct {
+		pick func(testing.TB, *redislimit.Store) weir.Strategy
+		laws weirtest.Laws
+	}{
+		"FixedWindow": {
+			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.FixedWindow() },
+			weirtest.Laws{Span: twice, Aligned: true},
+		},
+		"SlidingWindow": {
+			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.SlidingWindow() },
+			weirtest.Laws{Span: twice, Aligned: true},
+		},
+		"SlidingLog": {
+			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.SlidingLog() },
+			weirtest.Laws{},
+		},
+		"TokenBucket": {
+			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.TokenBucket(0) },
+			weirtest.Laws{Span: twice, Proportional: true},
+		},
+		"Tiers": {
+			func(t testing.TB, s *redislimit.Store) weir.Strategy {
+				tiers, err := s.Tiers(tier)
+				require.NoError(t, err)
+				return tiers
+			},
+			weirtest.Laws{Span: twice, Aligned: true, Fixed: true, Limits: []uint64{tier.Limit}, Durations: []time.Duration{tier.Duration}},
+		},
+		"Counter": {
+			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.Counter() },
+			firstHit,
+		},
+		"List": {
+			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.List() },
+			firstHit,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var made atomic.Int64
+			weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
+				s, err := redislimit.New(client, redislimit.Config{
+					Prefix: name + strconv.FormatInt(made.Add(1), 10) + ":", Now: clock.Now, Timeout: generous,
+				})
+				require.NoError(t, err)
+				return tt.pick(t, s)
+			}, tt.laws)
+		})
+	}
+	// The keys of the originals have no Grace: they die by the server's clock, while the suite's stands still.
+	hours := []time.Duration{time.Hour, time.Minute, 24 * time.Hour}
+	firstHit.Durations = hours
+	t.Run("originals", func(t *testing.T) {
+		t.Parallel()
+		own := redistest.Start(t).Client()
+		for name, tt := range map[string]weirtest.Laws{"counter": firstHit, "sorted set": {Durations: hours}, "list": firstHit} {
+			t.Run(name, func(t *testing.T) {
+				weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
+					require.NoError(t, own.FlushDB(context.Background()).Err()) // Their keys are those of the strategy before.
+					return originals[name](own, clock.Now)
+				}, tt)
+			})
+		}
+	})
+}
+
+// What a period that starts with the first hit gives back, it gives back inside that period only, and not below zero.
+func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
+	server := redistest.Start(t)
+	ctx := context.Background()
+	clock := weirtest.NewClock(time.Unix(1_700_000_000, 1))
+	store := open(t, server.Addr, redislimit.Config{Now: clock.Now})
+	for name, s := range map[string]strategy{"Counter": store.Counter(), "List": store.List()} {
+		t.Run(name, func(t *testing.T) {
+			ask := func(cost uint64) *weir.Request {
+				return &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: cost, Meta: "m"}
+			}
+			counted := func() uint64 {
+				t.Helper()
+				res, err := s.Peek(ctx, ask(1))
+				require.NoError(t, err)
+				return res.TotalRequests - uint64(res.State)
+			}
+			first, err := s.Run(ctx, ask(3))
+			require.NoError(t, err)
+			clock.Advance(10 * time.Second)
+			second, err := s.Run(ctx, ask(4))
+			require.NoError(t, err)
+			require.NoError(t, s.Refund(ctx, ask(4), second))
+			require.Equal(t, uint64(3), counted())
+			require.NoError(t, s.Refund(ctx, ask(4), &weir.Result{State: weir.Deny, ExpiresAt: second.ExpiresAt}))
+			require.Equal(t, uint64(3), counted(), "a denial took nothing")
+			require.NoError(t, s.Refund(ctx, ask(5), first))
+			require.Equal(t, uint64(0), counted(), "not below zero")
+			third, err := s.Run(ctx, ask(6))
+			require.NoError(t, err)
+			require.True(t, third.ExpiresAt.Equal(first.ExpiresAt), "the period goes on")
+			require.Equal(t, uint64(6), counted())
+
+			clock.Set(first.ExpiresAt)
+			fourth, err := s.Run(ctx, ask(2))
+			require.NoError(t, err)
+			require.NoError(t, s.Refund(ctx, ask(6), third))
+			require.Equal(t, uint64(2), counted(), "that period is over")
+			require.NoError(t, s.Refund(ctx, ask(2), fourth))
+			require.Equal(t, uint64(0), counted())
+			clock.Advance(time.Hour)
+		})
+	}
+}

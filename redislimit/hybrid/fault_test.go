@@ -1,0 +1,303 @@
+package hybrid_test
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// fault is one way to break a server.
+type fault struct {
+	name string
+
+	// with breaks the bench, and returns how to mend it.
+	with func(t *testing.T, b *bench) (mend func())
+
+	direct   bool // the client connects to the server, not to the proxy
+	cold     bool // the fault concerns new connections: do not warm up
+	harmless bool // primary goes on deciding
+	answers  bool // PING says that all is well
+}
+
+func set(name, value, back string) func(*testing.T, *bench) func() {
+	return func(_ *testing.T, b *bench) func() {
+		b.server.Do("config", "set", name, value)
+		return func() { b.server.Do("config", "set", name, back) }
+	}
+}
+
+func act(action redistest.Action) func(*testing.T, *bench) func() {
+	return func(_ *testing.T, b *bench) func() {
+		b.proxy.OnCommand(func(command []string) redistest.Action {
+			if strings.HasPrefix(strings.ToLower(command[0]), "eval") {
+				return action
+			}
+			return redistest.Pass
+		})
+		return func() { b.proxy.OnCommand(nil) }
+	}
+}
+
+var faults = []fault{
+	{name: "OOM", answers: true, with: set("maxmemory", "1", "0")},
+	{name: "READONLY", answers: true, with: func(_ *testing.T, b *bench) func() {
+		b.server.Do("replicaof", "127.0.0.1", "1")
+		return func() { b.server.Do("replicaof", "no", "one") }
+	}},
+	{name: "NOREPLICAS", answers: true, with: set("min-replicas-to-write", "1", "0")},
+	{name: "CLIENT PAUSE WRITE", answers: true, with: func(_ *testing.T, b *bench) func() {
+		b.server.Do("client", "pause", 600_000, "write")
+		return func() { b.server.Do("client", "unpause") }
+	}},
+	{name: "SCRIPT FLUSH", harmless: true, with: func(_ *testing.T, b *bench) func() {
+		b.server.Do("script", "flush")
+		return func() {}
+	}},
+	{name: "DEBUG SLEEP", direct: true, with: func(_ *testing.T, b *bench) func() {
+		slept := make(chan struct{})
+		go func() {
+			defer close(slept)
+			c := redis.NewClient(&redis.Options{Addr: b.server.Addr, MaxRetries: -1, ReadTimeout: time.Minute})
+			defer c.Close()
+			_ = c.Do(context.Background(), "debug", "sleep", "0.5").Err()
+		}()
+		time.Sleep(50 * time.Millisecond) // the only way to see that it sleeps is that it does not answer
+		return func() { <-slept }
+	}},
+	{name: "SIGSTOP", direct: true, with: func(_ *testing.T, b *bench) func() { b.server.Freeze(); return b.server.Thaw }},
+	{name: "BUSY script", with: busy},
+	{name: "maxclients", direct: true, cold: true, with: maxclients},
+	{name: "SIGKILL", direct: true, with: func(_ *testing.T, b *bench) func() { b.server.Kill(); return b.server.Restart }},
+	{name: "reply lost", with: act(redistest.LoseReply)},
+	{name: "reset before the server", with: act(redistest.Reset)},
+	{name: "black hole behind the server", with: act(redistest.HoldReply)},
+	{name: "black hole before the server", with: act(redistest.BlackHole)},
+	{name: "connection refused", with: func(_ *testing.T, b *bench) func() {
+		b.proxy.Refuse(true)
+		return func() { b.proxy.Refuse(false) }
+	}},
+	{name: "latency beyond the timeout", with: func(_ *testing.T, b *bench) func() {
+		b.proxy.Latency(2 * fallback.DefaultTimeout)
+		return func() { b.proxy.Latency(0) }
+	}},
+}
+
+// busy has the server run a script that does not end, and waits until it says so.
+func busy(t *testing.T, b *bench) func() {
+	b.server.Do("config", "set", "busy-reply-threshold", "20")
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c := redis.NewClient(&redis.Options{Addr: b.server.Addr, MaxRetries: -1, ReadTimeout: time.Minute})
+		defer c.Close()
+		_ = c.Eval(context.Background(), "while true do end", nil).Err()
+	}()
+	c := b.server.Client()
+	redistest.Eventually(t, 5*time.Second, "the server is busy", func() bool {
+		return redis.HasErrorPrefix(c.Get(context.Background(), "x").Err(), "BUSY")
+	})
+	return func() { b.server.Do("script", "kill"); <-ended }
+}
+
+// maxclients takes the last place.
+func maxclients(t *testing.T, b *bench) func() {
+	b.server.Do("config", "set", "maxclients", "1")
+	hold, err := net.Dial("tcp", b.server.Addr)
+	require.NoError(t, err)
+	return func() {
+		_ = hold.Close()
+		redistest.Eventually(t, 5*time.Second, "a place is free", func() bool {
+			c := redis.NewClient(&redis.Options{Addr: b.server.Addr, DisableIdentity: true})
+			defer c.Close()
+			return c.ConfigSet(context.Background(), "maxclients", "1000").Err() == nil
+		})
+	}
+}
+
+const probeInterval = 300 * time.Millisecond
+
+// with starts a bench and an instance on it, warms it up, and breaks the server.
+func (f fault) start(t *testing.T, cfg fallback.Config) (*bench, *fallback.Fallback, func()) {
+	b := newBench(t, "--enable-debug-command", "local")
+	addr := b.proxy.Addr
+	if f.direct {
+		addr = b.server.Addr
+	}
+	h := hybridAt(t, addr, cfg)
+	if !f.cold {
+		warmUp(t, h)
+	}
+	return b, h, f.with(t, b)
+}
+
+// Every fault gives each of 64 callers a decision of local's, and in time: the first callers, who find out, and those
+// who come when the breaker is open.
+func TestClaim32EveryFaultIsDecidedLocally(t *testing.T) {
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			_, h, mend := f.start(t, fallback.Config{ProbeInterval: probeInterval})
+			defer mend()
+			want := fallback.FromLocal
+			if f.harmless {
+				want = fallback.FromPrimary
+			}
+			for _, when := range []string{"at once", "then", "and then"} {
+				out, late := storm(h, day, callers)
+				took, by := slowest(t, out)
+				if !f.harmless || late < slack { // a healthy server on a machine that is itself late may miss a deadline
+					assert.Equal(t, map[fallback.Source]int{want: callers}, by)
+				}
+				assert.LessOrEqual(t, took, fallback.DefaultTimeout+slack+late, when)
+				for _, o := range out {
+					assert.True(t, o.res != nil && o.res.Allowed(), "there is room")
+				}
+				t.Logf("%-9s %v by %v", when, took.Round(10*time.Microsecond), by)
+			}
+		})
+	}
+}
+
+// The control: without Options, and so with go-redis' own settings, nothing of this holds.
+func TestClaim32ControlDefaultClient(t *testing.T) {
+	b := newBench(t)
+	c := redis.NewClient(&redis.Options{Addr: b.server.Addr, PoolSize: 10})
+	defer c.Close()
+	_, err := redislimit.New(c, redislimit.Config{})
+	assert.ErrorIs(t, err, redislimit.ErrUnsafeClient)
+	store, err := redislimit.New(c, redislimit.Config{AllowUnsafeClient: true})
+	require.NoError(t, err)
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	h, err := fallback.New(store.FixedWindow(), l.FixedWindow(), fallback.Config{})
+	require.NoError(t, err)
+	ask(t, h, day)
+	b.server.Freeze()
+	defer b.server.Thaw()
+	out, _ := storm(h, day, 4)
+	took, _ := slowest(t, out)
+	t.Logf("%v", took)
+	assert.Greater(t, took, time.Second)
+}
+
+// A frozen server, ten connections, 64 callers: nobody waits for longer than the timeout, and a little.
+func TestClaim33FrozenServer(t *testing.T) {
+	b := newBench(t)
+	h := hybridAt(t, b.server.Addr, fallback.Config{Failures: 1 << 30, FailureRate: 1}) // so that all of them find out
+	warmUp(t, h)
+	b.server.Freeze()
+	defer b.server.Thaw()
+	for range 5 {
+		out, late := storm(h, day, callers)
+		took, by := slowest(t, out)
+		assert.Equal(t, map[fallback.Source]int{fallback.FromLocal: callers}, by)
+		assert.LessOrEqual(t, took, 60*time.Millisecond+late)
+		t.Logf("slowest of %d: %v; the machine was late by %v", callers, took, late)
+	}
+}
+
+// The server is killed: local decides at once.
+func TestClaim34KilledServer(t *testing.T) {
+	b := newBench(t)
+	h := hybridAt(t, b.server.Addr, fallback.Config{})
+	var first []time.Duration
+	for range 5 {
+		warmUp(t, h)
+		b.server.Kill()
+		for i := range 12 {
+			start := time.Now()
+			_, by := ask(t, h, day)
+			took := time.Since(start)
+			assert.Equal(t, fallback.FromLocal, by)
+			if i == 0 {
+				first = append(first, took)
+			}
+		}
+		b.server.Restart()
+	}
+	t.Logf("first decisions after %v", first)
+	// The median: one of them may have waited for the processor.
+	assert.LessOrEqual(t, quantile(first, 0.5), 5*time.Millisecond)
+}
+
+// Once writes work again primary decides again, within a probe interval and a fifth of a second; and not before, though
+// the server may answer PING all the while. HYBRID_HOLD is how long such a fault is held; a second by default.
+func TestClaim36Recovery(t *testing.T) {
+	hold := time.Second
+	if s := os.Getenv("HYBRID_HOLD"); s != "" {
+		var err error
+		hold, err = time.ParseDuration(s)
+		require.NoError(t, err)
+	}
+	for _, f := range faults {
+		if f.harmless {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			if hold > 10*time.Second {
+				t.Parallel()
+			}
+			b, h, mend := f.start(t, fallback.Config{ProbeInterval: probeInterval, Failures: 3})
+			f.hold(t, h, hold)
+			mend()
+			best := recovery(t, h)
+			// The best of a few: a busy machine may make a healthy server miss a probe's timeout.
+			for try := 0; try < 3 && best > recoveryLimit; try++ {
+				mend := f.with(t, b)
+				f.hold(t, h, 0)
+				mend()
+				best = min(best, recovery(t, h))
+			}
+			assert.LessOrEqual(t, best, recoveryLimit)
+			opens, late := h.Stats().Opens, 0
+			for range 100 {
+				if _, by := ask(t, h, day); by != fallback.FromPrimary {
+					late++ // than the timeout
+				}
+			}
+			assert.Equal(t, opens, h.Stats().Opens, "it stays closed")
+			assert.LessOrEqual(t, late, 5)
+			t.Logf("after %v; %d probes", best.Round(time.Millisecond), h.Stats().Probes)
+		})
+	}
+}
+
+const recoveryLimit = probeInterval + 200*time.Millisecond
+
+// hold asks until the breaker opens, and then for a while if the server answers PING: it must not close.
+func (f fault) hold(t *testing.T, h *fallback.Fallback, hold time.Duration) {
+	t.Helper()
+	redistest.Eventually(t, 5*time.Second, "the breaker opens", func() bool { // a signal takes a moment to arrive
+		ask(t, h, day)
+		return h.Stats().State != fallback.Closed
+	})
+	if !f.answers {
+		return
+	}
+	opens := h.Stats().Opens
+	for start := time.Now(); time.Since(start) < hold; time.Sleep(5 * time.Millisecond) {
+		_, by := ask(t, h, day)
+		require.Equal(t, fallback.FromLocal, by)
+	}
+	assert.Equal(t, opens, h.Stats().Opens, "it flaps")
+}
+
+// recovery is how long it takes until primary decides.
+func recovery(t *testing.T, h *fallback.Fallback) time.Duration {
+	t.Helper()
+	return redistest.Eventually(t, 10*time.Second, "primary decides", func() bool {
+		_, by := ask(t, h, day)
+		return by == fallback.FromPrimary
+	})
+}

@@ -1,0 +1,81 @@
+package hybrid_test
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+)
+
+// Three instances lease one caller's budget from a real Redis: exactly the limit is admitted in the end, for a fraction of
+// the round trips, and in none of the windows that pass meanwhile more than that.
+func TestLease(t *testing.T) {
+	b := newBench(t)
+	const limit = 10_000
+	var fleet []*fallback.Fallback
+	for range 3 {
+		// The time to wait for is not what is tested here, and the machine may be busy.
+		fleet = append(fleet, hybridAt(t, b.proxy.Addr, fallback.Config{Instances: 3, Lease: 100, Timeout: 5 * time.Second, Failures: 1000}))
+	}
+	ask(t, fleet[0], day) // the connection and the script
+	b.proxy.Forget()
+	var admitted atomic.Int64
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			for {
+				r := weir.Request{Key: "leased", Limit: limit, Duration: 24 * time.Hour}
+				res, by, err := fleet[i%3].RunSource(context.Background(), &r)
+				if !assert.NoError(t, err) || by == fallback.FromLocal || !res.Allowed() {
+					return
+				}
+				admitted.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	seen := b.proxy.Seen()
+	trips := seen["evalsha"] + seen["eval"]
+	t.Logf("%d admitted in %d round trips", admitted.Load(), trips)
+	assert.LessOrEqual(t, admitted.Load(), int64(limit))
+	assert.GreaterOrEqual(t, admitted.Load(), int64(limit-100))
+	assert.Less(t, trips, limit/20)
+}
+
+// Windows that end while they are leased out: nothing of one is given out in the next.
+func TestLeaseOverManyWindows(t *testing.T) {
+	b := newBench(t)
+	const limit, window = 500, 200 * time.Millisecond
+	var mu sync.Mutex
+	counts := map[time.Time]int{} // guarded by mu; by the server's clock, which is this one
+	var all sync.WaitGroup
+	for range 3 {
+		h := hybridAt(t, b.server.Addr, fallback.Config{Instances: 3, Lease: 50})
+		for range 4 {
+			all.Go(func() {
+				for start := time.Now(); time.Since(start) < 3*time.Second; time.Sleep(100 * time.Microsecond) {
+					before := time.Now()
+					res, by, err := h.RunSource(context.Background(), &weir.Request{Key: "a", Limit: limit, Duration: window})
+					if !assert.NoError(t, err) || by == fallback.FromLocal || !res.Allowed() {
+						continue
+					}
+					assert.True(t, res.ExpiresAt.After(before), "admitted in a window that was over")
+					mu.Lock()
+					counts[res.ExpiresAt.Round(0).UTC()]++
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	all.Wait()
+	assert.Greater(t, len(counts), 5)
+	for end, n := range counts {
+		assert.LessOrEqual(t, n, limit, "%v", end)
+	}
+	t.Logf("%d windows", len(counts))
+}

@@ -1,0 +1,92 @@
+package redislimit
+
+import (
+	"math"
+	"time"
+)
+
+// instant is a point in time as the scripts have it: whole seconds since the Unix epoch and the nanoseconds of that
+// second. One number of nanoseconds would not fit a Lua number.
+type instant struct{ s, ns int64 }
+
+const (
+	second = int64(time.Second)
+	last   = math.MaxInt64 / second // the last second that int64 nanoseconds can count
+)
+
+// instantOf saturates outside the years 1678 to 2262, as the clock of package weir does.
+func instantOf(t time.Time) instant {
+	switch s := t.Unix(); {
+	case s >= last:
+		return instant{last, 0}
+	case s < -last:
+		return instant{-last, 0}
+	default:
+		return instant{s, int64(t.Nanosecond())}
+	}
+}
+
+// ofMillis is the instant ms milliseconds after the epoch.
+func ofMillis(ms int64) instant {
+	s, ms := floorDiv(ms, 1000)
+	return instant{s, ms * int64(time.Millisecond)}
+}
+
+// ofDuration is d as a pair.
+func ofDuration(d time.Duration) instant { return instant{int64(d) / second, int64(d) % second} }
+
+// plus adds a duration of at least 0.
+func (i instant) plus(d time.Duration) instant {
+	s, ns := i.s+int64(d)/second, i.ns+int64(d)%second
+	if ns >= second {
+		return instant{s + 1, ns - second}
+	}
+	return instant{s, ns}
+}
+
+// less subtracts a duration of at least 0.
+func (i instant) less(d time.Duration) instant {
+	s, ns := i.s-int64(d)/second, i.ns-int64(d)%second
+	if ns < 0 {
+		return instant{s - 1, ns + second}
+	}
+	return instant{s, ns}
+}
+
+// minus returns i-j in nanoseconds, at least 0 and at most the largest int64.
+func (i instant) minus(j instant) int64 {
+	s, ns := i.s-j.s, i.ns-j.ns
+	switch {
+	case s < 0 || s == 0 && ns < 0:
+		return 0
+	case s >= math.MaxInt64/second-1:
+		return math.MaxInt64
+	}
+	return s*second + ns
+}
+
+// valid tells whether a script can have written i.
+func (i instant) valid() bool { return i.ns >= 0 && i.ns < second }
+
+// time returns i as a time.Time, in 2262 if it is later: counted from now, the reading it was decided by, if the caller brought one, so that it
+// has the location and the monotonic reading of that clock.
+func (i instant) time(now *time.Time) time.Time {
+	if i.s > last || i.s == last && i.ns > math.MaxInt64%second {
+		i = instant{last, math.MaxInt64 % second}
+	}
+	t := time.Unix(i.s, i.ns)
+	if now == nil {
+		return t
+	}
+	return now.Add(t.Sub(*now))
+}
+
+// floorDiv returns the quotient and remainder of a/b rounded towards negative infinity. b > 0.
+func floorDiv(a, b int64) (quo, rem int64) {
+	quo, rem = a/b, a%b
+	if rem < 0 {
+		quo--
+		rem += b
+	}
+	return quo, rem
+}

@@ -1,0 +1,104 @@
+-- List: the admitted requests with their metadata, oldest first, in a period of d that starts with its first hit.
+--
+-- KEYS[1]     list: "seconds nanoseconds cost sum meta" for each request; sum is the cost up to and with it
+-- ARGV[1..3]  op, now, grace: see clock.lua
+-- ARGV[4,5]   d, seconds and nanoseconds
+-- ARGV[6]     limit, hits
+-- ARGV[7]     cost, hits (seed: the count to come up to)
+-- ARGV[8]     meta, kept with the hit
+--
+-- Returns "allowed count end_s end_ns": 1 or 0, the count with this request if it is allowed, the end of the period.
+-- The op "entries" returns the elements that count, oldest first.
+
+--include clock
+--include instants
+
+local d_s, d_ns = args[4] + 0, args[5] + 0
+local limit, cost, meta = args[6] + 0, args[7] + 0, args[8]
+
+local function parse(element)
+  local hit_s, hit_ns, c, sum, text = string.match(element or '', '^(-?%d+) (%d+) (%d+) (%d+) (.*)$')
+  if not hit_s then return nil end
+  return {s = tonumber(hit_s), ns = tonumber(hit_ns), cost = tonumber(c), sum = tonumber(sum), meta = text}
+end
+
+local function spell(h)
+  return format('%d %d %d %d ', h.s, h.ns, h.cost, h.sum) .. h.meta
+end
+
+local first, last = parse(call('LINDEX', key, 0)), parse(call('LINDEX', key, -1))
+local start_s, start_ns = s, ns
+if first then start_s, start_ns = first.s, first.ns end
+local end_s, end_ns = add(start_s, start_ns, d_s, d_ns)
+local stale = first ~= nil and not before(s, ns, end_s, end_ns)
+if stale then
+  first, last, start_s, start_ns = nil, nil, s, ns
+  end_s, end_ns = add(s, ns, d_s, d_ns)
+end
+if op == 'entries' then return stale and {} or call('LRANGE', key, 0, -1) end
+
+local n = last and last.sum or 0
+
+local function ttl()
+  return millisUp(sub(end_s, end_ns, s, ns)) + grace
+end
+
+local function push(c)
+  if stale then call('DEL', key) end
+  local at_s, at_ns = s, ns
+  -- The first hit's instant is the start of the period, which a seed may have put into the past.
+  if not first then at_s, at_ns = start_s, start_ns end
+  call('RPUSH', key, spell({s = at_s, ns = at_ns, cost = c, sum = n + c, meta = meta}))
+  if not first then
+    call('PEXPIRE', key, int(ttl()))
+    alive = true
+  end
+end
+
+-- give_back takes c from the newest hits that carry meta, then from the newest of the others; the first hit stays, with
+-- a cost of 0 if need be: it holds the start of the period.
+local function give_back(c)
+  local hits, left = call('LRANGE', key, 0, -1), c
+  for i, element in ipairs(hits) do hits[i] = parse(element) end
+  for _, same in ipairs({true, false}) do
+    for i = #hits, 1, -1 do
+      local h = hits[i]
+      if left > 0 and (h.meta == meta) == same then
+        local part = math.min(h.cost, left)
+        h.cost, left = h.cost - part, left - part
+      end
+    end
+  end
+  local sum, kept = 0, 0
+  for i, h in ipairs(hits) do
+    if h.cost > 0 or i == 1 then
+      sum = sum + h.cost
+      h.sum = sum
+      call('LSET', key, int(kept), spell(h))
+      kept = kept + 1
+    end
+  end
+  call('LTRIM', key, 0, int(kept - 1))
+end
+
+local allowed = n <= limit - cost
+if op == 'run' or op == 'peek' then
+  if allowed then
+    if op == 'run' then push(cost) end
+    n = n + cost
+  end
+elseif op == 'charge' then
+  if n < MAX then push(math.min(cost, MAX - n)) end
+elseif op == 'seed' then
+  if before(s, ns, END_S, END_NS) and n < cost then
+    if not first and before(END_S, END_NS, end_s, end_ns) then
+      start_s, start_ns = sub(END_S, END_NS, d_s, d_ns)
+      end_s, end_ns = END_S, END_NS
+    end
+    push(cost - n)
+  end
+elseif op == 'refund' then
+  if first and end_s == END_S and end_ns == END_NS then give_back(cost) end
+end
+heal(ttl())
+return format('%d %d %d %d', allowed and 1 or 0, n, end_s, end_ns)

@@ -1,0 +1,83 @@
+-- Sliding window: the current window's count, and the one before weighted by how much of it the last d ms still cover.
+--
+-- KEYS[1]     hash: number of the window (floor of Unix ms / d) -> cost admitted in it
+-- ARGV[1..3]  op, now, grace: see clock.lua
+-- ARGV[4]     d, ms
+-- ARGV[5]     limit, hits
+-- ARGV[6]     cost, hits (seed: the count to come up to)
+--
+-- Returns "allowed current previous now": 1 or 0, the current window's count with this request if it is allowed, the
+-- previous window's, and now in Unix ms. The instants follow from these; the client works them out.
+
+--include clock
+local d, limit, cost = args[4] + 0, args[5] + 0, args[6] + 0
+local ms = s * 1000 + (ns - ns % 1e6) / 1e6
+local left = d - ms % d
+local w = (ms + left) / d - 1
+local field, ttl = format('%d', w), left + d + grace
+
+local there = call('HMGET', key, field, format('%d', w - 1))
+local n, previous = (there[1] or 0) + 0, (there[2] or 0) + 0
+
+-- weight is ceil(previous * left / d).
+local product = previous * left
+local rest = product % d
+local weight = (product - rest) / d
+if product > MAX then
+  -- In digits of 17 bits: d is below 2^35, so no step reaches 2^53.
+  weight, rest = 0, 0
+  for i = 3, 0, -1 do
+    local x = rest * 131072 + math.floor(previous / 2 ^ (17 * i)) % 131072 * left
+    weight = weight * 131072 + math.floor(x / d)
+    rest = x % d
+  end
+end
+if rest > 0 then weight = weight + 1 end
+
+if there[1] and op == 'run' then
+  local reply = '0 %d %d %d'
+  if n <= limit - cost - weight then
+    n = n + cost
+    call('HINCRBY', key, field, args[6])
+    reply = '1 %d %d %d'
+  end
+  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', ttl)) end
+  return format(reply, n, previous, ms)
+end
+
+--include instants
+
+local function count(window)
+  return tonumber(call('HGET', key, int(window)) or 0)
+end
+
+local function put(to)
+  if call('HSET', key, field, int(to)) == 1 then
+    -- One more window than the weighing needs stays: a clock that is set back over the edge finds both of its own.
+    for _, f in ipairs(call('HKEYS', key)) do
+      if tonumber(f) < w - 2 then call('HDEL', key, f) end
+    end
+    call('PEXPIRE', key, int(ttl))
+    alive = true
+  end
+end
+
+local allowed = n <= limit - cost - weight
+if op == 'run' or op == 'peek' then
+  if allowed then
+    n = n + cost
+    if op == 'run' then put(n) end
+  end
+elseif op == 'charge' then
+  put(plus(n, cost))
+elseif op == 'seed' then
+  if before(s, ns, END_S, END_NS) and n < cost - weight then put(cost - weight) end
+elseif op == 'refund' then
+  local taken = math.floor(millis(END_S, END_NS) / d) - 2
+  local in_it = count(taken)
+  if taken >= w - 1 and in_it > 0 then
+    call('HSET', key, int(taken), int(math.max(0, in_it - cost)))
+  end
+end
+heal(ttl)
+return format('%d %d %d %d', allowed and 1 or 0, n, previous, ms)

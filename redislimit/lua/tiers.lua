@@ -1,0 +1,132 @@
+-- Tiers: several limits at once over one row of slices of g ms, aligned to the Unix epoch. All or nothing.
+--
+-- KEYS[1]     hash: number of the slice (floor of Unix ms / g) -> cost admitted in it
+-- ARGV[1..3]  op, now, grace: see clock.lua
+-- ARGV[4]     g, ms
+-- ARGV[5]     cost, hits (seed: the count to come up to)
+-- ARGV[6..]   for each tier: how many slices it looks at, the current one included; its limit, hits
+--
+-- Returns "allowed tier used slice": 1 or 0; the tier that binds, from 0; its count with this request if it is allowed;
+-- and the number of the slice with whose start that tier has room again (allowed: has forgotten everything).
+
+--include clock
+local g, cost = args[4] + 0, args[5] + 0
+local ms = s * 1000 + (ns - ns % 1e6) / 1e6
+local current = (ms - ms % g) / g
+
+local stored = call('HGETALL', key) -- the slice, its count, and so on
+local have -- the count of the current slice
+local sorted = true -- the oldest is first, as in a small hash that grew slice by slice
+for i = 1, #stored, 2 do
+  local slice, count = stored[i] + 0, stored[i + 1] + 0
+  stored[i], stored[i + 1] = slice, count
+  if i > 1 and stored[i - 2] > slice then sorted = false end
+  -- A clock that is set back goes on in the latest slice.
+  if slice > current then current, have = slice, count elseif slice == current then have = count end
+end
+
+-- The tier with the least room left; of equals, the first.
+local stop = (op == 'seed' or op == 'refund') and #args - 2 or #args
+local tier, least, used, slice, most, longest = 0, nil, 0, 0, 0, 0
+for i = 6, stop, 2 do
+  local look, sum = args[i] + 0, 0
+  for j = 1, #stored, 2 do
+    if stored[j] > current - look then sum = sum + stored[j + 1] end
+  end
+  if sum > MAX then sum = MAX end
+  local left = args[i + 1] - cost - sum
+  if not least or left < least then tier, least, used, slice = i, left, sum, current + look end
+  if sum > most then most = sum end
+  if look > longest then longest = look end
+end
+local ttl = (current + longest) * g - ms + grace
+
+-- A denial has the figures of the first tier that can never admit the cost; else, of those without room, of the one that
+-- gets room last, and of equals the first. It gets room with the start of the slice that stands at least for what lacks.
+if least < 0 and (op == 'run' or op == 'peek') then
+  if not sorted then
+    local pairs_of = {}
+    for j = 1, #stored, 2 do pairs_of[#pairs_of + 1] = {stored[j], stored[j + 1]} end
+    table.sort(pairs_of, function(a, b) return a[1] < b[1] end)
+    for j, x in ipairs(pairs_of) do stored[2 * j - 1], stored[2 * j] = x[1], x[2] end
+  end
+  local last
+  for i = 6, stop, 2 do
+    local look, limit, sum, first = args[i] + 0, args[i + 1] + 0, 0, nil
+    for j = #stored - 1, 1, -2 do
+      if stored[j] <= current - look then break end
+      sum, first = sum + stored[j + 1], j
+    end
+    if sum > MAX then sum = MAX end
+    if cost > limit then
+      tier, used, slice = i, sum, current
+      break
+    elseif sum > limit - cost then
+      local need, at = sum - (limit - cost), current + look
+      for j = first, #stored, 2 do
+        need = need - stored[j + 1]
+        if need <= 0 then
+          at = stored[j] + look
+          break
+        end
+      end
+      if not last or at > last then tier, used, slice, last = i, sum, at, at end
+    end
+  end
+end
+
+if op == 'run' and (have or least < 0) then
+  local reply = '0 %d %d %d'
+  if least >= 0 then
+    used = used + cost
+    call('HINCRBY', key, format('%d', current), args[5])
+    reply = '1 %d %d %d'
+  end
+  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', ttl)) end
+  return format(reply, (tier - 6) / 2, used, slice)
+end
+
+--include instants
+
+local function put(slice, n)
+  call('HSET', key, int(slice), int(n))
+  for i = 1, #stored, 2 do
+    if stored[i] <= current - longest then call('HDEL', key, int(stored[i])) end
+  end
+  call('PEXPIRE', key, int(ttl))
+  alive = true
+end
+
+-- give_back takes the cost out of the slice it was put into. Its period ends a tier's length after that slice began; which
+-- tier's, the end does not say: of the slices that it can have been, the latest gives it back.
+local function give_back()
+  local last = math.floor(millis(END_S, END_NS) / g)
+  local from, count
+  for i = 1, #stored, 2 do
+    for j = 6, stop, 2 do
+      local began = stored[i]
+      if began + args[j] == last and began > current - longest and (not from or began > from) then
+        from, count = began, stored[i + 1]
+      end
+    end
+  end
+  if from then put(from, math.max(0, count - cost)) end
+end
+
+have = have or 0
+local allowed = least >= 0
+if op == 'run' or op == 'peek' then
+  if allowed then
+    used = used + cost
+    if op == 'run' then put(current, have + cost) end
+  end
+elseif op == 'charge' then
+  put(current, plus(have, cost))
+elseif op == 'seed' then
+  -- The sum that is nearest comes up to it; what the others lack of it is not made up for.
+  if before(s, ns, END_S, END_NS) and most < cost then put(current, plus(have, cost - most)) end
+elseif op == 'refund' then
+  give_back()
+end
+heal(ttl)
+return format('%d %d %d %d', allowed and 1 or 0, (tier - 6) / 2, used, slice)

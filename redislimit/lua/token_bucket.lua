@@ -1,0 +1,79 @@
+-- Token bucket as GCRA: one instant per caller, the theoretical arrival time (TAT) at which the bucket is full again.
+--
+-- KEYS[1]     string: the TAT, Unix "seconds nanoseconds"
+-- ARGV[1..3]  op, now, grace: see clock.lua
+-- ARGV[4,5]   cost, as the seconds and nanoseconds in which its tokens grow back (seed: those of the count to come up to)
+-- ARGV[6,7]   the same for a full bucket
+--
+-- Returns "allowed tat_s tat_ns now_s now_ns": 1 or 0, the TAT with this request if it is allowed, and the clock.
+
+--include clock
+local cost_s, cost_ns = args[4] + 0, args[5] + 0
+
+local tat_s, tat_ns = s, ns
+local stored = call('GET', key)
+if stored then
+  tat_s, tat_ns = match(stored, '^(%-?%d+) (%d+)$')
+  tat_s, tat_ns = tat_s + 0, tat_ns + 0
+end
+local from_s, from_ns = tat_s, tat_ns
+if tat_s < s or (tat_s == s and tat_ns < ns) then from_s, from_ns = s, ns end
+local to_s, to_ns = from_s + cost_s, from_ns + cost_ns
+if to_ns >= 1e9 then to_s, to_ns = to_s + 1, to_ns - 1e9 end
+
+if op == 'run' or op == 'peek' then
+  local full_s, full_ns = s + args[6], ns + args[7]
+  if full_ns >= 1e9 then full_s, full_ns = full_s + 1, full_ns - 1e9 end
+  local allowed = to_s < full_s or (to_s == full_s and to_ns <= full_ns)
+  if allowed then
+    local text = format('%d %d', to_s, to_ns)
+    if op == 'run' then
+      -- What is left of the period, which ends at the TAT, rounded up.
+      call('PSETEX', key, format('%d', (to_s - s) * 1000 + (to_ns - ns) / 1e6 + 1 + grace), text)
+    end
+    return '1 ' .. text .. ' ' .. now
+  end
+  if op == 'run' and call('PTTL', key) == -1 then
+    call('PEXPIRE', key, format('%d', (tat_s - s) * 1000 + (tat_ns - ns) / 1e6 + 1 + grace))
+  end
+  return '0 ' .. (stored or now) .. ' ' .. now
+end
+
+--include instants
+
+-- capped is the last instant that a client can count, or t if that is sooner: charges add up.
+local function capped(t_s, t_ns)
+  if before(9223372036, 854775807, t_s, t_ns) then return 9223372036, 854775807 end
+  return t_s, t_ns
+end
+
+local function ttl()
+  return math.max(1, millisUp(sub(tat_s, tat_ns, s, ns)) + grace)
+end
+
+local function put()
+  call('PSETEX', key, int(ttl()), format('%d %d', tat_s, tat_ns))
+  alive = true
+end
+
+if op == 'charge' then
+  tat_s, tat_ns = capped(to_s, to_ns)
+  put()
+elseif op == 'seed' then
+  to_s, to_ns = capped(add(s, ns, cost_s, cost_ns))
+  if before(s, ns, END_S, END_NS) and before(tat_s, tat_ns, to_s, to_ns) then
+    tat_s, tat_ns = to_s, to_ns
+    put()
+  end
+elseif op == 'refund' then
+  if before(s, ns, tat_s, tat_ns) and before(s, ns, END_S, END_NS) then
+    -- Of what was taken, that which has grown back since is not given back as well.
+    local back_s, back_ns = sub(END_S, END_NS, s, ns)
+    if before(cost_s, cost_ns, back_s, back_ns) then back_s, back_ns = cost_s, cost_ns end
+    tat_s, tat_ns = sub(tat_s, tat_ns, back_s, back_ns)
+    if before(tat_s, tat_ns, s, ns) then tat_s, tat_ns = s, ns end
+    put()
+  end
+end
+heal(ttl())
+return format('0 %d %d %s', tat_s, tat_ns, now)

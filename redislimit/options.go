@@ -1,0 +1,92 @@
+package redislimit
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// maxDial is the longest dial timeout New accepts. A dial outlives the call that started it and holds its place in the
+// pool: with the client's default of 5 s, a server that came back is not noticed for that long.
+const maxDial = time.Second
+
+// ErrUnsafeClient: the client's settings break a promise of this package. The message names each of them.
+var ErrUnsafeClient = errors.New("redislimit: unsafe client settings")
+
+// Options returns settings for redis.NewClient with which every promise of this package holds. Change what is of no
+// concern to them: credentials, TLS, the database, the pool's size. For Cluster, Sentinel and Ring, set the same fields.
+//
+// The client's own defaults hold a caller for 2 s when the server is gone and for 5 s when it is frozen, whatever the
+// context says, and count a hit twice when a reply is lost.
+func Options(addr string) *redis.Options {
+	o := &redis.Options{
+		Addr:                  addr,
+		MaxRetries:            -1, // A lost reply is not a lost request: a second try counts twice.
+		ContextTimeoutEnabled: true,
+		DialerRetries:         1, // Five, 100 ms apart, is the default.
+		DialerRetryTimeout:    time.Millisecond,
+		DialTimeout:           100 * time.Millisecond,
+		ReadTimeout:           DefaultTimeout,
+		WriteTimeout:          DefaultTimeout,
+		PoolTimeout:           DefaultTimeout,
+		// Each of these is one round trip less for a new connection.
+		DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	}
+	o.Dialer = Dialer(o)
+	return o
+}
+
+// settings are those that matter, of whichever client.
+type settings struct {
+	retries, dials int
+	dial           time.Duration
+	contexts       bool
+}
+
+// read finds the settings of a client: go-redis' own three, or what embeds one of them.
+func read(c redis.UniversalClient) (settings, bool) {
+	switch c := c.(type) {
+	case interface{ Options() *redis.Options }:
+		o := c.Options()
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ContextTimeoutEnabled}, true
+	case interface{ Options() *redis.ClusterOptions }:
+		o := c.Options()
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ContextTimeoutEnabled}, true
+	case interface{ Options() *redis.RingOptions }:
+		o := c.Options()
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ContextTimeoutEnabled}, true
+	}
+	return settings{}, false
+}
+
+// checkClient tells what is wrong with a client's settings, each with what it would cost.
+func checkClient(c redis.UniversalClient) error {
+	o, ok := read(c)
+	if !ok {
+		return fmt.Errorf("%w: %T does not show its Options", ErrUnsafeClient, c)
+	}
+	var faults []error
+	if !o.contexts {
+		faults = append(faults, errors.New("ContextTimeoutEnabled is false: a frozen server holds callers beyond their deadline"))
+	}
+	if o.retries > 0 {
+		faults = append(faults, fmt.Errorf("MaxRetries is %d, not -1: a retry after a lost reply counts a hit twice", o.retries))
+	}
+	// A Ring leaves its zeros to the clients of its shards, which put the defaults in their place.
+	if o.dials != 1 {
+		faults = append(faults, fmt.Errorf("DialerRetries is %d, not 1: a dead server costs the whole timeout instead of nothing", o.dials))
+	}
+	if o.dial <= 0 || o.dial > maxDial {
+		faults = append(faults, fmt.Errorf("DialTimeout is %v, not at most %v: dials to a dead server hold the pool after its return", o.dial, maxDial))
+	}
+	if faults == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrUnsafeClient, errors.Join(faults...))
+}

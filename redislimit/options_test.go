@@ -1,0 +1,170 @@
+package redislimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir/redislimit"
+)
+
+// wrapped is a client that hides its options.
+type wrapped struct{ redis.UniversalClient }
+
+func TestNewRefusesUnsafeClients(t *testing.T) {
+	safe := redislimit.Options("127.0.0.1:1")
+	single := func(change func(o *redis.Options)) redis.UniversalClient {
+		o := redislimit.Options("127.0.0.1:1")
+		change(o)
+		return redis.NewClient(o)
+	}
+	cluster := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: safe.DialTimeout}
+	ring := &redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: safe.DialTimeout}
+	for _, tt := range []struct {
+		name   string
+		client redis.UniversalClient
+		faults []string // words of the message
+	}{
+		{"the package's options", redis.NewClient(safe), nil},
+		{"the library's defaults", redis.NewClient(&redis.Options{}), []string{"ContextTimeoutEnabled", "MaxRetries is 3", "DialerRetries is 5", "DialTimeout is 5s"}},
+		{"a cluster of safe settings", redis.NewClusterClient(cluster), nil},
+		{"a cluster of defaults", redis.NewClusterClient(&redis.ClusterOptions{}), []string{"ContextTimeoutEnabled", "DialerRetries is 5", "DialTimeout is 5s"}},
+		{"a ring of safe settings", redis.NewRing(ring), nil},
+		{"a ring of defaults", redis.NewRing(&redis.RingOptions{}), []string{"ContextTimeoutEnabled", "MaxRetries is 3", "DialerRetries", "DialTimeout"}},
+		{"contexts ignored", single(func(o *redis.Options) { o.ContextTimeoutEnabled = false }), []string{"ContextTimeoutEnabled"}},
+		{"retries", single(func(o *redis.Options) { o.MaxRetries = 1 }), []string{"MaxRetries is 1"}},
+		{"dial retries", single(func(o *redis.Options) { o.DialerRetries = 2 }), []string{"DialerRetries is 2"}},
+		{"slow dials", single(func(o *redis.Options) { o.DialTimeout = 2 * time.Second }), []string{"DialTimeout is 2s"}},
+		{"options hidden", wrapped{redis.NewClient(safe)}, []string{"does not show"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer tt.client.Close()
+			_, err := redislimit.New(tt.client, redislimit.Config{})
+			if tt.faults == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, redislimit.ErrUnsafeClient)
+			for _, f := range tt.faults {
+				assert.ErrorContains(t, err, f)
+			}
+			_, err = redislimit.New(tt.client, redislimit.Config{AllowUnsafeClient: true})
+			assert.NoError(t, err)
+		})
+	}
+}
+
+func TestNewRefusesBadConfig(t *testing.T) {
+	c := redis.NewClient(redislimit.Options("127.0.0.1:1"))
+	defer c.Close()
+	for name, cfg := range map[string]redislimit.Config{
+		"an opening brace in the prefix": {Prefix: "a{"},
+		"a closing brace in the prefix":  {Prefix: "}a"},
+		"a negative timeout":             {Timeout: -1},
+	} {
+		_, err := redislimit.New(c, cfg)
+		assert.ErrorIs(t, err, redislimit.ErrConfig, name)
+	}
+	_, err := redislimit.New(nil, redislimit.Config{})
+	assert.ErrorIs(t, err, redislimit.ErrConfig)
+}
+
+// The caller's deadline is the caller's affair; ours is the server's.
+func TestWhoseDeadline(t *testing.T) {
+	b := newBench(t)
+	s := b.store.FixedWindow()
+	_, err := s.Run(context.Background(), daily)
+	require.NoError(t, err)
+	b.server.Freeze()
+	defer b.server.Thaw()
+
+	_, err = s.Run(context.Background(), daily)
+	assert.ErrorIs(t, err, redislimit.ErrTimeout)
+	assert.NotErrorIs(t, err, context.DeadlineExceeded)
+	assert.Equal(t, redislimit.Down, redislimit.Classify(err))
+
+	for range 20 {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Millisecond)
+		start := time.Now()
+		_, err = s.Run(ctx, daily)
+		cancel()
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, redislimit.Caller, redislimit.Classify(err), "%v", err)
+		assert.Less(t, time.Since(start), 40*time.Millisecond)
+	}
+
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(5*time.Millisecond, cancel)
+	_, err = s.Run(ctx, daily)
+	assert.Contains(t, []redislimit.Class{redislimit.Caller, redislimit.Down}, redislimit.Classify(err), "a read does not end with its context, only with the timeout")
+	_, err = s.Run(ctx, daily)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, redislimit.Caller, redislimit.Classify(err))
+	assert.ErrorIs(t, s.Reset(ctx, daily), context.Canceled)
+}
+
+func TestClassify(t *testing.T) {
+	message := func(m string) error { return redis.Error(said(m)) }
+	for _, tt := range []struct {
+		err  error
+		want redislimit.Class
+	}{
+		{nil, redislimit.None},
+		{errors.New("something of the network"), redislimit.Down},
+		{redis.ErrPoolTimeout, redislimit.Down},
+		{message("LOADING Redis is loading the dataset in memory"), redislimit.Down},
+		{message("MISCONF Redis is configured to save RDB snapshots"), redislimit.Down},
+		{message("ERR max number of clients reached"), redislimit.Down},
+		{message("CLUSTERDOWN The cluster is down"), redislimit.Down},
+		{message("ERR Error running script (call to f_0): @user_script:12: -OOM command not allowed when used memory > 'maxmemory'."), redislimit.Down},
+		{message("NOAUTH Authentication required."), redislimit.Misconfigured},
+		{message("WRONGPASS invalid username-password pair or user is disabled."), redislimit.Misconfigured},
+		{message("NOPERM this user has no permissions to run the 'evalsha' command"), redislimit.Misconfigured},
+		{redis.ErrClosed, redislimit.Misconfigured},
+		{message("WRONGTYPE Operation against a key holding the wrong kind of value"), redislimit.Bug},
+		{message("CROSSSLOT Keys in request don't hash to the same slot"), redislimit.Bug},
+		{redislimit.ErrReply, redislimit.Bug},
+		{context.Canceled, redislimit.Caller},
+		{context.DeadlineExceeded, redislimit.Caller},
+	} {
+		assert.Equal(t, tt.want, redislimit.Classify(tt.err), "%v", tt.err)
+	}
+}
+
+// said is a message of a server.
+type said string
+
+func (s said) Error() string { return string(s) }
+func (said) RedisError()     {}
+
+// A password that is wrong, a command that is not allowed, a key of another type: found on a real server.
+func TestClassifyRealRefusals(t *testing.T) {
+	b := newBench(t)
+	ctx := context.Background()
+	s := b.store.FixedWindow()
+	b.server.Do("set", "weir:fixed:86400000:{a}", "a string", "PX", 60_000)
+	_, err := s.Run(ctx, daily)
+	assert.Equal(t, redislimit.Bug, redislimit.Classify(err), "%v", err)
+
+	b.server.Do("acl", "setuser", "nobody", "on", ">secret", "+hello", "+client", "~*")
+	for password, want := range map[string]redislimit.Class{"secret": redislimit.Misconfigured, "wrong": redislimit.Misconfigured} {
+		o := redislimit.Options(b.server.Addr)
+		o.Username, o.Password = "nobody", password
+		c := redis.NewClient(o)
+		defer c.Close()
+		store, err := redislimit.New(c, redislimit.Config{Timeout: generous})
+		require.NoError(t, err)
+		_, err = store.FixedWindow().Run(ctx, daily)
+		assert.Equal(t, want, redislimit.Classify(err), "%s: %v", password, err)
+	}
+	c := dial(t, b.server.Addr)
+	store, err := redislimit.New(c, redislimit.Config{})
+	require.NoError(t, err)
+	_ = c.Close()
+	_, err = store.FixedWindow().Run(ctx, daily)
+	assert.Equal(t, redislimit.Misconfigured, redislimit.Classify(err), "%v", err)
+}

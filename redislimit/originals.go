@@ -1,0 +1,48 @@
+package redislimit
+
+import (
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir"
+)
+
+// The three below are drop-in replacements for the strategies of a Go limiter over Redis, "Rate limiting HTTP requests in
+// Go using Redis" (2021), and for the list of the Redis documentation's INCR page. They count as the originals do, and:
+// concurrent calls never admit more than the limit, every key has a time to live, and a denied hit leaves nothing behind.
+// Their keys are their own: a process that still runs an original does not share its counts.
+//
+// They take any client, so they cannot refuse one; its commands are still never retried, and each decision has half a
+// second, which a *redis.Client keeps to whatever its settings are. For the deadlines of the rest of the package, take
+// Options, New and the constructors of Store. now is the clock that periods are reckoned by; nil is the server's.
+
+// originalTimeout is longer than DefaultTimeout: the originals had none, and nothing is there to decide in their place.
+const originalTimeout = 500 * time.Millisecond
+
+// NewCounterStrategy returns a Strategy that counts in a period of the request's Duration that starts with the first hit.
+// Within one minute and with a limit of 100, the 101st call is a Deny with TotalRequests 100. See Store.Counter.
+func NewCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Strategy {
+	return original(c, now).Counter()
+}
+
+// NewSortedSetCounterStrategy returns a Strategy that keeps one member of a sorted set for each admitted request of the
+// last Duration: a rolling window. See Store.SlidingLog.
+func NewSortedSetCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Strategy {
+	l := original(c, now).SlidingLog()
+	l.kind = "zset"
+	return l
+}
+
+// NewListStrategy returns a Strategy that keeps the admitted requests of a period with their Meta, and lists them with
+// Entries. See Store.List.
+func NewListStrategy(c redis.UniversalClient, now func() time.Time) *Log {
+	return original(c, now).List()
+}
+
+// original is a Store with the keys' lives of the originals: as long as the period, no longer.
+func original(c redis.UniversalClient, now func() time.Time) *Store {
+	if single, ok := c.(*redis.Client); ok && !single.Options().ContextTimeoutEnabled {
+		c = single.WithTimeout(originalTimeout)
+	}
+	return newStore(c, Config{Now: now, Grace: -1, Timeout: originalTimeout})
+}

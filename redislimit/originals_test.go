@@ -1,0 +1,182 @@
+package redislimit_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// originals are the drop-ins, on a client with the library's own settings, as the originals have it.
+var originals = map[string]func(c redis.UniversalClient, now func() time.Time) weir.Strategy{
+	"counter":    redislimit.NewCounterStrategy,
+	"sorted set": redislimit.NewSortedSetCounterStrategy,
+	"list": func(c redis.UniversalClient, now func() time.Time) weir.Strategy {
+		return redislimit.NewListStrategy(c, now)
+	},
+}
+
+// servers are a real one and miniredis, on which users of the originals test.
+func servers(t *testing.T) map[string]*redis.Client {
+	clients := map[string]*redis.Client{
+		"redis-server": redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}),
+		"miniredis":    redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()}),
+	}
+	for _, c := range clients {
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	return clients
+}
+
+// What the originals' own users rely on, compared by value.
+func TestOriginals(t *testing.T) {
+	ctx := context.Background()
+	for server, client := range servers(t) {
+		for name, make := range originals {
+			t.Run(server+"/"+name, func(t *testing.T) {
+				start := time.Now()
+				now := start
+				s := make(client, func() time.Time { return now })
+				r := &weir.Request{Key: "some-user", Limit: 100, Duration: time.Minute}
+				for i := uint64(1); i <= 100; i++ {
+					res, err := s.Run(ctx, r)
+					require.NoError(t, err)
+					require.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: i, ExpiresAt: start.Add(time.Minute)}, res)
+				}
+				res, err := s.Run(ctx, r)
+				require.NoError(t, err)
+				assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res, "the 101st call")
+
+				now = start.Add(time.Minute - time.Nanosecond)
+				res, err = s.Run(ctx, r)
+				require.NoError(t, err)
+				assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res, "a moment before")
+
+				now = start.Add(time.Minute)
+				res, err = s.Run(ctx, r)
+				require.NoError(t, err)
+				assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: now.Add(time.Minute)}, res, "a minute after the first")
+			})
+		}
+	}
+}
+
+// A counter's period starts with the first hit, wherever in the minute that is, and does not move.
+func TestOriginalPeriodStartsWithTheFirstHit(t *testing.T) {
+	ctx := context.Background()
+	for server, client := range servers(t) {
+		for _, name := range []string{"counter", "list"} {
+			now := time.Unix(1_700_000_017, 500)
+			s := originals[name](client, func() time.Time { return now })
+			end := now.Add(time.Minute)
+			for range 3 {
+				res, err := s.Run(ctx, &weir.Request{Key: "a", Limit: 10, Duration: time.Minute})
+				require.NoError(t, err)
+				assert.True(t, res.ExpiresAt.Equal(end), "%s, %s: %v", server, name, res)
+				now = now.Add(13 * time.Second)
+			}
+		}
+	}
+}
+
+// The defects of the originals: keys without a time to live, denied hits that are stored, keys that one hit keeps for ever.
+func TestOriginalsLeaveNothingBehind(t *testing.T) {
+	ctx := context.Background()
+	server := redistest.Start(t)
+	client := server.Client()
+	for name, make := range originals {
+		s := make(client, nil)
+		for i := range 20 {
+			_, err := s.Run(ctx, &weir.Request{Key: name, Limit: 7, Duration: time.Minute})
+			require.NoError(t, err)
+			if i == 0 {
+				_, longest := lives(t, server)
+				assert.LessOrEqual(t, longest, time.Minute, "%s after one hit", name)
+			}
+		}
+	}
+	for _, k := range server.Do("keys", "*").([]any) {
+		switch key := k.(string); {
+		case strings.Contains(key, "{sorted set}"):
+			assert.EqualValues(t, 7, server.Do("zcard", key), "one member for each admitted hit")
+		case strings.Contains(key, "{list}"):
+			assert.EqualValues(t, 7, server.Do("llen", key), "one element for each admitted hit")
+		}
+	}
+}
+
+// readThenWrite is what the originals were at first: they read, then write.
+type readThenWrite struct{ c *redis.Client }
+
+func (s readThenWrite) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	n, err := s.c.Get(ctx, "naive:"+r.Key).Uint64()
+	if err != nil && err != redis.Nil {
+		return nil, err
+	}
+	if n >= r.Limit {
+		return &weir.Result{TotalRequests: n}, nil
+	}
+	total, err := s.c.Incr(ctx, "naive:"+r.Key).Uint64()
+	return &weir.Result{State: weir.Allow, TotalRequests: total}, err
+}
+
+// flood has 64 goroutines ask for three times the limit, and returns how many were admitted, and how many may have been.
+func flood(t *testing.T, s weir.Strategy, r *weir.Request) (admitted, unknown uint64) {
+	var allowed, failed atomic.Uint64
+	var start, done sync.WaitGroup
+	start.Add(1)
+	for range callers {
+		done.Go(func() {
+			start.Wait()
+			for range 3 * r.Limit / callers {
+				res, err := s.Run(context.Background(), r)
+				switch {
+				case err != nil:
+					failed.Add(1)
+				case res.Allowed():
+					allowed.Add(1)
+				}
+			}
+		})
+	}
+	start.Done()
+	done.Wait()
+	return allowed.Load(), failed.Load()
+}
+
+// However many callers ask at once, exactly the limit is admitted. The control reads before it writes, and admits more.
+func TestExactUnderConcurrency(t *testing.T) {
+	server := redistest.Start(t)
+	still := time.Unix(1_700_000_000, 0)
+	store := open(t, server.Addr, redislimit.Config{Now: func() time.Time { return still }})
+	r := &weir.Request{Key: "a", Limit: 320, Duration: time.Hour}
+	for name, s := range everyone(t, store, r) {
+		admitted, failed := flood(t, s, r)
+		assert.Equal(t, r.Limit, admitted, name)
+		assert.Zero(t, failed, name)
+	}
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: callers})
+	defer client.Close()
+	for name, make := range originals {
+		// Their timeout is 50 ms, and this machine may be busy.
+		admitted, failed := flood(t, make(client, nil), r)
+		assert.LessOrEqual(t, admitted, r.Limit, name)
+		assert.GreaterOrEqual(t, admitted+failed, r.Limit, name)
+	}
+	over := uint64(0)
+	for i := range 10 {
+		admitted, _ := flood(t, readThenWrite{client}, &weir.Request{Key: string(rune('a' + i)), Limit: r.Limit})
+		over += admitted - min(admitted, r.Limit)
+	}
+	assert.NotZero(t, over, "the control")
+}

@@ -1,0 +1,109 @@
+package redistest
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// slots is the number of hash slots of a Redis Cluster.
+const slots = 16384
+
+// Cluster is a Redis Cluster of masters without replicas.
+type Cluster struct {
+	Nodes []*Server
+}
+
+// StartCluster starts a Cluster of three masters and waits until each of them says it is whole.
+func StartCluster(t testing.TB) *Cluster {
+	t.Helper()
+	c := &Cluster{}
+	for range 3 {
+		// The bus's own default port, 10000 above, may be beyond the last one.
+		c.Nodes = append(c.Nodes, Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+			"--cluster-port", portString(FreePort(t))))
+	}
+	for i, n := range c.Nodes {
+		n.Do("cluster", "addslotsrange", i*slots/3, (i+1)*slots/3-1)
+		n.Do("cluster", "set-config-epoch", i+1)
+	}
+	first := c.Nodes[0]
+	for _, n := range c.Nodes[1:] {
+		host, port, _ := net.SplitHostPort(first.Addr)
+		n.Do("cluster", "meet", host, port, first.busPort())
+	}
+	Eventually(t, startTimeout, "cluster comes together", func() bool {
+		for _, n := range c.Nodes {
+			info, _ := n.Do("cluster", "info").(string)
+			if !strings.Contains(info, "cluster_state:ok") || !strings.Contains(info, "cluster_known_nodes:3") {
+				return false
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+		return true
+	})
+	return c
+}
+
+// Addrs returns the addresses of all nodes.
+func (c *Cluster) Addrs() []string {
+	addrs := make([]string, len(c.Nodes))
+	for i, n := range c.Nodes {
+		addrs[i] = n.Addr
+	}
+	return addrs
+}
+
+// busPort is what the server was started with as --cluster-port.
+func (s *Server) busPort() string {
+	for i, a := range s.args {
+		if a == "--cluster-port" {
+			return s.args[i+1]
+		}
+	}
+	s.t.Fatal("not a cluster node")
+	return ""
+}
+
+// Move moves a slot and the keys in it to the node of that index, in the steps of redis-cli's reshard.
+func (c *Cluster) Move(slot int64, to int) {
+	target := c.Nodes[to]
+	var source *Server
+	for _, n := range c.Nodes {
+		if n.owns(slot) {
+			source = n
+		}
+	}
+	if source == nil || source == target {
+		return
+	}
+	target.Do("cluster", "setslot", slot, "importing", source.id())
+	source.Do("cluster", "setslot", slot, "migrating", target.id())
+	host, port, _ := net.SplitHostPort(target.Addr)
+	for {
+		keys := source.Do("cluster", "getkeysinslot", slot, 10).([]any)
+		if len(keys) == 0 {
+			break
+		}
+		source.Do(append([]any{"migrate", host, port, "", 0, 5000, "keys"}, keys...)...)
+	}
+	target.Do("cluster", "setslot", slot, "node", target.id())
+	for _, n := range c.Nodes {
+		n.Do("cluster", "setslot", slot, "node", target.id())
+	}
+}
+
+func (s *Server) id() string { id, _ := s.Do("cluster", "myid").(string); return id }
+
+// owns reports whether the node says that the slot is its own.
+func (s *Server) owns(slot int64) bool {
+	id := s.id()
+	for _, r := range s.Do("cluster", "slots").([]any) {
+		x := r.([]any) // from, to, master: host, port, id, …
+		if x[0].(int64) <= slot && slot <= x[1].(int64) && x[2].([]any)[2] == id {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,211 @@
+package redistest
+
+import (
+	"bufio"
+	"io"
+	"maps"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Action is what a Proxy does with one command.
+type Action int
+
+// The actions.
+const (
+	Pass      Action = iota // forward the command, deliver the reply
+	LoseReply               // forward it, let the server do it, and break the connection instead of delivering the reply
+	HoldReply               // forward it, let the server do it, and never deliver the reply: a black hole behind the server
+	BlackHole               // do not forward it, and never answer
+	Reset                   // do not forward it, and break the connection
+)
+
+// Proxy stands between clients and one server and speaks the protocol: it sees each command and each reply, so it can
+// lose exactly this one. It is safe for concurrent use.
+type Proxy struct {
+	Addr string
+
+	listener net.Listener
+	target   string
+
+	mu      sync.Mutex
+	decide  func(command []string) Action                  // guarded by mu
+	answer  func(command []string) (reply []byte, ok bool) // guarded by mu
+	latency time.Duration                                  // guarded by mu
+	refuse  bool                                           // guarded by mu
+	seen    map[string]int                                 // guarded by mu; by name
+	conns   map[net.Conn]struct{}                          // guarded by mu
+}
+
+// NewProxy starts a Proxy in front of target, the address of a server. It ends with the test.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{
+		Addr: l.Addr().String(), listener: l, target: target,
+		seen: map[string]int{}, conns: map[net.Conn]struct{}{},
+	}
+	go p.accept()
+	t.Cleanup(p.close)
+	return p
+}
+
+// OnCommand has f choose what happens to each command from now on, by the words of the command; nil passes all. f is
+// called from many goroutines.
+func (p *Proxy) OnCommand(f func(command []string) Action) { p.mu.Lock(); p.decide = f; p.mu.Unlock() }
+
+// Answer has f answer commands in the server's place, in the bytes of the protocol, where it reports true; nil: none.
+func (p *Proxy) Answer(f func(command []string) ([]byte, bool)) {
+	p.mu.Lock()
+	p.answer = f
+	p.mu.Unlock()
+}
+
+// Latency delays each reply from now on.
+func (p *Proxy) Latency(d time.Duration) { p.mu.Lock(); p.latency = d; p.mu.Unlock() }
+
+// Refuse breaks every connection, and each new one at once, until it is called with false.
+func (p *Proxy) Refuse(refuse bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = refuse
+	if refuse {
+		for c := range p.conns {
+			reset(c)
+		}
+	}
+}
+
+// Seen returns how many commands came by, by their names in lower case, since the last Forget.
+func (p *Proxy) Seen() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.seen)
+}
+
+// Forget starts Seen anew.
+func (p *Proxy) Forget() { p.mu.Lock(); clear(p.seen); p.mu.Unlock() }
+
+func (p *Proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = true
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		c, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.mu.Lock()
+		refuse := p.refuse
+		if !refuse {
+			p.conns[c] = struct{}{}
+		}
+		p.mu.Unlock()
+		if refuse {
+			reset(c)
+			continue
+		}
+		go func() {
+			p.serve(c)
+			p.mu.Lock()
+			delete(p.conns, c)
+			p.mu.Unlock()
+		}()
+	}
+}
+
+// serve relays one connection, one command at a time.
+func (p *Proxy) serve(client net.Conn) {
+	defer client.Close()
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		reset(client)
+		return
+	}
+	defer server.Close()
+	in, out := bufio.NewReader(client), bufio.NewReader(server)
+	for {
+		raw, words, err := readCommand(in)
+		if err != nil || !p.relay(client, server, out, raw, words) {
+			return
+		}
+	}
+}
+
+// relay carries one command and its reply, or what the fault makes of them, and reports whether to go on.
+func (p *Proxy) relay(client, server net.Conn, out *bufio.Reader, raw []byte, words []string) bool {
+	decide, answer, latency := p.note(words)
+	if answer != nil {
+		if reply, ok := answer(words); ok {
+			_, err := client.Write(reply)
+			return err == nil
+		}
+	}
+	action := Pass
+	if decide != nil {
+		action = decide(words)
+	}
+	switch action {
+	case BlackHole:
+		hang(client)
+		return false
+	case Reset:
+		reset(client)
+		return false
+	}
+	if _, err := server.Write(raw); err != nil {
+		return false
+	}
+	reply, err := readReply(out, nil)
+	if err != nil {
+		reset(client)
+		return false
+	}
+	switch action {
+	case LoseReply:
+		reset(client)
+		return false
+	case HoldReply:
+		hang(client)
+		return false
+	}
+	if latency > 0 {
+		time.Sleep(latency)
+	}
+	_, err = client.Write(reply)
+	return err == nil
+}
+
+// note counts a command and returns what is set now.
+func (p *Proxy) note(words []string) (func([]string) Action, func([]string) ([]byte, bool), time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(words) > 0 {
+		p.seen[strings.ToLower(words[0])]++
+	}
+	return p.decide, p.answer, p.latency
+}
+
+// hang keeps a connection open and silent until the client gives up.
+func hang(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+
+// reset breaks a connection: with no time to linger, it closes with RST.
+func reset(c net.Conn) {
+	if tcp, ok := c.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = c.Close()
+}

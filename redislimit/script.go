@@ -1,0 +1,200 @@
+package redislimit
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/*.lua
+var sources embed.FS
+
+// script is one of lua/*.lua, with what it includes.
+type script struct {
+	source string
+	digest any // a string, ready to be an argument: SHA-1 in hex, the name EVALSHA knows the script by
+	values int // how many numbers it returns
+}
+
+var (
+	fixedWindow   = load("fixed_window", 3)
+	slidingWindow = load("sliding_window", 4)
+	slidingLog    = load("sliding_log", 4)
+	tokenBucket   = load("token_bucket", 5)
+	tiered        = load("tiers", 4)
+	counter       = load("counter", 4)
+	list          = load("list", 4)
+)
+
+func load(name string, values int) *script {
+	text := source(name)
+	sum := sha1.Sum([]byte(text))
+	return &script{source: text, digest: hex.EncodeToString(sum[:]), values: values}
+}
+
+// source is the text of a file, in which a line "--include name" stands for the file of that name.
+func source(name string) string {
+	text, err := sources.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // embedded: it is there, or every use of the package ends here
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if included, ok := strings.CutPrefix(line, "--include "); ok {
+			line = source(strings.TrimSpace(included))
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// maxReply bounds an answer: five numbers of at most 20 bytes, spaces between, and the two bytes that end it.
+const maxReply = 128
+
+// eval runs a script on one key within s.timeout, and returns its numbers; args began as Store.args. One round trip, unless the server does not
+// know the script.
+func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v numbers, err error) {
+	if err := ctx.Err(); err != nil {
+		return v, fmt.Errorf("redislimit: %w", err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	// An answer from the network is the only thing here that can be anything.
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: client panicked: %v", ErrReply, p)
+		}
+	}()
+	args[0], args[1], args[2], args[3] = evalsha, sc.digest, oneKey, key
+	reply, err := s.send(bounded, args)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		args[0], args[1] = eval, sc.source
+		reply, err = s.send(bounded, args)
+	}
+	if err != nil {
+		return v, explain(ctx, err)
+	}
+	return parse(reply, sc.values)
+}
+
+// What stands in a command before the script's arguments. Making an interface of a string costs an allocation, hence
+// the variables.
+var evalsha, eval, oneKey, serverClock any = "evalsha", "eval", 1, ""
+
+const head = 4 // command, script, number of keys, key
+
+// args begins a command for eval, with room for the head and for what the scripts add to the arguments that all share.
+// See clock.lua.
+func (s *Store) args(op any) []any {
+	return append(make([]any, head, head+12), op, serverClock, s.grace)
+}
+
+// at sets the clock of a command: that of the server if now is nil.
+func at(args []any, now *time.Time) []any {
+	if now != nil {
+		n := instantOf(*now)
+		args[head+1] = strconv.FormatInt(n.s, 10) + " " + strconv.FormatInt(n.ns, 10)
+	}
+	return args
+}
+
+// read reads the clock of Config.Now; nil stands for the server's.
+func (s *Store) read() *time.Time {
+	if s.now == nil {
+		return nil
+	}
+	now := s.now()
+	return &now
+}
+
+// del deletes a key within s.timeout.
+func (s *Store) del(ctx context.Context, key string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("redislimit: %w", err)
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if err := s.client.Del(bounded, key).Err(); err != nil {
+		return explain(ctx, err)
+	}
+	return nil
+}
+
+// send sends one command, once: go-redis never retries a ZeroCopyStringCmd, whatever the client's settings, and Cluster's
+// redirections follow only answers that say the command was not run. Nor does its reply allocate what a hostile length
+// asks for.
+func (s *Store) send(ctx context.Context, args []any) ([]byte, error) {
+	cmd := redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply), args...)
+	if err := s.client.Process(ctx, cmd); err != nil {
+		return nil, err
+	}
+	return cmd.Bytes(), nil
+}
+
+// explain tells the caller's own deadline from ours, and wraps what the client says. The connection's deadline may
+// strike a moment before the context's timer does, hence the look at the time.
+func explain(ctx context.Context, err error) error {
+	if cause := ctx.Err(); cause != nil {
+		return fmt.Errorf("redislimit: %w", cause)
+	}
+	timeout := errors.Is(err, context.DeadlineExceeded)
+	if t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](err); ok && t.Timeout() {
+		timeout = true
+	}
+	if deadline, ok := ctx.Deadline(); timeout && ok && !time.Now().Before(deadline) {
+		return fmt.Errorf("redislimit: %w", context.DeadlineExceeded)
+	}
+	switch {
+	case timeout:
+		return fmt.Errorf("%w: %v", ErrTimeout, err)
+	case errors.Is(err, redis.Nil), unparsable(err):
+		return fmt.Errorf("%w: %v", ErrReply, err)
+	}
+	return fmt.Errorf("redislimit: %w", err)
+}
+
+// unparsable reports whether err is go-redis' own complaint about an answer, which has no type.
+func unparsable(err error) bool {
+	for _, p := range []string{"redis: can't parse", "redis: invalid reply", "redis: buffer too small", "bufio: "} {
+		if strings.HasPrefix(err.Error(), p) {
+			return true
+		}
+	}
+	return false
+}
+
+// numbers are what a script returns.
+type numbers [maxNumbers]int64
+
+const maxNumbers = 5
+
+// parse reads exactly n whole numbers with one space between, as the scripts write them. The first is 0 or 1.
+func parse(reply []byte, n int) (v numbers, err error) {
+	rest := reply
+	for i := range n {
+		word, after, more := bytes.Cut(rest, []byte{' '})
+		if v[i], err = strconv.ParseInt(string(word), 10, 64); err != nil || more != (i < n-1) {
+			return v, fmt.Errorf("%w: %.100q", ErrReply, reply)
+		}
+		if v[i] > maxCount || v[i] < -maxCount {
+			return v, fmt.Errorf("%w: %.100q", ErrReply, reply)
+		}
+		rest = after
+	}
+	if v[0] != 0 && v[0] != 1 {
+		return v, fmt.Errorf("%w: %.100q", ErrReply, reply)
+	}
+	return v, nil
+}

@@ -1,0 +1,94 @@
+package redislimit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir"
+)
+
+// Log is a Strategy that keeps each admitted request with its Meta.
+type Log struct {
+	Strategy
+	header int // the numbers before an entry's seconds
+}
+
+// Entry is one admitted request in a Log.
+type Entry = weir.Entry
+
+// SlidingLog keeps the admitted requests of the last r.Duration, each with its instant: the exact rolling window. It is a
+// sorted set with one member for each of them. The counterpart of weir's SlidingLog.
+func (s *Store) SlidingLog() *Log {
+	return &Log{Strategy{store: s, kind: "log", script: slidingLog, algorithm: rolling{}}, 1}
+}
+
+// List keeps the admitted requests of a period of r.Duration that starts with the caller's first, in a list: Counter, with
+// who it was in place of a number.
+func (s *Store) List() *Log {
+	return &Log{Strategy{store: s, kind: "list", script: list, algorithm: listed{}}, 0}
+}
+
+// Entries lists the admitted requests of r.Key that still count, newest last: who is behind this address? It costs what
+// the list is long, and is for people to look at, not for decisions.
+func (l *Log) Entries(ctx context.Context, r *weir.Request) ([]Entry, error) {
+	key, args, _, err := l.prepare("entries", r, 1)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, l.store.timeout)
+	defer cancel()
+	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.client, []string{key}, at(args, l.store.read())[head:]...).StringSlice()
+	if err != nil {
+		return nil, explain(ctx, err)
+	}
+	entries := make([]Entry, 0, len(texts))
+	for _, text := range texts {
+		e, err := parseEntry(text, l.header)
+		if err != nil {
+			return nil, err
+		}
+		if e.Cost > 0 { // 0 was given back
+			entries = append(entries, e)
+		}
+	}
+	return entries, nil
+}
+
+// parseEntry reads seconds, nanoseconds, cost, sum and meta, as the scripts spell them, after skip more numbers.
+func parseEntry(text string, skip int) (Entry, error) {
+	f := strings.SplitN(text, " ", skip+5)
+	if len(f) != skip+5 {
+		return Entry{}, fmt.Errorf("%w: entry %.100q", ErrReply, text)
+	}
+	s, err1 := strconv.ParseInt(f[skip], 10, 64)
+	ns, err2 := strconv.ParseInt(f[skip+1], 10, 64)
+	cost, err3 := strconv.ParseUint(f[skip+2], 10, 64)
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return Entry{}, fmt.Errorf("%w: entry %.100q: %w", ErrReply, text, err)
+	}
+	return Entry{At: time.Unix(s, ns), Cost: cost, Meta: f[skip+4]}, nil
+}
+
+type rolling struct{ byDuration }
+
+func (rolling) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
+	args, possible, err := anchored{}.ask(args, r, n)
+	return append(args, r.Meta), possible, err
+}
+
+func (rolling) answer(r *weir.Request, v numbers) (decision, error) {
+	d, err := anchored{}.answer(r, v)
+	d.at = d.at.plus(r.Duration) // The script tells the instant of a hit.
+	return d, err
+}
+
+type listed struct{ anchored }
+
+func (listed) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
+	return rolling{}.ask(args, r, n)
+}

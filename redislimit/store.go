@@ -1,0 +1,101 @@
+package redislimit
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// The defaults of Config.
+const (
+	DefaultPrefix  = "weir:"
+	DefaultTimeout = 50 * time.Millisecond
+	DefaultGrace   = time.Second
+
+	// DefaultClockGrace is the Grace when Now is set.
+	DefaultClockGrace = time.Minute
+)
+
+// ErrConfig: a field of Config is out of its range.
+var ErrConfig = errors.New("redislimit: bad config")
+
+// Config bounds a Store. The zero value of a field is its default.
+type Config struct {
+	// Prefix begins every key. Default DefaultPrefix. No braces: they would move the hash tag. Stores with one Prefix
+	// on one server share their counts.
+	Prefix string
+
+	// Timeout bounds one decision, the wait for a connection included; the caller's context may end it sooner. Default
+	// DefaultTimeout. Too small turns every garbage collection and every slow network into an error; too large makes
+	// callers wait for a server that does not answer.
+	Timeout time.Duration
+
+	// Now replaces the server's clock: for tests and simulations, and for fleets whose clocks are better than their
+	// server's. All processes must then agree on the time: windows are cut by it.
+	Now func() time.Time
+
+	// Grace is how much longer than its period a key lives. Default DefaultGrace. With Now set it is DefaultClockGrace,
+	// for keys die by the server's clock: it must be longer than the two can differ. Larger only costs memory.
+	// Negative: none.
+	Grace time.Duration
+
+	// AllowUnsafeClient lets New accept a client that breaks a promise of this package; see Options and ErrUnsafeClient.
+	AllowUnsafeClient bool
+}
+
+// Store makes the strategies that count in one Redis. It holds nothing but the client, and is safe for concurrent use.
+// Strategies of different kinds never share a count; those of one kind, prefix and server do, from whichever process.
+type Store struct {
+	client  redis.UniversalClient
+	prefix  string
+	timeout time.Duration
+	grace   any              // ms, ready to be an argument
+	now     func() time.Time // nil: the server's clock
+}
+
+// New returns a Store on c. It sends nothing to the server: it works, and the Store will, while the server is down. It
+// fails with ErrUnsafeClient when the settings of c would break a promise, unless cfg.AllowUnsafeClient is set, and with
+// ErrConfig. The client stays the caller's to close.
+//
+// Whatever the client's settings are, this package's commands are never sent twice by go-redis: they are marked as not to
+// be retried.
+func New(c redis.UniversalClient, cfg Config) (*Store, error) {
+	switch {
+	case c == nil:
+		return nil, fmt.Errorf("%w: no client", ErrConfig)
+	case strings.ContainsAny(cfg.Prefix, "{}"):
+		return nil, fmt.Errorf("%w: braces in prefix %q", ErrConfig, cfg.Prefix)
+	case cfg.Timeout < 0:
+		return nil, fmt.Errorf("%w: timeout %v", ErrConfig, cfg.Timeout)
+	}
+	if !cfg.AllowUnsafeClient {
+		if err := checkClient(c); err != nil {
+			return nil, err
+		}
+	}
+	return newStore(c, cfg), nil
+}
+
+func newStore(c redis.UniversalClient, cfg Config) *Store {
+	s := &Store{client: c, prefix: cfg.Prefix, timeout: cfg.Timeout, now: cfg.Now}
+	grace := cfg.Grace
+	if s.prefix == "" {
+		s.prefix = DefaultPrefix
+	}
+	if s.timeout == 0 {
+		s.timeout = DefaultTimeout
+	}
+	switch {
+	case grace < 0:
+		grace = 0
+	case grace == 0 && s.now != nil:
+		grace = DefaultClockGrace
+	case grace == 0:
+		grace = DefaultGrace
+	}
+	s.grace = grace.Milliseconds()
+	return s
+}

@@ -1,0 +1,181 @@
+package redislimit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+const (
+	maxKey   = 1024      // bytes
+	maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
+)
+
+// Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Peeker, Refunder, Resetter, Seeder and
+// Charger. Each call is one script, or one DEL, on one key in one round trip. Errors are those of weir for a bad Request,
+// and those that Classify tells apart. It is safe for concurrent use, by any number of processes.
+type Strategy struct {
+	store     *Store
+	kind      string // in the key
+	script    *script
+	algorithm algorithm
+}
+
+var _ interface {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Resetter
+	weir.Seeder
+	weir.Charger
+} = (*Strategy)(nil)
+
+// algorithm is the half of a strategy that is in Go: what to ask the script, and how to read what it says.
+type algorithm interface {
+	// period names, in the key, what is counted apart for one caller. It fails with weir.ErrScale.
+	period(r *weir.Request) (string, error)
+
+	// ask adds to args the script's own for n hits, and tells whether so many can ever pass. It fails with weir.ErrLimit.
+	ask(args []any, r *weir.Request, n int64) (with []any, possible bool, err error)
+
+	// answer reads the script's numbers.
+	answer(r *weir.Request, v numbers) (decision, error)
+}
+
+// decision is what a script's answer means.
+type decision struct {
+	allowed      bool
+	total, limit int64
+	at           instant // ExpiresAt
+	tier         int     // of Tiers: whose figures these are
+}
+
+// The operations that decide, ready to be arguments.
+var opRun, opPeek any = "run", "peek"
+
+// Run decides on r, and counts it if it is admitted. After an error the request may have been counted, if its reply was
+// lost, but it was not admitted.
+func (s *Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, _, err := s.decide(ctx, opRun, r)
+	return res, err
+}
+
+// Peek returns the Result that Run would give. It counts, creates and changes nothing.
+func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, _, err := s.decide(ctx, opPeek, r)
+	return res, err
+}
+
+// Refund gives back what Run took for r and reported in taken, inside the same period only.
+func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	if !taken.Allowed() || taken.ExpiresAt.IsZero() {
+		_, err := s.key(r)
+		return err
+	}
+	return s.do(ctx, "refund", r, cost(r), &taken.ExpiresAt)
+}
+
+// Seed raises what is counted for r.Key to counted.TotalRequests. It never lowers it, and does nothing if the period that
+// counted speaks of is over.
+func (s *Strategy) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
+	if counted.ExpiresAt.IsZero() {
+		_, err := s.key(r)
+		return err
+	}
+	return s.do(ctx, "seed", r, clamp(counted.TotalRequests), &counted.ExpiresAt)
+}
+
+// Charge adds r.Cost without asking whether it fits.
+func (s *Strategy) Charge(ctx context.Context, r *weir.Request) error {
+	return s.do(ctx, "charge", r, cost(r), nil)
+}
+
+// Reset forgets r.Key in r.Duration.
+func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
+	key, err := s.key(r)
+	if err != nil {
+		return err
+	}
+	return s.store.del(ctx, key)
+}
+
+func (s *Strategy) decide(ctx context.Context, op any, r *weir.Request) (*weir.Result, decision, error) {
+	key, args, possible, err := s.prepare(op, r, cost(r))
+	if err != nil {
+		return nil, decision{}, err
+	}
+	if !possible {
+		args[head] = opPeek // What can never pass takes nothing, and is still told what is counted.
+	}
+	now := s.store.read()
+	v, err := s.store.eval(ctx, s.script, key, at(args, now))
+	if err != nil {
+		return nil, decision{}, err
+	}
+	d, err := s.algorithm.answer(r, v)
+	if err == nil && possible && d.allowed && (d.total > d.limit || d.total < cost(r)) {
+		err = strange(v)
+	}
+	if err != nil {
+		return nil, decision{}, err
+	}
+	res := &weir.Result{TotalRequests: uint64(d.total)}
+	if possible {
+		res.ExpiresAt = d.at.time(now)
+		if d.allowed {
+			res.State = weir.Allow
+		}
+	}
+	return res, d, nil
+}
+
+// do runs an operation of the script that decides nothing. end is the instant that the operation is about.
+func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end *time.Time) error {
+	key, args, _, err := s.prepare(op, r, n)
+	if err != nil {
+		return err
+	}
+	if end != nil {
+		e := instantOf(*end)
+		args = append(args, e.s, e.ns)
+	}
+	_, err = s.store.eval(ctx, s.script, key, at(args, s.store.read()))
+	return err
+}
+
+// prepare checks r and returns what to ask for n hits.
+func (s *Strategy) prepare(op any, r *weir.Request, n int64) (key string, args []any, possible bool, err error) {
+	if key, err = s.key(r); err == nil {
+		args, possible, err = s.algorithm.ask(s.store.args(op), r, n)
+	}
+	return key, args, possible, err
+}
+
+// key is prefix, kind and period, none of which holds a brace, and the caller in braces: the hash tag, which puts all of
+// one caller's keys into one slot of a Cluster. No two of (kind, period, caller) have one key.
+func (s *Strategy) key(r *weir.Request) (string, error) {
+	if n := len(r.Key); n == 0 || n > maxKey {
+		return "", fmt.Errorf("redislimit: key of %d bytes: %w", n, weir.ErrID)
+	}
+	period, err := s.algorithm.period(r)
+	if err != nil {
+		return "", err
+	}
+	return s.store.prefix + s.kind + ":" + period + ":{" + tag(r.Key) + "}", nil
+}
+
+// tag escapes the brace that would end the hash tag early, and its own escape.
+func tag(id string) string {
+	if !strings.ContainsAny(id, "%}") {
+		return id
+	}
+	return strings.NewReplacer("%", "%25", "}", "%7D").Replace(id)
+}
+
+// cost is r.Cost as a count: 0 means 1.
+func cost(r *weir.Request) int64 { return clamp(max(1, r.Cost)) }
+
+func clamp(n uint64) int64 { return int64(min(n, maxCount)) }

@@ -1,0 +1,94 @@
+package redislimit
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/weirgo/weir"
+)
+
+// Tiers is a Strategy that holds several limits at once. Make one with [Store.Tiers].
+type Tiers struct {
+	Strategy
+	tiers []weir.Tier
+}
+
+// Tiers holds several limits at once over one key, all or nothing, in one round trip: 1000 in 1 s, 5000 in 10 s, 7000 in
+// 15 s. The request's own Limit and Duration are ignored. It fails with weir.ErrScale for a Duration that cannot be or is
+// given twice, and for none. Time is cut into slices, as long as the greatest common divisor of the Durations; a decision
+// reads one number for each slice of the longest tier that has a hit. The counterpart of weir's Tiers.
+func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
+	if len(tiers) == 0 {
+		return nil, fmt.Errorf("redislimit: no tiers: %w", weir.ErrScale)
+	}
+	t := several{tiers: make([]tier, len(tiers))}
+	names := make([]string, len(tiers))
+	for i, given := range tiers {
+		name, err := byDuration{}.period(&weir.Request{Duration: given.Duration})
+		if err != nil {
+			return nil, err
+		}
+		for _, other := range names[:i] {
+			if other == name {
+				return nil, fmt.Errorf("redislimit: two tiers of %v: %w", given.Duration, weir.ErrScale)
+			}
+		}
+		names[i] = name
+		t.tiers[i].limit = clamp(given.Limit)
+		t.slice = gcd(t.slice, given.Duration.Milliseconds())
+	}
+	for i, given := range tiers {
+		t.tiers[i].slices = given.Duration.Milliseconds() / t.slice
+	}
+	t.name = strings.Join(names, "-")
+	return &Tiers{
+		Strategy: Strategy{store: s, kind: "tiers", script: tiered, algorithm: t},
+		tiers:    append([]weir.Tier(nil), tiers...),
+	}, nil
+}
+
+// RunTier is Run, and the tier whose figures the Result has.
+func (t *Tiers) RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error) {
+	res, d, err := t.decide(ctx, opRun, r)
+	if err != nil {
+		return nil, weir.Tier{}, err
+	}
+	return res, t.tiers[d.tier], nil
+}
+
+// several is Tiers' algorithm.
+type several struct {
+	name  string // the Durations: the period of the key
+	slice int64  // ms
+	tiers []tier
+}
+
+type tier struct{ slices, limit int64 }
+
+func (t several) period(*weir.Request) (string, error) { return t.name, nil }
+
+func (t several) ask(args []any, _ *weir.Request, n int64) ([]any, bool, error) {
+	args, possible := append(args, t.slice, n), true
+	for _, x := range t.tiers {
+		args = append(args, x.slices, x.limit)
+		possible = possible && n <= x.limit
+	}
+	return args, possible, nil
+}
+
+func (t several) answer(_ *weir.Request, v numbers) (decision, error) {
+	which, used, slice := v[1], v[2], v[3]
+	at := slice * t.slice
+	if which < 0 || which >= int64(len(t.tiers)) || used < 0 || at/t.slice != slice {
+		return decision{}, strange(v)
+	}
+	return decision{v[0] == 1, used, t.tiers[which].limit, ofMillis(at), int(which)}, nil
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

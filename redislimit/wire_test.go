@@ -1,0 +1,119 @@
+package redislimit_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// strategy is what every strategy of the package offers.
+type strategy interface {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Resetter
+	weir.Seeder
+	weir.Charger
+}
+
+// everyone makes each strategy of a Store, by name. The tiers are those of the request given, and one of twice as long.
+func everyone(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]strategy {
+	t.Helper()
+	tiers, err := s.Tiers(weir.Tier{Limit: like.Limit, Duration: like.Duration}, weir.Tier{Limit: 2 * like.Limit, Duration: 2 * like.Duration})
+	require.NoError(t, err)
+	return map[string]strategy{
+		"FixedWindow": s.FixedWindow(), "SlidingWindow": s.SlidingWindow(), "SlidingLog": s.SlidingLog(),
+		"TokenBucket": s.TokenBucket(0), "Tiers": tiers, "Counter": s.Counter(), "List": s.List(),
+	}
+}
+
+var fivePerMinute = &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
+
+// dial returns a client with the package's settings, closed with the test.
+func dial(t testing.TB, addr string) *redis.Client {
+	t.Helper()
+	c := redis.NewClient(redislimit.Options(addr))
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// generous is a Timeout for tests in which time is not the point: the machine may be busy.
+const generous = 5 * time.Second
+
+// open returns a Store on a client with the package's settings.
+func open(t testing.TB, addr string, cfg redislimit.Config) *redislimit.Store {
+	t.Helper()
+	o := redislimit.Options(addr)
+	if cfg.Timeout == 0 {
+		cfg.Timeout = generous
+		o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, generous, generous, generous
+	}
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	s, err := redislimit.New(c, cfg)
+	require.NoError(t, err)
+	return s
+}
+
+func TestOneRoundTripForEachCall(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	ctx := context.Background()
+	for name, s := range everyone(t, open(t, proxy.Addr, redislimit.Config{}), fivePerMinute) {
+		t.Run(name, func(t *testing.T) {
+			r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Meta: "m"}
+			_, err := s.Run(ctx, r) // The first call dials and tells the server the script.
+			require.NoError(t, err)
+
+			taken := &weir.Result{State: weir.Allow, TotalRequests: 3, ExpiresAt: time.Now().Add(time.Hour)}
+			calls := map[string]func() error{
+				"Run": func() error { _, err := s.Run(ctx, r); return err },
+				"Run that can never pass": func() error {
+					_, err := s.Run(ctx, &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 5001})
+					return err
+				},
+				"Peek":   func() error { _, err := s.Peek(ctx, r); return err },
+				"Refund": func() error { return s.Refund(ctx, r, taken) },
+				"Seed":   func() error { return s.Seed(ctx, r, taken) },
+				"Charge": func() error { return s.Charge(ctx, r) },
+			}
+			for name, call := range calls {
+				proxy.Forget()
+				for range 10 {
+					require.NoError(t, call(), name)
+				}
+				assert.Equal(t, map[string]int{"evalsha": 10}, proxy.Seen(), name)
+			}
+			proxy.Forget()
+			require.NoError(t, s.Reset(ctx, r))
+			assert.Equal(t, map[string]int{"del": 1}, proxy.Seen(), "Reset")
+		})
+	}
+}
+
+func TestForgottenScriptsAreSentAgainOnce(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	ctx := context.Background()
+	for name, s := range everyone(t, open(t, proxy.Addr, redislimit.Config{}), fivePerMinute) {
+		t.Run(name, func(t *testing.T) {
+			r := fivePerMinute
+			for want := range uint64(4) {
+				server.Do("script", "flush")
+				proxy.Forget()
+				res, err := s.Run(ctx, r)
+				require.NoError(t, err)
+				assert.Equal(t, want+1, res.TotalRequests, "counted once")
+				seen := proxy.Seen()
+				delete(seen, "hello") // the first call dials
+				assert.Equal(t, map[string]int{"evalsha": 1, "eval": 1}, seen)
+			}
+		})
+	}
+}

@@ -1,0 +1,156 @@
+package weir_test
+
+import (
+	"context"
+	"math"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// The laws of every strategy are weirtest's. These are the corners that were once wrong.
+
+func newOnClock(t *testing.T, cfg weir.Config) (*weir.Limiter, *weirtest.Clock) {
+	clock := weirtest.NewClock(time.Unix(1000, 0))
+	cfg.Now = clock.Now
+	l, err := weir.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l, clock
+}
+
+func run(t *testing.T, s weir.Strategy, r weir.Request) *weir.Result {
+	t.Helper()
+	res, err := s.Run(context.Background(), &r)
+	require.NoError(t, err)
+	return res
+}
+
+func TestSeedsOfOneFigureDoNotAddUp(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	s := l.SlidingWindow()
+	counted := &weir.Result{State: weir.Allow, TotalRequests: 100, ExpiresAt: clock.Now().Add(time.Second)}
+	for i := range 2000 {
+		r := &weir.Request{Key: strconv.Itoa(i), Limit: 1000, Duration: time.Second}
+		var wg sync.WaitGroup
+		for range 2 {
+			wg.Go(func() { assert.NoError(t, s.Seed(context.Background(), r, counted)) })
+		}
+		wg.Wait()
+		require.EqualValues(t, 101, run(t, s, *r).TotalRequests)
+	}
+}
+
+func TestSeedOfNothingIsSwept(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{MaxBuckets: 2})
+	tiers, err := l.Tiers(weir.Tier{Limit: 1, Duration: time.Second})
+	require.NoError(t, err)
+	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Second}
+	for _, s := range []weir.Seeder{l.SlidingLog(), tiers} {
+		require.NoError(t, s.Seed(context.Background(), r, &weir.Result{ExpiresAt: clock.Now().Add(time.Second)}))
+	}
+	require.Equal(t, 2, l.Stats().Buckets)
+	clock.Advance(time.Hour)
+	assert.Equal(t, 2, l.Sweep())
+}
+
+func TestLogGivesBackAllOfACostAmongHitsOfOneInstant(t *testing.T) {
+	l, _ := newOnClock(t, weir.Config{})
+	s := l.SlidingLog()
+	five := weir.Request{Key: "a", Limit: 10, Duration: time.Second, Cost: 5}
+	one := five
+	one.Cost = 1
+	taken := run(t, s, five)
+	run(t, s, one)
+	require.NoError(t, s.Refund(context.Background(), &five, taken))
+	assert.EqualValues(t, 2, run(t, s, one).TotalRequests)
+}
+
+func TestStatsSurviveTheResetOfASlidingWindow(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	s := l.SlidingWindow()
+	r := weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 5}
+	run(t, s, r)
+	clock.Advance(time.Second)
+	run(t, s, r) // seals the window before
+	require.NoError(t, s.Reset(context.Background(), &r))
+	assert.EqualValues(t, 2, l.Stats().Allowed)
+}
+
+func TestSumsThatReachTheEndDoNotTurnNegative(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	tiers, err := l.Tiers(weir.Tier{Limit: 1_000_000, Duration: time.Second}, weir.Tier{Limit: 10, Duration: 2 * time.Second})
+	require.NoError(t, err)
+	type seeded interface {
+		weir.Strategy
+		weir.Seeder
+		weir.Charger
+	}
+	for _, s := range []seeded{l.SlidingLog(), tiers} {
+		r := weir.Request{Key: "a", Limit: 10, Duration: 2 * time.Second}
+		all := &weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: clock.Now().Add(time.Second)}
+		require.NoError(t, s.Seed(context.Background(), &r, all))
+		clock.Advance(time.Second)
+		charge := r
+		charge.Cost = 1000
+		require.NoError(t, s.Charge(context.Background(), &charge))
+		clock.Advance(2 * time.Second)
+		admitted := 0
+		for range 20 {
+			if run(t, s, r).Allowed() {
+				admitted++
+			}
+		}
+		assert.Equal(t, 10, admitted, "%T", s)
+	}
+}
+
+func TestTokenBucketAtTheEndsOfTime(t *testing.T) {
+	for _, now := range []time.Time{{}, time.Unix(math.MaxInt64/2, 0)} {
+		l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
+		require.NoError(t, err)
+		_, err = l.TokenBucket(0).Run(context.Background(), &weir.Request{Key: "a", Limit: 1, Duration: time.Second})
+		assert.NoError(t, err)
+		l.Close()
+	}
+}
+
+func TestAllTakesNoUnlimitedPolicyForTheTightest(t *testing.T) {
+	l, _ := newOnClock(t, weir.Config{})
+	s := weir.All(
+		weir.Policy{Name: "none", Strategy: l.FixedWindow(), Limit: math.MaxUint64, Duration: time.Hour},
+		weir.Policy{Name: "tight", Strategy: l.FixedWindow(), Limit: 3, Duration: time.Minute},
+	)
+	res := run(t, s, weir.Request{Key: "a"})
+	assert.Equal(t, time.Unix(1020, 0), res.ExpiresAt, "the minute's end")
+}
+
+func TestManyPlansOfOneTokenBucketAllocateNothing(t *testing.T) {
+	l, _ := newOnClock(t, weir.Config{})
+	s := l.TokenBucket(0)
+	for _, limit := range []uint64{10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000} {
+		r := &weir.Request{Key: "a" + strconv.Itoa(int(limit)), Limit: limit, Duration: time.Minute}
+		allocs := testing.AllocsPerRun(100, func() { _, _ = s.Decide(context.Background(), r) })
+		assert.Zero(t, allocs, "limit %d", limit)
+	}
+}
+
+func TestDenialThatCanNeverPassModifiesTheBucket(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	_, err := l.CheckRate("a", 60_000, 1)
+	require.NoError(t, err)
+	clock.Advance(time.Second)
+	_, err = l.CheckRate("a", 60_000, 0)
+	require.NoError(t, err)
+	b, err := l.Inspect("a", 60_000)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, b.Denied)
+	assert.True(t, b.Modified.Equal(clock.Now()))
+}

@@ -1,0 +1,111 @@
+package weir
+
+import (
+	"context"
+	"math"
+	"time"
+)
+
+// Strategy decides whether a request may pass. Every algorithm of this package is one, those of redislimit are, and a
+// user's own may be; the middleware and the fallback take any.
+//
+// A Strategy is safe for concurrent use. Run neither keeps nor changes r. A denial is a Result with State [Deny]; an
+// error means that the Strategy could not decide, and then nothing was counted and the Result is nil.
+type Strategy interface {
+	Run(ctx context.Context, r *Request) (*Result, error)
+}
+
+// Request asks for one admission.
+type Request struct {
+	// Key names the caller: 1 to 1024 bytes, any bytes.
+	Key string
+
+	// Limit is how much cost is admitted in one Duration. 0 denies everything. Above math.MaxInt64 it counts as that.
+	Limit uint64
+
+	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days. One key counts
+	// separately in each Duration.
+	Duration time.Duration
+
+	// Cost is the number of hits this request counts for; 0 means 1. A cost that does not fit takes nothing. A cost
+	// over the limit, or a token bucket's burst, can never pass: it is denied, with the zero ExpiresAt.
+	Cost uint64
+
+	// Meta is kept with the hit by strategies that keep a log; others ignore it.
+	Meta string
+}
+
+// State is the verdict of a Strategy.
+type State int64
+
+// The verdicts.
+const (
+	Deny  State = 0
+	Allow State = 1
+)
+
+// String returns "Deny" or "Allow".
+func (s State) String() string {
+	if s == Allow {
+		return "Allow"
+	}
+	return "Deny"
+}
+
+// Result is the decision on one Request.
+type Result struct {
+	State State
+
+	// TotalRequests is the cost admitted in the current period, this request included if it was admitted.
+	TotalRequests uint64
+
+	// ExpiresAt is, for an admitted request, the instant at which the period rolls over: if nothing more is asked,
+	// nothing admitted so far counts from then on. For a denied one it is the earliest instant at which the same
+	// request would pass, if nothing else is admitted until then; the zero time if it can never pass.
+	ExpiresAt time.Time
+}
+
+// Allowed reports whether the request was admitted.
+func (r Result) Allowed() bool { return r.State == Allow }
+
+// RetryAfter returns how long after now the same request is worth repeating: 0 if it was admitted or its time has
+// come, and the largest Duration if it can never pass.
+func (r Result) RetryAfter(now time.Time) time.Duration {
+	switch {
+	case r.Allowed():
+		return 0
+	case r.ExpiresAt.IsZero():
+		return math.MaxInt64
+	}
+	return max(0, r.ExpiresAt.Sub(now))
+}
+
+// The interfaces below are what a Strategy may offer beside Run. Ask by type assertion. Errors are those of Run.
+type (
+	// Peeker tells the Result that Run would give, and counts and creates nothing.
+	Peeker interface {
+		Peek(ctx context.Context, r *Request) (*Result, error)
+	}
+
+	// Refunder gives back what Run took for r and reported in taken. It gives back inside the same period only: once
+	// the period is over it does nothing, as it does for a denial, and it never goes below zero.
+	Refunder interface {
+		Refund(ctx context.Context, r *Request, taken *Result) error
+	}
+
+	// Resetter forgets what was counted for r.Key in r.Duration.
+	Resetter interface {
+		Reset(ctx context.Context, r *Request) error
+	}
+
+	// Seeder raises what is counted for r.Key in the current period to counted.TotalRequests, which another store has
+	// counted. It never lowers it, and does nothing when the period that counted speaks of is over.
+	Seeder interface {
+		Seed(ctx context.Context, r *Request, counted *Result) error
+	}
+
+	// Charger adds r.Cost, which another store has admitted, without asking whether it fits.
+	Charger interface {
+		Charge(ctx context.Context, r *Request) error
+	}
+)

@@ -1,0 +1,329 @@
+package weir
+
+import (
+	"hash/maphash"
+	"iter"
+	"math"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/puzpuzpuz/xsync/v3"
+)
+
+// lifecycle is what a table must know of the state it keeps.
+type lifecycle interface {
+	// over returns the earliest instant from which no strategy looks at the state any more, if it is not used again.
+	over(scale, number int64) int64
+
+	// bury reports whether the state may be forgotten at now: it is over, and grace has passed since it was last
+	// modified. A state that is used again after it was over is first marked dead here, so that whoever still holds it
+	// looks again.
+	bury(over, now, grace int64) bool
+
+	// settled returns the state's part of Stats, which its entry has kept until now.
+	settled() (allowed, denied uint64)
+}
+
+// table is a sharded concurrent map from <id, scale, number> to a state. It has no lock that a decision waits for: a
+// known entry is found with atomic loads alone, and inserting or removing one locks a single bucket of xsync's map.
+//
+// The map is keyed by a 64-bit digest, and its values are chains of entries compared in full: two ids never share a
+// state, whatever the hash does. Digests are seeded per process, so nobody outside can aim at one shard. All entries
+// of one id live in one shard. Shards keep a growing map's resize small: unsharded, it stalls one decision for
+// hundreds of milliseconds at a million entries.
+type table[S any, P interface {
+	*S
+	lifecycle
+}] struct {
+	hasher
+	shards []shard[S]
+	shift  uint // a hash shifted right by it is a shard's index
+	room   *room
+	recent atomic.Pointer[recent[S]]
+	fresh  func(*S) // prepares a new state; nil for the zero value
+}
+
+type shard[S any] struct {
+	entries atomic.Pointer[xsync.MapOf[uint64, *entry[S]]] // made by the first insertion
+
+	// earliest is at most the instant at which the first of the entries is over. An insertion lowers arrived and then
+	// earliest; a sweep raises earliest to what it saw and what arrived meanwhile.
+	earliest, arrived atomic.Int64
+	sweeping          sync.Mutex // one sweep at a time raises earliest
+
+	// barren is when a reclaim last found nothing. Where state is reused in place a busy caller's moves on and leaves
+	// earliest behind; without it, each new id at a full table would have the shard scanned.
+	barren atomic.Int64
+
+	allowed, denied atomic.Uint64 // for Stats
+}
+
+// entry is an element of a table. The key is read-only once the entry is in the table.
+type entry[S any] struct {
+	ident  ident
+	scale  int64
+	number int64
+	state  S
+	next   atomic.Pointer[entry[S]] // the chain of one digest; changed under the lock of its map bucket
+	long   string                   // the id, if ident has no room for it
+}
+
+func (e *entry[S]) is(id string, scale, number int64) bool {
+	return e.number == number && e.scale == scale && e.ident.is(id, e.long)
+}
+
+func (e *entry[S]) id() string { return e.ident.get(e.long) }
+
+// place is where a key belongs.
+type place struct{ hash, digest uint64 }
+
+func newTable[S any, P interface {
+	*S
+	lifecycle
+}](room *room, fresh func(*S)) *table[S, P] {
+	// 16,384 entries a shard when full: a resize copies them in about a millisecond.
+	n := min(max(1<<bits.Len64(uint64(room.max-1)>>14), 1), 1024)
+	t := &table[S, P]{
+		hasher: hasher{maphash.MakeSeed(), math.MaxUint64},
+		shards: make([]shard[S], n),
+		shift:  uint(64 - bits.Len(uint(n-1))),
+		room:   room,
+		fresh:  fresh,
+	}
+	for i := range t.shards {
+		t.shards[i].earliest.Store(maxInstant)
+		t.shards[i].arrived.Store(maxInstant)
+		t.shards[i].barren.Store(math.MinInt64)
+	}
+	t.recent.Store(newRecent[S](1))
+	return t
+}
+
+// hasher places keys.
+type hasher struct {
+	seed maphash.Seed
+	bits uint64 // of a hash that count: all, but in tests of a broken hash
+}
+
+func (h *hasher) place(id string, salt uint64) place {
+	hash := maphash.String(h.seed, id) & h.bits
+	return place{hash, hash ^ salt&h.bits}
+}
+
+func (t *table[S, P]) shard(p place) *shard[S] { return &t.shards[p.hash>>t.shift] }
+
+// find returns the entry of a key, or nil.
+func (t *table[S, P]) find(p place, id string, scale, number int64) *entry[S] {
+	set := t.recent.Load().set(p.digest)
+	if e := set.get(p.digest, id, scale, number); e != nil {
+		return e
+	}
+	m := t.shard(p).entries.Load()
+	if m == nil {
+		return nil
+	}
+	head, _ := m.Load(p.digest)
+	for e := head; e != nil; e = e.next.Load() {
+		if e.is(id, scale, number) {
+			set.put(p.digest, e)
+			return e
+		}
+	}
+	return nil
+}
+
+// insert returns the entry of a key, which it makes if there is none. It fails with ErrFull if there is no room: the
+// room is reserved before the entry is made, so the table never holds more than it may.
+func (t *table[S, P]) insert(p place, id string, scale, number int64) (*entry[S], error) {
+	if !t.room.take() {
+		if e := t.find(p, id, scale, number); e != nil { // made by another since we looked
+			return e, nil
+		}
+		return nil, ErrFull
+	}
+	e := &entry[S]{scale: scale, number: number}
+	e.long = e.ident.set(id)
+	if t.fresh != nil {
+		t.fresh(&e.state)
+	}
+	in := t.link(p, e)
+	if in != e {
+		t.room.give()
+		return in, nil
+	}
+	t.lower(p, P(&e.state).over(scale, number))
+	t.grow()
+	return e, nil
+}
+
+// lower keeps the promise of shard.earliest for an entry that may be over at the instant given.
+func (t *table[S, P]) lower(p place, over int64) {
+	s := t.shard(p)
+	lower(&s.arrived, over)
+	lower(&s.earliest, over)
+}
+
+func lower(a *atomic.Int64, to int64) {
+	for {
+		if at := a.Load(); at <= to || a.CompareAndSwap(at, to) {
+			return
+		}
+	}
+}
+
+// link puts e into the chain of its digest, unless its key is there already, and returns the entry that is.
+func (t *table[S, P]) link(p place, e *entry[S]) *entry[S] {
+	s := t.shard(p)
+	m := s.entries.Load()
+	if m == nil {
+		// The digest is as good a hash as any; xsync's own seeding would add nothing to ours.
+		m = xsync.NewMapOfWithHasher[uint64, *entry[S]](func(digest, _ uint64) uint64 { return digest })
+		if !s.entries.CompareAndSwap(nil, m) {
+			m = s.entries.Load()
+		}
+	}
+	if _, taken := m.LoadOrStore(p.digest, e); !taken {
+		return e
+	}
+	in := e
+	m.Compute(p.digest, func(head *entry[S], _ bool) (*entry[S], bool) {
+		for x := head; x != nil; x = x.next.Load() {
+			if x.number == e.number && x.scale == e.scale && x.ident == e.ident && x.long == e.long {
+				in = x
+				return head, false
+			}
+		}
+		e.next.Store(head)
+		return e, false
+	})
+	return in
+}
+
+// remove takes e out of the table and reports whether it was there.
+func (t *table[S, P]) remove(p place, e *entry[S]) (removed bool) {
+	s := t.shard(p)
+	s.entries.Load().Compute(p.digest, func(head *entry[S], _ bool) (*entry[S], bool) {
+		if head == e {
+			removed = true
+			head = e.next.Load()
+		}
+		for x := head; x != nil && !removed; x = x.next.Load() {
+			if x.next.Load() == e {
+				removed = true
+				x.next.Store(e.next.Load())
+			}
+		}
+		return head, head == nil
+	})
+	t.recent.Load().set(p.digest).forget(e)
+	if removed {
+		allowed, denied := P(&e.state).settled()
+		s.allowed.Add(allowed)
+		s.denied.Add(denied)
+		t.room.give()
+	}
+	return removed
+}
+
+// all yields the entries. It sees each entry that is there throughout, and may or may not see one that comes or goes
+// meanwhile.
+func (t *table[S, P]) all() iter.Seq[*entry[S]] {
+	return func(yield func(*entry[S]) bool) {
+		for i := range t.shards {
+			for e := range t.shards[i].all() {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (s *shard[S]) all() iter.Seq[*entry[S]] {
+	return func(yield func(*entry[S]) bool) {
+		m := s.entries.Load()
+		if m == nil {
+			return
+		}
+		m.Range(func(_ uint64, head *entry[S]) bool {
+			for e := head; e != nil; {
+				next := e.next.Load() // before e may be removed
+				if !yield(e) {
+					return false
+				}
+				e = next
+			}
+			return true
+		})
+	}
+}
+
+// sweep removes what may be forgotten at now from the shards whose earliest has come, and returns how many it removed.
+func (t *table[S, P]) sweep(now, grace int64) (removed int) {
+	for i := range t.shards {
+		removed += t.sweepShard(&t.shards[i], now, grace)
+	}
+	return removed
+}
+
+// reclaim is sweep without grace, until one shard gave something.
+func (t *table[S, P]) reclaim(now int64) (removed int) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		if s.earliest.Load() > now || s.isBarren(now) {
+			continue
+		}
+		if removed = t.sweepShard(s, now, 0); removed > 0 {
+			return removed
+		}
+		s.barren.Store(now)
+	}
+	return 0
+}
+
+func (t *table[S, P]) sweepShard(s *shard[S], now, grace int64) (removed int) {
+	if s.earliest.Load() > now {
+		return 0
+	}
+	s.sweeping.Lock()
+	defer s.sweeping.Unlock()
+	if s.earliest.Load() > now { // swept while we waited
+		return 0
+	}
+	s.arrived.Store(maxInstant)
+	earliest := int64(maxInstant)
+	for e := range s.all() {
+		over := P(&e.state).over(e.scale, e.number)
+		if P(&e.state).bury(over, now, grace) && t.remove(t.place(e.id(), salt(e.scale, e.number)), e) {
+			removed++
+			continue
+		}
+		earliest = min(earliest, over)
+	}
+	// An entry that the scan missed arrived after it began. Read arrived after the store: an insertion that lowers it
+	// later lowers earliest later, too.
+	s.earliest.Store(earliest)
+	lower(&s.earliest, s.arrived.Load())
+	return removed
+}
+
+// isBarren reports whether a scan has found nothing to reclaim a moment ago.
+func (s *shard[S]) isBarren(now int64) bool {
+	at := s.barren.Load()
+	return at <= now && now < addSat(at, 100*msec)
+}
+
+// tally adds up what the shards and the entries have counted for Stats.
+func (t *table[S, P]) tally() (allowed, denied uint64) {
+	for i := range t.shards {
+		allowed += t.shards[i].allowed.Load()
+		denied += t.shards[i].denied.Load()
+	}
+	for e := range t.all() {
+		a, d := P(&e.state).settled()
+		allowed += a
+		denied += d
+	}
+	return allowed, denied
+}

@@ -1,0 +1,289 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+)
+
+// movingClock is a clock that the callers move, and whose readers often stall between reading it and using what they
+// read: a limiter that trusts an old reading is caught here.
+type movingClock struct {
+	ms, readings atomic.Int64
+}
+
+func (c *movingClock) now() time.Time {
+	t := at(c.ms.Load())
+	if n := c.readings.Add(1); n%3 == 0 {
+		for range n % 8 {
+			runtime.Gosched()
+		}
+	}
+	return t
+}
+
+// timed is an ask, and the clock before and after it: the time at which it was decided lies between.
+type timed struct {
+	ask
+	from, to int64
+}
+
+// subject is a strategy under test, with its model.
+type subject struct {
+	name  string
+	make  func(l *weir.Limiter, now func() time.Time) weir.Strategy
+	model model
+}
+
+var spans = []weir.Tier{{Limit: 3, Duration: 4 * time.Millisecond}, {Limit: 5, Duration: 10 * time.Millisecond}}
+
+func subjects() []subject {
+	return []subject{
+		{"FixedWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.FixedWindow() }, fixed{}},
+		{"SlidingWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingWindow() }, sliding{}},
+		{"SlidingLog", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingLog() }, rolling{}},
+		{"TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(0) }, bucket{}},
+		{"TokenBucket of 2", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(2) }, bucket{burst: 2}},
+		{"LeakyBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.LeakyBucket(0) }, leaky{}},
+		{"Tiers", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
+			s, err := l.Tiers(spans...)
+			if err != nil {
+				panic(err)
+			}
+			return s
+		}, tiers{of: spans}},
+	}
+}
+
+// sequential describes a strategy to the checker. What time an operation was decided at is not told; any of its own
+// interval that gives its answer will do.
+func sequential(initial model) porcupine.Model {
+	nondeterministic := porcupine.NondeterministicModel{
+		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+			of := map[string][]porcupine.Operation{}
+			for _, op := range history {
+				id := op.Input.(timed).id
+				of[id] = append(of[id], op)
+			}
+			var parts [][]porcupine.Operation
+			for _, part := range of {
+				parts = append(parts, part)
+			}
+			return parts
+		},
+		Init: func() []any { return []any{initial} },
+		Step: func(state, input, output any) (next []any) {
+			in := input.(timed)
+			for now := in.from; now <= in.to; now++ {
+				m, ok := gives(state.(model), now, in.ask, output.(answer))
+				if ok && (len(next) == 0 || !reflect.DeepEqual(m, next[len(next)-1])) {
+					next = append(next, m)
+				}
+			}
+			return next
+		},
+		Equal: reflect.DeepEqual,
+	}
+	return nondeterministic.ToModel()
+}
+
+const clients, each = 8, 12 // 96 operations a history
+
+// record has clients ask a strategy, and returns what they asked and were answered, and when. With moving set the
+// clock moves meanwhile, and a sweeper forgets whatever it may at once.
+func record(t *testing.T, seed uint64, s subject, moving bool) (history []porcupine.Operation) {
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	var clock movingClock
+	clock.ms.Store(starts[rnd.IntN(len(starts))])
+	l, err := weir.New(weir.Config{Now: clock.now, Timeout: 1})
+	require.NoError(t, err)
+	defer l.Close()
+	strategy := s.make(l, clock.now)
+	base := time.Now()
+	var mu sync.Mutex
+	var callers, sweeper sync.WaitGroup
+	var done atomic.Int64 // operations
+	stop := make(chan struct{})
+	if moving {
+		sweeper.Go(func() {
+			for moved := int64(0); ; {
+				select {
+				case <-stop:
+					return
+				default:
+					l.Sweep()
+					if moved < 2*done.Load() { // not while the callers are kept from running
+						moved++
+						clock.ms.Add(1)
+					}
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	for client := range clients {
+		rnd := rand.New(rand.NewPCG(seed, uint64(client)+1))
+		callers.Go(func() {
+			var mine []porcupine.Operation
+			for range each {
+				if moving && rnd.IntN(4) == 0 {
+					clock.ms.Add(rnd.Int64N(6))
+				}
+				a := ask{id: string(rune('a' + rnd.IntN(3))), scale: 10, limit: 3, cost: 1 + rnd.Int64N(8)/6 + rnd.Int64N(10)/9*3}
+				from, call := clock.ms.Load(), int64(time.Since(base))
+				res, err := strategy.Run(context.Background(), a.request())
+				back, to := int64(time.Since(base)), clock.ms.Load()
+				done.Add(1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mine = append(mine, porcupine.Operation{
+					ClientId: client, Input: timed{a, from, to}, Call: call, Output: answerOf(res), Return: back,
+				})
+			}
+			mu.Lock()
+			history = append(history, mine...)
+			mu.Unlock()
+		})
+	}
+	callers.Wait()
+	close(stop)
+	sweeper.Wait()
+	return history
+}
+
+// tally is what the checker said of many histories.
+type tally struct{ legal, illegal, unknown atomic.Int64 }
+
+// check records n histories, half of them with a sweeper and a moving clock, and has each checked.
+func check(t *testing.T, s subject, n int) (sum tally, worst string) {
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	var next atomic.Int64
+	described := sequential(s.model)
+	for range 2 {
+		wg.Go(func() {
+			for seed := next.Add(1); seed <= int64(n); seed = next.Add(1) {
+				history := record(t, uint64(seed), s, seed%2 == 0)
+				switch porcupine.CheckOperationsTimeout(described, history, 20*time.Second) {
+				case porcupine.Ok:
+					sum.legal.Add(1)
+				case porcupine.Unknown:
+					sum.unknown.Add(1)
+				case porcupine.Illegal:
+					sum.illegal.Add(1)
+					mu.Lock()
+					worst = fmt.Sprint("seed ", seed, ", sweeper ", seed%2 == 0)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return
+}
+
+// Every history of concurrent calls could have come from calls one after another: no hit is lost, none counted twice,
+// and none decided on a time that was not then.
+func TestClaim02Linearizable(t *testing.T) {
+	for _, s := range subjects() {
+		t.Run(s.name, func(t *testing.T) {
+			n := nightly(1000, 10_000)
+			if s.name == "FixedWindow" {
+				n = 10_000
+			}
+			start := time.Now()
+			sum, worst := check(t, s, n)
+			t.Logf("%d histories of %d operations in %v: %d illegal, %d unknown", n, clients*each,
+				time.Since(start).Round(time.Second), sum.illegal.Load(), sum.unknown.Load())
+			assert.EqualValues(t, n, sum.legal.Load(), worst)
+			assert.Zero(t, sum.illegal.Load(), worst)
+			assert.Zero(t, sum.unknown.Load())
+		})
+	}
+}
+
+// peekThenCharge asks first and takes afterwards: two right operations that are wrong together.
+type peekThenCharge struct{ weir.Strategy }
+
+func (s peekThenCharge) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := s.Strategy.(weir.Peeker).Peek(ctx, r)
+	if err == nil && res.Allowed() {
+		yield()
+		err = s.Strategy.(weir.Charger).Charge(ctx, r)
+	}
+	return res, err
+}
+
+// readThenIncrement is a fixed window counter that reads, decides and then writes.
+type readThenIncrement struct {
+	now    func() time.Time
+	mu     sync.Mutex
+	counts map[string]fixed
+}
+
+func (s *readThenIncrement) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+	a := ask{r.Key, r.Duration.Milliseconds(), int64(r.Limit), int64(r.Cost)}
+	s.mu.Lock()
+	before := s.counts[r.Key]
+	s.mu.Unlock()
+	now := s.now().UnixMilli()
+	next, res, ok := before.ask(now, a)
+	if !ok {
+		next, res, _ = fixed{}.ask(now, a)
+	}
+	yield()
+	s.mu.Lock()
+	s.counts[r.Key] = next.(fixed)
+	s.mu.Unlock()
+	result := &weir.Result{TotalRequests: uint64(res.total)}
+	if res.allowed {
+		result.State = weir.Allow
+	}
+	if res.expires != never {
+		result.ExpiresAt = time.Unix(0, res.expires)
+	}
+	return result, nil
+}
+
+// yield lets others in between, as many times as it takes on a machine of few cores.
+func yield() {
+	for range 8 {
+		runtime.Gosched()
+	}
+}
+
+// The controls: what the check is for must not pass it.
+func TestClaim02ControlsAreRejected(t *testing.T) {
+	const n = 200
+	rejected := func(t *testing.T, s subject) {
+		sum, _ := check(t, s, n)
+		t.Logf("%d of %d histories rejected", sum.illegal.Load(), n)
+		assert.GreaterOrEqual(t, sum.illegal.Load(), int64(n*95/100))
+	}
+	t.Run("read then increment", func(t *testing.T) {
+		rejected(t, subject{model: fixed{}, make: func(_ *weir.Limiter, now func() time.Time) weir.Strategy {
+			return &readThenIncrement{now: now, counts: map[string]fixed{}}
+		}})
+	})
+	for _, s := range subjects() {
+		t.Run("peek then charge "+s.name, func(t *testing.T) {
+			made := s.make
+			s.make = func(l *weir.Limiter, now func() time.Time) weir.Strategy { return peekThenCharge{made(l, now)} }
+			rejected(t, s)
+		})
+	}
+}

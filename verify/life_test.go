@@ -1,0 +1,304 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+)
+
+// hold is a clock one of whose readings is held back: its reader has read, and does not know yet.
+type hold struct {
+	ms           atomic.Int64
+	skip         atomic.Int64 // readings to let pass before the one to hold; negative: none is held
+	held, resume chan struct{}
+}
+
+func newHold() *hold {
+	h := &hold{held: make(chan struct{}), resume: make(chan struct{})}
+	h.skip.Store(-1)
+	return h
+}
+
+func (h *hold) now() time.Time {
+	t := at(h.ms.Load())
+	if h.skip.Load() >= 0 && h.skip.Add(-1) == -1 {
+		close(h.held)
+		<-h.resume
+	}
+	return t
+}
+
+// sweeper is a limiter that can be swept.
+type sweeper interface {
+	checker
+	Sweep() int
+}
+
+// stall lets one call stall after some readings of the clock, while others fill the window it read, let five go by and
+// sweep. It returns how many were admitted in the window that was read, the stalled call included.
+func stall(t *testing.T, readings int64, limit int64, make func(now func() time.Time) sweeper) (admitted int64) {
+	const scale = 10
+	clock := newHold()
+	l := make(clock.now)
+	check := func() {
+		res, err := l.CheckRate("id", scale, limit)
+		if err != nil {
+			t.Error(err)
+		}
+		if res.Allowed() && res.ExpiresAt.UnixMilli() == scale {
+			atomic.AddInt64(&admitted, 1)
+		}
+	}
+	clock.skip.Store(readings)
+	var wg sync.WaitGroup
+	wg.Go(check)
+	<-clock.held
+	for range 5 {
+		for range limit + 2 {
+			check()
+		}
+		clock.ms.Add(scale)
+		l.Sweep()
+	}
+	close(clock.resume)
+	wg.Wait()
+	return admitted
+}
+
+func TestClaim14StalledGoroutineRevivesNoWindow(t *testing.T) {
+	const limit = 3
+	for readings := range int64(2) {
+		got := stall(t, readings, limit, func(now func() time.Time) sweeper {
+			return newLimiter(t, weir.Config{Now: now, Timeout: 1})
+		})
+		assert.EqualValues(t, limit, got, "stalled after %d readings", readings+1)
+	}
+}
+
+// trusting reads the clock once and makes a bucket for whatever it read.
+type trusting struct {
+	now    func() time.Time
+	mu     sync.Mutex
+	counts map[int64]int64
+}
+
+func (l *trusting) CheckRate(_ string, scale, limit int64) (res weir.Result, err error) {
+	n := floor(l.now().UnixMilli(), scale)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.counts[n] < limit {
+		l.counts[n]++
+		res.State = weir.Allow
+	}
+	res.ExpiresAt = at((n + 1) * scale)
+	return res, nil
+}
+
+func (l *trusting) Sweep() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.counts) // all of them are over when stall sweeps
+	return 0
+}
+
+func TestClaim14ControlIsRejected(t *testing.T) {
+	got := stall(t, 0, 3, func(now func() time.Time) sweeper { return &trusting{now: now, counts: map[int64]int64{}} })
+	assert.Greater(t, got, int64(3))
+}
+
+func TestClaim16RoomIsHard(t *testing.T) {
+	const room, callers = 10_000, 64
+	ids := nightly(1_000_000, 10_000_000)
+	var ms atomic.Int64
+	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(ms.Load()) }, Timeout: 1})
+	var most, full atomic.Int64
+	var wg, watch sync.WaitGroup
+	stop := make(chan struct{})
+	watch.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				most.Store(max(most.Load(), int64(l.Stats().Buckets)))
+			}
+		}
+	})
+	for c := range callers {
+		wg.Go(func() {
+			for i := c; i < ids; i += callers {
+				if _, err := l.CheckRate(fmt.Sprint(i), 10, 1); err != nil {
+					full.Add(1)
+				}
+				if i%(2*room) == 0 {
+					ms.Add(10) // twice the room in each window
+				}
+			}
+		})
+	}
+	wg.Wait()
+	close(stop)
+	watch.Wait()
+	t.Logf("%d ids: at most %d buckets, %d ErrFull", ids, most.Load(), full.Load())
+	assert.LessOrEqual(t, most.Load(), int64(room))
+	assert.Positive(t, full.Load())
+}
+
+func TestClaim19IDsAreBoundedAndPinNothing(t *testing.T) {
+	l := newLimiter(t, weir.Config{})
+	huge := strings.Repeat("x", 1<<20)
+	start := time.Now()
+	for range 1000 {
+		_, err := l.CheckRate(huge, 1000, 1)
+		require.ErrorIs(t, err, weir.ErrID)
+	}
+	assert.Less(t, time.Since(start)/1000, time.Millisecond)
+
+	const n = 5000
+	before := liveHeap()
+	for i := range n {
+		header := fmt.Sprintf("%06d", i) + strings.Repeat(".", 8<<10)
+		_, err := l.CheckRate(header[:6], 60_000, 1)
+		require.NoError(t, err)
+	}
+	each := (liveHeap() - before) / n
+	t.Logf("%d live bytes a bucket", each)
+	assert.LessOrEqual(t, each, int64(256))
+	runtime.KeepAlive(l)
+}
+
+func TestClaim20FloodResetsNobody(t *testing.T) {
+	const room, limit, scale = 100, 5, 60_000
+	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(0) }, Timeout: 1})
+	ask := func(id string) weir.Result {
+		res, err := l.CheckRate(id, scale, limit)
+		require.NoError(t, err)
+		return res
+	}
+	for range limit {
+		ask("attacker")
+	}
+	for range limit - 1 {
+		ask("victim")
+	}
+	for trial := range 1000 {
+		for i := range 10 * room {
+			_, err := l.CheckRate(fmt.Sprint("flood", trial, "-", i), scale, limit)
+			if err != nil && err != weir.ErrFull {
+				t.Fatal(err)
+			}
+		}
+		l.Sweep()
+		require.False(t, ask("attacker").Allowed(), "trial %d: the attacker is free again", trial)
+		b, err := l.Inspect("victim", scale)
+		require.NoError(t, err)
+		require.EqualValues(t, limit-1, b.Count, "trial %d", trial)
+	}
+	assert.True(t, ask("victim").Allowed())
+}
+
+func TestClaim21FullTableServesWhoIsKnown(t *testing.T) {
+	const room, scale = 1000, 60_000
+	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(0) }})
+	for i := range room {
+		_, err := l.CheckRate(fmt.Sprint(i), scale, math.MaxInt64)
+		require.NoError(t, err)
+	}
+	var wg sync.WaitGroup
+	for c := range 16 {
+		wg.Go(func() {
+			for i := range 10_000 {
+				known := i%2 == 0
+				id := fmt.Sprint(i % room)
+				if !known {
+					id = fmt.Sprint("new", c, "-", i)
+				}
+				res, err := l.CheckRate(id, scale, math.MaxInt64)
+				if known && (err != nil || !res.Allowed()) || !known && err != weir.ErrFull {
+					t.Errorf("%s: %v, %v", id, res, err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 16*5000, l.Stats().Full, "one for each hit of a new id")
+	assert.Zero(t, l.Stats().Denied)
+}
+
+// A known id costs no allocation in any strategy that does not wait: it is what a service pays for each request.
+func TestClaim26KnownIDAllocatesNothing(t *testing.T) {
+	type decider interface {
+		weir.Strategy
+		weir.Resetter
+	}
+	l := newLimiter(t, weir.Config{})
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = l.CheckRate("id", 60_000, math.MaxInt64) }))
+	for _, s := range subjects() {
+		strategy := s.make(l, time.Now).(decider)
+		for _, limit := range []uint64{1, 1 << 40} {
+			r := &weir.Request{Key: fmt.Sprint(limit), Limit: limit, Duration: time.Minute}
+			_, err := strategy.Run(t.Context(), r)
+			require.NoError(t, err)
+			// Run returns a pointer to its Result: that is the one.
+			allocs := testing.AllocsPerRun(1000, func() { _, _ = strategy.Run(t.Context(), r) })
+			assert.LessOrEqual(t, allocs, 1.0, "%s at limit %d", s.name, limit)
+		}
+	}
+}
+
+func TestClaim27Close(t *testing.T) {
+	t.Run("beside a thousand others and CheckRate", func(t *testing.T) {
+		l, err := weir.New(weir.Config{SweepEvery: time.Microsecond, Timeout: 1})
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for i := range 1000 {
+			wg.Go(func() {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			wg.Go(func() {
+				if _, err := l.CheckRate(fmt.Sprint(i), 1, 1); err != nil && err != weir.ErrClosed {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		_, err = l.CheckRate("id", 1000, 1)
+		assert.ErrorIs(t, err, weir.ErrClosed)
+	})
+	t.Run("in mid-sweep", func(t *testing.T) {
+		var ms atomic.Int64
+		l, err := weir.New(weir.Config{Now: func() time.Time { return at(ms.Load()) }, SweepEvery: time.Millisecond, Timeout: 1})
+		require.NoError(t, err)
+		const n = 100_000
+		for i := range n {
+			_, err := l.CheckRate(fmt.Sprint(i), 1000, 1)
+			require.NoError(t, err)
+		}
+		before := l.Stats().Swept
+		ms.Store(1000)
+		require.Eventually(t, func() bool { return l.Stats().Swept > before || l.Stats().Buckets < n }, time.Minute, 100*time.Microsecond)
+		start := time.Now()
+		require.NoError(t, l.Close())
+		took := time.Since(start)
+		t.Logf("closed in %v with %d of %d buckets left", took, l.Stats().Buckets, n)
+		if !raceDetector {
+			assert.Less(t, took, 100*time.Millisecond)
+		}
+		left := l.Stats().Buckets
+		time.Sleep(5 * time.Millisecond)
+		assert.Equal(t, left, l.Stats().Buckets, "the janitor outlived Close")
+	})
+}

@@ -1,0 +1,61 @@
+package verify
+
+import (
+	"flag"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weirgo/weir"
+)
+
+// A limiter that leaves its janitor behind fails the whole package.
+func TestMain(m *testing.M) {
+	if os.Getenv(childJob) != "" {
+		os.Exit(runChild())
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if childDir != "" {
+			os.RemoveAll(childDir)
+		}
+		os.Exit(code)
+	}))
+}
+
+// nightly returns n, or more of it where WEIR_VERIFY=full asks for the long run.
+func nightly(n, full int) int {
+	if os.Getenv("WEIR_VERIFY") == "full" {
+		return full
+	}
+	return n
+}
+
+// checks sets how often a property is tried.
+func checks(t *testing.T, n int) {
+	f := flag.Lookup("rapid.checks")
+	before := f.Value.String()
+	require.NoError(t, f.Value.Set(strconv.Itoa(n)))
+	t.Cleanup(func() { _ = f.Value.Set(before) })
+}
+
+func newLimiter(t testing.TB, cfg weir.Config) *weir.Limiter {
+	t.Helper()
+	l, err := weir.New(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+// starts are where a clock may begin: before, around and after zero, in milliseconds.
+var starts = []int64{-1000, -7, -1, 0, 1, 1 << 40}
+
+// still is the SweepEvery of tests that move the clock themselves, without a lock: the janitor would read it beside them.
+const still = 24 * time.Hour
+
+const msec = int64(time.Millisecond)
+
+func at(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

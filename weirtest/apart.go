@@ -1,0 +1,266 @@
+package weirtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// The laws of telling requests apart: by key, by Duration, by limit, and from what is no request.
+
+// keys: what one key is told does not depend on what others ask. The keys and durations are such that gluing them
+// together without a thought makes two of them one.
+func keys(s *suite) {
+	v := variety{keys: []string{"a", "a1", "b", "a-1", "a:1", "A"}}
+	if d := s.Durations[0]; !s.Fixed {
+		v.durations = []time.Duration{d, 11 * d}
+	}
+	s.search(v, func(h history) {
+		full := s.trace(h)
+		for _, k := range v.keys {
+			s.same(full, "so it was when other keys were asked for too", func(i int) bool { return h[i].r.Key == k })
+		}
+	})
+}
+
+// durations: one key counts separately in each Duration.
+func durations(s *suite) {
+	d := s.Durations[0]
+	v := variety{durations: []time.Duration{d, d + time.Millisecond, 2 * d, 11 * d}}
+	s.search(v, func(h history) {
+		full := s.trace(h)
+		for _, d := range v.durations {
+			s.same(full, "so it was when other Durations were asked for too", func(i int) bool { return h[i].r.Duration == d })
+		}
+	})
+}
+
+// limitChange: a limit that changes in mid-period keeps what was used, or its share if that is what is declared.
+func limitChange(s *suite) {
+	if s.Proportional {
+		s.keepsShare()
+		return
+	}
+	limit := s.Limits[0]
+	v := variety{limits: []uint64{limit, limit + 1, 2 * limit, (limit + 1) / 2}}
+	s.searchIn(func() history { return s.frozen(v) }, func(h history) {
+		s.try(func(tr *trial) {
+			var used uint64
+			for _, step := range h {
+				res := tr.ask(step.r)
+				fits := used+max(step.r.Cost, 1) <= s.Burst(step.r.Limit)
+				if fits {
+					used += max(step.r.Cost, 1)
+				}
+				if res.Allowed() != fits || res.TotalRequests != used {
+					tr.broken("a changed limit keeps what was used: the last TotalRequests must be %d, and Allowed %v", used, fits)
+				}
+			}
+		})
+	})
+}
+
+// keepsShare uses a quarter, and then asks at twice and at half the limit.
+func (s *suite) keepsShare() {
+	for _, limit := range s.Limits {
+		used := s.Burst(limit) / 4
+		for _, changed := range []uint64{2 * limit, limit / 2} {
+			want := (used*changed+limit-1)/limit + 1
+			if used == 0 || changed == 0 || want+1 > s.Burst(changed) {
+				continue
+			}
+			s.try(func(tr *trial) {
+				tr.total(costing(s.request(limit), used), used, "the key is new")
+				got := tr.admits(s.request(changed), "there is room").TotalRequests
+				if got+1 < want || got > want+1 { // a limit need not divide the Duration
+					tr.broken("a changed limit keeps the share that was used: the last TotalRequests must be about %d", want)
+				}
+			})
+		}
+	}
+}
+
+// badRequest is a request that cannot be decided, and why.
+type badRequest struct {
+	r    weir.Request
+	want error
+}
+
+func (s *suite) badRequests() []badRequest {
+	good := s.request(s.Limits[0])
+	var all []badRequest
+	for _, k := range []string{"", strings.Repeat("k", 1025)} {
+		r := good
+		r.Key = k
+		all = append(all, badRequest{r, weir.ErrID})
+	}
+	if s.Fixed {
+		return all
+	}
+	for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 1500 * time.Microsecond, -1 << 63, 365*day + time.Millisecond, 1<<63 - 1} {
+		r := good
+		r.Duration = d
+		all = append(all, badRequest{r, weir.ErrScale})
+	}
+	return all
+}
+
+const day = 24 * time.Hour
+
+// badInput: a bad key is ErrID and a bad Duration ErrScale, from every call; nothing is counted. What is just good
+// enough is decided.
+func badInput(s *suite) {
+	good := s.request(s.Limits[0])
+	for _, bad := range s.badRequests() {
+		s.try(func(tr *trial) {
+			tr.refuses(bad, "Run", tr.Run)
+			if p, ok := tr.Strategy.(weir.Peeker); ok {
+				tr.refuses(bad, "Peek", p.Peek)
+			}
+			for _, o := range tr.optional() {
+				tr.refuses(bad, o.name, func(ctx context.Context, r *weir.Request) (*weir.Result, error) { return nil, o.call(ctx, r) })
+			}
+			tr.first(good, "nothing was counted yet")
+		})
+	}
+	for _, r := range s.edgesOfGood(good) {
+		s.try(func(tr *trial) { tr.first(r, "the request is good") })
+	}
+}
+
+// first asks for r, the first good request of its key.
+func (tr *trial) first(r weir.Request, why string) {
+	if tr.suite.Waits {
+		tr.admits(r, why)
+		return
+	}
+	tr.total(r, 1, why)
+}
+
+func (tr *trial) refuses(bad badRequest, call string, f func(context.Context, *weir.Request) (*weir.Result, error)) {
+	r := bad.r
+	res, err := f(context.Background(), &r)
+	tr.record(event{at: tr.clock.Now(), call: call, r: bad.r, err: err}, res)
+	switch {
+	case !errors.Is(err, bad.want):
+		tr.broken("the error must be %q: the key has %d bytes, the Duration is %v", bad.want, len(bad.r.Key), bad.r.Duration)
+	case res != nil:
+		tr.broken("with an error the Result must be nil")
+	}
+}
+
+// optional returns the calls that the strategy offers beside Run and Peek.
+func (tr *trial) optional() (all []struct {
+	name string
+	call func(context.Context, *weir.Request) error
+}) {
+	add := func(name string, call func(context.Context, *weir.Request) error) {
+		all = append(all, struct {
+			name string
+			call func(context.Context, *weir.Request) error
+		}{name, call})
+	}
+	some := &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: tr.clock.Now().Add(tr.suite.Durations[0])}
+	if o, ok := tr.Strategy.(weir.Refunder); ok {
+		add("Refund", func(ctx context.Context, r *weir.Request) error { return o.Refund(ctx, r, some) })
+	}
+	if o, ok := tr.Strategy.(weir.Seeder); ok {
+		add("Seed", func(ctx context.Context, r *weir.Request) error { return o.Seed(ctx, r, some) })
+	}
+	if o, ok := tr.Strategy.(weir.Resetter); ok {
+		add("Reset", o.Reset)
+	}
+	if o, ok := tr.Strategy.(weir.Charger); ok {
+		add("Charge", o.Charge)
+	}
+	return all
+}
+
+func (s *suite) edgesOfGood(good weir.Request) (all []weir.Request) {
+	for _, k := range []string{strings.Repeat("k", 1024), "\x00", "\xff\xfe", "{a}", "a b\n", "ключ"} {
+		r := good
+		r.Key = k
+		all = append(all, r)
+	}
+	if s.Fixed {
+		return all
+	}
+	for _, d := range []time.Duration{time.Millisecond, 365 * day} {
+		r := good
+		r.Duration = d
+		all = append(all, r)
+	}
+	return all
+}
+
+// requestStays: Run changes nothing in its Request and remembers the request, not the pointer; so with the Result.
+func requestStays(s *suite) {
+	limit := s.Limits[0]
+	asked := weir.Request{Key: key, Limit: limit, Duration: s.Durations[0], Cost: 1, Meta: "meta"}
+	s.try(func(tr *trial) {
+		r := asked
+		unchanged := func(res *weir.Result, err error) *weir.Result {
+			if r != asked {
+				tr.broken("Run changed its Request from %+v to %+v", asked, r)
+			}
+			if err != nil || res == nil {
+				tr.broken("Run could not decide a good request: %v", err)
+			}
+			return res
+		}
+		res := unchanged(tr.Run(context.Background(), &r))
+		was := *res
+		// The caller may now do with both what it likes.
+		r = weir.Request{Key: "another", Limit: 1, Duration: 2 * asked.Duration, Cost: 1 << 40, Meta: "another"}
+		if tr.suite.Waits {
+			tr.ask(asked)
+			return
+		}
+		if s.Burst(limit) > 1 {
+			tr.total(asked, 2, "one was admitted before, whose Request the caller has changed since")
+		}
+		if *res != was {
+			tr.broken("the Result of the first request changed later, from %+v to %+v", was, *res)
+		}
+		*res = weir.Result{State: weir.Deny, TotalRequests: 1 << 40}
+		asked.Key = "another"
+		tr.total(asked, 1, "this key is new")
+		for range min(s.Burst(limit), 1000) {
+			r = asked
+			unchanged(tr.Run(context.Background(), &r)) // down to a denial
+		}
+	})
+}
+
+// deadContext: with a context that is done, Run decides, or returns the context's error and counts nothing.
+func deadContext(s *suite) {
+	r := s.request(s.Limits[0])
+	if s.Burst(r.Limit) < 2 {
+		return
+	}
+	s.try(func(tr *trial) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		asked := r
+		res, err := tr.Run(ctx, &asked)
+		tr.record(event{at: tr.clock.Now(), call: "Run", r: r, err: err}, res)
+		var counted uint64
+		switch {
+		case err != nil && res != nil:
+			tr.broken("with an error the Result must be nil")
+		case err != nil && !errors.Is(err, context.Canceled):
+			tr.broken("the context was canceled, and the error must say so")
+		case err == nil && res == nil:
+			tr.broken("Run returned neither a Result nor an error")
+		case err == nil && res.Allowed():
+			counted = 1
+		}
+		if !s.Waits {
+			tr.total(r, counted+1, fmt.Sprintf("%d were admitted before", counted))
+		}
+	})
+}

@@ -1,0 +1,70 @@
+package weirtest
+
+import (
+	"sync"
+	"time"
+)
+
+// bubbleStart is where the clock of a testing/synctest bubble starts; the zero Clock starts there too.
+var bubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// Clock is virtual time: it stands still until it is told to move. Hand its Now to weir.Config.Now, or to anything else
+// that takes a func() time.Time. The zero value is ready to use and reads midnight UTC 2000-01-01, where the clock of a
+// testing/synctest bubble starts too. A Clock is safe for concurrent use and must not be copied after its first use.
+//
+// A Clock fires no timers. Code that waits belongs in a testing/synctest bubble, where the real clock is virtual.
+type Clock struct {
+	mu      sync.Mutex
+	now     time.Time // guarded by mu
+	started bool      // guarded by mu; false: now is still to be set to bubbleStart
+
+	live bool // set by bubbleClock, then read-only: the clock is that of the bubble around it
+}
+
+// NewClock returns a Clock that reads t, less any monotonic reading t carries.
+func NewClock(t time.Time) *Clock {
+	return &Clock{now: t.Round(0), started: true}
+}
+
+// bubbleClock returns a Clock that is the clock of the synctest bubble it is used in: to advance it is to sleep.
+func bubbleClock() *Clock { return &Clock{live: true} }
+
+// Now returns the instant the clock stands at.
+func (c *Clock) Now() time.Time {
+	if c.live {
+		return time.Now()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.start()
+	return c.now
+}
+
+// Advance moves the clock on by d; a negative d steps it back.
+func (c *Clock) Advance(d time.Duration) {
+	if c.live {
+		time.Sleep(d)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.start()
+	c.now = c.now.Add(d)
+}
+
+// Set makes the clock read t, which may be earlier than what it read before.
+func (c *Clock) Set(t time.Time) {
+	if c.live {
+		time.Sleep(time.Until(t))
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now, c.started = t.Round(0), true
+}
+
+func (c *Clock) start() {
+	if !c.started {
+		c.now, c.started = bubbleStart, true
+	}
+}

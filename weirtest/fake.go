@@ -1,0 +1,172 @@
+package weirtest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// Fake is a Strategy that does as it is told and writes down what it was asked. The zero value admits everything.
+// Beside Run it offers all the optional interfaces of package weir. It is safe for concurrent use; set its fields before
+// the first call.
+//
+// It counts nothing and checks nothing: what it answers is what its script says. For a limiter that limits, take a real
+// one on a [Clock].
+type Fake struct {
+	// Answer decides each Run and Peek; nil means [Allow]. It is called from whichever goroutine asks.
+	Answer Answer
+
+	// Err is what Refund, Reset, Seed and Charge return; nil means that they succeed.
+	Err error
+
+	// Now is the clock that the answers are dated by; nil means time.Now, which in a testing/synctest bubble is virtual.
+	Now func() time.Time
+
+	script []Answer // set by Sequence, then read-only; replaces Answer
+
+	mu       sync.Mutex
+	runs     int           // guarded by mu; how many Runs the script has answered
+	calls    []Call        // guarded by mu
+	expected []expectation // guarded by mu; in the order of Expect
+}
+
+// Answer is the answer to one request: a Result, or the error that kept the strategy from deciding. It must not change r.
+type Answer func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error)
+
+// Call is one call that a [Fake] has had.
+type Call struct {
+	Method  string       // "Run", "Peek", "Refund", "Reset", "Seed" or "Charge"
+	Request weir.Request // as it was then
+	Result  weir.Result  // what Run or Peek answered, what Refund or Seed was given; zero for the others
+	Err     error        // what was answered
+	At      time.Time    // by the Fake's clock
+}
+
+// Allow is the Answer that admits: TotalRequests is the request's own cost, and the period ends one Duration from now.
+func Allow(_ context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+	return weir.Result{State: weir.Allow, TotalRequests: max(r.Cost, 1), ExpiresAt: now.Add(r.Duration)}, nil
+}
+
+// Deny is the Answer that denies: the limit is used up, and the request would pass one Duration from now.
+func Deny(_ context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+	return weir.Result{State: weir.Deny, TotalRequests: r.Limit, ExpiresAt: now.Add(r.Duration)}, nil
+}
+
+// Fail returns the Answer that could not decide, because of err.
+func Fail(err error) Answer {
+	return func(context.Context, *weir.Request, time.Time) (weir.Result, error) { return weir.Result{}, err }
+}
+
+// Hang is the Answer of a store that does not answer: it waits until ctx is done, and returns its error.
+func Hang(ctx context.Context, _ *weir.Request, _ time.Time) (weir.Result, error) {
+	<-ctx.Done()
+	return weir.Result{}, ctx.Err()
+}
+
+// DenyAll returns a Fake that denies everything.
+func DenyAll() *Fake { return &Fake{Answer: Deny} }
+
+// DenyKeys returns a Fake that denies these keys and admits all others.
+func DenyKeys(keys ...string) *Fake {
+	keys = slices.Clone(keys)
+	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+		if slices.Contains(keys, r.Key) {
+			return Deny(ctx, r, now)
+		}
+		return Allow(ctx, r, now)
+	}}
+}
+
+// FailAll returns a Fake on which every call fails with err.
+func FailAll(err error) *Fake { return &Fake{Answer: Fail(err), Err: err} }
+
+// Sequence returns a Fake that gives these answers, one to each Run; the last one answers all that follow. Peek shows the
+// next one and does not use it up. Without answers it admits everything.
+func Sequence(answers ...Answer) *Fake { return &Fake{script: slices.Clone(answers)} }
+
+// Run answers as scripted and records the call.
+func (f *Fake) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return f.answer(ctx, "Run", r)
+}
+
+// Peek answers what Run would and records the call.
+func (f *Fake) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return f.answer(ctx, "Peek", r)
+}
+
+// Refund records the call and returns Err.
+func (f *Fake) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
+	return f.note("Refund", r, taken)
+}
+
+// Reset records the call and returns Err.
+func (f *Fake) Reset(_ context.Context, r *weir.Request) error { return f.note("Reset", r, nil) }
+
+// Seed records the call and returns Err.
+func (f *Fake) Seed(_ context.Context, r *weir.Request, counted *weir.Result) error {
+	return f.note("Seed", r, counted)
+}
+
+// Charge records the call and returns Err.
+func (f *Fake) Charge(_ context.Context, r *weir.Request) error { return f.note("Charge", r, nil) }
+
+// Calls returns the calls so far, in the order in which they were answered.
+func (f *Fake) Calls() []Call {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.calls)
+}
+
+func (f *Fake) answer(ctx context.Context, method string, r *weir.Request) (*weir.Result, error) {
+	asked, now := *r, f.now()
+	// Not under mu: an Answer may wait (Hang), or look at Calls.
+	res, err := f.next(method)(ctx, r, now)
+	if err != nil {
+		f.record(Call{Method: method, Request: asked, Err: err, At: now})
+		return nil, err
+	}
+	f.record(Call{Method: method, Request: asked, Result: res, At: now})
+	return &res, nil
+}
+
+// next returns the Answer that is due; Run uses one up.
+func (f *Fake) next(method string) Answer {
+	if len(f.script) == 0 {
+		if f.Answer == nil {
+			return Allow
+		}
+		return f.Answer
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	due := f.script[min(f.runs, len(f.script)-1)]
+	if method == "Run" {
+		f.runs++
+	}
+	return due
+}
+
+func (f *Fake) note(method string, r *weir.Request, given *weir.Result) error {
+	c := Call{Method: method, Request: *r, Err: f.Err, At: f.now()}
+	if given != nil {
+		c.Result = *given
+	}
+	f.record(c)
+	return f.Err
+}
+
+func (f *Fake) record(c Call) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, c)
+}
+
+func (f *Fake) now() time.Time {
+	if f.Now == nil {
+		return time.Now()
+	}
+	return f.Now()
+}

@@ -1,0 +1,213 @@
+package weirtest
+
+import (
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// step is one request of a history, and how long after the one before it is made.
+type step struct {
+	after time.Duration
+	r     weir.Request
+}
+
+type history []step
+
+// play makes the requests of h and returns the verdicts.
+func (tr *trial) play(h history) []weir.Result {
+	verdicts := make([]weir.Result, len(h))
+	for i, s := range h {
+		tr.clock.Advance(s.after)
+		verdicts[i] = tr.ask(s.r)
+	}
+	return verdicts
+}
+
+// trace is a history played to its end on a strategy that is gone.
+type trace struct {
+	history  history
+	verdicts []weir.Result
+	events   []event
+}
+
+// trace plays h.
+func (s *suite) trace(h history) trace {
+	t := trace{history: h}
+	s.try(func(tr *trial) {
+		t.verdicts = tr.play(h)
+		t.events = tr.events
+	})
+	return t
+}
+
+// against plays f on a new strategy, and shows t beside it if it breaks a law.
+func (s *suite) against(t trace, f func(*trial)) {
+	s.try(func(tr *trial) {
+		tr.beside = t.events
+		f(tr)
+	})
+}
+
+// last returns the last request, its verdict, and when that was.
+func (t trace) last() (weir.Request, weir.Result, time.Time) {
+	n := len(t.history) - 1
+	return t.history[n].r, t.verdicts[n], t.events[n].at
+}
+
+// search tries the law on random histories, and breaks off with the shortest one it finds on which it fails.
+func (s *suite) search(v variety, law func(history)) {
+	s.searchIn(func() history { return s.random(v) }, law)
+}
+
+func (s *suite) searchIn(next func() history, law func(history)) {
+	for range s.Histories {
+		h := next()
+		failure := catch(func() { law(h) })
+		if failure != nil {
+			panic(s.shrink(h, failure.(*breach), law))
+		}
+	}
+}
+
+// variety is what the requests of one random history may differ in beside time and cost. Empty: in nothing.
+type variety struct {
+	keys      []string
+	limits    []uint64
+	durations []time.Duration
+}
+
+// key is the one that most histories are about.
+const key = "caller"
+
+// random returns a history of up to 16 requests. It likes what strategies trip over: several requests at one instant,
+// the edges of windows, costs that just fit, pauses in which everything expires, and callers who lose no time.
+func (s *suite) random(v variety) history {
+	if len(v.keys) == 0 {
+		v.keys = []string{key}
+	}
+	if len(v.limits) == 0 {
+		v.limits = []uint64{s.pick(s.Limits)}
+	}
+	if len(v.durations) == 0 {
+		v.durations = []time.Duration{s.pickDuration()}
+	}
+	eager := s.rng.IntN(4) == 0
+	h := make(history, 1+s.rng.IntN(16))
+	var now time.Duration
+	for i := range h {
+		r := weir.Request{
+			Key:      v.keys[s.rng.IntN(len(v.keys))],
+			Limit:    v.limits[s.rng.IntN(len(v.limits))],
+			Duration: v.durations[s.rng.IntN(len(v.durations))],
+		}
+		r.Cost = s.cost(s.Burst(r.Limit))
+		if eager && i > 0 {
+			r = costing(h[0].r, 1)
+		}
+		h[i] = step{s.pause(now, r), r}
+		now += h[i].after
+	}
+	if eager {
+		return s.eager(h)
+	}
+	return h
+}
+
+// eager returns h with the pauses of a caller who loses no time: it asks again at once when it was admitted, and at the
+// instant it was told when it was denied.
+func (s *suite) eager(h history) history {
+	s.try(func(tr *trial) {
+		for i := range h {
+			if i > 0 {
+				h[i].after = 0
+			}
+			if last := len(tr.events) - 1; i > 0 && !tr.events[last].res.Allowed() {
+				h[i].after = s.grain(tr.events[last].res.ExpiresAt.Sub(tr.clock.Now()))
+			}
+			tr.clock.Advance(h[i].after)
+			tr.ask(h[i].r)
+		}
+	})
+	return h
+}
+
+// pick takes the first limit half of the time.
+func (s *suite) pick(limits []uint64) uint64 {
+	if s.rng.IntN(2) == 0 {
+		return limits[0]
+	}
+	return limits[s.rng.IntN(len(limits))]
+}
+
+func (s *suite) pickDuration() time.Duration {
+	if s.rng.IntN(2) == 0 {
+		return s.Durations[0]
+	}
+	return s.Durations[s.rng.IntN(len(s.Durations))]
+}
+
+// cost returns a cost of which most can be admitted.
+func (s *suite) cost(most uint64) uint64 {
+	switch s.rng.IntN(8) {
+	case 0, 1:
+		return 0
+	case 2:
+		return most
+	case 3:
+		return max(most, 1) - 1
+	default:
+		return 1 + s.rng.Uint64N(max(most, 1))
+	}
+}
+
+// pause returns how long to wait at now before r.
+func (s *suite) pause(now time.Duration, r weir.Request) time.Duration {
+	d := r.Duration
+	switch s.rng.IntN(10) {
+	case 0, 1, 2:
+		return 0
+	case 3:
+		return s.Granule
+	case 4:
+		return s.grain(time.Millisecond)
+	case 5:
+		return s.grain(s.within(2 * d / time.Duration(min(max(r.Limit, 1), 1000))))
+	case 6:
+		return s.grain(s.within(3 * d))
+	case 7, 8:
+		edge := d - now%d
+		return s.grain(edge - []time.Duration{0, s.Granule, time.Millisecond}[s.rng.IntN(3)])
+	default:
+		return s.grain(s.within(d))
+	}
+}
+
+// within returns a random span in [0, d].
+func (s *suite) within(d time.Duration) time.Duration {
+	return time.Duration(s.rng.Int64N(int64(d) + 1))
+}
+
+// grain cuts d down to a whole number of granules.
+func (s *suite) grain(d time.Duration) time.Duration { return max(0, d.Truncate(s.Granule)) }
+
+// origin is the instant at which histories start: about midnight 2000-01-01, at an edge of all Durations if there is
+// such an instant.
+func (s *suite) origin() time.Time {
+	latest := bubbleStart.UnixMilli()
+	edge := int64(1)
+	for _, d := range s.Durations {
+		ms := max(d.Milliseconds(), 1)
+		if factor := ms / gcd(edge, ms); edge <= latest/factor {
+			edge *= factor
+		}
+	}
+	return time.UnixMilli(latest / edge * edge).UTC()
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

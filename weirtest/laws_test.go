@@ -1,0 +1,290 @@
+package weirtest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+)
+
+type factory = func(testing.TB, *Clock) weir.Strategy
+
+// flawed returns a factory of references with these flaws, and laws that sweep them.
+func flawed(f flaws) (factory, Laws) {
+	var last *rolling
+	return func(_ testing.TB, clock *Clock) weir.Strategy {
+		last = newRolling(clock, f)
+		return last
+	}, Laws{Sweep: func() { last.sweep() }}
+}
+
+func windows(late time.Duration) factory {
+	return func(_ testing.TB, clock *Clock) weir.Strategy {
+		return &window{now: clock.Now, late: late, used: make(map[string]uint64)}
+	}
+}
+
+func buckets(f bucketFlaws) factory {
+	return func(_ testing.TB, clock *Clock) weir.Strategy {
+		return &bucket{bucketFlaws: f, now: clock.Now, debt: make(map[string]debt)}
+	}
+}
+
+func scripted(f *Fake) factory { return func(testing.TB, *Clock) weir.Strategy { return f } }
+
+func twice(limit uint64) uint64 { return 2 * limit }
+
+var (
+	windowLaws = Laws{Span: twice, Aligned: true}
+	bucketLaws = Laws{Span: func(limit uint64) uint64 { return 2*limit - 1 }, Proportional: true}
+)
+
+func TestReferencesKeepTheLaws(t *testing.T) {
+	t.Run("rolling window", func(t *testing.T) {
+		make, laws := flawed(flaws{})
+		TestStrategy(t, make, laws)
+	})
+	t.Run("fixed window", func(t *testing.T) { TestStrategy(t, windows(0), windowLaws) })
+	t.Run("token bucket", func(t *testing.T) { TestStrategy(t, buckets(bucketFlaws{}), bucketLaws) })
+	t.Run("a limit of its own", func(t *testing.T) {
+		make, laws := flawed(flaws{})
+		laws.Fixed, laws.Limits, laws.Durations = true, []uint64{1000}, []time.Duration{time.Minute}
+		TestStrategy(t, func(t testing.TB, clock *Clock) weir.Strategy {
+			return weir.Strategy(&bent{make(t, clock).(*rolling), func(s *rolling, r *weir.Request) (*weir.Result, error) {
+				own := *r
+				own.Limit, own.Duration = 1000, time.Minute
+				return s.Run(context.Background(), &own)
+			}})
+		}, laws)
+	})
+}
+
+func TestDeclaredGranuleIsKept(t *testing.T) {
+	coarse := func(_ testing.TB, clock *Clock) weir.Strategy {
+		s := newRolling(clock, flaws{})
+		s.now = func() time.Time { return clock.Now().Truncate(time.Millisecond) }
+		return s
+	}
+	TestStrategy(t, coarse, Laws{Granule: time.Millisecond})
+	caught(t, "Span", coarse, Laws{}) // what it does not declare it is not excused for
+}
+
+func TestUnsoundLawsAreRefused(t *testing.T) {
+	for _, c := range []struct {
+		laws Laws
+		want string
+	}{
+		{Laws{}, ""},
+		{Laws{Skip: map[string]string{"Span": "why"}}, ""},
+		{Laws{Waits: true, Skip: map[string]string{"Pace": "why"}}, ""},
+		{Laws{Limits: []uint64{1, 0}}, "Laws.Limits"},
+		{Laws{Burst: func(limit uint64) uint64 { return limit / 2 }}, "Laws.Limits"},
+		{Laws{Durations: []time.Duration{time.Microsecond}}, "Laws.Durations"},
+		{Laws{Granule: time.Second}, "Laws.Durations"},
+		{Laws{Skip: map[string]string{"Spam": "why"}}, "there is no law Spam"},
+		{Laws{Skip: map[string]string{"Pace": "why"}}, "there is no law Pace"},
+	} {
+		if why := c.laws.withDefaults().unsound(); c.want == "" {
+			assert.Empty(t, why)
+		} else {
+			assert.Contains(t, why, c.want)
+		}
+	}
+}
+
+// bent is a rolling window with a Run of its own.
+type bent struct {
+	*rolling
+	run func(*rolling, *weir.Request) (*weir.Result, error)
+}
+
+func (b *bent) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+	return b.run(b.rolling, r)
+}
+
+// verdict returns how the law was broken, "" if it was not.
+func verdict(t *testing.T, name string, make factory, laws Laws) (how string) {
+	t.Helper()
+	laws.Histories = 100 // also with -short
+	laws = laws.withDefaults()
+	at := slices.IndexFunc(lawsOf(laws), func(l law) bool { return l.name == name })
+	require.NotEqual(t, -1, at, "there must be a law %s", name)
+	inBubble(t, laws.Waits, func(t *testing.T) {
+		s := newSuite(t, name, make, laws)
+		require.Empty(t, s.skips(lawsOf(laws)[at]))
+		if err := s.holds(lawsOf(laws)[at]); err != nil {
+			how = err.Error()
+		}
+	})
+	return how
+}
+
+// caught wants the strategy to break the law, and shows how.
+func caught(t *testing.T, name string, make factory, laws Laws) {
+	t.Helper()
+	how := verdict(t, name, make, laws)
+	assert.NotEmpty(t, how, "the law %s must be broken", name)
+	t.Logf("%s: %s", name, how)
+}
+
+// A strategy on which nothing works must not keep any law from coming to its end.
+func TestHopelessStrategiesBreakLawsAndEnd(t *testing.T) {
+	nothing := func(_ testing.TB, clock *Clock) weir.Strategy {
+		return &bent{newRolling(clock, flaws{}), func(*rolling, *weir.Request) (*weir.Result, error) { return nil, nil }}
+	}
+	for what, make := range map[string]factory{
+		"admits everything": scripted(&Fake{}),
+		"denies everything": scripted(DenyAll()),
+		"decides nothing":   scripted(FailAll(errors.New("the store is down"))),
+		"answers nothing":   nothing,
+	} {
+		t.Run(what, func(t *testing.T) {
+			laws := Laws{Histories: 10}.withDefaults()
+			for _, l := range decidingLaws {
+				if s := newSuite(t, l.name, make, laws); s.skips(l) == "" {
+					err := s.holds(l)
+					if l.name == "Exact" || l.name == "Cost" {
+						assert.Error(t, err, l.name)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
+	bend := func(run func(*rolling, *weir.Request) (*weir.Result, error)) factory {
+		return func(_ testing.TB, clock *Clock) weir.Strategy { return &bent{newRolling(clock, flaws{}), run} }
+	}
+	ctx := context.Background()
+	for _, broken := range []struct {
+		what string
+		law  string
+		flaws
+		make factory // instead of flaws
+		laws Laws    // with make
+	}{
+		{what: "admits one over the limit", law: "Exact", flaws: flaws{spare: 1}},
+		{what: "reads, and increments later", law: "Exact", flaws: flaws{racy: true}},
+		{what: "a denial is charged", law: "DenialTakesNothing", flaws: flaws{counting: true}},
+		{what: "a denial pushes the caller back", law: "Hammering", flaws: flaws{pushing: true}},
+		{what: "always says to come back one Duration later", law: "RetryInstant", flaws: flaws{vague: true}},
+		{what: "the window's edge is a millisecond late", law: "RetryInstant", flaws: flaws{late: time.Millisecond}},
+		{what: "the window's edge is a millisecond early", law: "Span", flaws: flaws{late: -time.Millisecond}},
+		{what: "the windows are not aligned to the epoch", law: "Aligned", make: windows(time.Millisecond), laws: windowLaws},
+		{what: "a fixed window claims to be a rolling one", law: "Span", make: windows(0)},
+		{what: "cost is ignored", law: "Cost", make: bend(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			one := *r
+			one.Cost = 1
+			return s.Run(ctx, &one)
+		})},
+		{what: "cost over the limit is told to come back", law: "CostOverLimit", flaws: flaws{later: true}},
+		{what: "adding cost wraps around", law: "CostOverLimit", flaws: flaws{wrapping: true}},
+		{what: "the first hit passes at limit 0", law: "LimitZero", flaws: flaws{first: true}},
+		{what: "the total leaves the request out", law: "TotalRequests", flaws: flaws{stale: true}},
+		{what: "the sweeper deletes live state", law: "Sweep", flaws: flaws{sweeps: func(age, d time.Duration) bool { return age > d*2/3 }}},
+		{what: "the sweeper is a nanosecond hasty", law: "Sweep", flaws: flaws{sweeps: func(age, d time.Duration) bool { return age >= d-1 }}},
+		{what: "a clock that goes back mints tokens", law: "ClockBack", make: buckets(bucketFlaws{mints: true}), laws: bucketLaws},
+		{what: "the retry instant is a nanosecond too early", law: "RetryInstant", flaws: flaws{early: 1}},
+		{what: "the retry instant is a nanosecond too late", law: "RetryInstant", flaws: flaws{early: -1}},
+		{what: "the period ends a nanosecond later than it says", law: "FreshAgain", flaws: flaws{tooLong: -1}},
+		{what: "the period ends a nanosecond earlier than it says", law: "FreshAgain", flaws: flaws{tooLong: 1}},
+		{what: "key and duration are glued together", law: "Keys", flaws: flaws{slot: func(r weir.Request) slot {
+			return slot{key: strings.TrimSuffix(r.Key+r.Duration.String(), "s")}
+		}}},
+		{what: "keys are compared without case", law: "Keys", flaws: flaws{slot: func(r weir.Request) slot {
+			return slot{strings.ToLower(r.Key), r.Duration}
+		}}},
+		{what: "duration is ignored", law: "Durations", flaws: flaws{slot: func(r weir.Request) slot { return slot{r.Key, 0} }}},
+		{what: "duration is cut to seconds", law: "Durations", flaws: flaws{slot: func(r weir.Request) slot {
+			return slot{r.Key, r.Duration.Truncate(time.Second)}
+		}}},
+		{what: "a changed limit starts from nothing", law: "LimitChange", flaws: flaws{forgetting: true}},
+		{what: "a changed limit keeps tokens, not their share", law: "LimitChange", make: buckets(bucketFlaws{tokens: true}), laws: bucketLaws},
+		{what: "the request's pointer is kept", law: "Request", flaws: flaws{keeping: true}},
+		{what: "the request is changed", law: "Request", make: bend(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			r.Meta = "seen"
+			return s.Run(ctx, r)
+		})},
+		{what: "the result is shared", law: "Request", make: func(_ testing.TB, clock *Clock) weir.Strategy {
+			shared := new(weir.Result)
+			return &bent{newRolling(clock, flaws{}), func(s *rolling, r *weir.Request) (*weir.Result, error) {
+				res, err := s.Run(ctx, r)
+				if err == nil {
+					*shared = *res
+				}
+				return shared, err
+			}}
+		}, laws: Laws{Inexact: true}}, // the race detector would see it first
+		{what: "input is not checked", law: "BadInput", flaws: flaws{unchecked: true}},
+		{what: "an error comes with a result", law: "BadInput", make: bend(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			res, err := s.Run(ctx, r)
+			if err != nil {
+				res = &weir.Result{}
+			}
+			return res, err
+		})},
+		{what: "bad input is a denial", law: "BadInput", make: bend(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			res, err := s.Run(ctx, r)
+			if errors.Is(err, weir.ErrScale) {
+				return &weir.Result{}, nil
+			}
+			return res, err
+		})},
+		{what: "counts for a dead context, and fails", law: "Context", make: func(_ testing.TB, clock *Clock) weir.Strategy {
+			return &deaf{newRolling(clock, flaws{})}
+		}},
+		{what: "Decide is not Run", law: "Decide", make: func(_ testing.TB, clock *Clock) weir.Strategy {
+			return &shortcut{newRolling(clock, flaws{})}
+		}},
+		{what: "peeking counts", law: "Peek", flaws: flaws{peekCounts: true}},
+		{what: "refunds into the next period", law: "Refund", flaws: flaws{anyPeriod: true}},
+		{what: "refunds what has long stopped counting", law: "Refund", make: buckets(bucketFlaws{returns: true}), laws: bucketLaws},
+		{what: "refunds below zero", law: "Refund", flaws: flaws{negative: true}},
+		{what: "resets every key", law: "Reset", flaws: flaws{resetsAll: true}},
+		{what: "seeding lowers", law: "Seed", flaws: flaws{seedLowers: true}},
+		{what: "seeds what is over", law: "Seed", flaws: flaws{seedsLate: true}},
+		{what: "reads, and refunds later", law: "Refund", flaws: flaws{racyChanges: true}},
+		{what: "reads, and charges later", law: "Charge", flaws: flaws{racyChanges: true}},
+		{what: "charges no more than fits", law: "Charge", flaws: flaws{chargesToCap: true}},
+	} {
+		t.Run(broken.what, func(t *testing.T) {
+			make, laws := broken.make, broken.laws
+			if make == nil {
+				make, laws = flawed(broken.flaws)
+			}
+			caught(t, broken.law, make, laws)
+		})
+	}
+}
+
+// shortcut has a Decide that forgets the cost.
+type shortcut struct{ *rolling }
+
+func (s *shortcut) Decide(ctx context.Context, r *weir.Request) (weir.Result, error) {
+	one := *r
+	one.Cost = 1
+	res, err := s.Run(ctx, &one)
+	if err != nil {
+		return weir.Result{}, err
+	}
+	return *res, nil
+}
+
+// deaf counts first and looks at the context then.
+type deaf struct{ *rolling }
+
+func (d *deaf) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := d.rolling.Run(ctx, r)
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return res, err
+}

@@ -1,0 +1,33 @@
+package weirtest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// conforms holds a strategy of package weir to the laws, sweeping included.
+func conforms(t *testing.T, pick func(testing.TB, *weir.Limiter) weir.Strategy, laws weirtest.Laws) {
+	var last *weir.Limiter
+	laws.Sweep = func() { last.Sweep() }
+	weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
+		// No grace: what is over for the janitor is gone with the next sweep.
+		limiter, err := weir.New(weir.Config{Now: clock.Now, Timeout: time.Nanosecond})
+		require.NoError(t, err)
+		t.Cleanup(func() { limiter.Close() })
+		last = limiter
+		return pick(t, limiter)
+	}, laws)
+}
+
+// twice is what a window admits about its edge.
+func twice(limit uint64) uint64 { return 2 * limit }
+
+func TestFixedWindowConforms(t *testing.T) {
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.FixedWindow() },
+		weirtest.Laws{Span: twice, Aligned: true})
+}

@@ -1,0 +1,305 @@
+package weirtest
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// The laws of the optional interfaces.
+
+// offering returns why a law about the interface O does not apply, if the strategy is none.
+func offering[O any](name string) func(*suite) string {
+	return func(s *suite) string {
+		if _, ok := s.offers.(O); !ok {
+			return "the strategy offers no " + name
+		}
+		return ""
+	}
+}
+
+// decider is what the strategies of package weir offer beside Run, for callers who want no Result on the heap.
+type decider interface {
+	Decide(ctx context.Context, r *weir.Request) (weir.Result, error)
+}
+
+// decide: it is Run.
+func decide(s *suite) {
+	call := func(tr *trial) func(context.Context, *weir.Request) (*weir.Result, error) {
+		return func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+			res, err := tr.Strategy.(decider).Decide(ctx, r)
+			if err != nil && res == (weir.Result{}) {
+				return nil, err
+			}
+			return &res, err
+		}
+	}
+	s.search(variety{keys: []string{key, "other"}}, func(h history) {
+		full := s.trace(h)
+		s.against(full, func(tr *trial) {
+			for i, step := range h {
+				tr.clock.Advance(step.after)
+				tr.equal(tr.decided("Decide", step.r, call(tr)), full.verdicts[i], "that is what Run says here")
+			}
+		})
+	})
+	for _, bad := range s.badRequests() {
+		s.try(func(tr *trial) { tr.refuses(bad, "Decide", call(tr)) })
+	}
+}
+
+// peek: it tells what Run would, and counts nothing.
+func peek(s *suite) {
+	s.search(variety{keys: []string{key, "other"}}, func(h history) {
+		full := s.trace(h)
+		s.against(full, func(tr *trial) {
+			for i, step := range h {
+				tr.clock.Advance(step.after)
+				want := full.verdicts[i]
+				tr.equal(tr.peek(step.r), want, "that is what Run says here if nobody peeks")
+				tr.equal(tr.peek(step.r), want, "it was only peeked at before")
+				tr.wants(step.r, want, "it was only peeked at before")
+			}
+		})
+	})
+}
+
+// refund: a request that is taken and given back leaves no trace, and to give back more is no profit.
+func refund(s *suite) {
+	s.search(variety{}, func(h history) {
+		full := s.trace(h)
+		s.against(full, func(tr *trial) {
+			for i, step := range h {
+				tr.clock.Advance(step.after)
+				tr.wants(step.r, full.verdicts[i], "what was given back left no trace")
+				if i+1 < len(h) { // one more of another cost, which is given back
+					more := h[i+1].r
+					tr.refund(more, tr.ask(more))
+				}
+			}
+		})
+	})
+	s.search(variety{}, s.refundsLate)
+	for _, limit := range s.Limits {
+		s.refundsOnce(limit)
+		s.refundsInPeriod(limit)
+		if !s.Inexact {
+			s.refundsAtOnce(limit)
+		}
+	}
+}
+
+// refundsLate gives the first request back after the others were made. The key may then not be better off than if the
+// first had never been made, as it would be if what had long stopped counting were given back.
+func (s *suite) refundsLate(h history) {
+	first, last := h[0], len(h)-1
+	if last == 0 {
+		return
+	}
+	without := slices.Clone(h[1:])
+	without[0].after += first.after
+	never := s.trace(without)
+	s.against(never, func(tr *trial) {
+		tr.clock.Advance(first.after)
+		taken := tr.ask(first.r)
+		for i, step := range h[1:last] {
+			tr.clock.Advance(step.after)
+			if tr.ask(step.r).State != never.verdicts[i].State {
+				return // it was denied because of the first: the two pasts differ by more than that
+			}
+		}
+		tr.clock.Advance(h[last].after)
+		tr.refund(first.r, taken)
+		res, most := tr.ask(h[last].r), never.verdicts[last-1]
+		if res.State == most.State && res.TotalRequests < most.TotalRequests || res.Allowed() && !most.Allowed() {
+			tr.broken("the first request was given back late: the key must not be better off than if it had never been made")
+		}
+	})
+}
+
+// refundsOnce gives back what was denied, and twice what was admitted.
+func (s *suite) refundsOnce(limit uint64) {
+	r, most := s.request(limit), s.Burst(limit)
+	s.try(func(tr *trial) {
+		tr.total(costing(r, most), most, "the key is new")
+		denied := tr.denies(r, "nothing is left")
+		tr.refund(r, denied)
+		tr.denies(r, "a denial took nothing, so there was nothing to give back")
+	})
+	s.try(func(tr *trial) {
+		r := costing(r, (most+1)/2)
+		taken := tr.admits(r, "the key is new")
+		tr.refund(r, taken)
+		tr.refund(r, taken)
+		tr.total(costing(r, most), most, "all was given back")
+		tr.denies(costing(r, 1), "giving back twice must not make more than there was")
+	})
+}
+
+// refundsInPeriod gives back when the period is over and others have used the next one.
+func (s *suite) refundsInPeriod(limit uint64) {
+	r, most := s.request(limit), s.Burst(limit)
+	for _, late := range []time.Duration{0, time.Millisecond, r.Duration / 2, 3 * r.Duration} {
+		s.try(func(tr *trial) {
+			old := costing(r, most)
+			taken := tr.admits(old, "the key is new")
+			tr.clock.Set(taken.ExpiresAt.Add(s.grain(late)))
+			tr.total(costing(r, most), most, "nothing admitted before counts any more")
+			tr.refund(old, taken)
+			tr.denies(costing(r, 1), "what was given back was taken in a period that is over")
+		})
+	}
+}
+
+// refundsAtOnce has several callers take and give back at the same time.
+func (s *suite) refundsAtOnce(limit uint64) {
+	r, most := s.request(limit), s.Burst(limit)
+	s.try(func(tr *trial) {
+		crowd, refunder := crowd{callers: 4}, tr.Strategy.(weir.Refunder)
+		crowd.each(50, func() error {
+			mine := r
+			taken, err := tr.Run(context.Background(), &mine)
+			if err != nil || taken == nil {
+				return err
+			}
+			return refunder.Refund(context.Background(), &mine, taken)
+		})
+		crowd.checkErr(tr)
+		tr.total(costing(r, most), most, "several callers took and gave back all at the same instant")
+		tr.denies(r, "several callers took and gave back all at the same instant, and then it was used up")
+	})
+}
+
+// reset: it forgets this key in this Duration, and nothing else.
+func reset(s *suite) {
+	most := s.Burst(s.Limits[0])
+	all := costing(s.request(s.Limits[0]), most)
+	other, longer := all, all
+	other.Key = "other"
+	longer.Duration += time.Millisecond
+	s.try(func(tr *trial) {
+		tr.reset(all) // of a key that nobody has used
+		tr.total(all, most, "the key is new")
+		tr.total(other, most, "the key is new")
+		if !s.Fixed {
+			tr.total(longer, most, "the key is new in this Duration")
+		}
+		tr.reset(all)
+		tr.total(all, most, "the key was reset")
+		tr.denies(all, "the key is used up again")
+		tr.denies(other, "another key was reset")
+		if !s.Fixed {
+			tr.denies(longer, "the key was reset in another Duration")
+		}
+	})
+	s.search(variety{}, func(h history) {
+		s.try(func(tr *trial) {
+			tr.play(h)
+			r := h[len(h)-1].r
+			tr.reset(r)
+			most := s.Burst(r.Limit)
+			tr.total(costing(r, most), most, "the key was reset")
+		})
+	})
+}
+
+// seed: it raises the count to what another store has counted, in a period that is not over, and never lowers it.
+func seed(s *suite) {
+	for _, limit := range s.Limits {
+		r, most := s.request(limit), s.Burst(limit)
+		if most < 2 {
+			continue
+		}
+		some := costing(r, (most+1)/2)
+		var counted weir.Result // as another store of the same kind told it, at the same instant
+		s.try(func(tr *trial) { counted = tr.admits(some, "the key is new") })
+		s.seedRaises(r, counted, most)
+		s.seedKeeps(r, counted, most)
+		s.seedExpires(r, counted, most)
+	}
+}
+
+func (s *suite) seedRaises(r weir.Request, counted weir.Result, most uint64) {
+	s.try(func(tr *trial) {
+		tr.seed(r, counted)
+		tr.seed(r, counted)
+		left := most - counted.TotalRequests
+		tr.denies(costing(r, left+1), "with what another store counted it does not fit")
+		tr.total(costing(r, left), most, "with what another store counted it just fits")
+	})
+}
+
+func (s *suite) seedKeeps(r weir.Request, counted weir.Result, most uint64) {
+	s.try(func(tr *trial) {
+		tr.total(costing(r, most), most, "the key is new")
+		tr.seed(r, counted)
+		tr.denies(costing(r, 1), "more was counted here than in the other store")
+	})
+}
+
+func (s *suite) seedExpires(r weir.Request, counted weir.Result, most uint64) {
+	s.try(func(tr *trial) {
+		tr.seed(r, counted)
+		tr.clock.Set(counted.ExpiresAt)
+		tr.total(costing(r, most), most, "what the other store counted does not count any more")
+	})
+	s.try(func(tr *trial) {
+		tr.clock.Set(counted.ExpiresAt)
+		tr.seed(r, counted)
+		tr.total(costing(r, most), most, "what the other store counted was over before")
+	})
+}
+
+// charge: what others admitted counts as if it had been admitted here, also beyond the limit.
+func charge(s *suite) {
+	s.search(variety{}, func(h history) {
+		full := s.trace(h)
+		s.against(full, func(tr *trial) {
+			for i, step := range h {
+				tr.clock.Advance(step.after)
+				if i%2 == 0 && full.verdicts[i].Allowed() {
+					tr.charge(step.r)
+				} else {
+					tr.wants(step.r, full.verdicts[i], "so it was when what is charged here was asked for")
+				}
+			}
+		})
+	})
+	for _, limit := range s.Limits {
+		s.chargesBeyond(s.request(limit), s.Burst(limit))
+	}
+}
+
+// chargesBeyond charges more than the limit: two, the end of the numbers, and from several callers at the same time.
+func (s *suite) chargesBeyond(r weir.Request, most uint64) {
+	s.try(func(tr *trial) {
+		tr.charge(costing(r, most))
+		tr.charge(costing(r, 2))
+		if res := tr.denies(r, "more is charged than the limit"); res.TotalRequests != most+2 {
+			tr.broken("the last TotalRequests must be %d, which is what was charged", most+2)
+		}
+	})
+	s.try(func(tr *trial) {
+		for range 3 {
+			tr.charge(costing(r, math.MaxUint64))
+			tr.denies(r, "more is charged than the limit")
+		}
+	})
+	if s.Inexact {
+		return
+	}
+	s.try(func(tr *trial) {
+		crowd, charger := crowd{callers: 4}, tr.Strategy.(weir.Charger)
+		crowd.each(50, func() error {
+			mine := r
+			return charger.Charge(context.Background(), &mine)
+		})
+		crowd.checkErr(tr)
+		if res := tr.ask(costing(r, most)); res.Allowed() || res.TotalRequests != 200 {
+			tr.broken("4 callers charged 50 each at the same instant: the last request must be denied, and its TotalRequests be 200")
+		}
+	})
+}

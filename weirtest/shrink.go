@@ -1,0 +1,122 @@
+package weirtest
+
+import (
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// patience is how many times shrink plays a law: enough for histories of 16 steps, and bearable over a network.
+const patience = 3000
+
+// shrink returns the breach that the shortest history it can find leads to. It starts from h, which led to b, and takes
+// every smaller history on which the law still fails, until none of those it knows to try does.
+func (s *suite) shrink(h history, b *breach, law func(history)) *breach {
+	tries := 0
+	for smaller := true; smaller; {
+		smaller = false
+		for _, candidate := range s.smaller(h) {
+			if tries++; tries > patience {
+				return b
+			}
+			if err := catch(func() { law(candidate) }); err != nil {
+				h, b, smaller = candidate, err.(*breach), true
+				break
+			}
+		}
+	}
+	return b
+}
+
+// smaller returns the histories that are one change simpler than h, the greatest simplifications first.
+func (s *suite) smaller(h history) []history {
+	var all []history
+	for i := range h {
+		if len(h) == 1 {
+			break
+		}
+		all = append(all, slices.Delete(slices.Clone(h), i, i+1))
+		if i+1 < len(h) { // the same, but what follows stays where it is in time
+			later := slices.Delete(slices.Clone(h), i, i+1)
+			later[i].after += h[i].after
+			all = append(all, later)
+		}
+	}
+	if !s.Fixed {
+		for _, limit := range []uint64{1, 2, 3, 5} {
+			all = append(all, s.lowered(h, limit)...)
+		}
+		for _, divisor := range []uint64{10, 2} {
+			all = append(all, h.divided(divisor)...)
+		}
+	}
+	for i := range h {
+		for _, r := range cheaper(h[i].r) {
+			all = append(all, h.with(i, step{h[i].after, r}))
+		}
+		for _, after := range s.shorter(h[i].after, h[i].r.Duration) {
+			all = append(all, h.with(i, step{after, h[i].r}))
+		}
+	}
+	return all
+}
+
+func (h history) with(i int, changed step) history {
+	h = slices.Clone(h)
+	h[i] = changed
+	return h
+}
+
+// lowered returns h with this limit in every request, if that lowers any, and no cost over what it admits.
+func (s *suite) lowered(h history, limit uint64) []history {
+	h = slices.Clone(h)
+	lower := false
+	for i := range h {
+		if h[i].r.Limit > limit {
+			h[i].r.Limit, lower = limit, true
+		}
+		h[i].r.Cost = min(h[i].r.Cost, s.Burst(h[i].r.Limit))
+	}
+	if !lower {
+		return nil
+	}
+	return []history{h}
+}
+
+// divided returns h with every limit and cost divided, if every limit is worth it.
+func (h history) divided(by uint64) []history {
+	h = slices.Clone(h)
+	for i := range h {
+		r := &h[i].r
+		if r.Limit < by {
+			return nil
+		}
+		r.Limit /= by
+		r.Cost = (r.Cost + by - 1) / by
+	}
+	return []history{h}
+}
+
+func cheaper(r weir.Request) (all []weir.Request) {
+	for _, cost := range []uint64{1, r.Cost / 2, r.Cost - min(r.Cost, 1)} {
+		if cost > 0 && cost < r.Cost {
+			r.Cost = cost
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// shorter returns rounder pauses than after, and shorter ones: half, three quarters, seven eighths, down to a
+// millisecond less.
+func (s *suite) shorter(after, d time.Duration) (all []time.Duration) {
+	all = []time.Duration{0, after / d * d, after.Truncate(time.Second), after.Truncate(time.Millisecond)}
+	for less := after / 2; less >= time.Millisecond; less /= 2 {
+		all = append(all, (after - less).Truncate(time.Millisecond))
+	}
+	for i := range all {
+		all[i] = s.grain(all[i])
+	}
+	return slices.DeleteFunc(all, func(p time.Duration) bool { return p >= after })
+}

@@ -1,0 +1,127 @@
+package weirtest_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func TestSlidingWindowConforms(t *testing.T) {
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, weirtest.Laws{
+		// All of the limit at the end of one window, and at the end of the next what its weight then leaves.
+		Span:    func(limit uint64) uint64 { return 2*limit - 1 },
+		Aligned: true,
+	})
+}
+
+func TestSlidingLogConforms(t *testing.T) {
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingLog() }, weirtest.Laws{})
+}
+
+func TestTokenBucketConforms(t *testing.T) {
+	t.Run("burst of the limit", func(t *testing.T) {
+		conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, weirtest.Laws{
+			// A full bucket, and what flows in before the last instant of the span.
+			Span:         func(limit uint64) uint64 { return 2*limit - 1 },
+			Proportional: true,
+		})
+	})
+	for _, burst := range []uint64{1, 5, 500} {
+		t.Run(fmt.Sprintf("burst of %d", burst), func(t *testing.T) {
+			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(burst) }, weirtest.Laws{
+				Burst:        func(uint64) uint64 { return burst },
+				Span:         func(limit uint64) uint64 { return burst + limit - 1 },
+				Proportional: true,
+			})
+		})
+	}
+}
+
+func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
+	return func(t testing.TB, l *weir.Limiter) weir.Strategy {
+		s, err := l.Tiers(of...)
+		require.NoError(t, err)
+		return s
+	}
+}
+
+// Strategies of several tiers are not held to what ExpiresAt says of all that was admitted.
+const others = "an admission's figures are those of one tier, and the others may count for longer"
+
+func TestTiersConform(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		tiers []weir.Tier
+		limit uint64 // of the tier that Laws speaks of
+		d     time.Duration
+		span  uint64
+		skip  []string
+	}{
+		{"one tier", []weir.Tier{{Limit: 10, Duration: time.Second}}, 10, time.Second, 20, nil},
+		{
+			"a second one that never binds",
+			[]weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: math.MaxUint64, Duration: 3 * time.Second}}, 10, 2 * time.Second, 20, []string{"FreshAgain"},
+		},
+		{
+			"several that bind",
+			[]weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 12, Duration: 3 * time.Second}}, 10, 2 * time.Second, 12, []string{"FreshAgain", "Refund", "Seed"},
+		},
+		{
+			"1000 in 1 s, 5000 in 10 s, 7000 in 15 s",
+			[]weir.Tier{{Limit: 1000, Duration: time.Second}, {Limit: 5000, Duration: 10 * time.Second}, {Limit: 7000, Duration: 15 * time.Second}}, 1000, time.Second, 2000, []string{"FreshAgain"},
+		},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			skip := map[string]string{}
+			for _, law := range c.skip {
+				skip[law] = others
+			}
+			conforms(t, tiers(c.tiers...), weirtest.Laws{
+				Limits:    []uint64{c.limit},
+				Durations: []time.Duration{c.d},
+				Fixed:     true,
+				Span:      func(uint64) uint64 { return c.span },
+				Skip:      skip,
+			})
+		})
+	}
+}
+
+func TestLeakyBucketConforms(t *testing.T) {
+	for _, queue := range []int{0, 1, 3, 20} {
+		t.Run(fmt.Sprintf("queue of %d", queue), func(t *testing.T) {
+			weirtest.TestStrategy(t, func(t testing.TB, _ *weirtest.Clock) weir.Strategy {
+				limiter, err := weir.New(weir.Config{}) // the clock is that of the bubble anyway
+				require.NoError(t, err)
+				t.Cleanup(func() { limiter.Close() })
+				return limiter.LeakyBucket(queue)
+			}, weirtest.Laws{Waits: true, Queue: queue})
+		})
+	}
+}
+
+func TestPolicyConforms(t *testing.T) {
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
+		return weir.Policy{Name: "hourly", Strategy: l.SlidingLog(), Limit: 10, Duration: time.Hour}
+	}, weirtest.Laws{
+		Limits:    []uint64{10},
+		Durations: []time.Duration{time.Hour},
+		Fixed:     true,
+		Skip:      map[string]string{"BadInput": "the name takes some of the 1024 bytes of the key"},
+	})
+}
+
+func TestAllConforms(t *testing.T) {
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
+		return weir.All(l.SlidingLog(), l.FixedWindow())
+	}, weirtest.Laws{
+		// Together they admit what the stricter one does. While one caller is refunded another may be denied.
+		Inexact: true,
+	})
+}

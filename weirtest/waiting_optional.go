@@ -1,0 +1,128 @@
+package weirtest
+
+import (
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// The laws of the optional interfaces, for strategies that wait.
+
+// waitingPeek: it tells at once what Run would decide, and takes no place.
+func waitingPeek(s *suite) {
+	r := s.request(s.Limits[0])
+	for waiting := range s.Queue + 2 {
+		s.try(func(tr *trial) {
+			var wg sync.WaitGroup
+			for range waiting {
+				wg.Go(func() { tr.call(arrival{r: r}) })
+				synctest.Wait()
+			}
+			before := time.Now()
+			peeked := []weir.Result{tr.peek(r), tr.peek(r)}
+			took := time.Since(before)
+			o := tr.call(arrival{r: r})
+			wg.Wait()
+			tr.note(arrival{r: r}, o)
+			for _, p := range peeked {
+				if took != 0 || p.Allowed() != o.admitted() {
+					tr.broken("%d came before; Peek must tell at once what Run then decides", waiting)
+				}
+			}
+		})
+	}
+}
+
+// waitingRefund: what is given back at once keeps nobody waiting; given back late, it lets nobody pass early.
+func waitingRefund(s *suite) {
+	r := s.request(s.Limits[0])
+	s.try(func(tr *trial) {
+		tr.refund(r, tr.admits(r, "the queue is empty"))
+		if o := tr.next(r); !o.admitted() || o.done != 0 {
+			tr.broken("the last caller must pass at once: the one before was given back")
+		}
+	})
+	s.try(func(tr *trial) {
+		old := tr.admits(r, "the queue is empty")
+		tr.clock.Advance(turn(r))
+		tr.admits(r, "the turn of the one before is over")
+		tr.refund(r, old)
+		if o := tr.next(r); o.admitted() && o.done == turn(r) {
+			tr.broken("the last caller must not pass at once: the turn that was given back was over")
+		}
+	})
+}
+
+// waitingReset: the next caller of this key and Duration passes at once, and nobody else.
+func waitingReset(s *suite) {
+	r := s.request(s.Limits[0])
+	other := r
+	other.Key = "other"
+	s.try(func(tr *trial) {
+		tr.reset(r) // of a key that nobody has used
+		tr.admits(r, "the queue is empty")
+		tr.admits(other, "the queue is empty")
+		tr.reset(r)
+		if o := tr.next(r); !o.admitted() || o.done != 0 {
+			tr.broken("the last caller must pass at once: the key was reset")
+		}
+		if o := tr.next(other); o.admitted() && o.done == 0 {
+			tr.broken("the last caller must not pass at once: another key was reset")
+		}
+	})
+}
+
+// waitingCharge: what others admitted keeps the next caller waiting as if it had passed here.
+func waitingCharge(s *suite) {
+	r := s.request(s.Limits[0])
+	s.try(func(tr *trial) {
+		tr.charge(costing(r, 2))
+		tr.waits(r, 2*turn(r), "two were charged")
+	})
+}
+
+// waitingSeed: so does what another store has counted, unless that is over, or less than what was counted here.
+func waitingSeed(s *suite) {
+	r := s.request(s.Limits[0])
+	counted := func(tr *trial) weir.Result {
+		return weir.Result{State: weir.Allow, TotalRequests: 2, ExpiresAt: tr.clock.Now().Add(2 * turn(r))}
+	}
+	s.try(func(tr *trial) {
+		tr.seed(r, counted(tr))
+		tr.seed(r, counted(tr))
+		tr.waits(r, 2*turn(r), "another store had counted two")
+	})
+	s.try(func(tr *trial) {
+		tr.admits(costing(r, min(3, r.Limit)), "the queue is empty")
+		tr.seed(r, counted(tr))
+		tr.waits(r, time.Duration(min(3, r.Limit))*turn(r), "more passed here than another store had counted")
+	})
+	s.try(func(tr *trial) {
+		old := counted(tr)
+		tr.clock.Set(old.ExpiresAt)
+		tr.seed(r, old)
+		tr.waits(r, 0, "what another store had counted was over")
+	})
+}
+
+// waits has a caller arrive, who must wait that long; where nobody may wait it must be denied that long.
+func (tr *trial) waits(r weir.Request, want time.Duration, why string) {
+	now := time.Since(tr.origin)
+	o := tr.next(r)
+	switch {
+	case o.err != nil || o.res == nil:
+		tr.broken("Run could not decide a good request: %v", o.err)
+	case o.admitted() && o.done-now != want, !o.admitted() && o.res.ExpiresAt.Sub(tr.origin)-now != want:
+		tr.broken("the last caller must pass %v later: %s", want, why)
+	}
+}
+
+// next has a caller arrive now.
+func (tr *trial) next(r weir.Request) outcome {
+	a := arrival{at: time.Since(tr.origin), r: r}
+	o := tr.call(a)
+	tr.note(a, o)
+	return o
+}

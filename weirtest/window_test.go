@@ -1,0 +1,116 @@
+package weirtest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// window is a fixed window, for the laws that a rolling one cannot break: those of what a strategy declares.
+type window struct {
+	now  func() time.Time
+	late time.Duration // its windows start that much after the epoch's
+
+	mu   sync.Mutex
+	used map[string]uint64 // guarded by mu
+}
+
+func (s *window) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+	if err := (&rolling{}).check(r); err != nil {
+		return nil, err
+	}
+	now := s.now().Add(-s.late)
+	start := now.Add(-(now.Sub(time.Unix(0, 0)) % r.Duration))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := fmt.Sprintf("%q %d %v", r.Key, r.Duration, start)
+	used, cost, limit := s.used[name], max(r.Cost, 1), min(r.Limit, math.MaxInt64)
+	switch {
+	case cost > limit:
+		return &weir.Result{State: weir.Deny, TotalRequests: used}, nil
+	case used > limit-cost:
+		return &weir.Result{State: weir.Deny, TotalRequests: used, ExpiresAt: start.Add(r.Duration + s.late)}, nil
+	}
+	s.used[name] = used + cost
+	return &weir.Result{State: weir.Allow, TotalRequests: used + cost, ExpiresAt: start.Add(r.Duration + s.late)}, nil
+}
+
+// bucket is a token bucket of Limit tokens. It counts time: a token is the time in which one drips in.
+type bucket struct {
+	bucketFlaws
+	now func() time.Time
+
+	mu   sync.Mutex
+	debt map[string]debt // guarded by mu
+}
+
+// bucketFlaws break bucket, each in one way. All zero it is right.
+type bucketFlaws struct {
+	mints   bool // goes back with the clock, and then lets the same time pass again
+	tokens  bool // keeps the number of tokens when the limit changes, not the share
+	returns bool // gives back also the tokens that have dripped in since they were taken
+}
+
+type debt struct {
+	at    time.Time
+	time  time.Duration // how long it takes from at until the bucket is full
+	limit uint64
+}
+
+func (s *bucket) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+	if err := (&rolling{}).check(r); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, now, cost := fmt.Sprintf("%q %d", r.Key, r.Duration), s.now(), max(r.Cost, 1)
+	if r.Limit == 0 {
+		return &weir.Result{}, nil
+	}
+	if r.Limit > 1<<40 {
+		return nil, weir.ErrLimit
+	}
+	each := (r.Duration + time.Duration(r.Limit) - 1) / time.Duration(r.Limit)
+	d := s.debt[name]
+	if d.at.After(now) && !s.mints {
+		d.time += d.at.Sub(now)
+	}
+	if s.tokens && d.limit != 0 {
+		d.time = d.time * time.Duration(d.limit) / time.Duration(r.Limit)
+	}
+	left := max(0, d.time-max(0, now.Sub(d.at)))
+	used := uint64((left + each - 1) / each)
+	switch {
+	case cost > r.Limit:
+		return &weir.Result{State: weir.Deny, TotalRequests: used}, nil
+	case left > time.Duration(r.Limit-cost)*each:
+		if s.mints {
+			s.debt[name] = debt{now, left, r.Limit}
+		}
+		return &weir.Result{State: weir.Deny, TotalRequests: used, ExpiresAt: now.Add(left - time.Duration(r.Limit-cost)*each)}, nil
+	}
+	left += time.Duration(cost) * each
+	s.debt[name] = debt{now, left, r.Limit}
+	return &weir.Result{State: weir.Allow, TotalRequests: uint64((left + each - 1) / each), ExpiresAt: now.Add(left)}, nil
+}
+
+func (s *bucket) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
+	if err := (&rolling{}).check(r); err != nil || !taken.Allowed() {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name, now := fmt.Sprintf("%q %d", r.Key, r.Duration), s.now()
+	back := (r.Duration + time.Duration(r.Limit) - 1) / time.Duration(r.Limit) * time.Duration(max(r.Cost, 1))
+	if !s.returns {
+		back = min(back, max(0, taken.ExpiresAt.Sub(now)))
+	}
+	d := s.debt[name]
+	left := max(0, d.time-max(0, now.Sub(d.at)))
+	s.debt[name] = debt{now, max(0, left-back), r.Limit}
+	return nil
+}
