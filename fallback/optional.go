@@ -104,7 +104,7 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		return nil
 	}
 	defer f.denials.drop(r)
-	page, a := f.ledger.open(caller{r.Key, r.Duration})
+	page, a := f.openSettled(ctx, caller{r.Key, r.Duration})
 	owed := a != nil && a.forgive(r, taken)
 	leased := !owed && a != nil && a.lease.takeBack(r, taken)
 	if a != nil && !owed && !leased {
@@ -126,6 +126,28 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		}
 	}
 	return nil
+}
+
+// openSettled opens the account of c when nobody is paying its debts: until then it is open who knows of them. It waits no
+// longer than for primary.
+func (f *Fallback) openSettled(ctx context.Context, c caller) (*page, *account) {
+	page, a := f.ledger.open(c)
+	if a == nil || a.settling == nil {
+		return page, a
+	}
+	patience, _ := f.patience(ctx)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for a != nil && a.settling != nil && ctx.Err() == nil {
+		wait := a.settling
+		page.mu.Unlock()
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+		page, a = f.ledger.open(c)
+	}
+	return page, a
 }
 
 func (f *Fallback) refundLocal(ctx context.Context, r *weir.Request, taken *weir.Result) error {

@@ -364,4 +364,34 @@ func TestDebtIsPaidOnceAndFirst(t *testing.T) {
 	})
 }
 
+// Who gives back while primary is told of it does so where it is counted afterwards, whether primary heard or not.
+func TestRefundWhileDebtsArePaid(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			defer l.Close()
+			p := &slowCharge{server: newServer(func() weir.Strategy { return l.FixedWindow() }), owes: "a"}
+			f := newFallback(t, p, local(t), fallback.Config{Failures: 1})
+			p.fails(errDown)
+			r := hundred
+			taken, _ := ask(t, f, r)
+			ask(t, f, r)
+			p.fails(nil)
+			time.Sleep(2 * time.Second)
+			if lost {
+				p.fails(errDown)
+			}
+			done := make(chan struct{})
+			go func() { defer close(done); ask(t, f, r) }() // pays the two, and takes one
+			time.Sleep(500 * time.Microsecond)
+			require.NoError(t, f.Refund(t.Context(), &r, &taken))
+			<-done
+			res, err := f.Peek(t.Context(), &r)
+			require.NoError(t, err)
+			assert.EqualValues(t, 2+1-1+1, res.TotalRequests, "lost: %v", lost)
+		})
+	}
+}
+
 func first[A, B any](a A, _ B) A { return a }

@@ -71,18 +71,20 @@ func TestExactlyTheLimitReachesTheHandler(t *testing.T) {
 		assert.Equal(t, []int64{100, 100, 100, 100}, admitted(httplimit.New(s, cfg), 4, 400), name)
 	}
 	// The negative control: a Strategy that looks and then counts lets too many through.
-	got := admitted(httplimit.New(newLookThenCount(), hundred()), 1, 4000)
-	assert.Greater(t, got[0], int64(100))
+	one := hundred()
+	one.Limit = 1
+	got := admitted(httplimit.New(newLookThenCount(), one), 1, 40)
+	assert.Greater(t, got[0], int64(1))
 }
 
-// lookThenCount is the mistake: between the look and the count, others look. Here two of them do for certain, when there is
-// room for one.
+// lookThenCount is the mistake: between the look and the count, others look. The first two do for certain: nobody counts
+// before both have looked.
 type lookThenCount struct {
 	mu     sync.Mutex
 	counts map[string]uint64
 
-	last atomic.Int64 // how many have seen room for one
-	two  sync.WaitGroup
+	looked atomic.Int64
+	two    sync.WaitGroup
 }
 
 func newLookThenCount() *lookThenCount {
@@ -95,12 +97,12 @@ func (s *lookThenCount) Run(_ context.Context, r *weir.Request) (*weir.Result, e
 	s.mu.Lock()
 	n := s.counts[r.Key]
 	s.mu.Unlock()
+	if s.looked.Add(1) <= 2 {
+		s.two.Done()
+	}
+	s.two.Wait()
 	if n >= r.Limit {
 		return &weir.Result{State: weir.Deny, TotalRequests: n, ExpiresAt: noon.Add(r.Duration)}, nil
-	}
-	if n == r.Limit-1 && s.last.Add(1) <= 2 {
-		s.two.Done()
-		s.two.Wait()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
