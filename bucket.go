@@ -25,6 +25,9 @@ func floorDiv(a, b int64) (quo, rem int64) {
 
 // millis returns the millisecond that holds the instant ns.
 func millis(ns int64) int64 {
+	if ns >= 0 {
+		return int64(uint64(ns) / uint64(msec)) // cheaper than the signed division
+	}
 	ms, _ := floorDiv(ns, msec)
 	return ms
 }
@@ -33,6 +36,7 @@ func millis(ns int64) int64 {
 // milliseconds after it. Instants saturate at the ends of int64.
 type window struct {
 	scale      int64 // ms, and the kind
+	duration   time.Duration
 	number     int64
 	salt, last uint64    // of the keys of this window, and of the one before
 	start, end int64     // instants: the window is [start, end)
@@ -45,12 +49,13 @@ func windowAt(now, scale int64) *window {
 	ms, frac := floorDiv(now, msec)
 	number, into := floorDiv(ms, length)
 	return &window{
-		scale:  scale,
-		number: number,
-		salt:   salt(scale, number),
-		last:   salt(scale, number-1),
-		start:  addSat(now, -(into*msec + frac)),
-		end:    addSat(now, (length-into)*msec-frac),
+		scale:    scale,
+		duration: time.Duration(length * msec),
+		number:   number,
+		salt:     salt(scale, number),
+		last:     salt(scale, number-1),
+		start:    addSat(now, -(into*msec + frac)),
+		end:      addSat(now, (length-into)*msec-frac),
 	}
 }
 
@@ -80,7 +85,7 @@ type bucket struct {
 	count    atomic.Int64  // admitted cost; below zero unborn, gone or sealed
 	modified atomic.Int64  // ms
 	denied   atomic.Uint64 // hits denied
-	created  atomic.Int64  // ms; set at birth
+	created  atomic.Int64  // fixed: ms, set at birth; sliding: what prior and learn say
 }
 
 const (
@@ -143,12 +148,29 @@ func (b *bucket) touch(ms int64) {
 	}
 }
 
-// birth makes an unborn bucket live at ms.
-func (b *bucket) birth(ms int64) {
-	b.created.Store(ms)
+// birth makes an unborn bucket of kind k live at ms.
+func (b *bucket) birth(k kind, ms int64) {
+	if k == fixed {
+		b.created.Store(ms)
+	}
 	b.modified.Store(ms)
 	b.count.CompareAndSwap(unborn, 0)
 }
+
+// prior returns what the window before the one of b admitted, if b has learned that, or a negative number. It is kept in
+// place of created, of which a sliding window has no use, and saves a decision the look-up of the bucket before.
+func (b *bucket) prior() int64 { return b.created.Load() - 1 }
+
+// learn has b remember what the window before admitted. That is sealed, and so changes by a refund only, or if that
+// bucket is yet to be born: both doubt it.
+func (b *bucket) learn(prior int64) {
+	if prior < math.MaxInt64 {
+		b.created.CompareAndSwap(0, prior+1)
+	}
+}
+
+// doubt has b forget what it has learned, and learn no more.
+func (b *bucket) doubt() { b.created.Store(-1) }
 
 // add moves the count up by cost, never past the largest int64. It reports false, and does nothing, if b is not live.
 func (b *bucket) add(cost, ms int64) (moved int64, ok bool) {

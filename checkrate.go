@@ -164,8 +164,20 @@ func (l *Limiter) bear(e *entry[bucket], w *window, since int64) bool {
 	if !w.holds(now) {
 		return false
 	}
-	e.state.birth(millis(now))
+	if kindOf(e.scale) == sliding {
+		l.unlearn(e)
+	}
+	e.state.birth(kindOf(e.scale), millis(now))
 	return true
+}
+
+// unlearn has the window after that of e, which is about to be born, doubt what it has learned: where the clock went
+// back, that may be that there is no e.
+func (l *Limiter) unlearn(e *entry[bucket]) {
+	id, next := e.id(), e.number+1
+	if e := l.buckets.find(l.buckets.place(id, salt(e.scale, next)), id, e.scale, next); e != nil {
+		e.state.doubt()
+	}
 }
 
 // deny tallies a demand that can never be met, and returns what is counted.

@@ -4,12 +4,16 @@ import (
 	"context"
 	"math"
 	"math/bits"
+	"sync/atomic"
 	"time"
 )
 
 // SlidingWindow is the sliding window counter: the previous window's count, weighted by the part of it that the last
 // Duration still covers, plus the current one's. Make one with [Limiter.SlidingWindow].
-type SlidingWindow struct{ l *Limiter }
+type SlidingWindow struct {
+	l    *Limiter
+	last [8]atomic.Pointer[window] // of the last decision, by duration; of several that share a slot the first stays
+}
 
 // SlidingWindow returns the sliding window counter as a Strategy. It takes what the previous window admitted to have come
 // evenly spread, and rounds up. Its instants are whole milliseconds.
@@ -21,12 +25,12 @@ type SlidingWindow struct{ l *Limiter }
 // at most 1.05 times the limit in one hour. It denies more than it should where hits are early in a window, admits more
 // where they are late; over time both even out. Where that matters take SlidingLog.
 //
-// A decision is two look-ups, a multiplication and a compare-and-swap; it takes no lock. Denied hits are not counted, so
+// A decision is a look-up, a multiplication and a compare-and-swap; it takes no lock. Denied hits are not counted, so
 // a caller who hammers recovers.
 //
 // The algorithm is the one Cloudflare described in 2017 ("How we built rate limiting capable of scaling to millions of
 // domains"); it differs in rounding up, in integers throughout, and in telling the exact instant to retry at.
-func (l *Limiter) SlidingWindow() *SlidingWindow { return &SlidingWindow{l} }
+func (l *Limiter) SlidingWindow() *SlidingWindow { return &SlidingWindow{l: l} }
 
 // slide is one decision: pure arithmetic on two adjacent windows.
 type slide struct {
@@ -36,9 +40,6 @@ type slide struct {
 
 // used returns the weighted cost, rounded up: the estimate is never below the weight it stands for.
 func (s slide) used() int64 {
-	if s.prev == 0 {
-		return s.cur
-	}
 	hi, lo := bits.Mul64(uint64(s.prev), uint64(s.left))
 	quo, rem := bits.Div64(hi, lo, uint64(s.scale)) // prev*left/scale <= prev: it fits
 	if rem > 0 {
@@ -91,25 +92,38 @@ func (s *SlidingWindow) Decide(_ context.Context, r *Request) (res Result, err e
 // decide returns the parts of a Result, as those of a token bucket are.
 //
 // The previous window's bucket is sealed before its count is used, so that the compare-and-swap on the current bucket
-// decides on figures that still hold. The buckets are found first and the clock is read then: while a window runs, the
-// bucket before it is not swept, and so one that was not found was not there.
+// decides on figures that still hold.
 func (s *SlidingWindow) decide(r *Request) (State, uint64, time.Time, error) {
 	l := s.l
 	var d demand
-	if err := l.sound(&d, r); err != nil {
-		return Deny, 0, time.Time{}, err
+	last := &s.last[uint64(r.Duration)*0x9e3779b97f4a7c15>>61]
+	w := last.Load()
+	if w == nil || !d.readAs(r, w.duration, scaleOf(w.scale)) || l.closed.Load() {
+		if err := l.sound(&d, r); err != nil {
+			return Deny, 0, time.Time{}, err
+		}
+		w = s.recent(d.scale)
+		last.CompareAndSwap(nil, w)
 	}
-	w := s.last(d.scale)
 	for since := int64(math.MinInt64); ; {
-		prev, cur := s.find(d.id, w)
+		p := l.buckets.place(d.id, w.salt)
+		cur := l.buckets.find(p, d.id, w.scale, w.number)
 		now := max(l.clock.read(), since)
 		if !w.holds(now) {
+			over := w
 			w = l.window(now, w.scale)
+			last.CompareAndSwap(over, w)
 			continue
 		}
-		var before, count int64
-		if prev != nil {
-			before = prev.state.seal()
+		prior, count := int64(-1), int64(0)
+		if cur != nil {
+			prior = cur.state.prior()
+		}
+		if prior < 0 {
+			var ok bool
+			if prior, ok = s.before(&d, p, w, since, cur); !ok {
+				continue
+			}
 		}
 		if cur != nil {
 			count = cur.state.count.Load()
@@ -118,11 +132,13 @@ func (s *SlidingWindow) decide(r *Request) (State, uint64, time.Time, error) {
 			since = w.end // the next window has begun, whatever the clock says
 			continue
 		}
-		at := w.at(now, before, max(0, count))
-		used := at.used()
+		used := max(0, count)
+		if prior > 0 {
+			used = w.at(now, prior, used).used()
+		}
 		if d.never() || used > d.limit-d.cost {
-			s.tally(&d, w, cur)
-			return Deny, uint64(used), s.retry(&d, w, at), nil
+			s.tally(p, cur)
+			return Deny, uint64(used), s.retry(&d, w, w.at(now, prior, max(0, count))), nil
 		}
 		if cur == nil || count < 0 {
 			if _, err := l.live(d.id, w, since); err != nil {
@@ -140,8 +156,22 @@ func (s *SlidingWindow) decide(r *Request) (State, uint64, time.Time, error) {
 	}
 }
 
-// last returns the window of scale ms that a decision was last made in, or the one that is now.
-func (s *SlidingWindow) last(ms int64) *window {
+// before returns what the window before w admitted, sealed, and has cur learn it. It reports false if it cannot tell:
+// while w runs the bucket before it is not swept, and so one that is not found was not there; but w has passed.
+func (s *SlidingWindow) before(d *demand, p place, w *window, since int64, cur *entry[bucket]) (prior int64, ok bool) {
+	if prev := s.previous(d.id, p, w); prev != nil {
+		prior = prev.state.seal()
+	} else if now := max(s.l.clock.read(), since); !w.holds(now) {
+		return 0, false
+	}
+	if cur != nil {
+		cur.state.learn(prior)
+	}
+	return prior, true
+}
+
+// recent returns the window of scale ms that a decision was last made in, or the one that is now.
+func (s *SlidingWindow) recent(ms int64) *window {
 	if w := s.l.windows.last(sliding.scale(ms)); w != nil {
 		return w
 	}
@@ -150,10 +180,14 @@ func (s *SlidingWindow) last(ms int64) *window {
 
 // find returns the buckets of id that count in w; either may be nil.
 func (s *SlidingWindow) find(id string, w *window) (prev, cur *entry[bucket]) {
+	p := s.l.buckets.place(id, w.salt)
+	return s.previous(id, p, w), s.l.buckets.find(p, id, w.scale, w.number)
+}
+
+// previous returns the bucket before the one of id in w, whose place is p, or nil.
+func (s *SlidingWindow) previous(id string, p place, w *window) *entry[bucket] {
 	t := s.l.buckets
-	p := t.place(id, w.salt)
-	before := place{p.hash, p.hash ^ w.last&t.bits}
-	return t.find(before, id, w.scale, w.number-1), t.find(p, id, w.scale, w.number)
+	return t.find(place{p.hash, p.hash ^ w.last&t.bits}, id, w.scale, w.number-1)
 }
 
 // retry returns when d, which is denied, will pass.
@@ -164,11 +198,10 @@ func (s *SlidingWindow) retry(d *demand, w *window, at slide) time.Time {
 	return s.l.clock.time(addSat(w.start, at.retry(d.cost, d.limit)*msec))
 }
 
-// tally notes a denial.
-func (s *SlidingWindow) tally(d *demand, w *window, cur *entry[bucket]) {
+// tally notes a denial in the bucket, or in the shard of p if there is none.
+func (s *SlidingWindow) tally(p place, cur *entry[bucket]) {
 	if cur == nil {
-		t := s.l.buckets
-		t.shard(t.place(d.id, w.salt)).denied.Add(1)
+		s.l.buckets.shard(p).denied.Add(1)
 		return
 	}
 	cur.state.denied.Add(1)
@@ -190,7 +223,7 @@ func (s *SlidingWindow) Peek(_ context.Context, r *Request) (*Result, error) {
 
 // look returns the slide of d now, and changes nothing.
 func (s *SlidingWindow) look(d *demand) (*window, slide) {
-	for w := s.last(d.scale); ; {
+	for w := s.recent(d.scale); ; {
 		prev, cur := s.find(d.id, w)
 		now := s.l.clock.read()
 		if !w.holds(now) {
@@ -225,8 +258,15 @@ func (s *SlidingWindow) Refund(_ context.Context, r *Request, taken *Result) err
 	case w.end:
 		from = prev
 	}
-	if from != nil {
-		l.surplus.Add(-from.state.refund(d.cost))
+	if from == nil {
+		return nil
+	}
+	l.surplus.Add(-from.state.refund(d.cost))
+	if from == prev {
+		// Looked for only now: a bucket made before this has learned what prev was, one made after learns what it is.
+		if _, cur = s.find(d.id, w); cur != nil {
+			cur.state.doubt()
+		}
 	}
 	return nil
 }
