@@ -14,7 +14,7 @@ import (
 type TokenBucket struct {
 	l     *Limiter
 	burst uint64
-	rates [64]atomic.Pointer[rate] // remembered, by limit and scale, in one of `probes` neighbours; each is read-only
+	rates [64]atomic.Pointer[rate] // remembered, by limit and duration, in one of `probes` neighbours; each is read-only
 }
 
 // TokenBucket returns a token bucket as a Strategy: Limit tokens flow in evenly in each Duration, and at most burst of
@@ -62,18 +62,25 @@ func (a *arrival) settled() (allowed, denied uint64) { return 0, 0 }
 // rate is what a limit, a duration and a burst come to.
 type rate struct {
 	limit, scale int64
+	duration     time.Duration
 	interval     int64 // ns between two tokens
-	tolerance    int64 // ns in which a bucket fills: burst intervals
+	size         int64 // what a bucket holds; 0 for a limit of 0, at which nothing ever flows in
+	tolerance    int64 // ns in which a bucket fills: size intervals
 	salt         uint64
 }
 
+func (t *TokenBucket) slot(limit int64, d time.Duration, way uint64) *atomic.Pointer[rate] {
+	return &t.rates[uint64(limit^int64(d)<<20)*0x9e3779b97f4a7c15>>58^way]
+}
+
+// rate returns the rate of limit and scale, remembered or new.
 func (t *TokenBucket) rate(limit, scale int64) (*rate, error) {
-	slot := uint64(limit^scale<<20) * 0x9e3779b97f4a7c15 >> 58
-	free := &t.rates[slot]
+	duration := time.Duration(scale * msec)
+	free := t.slot(limit, duration, 0)
 	for way := range uint64(probes) {
-		known := &t.rates[slot^way]
+		known := t.slot(limit, duration, way)
 		r := known.Load()
-		if r != nil && r.limit == limit && r.scale == scale {
+		if r != nil && r.limit == limit && r.duration == duration {
 			return r, nil
 		}
 		if r == nil {
@@ -81,26 +88,18 @@ func (t *TokenBucket) rate(limit, scale int64) (*rate, error) {
 			break
 		}
 	}
-	r := &rate{limit: limit, scale: scale, salt: salt(scale, 0)}
+	r := &rate{limit: limit, scale: scale, duration: duration, salt: salt(scale, 0)}
 	if limit > 0 {
 		r.interval = (scale*msec-1)/limit + 1
+		r.size = int64(orElse(t.burst, uint64(limit)))
 	}
-	hi, lo := bits.Mul64(uint64(r.interval), t.size(limit))
+	hi, lo := bits.Mul64(uint64(r.interval), uint64(r.size))
 	if hi > 0 || lo > 1<<62 {
-		return nil, fmt.Errorf("%w: a burst of %d at %d in %v takes centuries to refill",
-			ErrLimit, t.size(limit), limit, time.Duration(scale*msec))
+		return nil, fmt.Errorf("%w: a burst of %d at %d in %v takes centuries to refill", ErrLimit, r.size, limit, r.duration)
 	}
 	r.tolerance = int64(lo)
 	free.Store(r)
 	return r, nil
-}
-
-// size returns how many tokens a bucket holds.
-func (t *TokenBucket) size(limit int64) uint64 {
-	if t.burst > 0 {
-		return t.burst
-	}
-	return uint64(limit)
 }
 
 // Run implements [Strategy]. Its errors are those of [Limiter.CheckRate].
@@ -121,12 +120,17 @@ func (t *TokenBucket) Decide(_ context.Context, r *Request) (res Result, err err
 // decide returns the parts of a Result, which Decide, being inlined, puts together where they are used: a struct of
 // five words is returned through memory, at 15 ns of 95.
 func (t *TokenBucket) decide(r *Request) (State, uint64, time.Time, error) {
-	var d demand
-	rate, err := t.sound(&d, r)
-	if err != nil {
-		return Deny, 0, time.Time{}, err
-	}
 	l := t.l
+	var d demand
+	rate := t.slot(int64(r.Limit), r.Duration, 0).Load()
+	if rate == nil || !d.readAs(r, rate.duration, rate.scale) || d.limit != rate.limit || l.closed.Load() {
+		var err error
+		if rate, err = t.sound(&d, r); err != nil {
+			return Deny, 0, time.Time{}, err
+		}
+	} else {
+		d.limit = rate.size
+	}
 	p := l.tokens.place(d.id, rate.salt)
 	if d.never() {
 		l.tokens.shard(p).denied.Add(1)
@@ -159,7 +163,7 @@ func (r *rate) next(at, now, cost int64) (next int64, ok bool) {
 	return next, next-now <= r.tolerance
 }
 
-// sound checks r. d.limit becomes what a bucket holds, but for a limit of 0, at which nothing ever flows in.
+// sound checks r. d.limit becomes what a bucket holds.
 func (t *TokenBucket) sound(d *demand, r *Request) (*rate, error) {
 	if err := t.l.sound(d, r); err != nil {
 		return nil, err
@@ -168,9 +172,7 @@ func (t *TokenBucket) sound(d *demand, r *Request) (*rate, error) {
 	if err != nil {
 		return nil, t.l.fail(err)
 	}
-	if d.limit > 0 {
-		d.limit = int64(t.size(d.limit))
-	}
+	d.limit = rate.size
 	return rate, nil
 }
 
@@ -197,8 +199,11 @@ func (t *TokenBucket) find(p place, id string, scale int64) (*entry[arrival], in
 
 // tokens returns how many flow in in ns, rounded up.
 func (r *rate) tokens(ns int64) uint64 {
-	if ns <= 0 || r.interval == 0 { // full, or never to flow in
+	switch {
+	case ns <= 0 || r.interval == 0: // full, or never to flow in
 		return 0
+	case ns <= r.interval: // most callers stay below their limit; a division costs as much as a look-up
+		return 1
 	}
 	return uint64((ns-1)/r.interval) + 1
 }
