@@ -23,8 +23,15 @@ var middlewares = []store{
 	{"go-limiter", modGoLimiter, openGoLimiterHTTP},
 	{"ulule", modUlule, openUluleHTTP},
 	{"httprate", modHTTPRate, openHTTPRateHTTP},
-	{"none", "", openNothing},
+	{baseNone, "", openNothing},
+	{baseFields, "", openFields},
 }
+
+// What the middlewares add to.
+const baseNone, baseFields = "none", "two fields"
+
+// limits reports whether a store is one: all are, but those.
+func limits(store string) bool { return store != baseNone && store != baseFields }
 
 var guarded = answering(http.StatusOK)
 
@@ -33,11 +40,26 @@ func answering(status int) http.Handler {
 }
 
 // openNothing has no middleware: it is what the recorder and a handler cost.
-func openNothing(q quota) instance {
+func openNothing(q quota) instance { return serving(undecided(q)) }
+
+// openFields has a middleware that decides nothing and sets two fields that it has ready: what net/http takes for them
+// is the part of the time that no middleware can do without that tells the client where it stands.
+func openFields(q quota) instance {
+	next := undecided(q)
+	policy, left := []string{`"100/1m";q=100;w=60`}, []string{`"100/1m";r=99;t=60`}
+	return serving(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h["Ratelimit-Policy"], h["Ratelimit"] = policy, left
+		next.ServeHTTP(w, r)
+	}))
+}
+
+// undecided is the handler without a limiter; where all are to be denied it is the one that denies.
+func undecided(q quota) http.Handler {
 	if q.limit == unlimited {
-		return serving(guarded)
+		return guarded
 	}
-	return serving(answering(http.StatusTooManyRequests))
+	return answering(http.StatusTooManyRequests)
 }
 
 // serving is the instance of a guarded handler. An id is a RemoteAddr; each request has a recorder of its own.

@@ -94,7 +94,7 @@ func (r *results) cell(c cell) string {
 	ours := c
 	ours.store = "weir"
 	ns := fmt.Sprintf("%.0f", r.ns(c))
-	if c == ours || r.figures[ours] == nil || c.store == "none" {
+	if c == ours || r.figures[ours] == nil || !limits(c.store) {
 		return ns
 	}
 	return fmt.Sprintf("%s (%.2f)", ns, r.ns(ours)/r.ns(c))
