@@ -45,46 +45,43 @@ func deniedProblem(status int, names ...string) []byte {
 
 // answer answers in the handler's place.
 func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c *call, now time.Time) {
-	d := &c.decision
 	if s := m.retryAfter(c, now); s > 0 {
 		f.set(fieldRetryAfter, strconv.FormatInt(s, 10))
 	}
 	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
 	if m.Respond != nil {
-		m.Respond(w, r, *d)
+		m.Respond(w, r, m.report(c))
 		return
 	}
 	f.set(fieldContentType, problemMediaType)
-	w.WriteHeader(d.Status)
+	w.WriteHeader(c.status)
 	_, _ = w.Write(m.problemBody(c)) // if the client has gone there is nobody to tell
 }
 
 func (m *middleware) retryAfter(c *call, now time.Time) int64 {
-	d := &c.decision
 	switch {
-	case d.Outcome == Denied:
+	case c.outcome == Denied:
 		return retryAfter(c.asked, now, c.jitter)
-	case d.Outcome == Listed && !d.Result.ExpiresAt.IsZero():
-		return max(1, ceilSeconds(d.Result.ExpiresAt.Sub(now))) + jitterSeconds(m.Jitter)
+	case c.outcome == Listed && !c.until.IsZero():
+		return max(1, ceilSeconds(c.until.Sub(now))) + jitterSeconds(m.Jitter)
 	}
 	return 0
 }
 
 func (m *middleware) problemBody(c *call) []byte {
-	d := &c.decision
-	switch d.Outcome {
+	switch c.outcome {
 	case Denied:
 		names := c.violated()
 		if len(names) == 1 {
 			return c.asked[c.decider].problem
 		}
-		return deniedProblem(d.Status, names...)
+		return deniedProblem(c.status, names...)
 	case Listed:
-		return problem{problemAbnormal, "Abnormal Usage Detected", d.Status, "This caller is on the deny list.", nil}.body()
+		return problem{problemAbnormal, "Abnormal Usage Detected", c.status, "This caller is on the deny list.", nil}.body()
 	case NoKey:
-		return problem{problemUntyped, "Bad Request", d.Status, "The request does not say who sent it.", nil}.body()
+		return problem{problemUntyped, "Bad Request", c.status, "The request does not say who sent it.", nil}.body()
 	}
-	return problem{problemCapacity, "Temporary Reduced Capacity", d.Status, "The rate limiter could not decide.", nil}.body()
+	return problem{problemCapacity, "Temporary Reduced Capacity", c.status, "The rate limiter could not decide.", nil}.body()
 }
 
 // Mochiweb returns the Config that answers as the Erlang limiter raterlimiter did under Mochiweb: a caller over his limit

@@ -5,21 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/weirgo/weir"
 )
 
 // call is what one request needs while it is decided. It is pooled: a Strategy does not keep its Request.
 type call struct {
-	decision Decision
-	asked    []asked // one for each policy
-	decider  int     // index in asked of the policy that decision speaks of
-	jitter   int64   // seconds
-	taken    bool    // a policy admitted the request and has not given back
-	key      []byte  // buffer: the extracted key
-	line     []byte  // buffer: a field
-	last     string  // the RateLimit field of the last request
+	outcome Outcome
+	status  int // see Decision.Status
+	err     error
+	until   time.Time // when the caller's listing ends
+	asked   []asked   // one for each policy
+	decider int       // index in asked of the policy that the Decision speaks of, or none
+	jitter  int64     // seconds
+	taken   bool      // a policy admitted the request and has not given back
+	key     []byte    // buffer: the extracted key
+	line    []byte    // buffer: a field
+	last    string    // the RateLimit field of the last request
 }
+
+const none = -1
 
 // asked is what one policy was asked and said.
 type asked struct {
@@ -43,10 +49,10 @@ func (a *asked) denied() bool { return a.answered && !a.res.Allowed() }
 
 func (a *asked) cost() uint64 { return max(a.req.Cost, 1) }
 
-// decide finds out who sent r and asks the deny list and the policies, in this order, as far as needed. It leaves the
-// Decision in c.
+// decide finds out who sent r and asks the deny list and the policies, in this order, as far as needed. It leaves what
+// it found in c.
 func (m *middleware) decide(c *call, r *http.Request) {
-	c.reset(m.Shadow)
+	c.reset()
 	var err error
 	if c.key, err = appendKey(c.key[:0], m.Extractor, r); err == nil && len(c.key) > m.keyRoom {
 		err = tooLong("the key", len(c.key))
@@ -79,10 +85,6 @@ func (m *middleware) ask(c *call, r *http.Request) {
 		a := &c.asked[i]
 		a.fill(&a.req, r, c.key, cost)
 	}
-	// The extracted key is the last part of the joined one: a part of a string that is there already.
-	joined := c.asked[0].req.Key
-	c.decision.Key = joined[len(joined)-len(c.key):]
-
 	ctx := r.Context()
 	bypassed := -1
 	for i := range c.asked {
@@ -96,8 +98,8 @@ func (m *middleware) ask(c *call, r *http.Request) {
 			m.endDenied(ctx, c, i)
 			return
 		case m.FailOpen && ctx.Err() == nil && !errors.Is(err, weir.ErrID):
-			m.logFailure(ctx, a.Name, c.decision.Key, err)
-			c.decision.Err = err
+			m.logFailure(ctx, a.Name, c.caller(), err)
+			c.err = err
 			bypassed = i
 		default:
 			m.giveBack(ctx, c, i)
@@ -106,11 +108,11 @@ func (m *middleware) ask(c *call, r *http.Request) {
 		}
 	}
 	if bypassed >= 0 {
-		c.describe(bypassed)
-		c.end(Bypassed, 0, c.decision.Err)
+		c.decider = bypassed
+		c.end(Bypassed, 0, c.err)
 		return
 	}
-	c.describe(c.tightest())
+	c.decider = c.tightest()
 }
 
 // endDenied ends a request that the i-th policy denied.
@@ -118,13 +120,13 @@ func (m *middleware) endDenied(ctx context.Context, c *call, i int) {
 	m.giveBack(ctx, c, i)
 	m.peekRest(ctx, c, i+1)
 	c.jitter = jitterSeconds(m.Jitter)
-	c.describe(c.strictest())
+	c.decider = c.strictest()
 	c.end(Denied, m.DeniedStatus, nil)
 }
 
 // endUndecided ends a request that the i-th policy could not decide, and that does not pass for that.
 func (m *middleware) endUndecided(ctx context.Context, c *call, i int, err error) {
-	c.describe(i)
+	c.decider = i
 	switch {
 	case ctx.Err() != nil:
 		c.end(Canceled, http.StatusServiceUnavailable, err)
@@ -132,7 +134,7 @@ func (m *middleware) endUndecided(ctx context.Context, c *call, i int, err error
 		// The key is of the client's making. To fail open here is to let him walk through by sending a bad one.
 		c.end(NoKey, http.StatusBadRequest, err)
 	default:
-		m.logFailure(ctx, c.asked[i].Name, c.decision.Key, err)
+		m.logFailure(ctx, c.asked[i].Name, c.caller(), err)
 		c.end(Failed, http.StatusServiceUnavailable, err)
 	}
 }
@@ -146,7 +148,7 @@ func (m *middleware) giveBack(ctx context.Context, c *call, n int) {
 		}
 		// The client may have gone, which does not make what was taken his.
 		if err := a.refunder.Refund(context.WithoutCancel(ctx), &a.req, &a.res); err != nil {
-			m.logFailure(ctx, a.Name, c.decision.Key, fmt.Errorf("refund: %w", err))
+			m.logFailure(ctx, a.Name, c.caller(), fmt.Errorf("refund: %w", err))
 			continue
 		}
 		a.returned = true
@@ -170,26 +172,46 @@ func (m *middleware) peekRest(ctx context.Context, c *call, n int) {
 	}
 }
 
-func (c *call) reset(shadow bool) {
+func (c *call) reset() {
 	for i := range c.asked {
 		c.asked[i].answered, c.asked[i].returned = false, false
 	}
-	c.decision = Decision{Shadow: shadow}
-	c.decider, c.jitter, c.taken = 0, 0, false
+	c.outcome, c.status, c.err = Admitted, 0, nil
+	c.decider, c.jitter, c.taken = none, 0, false
 }
 
 func (c *call) end(o Outcome, status int, err error) {
-	c.decision.Outcome, c.decision.Status, c.decision.Err = o, status, err
+	c.outcome, c.status, c.err = o, status, err
 }
 
-// describe fills the Decision with the figures of the i-th policy.
-func (c *call) describe(i int) {
-	a, d := &c.asked[i], &c.decision
-	c.decider = i
+// caller returns the extracted key. Once a policy was asked it is the last part of a joined one: of a string that is
+// there already.
+func (c *call) caller() string {
+	switch {
+	case c.outcome == NoKey:
+		return ""
+	case c.outcome == Listed:
+		return string(c.key)
+	}
+	joined := c.asked[0].req.Key
+	return joined[len(joined)-len(c.key):]
+}
+
+// report makes the Decision, for those who want it: most requests need none.
+func (m *middleware) report(c *call) Decision {
+	d := Decision{Outcome: c.outcome, Key: c.caller(), Status: c.status, Shadow: m.Shadow, Err: c.err}
+	if c.outcome == Listed {
+		d.Result = weir.Result{State: weir.Deny, ExpiresAt: c.until}
+	}
+	if c.decider == none {
+		return d
+	}
+	a := &c.asked[c.decider]
 	d.Policy, d.Limit, d.Duration, d.Cost = a.Name, a.req.Limit, a.req.Duration, a.cost()
 	if a.answered {
 		d.Result = a.res
 	}
+	return d
 }
 
 // violated returns the names of the policies that deny.

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/weirgo/weir"
 )
 
 // ErrDenyListFull is returned by [DenyList.Add] when MaxEntries are listed, none of them over.
@@ -270,8 +268,7 @@ func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err 
 
 // endListed ends a request whose caller is listed: for good, and coming again is of no use, or for a while.
 func (m *middleware) endListed(c *call, e Entry) {
-	c.decision.Key = string(c.key)
-	c.decision.Result = weir.Result{State: weir.Deny, ExpiresAt: e.Until}
+	c.until = e.Until
 	if e.Until.IsZero() {
 		c.end(Listed, http.StatusForbidden, nil)
 		return

@@ -111,7 +111,7 @@ func (m *middleware) tell(f *fields, c *call, now time.Time) {
 			f.add(fieldRateLimit, c.lineString())
 		}
 	case HeadersLegacy:
-		tellLegacy(f, c, now)
+		m.tellLegacy(f, c, now)
 	case HeadersOriginal:
 		tellOriginal(f, c)
 	}
@@ -192,7 +192,7 @@ func appendBypassed(dst []byte, asked []asked) []byte {
 	return dst
 }
 
-func tellLegacy(f *fields, c *call, now time.Time) {
+func (m *middleware) tellLegacy(f *fields, c *call, now time.Time) {
 	a := &c.asked[c.decider]
 	if !a.answered {
 		return
@@ -202,7 +202,7 @@ func tellLegacy(f *fields, c *call, now time.Time) {
 	if reset := a.res.ExpiresAt; !reset.IsZero() {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
-	if s := retryAfter(c.asked, now, c.jitter); s > 0 && !c.decision.Shadow {
+	if s := retryAfter(c.asked, now, c.jitter); s > 0 && !m.Shadow {
 		f.add(fieldLegacyRetryAfter, strconv.FormatInt(s, 10))
 	}
 }

@@ -114,12 +114,12 @@ func TestSerialiserAllocations(t *testing.T) {
 		a.req, a.answered = weir.Request{Limit: a.Limit, Duration: a.Duration}, true
 		a.res = weir.Result{State: weir.Allow, ExpiresAt: now.Add(time.Minute)}
 	}
-	c.describe(0)
+	c.decider = 0
 	header := make(http.Header, 8)
 	tell := func() {
 		c.asked[0].res.TotalRequests++ // the figures differ each time
 		clear(header)
-		f := newFields(header, m.room(&c.decision))
+		f := newFields(header, m.room(c))
 		m.tell(&f, c, now)
 	}
 	tell() // the buffers grow once

@@ -37,21 +37,21 @@ type handler struct {
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.calls.Get().(*call)
 	h.decide(c, r)
-	now, d := h.Now(), &c.decision
-	if d.Outcome == Denied && !h.Shadow {
-		h.penalize(r.Context(), d.Key, now)
+	now := h.Now()
+	if c.outcome == Denied && !h.Shadow {
+		h.penalize(r.Context(), c.caller(), now)
 	}
 	if h.Stats != nil {
-		h.Stats.counts[d.Outcome].Add(1)
+		h.Stats.counts[c.outcome].Add(1)
 	}
 	if h.OnDecision != nil {
-		h.OnDecision(r, *d)
+		h.OnDecision(r, h.report(c))
 	}
-	f := newFields(w.Header(), h.room(d))
-	if d.Policy != "" {
+	f := newFields(w.Header(), h.room(c))
+	if c.decider != none {
 		h.tell(&f, c, now)
 	}
-	switch passes := d.Status == 0 || d.Shadow; {
+	switch passes := c.status == 0 || h.Shadow; {
 	case !passes:
 		h.answer(w, r, &f, c, now)
 		h.calls.Put(c)
@@ -66,8 +66,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // room returns how many fields the answer may take, so that one slice holds the values of them all.
-func (m *middleware) room(d *Decision) int {
-	if d.Status == 0 {
+func (m *middleware) room(c *call) int {
+	if c.status == 0 {
 		return m.told
 	}
 	return m.told + 4 // X-Ratelimit-Retry-After, Retry-After, Content-Type, Cache-Control
@@ -75,7 +75,7 @@ func (m *middleware) room(d *Decision) int {
 
 // mark tells the handler, by the context, and the client, by a field, that a request was let through undecided.
 func (m *middleware) mark(f *fields, c *call, r *http.Request) *http.Request {
-	if c.decision.Outcome != Bypassed {
+	if c.outcome != Bypassed {
 		return r
 	}
 	if m.Headers != HeadersNone {
