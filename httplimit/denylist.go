@@ -19,7 +19,7 @@ var ErrDenyListFull = errors.New("httplimit: deny list is full")
 const (
 	defaultMaxEntries = 10_000
 
-	// purgeEvery bounds how often a full list is searched for entries that are over, which looks at all of them.
+	// purgeEvery bounds how often the penalty box has a full list searched for entries that are over: of all of them.
 	purgeEvery = time.Second
 )
 
@@ -100,12 +100,39 @@ func (l *DenyList) Add(e Entry) error {
 		l.remove(e)
 		return nil
 	}
-	if !l.has(e) && len(l.keys)+len(l.prefixes) >= l.max && !l.purge(now) {
+	if !l.has(e) && l.full() {
+		l.purge(now)
+	}
+	return l.enter(e)
+}
+
+// extend is Add for the penalty box, which may have to list many in a short time: it never lets a caller off earlier than
+// an entry that is there already, and searches a full list for what is over no more than once per purgeEvery.
+func (l *DenyList) extend(key string, until time.Time) error {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, listed := l.keys[key]
+	if listed && (old.IsZero() || old.After(until)) {
+		return nil
+	}
+	if since := now.Sub(l.purged); !listed && l.full() && (since < 0 || since >= purgeEvery) {
+		l.purge(now)
+	}
+	return l.enter(Entry{Key: key, Until: until})
+}
+
+// enter puts e on the list if there is room. mu is held.
+func (l *DenyList) enter(e Entry) error {
+	if !l.has(e) && l.full() {
 		return fmt.Errorf("%w: %d entries", ErrDenyListFull, l.max)
 	}
 	l.put(e)
 	return nil
 }
+
+// full reports whether there is room for no other entry. mu is held.
+func (l *DenyList) full() bool { return len(l.keys)+len(l.prefixes) >= l.max }
 
 // Remove takes the entry with e's Key or Prefix off the list and reports whether it was there. A prefix is removed by its
 // own entry only, not by one that contains it.
@@ -225,11 +252,8 @@ func (l *DenyList) resized() {
 	l.prefix.Store(int64(len(l.prefixes)))
 }
 
-// purge removes what is over, and reports whether there is room now. mu is held.
-func (l *DenyList) purge(now time.Time) bool {
-	if since := now.Sub(l.purged); since >= 0 && since < purgeEvery {
-		return false
-	}
+// purge removes what is over. mu is held.
+func (l *DenyList) purge(now time.Time) {
 	l.purged = now
 	for k, until := range l.keys {
 		if over(until, now) {
@@ -241,7 +265,6 @@ func (l *DenyList) purge(now time.Time) bool {
 			l.remove(Entry{Prefix: p})
 		}
 	}
-	return len(l.keys)+len(l.prefixes) < l.max
 }
 
 // over reports whether an entry has ended; the clock is not read for one that never does.

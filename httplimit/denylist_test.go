@@ -1,6 +1,7 @@
 package httplimit_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -143,7 +144,9 @@ func TestDenyListIsBoundedAndDropsNobodyWhoIsListed(t *testing.T) {
 	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "3"}), httplimit.ErrDenyListFull)
 	assert.NoError(t, list.Add(httplimit.Entry{Key: "2", Until: noon.Add(30 * time.Second)}), "an entry that is there is changed")
 	clock.Advance(10 * time.Second)
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "3"}), "what is over makes room")
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "3", Until: noon.Add(10*time.Second + 1)}), "what is over makes room")
+	clock.Advance(1)
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "3a"}), "however short a time after another did")
 	assert.ErrorIs(t, list.Add(prefix("10.0.0.0/8")), httplimit.ErrDenyListFull)
 	assert.Equal(t, 3, list.Len())
 }
@@ -231,6 +234,41 @@ func TestThePenaltyBoxTakesInWhoIsDeniedAgainAndAgain(t *testing.T) {
 
 	clock.Advance(29 * time.Minute)
 	assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", 1).Code)
+}
+
+// judge is a penalty Strategy that finds every denial one too many, and has something happen before it says so.
+type judge func(ctx context.Context)
+
+func (j judge) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	j(ctx)
+	return &weir.Result{TotalRequests: r.Limit, ExpiresAt: noon.Add(r.Duration)}, ctx.Err()
+}
+
+func TestThePenaltyBoxLetsNobodyOffWhoIsListedForLonger(t *testing.T) {
+	for _, until := range []time.Time{{}, noon.Add(2 * time.Hour)} {
+		list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
+		entry := httplimit.Entry{Key: "203.0.113.7", Until: until}
+		guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Limit: 0, Duration: time.Minute, Now: at(noon), DenyList: list,
+			Penalty: httplimit.Penalty{Denials: 1, Within: time.Minute, For: time.Hour,
+				Strategy: judge(func(context.Context) { assert.NoError(t, list.Add(entry)) })},
+		})(&hello{})
+		guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
+		assert.Equal(t, []httplimit.Entry{entry}, list.Entries())
+	}
+}
+
+func TestWhoHangsUpOnADenialHasBeenDenied(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
+	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 0, Duration: time.Minute, Now: at(noon), DenyList: list,
+		Penalty: httplimit.Penalty{Denials: 1, Within: time.Minute, For: time.Hour,
+			Strategy: judge(func(ctx context.Context) { assert.NoError(t, ctx.Err()) })},
+	})(&hello{})
+	ctx, hangUp := context.WithCancel(t.Context())
+	hangUp()
+	guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1").WithContext(ctx))
+	assert.Equal(t, 1, list.Len())
 }
 
 func TestTheDenyListIsSafeForConcurrentUse(t *testing.T) {

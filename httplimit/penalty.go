@@ -45,13 +45,14 @@ func (m *middleware) penalize(ctx context.Context, key string, now time.Time) {
 	if m.Penalty.Denials == 0 {
 		return
 	}
+	ctx = context.WithoutCancel(ctx) // who hangs up on a denial has been denied
 	res, err := m.Penalty.Strategy.Run(ctx, &weir.Request{
 		Key:      string(appendPart([]byte(penaltyPrefix), key)),
 		Limit:    m.Penalty.Denials - 1, // the denial that this Strategy denies is the one too many
 		Duration: m.Penalty.Within,
 	})
 	if err == nil && res != nil && !res.Allowed() {
-		err = m.DenyList.Add(Entry{Key: key, Until: now.Add(m.Penalty.For)})
+		err = m.DenyList.extend(key, now.Add(m.Penalty.For))
 	}
 	if err != nil {
 		m.logFailure(ctx, "penalty", key, err)
