@@ -168,14 +168,15 @@ func TestCountIfLetsNoBurstSlipThrough(t *testing.T) {
 			CountIf: func(status int) bool { return status == http.StatusUnauthorized },
 		}
 		var tries atomic.Int64
-		var gate sync.WaitGroup
-		gate.Add(1)
+		shut := make(chan struct{})
+		open := sync.OnceFunc(func() { close(shut) })
+		defer time.AfterFunc(10*time.Second, open).Stop() // should fewer be denied than have to be
 		logins := httplimit.New(s, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Password") == "right" {
 				return
 			}
 			tries.Add(1)
-			gate.Wait() // all that are let in are in at once
+			<-shut // all that are let in are in at once
 			w.WriteHeader(http.StatusUnauthorized)
 		}))
 		for range 1000 {
@@ -190,7 +191,7 @@ func TestCountIfLetsNoBurstSlipThrough(t *testing.T) {
 				w := httptest.NewRecorder()
 				logins.ServeHTTP(w, from("203.0.113.7:1", "X-Password: wrong"))
 				if w.Code == http.StatusTooManyRequests && denied.Add(1) == 45 {
-					gate.Done()
+					open()
 				}
 			})
 		}
@@ -306,7 +307,12 @@ func TestAClientThatHangsUpFreesTheRequest(t *testing.T) {
 	}()
 	_, err = http.DefaultClient.Do(r)
 	require.ErrorIs(t, err, context.Canceled)
-	assert.Equal(t, httplimit.Canceled, (<-gone).Outcome)
+	select {
+	case d := <-gone:
+		assert.Equal(t, httplimit.Canceled, d.Outcome)
+	case <-time.After(10 * time.Second):
+		t.Error("nothing was decided")
+	}
 	server.Close() // waits for the handler
 	assert.Zero(t, h.ran)
 }
