@@ -14,6 +14,7 @@ const flushEvery = 100 * time.Millisecond
 // line of an access log is a third of what a request costs. It is safe for concurrent use. Make one with NewLines.
 type Lines struct {
 	mu    sync.Mutex
+	to    io.Writer
 	w     *bufio.Writer // guarded by mu, as due
 	due   bool          // a flush is on its way
 	timer *time.Timer
@@ -21,13 +22,14 @@ type Lines struct {
 
 // NewLines returns Lines on w.
 func NewLines(w io.Writer) *Lines {
-	l := &Lines{w: bufio.NewWriterSize(w, 64<<10)}
+	l := &Lines{to: w, w: bufio.NewWriterSize(w, 64<<10)}
 	l.timer = time.AfterFunc(time.Hour, func() { _ = l.Flush() })
 	l.timer.Stop()
 	return l
 }
 
-// Write implements io.Writer. An error is that of an earlier line, too.
+// Write implements io.Writer. An error may be that of earlier lines; they are lost, and those to come are not: the disk
+// that is full today is not tomorrow.
 func (l *Lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -35,7 +37,9 @@ func (l *Lines) Write(p []byte) (int, error) {
 		l.due = true
 		l.timer.Reset(flushEvery)
 	}
-	return l.w.Write(p)
+	n, err := l.w.Write(p)
+	l.recover(err)
+	return n, err
 }
 
 // Flush passes on what was gathered. Call it at the end.
@@ -44,5 +48,14 @@ func (l *Lines) Flush() error {
 	defer l.mu.Unlock()
 	l.due = false
 	l.timer.Stop()
-	return l.w.Flush()
+	err := l.w.Flush()
+	l.recover(err)
+	return err
+}
+
+// recover has the writer forget an error, which would otherwise be its answer for ever. mu is held.
+func (l *Lines) recover(err error) {
+	if err != nil {
+		l.w.Reset(l.to)
+	}
 }

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -37,6 +38,32 @@ func TestLinesAreGatheredForAWhile(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.Equal(t, 7, passed("\n"))
 	})
+}
+
+// full is a disk that is full for a while.
+type full struct {
+	bytes.Buffer
+	err error
+}
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.err != nil {
+		return 0, f.err
+	}
+	return f.Buffer.Write(p)
+}
+
+func TestLinesGoOnWhenTheDiskHasRoomAgain(t *testing.T) {
+	disk := &full{err: errors.New("no space left on device")}
+	l := NewLines(disk)
+	fmt.Fprintln(l, "lost")
+	assert.ErrorIs(t, l.Flush(), disk.err)
+	_, err := l.Write(make([]byte, 1<<20))
+	assert.ErrorIs(t, err, disk.err)
+	disk.err = nil
+	fmt.Fprintln(l, "kept")
+	assert.NoError(t, l.Flush())
+	assert.Equal(t, "kept\n", disk.String())
 }
 
 func TestLinesStayWhole(t *testing.T) {
