@@ -18,6 +18,9 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
+// patient is a timeout that a slow disk does not use up: a server that was killed refuses at once.
+const patient = 10 * time.Second
+
 // fleet starts n proxies on one Redis.
 func fleet(t *testing.T, s *redistest.Server, n int, limit string) []served {
 	t.Helper()
@@ -26,7 +29,7 @@ func fleet(t *testing.T, s *redistest.Server, n int, limit string) []served {
 		cfg := config(t, limit)
 		cfg.Redis = Redis{
 			URL:      "redis://" + s.Addr,
-			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: 500 * time.Millisecond},
+			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: patient},
 		}
 		proxies[i] = serve(t, cfg)
 	}
@@ -60,7 +63,7 @@ func sources(proxies []served) (all []string) {
 // Two proxies on one Redis hold one limit; when it is killed they hold it still, from what was spent; and when it is back
 // it is told what they admitted.
 func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
-	for _, limit := range []string{"20/1d:fixed", "20/1d:sliding", "20/1d:log", "20/1d:token", "20/1d,30/2d"} {
+	for _, limit := range []string{"20/365d:fixed", "20/1d:sliding", "20/1d:log", "20/1d:token", "20/1d,30/2d"} {
 		t.Run(strings.ReplaceAll(limit, "/", " in "), func(t *testing.T) {
 			s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			proxies := fleet(t, s, 2, limit)
@@ -91,7 +94,7 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 
 func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 	s := redistest.Start(t)
-	proxies := fleet(t, s, 3, "50/1d:fixed")
+	proxies := fleet(t, s, 3, "50/365d:fixed")
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	admitted := 0
@@ -112,8 +115,8 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 // What is taken in blocks, and the denials that are kept, are not asked of Redis; and the limit is the same.
 func TestRedisIsSpared(t *testing.T) {
 	s := redistest.Start(t)
-	cfg := config(t, "40/1d:fixed")
-	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Lease: 10, DenialCache: 100, Timeout: 500 * time.Millisecond}}
+	cfg := config(t, "40/365d:fixed")
+	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Lease: 10, DenialCache: 100, Timeout: patient}}
 	proxies := []served{serve(t, cfg)}
 	assert.Equal(t, 40, spend(t, proxies, 100))
 	counts := proxies[0].figures().Deciding[0].Counts
