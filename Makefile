@@ -15,7 +15,8 @@ need: # what the tests run against: a real Redis, a real browser
 	@.ci/need redis-server chromium
 
 test: need ## every test of every module, with the race detector
-	go test -race -shuffle=on -timeout 12m -p 1 work # one package at a time: some tests hold others to milliseconds
+	go test -race -shuffle=on -timeout 8m $$(go list work | grep -v /redislimit)
+	go test -race -shuffle=on -timeout 8m -p 1 ./redislimit/... # one at a time: they hold a real server to milliseconds
 
 race: need ## the same at 1, 2 and 8 processors; slow
 	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m work
@@ -23,7 +24,7 @@ race: need ## the same at 1, 2 and 8 processors; slow
 standalone: ## each module by itself, as its importers see it
 	@set -e; for m in $(MODULES); do echo "== $$m"; \
 	  (cd $$m && GOWORK=off go vet ./... && GOWORK=off go test -run '^$$' ./...); done
-	GOWORK=off go test ./...
+	GOWORK=off go test -short ./...
 
 386: ## the core on a 32-bit machine
 	GOARCH=386 CGO_ENABLED=0 go test -short .
