@@ -187,10 +187,10 @@ func (c *call) end(o Outcome, status int, err error) {
 // caller returns the extracted key. Once a policy was asked it is the last part of a joined one: of a string that is
 // there already.
 func (c *call) caller() string {
-	switch {
-	case c.outcome == NoKey:
+	switch c.outcome {
+	case NoKey:
 		return ""
-	case c.outcome == Listed:
+	case Listed:
 		return string(c.key)
 	}
 	joined := c.asked[0].req.Key
