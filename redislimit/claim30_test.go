@@ -122,7 +122,7 @@ func TestClaim30OneAtomicStepAndNoRetries(t *testing.T) {
 		for name, s := range everyone(t, store, &weir.Request{Limit: limit, Duration: time.Hour}) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				illegal, unknown := 0, 0
-				const histories = 75 // of 14 strategies: 1,050
+				const histories = 66 // of 16 strategies: 1,056
 				for i := range histories {
 					legal, lost := history(limit, runner(t, s, limit, strconv.Itoa(i)))
 					unknown += lost

@@ -39,6 +39,7 @@ func pairs(t *testing.T, server *redistest.Server, prefix string, now func() tim
 		{name: "FixedWindow", local: l.FixedWindow(), remote: s.FixedWindow()},
 		{name: "SlidingWindow", local: l.SlidingWindow(), remote: s.SlidingWindow()},
 		{name: "SlidingLog", local: l.SlidingLog(), remote: s.SlidingLog()},
+		{name: "SortedSet", local: l.SlidingLog(), remote: redislimit.SortedSet(s)},
 		{name: "TokenBucket", local: l.TokenBucket(0), remote: s.TokenBucket(0)},
 		{name: "TokenBucket of 5", local: l.TokenBucket(5), remote: s.TokenBucket(5)},
 		{name: "Tiers", local: localTiers, remote: remoteTiers, fixed: tiers},

@@ -26,11 +26,13 @@ func NewCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Stra
 }
 
 // NewSortedSetCounterStrategy returns a Strategy that keeps one member of a sorted set for each admitted request of the
-// last Duration: a rolling window. See Store.SlidingLog.
+// last Duration: a rolling window. Store.SlidingLog decides alike in less time.
 func NewSortedSetCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Strategy {
-	l := original(c, now).SlidingLog()
-	l.kind = "zset"
-	return l
+	return original(c, now).sortedSet()
+}
+
+func (s *Store) sortedSet() *Strategy {
+	return &Strategy{store: s, kind: "zset", script: sortedSet, algorithm: rolling{}}
 }
 
 // NewListStrategy returns a Strategy that keeps the admitted requests of a period with their Meta, and lists them with

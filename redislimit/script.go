@@ -29,6 +29,7 @@ var (
 	fixedWindow   = load("fixed_window", 3)
 	slidingWindow = load("sliding_window", 4)
 	slidingLog    = load("sliding_log", 4)
+	sortedSet     = load("sorted_set", 4)
 	tokenBucket   = load("token_bucket", 5)
 	tiered        = load("tiers", 4)
 	counter       = load("counter", 4)

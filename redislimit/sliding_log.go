@@ -13,24 +13,21 @@ import (
 )
 
 // Log is a Strategy that keeps each admitted request with its Meta.
-type Log struct {
-	Strategy
-	header int // the numbers before an entry's seconds
-}
+type Log struct{ Strategy }
 
 // Entry is one admitted request in a Log.
 type Entry = weir.Entry
 
 // SlidingLog keeps the admitted requests of the last r.Duration, each with its instant: the exact rolling window. It is a
-// sorted set with one member for each of them. The counterpart of weir's SlidingLog.
+// list with one element, of 56 bytes and the Meta, for each of them. The counterpart of weir's SlidingLog.
 func (s *Store) SlidingLog() *Log {
-	return &Log{Strategy{store: s, kind: "log", script: slidingLog, algorithm: rolling{}}, 1}
+	return &Log{Strategy{store: s, kind: "log", script: slidingLog, algorithm: rolling{}}}
 }
 
 // List keeps the admitted requests of a period of r.Duration that starts with the caller's first, in a list: Counter, with
 // who it was in place of a number.
 func (s *Store) List() *Log {
-	return &Log{Strategy{store: s, kind: "list", script: list, algorithm: listed{}}, 0}
+	return &Log{Strategy{store: s, kind: "list", script: list, algorithm: listed{}}}
 }
 
 // Entries lists the admitted requests of r.Key that still count, newest last: who is behind this address? It costs what
@@ -48,7 +45,7 @@ func (l *Log) Entries(ctx context.Context, r *weir.Request) ([]Entry, error) {
 	}
 	entries := make([]Entry, 0, len(texts))
 	for _, text := range texts {
-		e, err := parseEntry(text, l.header)
+		e, err := parseEntry(text)
 		if err != nil {
 			return nil, err
 		}
@@ -59,25 +56,26 @@ func (l *Log) Entries(ctx context.Context, r *weir.Request) ([]Entry, error) {
 	return entries, nil
 }
 
-// parseEntry reads seconds, nanoseconds, cost, sum and meta, as the scripts spell them, after skip more numbers.
-func parseEntry(text string, skip int) (Entry, error) {
-	f := strings.SplitN(text, " ", skip+5)
-	if len(f) != skip+5 {
+// parseEntry reads seconds, nanoseconds, cost, sum and meta, as the scripts spell them.
+func parseEntry(text string) (Entry, error) {
+	f := strings.SplitN(text, " ", 5)
+	if len(f) != 5 {
 		return Entry{}, fmt.Errorf("%w: entry %.100q", ErrReply, text)
 	}
-	s, err1 := strconv.ParseInt(f[skip], 10, 64)
-	ns, err2 := strconv.ParseInt(f[skip+1], 10, 64)
-	cost, err3 := strconv.ParseUint(f[skip+2], 10, 64)
+	s, err1 := strconv.ParseInt(f[0], 10, 64)
+	ns, err2 := strconv.ParseInt(f[1], 10, 64)
+	cost, err3 := strconv.ParseUint(f[2], 10, 64)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return Entry{}, fmt.Errorf("%w: entry %.100q: %w", ErrReply, text, err)
 	}
-	return Entry{At: time.Unix(s, ns), Cost: cost, Meta: f[skip+4]}, nil
+	return Entry{At: time.Unix(s, ns), Cost: cost, Meta: f[4]}, nil
 }
 
+// rolling is the last Duration.
 type rolling struct{ byDuration }
 
 func (rolling) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
-	args, possible, err := anchored{}.ask(args, r, n)
+	args, possible, err := fixed{}.ask(args, r, n)
 	return append(args, r.Meta), possible, err
 }
 
@@ -90,5 +88,6 @@ func (rolling) answer(r *weir.Request, v numbers) (decision, error) {
 type listed struct{ anchored }
 
 func (listed) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
-	return rolling{}.ask(args, r, n)
+	args, possible, err := anchored{}.ask(args, r, n)
+	return append(args, r.Meta), possible, err
 }

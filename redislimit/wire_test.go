@@ -30,7 +30,7 @@ func everyone(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]
 	require.NoError(t, err)
 	return map[string]strategy{
 		"FixedWindow": s.FixedWindow(), "SlidingWindow": s.SlidingWindow(), "SlidingLog": s.SlidingLog(),
-		"TokenBucket": s.TokenBucket(0), "Tiers": tiers, "Counter": s.Counter(), "List": s.List(),
+		"SortedSet": redislimit.SortedSet(s), "TokenBucket": s.TokenBucket(0), "Tiers": tiers, "Counter": s.Counter(), "List": s.List(),
 	}
 }
 
