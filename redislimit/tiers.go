@@ -22,7 +22,7 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 	if len(tiers) == 0 {
 		return nil, fmt.Errorf("redislimit: no tiers: %w", weir.ErrScale)
 	}
-	t := several{tiers: make([]tier, len(tiers))}
+	t := several{limits: make([]int64, len(tiers))}
 	names := make([]string, len(tiers))
 	for i, given := range tiers {
 		name, err := byDuration{}.period(&weir.Request{Duration: given.Duration})
@@ -35,11 +35,11 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 			}
 		}
 		names[i] = name
-		t.tiers[i].limit = clamp(given.Limit)
+		t.limits[i] = clamp(given.Limit)
 		t.slice = gcd(t.slice, given.Duration.Milliseconds())
 	}
 	for i, given := range tiers {
-		t.tiers[i].slices = given.Duration.Milliseconds() / t.slice
+		t.args = append(t.args, given.Duration.Milliseconds()/t.slice, t.limits[i])
 	}
 	t.name = strings.Join(names, "-")
 	return &Tiers{
@@ -59,31 +59,29 @@ func (t *Tiers) RunTier(ctx context.Context, r *weir.Request) (*weir.Result, wei
 
 // several is Tiers' algorithm.
 type several struct {
-	name  string // the Durations: the period of the key
-	slice int64  // ms
-	tiers []tier
+	name   string // the Durations: the period of the key
+	slice  int64  // ms
+	limits []int64
+	args   []any // for each tier its slices and its limit: made once, for to make an interface of a number is an allocation
 }
-
-type tier struct{ slices, limit int64 }
 
 func (t several) period(*weir.Request) (string, error) { return t.name, nil }
 
 func (t several) ask(args []any, _ *weir.Request, n int64) ([]any, bool, error) {
-	args, possible := append(args, t.slice, n), true
-	for _, x := range t.tiers {
-		args = append(args, x.slices, x.limit)
-		possible = possible && n <= x.limit
+	possible := true
+	for _, limit := range t.limits {
+		possible = possible && n <= limit
 	}
-	return args, possible, nil
+	return append(append(args, t.slice, n), t.args...), possible, nil
 }
 
 func (t several) answer(_ *weir.Request, v numbers) (decision, error) {
 	which, used, slice := v[1], v[2], v[3]
 	at := slice * t.slice
-	if which < 0 || which >= int64(len(t.tiers)) || used < 0 || at/t.slice != slice {
+	if which < 0 || which >= int64(len(t.limits)) || used < 0 || at/t.slice != slice {
 		return decision{}, strange(v)
 	}
-	return decision{v[0] == 1, used, t.tiers[which].limit, ofMillis(at), int(which)}, nil
+	return decision{v[0] == 1, used, t.limits[which], ofMillis(at), int(which)}, nil
 }
 
 func gcd(a, b int64) int64 {

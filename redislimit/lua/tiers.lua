@@ -15,9 +15,10 @@ local ms = s * 1000 + (ns - ns % 1e6) / 1e6
 local current = (ms - ms % g) / g
 
 local stored = call('HGETALL', key) -- the slice, its count, and so on
+local n = #stored
 local have -- the count of the current slice
 local sorted = true -- the oldest is first, as in a small hash that grew slice by slice
-for i = 1, #stored, 2 do
+for i = 1, n, 2 do
   local slice, count = stored[i] + 0, stored[i + 1] + 0
   stored[i], stored[i + 1] = slice, count
   if i > 1 and stored[i - 2] > slice then sorted = false end
@@ -25,59 +26,55 @@ for i = 1, #stored, 2 do
   if slice > current then current, have = slice, count elseif slice == current then have = count end
 end
 
--- The tier with the least room left; of equals, the first.
+-- An admission has the figures of the tier with the least room left; of equals, the first. A denial has those of the first
+-- tier that can never admit the cost; else, of those without room, of the one that gets room last, and of equals the first.
+-- It gets room with the start of the slice that stands at least for what lacks.
 local stop = (op == 'seed' or op == 'refund') and #args - 2 or #args
-local tier, least, used, slice, most, longest = 0, nil, 0, 0, 0, 0
+local allowed, never, tier, used, slice = true, false, 0, 0, 0
+local least, latest -- room; slice
+local most, longest = 0, 0
 for i = 6, stop, 2 do
-  local look, sum = args[i] + 0, 0
-  for j = 1, #stored, 2 do
-    if stored[j] > current - look then sum = sum + stored[j + 1] end
+  local look, limit, sum = args[i] + 0, args[i + 1] + 0, 0
+  local over = current - look
+  for j = 1, n, 2 do
+    if stored[j] > over then sum = sum + stored[j + 1] end
   end
   if sum > MAX then sum = MAX end
-  local left = args[i + 1] - cost - sum
-  if not least or left < least then tier, least, used, slice = i, left, sum, current + look end
+  local left = limit - cost - sum
+  if left >= 0 then
+    if allowed and (not least or left < least) then tier, used, slice, least = i, sum, current + look, left end
+  elseif cost > limit then
+    if not never then tier, used, slice = i, sum, current end
+    allowed, never = false, true
+  elseif not never then
+    allowed = false
+    if not sorted then
+      local row = {}
+      for j = 1, n, 2 do row[#row + 1] = {stored[j], stored[j + 1]} end
+      table.sort(row, function(a, b) return a[1] < b[1] end)
+      for j, x in ipairs(row) do stored[2 * j - 1], stored[2 * j] = x[1], x[2] end
+      sorted = true
+    end
+    local at = current + look
+    for j = 1, n, 2 do
+      if stored[j] > over then
+        left = left + stored[j + 1]
+        if left >= 0 then
+          at = stored[j] + look
+          break
+        end
+      end
+    end
+    if not latest or at > latest then tier, used, slice, latest = i, sum, at, at end
+  end
   if sum > most then most = sum end
   if look > longest then longest = look end
 end
 local ttl = (current + longest) * g - ms + grace
 
--- A denial has the figures of the first tier that can never admit the cost; else, of those without room, of the one that
--- gets room last, and of equals the first. It gets room with the start of the slice that stands at least for what lacks.
-if least < 0 and (op == 'run' or op == 'peek') then
-  if not sorted then
-    local pairs_of = {}
-    for j = 1, #stored, 2 do pairs_of[#pairs_of + 1] = {stored[j], stored[j + 1]} end
-    table.sort(pairs_of, function(a, b) return a[1] < b[1] end)
-    for j, x in ipairs(pairs_of) do stored[2 * j - 1], stored[2 * j] = x[1], x[2] end
-  end
-  local last
-  for i = 6, stop, 2 do
-    local look, limit, sum, first = args[i] + 0, args[i + 1] + 0, 0, nil
-    for j = #stored - 1, 1, -2 do
-      if stored[j] <= current - look then break end
-      sum, first = sum + stored[j + 1], j
-    end
-    if sum > MAX then sum = MAX end
-    if cost > limit then
-      tier, used, slice = i, sum, current
-      break
-    elseif sum > limit - cost then
-      local need, at = sum - (limit - cost), current + look
-      for j = first, #stored, 2 do
-        need = need - stored[j + 1]
-        if need <= 0 then
-          at = stored[j] + look
-          break
-        end
-      end
-      if not last or at > last then tier, used, slice, last = i, sum, at, at end
-    end
-  end
-end
-
-if op == 'run' and (have or least < 0) then
+if op == 'run' and (have or not allowed) then
   local reply = '0 %d %d %d'
-  if least >= 0 then
+  if allowed then
     used = used + cost
     call('HINCRBY', key, format('%d', current), args[5])
     reply = '1 %d %d %d'
@@ -114,7 +111,6 @@ local function give_back()
 end
 
 have = have or 0
-local allowed = least >= 0
 if op == 'run' or op == 'peek' then
   if allowed then
     used = used + cost
