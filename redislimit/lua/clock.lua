@@ -17,10 +17,10 @@
 local MAX = 9007199254740991
 local call, format, match, args = redis.call, string.format, string.match, ARGV
 local key, op, now, grace = KEYS[1], args[1], args[2], args[3] + 0
-local s, ns
+local time, s, ns -- time: the server's, if it counts
 if now == '' then
-  local t = call('TIME')
-  s, ns, now = t[1] + 0, t[2] * 1000, t[1] .. ' ' .. t[2] .. '000'
+  time = call('TIME')
+  s, ns = time[1] + 0, time[2] * 1000
 else
   s, ns = match(now, '^(%-?%d+) (%d+)$')
   s, ns = s + 0, ns + 0

@@ -8,6 +8,7 @@
 -- Returns "allowed tat_s tat_ns now_s now_ns": 1 or 0, the TAT with this request if it is allowed, and the clock.
 
 --include clock
+if time then now = time[1] .. ' ' .. time[2] .. '000' end
 local cost_s, cost_ns = args[4] + 0, args[5] + 0
 
 local tat_s, tat_ns = s, ns
