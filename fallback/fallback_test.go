@@ -56,7 +56,7 @@ func TestErrors(t *testing.T) {
 			}
 			var reported []error
 			f := newFallback(t, primary, local(t), fallback.Config{
-				Failures: 1, IsDown: func(err error) bool { return err != odd },
+				Failures: 1, Timeout: time.Minute, IsDown: func(err error) bool { return err != odd },
 				OnError: func(err error) { reported = append(reported, err) },
 			})
 			r := hour
@@ -72,7 +72,8 @@ func TestErrors(t *testing.T) {
 func TestBadRequestsUseUpNoProbe(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1e9, 0))
 	primary := newServer(func() weir.Strategy { return limiterOn(t, clock).FixedWindow() })
-	f := newFallback(t, primary, limiterOn(t, clock).FixedWindow(), fallback.Config{Failures: 1, Now: clock.Now})
+	f := newFallback(t, primary, limiterOn(t, clock).FixedWindow(),
+		fallback.Config{Failures: 1, Now: clock.Now, Timeout: time.Minute})
 	primary.fails(errDown)
 	ask(t, f, hour)
 	primary.fails(nil)
@@ -185,7 +186,9 @@ func TestOnFail(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1e9, 0))
 	r := weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 2}
 	t.Run("open", func(t *testing.T) {
-		f := newFallback(t, weirtest.FailAll(errDown), nil, fallback.Config{OnFail: fallback.FailOpen, Now: clock.Now})
+		f := newFallback(t, weirtest.FailAll(errDown), nil, fallback.Config{
+			OnFail: fallback.FailOpen, Now: clock.Now, Timeout: time.Minute,
+		})
 		for range 10 {
 			res, by := ask(t, f, r)
 			assert.Equal(t, weir.Result{State: weir.Allow, TotalRequests: 2, ExpiresAt: clock.Now()}, res)
@@ -198,7 +201,7 @@ func TestOnFail(t *testing.T) {
 	})
 	t.Run("closed", func(t *testing.T) {
 		f := newFallback(t, weirtest.FailAll(errDown), nil, fallback.Config{
-			OnFail: fallback.FailClosed, Now: clock.Now, Failures: 1, Rand: func() float64 { return 0 },
+			OnFail: fallback.FailClosed, Now: clock.Now, Timeout: time.Minute, Failures: 1, Rand: func() float64 { return 0 },
 		})
 		res, by := ask(t, f, r)
 		assert.Equal(t, weir.Result{TotalRequests: 5, ExpiresAt: clock.Now().Add(time.Second)}, res, "until primary is tried again")
@@ -222,7 +225,7 @@ func TestCallbacks(t *testing.T) {
 	var f *fallback.Fallback
 	var changes []fallback.Change
 	f = newFallback(t, primary, limiterOn(t, clock).FixedWindow(), fallback.Config{
-		Failures: 1, Now: clock.Now,
+		Failures: 1, Now: clock.Now, Timeout: time.Minute,
 		OnChange: func(c fallback.Change) {
 			changes = append(changes, c)
 			if c.To == fallback.Open {

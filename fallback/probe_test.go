@@ -237,7 +237,8 @@ func (p readOnly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error
 func TestClaim36DenialsAreNoProof(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1e9, 0))
 	s := newServer(func() weir.Strategy { return limiterOn(t, clock).FixedWindow() })
-	f := newFallback(t, readOnly{s}, limiterOn(t, clock).FixedWindow(), fallback.Config{Failures: 1, Now: clock.Now})
+	f := newFallback(t, readOnly{s}, limiterOn(t, clock).FixedWindow(),
+		fallback.Config{Failures: 1, Now: clock.Now, Timeout: time.Minute})
 	denied := weir.Request{Key: "b", Limit: 0, Duration: time.Hour}
 	ask(t, f, hour)
 	for range 1000 {
@@ -255,7 +256,8 @@ func TestClaim36DenialsAreNoProof(t *testing.T) {
 func TestClaim36DeniedCallersClose(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1e9, 0))
 	s := newServer(func() weir.Strategy { return limiterOn(t, clock).FixedWindow() })
-	f := newFallback(t, s, limiterOn(t, clock).FixedWindow(), fallback.Config{Failures: 1, Now: clock.Now})
+	f := newFallback(t, s, limiterOn(t, clock).FixedWindow(),
+		fallback.Config{Failures: 1, Now: clock.Now, Timeout: time.Minute})
 	s.fails(errDown)
 	ask(t, f, hour)
 	s.fails(nil)
