@@ -75,7 +75,8 @@ type Config struct {
 
 	// DenialCache is how many denials of primary's are kept and repeated, until the instant that they state, to the
 	// requests they were given to: the same key, Duration, Limit and Cost. An attack then does not reach primary. About 150
-	// bytes each; when they are too many, the one that ends first goes. Default 0: none. A refund or a Reset by another process is not noticed.
+	// bytes each, 10 of them from the start; when they are too many, the one that ends first goes. Default 0: none; at
+	// most 1<<28. A refund or a Reset by another process is not noticed.
 	DenialCache int
 
 	// Lease is k, how much cost at most is taken from primary at once, to be given to callers without asking: primary
@@ -119,6 +120,9 @@ func (c Config) withDefaults() (Config, error) {
 		if f.n < 0 {
 			return c, fmt.Errorf("%w: %s is negative", ErrConfig, f.name)
 		}
+	}
+	if c.DenialCache > maxDenials {
+		return c, fmt.Errorf("%w: DenialCache is %d, more than %d", ErrConfig, c.DenialCache, maxDenials)
 	}
 	if c.FailureRate < 0 || math.IsNaN(c.FailureRate) {
 		return c, fmt.Errorf("%w: FailureRate is %v", ErrConfig, c.FailureRate)

@@ -27,6 +27,9 @@ type set struct {
 	drops atomic.Uint64
 }
 
+// maxDenials is how many there may be: their places are made at once, at 10 bytes each.
+const maxDenials = 1 << 28
+
 // denial is read-only.
 type denial struct {
 	caller

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,9 +20,12 @@ import (
 func TestNewRefuses(t *testing.T) {
 	ok := weirtest.DenyAll()
 	for name, build := range map[string]func() (*fallback.Fallback, error){
-		"no primary":      func() (*fallback.Fallback, error) { return fallback.New(nil, ok, fallback.Config{}) },
-		"no local":        func() (*fallback.Fallback, error) { return fallback.New(ok, nil, fallback.Config{}) },
-		"no such OnFail":  func() (*fallback.Fallback, error) { return fallback.New(ok, ok, fallback.Config{OnFail: 3}) },
+		"no primary":     func() (*fallback.Fallback, error) { return fallback.New(nil, ok, fallback.Config{}) },
+		"no local":       func() (*fallback.Fallback, error) { return fallback.New(ok, nil, fallback.Config{}) },
+		"no such OnFail": func() (*fallback.Fallback, error) { return fallback.New(ok, ok, fallback.Config{OnFail: 3}) },
+		"too many denials": func() (*fallback.Fallback, error) {
+			return fallback.New(ok, ok, fallback.Config{DenialCache: math.MaxInt})
+		},
 		"negative":        func() (*fallback.Fallback, error) { return fallback.New(ok, ok, fallback.Config{Instances: -1}) },
 		"a negative rate": func() (*fallback.Fallback, error) { return fallback.New(ok, ok, fallback.Config{FailureRate: -1}) },
 	} {

@@ -30,7 +30,7 @@ type caller struct {
 }
 
 func newLedger(most int) *ledger {
-	l := &ledger{seed: maphash.MakeSeed(), max: (most + pages - 1) / pages}
+	l := &ledger{seed: maphash.MakeSeed(), max: (most-1)/pages + 1}
 	for i := range l.pages {
 		l.pages[i].accounts = map[caller]*account{}
 	}

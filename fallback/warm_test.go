@@ -3,6 +3,7 @@ package fallback_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -249,6 +250,16 @@ func TestLedgerIsBounded(t *testing.T) {
 	f.clock.Advance(time.Minute)
 	flood()
 	assert.EqualValues(t, 20_000, i.Stats().Dropped+128, "and makes room when its period is over")
+}
+
+// As many callers as there are numbers is no bound, and no mistake.
+func TestLedgerWithoutABound(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, fallback.Config{Failures: 1, MaxCallers: math.MaxInt}, whole)
+	f.server.fails(errDown)
+	ask(t, f.instances[0], hundred)
+	stats := f.instances[0].Stats()
+	assert.Equal(t, 1, stats.Callers)
+	assert.Zero(t, stats.Dropped)
 }
 
 func TestReset(t *testing.T) {
