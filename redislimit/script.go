@@ -89,21 +89,21 @@ func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v
 
 // What stands in a command before the script's arguments. Making an interface of a string costs an allocation, hence
 // the variables.
-var evalsha, eval, oneKey, serverClock any = "evalsha", "eval", 1, ""
+var evalsha, eval, oneKey any = "evalsha", "eval", 1
 
 const head = 4 // command, script, number of keys, key
 
 // args begins a command for eval, with room for the head and for what the scripts add to the arguments that all share.
 // See clock.lua.
 func (s *Store) args(op any) []any {
-	return append(make([]any, head, head+12), op, serverClock, s.grace)
+	return append(make([]any, head, head+12), op, s.grace)
 }
 
 // at sets the clock of a command: that of the server if now is nil.
 func at(args []any, now *time.Time) []any {
 	if now != nil {
 		n := instantOf(*now)
-		args[head+1] = strconv.FormatInt(n.s, 10) + " " + strconv.FormatInt(n.ns, 10)
+		args[head] = fmt.Sprint(args[head], " ", n.s, " ", n.ns)
 	}
 	return args
 }

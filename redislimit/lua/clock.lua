@@ -1,9 +1,9 @@
 -- The beginning of every script.
 --
--- ARGV[1]       op: run | peek | charge | seed | refund
--- ARGV[2]       now, Unix time: "seconds nanoseconds"; '' for the server's own TIME
--- ARGV[3]       grace, ms: how much longer than its period a key lives
--- ARGV[4..]     the script's own
+-- ARGV[1]       op: run | peek | charge | seed | refund; then now, " seconds nanoseconds" of Unix time, if it is not the
+--               server's own TIME
+-- ARGV[2]       grace, ms: how much longer than its period a key lives
+-- ARGV[3..]     the script's own
 -- the last two  of seed and refund only: an instant, Unix seconds and nanoseconds: the end of the period that was counted
 --               elsewhere; the ExpiresAt of what was taken
 --
@@ -16,12 +16,12 @@
 
 local MAX = 9007199254740991
 local call, format, match, args = redis.call, string.format, string.match, ARGV
-local key, op, now, grace = KEYS[1], args[1], args[2], args[3] + 0
+local key, op, grace = KEYS[1], args[1], args[2]
 local time, s, ns -- time: the server's, if it counts
-if now == '' then
+if op ~= 'run' then op, s, ns = match(op, '^(%a+) ?(%-?%d*) ?(%d*)$') end
+if not s or s == '' then
   time = call('TIME')
   s, ns = time[1] + 0, time[2] * 1000
 else
-  s, ns = match(now, '^(%-?%d+) (%d+)$')
   s, ns = s + 0, ns + 0
 end

@@ -1,18 +1,18 @@
 -- Counter: one count, in a period of d that starts with its first hit.
 --
 -- KEYS[1]     hash: s, ns: the start of the period, Unix seconds and nanoseconds; n: the cost admitted in it
--- ARGV[1..3]  op, now, grace: see clock.lua
--- ARGV[4,5]   d, seconds and nanoseconds
--- ARGV[6]     limit, hits
--- ARGV[7]     cost, hits (seed: the count to come up to)
+-- ARGV[1,2]   op and now, grace: see clock.lua
+-- ARGV[3,4]   d, seconds and nanoseconds
+-- ARGV[5]     limit, hits
+-- ARGV[6]     cost, hits (seed: the count to come up to)
 --
 -- Returns "allowed count end_s end_ns": 1 or 0, the count with this request if it is allowed, the end of the period.
 
 --include clock
 --include instants
 
-local d_s, d_ns = args[4] + 0, args[5] + 0
-local limit, cost = args[6] + 0, args[7] + 0
+local d_s, d_ns = args[3] + 0, args[4] + 0
+local limit, cost = args[5] + 0, args[6] + 0
 
 local f = call('HMGET', key, 's', 'ns', 'n')
 local start_s, start_ns, n = tonumber(f[1] or s), tonumber(f[2] or ns), tonumber(f[3] or 0)

@@ -1,18 +1,18 @@
 -- Fixed window: one counter for each window of d ms, aligned to the Unix epoch.
 --
 -- KEYS[1]     hash: number of the window (floor of Unix ms / d) -> cost admitted in it
--- ARGV[1..3]  op, now, grace: see clock.lua
--- ARGV[4]     d, ms
--- ARGV[5]     limit, hits
--- ARGV[6]     cost, hits (seed: the count to come up to)
+-- ARGV[1,2]   op and now, grace: see clock.lua
+-- ARGV[3]     d, ms
+-- ARGV[4]     limit, hits
+-- ARGV[5]     cost, hits (seed: the count to come up to)
 --
 -- Returns "allowed count window": 1 or 0, the count with this request if it is allowed, the window's number.
 
 --include clock
-local d, limit, cost = args[4] + 0, args[5] + 0, args[6] + 0
+local d, limit, cost = args[3] + 0, args[4] + 0, args[5] + 0
 local ms = s * 1000 + (ns - ns % 1e6) / 1e6
 local w = (ms - ms % d) / d
-local field, ttl = format('%d', w), d - ms % d + grace
+local field = format('%d', w)
 
 local n = call('HGET', key, field)
 if n and op == 'run' then
@@ -20,14 +20,16 @@ if n and op == 'run' then
   local reply = '0 %d %s'
   if n <= limit - cost then
     n = n + cost
-    call('HINCRBY', key, field, args[6])
+    call('HINCRBY', key, field, args[5])
     reply = '1 %d %s'
   end
-  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', ttl)) end
+  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', d - ms % d + grace)) end
   return format(reply, n, field)
 end
 
 --include instants
+
+local ttl = d - ms % d + grace
 
 local function count(window)
   return tonumber(call('HGET', key, int(window)) or 0)

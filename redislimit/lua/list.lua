@@ -1,11 +1,11 @@
 -- List: the admitted requests with their metadata, oldest first, in a period of d that starts with its first hit.
 --
 -- KEYS[1]     list: "seconds nanoseconds cost sum meta" for each request; sum is the cost up to and with it
--- ARGV[1..3]  op, now, grace: see clock.lua
--- ARGV[4,5]   d, seconds and nanoseconds
--- ARGV[6]     limit, hits
--- ARGV[7]     cost, hits (seed: the count to come up to)
--- ARGV[8]     meta, kept with the hit
+-- ARGV[1,2]   op and now, grace: see clock.lua
+-- ARGV[3,4]   d, seconds and nanoseconds
+-- ARGV[5]     limit, hits
+-- ARGV[6]     cost, hits (seed: the count to come up to)
+-- ARGV[7]     meta, kept with the hit
 --
 -- Returns "allowed count end_s end_ns": 1 or 0, the count with this request if it is allowed, the end of the period.
 -- The op "entries" returns the elements that count, oldest first.
@@ -13,8 +13,8 @@
 --include clock
 --include instants
 
-local d_s, d_ns = args[4] + 0, args[5] + 0
-local limit, cost, meta = args[6] + 0, args[7] + 0, args[8]
+local d_s, d_ns = args[3] + 0, args[4] + 0
+local limit, cost, meta = args[5] + 0, args[6] + 0, args[7]
 
 local function parse(element)
   local hit_s, hit_ns, c, sum, text = string.match(element or '', '^(-?%d+) (%d+) (%d+) (%d+) (.*)$')

@@ -1,20 +1,20 @@
 -- Sliding window: the current window's count, and the one before weighted by how much of it the last d ms still cover.
 --
 -- KEYS[1]     hash: number of the window (floor of Unix ms / d) -> cost admitted in it
--- ARGV[1..3]  op, now, grace: see clock.lua
--- ARGV[4]     d, ms
--- ARGV[5]     limit, hits
--- ARGV[6]     cost, hits (seed: the count to come up to)
+-- ARGV[1,2]   op and now, grace: see clock.lua
+-- ARGV[3]     d, ms
+-- ARGV[4]     limit, hits
+-- ARGV[5]     cost, hits (seed: the count to come up to)
 --
 -- Returns "allowed current previous now": 1 or 0, the current window's count with this request if it is allowed, the
 -- previous window's, and now in Unix ms. The instants follow from these; the client works them out.
 
 --include clock
-local d, limit, cost = args[4] + 0, args[5] + 0, args[6] + 0
+local d, limit, cost = args[3] + 0, args[4] + 0, args[5] + 0
 local ms = s * 1000 + (ns - ns % 1e6) / 1e6
 local left = d - ms % d
 local w = (ms + left) / d - 1
-local field, ttl = format('%d', w), left + d + grace
+local field = format('%d', w)
 
 local there = call('HMGET', key, field, format('%d', w - 1))
 local n, previous = (there[1] or 0) + 0, (there[2] or 0) + 0
@@ -38,14 +38,16 @@ if there[1] and op == 'run' then
   local reply = '0 %d %d %d'
   if n <= limit - cost - weight then
     n = n + cost
-    call('HINCRBY', key, field, args[6])
+    call('HINCRBY', key, field, args[5])
     reply = '1 %d %d %d'
   end
-  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', ttl)) end
+  if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', left + d + grace)) end
   return format(reply, n, previous, ms)
 end
 
 --include instants
+
+local ttl = left + d + grace
 
 local function count(window)
   return tonumber(call('HGET', key, int(window)) or 0)

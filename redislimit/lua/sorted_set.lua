@@ -3,18 +3,18 @@
 -- KEYS[1]     sorted set: score: Unix ms of the hit
 --             member: "seq seconds nanoseconds cost sum meta"; seq (16 digits) orders the hits of one ms; sum is the
 --             cost of every hit so far, this one included, modulo 2^53, so that the cost of a run of hits is a difference
--- ARGV[1..3]  op, now, grace: see clock.lua
--- ARGV[4]     d, ms
--- ARGV[5]     limit, hits
--- ARGV[6]     cost, hits (seed: the count to come up to)
--- ARGV[7]     meta, kept with the hit
+-- ARGV[1,2]   op and now, grace: see clock.lua
+-- ARGV[3]     d, ms
+-- ARGV[4]     limit, hits
+-- ARGV[5]     cost, hits (seed: the count to come up to)
+-- ARGV[6]     meta, kept with the hit
 --
 -- Returns "allowed used seconds nanoseconds": 1 or 0, the cost in the last d with this request if it is allowed, and the
 -- instant of a hit: of this one if it is allowed, else of the one that must have left for it to pass.
 -- The op "entries" returns the members that count, oldest first.
 
 --include clock
-local d, limit, cost, meta = args[4] + 0, args[5] + 0, args[6] + 0, args[7]
+local d, limit, cost, meta = args[3] + 0, args[4] + 0, args[5] + 0, args[6]
 local d_s, d_ns = (d - d % 1000) / 1000, d % 1000 * 1e6
 local WRAP = MAX + 1
 local MEMBER = '^(%d+) (-?%d+) (%d+) (%d+) (%d+) '

@@ -1,16 +1,16 @@
 -- Tiers: several limits at once over one row of slices of g ms, aligned to the Unix epoch. All or nothing.
 --
 -- KEYS[1]     hash: number of the slice (floor of Unix ms / g) -> cost admitted in it
--- ARGV[1..3]  op, now, grace: see clock.lua
--- ARGV[4]     g, ms
--- ARGV[5]     cost, hits (seed: the count to come up to)
--- ARGV[6..]   for each tier: how many slices it looks at, the current one included; its limit, hits
+-- ARGV[1,2]   op and now, grace: see clock.lua
+-- ARGV[3]     g, ms
+-- ARGV[4]     cost, hits (seed: the count to come up to)
+-- ARGV[5..]   for each tier: how many slices it looks at, the current one included; its limit, hits
 --
 -- Returns "allowed tier used slice": 1 or 0; the tier that binds, from 0; its count with this request if it is allowed;
 -- and the number of the slice with whose start that tier has room again (allowed: has forgotten everything).
 
 --include clock
-local g, cost = args[4] + 0, args[5] + 0
+local g, cost = args[3] + 0, args[4] + 0
 local ms = s * 1000 + (ns - ns % 1e6) / 1e6
 local current = (ms - ms % g) / g
 
@@ -33,17 +33,17 @@ local stop = (op == 'seed' or op == 'refund') and #args - 2 or #args
 local allowed, never, tier, used, slice = true, false, 0, 0, 0
 local least, latest -- room; slice
 local most, longest = 0, 0
-for i = 6, stop, 2 do
-  local look, limit, sum = args[i] + 0, args[i + 1] + 0, 0
+for i = 5, stop, 2 do
+  local look, fit, sum = args[i] + 0, args[i + 1] - cost, 0
   local over = current - look
   for j = 1, n, 2 do
     if stored[j] > over then sum = sum + stored[j + 1] end
   end
   if sum > MAX then sum = MAX end
-  local left = limit - cost - sum
+  local left = fit - sum
   if left >= 0 then
     if allowed and (not least or left < least) then tier, used, slice, least = i, sum, current + look, left end
-  elseif cost > limit then
+  elseif fit < 0 then
     if not never then tier, used, slice = i, sum, current end
     allowed, never = false, true
   elseif not never then
@@ -76,11 +76,11 @@ if op == 'run' and (have or not allowed) then
   local reply = '0 %d %d %d'
   if allowed then
     used = used + cost
-    call('HINCRBY', key, format('%d', current), args[5])
+    call('HINCRBY', key, format('%d', current), args[4])
     reply = '1 %d %d %d'
   end
   if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', ttl)) end
-  return format(reply, (tier - 6) / 2, used, slice)
+  return format(reply, (tier - 5) / 2, used, slice)
 end
 
 --include instants
@@ -100,7 +100,7 @@ local function give_back()
   local last = math.floor(millis(END_S, END_NS) / g)
   local from, count
   for i = 1, #stored, 2 do
-    for j = 6, stop, 2 do
+    for j = 5, stop, 2 do
       local began = stored[i]
       if began + args[j] == last and began > current - longest and (not from or began > from) then
         from, count = began, stored[i + 1]
@@ -125,4 +125,4 @@ elseif op == 'refund' then
   give_back()
 end
 heal(ttl)
-return format('%d %d %d %d', allowed and 1 or 0, (tier - 6) / 2, used, slice)
+return format('%d %d %d %d', allowed and 1 or 0, (tier - 5) / 2, used, slice)

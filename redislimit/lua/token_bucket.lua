@@ -1,15 +1,15 @@
 -- Token bucket as GCRA: one instant per caller, the theoretical arrival time (TAT) at which the bucket is full again.
 --
 -- KEYS[1]     string: the TAT, Unix "seconds nanoseconds"
--- ARGV[1..3]  op, now, grace: see clock.lua
--- ARGV[4,5]   cost, as the seconds and nanoseconds in which its tokens grow back (seed: those of the count to come up to)
--- ARGV[6,7]   the same for a full bucket
+-- ARGV[1,2]   op and now, grace: see clock.lua
+-- ARGV[3,4]   cost, as the seconds and nanoseconds in which its tokens grow back (seed: those of the count to come up to)
+-- ARGV[5,6]   the same for a full bucket
 --
 -- Returns "allowed tat_s tat_ns now_s now_ns": 1 or 0, the TAT with this request if it is allowed, and the clock.
 
 --include clock
-if time then now = time[1] .. ' ' .. time[2] .. '000' end
-local cost_s, cost_ns = args[4] + 0, args[5] + 0
+local now = time and time[1] .. ' ' .. time[2] .. '000' or format('%d %d', s, ns)
+local cost_s, cost_ns = args[3] + 0, args[4] + 0
 
 local tat_s, tat_ns = s, ns
 local stored = call('GET', key)
@@ -23,7 +23,7 @@ local to_s, to_ns = from_s + cost_s, from_ns + cost_ns
 if to_ns >= 1e9 then to_s, to_ns = to_s + 1, to_ns - 1e9 end
 
 if op == 'run' or op == 'peek' then
-  local full_s, full_ns = s + args[6], ns + args[7]
+  local full_s, full_ns = s + args[5], ns + args[6]
   if full_ns >= 1e9 then full_s, full_ns = full_s + 1, full_ns - 1e9 end
   local allowed = to_s < full_s or (to_s == full_s and to_ns <= full_ns)
   if allowed then
