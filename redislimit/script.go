@@ -67,7 +67,7 @@ func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v
 	if err := ctx.Err(); err != nil {
 		return v, fmt.Errorf("redislimit: %w", err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	bounded, cancel := s.within(ctx)
 	defer cancel()
 	// An answer from the network is the only thing here that can be anything.
 	defer func() {
@@ -122,7 +122,7 @@ func (s *Store) del(ctx context.Context, key string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("redislimit: %w", err)
 	}
-	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	bounded, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.client.Del(bounded, key).Err(); err != nil {
 		return explain(ctx, err)

@@ -37,7 +37,7 @@ func (l *Log) Entries(ctx context.Context, r *weir.Request) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounded, cancel := context.WithTimeout(ctx, l.store.timeout)
+	bounded, cancel := l.store.within(ctx)
 	defer cancel()
 	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.client, []string{key}, at(args, l.store.read())[head:]...).StringSlice()
 	if err != nil {

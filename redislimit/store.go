@@ -49,11 +49,11 @@ type Config struct {
 // Store makes the strategies that count in one Redis. It holds nothing but the client, and is safe for concurrent use.
 // Strategies of different kinds never share a count; those of one kind, prefix and server do, from whichever process.
 type Store struct {
-	client  redis.UniversalClient
-	prefix  string
-	timeout time.Duration
-	grace   any              // ms, ready to be an argument
-	now     func() time.Time // nil: the server's clock
+	deadlines
+	client redis.UniversalClient
+	prefix string
+	grace  any              // ms, ready to be an argument
+	now    func() time.Time // nil: the server's clock
 }
 
 // New returns a Store on c. It sends nothing to the server: it works, and the Store will, while the server is down. It
@@ -80,7 +80,7 @@ func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 }
 
 func newStore(c redis.UniversalClient, cfg Config) *Store {
-	s := &Store{client: c, prefix: cfg.Prefix, timeout: cfg.Timeout, now: cfg.Now}
+	s := &Store{deadlines: deadlines{timeout: cfg.Timeout}, client: c, prefix: cfg.Prefix, now: cfg.Now}
 	grace := cfg.Grace
 	if s.prefix == "" {
 		s.prefix = DefaultPrefix
