@@ -63,38 +63,44 @@ func (f *Fallback) put(ctx context.Context, q question) (*weir.Result, error) {
 	if t.probe {
 		return f.probe(ctx, t, q)
 	}
-	patience, full := f.patience(ctx)
-	return f.call(ctx, t, q, patience, full)
+	return f.call(ctx, t, q, f.patience(ctx))
 }
 
-// patience is how long primary may take, and whether that is all of Timeout.
-func (f *Fallback) patience(ctx context.Context) (time.Duration, bool) {
+// patience is how long primary may take.
+type patience struct {
+	until time.Time
+	full  bool // it is all of Timeout: not to answer by then speaks against primary
+}
+
+// over goes by the clock and not by a context's error: a socket that has the same deadline may notice it first.
+func (w patience) over() bool { return !time.Now().Before(w.until) }
+
+// patience is that of ctx from now on.
+func (f *Fallback) patience(ctx context.Context) patience {
+	now := time.Now()
 	if deadline, ok := ctx.Deadline(); ok {
-		if half := time.Until(deadline) / 2; half < f.cfg.Timeout {
-			return half, false
+		if half := deadline.Sub(now) / 2; half < f.cfg.Timeout {
+			return patience{now.Add(half), false}
 		}
 	}
-	return f.cfg.Timeout, true
+	return patience{now.Add(f.cfg.Timeout), true}
 }
 
 // call asks primary and gives the breaker its verdict, exactly once: when the time is up, or before that.
-func (f *Fallback) call(ctx context.Context, t ticket, q question, patience time.Duration, full bool) (*weir.Result, error) {
-	bounded, cancel := context.WithTimeout(ctx, patience)
+func (f *Fallback) call(ctx context.Context, t ticket, q question, w patience) (*weir.Result, error) {
+	bounded, cancel := context.WithDeadline(ctx, w.until)
 	defer cancel()
 	var judged atomic.Bool
-	late := func() bool {
-		return full && ctx.Err() == nil && errors.Is(bounded.Err(), context.DeadlineExceeded)
-	}
 	// Not when q returns: it may not heed its context, and then nobody else must go in.
 	stop := context.AfterFunc(bounded, func() {
-		if late() && !judged.Swap(true) {
+		if w.full && ctx.Err() == nil && !judged.Swap(true) {
 			f.fail(t, errTimeout)
 		}
 	})
 	defer stop()
 
 	res, err := f.shielded(bounded, t, q)
-	verdict, err := f.judge(ctx, bounded, late(), res, err)
+	verdict, err := f.judge(ctx, w, res, err)
 	if !judged.Swap(true) {
 		verdict(t)
 	}
@@ -105,7 +111,7 @@ func (f *Fallback) call(ctx context.Context, t ticket, q question, patience time
 }
 
 // judge tells what primary's answer means to the breaker, and the error that ask returns.
-func (f *Fallback) judge(ctx, bounded context.Context, late bool, res *weir.Result, err error) (func(ticket), error) {
+func (f *Fallback) judge(ctx context.Context, w patience, res *weir.Result, err error) (func(ticket), error) {
 	if err == nil && res == nil {
 		err = errNothing
 	}
@@ -116,10 +122,11 @@ func (f *Fallback) judge(ctx, bounded context.Context, late bool, res *weir.Resu
 		return f.forgo, err
 	case ctx.Err() != nil:
 		return f.forgo, fmt.Errorf("fallback: %w", ctx.Err())
-	case late:
+	case w.over():
+		if !w.full { // the caller had no more time to give
+			return f.forgo, errCannot
+		}
 		return func(t ticket) { f.fail(t, errTimeout) }, errCannot
-	case bounded.Err() != nil: // the caller had no more time to give
-		return f.forgo, errCannot
 	case f.cfg.IsDown == nil || f.cfg.IsDown(err):
 		return func(t ticket) { f.fail(t, err) }, errCannot
 	}
@@ -168,8 +175,7 @@ func (f *Fallback) probe(ctx context.Context, t ticket, q question) (*weir.Resul
 	f.stats.probes.Add(1)
 	back := make(chan answer, 1)
 	go f.probing(context.WithoutCancel(ctx), t, f.proving(q), back)
-	patience, _ := f.patience(ctx)
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(time.Until(f.patience(ctx).until))
 	defer timer.Stop()
 	select {
 	case a := <-back:
@@ -183,7 +189,7 @@ func (f *Fallback) probe(ctx context.Context, t ticket, q question) (*weir.Resul
 
 func (f *Fallback) probing(ctx context.Context, t ticket, q question, back chan<- answer) {
 	overdue := time.AfterFunc(2*f.cfg.Timeout, func() { f.breaker.strand(1) })
-	res, err := f.call(ctx, t, q, f.cfg.Timeout, true)
+	res, err := f.call(ctx, t, q, f.patience(ctx))
 	if !overdue.Stop() {
 		f.breaker.strand(-1)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -128,6 +129,25 @@ func TestShortDeadline(t *testing.T) {
 		assert.Equal(t, 10*time.Millisecond, time.Since(start))
 		assert.Equal(t, fallback.Closed, f.Stats().State)
 	})
+}
+
+// Nor does it if primary's socket, which has the same deadline, notices it before the context does.
+func TestShortDeadlineOnASocket(t *testing.T) {
+	asked := 0
+	f := newFallback(t, primaryFunc(func(ctx context.Context) (*weir.Result, error) {
+		asked++
+		for end, _ := ctx.Deadline(); time.Now().Before(end); {
+		}
+		return nil, os.ErrDeadlineExceeded
+	}), local(t), fallback.Config{Failures: 1})
+	for range 50 {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		r := hour
+		_, _ = f.Run(ctx, &r)
+		cancel()
+	}
+	assert.NotZero(t, asked)
+	assert.Zero(t, f.Stats().Failures)
 }
 
 func TestTimeout(t *testing.T) {

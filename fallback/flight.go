@@ -89,8 +89,7 @@ func (f *Fallback) lookUp(r *weir.Request, waited *flight) (*weir.Result, Source
 
 // await waits for somebody else's flight, no longer than for primary. The error is errCannot, or for the caller.
 func (f *Fallback) await(ctx context.Context, other *flight) error {
-	patience, _ := f.patience(ctx)
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(time.Until(f.patience(ctx).until))
 	defer timer.Stop()
 	select {
 	case <-other.done:

@@ -43,10 +43,9 @@ func (f *Fallback) peekPrimary(ctx context.Context, r *weir.Request, l *lease) (
 	lacking := *r
 	lacking.Cost = cost(r) - l.left
 	// Without a ticket, and so without a verdict: that it can read does not show that primary can count.
-	patience, full := f.patience(ctx)
 	res, err := f.call(ctx, ticket{term: noTerm}, func(ctx context.Context, _ ticket) (*weir.Result, error) {
 		return p.Peek(ctx, &lacking)
-	}, patience, full)
+	}, f.patience(ctx))
 	if err != nil || res.Allowed() {
 		return res, err
 	}
@@ -135,8 +134,7 @@ func (f *Fallback) openSettled(ctx context.Context, c caller) (*page, *account) 
 	if a == nil || a.settling == nil {
 		return page, a
 	}
-	patience, _ := f.patience(ctx)
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithDeadline(ctx, f.patience(ctx).until)
 	defer cancel()
 	for a != nil && a.settling != nil && ctx.Err() == nil {
 		wait := a.settling
