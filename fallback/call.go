@@ -23,9 +23,9 @@ var errNothing = errors.New("fallback: primary returned nothing")
 type question func(ctx context.Context, t ticket) (*weir.Result, error)
 
 // ask has primary decide on r. The error is errCannot, or for the caller.
-func (f *Fallback) ask(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (f *Fallback) ask(ctx context.Context, r *weir.Request, w patience) (*weir.Result, error) {
 	q := *r // a probe may outlive the call
-	return f.put(ctx, func(ctx context.Context, t ticket) (*weir.Result, error) {
+	return f.put(ctx, w, func(ctx context.Context, t ticket) (*weir.Result, error) {
 		if err := f.settle(ctx, &q, t.doubts); err != nil {
 			return nil, err
 		}
@@ -54,16 +54,16 @@ func (f *Fallback) heard(ctx context.Context, r *weir.Request, res *weir.Result,
 }
 
 // put asks primary, if the breaker lets it.
-func (f *Fallback) put(ctx context.Context, q question) (*weir.Result, error) {
+func (f *Fallback) put(ctx context.Context, w patience, q question) (*weir.Result, error) {
 	t, ok, change := f.breaker.enter(f.cfg.Now())
 	if !ok {
 		return nil, errCannot
 	}
 	f.tell(change)
 	if t.probe {
-		return f.probe(ctx, t, q)
+		return f.probe(ctx, t, q, w)
 	}
-	return f.call(ctx, t, q, f.patience(ctx))
+	return f.call(ctx, t, q, w)
 }
 
 // patience is how long primary may take.
@@ -171,11 +171,11 @@ func (f *Fallback) proving(q question) question {
 
 // probe is call in a goroutine of its own, for the breaker stays shut to all others until there is a verdict: neither a
 // caller who gives up nor a primary that never returns may be what it waits for.
-func (f *Fallback) probe(ctx context.Context, t ticket, q question) (*weir.Result, error) {
+func (f *Fallback) probe(ctx context.Context, t ticket, q question, w patience) (*weir.Result, error) {
 	f.stats.probes.Add(1)
 	back := make(chan answer, 1)
 	go f.probing(context.WithoutCancel(ctx), t, f.proving(q), back)
-	timer := time.NewTimer(time.Until(f.patience(ctx).until))
+	timer := time.NewTimer(time.Until(w.until))
 	defer timer.Stop()
 	select {
 	case a := <-back:

@@ -161,7 +161,11 @@ func (f *Fallback) runPlain(ctx context.Context, r *weir.Request) (*weir.Result,
 	if res := f.denials.find(r, f.cfg.Now()); res != nil {
 		return res, FromDenials, nil
 	}
-	res, err := f.ask(ctx, r)
+	return f.askOrLocal(ctx, r, f.patience(ctx))
+}
+
+func (f *Fallback) askOrLocal(ctx context.Context, r *weir.Request, w patience) (*weir.Result, Source, error) {
+	res, err := f.ask(ctx, r, w)
 	if err == errCannot {
 		return f.without(ctx, r)
 	}

@@ -19,31 +19,34 @@ type flight struct {
 	limit  uint64
 }
 
-// runLease decides on r from a lease, and takes a block from primary when there is none or too little of it.
+// runLease decides on r from a lease, and takes a block from primary when there is none or too little of it. All that it
+// waits for, flights of others and its own, has one end.
 func (f *Fallback) runLease(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
-	var waited *flight
-	for {
-		res, by, p := f.lookUp(r, waited)
-		if res != nil {
-			return res, by, nil
-		}
+	res, by, p := f.lookUp(r, nil)
+	if res != nil {
+		return res, by, nil
+	}
+	for w := f.patience(ctx); ; w.full = false {
 		if p.account == nil {
-			return f.runPlain(ctx, r)
+			return f.askOrLocal(ctx, r, w)
 		}
 		var err error
 		switch {
 		case p.own:
-			res, err = f.fly(ctx, r, p)
+			res, err = f.fly(ctx, r, p, w)
 		case f.breaker.gate.Load() != 0: // it is a probe, which nobody else waits for
 			err = errCannot
 		default:
-			waited, err = p.flight, f.await(ctx, p.flight)
+			err = f.await(ctx, p.flight, w)
 		}
 		switch {
 		case err == errCannot:
 			return f.without(ctx, r)
 		case res != nil || err != nil:
 			return res, FromPrimary, err
+		}
+		if res, by, p = f.lookUp(r, p.flight); res != nil {
+			return res, by, nil
 		}
 	}
 }
@@ -64,7 +67,7 @@ func (f *Fallback) lookUp(r *weir.Request, waited *flight) (*weir.Result, Source
 	page, a := f.ledger.enrol(caller{r.Key, r.Duration}, now)
 	defer page.mu.Unlock()
 	if a == nil {
-		return nil, Nobody, pilot{}
+		return f.denials.find(r, now), FromDenials, pilot{}
 	}
 	if !a.lease.live(now, f.cfg.Skew) {
 		a.lease = lease{}
@@ -87,13 +90,13 @@ func (f *Fallback) lookUp(r *weir.Request, waited *flight) (*weir.Result, Source
 	return nil, Nobody, p
 }
 
-// await waits for somebody else's flight, no longer than for primary. The error is errCannot, or for the caller.
-func (f *Fallback) await(ctx context.Context, other *flight) error {
-	timer := time.NewTimer(time.Until(f.patience(ctx).until))
+// await waits for somebody else's flight. The error is errCannot, or for the caller.
+func (f *Fallback) await(ctx context.Context, other *flight, w patience) error {
+	timer := time.NewTimer(time.Until(w.until))
 	defer timer.Stop()
 	select {
 	case <-other.done:
-		if other.cannot {
+		if other.cannot || w.over() {
 			return errCannot
 		}
 		return nil
@@ -115,7 +118,7 @@ func (fl *flight) answer(r *weir.Request, l *lease, now time.Time) *weir.Result 
 
 // fly asks primary for a block, and for less when there is not so much left. It returns the decision on r, or an error as
 // ask does, or neither: then the block went to others, and r begins again.
-func (f *Fallback) fly(ctx context.Context, r *weir.Request, p pilot) (*weir.Result, error) {
+func (f *Fallback) fly(ctx context.Context, r *weir.Request, p pilot, w patience) (*weir.Result, error) {
 	p.cannot = true // until there is an answer
 	defer func() {
 		p.page.mu.Lock()
@@ -123,17 +126,18 @@ func (f *Fallback) fly(ctx context.Context, r *weir.Request, p pilot) (*weir.Res
 		p.page.mu.Unlock()
 		close(p.done)
 	}()
-	for block := p.block; ; {
+	for block := p.block; ; w.full = false {
 		q := *r
 		q.Cost = block
-		res, err := f.ask(ctx, &q)
+		res, err := f.ask(ctx, &q, w)
 		if err != nil {
-			p.cannot = err == errCannot
+			p.cannot = err == errCannot && (w.full || !w.over()) // whose own time was short speaks for nobody else
 			return nil, err
 		}
 		p.cannot = false
 		if res.Allowed() {
-			return f.granted(ctx, r, p, &q, res), nil
+			w.full = false
+			return f.granted(ctx, r, p, &q, res, w), nil
 		}
 		// What a fixed window has left is what it has not counted: to ask for less is of use only if that is enough.
 		if room := p.limit - min(p.limit, res.TotalRequests); block == p.need || room < p.need {
@@ -147,7 +151,7 @@ func (f *Fallback) fly(ctx context.Context, r *weir.Request, p pilot) (*weir.Res
 }
 
 // granted adds the block q to the lease and decides r from it, or returns nil if there is not enough.
-func (f *Fallback) granted(ctx context.Context, r *weir.Request, p pilot, q *weir.Request, res *weir.Result) *weir.Result {
+func (f *Fallback) granted(ctx context.Context, r *weir.Request, p pilot, q *weir.Request, res *weir.Result, w patience) *weir.Result {
 	now := f.cfg.Now()
 	window := fixed(q, res, now, f.cfg.Skew)
 	if window && now.Add(f.cfg.Skew).Before(res.ExpiresAt) {
@@ -163,18 +167,18 @@ func (f *Fallback) granted(ctx context.Context, r *weir.Request, p pilot, q *wei
 	if !window {
 		f.noLease.Store(true)
 		q.Cost -= cost(r)
-		f.giveBack(ctx, q, res)
+		f.giveBack(ctx, q, res, w)
 	}
 	return res
 }
 
 // giveBack refunds r to primary, as far as that is possible.
-func (f *Fallback) giveBack(ctx context.Context, r *weir.Request, taken *weir.Result) {
+func (f *Fallback) giveBack(ctx context.Context, r *weir.Request, taken *weir.Result, w patience) {
 	refunder, ok := f.primary.(weir.Refunder)
 	if !ok || r.Cost == 0 {
 		return
 	}
-	_, err := f.put(ctx, func(ctx context.Context, _ ticket) (*weir.Result, error) {
+	_, err := f.put(ctx, w, func(ctx context.Context, _ ticket) (*weir.Result, error) {
 		return taken, refunder.Refund(ctx, r, taken)
 	})
 	if err == nil {

@@ -131,7 +131,7 @@ func TestLeaseConcurrently(t *testing.T) {
 		far := primaryFar{shared, &inside, &most}
 		var callers sync.WaitGroup
 		for range 3 {
-			f := newFallback(t, far, local(t), fallback.Config{Lease: 100, Instances: 3})
+			f := newFallback(t, far, local(t), fallback.Config{Lease: 100, Instances: 3, Timeout: time.Minute})
 			for range 64 {
 				callers.Go(func() {
 					r := weir.Request{Key: "a", Limit: limit, Duration: time.Hour}
@@ -166,6 +166,69 @@ func (p primaryFar) Run(ctx context.Context, r *weir.Request) (*weir.Result, err
 	}
 	time.Sleep(time.Millisecond)
 	return p.server.Run(ctx, r)
+}
+
+// slowly is a primary at some distance that heeds its context.
+type slowly struct {
+	*server
+	takes time.Duration
+}
+
+func (p slowly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	select {
+	case <-time.After(p.takes):
+		return p.server.Run(ctx, r)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// However many flights a caller waits for one after the other, he waits no longer than Timeout. Those are no failures.
+func TestLeaseWaitsNoLongerThanTimeout(t *testing.T) {
+	for name, short := range map[string]time.Duration{"Timeout": time.Hour, "his own deadline": 60 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			defer l.Close()
+			far := slowly{newServer(func() weir.Strategy { return l.FixedWindow() }), 20 * time.Millisecond}
+			f := newFallback(t, far, local(t), fallback.Config{Lease: 10, Instances: 100, Failures: 1})
+			var all sync.WaitGroup
+			for range 64 {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), short)
+					defer cancel()
+					start, r := time.Now(), hundred
+					_, err := f.Run(ctx, &r)
+					assert.NoError(t, err)
+					assert.LessOrEqual(t, time.Since(start), min(fallback.DefaultTimeout, short/2), name)
+				})
+			}
+			all.Wait()
+			assert.Zero(t, f.Stats().Failures)
+		})
+	}
+}
+
+// Who has little time asks for a block for all, and is not answered in it. The others ask again.
+func TestLeaseAskedForInTooShortATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		far := slowly{newServer(func() weir.Strategy { return l.FixedWindow() }), 20 * time.Millisecond}
+		f := newFallback(t, far, local(t), fallback.Config{Lease: 10})
+		hasty := make(chan fallback.Source)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			r := hundred
+			_, by, _ := f.RunSource(ctx, &r)
+			hasty <- by
+		}()
+		time.Sleep(time.Millisecond)
+		assert.Equal(t, fallback.FromPrimary, second(ask(t, f, hundred)))
+		assert.Equal(t, fallback.FromLocal, <-hasty)
+	})
 }
 
 // What was leased is still given out when primary is gone: primary has counted it. Then local decides.

@@ -117,7 +117,7 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		return f.refundLocal(ctx, r, taken)
 	}
 	if p, ok := f.primary.(weir.Refunder); ok {
-		_, err := f.put(ctx, func(ctx context.Context, _ ticket) (*weir.Result, error) {
+		_, err := f.put(ctx, f.patience(ctx), func(ctx context.Context, _ ticket) (*weir.Result, error) {
 			return taken, p.Refund(ctx, r, taken)
 		})
 		if err != errCannot {
@@ -175,7 +175,7 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	defer f.denials.drop(r)
 	told := f.resetter == nil
 	if !told && f.breaker.gate.Load() == 0 {
-		_, err := f.put(ctx, func(ctx context.Context, _ ticket) (*weir.Result, error) {
+		_, err := f.put(ctx, f.patience(ctx), func(ctx context.Context, _ ticket) (*weir.Result, error) {
 			return &weir.Result{}, f.resetter.Reset(ctx, r)
 		})
 		if err != nil && err != errCannot {
