@@ -16,6 +16,9 @@ type account struct {
 	reset bool   // primary is still to forget the caller
 	lease lease
 
+	// since is the page's number of Resets when this account was made or last reset; see stale.
+	since uint64
+
 	// doubts is the breaker's number when primary's count was last seen: after a later one it may have been lost.
 	doubts uint64
 
@@ -147,27 +150,29 @@ func (a *account) idle(now time.Time) bool {
 }
 
 // settle tells primary what it must know of the caller of r before it decides: to forget, if it was told to while it was
-// away; what it had counted, if it may have lost that; and what local has admitted. Those who come meanwhile wait.
-func (f *Fallback) settle(ctx context.Context, r *weir.Request, doubts uint64) error {
+// away; what it had counted, if it may have lost that; and what local has admitted. Those who come meanwhile wait. It
+// returns the page's number of Resets, to be handed to heard with the answer to what is asked from now on.
+func (f *Fallback) settle(ctx context.Context, r *weir.Request, doubts uint64) (resets uint64, err error) {
 	c := caller{r.Key, r.Duration}
 	for {
 		now := f.cfg.Now()
 		page, a := f.ledger.open(c)
+		resets := page.resets
 		if a == nil || !a.unsettled(doubts, now) {
 			page.mu.Unlock()
-			return nil
+			return resets, nil
 		}
 		wait := a.settling
 		if wait == nil {
-			p := a.begin(doubts, now)
+			p := a.begin(doubts, resets, now)
 			page.mu.Unlock()
-			return f.pay(ctx, r, page, a, p)
+			return resets, f.pay(ctx, r, page, a, p)
 		}
 		page.mu.Unlock()
 		select {
 		case <-wait:
 		case <-ctx.Done():
-			return ctx.Err()
+			return 0, ctx.Err()
 		}
 	}
 }
@@ -180,11 +185,15 @@ type payment struct {
 	debts  []debt
 	sum    uint64 // of the debts that have not lapsed
 	doubts uint64
+	resets uint64 // of the page, when it was taken out
 	done   chan struct{}
 }
 
-func (a *account) begin(doubts uint64, now time.Time) payment {
-	p := payment{reset: a.reset, debts: a.debts, sum: a.owed(now), doubts: doubts, done: make(chan struct{})}
+func (a *account) begin(doubts, resets uint64, now time.Time) payment {
+	p := payment{
+		reset: a.reset, debts: a.debts, sum: a.owed(now),
+		doubts: doubts, resets: resets, done: make(chan struct{}),
+	}
 	if a.doubts != doubts {
 		p.seed, p.until = a.last.now(now), a.last.until
 	}
@@ -199,9 +208,10 @@ func (f *Fallback) pay(ctx context.Context, r *weir.Request, page *page, a *acco
 	defer func() {
 		now := f.cfg.Now()
 		page.mu.Lock()
-		if told {
+		switch {
+		case told:
 			a.doubts = p.doubts
-		} else {
+		case !page.stale(a, p.resets): // what a Reset has forgotten meanwhile is owed no more
 			a.reset = a.reset || p.reset
 			for _, d := range p.debts {
 				a.owe(r, d.cost, d.until, now)

@@ -26,31 +26,42 @@ type question func(ctx context.Context, t ticket) (*weir.Result, error)
 func (f *Fallback) ask(ctx context.Context, r *weir.Request, w patience) (*weir.Result, error) {
 	q := *r // a probe may outlive the call
 	return f.put(ctx, w, func(ctx context.Context, t ticket) (*weir.Result, error) {
-		if err := f.settle(ctx, &q, t.doubts); err != nil {
+		resets, err := f.settle(ctx, &q, t.doubts)
+		if err != nil {
 			return nil, err
 		}
 		drops := f.denials.drops(&q)
 		res, err := f.primary.Run(ctx, &q)
 		if err == nil && res != nil {
 			f.denials.keep(&q, res, f.cfg.Now(), drops)
-			f.heard(ctx, &q, res, t.doubts)
+			f.heard(ctx, &q, res, t.doubts, resets)
 		}
 		return res, err
 	})
 }
 
-// heard notes an answer of primary's, here and in local.
-func (f *Fallback) heard(ctx context.Context, r *weir.Request, res *weir.Result, doubts uint64) {
-	now := f.cfg.Now()
-	if f.seeder != nil {
-		page, a := f.ledger.enrol(caller{r.Key, r.Duration}, now)
-		if a != nil {
-			a.learn(r, res, now, f.cfg.Skew)
-			a.doubts = max(a.doubts, doubts)
-		}
-		page.mu.Unlock()
+// heard notes an answer of primary's, here and in local, unless the caller was reset since it was asked.
+func (f *Fallback) heard(ctx context.Context, r *weir.Request, res *weir.Result, doubts, resets uint64) {
+	if !f.note(r, res, doubts, resets) {
+		f.warm(ctx, r, res)
 	}
-	f.warm(ctx, r, res)
+}
+
+// note notes an answer of primary's here, if primary can be told of it when it has lost its counts, and reports whether it
+// is stale.
+func (f *Fallback) note(r *weir.Request, res *weir.Result, doubts, resets uint64) (stale bool) {
+	now, c := f.cfg.Now(), caller{r.Key, r.Duration}
+	page, a := f.ledger.open(c)
+	defer page.mu.Unlock()
+	if a == nil && f.seeder != nil {
+		a = f.ledger.admit(page, c, now)
+	}
+	stale = page.stale(a, resets)
+	if f.seeder != nil && a != nil && !stale {
+		a.learn(r, res, now, f.cfg.Skew)
+		a.doubts = max(a.doubts, doubts)
+	}
+	return stale
 }
 
 // put asks primary, if the breaker lets it.

@@ -10,7 +10,8 @@ import (
 
 // flight is a question to primary for a block. Those who need one meanwhile wait for it.
 type flight struct {
-	done chan struct{}
+	done   chan struct{}
+	resets uint64 // of the page, when it left
 
 	// What came of it; written before done is closed, and read after.
 	cannot bool         // primary could not say
@@ -75,15 +76,17 @@ func (f *Fallback) lookUp(r *weir.Request, waited *flight) (*weir.Result, Source
 	if res := a.lease.take(r); res != nil {
 		return res, FromLease, pilot{}
 	}
-	if res := waited.answer(r, &a.lease, now); res != nil {
-		return res, FromPrimary, pilot{}
+	if waited != nil && !page.stale(a, waited.resets) {
+		if res := waited.answer(r, &a.lease, now); res != nil {
+			return res, FromPrimary, pilot{}
+		}
 	}
 	if res := f.denials.find(r, now); res != nil {
 		return res, FromDenials, pilot{}
 	}
 	p := pilot{flight: a.flight, page: page, account: a}
 	if a.flight == nil {
-		a.flight = &flight{done: make(chan struct{}), need: cost(r) - a.lease.left, limit: limit(r)}
+		a.flight = &flight{done: make(chan struct{}), resets: page.resets, need: cost(r) - a.lease.left, limit: limit(r)}
 		p.flight, p.own = a.flight, true
 		p.block = max(p.need, f.block(a.lease.total, p.limit, n))
 	}
@@ -107,10 +110,9 @@ func (f *Fallback) await(ctx context.Context, other *flight, w patience) error {
 	}
 }
 
-// answer is the denial of a flight, if it answers r too: what r lacks is no less than what was denied. A nil flight
-// answers nobody.
+// answer is the denial of a flight, if it answers r too: what r lacks is no less than what was denied.
 func (fl *flight) answer(r *weir.Request, l *lease, now time.Time) *weir.Result {
-	if fl == nil || fl.denial == nil || limit(r) > fl.limit || cost(r)-l.left < fl.need || !now.Before(fl.denial.ExpiresAt) {
+	if fl.denial == nil || limit(r) > fl.limit || cost(r)-l.left < fl.need || !now.Before(fl.denial.ExpiresAt) {
 		return nil
 	}
 	return l.lessLeft(fl.denial)
@@ -157,8 +159,14 @@ func (f *Fallback) granted(ctx context.Context, r *weir.Request, p pilot, q *wei
 	if window && now.Add(f.cfg.Skew).Before(res.ExpiresAt) {
 		p.page.mu.Lock()
 		defer p.page.mu.Unlock()
-		p.account.lease.grant(q.Cost, res)
-		return p.account.lease.take(r)
+		switch {
+		case !p.page.stale(p.account, p.resets):
+			p.account.lease.grant(q.Cost, res)
+			return p.account.lease.take(r)
+		case q.Cost < cost(r):
+			return nil
+		}
+		return res // for r alone: primary may have forgotten the rest of the block
 	}
 	// No window, or one that is as good as over. If it is enough for r, primary has decided it.
 	if q.Cost < cost(r) {

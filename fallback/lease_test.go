@@ -186,25 +186,27 @@ func (p slowly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) 
 // However many flights a caller waits for one after the other, he waits no longer than Timeout. Those are no failures.
 func TestLeaseWaitsNoLongerThanTimeout(t *testing.T) {
 	for name, short := range map[string]time.Duration{"Timeout": time.Hour, "his own deadline": 60 * time.Millisecond} {
-		synctest.Test(t, func(t *testing.T) {
-			l, err := weir.New(weir.Config{})
-			require.NoError(t, err)
-			defer l.Close()
-			far := slowly{newServer(func() weir.Strategy { return l.FixedWindow() }), 20 * time.Millisecond}
-			f := newFallback(t, far, local(t), fallback.Config{Lease: 10, Instances: 100, Failures: 1})
-			var all sync.WaitGroup
-			for range 64 {
-				all.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), short)
-					defer cancel()
-					start, r := time.Now(), hundred
-					_, err := f.Run(ctx, &r)
-					assert.NoError(t, err)
-					assert.LessOrEqual(t, time.Since(start), min(fallback.DefaultTimeout, short/2), name)
-				})
-			}
-			all.Wait()
-			assert.Zero(t, f.Stats().Failures)
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, err := weir.New(weir.Config{})
+				require.NoError(t, err)
+				defer l.Close()
+				far := slowly{newServer(func() weir.Strategy { return l.FixedWindow() }), 20 * time.Millisecond}
+				f := newFallback(t, far, local(t), fallback.Config{Lease: 10, Instances: 100, Failures: 1})
+				var all sync.WaitGroup
+				for range 64 {
+					all.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), short)
+						defer cancel()
+						start, r := time.Now(), hundred
+						_, err := f.Run(ctx, &r)
+						assert.NoError(t, err)
+						assert.LessOrEqual(t, time.Since(start), min(fallback.DefaultTimeout, short/2))
+					})
+				}
+				all.Wait()
+				assert.Zero(t, f.Stats().Failures)
+			})
 		})
 	}
 }

@@ -21,6 +21,7 @@ const pages = 64
 type page struct {
 	mu       sync.Mutex
 	accounts map[caller]*account // guarded by mu, and so is what they hold
+	resets   uint64              // guarded by mu; of all callers here
 }
 
 // caller is who is counted apart: each key, in each Duration.
@@ -44,17 +45,25 @@ func (l *ledger) open(c caller) (*page, *account) {
 	return p, p.accounts[c]
 }
 
-// enrol is open that makes the account if there is room for it. An account that owes nothing makes room for any other;
-// one that does, or that is in use, for none.
+// enrol is open that makes the account if there is room for it.
 func (l *ledger) enrol(c caller, now time.Time) (*page, *account) {
 	p, a := l.open(c)
-	if a != nil || len(p.accounts) >= l.max && !p.reclaim(now) {
-		return p, a
+	if a == nil {
+		a = l.admit(p, c, now)
+	}
+	return p, a
+}
+
+// admit makes an account for c, who has none, on the page that is open, or returns nil. An account that owes nothing makes
+// room for any other; one that does, or that is in use, for none.
+func (l *ledger) admit(p *page, c caller, now time.Time) *account {
+	if len(p.accounts) >= l.max && !p.reclaim(now) {
+		return nil
 	}
 	c.key = strings.Clone(c.key) // it may be six bytes of a long header
-	a = &account{}
+	a := &account{since: p.resets}
 	p.accounts[c] = a
-	return p, a
+	return a
 }
 
 // reclaim removes an account that owes nothing. Those looked at are random, and few: a full page must not make each new

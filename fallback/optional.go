@@ -166,48 +166,6 @@ func (l *lease) takeBack(r *weir.Request, taken *weir.Result) bool {
 	return true
 }
 
-// Reset forgets r.Key in r.Duration: here, in local and in primary, each as far as it is a weir.Resetter. While primary
-// cannot be told, it is noted, and told before it decides for that key again.
-func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
-	if err := sound(ctx, r); err != nil {
-		return err
-	}
-	defer f.denials.drop(r)
-	told := f.resetter == nil
-	if !told && f.breaker.gate.Load() == 0 {
-		_, err := f.put(ctx, f.patience(ctx), func(ctx context.Context, _ ticket) (*weir.Result, error) {
-			return &weir.Result{}, f.resetter.Reset(ctx, r)
-		})
-		if err != nil && err != errCannot {
-			return err
-		}
-		told = err == nil
-	}
-	if !f.clear(r, !told) {
-		return fmt.Errorf("fallback: primary cannot be told to reset, and there is no room to note it: %w", weir.ErrFull)
-	}
-	if p, ok := f.local.(weir.Resetter); ok {
-		return p.Reset(ctx, r)
-	}
-	return nil
-}
-
-// clear empties the account of r's caller, and notes in it whether primary is still to forget the caller.
-func (f *Fallback) clear(r *weir.Request, note bool) bool {
-	c := caller{r.Key, r.Duration}
-	open := f.ledger.open
-	if note {
-		open = func(c caller) (*page, *account) { return f.ledger.enrol(c, f.cfg.Now()) }
-	}
-	page, a := open(c)
-	defer page.mu.Unlock()
-	if a == nil {
-		return !note
-	}
-	a.last, a.debts, a.lease, a.reset = tally{}, nil, lease{}, note
-	return true
-}
-
 func unsupported(what string) error {
 	return fmt.Errorf("fallback: not a weir.%s: %w", what, errors.ErrUnsupported)
 }

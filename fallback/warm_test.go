@@ -262,23 +262,6 @@ func TestLedgerWithoutABound(t *testing.T) {
 	assert.Zero(t, stats.Dropped)
 }
 
-func TestReset(t *testing.T) {
-	f := newFleet(t, 1, fixedWindow, fallback.Config{Failures: 1}, whole)
-	i, r := f.instances[0], hundred
-	most(t, i, r)
-	assert.NoError(t, i.Reset(t.Context(), &r))
-	assert.EqualValues(t, 100, most(t, i, r))
-	f.server.fails(errDown)
-	ask(t, i, r)
-	assert.NoError(t, i.Reset(t.Context(), &r))
-	for range 10 {
-		ask(t, i, r)
-	}
-	f.server.fails(nil)
-	f.clock.Advance(2 * time.Second)
-	assert.EqualValues(t, 90, most(t, i, r), "primary was told to forget, and what was admitted since")
-}
-
 // A refund goes to whoever has counted.
 func TestRefund(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, fallback.Config{Failures: 1}, whole)
