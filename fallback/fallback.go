@@ -35,8 +35,9 @@ type Fallback struct {
 	primary, local weir.Strategy
 	cfg            Config
 
-	seeder   weir.Seeder   // primary; nil if it is none, as the next two
+	seeder   weir.Seeder   // primary; nil if it is none, as the next three
 	charger  weir.Charger  // primary
+	refunder weir.Refunder // primary
 	resetter weir.Resetter // primary
 	warmed   weir.Seeder   // local; nil if it is none
 
@@ -122,6 +123,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	}
 	f.seeder, _ = primary.(weir.Seeder)
 	f.charger, _ = primary.(weir.Charger)
+	f.refunder, _ = primary.(weir.Refunder)
 	f.resetter, _ = primary.(weir.Resetter)
 	if cfg.OnFail == FailLocal {
 		f.warmed, _ = local.(weir.Seeder)

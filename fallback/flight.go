@@ -182,12 +182,11 @@ func (f *Fallback) granted(ctx context.Context, r *weir.Request, p pilot, q *wei
 
 // giveBack refunds r to primary, as far as that is possible.
 func (f *Fallback) giveBack(ctx context.Context, r *weir.Request, taken *weir.Result, w patience) {
-	refunder, ok := f.primary.(weir.Refunder)
-	if !ok || r.Cost == 0 {
+	if f.refunder == nil || r.Cost == 0 {
 		return
 	}
 	_, err := f.put(ctx, w, func(ctx context.Context, _ ticket) (*weir.Result, error) {
-		return taken, refunder.Refund(ctx, r, taken)
+		return taken, f.refunder.Refund(ctx, r, taken)
 	})
 	if err == nil {
 		taken.TotalRequests -= min(taken.TotalRequests, r.Cost)

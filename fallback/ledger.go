@@ -22,6 +22,9 @@ type page struct {
 	mu       sync.Mutex
 	accounts map[caller]*account // guarded by mu, and so is what they hold
 	resets   uint64              // guarded by mu; of all callers here
+
+	// unowed is when the last of what local admitted to callers here, and no debt tells of, has lapsed. Guarded by mu.
+	unowed time.Time
 }
 
 // caller is who is counted apart: each key, in each Duration.

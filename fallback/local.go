@@ -77,19 +77,27 @@ func (f *Fallback) whole(r, mine *weir.Request, res *weir.Result) *weir.Result {
 	return res
 }
 
-// owe notes in the ledger what local has admitted.
+// owe notes in the ledger what local has admitted, or at least that it has.
 func (f *Fallback) owe(r *weir.Request, res *weir.Result) {
-	if f.charger == nil {
-		return
+	if f.charger == nil && f.refunder == nil {
+		return // nobody will ask
 	}
-	now := f.cfg.Now()
-	page, a := f.ledger.enrol(caller{r.Key, r.Duration}, now)
+	now, c := f.cfg.Now(), caller{r.Key, r.Duration}
+	page, a := f.ledger.open(c)
 	defer page.mu.Unlock()
-	if a == nil {
+	if f.charger != nil {
+		if a == nil {
+			a = f.ledger.admit(page, c, now)
+		}
+		if a != nil {
+			a.owe(r, cost(r), res.ExpiresAt, now)
+			return
+		}
 		f.ledger.dropped.Add(cost(r))
-		return
 	}
-	a.owe(r, cost(r), res.ExpiresAt, now)
+	if res.ExpiresAt.After(page.unowed) {
+		page.unowed = res.ExpiresAt
+	}
 }
 
 // policy is the Result that OnFail stands for.

@@ -93,7 +93,9 @@ func (f *Fallback) current(r *weir.Request) bool {
 // Refund gives back what Run took for r and reported in taken: to local, if local admitted it and primary does not know
 // yet; to the lease; or to primary, if it is a weir.Refunder. When primary cannot be told the refund is lost: the caller
 // is then denied a little early. Taken tells the period, and not who admitted: of two that admitted in one period, local
-// is given back to first.
+// is given back to first. Where local admitted what the ledger does not tell of, as there was no room (Stats.Dropped) or
+// primary is no weir.Charger, refunds of that period, and of those that end before, are lost too, that caller's and those
+// of about one in 64 others: primary must not give back what it has not counted.
 func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	if err := sound(ctx, r); err != nil {
 		return err
@@ -106,23 +108,22 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	page, a := f.openSettled(ctx, caller{r.Key, r.Duration})
 	owed := a != nil && a.forgive(r, taken)
 	leased := !owed && a != nil && a.lease.takeBack(r, taken)
-	if a != nil && !owed && !leased {
+	known := taken.ExpiresAt.After(page.unowed)
+	if a != nil && !owed && !leased && known {
 		a.last.total -= min(a.last.total, cost(r)) // lest it is told to primary after an outage
 	}
 	page.mu.Unlock()
-	if leased {
+	switch {
+	case owed:
+		return f.refundLocal(ctx, r, taken)
+	case leased || !known || f.refunder == nil:
 		return nil
 	}
-	if owed {
-		return f.refundLocal(ctx, r, taken)
-	}
-	if p, ok := f.primary.(weir.Refunder); ok {
-		_, err := f.put(ctx, f.patience(ctx), func(ctx context.Context, _ ticket) (*weir.Result, error) {
-			return taken, p.Refund(ctx, r, taken)
-		})
-		if err != errCannot {
-			return err
-		}
+	_, err := f.put(ctx, f.patience(ctx), func(ctx context.Context, _ ticket) (*weir.Result, error) {
+		return taken, f.refunder.Refund(ctx, r, taken)
+	})
+	if err != errCannot {
+		return err
 	}
 	return nil
 }

@@ -283,6 +283,48 @@ func TestRefund(t *testing.T) {
 	assert.EqualValues(t, 1, most(t, i, r), "charged to primary, given back by primary")
 }
 
+// uncharged is a primary that can give back and that cannot be charged.
+type uncharged struct{ weir.Strategy }
+
+func (p uncharged) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return p.Strategy.(weir.Refunder).Refund(ctx, r, taken)
+}
+
+// What local admitted and no debt tells of is not given back by primary, which has not counted it.
+func TestRefundOfWhatIsNotOwed(t *testing.T) {
+	for name, row := range map[string]struct {
+		front func(weir.Strategy) weir.Strategy
+		flood int // callers who fill the ledger
+	}{
+		"no room in the ledger": {whole, 10_000},
+		"no charger":            {func(s weir.Strategy) weir.Strategy { return uncharged{s} }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1, fixedWindow, fallback.Config{Failures: 1, MaxCallers: 64}, row.front)
+			i, r := f.instances[0], hundred
+			for range 50 {
+				ask(t, i, r)
+			}
+			f.server.fails(errDown)
+			for n := range row.flood {
+				ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Minute})
+			}
+			taken, by := ask(t, i, r)
+			require.Equal(t, fallback.FromLocal, by)
+			f.server.fails(nil)
+			f.clock.Advance(2 * time.Second)
+			for range 20 {
+				require.NoError(t, i.Refund(t.Context(), &r, &taken))
+			}
+			assert.EqualValues(t, 50, most(t, i, r), "primary has counted 50")
+			f.clock.Advance(time.Minute)
+			taken, _ = ask(t, i, r)
+			require.NoError(t, i.Refund(t.Context(), &r, &taken))
+			assert.EqualValues(t, 100, most(t, i, r), "of the next window all is known")
+		})
+	}
+}
+
 func TestPeek(t *testing.T) {
 	f := newFleet(t, 2, fixedWindow, fallback.Config{Failures: 1}, whole)
 	i, r := f.instances[0], hundred
