@@ -15,6 +15,7 @@ type account struct {
 	debts []debt // what local admitted and primary does not know of; the first to lapse first
 	reset bool   // primary is still to forget the caller
 	lease lease
+	plain time.Time // until then no block is asked for, as it could not be leased
 
 	// since is the page's number of Resets when this account was made or last reset; see stale.
 	since uint64
@@ -71,9 +72,12 @@ func (a *account) learn(r *weir.Request, res *weir.Result, now time.Time, skew t
 // fixed reports whether res is about a window that is aligned to the Unix epoch and ends no later than one that runs now,
 // by a clock that may be off by skew.
 func fixed(r *weir.Request, res *weir.Result, now time.Time, skew time.Duration) bool {
-	at := res.ExpiresAt
-	return at.UnixMilli()%r.Duration.Milliseconds() == 0 && at.Nanosecond()%int(time.Millisecond) == 0 &&
-		at.Sub(now) <= r.Duration+skew
+	return aligned(r, res.ExpiresAt) && res.ExpiresAt.Sub(now) <= r.Duration+skew
+}
+
+// aligned reports whether a whole number of r's Durations have passed at t since the Unix epoch.
+func aligned(r *weir.Request, t time.Time) bool {
+	return t.UnixMilli()%r.Duration.Milliseconds() == 0 && t.Nanosecond()%int(time.Millisecond) == 0
 }
 
 // owe adds a debt.
@@ -253,4 +257,11 @@ func plus(a, b uint64) uint64 {
 		return sum
 	}
 	return ^uint64(0)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -82,12 +82,15 @@ type Config struct {
 	// Lease is k, how much cost at most is taken from primary at once, to be given to callers without asking: primary
 	// then sees one kth of the traffic. Default 0: none. It never over-admits. The price is what is left of the blocks when
 	// the period ends, at most k a caller and instance, and less near the limit, where the blocks get smaller: others are
-	// denied it. Only for a primary that is a fixed window, aligned to the Unix epoch; on any other, leasing ends with the
-	// first answer that shows it.
+	// denied it; where primary is no weir.Refunder, so is at most one block more, that came too late to be given out. Only
+	// for a primary that is a fixed window, aligned to the Unix epoch; on any other nothing is leased from the first answer
+	// on that shows it.
 	Lease int
 
 	// Skew is how far primary's clock may be from this one: a lease and a cached denial end that much before the instant
-	// that primary stated. Default DefaultSkew; negative: the clocks are one.
+	// that primary stated, and until it has passed again primary is asked for each request. What a clock further ahead
+	// says of a window to come is not leased either. Default DefaultSkew; negative: the clocks are one. Too large leases
+	// seldom: the Durations of leases should be many times as long.
 	Skew time.Duration
 
 	// MaxCallers bounds the ledger: how many callers are remembered in it, each with a Duration of its own; about 250

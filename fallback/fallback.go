@@ -46,6 +46,7 @@ type Fallback struct {
 	denials *denials
 	stats   counters
 	noLease atomic.Bool // primary is no window that can be leased
+	ahead   atomic.Bool // it told of one that is yet to come; see postponed
 }
 
 var _ interface {

@@ -57,7 +57,7 @@ type pilot struct {
 	*flight
 	own     bool
 	page    *page
-	account *account // nil: the ledger is full
+	account *account // nil: the ledger is full, or nothing can be leased now
 	block   uint64   // to be asked for
 }
 
@@ -71,6 +71,7 @@ func (f *Fallback) lookUp(r *weir.Request, waited *flight) (*weir.Result, Source
 		return f.denials.find(r, now), FromDenials, pilot{}
 	}
 	if !a.lease.live(now, f.cfg.Skew) {
+		a.plain = later(a.plain, a.lease.until) // the window is as good as over
 		a.lease = lease{}
 	}
 	if res := a.lease.take(r); res != nil {
@@ -83,6 +84,9 @@ func (f *Fallback) lookUp(r *weir.Request, waited *flight) (*weir.Result, Source
 	}
 	if res := f.denials.find(r, now); res != nil {
 		return res, FromDenials, pilot{}
+	}
+	if now.Before(a.plain) {
+		return nil, Nobody, pilot{}
 	}
 	p := pilot{flight: a.flight, page: page, account: a}
 	if a.flight == nil {
@@ -152,32 +156,42 @@ func (f *Fallback) fly(ctx context.Context, r *weir.Request, p pilot, w patience
 	}
 }
 
-// granted adds the block q to the lease and decides r from it, or returns nil if there is not enough.
+// granted decides r from the block q that primary granted, or returns nil if there is not enough.
 func (f *Fallback) granted(ctx context.Context, r *weir.Request, p pilot, q *weir.Request, res *weir.Result, w patience) *weir.Result {
-	now := f.cfg.Now()
-	window := fixed(q, res, now, f.cfg.Skew)
-	if window && now.Add(f.cfg.Skew).Before(res.ExpiresAt) {
-		p.page.mu.Lock()
-		defer p.page.mu.Unlock()
-		switch {
-		case !p.page.stale(p.account, p.resets):
-			p.account.lease.grant(q.Cost, res)
-			return p.account.lease.take(r)
-		case q.Cost < cost(r):
-			return nil
-		}
-		return res // for r alone: primary may have forgotten the rest of the block
-	}
-	// No window, or one that is as good as over. If it is enough for r, primary has decided it.
-	if q.Cost < cost(r) {
-		return nil
-	}
-	if !window {
+	if !aligned(r, res.ExpiresAt) {
 		f.noLease.Store(true)
-		q.Cost -= cost(r)
-		f.giveBack(ctx, q, res, w)
+	} else if res, ok := f.lend(r, p, q, res); ok {
+		return res
 	}
-	return res
+	// The block is for nobody else. If it is enough for r, primary has decided it.
+	rest, enough := *q, q.Cost >= cost(r)
+	if enough {
+		rest.Cost -= cost(r)
+	}
+	f.giveBack(ctx, &rest, res, w)
+	if enough {
+		return res
+	}
+	return nil
+}
+
+// lend adds the block q to the lease and decides r from it, or notes until when no block can be leased, and returns false.
+func (f *Fallback) lend(r *weir.Request, p pilot, q *weir.Request, res *weir.Result) (*weir.Result, bool) {
+	until := f.postponed(r, res.ExpiresAt, f.cfg.Now())
+	p.page.mu.Lock()
+	defer p.page.mu.Unlock()
+	a := p.account
+	a.plain = later(a.plain, until)
+	switch stale := p.page.stale(a, p.resets); {
+	case stale && q.Cost < cost(r):
+		return nil, true
+	case stale: // for r alone: primary may have forgotten the rest, and need not have it back
+		return res, true
+	case !until.IsZero():
+		return nil, false
+	}
+	a.lease.grant(q.Cost, res)
+	return a.lease.take(r), true
 }
 
 // giveBack refunds r to primary, as far as that is possible.

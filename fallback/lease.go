@@ -20,6 +20,26 @@ func (f *Fallback) leases(r *weir.Request) bool {
 	return f.cfg.Lease > 0 && cost(r) <= limit(r) && !f.noLease.Load()
 }
 
+// postponed returns the zero time if a window that ends at end can be leased now, and else when to ask for the next block.
+//
+// An end more than a Duration away, and Skew, is that of a window to come, by a clock that is further ahead; or primary is
+// no fixed window, but counts in this window and the next. From the first one on only what cannot be the latter is leased.
+func (f *Fallback) postponed(r *weir.Request, end, now time.Time) time.Time {
+	skew := f.cfg.Skew
+	most := r.Duration + skew
+	if f.ahead.Load() {
+		most = r.Duration - skew
+	}
+	switch {
+	case end.Sub(now) > most:
+		f.ahead.Store(true)
+		return end.Add(skew - r.Duration)
+	case !now.Add(skew).Before(end): // as good as over
+		return later(end, now).Add(skew)
+	}
+	return time.Time{}
+}
+
 // live reports whether the lease is still good.
 func (l *lease) live(now time.Time, skew time.Duration) bool { return now.Add(skew).Before(l.until) }
 

@@ -115,7 +115,51 @@ func TestLeaseOnlyOfFixedWindows(t *testing.T) {
 			f.clock.Advance(7*time.Second + 7)
 			assert.EqualValues(t, 100, most(t, f.instances[0], hundred))
 			assert.Zero(t, f.instances[0].Stats().Lease)
+			for n := range 1000 { // at all times of a window somebody new
+				f.clock.Advance(7*time.Millisecond + 7)
+				r := weir.Request{Key: fmt.Sprint(n), Limit: 1 << 40, Duration: time.Second}
+				ask(t, f.instances[0], r)
+				ask(t, f.instances[0], r)
+			}
+			assert.Zero(t, f.instances[0].Stats().Lease)
 		})
+	}
+}
+
+// Where a window can't be leased, at its end, nobody takes a block of it but the first to see, who gives the rest back.
+func TestLeaseAtTheEndOfAWindow(t *testing.T) {
+	for name, front := range map[string]func(weir.Strategy) weir.Strategy{"whole": whole, "bare": bareFront} {
+		for _, skew := range []time.Duration{0, time.Minute} { // the end, or all of it
+			f := newFleet(t, 1, fixedWindow, fallback.Config{Lease: 10, Skew: skew}, front)
+			f.clock.Advance(time.Minute - 5*time.Millisecond)
+			i := f.instances[0]
+			assert.EqualValues(t, map[string]int{"whole": 100, "bare": 91}[name], most(t, i, hundred), name)
+			f.clock.Advance(time.Minute + time.Second)
+			ask(t, i, hundred)
+			ask(t, i, hundred)
+			assert.Equal(t, skew == 0, i.Stats().Lease > 0, "the next but one is leased")
+		}
+	}
+}
+
+// A primary whose clock is 50 ms ahead is in the next window before this instance is. That ends no lease but of those 50 ms.
+func TestLeaseByAClockThatIsAhead(t *testing.T) {
+	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 59, int(980*time.Millisecond), time.UTC))
+	ahead := weirtest.NewClock(clock.Now().Add(50 * time.Millisecond))
+	f := newFallback(t, limiterOn(t, ahead).FixedWindow(), limiterOn(t, clock).FixedWindow(),
+		fallback.Config{Lease: 10, Now: clock.Now, Timeout: time.Minute})
+	assert.EqualValues(t, 1, first(ask(t, f, hundred)).TotalRequests, "the rest was given back")
+	assert.EqualValues(t, 2, first(ask(t, f, hundred)).TotalRequests)
+	for range 3 {
+		before := f.Stats().Lease
+		clock.Advance(10 * time.Second)
+		ahead.Advance(10 * time.Second)
+		for range 90 {
+			ask(t, f, hundred)
+		}
+		assert.GreaterOrEqual(t, f.Stats().Lease-before, uint64(75))
+		clock.Advance(50 * time.Second)
+		ahead.Advance(50 * time.Second)
 	}
 }
 

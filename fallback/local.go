@@ -95,9 +95,7 @@ func (f *Fallback) owe(r *weir.Request, res *weir.Result) {
 		}
 		f.ledger.dropped.Add(cost(r))
 	}
-	if res.ExpiresAt.After(page.unowed) {
-		page.unowed = res.ExpiresAt
-	}
+	page.unowed = later(page.unowed, res.ExpiresAt)
 }
 
 // policy is the Result that OnFail stands for.
