@@ -199,8 +199,9 @@ func (f *Fallback) giveBack(ctx context.Context, r *weir.Request, taken *weir.Re
 	if f.refunder == nil || r.Cost == 0 {
 		return
 	}
+	q, was := *r, *taken // a probe may outlive the call
 	_, err := f.put(ctx, w, func(ctx context.Context, _ ticket) (*weir.Result, error) {
-		return taken, f.refunder.Refund(ctx, r, taken)
+		return &was, f.refunder.Refund(ctx, &q, &was)
 	})
 	if err == nil {
 		taken.TotalRequests -= min(taken.TotalRequests, r.Cost)

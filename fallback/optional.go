@@ -119,8 +119,9 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	case leased || !known || f.refunder == nil:
 		return nil
 	}
+	q, was := *r, *taken // a probe may outlive the call
 	_, err := f.put(ctx, f.patience(ctx), func(ctx context.Context, _ ticket) (*weir.Result, error) {
-		return taken, f.refunder.Refund(ctx, r, taken)
+		return &was, f.refunder.Refund(ctx, &q, &was)
 	})
 	if err != errCannot {
 		return err

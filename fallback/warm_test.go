@@ -2,6 +2,7 @@ package fallback_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -323,6 +324,36 @@ func TestRefundOfWhatIsNotOwed(t *testing.T) {
 			assert.EqualValues(t, 100, most(t, i, r), "of the next window all is known")
 		})
 	}
+}
+
+// A refund that is the probe, and is left behind, has nothing of its caller's.
+func TestRefundLeftBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &lateRefund{Fake: weirtest.FailAll(errDown), end: make(chan struct{})}
+		f := newFallback(t, p, local(t), fallback.Config{Failures: 1})
+		r, taken := hundred, weir.Result{State: weir.Allow, ExpiresAt: time.Now().Add(time.Hour)}
+		ask(t, f, r)
+		require.NoError(t, f.Reset(t.Context(), &r)) // nothing is owed
+		time.Sleep(2 * time.Second)
+		require.NoError(t, f.Refund(t.Context(), &r, &taken))
+		r.Key, taken = "another", weir.Result{}
+		close(p.end)
+		synctest.Wait()
+		assert.Equal(t, "a", p.key)
+	})
+}
+
+// lateRefund looks at what it is to give back after its time.
+type lateRefund struct {
+	*weirtest.Fake
+	end chan struct{}
+	key string
+}
+
+func (p *lateRefund) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
+	<-p.end
+	p.key = r.Key
+	return errors.Join(errDown, fmt.Errorf("%v", taken))
 }
 
 func TestPeek(t *testing.T) {
