@@ -157,7 +157,9 @@ func (f *Fallback) fly(ctx context.Context, r *weir.Request, p pilot, w patience
 }
 
 // granted decides r from the block q that primary granted, or returns nil if there is not enough.
-func (f *Fallback) granted(ctx context.Context, r *weir.Request, p pilot, q *weir.Request, res *weir.Result, w patience) *weir.Result {
+func (f *Fallback) granted(
+	ctx context.Context, r *weir.Request, p pilot, q *weir.Request, res *weir.Result, w patience,
+) *weir.Result {
 	if !aligned(r, res.ExpiresAt) {
 		f.noLease.Store(true)
 	} else if res, ok := f.lend(r, p, q, res); ok {
