@@ -93,7 +93,7 @@ type Config struct {
 	// seldom: the Durations of leases should be many times as long.
 	Skew time.Duration
 
-	// MaxCallers bounds the ledger: how many callers are remembered in it, each with a Duration of its own; about 250
+	// MaxCallers bounds the ledger: how many callers are remembered in it, each with a Duration of its own; about 280
 	// bytes each. Default DefaultMaxCallers. Too small forgets: what local admits for a caller without a place is not
 	// carried back (Stats.Dropped).
 	MaxCallers int
