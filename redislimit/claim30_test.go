@@ -121,6 +121,7 @@ func TestClaim30OneAtomicStepAndNoRetries(t *testing.T) {
 	} {
 		for name, s := range everyone(t, store, &weir.Request{Limit: limit, Duration: time.Hour}) {
 			t.Run(client+"/"+name, func(t *testing.T) {
+				t.Parallel()
 				illegal, unknown := 0, 0
 				const histories = 66 // of 16 strategies: 1,056
 				for i := range histories {
@@ -141,6 +142,7 @@ func TestClaim30OneAtomicStepAndNoRetries(t *testing.T) {
 // The negative control: the counting script of the Redis documentation, run by the library's own Script.Run on a client
 // with default settings. It is retried, and counts twice.
 func TestClaim30ControlDefaultRetriesAreFlagged(t *testing.T) {
+	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: lossy(t).Addr})
 	t.Cleanup(func() { _ = client.Close() })
 	incr := redis.NewScript(`

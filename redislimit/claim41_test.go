@@ -56,12 +56,15 @@ func TestClaim41HostileReplies(t *testing.T) {
 	var answer atomic.Pointer[string]
 	store := confused(t, &answer)
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
+	var slowest time.Duration
+	late := redistest.Watch()
+	defer func() { assert.LessOrEqual(t, slowest, 5*redislimit.DefaultTimeout+late()) }()
 	for _, reply := range hostile {
 		answer.Store(&reply)
 		for name, s := range everyone(t, store, r) {
 			start := time.Now()
 			res, err := s.Run(context.Background(), r)
-			assert.LessOrEqual(t, time.Since(start), 5*redislimit.DefaultTimeout, "%s: %.80q", name, reply)
+			slowest = max(slowest, time.Since(start))
 			if err == nil {
 				// The arities of the scripts differ, so what is strange from one may be a denial from another.
 				assert.False(t, res.Allowed(), "%s: %.80q", name, reply)

@@ -103,9 +103,11 @@ func TestClusterNodeDies(t *testing.T) {
 	}
 	redistest.Eventually(t, 5*time.Second, "all is well", func() bool { failed, _ := ask(); return failed == 0 })
 	cluster.Nodes[1].Kill()
+	late := redistest.Watch()
 	failed, slowest := ask()
-	t.Logf("%d of 60 callers failed, the slowest took %v", failed, slowest)
+	allowed := late()
+	t.Logf("%d of 60 callers failed, the slowest took %v; the machine was late by %v", failed, slowest, allowed)
 	assert.NotZero(t, failed)
 	assert.Less(t, failed, 60)
-	assert.LessOrEqual(t, slowest, redislimit.DefaultTimeout+3*slack)
+	assert.LessOrEqual(t, slowest, redislimit.DefaultTimeout+3*slack+allowed)
 }

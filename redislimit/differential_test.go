@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
@@ -25,11 +26,12 @@ type pair struct {
 }
 
 // pairs makes them all, on one clock.
-func pairs(t *testing.T, server *redistest.Server, prefix string, now func() time.Time) []pair {
+func pairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) []pair {
 	l, err := weir.New(weir.Config{Now: now})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	s := open(t, server.Addr, redislimit.Config{Prefix: prefix, Now: now})
+	s, err := redislimit.New(c, redislimit.Config{Prefix: prefix, Now: now, Timeout: generous})
+	require.NoError(t, err)
 	tiers := []weir.Tier{{Limit: 30, Duration: time.Second}, {Limit: 50, Duration: 10 * time.Second}, {Limit: 70, Duration: 15 * time.Second}}
 	localTiers, err := l.Tiers(tiers...)
 	require.NoError(t, err)
@@ -169,13 +171,18 @@ func TestDifferential(t *testing.T) {
 	}
 	durations := []time.Duration{time.Minute, time.Second, 7 * time.Millisecond, time.Millisecond, 24*time.Hour + 13*time.Millisecond, 10 * 24 * time.Hour}
 	limits := []uint64{10, 1, 3, 100, 1_000_003, 1<<46 - 3}
-	for i, p := range pairs(t, server, "names", time.Now) {
+	o := redislimit.Options(server.Addr)
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	for i, p := range pairs(t, client, "names", time.Now) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
+			together := newBatching(t.Context(), client)
 			var all sync.WaitGroup // The traces have clocks and keys of their own, and mostly wait for the server.
 			for n := range traces {
 				clock := weirtest.NewClock(starts[n%len(starts)])
-				p := pairs(t, server, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]
+				p := pairs(t, together, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]
 				random := rand.New(rand.NewPCG(uint64(n), uint64(i)))
 				x := &trace{
 					random: random, clock: clock, duration: durations[n%len(durations)], limit: limits[random.IntN(len(limits))],

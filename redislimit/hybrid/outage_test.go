@@ -2,6 +2,7 @@ package hybrid_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"sync"
@@ -122,11 +123,23 @@ func episodes() int {
 	return 100
 }
 
+// bothWays runs with and without the carry-over, each on a server of its own, at once: they mostly wait.
+func bothWays(t *testing.T, run func(t *testing.T, carry bool) (over uint64)) (with, without uint64) {
+	t.Run("both", func(t *testing.T) {
+		for carry, over := range map[bool]*uint64{true: &with, false: &without} {
+			t.Run(fmt.Sprint("carry-over ", carry), func(t *testing.T) {
+				t.Parallel()
+				*over = run(t, carry)
+			})
+		}
+	})
+	return with, without
+}
+
 // Three instances, and a server that is killed and started again at random. It keeps its counts on disk: what is admitted
 // in a window is never over the bound, and far nearer to the limit than without the carry-over.
 func TestClaim38KillAndRestore(t *testing.T) {
-	over := map[bool]uint64{}
-	for _, carry := range []bool{true, false} {
+	with, without := bothWays(t, func(t *testing.T, carry bool) uint64 {
 		b := newBench(t, "--appendonly", "yes", "--appendfsync", "always")
 		f := newFleet(t, b.server.Addr, carry)
 		rng := rand.New(rand.NewPCG(38, 38))
@@ -137,21 +150,20 @@ func TestClaim38KillAndRestore(t *testing.T) {
 			time.Sleep(time.Duration(rng.Int64N(int64(window) / 3)))
 		})
 		windows, all, worst := f.verdict()
-		over[carry] = all
 		t.Logf("carry-over %v: %d episodes, breakers opened %d times, %d windows, %d too many in all, at the worst %d (limit %d, bound %d)",
 			carry, episodes(), f.outages(), windows, all, worst, limit, most)
 		require.GreaterOrEqual(t, f.outages(), uint64(episodes()))
 		if carry {
 			assert.LessOrEqual(t, worst, uint64(most))
 		}
-	}
-	assert.GreaterOrEqual(t, over[false], 10*max(1, over[true]))
+		return all
+	})
+	assert.GreaterOrEqual(t, without, 10*max(1, with))
 }
 
 // So it is with a server that comes back empty each time: it is told what it had counted.
 func TestClaim38ServerThatForgets(t *testing.T) {
-	over := map[bool]uint64{}
-	for _, carry := range []bool{true, false} {
+	with, without := bothWays(t, func(t *testing.T, carry bool) uint64 {
 		b := newBench(t)
 		f := newFleet(t, b.server.Addr, carry)
 		rng := rand.New(rand.NewPCG(38, 39))
@@ -162,10 +174,10 @@ func TestClaim38ServerThatForgets(t *testing.T) {
 			time.Sleep(time.Duration(rng.Int64N(int64(window) / 3)))
 		})
 		windows, all, worst := f.verdict()
-		over[carry] = all
 		t.Logf("carry-over %v: %d windows, %d too many in all, at the worst %d (limit %d)", carry, windows, all, worst, limit)
-	}
-	assert.GreaterOrEqual(t, over[false], 10*max(1, over[true]))
+		return all
+	})
+	assert.GreaterOrEqual(t, without, 10*max(1, with))
 }
 
 // A network that is there for 100 ms and gone for 100 ms. HYBRID_HOLD is for how long; three seconds by default.
