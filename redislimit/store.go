@@ -28,8 +28,8 @@ type Config struct {
 	// on one server share their counts.
 	Prefix string
 
-	// Timeout bounds one decision, the wait for a connection included; the caller's context may end it sooner. Default
-	// DefaultTimeout. Too small turns every garbage collection and every slow network into an error; too large makes
+	// Timeout bounds one decision, the wait for a connection included; the caller's context may end it sooner, and it may
+	// end up to a 32nd early. Default DefaultTimeout. Too small turns every garbage collection and every slow network into an error; too large makes
 	// callers wait for a server that does not answer.
 	Timeout time.Duration
 
@@ -46,7 +46,7 @@ type Config struct {
 	AllowUnsafeClient bool
 }
 
-// Store makes the strategies that count in one Redis. It holds nothing but the client, and is safe for concurrent use.
+// Store makes the strategies that count in one Redis. It holds no counts, and is safe for concurrent use.
 // Strategies of different kinds never share a count; those of one kind, prefix and server do, from whichever process.
 type Store struct {
 	deadlines
