@@ -29,8 +29,8 @@ type Config struct {
 	Prefix string
 
 	// Timeout bounds one decision, the wait for a connection included; the caller's context may end it sooner, and it may
-	// end up to a 32nd early. Default DefaultTimeout. Too small turns every garbage collection and every slow network into an error; too large makes
-	// callers wait for a server that does not answer.
+	// end up to a 32nd early. Default DefaultTimeout. Too small turns every garbage collection and every slow network into
+	// an error; too large makes callers wait for a server that does not answer.
 	Timeout time.Duration
 
 	// Now replaces the server's clock: for tests and simulations, and for fleets whose clocks are better than their
@@ -46,8 +46,8 @@ type Config struct {
 	AllowUnsafeClient bool
 }
 
-// Store makes the strategies that count in one Redis. It holds no counts, and is safe for concurrent use.
-// Strategies of different kinds never share a count; those of one kind, prefix and server do, from whichever process.
+// Store makes the strategies that count in one Redis. It holds no counts, and is safe for concurrent use. Strategies of
+// different kinds never share a count; those of one kind, prefix and server do, from whichever process.
 type Store struct {
 	deadlines
 	client redis.UniversalClient
