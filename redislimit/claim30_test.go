@@ -47,7 +47,7 @@ var counts = (&porcupine.NondeterministicModel{
 
 // history has 6 callers make a fifth more decisions than the limit is, and reports whether what they saw can be explained
 // by one counter, and how many decisions were lost.
-func history(limit uint64, decide func() seen) (legal bool, lost int) {
+func history(limit uint64, decide func() seen) (legal porcupine.CheckResult, lost int) {
 	const callers = 6
 	ops := make([][]porcupine.Operation, callers)
 	base := time.Now()
@@ -75,7 +75,7 @@ func history(limit uint64, decide func() seen) (legal bool, lost int) {
 			lost++
 		}
 	}
-	return porcupine.CheckOperationsTimeout(counts, all, 10*time.Second) == porcupine.Ok, lost
+	return porcupine.CheckOperationsTimeout(counts, all, time.Minute), lost
 }
 
 // lossy loses the reply of one script in ten.
@@ -122,17 +122,21 @@ func TestClaim30OneAtomicStepAndNoRetries(t *testing.T) {
 		for name, s := range everyone(t, store, &weir.Request{Limit: limit, Duration: time.Hour}) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()
-				illegal, unknown := 0, 0
+				illegal, unknown, undecided := 0, 0, 0
 				const histories = 66 // of 16 strategies: 1,056
 				for i := range histories {
-					legal, lost := history(limit, runner(t, s, limit, strconv.Itoa(i)))
+					verdict, lost := history(limit, runner(t, s, limit, strconv.Itoa(i)))
 					unknown += lost
-					if !legal {
+					switch verdict {
+					case porcupine.Illegal:
 						illegal++
+					case porcupine.Unknown:
+						undecided++
 					}
 				}
-				t.Logf("%d histories, %d replies lost, %d illegal", histories, unknown, illegal)
+				t.Logf("%d histories, %d replies lost, %d illegal, %d not decided in a minute", histories, unknown, illegal, undecided)
 				assert.Zero(t, illegal)
+				assert.LessOrEqual(t, undecided, histories/20)
 				assert.NotZero(t, unknown, "the proxy loses replies")
 			})
 		}
@@ -153,14 +157,14 @@ func TestClaim30ControlDefaultRetriesAreFlagged(t *testing.T) {
 	flagged := 0
 	const limit, histories = 100, 100
 	for i := range histories {
-		legal, _ := history(limit, func() seen {
+		verdict, _ := history(limit, func() seen {
 			v, err := incr.Run(context.Background(), client, []string{strconv.Itoa(i)}, limit).Int64Slice()
 			if err != nil {
 				return seen{unknown: true}
 			}
 			return seen{allowed: v[0] == 1, total: uint64(v[1])}
 		})
-		if !legal {
+		if verdict == porcupine.Illegal {
 			flagged++
 		}
 	}

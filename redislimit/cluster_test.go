@@ -58,6 +58,7 @@ func TestClusterSlotMoves(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
+	redistest.Eventually(t, 30*time.Second, "enough decisions", func() bool { return admitted.Load() > 500 })
 	close(stop)
 	wg.Wait()
 
@@ -70,7 +71,6 @@ func TestClusterSlotMoves(t *testing.T) {
 	t.Logf("%d admitted, %d errors, %d counted", admitted.Load(), failed.Load(), counted)
 	assert.Zero(t, failed.Load())
 	assert.EqualValues(t, admitted.Load(), counted)
-	assert.Greater(t, admitted.Load(), int64(500))
 }
 
 // One node less is an error for a third of the callers, in time, and nothing for the others.

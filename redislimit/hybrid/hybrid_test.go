@@ -2,6 +2,7 @@
 package hybrid_test
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -35,11 +36,16 @@ func newBench(t *testing.T, args ...string) *bench {
 
 // storeAt is a Store on a client of its own, with ten connections.
 func storeAt(t testing.TB, addr string) *redislimit.Store {
+	return storeWithin(t, addr, redislimit.DefaultTimeout)
+}
+
+func storeWithin(t testing.TB, addr string, timeout time.Duration) *redislimit.Store {
 	o := redislimit.Options(addr)
 	o.PoolSize = 10
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
-	s, err := redislimit.New(c, redislimit.Config{})
+	s, err := redislimit.New(c, redislimit.Config{Timeout: timeout})
 	require.NoError(t, err)
 	return s
 }
@@ -55,7 +61,7 @@ func hybridAt(t testing.TB, addr string, cfg fallback.Config) *fallback.Fallback
 	if cfg.IsDown == nil {
 		cfg.IsDown = isDown
 	}
-	f, err := fallback.New(storeAt(t, addr).FixedWindow(), l.FixedWindow(), cfg)
+	f, err := fallback.New(storeWithin(t, addr, cmp.Or(cfg.Timeout, redislimit.DefaultTimeout)).FixedWindow(), l.FixedWindow(), cfg)
 	require.NoError(t, err)
 	return f
 }
@@ -69,14 +75,15 @@ type outcome struct {
 }
 
 // storm is n callers at once, one decision each. late is by how much the machine itself was late meanwhile: how long the
-// latest of some sleepers overslept. A deadline cannot be kept better than that, and the machine may be busy.
+// latest of some sleepers overslept, in all. A deadline cannot be kept better than that, and the machine may be busy.
 func storm(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late time.Duration) {
 	out = make([]outcome, n)
 	overslept := make([]time.Duration, 16)
-	var ready, done sync.WaitGroup
+	over := make(chan struct{})
+	var ready, callers, sleepers sync.WaitGroup
 	ready.Add(n + len(overslept))
 	for i := range n {
-		done.Go(func() {
+		callers.Go(func() {
 			ready.Done()
 			ready.Wait()
 			r := r
@@ -86,15 +93,25 @@ func storm(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late tim
 		})
 	}
 	for i := range overslept {
-		done.Go(func() {
+		sleepers.Go(func() {
 			ready.Done()
 			ready.Wait()
-			start := time.Now()
-			time.Sleep(fallback.DefaultTimeout)
-			overslept[i] = time.Since(start) - fallback.DefaultTimeout
+			for {
+				select {
+				case <-over:
+					return
+				default:
+				}
+				const nap = 5 * time.Millisecond
+				start := time.Now()
+				time.Sleep(nap)
+				overslept[i] += time.Since(start) - nap
+			}
 		})
 	}
-	done.Wait()
+	callers.Wait()
+	close(over)
+	sleepers.Wait()
 	return out, slices.Max(overslept)
 }
 
