@@ -35,11 +35,7 @@ func newBench(t *testing.T, args ...string) *bench {
 }
 
 // storeAt is a Store on a client of its own, with ten connections.
-func storeAt(t testing.TB, addr string) *redislimit.Store {
-	return storeWithin(t, addr, redislimit.DefaultTimeout)
-}
-
-func storeWithin(t testing.TB, addr string, timeout time.Duration) *redislimit.Store {
+func storeAt(t testing.TB, addr string, timeout time.Duration) *redislimit.Store {
 	o := redislimit.Options(addr)
 	o.PoolSize = 10
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
@@ -61,7 +57,7 @@ func hybridAt(t testing.TB, addr string, cfg fallback.Config) *fallback.Fallback
 	if cfg.IsDown == nil {
 		cfg.IsDown = isDown
 	}
-	f, err := fallback.New(storeWithin(t, addr, cmp.Or(cfg.Timeout, redislimit.DefaultTimeout)).FixedWindow(), l.FixedWindow(), cfg)
+	f, err := fallback.New(storeAt(t, addr, cmp.Or(cfg.Timeout, redislimit.DefaultTimeout)).FixedWindow(), l.FixedWindow(), cfg)
 	require.NoError(t, err)
 	return f
 }
