@@ -40,11 +40,11 @@ var bars = []bar{
 // against returns weir's time in a workload as a share of that of the fastest of the rivals.
 func against(group string, w *workload, rivals ...string) func(*results) float64 {
 	return func(r *results) float64 {
-		best := math.Inf(1)
+		ours, most := cell{group, w.name, modes[0].name, "weir"}, 0.0
 		for _, rival := range rivals {
-			best = min(best, r.figures.ns(cell{group, w.name, modes[0].name, rival}))
+			most = max(most, r.figures.ratio(ours, cell{group, w.name, modes[0].name, rival}))
 		}
-		return r.figures.ns(cell{group, w.name, modes[0].name, "weir"}) / best
+		return most
 	}
 }
 

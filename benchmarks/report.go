@@ -41,9 +41,9 @@ func (r *results) report() []byte {
 
 func (r *results) writeMachine(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s. Load average when it began: %s. It took %v.\n"+
-		"The noise: a figure's slowest and fastest of %d rounds lie %.0f %% apart, in the median figure.\n\n",
+		"The noise: a figure's slowest and fastest round lie %.0f %% apart, in the median figure.\n\n",
 		r.begun.Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(),
-		r.load, time.Since(r.begun).Round(time.Second), *rounds, 100*r.spread())
+		r.load, time.Since(r.begun).Round(time.Second), 100*r.spread())
 	table(b, "module", "version")
 	seen := map[string]bool{"": true}
 	for _, g := range groups {
@@ -97,7 +97,7 @@ func (r *results) cell(c cell) string {
 	if c == ours || r.figures[ours] == nil || !limits(c.store) {
 		return ns
 	}
-	return fmt.Sprintf("%s (%.2f)", ns, r.ns(ours)/r.ns(c))
+	return fmt.Sprintf("%s (%.2f)", ns, r.ratio(ours, c))
 }
 
 func (r *results) writeMemory(b *bytes.Buffer) {

@@ -76,6 +76,16 @@ func TestTheMedianIsNoMean(t *testing.T) {
 	}
 }
 
+func TestARatioIsWithinARound(t *testing.T) {
+	f := figures{
+		cell{store: "a"}: {{ns: 50}, {ns: 10}, {ns: 40}},
+		cell{store: "b"}: {{ns: 100}, {ns: 20}, {ns: 20}},
+	}
+	if got := f.ratio(cell{store: "a"}, cell{store: "b"}); got != 0.5 { // 40 to 20 if the medians were compared
+		t.Fatalf("ratio %v, want 0.5", got)
+	}
+}
+
 func TestPercentiles(t *testing.T) {
 	took := make([]time.Duration, 1000)
 	for i := range took {

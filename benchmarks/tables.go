@@ -63,7 +63,14 @@ type figures map[cell][]sample
 
 // compare measures a workload on all stores of a group in turn, round after round, so that what else the machine does
 // falls on all alike. Each round begins with another store.
+//
+// A store that is soon filled is measured in many short rounds instead of few long ones: the machine changes its pace from
+// second to second, and what is compared is measured within one of them.
 func (f figures) compare(g *group, w *workload, rounds int, benchtime time.Duration) {
+	const turns = 5
+	if w.known <= 10_000 && !w.once {
+		rounds, benchtime = rounds*turns, benchtime/turns
+	}
 	for round := range rounds {
 		for i := range g.stores {
 			s := g.stores[(i+round)%len(g.stores)]
@@ -91,6 +98,15 @@ func (f figures) ns(c cell) float64 {
 	return median(f[c], func(s sample) float64 { return s.ns })
 }
 
+// ratio returns a's time as a share of b's: the median of the ratios of each round.
+func (f figures) ratio(a, b cell) float64 {
+	ratios := make([]float64, len(f[a]))
+	for i := range ratios {
+		ratios[i] = f[a][i].ns / f[b][i].ns
+	}
+	return middle(ratios)
+}
+
 func (f figures) allocs(c cell) float64 {
 	return median(f[c], func(s sample) float64 { return s.allocs })
 }
@@ -100,6 +116,10 @@ func median(samples []sample, of func(sample) float64) float64 {
 	for i, s := range samples {
 		values[i] = of(s)
 	}
+	return middle(values)
+}
+
+func middle(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
 }
@@ -116,7 +136,7 @@ func (f figures) print() {
 		ours.store = "weir"
 		ratio := ""
 		if f[ours] != nil {
-			ratio = fmt.Sprintf("%6.2fx", f.ns(ours)/f.ns(c))
+			ratio = fmt.Sprintf("%6.2fx", f.ratio(ours, c))
 		}
 		fmt.Printf("%-14s %-20s %-20s %-14s %8.1f ns %6.2f allocs %s\n",
 			c.group, c.workload, c.mode, c.store, f.ns(c), f.allocs(c), ratio)
