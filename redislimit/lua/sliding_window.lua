@@ -20,19 +20,22 @@ local there = call('HMGET', key, field, format('%d', w - 1))
 local n, previous = (there[1] or 0) + 0, (there[2] or 0) + 0
 
 -- weight is ceil(previous * left / d).
-local product = previous * left
-local rest = product % d
-local weight = (product - rest) / d
-if product > MAX then
-  -- In digits of 17 bits: d is below 2^35, so no step reaches 2^53.
-  weight, rest = 0, 0
-  for i = 3, 0, -1 do
-    local x = rest * 131072 + math.floor(previous / 2 ^ (17 * i)) % 131072 * left
-    weight = weight * 131072 + math.floor(x / d)
-    rest = x % d
+local weight = 0
+if previous > 0 then
+  local product = previous * left
+  local rest = product % d
+  weight = (product - rest) / d
+  if product > MAX then
+    -- In digits of 17 bits: d is below 2^35, so no step reaches 2^53.
+    weight, rest = 0, 0
+    for i = 3, 0, -1 do
+      local x = rest * 131072 + math.floor(previous / 2 ^ (17 * i)) % 131072 * left
+      weight = weight * 131072 + math.floor(x / d)
+      rest = x % d
+    end
   end
+  if rest > 0 then weight = weight + 1 end
 end
-if rest > 0 then weight = weight + 1 end
 
 if there[1] and op == 'run' then
   local reply = '0 %d %d %d'
