@@ -2,6 +2,7 @@ package weir
 
 import (
 	"math"
+	"math/bits"
 	"sync/atomic"
 	"time"
 )
@@ -32,13 +33,26 @@ func millis(ns int64) int64 {
 	return ms
 }
 
+// edge returns when window number of length ms starts.
+func edge(number, length int64) int64 {
+	switch far := maxInstant / msec / length; {
+	case number > far:
+		return maxInstant
+	case number < -far:
+		return math.MinInt64
+	}
+	return number * length * msec
+}
+
 // window is one window of one scale. Windows are aligned to the Unix epoch: window n of scale s starts n*s
 // milliseconds after it. Instants saturate at the ends of int64.
 type window struct {
 	scale      int64 // ms, and the kind
 	duration   time.Duration
 	number     int64
+	period     period
 	salt, last uint64    // of the keys of this window, and of the one before
+	coarse     uint      // of stamps
 	start, end int64     // instants: the window is [start, end)
 	expires    time.Time // when what it counts is forgotten: its end or, if the next window looks back on it, that one's
 }
@@ -52,8 +66,10 @@ func windowAt(now, scale int64) *window {
 		scale:    scale,
 		duration: time.Duration(length * msec),
 		number:   number,
-		salt:     salt(scale, number),
-		last:     salt(scale, number-1),
+		period:   periodOf(scale, number),
+		salt:     periodOf(scale, number).salt(),
+		last:     periodOf(scale, number-1).salt(),
+		coarse:   coarse(length),
 		start:    addSat(now, -(into*msec + frac)),
 		end:      addSat(now, (length-into)*msec-frac),
 	}
@@ -67,13 +83,29 @@ func (w *window) lasts() int64 {
 	return w.end
 }
 
+// stamp returns now, which the window holds, as its buckets keep it: counted from the window's start, in milliseconds or,
+// where 32 bits cannot count those (49 days), in units of up to 8.
+func (w *window) stamp(now int64) uint32 {
+	return uint32(uint64(now-w.start) / uint64(msec) >> (w.coarse & 63))
+}
+
+// instant is the inverse of stamp: when the unit began.
+func (p period) instant(stamp uint32) int64 {
+	length := p.length()
+	return addSat(edge(p.number(), length), int64(stamp)<<coarse(length)*msec)
+}
+
+// coarse returns the logarithm of the unit of stamps, for windows of length ms.
+func coarse(length int64) uint { return uint(max(0, bits.Len64(uint64(length-1))-32)) }
+
 // holds reports whether now falls in the window. The last instant that can be counted belongs to the window it ends.
 func (w *window) holds(now int64) bool {
 	return w.start <= now && (now < w.end || w.end == maxInstant)
 }
 
-// bucket is the state of one caller in one window. Its numbers are 64 bits wide and only ever grow by what was
-// admitted, which a limit below 1<<63 bounds.
+// bucket is the state of one caller in one window. Its counts are 64 bits wide and only ever grow by what was
+// admitted, which a limit below 1<<63 bounds. What it keeps of time is relative to its window, so that with its key it
+// fits a cache line.
 //
 // Every count is made in the window that the key names, by a goroutine that read the clock in that window, and there is
 // never a second bucket for a window whose bucket was swept. The first half is find's; the second is what the unborn
@@ -83,9 +115,9 @@ func (w *window) holds(now int64) bool {
 // born; if not, it never will be.
 type bucket struct {
 	count    atomic.Int64  // admitted cost; below zero unborn, gone or sealed
-	modified atomic.Int64  // ms
 	denied   atomic.Uint64 // hits denied
-	created  atomic.Int64  // fixed: ms, set at birth; sliding: what prior and learn say
+	modified atomic.Uint32 // a window's stamp
+	created  atomic.Uint32 // fixed: a stamp, set at birth; sliding: what prior and learn say
 }
 
 const (
@@ -119,19 +151,19 @@ func (b *bucket) seal() int64 {
 
 // take admits cost if count allows it under limit, and returns the admitted cost it found, or left. A negative count
 // means that b was not live, and nothing was decided. cost <= limit < 1<<63.
-func (b *bucket) take(cost, limit, ms int64) (count int64, ok bool) {
+func (b *bucket) take(cost, limit int64, stamp uint32) (count int64, ok bool) {
 	for !ok {
 		if count = b.count.Load(); count < 0 {
 			return count, false
 		}
 		if count > limit-cost {
 			b.denied.Add(1)
-			b.touch(ms)
+			b.touch(stamp)
 			return count, false
 		}
 		count, ok = b.tryTake(cost, limit)
 	}
-	b.touch(ms)
+	b.touch(stamp)
 	return count, true
 }
 
@@ -142,54 +174,54 @@ func (b *bucket) tryTake(cost, limit int64) (count int64, ok bool) {
 }
 
 // touch stores when b was last modified. The load is nearly free, the store is not.
-func (b *bucket) touch(ms int64) {
-	if b.modified.Load() != ms {
-		b.modified.Store(ms)
+func (b *bucket) touch(stamp uint32) {
+	if b.modified.Load() != stamp {
+		b.modified.Store(stamp)
 	}
 }
 
-// birth makes an unborn bucket of kind k live at ms.
-func (b *bucket) birth(k kind, ms int64) {
+// birth makes an unborn bucket of kind k live.
+func (b *bucket) birth(k kind, stamp uint32) {
 	if k == fixed {
-		b.created.Store(ms)
+		b.created.Store(stamp)
 	}
-	b.modified.Store(ms)
+	b.modified.Store(stamp)
 	b.count.CompareAndSwap(unborn, 0)
 }
 
 // prior returns what the window before the one of b admitted, if b has learned that, or a negative number. It is kept in
 // place of created, of which a sliding window has no use, and saves a decision the look-up of the bucket before.
-func (b *bucket) prior() int64 { return b.created.Load() - 1 }
+func (b *bucket) prior() int64 { return int64(int32(b.created.Load())) - 1 }
 
-// learn has b remember what the window before admitted. That is sealed, and so changes by a refund only, or if that
-// bucket is yet to be born: both doubt it.
+// learn has b remember what the window before admitted, if 31 bits can count it. That is sealed, and so changes by a
+// refund only, or if that bucket is yet to be born: both doubt it.
 func (b *bucket) learn(prior int64) {
-	if prior < math.MaxInt64 {
-		b.created.CompareAndSwap(0, prior+1)
+	if prior < math.MaxInt32 {
+		b.created.CompareAndSwap(0, uint32(prior+1))
 	}
 }
 
 // doubt has b forget what it has learned, and learn no more.
-func (b *bucket) doubt() { b.created.Store(-1) }
+func (b *bucket) doubt() { b.created.Store(math.MaxUint32) }
 
 // add moves the count up by cost, never past the largest int64. It reports false, and does nothing, if b is not live.
-func (b *bucket) add(cost, ms int64) (moved int64, ok bool) {
-	return b.move(ms, func(n int64) int64 { return addSat(n, cost) })
+func (b *bucket) add(cost int64, stamp uint32) (moved int64, ok bool) {
+	return b.move(stamp, func(n int64) int64 { return addSat(n, cost) })
 }
 
 // raise moves the count up to at least to, as add does.
-func (b *bucket) raise(to, ms int64) (moved int64, ok bool) {
-	return b.move(ms, func(n int64) int64 { return max(n, to) })
+func (b *bucket) raise(to int64, stamp uint32) (moved int64, ok bool) {
+	return b.move(stamp, func(n int64) int64 { return max(n, to) })
 }
 
-func (b *bucket) move(ms int64, to func(int64) int64) (moved int64, ok bool) {
+func (b *bucket) move(stamp uint32, to func(int64) int64) (moved int64, ok bool) {
 	for {
 		n := b.count.Load()
 		if n < 0 {
 			return 0, false
 		}
 		if m := to(n); b.count.CompareAndSwap(n, m) {
-			b.touch(ms)
+			b.touch(stamp)
 			return m - n, true
 		}
 	}
@@ -219,22 +251,21 @@ func (b *bucket) refund(cost int64) (back int64) {
 
 // over implements lifecycle: a window's bucket may go when the window ended or, for a strategy that looks back on the
 // previous window, when the next one did.
-func (b *bucket) over(scale, number int64) int64 {
-	ends := number + 1
-	if kindOf(scale) == sliding {
+func (b *bucket) over(of period) int64 {
+	ends := of.number() + 1
+	if of.kind() == sliding {
 		ends++
 	}
-	ms := scaleOf(scale)
-	if limit := maxInstant / msec / ms; ends > limit || ends < -limit {
-		return maxInstant // at the far ends of time: kept
+	if at := edge(ends, of.length()); at > math.MinInt64 {
+		return at
 	}
-	return ends * ms * msec
+	return maxInstant // at the far end of time: kept
 }
 
 // bury implements lifecycle. Nothing marks b: its window is over, so nobody looks for it again, and a goroutine that
 // still holds it goes on counting in the past, on the one bucket that window ever had.
-func (b *bucket) bury(over, now, grace int64) bool {
-	return now >= over && now >= addSat(b.modified.Load()*msec, grace)
+func (b *bucket) bury(of period, over, now, grace int64) bool {
+	return now >= over && now >= addSat(of.instant(b.modified.Load()), grace)
 }
 
 // settled implements lifecycle.
@@ -249,7 +280,7 @@ type Bucket struct {
 	Number   int64         // of the window: Unix time divided by Scale, rounded down
 	Count    uint64        // cost admitted
 	Denied   uint64        // hits denied; they are in no count
-	Created  time.Time     // first hit; the zero time if there was none
-	Modified time.Time     // last hit, admitted or denied, to the millisecond
+	Created  time.Time     // first hit, to the millisecond or, if Scale is over 49 days, to 8; zero if there was none
+	Modified time.Time     // last hit, admitted or denied, as exact as Created
 	Ends     time.Time     // when the window is over
 }

@@ -37,7 +37,7 @@ type Limiter struct {
 // Config says how a [Limiter] keeps its buckets. The zero value is a good one.
 type Config struct {
 	// MaxBuckets bounds the memory: the number of buckets, of all strategies together, that are kept at one time. It is
-	// never exceeded. A bucket takes about 140 bytes, ids up to 23 bytes included;
+	// never exceeded. A bucket takes about 115 bytes, ids up to 20 bytes included;
 	// one of a SlidingLog or Tiers grows with what it holds. 0 means 1<<20. When it is reached,
 	// buckets that are over are reclaimed at once; if none is, a new id gets [ErrFull], and those known go on. Too small
 	// and new callers are refused; too large and a flood of made-up ids takes the memory.
@@ -98,7 +98,7 @@ func orElse[T comparable](v, zero T) T {
 // Denied. One id counts separately in each scale; the limit may change from call to call, and what was counted stays.
 //
 // Of any number of concurrent calls in one window exactly limit are admitted. A call costs a clock read, a hash and a
-// compare-and-swap; it allocates for the first hit of an id in a window only, less than 200 bytes.
+// compare-and-swap; it allocates for the first hit of an id in a window only: less than 200 bytes, and an id over 20 bytes.
 //
 // The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It differs in that the scale
 // is part of the key, denied hits are not counted, and limit 0 denies.
@@ -125,24 +125,24 @@ func (l *Limiter) count(id string, scale, limit, cost int64) (State, uint64, *wi
 			w = l.window(now, scale)
 		}
 		p := l.buckets.place(id, w.salt)
-		e := l.buckets.find(p, id, scale, w.number)
+		e := l.buckets.find(p, id, w.period)
 		if cost > limit {
-			return Deny, l.deny(p, e, millis(now)), never, nil
+			return Deny, l.deny(p, e, w.stamp(now)), never, nil
 		}
 		if e == nil {
 			var err error
-			if e, err = l.buckets.insert(p, id, scale, w.number); err != nil {
+			if e, err = l.buckets.insert(p, id, w.period); err != nil {
 				return Deny, 0, never, l.fail(err)
 			}
 		}
 		total, ok := e.state.tryTake(cost, limit)
 		if ok {
-			e.state.touch(millis(now))
+			e.state.touch(w.stamp(now))
 		} else {
-			total, ok = e.state.take(cost, limit, millis(now))
+			total, ok = e.state.take(cost, limit, w.stamp(now))
 		}
 		if total == unborn && l.bear(e, w, math.MinInt64) {
-			total, ok = e.state.take(cost, limit, millis(now))
+			total, ok = e.state.take(cost, limit, w.stamp(now))
 		}
 		switch {
 		case ok:
@@ -164,30 +164,31 @@ func (l *Limiter) bear(e *entry[bucket], w *window, since int64) bool {
 	if !w.holds(now) {
 		return false
 	}
-	if kindOf(e.scale) == sliding {
+	if kindOf(w.scale) == sliding {
 		l.unlearn(e)
 	}
-	e.state.birth(kindOf(e.scale), millis(now))
+	e.state.birth(kindOf(w.scale), w.stamp(now))
 	return true
 }
 
 // unlearn has the window after that of e, which is about to be born, doubt what it has learned: where the clock went
 // back, that may be that there is no e.
 func (l *Limiter) unlearn(e *entry[bucket]) {
-	id, next := e.id(), e.number+1
-	if e := l.buckets.find(l.buckets.place(id, salt(e.scale, next)), id, e.scale, next); e != nil {
+	id, of := e.id(), e.period()
+	next := periodOf(of.scale(), of.number()+1)
+	if e := l.buckets.find(l.buckets.place(id, next.salt()), id, next); e != nil {
 		e.state.doubt()
 	}
 }
 
 // deny tallies a demand that can never be met, and returns what is counted.
-func (l *Limiter) deny(p place, e *entry[bucket], ms int64) (total uint64) {
+func (l *Limiter) deny(p place, e *entry[bucket], stamp uint32) (total uint64) {
 	if e == nil {
 		l.buckets.shard(p).denied.Add(1)
 		return 0
 	}
 	e.state.denied.Add(1)
-	e.state.touch(ms)
+	e.state.touch(stamp)
 	return uint64(e.state.admitted())
 }
 
@@ -212,7 +213,7 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 		return Bucket{}, l.fail(ErrClosed)
 	}
 	w := l.window(l.clock.read(), scaleMs)
-	if e := l.buckets.find(l.buckets.place(id, w.salt), id, scaleMs, w.number); e != nil {
+	if e := l.buckets.find(l.buckets.place(id, w.salt), id, w.period); e != nil {
 		if b, ok := l.snapshot(e); ok {
 			return b, nil
 		}
@@ -225,15 +226,16 @@ func (l *Limiter) snapshot(e *entry[bucket]) (b Bucket, ok bool) {
 	if count < 0 {
 		return b, false
 	}
+	of := e.period()
 	return Bucket{
 		ID:       e.id(),
-		Scale:    time.Duration(scaleOf(e.scale) * msec),
-		Number:   e.number,
+		Scale:    time.Duration(of.length() * msec),
+		Number:   of.number(),
 		Count:    uint64(count),
 		Denied:   e.state.denied.Load(),
-		Created:  l.clock.time(e.state.created.Load() * msec),
-		Modified: l.clock.time(e.state.modified.Load() * msec),
-		Ends:     l.clock.time(e.state.over(scaleOf(e.scale), e.number)),
+		Created:  l.clock.time(of.instant(e.state.created.Load())),
+		Modified: l.clock.time(of.instant(e.state.modified.Load())),
+		Ends:     l.clock.time(e.state.over(of)),
 	}, true
 }
 
@@ -243,7 +245,7 @@ func (l *Limiter) snapshot(e *entry[bucket]) (b Bucket, ok bool) {
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {
 		for e := range l.buckets.all() {
-			if kindOf(e.scale) != fixed {
+			if e.period().kind() != fixed {
 				continue
 			}
 			if b, ok := l.snapshot(e); ok && !yield(b) {
@@ -264,7 +266,7 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 	}
 	w := l.window(l.clock.read(), scaleMs)
 	p := l.buckets.place(id, w.salt)
-	if e := l.buckets.find(p, id, scaleMs, w.number); e != nil {
+	if e := l.buckets.find(p, id, w.period); e != nil {
 		l.forget(p, e)
 	}
 	return nil
@@ -305,10 +307,10 @@ func (l *Limiter) sound(d *demand, r *Request) error {
 // just reset, and the caller is to look again. It is not before since.
 func (l *Limiter) live(id string, w *window, since int64) (*entry[bucket], error) {
 	p := l.buckets.place(id, w.salt)
-	e := l.buckets.find(p, id, w.scale, w.number)
+	e := l.buckets.find(p, id, w.period)
 	if e == nil {
 		var err error
-		if e, err = l.buckets.insert(p, id, w.scale, w.number); err != nil {
+		if e, err = l.buckets.insert(p, id, w.period); err != nil {
 			return nil, l.fail(err)
 		}
 	}
@@ -320,7 +322,7 @@ func (l *Limiter) live(id string, w *window, since int64) (*entry[bucket], error
 }
 
 // adjust changes the count of id in the window that is now, and makes the bucket if there is none.
-func (l *Limiter) adjust(id string, scale int64, change func(b *bucket, ms int64) (moved int64, ok bool)) error {
+func (l *Limiter) adjust(id string, scale int64, change func(b *bucket, stamp uint32) (moved int64, ok bool)) error {
 	for since := int64(math.MinInt64); ; {
 		now := max(l.clock.read(), since)
 		w := l.window(now, scale)
@@ -331,7 +333,7 @@ func (l *Limiter) adjust(id string, scale int64, change func(b *bucket, ms int64
 		if e == nil {
 			continue
 		}
-		if moved, ok := change(&e.state, millis(now)); ok {
+		if moved, ok := change(&e.state, w.stamp(now)); ok {
 			l.surplus.Add(moved)
 			return nil
 		}

@@ -127,7 +127,7 @@ func TestScaleIsPartOfTheKey(t *testing.T) {
 
 func TestIDsAreCompared(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
-	for _, id := range []string{"a", "A", "a ", " a", "a\x00", "\x00a", "\x00", "\x00\x00", "\xff", strings.Repeat("a", 23), strings.Repeat("a", 24), strings.Repeat("a", 1024)} {
+	for _, id := range []string{"a", "A", "a ", " a", "a\x00", "\x00a", "\x00", "\x00\x00", "\xff", strings.Repeat("a", 20), strings.Repeat("a", 21), strings.Repeat("a", 1024)} {
 		res, err := l.CheckRate(id, 1000, 1)
 		require.NoError(t, err)
 		assert.True(t, res.Allowed(), "%q", id)

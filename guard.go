@@ -64,17 +64,17 @@ type held[S any] struct {
 }
 
 // hold returns the state of a key, live and locked; it makes one if create is set, and returns no entry otherwise.
-func hold[S any, P guardedState[S]](l *Limiter, t *table[S, P], id string, scale, number int64, create bool) (held[S], error) {
-	p := t.place(id, salt(scale, number))
+func hold[S any, P guardedState[S]](l *Limiter, t *table[S, P], id string, of period, create bool) (held[S], error) {
+	p := t.place(id, of.salt())
 	for {
 		now := l.clock.read()
-		e := t.find(p, id, scale, number)
+		e := t.find(p, id, of)
 		if e == nil && !create {
 			return held[S]{shard: t.shard(p), now: now}, nil
 		}
 		if e == nil {
 			var err error
-			if e, err = t.insert(p, id, scale, number); err != nil {
+			if e, err = t.insert(p, id, of); err != nil {
 				return held[S]{}, l.fail(err)
 			}
 		}

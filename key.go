@@ -20,49 +20,65 @@ const (
 	sliding
 )
 
-const scaleBits = 40
+const scaleBits = 36
 
 func (k kind) scale(ms int64) int64 { return int64(k)<<scaleBits | ms }
 
 func kindOf(scale int64) kind   { return kind(scale >> scaleBits) }
 func scaleOf(scale int64) int64 { return scale & (1<<scaleBits - 1) }
 
-// ident holds an id where its entry is: up to 23 bytes in place, its length in the last byte; a longer one is cloned
-// by its entry. A decision at a million ids is a chain of cache misses, and the id's own bytes would be one more.
-type ident [24]byte
-
-const inline = 23
-
-// setID stores a copy of id, so that six bytes cut from a header of 8 KiB do not pin the header.
-func (i *ident) set(id string) (long string) {
-	if len(id) > inline {
-		i[inline] = inline + 1
-		return strings.Clone(id)
-	}
-	i[inline] = byte(copy(i[:inline], id))
-	return ""
+// period is what a key has beside its id: the scale, with the kind, and the number. It is packed into 12 bytes: the
+// number's 48 bits, which every legal scale leaves enough, and the scale's 37, in two parts.
+type period struct {
+	low  uint64 // the number, and 16 bits of the scale
+	high uint32 // the rest of the scale, and 8 bits that name uses
 }
 
-func (i *ident) is(id, long string) bool {
-	if n := i[inline]; n <= inline {
-		return string(i[:n]) == id
-	}
-	return long == id
+func periodOf(scale, number int64) period {
+	return period{uint64(number)<<16 | uint64(scale)&0xffff, uint32(scale>>16) << 8}
 }
 
-func (i *ident) get(long string) string {
-	if n := i[inline]; n <= inline {
-		return string(i[:n])
-	}
-	return long
-}
+func (p period) scale() int64  { return int64(p.high>>8)<<16 | int64(p.low&0xffff) }
+func (p period) number() int64 { return int64(p.low) >> 16 }
+func (p period) kind() kind    { return kindOf(p.scale()) }
+func (p period) length() int64 { return scaleOf(p.scale()) } // ms
 
-// salt spreads scales and windows over 64 bits, to be mixed into the seeded hash of an id by exclusive or. The
-// constants are the fractional parts of the golden ratio and of the square roots of 2 and 3, made odd.
-func salt(scale, number int64) uint64 {
-	x := uint64(scale)*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(uint64(number)*0x6a09e667f3bcc909, 32)
+// salt spreads periods over 64 bits, to be mixed into the seeded hash of an id by exclusive or. The constants are the
+// fractional parts of the golden ratio and of the square roots of 2 and 3, made odd.
+func (p period) salt() uint64 {
+	x := p.low*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(uint64(p.high)*0x6a09e667f3bcc909, 32)
 	hi, lo := bits.Mul64(x, 0xbb67ae8584caa73b)
 	return hi ^ lo
+}
+
+// name is a key where its entry is: the period, and the id if it has room for it. It is half of a bucket's entry, which
+// is one cache line: a decision at many ids is a chain of cache misses, and the id's own bytes would be one more.
+type name struct {
+	low  uint64
+	head [inline]byte
+	tail uint32 // period.high, and the length of the id, or inline+1 if it is kept elsewhere
+}
+
+const inline = 20
+
+func nameOf(id string, p period) (n name) {
+	n.low, n.tail = p.low, p.tail(id)
+	if len(id) <= inline {
+		copy(n.head[:], id)
+	}
+	return n
+}
+
+func (p period) tail(id string) uint32 { return p.high | uint32(min(len(id), inline+1)) }
+
+func (n *name) period() period { return period{n.low, n.tail &^ 0xff} }
+
+// short returns the id, if it is kept here.
+func (n *name) short() (id []byte, ok bool) {
+	if len := n.tail & 0xff; len <= inline {
+		return n.head[:len], true
+	}
+	return nil, false
 }
 
 // JoinKey makes one key of several parts, such that two lists of parts never give the same key: each part is preceded

@@ -11,27 +11,46 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestIdentHoldsWhatItWasGiven(t *testing.T) {
+func TestEntryHoldsTheKeyItWasGiven(t *testing.T) {
+	of := periodOf(1000, 7)
 	for _, n := range []int{1, 2, inline - 1, inline, inline + 1, inline + 2, 255, 256, 256 + inline, maxID} {
 		id := strings.Repeat("x", n)
-		var i ident
-		long := i.set(id)
-		assert.Equal(t, n > inline, long != "", "%d bytes", n)
-		assert.Equal(t, id, i.get(long), "%d bytes", n)
-		assert.True(t, i.is(id, long), "%d bytes", n)
+		e := newEntry[bucket](id, of)
+		assert.Equal(t, n > inline, e.more != nil, "%d bytes", n)
+		assert.Equal(t, id, e.id(), "%d bytes", n)
+		assert.Equal(t, of, e.period(), "%d bytes", n)
+		assert.True(t, e.is(id, of), "%d bytes", n)
 		for _, other := range []string{id[1:], id + "x", id[1:] + "y", id + "\x00", "\x00" + id} {
-			assert.False(t, i.is(other, long), "%d bytes and %q", n, other)
+			assert.False(t, e.is(other, of), "%d bytes and %q", n, other)
+		}
+		for _, other := range []period{periodOf(1001, 7), periodOf(1000, 8), periodOf(sliding.scale(1000), 7), periodOf(1000+1<<16, 7)} {
+			assert.False(t, e.is(id, other), "%d bytes, scale %d and number %d", n, other.scale(), other.number())
 		}
 	}
 }
 
-func TestIdentTellsZeroBytesApart(t *testing.T) {
-	var seen []ident
+func TestEntryTellsZeroBytesApart(t *testing.T) {
+	var seen []name
 	for n := range inline {
-		var i ident
-		i.set(strings.Repeat("\x00", n+1))
-		require.NotContains(t, seen, i, "%d zero bytes", n+1)
-		seen = append(seen, i)
+		e := newEntry[bucket](strings.Repeat("\x00", n+1), periodOf(1, 0))
+		require.NotContains(t, seen, e.name, "%d zero bytes", n+1)
+		seen = append(seen, e.name)
+	}
+}
+
+// Every scale that is legal, with every number that a window of it can have.
+func TestPeriodIsPackedWithoutLoss(t *testing.T) {
+	for _, ms := range []int64{1, 2, 1000, 1<<16 - 1, 1 << 16, 1<<16 + 1, 1 << 32, maxScale} {
+		first, last := windowAt(math.MinInt64, ms).number, windowAt(math.MaxInt64, ms).number
+		for _, k := range []kind{fixed, sliding} {
+			for _, number := range []int64{first - 1, first, -1, 0, 1, last, last + 1} {
+				of := periodOf(k.scale(ms), number)
+				assert.Equal(t, k.scale(ms), of.scale())
+				assert.Equal(t, number, of.number(), "of %d ms", ms)
+				assert.Equal(t, k, of.kind())
+				assert.Equal(t, ms, of.length())
+			}
+		}
 	}
 }
 
@@ -60,7 +79,7 @@ func TestSaltTellsWindowsApart(t *testing.T) {
 	seen := make(map[uint64][2]int64)
 	for scale := int64(1); scale <= 60; scale++ {
 		for number := int64(-500); number < 500; number++ {
-			s := salt(scale*1000, number)
+			s := periodOf(scale*1000, number).salt()
 			if other, taken := seen[s]; taken {
 				t.Fatalf("window %d of scale %d has the salt of %v", number, scale*1000, other)
 			}
@@ -74,7 +93,7 @@ func TestSaltSpreadsItsLowBits(t *testing.T) {
 	const slots, n = 1 << 10, 1 << 15
 	var hits [slots]int
 	for number := range int64(n) {
-		hits[salt(60_000, number+29_919_571)%slots]++
+		hits[periodOf(60_000, number+29_919_571).salt()%slots]++
 	}
 	for slot, n := range hits {
 		require.InDelta(t, 32, n, 32, "slot %d", slot)

@@ -57,8 +57,8 @@ func (q *queued) end() int64 {
 	return max(q.next, q.latest)
 }
 
-func (q *queued) over(_, _ int64) int64         { return q.overAt(q.end) }
-func (q *queued) bury(_, now, grace int64) bool { return q.buryAt(q.end, now, grace) }
+func (q *queued) over(period) int64                       { return q.overAt(q.end) }
+func (q *queued) bury(_ period, _, now, grace int64) bool { return q.buryAt(q.end, now, grace) }
 
 // leave lets a request go at now.
 func (q *queued) leave(now, interval int64) {
@@ -119,7 +119,7 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	h, err := hold(b.l, b.l.queues, d.id, d.scale, 0, !d.never())
+	h, err := hold(b.l, b.l.queues, d.id, periodOf(d.scale, 0), !d.never())
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (b *LeakyBucket) Peek(_ context.Context, r *Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := hold(b.l, b.l.queues, d.id, d.scale, 0, false)
+	h, err := hold(b.l, b.l.queues, d.id, periodOf(d.scale, 0), false)
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +279,7 @@ func (b *LeakyBucket) adjust(r *Request, create bool, to func(d *demand, next, n
 	if err != nil {
 		return err
 	}
-	h, err := hold(b.l, b.l.queues, d.id, d.scale, 0, create)
+	h, err := hold(b.l, b.l.queues, d.id, periodOf(d.scale, 0), create)
 	if err != nil || h.entry == nil {
 		return err
 	}

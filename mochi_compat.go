@@ -66,7 +66,7 @@ func (f *FixedWindow) find(r *Request) (d demand, w *window, e *entry[bucket], e
 		return d, nil, nil, err
 	}
 	w = l.window(l.clock.read(), d.scale)
-	return d, w, l.buckets.find(l.buckets.place(d.id, w.salt), d.id, d.scale, w.number), nil
+	return d, w, l.buckets.find(l.buckets.place(d.id, w.salt), d.id, w.period), nil
 }
 
 // Refund implements [Refunder].
@@ -97,7 +97,7 @@ func (f *FixedWindow) Seed(_ context.Context, r *Request, counted *Result) error
 		return err
 	}
 	to := int64(min(counted.TotalRequests, math.MaxInt64))
-	return f.l.adjust(d.id, d.scale, func(b *bucket, ms int64) (int64, bool) { return b.raise(to, ms) })
+	return f.l.adjust(d.id, d.scale, func(b *bucket, stamp uint32) (int64, bool) { return b.raise(to, stamp) })
 }
 
 // Charge implements [Charger].
@@ -107,7 +107,7 @@ func (f *FixedWindow) Charge(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	return f.l.adjust(d.id, d.scale, func(b *bucket, ms int64) (int64, bool) { return b.add(d.cost, ms) })
+	return f.l.adjust(d.id, d.scale, func(b *bucket, stamp uint32) (int64, bool) { return b.add(d.cost, stamp) })
 }
 
 // Verdict is raterlimiter's answer: {ok, continue} or {fail, Limit}.

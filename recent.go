@@ -35,23 +35,23 @@ func home(digest uint64) uint64 { return digest >> 48 * ways >> 16 }
 func tag(digest uint64) uint64 { return digest >> 40 & 0xff }
 
 // get returns the entry of a key if it is here.
-func (s *set[S]) get(digest uint64, id string, scale, number int64) *entry[S] {
+func (s *set[S]) get(digest uint64, id string, of period) *entry[S] {
 	home := home(digest)
 	if s.tags.Load()>>(8*home)&0xff == tag(digest) {
-		if e := s.entries[home].Load(); e != nil && e.is(id, scale, number) {
+		if e := s.entries[home].Load(); e != nil && e.is(id, of) {
 			return e
 		}
 	}
-	return s.search(digest, id, scale, number)
+	return s.search(digest, id, of)
 }
 
 // search is get in all ways at once.
-func (s *set[S]) search(digest uint64, id string, scale, number int64) *entry[S] {
+func (s *set[S]) search(digest uint64, id string, of period) *entry[S] {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	x := s.tags.Load() ^ tag(digest)*ones // a zero byte for each way with our tag
 	for match := (x - ones) &^ x & highs << 8 >> 8; match != 0; match &= match - 1 {
 		e := s.entries[bits.TrailingZeros64(match)/8].Load()
-		if e != nil && e.is(id, scale, number) {
+		if e != nil && e.is(id, of) {
 			return e
 		}
 	}

@@ -38,8 +38,8 @@ type hit struct{ at, cost int64 }
 
 func (g *log) end() int64 { return addSat(g.latest, g.scale*msec) }
 
-func (g *log) over(_, _ int64) int64         { return g.overAt(g.end) }
-func (g *log) bury(_, now, grace int64) bool { return g.buryAt(g.end, now, grace) }
+func (g *log) over(period) int64                       { return g.overAt(g.end) }
+func (g *log) bury(_ period, _, now, grace int64) bool { return g.buryAt(g.end, now, grace) }
 
 // drop forgets the hits that no longer count at now.
 func (g *log) drop(now int64) {
@@ -86,7 +86,7 @@ func (g *log) room(cost, limit int64) int64 {
 
 // hold returns the log of d, locked and without what no longer counts at h.now.
 func (s *SlidingLog) hold(d *demand, create bool) (held[log], error) {
-	h, err := hold(s.l, s.l.logs, d.id, d.scale, 0, create)
+	h, err := hold(s.l, s.l.logs, d.id, periodOf(d.scale, 0), create)
 	if h.entry != nil {
 		h.state.scale = d.scale
 		h.state.drop(h.now)

@@ -107,7 +107,7 @@ func (s *SlidingWindow) decide(r *Request) (State, uint64, time.Time, error) {
 	}
 	for since := int64(math.MinInt64); ; {
 		p := l.buckets.place(d.id, w.salt)
-		cur := l.buckets.find(p, d.id, w.scale, w.number)
+		cur := l.buckets.find(p, d.id, w.period)
 		now := max(l.clock.read(), since)
 		if !w.holds(now) {
 			over := w
@@ -147,7 +147,7 @@ func (s *SlidingWindow) decide(r *Request) (State, uint64, time.Time, error) {
 			continue
 		}
 		if cur.state.count.CompareAndSwap(count, count+d.cost) {
-			cur.state.touch(millis(now))
+			cur.state.touch(w.stamp(now))
 			if d.cost > 1 {
 				l.surplus.Add(d.cost - 1)
 			}
@@ -181,13 +181,13 @@ func (s *SlidingWindow) recent(ms int64) *window {
 // find returns the buckets of id that count in w; either may be nil.
 func (s *SlidingWindow) find(id string, w *window) (prev, cur *entry[bucket]) {
 	p := s.l.buckets.place(id, w.salt)
-	return s.previous(id, p, w), s.l.buckets.find(p, id, w.scale, w.number)
+	return s.previous(id, p, w), s.l.buckets.find(p, id, w.period)
 }
 
 // previous returns the bucket before the one of id in w, whose place is p, or nil.
 func (s *SlidingWindow) previous(id string, p place, w *window) *entry[bucket] {
 	t := s.l.buckets
-	return t.find(place{p.hash, p.hash ^ w.last&t.bits}, id, w.scale, w.number-1)
+	return t.find(place{p.hash, p.hash ^ w.last&t.bits}, id, periodOf(w.scale, w.number-1))
 }
 
 // retry returns when d, which is denied, will pass.
@@ -281,7 +281,7 @@ func (s *SlidingWindow) Reset(_ context.Context, r *Request) error {
 	prev, cur := s.find(d.id, l.window(l.clock.read(), sliding.scale(d.scale)))
 	for _, e := range []*entry[bucket]{prev, cur} {
 		if e != nil {
-			l.forget(l.buckets.place(d.id, salt(e.scale, e.number)), e)
+			l.forget(l.buckets.place(d.id, e.period().salt()), e)
 		}
 	}
 	return nil
@@ -310,8 +310,8 @@ func (s *SlidingWindow) Charge(_ context.Context, r *Request) error {
 
 // adjust adds to the current window what more says.
 func (s *SlidingWindow) adjust(d *demand, more func(slide) int64) error {
-	return s.l.adjust(d.id, sliding.scale(d.scale), func(b *bucket, ms int64) (int64, bool) {
-		return b.move(ms, func(n int64) int64 { // look again for each try: two Seeds must not both add what is missing
+	return s.l.adjust(d.id, sliding.scale(d.scale), func(b *bucket, stamp uint32) (int64, bool) {
+		return b.move(stamp, func(n int64) int64 { // look again for each try: two Seeds must not both add what is missing
 			_, at := s.look(d)
 			return addSat(n, more(at))
 		})

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -14,12 +15,12 @@ import (
 // lifecycle is what a table must know of the state it keeps.
 type lifecycle interface {
 	// over returns the earliest instant from which no strategy looks at the state any more, if it is not used again.
-	over(scale, number int64) int64
+	over(of period) int64
 
 	// bury reports whether the state may be forgotten at now: it is over, and grace has passed since it was last
 	// modified. A state that is used again after it was over is first marked dead here, so that whoever still holds it
 	// looks again.
-	bury(over, now, grace int64) bool
+	bury(of period, over, now, grace int64) bool
 
 	// settled returns the state's part of Stats, which its entry has kept until now.
 	settled() (allowed, denied uint64)
@@ -61,19 +62,55 @@ type shard[S any] struct {
 
 // entry is an element of a table. The key is read-only once the entry is in the table.
 type entry[S any] struct {
-	ident  ident
-	scale  int64
-	number int64
-	state  S
-	next   atomic.Pointer[entry[S]] // the chain of one digest; changed under the lock of its map bucket
-	long   string                   // the id, if ident has no room for it
+	name
+	state S
+	more  *more[S] // nil for most; set before the entry is in the table
 }
 
-func (e *entry[S]) is(id string, scale, number int64) bool {
-	return e.number == number && e.scale == scale && e.ident.is(id, e.long)
+// more is what few entries have.
+type more[S any] struct {
+	id   string                   // if name has no room for it
+	next atomic.Pointer[entry[S]] // the chain of one digest; changed under the lock of its map bucket
 }
 
-func (e *entry[S]) id() string { return e.ident.get(e.long) }
+func newEntry[S any](id string, of period) *entry[S] {
+	e := &entry[S]{name: nameOf(id, of)}
+	if len(id) > inline {
+		e.more = &more[S]{id: strings.Clone(id)} // six bytes cut from a header of 8 KiB must not pin the header
+	}
+	return e
+}
+
+func (e *entry[S]) is(id string, of period) bool {
+	if e.low != of.low || e.tail != of.tail(id) {
+		return false
+	}
+	if len(id) <= inline {
+		return string(e.head[:len(id)]) == id
+	}
+	return e.more.id == id
+}
+
+func (e *entry[S]) id() string {
+	if id, ok := e.short(); ok {
+		return string(id)
+	}
+	return e.more.id
+}
+
+func (e *entry[S]) next() *entry[S] {
+	if e.more == nil {
+		return nil
+	}
+	return e.more.next.Load()
+}
+
+func (e *entry[S]) chain(next *entry[S]) {
+	if e.more == nil {
+		e.more = new(more[S])
+	}
+	e.more.next.Store(next)
+}
 
 // place is where a key belongs.
 type place struct{ hash, digest uint64 }
@@ -114,9 +151,9 @@ func (h *hasher) place(id string, salt uint64) place {
 func (t *table[S, P]) shard(p place) *shard[S] { return &t.shards[p.hash>>t.shift] }
 
 // find returns the entry of a key, or nil.
-func (t *table[S, P]) find(p place, id string, scale, number int64) *entry[S] {
+func (t *table[S, P]) find(p place, id string, of period) *entry[S] {
 	set := t.recent.Load().set(p.digest)
-	if e := set.get(p.digest, id, scale, number); e != nil {
+	if e := set.get(p.digest, id, of); e != nil {
 		return e
 	}
 	m := t.shard(p).entries.Load()
@@ -124,8 +161,8 @@ func (t *table[S, P]) find(p place, id string, scale, number int64) *entry[S] {
 		return nil
 	}
 	head, _ := m.Load(p.digest)
-	for e := head; e != nil; e = e.next.Load() {
-		if e.is(id, scale, number) {
+	for e := head; e != nil; e = e.next() {
+		if e.is(id, of) {
 			set.put(p.digest, e)
 			return e
 		}
@@ -135,24 +172,23 @@ func (t *table[S, P]) find(p place, id string, scale, number int64) *entry[S] {
 
 // insert returns the entry of a key, which it makes if there is none. It fails with ErrFull if there is no room: the
 // room is reserved before the entry is made, so the table never holds more than it may.
-func (t *table[S, P]) insert(p place, id string, scale, number int64) (*entry[S], error) {
+func (t *table[S, P]) insert(p place, id string, of period) (*entry[S], error) {
 	if !t.room.take() {
-		if e := t.find(p, id, scale, number); e != nil { // made by another since we looked
+		if e := t.find(p, id, of); e != nil { // made by another since we looked
 			return e, nil
 		}
 		return nil, ErrFull
 	}
-	e := &entry[S]{scale: scale, number: number}
-	e.long = e.ident.set(id)
+	e := newEntry[S](id, of)
 	if t.fresh != nil {
 		t.fresh(&e.state)
 	}
-	in := t.link(p, e)
+	in := t.link(p, id, e)
 	if in != e {
 		t.room.give()
 		return in, nil
 	}
-	t.lower(p, P(&e.state).over(scale, number))
+	t.lower(p, P(&e.state).over(of))
 	t.grow()
 	return e, nil
 }
@@ -172,8 +208,9 @@ func lower(a *atomic.Int64, to int64) {
 	}
 }
 
-// link puts e into the chain of its digest, unless its key is there already, and returns the entry that is.
-func (t *table[S, P]) link(p place, e *entry[S]) *entry[S] {
+// link puts e, which is id's, into the chain of its digest, unless its key is there already, and returns the entry that
+// is.
+func (t *table[S, P]) link(p place, id string, e *entry[S]) *entry[S] {
 	s := t.shard(p)
 	m := s.entries.Load()
 	if m == nil {
@@ -186,15 +223,17 @@ func (t *table[S, P]) link(p place, e *entry[S]) *entry[S] {
 	if _, taken := m.LoadOrStore(p.digest, e); !taken {
 		return e
 	}
-	in := e
+	in, of := e, e.period()
 	m.Compute(p.digest, func(head *entry[S], _ bool) (*entry[S], bool) {
-		for x := head; x != nil; x = x.next.Load() {
-			if x.number == e.number && x.scale == e.scale && x.ident == e.ident && x.long == e.long {
+		for x := head; x != nil; x = x.next() {
+			if x.is(id, of) {
 				in = x
 				return head, false
 			}
 		}
-		e.next.Store(head)
+		if head != nil {
+			e.chain(head)
+		}
 		return e, false
 	})
 	return in
@@ -206,12 +245,12 @@ func (t *table[S, P]) remove(p place, e *entry[S]) (removed bool) {
 	s.entries.Load().Compute(p.digest, func(head *entry[S], _ bool) (*entry[S], bool) {
 		if head == e {
 			removed = true
-			head = e.next.Load()
+			head = e.next()
 		}
-		for x := head; x != nil && !removed; x = x.next.Load() {
-			if x.next.Load() == e {
+		for x := head; x != nil && !removed; x = x.next() {
+			if x.next() == e {
 				removed = true
-				x.next.Store(e.next.Load())
+				x.chain(e.next())
 			}
 		}
 		return head, head == nil
@@ -248,7 +287,7 @@ func (s *shard[S]) all() iter.Seq[*entry[S]] {
 		}
 		m.Range(func(_ uint64, head *entry[S]) bool {
 			for e := head; e != nil; {
-				next := e.next.Load() // before e may be removed
+				next := e.next() // before e may be removed
 				if !yield(e) {
 					return false
 				}
@@ -294,8 +333,9 @@ func (t *table[S, P]) sweepShard(s *shard[S], now, grace int64) (removed int) {
 	s.arrived.Store(maxInstant)
 	earliest := int64(maxInstant)
 	for e := range s.all() {
-		over := P(&e.state).over(e.scale, e.number)
-		if P(&e.state).bury(over, now, grace) && t.remove(t.place(e.id(), salt(e.scale, e.number)), e) {
+		of := e.period()
+		over := P(&e.state).over(of)
+		if P(&e.state).bury(of, over, now, grace) && t.remove(t.place(e.id(), of.salt()), e) {
 			removed++
 			continue
 		}

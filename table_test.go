@@ -17,14 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An entry in the 96-byte size class and not in the next (112) is a sixth of a table's memory.
+// A bucket's entry is one cache line.
 func TestSizes(t *testing.T) {
 	if strconv.IntSize != 64 {
 		t.Skip("the sizes are those of a 64-bit machine")
 	}
-	assert.EqualValues(t, 96, reflect.TypeFor[entry[bucket]]().Size())
-	assert.EqualValues(t, 32, reflect.TypeFor[bucket]().Size())
-	assert.EqualValues(t, 24, reflect.TypeFor[ident]().Size())
+	assert.EqualValues(t, 64, reflect.TypeFor[entry[bucket]]().Size())
+	assert.EqualValues(t, 48, reflect.TypeFor[entry[arrival]]().Size())
 }
 
 // A decision on a known id is what a service pays for each request: an allocation would cost more than all of it, and
@@ -64,7 +63,7 @@ func TestShardsFillEvenly(t *testing.T) {
 	counts := make(map[*shard[bucket]]int)
 	const n = 64 * 1000
 	for i := range n {
-		counts[tab.shard(tab.place("10.0."+strconv.Itoa(i), salt(1000, 5)))]++
+		counts[tab.shard(tab.place("10.0."+strconv.Itoa(i), periodOf(1000, 5).salt()))]++
 	}
 	require.Len(t, counts, 64)
 	for _, c := range counts {
@@ -106,7 +105,7 @@ func TestAllBucketsOfAnIDAreInOneShard(t *testing.T) {
 	tab := newTable[bucket](&room{max: 1 << 20}, nil)
 	home := tab.shard(tab.place("id", 0))
 	for n := range int64(1000) {
-		require.Same(t, home, tab.shard(tab.place("id", salt(n+1, n))))
+		require.Same(t, home, tab.shard(tab.place("id", periodOf(n+1, n).salt())))
 	}
 }
 
@@ -120,7 +119,7 @@ type key struct {
 }
 
 func keys() (ks []key) {
-	for _, id := range []string{"a", "b", "\x00", "a\x00", strings.Repeat("a", 23), strings.Repeat("a", 24), strings.Repeat("a", 25)} {
+	for _, id := range []string{"a", "b", "\x00", "a\x00", strings.Repeat("a", inline), strings.Repeat("a", inline+1), strings.Repeat("a", inline+2)} {
 		for _, scale := range []int64{1, 2, sliding.scale(1)} {
 			for number := int64(-1); number <= 1; number++ {
 				ks = append(ks, key{id, scale, number})
@@ -130,7 +129,11 @@ func keys() (ks []key) {
 	return ks
 }
 
-func (t *table[S, P]) at(k key) place { return t.place(k.id, salt(k.scale, k.number)) }
+func (k key) period() period { return periodOf(k.scale, k.number) }
+
+func (t *table[S, P]) put(k key) (*entry[S], error) { return t.insert(t.at(k), k.id, k.period()) }
+
+func (t *table[S, P]) at(k key) place { return t.place(k.id, k.period().salt()) }
 
 func newTestTable(bits uint64, size int64) *table[bucket, *bucket] {
 	l := &Limiter{}
@@ -151,11 +154,11 @@ func TestTableIsAMap(t *testing.T) {
 			for range 20_000 {
 				k := ks[rnd.IntN(len(ks))]
 				p, known := tab.at(k), model[k]
-				require.Same(t, known, tab.find(p, k.id, k.scale, k.number), "%v", k)
+				require.Same(t, known, tab.find(p, k.id, k.period()), "%v", k)
 				if rnd.IntN(2) == 0 {
-					e, err := tab.insert(p, k.id, k.scale, k.number)
+					e, err := tab.put(k)
 					require.NoError(t, err)
-					require.Equal(t, k, key{e.id(), e.scale, e.number})
+					require.Equal(t, k, key{e.id(), e.period().scale(), e.period().number()})
 					if known != nil {
 						require.Same(t, known, e, "a known key was inserted again")
 					}
@@ -169,7 +172,7 @@ func TestTableIsAMap(t *testing.T) {
 			}
 			seen := map[key]*entry[bucket]{}
 			for e := range tab.all() {
-				seen[key{e.id(), e.scale, e.number}] = e
+				seen[key{e.id(), e.period().scale(), e.period().number()}] = e
 			}
 			require.Equal(t, model, seen)
 		})
@@ -192,7 +195,7 @@ func TestTableBesideRemoval(t *testing.T) {
 						k := ks[rnd.IntN(len(ks))]
 						p := tab.at(k)
 						for {
-							e, err := tab.insert(p, k.id, k.scale, k.number)
+							e, err := tab.put(k)
 							if err != nil {
 								t.Error(err)
 								return
@@ -203,7 +206,7 @@ func TestTableBesideRemoval(t *testing.T) {
 							tab.remove(p, e)
 						}
 						if rnd.IntN(4) == 0 {
-							if e := tab.find(p, k.id, k.scale, k.number); e != nil {
+							if e := tab.find(p, k.id, k.period()); e != nil {
 								removed.Add(max(0, e.state.count.Swap(gone)))
 								tab.remove(p, e)
 							}
@@ -227,12 +230,12 @@ func TestInsertReservesRoomFirst(t *testing.T) {
 	tab := newTestTable(math.MaxUint64, 2)
 	k := keys()
 	for _, k := range k[:2] {
-		_, err := tab.insert(tab.at(k), k.id, k.scale, k.number)
+		_, err := tab.put(k)
 		require.NoError(t, err)
 	}
-	_, err := tab.insert(tab.at(k[2]), k[2].id, k[2].scale, k[2].number)
+	_, err := tab.put(k[2])
 	require.ErrorIs(t, err, ErrFull)
-	_, err = tab.insert(tab.at(k[0]), k[0].id, k[0].scale, k[0].number)
+	_, err = tab.put(k[0])
 	require.NoError(t, err, "a known key needs no room")
 	assert.EqualValues(t, 2, tab.room.inUse())
 }
@@ -244,7 +247,7 @@ func TestSweepVisitsOnlyWhatMayBeOver(t *testing.T) {
 			for number := range int64(10) {
 				for i := range 5 {
 					id := strconv.Itoa(i)
-					_, err := tab.insert(tab.place(id, salt(10, number)), id, 10, number)
+					_, err := tab.put(key{id, 10, number})
 					require.NoError(t, err)
 				}
 			}
@@ -284,7 +287,7 @@ func TestSweepForgetsNoArrival(t *testing.T) {
 			for i := range each {
 				id := fmt.Sprint(c, "-", i)
 				number := int64(each - i) // each is over before the last
-				if _, err := tab.insert(tab.place(id, salt(1, number)), id, 1, number); err != nil {
+				if _, err := tab.put(key{id, 1, number}); err != nil {
 					t.Error(err)
 				}
 				tab.shards[0].earliest.Store(0) // let the sweeper scan
@@ -303,7 +306,7 @@ func TestReclaimStopsWhenEnoughIsRemoved(t *testing.T) {
 	tab := newTestTable(math.MaxUint64, 1<<20)
 	for i := range 1000 {
 		id := strconv.Itoa(i)
-		_, err := tab.insert(tab.place(id, salt(1, 0)), id, 1, 0)
+		_, err := tab.put(key{id, 1, 0})
 		require.NoError(t, err)
 	}
 	first := tab.reclaim(msec)
@@ -314,9 +317,9 @@ func TestReclaimStopsWhenEnoughIsRemoved(t *testing.T) {
 // probe is a state that is over at the instant its number tells, and that calls a function when a sweep looks at it.
 type probe struct{ looked func() }
 
-func (p *probe) over(_, number int64) int64        { return number }
-func (p *probe) bury(over, now, _ int64) bool      { p.looked(); return now >= over }
-func (p *probe) settled() (allowed, denied uint64) { return 0, 0 }
+func (p *probe) over(of period) int64                   { return of.number() }
+func (p *probe) bury(_ period, over, now, _ int64) bool { p.looked(); return now >= over }
+func (p *probe) settled() (allowed, denied uint64)      { return 0, 0 }
 
 // An entry arrives while a sweep is half through its shard. Whether the sweep saw it or not, the next one must.
 func TestSweepKnowsOfWhatArrivesMeanwhile(t *testing.T) {
@@ -326,7 +329,7 @@ func TestSweepKnowsOfWhatArrivesMeanwhile(t *testing.T) {
 		looks := 0
 		var tab *table[probe, *probe]
 		insert := func(id string, over int64) {
-			_, err := tab.insert(tab.place(id, salt(1, over)), id, 1, over)
+			_, err := tab.put(key{id, 1, over})
 			require.NoError(t, err)
 		}
 		looked := func() {
@@ -351,20 +354,20 @@ func TestRecentIndexFollowsTheTable(t *testing.T) {
 	var first *entry[bucket]
 	for i := range 1000 {
 		id := strconv.Itoa(i)
-		e, err := tab.insert(tab.place(id, salt(1, 0)), id, 1, 0)
+		e, err := tab.put(key{id, 1, 0})
 		require.NoError(t, err)
 		if i == 0 {
 			first = e
 		}
 	}
 	assert.GreaterOrEqual(t, len(tab.recent.Load().sets)*ways, 2*1000)
-	p := tab.place("0", salt(1, 0))
-	require.Same(t, first, tab.find(p, "0", 1, 0))
+	p := tab.at(key{"0", 1, 0})
+	require.Same(t, first, tab.find(p, "0", periodOf(1, 0)))
 	set := tab.recent.Load().set(p.digest)
-	require.Same(t, first, set.get(p.digest, "0", 1, 0), "found once, it is found at once")
+	require.Same(t, first, set.get(p.digest, "0", periodOf(1, 0)), "found once, it is found at once")
 	require.True(t, tab.remove(p, first))
-	assert.Nil(t, set.get(p.digest, "0", 1, 0), "what was removed is held no longer")
-	assert.Nil(t, tab.find(p, "0", 1, 0))
+	assert.Nil(t, set.get(p.digest, "0", periodOf(1, 0)), "what was removed is held no longer")
+	assert.Nil(t, tab.find(p, "0", periodOf(1, 0)))
 }
 
 func TestRecentIndexIsBounded(t *testing.T) {
@@ -382,20 +385,19 @@ func TestRecentSetHoldsAsManyAsItHasWays(t *testing.T) {
 	held := map[*entry[bucket]]place{}
 	for i := range 100 * ways {
 		id := strconv.Itoa(i)
-		p := tab.place(id, salt(1, 0))
-		e := &entry[bucket]{scale: 1}
-		e.ident.set(id)
+		p := tab.at(key{id, 1, 0})
+		e := newEntry[bucket](id, periodOf(1, 0))
 		held[e] = p
 		set.put(p.digest, e)
-		require.Same(t, e, set.get(p.digest, id, 1, 0), "the one put last is there")
+		require.Same(t, e, set.get(p.digest, id, periodOf(1, 0)), "the one put last is there")
 	}
 	n := 0
 	for e, p := range held {
-		if got := set.get(p.digest, e.id(), 1, 0); got != nil {
+		if got := set.get(p.digest, e.id(), periodOf(1, 0)); got != nil {
 			require.Same(t, e, got)
 			n++
 		}
-		assert.Nil(t, set.get(p.digest, "another", 1, 0), "an entry is compared in full")
+		assert.Nil(t, set.get(p.digest, "another", periodOf(1, 0)), "an entry is compared in full")
 	}
 	assert.Equal(t, ways, n, "of those put earlier, as many as there are other ways")
 }

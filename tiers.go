@@ -119,8 +119,8 @@ type sum struct {
 
 func (s *slices) end() int64 { return addSat(s.latest, s.longest*s.slice*msec) }
 
-func (s *slices) over(_, _ int64) int64         { return s.overAt(s.end) }
-func (s *slices) bury(_, now, grace int64) bool { return s.buryAt(s.end, now, grace) }
+func (s *slices) over(period) int64                       { return s.overAt(s.end) }
+func (s *slices) bury(_ period, _, now, grace int64) bool { return s.buryAt(s.end, now, grace) }
 
 // advance forgets, for each tier, the slices that it does not look at from current on.
 func (s *slices) advance(tiers []cells, current int64) {
@@ -212,7 +212,7 @@ func (t *Tiers) sound(d *demand, r *Request) error {
 
 // hold returns the counts of d, locked, with its sums at the slice that is now.
 func (t *Tiers) hold(d *demand, create bool) (h held[slices], current int64, err error) {
-	h, err = hold(t.l, t.l.slices, d.id, t.slice, t.id, create)
+	h, err = hold(t.l, t.l.slices, d.id, periodOf(t.slice, t.id), create)
 	current, _ = floorDiv(millis(h.now), t.slice)
 	if h.entry != nil {
 		s := &h.state

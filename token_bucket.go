@@ -45,14 +45,14 @@ const (
 	dead   = math.MinInt64 + 1
 )
 
-func (a *arrival) over(_, _ int64) int64 {
+func (a *arrival) over(period) int64 {
 	if at := a.at.Load(); at > dead {
 		return at
 	}
 	return maxInstant
 }
 
-func (a *arrival) bury(_, now, grace int64) bool {
+func (a *arrival) bury(_ period, _, now, grace int64) bool {
 	at := a.at.Load()
 	return now >= addSat(at, grace) && a.at.CompareAndSwap(at, dead)
 }
@@ -66,6 +66,7 @@ type rate struct {
 	interval     int64 // ns between two tokens
 	size         int64 // what a bucket holds; 0 for a limit of 0, at which nothing ever flows in
 	tolerance    int64 // ns in which a bucket fills: size intervals
+	of           period
 	salt         uint64
 }
 
@@ -88,7 +89,8 @@ func (t *TokenBucket) rate(limit, scale int64) (*rate, error) {
 			break
 		}
 	}
-	r := &rate{limit: limit, scale: scale, duration: duration, salt: salt(scale, 0)}
+	of := periodOf(scale, 0)
+	r := &rate{limit: limit, scale: scale, duration: duration, of: of, salt: of.salt()}
 	if limit > 0 {
 		r.interval = (scale*msec-1)/limit + 1
 		r.size = int64(orElse(t.burst, uint64(limit)))
@@ -138,7 +140,7 @@ func (t *TokenBucket) decide(r *Request) (State, uint64, time.Time, error) {
 		return res.State, res.TotalRequests, res.ExpiresAt, nil
 	}
 	for {
-		e, at, err := t.find(p, d.id, d.scale)
+		e, at, err := t.find(p, d.id, rate.of)
 		if err != nil {
 			return Deny, 0, time.Time{}, err
 		}
@@ -177,12 +179,12 @@ func (t *TokenBucket) sound(d *demand, r *Request) (*rate, error) {
 }
 
 // find returns the live entry of a key and its arrival time, and makes it if there is none.
-func (t *TokenBucket) find(p place, id string, scale int64) (*entry[arrival], int64, error) {
+func (t *TokenBucket) find(p place, id string, of period) (*entry[arrival], int64, error) {
 	for {
-		e := t.l.tokens.find(p, id, scale, 0)
+		e := t.l.tokens.find(p, id, of)
 		if e == nil {
 			var err error
-			if e, err = t.l.tokens.insert(p, id, scale, 0); err != nil {
+			if e, err = t.l.tokens.insert(p, id, of); err != nil {
 				return nil, 0, t.l.fail(err)
 			}
 		}
@@ -210,7 +212,7 @@ func (r *rate) tokens(ns int64) uint64 {
 
 func (t *TokenBucket) peek(d *demand, r *rate) Result {
 	at := int64(notYet)
-	if e := t.l.tokens.find(t.l.tokens.place(d.id, r.salt), d.id, d.scale, 0); e != nil {
+	if e := t.l.tokens.find(t.l.tokens.place(d.id, r.salt), d.id, r.of); e != nil {
 		at = e.state.at.Load()
 	}
 	now := t.l.clock.read() // after the reading at birth: a new bucket is full
@@ -243,7 +245,7 @@ func (t *TokenBucket) Refund(_ context.Context, r *Request, taken *Result) error
 		return err
 	}
 	p := t.l.tokens.place(d.id, rate.salt)
-	e := t.l.tokens.find(p, d.id, d.scale, 0)
+	e := t.l.tokens.find(p, d.id, rate.of)
 	if e == nil {
 		return nil
 	}
@@ -273,7 +275,7 @@ func (t *TokenBucket) Reset(_ context.Context, r *Request) error {
 		return err
 	}
 	p := t.l.tokens.place(d.id, rate.salt)
-	if e := t.l.tokens.find(p, d.id, d.scale, 0); e != nil {
+	if e := t.l.tokens.find(p, d.id, rate.of); e != nil {
 		e.state.at.Store(dead)
 		t.l.tokens.remove(p, e)
 	}
@@ -306,7 +308,7 @@ func (t *TokenBucket) adjust(r *Request, to func(d *demand, rate *rate, at, now 
 	}
 	p := t.l.tokens.place(d.id, rate.salt)
 	for {
-		e, at, err := t.find(p, d.id, d.scale)
+		e, at, err := t.find(p, d.id, rate.of)
 		if err != nil {
 			return err
 		}
