@@ -34,18 +34,16 @@ func home(digest uint64) uint64 { return digest >> 48 * ways >> 16 }
 
 func tag(digest uint64) uint64 { return digest >> 40 & 0xff }
 
-// get returns the entry of a key if it is here.
-func (s *set[S]) get(digest uint64, id string, of period) *entry[S] {
+// home returns the entry at home for digest, or nil if that is of another one.
+func (s *set[S]) home(digest uint64) *entry[S] {
 	home := home(digest)
 	if s.tags.Load()>>(8*home)&0xff == tag(digest) {
-		if e := s.entries[home].Load(); e != nil && e.is(id, of) {
-			return e
-		}
+		return s.entries[home].Load()
 	}
-	return s.search(digest, id, of)
+	return nil
 }
 
-// search is get in all ways at once.
+// search returns the entry of a key if it is in any of the ways.
 func (s *set[S]) search(digest uint64, id string, of period) *entry[S] {
 	const ones, highs = 0x0101010101010101, 0x8080808080808080
 	x := s.tags.Load() ^ tag(digest)*ones // a zero byte for each way with our tag

@@ -153,7 +153,15 @@ func (t *table[S, P]) shard(p place) *shard[S] { return &t.shards[p.hash>>t.shif
 // find returns the entry of a key, or nil.
 func (t *table[S, P]) find(p place, id string, of period) *entry[S] {
 	set := t.recent.Load().set(p.digest)
-	if e := set.get(p.digest, id, of); e != nil {
+	if e := set.home(p.digest); e != nil && e.is(id, of) {
+		return e
+	}
+	return t.seek(set, p, id, of)
+}
+
+// seek is find where the key is not at home.
+func (t *table[S, P]) seek(set *set[S], p place, id string, of period) *entry[S] {
+	if e := set.search(p.digest, id, of); e != nil {
 		return e
 	}
 	m := t.shard(p).entries.Load()

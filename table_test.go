@@ -364,9 +364,9 @@ func TestRecentIndexFollowsTheTable(t *testing.T) {
 	p := tab.at(key{"0", 1, 0})
 	require.Same(t, first, tab.find(p, "0", periodOf(1, 0)))
 	set := tab.recent.Load().set(p.digest)
-	require.Same(t, first, set.get(p.digest, "0", periodOf(1, 0)), "found once, it is found at once")
+	require.Same(t, first, set.search(p.digest, "0", periodOf(1, 0)), "found once, it is found at once")
 	require.True(t, tab.remove(p, first))
-	assert.Nil(t, set.get(p.digest, "0", periodOf(1, 0)), "what was removed is held no longer")
+	assert.Nil(t, set.search(p.digest, "0", periodOf(1, 0)), "what was removed is held no longer")
 	assert.Nil(t, tab.find(p, "0", periodOf(1, 0)))
 }
 
@@ -389,15 +389,15 @@ func TestRecentSetHoldsAsManyAsItHasWays(t *testing.T) {
 		e := newEntry[bucket](id, periodOf(1, 0))
 		held[e] = p
 		set.put(p.digest, e)
-		require.Same(t, e, set.get(p.digest, id, periodOf(1, 0)), "the one put last is there")
+		require.Same(t, e, set.search(p.digest, id, periodOf(1, 0)), "the one put last is there")
 	}
 	n := 0
 	for e, p := range held {
-		if got := set.get(p.digest, e.id(), periodOf(1, 0)); got != nil {
+		if got := set.search(p.digest, e.id(), periodOf(1, 0)); got != nil {
 			require.Same(t, e, got)
 			n++
 		}
-		assert.Nil(t, set.get(p.digest, "another", periodOf(1, 0)), "an entry is compared in full")
+		assert.Nil(t, set.search(p.digest, "another", periodOf(1, 0)), "an entry is compared in full")
 	}
 	assert.Equal(t, ways, n, "of those put earlier, as many as there are other ways")
 }
