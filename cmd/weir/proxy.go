@@ -27,7 +27,8 @@ same in one decision. The strategies are
   sliding  the counter of the window before weighted by how much of it is still in sight, plus the current one
   log      the time of each request admitted: the exact rolling window
   token    a bucket that holds --burst tokens and gets COUNT new ones per DURATION
-  leaky    a queue that is --queue deep and lets COUNT requests out per DURATION, evenly; requests wait in it
+  leaky    a queue that is --queue deep and lets COUNT requests out per DURATION, evenly; requests wait in it,
+           and not on Redis
 
 Callers are told apart --by ip, header:NAME, host, user (of Basic authorization), path or pattern (the --route), joined by
 plus signs: ip+path. Who can choose the key has as many budgets as he likes: header and user are for what has been checked
@@ -146,7 +147,7 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 	flags.BoolVar(&f.preserveHost, "preserve-host", false, "pass the client's Host to the upstream, not the upstream's own")
 	flags.DurationVar(&f.upstreamTimeout, "upstream-timeout", time.Minute, "how long the upstream may take to begin its answer; 0: as long as it likes")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests in flight may take after SIGTERM, WebSockets and streams included")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many buckets may be kept at one time, of about 130 bytes each")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many buckets may be kept at one time, of about 115 bytes each")
 	flags.DurationVar(&f.keep, "keep", time.Minute, "how long a bucket is kept when it is over")
 	flags.DurationVar(&f.sweepEvery, "sweep-every", 10*time.Second, "the time between two sweeps")
 	flags.StringVar(&f.accessLog, "access-log", "text", "the form of the access log, and of the other: text, json, or off")

@@ -86,7 +86,7 @@ func newReplay() *cobra.Command {
 	flags.StringVarP(&f.output, "output", "o", "text", "what to print: text, json or csv")
 	flags.StringVar(&f.html, "html", "", "write a report to look at to this `file`, too")
 	flags.DurationVar(&f.reorder, "reorder", time.Minute, "how far out of order a log may be")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24, "how many buckets a limiter may keep at one time, of about 130 bytes each")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24, "how many buckets a limiter may keep at one time, of about 115 bytes each")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the report: no progress, no remarks")
 	if err := cmd.MarkFlagRequired("limit"); err != nil {
 		panic(err) // the flag is defined above
