@@ -33,7 +33,7 @@ func millis(ns int64) int64 {
 	return ms
 }
 
-// edge returns when window number of length ms starts.
+// edge returns when window number of length ms starts. It saturates.
 func edge(number, length int64) int64 {
 	switch far := maxInstant / msec / length; {
 	case number > far:
@@ -52,7 +52,7 @@ type window struct {
 	number     int64
 	period     period
 	salt, last uint64    // of the keys of this window, and of the one before
-	coarse     uint      // of stamps
+	grain      uint      // see stamp
 	start, end int64     // instants: the window is [start, end)
 	expires    time.Time // when what it counts is forgotten: its end or, if the next window looks back on it, that one's
 }
@@ -62,14 +62,15 @@ func windowAt(now, scale int64) *window {
 	length := scaleOf(scale)
 	ms, frac := floorDiv(now, msec)
 	number, into := floorDiv(ms, length)
+	of := periodOf(scale, number)
 	return &window{
 		scale:    scale,
 		duration: time.Duration(length * msec),
 		number:   number,
-		period:   periodOf(scale, number),
-		salt:     periodOf(scale, number).salt(),
+		period:   of,
+		salt:     of.salt(),
 		last:     periodOf(scale, number-1).salt(),
-		coarse:   coarse(length),
+		grain:    grain(length),
 		start:    addSat(now, -(into*msec + frac)),
 		end:      addSat(now, (length-into)*msec-frac),
 	}
@@ -83,20 +84,20 @@ func (w *window) lasts() int64 {
 	return w.end
 }
 
-// stamp returns now, which the window holds, as its buckets keep it: counted from the window's start, in milliseconds or,
-// where 32 bits cannot count those (49 days), in units of up to 8.
+// stamp returns now, which the window holds, as its buckets keep it: in milliseconds from the window's start or, where 32
+// bits cannot count those (49 days), in units of up to 8.
 func (w *window) stamp(now int64) uint32 {
-	return uint32(uint64(now-w.start) / uint64(msec) >> (w.coarse & 63))
+	return uint32(uint64(now-w.start) / uint64(msec) >> (w.grain & 63)) // a shift known to be below 64 costs less
 }
 
-// instant is the inverse of stamp: when the unit began.
-func (p period) instant(stamp uint32) int64 {
+// at is the inverse of stamp: when the unit began.
+func (p period) at(stamp uint32) int64 {
 	length := p.length()
-	return addSat(edge(p.number(), length), int64(stamp)<<coarse(length)*msec)
+	return addSat(edge(p.number(), length), int64(stamp)<<grain(length)*msec)
 }
 
-// coarse returns the logarithm of the unit of stamps, for windows of length ms.
-func coarse(length int64) uint { return uint(max(0, bits.Len64(uint64(length-1))-32)) }
+// grain returns the unit of the stamps in windows of length ms, as a power of two of milliseconds.
+func grain(length int64) uint { return uint(max(0, bits.Len64(uint64(length-1))-32)) }
 
 // holds reports whether now falls in the window. The last instant that can be counted belongs to the window it ends.
 func (w *window) holds(now int64) bool {
@@ -256,16 +257,17 @@ func (b *bucket) over(of period) int64 {
 	if of.kind() == sliding {
 		ends++
 	}
-	if at := edge(ends, of.length()); at > math.MinInt64 {
-		return at
-	}
-	return maxInstant // at the far end of time: kept
+	return edge(ends, of.length())
 }
 
 // bury implements lifecycle. Nothing marks b: its window is over, so nobody looks for it again, and a goroutine that
 // still holds it goes on counting in the past, on the one bucket that window ever had.
 func (b *bucket) bury(of period, over, now, grace int64) bool {
-	return now >= over && now >= addSat(of.instant(b.modified.Load()), grace)
+	if now < over {
+		return false
+	}
+	coarse := (1<<grain(of.length()) - 1) * msec // by so much it may have been later than at tells
+	return now >= addSat(of.at(b.modified.Load()), addSat(coarse, grace))
 }
 
 // settled implements lifecycle.

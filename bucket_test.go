@@ -21,7 +21,7 @@ func TestStampsTellTheirInstant(t *testing.T) {
 		for _, at := range []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 1_700_000_000_123_456_789, maxInstant - 1, maxInstant} {
 			w := windowAt(at, c.ms)
 			for _, now := range []int64{w.start, at, w.end - 1} {
-				told := w.period.instant(w.stamp(now))
+				told := w.period.at(w.stamp(now))
 				assert.LessOrEqual(t, told, now, "%d ms at %d", c.ms, now)
 				assert.Less(t, uint64(now-told), uint64(c.unit*msec), "%d ms at %d", c.ms, now)
 			}

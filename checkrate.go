@@ -233,8 +233,8 @@ func (l *Limiter) snapshot(e *entry[bucket]) (b Bucket, ok bool) {
 		Number:   of.number(),
 		Count:    uint64(count),
 		Denied:   e.state.denied.Load(),
-		Created:  l.clock.time(of.instant(e.state.created.Load())),
-		Modified: l.clock.time(of.instant(e.state.modified.Load())),
+		Created:  l.clock.time(of.at(e.state.created.Load())),
+		Modified: l.clock.time(of.at(e.state.modified.Load())),
 		Ends:     l.clock.time(e.state.over(of)),
 	}, true
 }

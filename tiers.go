@@ -287,12 +287,7 @@ func (t *Tiers) verdict(s *slices, cost, current int64) (Result, int) {
 }
 
 // begin returns when a slice begins.
-func (t *Tiers) begin(slice int64) time.Time {
-	if far := maxInstant / msec / t.slice; slice > far || slice < -far {
-		return t.l.clock.time(maxInstant)
-	}
-	return t.l.clock.time(slice * t.slice * msec)
-}
+func (t *Tiers) begin(slice int64) time.Time { return t.l.clock.time(edge(slice, t.slice)) }
 
 // Refund implements [Refunder]. The slice that taken.ExpiresAt stands for depends on the tier that bound, which a Result
 // does not say: of the slices it can be, what is given back is given to the newest.
