@@ -37,10 +37,10 @@ type Limiter struct {
 // Config says how a [Limiter] keeps its buckets. The zero value is a good one.
 type Config struct {
 	// MaxBuckets bounds the memory: the number of buckets, of all strategies together, that are kept at one time. It is
-	// never exceeded. A bucket takes about 115 bytes, ids up to 20 bytes included;
-	// one of a SlidingLog or Tiers grows with what it holds. 0 means 1<<20. When it is reached,
-	// buckets that are over are reclaimed at once; if none is, a new id gets [ErrFull], and those known go on. Too small
-	// and new callers are refused; too large and a flood of made-up ids takes the memory.
+	// never exceeded. A bucket takes about 115 bytes, an id up to 20 bytes included, or 145 with one of up to 36;
+	// one of a SlidingLog or Tiers grows with what it holds. 0 means 1<<20. When it is reached, buckets that are over are
+	// reclaimed at once; if none is, a new id gets [ErrFull], and those known go on. Too small and new callers are
+	// refused; too large and a flood of made-up ids takes the memory.
 	MaxBuckets int
 
 	// Timeout is how long a bucket is kept after its window is over and it was last modified. It is not needed for
@@ -98,7 +98,8 @@ func orElse[T comparable](v, zero T) T {
 // Denied. One id counts separately in each scale; the limit may change from call to call, and what was counted stays.
 //
 // Of any number of concurrent calls in one window exactly limit are admitted. A call costs a clock read, a hash and a
-// compare-and-swap; it allocates for the first hit of an id in a window only: less than 200 bytes, and an id over 20 bytes.
+// compare-and-swap; it allocates for the first hit of an id in a window only:
+// less than 200 bytes, or more for an id over 36 bytes.
 //
 // The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It differs in that the scale
 // is part of the key, denied hits are not counted, and limit 0 denies.

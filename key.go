@@ -11,8 +11,8 @@ import (
 
 const maxID = 1024 // bytes
 
-// kind separates the strategies that share a table. It travels in the high bits of an entry's scale, which a year of
-// milliseconds leaves free.
+// kind separates the strategies that share a table. It travels in the high bits of a scale, which a year of milliseconds
+// leaves free.
 type kind int64
 
 const (
@@ -27,11 +27,11 @@ func (k kind) scale(ms int64) int64 { return int64(k)<<scaleBits | ms }
 func kindOf(scale int64) kind   { return kind(scale >> scaleBits) }
 func scaleOf(scale int64) int64 { return scale & (1<<scaleBits - 1) }
 
-// period is what a key has beside its id: the scale, with the kind, and the number. It is packed into 12 bytes: the
-// number's 48 bits, which every legal scale leaves enough, and the scale's 37, in two parts.
+// period is what a key has beside its id: the scale, with the kind, and the number, in 12 bytes. The number has 48 bits,
+// of which it needs 45 at 1 ms and fewer above; the scale has 40, and with the kind needs 37.
 type period struct {
 	low  uint64 // the number, and 16 bits of the scale
-	high uint32 // the rest of the scale, and 8 bits that name uses
+	high uint32 // the rest of the scale, and 8 bits for name
 }
 
 func periodOf(scale, number int64) period {
@@ -51,35 +51,27 @@ func (p period) salt() uint64 {
 	return hi ^ lo
 }
 
-// name is a key where its entry is: the period, and the id if it has room for it. It is half of a bucket's entry, which
-// is one cache line: a decision at many ids is a chain of cache misses, and the id's own bytes would be one more.
+// name is a key where its entry is: the period, and the id or how it begins. It is half of a bucket's entry, which is one
+// cache line: a decision at many ids is a chain of cache misses, and the id's own bytes would be one more.
 type name struct {
-	low  uint64
-	head [inline]byte
-	tail uint32 // period.high, and the length of the id, or inline+1 if it is kept elsewhere
+	low  uint64       // period.low
+	text [inline]byte // of the id
+	high uint32       // period.high, and the id's length, or 255 if that is more
 }
 
 const inline = 20
 
-func nameOf(id string, p period) (n name) {
-	n.low, n.tail = p.low, p.tail(id)
-	if len(id) <= inline {
-		copy(n.head[:], id)
-	}
+func nameOf(id string, of period) (n name) {
+	n.low, n.high = of.low, of.named(id)
+	copy(n.text[:], id)
 	return n
 }
 
-func (p period) tail(id string) uint32 { return p.high | uint32(min(len(id), inline+1)) }
+// named is high with the length of id, as in a name.
+func (p period) named(id string) uint32 { return p.high | uint32(min(len(id), 255)) }
 
-func (n *name) period() period { return period{n.low, n.tail &^ 0xff} }
-
-// short returns the id, if it is kept here.
-func (n *name) short() (id []byte, ok bool) {
-	if len := n.tail & 0xff; len <= inline {
-		return n.head[:len], true
-	}
-	return nil, false
-}
+func (n *name) period() period { return period{n.low, n.high &^ 0xff} }
+func (n *name) size() int      { return int(n.high & 0xff) }
 
 // JoinKey makes one key of several parts, such that two lists of parts never give the same key: each part is preceded
 // by its length. ("a", "b:c") and ("a:b", "c") are two callers.

@@ -13,14 +13,15 @@ import (
 
 func TestEntryHoldsTheKeyItWasGiven(t *testing.T) {
 	of := periodOf(1000, 7)
-	for _, n := range []int{1, 2, inline - 1, inline, inline + 1, inline + 2, 255, 256, 256 + inline, maxID} {
+	for _, n := range []int{1, 2, inline - 1, inline, inline + 1, inline + 2,
+		inline + nearby, inline + nearby + 1, 254, 255, 256, 256 + inline, maxID} {
 		id := strings.Repeat("x", n)
 		e := newEntry[bucket](id, of)
 		assert.Equal(t, n > inline, e.more != nil, "%d bytes", n)
 		assert.Equal(t, id, e.id(), "%d bytes", n)
 		assert.Equal(t, of, e.period(), "%d bytes", n)
 		assert.True(t, e.is(id, of), "%d bytes", n)
-		for _, other := range []string{id[1:], id + "x", id[1:] + "y", id + "\x00", "\x00" + id} {
+		for _, other := range []string{id[1:], id + "x", id[1:] + "y", "y" + id[1:], id + "\x00", "\x00" + id} {
 			assert.False(t, e.is(other, of), "%d bytes and %q", n, other)
 		}
 		for _, other := range []period{periodOf(1001, 7), periodOf(1000, 8), periodOf(sliding.scale(1000), 7), periodOf(1000+1<<16, 7)} {
@@ -74,14 +75,17 @@ func TestClaim05JoinKeyIsInjective(t *testing.T) {
 	assert.Equal(t, JoinKey("a", "b"), JoinKey("a", "b"), "the same parts")
 }
 
+// Scales whose periods differ in the low part, in the high one, and in the kind.
+var salted = []int64{1000, 60_000, 1000 + 1<<16, 3_600_000, 86_400_000, maxScale, sliding.scale(1000), sliding.scale(60_000)}
+
 // Windows of one id are mixed into its one hash by the salt alone: two of them on one digest share a chain.
 func TestSaltTellsWindowsApart(t *testing.T) {
 	seen := make(map[uint64][2]int64)
-	for scale := int64(1); scale <= 60; scale++ {
-		for number := int64(-500); number < 500; number++ {
-			s := periodOf(scale*1000, number).salt()
+	for _, scale := range salted {
+		for number := int64(-5000); number < 5000; number++ {
+			s := periodOf(scale, number).salt()
 			if other, taken := seen[s]; taken {
-				t.Fatalf("window %d of scale %d has the salt of %v", number, scale*1000, other)
+				t.Fatalf("window %d of scale %d has the salt of %v", number, scale, other)
 			}
 			seen[s] = [2]int64{scale, number}
 		}
@@ -91,12 +95,14 @@ func TestSaltTellsWindowsApart(t *testing.T) {
 // The buckets of one id, window after window, must not fill one slot of the index in front of the map.
 func TestSaltSpreadsItsLowBits(t *testing.T) {
 	const slots, n = 1 << 10, 1 << 15
-	var hits [slots]int
-	for number := range int64(n) {
-		hits[periodOf(60_000, number+29_919_571).salt()%slots]++
-	}
-	for slot, n := range hits {
-		require.InDelta(t, 32, n, 32, "slot %d", slot)
+	for _, scale := range salted {
+		var hits [slots]int
+		for number := range int64(n) {
+			hits[periodOf(scale, number+29_919_571).salt()%slots]++
+		}
+		for slot, n := range hits {
+			require.InDelta(t, 32, n, 32, "slot %d, scale %d", slot, scale)
+		}
 	}
 }
 

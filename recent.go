@@ -29,14 +29,14 @@ func newRecent[S any](sets int) *recent[S] { return &recent[S]{sets: make([]set[
 
 func (r *recent[S]) set(digest uint64) *set[S] { return &r.sets[digest&uint64(len(r.sets)-1)] }
 
-// home is the way where an entry of digest goes if it is free.
-func home(digest uint64) uint64 { return digest >> 48 * ways >> 16 }
+// homeOf is the way where an entry of digest goes if it is free.
+func homeOf(digest uint64) uint64 { return digest >> 48 * ways >> 16 }
 
 func tag(digest uint64) uint64 { return digest >> 40 & 0xff }
 
-// home returns the entry at home for digest, or nil if that is of another one.
+// home returns the entry at home for digest, or nil if its tag is another. The caller compares the key.
 func (s *set[S]) home(digest uint64) *entry[S] {
-	home := home(digest)
+	home := homeOf(digest)
 	if s.tags.Load()>>(8*home)&0xff == tag(digest) {
 		return s.entries[home].Load()
 	}
@@ -59,7 +59,7 @@ func (s *set[S]) search(digest uint64, id string, of period) *entry[S] {
 // put keeps e at home or, where that is taken, in the place of any.
 func (s *set[S]) put(digest uint64, e *entry[S]) {
 	old := s.tags.Load()
-	way := home(digest)
+	way := homeOf(digest)
 	if s.entries[way].Load() != nil {
 		way = old * 0x9e3779b97f4a7c15 >> 32 * ways >> 32 // as good as chance
 	}

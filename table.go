@@ -26,7 +26,7 @@ type lifecycle interface {
 	settled() (allowed, denied uint64)
 }
 
-// table is a sharded concurrent map from <id, scale, number> to a state. It has no lock that a decision waits for: a
+// table is a sharded concurrent map from <id, period> to a state. It has no lock that a decision waits for: a
 // known entry is found with atomic loads alone, and inserting or removing one locks a single bucket of xsync's map.
 //
 // The map is keyed by a 64-bit digest, and its values are chains of entries compared in full: two ids never share a
@@ -64,38 +64,58 @@ type shard[S any] struct {
 type entry[S any] struct {
 	name
 	state S
-	more  *more[S] // nil for most; set before the entry is in the table
+	more  *more[S] // nil for a short id that is alone in its chain; set before the entry is in the table
 }
 
-// more is what few entries have.
+// more is what not every entry has.
 type more[S any] struct {
-	id   string                   // if name has no room for it
 	next atomic.Pointer[entry[S]] // the chain of one digest; changed under the lock of its map bucket
+	near [nearby]byte             // what follows name's part of the id,
+	far  *string                  // or this, if near has no room for it
 }
 
+// nearby is enough for the name of a policy and an address.
+const nearby = 16
+
+// newEntry copies id: six bytes cut from a header of 8 KiB must not pin the header.
 func newEntry[S any](id string, of period) *entry[S] {
-	e := &entry[S]{name: nameOf(id, of)}
-	if len(id) > inline {
-		e.more = &more[S]{id: strings.Clone(id)} // six bytes cut from a header of 8 KiB must not pin the header
+	name := nameOf(id, of)
+	if len(id) <= inline {
+		return &entry[S]{name: name}
 	}
-	return e
+	e := new(struct { // one allocation, side by side
+		entry entry[S]
+		more  more[S]
+	})
+	e.entry = entry[S]{name: name, more: &e.more}
+	if copy(e.more.near[:], id[inline:]) < len(id)-inline {
+		far := strings.Clone(id[inline:])
+		e.more.far = &far
+	}
+	return &e.entry
 }
 
 func (e *entry[S]) is(id string, of period) bool {
-	if e.low != of.low || e.tail != of.tail(id) {
-		return false
+	begin := min(len(id), inline)
+	return e.low == of.low && e.high == of.named(id) && string(e.text[:begin]) == id[:begin] &&
+		(begin == len(id) || e.more.is(id[begin:]))
+}
+
+func (m *more[S]) is(rest string) bool {
+	if len(rest) > nearby {
+		return *m.far == rest
 	}
-	if len(id) <= inline {
-		return string(e.head[:len(id)]) == id
-	}
-	return e.more.id == id
+	return string(m.near[:len(rest)]) == rest
 }
 
 func (e *entry[S]) id() string {
-	if id, ok := e.short(); ok {
-		return string(id)
+	switch n := e.size(); {
+	case n <= inline:
+		return string(e.text[:n])
+	case n <= inline+nearby:
+		return string(e.text[:]) + string(e.more.near[:n-inline])
 	}
-	return e.more.id
+	return string(e.text[:]) + *e.more.far
 }
 
 func (e *entry[S]) next() *entry[S] {
@@ -103,13 +123,6 @@ func (e *entry[S]) next() *entry[S] {
 		return nil
 	}
 	return e.more.next.Load()
-}
-
-func (e *entry[S]) chain(next *entry[S]) {
-	if e.more == nil {
-		e.more = new(more[S])
-	}
-	e.more.next.Store(next)
 }
 
 // place is where a key belongs.
@@ -216,8 +229,7 @@ func lower(a *atomic.Int64, to int64) {
 	}
 }
 
-// link puts e, which is id's, into the chain of its digest, unless its key is there already, and returns the entry that
-// is.
+// link puts e, made for id, into the chain of its digest, unless its key is there already, and returns the entry that is.
 func (t *table[S, P]) link(p place, id string, e *entry[S]) *entry[S] {
 	s := t.shard(p)
 	m := s.entries.Load()
@@ -239,9 +251,10 @@ func (t *table[S, P]) link(p place, id string, e *entry[S]) *entry[S] {
 				return head, false
 			}
 		}
-		if head != nil {
-			e.chain(head)
+		if e.more == nil {
+			e.more = new(more[S]) // nobody has e yet
 		}
+		e.more.next.Store(head)
 		return e, false
 	})
 	return in
@@ -258,7 +271,7 @@ func (t *table[S, P]) remove(p place, e *entry[S]) (removed bool) {
 		for x := head; x != nil && !removed; x = x.next() {
 			if x.next() == e {
 				removed = true
-				x.chain(e.next())
+				x.more.next.Store(e.next())
 			}
 		}
 		return head, head == nil

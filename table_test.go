@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A bucket's entry is one cache line.
+// A bucket's entry is one cache line, and all of these are size classes, which waste nothing.
 func TestSizes(t *testing.T) {
 	if strconv.IntSize != 64 {
 		t.Skip("the sizes are those of a 64-bit machine")
@@ -119,7 +119,8 @@ type key struct {
 }
 
 func keys() (ks []key) {
-	for _, id := range []string{"a", "b", "\x00", "a\x00", strings.Repeat("a", inline), strings.Repeat("a", inline+1), strings.Repeat("a", inline+2)} {
+	for _, id := range []string{"a", "b", "\x00", "a\x00", strings.Repeat("a", inline), strings.Repeat("a", inline+1),
+		strings.Repeat("a", inline) + "b", strings.Repeat("a", inline+nearby), strings.Repeat("a", inline+nearby+1)} {
 		for _, scale := range []int64{1, 2, sliding.scale(1)} {
 			for number := int64(-1); number <= 1; number++ {
 				ks = append(ks, key{id, scale, number})
@@ -185,7 +186,8 @@ func TestTableBesideRemoval(t *testing.T) {
 	for name, bits := range hashes {
 		t.Run(name, func(t *testing.T) {
 			const callers, each = 8, 3000
-			tab, ks := newTestTable(bits, 1000), keys()[:6]
+			tab, all := newTestTable(bits, 1000), keys()
+			ks := append(all[:3:3], all[len(all)-3:]...) // short ids and long ones
 			var removed atomic.Int64
 			var wg sync.WaitGroup
 			for c := range callers {

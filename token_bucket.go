@@ -66,7 +66,7 @@ type rate struct {
 	interval     int64 // ns between two tokens
 	size         int64 // what a bucket holds; 0 for a limit of 0, at which nothing ever flows in
 	tolerance    int64 // ns in which a bucket fills: size intervals
-	of           period
+	period       period
 	salt         uint64
 }
 
@@ -90,7 +90,7 @@ func (t *TokenBucket) rate(limit, scale int64) (*rate, error) {
 		}
 	}
 	of := periodOf(scale, 0)
-	r := &rate{limit: limit, scale: scale, duration: duration, of: of, salt: of.salt()}
+	r := &rate{limit: limit, scale: scale, duration: duration, period: of, salt: of.salt()}
 	if limit > 0 {
 		r.interval = (scale*msec-1)/limit + 1
 		r.size = int64(orElse(t.burst, uint64(limit)))
@@ -140,7 +140,7 @@ func (t *TokenBucket) decide(r *Request) (State, uint64, time.Time, error) {
 		return res.State, res.TotalRequests, res.ExpiresAt, nil
 	}
 	for {
-		e, at, err := t.find(p, d.id, rate.of)
+		e, at, err := t.find(p, d.id, rate.period)
 		if err != nil {
 			return Deny, 0, time.Time{}, err
 		}
@@ -212,7 +212,7 @@ func (r *rate) tokens(ns int64) uint64 {
 
 func (t *TokenBucket) peek(d *demand, r *rate) Result {
 	at := int64(notYet)
-	if e := t.l.tokens.find(t.l.tokens.place(d.id, r.salt), d.id, r.of); e != nil {
+	if e := t.l.tokens.find(t.l.tokens.place(d.id, r.salt), d.id, r.period); e != nil {
 		at = e.state.at.Load()
 	}
 	now := t.l.clock.read() // after the reading at birth: a new bucket is full
@@ -245,7 +245,7 @@ func (t *TokenBucket) Refund(_ context.Context, r *Request, taken *Result) error
 		return err
 	}
 	p := t.l.tokens.place(d.id, rate.salt)
-	e := t.l.tokens.find(p, d.id, rate.of)
+	e := t.l.tokens.find(p, d.id, rate.period)
 	if e == nil {
 		return nil
 	}
@@ -275,7 +275,7 @@ func (t *TokenBucket) Reset(_ context.Context, r *Request) error {
 		return err
 	}
 	p := t.l.tokens.place(d.id, rate.salt)
-	if e := t.l.tokens.find(p, d.id, rate.of); e != nil {
+	if e := t.l.tokens.find(p, d.id, rate.period); e != nil {
 		e.state.at.Store(dead)
 		t.l.tokens.remove(p, e)
 	}
@@ -308,7 +308,7 @@ func (t *TokenBucket) adjust(r *Request, to func(d *demand, rate *rate, at, now 
 	}
 	p := t.l.tokens.place(d.id, rate.salt)
 	for {
-		e, at, err := t.find(p, d.id, rate.of)
+		e, at, err := t.find(p, d.id, rate.period)
 		if err != nil {
 			return err
 		}
