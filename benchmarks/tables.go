@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -105,6 +106,13 @@ func (f figures) ratio(a, b cell) float64 {
 		ratios[i] = f[a][i].ns / f[b][i].ns
 	}
 	return middle(ratios)
+}
+
+// fastest returns the least time of a as a share of b's.
+func (f figures) fastest(a, b cell) float64 { return f.least(a) / f.least(b) }
+
+func (f figures) least(c cell) float64 {
+	return slices.MinFunc(f[c], func(a, b sample) int { return cmp.Compare(a.ns, b.ns) }).ns
 }
 
 func (f figures) allocs(c cell) float64 {
