@@ -11,7 +11,7 @@ type bar struct {
 	most     float64
 	unit     string
 	measured func(*results) float64
-	fastest  func(*results) float64 // the same of the fastest rounds; nil for what is not a time
+	fastest  func(*results) float64 // the same of the fastest turns; nil for what is not a time
 }
 
 var bars = []bar{

@@ -32,10 +32,12 @@ func main() {
 	if *only {
 		chosen = selected()
 	}
-	for _, g := range chosen {
-		for _, w := range g.workloads {
-			progress(g.name + " " + w.name)
-			r.figures.compare(&g, w, *rounds, *benchtime)
+	for round := range *rounds {
+		progress(fmt.Sprintf("round %d of %d", round+1, *rounds))
+		for _, g := range chosen {
+			for _, w := range g.workloads {
+				r.figures.compare(&g, w, round, *benchtime)
+			}
 		}
 	}
 	if *only {

@@ -41,7 +41,7 @@ func (r *results) report() []byte {
 
 func (r *results) writeMachine(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s. Load average when it began: %s. It took %v.\n"+
-		"The noise: a figure's slowest and fastest round lie %.0f %% apart, in the median figure.\n\n",
+		"The noise: a figure's slowest and fastest turn lie %.0f %% apart, in the median figure.\n\n",
 		r.begun.Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(),
 		r.load, time.Since(r.begun).Round(time.Second), 100*r.spread())
 	table(b, "module", "version")
@@ -58,8 +58,8 @@ func (r *results) writeMachine(b *bytes.Buffer) {
 
 func (r *results) writeBars(b *bytes.Buffer) {
 	b.WriteString("\n## Bars\n\nWhat weir is held to: its time as a share of the rival's, sequentially on one core, by the median\n" +
-		"round. Of times, the fastest round of each tells what is left where nobody else uses the core.\n\n")
-	table(b, "", "at most", "measured", "", "fastest rounds")
+		"turn. Of times, the fastest turn of each tells what is left where nobody else uses the core.\n\n")
+	table(b, "", "at most", "measured", "", "fastest turns")
 	for _, bar := range bars {
 		measured := bar.measured(r)
 		verdict := "met"
@@ -165,7 +165,7 @@ func version(module string) string {
 	return "this tree"
 }
 
-// spread returns how far apart the rounds of a figure lie, in the median figure.
+// spread returns how far apart the turns of a figure lie, in the median figure.
 func (f figures) spread() float64 {
 	var spreads []float64
 	for c, samples := range f {

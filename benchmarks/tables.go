@@ -59,29 +59,30 @@ var (
 	prints = slices.Concat(groups[0].stores, []store{slidingwStore})
 )
 
-// figures holds the samples of each cell, one a round.
+// figures holds the samples of each cell, one a turn.
 type figures map[cell][]sample
 
-// compare measures a workload on all stores of a group in turn, round after round, so that what else the machine does
-// falls on all alike. Each round begins with another store.
+// compare measures a workload on all stores of a group in turn, so that what else the machine does falls on all alike.
+// A round goes through all workloads before the next: the machine changes its pace, for seconds or minutes, and no figure
+// is to be of one pace only.
 //
-// A store that is soon filled is measured in many short rounds instead of few long ones: the machine changes its pace from
-// second to second, and what is compared is measured within one of them.
-func (f figures) compare(g *group, w *workload, rounds int, benchtime time.Duration) {
-	const turns = 5
+// A store that is soon filled is measured in several short turns a round instead of a long one: what is compared is then
+// measured within a second.
+func (f figures) compare(g *group, w *workload, round int, benchtime time.Duration) {
+	turns := 1
 	if w.known <= 10_000 && !w.once {
-		rounds, benchtime = rounds*turns, benchtime/turns
+		turns = 5
 	}
-	for round := range rounds {
+	for turn := range turns {
 		for i := range g.stores {
-			s := g.stores[(i+round)%len(g.stores)]
-			f.round(g, s, w, benchtime)
+			s := g.stores[(i+round*turns+turn)%len(g.stores)]
+			f.turn(g, s, w, benchtime/time.Duration(turns))
 		}
 	}
 }
 
-// round measures a store in each mode. The modes share an open store, unless its ids are to be new.
-func (f figures) round(g *group, s store, w *workload, benchtime time.Duration) {
+// turn measures a store in each mode. The modes share an open store, unless its ids are to be new.
+func (f figures) turn(g *group, s store, w *workload, benchtime time.Duration) {
 	in := prepare(s, w)
 	for i, m := range g.modes {
 		if i > 0 && w.once {
@@ -99,7 +100,7 @@ func (f figures) ns(c cell) float64 {
 	return median(f[c], func(s sample) float64 { return s.ns })
 }
 
-// ratio returns a's time as a share of b's: the median of the ratios of each round.
+// ratio returns a's time as a share of b's: the median of the ratios of each turn.
 func (f figures) ratio(a, b cell) float64 {
 	ratios := make([]float64, len(f[a]))
 	for i := range ratios {
