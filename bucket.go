@@ -153,25 +153,33 @@ func (b *bucket) seal() int64 {
 // take admits cost if count allows it under limit, and returns the admitted cost it found, or left. A negative count
 // means that b was not live, and nothing was decided. cost <= limit < 1<<63.
 func (b *bucket) take(cost, limit int64, stamp uint32) (count int64, ok bool) {
-	for !ok {
-		if count = b.count.Load(); count < 0 {
-			return count, false
-		}
-		if count > limit-cost {
-			b.denied.Add(1)
+	for {
+		switch count, ok = b.tryTake(cost, limit); {
+		case ok:
 			b.touch(stamp)
+			return count, true
+		case count < 0:
+			return count, false
+		case count > limit-cost:
+			b.deny(stamp)
 			return count, false
 		}
-		count, ok = b.tryTake(cost, limit)
 	}
-	b.touch(stamp)
-	return count, true
 }
 
-// tryTake is one attempt of take, small enough to be inlined.
+// tryTake is one attempt of take, small enough to be inlined, as are touch and deny.
 func (b *bucket) tryTake(cost, limit int64) (count int64, ok bool) {
 	n := b.count.Load()
-	return n + cost, n >= 0 && n <= limit-cost && b.count.CompareAndSwap(n, n+cost)
+	if n >= 0 && n <= limit-cost && b.count.CompareAndSwap(n, n+cost) {
+		return n + cost, true
+	}
+	return n, false
+}
+
+// deny tallies a denial.
+func (b *bucket) deny(stamp uint32) {
+	b.denied.Add(1)
+	b.touch(stamp)
 }
 
 // touch stores when b was last modified. The load is nearly free, the store is not.

@@ -137,9 +137,12 @@ func (l *Limiter) count(id string, scale, limit, cost int64) (State, uint64, *wi
 			}
 		}
 		total, ok := e.state.tryTake(cost, limit)
-		if ok {
+		switch {
+		case ok:
 			e.state.touch(w.stamp(now))
-		} else {
+		case total > limit-cost:
+			e.state.deny(w.stamp(now))
+		default:
 			total, ok = e.state.take(cost, limit, w.stamp(now))
 		}
 		if total == unborn && l.bear(e, w, math.MinInt64) {
@@ -188,8 +191,7 @@ func (l *Limiter) deny(p place, e *entry[bucket], stamp uint32) (total uint64) {
 		l.buckets.shard(p).denied.Add(1)
 		return 0
 	}
-	e.state.denied.Add(1)
-	e.state.touch(stamp)
+	e.state.deny(stamp)
 	return uint64(e.state.admitted())
 }
 
