@@ -49,7 +49,6 @@ func edge(number, length int64) int64 {
 type window struct {
 	scale      int64 // ms, and the kind
 	duration   time.Duration
-	number     int64
 	period     period
 	salt, last uint64    // of the keys of this window, and of the one before
 	grain      uint      // see stamp
@@ -66,10 +65,9 @@ func windowAt(now, scale int64) *window {
 	return &window{
 		scale:    scale,
 		duration: time.Duration(length * msec),
-		number:   number,
 		period:   of,
 		salt:     of.salt(),
-		last:     periodOf(scale, number-1).salt(),
+		last:     of.plus(-1).salt(),
 		grain:    grain(length),
 		start:    addSat(now, -(into*msec + frac)),
 		end:      addSat(now, (length-into)*msec-frac),

@@ -98,8 +98,8 @@ func orElse[T comparable](v, zero T) T {
 // Denied. One id counts separately in each scale; the limit may change from call to call, and what was counted stays.
 //
 // Of any number of concurrent calls in one window exactly limit are admitted. A call costs a clock read, a hash and a
-// compare-and-swap; it allocates for the first hit of an id in a window only:
-// less than 200 bytes, or more for an id over 36 bytes.
+// compare-and-swap; it allocates for the first hit of an id in a window only: less than 200 bytes, or more for an id
+// over 36 bytes.
 //
 // The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It differs in that the scale
 // is part of the key, denied hits are not counted, and limit 0 denies.
@@ -178,8 +178,7 @@ func (l *Limiter) bear(e *entry[bucket], w *window, since int64) bool {
 // unlearn has the window after that of e, which is about to be born, doubt what it has learned: where the clock went
 // back, that may be that there is no e.
 func (l *Limiter) unlearn(e *entry[bucket]) {
-	id, of := e.id(), e.period()
-	next := periodOf(of.scale(), of.number()+1)
+	id, next := e.id(), e.period().plus(1)
 	if e := l.buckets.find(l.buckets.place(id, next.salt()), id, next); e != nil {
 		e.state.doubt()
 	}
@@ -221,7 +220,7 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 			return b, nil
 		}
 	}
-	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
+	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.period.number(), Ends: w.expires}, nil
 }
 
 func (l *Limiter) snapshot(e *entry[bucket]) (b Bucket, ok bool) {

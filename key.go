@@ -43,6 +43,9 @@ func (p period) number() int64 { return int64(p.low) >> 16 }
 func (p period) kind() kind    { return kindOf(p.scale()) }
 func (p period) length() int64 { return scaleOf(p.scale()) } // ms
 
+// plus returns the period n windows later.
+func (p period) plus(n int64) period { return period{p.low + uint64(n)<<16, p.high} }
+
 // salt spreads periods over 64 bits, to be mixed into the seeded hash of an id by exclusive or. The constants are the
 // fractional parts of the golden ratio and of the square roots of 2 and 3, made odd.
 func (p period) salt() uint64 {

@@ -42,12 +42,13 @@ func TestEntryTellsZeroBytesApart(t *testing.T) {
 // Every scale that is legal, with every number that a window of it can have.
 func TestPeriodIsPackedWithoutLoss(t *testing.T) {
 	for _, ms := range []int64{1, 2, 1000, 1<<16 - 1, 1 << 16, 1<<16 + 1, 1 << 32, maxScale} {
-		first, last := windowAt(math.MinInt64, ms).number, windowAt(math.MaxInt64, ms).number
+		first, last := windowAt(math.MinInt64, ms).period.number(), windowAt(math.MaxInt64, ms).period.number()
 		for _, k := range []kind{fixed, sliding} {
 			for _, number := range []int64{first - 1, first, -1, 0, 1, last, last + 1} {
 				of := periodOf(k.scale(ms), number)
 				assert.Equal(t, k.scale(ms), of.scale())
 				assert.Equal(t, number, of.number(), "of %d ms", ms)
+				assert.Equal(t, of, periodOf(k.scale(ms), number+1).plus(-1), "of %d ms", ms)
 				assert.Equal(t, k, of.kind())
 				assert.Equal(t, ms, of.length())
 			}

@@ -187,7 +187,7 @@ func (s *SlidingWindow) find(id string, w *window) (prev, cur *entry[bucket]) {
 // previous returns the bucket before the one of id in w, whose place is p, or nil.
 func (s *SlidingWindow) previous(id string, p place, w *window) *entry[bucket] {
 	t := s.l.buckets
-	return t.find(place{p.hash, p.hash ^ w.last&t.bits}, id, periodOf(w.scale, w.number-1))
+	return t.find(place{p.hash, p.hash ^ w.last&t.bits}, id, w.period.plus(-1))
 }
 
 // retry returns when d, which is denied, will pass.

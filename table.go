@@ -26,8 +26,8 @@ type lifecycle interface {
 	settled() (allowed, denied uint64)
 }
 
-// table is a sharded concurrent map from <id, period> to a state. It has no lock that a decision waits for: a
-// known entry is found with atomic loads alone, and inserting or removing one locks a single bucket of xsync's map.
+// table is a sharded concurrent map from <id, period> to a state. It has no lock that a decision waits for: a known
+// entry is found with atomic loads alone, and inserting or removing one locks a single bucket of xsync's map.
 //
 // The map is keyed by a 64-bit digest, and its values are chains of entries compared in full: two ids never share a
 // state, whatever the hash does. Digests are seeded per process, so nobody outside can aim at one shard. All entries
