@@ -119,6 +119,9 @@ type demand struct {
 // never reports whether the demand can never be met.
 func (d *demand) never() bool { return d.cost > d.limit }
 
+// period is that of state which is kept from window to window.
+func (d *demand) period() period { return periodOf(d.scale, 0) }
+
 // read checks r and takes from it what a decision needs.
 func (d *demand) read(r *Request) error {
 	scale := int64(r.Duration / time.Millisecond)

@@ -119,7 +119,7 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	h, err := hold(b.l, b.l.queues, d.id, periodOf(d.scale, 0), !d.never())
+	h, err := hold(b.l, b.l.queues, d.id, d.period(), !d.never())
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (b *LeakyBucket) Peek(_ context.Context, r *Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := hold(b.l, b.l.queues, d.id, periodOf(d.scale, 0), false)
+	h, err := hold(b.l, b.l.queues, d.id, d.period(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +279,7 @@ func (b *LeakyBucket) adjust(r *Request, create bool, to func(d *demand, next, n
 	if err != nil {
 		return err
 	}
-	h, err := hold(b.l, b.l.queues, d.id, periodOf(d.scale, 0), create)
+	h, err := hold(b.l, b.l.queues, d.id, d.period(), create)
 	if err != nil || h.entry == nil {
 		return err
 	}

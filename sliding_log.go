@@ -86,7 +86,7 @@ func (g *log) room(cost, limit int64) int64 {
 
 // hold returns the log of d, locked and without what no longer counts at h.now.
 func (s *SlidingLog) hold(d *demand, create bool) (held[log], error) {
-	h, err := hold(s.l, s.l.logs, d.id, periodOf(d.scale, 0), create)
+	h, err := hold(s.l, s.l.logs, d.id, d.period(), create)
 	if h.entry != nil {
 		h.state.scale = d.scale
 		h.state.drop(h.now)
