@@ -198,11 +198,9 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, patience time.Durat
 	_, err := l.CheckRate("id", 1000, 1)
 	require.NoError(t, err)
 	<-sweeping
-	const closers = 8
 	var early atomic.Int64
 	var wg sync.WaitGroup
-	all := make(chan struct{}, closers)
-	for range closers {
+	for range 8 {
 		wg.Go(func() {
 			if err := end(l); err != nil {
 				t.Error(err)
@@ -210,24 +208,20 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, patience time.Durat
 			if !ended.Load() {
 				early.Add(1)
 			}
-			all <- struct{}{}
 		})
 	}
+	returned := make(chan struct{})
+	go func() { wg.Wait(); close(returned) }()
 	require.Eventually(t, l.closed.Load, time.Minute, time.Millisecond)
 	_, err = l.CheckRate("id", 1000, 1)
 	require.ErrorIs(t, err, ErrClosed, "while Close waits")
-	late := time.After(patience)
-	for waiting := closers; waiting > 0; {
-		select {
-		case <-all:
-			waiting--
-		case <-late:
-			waiting = 0
-		}
+	select {
+	case <-returned:
+	case <-time.After(patience):
 	}
 	ended.Store(true)
 	endSweep()
-	wg.Wait()
+	<-returned
 	l.Close()
 	return l, early.Load()
 }
@@ -338,7 +332,7 @@ func overshoots(r interface {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			for i := 0; i < 200_000 && !over.Load(); i++ {
+			for i := 0; i < 2_000_000 && !over.Load(); i++ {
 				if !r.tryTake() {
 					continue
 				}
