@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	rounds    = flag.Int("rounds", 4, "measure each store this often; the median counts")
+	rounds    = flag.Int("rounds", 4, "go through all workloads this often")
 	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "how long one measurement takes")
 	only      = flag.Bool("print", false, "print figures instead of writing the report")
 	out       = flag.String("o", "../BENCHMARKS.md", "write the report to this file")

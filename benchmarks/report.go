@@ -168,12 +168,9 @@ func version(module string) string {
 // spread returns how far apart the turns of a figure lie, in the median figure.
 func (f figures) spread() float64 {
 	var spreads []float64
-	for c, samples := range f {
-		lo, hi := samples[0].ns, samples[0].ns
-		for _, s := range samples {
-			lo, hi = min(lo, s.ns), max(hi, s.ns)
-		}
-		spreads = append(spreads, (hi-lo)/f.ns(c))
+	for c := range f {
+		least, most := f.extremes(c)
+		spreads = append(spreads, (most-least)/f.ns(c))
 	}
 	slices.Sort(spreads)
 	return spreads[len(spreads)/2]

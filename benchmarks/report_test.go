@@ -76,7 +76,7 @@ func TestTheMedianIsNoMean(t *testing.T) {
 	}
 }
 
-func TestARatioIsWithinARound(t *testing.T) {
+func TestARatioIsWithinATurn(t *testing.T) {
 	f := figures{
 		cell{store: "a"}: {{ns: 50}, {ns: 10}, {ns: 40}},
 		cell{store: "b"}: {{ns: 100}, {ns: 20}, {ns: 20}},

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,10 +109,18 @@ func (f figures) ratio(a, b cell) float64 {
 }
 
 // fastest returns the least time of a as a share of b's.
-func (f figures) fastest(a, b cell) float64 { return f.least(a) / f.least(b) }
+func (f figures) fastest(a, b cell) float64 {
+	ours, _ := f.extremes(a)
+	theirs, _ := f.extremes(b)
+	return ours / theirs
+}
 
-func (f figures) least(c cell) float64 {
-	return slices.MinFunc(f[c], func(a, b sample) int { return cmp.Compare(a.ns, b.ns) }).ns
+func (f figures) extremes(c cell) (least, most float64) {
+	least, most = f[c][0].ns, f[c][0].ns
+	for _, s := range f[c] {
+		least, most = min(least, s.ns), max(most, s.ns)
+	}
+	return least, most
 }
 
 func (f figures) allocs(c cell) float64 {
