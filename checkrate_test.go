@@ -135,7 +135,7 @@ func TestIDsAreCompared(t *testing.T) {
 }
 
 // A bad call is counted as an error, and as nothing else: no bucket, no hit, no denial.
-func TestClaim07BadInputLeavesNoTrace(t *testing.T) {
+func TestBadInputIsNotCounted(t *testing.T) {
 	const year = 365 * 24 * 60 * 60 * 1000
 	long := strings.Repeat("x", 1025)
 	type row struct {
@@ -526,7 +526,7 @@ func (p *parked) now() time.Time {
 }
 
 // A goroutine stalls between reading the clock and counting, while the window it read is filled, ends and is swept.
-func TestClaim14StalledGoroutineRevivesNoWindow(t *testing.T) {
+func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 	const limit = 3
 	for _, c := range []struct {
 		name     string

@@ -64,7 +64,7 @@ func readers(t *testing.T, name string, src any) (clock, wall []string) {
 }
 
 // A decision that read the wall clock anywhere else would follow its steps.
-func TestClaim12OnlyTheClockReadsTime(t *testing.T) {
+func TestOnlyTheClockReadsTime(t *testing.T) {
 	names, err := fs.Glob(os.DirFS("."), "*.go")
 	require.NoError(t, err)
 	seen := 0
@@ -88,7 +88,7 @@ func TestClaim12OnlyTheClockReadsTime(t *testing.T) {
 	assert.Len(t, wall, 1, "the control takes a wall time apart")
 }
 
-func TestClaim12ClockSurvivesASteppedWall(t *testing.T) {
+func TestClockIgnoresWallClockSteps(t *testing.T) {
 	// A wall that is stepped after New is one that disagrees with the instant remembered at New.
 	for _, step := range []time.Duration{-time.Hour, -time.Millisecond, time.Hour, 26 * 365 * 24 * time.Hour} {
 		c := newClock(nil)

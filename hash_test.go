@@ -25,7 +25,7 @@ func breakHash(l *Limiter, bits uint64) {
 }
 
 // A hash says where to look, never who is who: with all keys on one digest everything is slower and nothing is wrong.
-func TestClaim23CorrectWithABrokenHash(t *testing.T) {
+func TestCorrectWithBrokenHash(t *testing.T) {
 	for name, bits := range hashes {
 		t.Run(name, func(t *testing.T) {
 			t.Run("ids and scales count by themselves", func(t *testing.T) {

@@ -127,7 +127,7 @@ func TestJanitorKeepsTimeoutAndSweepEvery(t *testing.T) {
 }
 
 // A machine that slept: one sweep, not one for each tick that was missed, and the decision is in the new window.
-func TestClaim13ForwardJump(t *testing.T) {
+func TestForwardJumpSweepsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
 		l, err := New(Config{Now: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
@@ -168,13 +168,13 @@ func (f sweeps) sweep(_, _ int64) int            { f(); return 0 }
 func (f sweeps) reclaim(int64) int               { return 0 }
 func (f sweeps) tally() (allowed, denied uint64) { return 0, 0 }
 
-func TestClaim27CloseWaitsForASweep(t *testing.T) {
+func TestCloseWaitsForSweep(t *testing.T) {
 	l, early := closeInMidSweep(t, (*Limiter).Close, 10*time.Millisecond)
 	require.Zero(t, early, "Close returned in mid-sweep")
 	require.NoError(t, l.Close(), "again")
 }
 
-func TestClaim27ControlReturnsInMidSweep(t *testing.T) {
+func TestCloseControlReturnsDuringSweep(t *testing.T) {
 	_, early := closeInMidSweep(t, func(l *Limiter) error {
 		l.closed.Store(true)
 		return nil
@@ -226,7 +226,7 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, patience time.Durat
 	return l, early.Load()
 }
 
-func TestClaim27CloseBesideEverything(t *testing.T) {
+func TestCloseDuringConcurrentCalls(t *testing.T) {
 	for range 50 {
 		l, err := New(Config{SweepEvery: time.Microsecond, Timeout: 1})
 		require.NoError(t, err)
@@ -255,7 +255,7 @@ func TestClaim27CloseBesideEverything(t *testing.T) {
 	noJanitors(t)
 }
 
-func TestReclaimedRoomIsEnoughForAll(t *testing.T) {
+func TestReclaimedCapacityServesAllWaiters(t *testing.T) {
 	const n = 64
 	for range 200 {
 		l, clock := newTestLimiter(t, Config{})
@@ -297,13 +297,13 @@ func TestReclaimWaitsForNoTimeout(t *testing.T) {
 	assert.EqualValues(t, 1, l.Stats().Full)
 }
 
-func TestClaim16RoomIsReserved(t *testing.T) {
+func TestCapacityIsReserved(t *testing.T) {
 	r := room{max: 1}
 	assert.False(t, overshoots(&r))
 	assert.Zero(t, r.inUse())
 }
 
-func TestClaim16ControlOvershoots(t *testing.T) {
+func TestCapacityControlOvershoots(t *testing.T) {
 	assert.True(t, overshoots(new(lookThenTake)))
 }
 
@@ -350,7 +350,7 @@ func overshoots(r interface {
 	return over.Load()
 }
 
-func TestClaim16RoomIsNeverOvershot(t *testing.T) {
+func TestNeverExceedsCapacity(t *testing.T) {
 	const room, callers = 100, 64
 	l, _ := newTestLimiter(t, Config{MaxBuckets: room})
 	var admitted, full atomic.Int64

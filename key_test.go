@@ -56,7 +56,7 @@ func TestPeriodIsPackedWithoutLoss(t *testing.T) {
 	}
 }
 
-func TestClaim05JoinKeyIsInjective(t *testing.T) {
+func TestJoinKeyIsInjective(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		a, b []string

@@ -28,7 +28,7 @@ func TestSizes(t *testing.T) {
 
 // A decision on a known id is what a service pays for each request: an allocation would cost more than all of it, and
 // the collector's share beside.
-func TestClaim26KnownIDAllocatesNothing(t *testing.T) {
+func TestKnownIDAllocatesNothing(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	long := strings.Repeat("a long id ", 20)
 	strategy := l.FixedWindow()
@@ -73,7 +73,7 @@ func TestShardsFillEvenly(t *testing.T) {
 
 // Keys that were chosen to meet in one shard, by whoever knows FNV-1a or the seed of another process, are spread here
 // like any others.
-func TestClaim22FloodAimedAtOneShard(t *testing.T) {
+func TestChosenKeysSpreadOverShards(t *testing.T) {
 	const each = 300 // aimed keys a shard
 	victim := newTable[bucket](&room{max: 1 << 20}, nil)
 	known := newTable[bucket](&room{max: 1 << 20}, nil)
@@ -404,7 +404,7 @@ func TestRecentSetHoldsAsManyAsItHasWays(t *testing.T) {
 	assert.Equal(t, ways, n, "of those put earlier, as many as there are other ways")
 }
 
-func TestClaim19IDsArePinnedByNobody(t *testing.T) {
+func TestIDsAreCopied(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	const n, header = 2000, 8 << 10
 	before := liveHeap()

@@ -195,7 +195,7 @@ func judge(b *breaker, m *reference, p pending, now time.Time, how int, jitter f
 	m.verdict(p.term, now, how, jitter)
 }
 
-func TestClaim37BreakerStateMachine(t *testing.T) {
+func TestBreakerEqualsItsModel(t *testing.T) {
 	runs := uint64(100_000)
 	if testing.Short() {
 		runs = 5_000
@@ -209,7 +209,7 @@ func TestClaim37BreakerStateMachine(t *testing.T) {
 }
 
 // The negative control: breakers with the usual defects are told apart.
-func TestClaim37RejectsBrokenBreakers(t *testing.T) {
+func TestBreakerModelRejectsBrokenBreakers(t *testing.T) {
 	for name, mutate := range map[string]func(*breaker){
 		"a probe that is never released": func(b *breaker) {
 			if b.state == HalfOpen {

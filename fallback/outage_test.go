@@ -108,7 +108,7 @@ func episodes(t *testing.T, forgets bool, front func(weir.Strategy) weir.Strateg
 
 // In 100 episodes no window is beyond the bound, and what is admitted is at least ten times closer to the limit than
 // without the carry-over.
-func TestClaim38OutagesAreBounded(t *testing.T) {
+func TestOutagesAreBounded(t *testing.T) {
 	with, without := episodes(t, false, whole), episodes(t, false, bareFront)
 	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize), with.windows, with.outages)
 	t.Logf("with the carry-over: %d too many in all, %d at the worst; without it: %d, %d", with.over, with.worst, without.over, without.worst)
@@ -118,7 +118,7 @@ func TestClaim38OutagesAreBounded(t *testing.T) {
 }
 
 // So it is with a server that comes back empty.
-func TestClaim38ServerThatForgets(t *testing.T) {
+func TestEmptiedServerIsBounded(t *testing.T) {
 	with, without := episodes(t, true, whole), episodes(t, true, bareFront)
 	t.Logf("%d outages; with: %d too many in all, %d at the worst, %d unknown to the first to ask; without: %d, %d",
 		with.outages, with.over, with.worst, with.lost, without.over, without.worst)

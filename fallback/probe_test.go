@@ -112,7 +112,7 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 
 // Probes that are lost, slow, panicking or given up never keep the breaker from closing, and callers see no error of
 // primary's or of the breaker's.
-func TestClaim37ProbesNeverWedge(t *testing.T) {
+func TestProbesNeverWedge(t *testing.T) {
 	runs := uint64(2000)
 	if testing.Short() {
 		runs = 200
@@ -127,7 +127,7 @@ func TestClaim37ProbesNeverWedge(t *testing.T) {
 }
 
 // 64 callers come to a breaker whose interval is over: one of them asks primary.
-func TestClaim37OneProbeOf64(t *testing.T) {
+func TestOneCallerProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		var well atomic.Bool
@@ -163,7 +163,7 @@ func TestClaim37OneProbeOf64(t *testing.T) {
 }
 
 // An open breaker lets one call to primary pass in an interval, and the others cost next to nothing.
-func TestClaim35OpenBreakerCostsNothing(t *testing.T) {
+func TestOpenBreakerCallsPrimaryOncePerInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var asked []time.Time
@@ -211,7 +211,7 @@ func nowTakes() time.Duration {
 
 // The best of a few tries: on a busy machine the others measure the machine. Nor is the price
 // of its clock the breaker's: each decision reads it four times.
-func TestClaim35OpenBreakerIsFast(t *testing.T) {
+func TestOpenBreakerIsFast(t *testing.T) {
 	f := newFallback(t, weirtest.FailAll(errDown), local(t), fallback.Config{Failures: 1, ProbeInterval: time.Hour})
 	ask(t, f, hour)
 	limit := 5 * time.Microsecond
@@ -246,7 +246,7 @@ func (p readOnly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error
 }
 
 // A primary that can only read answers those it denies. The breaker does not take that for health.
-func TestClaim36DenialsAreNoProof(t *testing.T) {
+func TestDeniedProbesDoNotCloseBreaker(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1e9, 0))
 	s := newServer(func() weir.Strategy { return limiterOn(t, clock).FixedWindow() })
 	f := newFallback(t, readOnly{s}, limiterOn(t, clock).FixedWindow(),
@@ -265,7 +265,7 @@ func TestClaim36DenialsAreNoProof(t *testing.T) {
 }
 
 // Nor does it take a fleet of callers that are all denied for an outage.
-func TestClaim36DeniedCallersClose(t *testing.T) {
+func TestDeniedCallersCloseBreakerByWriteProbe(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1e9, 0))
 	s := newServer(func() weir.Strategy { return limiterOn(t, clock).FixedWindow() })
 	f := newFallback(t, s, limiterOn(t, clock).FixedWindow(),

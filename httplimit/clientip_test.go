@@ -194,7 +194,7 @@ func TestAddrIsTheWholeAddress(t *testing.T) {
 
 // A request of an untrusted peer is keyed by the peer, whatever it carries; one that came through the proxies by whom the
 // outermost of them saw. The generator knows both, as it plays the proxies itself.
-func TestClaim42aSpoofedHeadersNeverChooseTheKey(t *testing.T) {
+func TestSpoofedHeadersNeverChooseKey(t *testing.T) {
 	requests := 1_000_000
 	if httplimit.RaceEnabled {
 		requests /= 20 // one goroutine, and twenty times slower
@@ -215,7 +215,7 @@ func TestClaim42aSpoofedHeadersNeverChooseTheKey(t *testing.T) {
 }
 
 // The negative control: an extractor that believes the leftmost entry must be caught, and soon.
-func TestClaim42aCatchesTheLeftmostEntry(t *testing.T) {
+func TestSpoofedHeadersControlLeftmostEntry(t *testing.T) {
 	leftmost := httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 		if first, _, _ := strings.Cut(r.Header.Get("X-Forwarded-For"), ","); first != "" {
 			return strings.TrimSpace(first), nil

@@ -122,7 +122,7 @@ func TestTwoPoliciesOnOneLimiterNeverEatEachOthersBudget(t *testing.T) {
 
 // Retry-After is true to the second: a client that heeds it is never denied, and none who comes a second earlier passes
 // unless the time it had to wait was no whole number of seconds.
-func TestClaim15RetryAfterIsHeededInVainByNobody(t *testing.T) {
+func TestRetryAfterIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 4))
 	clock := weirtest.NewClock(noon)
 	limiter := newLimiter(t, clock.Now)
@@ -231,7 +231,7 @@ func TestADeniedRequestTakesNothingFromARealBudget(t *testing.T) {
 	}
 }
 
-func TestClaim42bEveryNotationOfAnAddressIsOneCaller(t *testing.T) {
+func TestAddressNotationsShareKey(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	for want, peers := range map[int][]string{
 		1: {"203.0.113.7:1", "203.0.113.7:65535", "[::ffff:203.0.113.7]:1", "[::FFFF:cb00:7107]:1", "[0:0:0:0:0:ffff:cb00:7107]:1", "[::ffff:203.0.113.7%eth0]:1"},

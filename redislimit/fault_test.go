@@ -277,7 +277,7 @@ func weather(t *testing.T, name string, limit time.Duration, s weir.Strategy, r 
 
 // A frozen server holds nobody for longer than the timeout: 64 callers share 10 connections, and none of them waits for
 // another's.
-func TestClaim33FrozenServer(t *testing.T) {
+func TestFrozenServerDelaysNobody(t *testing.T) {
 	b := newBench(t)
 	s := b.storeAt(t, b.server.Addr, redislimit.DefaultTimeout).FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 1_000_000, Duration: time.Hour}

@@ -171,9 +171,9 @@ func inChild(t *testing.T, f flood) flood {
 
 const mib = 1 << 20
 
-// Claims 16, 17 and 18: ten million ids, room for one million. The room is never overshot, the memory is bounded, and
+// Ten million ids, capacity for one million. The capacity is never exceeded, the memory is bounded, and
 // it comes back.
-func TestClaim17BoundedMemory(t *testing.T) {
+func TestMemoryIsBounded(t *testing.T) {
 	f := inChild(t, flood{IDs: nightly(10_000_000, 100_000_000), Room: 1_000_000, Cycles: 1})
 	full := f.Full[0] - f.Before[0]
 	t.Logf("%d ids: at most %d buckets, peak RSS %d MiB, live heap %d MiB full (%d B a bucket), %.1f MiB after; %d admitted, %d ErrFull",
@@ -187,7 +187,7 @@ func TestClaim17BoundedMemory(t *testing.T) {
 	assert.LessOrEqual(t, f.PeakRSS, int64(350*mib))
 }
 
-func TestClaim18MemoryComesBack(t *testing.T) {
+func TestMemoryIsReturned(t *testing.T) {
 	f := inChild(t, flood{IDs: 200_000, Room: 200_000, Cycles: nightly(5, 20)})
 	for i := range f.After {
 		assert.LessOrEqual(t, f.After[i]-f.Before[0], (f.Full[i]-f.Before[0])/10, "cycle %d", i)
@@ -199,7 +199,7 @@ func TestClaim18MemoryComesBack(t *testing.T) {
 }
 
 // The control: a plain map keeps the room of what was deleted.
-func TestClaim18ControlKeepsItsMemory(t *testing.T) {
+func TestMemoryControlPlainMapKeepsIt(t *testing.T) {
 	before := liveHeap()
 	m := map[string]int64{}
 	for i := range 200_000 {

@@ -88,7 +88,7 @@ func (s *sides) open(t *rapid.T) {
 }
 
 // Sequences of calls are drawn from few ids, scales and instants, so that windows meet, and every answer is compared.
-func TestClaim03CoreEqualsItsReference(t *testing.T) {
+func TestCoreEqualsReference(t *testing.T) {
 	checks(t, nightly(10_000, 1_000_000))
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {

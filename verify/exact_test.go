@@ -54,7 +54,7 @@ func crowd(t *testing.T, l checker, clock *atomic.Int64, keys, windows, calls in
 }
 
 // Ten million calls, in windows that follow each other, with the janitor sweeping all the time.
-func TestClaim01ExactUnderConcurrency(t *testing.T) {
+func TestExactUnderConcurrency(t *testing.T) {
 	for _, c := range []struct {
 		keys, windows, calls int
 		limit                int64
@@ -93,14 +93,14 @@ func (l *looseLimiter) CheckRate(_ string, _, limit int64) (res weir.Result, err
 	return res, nil
 }
 
-func TestClaim01ControlIsRejected(t *testing.T) {
+func TestExactControlIsRejected(t *testing.T) {
 	var clock atomic.Int64
 	over, _ := crowd(t, new(looseLimiter), &clock, 1, 1, 10_000, 1000)
 	assert.Positive(t, over)
 }
 
 // A clock that moves with every reading: window edges fall between the readings of one call, and between its parts.
-func TestClaim01ExactAcrossWindows(t *testing.T) {
+func TestExactAcrossWindows(t *testing.T) {
 	const scale, limit, goroutines = 10, 7, 16
 	calls := nightly(20_000, 200_000)
 	var ns atomic.Int64
@@ -133,7 +133,7 @@ func TestClaim01ExactAcrossWindows(t *testing.T) {
 }
 
 // Everything at once, for the race detector: all strategies and verbs on one limiter that is too small for them.
-func TestClaim24RaceFree(t *testing.T) {
+func TestRaceFree(t *testing.T) {
 	var clock movingClock
 	const room = 50
 	l := newLimiter(t, weir.Config{Now: clock.now, MaxBuckets: room, Timeout: 1, SweepEvery: 50 * time.Microsecond})

@@ -198,7 +198,7 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 
 // Every history of concurrent calls could have come from calls one after another: no hit is lost, none counted twice,
 // and none decided on a time that was not then.
-func TestClaim02Linearizable(t *testing.T) {
+func TestLinearizable(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
 			n := nightly(1000, 10_000)
@@ -267,7 +267,7 @@ func yield() {
 }
 
 // The controls: what the check is for must not pass it.
-func TestClaim02ControlsAreRejected(t *testing.T) {
+func TestLinearizableControlsAreRejected(t *testing.T) {
 	const n = 200
 	rejected := func(t *testing.T, s subject) {
 		sum, _ := check(t, s, n)

@@ -75,7 +75,7 @@ func stall(t *testing.T, readings int64, limit int64, make func(now func() time.
 	return admitted
 }
 
-func TestClaim14StalledGoroutineRevivesNoWindow(t *testing.T) {
+func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 	const limit = 3
 	for readings := range int64(2) {
 		got := stall(t, readings, limit, func(now func() time.Time) sweeper {
@@ -111,12 +111,12 @@ func (l *trusting) Sweep() int {
 	return 0
 }
 
-func TestClaim14ControlIsRejected(t *testing.T) {
+func TestStalledGoroutineControlIsRejected(t *testing.T) {
 	got := stall(t, 0, 3, func(now func() time.Time) sweeper { return &trusting{now: now, counts: map[int64]int64{}} })
 	assert.Greater(t, got, int64(3))
 }
 
-func TestClaim16RoomIsHard(t *testing.T) {
+func TestNeverExceedsCapacity(t *testing.T) {
 	const room, callers = 10_000, 64
 	ids := nightly(1_000_000, 10_000_000)
 	var ms atomic.Int64
@@ -154,7 +154,7 @@ func TestClaim16RoomIsHard(t *testing.T) {
 	assert.Positive(t, full.Load())
 }
 
-func TestClaim19IDsAreBoundedAndPinNothing(t *testing.T) {
+func TestIDsAreCopiedAndBounded(t *testing.T) {
 	l := newLimiter(t, weir.Config{})
 	huge := strings.Repeat("x", 1<<20)
 	start := time.Now()
@@ -177,7 +177,7 @@ func TestClaim19IDsAreBoundedAndPinNothing(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-func TestClaim20FloodResetsNobody(t *testing.T) {
+func TestFloodResetsNoCounter(t *testing.T) {
 	const room, limit, scale = 100, 5, 60_000
 	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(0) }, Timeout: 1})
 	ask := func(id string) weir.Result {
@@ -207,7 +207,7 @@ func TestClaim20FloodResetsNobody(t *testing.T) {
 	assert.True(t, ask("victim").Allowed())
 }
 
-func TestClaim21FullTableServesWhoIsKnown(t *testing.T) {
+func TestFullTableServesKnownIDs(t *testing.T) {
 	const room, scale = 1000, 60_000
 	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(0) }})
 	for i := range room {
@@ -237,7 +237,7 @@ func TestClaim21FullTableServesWhoIsKnown(t *testing.T) {
 }
 
 // A known id costs no allocation in any strategy that does not wait: it is what a service pays for each request.
-func TestClaim26KnownIDAllocatesNothing(t *testing.T) {
+func TestKnownIDAllocatesNothing(t *testing.T) {
 	type decider interface {
 		weir.Strategy
 		weir.Resetter
@@ -257,7 +257,7 @@ func TestClaim26KnownIDAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestClaim27Close(t *testing.T) {
+func TestClose(t *testing.T) {
 	t.Run("beside a thousand others and CheckRate", func(t *testing.T) {
 		l, err := weir.New(weir.Config{SweepEvery: time.Microsecond, Timeout: 1})
 		require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 )
 
 // Every strategy answers as its model does, ask after ask, whatever is swept in between.
-func TestClaim03StrategiesEqualTheirModels(t *testing.T) {
+func TestStrategiesEqualTheirModels(t *testing.T) {
 	checks(t, nightly(1500, 100_000))
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {

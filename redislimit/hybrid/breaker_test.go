@@ -31,7 +31,7 @@ func trap(t *testing.T) (addr string, dials *atomic.Int64) {
 }
 
 // While the breaker is open, one dial in an interval is all that primary sees of 64 callers, and they do not notice it.
-func TestClaim35OpenBreaker(t *testing.T) {
+func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 	addr, dials := trap(t)
 	h := hybridAt(t, addr, fallback.Config{ProbeInterval: probeInterval})
 	for h.Stats().State == fallback.Closed {

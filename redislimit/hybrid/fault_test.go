@@ -138,7 +138,7 @@ func (f fault) start(t *testing.T, cfg fallback.Config) (*bench, *fallback.Fallb
 
 // Every fault gives each of 64 callers a decision of local's, and in time: the first callers, who find out, and those
 // who come when the breaker is open.
-func TestClaim32EveryFaultIsDecidedLocally(t *testing.T) {
+func TestEveryFaultIsDecidedLocally(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			_, h, mend := f.start(t, fallback.Config{ProbeInterval: probeInterval})
@@ -158,7 +158,7 @@ func TestClaim32EveryFaultIsDecidedLocally(t *testing.T) {
 }
 
 // Scripts that the server has forgotten are no fault: primary decides for everybody.
-func TestClaim32ScriptFlushIsNoFault(t *testing.T) {
+func TestScriptFlushIsNoFault(t *testing.T) {
 	b := newBench(t)
 	h := hybridAt(t, b.server.Addr, fallback.Config{Timeout: 10 * time.Second}) // however slow the machine
 	warmUp(t, h)
@@ -171,7 +171,7 @@ func TestClaim32ScriptFlushIsNoFault(t *testing.T) {
 }
 
 // The control: without Options, and so with go-redis' own settings, nothing of this holds.
-func TestClaim32ControlDefaultClient(t *testing.T) {
+func TestFaultControlDefaultClientIsSlow(t *testing.T) {
 	b := newBench(t)
 	c := redis.NewClient(&redis.Options{Addr: b.server.Addr, PoolSize: 10})
 	defer c.Close()
@@ -194,7 +194,7 @@ func TestClaim32ControlDefaultClient(t *testing.T) {
 }
 
 // A frozen server, ten connections, 64 callers: nobody waits for longer than the timeout, and a little.
-func TestClaim33FrozenServer(t *testing.T) {
+func TestFrozenServerDelaysNobody(t *testing.T) {
 	b := newBench(t)
 	h := hybridAt(t, b.server.Addr, fallback.Config{Failures: 1 << 30, FailureRate: 1}) // so that all of them find out
 	warmUp(t, h)
@@ -210,7 +210,7 @@ func TestClaim33FrozenServer(t *testing.T) {
 }
 
 // The server is killed: local decides at once.
-func TestClaim34KilledServer(t *testing.T) {
+func TestKilledServerIsDecidedLocally(t *testing.T) {
 	b := newBench(t)
 	h := hybridAt(t, b.server.Addr, fallback.Config{})
 	var first []time.Duration
@@ -235,7 +235,7 @@ func TestClaim34KilledServer(t *testing.T) {
 
 // Once writes work again primary decides again, within a probe interval and a fifth of a second; and not before, though
 // the server may answer PING all the while. HYBRID_HOLD is how long such a fault is held; a second by default.
-func TestClaim36Recovery(t *testing.T) {
+func TestRecovery(t *testing.T) {
 	hold := time.Second
 	if s := os.Getenv("HYBRID_HOLD"); s != "" {
 		var err error

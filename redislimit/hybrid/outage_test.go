@@ -138,7 +138,7 @@ func bothWays(t *testing.T, run func(t *testing.T, carry bool) (over uint64)) (w
 
 // Three instances, and a server that is killed and started again at random. It keeps its counts on disk: what is admitted
 // in a window is never over the bound, and far nearer to the limit than without the carry-over.
-func TestClaim38KillAndRestore(t *testing.T) {
+func TestKillAndRestoreIsBounded(t *testing.T) {
 	with, without := bothWays(t, func(t *testing.T, carry bool) uint64 {
 		b := newBench(t, "--appendonly", "yes", "--appendfsync", "always")
 		f := newFleet(t, b.server.Addr, carry)
@@ -162,7 +162,7 @@ func TestClaim38KillAndRestore(t *testing.T) {
 }
 
 // So it is with a server that comes back empty each time: it is told what it had counted.
-func TestClaim38ServerThatForgets(t *testing.T) {
+func TestEmptiedServerIsBounded(t *testing.T) {
 	with, without := bothWays(t, func(t *testing.T, carry bool) uint64 {
 		b := newBench(t)
 		f := newFleet(t, b.server.Addr, carry)
@@ -181,7 +181,7 @@ func TestClaim38ServerThatForgets(t *testing.T) {
 }
 
 // A network that is there for 100 ms and gone for 100 ms. HYBRID_HOLD is for how long; three seconds by default.
-func TestClaim38Flapping(t *testing.T) {
+func TestFlappingNetworkIsBounded(t *testing.T) {
 	hold := 3 * time.Second
 	if s := os.Getenv("HYBRID_HOLD"); s != "" {
 		var err error

@@ -56,7 +56,7 @@ func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Du
 }
 
 // Instances whose clocks are half a second apart share one window: it is the server's clock that cuts them.
-func TestClaim39ClockSkew(t *testing.T) {
+func TestSkewedClientClocksShareWindow(t *testing.T) {
 	const window, limit = 250 * time.Millisecond, 40
 	none := [3]time.Duration{}
 	counts := admitted(t, window, limit, none, [3]func() time.Time{})

@@ -106,7 +106,7 @@ func runner(t *testing.T, s weir.Strategy, limit uint64, key string) func() seen
 // One script is one atomic step, and a decision whose reply was lost is never made again: with one reply in ten lost,
 // every history of concurrent decisions is that of one counter. So it is with a client that retries by default, for its
 // retries do not reach our commands.
-func TestClaim30OneAtomicStepAndNoRetries(t *testing.T) {
+func TestLostRepliesAreNotRetried(t *testing.T) {
 	const limit = 50 // and so 60 decisions in each history
 	proxy := lossy(t)
 	still := func() time.Time { return time.Unix(1_700_000_000, 0) } // so that no period ends in a history
@@ -145,7 +145,7 @@ func TestClaim30OneAtomicStepAndNoRetries(t *testing.T) {
 
 // The negative control: the counting script of the Redis documentation, run by the library's own Script.Run on a client
 // with default settings. It is retried, and counts twice.
-func TestClaim30ControlDefaultRetriesAreFlagged(t *testing.T) {
+func TestRetriesControlDefaultClientCountsTwice(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: lossy(t).Addr})
 	t.Cleanup(func() { _ = client.Close() })

@@ -52,7 +52,7 @@ func confused(t testing.TB, reply *atomic.Pointer[string]) *redislimit.Store {
 }
 
 // A reply that is not one of the script's is an error, in time, and never an admission.
-func TestClaim41HostileReplies(t *testing.T) {
+func TestHostileRepliesNeverAdmit(t *testing.T) {
 	var answer atomic.Pointer[string]
 	store := confused(t, &answer)
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
@@ -76,8 +76,8 @@ func TestClaim41HostileReplies(t *testing.T) {
 	}
 }
 
-// FuzzClaim41Replies is the same for whatever the fuzzer comes upon. What it admits, it admits within the limit.
-func FuzzClaim41Replies(f *testing.F) {
+// FuzzReplies is the same for whatever the fuzzer comes upon. What it admits, it admits within the limit.
+func FuzzReplies(f *testing.F) {
 	for _, reply := range hostile {
 		if len(reply) < 1000 {
 			f.Add([]byte(reply))
@@ -102,7 +102,7 @@ func FuzzClaim41Replies(f *testing.F) {
 }
 
 // Replies made at random from pieces of real ones never make it panic, and never admit more than the limit.
-func TestClaim41RandomReplies(t *testing.T) {
+func TestRandomRepliesNeverExceedLimit(t *testing.T) {
 	pieces := []string{"*", "$", "+", "-", ":", "%", "~", ">", "_", "#", ",", "(", "=", "!", "|", "\r\n", "\n", " ", "0", "1", "3", "5", "-1",
 		"16", "60000", "9007199254740991", "9223372036854775807", "MOVED", "ERR", "NOSCRIPT", "$5\r\n1 1 1\r\n", "$7\r\n1 1 1 1\r\n", "abc", "\x00", "\xff"}
 	random := rand.New(rand.NewPCG(41, 41))

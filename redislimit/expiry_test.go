@@ -29,7 +29,7 @@ const (
 	mortalGrace  = 2 * time.Second
 )
 
-// TestMain turns the test binary into the client process of TestClaim31, if it is asked to.
+// TestMain turns the test binary into the client process of TestEveryKeyExpires.
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // It tells of each failed connection, and these tests are about nothing else.
 	if addr := os.Getenv(childEnv); addr != "" {
@@ -86,7 +86,7 @@ func kill(addr string) error {
 }
 
 // No key lives for ever, wherever its writer died.
-func TestClaim31NoImmortalKeys(t *testing.T) {
+func TestEveryKeyExpires(t *testing.T) {
 	server := redistest.Start(t)
 	const workers, deaths = 4, 200
 	var all sync.WaitGroup
@@ -123,7 +123,7 @@ func lives(t *testing.T, server *redistest.Server) (keys int, longest time.Durat
 }
 
 // A key that has lost its time to live gets one with the next call, whatever that call is and decides.
-func TestClaim31LostTTLHeals(t *testing.T) {
+func TestLostExpiryIsRestored(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()
 	for name, s := range everyone(t, open(t, server.Addr, redislimit.Config{Grace: mortalGrace}), &weir.Request{Limit: 100, Duration: mortalPeriod}) {

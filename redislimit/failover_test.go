@@ -30,7 +30,7 @@ func spend(s weir.Strategy) (admitted int) {
 }
 
 // A failover forgets at most what was not replicated: what is admitted stays within twice the limit.
-func TestClaim40FailoverLosesTheTailOnly(t *testing.T) {
+func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
 	proxy := redistest.NewProxy(t, master.Addr)
@@ -58,7 +58,7 @@ func TestClaim40FailoverLosesTheTailOnly(t *testing.T) {
 }
 
 // A master that is demoted while the connections to it stay up gives errors, and decides again as soon as it may write.
-func TestClaim40DemotionIsNotPermanent(t *testing.T) {
+func TestPromotedMasterDecidesAgain(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, server.Addr, redislimit.Config{}).SlidingWindow()
 	for range 3 {
@@ -80,7 +80,7 @@ func TestClaim40DemotionIsNotPermanent(t *testing.T) {
 
 // A Sentinel fails over, first on request, so that the connections to the old master stay up, then because the master was
 // killed. The same client decides again within a second of the promotion, and no call takes longer than the timeout.
-func TestClaim40SentinelFailover(t *testing.T) {
+func TestSentinelFailover(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
 	o := redislimit.Options("")
 	client := redis.NewFailoverClient(&redis.FailoverOptions{
