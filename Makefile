@@ -1,12 +1,16 @@
 # `make help` lists the targets. `.ci/run` calls the same ones.
 
-MODULES := . benchmarks cmd/weir examples redislimit verify
-TOOLS   := $(CURDIR)/.tools
-LINT    := $(TOOLS)/golangci-lint-2.15.0
-FUZZTIME ?= 30s
+# Every module of go.work. All but the private ones are published: they carry no replace directive,
+# and require real versions of each other.
+MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
+PRIVATE   := ./benchmarks ./examples ./verify
+PUBLISHED := $(filter-out $(PRIVATE),$(MODULES))
+TOOLS     := $(CURDIR)/.tools
+LINT      := $(TOOLS)/golangci-lint-2.15.0
+FUZZTIME  ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help test race standalone 386 lint fuzz bench nightly ci need
+.PHONY: help test verify nightly race 386 lint fuzz bench ci need
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,23 +18,24 @@ help: ## list the targets
 need: # what the tests run against: a real Redis, a real browser
 	@.ci/need redis-server chromium
 
-test: need ## every test of every module, with the race detector
-	go test -race -shuffle=on -timeout 8m $$(go list work | grep -v /redislimit)
-	go test -race -shuffle=on -timeout 8m -p 1 ./redislimit/... # one at a time: they hold a real server to milliseconds
+test: need ## the tests of every module, with the race detector: at most 3 minutes on 2 cores
+	go test -race -shuffle=on -timeout 8m work
 
-race: need ## the same at 1, 2 and 8 processors; slow
+verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults
+	@.ci/verify
+
+nightly: need ## every test in its longest form, and every fuzz target
+	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; .ci/fuzz $(FUZZTIME) || status=1; exit $$status
+
+race: need ## the tests at 1, 2 and 8 processors
 	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m work
 
-standalone: ## each module by itself, as its importers see it
-	@set -e; for m in $(MODULES); do echo "== $$m"; \
-	  (cd $$m && GOWORK=off go vet ./... && GOWORK=off go test -run '^$$' ./...); done
-	GOWORK=off go test -short ./...
-
 386: ## the core on a 32-bit machine
-	GOARCH=386 CGO_ENABLED=0 go test -short .
+	GOARCH=386 CGO_ENABLED=0 go test .
 
 lint: $(LINT) ## golangci-lint on every module
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(LINT) run ./...); done
+	@failed=; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
+	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 $(LINT):
 	@mkdir -p $(TOOLS)
@@ -43,7 +48,5 @@ fuzz: ## every fuzz target for FUZZTIME
 bench: ## the rivals side by side; writes BENCHMARKS.md
 	cd benchmarks && go run .
 
-nightly: need fuzz ## the long forms of the evidence
-	WEIR_VERIFY=full go test -race -timeout 3h work
-
-ci: test 386 standalone lint ## what .ci/run runs
+ci: ## what every change must pass
+	@.ci/run

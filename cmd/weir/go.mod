@@ -11,8 +11,8 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	github.com/stretchr/testify v1.12.1
-	github.com/weirgo/weir v0.0.0
-	github.com/weirgo/weir/redislimit v0.0.0
+	github.com/weirgo/weir v0.1.0
+	github.com/weirgo/weir/redislimit v0.1.0
 	golang.org/x/term v0.43.0
 )
 
@@ -25,9 +25,4 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/tools v0.26.0 // indirect
-)
-
-replace (
-	github.com/weirgo/weir => ../..
-	github.com/weirgo/weir/redislimit => ../../redislimit
 )

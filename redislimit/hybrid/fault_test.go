@@ -3,7 +3,6 @@ package hybrid_test
 import (
 	"context"
 	"net"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -139,6 +139,7 @@ func (f fault) start(t *testing.T, cfg fallback.Config) (*bench, *fallback.Fallb
 // Every fault gives each of 64 callers a decision of local's, and in time: the first callers, who find out, and those
 // who come when the breaker is open.
 func TestEveryFaultIsDecidedLocally(t *testing.T) {
+	slow.Test(t)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			_, h, mend := f.start(t, fallback.Config{ProbeInterval: probeInterval})
@@ -195,6 +196,7 @@ func TestFaultControlDefaultClientIsSlow(t *testing.T) {
 
 // A frozen server, ten connections, 64 callers: nobody waits for longer than the timeout, and a little.
 func TestFrozenServerDelaysNobody(t *testing.T) {
+	slow.Test(t)
 	b := newBench(t)
 	h := hybridAt(t, b.server.Addr, fallback.Config{Failures: 1 << 30, FailureRate: 1}) // so that all of them find out
 	warmUp(t, h)
@@ -211,6 +213,7 @@ func TestFrozenServerDelaysNobody(t *testing.T) {
 
 // The server is killed: local decides at once.
 func TestKilledServerIsDecidedLocally(t *testing.T) {
+	slow.Test(t)
 	b := newBench(t)
 	h := hybridAt(t, b.server.Addr, fallback.Config{})
 	var first []time.Duration
@@ -234,14 +237,10 @@ func TestKilledServerIsDecidedLocally(t *testing.T) {
 }
 
 // Once writes work again primary decides again, within a probe interval and a fifth of a second; and not before, though
-// the server may answer PING all the while. HYBRID_HOLD is how long such a fault is held; a second by default.
+// the server may answer PING all the while.
 func TestRecovery(t *testing.T) {
-	hold := time.Second
-	if s := os.Getenv("HYBRID_HOLD"); s != "" {
-		var err error
-		hold, err = time.ParseDuration(s)
-		require.NoError(t, err)
-	}
+	slow.Test(t)
+	hold := time.Duration(slow.N(1, 1, 60)) * time.Second
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			if hold > 10*time.Second {

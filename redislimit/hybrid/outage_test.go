@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 )
 
@@ -116,12 +116,7 @@ func (f *fleet) run(t *testing.T, n int, episode func()) {
 	demand.Wait()
 }
 
-func episodes() int {
-	if testing.Short() {
-		return 20
-	}
-	return 100
-}
+const episodes = 100
 
 // bothWays runs with and without the carry-over, each on a server of its own, at once: they mostly wait.
 func bothWays(t *testing.T, run func(t *testing.T, carry bool) (over uint64)) (with, without uint64) {
@@ -139,11 +134,12 @@ func bothWays(t *testing.T, run func(t *testing.T, carry bool) (over uint64)) (w
 // Three instances, and a server that is killed and started again at random. It keeps its counts on disk: what is admitted
 // in a window is never over the bound, and far nearer to the limit than without the carry-over.
 func TestKillAndRestoreIsBounded(t *testing.T) {
+	slow.Test(t)
 	with, without := bothWays(t, func(t *testing.T, carry bool) uint64 {
 		b := newBench(t, "--appendonly", "yes", "--appendfsync", "always")
 		f := newFleet(t, b.server.Addr, carry)
 		rng := rand.New(rand.NewPCG(38, 38))
-		f.run(t, episodes(), func() {
+		f.run(t, episodes, func() {
 			b.server.Kill()
 			time.Sleep(time.Duration(rng.Int64N(int64(window) / 3)))
 			b.server.Restart()
@@ -151,8 +147,8 @@ func TestKillAndRestoreIsBounded(t *testing.T) {
 		})
 		windows, all, worst := f.verdict()
 		t.Logf("carry-over %v: %d episodes, breakers opened %d times, %d windows, %d too many in all, at the worst %d (limit %d, bound %d)",
-			carry, episodes(), f.outages(), windows, all, worst, limit, most)
-		require.GreaterOrEqual(t, f.outages(), uint64(episodes()))
+			carry, episodes, f.outages(), windows, all, worst, limit, most)
+		require.GreaterOrEqual(t, f.outages(), uint64(episodes))
 		if carry {
 			assert.LessOrEqual(t, worst, uint64(most))
 		}
@@ -163,11 +159,12 @@ func TestKillAndRestoreIsBounded(t *testing.T) {
 
 // So it is with a server that comes back empty each time: it is told what it had counted.
 func TestEmptiedServerIsBounded(t *testing.T) {
+	slow.Test(t)
 	with, without := bothWays(t, func(t *testing.T, carry bool) uint64 {
 		b := newBench(t)
 		f := newFleet(t, b.server.Addr, carry)
 		rng := rand.New(rand.NewPCG(38, 39))
-		f.run(t, episodes(), func() {
+		f.run(t, episodes, func() {
 			b.server.Kill()
 			time.Sleep(time.Duration(rng.Int64N(int64(window) / 3)))
 			b.server.Restart()
@@ -180,14 +177,10 @@ func TestEmptiedServerIsBounded(t *testing.T) {
 	assert.GreaterOrEqual(t, without, 10*max(1, with))
 }
 
-// A network that is there for 100 ms and gone for 100 ms. HYBRID_HOLD is for how long; three seconds by default.
+// A network that is there for 100 ms and gone for 100 ms.
 func TestFlappingNetworkIsBounded(t *testing.T) {
-	hold := 3 * time.Second
-	if s := os.Getenv("HYBRID_HOLD"); s != "" {
-		var err error
-		hold, err = time.ParseDuration(s)
-		require.NoError(t, err)
-	}
+	slow.Test(t)
+	hold := time.Duration(slow.N(3, 3, 60)) * time.Second
 	b := newBench(t)
 	f := newFleet(t, b.proxy.Addr, true)
 	f.run(t, int(hold/(200*time.Millisecond)), func() {
