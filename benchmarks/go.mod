@@ -11,7 +11,7 @@ require (
 	github.com/sethvargo/go-limiter v0.7.1
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
-	github.com/weirgo/weir v0.0.0
+	github.com/weirgo/weir v0.1.0
 	github.com/weirgo/weir/redislimit v0.0.0
 	golang.org/x/time v0.16.0
 )
