@@ -62,15 +62,16 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 			return fmt.Errorf("upstream: want a URL such as http://127.0.0.1:9000")
 		}
 	}
+	defaults := rule.Defaults{Strategy: f.strategy, Burst: f.burst, Queue: f.queue}
 	for _, text := range f.limits {
-		l, err := proxy.ParseLimit(text, f.strategy, f.size(text))
+		l, err := proxy.ParseLimit(text, defaults)
 		if err != nil {
 			return err
 		}
 		cfg.Limits = append(cfg.Limits, l)
 	}
 	for _, text := range f.routes {
-		r, err := proxy.ParseRoute(text, f.strategy, f.size(text))
+		r, err := proxy.ParseRoute(text, defaults)
 		if err != nil {
 			return err
 		}
@@ -173,16 +174,4 @@ func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error 
 		return fmt.Errorf("access-log is text, json or off, not %q", f.accessLog)
 	}
 	return nil
-}
-
-// size is the Burst of a rule: of a token bucket, or of a leaky bucket's queue.
-func (f *proxyFlags) size(limit string) uint64 {
-	_, strategy, own := strings.Cut(limit, ":")
-	if !own {
-		strategy = f.strategy
-	}
-	if strategy == rule.Leaky {
-		return f.queue
-	}
-	return f.burst
 }

@@ -146,13 +146,13 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 
 func TestTheLocalHalfHasItsShare(t *testing.T) {
 	s := &shared{cfg: fallback.Config{Instances: 3}}
-	tiers, err := ParseLimit("10/1s,100/10s", rule.Fixed, 0)
+	tiers, err := ParseLimit("10/1s,100/10s", rule.Defaults{Strategy: rule.Fixed})
 	require.NoError(t, err)
 	got := s.share(tiers)
 	assert.EqualValues(t, 4, got.Tiers[0].Limit, "rounded up")
 	assert.EqualValues(t, 34, got.Tiers[1].Limit)
 	assert.EqualValues(t, 10, tiers.Tiers[0].Limit, "and the whole is left as it was")
-	bucket, err := ParseLimit("10/1s:token", rule.Fixed, 7)
+	bucket, err := ParseLimit("10/1s:token", rule.Defaults{Strategy: rule.Fixed, Burst: 7})
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, s.share(bucket).Burst)
 	assert.EqualValues(t, 10, s.share(bucket).Tiers[0].Limit, "which fallback divides")

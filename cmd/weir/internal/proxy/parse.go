@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -21,23 +22,15 @@ type Limit struct {
 	rule.Rule
 }
 
-// ParseLimit reads [NAME=]LIMIT[:STRATEGY], where LIMIT is what rule.ParseLimit reads.
-func ParseLimit(text, strategy string, burst uint64) (Limit, error) {
-	name, rest, named := strings.Cut(text, "=")
-	if !named {
-		name, rest = "", text
-	}
-	if limit, own, ok := strings.Cut(rest, ":"); ok {
-		rest, strategy = limit, own
-	}
-	rules, err := rule.Cross([]string{rest}, []string{strategy}, burst)
+// ParseLimit reads a limit as rule.Parse does. Its name is the limit as given, without the strategy, if it has no other.
+func ParseLimit(text string, d rule.Defaults) (Limit, error) {
+	r, err := rule.Parse(text, d)
 	if err != nil {
 		return Limit{}, err
 	}
-	if name == "" {
-		name = rest
-	}
-	return Limit{name, rules[0]}, nil
+	l := Limit{Name: cmp.Or(r.Name, r.Limit), Rule: r}
+	l.Rule.Name = ""
+	return l, nil
 }
 
 // Route is a part of the traffic that costs something else or has a limit of its own.
@@ -49,7 +42,7 @@ type Route struct {
 
 // ParseRoute reads PATTERN [cost=N] [limit=LIMIT]..., LIMIT as ParseLimit does. A limit without a name is given the
 // route's, so that it is counted apart from the limits of other routes.
-func ParseRoute(text, strategy string, burst uint64) (Route, error) {
+func ParseRoute(text string, d rule.Defaults) (Route, error) {
 	fields := strings.Fields(text)
 	n := len(fields)
 	for n > 0 && (strings.HasPrefix(fields[n-1], "cost=") || strings.HasPrefix(fields[n-1], "limit=")) {
@@ -67,7 +60,7 @@ func ParseRoute(text, strategy string, burst uint64) (Route, error) {
 			}
 			continue
 		}
-		l, err := ParseLimit(strings.TrimPrefix(f, "limit="), strategy, burst)
+		l, err := ParseLimit(strings.TrimPrefix(f, "limit="), d)
 		if err != nil {
 			return r, fmt.Errorf("route %q: %w", text, err)
 		}

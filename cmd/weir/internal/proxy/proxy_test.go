@@ -29,7 +29,7 @@ func config(t testing.TB, limits ...string) Config {
 	t.Helper()
 	cfg := Config{Listen: "127.0.0.1:0", Drain: 5 * time.Second}
 	for _, text := range limits {
-		l, err := ParseLimit(text, rule.Sliding, 0)
+		l, err := ParseLimit(text, rule.Defaults{Strategy: rule.Sliding})
 		require.NoError(t, err)
 		cfg.Limits = append(cfg.Limits, l)
 	}
@@ -170,7 +170,7 @@ func TestCallersBehindATrustedProxyAreToldApart(t *testing.T) {
 func TestRoutes(t *testing.T) {
 	cfg := config(t, "10/1d")
 	for _, text := range []string{"POST /login limit=2/1d", "GET /search/ cost=5"} {
-		r, err := ParseRoute(text, rule.Fixed, 0)
+		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
 		require.NoError(t, err)
 		cfg.Routes = append(cfg.Routes, r)
 	}
@@ -190,7 +190,7 @@ func TestRoutes(t *testing.T) {
 
 func TestByPatternIsByRoute(t *testing.T) {
 	cfg := config(t, "1/1d")
-	r, err := ParseRoute("/users/{id}", rule.Fixed, 0)
+	r, err := ParseRoute("/users/{id}", rule.Defaults{Strategy: rule.Fixed})
 	require.NoError(t, err)
 	cfg.Routes = []Route{r}
 	cfg.By, err = ParseBy("pattern")

@@ -1,8 +1,13 @@
-// Package rule reads limits as a person writes them, 100/1m or 1000/1s,5000/10s, and makes strategies of them.
+// Package rule is the language in which limits are written on a command line, and makes strategies of them:
+//
+//	[NAME=]COUNT/DURATION[,COUNT/DURATION...][:STRATEGY]
+//
+// 100/1m, login=5/1m:log, 1000/1s,5000/10s.
 package rule
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,7 +25,7 @@ const (
 	Log     = "log"
 	Token   = "token"
 	Leaky   = "leaky"
-	Tiers   = "tiers" // what a limit of several tiers is counted by; it is not given by name
+	Tiers   = "tiers" // of a limit with several tiers; it cannot be given by name
 )
 
 // Strategies are the names that can be given.
@@ -28,9 +33,10 @@ var Strategies = []string{Fixed, Sliding, Log, Token, Leaky}
 
 // Rule is one limit counted in one way.
 type Rule struct {
-	Limit    string      // as it was given
+	Name     string      // empty: none was given
+	Limit    string      // COUNT/DURATION as given, or several of them
 	Strategy string      // one of the names
-	Burst    uint64      // of a token bucket, and how deep a leaky bucket's queue is; 0: the limit. 0 for the others
+	Burst    uint64      // tokens of a token bucket, requests in a leaky bucket's queue; 0: the limit. 0 for the others
 	Tiers    []weir.Tier // one, unless Strategy is Tiers
 }
 
@@ -43,41 +49,140 @@ func (r Rule) String() string {
 	return s
 }
 
-// Cross returns a Rule for each limit by each strategy, in that order. A limit of several tiers makes one Rule whatever
-// the strategies. It fails if a limit or a strategy is no such thing, if a Rule comes out twice, or if weir refuses one.
+// Defaults apply to a limit that does not name its strategy, and to the strategies' sizes.
+type Defaults struct {
+	Strategy string // one of Strategies
+	Burst    uint64 // tokens of a token bucket; 0: the limit
+	Queue    uint64 // requests in a leaky bucket's queue; 0: the limit
+}
+
+// Parse reads one limit. It fails if the text is not a limit or if weir refuses it.
+func Parse(text string, d Defaults) (Rule, error) {
+	w, err := split(text)
+	if err != nil {
+		return Rule{}, err
+	}
+	r, err := w.rule(d)
+	if err != nil {
+		return Rule{}, err
+	}
+	return r, r.check()
+}
+
+// written is a limit in its parts.
+type written struct {
+	name, limit, strategy string // empty where none was given
+	tiers                 []weir.Tier
+}
+
+func split(text string) (written, error) {
+	var w written
+	rest := text
+	if name, limit, named := strings.Cut(text, "="); named {
+		if name == "" {
+			return w, fmt.Errorf("limit %q: a name stands before the equals sign", text)
+		}
+		w.name, rest = name, limit
+	}
+	limit, strategy, own := strings.Cut(rest, ":")
+	tiers, err := ParseLimit(limit)
+	if err != nil {
+		return w, err
+	}
+	if own && len(tiers) > 1 {
+		return w, fmt.Errorf("limit %q: a limit of several tiers has a strategy of its own", text)
+	}
+	if own {
+		if err := checkStrategy(strategy); err != nil {
+			return w, fmt.Errorf("limit %q: %w", text, err)
+		}
+	}
+	w.limit, w.strategy, w.tiers = limit, strategy, tiers
+	return w, nil
+}
+
+func checkStrategy(name string) error {
+	if !slices.Contains(Strategies, name) {
+		return fmt.Errorf("no strategy %q: there are %s", name, strings.Join(Strategies, ", "))
+	}
+	return nil
+}
+
+// rule applies the defaults.
+func (w written) rule(d Defaults) (Rule, error) {
+	r := Rule{Name: w.name, Limit: w.limit, Strategy: w.strategy, Tiers: w.tiers}
+	switch {
+	case len(w.tiers) > 1:
+		r.Strategy = Tiers
+	case r.Strategy == "":
+		r.Strategy = d.Strategy
+		if err := checkStrategy(r.Strategy); err != nil {
+			return r, err
+		}
+	}
+	switch r.Strategy {
+	case Token:
+		r.Burst = d.Burst
+	case Leaky:
+		r.Burst = d.Queue
+	}
+	return r, nil
+}
+
+// Cross returns a Rule for each limit by each strategy, in that order. A limit that names its strategy, or that has
+// several tiers, makes one Rule whatever the strategies. burst is the size of token buckets and of leaky buckets' queues.
+// Cross fails if a limit or a strategy is not one, if a Rule comes out twice, if weir refuses one, or if there is a burst
+// and nothing that has one.
 func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 	for _, s := range strategies {
-		if !slices.Contains(Strategies, s) {
-			return nil, fmt.Errorf("no strategy %q: there are %s, and a limit of several tiers", s, strings.Join(Strategies, ", "))
+		if err := checkStrategy(s); err != nil {
+			return nil, err
 		}
 	}
 	var rules []Rule
 	for _, text := range limits {
-		tiers, err := ParseLimit(text)
+		w, err := split(text)
 		if err != nil {
 			return nil, err
 		}
-		if len(tiers) > 1 {
-			rules = append(rules, Rule{Limit: text, Strategy: Tiers, Tiers: tiers})
-			continue
+		each := strategies
+		if w.strategy != "" || len(w.tiers) > 1 {
+			each = []string{w.strategy}
 		}
-		for _, s := range strategies {
-			r := Rule{Limit: text, Strategy: s, Tiers: tiers}
-			if s == Token || s == Leaky {
-				r.Burst = burst
+		for _, s := range each {
+			r, err := w.rule(Defaults{Strategy: s, Burst: burst, Queue: burst})
+			if err != nil {
+				return nil, err
 			}
 			rules = append(rules, r)
 		}
 	}
-	for i, r := range rules {
-		if slices.ContainsFunc(rules[:i], func(o Rule) bool { return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers) }) {
-			return nil, fmt.Errorf("%s is asked for twice", r)
-		}
-		if err := r.check(); err != nil {
-			return nil, fmt.Errorf("%s: %w", r, err)
-		}
+	if err := checkAll(rules); err != nil {
+		return nil, err
+	}
+	if burst > 0 && !slices.ContainsFunc(rules, Rule.HasBurst) {
+		return nil, ErrBurst
 	}
 	return rules, nil
+}
+
+// ErrBurst is the error of a burst that no strategy uses.
+var ErrBurst = errors.New("burst is for the strategies token and leaky, and there is neither")
+
+// HasBurst reports whether the rule's strategy has a Burst.
+func (r Rule) HasBurst() bool { return r.Strategy == Token || r.Strategy == Leaky }
+
+// checkAll asks weir about each rule, and refuses one that is there twice.
+func checkAll(rules []Rule) error {
+	for i, r := range rules {
+		if slices.ContainsFunc(rules[:i], func(o Rule) bool { return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers) }) {
+			return fmt.Errorf("%s is given twice", r)
+		}
+		if err := r.check(); err != nil {
+			return fmt.Errorf("%s: %w", r, err)
+		}
+	}
+	return nil
 }
 
 // ParseLimit reads one limit or several, separated by commas. A duration may be of days, 7d, and its 1 may be left out:
@@ -123,7 +228,7 @@ func parseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// On makes the rule's strategy on l, and the Request to ask it with, which lacks only the key.
+// On returns the rule's strategy on l, and a Request for it that lacks only the key.
 func (r Rule) On(l *weir.Limiter) (weir.Strategy, weir.Request, error) {
 	ask := weir.Request{Limit: r.Tiers[0].Limit, Duration: r.Tiers[0].Duration}
 	switch r.Strategy {
@@ -153,7 +258,7 @@ func (r Rule) Queue() int {
 	return int(min(depth, math.MaxInt32))
 }
 
-// check asks weir whether it takes the rule: it knows the bounds.
+// check asks weir whether it accepts the rule.
 func (r Rule) check() error {
 	l, err := weir.New(weir.Config{})
 	if err != nil {
