@@ -272,15 +272,3 @@ func jitterSeconds(d time.Duration) int64 {
 	}
 	return rand.Int64N(int64(d/time.Second) + 1)
 }
-
-// quote writes printable ASCII as a String of a structured field (RFC 9651 section 3.3.3).
-func quote(s string) string {
-	b := append(make([]byte, 0, len(s)+2), '"')
-	for i := range len(s) {
-		if s[i] == '"' || s[i] == '\\' {
-			b = append(b, '\\')
-		}
-		b = append(b, s[i])
-	}
-	return string(append(b, '"'))
-}

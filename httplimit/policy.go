@@ -12,6 +12,28 @@ import (
 	"github.com/weirgo/weir"
 )
 
+// Policy is one limit on a request.
+type Policy struct {
+	// Name is what the client reads in the RateLimit fields, and part of the key: two policies with different names never
+	// share a budget, two with the same name, Duration and Strategy always do. 1 to 64 bytes of printable ASCII. The
+	// default says Limit and Duration: "100/1m". A policy with a LimitFunc must have one.
+	Name string
+
+	// Limit is how much cost is admitted in Duration; 0 denies everything.
+	Limit uint64
+
+	// Duration is the period: a whole number of milliseconds, 1 ms to 365 days.
+	Duration time.Duration
+
+	// LimitFunc returns the Limit and Duration for a request, for plans and for routes, in place of the two above. It
+	// must go by what has been authenticated: who can choose his plan has no limit. For no limit at all it returns
+	// math.MaxUint64.
+	LimitFunc func(*http.Request) (limit uint64, duration time.Duration)
+
+	// Strategy runs this policy. nil: the one given to New.
+	Strategy weir.Strategy
+}
+
 const maxNameLen = 64
 
 // policy is a Policy made ready by New; read-only from then on.
