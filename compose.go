@@ -89,6 +89,15 @@ func (p Policy) Charge(ctx context.Context, r *Request) error {
 	return s.Charge(ctx, p.request(r))
 }
 
+// Reconcile implements [Reconciler].
+func (p Policy) Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error) {
+	s, ok := p.Strategy.(Reconciler)
+	if !ok {
+		return nil, p.unsupported("reconcile")
+	}
+	return s.Reconcile(ctx, p.request(r), b)
+}
+
 // All returns a Strategy that admits what every one of strategies admits. It asks them in order; when one denies, what
 // was charged to those before it is given back. Its Result is that of the one with the least left of its limit (strategies
 // with limits of their own, as Tiers, are not compared) or, of a denial, with the latest instant among all of them, as

@@ -108,4 +108,25 @@ type (
 	Charger interface {
 		Charge(ctx context.Context, r *Request) error
 	}
+
+	// Reconciler catches up with another store and decides on r, in one step: it raises the count as a Seeder does,
+	// charges the debts of b that it has not charged before, and then does what Run does. After a lost answer the call can
+	// be repeated: debts are charged once, though r itself may be counted again.
+	Reconciler interface {
+		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
+	}
 )
+
+// Backlog is what a Strategy has missed of one caller while another store decided. See [Reconciler].
+type Backlog struct {
+	// Counted is the last known count, to which the count is raised, as by [Seeder]. nil: it is not raised.
+	Counted *Result
+
+	// Source names the store that decided: 1 to 64 bytes, different for each process and each start of it.
+	Source string
+
+	// Total is the cost that Source has admitted for this caller so far, a running total that never restarts; Charged is
+	// the part of it that is known to be charged or no longer counts. Reconcile charges Total less Charged, or less the
+	// largest Total that it has seen of Source, whichever is less. It remembers that Total for as long as the period.
+	Charged, Total uint64
+}
