@@ -1,16 +1,15 @@
 # `make help` lists the targets. `.ci/run` calls the same ones.
 
-# Every module of go.work. All but the private ones are published: they carry no replace directive,
+# Every module of go.work. Those whose go.mod does not say "not published" have no replace directive,
 # and require real versions of each other.
 MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
-PRIVATE   := ./benchmarks ./examples ./verify
-PUBLISHED := $(filter-out $(PRIVATE),$(MODULES))
+PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help test verify nightly race 386 lint fuzz bench ci need
+.PHONY: help test verify nightly race 386 standalone tidy lint fuzz bench ci need
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +32,14 @@ race: need ## the tests at 1, 2 and 8 processors
 386: ## the core on a 32-bit machine
 	GOARCH=386 CGO_ENABLED=0 go test .
 
+standalone: ## each module by itself, as its importers see it
+	@cd release && go run . standalone vet ./...
+
+tidy: ## go mod tidy in each module; it finds the others unreleased
+	@cd release && go run . tidy
+
 lint: $(LINT) ## golangci-lint on every module
-	@failed=; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
+	@failed=; for m in $(MODULES) ./release; do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 $(LINT):

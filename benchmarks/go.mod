@@ -1,4 +1,4 @@
-module github.com/weirgo/weir/benchmarks
+module github.com/weirgo/weir/benchmarks // not published
 
 go 1.26.0
 
@@ -12,7 +12,7 @@ require (
 	github.com/throttled/throttled/v2 v2.15.0
 	github.com/ulule/limiter/v3 v3.11.2
 	github.com/weirgo/weir v0.1.0
-	github.com/weirgo/weir/redislimit v0.0.0
+	github.com/weirgo/weir/redislimit v0.1.0
 	golang.org/x/time v0.16.0
 )
 

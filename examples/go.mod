@@ -1,4 +1,4 @@
-module github.com/weirgo/weir/examples
+module github.com/weirgo/weir/examples // not published
 
 go 1.25.0
 
@@ -9,7 +9,7 @@ require (
 	github.com/gofiber/fiber/v3 v3.1.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/stretchr/testify v1.12.1
-	github.com/weirgo/weir v0.0.0
+	github.com/weirgo/weir v0.1.0
 )
 
 require (

@@ -1,11 +1,11 @@
-module github.com/weirgo/weir/verify
+module github.com/weirgo/weir/verify // not published
 
 go 1.25.0
 
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/stretchr/testify v1.12.1
-	github.com/weirgo/weir v0.0.0
+	github.com/weirgo/weir v0.1.0
 	go.uber.org/goleak v1.3.0
 	pgregory.net/rapid v1.3.0
 )

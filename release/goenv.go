@@ -1,0 +1,103 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// goEnv is the environment of a go command that finds the project's modules in proxy only, keeps them
+// in the module cache of its own, and finds all others in the user's module cache, if they are there.
+func goEnv(proxy, cache string) ([]string, error) {
+	out, err := command(".", nil, "go", "env", "GOMODCACHE", "GOPROXY")
+	if err != nil {
+		return nil, err
+	}
+	user, upstream, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	proxies := []string{fileURL(proxy), fileURL(filepath.Join(user, "cache", "download")), upstream}
+	return []string{
+		"GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOPRIVATE=", "GONOPROXY=",
+		"GONOSUMDB=github.com/weirgo/weir", "GOSUMDB=off", // the user's module cache is verified
+		"GOMODCACHE=" + cache,
+		"GOPROXY=" + strings.Join(proxies, ","),
+	}, nil
+}
+
+func fileURL(dir string) string { return "file://" + filepath.ToSlash(dir) }
+
+// staged packs a copy of t, at the version that its modules require of each other, and calls do with it and the environment in which its modules are found.
+func (t *Tree) staged(do func(copied *Tree, env []string) error) (err error) {
+	dir, err := os.MkdirTemp("", "weir-release-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	copied, err := t.Copy(filepath.Join(dir, "weir"))
+	if err != nil {
+		return err
+	}
+	version, err := copied.version()
+	if err != nil {
+		return err
+	}
+	proxy := filepath.Join(dir, "proxy")
+	if err := copied.Pack(proxy, version); err != nil {
+		return err
+	}
+	env, err := goEnv(proxy, filepath.Join(dir, "modules"))
+	if err != nil {
+		return err
+	}
+	return do(copied, env)
+}
+
+// Standalone runs go with args in every module, as if each stood alone and required the others'
+// releases. It goes on after a failure.
+func (t *Tree) Standalone(args ...string) error {
+	return t.staged(func(copied *Tree, env []string) error {
+		var failed []error
+		for _, m := range copied.Modules {
+			fmt.Println("==", m.Dir)
+			if _, err := command(filepath.Join(copied.Dir, m.Dir), env, "go", args...); err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
+			}
+		}
+		return errors.Join(failed...)
+	})
+}
+
+// Tidy runs go mod tidy in every module. It goes on after a failure.
+func (t *Tree) Tidy() error {
+	return t.staged(func(copied *Tree, env []string) error {
+		var failed []error
+		for _, m := range copied.Modules {
+			_, err := command(filepath.Join(copied.Dir, m.Dir), env, "go", "mod", "tidy")
+			if err == nil {
+				err = t.takeSums(copied, m)
+			}
+			if err != nil {
+				failed = append(failed, fmt.Errorf("%s: %w", m.Dir, err))
+			}
+		}
+		return errors.Join(failed...)
+	})
+}
+
+// takeSums copies go.mod and go.sum of m from the copy, but for the sums of the project's own modules:
+// they are those of releases.
+func (t *Tree) takeSums(copied *Tree, m *Module) error {
+	if err := copyFile(filepath.Join(copied.Dir, m.Dir, "go.mod"), filepath.Join(t.Dir, m.Dir, "go.mod")); err != nil {
+		return err
+	}
+	_, own, err := t.readSums(m)
+	if err != nil {
+		return err
+	}
+	others, _, err := copied.readSums(m)
+	if err != nil {
+		return err
+	}
+	return t.writeSums(m, append(others, own...))
+}

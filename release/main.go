@@ -1,0 +1,63 @@
+// Command release packs, checks and tags the modules of the workspace.
+//
+//	release standalone vet ./...   run a go command in every module without the workspace
+//	release tidy                   run go mod tidy in every module
+//	release pack DIR VERSION       pack the published modules into a module proxy in DIR
+//
+// Published modules require versions of each other that may not be released yet. Each command packs
+// them into a file-based module proxy, in which the go command finds them. The command itself is a
+// workspace of its own, so that what it requires does not select versions for the others.
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const usage = "usage: release standalone ARG… | tidy | pack DIR VERSION"
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	root, err := command(".", nil, "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		return err
+	}
+	tree, err := Open(strings.TrimSpace(string(root)))
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(args) > 1 && args[0] == "standalone":
+		return tree.Standalone(args[1:]...)
+	case len(args) == 1 && args[0] == "tidy":
+		return tree.Tidy()
+	case len(args) == 3 && args[0] == "pack":
+		return packCopy(tree, args[1], args[2])
+	}
+	return fmt.Errorf("%s", usage)
+}
+
+// packCopy packs a copy of the tree: packing changes go.mod and go.sum.
+func packCopy(t *Tree, proxy, version string) error {
+	dir, err := os.MkdirTemp("", "weir-release-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	copied, err := t.Copy(dir)
+	if err != nil {
+		return err
+	}
+	if proxy, err = filepath.Abs(proxy); err != nil {
+		return err
+	}
+	return copied.Pack(proxy, version)
+}

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+)
+
+// A Tree is a copy of the repository's files: the checkout itself, or a copy of it.
+type Tree struct {
+	Dir     string
+	Modules []*Module // each after those that it requires
+}
+
+// A Module is one module of the workspace.
+type Module struct {
+	Path      string
+	Dir       string // below the tree's, with slashes; "." for the root module
+	Requires  []string
+	Published bool // not marked "// not published" in its go.mod
+}
+
+// Open reads the modules of dir's go.work.
+func Open(dir string) (*Tree, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "go.work"))
+	if err != nil {
+		return nil, err
+	}
+	work, err := modfile.ParseWork("go.work", data, nil)
+	if err != nil {
+		return nil, err
+	}
+	t := &Tree{Dir: dir}
+	waiting := map[string]*Module{}
+	for _, use := range work.Use {
+		m, err := t.module(filepath.ToSlash(filepath.Clean(use.Path)))
+		if err != nil {
+			return nil, err
+		}
+		waiting[m.Path] = m
+	}
+	for _, m := range waiting {
+		m.Requires = slices.DeleteFunc(m.Requires, func(path string) bool { return waiting[path] == nil })
+	}
+	return t, t.sort(waiting)
+}
+
+func (t *Tree) module(dir string) (*Module, error) {
+	file, err := t.modFile(dir)
+	if err != nil {
+		return nil, err
+	}
+	m := &Module{Path: file.Module.Mod.Path, Dir: dir, Published: true}
+	for _, comment := range file.Module.Syntax.Suffix {
+		m.Published = m.Published && comment.Token != "// not published"
+	}
+	for _, r := range file.Require {
+		m.Requires = append(m.Requires, r.Mod.Path)
+	}
+	return m, nil
+}
+
+// sort appends the modules that wait to t.Modules, those that others require first.
+func (t *Tree) sort(waiting map[string]*Module) error {
+	for len(waiting) > 0 {
+		ready := slices.DeleteFunc(slices.Sorted(maps.Keys(waiting)), func(path string) bool {
+			return slices.ContainsFunc(waiting[path].Requires, func(r string) bool { return waiting[r] != nil })
+		})
+		if len(ready) == 0 {
+			return fmt.Errorf("modules require each other: %v", slices.Sorted(maps.Keys(waiting)))
+		}
+		for _, path := range ready {
+			t.Modules = append(t.Modules, waiting[path])
+			delete(waiting, path)
+		}
+	}
+	return nil
+}
+
+// Published returns the modules that have releases.
+func (t *Tree) Published() []*Module {
+	return slices.DeleteFunc(slices.Clone(t.Modules), func(m *Module) bool { return !m.Published })
+}
+
+// Copy copies the files that git tracks or would track to dst.
+func (t *Tree) Copy(dst string) (*Tree, error) {
+	files, err := t.files()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range files {
+		if err := copyFile(filepath.Join(t.Dir, name), filepath.Join(dst, name)); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := command(dst, nil, "git", "init", "-q"); err != nil { // for files
+		return nil, err
+	}
+	return Open(dst)
+}
+
+// files lists the files that git tracks or would track and that exist.
+func (t *Tree) files() ([]string, error) {
+	out, err := command(t.Dir, nil, "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+	if err != nil {
+		return nil, err
+	}
+	names := strings.FieldsFunc(string(out), func(r rune) bool { return r == 0 })
+	return slices.DeleteFunc(names, func(name string) bool {
+		info, err := os.Lstat(filepath.Join(t.Dir, name))
+		return err != nil || !info.Mode().IsRegular()
+	}), nil
+}
+
+func (t *Tree) modFile(dir string) (*modfile.File, error) {
+	name := filepath.Join(t.Dir, dir, "go.mod")
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	return modfile.Parse(name, data, nil)
+}
+
+func copyFile(from, to string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, info.Mode()&fs.ModePerm)
+}
+
+// command runs a program in dir, with env added to the environment, and returns what it prints.
+func command(dir string, env []string, name string, args ...string) ([]byte, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w\n%s%s", name, strings.Join(args, " "), err, out, &stderr)
+	}
+	return out, nil
+}
