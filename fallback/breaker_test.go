@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slow"
 )
 
 var errTest = errors.New("connection refused")
@@ -196,11 +198,8 @@ func judge(b *breaker, m *reference, p pending, now time.Time, how int, jitter f
 }
 
 func TestBreakerEqualsItsModel(t *testing.T) {
-	runs := uint64(100_000)
-	if testing.Short() {
-		runs = 5_000
-	}
-	for seed := range runs {
+	runs := slow.N(5_000, 100_000, 1_000_000)
+	for seed := range uint64(runs) {
 		if what := machine(seed, nil); what != "" {
 			t.Fatalf("seed %d: %s", seed, what)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -113,11 +114,7 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 // Probes that are lost, slow, panicking or given up never keep the breaker from closing, and callers see no error of
 // primary's or of the breaker's.
 func TestProbesNeverWedge(t *testing.T) {
-	runs := uint64(2000)
-	if testing.Short() {
-		runs = 200
-	}
-	for seed := range runs {
+	for seed := range uint64(slow.N(200, 2000, 20_000)) {
 		synctest.Test(t, func(t *testing.T) {
 			if err := ordeal(t, seed); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)

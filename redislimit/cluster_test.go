@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -19,6 +20,7 @@ import (
 // A slot that moves from one node to another while callers count in it loses no hit and counts none twice: answers
 // that redirect say that nothing was run.
 func TestClusterSlotMoves(t *testing.T) {
+	slow.Test(t)
 	cluster := redistest.StartCluster(t)
 	o := redislimit.Options("")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
@@ -75,6 +77,7 @@ func TestClusterSlotMoves(t *testing.T) {
 
 // One node less is an error for a third of the callers, in time, and nothing for the others.
 func TestClusterNodeDies(t *testing.T) {
+	slow.Test(t)
 	cluster := redistest.StartCluster(t)
 	for _, n := range cluster.Nodes {
 		n.Do("config", "set", "cluster-require-full-coverage", "no")

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/weirtest"
@@ -68,6 +69,7 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			tt.laws.Histories = slow.N(5, 100, 100)
 			var made atomic.Int64
 			weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 				s, err := redislimit.New(client, redislimit.Config{
@@ -86,6 +88,7 @@ func TestConformance(t *testing.T) {
 		own := redistest.Start(t).Client()
 		for name, tt := range map[string]weirtest.Laws{"counter": firstHit, "sorted set": {Durations: hours}, "list": firstHit} {
 			t.Run(name, func(t *testing.T) {
+				tt.Histories = slow.N(5, 100, 100)
 				weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 					require.NoError(t, own.FlushDB(context.Background()).Err()) // Their keys are those of the strategy before.
 					return originals[name](own, clock.Now)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -87,6 +88,7 @@ func kill(addr string) error {
 
 // No key lives for ever, wherever its writer died.
 func TestEveryKeyExpires(t *testing.T) {
+	slow.Test(t)
 	server := redistest.Start(t)
 	const workers, deaths = 4, 200
 	var all sync.WaitGroup

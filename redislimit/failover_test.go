@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -31,6 +32,7 @@ func spend(s weir.Strategy) (admitted int) {
 
 // A failover forgets at most what was not replicated: what is admitted stays within twice the limit.
 func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
+	slow.Test(t)
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)
 	proxy := redistest.NewProxy(t, master.Addr)
@@ -59,6 +61,7 @@ func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
 
 // A master that is demoted while the connections to it stay up gives errors, and decides again as soon as it may write.
 func TestPromotedMasterDecidesAgain(t *testing.T) {
+	slow.Test(t)
 	server := redistest.Start(t)
 	s := open(t, server.Addr, redislimit.Config{}).SlidingWindow()
 	for range 3 {
@@ -81,6 +84,7 @@ func TestPromotedMasterDecidesAgain(t *testing.T) {
 // A Sentinel fails over, first on request, so that the connections to the old master stay up, then because the master was
 // killed. The same client decides again within a second of the promotion, and no call takes longer than the timeout.
 func TestSentinelFailover(t *testing.T) {
+	slow.Test(t)
 	sentinel := redistest.StartSentinel(t)
 	o := redislimit.Options("")
 	client := redis.NewFailoverClient(&redis.FailoverOptions{

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -153,6 +154,7 @@ func busy(t *testing.T, b *bench) func() {
 // Every fault gives a prompt error to each of 64 callers: no admission, no denial made up, no panic, nothing counted
 // unless it is the answer that was lost; and when the fault is over, decisions are made again.
 func TestFaultTable(t *testing.T) {
+	slow.Test(t)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			b := newBench(t)
@@ -278,6 +280,7 @@ func weather(t *testing.T, name string, limit time.Duration, s weir.Strategy, r 
 // A frozen server holds nobody for longer than the timeout: 64 callers share 10 connections, and none of them waits for
 // another's.
 func TestFrozenServerDelaysNobody(t *testing.T) {
+	slow.Test(t)
 	b := newBench(t)
 	s := b.storeAt(t, b.server.Addr, redislimit.DefaultTimeout).FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 1_000_000, Duration: time.Hour}

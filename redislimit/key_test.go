@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -25,6 +26,7 @@ var awkward = []string{
 
 // No two callers, kinds or durations share a key, and all keys of one caller are in one slot.
 func TestKeysAreInjectiveAndTagged(t *testing.T) {
+	slow.Test(t)
 	cluster := redistest.StartCluster(t)
 	ctx := context.Background()
 	o := redislimit.Options("")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -107,6 +108,7 @@ func runner(t *testing.T, s weir.Strategy, limit uint64, key string) func() seen
 // every history of concurrent decisions is that of one counter. So it is with a client that retries by default, for its
 // retries do not reach our commands.
 func TestLostRepliesAreNotRetried(t *testing.T) {
+	slow.Test(t)
 	const limit = 50 // and so 60 decisions in each history
 	proxy := lossy(t)
 	still := func() time.Time { return time.Unix(1_700_000_000, 0) } // so that no period ends in a history
@@ -146,6 +148,7 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 // The negative control: the counting script of the Redis documentation, run by the library's own Script.Run on a client
 // with default settings. It is retried, and counts twice.
 func TestRetriesControlDefaultClientCountsTwice(t *testing.T) {
+	slow.Test(t)
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{Addr: lossy(t).Addr})
 	t.Cleanup(func() { _ = client.Close() })

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -57,6 +58,7 @@ func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Du
 
 // Instances whose clocks are half a second apart share one window: it is the server's clock that cuts them.
 func TestSkewedClientClocksShareWindow(t *testing.T) {
+	slow.Test(t)
 	const window, limit = 250 * time.Millisecond, 40
 	none := [3]time.Duration{}
 	counts := admitted(t, window, limit, none, [3]func() time.Time{})

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // childJob names the variable that tells this test binary to be the child: memory is measured in a process of its own.
@@ -174,7 +175,8 @@ const mib = 1 << 20
 // Ten million ids, capacity for one million. The capacity is never exceeded, the memory is bounded, and
 // it comes back.
 func TestMemoryIsBounded(t *testing.T) {
-	f := inChild(t, flood{IDs: nightly(10_000_000, 100_000_000), Room: 1_000_000, Cycles: 1})
+	slow.Test(t)
+	f := inChild(t, flood{IDs: slow.N(0, 10_000_000, 100_000_000), Room: 1_000_000, Cycles: 1})
 	full := f.Full[0] - f.Before[0]
 	t.Logf("%d ids: at most %d buckets, peak RSS %d MiB, live heap %d MiB full (%d B a bucket), %.1f MiB after; %d admitted, %d ErrFull",
 		f.IDs, f.MostBuckets, f.PeakRSS/mib, full/mib, full/int64(f.Room), float64(f.After[0]-f.Before[0])/mib, f.Admitted, f.Refused)
@@ -188,7 +190,7 @@ func TestMemoryIsBounded(t *testing.T) {
 }
 
 func TestMemoryIsReturned(t *testing.T) {
-	f := inChild(t, flood{IDs: 200_000, Room: 200_000, Cycles: nightly(5, 20)})
+	f := inChild(t, flood{IDs: 200_000, Room: 200_000, Cycles: slow.N(2, 5, 20)})
 	for i := range f.After {
 		assert.LessOrEqual(t, f.After[i]-f.Before[0], (f.Full[i]-f.Before[0])/10, "cycle %d", i)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // checker is the one method that exactness is about.
@@ -55,12 +56,13 @@ func crowd(t *testing.T, l checker, clock *atomic.Int64, keys, windows, calls in
 
 // Ten million calls, in windows that follow each other, with the janitor sweeping all the time.
 func TestExactUnderConcurrency(t *testing.T) {
+	calls := slow.N(100_000, 1_000_000, 1_000_000)
 	for _, c := range []struct {
 		keys, windows, calls int
 		limit                int64
 	}{
-		{1, 5, 1_000_000, 300_000},
-		{1000, 5, 1_000_000, 500},
+		{1, 5, calls, int64(calls / 3)},
+		{1000, 5, calls, int64(calls / 2000)},
 	} {
 		t.Run(fmt.Sprintf("keys=%d", c.keys), func(t *testing.T) {
 			var clock atomic.Int64
@@ -102,7 +104,7 @@ func TestExactControlIsRejected(t *testing.T) {
 // A clock that moves with every reading: window edges fall between the readings of one call, and between its parts.
 func TestExactAcrossWindows(t *testing.T) {
 	const scale, limit, goroutines = 10, 7, 16
-	calls := nightly(20_000, 200_000)
+	calls := slow.N(20_000, 20_000, 200_000)
 	var ns atomic.Int64
 	l := newLimiter(t, weir.Config{
 		Now: func() time.Time { return time.Unix(0, ns.Add(20_000)) }, Timeout: 1, SweepEvery: time.Microsecond,
@@ -139,7 +141,7 @@ func TestRaceFree(t *testing.T) {
 	l := newLimiter(t, weir.Config{Now: clock.now, MaxBuckets: room, Timeout: 1, SweepEvery: 50 * time.Microsecond})
 	var wg sync.WaitGroup
 	for g := range 16 {
-		wg.Go(func() { mix(t, l, &clock, g, nightly(3000, 30_000)) })
+		wg.Go(func() { mix(t, l, &clock, g, slow.N(1000, 3000, 30_000)) })
 	}
 	wg.Wait()
 	assert.LessOrEqual(t, l.Stats().Buckets, room)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // movingClock is a clock that the callers move, and whose readers often stall between reading it and using what they
@@ -201,9 +202,9 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 func TestLinearizable(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
-			n := nightly(1000, 10_000)
+			n := slow.N(60, 1000, 10_000)
 			if s.name == "FixedWindow" {
-				n = 10_000
+				n = slow.N(200, 10_000, 10_000)
 			}
 			start := time.Now()
 			sum, worst := check(t, s, n)
@@ -268,7 +269,7 @@ func yield() {
 
 // The controls: what the check is for must not pass it.
 func TestLinearizableControlsAreRejected(t *testing.T) {
-	const n = 200
+	n := slow.N(20, 200, 200)
 	rejected := func(t *testing.T, s subject) {
 		sum, _ := check(t, s, n)
 		t.Logf("%d of %d histories rejected", sum.illegal.Load(), n)

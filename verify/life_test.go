@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // hold is a clock one of whose readings is held back: its reader has read, and does not know yet.
@@ -118,7 +119,7 @@ func TestStalledGoroutineControlIsRejected(t *testing.T) {
 
 func TestNeverExceedsCapacity(t *testing.T) {
 	const room, callers = 10_000, 64
-	ids := nightly(1_000_000, 10_000_000)
+	ids := slow.N(100_000, 1_000_000, 10_000_000)
 	var ms atomic.Int64
 	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(ms.Load()) }, Timeout: 1})
 	var most, full atomic.Int64
@@ -191,7 +192,7 @@ func TestFloodResetsNoCounter(t *testing.T) {
 	for range limit - 1 {
 		ask("victim")
 	}
-	for trial := range 1000 {
+	for trial := range slow.N(50, 1000, 1000) {
 		for i := range 10 * room {
 			_, err := l.CheckRate(fmt.Sprint("flood", trial, "-", i), scale, limit)
 			if err != nil && err != weir.ErrFull {

@@ -26,14 +26,6 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// nightly returns n, or more of it where WEIR_VERIFY=full asks for the long run.
-func nightly(n, full int) int {
-	if os.Getenv("WEIR_VERIFY") == "full" {
-		return full
-	}
-	return n
-}
-
 // checks sets how often a property is tried.
 func checks(t *testing.T, n int) {
 	f := flag.Lookup("rapid.checks")

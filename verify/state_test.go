@@ -9,11 +9,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // Every strategy answers as its model does, ask after ask, whatever is swept in between.
 func TestStrategiesEqualTheirModels(t *testing.T) {
-	checks(t, nightly(1500, 100_000))
+	checks(t, slow.N(100, 1500, 100_000))
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 type factory = func(testing.TB, *Clock) weir.Strategy
@@ -47,16 +48,21 @@ var (
 )
 
 func TestReferencesKeepTheLaws(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
+	keeps := func(t *testing.T, make factory, laws Laws) {
+		laws.Histories = histories
+		TestStrategy(t, make, laws)
+	}
 	t.Run("rolling window", func(t *testing.T) {
 		make, laws := flawed(flaws{})
-		TestStrategy(t, make, laws)
+		keeps(t, make, laws)
 	})
-	t.Run("fixed window", func(t *testing.T) { TestStrategy(t, windows(0), windowLaws) })
-	t.Run("token bucket", func(t *testing.T) { TestStrategy(t, buckets(bucketFlaws{}), bucketLaws) })
+	t.Run("fixed window", func(t *testing.T) { keeps(t, windows(0), windowLaws) })
+	t.Run("token bucket", func(t *testing.T) { keeps(t, buckets(bucketFlaws{}), bucketLaws) })
 	t.Run("a limit of its own", func(t *testing.T) {
 		make, laws := flawed(flaws{})
 		laws.Fixed, laws.Limits, laws.Durations = true, []uint64{1000}, []time.Duration{time.Minute}
-		TestStrategy(t, func(t testing.TB, clock *Clock) weir.Strategy {
+		keeps(t, func(t testing.TB, clock *Clock) weir.Strategy {
 			return weir.Strategy(&bent{make(t, clock).(*rolling), func(s *rolling, r *weir.Request) (*weir.Result, error) {
 				own := *r
 				own.Limit, own.Duration = 1000, time.Minute

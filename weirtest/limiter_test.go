@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -28,6 +29,7 @@ func conforms(t *testing.T, pick func(testing.TB, *weir.Limiter) weir.Strategy, 
 func twice(limit uint64) uint64 { return 2 * limit }
 
 func TestFixedWindowConforms(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.FixedWindow() },
-		weirtest.Laws{Span: twice, Aligned: true})
+		weirtest.Laws{Histories: histories, Span: twice, Aligned: true})
 }

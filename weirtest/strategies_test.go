@@ -9,11 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/weirtest"
 )
 
 func TestSlidingWindowConforms(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, weirtest.Laws{
+		Histories: histories,
 		// All of the limit at the end of one window, and at the end of the next what its weight then leaves.
 		Span:    func(limit uint64) uint64 { return 2*limit - 1 },
 		Aligned: true,
@@ -21,12 +24,15 @@ func TestSlidingWindowConforms(t *testing.T) {
 }
 
 func TestSlidingLogConforms(t *testing.T) {
-	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingLog() }, weirtest.Laws{})
+	histories := slow.N(15, 100, 1000)
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingLog() }, weirtest.Laws{Histories: histories})
 }
 
 func TestTokenBucketConforms(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
 	t.Run("burst of the limit", func(t *testing.T) {
 		conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, weirtest.Laws{
+			Histories: histories,
 			// A full bucket, and what flows in before the last instant of the span.
 			Span:         func(limit uint64) uint64 { return 2*limit - 1 },
 			Proportional: true,
@@ -35,6 +41,7 @@ func TestTokenBucketConforms(t *testing.T) {
 	for _, burst := range []uint64{1, 5, 500} {
 		t.Run(fmt.Sprintf("burst of %d", burst), func(t *testing.T) {
 			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(burst) }, weirtest.Laws{
+				Histories:    histories,
 				Burst:        func(uint64) uint64 { return burst },
 				Span:         func(limit uint64) uint64 { return burst + limit - 1 },
 				Proportional: true,
@@ -55,6 +62,7 @@ func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
 const others = "an admission's figures are those of one tier, and the others may count for longer"
 
 func TestTiersConform(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
 	for _, c := range []struct {
 		what  string
 		tiers []weir.Tier
@@ -83,6 +91,7 @@ func TestTiersConform(t *testing.T) {
 				skip[law] = others
 			}
 			conforms(t, tiers(c.tiers...), weirtest.Laws{
+				Histories: histories,
 				Limits:    []uint64{c.limit},
 				Durations: []time.Duration{c.d},
 				Fixed:     true,
@@ -94,6 +103,7 @@ func TestTiersConform(t *testing.T) {
 }
 
 func TestLeakyBucketConforms(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
 	for _, queue := range []int{0, 1, 3, 20} {
 		t.Run(fmt.Sprintf("queue of %d", queue), func(t *testing.T) {
 			weirtest.TestStrategy(t, func(t testing.TB, _ *weirtest.Clock) weir.Strategy {
@@ -101,15 +111,17 @@ func TestLeakyBucketConforms(t *testing.T) {
 				require.NoError(t, err)
 				t.Cleanup(func() { limiter.Close() })
 				return limiter.LeakyBucket(queue)
-			}, weirtest.Laws{Waits: true, Queue: queue})
+			}, weirtest.Laws{Histories: histories, Waits: true, Queue: queue})
 		})
 	}
 }
 
 func TestPolicyConforms(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		return weir.Policy{Name: "hourly", Strategy: l.SlidingLog(), Limit: 10, Duration: time.Hour}
 	}, weirtest.Laws{
+		Histories: histories,
 		Limits:    []uint64{10},
 		Durations: []time.Duration{time.Hour},
 		Fixed:     true,
@@ -118,9 +130,11 @@ func TestPolicyConforms(t *testing.T) {
 }
 
 func TestAllConforms(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		return weir.All(l.SlidingLog(), l.FixedWindow())
 	}, weirtest.Laws{
+		Histories: histories,
 		// Together they admit what the stricter one does. While one caller is refunded another may be denied.
 		Inexact: true,
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // trap is an address that takes connections and breaks them.
@@ -32,6 +33,7 @@ func trap(t *testing.T) (addr string, dials *atomic.Int64) {
 
 // While the breaker is open, one dial in an interval is all that primary sees of 64 callers, and they do not notice it.
 func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
+	slow.Test(t)
 	addr, dials := trap(t)
 	h := hybridAt(t, addr, fallback.Config{ProbeInterval: probeInterval})
 	for h.Stats().State == fallback.Closed {

@@ -173,6 +173,7 @@ func TestScriptFlushIsNoFault(t *testing.T) {
 
 // The control: without Options, and so with go-redis' own settings, nothing of this holds.
 func TestFaultControlDefaultClientIsSlow(t *testing.T) {
+	slow.Test(t)
 	b := newBench(t)
 	c := redis.NewClient(&redis.Options{Addr: b.server.Addr, PoolSize: 10})
 	defer c.Close()

@@ -10,11 +10,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // Three instances lease one caller's budget from a real Redis: exactly the limit is admitted in the end, for a fraction of
 // the round trips, and in none of the windows that pass meanwhile more than that.
 func TestLease(t *testing.T) {
+	slow.Test(t)
 	b := newBench(t)
 	const limit = 10_000
 	var fleet []*fallback.Fallback
@@ -49,6 +51,7 @@ func TestLease(t *testing.T) {
 
 // Windows that end while they are leased out: nothing of one is given out in the next.
 func TestLeaseOverManyWindows(t *testing.T) {
+	slow.Test(t)
 	b := newBench(t)
 	const limit, window = 500, 200 * time.Millisecond
 	var mu sync.Mutex
