@@ -86,14 +86,11 @@ type process struct {
 
 var serving = regexp.MustCompile(`msg=serving listen=(\S+).* admin=(\S+)/-/`)
 
-// proxyProcess builds the tool and starts its proxy on free ports.
+// proxyProcess starts the proxy on free ports. TestMain put the test binary on the PATH as weir.
 func proxyProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "weir")
-	text, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, "%s", text)
 	p := &process{
-		Cmd:    exec.Command(binary, append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...),
+		Cmd:    exec.Command("weir", append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...),
 		access: new(bytes.Buffer),
 		rest:   make(chan string, 1),
 	}
