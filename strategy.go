@@ -104,6 +104,13 @@ type (
 		Seed(ctx context.Context, r *Request, counted *Result) error
 	}
 
+	// Forecaster returns the earliest instant at which more of r.Limit is available than is left after admitted, the
+	// Result of r, if nothing else is admitted until then; the zero time if nothing was taken. A strategy whose
+	// admissions all lapse at ExpiresAt returns that.
+	Forecaster interface {
+		Forecast(ctx context.Context, r *Request, admitted *Result) (time.Time, error)
+	}
+
 	// Charger adds r.Cost, which another store has admitted, without asking whether it fits.
 	Charger interface {
 		Charge(ctx context.Context, r *Request) error

@@ -73,6 +73,17 @@ func (ip IP) Forwarded() IP {
 	return ip
 }
 
+// peerError is the error of a request whose peer has no IP address, as on a Unix socket. No client can cause it.
+type peerError string
+
+func (e peerError) Error() string {
+	return fmt.Sprintf("%v: the peer's address %.100q is no IP address", ErrKey, string(e))
+}
+
+func (peerError) Unwrap() error { return ErrKey }
+
+func (ip IP) isZero() bool { return len(ip.trusted) == 0 && !ip.forwarded && ip.bits == 0 }
+
 // Addr returns the client's address, whole: unmapped and without a zone, but not cut to a prefix. Errors wrap [ErrKey].
 func (ip IP) Addr(r *http.Request) (netip.Addr, error) {
 	peer, err := parsePeer(r.RemoteAddr)
@@ -102,6 +113,9 @@ func (ip IP) appendKey(dst []byte, r *http.Request) ([]byte, error) {
 }
 
 func (ip IP) appendAddr(dst []byte, addr netip.Addr) []byte {
+	if v4, ok := fromNAT64(addr); ok {
+		addr = v4
+	}
 	bits := int(ip.bits)
 	if bits == 0 {
 		bits = defaultIPv6Bits
@@ -160,7 +174,7 @@ func parsePeer(s string) (netip.Addr, error) {
 	}
 	addr, err := parseHop(s)
 	if err != nil {
-		return netip.Addr{}, fmt.Errorf("%w: the peer's address %.100q is no IP address", ErrKey, s)
+		return netip.Addr{}, peerError(s)
 	}
 	return addr, nil
 }
@@ -210,6 +224,32 @@ func parseHop(s string) (netip.Addr, error) {
 
 // normalize gives an address its one notation; netip.Prefix contains neither mapped nor zoned addresses.
 func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+// nat64 is the well-known prefix of RFC 6052: behind it, a translator puts the IPv4 address of the client.
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
+
+// fromNAT64 returns the IPv4 address that addr embeds. Without it, all IPv4 clients behind a translator would share the /64
+// of its prefix.
+func fromNAT64(addr netip.Addr) (v4 netip.Addr, ok bool) {
+	if !nat64.Contains(addr) {
+		return netip.Addr{}, false
+	}
+	b := addr.As16()
+	return netip.AddrFrom4([4]byte(b[12:])), true
+}
+
+// clientPrefix returns what a client commonly has: an IPv4 address, or a /64.
+func clientPrefix(addr netip.Addr) netip.Prefix {
+	bits := defaultIPv6Bits
+	if v4, ok := fromNAT64(addr); ok {
+		addr = v4
+	}
+	if addr.Is4() {
+		bits = 32
+	}
+	p, _ := addr.Prefix(bits) // fails for bad bits only
+	return p
+}
 
 // unmapPrefix turns a prefix of IPv4-mapped addresses into the IPv4 prefix it is.
 func unmapPrefix(p netip.Prefix) netip.Prefix {

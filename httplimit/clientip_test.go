@@ -355,3 +355,37 @@ func requireKeyOfAddress(t *testing.T, key string) {
 	require.Equal(t, 64, p.Bits())
 	require.Equal(t, p.Masked().String(), key)
 }
+
+// Clients behind a NAT64 are told apart by the IPv4 address that each has, not merged into the /64 of the translator.
+func TestNAT64ClientsAreToldApart(t *testing.T) {
+	key := func(peer string) string {
+		k, err := httplimit.RemoteAddr().Extract(from(peer))
+		require.NoError(t, err)
+		return k
+	}
+	assert.Equal(t, "192.0.2.1", key("[64:ff9b::192.0.2.1]:1"))
+	assert.Equal(t, "192.0.2.2", key("[64:ff9b::c000:202]:1"))
+	assert.Equal(t, "64:ff9b:1::/64", key("[64:ff9b:1::c000:202]:1"), "another prefix says nothing about the bits after it")
+
+	// The deny list knows the address in both forms, and a listed translator is not all of IPv4.
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
+	for entry, want := range map[string]map[string]bool{
+		"192.0.2.0/24":          {"192.0.2.1": true, "64:ff9b::192.0.2.1": true, "64:ff9b::198.51.100.1": false},
+		"64:ff9b::/96":          {"192.0.2.1": false, "64:ff9b::192.0.2.1": true},
+		"64:ff9b::c000:200/120": {"192.0.2.1": false, "64:ff9b::192.0.2.1": true},
+	} {
+		e := httplimit.Entry{Prefix: netip.MustParsePrefix(entry)}
+		require.NoError(t, list.Add(e))
+		for addr, listed := range want {
+			_, ok := list.Lookup("k", netip.MustParseAddr(addr))
+			assert.Equal(t, listed, ok, "%s in %s", addr, entry)
+		}
+		list.Remove(e)
+	}
+
+	// Only the address itself is ever trusted.
+	behind := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	k, err := behind.Extract(from("[64:ff9b::10.0.0.1]:1", "X-Forwarded-For: 198.51.100.1"))
+	require.NoError(t, err)
+	assert.Equal(t, "10.0.0.1", k)
+}

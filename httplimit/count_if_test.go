@@ -2,12 +2,16 @@ package httplimit_test
 
 import (
 	"bufio"
+	"context"
+	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +20,114 @@ import (
 
 	"github.com/weirgo/weir/httplimit"
 )
+
+// hangUps are the ways in which a client hides the status of its attempt. Each is judged by a CountIf that counts 401 only,
+// and must count.
+func TestHangingUpDoesNotUndoAnAttempt(t *testing.T) {
+	failed := errors.New("connection reset")
+	for name, row := range map[string]struct {
+		handle http.HandlerFunc
+		body   io.ReadCloser
+		gone   bool // the client has hung up when the handler is called
+		counts bool
+	}{
+		"gone, and nothing is written":   {func(http.ResponseWriter, *http.Request) {}, nil, true, true},
+		"gone, and 499 is written":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(499) }, nil, true, true},
+		"gone, and a body is written":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, nil, true, true},
+		"the body breaks off":            {readAndAnswer(502), body{strings.NewReader(`{"password":"x"}`), failed}, false, true},
+		"the body is over a bound":       {readAndAnswer(413), body{strings.NewReader("x"), &http.MaxBytesError{Limit: 1}}, false, true},
+		"the whole body, and 200":        {readAndAnswer(200), body{strings.NewReader("x"), io.EOF}, false, false},
+		"the body is closed, then read":  {closeAndRead, body{strings.NewReader("x"), http.ErrBodyReadAfterClose}, false, false},
+		"here, and 401":                  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, nil, false, true},
+		"here, and nothing is written":   {func(http.ResponseWriter, *http.Request) {}, nil, false, false},
+		"here, and a flush sends a 200":  {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, nil, false, false},
+		"gone after a status of 200":     {nil, nil, false, false},
+		"a copy of the request was made": {nil, body{strings.NewReader("x"), failed}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := admitting(1, time.Minute)
+			cfg := hundred()
+			cfg.CountIf = func(status int) bool { return status == http.StatusUnauthorized }
+			ctx, hangUp := context.WithCancel(t.Context())
+			defer hangUp()
+			handle := row.handle
+			switch {
+			case handle == nil && row.body == nil:
+				handle = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); hangUp() }
+			case handle == nil:
+				handle = func(w http.ResponseWriter, r *http.Request) { readAndAnswer(400)(w, r.Clone(r.Context())) }
+			}
+			r := from("203.0.113.7:5000").WithContext(ctx)
+			r.Body = row.body
+			if row.gone {
+				hangUp()
+			}
+			httplimit.New(fake, cfg)(handle).ServeHTTP(httptest.NewRecorder(), r)
+			assert.Equal(t, !row.counts, slices.Contains(methods(fake), "Refund"))
+		})
+	}
+}
+
+func readAndAnswer(status int) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.ReadAll(r.Body)
+		w.WriteHeader(status)
+	}
+}
+
+func closeAndRead(w http.ResponseWriter, r *http.Request) {
+	_ = r.Body.Close()
+	readAndAnswer(200)(w, r)
+}
+
+// body is a request's body that ends with err.
+type body struct {
+	*strings.Reader
+	err error
+}
+
+func (b body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err == io.EOF {
+		err = b.err
+	}
+	return n, err
+}
+
+func (body) Close() error { return nil }
+
+// Sixty attempts over real connections, each hung up before the answer, under a limit of three: three run.
+func TestAClientThatHangsUpHasNoFurtherAttempts(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	var attempts atomic.Int64
+	done := make(chan struct{}, 60)
+	cfg := httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Name: "failed logins", Limit: 3, Duration: time.Hour, Now: at(noon),
+		CountIf: func(status int) bool { return status == http.StatusUnauthorized },
+	}
+	guard := httplimit.New(limiter.FixedWindow(), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		attempts.Add(1)
+		<-r.Context().Done() // the attempt takes longer than the client stays
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		guard.ServeHTTP(w, r)
+		done <- struct{}{}
+	}))
+	defer server.Close()
+	for range 60 {
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
+		require.NoError(t, err)
+		if attempts.Load() < 3 {
+			require.Eventually(t, func() bool { return attempts.Load() > 0 }, 10*time.Second, time.Millisecond)
+		}
+		require.NoError(t, conn.Close())
+		<-done
+	}
+	assert.EqualValues(t, 3, attempts.Load())
+}
 
 // With CountIf a handler gets a writer that watches the status; it must be able to do what it could before.
 func TestCountIfSeesEveryStatusAndHidesNothing(t *testing.T) {

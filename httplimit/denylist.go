@@ -32,9 +32,13 @@ type Entry struct {
 
 // DenyListConfig configures a [DenyList]; the zero value is the documented default.
 type DenyListConfig struct {
-	// MaxEntries bounds the memory. When so many are listed, and none of them is over, Add fails, and the penalty box
-	// takes nobody in: what is listed is never dropped to make room. 0: 10,000. An entry takes about 150 bytes and its key.
+	// MaxEntries bounds the entries that Add makes. When so many are listed, and none of them is over, Add fails: what is
+	// listed is never dropped to make room. 0: 10,000. An entry takes about 150 bytes and its key.
 	MaxEntries int
+
+	// MaxPenalties bounds the entries that a penalty box makes, which leave the room of Add alone. When so many callers are
+	// listed by it, further ones are not. 0: as MaxEntries.
+	MaxPenalties int
 
 	// Now is the clock that ends entries. nil: time.Now.
 	Now func() time.Time
@@ -44,17 +48,25 @@ type DenyListConfig struct {
 // concurrent use; several middlewares may share one. A look-up takes a read lock, one map access for the key, and one for
 // each different prefix length on the list; while the list is empty it costs an atomic load.
 type DenyList struct {
-	max int
-	now func() time.Time
+	max          int
+	maxPenalties int
+	now          func() time.Time
 
 	size   atomic.Int64 // of both maps; written under mu
 	prefix atomic.Int64 // of prefixes; written under mu
 
-	mu       sync.RWMutex
-	keys     map[string]time.Time       // guarded by mu; values are Until
-	prefixes map[netip.Prefix]time.Time // guarded by mu; masked
-	lengths  map[prefixLength]int       // guarded by mu; how many prefixes there are of each length
-	purged   time.Time                  // guarded by mu; when a full list was last searched
+	mu        sync.RWMutex
+	keys      map[string]listing       // guarded by mu
+	prefixes  map[netip.Prefix]listing // guarded by mu; masked
+	lengths   map[prefixLength]int     // guarded by mu; how many prefixes there are of each length
+	penalties int                      // guarded by mu; how many entries are penalties
+	purged    time.Time                // guarded by mu; when a full list was last searched
+}
+
+// listing is how long an entry is listed, and by whom.
+type listing struct {
+	until   time.Time // zero: for good
+	penalty bool      // by a penalty box
 }
 
 // prefixLength is a length of prefixes of one family: a /32 of IPv4 holds no IPv6 address.
@@ -63,21 +75,19 @@ type prefixLength struct {
 	bits int
 }
 
-// NewDenyList returns an empty list. It panics if MaxEntries is negative.
+// NewDenyList returns an empty list. It panics if a bound is negative.
 func NewDenyList(cfg DenyListConfig) *DenyList {
-	if cfg.MaxEntries < 0 {
-		panic(fmt.Sprintf("httplimit: MaxEntries is %d", cfg.MaxEntries))
+	if cfg.MaxEntries < 0 || cfg.MaxPenalties < 0 {
+		panic(fmt.Sprintf("httplimit: MaxEntries is %d, MaxPenalties %d", cfg.MaxEntries, cfg.MaxPenalties))
 	}
 	l := &DenyList{
-		max:      cfg.MaxEntries,
+		max:      cmp.Or(cfg.MaxEntries, defaultMaxEntries),
 		now:      cfg.Now,
-		keys:     make(map[string]time.Time),
-		prefixes: make(map[netip.Prefix]time.Time),
+		keys:     make(map[string]listing),
+		prefixes: make(map[netip.Prefix]listing),
 		lengths:  make(map[prefixLength]int),
 	}
-	if l.max == 0 {
-		l.max = defaultMaxEntries
-	}
+	l.maxPenalties = cmp.Or(cfg.MaxPenalties, l.max)
 	if l.now == nil {
 		l.now = time.Now
 	}
@@ -100,39 +110,49 @@ func (l *DenyList) Add(e Entry) error {
 		l.remove(e)
 		return nil
 	}
-	if !l.has(e) && l.full() {
+	old, listed := l.get(e)
+	if (!listed || old.penalty) && l.full(false) {
 		l.purge(now)
+		old, listed = l.get(e)
 	}
-	return l.enter(e)
-}
-
-// extend is Add for the penalty box, which may have to list many in a short time: it never lets a caller off earlier than
-// an entry that is there already, and searches a full list for what is over no more than once per purgeEvery.
-func (l *DenyList) extend(key string, until time.Time) error {
-	now := l.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	old, listed := l.keys[key]
-	if listed && (old.IsZero() || old.After(until)) {
-		return nil
-	}
-	if since := now.Sub(l.purged); !listed && l.full() && (since < 0 || since >= purgeEvery) {
-		l.purge(now)
-	}
-	return l.enter(Entry{Key: key, Until: until})
-}
-
-// enter puts e on the list if there is room. mu is held.
-func (l *DenyList) enter(e Entry) error {
-	if !l.has(e) && l.full() {
+	if (!listed || old.penalty) && l.full(false) {
 		return fmt.Errorf("%w: %d entries", ErrDenyListFull, l.max)
 	}
-	l.put(e)
+	l.put(e, listing{until: e.Until})
 	return nil
 }
 
-// full reports whether there is room for no other entry. mu is held.
-func (l *DenyList) full() bool { return len(l.keys)+len(l.prefixes) >= l.max }
+// extend is Add for the penalty box, which may have to list many in a short time: it never shortens an entry, and searches
+// a full list for what is over at most once per purgeEvery.
+func (l *DenyList) extend(e Entry) error {
+	now := l.now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	old, listed := l.get(e)
+	if listed && (old.until.IsZero() || old.until.After(e.Until)) {
+		return nil
+	}
+	if listed {
+		l.put(e, listing{e.Until, old.penalty})
+		return nil
+	}
+	if since := now.Sub(l.purged); l.full(true) && (since < 0 || since >= purgeEvery) {
+		l.purge(now)
+	}
+	if l.full(true) {
+		return fmt.Errorf("%w: %d penalties", ErrDenyListFull, l.maxPenalties)
+	}
+	l.put(e, listing{e.Until, true})
+	return nil
+}
+
+// full reports whether there is no room for another entry, or another penalty. mu is held.
+func (l *DenyList) full(penalty bool) bool {
+	if penalty {
+		return l.penalties >= l.maxPenalties
+	}
+	return len(l.keys)+len(l.prefixes)-l.penalties >= l.max
+}
 
 // Remove takes the entry with e's Key or Prefix off the list and reports whether it was there. A prefix is removed by its
 // own entry only, not by one that contains it.
@@ -142,8 +162,8 @@ func (l *DenyList) Remove(e Entry) bool {
 	return l.remove(e)
 }
 
-// Lookup returns the entry that refuses this caller: that of his key, or else that of the longest prefix that addr is in.
-// The zero Addr is in none.
+// Lookup returns the entry that refuses this caller: its key's, or else that of the longest prefix that contains addr. No
+// prefix contains the zero Addr.
 func (l *DenyList) Lookup(key string, addr netip.Addr) (Entry, bool) {
 	return l.lookup([]byte(key), addr)
 }
@@ -154,22 +174,39 @@ func (l *DenyList) lookup(key []byte, addr netip.Addr) (Entry, bool) {
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if until, ok := l.keys[string(key)]; ok && !l.over(until) {
-		return Entry{Key: string(key), Until: until}, true
+	if e, ok := l.keys[string(key)]; ok && !l.over(e.until) {
+		return Entry{Key: string(key), Until: e.until}, true
 	}
-	return l.lookupAddr(addr)
+	addr = normalize(addr)
+	if e, ok := l.lookupAddr(addr); ok {
+		return e, true
+	}
+	if v4, ok := fromNAT64(addr); ok {
+		return l.lookupAddr(v4)
+	}
+	return Entry{}, false
 }
 
-// Entries returns what is listed, prefixes first, in order.
-func (l *DenyList) Entries() []Entry {
+// Entries returns the entries, prefixes first, in order.
+func (l *DenyList) Entries() []Entry { return l.entries(true) }
+
+// Added returns the entries that Add made, in the order of Entries: those to save when the process ends. A penalty box
+// makes its entries anew.
+func (l *DenyList) Added() []Entry { return l.entries(false) }
+
+func (l *DenyList) entries(penalties bool) []Entry {
 	now := l.now()
 	l.mu.RLock()
 	entries := make([]Entry, 0, len(l.keys)+len(l.prefixes))
-	for p, until := range l.prefixes {
-		entries = append(entries, Entry{Prefix: p, Until: until})
+	for p, e := range l.prefixes {
+		if penalties || !e.penalty {
+			entries = append(entries, Entry{Prefix: p, Until: e.until})
+		}
 	}
-	for k, until := range l.keys {
-		entries = append(entries, Entry{Key: k, Until: until})
+	for k, e := range l.keys {
+		if penalties || !e.penalty {
+			entries = append(entries, Entry{Key: k, Until: e.until})
+		}
 	}
 	l.mu.RUnlock()
 	entries = slices.DeleteFunc(entries, func(e Entry) bool { return over(e.Until, now) })
@@ -188,50 +225,59 @@ func (l *DenyList) Entries() []Entry {
 // Len returns how many entries are held; some may be over and not yet removed.
 func (l *DenyList) Len() int { return int(l.size.Load()) }
 
-// lookupAddr looks addr up. mu is held for reading.
+// lookupAddr looks up addr, which is normalized. mu is held for reading.
 func (l *DenyList) lookupAddr(addr netip.Addr) (Entry, bool) {
-	addr = normalize(addr)
 	best, found := Entry{}, false
 	for length := range l.lengths {
 		if !addr.IsValid() || length.is4 != addr.Is4() || found && length.bits < best.Prefix.Bits() {
 			continue
 		}
 		p, _ := addr.Prefix(length.bits)
-		if until, ok := l.prefixes[p]; ok && !l.over(until) {
-			best, found = Entry{Prefix: p, Until: until}, true
+		if e, ok := l.prefixes[p]; ok && !l.over(e.until) {
+			best, found = Entry{Prefix: p, Until: e.until}, true
 		}
 	}
 	return best, found
 }
 
-// has reports whether an entry of e's Key or Prefix is held. mu is held.
-func (l *DenyList) has(e Entry) (ok bool) {
+// get returns the listing of e's Key or Prefix. mu is held.
+func (l *DenyList) get(e Entry) (old listing, ok bool) {
 	if e.Key != "" {
-		_, ok = l.keys[e.Key]
+		old, ok = l.keys[e.Key]
 	} else {
-		_, ok = l.prefixes[unmapPrefix(e.Prefix)]
+		old, ok = l.prefixes[unmapPrefix(e.Prefix)]
 	}
-	return ok
+	return old, ok
 }
 
 // put enters e. mu is held.
-func (l *DenyList) put(e Entry) {
+func (l *DenyList) put(e Entry, as listing) {
+	if old, ok := l.get(e); ok && old.penalty {
+		l.penalties--
+	}
+	if as.penalty {
+		l.penalties++
+	}
 	if e.Key != "" {
-		l.keys[strings.Clone(e.Key)] = e.Until // a key cut from a header must not pin the header
+		l.keys[strings.Clone(e.Key)] = as // a key cut from a header must not pin the header
 	} else {
 		p := unmapPrefix(e.Prefix)
 		if _, ok := l.prefixes[p]; !ok {
 			l.lengths[lengthOf(p)]++
 		}
-		l.prefixes[p] = e.Until
+		l.prefixes[p] = as
 	}
 	l.resized()
 }
 
 // remove is Remove. mu is held.
 func (l *DenyList) remove(e Entry) bool {
-	if !l.has(e) {
+	old, ok := l.get(e)
+	if !ok {
 		return false
+	}
+	if old.penalty {
+		l.penalties--
 	}
 	if e.Key != "" {
 		delete(l.keys, e.Key)
@@ -246,7 +292,7 @@ func (l *DenyList) remove(e Entry) bool {
 	return true
 }
 
-// resized tells the readers that hold no lock. mu is held.
+// resized publishes the sizes to readers without the lock. mu is held.
 func (l *DenyList) resized() {
 	l.size.Store(int64(len(l.keys) + len(l.prefixes)))
 	l.prefix.Store(int64(len(l.prefixes)))
@@ -255,13 +301,13 @@ func (l *DenyList) resized() {
 // purge removes what is over. mu is held.
 func (l *DenyList) purge(now time.Time) {
 	l.purged = now
-	for k, until := range l.keys {
-		if over(until, now) {
+	for k, e := range l.keys {
+		if over(e.until, now) {
 			l.remove(Entry{Key: k})
 		}
 	}
-	for p, until := range l.prefixes {
-		if over(until, now) {
+	for p, e := range l.prefixes {
+		if over(e.until, now) {
 			l.remove(Entry{Prefix: p})
 		}
 	}
@@ -276,12 +322,12 @@ func over(until, now time.Time) bool { return !until.IsZero() && !until.After(no
 
 func lengthOf(p netip.Prefix) prefixLength { return prefixLength{p.Addr().Is4(), p.Bits()} }
 
-// listed returns the entry that refuses the caller, if there is one. It fails if the list holds prefixes and the address
-// that they are compared with cannot be found.
+// listed returns the entry that refuses the caller, if there is one. It fails if the list holds prefixes and the address to
+// compare them with cannot be read. A peer without an IP address, as on a Unix socket, is in no prefix.
 func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err error) {
 	var addr netip.Addr
 	if m.DenyList.prefix.Load() > 0 {
-		if addr, err = m.ClientIP.Addr(r); err != nil {
+		if addr, err = m.ClientIP.Addr(r); err != nil && !errors.As(err, new(peerError)) {
 			return Entry{}, false, err
 		}
 	}
@@ -289,7 +335,7 @@ func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err 
 	return e, ok, nil
 }
 
-// endListed ends a request whose caller is listed: for good, and coming again is of no use, or for a while.
+// endListed ends a request whose caller is listed: for good, and retrying is of no use, or for a while.
 func (m *middleware) endListed(c *call, e Entry) {
 	c.until = e.Until
 	if e.Until.IsZero() {

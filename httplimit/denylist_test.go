@@ -3,6 +3,7 @@ package httplimit_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -249,7 +250,7 @@ func TestThePenaltyBoxLetsNobodyOffWhoIsListedForLonger(t *testing.T) {
 		list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
 		entry := httplimit.Entry{Key: "203.0.113.7", Until: until}
 		guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
-			Extractor: httplimit.RemoteAddr(), Limit: 0, Duration: time.Minute, Now: at(noon), DenyList: list,
+			Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon), DenyList: list,
 			Penalty: httplimit.Penalty{Denials: 1, Within: time.Minute, For: time.Hour,
 				Strategy: judge(func(context.Context) { assert.NoError(t, list.Add(entry)) })},
 		})(&hello{})
@@ -261,7 +262,7 @@ func TestThePenaltyBoxLetsNobodyOffWhoIsListedForLonger(t *testing.T) {
 func TestWhoHangsUpOnADenialHasBeenDenied(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
 	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 0, Duration: time.Minute, Now: at(noon), DenyList: list,
+		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon), DenyList: list,
 		Penalty: httplimit.Penalty{Denials: 1, Within: time.Minute, For: time.Hour,
 			Strategy: judge(func(ctx context.Context) { assert.NoError(t, ctx.Err()) })},
 	})(&hello{})
@@ -297,4 +298,57 @@ func TestTheDenyListIsSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	require.NoError(t, callers.Wait())
+}
+
+// However many the penalty box lists, the operator has the whole of MaxEntries.
+func TestThePenaltyBoxLeavesTheOperatorRoom(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 5, MaxPenalties: 3, Now: at(noon)})
+	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon), DenyList: list,
+		Penalty: httplimit.Penalty{Strategy: weirtest.DenyAll(), Denials: 1, Within: time.Minute, For: time.Hour},
+		Logger:  slog.New(slog.DiscardHandler),
+	})(&hello{})
+	for i := range 100 {
+		guard.ServeHTTP(httptest.NewRecorder(), from(fmt.Sprintf("203.0.113.%d:1", i)))
+	}
+	assert.Equal(t, 3, list.Len())
+	assert.Empty(t, list.Added(), "penalties are not the operator's")
+	for i := range 5 {
+		assert.NoError(t, list.Add(httplimit.Entry{Key: fmt.Sprintf("198.51.100.%d", i)}))
+	}
+	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "198.51.100.5"}), httplimit.ErrDenyListFull)
+	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "203.0.113.0"}), httplimit.ErrDenyListFull, "nor can a penalty be made an entry then")
+	assert.Len(t, list.Added(), 5)
+	assert.Len(t, list.Entries(), 8)
+
+	// An entry of the operator's that was a penalty leaves room for another.
+	assert.True(t, list.Remove(httplimit.Entry{Key: "198.51.100.0"}))
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "203.0.113.0"}))
+	guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.77:1"))
+	_, listed := list.Lookup("203.0.113.77", netip.Addr{})
+	assert.True(t, listed)
+	for _, e := range list.Entries() {
+		assert.True(t, list.Remove(e))
+	}
+	assert.Zero(t, list.Len())
+	for i := range 3 { // the counts are those of the entries
+		guard.ServeHTTP(httptest.NewRecorder(), from(fmt.Sprintf("203.0.113.%d:1", i)))
+	}
+	assert.Equal(t, 3, list.Len())
+}
+
+// On a Unix socket the peer has no address, and no prefix is its own.
+func TestPrefixesDoNotLockOutAUnixSocket(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
+	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("198.51.100.0/24")}))
+	cfg := hundred()
+	cfg.Extractor, cfg.DenyList = httplimit.Headers("X-User"), list
+	w, ran := serve(&weirtest.Fake{}, cfg, from("@", "X-User: alice"))
+	assert.Equal(t, 1, ran, w.Code)
+
+	// A chain that cannot be read is another matter: the client may have written it.
+	cfg.ClientIP = httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	w, ran = serve(&weirtest.Fake{}, cfg, from("10.0.0.1:1", "X-User: alice", "X-Forwarded-For: rubbish"))
+	assert.Zero(t, ran)
+	assert.Equal(t, http.StatusBadRequest, w.Code)
 }

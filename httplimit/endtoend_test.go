@@ -239,7 +239,7 @@ func TestAddressNotationsShareKey(t *testing.T) {
 		3: {"[::ffff:198.51.100.1]:1", "[::ffff:198.51.100.2]:1", "198.51.100.3:1", "198.51.100.2:1"},
 	} {
 		cfg := hundred()
-		cfg.Limit = 1
+		cfg.Name, cfg.Limit = strconv.Itoa(want), 1
 		guard := httplimit.New(limiter.FixedWindow(), cfg)
 		h := &hello{}
 		for _, peer := range peers {

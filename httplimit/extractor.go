@@ -17,14 +17,14 @@ const maxKeyLen = 1024
 // way that cannot be trusted or read.
 var ErrKey = errors.New("httplimit: no key")
 
-// Extractor finds out who sent a request. Requests with the same key share a budget.
+// Extractor returns the key of the client that sent a request. Requests with the same key share a budget.
 //
-// Extract returns an error when the request does not say; the middleware then answers 400. It never makes up a key, and
-// an empty key counts as an error: a key shared by everybody who has none would let one of them starve the others.
+// Extract returns an error if the request has no key; the middleware then answers 400. It never makes up a key, and an
+// empty key counts as an error: a key shared by all clients without one would let one of them starve the others.
 //
-// An Extractor is safe for concurrent use and does not change the request. It is the place where a limiter is evaded:
-// who can choose the key has as many budgets as he likes, or spends another's. Each extractor of this package says whom
-// it trusts.
+// An Extractor is safe for concurrent use and does not change the request. This is where a limiter is evaded: a client that
+// can choose its key has as many budgets as it likes, or spends another's. Each extractor of this package documents whom it
+// trusts.
 type Extractor interface {
 	Extract(r *http.Request) (string, error)
 }
@@ -75,7 +75,8 @@ func tooLong(what string, n int) error {
 type headers []string // canonical names
 
 // Headers returns the extractor that keys by the values of these request headers. Every one must be there, once, and not
-// blank. "Host" stands for the host that was asked for.
+// blank. "Host" stands for the requested host, in lower case, without a port and a final dot: all of these reach the same
+// server, and a client must not get a budget for each.
 //
 // It trusts the client: whoever can write the header chooses the key. Use it for what has been authenticated by the time
 // the middleware runs, or what a proxy in front overwrites on every request; a bare API key header that nobody has checked
@@ -116,10 +117,11 @@ func (h headers) appendKey(dst []byte, r *http.Request) ([]byte, error) {
 
 func headerValue(r *http.Request, name string) (string, error) {
 	if name == "Host" {
-		if r.Host == "" {
+		host := normalizeHost(r.Host)
+		if host == "" {
 			return "", fmt.Errorf("%w: no host", ErrKey)
 		}
-		return checkLen(name, r.Host)
+		return checkLen(name, host)
 	}
 	values := r.Header[name]
 	if len(values) != 1 {
@@ -131,6 +133,14 @@ func headerValue(r *http.Request, name string) (string, error) {
 		return "", fmt.Errorf("%w: blank %s header", ErrKey, name)
 	}
 	return checkLen(name, value)
+}
+
+// normalizeHost returns the one form of the host in host or host:port. A host of dots or colons only becomes empty.
+func normalizeHost(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 {
+		host = host[:i]
+	}
+	return strings.ToLower(strings.TrimRight(host, "."))
 }
 
 func checkLen(name, value string) (string, error) {

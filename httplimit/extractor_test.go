@@ -139,3 +139,27 @@ func checkExtracted(t *testing.T, key string, err error) {
 	require.ErrorIs(t, err, httplimit.ErrKey)
 	require.Empty(t, key)
 }
+
+// However a client writes the host, it is one key: the server is the same.
+func TestSpellingsOfAHostShareKey(t *testing.T) {
+	byHost := httplimit.Headers("Host")
+	for want, hosts := range map[string][]string{
+		"api.example.com": {"api.example.com", "API.example.com", "api.example.com.", "api.example.com:1", "Api.Example.Com.:443", "api.example.com.."},
+		"[2001:db8::1]":   {"[2001:db8::1]", "[2001:DB8::1]:8080"},
+		"127.0.0.1":       {"127.0.0.1:80", "127.0.0.1"},
+	} {
+		for _, host := range hosts {
+			r := from("203.0.113.7:1")
+			r.Host = host
+			got, err := byHost.Extract(r)
+			require.NoError(t, err)
+			assert.Equal(t, want, got, host)
+		}
+	}
+	for _, host := range []string{"", ".", ":1"} {
+		r := from("203.0.113.7:1")
+		r.Host = host
+		_, err := byHost.Extract(r)
+		assert.ErrorIs(t, err, httplimit.ErrKey, "%q", host)
+	}
+}

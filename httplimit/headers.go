@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// This file is all there is of the wire form of what the middleware tells a client; what a Transport is told is read in
-// pause.go.
+// This file writes the fields that report limits to clients; backoff.go reads those of servers.
 
-// HeaderStyle is the set of header fields in which the client is told where he stands. Retry-After is not among them: a
-// denial carries it in every style, unless the request can never pass.
+// HeaderStyle is the set of fields that report the limit to the client. Retry-After is not among them: a denial has it in
+// every style, unless the request can never pass.
 //
-// What is left is Limit less what is counted. A Strategy that does not go by the request's Limit, such as tiers or a token
-// bucket with a burst of its own, has no such figure: give it HeadersNone, or read it with this in mind.
+// What remains is Limit less what is counted. A Strategy that does not use the request's Limit, such as tiers or a token
+// bucket with a burst of its own, has no such figure: use HeadersNone, or read it with this in mind.
 //
-// A field that another middleware has set already gets a further line, and is not overwritten. A script in a browser
-// sees a field only if Access-Control-Expose-Headers names it.
+// A field that another middleware has set gets a further line and is not overwritten. Informational answers (1xx) carry
+// none of the fields. Scripts in browsers see a field only if Access-Control-Expose-Headers names it; see [CORS].
 type HeaderStyle uint8
 
 const (
@@ -26,18 +25,22 @@ const (
 	//	Ratelimit-Policy: "burst";q=10;w=1, "daily";q=1000;w=86400
 	//	Ratelimit: "burst";r=9;t=1, "daily";r=412;t=36000
 	//
+	// r is what remains, and t the seconds until more does: until the window ends for a fixed window, until the oldest
+	// hit counts less for a sliding one. A Strategy of another package that is no [weir.Forecaster] has the time until all
+	// of the limit is available, except when nothing remains. On a denial only the policies that denied have a t, so that
+	// Retry-After is never earlier than one.
+	//
 	// The draft may still change, and this style then changes with it. A Duration that is not a whole number of seconds
-	// has no w, since the draft cannot say it. On a denial only the policies that denied have a t, so that Retry-After is
-	// never earlier than one.
+	// has no w, since the draft cannot express it.
 	HeadersDraft HeaderStyle = iota
 
-	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (in seconds since the epoch, as
-	// GitHub does), and on a denial X-Ratelimit-Retry-After (in seconds from now), of the policy that decided.
+	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (the t above, in seconds since
+	// the epoch, as GitHub does), and on a denial X-Ratelimit-Retry-After (in seconds from now), of the deciding policy.
 	HeadersLegacy
 
 	// HeadersOriginal sends Rate-Limiting-Total-Requests, Rate-Limiting-State ("Allow" or "Deny") and
-	// Rate-Limiting-Expires-At (RFC 3339, rounded up to a second) of the policy that decided, as the Go limiter over
-	// Redis did that weir.Strategy comes from.
+	// Rate-Limiting-Expires-At (RFC 3339, rounded up to a second) of the deciding policy, as the Go limiter over Redis
+	// did that weir.Strategy comes from.
 	HeadersOriginal
 
 	// HeadersNone sends none, for when the figures would help an attacker.
@@ -45,6 +48,13 @@ const (
 
 	headerStyles = iota
 )
+
+// styleFields are the fields of each style, by the keys of http.Header.
+var styleFields = [headerStyles][]string{
+	HeadersDraft:    {fieldPolicy, fieldRateLimit},
+	HeadersLegacy:   {fieldLegacyLimit, fieldLegacyRemaining, fieldLegacyReset, fieldLegacyRetryAfter},
+	HeadersOriginal: {fieldOriginalTotal, fieldOriginalState, fieldOriginalExpires},
+}
 
 // The keys of http.Header are canonical, and set as such: a canonical key is what Get and Add look for.
 const (
@@ -68,15 +78,13 @@ const (
 // maxInteger is the largest Integer of a structured field (RFC 9651 section 3.3.1).
 const maxInteger = 999_999_999_999_999
 
-// fields adds to a header out of one allocation for all the slices of values. Each value has a slice of its own with no
-// room behind it, so that what a handler appends or changes is the request's alone.
+// fields adds to a header, with one allocation for the slices of all values. Each value has a slice of its own without
+// spare capacity, so that what a handler appends or changes stays in its request.
 type fields struct {
 	header http.Header
 	values []string
 	used   int
 }
-
-func newFields(h http.Header, n int) fields { return fields{h, make([]string, n), 0} }
 
 func (f *fields) add(key, value string) {
 	if old := f.header[key]; len(old) > 0 {
@@ -89,7 +97,7 @@ func (f *fields) add(key, value string) {
 func (f *fields) set(key, value string) {
 	i := f.used
 	if i == len(f.values) {
-		f.header[key] = []string{value} // room counts them, but to be wrong there costs no more than this
+		f.header[key] = []string{value} // one more than was foreseen costs an allocation
 		return
 	}
 	f.used++
@@ -97,7 +105,7 @@ func (f *fields) set(key, value string) {
 	f.header[key] = f.values[i : i+1 : i+1]
 }
 
-// tell sets the fields that say where the client stands: c holds what the policies said.
+// tell sets the fields of the style from the answers in c.
 func (m *middleware) tell(f *fields, c *call, now time.Time) {
 	switch m.Headers {
 	case HeadersDraft:
@@ -105,6 +113,9 @@ func (m *middleware) tell(f *fields, c *call, now time.Time) {
 		if line == "" {
 			c.line = appendPolicies(c.line[:0], c.asked)
 			line = string(c.line)
+		}
+		if line == "" {
+			return
 		}
 		f.add(fieldPolicy, line)
 		if c.line = appendRateLimit(c.line[:0], c.asked, now, c.jitter); len(c.line) > 0 {
@@ -129,7 +140,10 @@ func (c *call) lineString() string {
 func appendPolicies(dst []byte, asked []asked) []byte {
 	for i := range asked {
 		a := &asked[i]
-		if i > 0 {
+		if a.exempt {
+			continue
+		}
+		if len(dst) > 0 {
 			dst = append(dst, ", "...)
 		}
 		if a.policyTag != "" {
@@ -165,10 +179,11 @@ func appendRateLimit(dst []byte, asked []asked, now time.Time, jitter int64) []b
 		}
 		dst = append(dst, a.rateItem...)
 		dst = strconv.AppendUint(dst, min(a.remaining(), maxInteger), 10)
-		if a.res.ExpiresAt.IsZero() || denied && a.res.Allowed() {
+		reset := a.resetAt()
+		if reset.IsZero() || denied && a.res.Allowed() {
 			continue
 		}
-		t := ceilSeconds(a.res.ExpiresAt.Sub(now))
+		t := ceilSeconds(reset.Sub(now))
 		if denied {
 			t = max(1, t) + jitter
 		}
@@ -181,7 +196,7 @@ func appendRateLimit(dst []byte, asked []asked, now time.Time, jitter int64) []b
 // appendBypassed appends the RateLimit-Bypassed field: the names of the policies that gave no Result.
 func appendBypassed(dst []byte, asked []asked) []byte {
 	for i := range asked {
-		if asked[i].answered {
+		if asked[i].answered || asked[i].exempt {
 			continue
 		}
 		if len(dst) > 0 {
@@ -199,10 +214,10 @@ func (m *middleware) tellLegacy(f *fields, c *call, now time.Time) {
 	}
 	f.add(fieldLegacyLimit, strconv.FormatUint(a.req.Limit, 10))
 	f.add(fieldLegacyRemaining, strconv.FormatUint(a.remaining(), 10))
-	if reset := a.res.ExpiresAt; !reset.IsZero() {
+	if reset := a.resetAt(); !reset.IsZero() {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
-	if s := retryAfter(c.asked, now, c.jitter); s > 0 && !m.Shadow {
+	if s := retryAfter(c.asked, now, c.jitter); s > 0 {
 		f.add(fieldLegacyRetryAfter, strconv.FormatInt(s, 10))
 	}
 }

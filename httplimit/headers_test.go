@@ -74,7 +74,7 @@ func fuzzAsked(name string, limit, total uint64, now time.Time, left int64, ok b
 	if len(name) > maxNameLen || name == "" {
 		name = "n"
 	}
-	p := compile(Policy{Name: name, Limit: limit, Duration: time.Minute}, nil, http.StatusTooManyRequests)
+	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute}, nil, http.StatusTooManyRequests)
 	a := asked{policy: p, req: weir.Request{Limit: limit, Duration: time.Minute}, res: weir.Result{TotalRequests: total}, answered: true}
 	if ok {
 		a.res.State = weir.Allow
@@ -119,7 +119,7 @@ func TestSerialiserAllocations(t *testing.T) {
 	tell := func() {
 		c.asked[0].res.TotalRequests++ // the figures differ each time
 		clear(header)
-		f := newFields(header, m.room(c))
+		f := fields{header: header, values: make([]string, m.told)}
 		m.tell(&f, c, now)
 	}
 	tell() // the buffers grow once
@@ -132,8 +132,9 @@ func (admitAll) Run(_ context.Context, _ *weir.Request) (*weir.Result, error) { 
 
 var allowed = &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}
 
-// An admission allocates the joined key, the slice of values and the RateLimit field; what the response writer takes is not
-// the middleware's, and weir's own strategies take nothing. The callers alternate, or the key of the last request would do for the next.
+// An admission allocates the joined key, the writer that holds the values, and the RateLimit field. A sliding window is peeked
+// at for the time of the next quota, which takes a Result. The callers alternate, or the key of the last request would do
+// for the next.
 func TestAdmissionAllocations(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
@@ -152,7 +153,11 @@ func TestAdmissionAllocations(t *testing.T) {
 			guard.ServeHTTP(w, requests[i%2])
 			i++
 		})
-		assert.LessOrEqual(t, perRequest, 3.0, "%T", s)
+		most := 3.0
+		if _, ok := s.(*weir.SlidingWindow); ok {
+			most = 4
+		}
+		assert.LessOrEqual(t, perRequest, most, "%T", s)
 	}
 }
 

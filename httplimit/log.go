@@ -6,24 +6,85 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir"
 )
 
-// logSecret makes the digests in the log useless to whoever would try all addresses until one fits.
+// logSecret keeps the digests in the log from being reversed by trying all addresses.
 var logSecret = rand.Text()
 
-// logFailure logs that a Strategy, or the penalty box, failed for this caller.
-func (m *middleware) logFailure(ctx context.Context, policy, key string, err error) {
+// logEvery bounds the log: a failing store fails every request.
+const logEvery = time.Second
+
+// throttle lets one record pass in each logEvery, and counts the others.
+type throttle struct {
+	mu      sync.Mutex
+	next    time.Time // guarded by mu
+	dropped uint64    // guarded by mu
+}
+
+// allow reports whether to log now, and how many records were left out since the last one.
+func (t *throttle) allow(now time.Time) (dropped uint64, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Before(t.next) {
+		t.dropped++
+		return 0, false
+	}
+	dropped, t.dropped, t.next = t.dropped, 0, now.Add(logEvery)
+	return dropped, true
+}
+
+// throttles has one throttle for each kind of record, so that a flood of one does not hide another.
+type throttles struct {
+	failure, full, penalty, shared throttle
+}
+
+// logFailure logs that the i-th policy's Strategy failed.
+func (m *middleware) logFailure(ctx context.Context, c *call, i int, err error) {
+	t := &m.throttles.failure
+	if errors.Is(err, weir.ErrFull) {
+		t = &m.throttles.full
+	}
+	a := &c.asked[i]
+	d := Decision{
+		Outcome: c.outcome, Policy: a.Name, Strategy: a.strategy, Source: a.source,
+		Limit: a.req.Limit, Duration: a.req.Duration, Cost: a.cost(), Shadow: m.Shadow, Err: err,
+	}
+	m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", string(c.key), d.LogValue().Group())
+}
+
+func (m *middleware) logPenalty(ctx context.Context, key string, err error) {
+	m.log(ctx, &m.throttles.penalty, slog.LevelError, "httplimit: the penalty box failed", key,
+		[]slog.Attr{slog.String("error", escape(err.Error()))})
+}
+
+func (m *middleware) logShared(ctx context.Context, client string) {
+	m.log(ctx, &m.throttles.shared, slog.LevelWarn,
+		"httplimit: a client's further keys share one budget; if it is a proxy, set ClientIP", client,
+		[]slog.Attr{slog.Int("max_keys", m.keys.max)})
+}
+
+// log writes a record, unless t holds it back.
+func (m *middleware) log(ctx context.Context, t *throttle, level slog.Level, msg, key string, attrs []slog.Attr) {
+	dropped, ok := t.allow(m.Now())
+	if !ok {
+		return
+	}
 	logger := m.Logger
 	if logger == nil {
 		logger = slog.Default()
 	}
-	logger.LogAttrs(ctx, slog.LevelError, "httplimit: the limiter failed",
-		slog.String("policy", policy),
-		slog.String("key", m.logKey(key)),
-		// An error may quote what a client sent, and not every slog.Handler escapes what it writes.
-		slog.String("error", escape(err.Error())))
+	attrs = append(attrs, slog.String("key", m.logKey(key)))
+	if dropped > 0 {
+		attrs = append(attrs, slog.Uint64("not_logged", dropped))
+	}
+	logger.LogAttrs(ctx, level, msg, attrs...)
 }
 
 // logKey returns the key as it may stand in a log.
@@ -36,7 +97,7 @@ func (m *middleware) logKey(key string) string {
 	return "hmac:" + hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// escape escapes what could forge a line of a log or act on a terminal, and leaves plain text plain.
+// escape escapes bytes that could forge a line of a log or control a terminal, and leaves plain text unchanged.
 func escape(s string) string {
 	quoted := strconv.QuoteToASCII(s)
 	return quoted[1 : len(quoted)-1]

@@ -4,24 +4,29 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirgo/weir"
 )
 
-// New returns the middleware that asks s before each request: the handler runs if s admits it, and once or not at all.
+// New returns the middleware that consults s before each request: the handler runs at most once, if s admits it.
 //
-// The middleware answers in the handler's place with 429 when s denies, 400 when the caller cannot be told, 503 when s
-// cannot decide, and 403 or 429 to a caller on the deny list, for good or for a while. What the handler panics with passes
-// through. It is safe for concurrent use, as s is, and costs one Run per policy and a
-// handful of allocations, most of them what net/http needs to hold the header.
+// Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one without a key, 503 if s
+// cannot decide or too many requests are in flight, and 403 or 429 to a caller on the deny list, for good or for a while.
+// Panics of the handler pass through. The middleware is safe for concurrent use, as s is, and costs one Run per policy and
+// a handful of allocations, most of which net/http needs to hold the header.
 //
-// The key that s counts under is weir.JoinKey(policy name, extracted key); that is the one to Reset or to Inspect.
+// Budgets are kept under [Policy.Key]: the policy's name and the extracted key. Middlewares on one Strategy are separate
+// if their policies' names differ, and share budgets if they have one name, as replicas of one service must that share a
+// Redis. So a name cannot be invented for each middleware, and the default one is made of the limit: only one New on a
+// Strategy may leave names out.
 //
-// New panics on a Config that can never be right, since that is a mistake in the program: no s, no Extractor, no limit,
-// a bad name or Duration, two policies of one name, or a Strategy without the [weir.Refunder] that CountIf or a further
-// policy needs.
+// New panics on a Config that can never be right: no s, no Extractor, no limit, a bad name or Duration, a Limit of 0
+// without DenyAll, two policies of one name, a second guard without a name on one Strategy, or a Strategy without the
+// [weir.Refunder] that CountIf or a further policy needs.
 func New(s weir.Strategy, cfg Config) func(http.Handler) http.Handler {
 	m := newMiddleware(s, cfg)
 	return func(next http.Handler) http.Handler {
@@ -38,11 +43,19 @@ type handler struct {
 }
 
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if h.Skip != nil && h.Skip(r) {
+		h.skip(w, r)
+		return
+	}
 	c := h.calls.Get().(*call)
+	if h.flight != nil {
+		c.slot = new(slot)
+		defer h.flight.leave(c.slot) // whatever panics
+	}
 	h.decide(c, r)
 	now := h.Now()
 	if c.outcome == Denied && !h.Shadow {
-		h.penalize(r.Context(), c.caller(), now)
+		h.penalize(c, r, now)
 	}
 	if h.Stats != nil {
 		h.Stats.counts[c.outcome].Add(1)
@@ -50,51 +63,95 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if h.OnDecision != nil {
 		h.OnDecision(r, h.report(c))
 	}
-	f := newFields(w.Header(), h.room(c))
-	if c.decider != none {
-		h.tell(&f, c, now)
-	}
-	switch passes := c.status == 0 || h.Shadow; {
-	case !passes:
+	if c.status != 0 && !h.Shadow {
+		f := fields{header: w.Header(), values: make([]string, h.told+deniedFields)}
+		if c.decider != none {
+			h.tell(&f, c, now)
+		}
 		h.answer(w, r, &f, c, now)
 		h.calls.Put(c)
-	case h.CountIf != nil && c.taken:
-		h.serveAndRefund(w, h.mark(&f, c, r), c)
-		h.calls.Put(c)
-	default:
-		r = h.mark(&f, c, r)
+		return
+	}
+	h.serve(w, r, c, now)
+}
+
+// deniedFields is how many fields a refusal has beside those of the style: X-Ratelimit-Retry-After, Retry-After,
+// Content-Type, Cache-Control.
+const deniedFields = 4
+
+// skip serves an exempt request.
+func (h *handler) skip(w http.ResponseWriter, r *http.Request) {
+	if h.Stats != nil {
+		h.Stats.counts[Exempt].Add(1)
+	}
+	if h.OnDecision != nil {
+		h.OnDecision(r, Decision{Outcome: Exempt, Shadow: h.Shadow})
+	}
+	h.next.ServeHTTP(w, r)
+}
+
+// serve runs the handler. It is handed w itself if the middleware has neither a field to send nor a status to see.
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now time.Time) {
+	counting := h.CountIf != nil && c.taken
+	tells := h.Headers != HeadersNone && !h.Shadow && c.decider != none
+	marked := bypassed(r, c)
+	if !counting && !tells {
 		h.calls.Put(c) // first: the handler may take long
-		h.next.ServeHTTP(w, r)
+		h.next.ServeHTTP(w, marked)
+		return
+	}
+	rw, wrapped := wrap(w)
+	if tells {
+		rw.names = h.fieldNames
+		h.tellAdmitted(&fields{header: w.Header(), values: rw.values[:]}, c, now)
+	}
+	if counting {
+		h.serveCounting(rw, wrapped, marked, c)
+		return
+	}
+	h.calls.Put(c)
+	h.next.ServeHTTP(wrapped, marked)
+}
+
+// serveCounting runs the handler, and refunds the request if it does not count. If the handler panics nothing is refunded:
+// a panic must not undo an attempt.
+func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *http.Request, c *call) {
+	h.next.ServeHTTP(w, rw.watch(r))
+	if !h.counts(rw) {
+		h.giveBack(r.Context(), c, len(c.asked))
+	}
+	h.calls.Put(c)
+}
+
+func (h *handler) tellAdmitted(f *fields, c *call, now time.Time) {
+	h.tell(f, c, now)
+	if c.outcome == Bypassed {
+		f.add(fieldBypassed, string(appendBypassed(nil, c.asked)))
 	}
 }
 
-// room returns how many fields the answer may take, so that one slice holds the values of them all.
-func (m *middleware) room(c *call) int {
-	if c.status == 0 {
-		return m.told
-	}
-	return m.told + 4 // X-Ratelimit-Retry-After, Retry-After, Content-Type, Cache-Control
-}
-
-// mark tells the handler, by the context, and the client, by a field, that a request was let through undecided.
-func (m *middleware) mark(f *fields, c *call, r *http.Request) *http.Request {
+// bypassed marks the request for IsBypassed if no Strategy decided on it.
+func bypassed(r *http.Request, c *call) *http.Request {
 	if c.outcome != Bypassed {
 		return r
-	}
-	if m.Headers != HeadersNone {
-		f.add(fieldBypassed, string(appendBypassed(nil, c.asked)))
 	}
 	return r.WithContext(context.WithValue(r.Context(), bypassKey{}, true))
 }
 
-// middleware is a Config made ready by New, and read-only from then on but for calls.
+// middleware is a Config made ready by New, and read-only from then on but for calls, flight, keys and throttles.
 type middleware struct {
 	Config
 	policies   []*policy
-	keyRoom    int    // the longest extracted key that makes no joined key too long
-	told       int    // how many fields the style has
-	policyLine string // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	keyRoom    int      // the longest extracted key that makes no joined key too long
+	told       int      // how many fields the style has
+	fieldNames []string // these, and RateLimit-Bypassed
+	exposed    string   // what CORS exposes
+	forecasts  bool     // the style has a field for the time at which more is available
+	policyLine string   // the RateLimit-Policy field; empty if a LimitFunc makes it differ
 	calls      sync.Pool
+	flight     *inFlight   // nil: no bound
+	keys       *clientKeys // nil: no bound
+	throttles  throttles
 }
 
 // newMiddleware checks cfg and makes it ready; it panics on a mistake.
@@ -105,17 +162,29 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	m := &middleware{Config: cfg}
 	m.setDefaults()
 	m.check()
-	all := cfg.Policies
-	if cfg.Duration != 0 || cfg.LimitFunc != nil {
-		first := Policy{Name: cfg.Name, Limit: cfg.Limit, Duration: cfg.Duration, LimitFunc: cfg.LimitFunc}
-		all = append([]Policy{first}, all...)
-	}
-	for _, p := range all {
+	for _, p := range cfg.allPolicies() {
 		m.policies = append(m.policies, compile(p, s, m.DeniedStatus))
 	}
 	m.checkPolicies()
 	m.precompute()
+	m.flight = newInFlight(m.MaxInFlight, m.MaxInFlightPerClient)
+	m.boundKeys()
+	claimDefaultNames(m)
 	return m
+}
+
+// allPolicies returns the policy in the fields of Config itself, if there is one, and Policies.
+func (cfg *Config) allPolicies() []Policy {
+	first := Policy{
+		Name: cfg.Name, Limit: cfg.Limit, Duration: cfg.Duration, LimitFunc: cfg.LimitFunc, DenyAll: cfg.DenyAll,
+	}
+	switch {
+	case cfg.Duration != 0 || cfg.LimitFunc != nil:
+		return append([]Policy{first}, cfg.Policies...)
+	case cfg.Limit != 0 || cfg.Name != "" || cfg.DenyAll:
+		panic("httplimit: Limit, Name or DenyAll without a Duration")
+	}
+	return cfg.Policies
 }
 
 func (m *middleware) setDefaults() {
@@ -125,7 +194,7 @@ func (m *middleware) setDefaults() {
 	if m.Now == nil {
 		m.Now = time.Now
 	}
-	if ip, ok := m.Extractor.(IP); ok {
+	if ip, ok := findIP(m.Extractor); ok && m.ClientIP.isZero() {
 		m.ClientIP = ip
 	}
 }
@@ -133,20 +202,26 @@ func (m *middleware) setDefaults() {
 func (m *middleware) check() {
 	switch {
 	case m.Extractor == nil:
-		panic("httplimit: no Extractor: say who is limited; RemoteAddr() goes by the TCP peer")
+		panic("httplimit: no Extractor: choose what is limited; RemoteAddr() limits TCP peers")
 	case m.DeniedStatus < 400 || m.DeniedStatus > 599:
 		panic(fmt.Sprintf("httplimit: the DeniedStatus %d is no error status", m.DeniedStatus))
 	case m.Headers >= headerStyles:
 		panic(fmt.Sprintf("httplimit: there is no HeaderStyle %d", m.Headers))
+	case m.OnFull >= fullPolicies:
+		panic(fmt.Sprintf("httplimit: there is no FullPolicy %d", m.OnFull))
 	case m.Jitter < 0:
 		panic(fmt.Sprintf("httplimit: the Jitter %v is negative", m.Jitter))
+	case m.MaxInFlight < 0 || m.MaxInFlightPerClient < 0:
+		panic("httplimit: a bound on requests in flight is negative")
+	case m.CORS.Credentials && slices.Contains(m.CORS.Origins, "*"):
+		panic("httplimit: CORS: browsers send no credentials to the origin *")
 	}
 	m.Penalty.check(m.DenyList)
 }
 
 func (m *middleware) checkPolicies() {
-	if len(m.policies) == 0 {
-		panic("httplimit: no limit: set Limit and Duration, LimitFunc, or Policies")
+	if len(m.policies) == 0 && m.MaxInFlight == 0 && m.MaxInFlightPerClient == 0 {
+		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, or a bound on requests in flight")
 	}
 	names := make(map[string]bool, len(m.policies))
 	for i, p := range m.policies {
@@ -180,7 +255,26 @@ func (m *middleware) precompute() {
 		m.policyLine = string(appendPolicies(nil, asked))
 	}
 	m.told = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
+	m.forecasts = !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
+	m.fieldNames = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
+	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.Headers]...), ", ")
 	m.calls.New = func() any { return newCall(m.policies) }
+}
+
+// boundKeys sets keys, unless each client has one key or nobody bounds them.
+func (m *middleware) boundKeys() {
+	if m.MaxKeysPerClient < 0 || len(m.policies) == 0 || oneKeyEach(m.Extractor) {
+		return
+	}
+	most := m.MaxKeysPerClient
+	if most == 0 {
+		most = defaultMaxKeys
+	}
+	m.keys = newClientKeys(most)
+	m.keys.lives(time.Minute)
+	for _, p := range m.policies {
+		m.keys.lives(2 * p.Duration)
+	}
 }
 
 func newCall(policies []*policy) *call {

@@ -3,25 +3,27 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/weirgo/weir"
 )
 
-// penaltyPrefix starts the keys that denials are counted under. No policy's key is among them: those have two parts.
+// penaltyPrefix begins the keys that denials are counted under. They have three or four parts, of which the second is
+// "denied"; the keys of policies have two, or three of which the second is "shared".
 var penaltyPrefix = string(appendPart(appendPart(nil, "penalty"), "denied"))
 
-// Penalty is the penalty box: who is denied Denials times Within a period is put on the deny list For a while. While he
-// is on it he is refused before any policy is asked, which counts as no further denial.
+// Penalty is the penalty box: a caller that is denied Denials times Within a period is put on the deny list For a while.
+// While it is listed it is refused before any policy runs, and that is no further denial.
 type Penalty struct {
 	// Strategy counts the denials, in keys of its own; one that limits by the request's Limit and Duration, as the fixed
 	// window of the limiter at hand does.
 	Strategy weir.Strategy
 
-	// Denials is how many are too many. 0: there is no penalty box.
+	// Denials is how many denials are too many. 0: there is no penalty box.
 	Denials uint64
 
-	// Within is the period they are counted in: a whole number of milliseconds, 1 ms to 365 days.
+	// Within is the period that denials are counted in: a whole number of milliseconds, 1 ms to 365 days.
 	Within time.Duration
 
 	// For is how long a caller is listed.
@@ -41,20 +43,37 @@ func (p Penalty) check(list *DenyList) {
 }
 
 // penalize counts a denial, and lists the caller if it was one too many.
-func (m *middleware) penalize(ctx context.Context, key string, now time.Time) {
+func (m *middleware) penalize(c *call, r *http.Request, now time.Time) {
 	if m.Penalty.Denials == 0 {
 		return
 	}
-	ctx = context.WithoutCancel(ctx) // who hangs up on a denial has been denied
+	ctx := context.WithoutCancel(r.Context()) // a client that hangs up on a denial has been denied
+	key := append([]byte(penaltyPrefix), c.shared...)
+	if len(c.shared) == 0 {
+		key = appendPart(key, c.key)
+	}
 	res, err := m.Penalty.Strategy.Run(ctx, &weir.Request{
-		Key:      string(appendPart([]byte(penaltyPrefix), key)),
+		Key:      string(key),
 		Limit:    m.Penalty.Denials - 1, // the denial that this Strategy denies is the one too many
 		Duration: m.Penalty.Within,
 	})
 	if err == nil && res != nil && !res.Allowed() {
-		err = m.DenyList.extend(key, now.Add(m.Penalty.For))
+		err = m.list(c, r, now.Add(m.Penalty.For))
 	}
 	if err != nil {
-		m.logFailure(ctx, "penalty", key, err)
+		m.logPenalty(ctx, string(c.key), err)
 	}
+}
+
+// list puts the caller on the deny list: its key, or its address if it uses too many keys to list each.
+func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
+	e := Entry{Key: string(c.key), Until: until}
+	if len(c.shared) > 0 {
+		addr, err := m.ClientIP.Addr(r)
+		if err != nil {
+			return nil // a chain that cannot be read: the address is the proxy's, and others use it
+		}
+		e = Entry{Prefix: clientPrefix(addr), Until: until}
+	}
+	return m.DenyList.extend(e)
 }

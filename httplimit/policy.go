@@ -10,38 +10,57 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
 )
+
+const maxNameLen = 64
 
 // Policy is one limit on a request.
 type Policy struct {
-	// Name is what the client reads in the RateLimit fields, and part of the key: two policies with different names never
-	// share a budget, two with the same name, Duration and Strategy always do. 1 to 64 bytes of printable ASCII. The
-	// default says Limit and Duration: "100/1m". A policy with a LimitFunc must have one.
+	// Name appears in the RateLimit fields and is part of the key. Two policies of one Strategy share budgets if
+	// they have the same Name and Duration, and are separate otherwise. 1 to 64 bytes of printable ASCII.
+	//
+	// The default is made of Limit and Duration: "100/1m". Since two routes may well have the same limit, only one
+	// [New] on a Strategy may leave names out. A policy with a LimitFunc must have a Name.
 	Name string
 
-	// Limit is how much cost is admitted in Duration; 0 denies everything.
+	// Limit is the cost admitted in Duration. It must not be 0; see DenyAll.
 	Limit uint64
 
 	// Duration is the period: a whole number of milliseconds, 1 ms to 365 days.
 	Duration time.Duration
 
-	// LimitFunc returns the Limit and Duration for a request, for plans and for routes, in place of the two above. It
-	// must go by what has been authenticated: who can choose his plan has no limit. For no limit at all it returns
-	// math.MaxUint64.
+	// LimitFunc returns the limit and duration for a request, by plan or by route, in place of Limit and
+	// Duration; [NoLimit] exempts the request. It must rely on authenticated data only: a client that chooses its
+	// plan has no limit. An invalid duration fails the request with 503, even with FailOpen.
 	LimitFunc func(*http.Request) (limit uint64, duration time.Duration)
+
+	// DenyAll makes a Limit of 0 valid: every request is denied.
+	DenyAll bool
 
 	// Strategy runs this policy. nil: the one given to New.
 	Strategy weir.Strategy
 }
 
-const maxNameLen = 64
+// Key returns the key that this policy counts the caller under, for a Reset, an Inspect or a test. The caller is
+// the extracted key, such as "192.0.2.1".
+func (p Policy) Key(caller string) string {
+	if p.Name == "" {
+		p.Name = defaultName(p.Limit, p.Duration)
+	}
+	return weir.JoinKey(p.Name, caller)
+}
 
 // policy is a Policy made ready by New; read-only from then on.
 type policy struct {
 	Policy
-	refunder weir.Refunder // nil if Strategy is none
-	peeker   weir.Peeker   // nil if Strategy is none
-	direct   decider       // nil if Strategy is none of package weir's own
+	refunder   weir.Refunder   // nil if Strategy is none
+	peeker     weir.Peeker     // nil if Strategy is none
+	forecaster weir.Forecaster // nil if Strategy is none
+	direct     decider         // nil if Strategy is none of package weir's own
+	sourcer    sourcer         // nil if Strategy is none
+	strategy   string          // its name, for a Decision
+	unnamed    bool            // Name is the default
 
 	prefix    []byte // of every key: the name as the first part of a joined key
 	rateItem  string // `"name";r=`
@@ -54,7 +73,8 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if p.Strategy == nil {
 		p.Strategy = s
 	}
-	if p.Name == "" {
+	unnamed := p.Name == ""
+	if unnamed {
 		if p.LimitFunc != nil {
 			panic("httplimit: a policy with a LimitFunc needs a Name")
 		}
@@ -63,61 +83,113 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	checkName(p.Name)
 	if p.LimitFunc == nil {
 		checkDuration(p.Name, p.Duration)
+		checkLimit(p)
 	}
-	c := &policy{Policy: p, prefix: appendPart(nil, p.Name)}
-	c.refunder, _ = p.Strategy.(weir.Refunder)
-	c.peeker, _ = p.Strategy.(weir.Peeker)
-	switch s := p.Strategy.(type) {
-	// The types themselves: one that embeds them for the sake of another Run has their Decide too, which would go round it.
-	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket:
-		c.direct = s.(decider)
-	}
+	c := &policy{Policy: p, unnamed: unnamed, prefix: appendPart(nil, p.Name)}
+	c.inspectStrategy()
 	c.rateItem = quote(p.Name) + ";r="
 	if p.LimitFunc == nil {
 		c.policyTag = string(appendPolicy(nil, p.Name, p.Limit, p.Duration))
 	}
-	c.problem = deniedProblem(deniedStatus, p.Name)
+	c.problem = deniedProblem(deniedStatus, detailUsedUp, p.Name)
 	return c
 }
 
-// decider is what package weir's own strategies are: Run without the allocation of a Result.
+// inspectStrategy finds out what the Strategy offers beside Run.
+func (p *policy) inspectStrategy() {
+	p.refunder, _ = p.Strategy.(weir.Refunder)
+	p.peeker, _ = p.Strategy.(weir.Peeker)
+	p.forecaster, _ = p.Strategy.(weir.Forecaster)
+	p.sourcer, _ = p.Strategy.(sourcer)
+	p.strategy = strategyName(p.Strategy)
+	switch s := p.Strategy.(type) {
+	// The types themselves: a type that embeds one to replace its Run inherits a Decide that would bypass it.
+	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket, *weir.Tiers:
+		p.direct = s.(decider)
+	}
+}
+
+// strategyName returns the algorithm's usual name, or the type for strategies of others.
+func strategyName(s weir.Strategy) string {
+	switch s := s.(type) {
+	case *weir.FixedWindow:
+		return "fixed window"
+	case *weir.SlidingWindow:
+		return "sliding window"
+	case *weir.SlidingLog:
+		return "sliding log"
+	case *weir.TokenBucket:
+		return "token bucket"
+	case *weir.LeakyBucket:
+		return "leaky bucket"
+	case *weir.Tiers:
+		return "tiers"
+	case fmt.Stringer:
+		return s.String()
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
+}
+
+// decider is implemented by package weir's own strategies: Run without the allocation of a Result.
 type decider interface {
 	Decide(ctx context.Context, r *weir.Request) (weir.Result, error)
 }
 
+// sourcer is implemented by strategies that combine several, as *fallback.Fallback does.
+type sourcer interface {
+	RunSource(ctx context.Context, r *weir.Request) (*weir.Result, fallback.Source, error)
+}
+
 var errNoResult = errors.New("httplimit: the strategy returned neither a result nor an error")
 
-// run asks the Strategy and leaves the answer in res, unless it fails.
-func (p *policy) run(ctx context.Context, req *weir.Request, res *weir.Result) (err error) {
-	if p.direct != nil {
-		*res, err = p.direct.Decide(ctx, req)
+// run runs the Strategy and stores the answer in a, unless it fails.
+func (a *asked) run(ctx context.Context) (err error) {
+	var answer *weir.Result
+	switch {
+	case a.direct != nil:
+		a.source = SourceLocal
+		a.res, err = a.direct.Decide(ctx, &a.req)
 		return err
+	case a.sourcer != nil:
+		var by fallback.Source
+		answer, by, err = a.sourcer.RunSource(ctx, &a.req)
+		a.source = sourceOf(by)
+	default:
+		answer, err = a.Strategy.Run(ctx, &a.req)
+		a.source = SourceStrategy
 	}
-	answer, err := p.Strategy.Run(ctx, req)
 	switch {
 	case err != nil:
 		return err
 	case answer == nil:
 		return errNoResult
 	}
-	*res = *answer
+	a.res = *answer
 	return nil
 }
 
-// fill writes what p asks of its Strategy for this caller into req, which p alone has filled before.
-func (p *policy) fill(req *weir.Request, r *http.Request, key []byte, cost uint64) {
+// fill makes the Request that a's policy sends for this caller. shared is the key that the client's keys beyond
+// MaxKeysPerClient share, or empty.
+func (a *asked) fill(r *http.Request, key, shared []byte, cost uint64) {
 	var buf [96]byte
-	joined := appendPart(append(buf[:0], p.prefix...), key)
+	joined := append(buf[:0], a.prefix...)
+	if len(shared) > 0 {
+		joined = append(joined, shared...)
+	} else {
+		joined = appendPart(joined, key)
+	}
+	req := &a.req
 	if string(joined) != req.Key { // often the caller of the last request is the caller of this one
 		req.Key = string(joined)
 	}
-	req.Limit, req.Duration, req.Cost = p.Limit, p.Duration, cost
-	if p.LimitFunc != nil {
-		req.Limit, req.Duration = p.LimitFunc(r)
+	req.Limit, req.Duration, req.Cost = a.Limit, a.Duration, cost
+	if a.LimitFunc != nil {
+		req.Limit, req.Duration = a.LimitFunc(r)
+		a.exempt = req.Limit == NoLimit
 	}
 }
 
-// defaultName writes a limit as a person would: "100/1m", "5/1h30m", "10/250ms".
+// defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".
 func defaultName(limit uint64, d time.Duration) string {
 	period := d.String()
 	if strings.HasSuffix(period, "m0s") {
@@ -142,7 +214,23 @@ func checkName(name string) {
 }
 
 func checkDuration(name string, d time.Duration) {
-	if d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0 {
-		panic(fmt.Sprintf("httplimit: policy %q: the Duration %v is not a whole number of milliseconds from 1 ms to 365 days", name, d))
+	if !validDuration(d) {
+		panic(fmt.Sprintf("httplimit: policy %q: the Duration %v is not a whole number of milliseconds from 1 ms to 365 days",
+			name, d))
+	}
+}
+
+func validDuration(d time.Duration) bool {
+	return d >= time.Millisecond && d <= 365*24*time.Hour && d%time.Millisecond == 0
+}
+
+// checkLimit panics on a Limit that was forgotten, and on a DenyAll that contradicts one.
+func checkLimit(p Policy) {
+	switch {
+	case p.Limit == 0 && !p.DenyAll:
+		panic(fmt.Sprintf("httplimit: policy %q has no Limit and would deny everything; set Limit, or DenyAll if that is meant",
+			p.Name))
+	case p.Limit != 0 && p.DenyAll:
+		panic(fmt.Sprintf("httplimit: policy %q has both a Limit and DenyAll", p.Name))
 	}
 }

@@ -103,7 +103,7 @@ func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error)
 		return nil, err
 	}
 	s.hybrids = append(s.hybrids, hybrid{f, l, cfg.OnFail})
-	return sourced{f}, nil
+	return f, nil
 }
 
 // primary returns l's counterpart on Redis.
@@ -183,16 +183,4 @@ func (l *logging) may(now time.Time) (dropped uint64, ok bool) {
 	}
 	dropped, l.dropped, l.next = l.dropped, 0, now.Add(logEvery)
 	return dropped, true
-}
-
-// sourced notes in the record of the request who decided.
-type sourced struct{ *fallback.Fallback }
-
-// Run implements weir.Strategy.
-func (s sourced) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, by, err := s.RunSource(ctx, r)
-	if rec := recordOf(ctx); rec != nil {
-		rec.source = by.String()
-	}
-	return res, err
 }

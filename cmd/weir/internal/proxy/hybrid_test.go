@@ -140,7 +140,7 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 		}
 		assert.Equal(t, []string{want.source}, sources([]served{p}))
 		p.inFlight.Wait()
-		assert.Contains(t, log.String(), `"source":"policy"`)
+		assert.Contains(t, log.String(), `"source":"bypass"`)
 	}
 }
 

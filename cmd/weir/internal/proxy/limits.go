@@ -8,6 +8,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -24,7 +25,7 @@ func (s *strategies) policy(l Limit) (httplimit.Policy, error) {
 		return httplimit.Policy{}, fmt.Errorf("limit %s: %w", l.Name, err)
 	}
 	most, longest := bounds(l.Tiers)
-	p := httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, Strategy: strategy}
+	p := httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0, Strategy: strategy}
 	if l.Strategy == rule.Tiers {
 		p.Strategy = &tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers), most: most}
 	}
@@ -67,6 +68,17 @@ type tiered struct {
 func (t *tiered) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, err := t.backend.Run(ctx, r)
 	return t.adjust(res, time.Now()), err
+}
+
+// RunSource is Run, and who decided, if the backend knows.
+func (t *tiered) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, fallback.Source, error) {
+	f, ok := t.backend.(*fallback.Fallback)
+	if !ok {
+		res, err := t.Run(ctx, r)
+		return res, fallback.FromLocal, err
+	}
+	res, by, err := f.RunSource(ctx, r)
+	return t.adjust(res, time.Now()), by, err
 }
 
 // Peek implements weir.Peeker.

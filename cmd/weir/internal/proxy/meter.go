@@ -37,9 +37,10 @@ func (m *meter) tick() {
 // totals adds up the outcomes into the three kinds that there are for a person who looks.
 func (m *meter) totals() second {
 	return second{
-		admitted: m.stats.Count(httplimit.Admitted) + m.stats.Count(httplimit.Bypassed),
+		admitted: m.stats.Count(httplimit.Admitted) + m.stats.Count(httplimit.Bypassed) + m.stats.Count(httplimit.Exempt),
 		denied:   m.stats.Count(httplimit.Denied) + m.stats.Count(httplimit.Listed),
-		failed:   m.stats.Count(httplimit.NoKey) + m.stats.Count(httplimit.Failed) + m.stats.Count(httplimit.Canceled),
+		failed: m.stats.Count(httplimit.NoKey) + m.stats.Count(httplimit.Failed) + m.stats.Count(httplimit.Canceled) +
+			m.stats.Count(httplimit.Busy),
 	}
 }
 

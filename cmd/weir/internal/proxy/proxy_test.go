@@ -244,17 +244,17 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 	assert.True(t, s.figures().Shadow)
 }
 
-// A table that is full cannot decide on a new caller.
-func TestFailOpenAndClosed(t *testing.T) {
-	for open, want := range map[bool]int{false: 503, true: 200} {
+// A table that is full cannot decide on a new caller, and failing open is no way round that.
+func TestAFullTable(t *testing.T) {
+	for on, want := range map[httplimit.FullPolicy]int{httplimit.FullRefuse: 503, httplimit.FullAdmit: 200} {
 		cfg := config(t, "5/1d:fixed")
 		cfg.Table.MaxBuckets = 1
-		cfg.Guard.FailOpen = open
+		cfg.Guard.FailOpen, cfg.Guard.OnFull = true, on
 		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 		s := serve(t, cfg)
 		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
 		assert.Equal(t, want, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"))
-		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"), "who has a bucket goes on")
+		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"), "a caller with a bucket goes on")
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 type record struct {
 	decision httplimit.Decision
 	decided  bool
-	source   string // who decided, if that may be several
 }
 
 type recordKey struct{}
@@ -62,13 +61,10 @@ func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Durati
 		slog.Int64("bytes", w.bytes),
 		slog.Float64("ms", float64(took.Microseconds())/1e3))
 	if d := &rec.decision; rec.decided {
-		attrs = append(attrs, slog.String("outcome", d.Outcome.String()), slog.String("policy", d.Policy))
+		attrs = append(attrs, slog.Any("", d)) // its attributes stand beside those of the request
 		if p.cfg.LogKey {
 			attrs = append(attrs, slog.String("key", report.Printable(d.Key)))
 		}
-	}
-	if rec.source != "" {
-		attrs = append(attrs, slog.String("source", rec.source))
 	}
 	p.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }

@@ -113,7 +113,7 @@ func (p *Proxy) figures() *figures {
 	if p.cfg.Upstream != nil {
 		f.Upstream = p.cfg.Upstream.String()
 	}
-	for o := httplimit.Admitted; o <= httplimit.Canceled; o++ {
+	for _, o := range httplimit.Outcomes() {
 		f.Requests[o.String()] = p.stats.Count(o)
 	}
 	f.PerSecond = series(p.meter.past())

@@ -1,0 +1,185 @@
+package httplimit
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// path is the key that a client chooses.
+var path = ExtractorFunc(func(r *http.Request) (string, error) { return r.URL.Path, nil })
+
+func request(peer, path string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.RemoteAddr = peer
+	return r
+}
+
+// One client asks for twice as many paths as the table has buckets, from as many addresses as its /64 has; another one still
+// gets a bucket. Without the bound it does not, which is the negative control.
+func TestOneClientCannotFillTheTable(t *testing.T) {
+	const buckets = 2000
+	for name, row := range map[string]struct {
+		extractor Extractor
+		most      int
+		full      bool
+	}{
+		"by address and path":          {Join(RemoteAddr(), path), buckets / 2, false},
+		"by path":                      {path, buckets / 2, false},
+		"by each address of IPv6":      {RemoteAddr().IPv6Bits(128), buckets / 2, false},
+		"by /64":                       {RemoteAddr(), 0, false},
+		"by address and path, unbound": {Join(RemoteAddr(), path), -1, true},
+		"by path, unbound":             {path, -1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			limiter, err := weir.New(weir.Config{MaxBuckets: buckets, Now: func() time.Time { return noon }})
+			require.NoError(t, err)
+			defer limiter.Close()
+			list := NewDenyList(DenyListConfig{})
+			guard := New(limiter.FixedWindow(), Config{
+				Extractor: row.extractor, Limit: 1, Duration: time.Hour, MaxKeysPerClient: row.most,
+				Now: func() time.Time { return noon }, Logger: slog.New(slog.DiscardHandler), DenyList: list,
+			})(noop{})
+			for i := range 2 * buckets {
+				guard.ServeHTTP(httptest.NewRecorder(), request(fmt.Sprintf("[2001:db8::%x]:1", i), fmt.Sprintf("/%d", i)))
+			}
+			w := httptest.NewRecorder()
+			guard.ServeHTTP(w, request("203.0.113.7:1", "/"))
+			assert.Equal(t, row.full, w.Code == http.StatusServiceUnavailable, w.Code)
+			stats := limiter.Stats()
+			assert.Equal(t, row.full, stats.Full > 0)
+		})
+	}
+}
+
+// The keys beyond the bound share one budget of the same limit, which is the client's alone; those within keep theirs.
+func TestKeysBeyondTheBoundShareABudget(t *testing.T) {
+	limiter, err := weir.New(weir.Config{Now: func() time.Time { return noon }})
+	require.NoError(t, err)
+	defer limiter.Close()
+	var log strings.Builder
+	guard := New(limiter.FixedWindow(), Config{
+		Extractor: Join(RemoteAddr(), path), Name: "p", Limit: 2, Duration: time.Hour, MaxKeysPerClient: 3,
+		Now: func() time.Time { return noon }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})(noop{})
+	passed := func(peer string, paths ...string) (n int) {
+		for _, p := range paths {
+			w := httptest.NewRecorder()
+			guard.ServeHTTP(w, request(peer, p))
+			if w.Code == http.StatusOK {
+				n++
+			}
+		}
+		return n
+	}
+	assert.Equal(t, 3, passed("203.0.113.7:1", "/1", "/2", "/3"))
+	assert.Equal(t, 2, passed("203.0.113.7:2", "/4", "/5", "/6", "/7"), "the further ones share")
+	assert.Equal(t, 3, passed("203.0.113.7:3", "/1", "/2", "/3", "/1", "/2", "/3"), "the first ones do not")
+	assert.Equal(t, 5, passed("203.0.113.8:1", "/1", "/2", "/3", "/4", "/5", "/6", "/7"), "nor do other clients")
+	assert.Equal(t, 1, strings.Count(log.String(), "\n"), "one line a second: %s", log.String())
+}
+
+func TestAKeyIsForgottenWhenItsBucketsAreOver(t *testing.T) {
+	k := newClientKeys(2)
+	k.lives(time.Minute)
+	client := []byte("203.0.113.7")
+	admit := func(key string, at time.Duration) bool { return k.admit(client, []byte(key), noon.Add(at)) }
+	assert.True(t, admit("a", 0))
+	assert.True(t, admit("b", 0))
+	assert.False(t, admit("c", 0))
+	assert.False(t, admit("c", 59*time.Second))
+	assert.True(t, admit("a", 61*time.Second), "moves to the second generation")
+	assert.False(t, admit("c", 62*time.Second), "b may have a bucket still")
+	assert.True(t, admit("c", 122*time.Second), "b has none")
+	assert.False(t, admit("b", 122*time.Second))
+	assert.True(t, admit("b", time.Hour))
+	k.lives(time.Second)
+	assert.EqualValues(t, time.Minute, k.life.Load(), "a life only grows")
+}
+
+// Never more than the bound in use by one client within a life, whatever it does; and the memory is bounded.
+func TestKeysNeverExceedTheBound(t *testing.T) {
+	const most, life = 10, 100
+	k := newClientKeys(most)
+	k.lives(life)
+	used := make(map[int]int) // when each key was last admitted
+	for now := range 5000 {
+		key := (now * 7919) % 97
+		if k.admit([]byte("c"), []byte{byte(key)}, noon.Add(time.Duration(now))) {
+			used[key] = now
+		}
+		live := 0
+		for _, last := range used {
+			if now-last < life {
+				live++
+			}
+		}
+		require.LessOrEqual(t, live, most, now)
+	}
+	full := newClientKeys(1)
+	full.maxShard = 100
+	full.lives(time.Hour)
+	for i := range 3 * keyShards * full.maxShard {
+		full.admit(fmt.Append(nil, i), []byte("k"), noon)
+	}
+	for i := range full.shards {
+		assert.Len(t, full.shards[i].cur.keys, full.maxShard)
+	}
+}
+
+// Who a request's keys count for does not depend on what the client writes.
+func TestClientOf(t *testing.T) {
+	trusted := ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
+	for _, row := range []struct {
+		ip               IP
+		peer, xff, wants string
+	}{
+		{RemoteAddr(), "203.0.113.7:1", "198.51.100.1", "203.0.113.7"},
+		{RemoteAddr().IPv6Bits(128), "[2001:db8::1]:1", "", "2001:db8::/64"},
+		{RemoteAddr().IPv6Bits(48), "[2001:db8::1]:1", "", "2001:db8::/48"},
+		{trusted, "10.0.0.1:1", "198.51.100.1", "198.51.100.1"},
+		{trusted, "10.0.0.1:1", "rubbish", "10.0.0.1"},
+		{trusted, "@", "198.51.100.1", ""},
+	} {
+		r := request(row.peer, "/")
+		if row.xff != "" {
+			r.Header.Set("X-Forwarded-For", row.xff)
+		}
+		got, ok := (&middleware{Config: Config{ClientIP: row.ip}}).clientOf(nil, r)
+		assert.Equal(t, row.wants, string(got))
+		assert.Equal(t, row.wants != "", ok)
+	}
+}
+
+// A caller with too many keys is listed by its address, or the list would fill with its keys.
+func TestThePenaltyOfAClientWithTooManyKeysIsOnItsAddress(t *testing.T) {
+	limiter, err := weir.New(weir.Config{Now: func() time.Time { return noon }})
+	require.NoError(t, err)
+	defer limiter.Close()
+	list := NewDenyList(DenyListConfig{Now: func() time.Time { return noon }})
+	guard := New(limiter.FixedWindow(), Config{
+		Extractor: path, Limit: 1, Duration: time.Hour, MaxKeysPerClient: 1, DenyList: list,
+		Penalty: Penalty{Strategy: limiter.FixedWindow(), Denials: 3, Within: time.Hour, For: time.Hour},
+		Now:     func() time.Time { return noon }, Logger: slog.New(slog.DiscardHandler),
+	})(noop{})
+	before := limiter.Stats().Buckets
+	for i := range 100 {
+		guard.ServeHTTP(httptest.NewRecorder(), request(fmt.Sprintf("[2001:db8::%x]:1", i), fmt.Sprintf("/%d", i)))
+	}
+	entries := list.Entries()
+	require.Len(t, entries, 1)
+	assert.Equal(t, "2001:db8::/64", entries[0].Prefix.String())
+	assert.Equal(t, 3, limiter.Stats().Buckets-before, "one key, the shared one, and its denials")
+}

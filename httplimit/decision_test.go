@@ -1,0 +1,98 @@
+package httplimit_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// A decision explains itself: who decided what by which policy, what was counted, what is left, and when it would pass.
+func TestADecisionExplainsItself(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
+	require.NoError(t, list.Add(httplimit.Entry{Key: "198.51.100.1", Until: noon.Add(time.Hour)}))
+	for want, row := range map[string]struct {
+		s    weir.Strategy
+		peer string
+		set  func(*httplimit.Config)
+	}{
+		"outcome=Admitted source=local policy=100/1m strategy=\"fixed window\" limit=100 period=1m0s cost=1 counted=1 remaining=99": {
+			limiter.FixedWindow(), "203.0.113.7:1", nil},
+		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z": {
+			denying(100, 9*time.Second), "203.0.113.7:1", nil},
+		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z shadow=true": {
+			denying(100, 9*time.Second), "203.0.113.7:1", func(c *httplimit.Config) { c.Shadow = true }},
+		"outcome=Listed source=\"deny list\" passes_at=2026-11-20T13:00:00.000Z": {limiter.FixedWindow(), "198.51.100.1:1", nil},
+		"outcome=Bypassed source=bypass policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 error=\"the store is down\"": {
+			weirtest.FailAll(errDown), "203.0.113.7:1", func(c *httplimit.Config) { c.FailOpen = true }},
+		"outcome=Exempt": {weirtest.DenyAll(), "203.0.113.7:1", func(c *httplimit.Config) {
+			c.Skip = func(*http.Request) bool { return true }
+		}},
+		"outcome=NoKey error=\"httplimit: no key: the peer's address \\\\\\\"@\\\\\\\" is no IP address\"": {weirtest.DenyAll(), "@", nil},
+	} {
+		var text strings.Builder
+		logger := slog.New(slog.NewTextHandler(&text, nil))
+		cfg := hundred()
+		cfg.DenyList, cfg.Logger = list, slog.New(slog.DiscardHandler)
+		cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { logger.Info("x", "", d) }
+		if row.set != nil {
+			row.set(&cfg)
+		}
+		serve(row.s, cfg, from(row.peer))
+		_, got, _ := strings.Cut(text.String(), "msg=x ")
+		assert.Equal(t, want, strings.TrimSpace(got))
+		assert.NotContains(t, got, "203.0.113.7", "the key may be a secret")
+	}
+}
+
+// The middleware's own log has the same attributes.
+func TestTheLogExplainsAFailure(t *testing.T) {
+	var log strings.Builder
+	cfg := hundred()
+	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	serve(weirtest.FailAll(errDown), cfg, from("203.0.113.7:1"))
+	assert.Regexp(t, regexp.MustCompile(`outcome=Failed source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 `+
+		`error="the store is down" key=hmac:[0-9a-f]{16}`), log.String())
+}
+
+// Each source of a fallback has its name in the Decision.
+func TestSourcesOfAFallback(t *testing.T) {
+	for by, want := range map[fallback.Source]httplimit.Source{
+		fallback.FromPrimary: httplimit.SourcePrimary, fallback.FromLease: httplimit.SourceLease,
+		fallback.FromDenials: httplimit.SourceDenialCache, fallback.FromLocal: httplimit.SourceLocal,
+		fallback.FromPolicy: httplimit.SourceBypass, fallback.Nobody: httplimit.SourceNone,
+	} {
+		cfg := hundred()
+		var seen httplimit.Source
+		cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { seen = d.Source }
+		serve(sourced{admitting(1, time.Second), by}, cfg, from("203.0.113.7:1"))
+		assert.Equal(t, want, seen)
+	}
+	for s := httplimit.SourceNone; s <= httplimit.SourceBypass; s++ {
+		assert.NotContains(t, s.String(), "Source")
+	}
+	assert.Equal(t, fmt.Sprint("Source(", 99, ")"), httplimit.Source(99).String())
+}
+
+type sourced struct {
+	*weirtest.Fake
+	by fallback.Source
+}
+
+func (s sourced) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, fallback.Source, error) {
+	res, err := s.Run(ctx, r)
+	return res, s.by, err
+}

@@ -1,0 +1,137 @@
+package httplimit_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// t is when more is available: a client that waits for as long passes, and one that comes a second earlier does not. The
+// requests come ten a second, until a limit of 60 a minute is used up.
+func TestTheFieldsSayWhenMoreIsAvailable(t *testing.T) {
+	for _, style := range []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy} {
+		for name := range strategies(newLimiter(t, at(noon))) {
+			clock := weirtest.NewClock(noon)
+			s := strategies(newLimiter(t, clock.Now))[name]
+			guard := httplimit.New(s, httplimit.Config{
+				Extractor: httplimit.RemoteAddr(), Limit: 60, Duration: time.Minute, Now: clock.Now, Headers: style,
+			})(&hello{})
+			ask := func() *httptest.ResponseRecorder {
+				w := httptest.NewRecorder()
+				guard.ServeHTTP(w, from("203.0.113.7:1"))
+				return w
+			}
+			var last *httptest.ResponseRecorder
+			for used := false; !used; {
+				clock.Advance(100 * time.Millisecond)
+				last = ask()
+				require.Equal(t, http.StatusOK, last.Code)
+				used = strings.Contains(last.Header().Get("RateLimit"), ";r=0") || last.Header().Get("X-RateLimit-Remaining") == "0"
+			}
+			assert.Equal(t, ask().Header().Get("Retry-After"), strconv.FormatInt(toldIn(t, last, clock.Now()), 10),
+				"%s: the last admission says what the denial says", name)
+			wait := toldIn(t, last, clock.Now())
+			clock.Advance(time.Duration(wait-1) * time.Second)
+			if wait > 1 {
+				require.Equal(t, http.StatusTooManyRequests, ask().Code, name)
+			}
+			clock.Advance(time.Second)
+			require.Equal(t, http.StatusOK, ask().Code, name)
+		}
+	}
+}
+
+// toldIn returns the seconds from now on until more is available, as w says.
+func toldIn(t *testing.T, w *httptest.ResponseRecorder, now time.Time) int64 {
+	t.Helper()
+	text := w.Header().Get("X-RateLimit-Reset")
+	if text == "" {
+		_, after, ok := strings.Cut(w.Header().Get("RateLimit"), ";t=")
+		require.True(t, ok, w.Header())
+		text = after
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	if n > 1e9 {
+		n -= now.Unix()
+		if now.Nanosecond() > 0 {
+			n--
+		}
+		return max(n, 1)
+	}
+	return n
+}
+
+// A client that follows the fields reaches the rate it is allowed, and no more than a tenth less.
+func TestAClientThatFollowsTheFieldsReachesItsRate(t *testing.T) {
+	for name := range strategies(newLimiter(t, at(noon))) {
+		clock := weirtest.NewClock(noon)
+		s := strategies(newLimiter(t, clock.Now))[name]
+		guard := httplimit.New(s, httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Limit: 60, Duration: time.Minute, Now: clock.Now,
+		})(&hello{})
+		passed := 0
+		for clock.Now().Before(noon.Add(20 * time.Minute)) {
+			w := httptest.NewRecorder()
+			guard.ServeHTTP(w, from("203.0.113.7:1"))
+			require.Equal(t, http.StatusOK, w.Code, "%s: the fields are never too early", name)
+			passed++
+			if _, t, _ := strings.Cut(w.Header().Get("RateLimit"), ";r=0;t="); t != "" {
+				seconds, _ := strconv.Atoi(t)
+				clock.Advance(time.Duration(seconds) * time.Second)
+			}
+		}
+		assert.GreaterOrEqual(t, passed, 20*60*9/10, name)
+	}
+}
+
+// A Strategy of another package is forecast by itself if it can, or peeked at when nothing remains.
+func TestForecastsOfOtherStrategies(t *testing.T) {
+	later := answer(weir.Deny, 100, noon.Add(3*time.Second))
+	peeking := func(total uint64) *weirtest.Fake {
+		f := admitting(total, time.Minute)
+		f.Answer = func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+			if r.Cost == 101-total {
+				return later(ctx, r, now)
+			}
+			return answer(weir.Allow, total, noon.Add(time.Minute))(ctx, r, now)
+		}
+		return f
+	}
+	for name, row := range map[string]struct {
+		s    weir.Strategy
+		want string
+	}{
+		"a forecaster":                      {forecaster{admitting(40, time.Minute), noon.Add(7 * time.Second)}, `"100/1m";r=60;t=7`},
+		"a forecaster that fails":           {forecaster{admitting(40, time.Minute), time.Time{}}, `"100/1m";r=60;t=60`},
+		"neither":                           {noRefund{}, `"100/1m";r=99;t=60`},
+		"nothing remains":                   {peeking(100), `"100/1m";r=0;t=3`},
+		"some remains: a Peek is not worth": {peeking(40), `"100/1m";r=60;t=60`},
+	} {
+		w, _ := serve(row.s, hundred(), from("203.0.113.7:1"))
+		assert.Equal(t, row.want, w.Header().Get("RateLimit"), name)
+	}
+}
+
+type forecaster struct {
+	*weirtest.Fake
+	more time.Time
+}
+
+func (f forecaster) Forecast(context.Context, *weir.Request, *weir.Result) (time.Time, error) {
+	if f.more.IsZero() {
+		return f.more, assert.AnError
+	}
+	return f.more, nil
+}

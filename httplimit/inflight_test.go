@@ -1,0 +1,155 @@
+package httplimit_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// Never more than the bounds are inside the handler at one time, however many come; without the bound they are, which is the
+// negative control.
+func TestRequestsInFlightNeverExceedTheBound(t *testing.T) {
+	const all, each, clients = 6, 2, 8
+	for _, bounded := range []bool{true, false} {
+		cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1e9, Duration: time.Hour}
+		if bounded {
+			cfg.MaxInFlight, cfg.MaxInFlightPerClient = all, each
+		}
+		var inside, peak atomic.Int64
+		var client [clients]atomic.Int64
+		var clientPeak atomic.Int64
+		gate := make(chan struct{})
+		guard := httplimit.New(&weirtest.Fake{}, cfg)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			i := r.Header.Get("X-Client")[0] - '0'
+			raise(&peak, inside.Add(1))
+			raise(&clientPeak, client[i].Add(1))
+			<-gate
+			client[i].Add(-1)
+			inside.Add(-1)
+		}))
+		var wg sync.WaitGroup
+		var served atomic.Int64
+		for n := range 20 * clients {
+			i := string(rune('0' + n%clients))
+			wg.Go(func() {
+				w := httptest.NewRecorder()
+				guard.ServeHTTP(w, from("203.0.113."+i+":1", "X-Client: "+i))
+				if w.Code == http.StatusOK {
+					served.Add(1)
+				}
+			})
+		}
+		if bounded {
+			assert.Eventually(t, func() bool { return inside.Load() == all }, 10*time.Second, time.Millisecond)
+		} else {
+			assert.Eventually(t, func() bool { return inside.Load() == 20*clients }, 10*time.Second, time.Millisecond)
+		}
+		close(gate)
+		wg.Wait()
+		assert.Equal(t, bounded, peak.Load() <= all, peak.Load())
+		assert.Equal(t, bounded, clientPeak.Load() <= each, clientPeak.Load())
+		assert.GreaterOrEqual(t, served.Load(), int64(all))
+	}
+}
+
+func raise(peak *atomic.Int64, n int64) {
+	for old := peak.Load(); n > old && !peak.CompareAndSwap(old, n); old = peak.Load() {
+	}
+}
+
+// A slot is released whatever way the request ends.
+func TestASlotIsAlwaysReleased(t *testing.T) {
+	for name, handle := range map[string]http.HandlerFunc{
+		"returns":         func(http.ResponseWriter, *http.Request) {},
+		"panics":          func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"exits":           nil,
+		"is denied":       nil,
+		"extractor fails": nil,
+		"cost panics":     nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := hundred()
+			cfg.MaxInFlight, cfg.MaxInFlightPerClient = 1, 1
+			fake := &weirtest.Fake{}
+			switch name {
+			case "exits":
+				handle = func(http.ResponseWriter, *http.Request) { t.SkipNow() } // runtime.Goexit
+			case "is denied":
+				fake = weirtest.DenyAll()
+			case "extractor fails":
+				cfg.Extractor = failing(assert.AnError)
+			case "cost panics":
+				cfg.CostFunc = func(*http.Request) uint64 { panic(http.ErrAbortHandler) }
+			}
+			if handle == nil {
+				handle = func(http.ResponseWriter, *http.Request) {}
+			}
+			ok := true
+			guard := httplimit.New(fake, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if name == "exits" && r.Header.Get("X-Stay") == "" {
+					handle(w, r)
+				} else if name != "exits" {
+					handle(w, r)
+				}
+			}))
+			var last *httptest.ResponseRecorder
+			for range 3 {
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					last = httptest.NewRecorder()
+					guard.ServeHTTP(last, from("203.0.113.7:1"))
+				}()
+				<-done
+				ok = ok && last.Code != http.StatusServiceUnavailable
+			}
+			assert.True(t, ok, "the second finds the slot free")
+		})
+	}
+}
+
+func TestOneTooManyInFlight(t *testing.T) {
+	for name, row := range map[string]struct {
+		all, each, status int
+	}{"of all": {1, 0, 503}, "of a client": {0, 1, 429}} {
+		t.Run(name, func(t *testing.T) {
+			stats := &httplimit.Stats{}
+			fake := &weirtest.Fake{}
+			cfg := httplimit.Config{
+				Extractor: httplimit.RemoteAddr(), MaxInFlight: row.all, MaxInFlightPerClient: row.each, Stats: stats,
+				Limit: 5, Duration: time.Hour,
+			}
+			var guard http.Handler
+			inner := httptest.NewRecorder()
+			guard = httplimit.New(fake, cfg)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				guard.ServeHTTP(inner, r)
+			}))
+			w := httptest.NewRecorder()
+			guard.ServeHTTP(w, from("203.0.113.7:1"))
+			require.Equal(t, http.StatusOK, w.Code)
+			assert.Equal(t, row.status, inner.Code)
+			assert.Equal(t, "1", inner.Header().Get("Retry-After"))
+			assert.Equal(t, "Too many requests are in flight.", problemOf(t, inner)["detail"])
+			assert.EqualValues(t, 1, stats.Count(httplimit.Busy))
+			assert.Equal(t, []string{"Run"}, methods(fake), "a refused request takes nothing from a limit")
+		})
+	}
+}
+
+// A middleware may bound nothing but requests in flight.
+func TestInFlightAlone(t *testing.T) {
+	w, ran := serve(weirtest.DenyAll(), httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1}, from("203.0.113.7:1"))
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.Equal(t, 1, ran)
+	assert.Equal(t, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, w.Result().Header)
+}

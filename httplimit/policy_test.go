@@ -1,0 +1,243 @@
+package httplimit_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func TestALimitThatWasForgottenPanics(t *testing.T) {
+	for name, cfg := range map[string]httplimit.Config{
+		"a Duration alone":       {Duration: time.Minute},
+		"in Policies":            {Policies: []httplimit.Policy{{Duration: time.Minute}}},
+		"a Limit alone":          {Limit: 5},
+		"a Limit and Policies":   {Limit: 5, Policies: []httplimit.Policy{{Limit: 1, Duration: time.Minute}}},
+		"a Name alone":           {Name: "a"},
+		"DenyAll without a time": {DenyAll: true},
+		"DenyAll and a Limit":    {Limit: 5, Duration: time.Minute, DenyAll: true},
+	} {
+		cfg.Extractor = httplimit.RemoteAddr()
+		assert.Panics(t, func() { httplimit.New(weirtest.DenyAll(), cfg) }, name)
+	}
+	limiter := newLimiter(t, at(noon))
+	_, ran := serve(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Duration: time.Minute, DenyAll: true,
+	}, from("203.0.113.7:1"))
+	assert.Zero(t, ran, "an explicit way to deny all")
+}
+
+// Two guards with one limit would share a budget unnoticed: the second one must have a name.
+func TestASecondGuardWithoutANamePanics(t *testing.T) {
+	limiter, other := newLimiter(t, at(noon)), newLimiter(t, at(noon))
+	unnamed := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
+	named := unnamed
+	named.Name = "login"
+	first := httplimit.New(limiter.FixedWindow(), unnamed)
+	for name, s := range map[string]weir.Strategy{"of one limiter": limiter.FixedWindow()} {
+		assert.PanicsWithValue(t, `httplimit: a second middleware without a name on one fixed window: give its policy "5/1m" `+
+			`a Name of its own, or the first one's Name to share the budget`, func() { httplimit.New(s, unnamed) }, name)
+		unlike := unnamed
+		unlike.Limit = 6 // separate by chance: the next change of configuration may make them equal
+		assert.Panics(t, func() { httplimit.New(s, unlike) }, name)
+		assert.NotPanics(t, func() { httplimit.New(s, named); httplimit.New(s, named) }, name)
+	}
+	assert.NotPanics(t, func() {
+		httplimit.New(limiter.SlidingWindow(), unnamed) // counts apart from the fixed window
+		httplimit.New(other.FixedWindow(), unnamed)
+	})
+	for name, of := range map[string]func() weir.Strategy{
+		"sliding window": func() weir.Strategy { return limiter.SlidingWindow() },
+		"sliding log":    func() weir.Strategy { return limiter.SlidingLog() },
+		"token bucket":   func() weir.Strategy { return limiter.TokenBucket(9) },
+		"leaky bucket":   func() weir.Strategy { return limiter.LeakyBucket(9) },
+	} {
+		keep := []any{}
+		assert.Panics(t, func() {
+			for range 2 {
+				keep = append(keep, httplimit.New(of(), unnamed))
+			}
+		}, name)
+	}
+	fake := &weirtest.Fake{}
+	second := httplimit.New(fake, unnamed)
+	assert.Panics(t, func() { httplimit.New(fake, unnamed) })
+	runtime.KeepAlive(first)
+	runtime.KeepAlive(second)
+
+	// Two policies without names in one guard have different ones.
+	assert.NotPanics(t, func() {
+		httplimit.New(&weirtest.Fake{}, httplimit.Config{Extractor: httplimit.RemoteAddr(), Policies: []httplimit.Policy{
+			{Limit: 1, Duration: time.Second}, {Limit: 5, Duration: time.Minute},
+		}})
+	})
+}
+
+// A guard that is garbage no longer stands in the way of the one that takes its place.
+func TestAGuardThatIsGoneReleasesItsDefaultNames(t *testing.T) {
+	fake := &weirtest.Fake{}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
+	func() { httplimit.New(fake, cfg) }()
+	assert.Eventually(t, func() (ok bool) {
+		runtime.GC()
+		defer func() { ok = recover() == nil }()
+		httplimit.New(fake, cfg)
+		return true
+	}, 10*time.Second, time.Millisecond)
+}
+
+func TestPolicyKeyIsTheKeyThatIsCounted(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	for _, p := range []httplimit.Policy{{Limit: 5, Duration: time.Minute}, {Name: "login", Limit: 5, Duration: time.Hour}} {
+		cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Policies: []httplimit.Policy{p}, Now: at(noon)}
+		guard := httplimit.New(limiter.FixedWindow(), cfg)(&hello{})
+		for range 7 {
+			guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
+		}
+		res, err := limiter.FixedWindow().Peek(t.Context(), &weir.Request{Key: p.Key("203.0.113.7"), Limit: p.Limit, Duration: p.Duration})
+		require.NoError(t, err)
+		assert.EqualValues(t, 5, res.TotalRequests)
+		limiter = newLimiter(t, at(noon))
+	}
+}
+
+func TestFailOpenDoesNotCoverMistakes(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	cfg := httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Name: "plan", FailOpen: true, Now: at(noon), Logger: slog.New(slog.DiscardHandler),
+		LimitFunc: func(*http.Request) (uint64, time.Duration) { return 0, 0 },
+	}
+	for range 100 {
+		w, ran := serve(limiter.FixedWindow(), cfg, from("203.0.113.7:1"))
+		require.Zero(t, ran)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
+	}
+	for _, err := range []error{weir.ErrScale, weir.ErrLimit, errors.ErrUnsupported} {
+		cfg := hundred()
+		cfg.FailOpen, cfg.Logger = true, slog.New(slog.DiscardHandler)
+		_, ran := serve(weirtest.FailAll(fmt.Errorf("wrapped: %w", err)), cfg, from("203.0.113.7:1"))
+		assert.Zero(t, ran, err)
+	}
+	cfg = hundred()
+	cfg.FailOpen, cfg.Logger = true, slog.New(slog.DiscardHandler)
+	_, ran := serve(neither{}, cfg, from("203.0.113.7:1"))
+	assert.Zero(t, ran, "a strategy that breaks its contract")
+}
+
+func TestAFullTableHasAPolicyOfItsOwn(t *testing.T) {
+	for policy, want := range map[httplimit.FullPolicy]int{httplimit.FullRefuse: 503, httplimit.FullAdmit: 200} {
+		for _, failOpen := range []bool{false, true} {
+			clock := weirtest.NewClock(noon)
+			var log strings.Builder
+			cfg := hundred()
+			cfg.OnFull, cfg.FailOpen, cfg.Now, cfg.Logger = policy, failOpen, clock.Now, slog.New(slog.NewTextHandler(&log, nil))
+			full := weirtest.FailAll(weir.ErrFull)
+			cfg.Name = "p"
+			guard := httplimit.New(full, cfg)(&hello{})
+			for range 1000 {
+				w := httptest.NewRecorder()
+				guard.ServeHTTP(w, from("203.0.113.7:1"))
+				require.Equal(t, want, w.Code)
+				if want == 503 {
+					require.Equal(t, "1", w.Header().Get("Retry-After"))
+				}
+			}
+			assert.Equal(t, 1, strings.Count(log.String(), "\n"), "one line a second, not one a refusal")
+			clock.Advance(time.Second)
+			guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
+			assert.Contains(t, log.String(), "not_logged=999")
+		}
+	}
+	cfg := hundred()
+	cfg.OnFull = 2
+	assert.Panics(t, func() { httplimit.New(&weirtest.Fake{}, cfg) })
+}
+
+// A caller without a limit needs no bucket: the table may be full.
+func TestExemptCallersNeedNoBucket(t *testing.T) {
+	limiter, err := weir.New(weir.Config{MaxBuckets: 1, Now: at(noon)})
+	require.NoError(t, err)
+	defer limiter.Close()
+	stats := &httplimit.Stats{}
+	cfg := httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Name: "plan", Now: at(noon), Stats: stats, Logger: slog.New(slog.DiscardHandler),
+		Skip: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
+			if r.Header.Get("X-Plan") == "gold" {
+				return httplimit.NoLimit, 0
+			}
+			return 5, time.Hour
+		},
+	}
+	guard := httplimit.New(limiter.FixedWindow(), cfg)(&hello{})
+	ask := func(r *http.Request) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		guard.ServeHTTP(w, r)
+		return w
+	}
+	assert.Equal(t, 200, ask(from("203.0.113.1:1")).Code)
+	assert.Equal(t, 503, ask(from("203.0.113.2:1")).Code, "the table is full")
+	gold := ask(from("203.0.113.3:1", "X-Plan: gold"))
+	assert.Equal(t, 200, gold.Code)
+	assert.Empty(t, gold.Header()["Ratelimit-Policy"], "no limit, no fields")
+	health := httptest.NewRequest(http.MethodGet, "/healthz", nil)
+	health.RemoteAddr = "@"
+	assert.Equal(t, 200, ask(health).Code, "skipped before the extractor")
+	assert.EqualValues(t, 2, stats.Count(httplimit.Exempt))
+	assert.Equal(t, 1, limiter.Stats().Buckets)
+}
+
+// One policy may exempt a request that another one limits.
+func TestNoLimitExemptsFromItsPolicyAlone(t *testing.T) {
+	skipped, asked := denying(5, time.Minute), admitting(4, time.Minute)
+	cfg := hundred()
+	cfg.Policies = []httplimit.Policy{{
+		Name: "plan", Strategy: skipped,
+		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Hour },
+	}}
+	w, ran := serve(asked, cfg, from("203.0.113.7:1"))
+	assert.Equal(t, 1, ran)
+	assert.Equal(t, []string{`"100/1m";q=100;w=60`}, w.Header()["Ratelimit-Policy"])
+	assert.Equal(t, []string{`"100/1m";r=96;t=60`}, w.Header()["Ratelimit"])
+	assert.Empty(t, skipped.Calls())
+}
+
+// Skip runs before the deny list, and its decision has a hook like any other.
+func TestSkipPrecedesTheDenyList(t *testing.T) {
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
+	require.NoError(t, list.Add(httplimit.Entry{Key: "203.0.113.7"}))
+	cfg := hundred()
+	cfg.DenyList = list
+	var seen []httplimit.Outcome
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { seen = append(seen, d.Outcome) }
+	_, ran := serve(weirtest.DenyAll(), cfg, from("203.0.113.7:1"))
+	assert.Zero(t, ran)
+	cfg.Skip = func(*http.Request) bool { return true }
+	w, ran := serve(weirtest.DenyAll(), cfg, from("203.0.113.7:1"))
+	assert.Equal(t, 1, ran)
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.Equal(t, []httplimit.Outcome{httplimit.Listed, httplimit.Exempt}, seen)
+}
+
+func TestARequestThatCostsTooMuchSaysSo(t *testing.T) {
+	limiter := newLimiter(t, at(noon))
+	cfg := hundred()
+	cfg.Limit = 5
+	cfg.CostFunc = func(*http.Request) uint64 { return 6 }
+	w, _ := serve(limiter.FixedWindow(), cfg, from("203.0.113.7:1"))
+	assert.Equal(t, http.StatusTooManyRequests, w.Code)
+	assert.Equal(t, `"5/1m";r=5`, w.Header().Get("RateLimit"))
+	assert.Equal(t, "This request costs more than the policy ever admits.", problemOf(t, w)["detail"])
+}

@@ -1,0 +1,194 @@
+package httplimit
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+)
+
+// maxAdmittedFields is how many fields an admitted request gets at most: three, and RateLimit-Bypassed.
+const maxAdmittedFields = 4
+
+// responseWriter is the http.ResponseWriter that handlers get. It keeps the middleware's fields out of informational
+// answers (1xx) and in the final one, and remembers the status for CountIf.
+//
+// It holds the values of the fields, which would need an allocation of their own otherwise.
+type responseWriter struct {
+	http.ResponseWriter
+	values [maxAdmittedFields]string // of the fields that the middleware set
+	names  []string                  // of these fields; read-only
+	status int                       // 0: no final status yet
+	ctx    context.Context           // nil: CountIf is not set
+	body   *requestBody              // nil: CountIf is not set, or the request has no body
+	lost   bool                      // the client was gone when the status was written
+	held   map[string]string         // fields to add to the final answer, after a 1xx
+}
+
+func (w *responseWriter) WriteHeader(status int) {
+	switch {
+	case w.status != 0: // a second one; net/http logs it
+	case status >= 100 && status < 200 && status != http.StatusSwitchingProtocols:
+		w.writeInformational(status)
+		return
+	default:
+		w.begin(status)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// begin notes the final status.
+func (w *responseWriter) begin(status int) {
+	if w.status != 0 {
+		return
+	}
+	w.status = status
+	w.lost = w.clientGone()
+	if w.held != nil {
+		w.release()
+	}
+}
+
+// clientGone reports whether the client hung up, or the body broke off.
+func (w *responseWriter) clientGone() bool {
+	return w.ctx != nil && w.ctx.Err() != nil || w.body != nil && w.body.failed.Load()
+}
+
+// writeInformational writes a 1xx answer without the middleware's fields. They are put back at once, and again before the
+// final answer, since handlers such as httputil.ReverseProxy clear the header in between.
+func (w *responseWriter) writeInformational(status int) {
+	h := w.Header()
+	if w.held == nil {
+		w.held = w.own(h)
+	}
+	all := make(map[string][]string, len(w.held))
+	for name, value := range w.held {
+		all[name] = h[name]
+		if others := without(h[name], value); len(others) > 0 {
+			h[name] = others
+		} else {
+			delete(h, name)
+		}
+	}
+	w.ResponseWriter.WriteHeader(status)
+	for name, values := range all {
+		if values != nil {
+			h[name] = values
+		}
+	}
+}
+
+// own returns the fields that the middleware has set in h.
+func (w *responseWriter) own(h http.Header) map[string]string {
+	own := make(map[string]string, len(w.names))
+	for _, name := range w.names {
+		for _, value := range h[name] {
+			if slices.Contains(w.values[:], value) {
+				own[name] = value
+				break
+			}
+		}
+	}
+	return own
+}
+
+func without(values []string, value string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == value })
+}
+
+// release adds the fields that were cleared since the last 1xx.
+func (w *responseWriter) release() {
+	h := w.Header()
+	for name, value := range w.held {
+		if !slices.Contains(h[name], value) {
+			h[name] = append([]string{value}, h[name]...)
+		}
+	}
+	w.held = nil
+}
+
+func (w *responseWriter) Write(p []byte) (int, error) {
+	w.begin(http.StatusOK)
+	return w.ResponseWriter.Write(p)
+}
+
+// WriteString saves the copy that a []byte takes, where the writer within does.
+func (w *responseWriter) WriteString(s string) (int, error) {
+	w.begin(http.StatusOK)
+	return io.WriteString(w.ResponseWriter, s)
+}
+
+// ReadFrom keeps net/http's sendfile path: io.Copy uses the ReadFrom of the writer within.
+func (w *responseWriter) ReadFrom(src io.Reader) (int64, error) {
+	w.begin(http.StatusOK)
+	return io.Copy(w.ResponseWriter, src)
+}
+
+// Unwrap serves http.ResponseController.
+func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// flushWriter is a responseWriter on an http.Flusher.
+type flushWriter struct{ responseWriter }
+
+func (w *flushWriter) Flush() { _ = w.FlushError() }
+
+// FlushError returns the error of the writer within; http.ResponseController prefers it to Flush.
+func (w *flushWriter) FlushError() error {
+	w.begin(http.StatusOK) // a flush sends the header
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// hijackWriter is a flushWriter on an http.Hijacker, as the writers of HTTP/1 are.
+type hijackWriter struct{ flushWriter }
+
+func (w *hijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+// pushWriter is a flushWriter on an http.Pusher, as the writers of HTTP/2 are.
+type pushWriter struct{ flushWriter }
+
+func (w *pushWriter) Push(target string, opts *http.PushOptions) error {
+	return w.ResponseWriter.(http.Pusher).Push(target, opts)
+}
+
+// onlyHijackWriter is a responseWriter on an http.Hijacker that cannot flush.
+type onlyHijackWriter struct{ responseWriter }
+
+func (w *onlyHijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
+
+func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := w.ResponseWriter.(http.Hijacker).Hijack()
+	if err == nil {
+		w.begin(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
+}
+
+// wrap returns a responseWriter on w, and it again with the optional interfaces that w has: handlers look for them by type
+// assertion, and must not find one that does not work.
+func wrap(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
+	_, canFlush := w.(http.Flusher)
+	_, canHijack := w.(http.Hijacker)
+	switch {
+	case canFlush && canHijack:
+		h := &hijackWriter{}
+		h.ResponseWriter = w
+		return &h.responseWriter, h
+	case canFlush:
+		if _, canPush := w.(http.Pusher); canPush {
+			p := &pushWriter{}
+			p.ResponseWriter = w
+			return &p.responseWriter, p
+		}
+		f := &flushWriter{}
+		f.ResponseWriter = w
+		return &f.responseWriter, f
+	case canHijack:
+		h := &onlyHijackWriter{}
+		h.ResponseWriter = w
+		return &h.responseWriter, h
+	}
+	rw := &responseWriter{ResponseWriter: w}
+	return rw, rw
+}

@@ -1,0 +1,114 @@
+package httplimit_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/http/httputil"
+	"net/textproto"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Informational answers carry no fields, and the final one carries them once, whether the handler keeps the header, as most
+// do, or clears it between the two, as httputil.ReverseProxy does.
+func TestOnlyTheFinalAnswerHasTheFields(t *testing.T) {
+	hints := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Link", "</style.css>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Set("Ratelimit-Policy-Of", "the handler")
+		w.WriteHeader(http.StatusTeapot)
+	}
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("RateLimit", `"upstream";r=5`)
+		hints(w, r)
+	}))
+	defer upstream.Close()
+	target, err := url.Parse(upstream.URL)
+	require.NoError(t, err)
+	for name, row := range map[string]struct {
+		next http.Handler
+		want []string
+	}{
+		"a handler":       {http.HandlerFunc(hints), []string{`"100/1m";r=99;t=60`}},
+		"a reverse proxy": {httputil.NewSingleHostReverseProxy(target), []string{`"100/1m";r=99;t=60`, `"upstream";r=5`}},
+	} {
+		for _, counting := range []bool{false, true} {
+			cfg := hundred()
+			if counting {
+				cfg.CountIf = func(int) bool { return true }
+			}
+			server := httptest.NewServer(httplimit.New(admitting(1, time.Minute), cfg)(row.next))
+			early := 0
+			trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+				early++
+				assert.Equal(t, http.StatusEarlyHints, code)
+				assert.NotContains(t, h, "Ratelimit-Policy", name)
+				assert.NotContains(t, h["Ratelimit"], `"100/1m";r=99;t=60`, name)
+				assert.NotEmpty(t, h["Link"])
+				return nil
+			}}
+			r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, server.URL, nil)
+			require.NoError(t, err)
+			resp, err := http.DefaultClient.Do(r)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			server.Close()
+			assert.Equal(t, 2, early, name)
+			assert.Equal(t, http.StatusTeapot, resp.StatusCode)
+			assert.Equal(t, []string{`"100/1m";q=100;w=60`}, resp.Header["Ratelimit-Policy"], name)
+			assert.Equal(t, row.want, resp.Header["Ratelimit"], name)
+		}
+	}
+}
+
+// A flush that fails says so, with CountIf and without.
+func TestFlushReturnsTheErrorOfTheWriterWithin(t *testing.T) {
+	broken := errors.New("broken pipe")
+	for _, counting := range []bool{false, true} {
+		cfg := hundred()
+		if counting {
+			cfg.CountIf = func(int) bool { return true }
+		}
+		httplimit.New(admitting(1, time.Second), cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			assert.ErrorIs(t, http.NewResponseController(w).Flush(), broken)
+		})).ServeHTTP(brokenFlusher{httptest.NewRecorder(), broken}, from("203.0.113.7:1"))
+	}
+}
+
+type brokenFlusher struct {
+	http.ResponseWriter
+	err error
+}
+
+func (b brokenFlusher) Flush()            {}
+func (b brokenFlusher) FlushError() error { return b.err }
+
+func TestHandlersCanPushOverHTTP2(t *testing.T) {
+	pushed := ""
+	w := pusher{httptest.NewRecorder(), &pushed}
+	httplimit.New(admitting(1, time.Second), hundred())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		assert.NoError(t, w.(http.Pusher).Push("/style.css", nil))
+		_, hijacks := w.(http.Hijacker)
+		assert.False(t, hijacks)
+		_, err := io.WriteString(w, "x")
+		assert.NoError(t, err)
+	})).ServeHTTP(w, from("203.0.113.7:1"))
+	assert.Equal(t, "/style.css", pushed)
+}
+
+type pusher struct {
+	*httptest.ResponseRecorder
+	pushed *string
+}
+
+func (p pusher) Push(target string, _ *http.PushOptions) error { *p.pushed = target; return nil }
