@@ -9,7 +9,7 @@ LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help test verify nightly race 386 standalone tidy lint fuzz bench ci need
+.PHONY: help test verify nightly race 386 standalone packing cross dist release tidy lint fuzz bench ci need
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +34,18 @@ race: need ## the tests at 1, 2 and 8 processors
 
 standalone: ## each module by itself, as its importers see it
 	@cd release && go run . standalone vet ./...
+
+packing: ## go install and go get in an empty folder, from a file-based module proxy
+	@cd release && go test -timeout 20m ./...
+
+cross: ## the published modules on Linux, macOS, Windows, FreeBSD and js/wasm
+	@.ci/cross $(PUBLISHED)
+
+dist: ## static binaries of the tool for Linux, macOS and Windows
+	@.ci/dist
+
+release: ## commit and tag VERSION=v0.2.0 of every published module; pushes nothing
+	@cd release && go run . tag "$(VERSION)"
 
 tidy: ## go mod tidy in each module; it finds the others unreleased
 	@cd release && go run . tidy

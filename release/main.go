@@ -3,6 +3,7 @@
 //	release standalone vet ./...   run a go command in every module without the workspace
 //	release tidy                   run go mod tidy in every module
 //	release pack DIR VERSION       pack the published modules into a module proxy in DIR
+//	release tag VERSION            commit and tag a release of every published module
 //
 // Published modules require versions of each other that may not be released yet. Each command packs
 // them into a file-based module proxy, in which the go command finds them. The command itself is a
@@ -16,7 +17,7 @@ import (
 	"strings"
 )
 
-const usage = "usage: release standalone ARG… | tidy | pack DIR VERSION"
+const usage = "usage: release standalone ARG… | tidy | pack DIR VERSION | tag VERSION"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -41,6 +42,12 @@ func run(args []string) error {
 		return tree.Tidy()
 	case len(args) == 3 && args[0] == "pack":
 		return packCopy(tree, args[1], args[2])
+	case len(args) == 2 && args[0] == "tag":
+		tags, err := tree.Tag(args[1])
+		if err == nil {
+			fmt.Println("git push --atomic origin HEAD " + strings.Join(tags, " "))
+		}
+		return err
 	}
 	return fmt.Errorf("%s", usage)
 }

@@ -1,0 +1,11 @@
+//go:build !unix
+
+package redistest
+
+import "syscall"
+
+// No signal stops a process here: Freeze and Thaw fail the test.
+const (
+	sigStop = syscall.Signal(-1)
+	sigCont = syscall.Signal(-1)
+)

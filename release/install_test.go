@@ -1,0 +1,92 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const testVersion = "v0.9.9"
+
+// packed packs a copy of the repository and returns it, with the environment of a user who can install
+// it: no workspace, and the project's modules at testVersion only.
+func packed(t *testing.T) (*Tree, []string) {
+	t.Helper()
+	tree, err := Open("..")
+	require.NoError(t, err)
+	tree, err = tree.Copy(t.TempDir())
+	require.NoError(t, err)
+	proxy := t.TempDir()
+	require.NoError(t, tree.Pack(proxy, testVersion))
+	env, err := goEnv(proxy, t.TempDir())
+	require.NoError(t, err)
+	return tree, env
+}
+
+// shell runs a shell command in dir and returns its standard output.
+func shell(t *testing.T, dir string, env []string, line string) string {
+	t.Helper()
+	out, err := command(dir, env, "bash", "-euo", "pipefail", "-c", line)
+	require.NoError(t, err)
+	return string(out)
+}
+
+// Each published module can be installed, or added to a new module, in an empty folder.
+func TestInstallInEmptyFolder(t *testing.T) {
+	tree, env := packed(t)
+	for _, m := range tree.Published() {
+		t.Run(m.Dir, func(t *testing.T) {
+			dir := t.TempDir()
+			if strings.HasPrefix(m.Dir, "cmd/") {
+				bin := t.TempDir()
+				shell(t, dir, append(env, "GOBIN="+bin), "go install "+m.Path+"@latest")
+				assert.Contains(t, shell(t, dir, env, filepath.Join(bin, filepath.Base(m.Dir))+" --version"), testVersion)
+				return
+			}
+			shell(t, dir, env, "go mod init example.com/app && go get "+m.Path+"@latest")
+			shell(t, dir, env, `p=$(go list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' `+m.Path+`/... | grep -v internal/) && printf 'package app\n\nimport (\n' > app.go &&
+				printf '\t_ "%s"\n' $p >> app.go && echo ')' >> app.go && go mod tidy && go vet ./...`)
+		})
+	}
+}
+
+var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
+
+// The install lines and the programs of the README work when they are pasted into an empty folder.
+func TestReadmeInEmptyFolder(t *testing.T) {
+	_, env := packed(t)
+	text, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	env = append(env, "GOBIN="+t.TempDir())
+	shell(t, dir, env, "go mod init example.com/app")
+	installed, programs := 0, 0
+	for _, block := range fence.FindAllStringSubmatch(string(text), -1) {
+		switch language, code := block[1], block[2]; {
+		case language == "sh" && strings.HasPrefix(code, "go get "), language == "sh" && strings.HasPrefix(code, "go install "):
+			shell(t, dir, env, code)
+			installed++
+		case language == "go" && strings.HasPrefix(code, "package main\n"):
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(code), 0o644))
+			shell(t, dir, env, "go mod tidy && go vet .")
+			programs++
+		}
+	}
+	assert.GreaterOrEqual(t, installed, 2)
+	assert.Positive(t, programs)
+}
+
+// The negative control: a replace directive, which go install refuses, is noticed.
+func TestPackRejectsReplace(t *testing.T) {
+	tree, err := Open("..")
+	require.NoError(t, err)
+	tree, err = tree.Copy(t.TempDir())
+	require.NoError(t, err)
+	shell(t, tree.Dir, []string{"GOWORK=off"}, "go mod edit -replace github.com/weirgo/weir=../.. cmd/weir/go.mod")
+	assert.ErrorContains(t, tree.Pack(t.TempDir(), testVersion), "replace")
+}
