@@ -1,0 +1,326 @@
+package rules
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// Decide decides on a request. It fails if the request cannot be decided: with [ErrNoDomain], [ErrNoDescriptors] or
+// [ErrOverride] for a bad one, and with the error of a strategy that could not. Nothing is counted then.
+func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
+	resp := new(Response)
+	if err := e.DecideInto(ctx, req, resp); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+// DecideInto is Decide into a Response of the caller's, whose memory it uses again. After an error resp is of no use.
+func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
+	if err := req.check(); err != nil {
+		return err
+	}
+	resp.Code, resp.Err = OK, nil
+	resp.Statuses = slices.Grow(resp.Statuses[:0], len(req.Descriptors))[:len(req.Descriptors)]
+	c := e.calls.Get().(*call)
+	defer e.calls.Put(c)
+	c.engine, c.state = e, e.state.Load()
+	c.match(req, resp.Statuses)
+	if err := c.run(ctx); err != nil {
+		return errors.Join(err, c.refund(ctx))
+	}
+	denied := c.denied()
+	if denied {
+		resp.Err = c.refund(ctx)
+	}
+	resp.Err = errors.Join(resp.Err, c.settle(ctx))
+	c.report(resp.Statuses)
+	if denied && !e.cfg.Shadow {
+		resp.Code = OverLimit
+	}
+	return nil
+}
+
+// call is the state of one decision. It is pooled.
+type call struct {
+	engine   *Engine
+	state    *state
+	asks     []ask
+	replaced map[string]bool
+	key      []byte
+}
+
+// ask is what one descriptor asks of its strategy.
+type ask struct {
+	strategy *strategy // nil: there is nothing to count
+	limit    *Limit
+	req      weir.Request
+	res      weir.Result
+	mode     mode
+	over     bool
+	charged  bool // what Run took is still taken
+	shadow   bool
+	quota    bool
+	used     uint64 // the count, without what this ask would take unless it was charged
+}
+
+// mode is what an ask does.
+type mode uint8
+
+const (
+	take mode = iota
+	look
+	giveBack
+)
+
+// match finds the limit of each descriptor.
+func (c *call) match(req *Request, statuses []Status) {
+	c.asks = slices.Grow(c.asks[:0], len(statuses))[:len(statuses)]
+	clear(c.replaced)
+	d := c.state.set.domains[req.Domain]
+	for i := range statuses {
+		s, a := &statuses[i], &c.asks[i]
+		*s, *a = Status{Code: OK, Reason: NoDomain}, ask{quota: c.engine.cfg.Quota}
+		if d == nil {
+			continue
+		}
+		from := &req.Descriptors[i]
+		if from.Override != nil {
+			l := from.Override.limit()
+			s.Limit, a.strategy = &l, c.state.fixed
+		} else {
+			c.matchRule(d, from, s, a)
+		}
+		if a.strategy == nil {
+			continue
+		}
+		a.limit = s.Limit
+		a.mode = modeOf(from, req.hits(from))
+		c.key = appendKey(c.key[:0], req.Domain, from.Entries, s.Rule)
+		a.req = weir.Request{
+			Key:      string(c.key),
+			Limit:    uint64(a.limit.Requests),
+			Duration: a.limit.Period(),
+			Cost:     max(1, req.hits(from)),
+		}
+	}
+	c.replace(statuses)
+}
+
+func modeOf(d *Descriptor, hits uint64) mode {
+	switch {
+	case hits == 0:
+		return look
+	case d.GiveBack:
+		return giveBack
+	}
+	return take
+}
+
+// matchRule finds the rule of a descriptor.
+func (c *call) matchRule(d *domain, from *Descriptor, s *Status, a *ask) {
+	r := d.match(from.Entries)
+	s.Rule, s.Reason = r, NoRule
+	if r == nil {
+		return
+	}
+	for _, name := range r.Replaces {
+		if c.replaced == nil {
+			c.replaced = make(map[string]bool)
+		}
+		c.replaced[name] = true
+	}
+	if r.Limit.Unlimited {
+		s.Reason, s.Remaining = Unlimited, math.MaxUint32
+		return
+	}
+	s.Limit, a.strategy = &r.Limit, c.state.strategies[r.method]
+	a.shadow, a.quota = r.Shadow, a.quota || r.Quota
+}
+
+// replace drops the rules that others of the request replace.
+func (c *call) replace(statuses []Status) {
+	if len(c.replaced) == 0 {
+		return
+	}
+	for i := range statuses {
+		s, a := &statuses[i], &c.asks[i]
+		if a.strategy != nil && s.Rule != nil && c.replaced[s.Rule.Limit.Name] {
+			*s = Status{Code: OK, Reason: Replaced, Rule: s.Rule}
+			*a = ask{quota: c.engine.cfg.Quota}
+		}
+	}
+}
+
+// run asks for each descriptor. Once one denies, the rest is only looked at: nothing is to be counted.
+func (c *call) run(ctx context.Context) error {
+	certain := false
+	for i := range c.asks {
+		a := &c.asks[i]
+		if a.strategy == nil || a.mode == giveBack {
+			continue
+		}
+		if err := a.run(ctx, certain); err != nil {
+			return err
+		}
+		certain = certain || a.over && !a.shadow && !a.quota
+	}
+	return nil
+}
+
+func (a *ask) run(ctx context.Context, certain bool) error {
+	switch {
+	case a.limit.Requests == 0:
+		a.over = true
+		return nil
+	case a.mode == look:
+		return a.peek(ctx)
+	case certain:
+		res, err := a.strategy.peeker.Peek(ctx, &a.req)
+		if err != nil {
+			return err
+		}
+		a.res, a.over = *res, !res.Allowed()
+		a.used = a.res.TotalRequests
+		if res.Allowed() {
+			a.used -= min(a.used, a.req.Cost)
+		}
+		return nil
+	}
+	if err := a.strategy.run(ctx, &a.req, &a.res); err != nil {
+		return err
+	}
+	a.over = !a.res.Allowed()
+	a.charged = !a.over
+	a.used = a.res.TotalRequests
+	return nil
+}
+
+var errNoResult = errors.New("rules: the strategy returned neither a result nor an error")
+
+func (s *strategy) run(ctx context.Context, req *weir.Request, res *weir.Result) (err error) {
+	if s.direct != nil {
+		*res, err = s.direct.Decide(ctx, req)
+		return err
+	}
+	answer, err := s.Run(ctx, req)
+	switch {
+	case err != nil:
+		return err
+	case answer == nil:
+		return errNoResult
+	}
+	*res = *answer
+	return nil
+}
+
+// peek reads the count. A strategy is asked whether a hit more passes; what is over is only a count above the limit.
+func (a *ask) peek(ctx context.Context) error {
+	res, err := a.strategy.peeker.Peek(ctx, &a.req)
+	if err != nil {
+		return err
+	}
+	a.res, a.used = *res, res.TotalRequests
+	if res.Allowed() {
+		a.used -= min(a.used, a.req.Cost)
+	}
+	a.over = a.used > a.limit.capacity()
+	return nil
+}
+
+// denied reports whether the request is denied: if a descriptor is over that is not in quota mode, or if all that are
+// in quota mode are over.
+func (c *call) denied() bool {
+	quotas, over := 0, 0
+	for i := range c.asks {
+		a := &c.asks[i]
+		counts := a.over && !a.shadow
+		if counts && !a.quota {
+			return true
+		}
+		if a.quota {
+			quotas++
+			if counts {
+				over++
+			}
+		}
+	}
+	return quotas > 0 && over == quotas
+}
+
+// refund gives back what was taken. The context may be over; what was taken is given back all the same.
+func (c *call) refund(ctx context.Context) error {
+	var errs []error
+	for i := range c.asks {
+		a := &c.asks[i]
+		if !a.charged {
+			continue
+		}
+		if err := a.strategy.refunder.Refund(context.WithoutCancel(ctx), &a.req, &a.res); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		a.charged = false
+		a.used -= min(a.used, a.req.Cost)
+	}
+	return errors.Join(errs...)
+}
+
+// settle raises what is over, and gives back what descriptors return.
+func (c *call) settle(ctx context.Context) error {
+	var errs []error
+	for i := range c.asks {
+		a := &c.asks[i]
+		switch {
+		case a.strategy == nil || a.limit.Requests == 0:
+		case a.mode == giveBack:
+			errs = append(errs, a.giveBack(ctx, c.engine.cfg.Now()))
+		case a.over && a.raises():
+			errs = append(errs, a.raise(context.WithoutCancel(ctx)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// report fills in the statuses.
+func (c *call) report(statuses []Status) {
+	var now time.Time
+	for i := range c.asks {
+		s, a := &statuses[i], &c.asks[i]
+		if a.strategy == nil {
+			continue
+		}
+		if now.IsZero() {
+			now = c.engine.cfg.Now()
+		}
+		s.Reset = a.reset(now)
+		switch {
+		case a.over && a.shadow:
+			s.Reason = Shadowed
+		case a.over:
+			s.Reason, s.Code = Over, OverLimit
+		default:
+			s.Reason = Within
+			s.Remaining = a.limit.capacity() - min(a.limit.capacity(), a.used)
+		}
+	}
+}
+
+// reset returns how long it takes until the limit is reset.
+func (a *ask) reset(now time.Time) time.Duration {
+	if !a.res.ExpiresAt.IsZero() {
+		return max(0, a.res.ExpiresAt.Sub(now))
+	}
+	period := a.req.Duration
+	if a.limit.Algorithm != FixedWindow {
+		return period
+	}
+	return period - time.Duration(mod(now.UnixNano(), int64(period)))
+}
+
+func mod(a, b int64) int64 { return (a%b + b) % b }

@@ -1,0 +1,356 @@
+package rules
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// The keys of a rules file, by the map they belong in.
+var (
+	rootKeys       = []string{"domain", "descriptors"}
+	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode",
+		"detailed_metric", "value_to_metric", "share_threshold", "metadata"}
+	limitKeys    = []string{"unit", "unit_multiplier", "requests_per_unit", "unlimited", "name", "replaces"}
+	replacesKeys = []string{"name"}
+	allKeys      = slices.Compact(slices.Sorted(slices.Values(
+		slices.Concat(rootKeys, descriptorKeys, limitKeys, replacesKeys))))
+)
+
+var homes = map[string]string{} // of each key: the map it belongs in
+
+func init() {
+	for _, k := range descriptorKeys {
+		homes[k] = "a descriptor"
+	}
+	for _, k := range limitKeys {
+		homes[k] = "rate_limit"
+	}
+	homes["domain"] = "the top of the file"
+}
+
+// mapping returns the fields of n that belong into a map of that name with these keys, and notes all others. It
+// returns nil for what is no map.
+func (d *decoder) mapping(n *yaml.Node, name string, keys []string) []field {
+	if n.Kind != yaml.MappingNode {
+		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map", brief(n), name)
+		return nil
+	}
+	d.steps -= len(n.Content)
+	known := d.fields(n)
+	return slices.DeleteFunc(known, func(f field) bool {
+		if slices.Contains(keys, f.name) {
+			return false
+		}
+		d.stray(f, name, keys)
+		return true
+	})
+}
+
+// stray notes a field that has no meaning where it stands.
+func (d *decoder) stray(f field, in string, keys []string) {
+	if home, ok := homes[f.name]; ok {
+		d.warnf(d.at(f.key), "'%s' has no effect in %s; it belongs in %s", f.name, in, home)
+		if f.name != "metadata" {
+			d.checkStray(f.value, 0)
+		}
+		return
+	}
+	hint := suggest(f.name, keys)
+	if hint == "" {
+		hint = suggest(f.name, allKeys)
+	}
+	d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name, hint)
+}
+
+// checkStray checks a value that has no effect as far as Envoy's service does: its keys and its types.
+func (d *decoder) checkStray(n *yaml.Node, depth int) {
+	if d.steps--; d.steps < 0 || depth > maxDepth {
+		return
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		for _, f := range d.fields(n) {
+			switch _, known := homes[f.name]; {
+			case !known:
+				d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name, suggest(f.name, allKeys))
+			case f.name != "metadata":
+				d.checkStray(f.value, depth+1)
+			}
+		}
+	case yaml.SequenceNode:
+		for _, e := range d.maps(n) {
+			d.checkStray(e, depth+1)
+		}
+	}
+}
+
+// maps returns the elements of a list that are maps, and notes all others.
+func (d *decoder) maps(n *yaml.Node) []*yaml.Node {
+	d.steps -= len(n.Content)
+	maps := make([]*yaml.Node, 0, len(n.Content))
+	for _, c := range n.Content {
+		e := deref(c)
+		if e.Kind != yaml.MappingNode {
+			d.errorf(d.at(c), "config error, yaml file contains list of type other than map: %s", brief(e))
+			continue
+		}
+		maps = append(maps, e)
+	}
+	return maps
+}
+
+// listOf returns the maps of the list in a field. Null is an empty list.
+func (d *decoder) listOf(f field) []*yaml.Node {
+	switch {
+	case f.value.Kind == yaml.SequenceNode:
+		return d.maps(f.value)
+	case !isNull(f.value):
+		d.mistyped(f, "a list of maps")
+	}
+	return nil
+}
+
+// document is what is read of one YAML document.
+type document struct {
+	name        string // of the domain
+	at          position
+	descriptors []*yaml.Node
+}
+
+// document reads the top of a document, and reports whether it has a domain.
+func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
+	doc.at = d.at(n)
+	if isNull(n) {
+		n = &yaml.Node{Kind: yaml.MappingNode, Line: max(1, n.Line), Column: max(1, n.Column)}
+	}
+	fields := d.mapping(n, "the top of the file", rootKeys)
+	if fields == nil {
+		return doc, false
+	}
+	valid := true
+	for _, f := range fields {
+		switch f.name {
+		case "domain":
+			doc.name, valid = d.str(f)
+			doc.at = d.at(f.value)
+		case "descriptors":
+			doc.descriptors = d.listOf(f)
+		}
+	}
+	if doc.name == "" && valid {
+		d.errorf(doc.at, "config file cannot have empty domain")
+	}
+	return doc, true
+}
+
+// descriptors reads a list of descriptors into l. path is the domain and the entries above, as Envoy writes them.
+func (d *decoder) descriptors(l *level, list []*yaml.Node, parent *node, path string, depth int) {
+	if depth > maxDepth {
+		d.errorf(d.at(list[0]), "descriptors are nested more than %d deep", maxDepth)
+		return
+	}
+	for _, n := range list {
+		if d.steps < 0 {
+			return // load reports it
+		}
+		d.descriptor(l, n, parent, path, depth)
+	}
+}
+
+func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, depth int) {
+	x := &node{position: d.at(n), parent: parent}
+	fields := d.mapping(n, "a descriptor", descriptorKeys)
+	var limit, share *field
+	var settings *yaml.Node
+	var below []*yaml.Node
+	named := true
+	for i := range fields {
+		f := fields[i]
+		switch f.name {
+		case "key":
+			x.key, named = d.str(f)
+		case "value":
+			x.value, _ = d.str(f)
+		case "rate_limit":
+			limit = &fields[i]
+		case "descriptors":
+			below = d.listOf(f)
+		case "shadow_mode":
+			x.shadow = d.flag(f)
+		case "quota_mode":
+			x.quota = d.flag(f)
+		case "detailed_metric":
+			x.detailedMetric = d.flag(f)
+		case "value_to_metric":
+			x.valueToMetric = d.flag(f)
+		case "share_threshold":
+			x.share, share = d.flag(f), &fields[i]
+		case "metadata":
+			settings = d.metadata(x, f)
+		}
+	}
+	composite := compositeKey(x.key, x.value)
+	path += "." + composite
+	if x.key == "" && named {
+		d.errorf(x.position, "descriptor has empty key")
+	} else if same := l.add(x); same != nil {
+		d.errorf(x.position, "duplicate descriptor composite key '%s'; the first is at line %d", path, same.line)
+	}
+	if limit != nil && !isNull(limit.value) {
+		d.rateLimit(x, limit)
+	}
+	d.settings(x, settings)
+	d.checkFlags(x, fields)
+	if x.share && !isPattern(x.value) {
+		d.errorf(d.at(share.key), "share_threshold can only be used with wildcard values (containing '*'), "+
+			"but found key '%s'", composite)
+		x.share = false
+	}
+	if len(below) > 0 {
+		d.descriptors(&x.level, below, x, path, depth+1)
+	}
+}
+
+// compositeKey is a descriptor's key and value as Envoy's service joins them.
+func compositeKey(key, value string) string {
+	if value == "" {
+		return key
+	}
+	return key + "_" + value
+}
+
+// checkFlags warns of flags that have no effect without a limit.
+func (d *decoder) checkFlags(x *node, fields []field) {
+	if x.rule != nil {
+		return
+	}
+	for _, f := range fields {
+		if x.shadow && f.name == "shadow_mode" || x.quota && f.name == "quota_mode" {
+			d.warnf(d.at(f.key), "'%s' has no effect without a rate_limit", f.name)
+		}
+	}
+}
+
+// rateLimit reads a rate_limit and makes x's rule of it.
+func (d *decoder) rateLimit(x *node, from *field) {
+	x.limitAt = d.at(from.key)
+	r := &Rule{Shadow: x.shadow, Quota: x.quota, File: d.file, Line: x.line, Column: x.column, node: x}
+	r.Limit.Multiplier = 1
+	if from.value.Kind != yaml.MappingNode {
+		d.mistyped(*from, "a map")
+		return
+	}
+	fields := d.mapping(from.value, "rate_limit", limitKeys)
+	var unit, requests, multiplier, replaces *field
+	for i := range fields {
+		f := &fields[i]
+		switch f.name {
+		case "unit":
+			unit = f
+		case "unit_multiplier":
+			multiplier = f
+		case "requests_per_unit":
+			requests = f
+			n, _ := d.count(*f, math.MaxUint32)
+			r.Limit.Requests = uint32(n)
+		case "unlimited":
+			r.Limit.Unlimited = d.flag(*f)
+		case "name":
+			r.Limit.Name, _ = d.str(*f)
+		case "replaces":
+			replaces = f
+		}
+	}
+	d.unit(r, x.limitAt, unit)
+	d.multiplier(r, multiplier)
+	d.checkRequests(r, x.limitAt, requests)
+	if replaces != nil {
+		d.replaces(r, *replaces)
+	}
+	x.rule = r
+}
+
+func (d *decoder) unit(r *Rule, at position, f *field) {
+	name := ""
+	if f != nil {
+		var ok bool
+		at = d.at(f.value)
+		if name, ok = d.str(*f); !ok {
+			return
+		}
+	}
+	u, known := ParseUnit(name)
+	switch {
+	case r.Limit.Unlimited && known:
+		d.errorf(at, "should not specify rate limit unit when unlimited")
+	case r.Limit.Unlimited && name != "":
+		d.warnf(at, "unit '%s' has no effect: the rule is unlimited", name)
+	case !r.Limit.Unlimited && !known:
+		hint := suggest(name, unitNames)
+		if hint == "" {
+			hint = "; want one of " + strings.Join(unitNames, ", ")
+		}
+		d.errorf(at, "invalid rate limit unit '%s'%s", name, hint)
+	case known:
+		r.Limit.Unit = u
+	}
+}
+
+func (d *decoder) multiplier(r *Rule, f *field) {
+	if f == nil {
+		return
+	}
+	n, ok := d.count(*f, math.MaxUint32)
+	switch {
+	case !ok:
+	case r.Limit.Unlimited:
+		d.warnf(d.at(f.key), "unit_multiplier has no effect: the rule is unlimited")
+	case n == 0:
+		d.errorf(d.at(f.value), "unit_multiplier must be at least 1")
+	default:
+		r.Limit.Multiplier = uint32(n)
+		if r.Limit.Period() > maxPeriod {
+			d.errorf(d.at(f.value), "%d %ss are longer than 365 days", n, r.Limit.Unit)
+		}
+	}
+	if d.envoy {
+		d.warnf(d.at(f.key), "not portable: Envoy's service refuses the key unit_multiplier in a file")
+	}
+}
+
+func (d *decoder) checkRequests(r *Rule, at position, f *field) {
+	switch {
+	case r.Limit.Unlimited && f != nil:
+		d.warnf(d.at(f.key), "requests_per_unit has no effect: the rule is unlimited")
+		r.Limit.Requests = 0
+	case r.Limit.Unlimited:
+	case f == nil:
+		d.warnf(at, "requests_per_unit is missing, and so 0: the rule denies everything")
+	case r.Limit.Requests == 0:
+		d.warnf(d.at(f.value), "requests_per_unit is 0: the rule denies everything")
+	}
+}
+
+func (d *decoder) replaces(r *Rule, f field) {
+	for _, n := range d.listOf(f) {
+		name, ok := "", true
+		at := d.at(n)
+		for _, f := range d.mapping(n, "replaces", replacesKeys) {
+			name, ok = d.str(f)
+			at = d.at(f.value)
+		}
+		switch {
+		case !ok:
+		case name == "":
+			d.errorf(at, "should not have an empty replaces entry")
+		case name == r.Limit.Name:
+			d.errorf(at, "replaces should not contain name of same descriptor")
+		default:
+			r.Replaces = append(r.Replaces, name)
+			r.replacesAt = append(r.replacesAt, at)
+		}
+	}
+}

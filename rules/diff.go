@@ -1,0 +1,232 @@
+package rules
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// Change is a difference between two Sets.
+type Change struct {
+	Domain string
+	Path   string // of the descriptor, as FormatEntries writes it; "" for the domain as a whole
+	What   string // "added", "removed", or what has changed
+	Effect string // for whom that changes what; "" if for nobody
+}
+
+// String returns the change in one line.
+func (c Change) String() string {
+	at := c.Domain
+	if c.Path != "" {
+		at += ": " + c.Path
+	}
+	s := at + ": " + c.What
+	if c.Effect != "" {
+		s += "; " + c.Effect
+	}
+	return s
+}
+
+// Diff returns what changes from old to new, in the order of old and then of what is new. It returns nothing if both
+// match, count and answer alike; names of files, and the order of what cannot match the same request, may differ.
+func Diff(old, new *Set) []Change {
+	d := differ{old: old, new: new}
+	for _, a := range old.order {
+		if b := new.domains[a.name]; b != nil {
+			d.domain = a.name
+			d.level(&a.root, &b.root)
+		} else {
+			d.domain = a.name
+			d.add(nil, "removed", "its requests are no longer limited")
+		}
+	}
+	for _, b := range new.order {
+		if old.domains[b.name] == nil {
+			d.domain = b.name
+			d.add(nil, "added", fmt.Sprintf("with %s", plural(b.rules(), "rule")))
+		}
+	}
+	return d.changes
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (d *domain) rules() int {
+	n := 0
+	d.root.each(func(x *node) bool {
+		if x.rule != nil {
+			n++
+		}
+		return true
+	})
+	return n
+}
+
+type differ struct {
+	old, new *Set
+	domain   string
+	changes  []Change
+}
+
+func (d *differ) add(n *node, what, effect string) {
+	d.changes = append(d.changes, Change{d.domain, FormatEntries(n.path()), what, effect})
+}
+
+func (l *level) get(key, value string) *node {
+	if a := l.keys[key]; a != nil {
+		return a.same(value)
+	}
+	return nil
+}
+
+func (d *differ) level(a, b *level) {
+	for _, x := range a.nodes {
+		if y := b.get(x.key, x.value); y != nil {
+			d.node(x, y)
+			continue
+		}
+		d.add(x, "removed", d.effect(x))
+	}
+	for _, y := range b.nodes {
+		if a.get(y.key, y.value) == nil {
+			d.add(y, "added", d.effect(y))
+		}
+	}
+	d.order(a, b)
+}
+
+// order notes wildcards that both have and that come in another order, if they can match the same value.
+func (d *differ) order(a, b *level) {
+	for _, x := range a.nodes {
+		ys := b.keys[x.key]
+		if !isPattern(x.value) || ys == nil || ys.values[x.value] == nil {
+			continue
+		}
+		for _, other := range a.keys[x.key].wildcards.all {
+			y, z := ys.values[x.value], ys.values[other.value]
+			if z == nil || other.order <= x.order || y.order < z.order || !overlap(x.value, other.value) {
+				continue
+			}
+			d.add(x, "now comes after "+FormatEntries([]Entry{other.entry()}), "which takes the values that both match")
+		}
+	}
+}
+
+// overlap reports whether some text matches both patterns. What lies between their ends can always be made to.
+func overlap(a, b string) bool {
+	p, q := compilePattern(a), compilePattern(b)
+	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&
+		(strings.HasSuffix(p.suffix, q.suffix) || strings.HasSuffix(q.suffix, p.suffix))
+}
+
+// node compares two descriptors of the same path.
+func (d *differ) node(x, y *node) {
+	was, is := x.facts(), y.facts()
+	var what []string
+	for i := range was {
+		if was[i].text != is[i].text {
+			what = append(what, fmt.Sprintf("%s%s -> %s", was[i].name, was[i].text, is[i].text))
+		}
+	}
+	if !reflect.DeepEqual(x.metadata, y.metadata) {
+		what = append(what, "metadata changes")
+	}
+	if len(what) > 0 {
+		d.add(y, strings.Join(what, ", "), counters(x, y))
+	}
+	d.level(&x.level, &y.level)
+}
+
+// fact is one property of a descriptor.
+type fact struct{ name, text string }
+
+func (n *node) facts() []fact {
+	limit, name, replaces := "no limit", "none", "none"
+	if n.rule != nil {
+		limit = n.rule.Limit.String()
+		if n.rule.Limit.Name != "" {
+			name = n.rule.Limit.Name
+		}
+		if len(n.rule.Replaces) > 0 {
+			replaces = strings.Join(quoted(n.rule.Replaces), ",")
+		}
+	}
+	return []fact{
+		{"", limit}, {"name ", name}, {"replaces ", replaces},
+		{"shadow_mode ", fmt.Sprint(n.shadow)}, {"quota_mode ", fmt.Sprint(n.quota)},
+		{"share_threshold ", fmt.Sprint(n.share)}, {"detailed_metric ", fmt.Sprint(n.detailedMetric)},
+		{"value_to_metric ", fmt.Sprint(n.valueToMetric)},
+	}
+}
+
+func quoted(words []string) []string {
+	words = slices.Clone(words)
+	for i, w := range words {
+		var b strings.Builder
+		writeWord(&b, w)
+		words[i] = b.String()
+	}
+	return words
+}
+
+// counters tells what becomes of the counts when x becomes y.
+func counters(x, y *node) string {
+	switch {
+	case x.rule == nil || y.rule == nil || x.rule.Limit.Unlimited || y.rule.Limit.Unlimited:
+		return ""
+	case x.rule.Limit.Period() != y.rule.Limit.Period() || x.rule.Limit.Algorithm != y.rule.Limit.Algorithm ||
+		!slices.Equal(x.patterns(), y.patterns()):
+		return "counters start afresh"
+	case x.rule.Limit.Requests != y.rule.Limit.Requests || x.rule.Limit.Burst != y.rule.Limit.Burst:
+		return "counters go on"
+	}
+	return ""
+}
+
+// effect tells what a descriptor that was added or removed changes for the requests that match it.
+func (d *differ) effect(n *node) string {
+	if n.rule == nil && len(n.level.nodes) > 0 {
+		rules := 0
+		n.level.each(func(x *node) bool {
+			if x.rule != nil {
+				rules++
+			}
+			return true
+		})
+		return fmt.Sprintf("with %s below it", plural(rules, "rule"))
+	}
+	sample := sampleOf(n)
+	was, is := d.old.Match(d.domain, sample), d.new.Match(d.domain, sample)
+	if n.rule != nil && was != n.rule && is != n.rule {
+		return "an earlier wildcard takes all its requests"
+	}
+	return fmt.Sprintf("requests such as %s: %s -> %s", FormatEntries(sample), by(was), by(is))
+}
+
+func by(r *Rule) string {
+	if r == nil {
+		return "no limit"
+	}
+	return r.Limit.String()
+}
+
+// sampleOf returns a request that matches n, unless an earlier wildcard takes it.
+func sampleOf(n *node) []Entry {
+	sample := n.path()
+	for i := range sample {
+		e := &sample[i]
+		switch {
+		case e.Value == "":
+			e.Value = "any"
+		case isPattern(e.Value):
+			e.Value = strings.ReplaceAll(e.Value, "*", "any")
+		}
+	}
+	return sample
+}

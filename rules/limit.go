@@ -1,0 +1,141 @@
+package rules
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Unit is the unit of time of a limit. The values are those of Envoy's protocol.
+type Unit int32
+
+// The units. A month is 30 days and a year 365.
+const (
+	UnknownUnit Unit = iota
+	Second
+	Minute
+	Hour
+	Day
+	Month
+	Year
+	Week
+)
+
+var units = [...]struct {
+	name   string
+	length time.Duration
+}{
+	UnknownUnit: {"unknown", 0},
+	Second:      {"second", time.Second},
+	Minute:      {"minute", time.Minute},
+	Hour:        {"hour", time.Hour},
+	Day:         {"day", 24 * time.Hour},
+	Month:       {"month", 30 * 24 * time.Hour},
+	Year:        {"year", 365 * 24 * time.Hour},
+	Week:        {"week", 7 * 24 * time.Hour},
+}
+
+// unitNames are the units that a rule may name, shortest first.
+var unitNames = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+
+// ParseUnit returns the unit of that name, in any letter case, and whether there is one.
+func ParseUnit(name string) (Unit, bool) {
+	for u := Second; int(u) < len(units); u++ {
+		if strings.EqualFold(name, units[u].name) {
+			return u, true
+		}
+	}
+	return UnknownUnit, false
+}
+
+func (u Unit) valid() bool { return u > UnknownUnit && int(u) < len(units) }
+
+// String returns the name in lower case, as rules write it.
+func (u Unit) String() string {
+	if u < 0 || int(u) >= len(units) {
+		return "unit " + strconv.Itoa(int(u))
+	}
+	return units[u].name
+}
+
+// Duration returns the length of one unit, or 0 for UnknownUnit and values that are no unit.
+func (u Unit) Duration() time.Duration {
+	if !u.valid() {
+		return 0
+	}
+	return units[u].length
+}
+
+// Algorithm names the strategy that counts for a rule.
+type Algorithm uint8
+
+// The algorithms, which are the strategies of package weir of these names.
+const (
+	FixedWindow Algorithm = iota
+	SlidingWindow
+	SlidingLog
+	TokenBucket
+)
+
+var algorithmNames = []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"}
+
+// String returns the name that rules write.
+func (a Algorithm) String() string {
+	if int(a) >= len(algorithmNames) {
+		return "algorithm " + strconv.Itoa(int(a))
+	}
+	return algorithmNames[a]
+}
+
+// Limit is a rule's rate_limit.
+type Limit struct {
+	Requests   uint32 // in one period; 0 denies everything
+	Unit       Unit
+	Multiplier uint32 // units in a period; at least 1 in a loaded rule
+	Unlimited  bool   // never counted; Requests and Unit are then without effect
+	Name       string // as the rule states it; may be empty
+	Algorithm  Algorithm
+	Burst      uint64 // the capacity of a TokenBucket; 0 means Requests, and is so for other algorithms
+}
+
+// maxPeriod is the longest Duration that a weir.Request may have.
+const maxPeriod = 365 * 24 * time.Hour
+
+// Period returns the length of time that Requests is for: Multiplier units, and the longest Duration if that overflows.
+func (l *Limit) Period() time.Duration {
+	unit, n := l.Unit.Duration(), time.Duration(max(1, l.Multiplier))
+	if unit > 0 && n > math.MaxInt64/unit {
+		return math.MaxInt64
+	}
+	return unit * n
+}
+
+// capacity is the highest count that is not over the limit.
+func (l *Limit) capacity() uint64 {
+	if l.Algorithm == TokenBucket && l.Burst > 0 {
+		return l.Burst
+	}
+	return uint64(l.Requests)
+}
+
+// String describes the limit, as in "10 per minute" or "100 per 5 minutes by token_bucket, burst 20".
+func (l *Limit) String() string {
+	if l.Unlimited {
+		return "unlimited"
+	}
+	s := strconv.FormatUint(uint64(l.Requests), 10) + " per "
+	if l.Multiplier > 1 {
+		s += fmt.Sprintf("%d %ss", l.Multiplier, l.Unit)
+	} else {
+		s += l.Unit.String()
+	}
+	if l.Algorithm != FixedWindow {
+		s += " by " + l.Algorithm.String()
+	}
+	if l.Burst > 0 {
+		s += ", burst " + strconv.FormatUint(l.Burst, 10)
+	}
+	return s
+}

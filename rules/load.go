@@ -1,0 +1,264 @@
+package rules
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// Loader reads rules files. The zero value is the default.
+type Loader struct {
+	// MergeDomains allows a domain to be in more than one document. Its top lists are then joined, in the order of the
+	// files. By default that is a mistake.
+	MergeDomains bool
+
+	// Envoy adds warnings of what Envoy's own service would refuse, ignore or read otherwise.
+	Envoy bool
+}
+
+// Load reads the rules of files and directories in fsys; no paths means all of it. It is [Loader.Load] of the default
+// Loader.
+func Load(fsys fs.FS, paths ...string) (*Set, error) { return (&Loader{}).Load(fsys, paths...) }
+
+// LoadFiles is [Load] of files and directories of the operating system.
+func LoadFiles(paths ...string) (*Set, error) { return (&Loader{}).LoadFiles(paths...) }
+
+// Load reads the rules of files and directories in fsys; no paths means all of it. In a directory and those below it
+// the files *.yaml and *.yml are read, in the order of their names; entries whose names begin with a dot are ignored, as
+// Kubernetes puts such beside the files of a ConfigMap. Every document of a file is read; each is of one domain.
+//
+// It returns either a Set or an error that joins every [*Problem], as [errors.Join] does, in the order of files and
+// lines. Warnings are no errors: see [Set.Warnings].
+func (l *Loader) Load(fsys fs.FS, paths ...string) (*Set, error) {
+	set, found := l.Check(fsys, paths...)
+	if set != nil {
+		return set, nil
+	}
+	var errs []error
+	for _, p := range found {
+		if !p.Warning {
+			errs = append(errs, p)
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// LoadFiles is [Loader.Load] of files and directories of the operating system.
+func (l *Loader) LoadFiles(paths ...string) (*Set, error) { return l.Load(osFS{}, paths...) }
+
+// CheckFiles is [Loader.Check] of files and directories of the operating system.
+func (l *Loader) CheckFiles(paths ...string) (*Set, []*Problem) { return l.Check(osFS{}, paths...) }
+
+// Check is Load with all problems, warnings included, in the order of files and lines. The Set is nil if one of them is
+// no warning.
+func (l *Loader) Check(fsys fs.FS, paths ...string) (*Set, []*Problem) {
+	b := builder{loader: l, fsys: fsys, set: &Set{domains: make(map[string]*domain)}}
+	if len(paths) == 0 {
+		paths = []string{"."}
+	}
+	for _, p := range paths {
+		b.read(p)
+	}
+	b.finish()
+	errs, warnings := b.split()
+	if len(errs) > 0 {
+		b.set = nil
+	} else {
+		b.set.warnings = warnings
+	}
+	return b.set, b.list
+}
+
+// builder makes a Set of files.
+type builder struct {
+	problems
+	loader *Loader
+	fsys   fs.FS
+	set    *Set
+	seen   map[string]bool // files
+}
+
+// read reads a file, or a directory and those below it.
+func (b *builder) read(name string) {
+	info, err := fs.Stat(b.fsys, name)
+	if err != nil {
+		b.errorf(position{file: name}, "%s", cause(err))
+		return
+	}
+	if !info.IsDir() {
+		b.file(name)
+		return
+	}
+	found := false
+	err = fs.WalkDir(b.fsys, name, func(p string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			b.errorf(position{file: p}, "%s", cause(err))
+		case p != name && strings.HasPrefix(d.Name(), "."):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+		case !d.IsDir():
+			found = b.entry(p, d) || found
+		}
+		return nil
+	})
+	if err != nil {
+		b.errorf(position{file: name}, "%s", cause(err))
+	}
+	if !found {
+		b.warnf(position{file: name}, "no *.yaml or *.yml file in this directory")
+	}
+}
+
+// entry reads an entry of a directory if it is a rules file, and reports that.
+func (b *builder) entry(name string, d fs.DirEntry) bool {
+	if ext := path.Ext(name); ext != ".yaml" && ext != ".yml" {
+		if b.loader.Envoy {
+			b.warnf(position{file: name}, "not portable: Envoy's service reads every file, whatever its name")
+		}
+		return false
+	}
+	if d.Type()&fs.ModeSymlink != 0 {
+		if info, err := fs.Stat(b.fsys, name); err == nil && info.IsDir() {
+			b.errorf(position{file: name}, "is a symbolic link to a directory, which is not followed")
+			return true
+		}
+	}
+	b.file(name)
+	return true
+}
+
+// cause returns an error without the operation and the path.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}
+
+func (b *builder) file(name string) {
+	if b.seen[name] {
+		return
+	}
+	if b.seen == nil {
+		b.seen = make(map[string]bool)
+	}
+	b.seen[name] = true
+	data, err := fs.ReadFile(b.fsys, name)
+	if err != nil {
+		b.errorf(position{file: name}, "%s", cause(err))
+		return
+	}
+	d := decoder{file: name, envoy: b.loader.Envoy, steps: maxSteps}
+	b.documents(&d, data)
+	if d.steps < 0 {
+		d.errorf(position{name, 1, 1}, "error loading config file: aliases make it more than %d nodes long", maxSteps)
+	}
+	b.list = append(b.list, d.list...)
+}
+
+func (b *builder) documents(d *decoder, data []byte) {
+	docs := d.documents(data)
+	some := slices.ContainsFunc(docs, func(n *yaml.Node) bool { return !isNull(root(n)) })
+	read := 0
+	for _, n := range docs {
+		n = root(n)
+		if some && isNull(n) { // as after a last ---
+			continue
+		}
+		if read++; read == 2 && d.envoy {
+			d.warnf(d.at(n), "not portable: Envoy's service reads only the first document of a file")
+		}
+		b.document(d, n)
+	}
+	if len(docs) == 0 && len(d.list) == 0 {
+		d.errorf(position{d.file, 1, 1}, "config file cannot have empty domain")
+	}
+}
+
+// root returns the top node of a document.
+func root(doc *yaml.Node) *yaml.Node {
+	if doc.Kind == yaml.DocumentNode && len(doc.Content) > 0 {
+		return deref(doc.Content[0])
+	}
+	return doc
+}
+
+func (b *builder) document(d *decoder, n *yaml.Node) {
+	doc, ok := d.document(n)
+	if !ok {
+		return
+	}
+	to := b.set.domains[doc.name]
+	switch {
+	case to == nil:
+		to = &domain{name: doc.name, at: doc.at}
+		b.set.domains[doc.name] = to
+		b.set.order = append(b.set.order, to)
+	case doc.name == "": // reported
+	case !b.loader.MergeDomains:
+		d.errorf(doc.at, "duplicate domain '%s' in config file; the first is in %s, line %d",
+			doc.name, to.at.file, to.at.line)
+	}
+	if len(doc.descriptors) > 0 {
+		d.descriptors(&to.root, doc.descriptors, nil, doc.name, 1)
+	}
+}
+
+// finish completes the rules, and checks what can be seen only of all of them.
+func (b *builder) finish() {
+	methods := make(map[method]int)
+	for _, d := range b.set.order {
+		d.root.each(func(n *node) bool {
+			if r := n.rule; r != nil {
+				r.Domain = d.name
+				r.Path = FormatEntries(n.path())
+				r.shared = n.patterns()
+				b.set.rules++
+				m := method{r.Limit.Algorithm, r.Limit.Burst}
+				i, ok := methods[m]
+				if !ok {
+					i = len(b.set.methods)
+					methods[m] = i
+					b.set.methods = append(b.set.methods, m)
+				}
+				r.method = i
+			}
+			return true
+		})
+		b.check(d)
+	}
+}
+
+// patterns returns, for each level down to n, the pattern that all values share a counter by; nil if there is none.
+func (n *node) patterns() []string {
+	var patterns []string
+	shared := false
+	for ; n != nil; n = n.parent {
+		p := ""
+		if n.share {
+			p, shared = n.value, true
+		}
+		patterns = append(patterns, p)
+	}
+	if !shared {
+		return nil
+	}
+	slices.Reverse(patterns)
+	return patterns
+}
+
+// osFS is the operating system's files, by the names that its users write: "../rules" too.
+type osFS struct{}
+
+func (osFS) Open(name string) (fs.File, error)          { return os.Open(name) }
+func (osFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
+func (osFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
+func (osFS) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }

@@ -1,0 +1,172 @@
+package rules
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// ownKey is the key of weir's own settings in a descriptor's metadata. Envoy's service refuses keys that it does not
+// know, but does not look into metadata, so a file with settings loads there too.
+const ownKey = "weir"
+
+var settingKeys = []string{"algorithm", "burst"}
+
+// metadata reads a descriptor's metadata into x, and returns weir's own settings, or nil if there are none.
+func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
+	switch {
+	case isNull(f.value):
+		return nil
+	case f.value.Kind != yaml.MappingNode:
+		d.mistyped(f, "a map")
+		return nil
+	}
+	before := len(d.list)
+	v, _ := d.value(f.value, 0).(map[string]any)
+	if len(d.list) > before {
+		return nil
+	}
+	for _, g := range d.fields(f.value) {
+		if g.name == ownKey {
+			settings = g.value
+		}
+	}
+	delete(v, ownKey)
+	if len(v) > 0 {
+		x.metadata = v
+	}
+	return settings
+}
+
+// value returns a node as a Go value that JSON can express.
+func (d *decoder) value(n *yaml.Node, depth int) any {
+	if d.steps--; d.steps < 0 {
+		return nil
+	}
+	if depth > maxDepth {
+		d.errorf(d.at(n), "error parsing metadata: nested more than %d deep", maxDepth)
+		return nil
+	}
+	switch n.Kind {
+	case yaml.MappingNode:
+		m := make(map[string]any, len(n.Content)/2)
+		for _, f := range d.metadataFields(n) {
+			m[f.name] = d.value(f.value, depth+1)
+		}
+		return m
+	case yaml.SequenceNode:
+		list := make([]any, len(n.Content))
+		for i, c := range n.Content {
+			list[i] = d.value(deref(c), depth+1)
+		}
+		return list
+	}
+	return d.scalar(n)
+}
+
+// metadataFields is fields with the text that Envoy's service has for keys that are no strings.
+func (d *decoder) metadataFields(n *yaml.Node) []field {
+	before := len(d.list)
+	fields := d.fields(n)
+	for _, p := range d.list[before:] {
+		p.Message = "error parsing metadata: " + p.Message
+	}
+	return fields
+}
+
+func (d *decoder) scalar(n *yaml.Node) any {
+	text := strings.ReplaceAll(n.Value, "_", "")
+	switch {
+	case isNull(n):
+		return nil
+	case !plain(n):
+	case n.Tag == "!!int":
+		if v, err := strconv.ParseInt(text, 0, 64); err == nil {
+			return v
+		}
+		if v, err := strconv.ParseUint(text, 0, 64); err == nil {
+			return v
+		}
+		if v, err := strconv.ParseFloat(text, 64); err == nil {
+			return v
+		}
+	case n.Tag == "!!float":
+		if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsInf(v, 0) && !math.IsNaN(v) {
+			return v
+		}
+		d.errorf(d.at(n), "error parsing metadata: %s is no number that JSON can express", brief(n))
+		return nil
+	}
+	if v, ok := boolean(n); ok {
+		return v
+	}
+	return n.Value
+}
+
+// settings reads weir's own settings into x's limit.
+func (d *decoder) settings(x *node, n *yaml.Node) {
+	switch {
+	case n == nil || isNull(n):
+		return
+	case n.Kind != yaml.MappingNode:
+		d.errorf(d.at(n), "metadata.weir is %s; want a map", brief(n))
+		return
+	case x.rule == nil && x.limitAt.line == 0:
+		d.warnf(d.at(n), "metadata.weir has no effect without a rate_limit")
+	}
+	limit := &Limit{}
+	if x.rule != nil {
+		limit = &x.rule.Limit
+	}
+	var burst *field
+	for _, f := range d.fields(n) {
+		switch f.name {
+		case "algorithm":
+			d.algorithm(limit, f)
+		case "burst":
+			burst = &f
+		default:
+			d.errorf(d.at(f.key), "unknown key '%s' in metadata.weir%s", f.name, suggest(f.name, settingKeys))
+		}
+	}
+	if burst != nil {
+		d.burst(limit, *burst)
+	}
+	if x.rule != nil && limit.Unlimited {
+		d.warnf(d.at(n), "metadata.weir has no effect: the rule is unlimited")
+		limit.Algorithm, limit.Burst = FixedWindow, 0
+	}
+}
+
+func (d *decoder) algorithm(limit *Limit, f field) {
+	name, ok := d.str(f)
+	if !ok {
+		return
+	}
+	i := slices.Index(algorithmNames, name)
+	if i < 0 {
+		hint := suggest(name, algorithmNames)
+		if hint == "" {
+			hint = "; want one of " + strings.Join(algorithmNames, ", ")
+		}
+		d.errorf(d.at(f.value), "unknown algorithm '%s'%s", name, hint)
+		return
+	}
+	limit.Algorithm = Algorithm(i)
+}
+
+func (d *decoder) burst(limit *Limit, f field) {
+	n, ok := d.count(f, math.MaxUint32)
+	switch {
+	case !ok:
+	case n == 0:
+		d.errorf(d.at(f.value), "burst must be at least 1")
+	case limit.Algorithm != TokenBucket:
+		d.errorf(d.at(f.key), "burst is of token_bucket only; the algorithm is %s", limit.Algorithm)
+	default:
+		limit.Burst = n
+	}
+}

@@ -1,0 +1,94 @@
+package rules
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Entry is one key and value of a descriptor.
+type Entry struct{ Key, Value string }
+
+// FormatEntries writes entries as one line: key=value, joined by commas. A key or value that holds a comma, an equals
+// sign, a quote, a space or an unprintable character is quoted as in Go. An empty value leaves the equals sign out.
+// [ParseEntries] reads it.
+func FormatEntries(entries []Entry) string {
+	var b strings.Builder
+	for i, e := range entries {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		writeEntry(&b, e)
+	}
+	return b.String()
+}
+
+func writeEntry(b *strings.Builder, e Entry) {
+	writeWord(b, e.Key)
+	if e.Value != "" {
+		b.WriteByte('=')
+		writeWord(b, e.Value)
+	}
+}
+
+func writeWord(b *strings.Builder, s string) {
+	for _, r := range s {
+		if r == ',' || r == '=' || r == '"' || r == ' ' || !strconv.IsPrint(r) {
+			b.WriteString(strconv.Quote(s))
+			return
+		}
+	}
+	if s == "" || strings.ContainsRune(s, '\uFFFD') { // invalid UTF-8 reads as the replacement character
+		b.WriteString(strconv.Quote(s))
+		return
+	}
+	b.WriteString(s)
+}
+
+// ParseEntries reads what [FormatEntries] writes. Words may be quoted without need, and an equals sign in a value need
+// not be.
+func ParseEntries(s string) ([]Entry, error) {
+	var entries []Entry
+	for rest := s; ; {
+		var e Entry
+		var err error
+		if e.Key, rest, err = cutWord(rest, ",="); err == nil && e.Key == "" {
+			err = errors.New("empty key; want key=value,key=value")
+		}
+		if after, ok := strings.CutPrefix(rest, "="); ok && err == nil {
+			e.Value, rest, err = cutWord(after, ",")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("rules: descriptor %q: %w", s, err)
+		}
+		entries = append(entries, e)
+		if rest == "" {
+			return entries, nil
+		}
+		rest = rest[1:] // the comma
+	}
+}
+
+// cutWord returns the word that s begins with, and what follows it: nothing, or text that begins with one of stops.
+func cutWord(s, stops string) (word, rest string, err error) {
+	if !strings.HasPrefix(s, `"`) {
+		i := strings.IndexAny(s, stops)
+		if i < 0 {
+			return s, "", nil
+		}
+		return s[:i], s[i:], nil
+	}
+	quoted, err := strconv.QuotedPrefix(s)
+	if err != nil {
+		return "", "", fmt.Errorf("bad quoting in %s", s)
+	}
+	if word, err = strconv.Unquote(quoted); err != nil {
+		return "", "", fmt.Errorf("bad quoting in %s", s)
+	}
+	rest = s[len(quoted):]
+	if rest != "" && !strings.Contains(stops, rest[:1]) {
+		return "", "", fmt.Errorf("%q follows a closing quote", rest)
+	}
+	return word, rest, nil
+}

@@ -1,0 +1,106 @@
+package rules
+
+import (
+	"bytes"
+	"maps"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// The shape of a rules file, for writing.
+type (
+	yamlDomain struct {
+		Domain      string           `yaml:"domain"`
+		Descriptors []yamlDescriptor `yaml:"descriptors,omitempty"`
+	}
+
+	yamlDescriptor struct {
+		Key            string           `yaml:"key"`
+		Value          string           `yaml:"value,omitempty"`
+		RateLimit      *yamlLimit       `yaml:"rate_limit,omitempty"`
+		ShadowMode     bool             `yaml:"shadow_mode,omitempty"`
+		QuotaMode      bool             `yaml:"quota_mode,omitempty"`
+		DetailedMetric bool             `yaml:"detailed_metric,omitempty"`
+		ValueToMetric  bool             `yaml:"value_to_metric,omitempty"`
+		ShareThreshold bool             `yaml:"share_threshold,omitempty"`
+		Metadata       map[string]any   `yaml:"metadata,omitempty"`
+		Descriptors    []yamlDescriptor `yaml:"descriptors,omitempty"`
+	}
+
+	yamlLimit struct {
+		Name       string         `yaml:"name,omitempty"`
+		Unlimited  bool           `yaml:"unlimited,omitempty"`
+		Requests   *uint32        `yaml:"requests_per_unit,omitempty"`
+		Unit       string         `yaml:"unit,omitempty"`
+		Multiplier uint32         `yaml:"unit_multiplier,omitempty"`
+		Replaces   []yamlReplaces `yaml:"replaces,omitempty"`
+	}
+
+	yamlReplaces struct {
+		Name string `yaml:"name"`
+	}
+)
+
+// YAML returns the rules as one file, a document for each domain, in the order they were loaded in. Loading it gives an
+// equal Set. Comments are lost.
+func (s *Set) YAML() ([]byte, error) {
+	var b bytes.Buffer
+	d, err := yaml.NewDumper(&b)
+	if err != nil {
+		return nil, err
+	}
+	for _, from := range s.order {
+		if err := d.Dump(yamlDomain{from.name, from.root.yaml()}); err != nil {
+			return nil, err
+		}
+	}
+	err = d.Close()
+	return b.Bytes(), err
+}
+
+func (l *level) yaml() []yamlDescriptor {
+	var list []yamlDescriptor
+	for _, n := range l.nodes {
+		list = append(list, yamlDescriptor{
+			Key: n.key, Value: n.value, RateLimit: n.yamlLimit(), ShadowMode: n.shadow, QuotaMode: n.quota,
+			DetailedMetric: n.detailedMetric, ValueToMetric: n.valueToMetric, ShareThreshold: n.share,
+			Metadata: n.yamlMetadata(), Descriptors: n.level.yaml(),
+		})
+	}
+	return list
+}
+
+func (n *node) yamlLimit() *yamlLimit {
+	if n.rule == nil {
+		return nil
+	}
+	l := &n.rule.Limit
+	y := &yamlLimit{Name: l.Name, Unlimited: l.Unlimited}
+	if !l.Unlimited {
+		y.Requests, y.Unit = &l.Requests, l.Unit.String()
+		if l.Multiplier > 1 {
+			y.Multiplier = l.Multiplier
+		}
+	}
+	for _, name := range n.rule.Replaces {
+		y.Replaces = append(y.Replaces, yamlReplaces{name})
+	}
+	return y
+}
+
+func (n *node) yamlMetadata() map[string]any {
+	m := n.metadata
+	if n.rule == nil || n.rule.Limit.Algorithm == FixedWindow {
+		return m
+	}
+	own := map[string]any{"algorithm": n.rule.Limit.Algorithm.String()}
+	if burst := n.rule.Limit.Burst; burst > 0 {
+		own["burst"] = burst
+	}
+	m = maps.Clone(m)
+	if m == nil {
+		m = make(map[string]any)
+	}
+	m[ownKey] = own
+	return m
+}

@@ -1,0 +1,284 @@
+package rules
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// decoder reads the YAML nodes of one file and notes what is wrong with them. It never stops at a mistake.
+type decoder struct {
+	problems
+	file  string
+	envoy bool // note what Envoy's service would refuse or ignore
+	steps int  // nodes that may yet be visited: aliases can make a short file long
+}
+
+// maxSteps bounds the nodes visited in one file, in which an alias counts as often as it is used.
+const maxSteps = 10_000_000
+
+// maxDepth bounds the nesting of descriptors and metadata.
+const maxDepth = 1000
+
+func (d *decoder) at(n *yaml.Node) position { return position{d.file, n.Line, n.Column} }
+
+// documents parses data. A syntax error ends the file: what follows it cannot be read.
+func (d *decoder) documents(data []byte) []*yaml.Node {
+	var docs []*yaml.Node
+	loader, err := yaml.NewLoader(bytes.NewReader(data))
+	for err == nil {
+		var doc yaml.Node
+		if err = loader.Load(&doc); err == nil {
+			docs = append(docs, &doc)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		d.syntax(err, data)
+	}
+	return docs
+}
+
+// syntax notes a parser's error.
+func (d *decoder) syntax(err error, data []byte) {
+	at := position{file: d.file}
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	var e *yaml.LoadError
+	if errors.As(err, &e) {
+		text = e.Message
+		if e.ContextMsg != "" {
+			text += " " + e.ContextMsg
+		}
+		at.line, at.column = e.Mark.Line, e.Mark.Column
+		if at.line == 0 && e.Mark.Index > 0 { // the reader knows the offset only
+			at.line, at.column = locate(data, e.Mark.Index)
+		}
+	}
+	if at.line == 0 {
+		at.line, at.column = locate(data, badByte(data))
+	}
+	d.errorf(at, "error loading config file: %s", text)
+}
+
+// badByte returns the offset of the first byte that no YAML text may hold.
+func badByte(data []byte) int {
+	for i := 0; i < len(data); {
+		r, size := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && size == 1 || r < ' ' && r != '\n' && r != '\r' && r != '\t' || r == 0x7f {
+			return i
+		}
+		i += size
+	}
+	return 0
+}
+
+// locate returns the line and column of an offset.
+func locate(data []byte, offset int) (line, column int) {
+	before := data[:min(offset, len(data))]
+	return 1 + bytes.Count(before, []byte("\n")), 1 + len(before) - (1 + bytes.LastIndexByte(before, '\n'))
+}
+
+// deref returns what n stands for if it is an alias.
+func deref(n *yaml.Node) *yaml.Node {
+	for n.Kind == yaml.AliasNode && n.Alias != nil {
+		n = n.Alias
+	}
+	return n
+}
+
+// field is a key of a mapping and its value.
+type field struct {
+	name  string
+	key   *yaml.Node
+	value *yaml.Node // not an alias
+}
+
+// fields returns the fields of a mapping, those of its merge keys included unless the mapping has them itself. It notes
+// keys that are no strings or are there twice.
+func (d *decoder) fields(n *yaml.Node) []field {
+	fields := make([]field, 0, len(n.Content)/2)
+	var merges []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := deref(n.Content[i]), deref(n.Content[i+1])
+		if isMerge(key) {
+			merges = append(merges, value)
+			continue
+		}
+		if !d.isText(key) {
+			d.errorf(d.at(n.Content[i]), "config error, key is not of type string: %s", brief(key))
+			continue
+		}
+		if first := has(fields, key.Value); first != nil {
+			d.errorf(d.at(n.Content[i]), "error loading config file: key '%s' already set in map, at line %d",
+				key.Value, first.Line)
+			continue
+		}
+		fields = append(fields, field{key.Value, n.Content[i], value})
+	}
+	for _, m := range merges {
+		fields = d.merge(fields, m, 0)
+	}
+	return fields
+}
+
+// merge adds the fields of a merge key's value that are not there yet. Of several mappings the earlier ones win.
+func (d *decoder) merge(fields []field, from *yaml.Node, depth int) []field {
+	if d.steps--; d.steps < 0 || depth > maxDepth {
+		return fields
+	}
+	switch from.Kind {
+	case yaml.SequenceNode:
+		for _, n := range from.Content {
+			fields = d.merge(fields, deref(n), depth+1)
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(from.Content); i += 2 {
+			key, value := deref(from.Content[i]), deref(from.Content[i+1])
+			switch {
+			case isMerge(key):
+				fields = d.merge(fields, value, depth+1)
+			case d.isText(key) && has(fields, key.Value) == nil:
+				fields = append(fields, field{key.Value, from.Content[i], value})
+			}
+		}
+	default:
+		d.errorf(d.at(from), "error loading config file: map merge requires map or sequence of maps as the value")
+	}
+	return fields
+}
+
+func isMerge(key *yaml.Node) bool {
+	return key.Kind == yaml.ScalarNode && key.Value == "<<" && (key.Tag == "!!merge" || key.Style == 0)
+}
+
+func has(fields []field, name string) *yaml.Node {
+	for i := range fields {
+		if fields[i].name == name {
+			return fields[i].key
+		}
+	}
+	return nil
+}
+
+// A scalar's type is that of YAML 1.1, as Envoy's service reads it: yes and on are booleans where one is wanted.
+
+func plain(n *yaml.Node) bool {
+	return n.Kind == yaml.ScalarNode && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|
+		yaml.LiteralStyle|yaml.FoldedStyle|yaml.TaggedStyle) == 0
+}
+
+// isText reports whether a mapping's key is a string.
+func (d *decoder) isText(n *yaml.Node) bool {
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" && n.Tag != "!!timestamp" {
+		return false
+	}
+	_, isBool := boolean(n)
+	return !isBool
+}
+
+var booleans = map[string]bool{
+	"y": true, "yes": true, "on": true, "true": true, "n": false, "no": false, "off": false, "false": false,
+}
+
+// boolean returns the value of a YAML 1.1 boolean, in lower case, capitals or with a first capital.
+func boolean(n *yaml.Node) (value, ok bool) {
+	if !plain(n) || n.Value == "" || len(n.Value) > len("false") {
+		return false, false
+	}
+	lower := strings.ToLower(n.Value)
+	value, ok = booleans[lower]
+	return value, ok && (n.Value == lower || n.Value == strings.ToUpper(n.Value) ||
+		n.Value == strings.ToUpper(lower[:1])+lower[1:])
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// str reads a string. Numbers without a fraction and booleans keep their text; null is the empty string.
+func (d *decoder) str(f field) (string, bool) {
+	n := f.value
+	switch {
+	case n.Kind != yaml.ScalarNode:
+	case isNull(n):
+		return "", true
+	case n.Tag == "!!float" || n.Tag == "!!int" && outOfRange(n.Value):
+		d.errorf(d.at(n), "error checking config: %s is the number %s; quote it", f.name, brief(n))
+		return "", false
+	case n.Tag == "!!str" || n.Tag == "!!int" || n.Tag == "!!bool" || n.Tag == "!!timestamp":
+		return n.Value, true
+	}
+	d.mistyped(f, "a string")
+	return "", false
+}
+
+func outOfRange(text string) bool {
+	_, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 0, 64)
+	return errors.Is(err, strconv.ErrRange)
+}
+
+// flag reads a boolean. Null is false.
+func (d *decoder) flag(f field) bool {
+	if isNull(f.value) {
+		return false
+	}
+	v, ok := boolean(f.value)
+	if !ok {
+		d.mistyped(f, "true or false")
+	}
+	return v
+}
+
+// count reads an unsigned number up to most. Null is 0.
+func (d *decoder) count(f field, most uint64) (uint64, bool) {
+	n := f.value
+	if isNull(n) {
+		return 0, true
+	}
+	if plain(n) && n.Tag == "!!int" {
+		v, err := strconv.ParseUint(strings.TrimPrefix(strings.ReplaceAll(n.Value, "_", ""), "+"), 0, 64)
+		if err == nil && v <= most {
+			return v, true
+		}
+	}
+	want := "a whole number from 0 to " + strconv.FormatUint(most, 10)
+	if most == math.MaxUint64 {
+		want = "a whole number from 0 on"
+	}
+	d.mistyped(f, want)
+	return 0, false
+}
+
+// mistyped notes a value of another type than want.
+func (d *decoder) mistyped(f field, want string) {
+	if plain(f.value) && f.value.Tag == "!!float" {
+		d.errorf(d.at(f.value), "error checking config: %s is %s; want %s", f.name, brief(f.value), want)
+		return
+	}
+	d.errorf(d.at(f.value), "error loading config file: cannot unmarshal %s into %s; want %s",
+		brief(f.value), f.name, want)
+}
+
+// brief describes a node in a few words.
+func brief(n *yaml.Node) string {
+	switch n.Kind {
+	case yaml.MappingNode:
+		return "a map"
+	case yaml.SequenceNode:
+		return "a list"
+	}
+	text := n.Value
+	if len(text) > 40 {
+		text = text[:40] + "…"
+	}
+	if !plain(n) {
+		return strconv.Quote(strings.ToValidUTF8(text, "�"))
+	}
+	if text == "" {
+		return "null"
+	}
+	return strings.ToValidUTF8(text, "�")
+}
