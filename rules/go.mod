@@ -7,3 +7,8 @@ require (
 	github.com/weirgo/weir v0.0.0
 	go.yaml.in/yaml/v4 v4.0.0
 )
+
+require (
+	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+)

@@ -206,6 +206,7 @@ func (b *builder) document(d *decoder, n *yaml.Node) {
 	case !b.loader.MergeDomains:
 		d.errorf(doc.at, "duplicate domain '%s' in config file; the first is in %s, line %d",
 			doc.name, to.at.file, to.at.line)
+		to = &domain{name: doc.name} // its mistakes are of interest, duplicates of the first one's descriptors are not
 	}
 	if len(doc.descriptors) > 0 {
 		d.descriptors(&to.root, doc.descriptors, nil, doc.name, 1)

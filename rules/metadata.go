@@ -166,7 +166,17 @@ func (d *decoder) burst(limit *Limit, f field) {
 		d.errorf(d.at(f.value), "burst must be at least 1")
 	case limit.Algorithm != TokenBucket:
 		d.errorf(d.at(f.key), "burst is of token_bucket only; the algorithm is %s", limit.Algorithm)
+	case limit.Requests > 0 && refill(limit, n) > maxRefill:
+		d.errorf(d.at(f.value), "a burst of %d takes more than 146 years to refill", n)
 	default:
 		limit.Burst = n
 	}
+}
+
+// maxRefill is the longest time that a weir.TokenBucket may take to refill, in nanoseconds.
+const maxRefill = 1 << 62
+
+// refill returns how long a bucket of that size takes to refill, in nanoseconds.
+func refill(limit *Limit, size uint64) float64 {
+	return float64(limit.Period()) / float64(limit.Requests) * float64(size)
 }

@@ -1,0 +1,400 @@
+package rules_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// The rules that most rows below use.
+const house = `
+domain: d
+descriptors:
+  - {key: one, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: ten, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: hourly, rate_limit: {unit: hour, requests_per_unit: 10}}
+  - {key: shared, value: 'a*', share_threshold: true, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - key: sharedabove
+    value: 'a*'
+    share_threshold: true
+    descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 10}}]
+  - {key: zero, rate_limit: {unit: minute, requests_per_unit: 0}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: quota, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 1}}
+  - {key: quota2, quota_mode: true, rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: pass}
+  - {key: named, rate_limit: {unit: minute, requests_per_unit: 1, name: n}}
+  - {key: replacer, rate_limit: {unit: minute, requests_per_unit: 10, name: r, replaces: [{name: n}]}}
+  - {key: freereplacer, rate_limit: {unlimited: true, name: f, replaces: [{name: r}, {name: n}]}}
+  - {key: fivemin, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 10}}
+  - {key: bucket, metadata: {weir: {algorithm: token_bucket, burst: 3}}, rate_limit: {unit: minute, requests_per_unit: 60}}
+  - {key: log, metadata: {weir: {algorithm: sliding_log}}, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: slide, metadata: {weir: {algorithm: sliding_window}}, rate_limit: {unit: minute, requests_per_unit: 5}}
+`
+
+// over and within are what statuses look like in short.
+func codes(r *rules.Response) (overall string, statuses []string) {
+	for i := range r.Statuses {
+		statuses = append(statuses, r.Statuses[i].Code.String())
+	}
+	return r.Code.String(), statuses
+}
+
+const (
+	ok   = "OK"
+	over = "OVER_LIMIT"
+)
+
+// TestDecide has a row for each property of limits, counting and verdicts.
+func TestDecide(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		cfg  rules.Config
+		test func(t *testing.T, w *world)
+	}{
+		{"the limit passes, and one more does not", rules.Config{}, func(t *testing.T, w *world) {
+			for i := range 10 {
+				r := w.ask(w.hit("ten=x"))
+				assert.Equal(t, rules.OK, r.Code)
+				assert.EqualValues(t, 9-i, r.Statuses[0].Remaining)
+			}
+			r := w.ask(w.hit("ten=x"))
+			assert.Equal(t, rules.OverLimit, r.Code)
+			assert.Equal(t, rules.OverLimit, r.Statuses[0].Code)
+			assert.Zero(t, r.Statuses[0].Remaining)
+		}},
+		{"each value has a counter of its own", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("one=x"))
+			assert.Equal(t, rules.OK, w.ask(w.hit("one=y")).Code)
+		}},
+		{"values that share a threshold have one", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("shared=ab"))
+			assert.EqualValues(t, 8, w.ask(w.hit("shared=ac")).Statuses[0].Remaining)
+		}},
+		{"a shared threshold above the rule is shared, too", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("sharedabove=ab,user=u"))
+			assert.EqualValues(t, 8, w.ask(w.hit("sharedabove=ac,user=u")).Statuses[0].Remaining)
+			assert.EqualValues(t, 9, w.ask(w.hit("sharedabove=ac,user=v")).Statuses[0].Remaining)
+		}},
+		{"counters of joined texts that are equal are two", rules.Config{}, func(t *testing.T, w *world) {
+			set := load(t, "domain: d\ndescriptors:\n- {key: a, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n")
+			require.NoError(t, w.engine.Swap(set))
+			w.ask(w.hit("a=x_c,c=y"))
+			assert.Equal(t, rules.OK, w.ask(w.hit("a=x,c=c_y")).Code)
+		}},
+		{"a value of any length and any bytes is counted", rules.Config{}, func(t *testing.T, w *world) {
+			long := make([]byte, 70_000)
+			for i := range long {
+				long[i] = byte(i)
+			}
+			d := rules.Descriptor{Entries: []rules.Entry{{Key: "one", Value: string(long)}}}
+			assert.Equal(t, rules.OK, w.ask(d).Code)
+			assert.Equal(t, rules.OverLimit, w.ask(d).Code)
+			d.Entries = []rules.Entry{{Key: "one", Value: string(long[1:])}}
+			assert.Equal(t, rules.OK, w.ask(d).Code, "another one")
+		}},
+		{"windows are aligned to the epoch", rules.Config{}, func(t *testing.T, w *world) {
+			assert.Equal(t, 40*time.Second, w.ask(w.hit("one=x")).Statuses[0].Reset)
+			w.now = w.now.Add(39*time.Second + 999*time.Millisecond)
+			assert.Equal(t, rules.OverLimit, w.ask(w.hit("one=x")).Code)
+			w.now = w.now.Add(time.Millisecond)
+			r := w.ask(w.hit("one=x"))
+			assert.Equal(t, rules.OK, r.Code)
+			assert.Equal(t, time.Minute, r.Statuses[0].Reset)
+		}},
+		{"a multiplier makes windows of several units", rules.Config{}, func(t *testing.T, w *world) {
+			r := w.ask(w.hit("fivemin=x"))
+			assert.Equal(t, 40*time.Second, r.Statuses[0].Reset, "12:55 to 13:00")
+			assert.EqualValues(t, 5, r.Statuses[0].Limit.Multiplier)
+			w.now = w.now.Add(41 * time.Second)
+			assert.Equal(t, 4*time.Minute+59*time.Second, w.ask(w.hit("fivemin=x")).Statuses[0].Reset)
+		}},
+		{"the reset is in whole seconds, rounded up, never 0", rules.Config{}, func(t *testing.T, w *world) {
+			w.now = w.now.Add(39*time.Second + 999*time.Millisecond)
+			assert.EqualValues(t, 1, w.ask(w.hit("one=x")).Statuses[0].ResetSeconds())
+			w.now = w.now.Add(2 * time.Millisecond)
+			assert.EqualValues(t, 60, w.ask(w.hit("one=x")).Statuses[0].ResetSeconds())
+		}},
+		{"a limit of 0 denies everything, a peek too, and counts nothing", rules.Config{}, func(t *testing.T, w *world) {
+			r := w.ask(w.hit("zero=x"), w.hits(0, "zero=x"))
+			_, each := codes(r)
+			assert.Equal(t, []string{over, over}, each)
+			assert.Equal(t, 40*time.Second, r.Statuses[0].Reset)
+		}},
+
+		{"no rule: OK without a limit", rules.Config{}, func(t *testing.T, w *world) {
+			r := w.ask(w.hit("other=x"), w.hit(""), w.hit("pass=x"))
+			for _, s := range r.Statuses {
+				assert.Equal(t, rules.Status{Code: rules.OK, Reason: rules.NoRule}, s)
+			}
+		}},
+		{"an unknown domain: OK without a limit, an override too", rules.Config{}, func(t *testing.T, w *world) {
+			r, err := w.engine.Decide(context.Background(), &rules.Request{Domain: "e", Descriptors: []rules.Descriptor{
+				{Entries: entries(t, "one=x"), Override: &rules.Override{Unit: rules.Day}}}})
+			require.NoError(t, err)
+			assert.Equal(t, []rules.Status{{Code: rules.OK, Reason: rules.NoDomain}}, r.Statuses)
+		}},
+		{"unlimited: the largest remainder, no limit, no reset", rules.Config{}, func(t *testing.T, w *world) {
+			s := w.ask(w.hit("free=x")).Statuses[0]
+			assert.EqualValues(t, math.MaxUint32, s.Remaining)
+			assert.Nil(t, s.Limit)
+			assert.Zero(t, s.ResetSeconds())
+		}},
+		{"an override wins over the rule", rules.Config{}, func(t *testing.T, w *world) {
+			d := w.hit("one=x")
+			d.Override = &rules.Override{Requests: 2, Unit: rules.Hour}
+			w.ask(d)
+			s := w.ask(d).Statuses[0]
+			assert.Equal(t, rules.OK, s.Code)
+			assert.Equal(t, rules.Limit{Requests: 2, Unit: rules.Hour, Multiplier: 1}, *s.Limit)
+			assert.Nil(t, s.Rule)
+			assert.Equal(t, rules.OverLimit, w.ask(d).Code)
+		}},
+		{"an override needs no rule, and is never shadowed", rules.Config{}, func(t *testing.T, w *world) {
+			for _, text := range []string{"shadow=x", "quota=x", "other=x", "free=x"} {
+				d := w.hit(text)
+				d.Override = &rules.Override{Requests: 1, Unit: rules.Day}
+				assert.Equal(t, rules.OK, w.ask(d).Code, text)
+				assert.Equal(t, rules.OverLimit, w.ask(d).Code, text)
+			}
+		}},
+		{"an override counts with the rule in the same period", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("ten=x"))
+			d := w.hit("ten=x")
+			d.Override = &rules.Override{Requests: 5, Unit: rules.Minute}
+			assert.EqualValues(t, 3, w.ask(d).Statuses[0].Remaining)
+		}},
+		{"an override's multiplier", rules.Config{}, func(t *testing.T, w *world) {
+			d := w.hit("other=x")
+			d.Override = &rules.Override{Requests: 1, Unit: rules.Second, Multiplier: 30}
+			assert.Equal(t, 10*time.Second, w.ask(d).Statuses[0].Reset)
+		}},
+
+		{"replaces switches off the rule of that name", rules.Config{}, func(t *testing.T, w *world) {
+			for range 3 {
+				r := w.ask(w.hit("named=x"), w.hit("replacer=x"))
+				assert.Equal(t, rules.OK, r.Code)
+				assert.Equal(t, rules.Replaced, r.Statuses[0].Reason)
+				assert.Nil(t, r.Statuses[0].Limit)
+			}
+			assert.Equal(t, rules.OK, w.ask(w.hit("named=x")).Code, "it was not counted")
+		}},
+		{"for the same request only", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("named=x"), w.hit("replacer=x"))
+			w.ask(w.hit("named=x"))
+			assert.Equal(t, rules.OverLimit, w.ask(w.hit("named=x")).Code)
+		}},
+		{"an unlimited rule replaces, and a replaced one does, too", rules.Config{}, func(t *testing.T, w *world) {
+			r := w.ask(w.hit("named=x"), w.hit("replacer=x"), w.hit("freereplacer=x"))
+			assert.Equal(t, rules.Replaced, r.Statuses[0].Reason)
+			assert.Equal(t, rules.Replaced, r.Statuses[1].Reason)
+			assert.Equal(t, rules.Unlimited, r.Statuses[2].Reason)
+		}},
+
+		{"the request's hits are for every descriptor", rules.Config{}, func(t *testing.T, w *world) {
+			r, err := w.engine.Decide(context.Background(), &rules.Request{Domain: "d", Hits: 4, Descriptors: []rules.Descriptor{
+				w.hit("ten=x"), w.hit("ten=y"), w.hits(1, "ten=z")}})
+			require.NoError(t, err)
+			assert.EqualValues(t, 6, r.Statuses[0].Remaining)
+			assert.EqualValues(t, 6, r.Statuses[1].Remaining)
+			assert.EqualValues(t, 9, r.Statuses[2].Remaining, "its own precede")
+		}},
+		{"a peek counts nothing", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hits(9, "ten=x"))
+			for range 3 {
+				s := w.ask(w.hits(0, "ten=x")).Statuses[0]
+				assert.Equal(t, rules.OK, s.Code)
+				assert.EqualValues(t, 1, s.Remaining)
+				assert.Equal(t, 40*time.Second, s.Reset)
+			}
+		}},
+		{"a peek at the limit is OK, as it takes nothing", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hits(10, "ten=x"))
+			assert.Equal(t, rules.OK, w.ask(w.hits(0, "ten=x")).Code)
+		}},
+		{"a report over the limit makes peeks deny", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hits(8, "ten=x"))
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(500, "ten=x")).Code)
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code)
+			w.now = w.now.Add(time.Minute)
+			assert.Equal(t, rules.OK, w.ask(w.hits(0, "ten=x")).Code, "until the window ends")
+		}},
+		{"a denied cost stays counted: 8 of 10, then 3, then 1", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hits(8, "ten=x"))
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(1, "ten=x")).Code)
+		}},
+		{"the same descriptor twice counts twice", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("ten=x"), w.hit("ten=x"))
+			assert.EqualValues(t, 7, w.ask(w.hit("ten=x")).Statuses[0].Remaining)
+		}},
+		{"a descriptor whose neighbour denies is not charged", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("one=x"))
+			for range 3 {
+				r := w.ask(w.hit("ten=x"), w.hit("one=x"), w.hit("ten=y"))
+				overall, each := codes(r)
+				assert.Equal(t, over, overall)
+				assert.Equal(t, []string{ok, over, ok}, each)
+				assert.EqualValues(t, 10, r.Statuses[0].Remaining)
+				assert.EqualValues(t, 10, r.Statuses[2].Remaining)
+			}
+		}},
+		{"all that are over say so, behind the first, too", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("one=x"))
+			w.ask(w.hits(9, "ten=x"))
+			_, each := codes(w.ask(w.hit("one=x"), w.hits(2, "ten=x")))
+			assert.Equal(t, []string{over, over}, each)
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code, "and it was raised")
+		}},
+		{"hits that are given back", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hits(9, "ten=x"))
+			d := w.hits(4, "ten=x")
+			d.GiveBack = true
+			s := w.ask(d).Statuses[0]
+			assert.Equal(t, rules.OK, s.Code)
+			assert.EqualValues(t, 5, s.Remaining)
+			d.Hits = 100
+			assert.EqualValues(t, 10, w.ask(d).Statuses[0].Remaining, "never below 0")
+			assert.EqualValues(t, 10, w.ask(d).Statuses[0].Remaining)
+			assert.Equal(t, rules.OK, w.ask(w.hits(10, "ten=x")).Code)
+			assert.Equal(t, rules.OverLimit, w.ask(w.hit("ten=x")).Code)
+		}},
+		{"giving back is OK over the limit", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hits(20, "ten=x"))
+			d := w.hits(5, "ten=x")
+			d.GiveBack = true
+			s := w.ask(d).Statuses[0]
+			assert.Equal(t, rules.OK, s.Code)
+			assert.EqualValues(t, 4, s.Remaining, "of 11, which the report raised it to")
+		}},
+
+		{"shadow_mode: OK, nothing left, and nobody is denied", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("shadow=x"))
+			r := w.ask(w.hit("shadow=x"), w.hit("ten=x"))
+			assert.Equal(t, rules.OK, r.Code)
+			assert.Equal(t, rules.OK, r.Statuses[0].Code)
+			assert.Equal(t, rules.Shadowed, r.Statuses[0].Reason)
+			assert.Zero(t, r.Statuses[0].Remaining)
+			assert.EqualValues(t, 9, r.Statuses[1].Remaining, "the neighbour is charged")
+		}},
+		{"everything in shadow: statuses are over, the whole is OK", rules.Config{Shadow: true}, func(t *testing.T, w *world) {
+			w.ask(w.hit("one=x"))
+			overall, each := codes(w.ask(w.hit("one=x"), w.hit("ten=x")))
+			assert.Equal(t, ok, overall)
+			assert.Equal(t, []string{over, ok}, each)
+			assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining, "counted as if it was denied")
+		}},
+		{"quota_mode: one of two over passes, both deny", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("quota=x"), w.hit("quota2=x"))
+			overall, each := codes(w.ask(w.hit("quota=x"), w.hit("quota2=x")))
+			assert.Equal(t, ok, overall)
+			assert.Equal(t, []string{over, ok}, each)
+			overall, each = codes(w.ask(w.hit("quota=x"), w.hit("quota2=x")))
+			assert.Equal(t, over, overall)
+			assert.Equal(t, []string{over, over}, each)
+		}},
+		{"quota_mode: the only one denies", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("quota=x"))
+			assert.Equal(t, rules.OverLimit, w.ask(w.hit("quota=x"), w.hit("ten=x")).Code)
+			assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining)
+		}},
+		{"quota_mode does not soften others", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("one=x"))
+			assert.Equal(t, rules.OverLimit, w.ask(w.hit("quota=x"), w.hit("one=x")).Code)
+		}},
+		{"everything in quota mode: an unmatched descriptor is never over", rules.Config{Quota: true}, func(t *testing.T, w *world) {
+			w.ask(w.hit("one=x"))
+			assert.Equal(t, rules.OverLimit, w.ask(w.hit("one=x")).Code)
+			assert.Equal(t, rules.OK, w.ask(w.hit("one=x"), w.hit("other=x")).Code)
+		}},
+
+		{"a token bucket passes its burst and fills up evenly", rules.Config{}, func(t *testing.T, w *world) {
+			for i := range 3 {
+				assert.EqualValues(t, 2-i, w.ask(w.hit("bucket=x")).Statuses[0].Remaining)
+			}
+			s := w.ask(w.hit("bucket=x")).Statuses[0]
+			assert.Equal(t, rules.OverLimit, s.Code)
+			assert.Equal(t, time.Second, s.Reset)
+			w.now = w.now.Add(time.Second)
+			assert.Equal(t, rules.OK, w.ask(w.hit("bucket=x")).Code, "a denied hit costs no token")
+		}},
+		{"a report over a bucket's burst makes peeks deny", rules.Config{}, func(t *testing.T, w *world) {
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(5, "bucket=x")).Code)
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "bucket=x")).Code)
+			w.now = w.now.Add(time.Second)
+			assert.Equal(t, rules.OK, w.ask(w.hits(0, "bucket=x")).Code)
+		}},
+		{"a sliding log forgets each hit by itself", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hits(4, "log=x"))
+			w.now = w.now.Add(30 * time.Second)
+			w.ask(w.hit("log=x"))
+			assert.Equal(t, 30*time.Second, w.ask(w.hit("log=x")).Statuses[0].Reset)
+			w.now = w.now.Add(30 * time.Second)
+			assert.EqualValues(t, 3, w.ask(w.hit("log=x")).Statuses[0].Remaining)
+		}},
+		{"other algorithms are given back to, too", rules.Config{}, func(t *testing.T, w *world) {
+			for _, text := range []string{"bucket=x", "log=x", "slide=x"} {
+				w.ask(w.hits(1, text))
+				w.ask(w.hits(2, text))
+				before := w.ask(w.hits(0, text)).Statuses[0].Remaining
+				d := w.hits(2, text)
+				d.GiveBack = true
+				assert.Equal(t, before+2, w.ask(d).Statuses[0].Remaining, text)
+				d.Hits = 100
+				assert.Equal(t, before+3, w.ask(d).Statuses[0].Remaining, text)
+			}
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) { row.test(t, newWorld(t, house, row.cfg)) })
+	}
+}
+
+// TestBadRequests has the requests that are errors.
+func TestBadRequests(t *testing.T) {
+	w := newWorld(t, house, rules.Config{})
+	override := func(o rules.Override) *rules.Request {
+		return &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{w.hit("ten=x"), {Entries: entries(t, "one=x"), Override: &o}}}
+	}
+	for _, row := range []struct {
+		name string
+		req  *rules.Request
+		want error
+		text string
+	}{
+		{"no domain", &rules.Request{Descriptors: []rules.Descriptor{w.hit("one=x")}}, rules.ErrNoDomain, "rate limit domain must not be empty"},
+		{"no descriptors", &rules.Request{Domain: "d"}, rules.ErrNoDescriptors, "rate limit descriptor list must not be empty"},
+		{"an override without a unit", override(rules.Override{Requests: 1}), rules.ErrOverride, "bad limit override: descriptor 1: 1 per unknown"},
+		{"an override of a unit that is none", override(rules.Override{Unit: 99}), rules.ErrOverride, "bad limit override"},
+		{"an override of a negative unit", override(rules.Override{Unit: -1}), rules.ErrOverride, "bad limit override"},
+		{"an override of more than a year", override(rules.Override{Unit: rules.Year, Multiplier: math.MaxUint32}), rules.ErrOverride, "bad limit override"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			_, err := w.engine.Decide(context.Background(), row.req)
+			require.ErrorIs(t, err, row.want)
+			assert.Contains(t, err.Error(), row.text)
+		})
+	}
+	assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining, "nothing was counted")
+}
+
+// TestHugeCosts has costs that must neither pass nor turn a count negative.
+func TestHugeCosts(t *testing.T) {
+	for _, text := range []string{"ten=x", "bucket=x", "log=x", "slide=x"} {
+		w := newWorld(t, house, rules.Config{})
+		for _, n := range []uint64{math.MaxUint64, 1 << 63, 1<<63 - 1, 1 << 62, math.MaxUint32} {
+			r := w.ask(w.hits(n, text), w.hits(n, text))
+			assert.Equal(t, rules.OverLimit, r.Code, "%s %d", text, n)
+			d := w.hits(n, text)
+			d.GiveBack = true
+			w.ask(d)
+			assert.LessOrEqual(t, w.ask(w.hits(0, text)).Statuses[0].Remaining, uint64(10), "%s %d", text, n)
+		}
+	}
+}
