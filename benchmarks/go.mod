@@ -13,6 +13,8 @@ require (
 	github.com/ulule/limiter/v3 v3.11.2
 	github.com/weirgo/weir v0.1.0
 	github.com/weirgo/weir/redislimit v0.1.0
+	github.com/weirgo/weir/rules v0.1.0
+	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/time v0.16.0
 )
 
@@ -29,4 +31,5 @@ require (
 replace (
 	github.com/weirgo/weir => ..
 	github.com/weirgo/weir/redislimit => ../redislimit
+	github.com/weirgo/weir/rules => ../rules
 )

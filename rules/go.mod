@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/stretchr/testify v1.12.1
-	github.com/weirgo/weir v0.0.0
+	github.com/weirgo/weir v0.1.0
 	go.yaml.in/yaml/v4 v4.0.0
 )
 

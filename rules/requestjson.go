@@ -125,7 +125,7 @@ var errUnknown = errors.New("unknown field")
 func object(data []byte, f func(name string, v json.RawMessage) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
-		return errors.Join(errors.New("want a JSON object"), err)
+		return errors.New("want a JSON object")
 	}
 	seen := make(map[string]bool)
 	for dec.More() {

@@ -42,8 +42,8 @@ type Rule struct {
 
 	node       *node
 	replacesAt []position // of Replaces
-	method     int      // index in Set.methods
-	shared []string // by level: the pattern that stands in for the value in the key, or ""; nil if none does
+	method     int        // index in Set.methods
+	shared     []string   // by level: the pattern that stands in for the value in the key, or ""; nil if none does
 }
 
 // Name returns the rule's name, or its path if the file names none. Names need not be unique; paths are, in a domain.

@@ -13,6 +13,8 @@ require (
 	github.com/stretchr/testify v1.12.1
 	github.com/weirgo/weir v0.1.0
 	github.com/weirgo/weir/redislimit v0.1.0
+	github.com/weirgo/weir/rules v0.1.0
+	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/term v0.43.0
 )
 

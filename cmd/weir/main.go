@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 )
@@ -46,10 +47,19 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "weir: %s\n", report.Printable(err.Error())) // it may quote a hostile log
+	fmt.Fprintf(stderr, "weir: %s\n", printable(err.Error())) // it may quote a hostile log
 	if errors.As(err, new(failure)) {
 		return exitFailure
 	}
 	fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
 	return exitUsage
+}
+
+// printable is report.Printable of each line.
+func printable(text string) string {
+	lines := strings.Split(text, "\n")
+	for i := range lines {
+		lines[i] = report.Printable(lines[i])
+	}
+	return strings.Join(lines, "\n")
 }
