@@ -8,20 +8,30 @@ import (
 	"time"
 )
 
-// This file reads what servers say about their limits. What is malformed is ignored, as if it had not been said.
+// This file reads the limits that servers report. A malformed field is ignored.
 
 const never = time.Duration(math.MaxInt64)
 
-// askedPause returns how long the server asks to be left alone; 0: it does not. Retry-After takes precedence.
+// heedsRetryAfter reports whether a Retry-After on this status asks for a pause. RFC 9110 defines it for 503 and 413, RFC
+// 6585 for 429, and some APIs send it with the 403 of their abuse limits.
+func heedsRetryAfter(status int) bool {
+	switch status {
+	case http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		return true
+	}
+	return false
+}
+
+// askedPause returns the pause that the server asks for, or 0. Retry-After takes precedence.
 func askedPause(resp *http.Response, now time.Time) time.Duration {
 	h := resp.Header
-	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
+	if heedsRetryAfter(resp.StatusCode) {
 		if d, ok := parseRetryAfter(h.Get(fieldRetryAfter), serverTime(h, now)); ok {
 			return d
 		}
 	}
 	if age := h.Get("Age"); age != "" && age != "0" {
-		return 0 // out of a cache: the figures are of another request, long ago
+		return 0 // from a cache: the figures are those of an earlier request
 	}
 	if values := h[fieldRateLimit]; len(values) > 0 {
 		return rateLimitPause(strings.Join(values, ","))
@@ -36,8 +46,8 @@ func askedPause(resp *http.Response, now time.Time) time.Duration {
 	return 0
 }
 
-// serverTime returns the server's own reading of the clock, which a date of his is to be compared with: his clock and
-// ours may differ by more than the pause.
+// serverTime returns the server's own clock reading, for comparison with its dates: its clock and ours may differ by more
+// than the pause.
 func serverTime(h http.Header, now time.Time) time.Time {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		return date
@@ -64,10 +74,10 @@ func parseSeconds(s string) (time.Duration, bool) {
 		return 0, false
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n > int64(never/time.Second) {
+	if err != nil {
 		return never, true // digits only: it is out of range
 	}
-	return time.Duration(n) * time.Second, true
+	return seconds(n), true
 }
 
 // legacyPause reads X-RateLimit-Reset, one name with several meanings: seconds from now, seconds since the epoch, the
@@ -93,31 +103,47 @@ func legacyPause(s string, now time.Time) time.Duration {
 	return max(0, time.UnixMilli(ms).Sub(now))
 }
 
-// rateLimitPause reads a RateLimit field: the longest t of those that have nothing remaining.
+// rateLimitPause reads a RateLimit field: the longest t of the members with nothing remaining.
 //
-// It takes the List of Items of the drafts from 08 on ("name";r=0;t=5, …), and the Dictionary of draft 07 (limit=10,
-// remaining=0, reset=5).
+// It accepts the List of the drafts from 08 on ("name";r=0;t=5, …), with names as Tokens too, and the Dictionary of draft
+// 07 (limit=10, remaining=0, reset=5). A member whose parameters have other types is ignored.
 func rateLimitPause(field string) time.Duration {
-	items, ok := parseItems(field)
+	list, ok := parseList(field)
+	if !ok {
+		return dictionaryPause(field)
+	}
+	var longest int64
+	for _, m := range list {
+		if m.value.kind != kindString && m.value.kind != kindToken {
+			continue
+		}
+		if r, ok := m.integer("r"); !ok || r > 0 {
+			continue
+		}
+		if t, ok := m.integer("t"); ok {
+			longest = max(longest, t)
+		}
+	}
+	return seconds(longest)
+}
+
+func dictionaryPause(field string) time.Duration {
+	members, ok := parseDictionary(field)
 	if !ok {
 		return 0
 	}
-	var longest, reset time.Duration
-	exhausted := false // in the form of draft 07
-	for _, it := range items {
-		if it.params["r"] == "0" {
-			t, _ := parseSeconds(it.params["t"])
-			longest = max(longest, t)
-		}
-		switch it.name {
-		case "remaining":
-			exhausted = it.value == "0"
-		case "reset":
-			reset, _ = parseSeconds(it.value)
-		}
+	remaining, left := members["remaining"]
+	reset, ends := members["reset"]
+	if !left || !ends || remaining.value != (bare{kind: kindInteger}) || reset.value.kind != kindInteger {
+		return 0
 	}
-	if exhausted {
-		longest = max(longest, reset)
+	return seconds(max(0, reset.value.num))
+}
+
+// seconds converts n, which is not negative, saturating.
+func seconds(n int64) time.Duration {
+	if n > int64(never/time.Second) {
+		return never
 	}
-	return longest
+	return time.Duration(n) * time.Second
 }

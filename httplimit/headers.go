@@ -75,9 +75,6 @@ const (
 	fieldOriginalExpires = "Rate-Limiting-Expires-At"
 )
 
-// maxInteger is the largest Integer of a structured field (RFC 9651 section 3.3.1).
-const maxInteger = 999_999_999_999_999
-
 // fields adds to a header, with one allocation for the slices of all values. Each value has a slice of its own without
 // spare capacity, so that what a handler appends or changes stays in its request.
 type fields struct {

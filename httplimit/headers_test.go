@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,10 +42,8 @@ func FuzzRateLimitFields(f *testing.F) {
 		after := retryAfter(both, now, jitter)
 		require.Equal(t, anyDenied(both) && !neverPasses(both), after > 0)
 		for i, it := range limits {
-			require.Equal(t, both[i].Name, it.name)
-			if s, ok := it.params["t"]; ok && anyDenied(both) && after > 0 {
-				seconds, err := strconv.ParseInt(s, 10, 64)
-				require.NoError(t, err)
+			require.Equal(t, both[i].Name, it.value.text)
+			if seconds, ok := it.integer("t"); ok && anyDenied(both) && after > 0 {
 				require.LessOrEqual(t, seconds, after)
 				require.GreaterOrEqual(t, seconds, int64(1))
 			}
@@ -85,21 +82,22 @@ func fuzzAsked(name string, limit, total uint64, now time.Time, left int64, ok b
 	return a
 }
 
-func checkField(t *testing.T, field string) []item {
+func checkField(t *testing.T, field string) []member {
 	t.Helper()
 	for i := range len(field) {
 		require.True(t, ' ' <= field[i] && field[i] <= '~', field)
 	}
-	items, ok := parseItems(field)
+	members, ok := parseList(field)
 	require.True(t, ok, field)
-	for _, it := range items {
-		for name, value := range it.params {
+	for _, m := range members {
+		require.Equal(t, kindString, m.value.kind)
+		for name := range m.params {
 			require.Contains(t, []string{"q", "w", "r", "t"}, name)
-			require.Empty(t, strings.Trim(value, "0123456789"), field)
-			require.True(t, 1 <= len(value) && len(value) <= 15, field)
+			_, ok := m.integer(name)
+			require.True(t, ok, field)
 		}
 	}
-	return items
+	return members
 }
 
 // The serialiser allocates what net/http forces: one slice for the values, and the string of the field that differs from

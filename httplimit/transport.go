@@ -3,29 +3,24 @@ package httplimit
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir"
 )
 
-const (
-	defaultMaxPause = 10 * time.Minute
-
-	// maxPaused bounds the servers whose pause is remembered. One that finds no room is not paused for.
-	maxPaused = 10_000
-)
+const defaultMaxPause = 10 * time.Minute
 
 // LimitError is the error of a request that [Transport] did not send.
 type LimitError struct {
-	Key    string        // what the request is limited by: its host, unless Transport.Key says otherwise
+	Key    string        // the request's key: its host, unless Transport.Key returns another one
 	Wait   time.Duration // how long it would have had to wait; the largest Duration: it can never pass
-	Server bool          // the server asked for it; false: the limit of one's own
-	Err    error         // the context's error; nil if nobody waited
+	Server bool          // the server asked for a pause; false: the client's own limit
+	Err    error         // the context's error; nil if the request did not wait
 }
 
-// Error says who keeps the request back, and for how long.
+// Error returns the reason and the time to wait.
 func (e *LimitError) Error() string {
 	who := "over the client's own limit"
 	if e.Server {
@@ -41,42 +36,45 @@ func (e *LimitError) Error() string {
 // Unwrap returns the context's error.
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// Transport is an http.RoundTripper that keeps an outgoing client under a limit of its own, and heeds what servers say
-// about theirs: Retry-After (seconds or a date) on a 429 or 503, and on any answer a RateLimit field that says nothing is
-// left, in the forms of the drafts up to 11, or X-RateLimit-Remaining and -Reset. After either it sends nothing to that
+// Transport is an http.RoundTripper that keeps a client under a limit of its own, and heeds the limits that servers report:
+// Retry-After (seconds or a date) on a 403, 413, 429 or 503, and on any answer a RateLimit field that reports nothing
+// remaining, in the forms of the drafts up to 11, or X-RateLimit-Remaining and -Reset. After either it sends nothing to that
 // server until the time has come.
 //
-// A request that must wait waits as long as its context lets it; if the context's deadline comes first it fails at once.
-// What keeps a request back is a [LimitError]. Transport never sends a request twice: a retry, and whether the body can
-// be sent again, is the caller's affair.
+// Requests that wait are sent in the order in which they came. After a pause the first one is sent alone and the others
+// follow at growing rates, so that a server that is not ready yet can say so. A request waits as long as its context
+// allows; if the context's deadline comes first it fails at once. Its error is then a [LimitError].
 //
-// Its zero value has no limit of its own and heeds servers. It is safe for concurrent use, and must not be copied or
-// changed after the first request.
+// Transport never sends a request twice: a retry, and whether the body can be sent again, is the caller's affair. The zero
+// value has no limit of its own and heeds servers. It is safe for concurrent use, and must not be copied or changed after
+// the first request.
 type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Strategy is the limit of one's own, run with Limit and Duration for each request. nil: none.
+	// Strategy is the client's own limit, run with Limit and Duration for each request. nil: none.
 	Strategy weir.Strategy
 	Limit    uint64
 	Duration time.Duration
 
-	// Key returns what requests are limited by, and paused by: those with the same key share a limit. nil: the host and
-	// port asked for.
+	// Key returns the key of a request; requests with one key share a limit and a pause. nil: the host in lower case,
+	// without a final dot, and with its port unless that is the scheme's default.
 	Key func(*http.Request) string
 
 	// NoWait makes a request that would have to wait fail at once.
 	NoWait bool
 
-	// MaxPause bounds what a server is believed: it pauses this client for no longer. 0: 10 minutes; negative: servers
-	// are not heeded.
+	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: servers are not heeded.
 	MaxPause time.Duration
 
-	// Now is the clock that waits are counted from; it must agree with the Strategy's. nil: time.Now.
+	// Jitter spreads the clients that a server tells the same time: a random duration up to this is added to each pause.
+	// 0: none.
+	Jitter time.Duration
+
+	// Now is the clock for waits; it must agree with the Strategy's. nil: time.Now.
 	Now func() time.Time
 
-	mu     sync.Mutex
-	paused map[string]time.Time // guarded by mu; until when, by key
+	turns turns
 }
 
 // RoundTrip sends r when its turn has come. It closes the body if it does not send it, as a RoundTripper must.
@@ -88,15 +86,25 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	base := t.Base
-	if base == nil {
-		base = http.DefaultTransport
-	}
-	resp, err := base.RoundTrip(r)
+	resp, err := t.base().RoundTrip(r)
 	if err == nil {
 		t.heed(key, resp)
 	}
 	return resp, err
+}
+
+// CloseIdleConnections closes those of Base, for [http.Client.CloseIdleConnections].
+func (t *Transport) CloseIdleConnections() {
+	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}
+
+func (t *Transport) base() http.RoundTripper {
+	if t.Base != nil {
+		return t.Base
+	}
+	return http.DefaultTransport
 }
 
 func (t *Transport) now() time.Time {
@@ -110,73 +118,120 @@ func (t *Transport) key(r *http.Request) string {
 	if t.Key != nil {
 		return t.Key(r)
 	}
-	return r.URL.Host
+	host := normalizeHost(r.URL.Host)
+	port := r.URL.Port()
+	if port == "" || r.URL.Scheme == "http" && port == "80" || r.URL.Scheme == "https" && port == "443" {
+		return host
+	}
+	return host + ":" + port
 }
 
-// admit waits until neither the server nor the limit of one's own keeps the request back.
+// admit returns when neither the server nor the client's own limit holds the request back.
 func (t *Transport) admit(ctx context.Context, key string) error {
-	for {
-		if pause := t.pause(key); pause > 0 {
-			if err := t.wait(ctx, &LimitError{Key: key, Wait: pause, Server: true}); err != nil {
-				return err
-			}
-			continue // another answer may have made the pause longer
-		}
-		if t.Strategy == nil {
-			return nil
-		}
-		res, err := t.Strategy.Run(ctx, &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration})
-		switch {
-		case err != nil:
-			return fmt.Errorf("httplimit: request for %q not sent: %w", key, err)
-		case res == nil:
-			return errNoResult
-		case res.Allowed():
-			return nil
-		}
-		if err := t.wait(ctx, &LimitError{Key: key, Wait: res.RetryAfter(t.now())}); err != nil {
+	if t.turns.free(key, t.now()) {
+		allowed, wait, err := t.ask(ctx, key)
+		if err != nil {
 			return err
 		}
+		if allowed && t.turns.free(key, t.now()) { // the Strategy may have waited, and the server asked for a pause
+			return nil
+		}
+		if !allowed && t.hopeless(ctx, wait) {
+			return t.refusal(key, wait, false)
+		}
+		return t.wait(ctx, key, allowed)
 	}
+	if d := t.turns.pause(key, t.now()); d > 0 && t.hopeless(ctx, d) {
+		return t.refusal(key, d, true)
+	}
+	if err := t.peek(ctx, key); err != nil {
+		return err
+	}
+	return t.wait(ctx, key, false)
 }
 
-// wait waits as long as e says, or returns e if that is not to be.
-func (t *Transport) wait(ctx context.Context, e *LimitError) error {
-	if t.NoWait || e.Wait == never {
-		return e
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < e.Wait {
-		e.Err = context.DeadlineExceeded // to wait for it would be in vain
-		return e
-	}
-	// A denial whose time has come already is still one tick of the clock away.
-	timer := time.NewTimer(max(e.Wait, time.Millisecond))
-	defer timer.Stop()
+// wait waits for the turn of a request, which the Strategy has allowed already or not.
+func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
+	w := t.turns.join(key)
+	sent := false
+	defer func() { t.turns.leave(key, w, sent, t.now()) }()
 	select {
-	case <-timer.C:
-		return nil
+	case <-w.first:
 	case <-ctx.Done():
-		e.Err = ctx.Err()
-		return e
+		return &LimitError{Key: key, Wait: t.turns.pause(key, t.now()), Server: t.turns.pause(key, t.now()) > 0, Err: ctx.Err()}
+	}
+	for {
+		d, server := t.turns.ready(key, t.now()), true
+		if d == 0 {
+			if allowed {
+				sent = true
+				return nil
+			}
+			var err error
+			if allowed, d, err = t.ask(ctx, key); err != nil {
+				return err
+			}
+			if allowed {
+				continue // to look whether a pause was asked for meanwhile
+			}
+			server = false
+		}
+		if t.hopeless(ctx, d) {
+			return t.refusal(key, d, server)
+		}
+		if err := sleep(ctx, d); err != nil {
+			return &LimitError{Key: key, Wait: d, Server: server, Err: err}
+		}
 	}
 }
 
-// pause returns how much longer the server asked to be left alone.
-func (t *Transport) pause(key string) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	until, ok := t.paused[key]
+// ask runs the Strategy. If it denies, wait is how long the request is to wait.
+func (t *Transport) ask(ctx context.Context, key string) (allowed bool, wait time.Duration, err error) {
+	if t.Strategy == nil {
+		return true, 0, nil
+	}
+	res, err := t.Strategy.Run(ctx, &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration})
+	switch {
+	case err != nil:
+		return false, 0, fmt.Errorf("httplimit: request for %q not sent: %w", key, err)
+	case res == nil:
+		return false, 0, errNoResult
+	}
+	return res.Allowed(), res.RetryAfter(t.now()), nil
+}
+
+// peek returns the error of a request that has to wait behind others for longer than it can, as far as the Strategy can tell.
+func (t *Transport) peek(ctx context.Context, key string) error {
+	p, ok := t.Strategy.(weir.Peeker)
 	if !ok {
-		return 0
+		return nil
 	}
-	left := until.Sub(t.now())
-	if left <= 0 {
-		delete(t.paused, key)
+	res, err := p.Peek(ctx, &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration})
+	if err != nil || res == nil || res.Allowed() {
+		return nil // Run will tell
 	}
-	return left
+	if d := res.RetryAfter(t.now()); t.hopeless(ctx, d) {
+		return t.refusal(key, d, false)
+	}
+	return nil
 }
 
-// heed remembers what resp asks for. A later answer never makes a pause shorter: it may have overtaken an earlier one.
+// hopeless reports whether waiting for d is not allowed, or would be in vain.
+func (t *Transport) hopeless(ctx context.Context, d time.Duration) bool {
+	deadline, ok := ctx.Deadline()
+	return t.NoWait || d == never || ok && time.Until(deadline) < d
+}
+
+// refusal is the error of a request for which waiting is hopeless.
+func (t *Transport) refusal(key string, d time.Duration, server bool) error {
+	e := &LimitError{Key: key, Wait: d, Server: server}
+	if !t.NoWait && d != never {
+		e.Err = context.DeadlineExceeded
+	}
+	return e
+}
+
+// heed remembers the pause that resp asks for.
 func (t *Transport) heed(key string, resp *http.Response) {
 	limit := t.MaxPause
 	if limit == 0 {
@@ -187,26 +242,8 @@ func (t *Transport) heed(key string, resp *http.Response) {
 	if d <= 0 {
 		return
 	}
-	until := now.Add(d)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.paused == nil {
-		t.paused = make(map[string]time.Time)
+	if t.Jitter > 0 {
+		d += rand.N(t.Jitter)
 	}
-	if old, ok := t.paused[key]; ok && !until.After(old) {
-		return
-	} else if !ok && len(t.paused) >= maxPaused && !t.forgetOver(now) {
-		return
-	}
-	t.paused[key] = until
-}
-
-// forgetOver removes the pauses that are over, and reports whether there is room now. mu is held.
-func (t *Transport) forgetOver(now time.Time) bool {
-	for key, until := range t.paused {
-		if !until.After(now) {
-			delete(t.paused, key)
-		}
-	}
-	return len(t.paused) < maxPaused
+	t.turns.extend(key, now.Add(d), now)
 }

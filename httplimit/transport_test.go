@@ -72,6 +72,9 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"429 without a word", []string{"429"}, 0},
 		{"429 with seconds", []string{"429", "Retry-After: 7"}, 7 * time.Second},
 		{"503 with seconds", []string{"503", "Retry-After: 7"}, 7 * time.Second},
+		{"403 with seconds: an abuse limit", []string{"403", "Retry-After: 7"}, 7 * time.Second},
+		{"413 with seconds", []string{"413", "Retry-After: 7"}, 7 * time.Second},
+		{"404 with seconds", []string{"404", "Retry-After: 7"}, 0},
 		{"200 with seconds: they are not about a limit", []string{"200", "Retry-After: 7"}, 0},
 		{"a date", []string{"429", "Retry-After: Sat, 01 Jan 2000 00:00:09 GMT"}, 9 * time.Second},
 		{"a date by the server's own clock", []string{"429", "Retry-After: Fri, 20 Nov 2026 12:00:09 GMT", "Date: Fri, 20 Nov 2026 12:00:05 GMT"}, 4 * time.Second},
@@ -88,6 +91,23 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"names as tokens", []string{"200", `RateLimit: default;r=0;t=5`}, 5 * time.Second},
 		{"nothing left, and no word of when", []string{"200", `RateLimit: "a";r=0`}, 0},
 		{"malformed: ignored as a whole", []string{"200", `RateLimit: "a";r=0;t=5, "b`}, 0},
+		{"malformed: r is a String", []string{"200", `RateLimit: "a";r="0";t=5`}, 0},
+		{"malformed: r is a Decimal", []string{"200", `RateLimit: "a";r=0.0;t=5`}, 0},
+		{"malformed: t is negative", []string{"200", `RateLimit: "a";r=0;t=-5`}, 0},
+		{"malformed: t has 16 digits", []string{"200", `RateLimit: "a";r=0;t=1000000000000000`}, 0},
+		{"malformed: a blank before the semicolon", []string{"200", `RateLimit: "a" ;r=0;t=5`}, 0},
+		{"malformed: a trailing comma", []string{"200", `RateLimit: "a";r=0;t=5,`}, 0},
+		{"malformed: an escape that is none", []string{"200", `RateLimit: "";r=0;t=5`}, 0},
+		{"malformed: a parameter in upper case", []string{"200", `RateLimit: "a";R=0;t=5`}, 0},
+		{"malformed: a name that is an Integer", []string{"200", `RateLimit: 7;r=0;t=5`}, 0},
+		{"malformed: draft 07 with Strings", []string{"200", `RateLimit: limit="1", remaining="0", reset="6"`}, 0},
+		{"a parameter twice: the last one counts", []string{"200", `RateLimit: "a";r=3;t=50;r=0;t=5`}, 5 * time.Second},
+		{"parameters of other types", []string{"200", `RateLimit: "a";x;y=?0;z=1.5;d=@1;u=%"%c3%a9";p=:YQ==:;q=*tok/:;r=0;t=5`}, 5 * time.Second},
+		{"blanks and tabs between members", []string{"200", "RateLimit: \t\"a\";  r=1;t=9 \t,\t \"b\";r=0;t=5"}, 0},
+		{"blanks around members", []string{"200", "RateLimit:  \"a\"; r=1;t=9 \t,\t \"b\";r=0;t=5 "}, 5 * time.Second},
+		{"a member that is an inner list", []string{"200", `RateLimit: ("a" "b");r=0;t=50, "c";r=0;t=5`}, 5 * time.Second},
+		{"an escaped name", []string{"200", `RateLimit: "say \"hi\" \\o/";r=0;t=5`}, 5 * time.Second},
+		{"draft 07 with parameters", []string{"200", "RateLimit: limit=100;w=60, remaining=0, reset=6"}, 6 * time.Second},
 		{"out of a cache", []string{"200", `RateLimit: "a";r=0;t=5`, "Age: 30"}, 0},
 		{"fresh out of a cache", []string{"200", `RateLimit: "a";r=0;t=5`, "Age: 0"}, 5 * time.Second},
 		{"draft 07", []string{"200", "RateLimit: limit=100, remaining=0, reset=6"}, 6 * time.Second},
@@ -324,3 +344,191 @@ func TestTransportRemembersABoundedNumberOfServers(t *testing.T) {
 		assert.Error(t, err)
 	})
 }
+
+// The keys of one server are one, however it is spelled; another port is another server.
+func TestTransportKeysServersNotSpellings(t *testing.T) {
+	for url, want := range map[string]string{
+		"http://example.com/": "example.com", "http://EXAMPLE.com/": "example.com", "http://example.com:80/": "example.com",
+		"http://example.com.:80/": "example.com", "https://example.com:443/": "example.com",
+		"http://example.com:443/": "example.com:443", "https://example.com:8443/": "example.com:8443",
+		"http://[2001:DB8::1]:80/": "[2001:db8::1]", "http://[2001:db8::1]:8080/": "[2001:db8::1]:8080",
+	} {
+		fake := &weirtest.Fake{}
+		client := &httplimit.Transport{Base: serving([]string{"200"}), Strategy: fake, Limit: 1, Duration: time.Minute}
+		_, err := get(t.Context(), client, url)
+		require.NoError(t, err)
+		assert.Equal(t, want, fake.Calls()[0].Request.Key, url)
+	}
+}
+
+// A request that the client's own limit delays into a pause waits for its end, and is counted once.
+func TestTransportHeedsAPauseThatBeganWhileItsStrategyWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+			time.Sleep(2 * time.Second)
+			return weirtest.Allow(ctx, r, now)
+		}}
+		s := serving([]string{"429", "Retry-After: 60"}, []string{"200"})
+		client := &httplimit.Transport{Base: s, Strategy: slow, Limit: 1, Duration: time.Minute}
+		done := make(chan error)
+		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
+		time.Sleep(time.Second)
+		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }() // allowed one second into the pause
+		require.NoError(t, <-done)
+		require.NoError(t, <-done)
+		assert.Equal(t, []time.Duration{2 * time.Second, 62 * time.Second}, s.asked)
+		assert.Len(t, slow.Calls(), 2)
+	})
+}
+
+// After a pause the requests are sent in the order in which they came, the first one alone, and not all at once.
+func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const waiters = 50
+		s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
+		var mu sync.Mutex
+		var order []string
+		client := &httplimit.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			order = append(order, r.URL.Path)
+			mu.Unlock()
+			return s.RoundTrip(r)
+		})}
+		_, err := get(t.Context(), client, "http://a.example/first")
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		var want []string
+		for i := range waiters {
+			path := fmt.Sprint("/", i)
+			want = append(want, path)
+			wg.Go(func() {
+				_, err := get(t.Context(), client, "http://a.example"+path)
+				assert.NoError(t, err)
+			})
+			synctest.Wait() // it is in the queue
+		}
+		wg.Wait()
+		assert.Equal(t, want, order[1:])
+		assert.Equal(t, 10*time.Second, s.asked[1])
+		assert.GreaterOrEqual(t, s.asked[2]-s.asked[1], 50*time.Millisecond, "the first one is alone")
+		for i := 2; i < len(s.asked); i++ {
+			assert.Greater(t, s.asked[i], s.asked[i-1])
+		}
+		assert.Less(t, s.asked[waiters], 11*time.Second, "and the last one soon after")
+	})
+}
+
+// A server that is not ready yet stops all but the first.
+func TestTransportSendsFewInTheFaceOfAnotherPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serving([]string{"429", "Retry-After: 10"}, []string{"429", "Retry-After: 10"}, []string{"200"})
+		client := &httplimit.Transport{Base: s}
+		_, err := get(t.Context(), client, "http://a.example/")
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { _, _ = get(t.Context(), client, "http://a.example/") })
+		}
+		wg.Wait()
+		assert.Equal(t, 10*time.Second, s.asked[1])
+		assert.GreaterOrEqual(t, s.asked[2], 20*time.Second)
+	})
+}
+
+// The client's own limit serves in order, too.
+func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer limiter.Close()
+		var mu sync.Mutex
+		var order, want []string
+		s := serving([]string{"200"})
+		client := &httplimit.Transport{
+			Strategy: limiter.FixedWindow(), Limit: 3, Duration: time.Second,
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				order = append(order, r.URL.Path)
+				mu.Unlock()
+				return s.RoundTrip(r)
+			}),
+		}
+		var wg sync.WaitGroup
+		for i := range 30 {
+			path := fmt.Sprint("/", i)
+			want = append(want, path)
+			wg.Go(func() {
+				_, err := get(t.Context(), client, "http://a.example"+path)
+				assert.NoError(t, err)
+			})
+			synctest.Wait()
+		}
+		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		_, err = get(short, client, "http://a.example/late")
+		var limited *httplimit.LimitError
+		require.ErrorAs(t, err, &limited, "waiting is in vain: the limit is over for longer")
+		assert.False(t, limited.Server)
+		wg.Wait()
+		assert.Equal(t, want, order)
+		assert.Equal(t, 9*time.Second, s.asked[29])
+	})
+}
+
+// A request that gives up leaves the queue, and does not keep the others.
+func TestTransportWaitersCanLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
+		client := &httplimit.Transport{Base: s}
+		_, err := get(t.Context(), client, "http://a.example/")
+		require.NoError(t, err)
+		errs := make(chan error, 3)
+		var leave [3]context.CancelFunc
+		for i := range leave {
+			ctx, cancel := context.WithCancel(t.Context())
+			leave[i] = cancel
+			go func() { _, err := get(ctx, client, "http://a.example/"); errs <- err }()
+			synctest.Wait()
+		}
+		leave[0]()
+		assert.ErrorIs(t, <-errs, context.Canceled)
+		leave[1]()
+		assert.ErrorIs(t, <-errs, context.Canceled)
+		assert.NoError(t, <-errs)
+		assert.Equal(t, []time.Duration{0, 10 * time.Second}, s.asked)
+		leave[2]()
+	})
+}
+
+func TestTransportJitterOnlyAdds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waited := make(map[time.Duration]bool)
+		for range 20 {
+			s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
+			client := &httplimit.Transport{Base: s, Jitter: 5 * time.Second}
+			for range 2 {
+				_, err := get(t.Context(), client, "http://a.example/")
+				require.NoError(t, err)
+			}
+			require.GreaterOrEqual(t, s.asked[1], 10*time.Second)
+			require.Less(t, s.asked[1], 15*time.Second)
+			waited[s.asked[1]] = true
+		}
+		assert.Greater(t, len(waited), 10)
+	})
+}
+
+func TestTransportClosesIdleConnections(t *testing.T) {
+	base := &idleCloser{}
+	client := http.Client{Transport: &httplimit.Transport{Base: base}}
+	client.CloseIdleConnections()
+	assert.True(t, base.closed)
+	(&httplimit.Transport{Base: serving()}).CloseIdleConnections() // which has none
+}
+
+type idleCloser struct {
+	http.RoundTripper
+	closed bool
+}
+
+func (c *idleCloser) CloseIdleConnections() { c.closed = true }

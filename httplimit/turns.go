@@ -1,0 +1,161 @@
+package httplimit
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// maxPaused bounds the servers whose pause is remembered. One that finds no room is not paused for.
+	maxPaused = 10_000
+
+	// firstGap is the time between the first two requests after a pause, halved from one to the next: a server that
+	// asks for another pause has a chance to say so before many are sent.
+	firstGap = 100 * time.Millisecond
+	leastGap = time.Millisecond
+)
+
+// turns orders the requests of each key that have to wait: the first one waits for the pause and the limit, and the others
+// for their turn, so that they are sent in the order in which they came. A key has an entry while it is paused or somebody
+// waits.
+type turns struct {
+	mu   sync.Mutex
+	keys map[string]*queue // guarded by mu
+}
+
+// queue is guarded by turns.mu.
+type queue struct {
+	until   time.Time     // the end of the pause
+	next    time.Time     // no request before; set by the one before
+	gap     time.Duration // from the next request to the one after it
+	waiting []*turn       // in the order of arrival; the first one's turn it is
+}
+
+// turn is one request's place in a queue.
+type turn struct{ first chan struct{} } // closed when it is first
+
+// earliest returns when the first one may be sent.
+func (q *queue) earliest() time.Time {
+	if q.next.After(q.until) {
+		return q.next
+	}
+	return q.until
+}
+
+// pause returns how long the server of key is to be left alone.
+func (t *turns) pause(key string, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.keys[key]
+	if q == nil {
+		return 0
+	}
+	return max(0, q.until.Sub(now))
+}
+
+// free reports whether a request need not wait for a pause or for others.
+func (t *turns) free(key string, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.keys[key]
+	if q == nil {
+		return true
+	}
+	if len(q.waiting) > 0 || q.earliest().After(now) {
+		return false
+	}
+	delete(t.keys, key)
+	return true
+}
+
+// join appends a request to the queue of key.
+func (t *turns) join(key string) *turn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.keys[key]
+	if q == nil {
+		q = t.add(key)
+	}
+	w := &turn{make(chan struct{})}
+	if q.waiting = append(q.waiting, w); len(q.waiting) == 1 {
+		close(w.first)
+	}
+	return w
+}
+
+// leave removes w from the queue; sent is whether its request is sent now.
+func (t *turns) leave(key string, w *turn, sent bool, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.keys[key]
+	i := slices.Index(q.waiting, w)
+	q.waiting = slices.Delete(q.waiting, i, i+1)
+	if sent && q.gap > 0 {
+		q.next = now.Add(q.gap/2 + rand.N(q.gap))
+		q.gap = max(q.gap/2, leastGap)
+	}
+	switch {
+	case i == 0 && len(q.waiting) > 0:
+		close(q.waiting[0].first)
+	case len(q.waiting) == 0 && !q.earliest().After(now):
+		delete(t.keys, key)
+	}
+}
+
+// ready returns how long the first one still has to wait for a pause or a gap.
+func (t *turns) ready(key string, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return max(0, t.keys[key].earliest().Sub(now))
+}
+
+// extend makes a pause last until the given instant, unless it lasts longer already: answers may overtake each other.
+func (t *turns) extend(key string, until, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.keys[key]
+	if q == nil {
+		if len(t.keys) >= maxPaused && !t.purge(now) {
+			return
+		}
+		q = t.add(key)
+	}
+	if until.After(q.until) {
+		q.until, q.gap = until, firstGap
+	}
+}
+
+// add makes the queue of key. mu is held.
+func (t *turns) add(key string) *queue {
+	if t.keys == nil {
+		t.keys = make(map[string]*queue)
+	}
+	q := &queue{}
+	t.keys[key] = q
+	return q
+}
+
+// purge removes the entries whose pause is over, and reports whether there is room. mu is held.
+func (t *turns) purge(now time.Time) bool {
+	for key, q := range t.keys {
+		if len(q.waiting) == 0 && !q.earliest().After(now) {
+			delete(t.keys, key)
+		}
+	}
+	return len(t.keys) < maxPaused
+}
+
+// sleep waits for d, at least a millisecond, or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(max(d, time.Millisecond))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
