@@ -28,14 +28,16 @@ var method string
 // report writes BENCHMARKS.md. No figure in it, and no verdict on one, is typed by hand.
 func (r *results) report() []byte {
 	var b bytes.Buffer
-	b.WriteString("# Benchmarks\n\n" + strings.TrimSpace(method) + "\n\n")
-	r.writeMachine(&b)
+	b.WriteString("# Benchmarks\n\n")
+	r.writeSummary(&b)
 	r.writeBars(&b)
 	for i := range groups {
 		r.writeGroup(&b, &groups[i])
 	}
 	r.writeMemory(&b)
 	r.writeLatency(&b)
+	b.WriteString("\n## How it was measured\n\n" + strings.TrimSpace(method) + "\n\n")
+	r.writeMachine(&b)
 	return b.Bytes()
 }
 
