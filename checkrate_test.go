@@ -51,6 +51,8 @@ type ask struct {
 	expires time.Duration // after the epoch; -1 for the zero time
 }
 
+const maxCount = 1<<48 - 2 // as CheckRate documents
+
 func TestFixedWindowDecisions(t *testing.T) {
 	const s = time.Second // the scale
 	for _, c := range []struct {
@@ -88,8 +90,8 @@ func TestFixedWindowDecisions(t *testing.T) {
 			{0, 1, 1, true, 1, s}, {0, 1, 1, false, 1, s}, {s / 2, 1, 1, false, 1, s}, {s - 1, 1, 1, false, 1, s},
 			{s, 1, 1, true, 1, 2 * s},
 		}},
-		{"limits beyond int64 are the largest int64", []ask{
-			{0, math.MaxInt64, math.MaxUint64, true, math.MaxInt64, s}, {0, 1, math.MaxUint64, false, math.MaxInt64, s},
+		{"limits beyond 2^48-2 count as that", []ask{
+			{0, math.MaxInt64, math.MaxUint64, true, maxCount, s}, {0, 1, math.MaxUint64, false, maxCount, s},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -275,7 +277,7 @@ func TestInspectNeitherCountsNorCreates(t *testing.T) {
 	_, err = l.CheckRate("id", 1000, 1)
 	require.NoError(t, err)
 	want.Count, want.Denied = 1, 1
-	want.Created, want.Modified = epoch.Add(1500*time.Millisecond), epoch.Add(1600*time.Millisecond)
+	want.Created, want.Modified = epoch.Add(1500*time.Millisecond+1), epoch.Add(1600*time.Millisecond+1)
 	for range 2 {
 		got, err = l.Inspect("id", 1000)
 		require.NoError(t, err)
@@ -389,7 +391,7 @@ func TestStatsAddUp(t *testing.T) {
 		run("b", 1, 7)
 		run("c", 1, 7)
 		run("d", 1, 7) // full
-		clock.Advance(time.Second)
+		clock.Advance(time.Second + time.Nanosecond)
 		require.Equal(t, 3, l.Sweep())
 	}
 	_, err := l.CheckRate("", 1, 1)
@@ -529,18 +531,16 @@ func (p *parked) now() time.Time {
 func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 	const limit = 3
 	for _, c := range []struct {
-		name     string
-		readings int64 // let pass before the stall
-		known    bool  // the id has a bucket when the goroutine stalls
-		sweep    bool
-		total    uint64 // that the stalled call answers
-		window   int64  // in which it does
+		name   string
+		known  bool // the id has a bucket when the goroutine stalls
+		sweep  bool
+		total  uint64 // that the stalled call answers
+		window int64  // in which it does
 	}{
-		{"it looked for a bucket that was swept", 0, true, true, 1, 5},
-		{"it stalled before making the first bucket", 0, false, true, 1, 5},
-		{"it stalled in making the first bucket", 1, false, true, limit, 0},
-		{"its bucket is over and not yet swept", 0, true, false, limit, 0},
-		{"it stalled in making it, and it is not yet swept", 1, false, false, limit, 0},
+		{"its bucket was swept", true, true, 1, 5},
+		{"its bucket was made and swept", false, true, 1, 5},
+		{"its bucket is over and not yet swept", true, false, limit, 0},
+		{"its bucket was made, and is over and not yet swept", false, false, limit, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := park(epoch)
@@ -556,7 +556,7 @@ func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 			if c.known {
 				check()
 			}
-			clock.skip.Store(c.readings)
+			clock.skip.Store(0)
 			done := make(chan weir.Result)
 			go func() {
 				res, err := l.CheckRate("id", 10, limit)
@@ -568,7 +568,7 @@ func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 				for range limit + 1 {
 					check()
 				}
-				clock.Advance(10 * time.Millisecond)
+				clock.Advance(10*time.Millisecond + time.Nanosecond)
 				if c.sweep {
 					require.NotZero(t, l.Sweep())
 				}
@@ -637,6 +637,8 @@ func TestTimeoutBelowTheScaleForgetsNoLiveCount(t *testing.T) {
 		require.False(t, res.Allowed())
 	}
 	clock.Advance(time.Minute)
+	assert.Zero(t, l.Sweep(), "the Timeout begins with the end of the window")
+	clock.Advance(time.Nanosecond)
 	assert.Equal(t, 1, l.Sweep())
 }
 
@@ -726,9 +728,9 @@ func TestSeedRaisesAndNeverLowers(t *testing.T) {
 	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: 5}))
 	assert.EqualValues(t, 14, count(), "charged without asking")
 	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: math.MaxUint64}))
-	assert.Equal(t, uint64(math.MaxInt64), count(), "the count saturates")
+	assert.Equal(t, uint64(maxCount), count(), "the count saturates")
 	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
-	assert.Equal(t, uint64(math.MaxInt64), count())
+	assert.Equal(t, uint64(maxCount), count())
 	assert.Zero(t, l.Stats().Allowed, "another store's hits are not this limiter's")
 	clock.Advance(time.Second)
 	assert.Zero(t, count())

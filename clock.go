@@ -40,9 +40,6 @@ func (c *clock) time(ns int64) time.Time {
 	return c.start.Add(time.Duration(ns - c.unix))
 }
 
-// ahead reports whether t, which another store may have made, is after now.
-func (c *clock) ahead(t time.Time) bool { return c.instantOf(t) > c.read() }
-
 // instantOf is read for a time that was handed out by c.time.
 func (c *clock) instantOf(t time.Time) int64 {
 	if c.now != nil {
@@ -60,15 +57,4 @@ func instant(t time.Time) int64 {
 		return math.MinInt64
 	}
 	return t.UnixNano()
-}
-
-// addSat returns a+b, or the bound it passed.
-func addSat(a, b int64) int64 {
-	switch {
-	case b > 0 && a > math.MaxInt64-b:
-		return math.MaxInt64
-	case b < 0 && a < math.MinInt64-b:
-		return math.MinInt64
-	}
-	return a + b
 }

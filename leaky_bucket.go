@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"container/list"
 	"context"
 	"math"
 	"time"
@@ -8,15 +9,12 @@ import (
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate. Make one with
 // [Limiter.LeakyBucket].
-type LeakyBucket struct {
-	l     *Limiter
-	queue int
-}
+type LeakyBucket struct{ changes[queue] }
 
 // LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in order of arrival,
-// Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to queue of them wait; one that finds the
-// queue full is denied, with the instant at which the next leaves it. With a queue of 0 or less nobody waits: a request
-// is admitted at its turn or denied.
+// Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to length of them wait; one that finds the
+// queue full is denied, with the instant at which there is room. With a length of 0 or less none waits: a request is
+// admitted at its turn or denied.
 //
 // Run returns the context's error when it ends first, and [ErrClosed] when the limiter is closed: the caller has then
 // left the queue, those behind it move up, and nothing was counted. A caller that waits sleeps on a channel; the first
@@ -24,24 +22,28 @@ type LeakyBucket struct {
 // millisecond of real time. What has been queued keeps its interval when Limit changes.
 //
 // TotalRequests is the cost in the bucket: what left less than an interval ago, and what waits. In any span of one
-// Duration at most Limit+1 requests of cost 1 leave.
+// Duration at most Limit+1 requests of cost 1 leave. What all queues, logs and tiers of a Limiter hold is bounded as
+// [Limiter.SlidingLog] says.
 //
-// It is the leaky bucket as a meter's sibling, the queue of J. Turner's 1986 proposal; it differs from uber-go's
-// ratelimit in honouring the context, in having no slack, and in denying.
-func (l *Limiter) LeakyBucket(queue int) *LeakyBucket {
-	l.queuesOnce.Do(func() {
-		l.queues = newTable[queued](&l.room, func(q *queued) { q.next = math.MinInt64 })
-		l.janitor.add(l.queues)
-	})
-	return &LeakyBucket{l: l, queue: max(queue, 0)}
+// It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in honoring the context, in
+// having no slack, and in denying.
+func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
+	l.queuesOnce.Do(func() { l.queues = newStates[queue](l) })
+	return &LeakyBucket{changes[queue]{l, &queues{l, max(length, 0)}, l.queues}}
 }
 
-// queued is one caller's queue. All but guard is guarded by guard.mu.
-type queued struct {
-	guard
-	next  int64 // the instant at which the first in line may leave
-	line  ring[*waiter]
-	inter int64 // the sum of the intervals of those in line
+// queues is the arithmetic of a LeakyBucket.
+type queues struct {
+	l      *Limiter
+	length int
+}
+
+// queue is one caller's queue.
+type queue struct {
+	used    bool      // false: next is not set
+	next    int64     // the instant at which the first in line may leave
+	line    list.List // of *waiter
+	waiting int64     // ns: the sum of the intervals of those in line
 }
 
 type waiter struct {
@@ -49,252 +51,200 @@ type waiter struct {
 	turn     chan struct{} // receives when it becomes the first in line, or when next was moved
 }
 
-// end returns from when on the queue is empty and its rate kept.
-func (q *queued) end() int64 {
-	if q.line.n > 0 {
-		return maxInstant
-	}
-	return max(q.next, q.latest)
-}
+const waiterBytes = 256
 
-func (q *queued) over(period) int64                       { return q.overAt(q.end) }
-func (q *queued) bury(_ period, _, now, grace int64) bool { return q.buryAt(q.end, now, grace) }
-
-// leave lets a request go at now.
-func (q *queued) leave(now, interval int64) {
-	q.latest = now
-	q.next = addSat(max(q.next, now), interval)
-}
-
-// call wakes the first in line.
-func (q *queued) call() {
-	if q.line.n == 0 {
-		return
-	}
-	select {
-	case (*q.line.at(0)).turn <- struct{}{}:
-	default: // it has been called and has not looked yet
-	}
-}
-
-// quit takes w out of the line.
-func (q *queued) quit(w *waiter) {
-	for i := range q.line.n {
-		if *q.line.at(i) == w {
-			q.line.remove(i)
-			q.inter -= w.interval
-			if i == 0 {
-				q.call()
-			}
-			return
-		}
-	}
-}
-
-// level returns the cost in the bucket at now, in units of interval, rounded up.
-func (q *queued) level(now, interval int64) uint64 {
-	ns := addSat(max(q.next, now)-now, q.inter)
-	if ns <= 0 {
-		return 0
-	}
-	return uint64((ns-1)/interval) + 1
-}
-
-// empty returns when the bucket will be empty if nothing more comes.
-func (q *queued) empty(now int64) int64 { return addSat(max(q.next, now), q.inter) }
-
-// each returns the ns between two requests of cost 1.
-func (d *demand) each() int64 { return (d.scale*msec-1)/max(d.limit, 1) + 1 }
-
-// interval returns the ns that d keeps the next one waiting.
-func (d *demand) interval() int64 { return d.each() * d.cost } // cost <= limit: at most limit ns more than a year
-
-// Run implements [Strategy]: it waits. Its errors are those of [Limiter.CheckRate], and the context's.
-func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
-	var d demand
-	err := b.l.sound(&d, r)
-	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	h, err := hold(b.l, b.l.queues, d.id, d.period(), !d.never())
-	if err != nil {
-		return nil, err
-	}
-	res, now := b.verdict(&d, h)
-	h.shard.count(res.State)
-	if res.State == Deny {
-		if h.entry != nil {
-			h.state.mu.Unlock()
-		}
-		return &res, nil
-	}
-	if now {
-		h.state.leave(h.now, d.interval())
-		b.l.queues.lower(h.place, h.state.end())
-		h.state.mu.Unlock()
-		return &res, nil
-	}
-	w := &waiter{d.interval(), make(chan struct{}, 1)}
-	h.state.line.push(w)
-	h.state.inter += w.interval
-	if h.state.line.n == 1 {
-		h.state.call()
-	}
-	h.state.mu.Unlock()
-	return b.wait(ctx, &d, h, w)
-}
-
-// noQueue is the queue of a caller who has none. Nothing is written to it.
-var noQueue = queued{next: math.MinInt64}
-
-// verdict returns what d gets from the held queue, and whether its turn is now. It changes nothing.
-func (b *LeakyBucket) verdict(d *demand, h held[queued]) (res Result, now bool) {
-	q := &noQueue
-	if h.entry != nil {
-		q = &h.state
-	}
-	level := q.level(h.now, d.each())
-	now = q.line.n == 0 && q.next <= h.now
+func (q *queue) end(stateKey) int64 {
 	switch {
-	case d.never():
-		return Result{State: Deny, TotalRequests: level}, false
-	case !now && q.line.n >= b.queue:
-		return Result{Deny, level, b.l.clock.time(max(q.next, h.now))}, false
+	case q.line.Len() > 0:
+		return maxInstant
+	case !q.used:
+		return math.MinInt64
 	}
-	end := addSat(q.empty(h.now), d.interval())
-	return Result{Allow, level + uint64(d.cost), b.l.clock.time(end)}, now
+	return q.next
 }
 
-// wait returns when w's turn has come, or gives its place up.
-func (b *LeakyBucket) wait(ctx context.Context, d *demand, h held[queued], w *waiter) (*Result, error) {
-	q := &h.state
-	var timer *time.Timer
-	var ring <-chan time.Time
-	for {
+func (q *queue) size() int64         { return int64(q.line.Len()) * waiterBytes }
+func (q *queue) growth(string) int64 { return waiterBytes }
+
+// start returns the instant at which the first in line, or a new one, may leave.
+func (q *queue) start(now int64) int64 {
+	if !q.used {
+		return now
+	}
+	return max(q.next, now)
+}
+
+// empty returns when the queue will be empty if nothing more comes.
+func (q *queue) empty(now int64) int64 { return addSat(q.start(now), q.waiting) }
+
+// move makes next the instant at which the first in line may leave, and wakes it.
+func (q *queue) move(next int64) {
+	q.used, q.next = true, next
+	q.wake()
+}
+
+// wake has the first in line look at the clock.
+func (q *queue) wake() {
+	if first := q.line.Front(); first != nil {
 		select {
-		case <-w.turn:
-		case <-ring:
-		case <-ctx.Done():
-			return nil, b.quit(h, w, ctx.Err())
-		case <-b.l.done:
-			return nil, b.quit(h, w, b.l.fail(ErrClosed))
-		}
-		now := b.l.clock.read()
-		q.mu.Lock()
-		left := q.next - max(now, q.latest)
-		if left <= 0 {
-			now = max(now, q.latest)
-			q.line.pop()
-			q.inter -= w.interval
-			q.leave(now, w.interval)
-			res := Result{Allow, q.level(now, d.each()), b.l.clock.time(q.empty(now))}
-			q.call()
-			b.l.queues.lower(h.place, q.end())
-			q.mu.Unlock()
-			return &res, nil
-		}
-		q.mu.Unlock()
-		if b.l.clock.now != nil {
-			left = min(left, msec) // that clock may not go at the timer's pace
-		}
-		if timer == nil {
-			timer = time.NewTimer(time.Duration(left))
-			defer timer.Stop()
-			ring = timer.C
-		} else {
-			timer.Reset(time.Duration(left))
+		case first.Value.(*waiter).turn <- struct{}{}:
+		default: // it was woken and has not looked yet
 		}
 	}
 }
 
-// quit takes w out of the line, and out of Stats.
-func (b *LeakyBucket) quit(h held[queued], w *waiter, err error) error {
-	h.state.mu.Lock()
-	defer h.state.mu.Unlock()
-	h.state.quit(w)
-	b.l.queues.lower(h.place, h.state.end())
-	h.shard.allowed.Add(^uint64(0)) // it was counted when it joined
-	return err
+// parse sets p.each to the ns between two requests of cost 1.
+func (a *queues) parse(r *Request) (params, error) {
+	p, err := a.l.validate(r)
+	p.each = ceilDiv(p.scale*msec, max(p.limit, 1))
+	return p, err
 }
 
-// Peek implements [Peeker]: the Result as of joining the queue, and it does not wait.
-func (b *LeakyBucket) Peek(_ context.Context, r *Request) (*Result, error) {
-	var d demand
-	err := b.l.sound(&d, r)
-	if err != nil {
-		return nil, err
+func (a *queues) advance(*queue, params, int64) {}
+
+func (a *queues) decide(q *queue, p params, now int64) verdict {
+	level := ceilDiv(max(0, subSat(q.empty(now), now)), p.each)
+	switch {
+	case p.exceedsLimit():
+		return verdict{state: Deny, total: level, at: never}
+	case q.line.Len() == 0 && q.start(now) <= now, q.line.Len() < a.length:
+		return verdict{state: Allow, total: level + p.cost, at: addSat(q.empty(now), p.cost*p.each)}
 	}
-	h, err := hold(b.l, b.l.queues, d.id, d.period(), false)
-	if err != nil {
-		return nil, err
-	}
-	if h.entry != nil {
-		defer h.state.mu.Unlock()
-	}
-	res, _ := b.verdict(&d, h)
-	return &res, nil
+	return verdict{state: Deny, total: level, at: a.room(q, now)}
 }
 
-// Refund implements [Refunder]: those that wait move up by what the request would have kept them waiting.
-func (b *LeakyBucket) Refund(_ context.Context, r *Request, taken *Result) error {
-	if !taken.Allowed() {
-		return nil
+// room returns when so many have left the line that there is room in it or, where none may wait, when it is empty.
+func (a *queues) room(q *queue, now int64) int64 {
+	if a.length == 0 {
+		return q.empty(now)
 	}
-	return b.adjust(r, false, func(d *demand, next, now int64) int64 {
-		// Of what r took, that which has leaked since is not given back twice.
-		back := min(d.interval(), b.l.clock.instantOf(taken.ExpiresAt)-now)
-		return max(min(next, now), addSat(next, -max(0, back)))
-	})
+	at := q.start(now)
+	for e, n := q.line.Front(), q.line.Len()-a.length; n > 0; e, n = e.Next(), n-1 {
+		at = addSat(at, e.Value.(*waiter).interval)
+	}
+	return at
+}
+
+func (a *queues) admit(q *queue, p params, now, cost int64) {
+	q.move(addSat(q.start(now), mulSat(uint64(cost), p.each)))
+}
+
+// refund moves those in line up, by no more than has yet to leak.
+func (a *queues) refund(q *queue, p params, now, expires int64) {
+	if back := min(p.cost*p.each, subSat(expires, now)); back > 0 {
+		q.move(max(min(q.next, now), subSat(q.next, back)))
+	}
+}
+
+func (a *queues) raise(q *queue, p params, now, total int64) {
+	q.move(max(q.start(now), addSat(now, mulSat(uint64(total), p.each))))
 }
 
 // Reset implements [Resetter]: the first in line may leave at once.
 func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
-	return b.adjust(r, false, func(_ *demand, _, now int64) int64 { return now })
-}
-
-// Seed implements [Seeder].
-func (b *LeakyBucket) Seed(_ context.Context, r *Request, counted *Result) error {
-	if !b.l.clock.ahead(counted.ExpiresAt) {
-		return b.l.sound(new(demand), r)
-	}
-	return b.adjust(r, true, func(d *demand, next, now int64) int64 {
-		return max(next, addSat(now, mulSat(counted.TotalRequests, d.each())))
-	})
-}
-
-// Charge implements [Charger].
-func (b *LeakyBucket) Charge(_ context.Context, r *Request) error {
-	return b.adjust(r, true, func(d *demand, next, now int64) int64 {
-		return addSat(max(next, now), mulSat(uint64(d.cost), d.each()))
-	})
-}
-
-// adjust moves the instant at which the first in line may leave, and has it look again.
-func (b *LeakyBucket) adjust(r *Request, create bool, to func(d *demand, next, now int64) int64) error {
-	var d demand
-	err := b.l.sound(&d, r)
+	p, err := b.algorithm.parse(r)
 	if err != nil {
 		return err
 	}
-	h, err := hold(b.l, b.l.queues, d.id, d.period(), create)
-	if err != nil || h.entry == nil {
-		return err
+	h, err := b.store.lock(p, false)
+	if err != nil {
+		return b.l.fail(err)
 	}
-	q := &h.state
-	defer q.mu.Unlock()
-	q.next = to(&d, q.next, h.now)
-	b.l.queues.lower(h.place, q.end())
-	q.call()
+	if h.kept {
+		h.state.move(min(h.state.next, h.now))
+	}
+	b.store.unlock(h, changed)
 	return nil
 }
 
-// mulSat returns n*each, or the largest int64.
-func mulSat(n uint64, each int64) int64 {
-	if each > 0 && n > uint64(math.MaxInt64/each) {
-		return math.MaxInt64
+// Run implements [Strategy]: it waits. Its errors are those of [Limiter.CheckRate], and the context's.
+func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
+	p, err := b.algorithm.parse(r)
+	if err == nil {
+		err = ctx.Err()
 	}
-	return int64(n) * each
+	if err != nil {
+		return nil, err
+	}
+	h, err := b.store.lock(p, !p.exceedsLimit())
+	if err != nil {
+		return nil, b.l.fail(err)
+	}
+	v := b.algorithm.decide(h.state, p, h.now)
+	res := b.l.result(v)
+	q := h.state
+	switch {
+	case v.state == Deny:
+		b.store.unlock(h, denied)
+		return &res, nil
+	case q.line.Len() == 0 && q.start(h.now) <= h.now:
+		b.algorithm.admit(q, p, h.now, p.cost)
+		b.store.unlock(h, admitted)
+		return &res, nil
+	case !b.store.reserve(h, p):
+		b.store.unlock(h, seen)
+		return nil, b.l.fail(ErrFull)
+	}
+	w := &waiter{p.cost * p.each, make(chan struct{}, 1)}
+	place := q.line.PushBack(w)
+	q.waiting += w.interval
+	if q.line.Len() == 1 {
+		q.wake()
+	}
+	b.store.unlock(h, admitted)
+	return b.wait(ctx, p, h, place)
+}
+
+// wait returns when the turn of a waiter has come, or gives its place up.
+func (b *LeakyBucket) wait(ctx context.Context, p params, h held[queue], place *list.Element) (*Result, error) {
+	q, w := h.state, place.Value.(*waiter)
+	timer := time.NewTimer(math.MaxInt64)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.turn:
+		case <-timer.C:
+		case <-ctx.Done():
+			return nil, b.quit(h, place, ctx.Err())
+		case <-b.l.done:
+			return nil, b.quit(h, place, b.l.fail(ErrClosed))
+		}
+		now := b.l.clock.read()
+		h.entry.mu.Lock()
+		h.now = max(now, h.entry.latest)
+		left := subSat(q.next, h.now)
+		if left <= 0 {
+			b.take(q, place)
+			q.move(addSat(q.start(h.now), w.interval))
+			level := ceilDiv(max(0, subSat(q.empty(h.now), h.now)), p.each)
+			res := b.l.result(verdict{state: Allow, total: level, at: q.empty(h.now)})
+			b.store.unlock(h, changed)
+			return &res, nil
+		}
+		h.entry.mu.Unlock()
+		if b.l.clock.now != nil {
+			left = min(left, msec) // that clock may not go at the timer's pace
+		}
+		timer.Reset(time.Duration(left))
+	}
+}
+
+// take takes a waiter out of the line.
+func (b *LeakyBucket) take(q *queue, place *list.Element) {
+	q.line.Remove(place)
+	q.waiting -= place.Value.(*waiter).interval
+}
+
+// quit takes a waiter out of the line, and out of Stats.
+func (b *LeakyBucket) quit(h held[queue], place *list.Element, err error) error {
+	h.entry.mu.Lock()
+	first := h.state.line.Front() == place
+	b.take(h.state, place)
+	if first {
+		h.state.wake()
+	}
+	h.shard.allowed.Add(^uint64(0)) // it was counted when it joined
+	h.now = h.entry.latest
+	b.store.unlock(h, changed)
+	return err
 }

@@ -1,298 +1,282 @@
 package weir
 
 import (
-	"hash/maphash"
+	"errors"
 	"iter"
 	"math"
 	"math/bits"
-	"strings"
 	"sync"
 	"sync/atomic"
-
-	"github.com/puzpuzpuz/xsync/v3"
 )
 
-// lifecycle is what a table must know of the state it keeps.
-type lifecycle interface {
-	// over returns the earliest instant from which no strategy looks at the state any more, if it is not used again.
-	over(of period) int64
-
-	// bury reports whether the state may be forgotten at now: it is over, and grace has passed since it was last
-	// modified. A state that is used again after it was over is first marked dead here, so that whoever still holds it
-	// looks again.
-	bury(of period, over, now, grace int64) bool
-
-	// settled returns the state's part of Stats, which its entry has kept until now.
-	settled() (allowed, denied uint64)
-}
-
-// table is a sharded concurrent map from <id, period> to a state. It has no lock that a decision waits for: a known
-// entry is found with atomic loads alone, and inserting or removing one locks a single bucket of xsync's map.
+// table is a sharded hash table from <kind, ID, scale, window number> to slots. A known key is found without a lock.
+// Inserting, removing, growing and sweeping happen under one mutex a shard.
 //
-// The map is keyed by a 64-bit digest, and its values are chains of entries compared in full: two ids never share a
-// state, whatever the hash does. Digests are seeded per process, so nobody outside can aim at one shard. All entries
-// of one id live in one shard. Shards keep a growing map's resize small: unsharded, it stalls one decision for
-// hundreds of milliseconds at a million entries.
-type table[S any, P interface {
-	*S
-	lifecycle
-}] struct {
+// Why no hit is lost and no window begins twice: a bucket is removed only when it is over or reset, by a compare-and-swap
+// that yields its final count; a hit that comes later fails by the generation, and looks again. Where a key is not found
+// the mutex is taken, and the caller's reading of the clock is compared with horizon, the instant of the latest
+// removal: a caller that read the clock before it has to read it again, so it begins no window that was removed for
+// being over.
+type table struct {
 	hasher
-	shards []shard[S]
-	shift  uint // a hash shifted right by it is a shard's index
-	room   *room
-	recent atomic.Pointer[recent[S]]
-	fresh  func(*S) // prepares a new state; nil for the zero value
+	indexes  []atomic.Pointer[index] // one a shard, apart from what writers share
+	shards   []shard
+	shift    uint // a hash shifted right by it is the number of a shard
+	capacity *capacity
 }
 
-type shard[S any] struct {
-	entries atomic.Pointer[xsync.MapOf[uint64, *entry[S]]] // made by the first insertion
+type shard struct {
+	hasher   *hasher
+	capacity *capacity
+	index    *atomic.Pointer[index] // replaced under mu
+	earliest atomic.Int64           // at most the instant at which the first bucket is over; written under mu
 
-	// earliest is at most the instant at which the first of the entries is over. An insertion lowers arrived and then
-	// earliest; a sweep raises earliest to what it saw and what arrived meanwhile.
-	earliest, arrived atomic.Int64
-	sweeping          sync.Mutex // one sweep at a time raises earliest
+	mu      sync.Mutex
+	chunks  []chunkInfo // guarded by mu; of index.chunks
+	open    int         // guarded by mu; no chunk before it has a slot to take
+	live    int         // guarded by mu; buckets
+	filled  int         // guarded by mu; words of the index that are not empty
+	horizon int64       // guarded by mu; the latest instant at which a bucket was removed for being over
 
-	// barren is when a reclaim last found nothing. Where state is reused in place a busy caller's moves on and leaves
-	// earliest behind; without it, each new id at a full table would have the shard scanned.
-	barren atomic.Int64
-
-	allowed, denied atomic.Uint64 // for Stats
+	allowed, denied uint64 // guarded by mu; of removed buckets, and hits that no bucket tallies
 }
 
-// entry is an element of a table. The key is read-only once the entry is in the table.
-type entry[S any] struct {
-	name
-	state S
-	more  *more[S] // nil for a short id that is alone in its chain; set before the entry is in the table
-}
+// shardSlots is how many buckets a full shard has. Its index is rebuilt in half a millisecond.
+const shardSlots = 20_000
 
-// more is what not every entry has.
-type more[S any] struct {
-	next atomic.Pointer[entry[S]] // the chain of one digest; changed under the lock of its map bucket
-	near [nearby]byte             // what follows name's part of the id,
-	far  *string                  // or this, if near has no room for it
-}
-
-// nearby is enough for the name of a policy and an address.
-const nearby = 16
-
-// newEntry copies id: six bytes cut from a header of 8 KiB must not pin the header.
-func newEntry[S any](id string, of period) *entry[S] {
-	name := nameOf(id, of)
-	if len(id) <= inline {
-		return &entry[S]{name: name}
+func newTable(c *capacity) *table {
+	n := 1
+	for int64(n)*shardSlots < c.max {
+		n *= 2
 	}
-	e := new(struct { // one allocation, side by side
-		entry entry[S]
-		more  more[S]
-	})
-	e.entry = entry[S]{name: name, more: &e.more}
-	if copy(e.more.near[:], id[inline:]) < len(id)-inline {
-		far := strings.Clone(id[inline:])
-		e.more.far = &far
-	}
-	return &e.entry
-}
-
-func (e *entry[S]) is(id string, of period) bool {
-	begin := min(len(id), inline)
-	return e.low == of.low && e.high == of.named(id) && string(e.text[:begin]) == id[:begin] &&
-		(begin == len(id) || e.more.is(id[begin:]))
-}
-
-func (m *more[S]) is(rest string) bool {
-	if len(rest) > nearby {
-		return *m.far == rest
-	}
-	return string(m.near[:len(rest)]) == rest
-}
-
-func (e *entry[S]) id() string {
-	switch n := e.size(); {
-	case n <= inline:
-		return string(e.text[:n])
-	case n <= inline+nearby:
-		return string(e.text[:]) + string(e.more.near[:n-inline])
-	}
-	return string(e.text[:]) + *e.more.far
-}
-
-func (e *entry[S]) next() *entry[S] {
-	if e.more == nil {
-		return nil
-	}
-	return e.more.next.Load()
-}
-
-// place is where a key belongs.
-type place struct{ hash, digest uint64 }
-
-func newTable[S any, P interface {
-	*S
-	lifecycle
-}](room *room, fresh func(*S)) *table[S, P] {
-	// 16,384 entries a shard when full: a resize copies them in about a millisecond.
-	n := min(max(1<<bits.Len64(uint64(room.max-1)>>14), 1), 1024)
-	t := &table[S, P]{
-		hasher: hasher{maphash.MakeSeed(), math.MaxUint64},
-		shards: make([]shard[S], n),
-		shift:  uint(64 - bits.Len(uint(n-1))),
-		room:   room,
-		fresh:  fresh,
+	t := &table{
+		hasher:   newHasher(),
+		indexes:  make([]atomic.Pointer[index], n),
+		shards:   make([]shard, n),
+		shift:    uint(64 - bits.Len(uint(n-1))),
+		capacity: c,
 	}
 	for i := range t.shards {
-		t.shards[i].earliest.Store(maxInstant)
-		t.shards[i].arrived.Store(maxInstant)
-		t.shards[i].barren.Store(math.MinInt64)
+		t.indexes[i].Store(noIndex)
+		sh := &t.shards[i]
+		sh.hasher, sh.capacity, sh.index = &t.hasher, c, &t.indexes[i]
+		sh.earliest.Store(maxInstant)
+		sh.horizon = math.MinInt64
 	}
-	t.recent.Store(newRecent[S](1))
 	return t
 }
 
-// hasher places keys.
-type hasher struct {
-	seed maphash.Seed
-	bits uint64 // of a hash that count: all, but in tests of a broken hash
+// find returns the slot of a key, with its state as read before the key was compared, or nil. It takes no lock.
+func (t *table) find(hash uint64, id string, p *period) (*slot, uint64) {
+	s, state, _ := t.indexes[hash>>t.shift].Load().find(hash, id, p)
+	return s, state
 }
 
-func (h *hasher) place(id string, salt uint64) place {
-	hash := maphash.String(h.seed, id) & h.bits
-	return place{hash, hash ^ salt&h.bits}
+// cell is a key's slot with its shard locked. slot is nil where there is none.
+type cell struct {
+	*slot
+	shard *shard
+	n     int  // number of the slot
+	fresh bool // lock has made it
 }
 
-func (t *table[S, P]) shard(p place) *shard[S] { return &t.shards[p.hash>>t.shift] }
+// errEarlier reports a reading of the clock from before the latest removal.
+var errEarlier = errors.New("weir: clock was read before the latest removal")
 
-// find returns the entry of a key, or nil.
-func (t *table[S, P]) find(p place, id string, of period) *entry[S] {
-	set := t.recent.Load().set(p.digest)
-	if e := set.home(p.digest); e != nil && e.is(id, of) {
-		return e
-	}
-	return t.seek(set, p, id, of)
+// reading is an instant that a caller has read.
+type reading struct {
+	now     int64
+	stamp   uint64 // of now, in a fixed window
+	horizon int64  // the horizon for which the clock was read again; math.MinInt64 for none
 }
 
-// seek is find where the key is not at home.
-func (t *table[S, P]) seek(set *set[S], p place, id string, of period) *entry[S] {
-	if e := set.search(p.digest, id, of); e != nil {
-		return e
-	}
-	m := t.shard(p).entries.Load()
-	if m == nil {
-		return nil
-	}
-	head, _ := m.Load(p.digest)
-	for e := head; e != nil; e = e.next() {
-		if e.is(id, of) {
-			set.put(p.digest, e)
-			return e
-		}
-	}
-	return nil
-}
-
-// insert returns the entry of a key, which it makes if there is none. It fails with ErrFull if there is no room: the
-// room is reserved before the entry is made, so the table never holds more than it may.
-func (t *table[S, P]) insert(p place, id string, of period) (*entry[S], error) {
-	if !t.room.take() {
-		if e := t.find(p, id, of); e != nil { // made by another since we looked
-			return e, nil
-		}
-		return nil, ErrFull
-	}
-	e := newEntry[S](id, of)
-	if t.fresh != nil {
-		t.fresh(&e.state)
-	}
-	in := t.link(p, id, e)
-	if in != e {
-		t.room.give()
-		return in, nil
-	}
-	t.lower(p, P(&e.state).over(of))
-	t.grow()
-	return e, nil
-}
-
-// lower keeps the promise of shard.earliest for an entry that may be over at the instant given.
-func (t *table[S, P]) lower(p place, over int64) {
-	s := t.shard(p)
-	lower(&s.arrived, over)
-	lower(&s.earliest, over)
-}
-
-func lower(a *atomic.Int64, to int64) {
+// lock returns the cell of a key. If it has no slot and create is set, lock makes one with a count of 0. It fails with
+// ErrFull, and with errEarlier if the caller is to read the clock again: then it has set at.horizon. A reading made after
+// that is taken even if the clock went back. The mutex is not held on an error.
+func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool) (cell, error) {
+	sh := &t.shards[hash>>t.shift]
 	for {
-		if at := a.Load(); at <= to || a.CompareAndSwap(at, to) {
-			return
+		sh.mu.Lock()
+		c := cell{shard: sh}
+		c.slot, _, c.n = sh.index.Load().find(hash, id, p)
+		if c.slot != nil || !create {
+			return c, nil
 		}
-	}
-}
-
-// link puts e, made for id, into the chain of its digest, unless its key is there already, and returns the entry that is.
-func (t *table[S, P]) link(p place, id string, e *entry[S]) *entry[S] {
-	s := t.shard(p)
-	m := s.entries.Load()
-	if m == nil {
-		// The digest is as good a hash as any; xsync's own seeding would add nothing to ours.
-		m = xsync.NewMapOfWithHasher[uint64, *entry[S]](func(digest, _ uint64) uint64 { return digest })
-		if !s.entries.CompareAndSwap(nil, m) {
-			m = s.entries.Load()
+		if at.now < sh.horizon && at.horizon != sh.horizon {
+			at.horizon = sh.horizon
+			sh.mu.Unlock()
+			return cell{}, errEarlier
 		}
-	}
-	if _, taken := m.LoadOrStore(p.digest, e); !taken {
-		return e
-	}
-	in, of := e, e.period()
-	m.Compute(p.digest, func(head *entry[S], _ bool) (*entry[S], bool) {
-		for x := head; x != nil; x = x.next() {
-			if x.is(id, of) {
-				in = x
-				return head, false
+		if t.capacity.tryTake() {
+			c.slot, c.n = sh.insert(hash, id, p, at.stamp)
+			c.fresh = true
+			if c.slot != nil {
+				return c, nil
 			}
+			t.capacity.give()
+			sh.mu.Unlock()
+			return cell{}, ErrFull
 		}
-		if e.more == nil {
-			e.more = new(more[S]) // nobody has e yet
+		sh.mu.Unlock()
+		if !t.capacity.reclaim(at.now) {
+			return cell{}, ErrFull
 		}
-		e.more.next.Store(head)
-		return e, false
-	})
-	return in
-}
-
-// remove takes e out of the table and reports whether it was there.
-func (t *table[S, P]) remove(p place, e *entry[S]) (removed bool) {
-	s := t.shard(p)
-	s.entries.Load().Compute(p.digest, func(head *entry[S], _ bool) (*entry[S], bool) {
-		if head == e {
-			removed = true
-			head = e.next()
-		}
-		for x := head; x != nil && !removed; x = x.next() {
-			if x.next() == e {
-				removed = true
-				x.more.next.Store(e.next())
-			}
-		}
-		return head, head == nil
-	})
-	t.recent.Load().set(p.digest).forget(e)
-	if removed {
-		allowed, denied := P(&e.state).settled()
-		s.allowed.Add(allowed)
-		s.denied.Add(denied)
-		t.room.give()
 	}
-	return removed
 }
 
-// all yields the entries. It sees each entry that is there throughout, and may or may not see one that comes or goes
-// meanwhile.
-func (t *table[S, P]) all() iter.Seq[*entry[S]] {
-	return func(yield func(*entry[S]) bool) {
-		for i := range t.shards {
-			for e := range t.shards[i].all() {
-				if !yield(e) {
+func (c *cell) unlock() { c.shard.mu.Unlock() }
+
+// noteEnd keeps the promise of earliest for a bucket that is new, or may now be over sooner than it was.
+func (c *cell) noteEnd(end int64) {
+	info := &c.shard.chunks[c.n/chunkSlots]
+	info.earliest = min(info.earliest, end)
+	if end < c.shard.earliest.Load() {
+		c.shard.earliest.Store(end)
+	}
+}
+
+// tally counts a decision that no slot counts.
+func (c *cell) tally(s State) {
+	if s == Allow {
+		c.shard.allowed++
+	} else {
+		c.shard.denied++
+	}
+}
+
+// remove releases the slot.
+func (c *cell) remove() { c.shard.release(c.slot, c.n) }
+
+// insert makes a slot for a key that has none, with a count of 0. It fails only where hashes are so bad that all numbers
+// of the shard are used.
+func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot, int) {
+	parts := 0
+	if len(id) > inlineID {
+		parts = int(ceilDiv(int64(len(id)-headID), partBytes))
+	}
+	if (len(sh.chunks)+2)*chunkSlots > maxSlots {
+		return nil, 0
+	}
+	if x := sh.index.Load(); 4*(sh.filled+1) > 3*len(x.words) {
+		sh.rebuild()
+	}
+	n, s := sh.take()
+	a, b, c := packID(id)
+	if parts > 0 {
+		c = uint64(sh.insertParts(id[headID:]))
+	}
+	s.write(lowWord, p.low)
+	s.write(idWord, a)
+	s.write(idWord2, b)
+	s.write(restWord, p.mid|c)
+	s.write(tailWord, stamp<<16|p.high|uint64(len(id)))
+	state := s.load(stateWord)
+	s.write(deniedWord, generation(state))
+	s.write(usedWord, generation(state)|stamp)
+	// Readers look at the state first: it is stored when all other words are, and the index word last.
+	atomic.StoreUint64(&s[stateWord], state+1)
+	if sh.index.Load().put(position(hash, p.salt), n) {
+		sh.filled++
+	}
+	sh.live++
+	return s, n
+}
+
+// write stores a word of a slot that is not live. A slot whose state is still zero was never seen by a reader, and a plain
+// store is cheaper by 8 ns.
+func (s *slot) write(i int, v uint64) {
+	if s.load(stateWord) == 0 {
+		s[i] = v
+		return
+	}
+	atomic.StoreUint64(&s[i], v)
+}
+
+// insertParts stores the part of a long ID beyond headID, and returns the number of the first slot that holds it.
+func (sh *shard) insertParts(id string) (first int) {
+	last := min(len(id), (len(id)-1)/partBytes*partBytes)
+	for next := 0; last >= 0; last -= partBytes {
+		n, s := sh.take()
+		part := id[last:]
+		id = id[:last]
+		for i := lowWord; i <= tailWord; i++ {
+			if len(part) > 8 {
+				s.write(i, word(part))
+				part = part[8:]
+				continue
+			}
+			s.write(i, shortWord(part))
+			part = ""
+		}
+		s.write(deniedWord, generation(s.load(stateWord))|uint64(next))
+		s.write(usedWord, generation(s.load(stateWord)))
+		next, first = n, n
+	}
+	return first
+}
+
+// take returns a free slot.
+func (sh *shard) take() (int, *slot) {
+	for ; ; sh.open++ {
+		if sh.open == len(sh.chunks) {
+			sh.chunks = append(sh.chunks, chunkInfo{})
+		}
+		x := sh.index.Load()
+		if sh.open == len(x.chunks) {
+			x = sh.moreChunks()
+		}
+		info := &sh.chunks[sh.open]
+		if x.chunks[sh.open].Load() == nil {
+			*info = chunkInfo{free: [2]uint64{^uint64(0), ^uint64(0)}, earliest: maxInstant}
+			x.chunks[sh.open].Store(new(chunk))
+		}
+		if i, ok := info.take(); ok {
+			n := sh.open*chunkSlots + i
+			return n, x.slot(n)
+		}
+	}
+}
+
+// moreChunks publishes an index with room for twice as many chunks.
+func (sh *shard) moreChunks() *index {
+	old := sh.index.Load()
+	x := &index{words: old.words, shift: old.shift, chunks: make([]atomic.Pointer[chunk], max(1, 2*len(old.chunks)))}
+	for i := range old.chunks {
+		x.chunks[i].Store(old.chunks[i].Load())
+	}
+	sh.index.Store(x)
+	return x
+}
+
+// rebuild publishes an index without tombstones, between 3/16 and 3/8 full.
+func (sh *shard) rebuild() {
+	old := sh.index.Load()
+	size := minIndex
+	for 3*size < 8*(sh.live+1) {
+		size *= 2
+	}
+	x := &index{words: make([]uint32, size), shift: uint(32 - bits.Len(uint(size-1))), chunks: old.chunks}
+	for n, s := range sh.slots() {
+		x.put(sh.position(s), n)
+	}
+	sh.filled = sh.live
+	sh.index.Store(x)
+}
+
+// position returns that of a slot's key.
+func (sh *shard) position(s *slot) uint32 {
+	var buf [maxID]byte
+	id := sh.index.Load().appendID(buf[:0], s)
+	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
+	return position(sh.hasher.hashBytes(id), periodOf(k, scale, number).salt)
+}
+
+// slots yields the live slots. The shard's mutex is held throughout.
+func (sh *shard) slots() iter.Seq2[int, *slot] {
+	return func(yield func(int, *slot) bool) {
+		for i := range sh.chunks {
+			for n, s := range sh.chunkSlots(i) {
+				if !yield(n, s) {
 					return
 				}
 			}
@@ -300,91 +284,92 @@ func (t *table[S, P]) all() iter.Seq[*entry[S]] {
 	}
 }
 
-func (s *shard[S]) all() iter.Seq[*entry[S]] {
-	return func(yield func(*entry[S]) bool) {
-		m := s.entries.Load()
-		if m == nil {
+func (sh *shard) chunkSlots(i int) iter.Seq2[int, *slot] {
+	return func(yield func(int, *slot) bool) {
+		c := sh.index.Load().chunks[i].Load()
+		if c == nil {
 			return
 		}
-		m.Range(func(_ uint64, head *entry[S]) bool {
-			for e := head; e != nil; {
-				next := e.next() // before e may be removed
-				if !yield(e) {
-					return false
-				}
-				e = next
+		for j := range c {
+			if s := &c[j]; s.load(stateWord)&countMask != 0 && !yield(i*chunkSlots+j, s) {
+				return
 			}
-			return true
-		})
-	}
-}
-
-// sweep removes what may be forgotten at now from the shards whose earliest has come, and returns how many it removed.
-func (t *table[S, P]) sweep(now, grace int64) (removed int) {
-	for i := range t.shards {
-		removed += t.sweepShard(&t.shards[i], now, grace)
-	}
-	return removed
-}
-
-// reclaim is sweep without grace, until one shard gave something.
-func (t *table[S, P]) reclaim(now int64) (removed int) {
-	for i := range t.shards {
-		s := &t.shards[i]
-		if s.earliest.Load() > now || s.isBarren(now) {
-			continue
 		}
-		if removed = t.sweepShard(s, now, 0); removed > 0 {
-			return removed
+	}
+}
+
+// release ends the bucket in a slot. The order is what hits without a
+// lock rely on: the state first, by a compare-and-swap that yields the final count, then the generations of the other
+// words, then the index.
+func (sh *shard) release(s *slot, n int) {
+	at := sh.position(s)
+	state := s.load(stateWord)
+	for !atomic.CompareAndSwapUint64(&s[stateWord], state, nextGeneration(state)) {
+		state = s.load(stateWord)
+	}
+	next := nextGeneration(state)
+	if denied := atomic.SwapUint64(&s[deniedWord], next); s.kind() == fixedKind {
+		sh.allowed += uint64(count(state))
+		sh.denied += denied & countMask
+	}
+	atomic.StoreUint64(&s[usedWord], next)
+	x := sh.index.Load()
+	sh.filled -= x.remove(at, n)
+	sh.live--
+	sh.capacity.give()
+	parts, left := int(s.load(restWord)&countMask), int(s.load(tailWord)&lenMask)-headID
+	sh.free(n, next)
+	if left+headID > inlineID {
+		for ; left > 0; left -= partBytes {
+			part := x.slot(parts)
+			n := parts
+			parts = int(part.load(deniedWord) & countMask)
+			next := nextGeneration(part.load(stateWord))
+			atomic.StoreUint64(&part[stateWord], next) // so that write takes it for seen
+			sh.free(n, next)
 		}
-		s.barren.Store(now)
 	}
-	return 0
 }
 
-func (t *table[S, P]) sweepShard(s *shard[S], now, grace int64) (removed int) {
-	if s.earliest.Load() > now {
-		return 0
-	}
-	s.sweeping.Lock()
-	defer s.sweeping.Unlock()
-	if s.earliest.Load() > now { // swept while we waited
-		return 0
-	}
-	s.arrived.Store(maxInstant)
-	earliest := int64(maxInstant)
-	for e := range s.all() {
-		of := e.period()
-		over := P(&e.state).over(of)
-		if P(&e.state).bury(of, over, now, grace) && t.remove(t.place(e.id(), of.salt()), e) {
-			removed++
-			continue
-		}
-		earliest = min(earliest, over)
-	}
-	// An entry that the scan missed arrived after it began. Read arrived after the store: an insertion that lowers it
-	// later lowers earliest later, too.
-	s.earliest.Store(earliest)
-	lower(&s.earliest, s.arrived.Load())
-	return removed
+func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }
+
+func (s *slot) kind() kind {
+	k, _, _ := unpackPeriod(0, s.load(restWord), s.load(tailWord))
+	return k
 }
 
-// isBarren reports whether a scan has found nothing to reclaim a moment ago.
-func (s *shard[S]) isBarren(now int64) bool {
-	at := s.barren.Load()
-	return at <= now && now < addSat(at, 100*msec)
+// free returns a slot to its chunk. The chunk is closed if the slot has one generation left, and then freed as soon as all
+// its slots are free: its generations begin again in new memory, which whoever still holds the old does not see.
+func (sh *shard) free(n int, state uint64) {
+	i, j := n/chunkSlots, n%chunkSlots
+	c := &sh.chunks[i]
+	c.free[j/64] |= 1 << (j % 64)
+	c.closed = c.closed || state>>countBits == lastGeneration
+	if c.closed && c.empty() {
+		sh.index.Load().chunks[i].Store(nil)
+	}
+	sh.open = min(sh.open, i)
 }
 
-// tally adds up what the shards and the entries have counted for Stats.
-func (t *table[S, P]) tally() (allowed, denied uint64) {
+// stats implements sweeper. It holds the mutex of one shard at a time, so that each is counted as of one instant.
+func (t *table) stats() (allowed, denied uint64) {
 	for i := range t.shards {
-		allowed += t.shards[i].allowed.Load()
-		denied += t.shards[i].denied.Load()
-	}
-	for e := range t.all() {
-		a, d := P(&e.state).settled()
+		a, d := t.shards[i].stats()
 		allowed += a
 		denied += d
+	}
+	return allowed, denied
+}
+
+func (sh *shard) stats() (allowed, denied uint64) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	allowed, denied = sh.allowed, sh.denied
+	for _, s := range sh.slots() {
+		if s.kind() == fixedKind {
+			allowed += uint64(count(s.load(stateWord)))
+			denied += s.load(deniedWord) & countMask
+		}
 	}
 	return allowed, denied
 }

@@ -289,7 +289,7 @@ func TestClose(t *testing.T) {
 			require.NoError(t, err)
 		}
 		before := l.Stats().Swept
-		ms.Store(1000)
+		ms.Store(1001) // over, and the Timeout past
 		require.Eventually(t, func() bool { return l.Stats().Swept > before || l.Stats().Buckets < n }, time.Minute, 100*time.Microsecond)
 		start := time.Now()
 		require.NoError(t, l.Close())

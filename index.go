@@ -1,0 +1,148 @@
+package weir
+
+import "sync/atomic"
+
+// index finds slots by their keys: an open-addressed hash table of words, probed linearly and at most three quarters
+// full. Readers take no lock. The words and chunk pointers change under the shard's mutex; the slices are replaced with
+// the whole index. A reader that has an old one finds what was there, and may miss what came later: a miss is always
+// looked at again under the mutex.
+type index struct {
+	words  []uint32 // atomic; a power of two long: the tag of a key 12, its slot's number plus 2 20
+	chunks []atomic.Pointer[chunk]
+	shift  uint // of a 32-bit position, to the place where a search begins
+}
+
+const (
+	emptyWord     = 0
+	tombstoneWord = 1 // of a slot that was released
+
+	slotBits = 20
+	slotMask = 1<<slotBits - 1
+	maxSlots = slotMask - 1 // of a shard
+
+	minIndex = 16
+)
+
+// noIndex is the index of a shard without buckets.
+var noIndex = &index{words: make([]uint32, 1), shift: 32}
+
+// position returns where a search for a key begins, in the high bits, and its tag in the low ones.
+func position(hash, salt uint64) uint32 { return uint32(hash ^ salt) }
+
+func tagged(position uint32, n int) uint32 { return position<<slotBits | uint32(n+2) }
+
+func slotNumber(word uint32) int { return int(word&slotMask) - 2 }
+
+// slot returns a slot by its number, or nil if its chunk was freed or came after the index.
+func (x *index) slot(n int) *slot {
+	if i := uint(n) / chunkSlots; i < uint(len(x.chunks)) {
+		if c := x.chunks[i].Load(); c != nil {
+			return &c[uint(n)%chunkSlots]
+		}
+	}
+	return nil
+}
+
+// find returns the slot of a key and its number, with its state as read before the key was compared; nil if there is none.
+func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, n int) {
+	a, b, c := packID(id)
+	tail := p.high | uint64(len(id))
+	at := position(hash, p.salt)
+	for i := at >> x.shift; ; i++ {
+		word := atomic.LoadUint32(&x.words[int(i)&(len(x.words)-1)])
+		if word == emptyWord {
+			return nil, 0, 0
+		}
+		if (word>>slotBits^at)<<slotBits != 0 || word == tombstoneWord {
+			continue
+		}
+		n := slotNumber(word)
+		s := x.slot(n)
+		if s == nil {
+			continue
+		}
+		state := s.load(stateWord)
+		if state&countMask == 0 || s.load(lowWord) != p.low || s.load(idWord) != a || s.load(idWord2) != b ||
+			s.load(tailWord)&keyMask != tail {
+			continue
+		}
+		if rest := s.load(restWord); rest == p.mid|c ||
+			len(id) > inlineID && generation(rest) == p.mid && x.continues(rest, id[headID:]) {
+			return s, state, n
+		}
+	}
+}
+
+// continues reports whether id, the part of a long ID beyond headID, is what is held from the slot in rest on. Where a
+// slot is released meanwhile it may be wrong; who relies on it checks the generation of the state afterwards, which is
+// raised first.
+func (x *index) continues(rest uint64, id string) bool {
+	for next := int(rest & countMask); ; {
+		s := x.slot(next)
+		if s == nil {
+			return false
+		}
+		for i := lowWord; i <= tailWord; i++ {
+			if len(id) <= 8 {
+				return s.load(i) == shortWord(id)
+			}
+			if s.load(i) != word(id) {
+				return false
+			}
+			id = id[8:]
+		}
+		next = int(s.load(deniedWord) & countMask)
+	}
+}
+
+// appendID appends the ID of a slot. The shard's mutex is held.
+func (x *index) appendID(dst []byte, s *slot) []byte {
+	n := int(s.load(tailWord) & lenMask)
+	head := min(n, inlineID)
+	if n > inlineID {
+		head = headID
+	}
+	for i, left := idWord, head; left > 0; i, left = i+1, left-8 {
+		dst = appendWord(dst, s.load(i), min(left, 8))
+	}
+	next := int(s.load(restWord) & countMask)
+	for left := n - head; left > 0; {
+		s = x.slot(next)
+		for i := lowWord; i <= tailWord && left > 0; i++ {
+			dst = appendWord(dst, s.load(i), min(left, 8))
+			left -= 8
+		}
+		next = int(s.load(deniedWord) & countMask)
+	}
+	return dst
+}
+
+// put stores a word in the first free place of its search. It reports whether that place was empty.
+func (x *index) put(at uint32, n int) (wasEmpty bool) {
+	for i := at >> x.shift; ; i++ {
+		word := &x.words[int(i)&(len(x.words)-1)]
+		if was := atomic.LoadUint32(word); was == emptyWord || was == tombstoneWord {
+			atomic.StoreUint32(word, tagged(at, n))
+			return was == emptyWord
+		}
+	}
+}
+
+// remove takes a word out, and returns how many words became empty: if the next one is empty, this one and the tombstones
+// before it end no search any more.
+func (x *index) remove(at uint32, n int) (emptied int) {
+	mask := len(x.words) - 1
+	i := int(at >> x.shift)
+	for atomic.LoadUint32(&x.words[i&mask]) != tagged(at, n) {
+		i++
+	}
+	atomic.StoreUint32(&x.words[i&mask], tombstoneWord)
+	if atomic.LoadUint32(&x.words[(i+1)&mask]) != emptyWord {
+		return 0
+	}
+	for ; atomic.LoadUint32(&x.words[i&mask]) == tombstoneWord; i-- {
+		atomic.StoreUint32(&x.words[i&mask], emptyWord)
+		emptied++
+	}
+	return emptied
+}

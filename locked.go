@@ -1,0 +1,243 @@
+package weir
+
+import (
+	"context"
+	"math"
+)
+
+// verdict is a decision: the parts of a Result, its instant as this package counts them.
+type verdict struct {
+	state State
+	total int64
+	at    int64 // never: a request that can never pass
+	tier  int   // of Tiers: the one that binds
+}
+
+const never = math.MinInt64
+
+func (l *Limiter) result(v verdict) Result {
+	r := Result{State: v.state, TotalRequests: uint64(v.total)}
+	if v.at != never {
+		r.ExpiresAt = l.clock.time(v.at)
+	}
+	return r
+}
+
+// algorithm is the arithmetic of a strategy that decides under a lock. Its methods are called with the lock held.
+type algorithm[S any] interface {
+	// parse reads r. It fails as Limiter.validate does.
+	parse(r *Request) (params, error)
+
+	// advance drops what no longer counts at now.
+	advance(s *S, p params, now int64)
+
+	// decide returns the verdict on p at now, and changes nothing: a state that is only looked at was not advanced.
+	decide(s *S, p params, now int64) verdict
+
+	// admit counts cost at now, whether it fits or not.
+	admit(s *S, p params, now, cost int64)
+
+	// refund takes back what was admitted for p and was to expire at the instant given.
+	refund(s *S, p params, now, expires int64)
+
+	// raise sees to it that at least total is counted at now.
+	raise(s *S, p params, now, total int64)
+}
+
+// store keeps the states of an algorithm.
+type store[S any] interface {
+	// lock returns the state of p, locked. If there is none it makes one if create is set, and otherwise returns one that
+	// is empty and not kept. It fails with ErrFull.
+	lock(p params, create bool) (held[S], error)
+
+	// reserve makes room for what admitting p adds to the state. It reports false if there is none.
+	reserve(h held[S], p params) bool
+
+	// unlock ends the use of the state.
+	unlock(h held[S], u use)
+
+	// remove removes the state, and unlocks it.
+	remove(h held[S])
+
+	// reclaim makes room by removing what is over. It reports false if nothing is.
+	reclaim(now int64) bool
+}
+
+// use is what was done with a state.
+type use int
+
+const (
+	seen use = iota // nothing was changed
+	changed
+	denied
+	admitted
+)
+
+// held is a state with its lock held.
+type held[S any] struct {
+	state *S
+	kept  bool  // false: state is empty, and not to be changed
+	now   int64 // read before the lock was taken; not before the state was last used
+	cell  cell  // of a state in a slot
+	entry *entry[S]
+	shard *stateShard[S]
+}
+
+// locked implements [Strategy] for an algorithm that decides under a lock.
+type locked[S any] struct{ changes[S] }
+
+func newLocked[S any](l *Limiter, a algorithm[S], st store[S]) locked[S] {
+	return locked[S]{changes[S]{l, a, st}}
+}
+
+// Run implements [Strategy]. Its errors are those of [Limiter.CheckRate].
+func (s *locked[S]) Run(ctx context.Context, r *Request) (*Result, error) {
+	res, err := s.Decide(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// Decide is Run without the allocation of a Result.
+func (s *locked[S]) Decide(_ context.Context, r *Request) (Result, error) {
+	v, err := s.verdict(r)
+	if err != nil {
+		return Result{}, err
+	}
+	return s.l.result(v), nil
+}
+
+func (s *locked[S]) verdict(r *Request) (verdict, error) {
+	p, err := s.algorithm.parse(r)
+	if err != nil {
+		return verdict{}, err
+	}
+	for {
+		h, err := s.store.lock(p, !p.exceedsLimit())
+		if err != nil {
+			return verdict{}, s.l.fail(err)
+		}
+		if h.kept {
+			s.algorithm.advance(h.state, p, h.now)
+		}
+		v := s.algorithm.decide(h.state, p, h.now)
+		switch {
+		case v.state == Deny:
+			s.store.unlock(h, denied)
+			return v, nil
+		case s.store.reserve(h, p):
+			s.algorithm.admit(h.state, p, h.now, p.cost)
+			s.store.unlock(h, admitted)
+			return v, nil
+		}
+		s.store.unlock(h, changed)
+		if !s.store.reclaim(h.now) {
+			return verdict{}, s.l.fail(ErrFull)
+		}
+	}
+}
+
+// changes implements the optional interfaces of such a Strategy.
+type changes[S any] struct {
+	l         *Limiter
+	algorithm algorithm[S]
+	store     store[S]
+}
+
+// Peek implements [Peeker].
+func (s *changes[S]) Peek(_ context.Context, r *Request) (*Result, error) {
+	p, err := s.algorithm.parse(r)
+	if err != nil {
+		return nil, err
+	}
+	h, err := s.store.lock(p, false)
+	if err != nil {
+		return nil, s.l.fail(err)
+	}
+	v := s.algorithm.decide(h.state, p, h.now)
+	s.store.unlock(h, seen)
+	res := s.l.result(v)
+	return &res, nil
+}
+
+// Refund implements [Refunder].
+func (s *changes[S]) Refund(_ context.Context, r *Request, taken *Result) error {
+	p, err := s.algorithm.parse(r)
+	if err != nil || !taken.Allowed() || p.exceedsLimit() {
+		return err
+	}
+	h, err := s.store.lock(p, false)
+	if err != nil {
+		return s.l.fail(err)
+	}
+	if h.kept {
+		s.algorithm.advance(h.state, p, h.now)
+		s.algorithm.refund(h.state, p, h.now, s.l.clock.instantOf(taken.ExpiresAt))
+	}
+	s.store.unlock(h, changed)
+	return nil
+}
+
+// Reset implements [Resetter].
+func (s *changes[S]) Reset(_ context.Context, r *Request) error {
+	p, err := s.algorithm.parse(r)
+	if err != nil {
+		return err
+	}
+	h, err := s.store.lock(p, false)
+	if err != nil {
+		return s.l.fail(err)
+	}
+	if h.kept {
+		s.store.remove(h)
+	} else {
+		s.store.unlock(h, seen)
+	}
+	return nil
+}
+
+// Seed implements [Seeder].
+func (s *changes[S]) Seed(_ context.Context, r *Request, counted *Result) error {
+	p, err := s.algorithm.parse(r)
+	expires := s.l.clock.instantOf(counted.ExpiresAt)
+	if err != nil || expires <= s.l.clock.read() {
+		return err
+	}
+	return s.change(p, func(h held[S]) {
+		if h.now < expires { // the clock may have passed it since it was read
+			s.algorithm.raise(h.state, p, h.now, clampCost(counted.TotalRequests))
+		}
+	})
+}
+
+// Charge implements [Charger].
+func (s *changes[S]) Charge(_ context.Context, r *Request) error {
+	p, err := s.algorithm.parse(r)
+	if err != nil {
+		return err
+	}
+	return s.change(p, func(h held[S]) { s.algorithm.admit(h.state, p, h.now, p.cost) })
+}
+
+// change makes the state of p if there is none, and changes it.
+func (s *changes[S]) change(p params, change func(held[S])) error {
+	for {
+		h, err := s.store.lock(p, true)
+		if err != nil {
+			return s.l.fail(err)
+		}
+		s.algorithm.advance(h.state, p, h.now)
+		ok := s.store.reserve(h, p)
+		if ok {
+			change(h)
+		}
+		s.store.unlock(h, changed)
+		if ok {
+			return nil
+		}
+		if !s.store.reclaim(h.now) {
+			return s.l.fail(ErrFull)
+		}
+	}
+}

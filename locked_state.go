@@ -1,0 +1,261 @@
+package weir
+
+import (
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/puzpuzpuz/xsync/v3"
+)
+
+// state is what an algorithm keeps of one caller where that has no fixed size: a log, a queue, the counts of tiers. It is
+// reused in place from period to period, under a lock of its own.
+type state[S any] interface {
+	*S
+
+	// end returns the instant from which the state counts nothing, if it is not used again.
+	end(key stateKey) int64
+
+	// size returns the bytes that the state holds beside itself, and growth how many more it may hold when a request with
+	// meta is admitted.
+	size() int64
+	growth(meta string) int64
+}
+
+type stateKey struct {
+	id    string
+	scale int64 // ms
+	plan  int64 // of Tiers
+}
+
+// states is a sharded concurrent map from keys to states.
+//
+// A sweep marks an entry removed, under its lock, before it removes it from the map; a caller who finds a removed entry
+// looks again. So no count is lost to a sweep.
+type states[S any, P state[S]] struct {
+	hasher
+	l      *Limiter
+	shards []stateShard[S]
+}
+
+type stateShard[S any] struct {
+	entries  atomic.Pointer[xsync.MapOf[stateKey, *entry[S]]] // made with the first entry
+	expiry   expiry
+	sweeping sync.Mutex // held by the sweep that raises expiry
+
+	allowed, denied atomic.Uint64
+}
+
+type entry[S any] struct {
+	key     stateKey // read-only
+	mu      sync.Mutex
+	removed bool  // guarded by mu; set before the entry leaves the map
+	latest  int64 // guarded by mu; the instant of the last use
+	bytes   int64 // guarded by mu; reserved for state
+	state   S     // guarded by mu
+}
+
+// stateShardSize is how many entries a full shard has. A sweep of them takes a fraction of a millisecond.
+const stateShardSize = 2048
+
+func newStates[S any, P state[S]](l *Limiter) *states[S, P] {
+	n := 1
+	for int64(n)*stateShardSize < l.capacity.max && n < 1<<16 {
+		n *= 2
+	}
+	t := &states[S, P]{hasher: newHasher(), l: l, shards: make([]stateShard[S], n)}
+	for i := range t.shards {
+		t.shards[i].expiry.reset()
+	}
+	l.janitor.add(t)
+	return t
+}
+
+func (t *states[S, P]) hashKey(k stateKey) uint64 {
+	return t.hash(k.id) ^ periodOf(fixedKind, k.scale, k.plan).salt&t.mask
+}
+
+func (t *states[S, P]) shard(k stateKey) *stateShard[S] {
+	return &t.shards[t.hashKey(k)>>40&uint64(len(t.shards)-1)]
+}
+
+// lock implements store. It reads the clock when the entry is in the map: so nothing of the key was removed for being over
+// at a later instant.
+func (t *states[S, P]) lock(p params, create bool) (held[S], error) {
+	k := stateKey{p.id, p.scale, p.plan}
+	sh := t.shard(k)
+	for {
+		e := sh.find(k)
+		if e == nil && !create {
+			return held[S]{state: new(S), now: t.l.clock.read(), shard: sh}, nil
+		}
+		if e == nil {
+			var err error
+			if e, err = t.insert(sh, k); err != nil {
+				return held[S]{}, err
+			}
+		}
+		now := t.l.clock.read()
+		e.mu.Lock()
+		if !e.removed {
+			return held[S]{state: &e.state, kept: true, now: max(now, e.latest), entry: e, shard: sh}, nil
+		}
+		e.mu.Unlock()
+		t.delete(sh, e)
+	}
+}
+
+func (sh *stateShard[S]) find(k stateKey) *entry[S] {
+	if m := sh.entries.Load(); m != nil {
+		e, _ := m.Load(k)
+		return e
+	}
+	return nil
+}
+
+// insert returns the entry of a key, which it makes if there is none. It reserves capacity first, so that there are never
+// more buckets than MaxBuckets.
+func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) {
+	for !t.l.capacity.tryTake() {
+		if !t.l.capacity.reclaim(t.l.clock.read()) {
+			return nil, ErrFull
+		}
+	}
+	k.id = strings.Clone(k.id) // six bytes cut from a header of 8 KiB must not pin the header
+	if sh.entries.Load() == nil {
+		m := xsync.NewMapOfWithHasher[stateKey, *entry[S]](func(k stateKey, _ uint64) uint64 { return t.hashKey(k) })
+		sh.entries.CompareAndSwap(nil, m)
+	}
+	e, loaded := sh.entries.Load().LoadOrStore(k, &entry[S]{key: k, latest: math.MinInt64})
+	if loaded {
+		t.l.capacity.give()
+	}
+	return e, nil
+}
+
+// delete takes an entry that is marked removed out of the map.
+func (t *states[S, P]) delete(sh *stateShard[S], e *entry[S]) {
+	sh.entries.Load().Compute(e.key, func(in *entry[S], _ bool) (*entry[S], bool) {
+		if in == e {
+			t.l.capacity.give()
+		}
+		return in, in == nil || in == e
+	})
+}
+
+// reserve implements store.
+func (t *states[S, P]) reserve(h held[S], p params) bool {
+	n := P(h.state).growth(p.meta)
+	if n > 0 && !t.l.capacity.tryGrow(n) {
+		return false
+	}
+	h.entry.bytes += n
+	return true
+}
+
+// unlock implements store.
+func (t *states[S, P]) unlock(h held[S], u use) {
+	switch u {
+	case admitted:
+		h.shard.allowed.Add(1)
+	case denied:
+		h.shard.denied.Add(1)
+	}
+	e := h.entry
+	if !h.kept {
+		return
+	}
+	if u != seen {
+		e.latest = h.now
+	}
+	if size := P(h.state).size(); size != e.bytes {
+		t.l.capacity.bytes.Add(size - e.bytes)
+		e.bytes = size
+	}
+	h.shard.expiry.note(P(h.state).end(e.key))
+	e.mu.Unlock()
+}
+
+// remove implements store.
+func (t *states[S, P]) remove(h held[S]) {
+	t.mark(h.entry)
+	h.entry.mu.Unlock()
+	t.delete(h.shard, h.entry)
+}
+
+// mark marks an entry removed, before it is taken out of the map. Its lock is held.
+func (t *states[S, P]) mark(e *entry[S]) {
+	e.removed = true
+	t.l.capacity.bytes.Add(-e.bytes)
+	e.bytes = 0
+}
+
+// sweep implements sweeper.
+func (t *states[S, P]) sweep(now, timeout int64) (removed int) {
+	for i := range t.shards {
+		n, _ := t.sweepShard(&t.shards[i], now, timeout)
+		removed += n
+	}
+	return removed
+}
+
+// reclaim implements store.
+func (t *states[S, P]) reclaim(now int64) bool {
+	budget := reclaimBudget
+	return t.reclaimSome(now, &budget) > 0
+}
+
+// reclaimSome implements sweeper.
+func (t *states[S, P]) reclaimSome(now int64, budget *int) int {
+	for i := range t.shards {
+		removed, seen := t.sweepShard(&t.shards[i], now, 0)
+		if *budget -= seen; removed > 0 || *budget <= 0 {
+			return removed
+		}
+	}
+	return 0
+}
+
+// sweepShard removes what was over timeout ago from a shard where something may be over, and returns how many entries it
+// saw.
+func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (removed, seen int) {
+	if sh.expiry.earliest.Load() > now {
+		return 0, 0
+	}
+	sh.sweeping.Lock()
+	defer sh.sweeping.Unlock()
+	if sh.expiry.earliest.Load() > now { // swept while we waited
+		return 0, 0
+	}
+	sh.expiry.begin()
+	earliest := int64(maxInstant)
+	sh.entries.Load().Range(func(_ stateKey, e *entry[S]) bool {
+		seen++
+		e.mu.Lock()
+		end := P(&e.state).end(e.key)
+		over := now >= addSat(end, timeout) && !e.removed
+		if over {
+			t.mark(e)
+		}
+		e.mu.Unlock()
+		if over {
+			t.delete(sh, e)
+			removed++
+		} else {
+			earliest = min(earliest, end)
+		}
+		return true
+	})
+	sh.expiry.finish(earliest)
+	return removed, seen
+}
+
+// stats implements sweeper.
+func (t *states[S, P]) stats() (allowed, denied uint64) {
+	for i := range t.shards {
+		allowed += t.shards[i].allowed.Load()
+		denied += t.shards[i].denied.Load()
+	}
+	return allowed, denied
+}

@@ -1,0 +1,56 @@
+package weir
+
+import "math"
+
+// slotStore keeps the states of an algorithm in slots: one a caller, reused in place from period to period.
+type slotStore struct {
+	l    *Limiter
+	kind kind
+}
+
+// noSlot is the state of a caller that has none. It is never written to.
+var noSlot = slot{stateWord: 1, deniedWord: 1 << 63, usedWord: 1 << 63}
+
+func (st *slotStore) lock(p params, create bool) (held[slot], error) {
+	t := st.l.callers
+	hash, key := t.hash(p.id), periodOf(st.kind, p.scale, 0)
+	for at := (reading{horizon: math.MinInt64}); ; {
+		at.now = st.l.clock.read()
+		c, err := t.lock(hash, p.id, &key, &at, create)
+		if err == errEarlier {
+			continue
+		}
+		if err != nil {
+			return held[slot]{}, err
+		}
+		if c.fresh {
+			c.slot[deniedWord], c.slot[usedWord] = noSlot[deniedWord], noSlot[usedWord]
+		}
+		if c.slot == nil {
+			return held[slot]{state: &noSlot, now: at.now, cell: c}, nil
+		}
+		return held[slot]{state: c.slot, kept: true, now: max(at.now, int64(c.slot[usedWord])), cell: c}, nil
+	}
+}
+
+func (st *slotStore) unlock(h held[slot], u use) {
+	if h.kept && (h.cell.fresh || u == changed) { // a decision on a known caller ends its state no sooner
+		h.cell.noteEnd(h.state.end())
+	}
+	switch u {
+	case denied:
+		h.cell.tally(Deny)
+	case admitted:
+		h.cell.tally(Allow)
+	}
+	h.cell.unlock()
+}
+
+func (st *slotStore) remove(h held[slot]) {
+	h.cell.remove()
+	h.cell.unlock()
+}
+
+// A slot never grows.
+func (st *slotStore) reserve(held[slot], params) bool { return true }
+func (st *slotStore) reclaim(int64) bool              { return false }

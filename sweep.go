@@ -1,0 +1,138 @@
+package weir
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// A bucket is over when nothing looks back on it any more: no later reading of the clock uses it. A sweep removes it when
+// Timeout has passed since then; a reclaim, which a full table needs, at once.
+
+// sweep removes what may go at now, and frees the memory that is left over. It holds a shard's mutex for one chunk at a
+// time.
+func (t *table) sweep(now, timeout int64) (removed int) {
+	for i := range t.shards {
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		for c := 0; c < len(sh.chunks); c++ {
+			removed += sh.sweepChunk(c, now, timeout)
+			sh.mu.Unlock()
+			sh.mu.Lock()
+		}
+		sh.findEarliest()
+		sh.trim()
+		sh.mu.Unlock()
+	}
+	return removed
+}
+
+// reclaimSome implements sweeper.
+func (t *table) reclaimSome(now int64, budget *int) (removed int) {
+	for i := range t.shards {
+		if t.shards[i].earliest.Load() > now {
+			continue
+		}
+		if removed = t.shards[i].reclaim(now, budget); removed > 0 || *budget <= 0 {
+			break
+		}
+	}
+	return removed
+}
+
+func (sh *shard) reclaim(now int64, budget *int) (removed int) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for i := range sh.chunks {
+		if sh.chunks[i].earliest > now {
+			continue
+		}
+		removed = sh.sweepChunk(i, now, 0)
+		if *budget -= chunkSlots; removed > 0 || *budget <= 0 {
+			break
+		}
+	}
+	sh.findEarliest()
+	return removed
+}
+
+// findEarliest raises earliest to what the chunks know.
+func (sh *shard) findEarliest() {
+	earliest := int64(maxInstant)
+	for i := range sh.chunks {
+		earliest = min(earliest, sh.chunks[i].earliest)
+	}
+	sh.earliest.Store(earliest)
+}
+
+// sweepChunk removes what is over at now, and has been for the timeout, from one chunk.
+func (sh *shard) sweepChunk(i int, now, timeout int64) (removed int) {
+	if sh.chunks[i].earliest > now {
+		return 0
+	}
+	earliest := int64(maxInstant)
+	for n, s := range sh.chunkSlots(i) {
+		end := s.end()
+		if now < addSat(end, timeout) {
+			earliest = min(earliest, end)
+			continue
+		}
+		sh.horizon = max(sh.horizon, now)
+		sh.release(s, n)
+		removed++
+	}
+	sh.chunks[i].earliest = earliest
+	return removed
+}
+
+// trim frees the chunks without buckets, and the index if it is much too large.
+func (sh *shard) trim() {
+	if sh.live == 0 {
+		sh.chunks, sh.open, sh.filled = nil, 0, 0
+		sh.index.Store(noIndex)
+		return
+	}
+	x := sh.index.Load()
+	for i := range sh.chunks {
+		if sh.chunks[i].empty() {
+			x.chunks[i].Store(nil)
+		}
+	}
+	for last := len(sh.chunks) - 1; x.chunks[last].Load() == nil; last-- {
+		sh.chunks = sh.chunks[:last]
+	}
+	sh.open = min(sh.open, len(sh.chunks))
+	if len(x.words) > minIndex && 16*sh.live < len(x.words) {
+		sh.rebuild()
+	}
+}
+
+// expiry is a lower bound, kept without a mutex, of the instants at which states are over. A sweep of them raises it
+// again: it calls begin, looks at every state, and calls finish with the earliest it saw. States that change meanwhile
+// are in recent. finish reads recent after it has stored earliest, and note lowers recent first: so what finish misses
+// lowers earliest after it was stored.
+type expiry struct{ earliest, recent atomic.Int64 }
+
+func (e *expiry) reset() {
+	e.earliest.Store(maxInstant)
+	e.recent.Store(maxInstant)
+}
+
+func (e *expiry) note(end int64) {
+	lower(&e.recent, end)
+	lower(&e.earliest, end)
+}
+
+func (e *expiry) begin() { e.recent.Store(math.MaxInt64) }
+
+func (e *expiry) finish(earliest int64) {
+	e.earliest.Store(earliest)
+	lower(&e.earliest, e.recent.Load())
+}
+
+func lower(a *atomic.Int64, to int64) {
+	for {
+		if at := a.Load(); at <= to || a.CompareAndSwap(at, to) {
+			return
+		}
+	}
+}

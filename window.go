@@ -1,0 +1,137 @@
+package weir
+
+import (
+	"math"
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	msec     = int64(time.Millisecond)
+	maxScale = 365 * 24 * 60 * 60 * 1000 // ms: one year
+)
+
+// windowStart returns when window number of a scale begins. It saturates.
+func windowStart(number, scaleMs int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(number, -number)), uint64(scaleMs*msec))
+	switch {
+	case hi == 0 && lo <= maxInstant && number >= 0:
+		return int64(lo)
+	case hi == 0 && lo <= maxInstant:
+		return -int64(lo)
+	case number < 0:
+		return math.MinInt64
+	}
+	return maxInstant
+}
+
+// window is one window of one scale. Windows are aligned to the Unix epoch: window n begins n scales after it.
+type window struct {
+	scale      int64 // ms
+	number     int64
+	start, end int64  // instants: the window is [start, end)
+	shift      uint   // stampShift(scale)
+	touchEvery int64  // in stamps: a later use than that after the last one stored is stored, at 5 ns
+	fixed      period // keys a fixed window
+	sliding    period // keys the sliding window of scale
+	expires    time.Time
+	forgotten  time.Time // the end of the next window
+}
+
+// noWindow accompanies errors and requests that can never pass.
+var noWindow = new(window)
+
+func windowAt(now, scaleMs int64) *window {
+	number, into := floorDiv(now, scaleMs*msec)
+	return &window{
+		scale:      scaleMs,
+		number:     number,
+		start:      subSat(now, into),
+		end:        addSat(now, scaleMs*msec-into),
+		shift:      stampShift(scaleMs),
+		touchEvery: min(scaleMs*msec>>16, 1<<24) >> stampShift(scaleMs),
+		fixed:      periodOf(fixedKind, scaleMs, number),
+		sliding:    periodOf(slidingKind, scaleMs, 0),
+	}
+}
+
+// holds reports whether now falls in the window. The last instant that can be counted belongs to the window it ends.
+func (w *window) holds(now int64) bool {
+	return w.start <= now && (now < w.end || w.end == maxInstant)
+}
+
+// stamp returns now as a slot holds it, relative to the start of the window: in nanoseconds or, in windows longer than
+// three days, in units of up to 128.
+func (w *window) stamp(now int64) uint64 { return uint64(now-w.start) >> (w.shift & 63) }
+
+func stampShift(scaleMs int64) uint { return uint(max(0, bits.Len64(uint64(scaleMs*msec))-countBits)) }
+
+// windows caches the running window of each scale in use, so that a decision costs neither a division nor the making of
+// a time.Time. It grows with the number of scales, up to maxWindows.
+type windows struct{ table atomic.Pointer[windowTable] }
+
+type windowTable []atomic.Pointer[window] // a power of two long; each window is read-only
+
+const (
+	minWindows = 64
+	maxWindows = 4096
+	probes     = 4
+)
+
+func newWindowTable(n int) *windowTable {
+	t := make(windowTable, n)
+	return &t
+}
+
+// slot returns one of the places for windows of scale.
+func (t windowTable) slot(scaleMs int64, way int) *atomic.Pointer[window] {
+	return &t[(int(uint64(scaleMs)*0x9e3779b97f4a7c15>>40)^way)&(len(t)-1)]
+}
+
+// last returns the window that was current last if it is in the first of its places, or one of another scale.
+func (ws *windows) last(scaleMs int64) *window {
+	if w := ws.table.Load().slot(scaleMs, 0).Load(); w != nil {
+		return w
+	}
+	return noWindow
+}
+
+// find returns the window of scale that holds now, or nil.
+func (ws *windows) find(now, scaleMs int64) *window {
+	t := ws.table.Load()
+	for way := range probes {
+		if w := t.slot(scaleMs, way).Load(); w != nil && w.scale == scaleMs && w.holds(now) {
+			return w
+		}
+	}
+	return nil
+}
+
+// store keeps w, which holds now, in the place of an earlier window of its scale or of one that is over. If there is none
+// it doubles the table, which look-ups then fill again.
+func (ws *windows) store(w *window, now int64) {
+	t := ws.table.Load()
+	for way := range probes {
+		at := t.slot(w.scale, way)
+		if old := at.Load(); old == nil || old.scale == w.scale || !old.holds(now) {
+			at.Store(w)
+			return
+		}
+	}
+	if n := len(*t); n < maxWindows {
+		ws.table.CompareAndSwap(t, newWindowTable(2*n))
+	}
+}
+
+// window returns the window of scale that holds now.
+func (l *Limiter) window(now, scaleMs int64) *window {
+	w := l.windows.find(now, scaleMs)
+	if w == nil {
+		w = windowAt(now, scaleMs)
+		w.expires = l.clock.time(w.end)
+		w.forgotten = l.clock.time(addSat(w.end, scaleMs*msec))
+		l.windows.store(w, now)
+	}
+	return w
+}
