@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +73,106 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestParseReadsMethodAndStatus(t *testing.T) {
+	for line, want := range map[string]struct {
+		method string
+		status int
+	}{
+		nginxLine:  {"GET", 200},
+		apacheLine: {"GET", 200},
+		caddyLine:  {"GET", 200},
+		`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03" 400 150 "-" "-"`: {"", 400},
+		`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "POST /"`:                   {"POST", 0},
+		`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "POST /" 2xx`:               {"POST", 0},
+		`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "POST /" 099 1`:             {"POST", 0},
+	} {
+		var p Parser
+		var e Entry
+		require.NoError(t, p.Parse([]byte(line), &e), line)
+		assert.Equal(t, want.method, string(e.Method), line)
+		assert.Equal(t, want.status, e.Status, line)
+	}
+}
+
+// Each preset reads a line as its server writes it, also when the format is not given.
+func TestPresets(t *testing.T) {
+	for _, tc := range []struct {
+		format, line           string
+		start                  string
+		coarse                 bool
+		ip, user, method, path string
+		status                 int
+	}{
+		{"weir", `{"time":"2026-11-21T20:00:01.25Z","level":"INFO","msg":"request","client":"2001:db8::1","method":"POST","host":"x","path":"/login","status":429,"bytes":9,"ms":250.5,"outcome":"denied","policy":"5/1m"}`,
+			"2026-11-21T20:00:00.9995Z", false, "2001:db8::1", "", "POST", "/login", 429},
+		{"nginx", `{"time_iso8601":"2026-11-21T20:00:01+01:00","remote_addr":"10.0.0.1","remote_user":"","request_method":"GET","request_uri":"/a?b","status":"200","request_time":"0.000"}`,
+			"2026-11-21T19:00:01Z", true, "10.0.0.1", "", "GET", "/a", 200},
+		{"nginx", `{"msec":"1700000000.123","remote_addr":"10.0.0.1","remote_user":"ann","request":"PUT /a?b HTTP/1.1","status":"201","request_time":"1.023"}`,
+			"2023-11-14T22:13:19.1Z", false, "10.0.0.1", "ann", "PUT", "/a", 201},
+		{"nginx", `{"time_local":"20/Nov/2026:09:34:23 +0000","remote_addr":"10.0.0.1","remote_user":"-","request":"GET / HTTP/1.1","status":200}`,
+			"2026-11-20T09:34:23Z", true, "10.0.0.1", "", "GET", "/", 200},
+		{"traefik", `{"ClientAddr":"10.0.0.1:5555","ClientHost":"10.0.0.1","ClientUsername":"-","DownstreamStatus":404,"Duration":12345,"RequestMethod":"GET","RequestPath":"/x?y=1","StartUTC":"2026-11-21T20:00:00.5Z","time":"2026-11-21T20:00:01Z"}`,
+			"2026-11-21T20:00:00.5Z", false, "10.0.0.1", "", "GET", "/x", 404},
+		{"envoy", `{"start_time":"2026-11-21T20:00:00.123Z","method":"GET","path":"/p?q","response_code":200,"duration":15,"downstream_remote_address":"[2001:db8::1]:443"}`,
+			"2026-11-21T20:00:00.123Z", false, "2001:db8::1", "", "GET", "/p", 200},
+		{"caddy", caddyLine, "2025-11-20T09:34:22.6234567Z", false, "10.0.0.9", "ann", "GET", "/a", 200},
+	} {
+		for _, name := range []string{tc.format, "auto"} {
+			f, err := ParseFormat(name, "")
+			require.NoError(t, err)
+			p := NewParser(f)
+			var e Entry
+			for range 2 {
+				require.NoError(t, p.Parse([]byte(tc.line), &e), "%s: %s", name, tc.line)
+				assert.Equal(t, tc.start, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), "%s: %s", name, tc.line)
+				assert.Equal(t, tc.coarse, e.Coarse, tc.line)
+				assert.Equal(t, []string{tc.ip, tc.user, tc.method, tc.path}, []string{string(e.IP), string(e.User), string(e.Method), string(e.Path)}, tc.line)
+				assert.Equal(t, tc.status, e.Status, tc.line)
+			}
+		}
+	}
+}
+
+func TestMap(t *testing.T) {
+	f, err := ParseFormat("json", "time=at,time=t.end,ip=who.ip,path=url,user=who.name,status=code,duration_ms=took,method=verb")
+	require.NoError(t, err)
+	p := NewParser(f)
+	var e Entry
+	for _, line := range []string{
+		`{"at":1700000000500,"who":{"ip":"1.2.3.4:80","name":"ann"},"url":"/a?b","code":"503","took":250,"verb":"GET","extra":[1,{"at":2}]}`,
+		`{"t":{"end":"2023-11-14 22:13:20.500"},"code":503,"took":"250ms","url":"/a","verb":"GET","who":{"deep":{"ip":"9"},"name":"ann","ip":"1.2.3.4"},"at":null}`,
+	} {
+		require.NoError(t, p.Parse([]byte(line), &e), line)
+		assert.Equal(t, "2023-11-14T22:13:20.25Z", time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), line)
+		assert.Equal(t, "1.2.3.4 ann GET /a 503", fmt.Sprintf("%s %s %s %s %d", e.IP, e.User, e.Method, e.Path, e.Status), line)
+		assert.False(t, e.Coarse)
+	}
+	assert.ErrorIs(t, p.Parse([]byte(`{"at":1700000000}`), &e), ErrNoAccess, "ip is mapped, so it is needed")
+	assert.ErrorIs(t, p.Parse([]byte(nginxLine), &e), ErrJSON, "the format was given")
+
+	f, err = ParseFormat("auto", "time=t,user=u")
+	require.NoError(t, err)
+	require.NoError(t, NewParser(f).Parse([]byte(`{"t":"1700000000","u":7}`), &e), "without addresses")
+	assert.Equal(t, "7", string(e.User))
+	assert.True(t, e.Coarse)
+
+	for _, text := range []string{"", "ip=a", "time", "time=", "time=a..b", "time=a,moon=b", "time=a,duration=b,duration_ms=c"} {
+		_, err := ParseFormat("json", text)
+		assert.Error(t, err, text)
+	}
+	for name, fields := range map[string]string{"moon": "", "common": "time=t"} {
+		_, err := ParseFormat(name, fields)
+		assert.Error(t, err, name)
+	}
+}
+
+func TestWithoutPort(t *testing.T) {
+	for addr, want := range map[string]string{"1.2.3.4:5": "1.2.3.4", "1.2.3.4": "1.2.3.4", "[::1]:80": "::1", "[::1]": "::1", "::1": "::1",
+		"2001:db8::7": "2001:db8::7", "": "", "[": "[", "host:80": "host"} {
+		assert.Equal(t, want, string(withoutPort([]byte(addr))), addr)
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	const head = `1.2.3.4 - - [`
 	const tail = `] "GET / HTTP/1.1" 200 1`
@@ -101,8 +202,8 @@ func TestParseRefuses(t *testing.T) {
 		{"JSON with a tail", caddyLine + "x", ErrJSON},
 		{"JSON of something else", `{"level":"info","ts":1700000000.5,"msg":"serving"}`, ErrNoAccess},
 		{"a request without time", `{"request":{"remote_ip":"a"}}`, ErrNoAccess},
-		{"a request that is no object", `{"ts":1,"request":"x"}`, ErrField},
-		{"ts that is no time", `{"ts":true,"request":{"remote_ip":"a"}}`, ErrField},
+		{"a request that is no object", `{"ts":1,"request":"x"}`, ErrNoAccess},
+		{"ts that is no time", `{"ts":true,"request":{"remote_ip":"a"}}`, ErrNoAccess},
 		{"ts that is no RFC 3339", `{"ts":"yesterday","request":{"remote_ip":"a"}}`, ErrTime},
 		{"ts out of range", `{"ts":99999999999999999999999,"request":{"remote_ip":"a"}}`, ErrTime},
 		{"ts of a year no log is of", `{"ts":4102444800,"request":{"remote_ip":"a"}}`, ErrTime},

@@ -9,8 +9,8 @@ import (
 //
 //	ADDRESS IDENT USER [02/Jan/2006:15:04:05 -0700] "REQUEST" STATUS BYTES ...
 //
-// which is the common format and the beginning of the combined one. What follows the request line is not looked at:
-// servers append fields of their own.
+// which is the common format and the beginning of the combined one. What follows the status is not looked at: servers
+// append fields of their own.
 func (p *Parser) common(line []byte, e *Entry) error {
 	ip, rest, ok := bytes.Cut(line, space)
 	if !ok || len(ip) == 0 {
@@ -35,11 +35,14 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	if !ok {
 		return ErrTime
 	}
-	request, ok := quoted(rest[stampLen+len(`] "`):])
+	rest = rest[stampLen+len(`] "`):]
+	request, ok := quoted(rest)
 	if !ok {
 		return ErrFormat
 	}
-	e.Start, e.Coarse, e.IP, e.User, e.Path = second*1e9, true, ip, user, requestPath(request)
+	status, _, _ := bytes.Cut(bytes.TrimPrefix(rest[len(request)+1:], space), space)
+	e.Start, e.Coarse, e.IP, e.User, e.Status = second*1e9, true, ip, user, statusOf(status)
+	e.Method, e.Path = requestLine(request)
 	return nil
 }
 
@@ -102,12 +105,13 @@ func quoted(s []byte) ([]byte, bool) {
 	}
 }
 
-// requestPath returns the path of "METHOD TARGET PROTOCOL"; of "METHOD TARGET" too, which is HTTP/0.9.
-func requestPath(request []byte) []byte {
-	_, rest, ok := bytes.Cut(request, space)
+// requestLine returns the method and the path of "METHOD TARGET PROTOCOL", and of "METHOD TARGET", which is HTTP/0.9.
+// It returns neither if there is no target.
+func requestLine(request []byte) (method, path []byte) {
+	method, rest, ok := bytes.Cut(request, space)
 	if !ok {
-		return nil
+		return nil, nil
 	}
 	target, _, _ := bytes.Cut(rest, space)
-	return withoutQuery(target)
+	return method, withoutQuery(target)
 }

@@ -20,9 +20,8 @@ type walker struct {
 	used    int                   // of scratch
 }
 
-// scratchBlocks bounds the values of a line that are read and have escapes. Five fields are read; a line that repeats
-// them more often than this is refused.
-const scratchBlocks = 8
+// scratchBlocks bounds the values of a line that are read and have escapes; a line with more is refused.
+const scratchBlocks = 2 * slots
 
 func (w *walker) reset(s []byte) { w.s, w.i, w.used = s, 0, 0 }
 

@@ -1,0 +1,150 @@
+package accesslog
+
+import (
+	"bytes"
+	"math"
+	"strconv"
+	"time"
+)
+
+var (
+	minInstant = time.Date(minYear, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+	maxInstant = time.Date(maxYear+1, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1
+)
+
+// instant reads a time: a number of seconds, with or without a fraction, of milliseconds or of nanoseconds; the same as
+// text; RFC 3339 or the same without a zone, which is then UTC; the common format's time. coarse reports whether it is in
+// whole seconds.
+func (p *Parser) instant(v value) (ns int64, coarse, ok bool) {
+	switch {
+	case !v.str || isNumber(v.text):
+		ns, coarse, ok = unixInstant(v.text)
+	case len(v.text) == stampLen && v.text[2] == '/':
+		var second int64
+		second, ok = p.clock.read(v.text)
+		ns, coarse = second*1e9, true
+	default:
+		ns, coarse, ok = isoInstant(v.text)
+	}
+	return ns, coarse, ok && minInstant <= ns && ns <= maxInstant
+}
+
+// unixInstant reads a number. Its unit follows from its size: the ranges of seconds, milliseconds and nanoseconds do not
+// meet between the years 1973 and 5138.
+func unixInstant(number []byte) (ns int64, coarse, ok bool) {
+	whole, fraction, _ := bytes.Cut(number, []byte("."))
+	unit := int64(time.Second)
+	switch {
+	case len(whole) > 15:
+		unit = 1
+	case len(whole) > 11:
+		unit = int64(time.Millisecond)
+	}
+	ns, ok = scaled(number, unit)
+	return ns, unit == int64(time.Second) && len(fraction) == 0, ok
+}
+
+func isoInstant(text []byte) (ns int64, coarse, ok bool) {
+	t, err := time.Parse(time.RFC3339Nano, string(text))
+	for _, layout := range []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04:05.999999999Z0700"} {
+		if err != nil {
+			t, err = time.Parse(layout, string(text))
+		}
+	}
+	if err != nil || t.Year() < minYear || t.Year() > maxYear {
+		return 0, false, false
+	}
+	return t.UnixNano(), bytes.IndexByte(text, '.') < 0, true
+}
+
+// isNumber reports whether s is digits with at most one point, and more of them than a year has.
+func isNumber(s []byte) bool {
+	point := false
+	for i, c := range s {
+		if c == '.' && !point && i > 0 {
+			point = true
+		} else if c < '0' || c > '9' {
+			return false
+		}
+	}
+	return len(s) > 4
+}
+
+// maxDuration bounds how long a request may have taken.
+const maxDuration = 365 * 24 * int64(time.Hour)
+
+// span reads how long a request took: a number of units, with or without a fraction, or text such as "1.5ms". None is 0.
+func span(v value, unit int64) (ns int64, ok bool) {
+	if v.rank == 0 {
+		return 0, true
+	}
+	if last := v.text[len(v.text)-1]; v.str && last == 's' {
+		d, err := time.ParseDuration(string(v.text))
+		ns, ok = int64(d), err == nil
+	} else {
+		ns, ok = scaled(v.text, unit)
+	}
+	return ns, ok && 0 <= ns && ns <= maxDuration
+}
+
+// scaled returns a number times unit, cut to a whole number, without going through a float, which would be off by
+// hundreds of nanoseconds for the seconds of today.
+func scaled(number []byte, unit int64) (int64, bool) {
+	s, negative := number, false
+	if len(s) > 0 && s[0] == '-' {
+		s, negative = s[1:], true
+	}
+	var n, place int64 = 0, unit
+	point := false
+	for _, c := range s {
+		switch {
+		case c == '.' && !point:
+			point = true
+		case c < '0' || c > '9':
+			return scaledFloat(number, unit)
+		case point:
+			place /= 10
+			n += int64(c-'0') * place
+		default:
+			d := int64(c-'0') * unit
+			if n > (math.MaxInt64-unit-d)/10 { // a fraction adds less than one unit
+				return 0, false
+			}
+			n = n*10 + d
+		}
+	}
+	if negative {
+		n = -n
+	}
+	return n, len(s) > 0
+}
+
+// scaledFloat is for numbers with an exponent, and refuses what is not a number.
+func scaledFloat(number []byte, unit int64) (int64, bool) {
+	f, err := strconv.ParseFloat(string(number), 64)
+	f *= float64(unit)
+	if err != nil || !(math.Abs(f) < 1<<63) {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// statusOf reads a status, 0 if there is none.
+func statusOf(s []byte) int {
+	if len(s) != 3 || s[0] < '1' || s[0] > '9' {
+		return 0
+	}
+	if tail := digits(s[1:]); tail >= 0 {
+		return int(s[0]-'0')*100 + tail
+	}
+	return 0
+}
+
+// floorMod returns the quotient of a and a positive b, rounded down, and the rest, which is never negative.
+func floorMod(a, b int64) (quotient, rest int64) {
+	quotient, rest = a/b, a%b
+	if rest < 0 {
+		quotient, rest = quotient-1, rest+b
+	}
+	return quotient, rest
+}

@@ -1,0 +1,201 @@
+package accesslog
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The parts of a request that a JSON line can have.
+const (
+	slotTime = iota
+	slotDuration
+	slotIP
+	slotUser
+	slotMethod
+	slotPath
+	slotStatus
+	slotRequest
+	slots
+)
+
+// tree is a Map as a walker needs it: the keys of an object, with those of the objects in it.
+type tree struct {
+	root  node
+	unit  time.Duration
+	exact bool
+	needs [slots]bool // parts without which a line is not a request
+}
+
+type node struct {
+	name string
+	kids []*node
+	leaf bool
+	slot int
+	rank int // among the paths of slot, from 1; the least that a line has is taken
+}
+
+func newTree(m Map) *tree {
+	t := &tree{unit: m.DurationUnit, exact: m.exact}
+	if t.unit == 0 {
+		t.unit = time.Second
+	}
+	t.needs[slotTime], t.needs[slotIP] = true, len(m.IP) > 0
+	for slot, paths := range [slots][]string{slotTime: m.Time, slotDuration: m.Duration, slotIP: m.IP, slotUser: m.User,
+		slotMethod: m.Method, slotPath: m.Path, slotStatus: m.Status, slotRequest: m.Request} {
+		for i, path := range paths {
+			n := &t.root
+			for name := range strings.SplitSeq(path, ".") {
+				n = n.kid(name)
+			}
+			n.leaf, n.slot, n.rank = true, slot, i+1
+		}
+	}
+	return t
+}
+
+// kid returns the node below n of that name, which it makes if need be.
+func (n *node) kid(name string) *node {
+	if i := slices.IndexFunc(n.kids, func(k *node) bool { return k.name == name }); i >= 0 {
+		return n.kids[i]
+	}
+	n.kids = append(n.kids, &node{name: name})
+	return n.kids[len(n.kids)-1]
+}
+
+// value is a scalar of a line.
+type value struct {
+	text []byte // of a string its contents, of a number its digits
+	str  bool   // it is a string
+	rank int    // 0: there is none
+}
+
+// object reads a JSON line. It tries the map that read the line before, then the others.
+func (p *Parser) object(line []byte, e *Entry) error {
+	if p.maps == nil {
+		p.maps = presetTrees
+	}
+	err := p.objectBy(p.maps[p.last], line, e)
+	if err != ErrNoAccess || len(p.maps) == 1 {
+		return err
+	}
+	for i, t := range p.maps {
+		if i == p.last {
+			continue
+		}
+		if other := p.objectBy(t, line, e); other != ErrNoAccess {
+			if other == nil {
+				p.last = i
+			}
+			return other
+		}
+	}
+	return err
+}
+
+func (p *Parser) objectBy(t *tree, line []byte, e *Entry) error {
+	p.values = [slots]value{}
+	p.json.reset(line)
+	if err := p.fields(&t.root); err != nil {
+		return err
+	}
+	if err := p.json.end(); err != nil {
+		return err
+	}
+	for slot, needed := range t.needs {
+		if needed && p.values[slot].rank == 0 {
+			return ErrNoAccess
+		}
+	}
+	return p.entry(t, e)
+}
+
+// fields reads the object that n is of.
+func (p *Parser) fields(n *node) error {
+	w := &p.json
+	return w.object(func(key []byte) error {
+		for _, k := range n.kids {
+			if string(key) != k.name {
+				continue
+			}
+			switch c := w.peek(); {
+			case c == '{' && len(k.kids) > 0:
+				return p.fields(k)
+			case !k.leaf || c == '{' || c == '[':
+				return w.skip(0)
+			}
+			return p.scalar(k)
+		}
+		return w.skip(0)
+	})
+}
+
+// scalar reads the value of a leaf, unless a better one was read.
+func (p *Parser) scalar(k *node) error {
+	w, was := &p.json, &p.values[k.slot]
+	v := value{rank: k.rank}
+	var err error
+	switch w.peek() {
+	case '"':
+		v.str = true
+		err = w.text(&v.text)
+	case 't', 'f', 'n':
+		return w.skip(0)
+	default:
+		v.text, err = w.number()
+	}
+	if err != nil {
+		return err
+	}
+	if len(v.text) > 0 && string(v.text) != "-" && (was.rank == 0 || v.rank <= was.rank) {
+		*was = v
+	}
+	return nil
+}
+
+// entry makes an Entry of the values.
+func (p *Parser) entry(t *tree, e *Entry) error {
+	v := &p.values
+	end, coarse, ok := p.instant(v[slotTime])
+	if !ok {
+		return ErrTime
+	}
+	coarse = coarse && !(t.exact && !v[slotTime].str)
+	took, ok := span(v[slotDuration], int64(t.unit))
+	if !ok {
+		return ErrTime
+	}
+	start := end - took
+	if start < minInstant {
+		return ErrTime
+	}
+	if coarse {
+		_, rest := floorMod(start, int64(time.Second))
+		start -= rest
+	}
+	ip := withoutPort(v[slotIP].text)
+	if bytes.IndexByte(ip, ' ') >= 0 {
+		return ErrField
+	}
+	*e = Entry{Start: start, Coarse: coarse, IP: ip, User: v[slotUser].text, Method: v[slotMethod].text,
+		Path: withoutQuery(v[slotPath].text), Status: statusOf(v[slotStatus].text)}
+	if v[slotRequest].rank > 0 && v[slotPath].rank == 0 {
+		e.Method, e.Path = requestLine(v[slotRequest].text)
+	}
+	return nil
+}
+
+// withoutPort cuts the port of 1.2.3.4:56 and of [::1]:56, and the brackets.
+func withoutPort(addr []byte) []byte {
+	if len(addr) > 0 && addr[0] == '[' {
+		if i := bytes.IndexByte(addr, ']'); i > 0 {
+			return addr[1:i]
+		}
+		return addr
+	}
+	if i := bytes.IndexByte(addr, ':'); i >= 0 && bytes.IndexByte(addr[i+1:], ':') < 0 {
+		return addr[:i]
+	}
+	return addr
+}
