@@ -40,18 +40,21 @@ func newBar(w io.Writer, files []string, quiet bool) *bar {
 	return b
 }
 
-// show draws the bar, if it was not drawn just before.
-func (b *bar) show(bytes int64, lines uint64) {
+// show draws the bar, if it was not drawn just before. Reading is taken to be most of the work.
+func (b *bar) show(p replay.Progress) {
 	now := time.Now()
 	if b.w == nil || b.total == 0 || now.Sub(b.shown) < barEvery {
 		return
 	}
 	b.shown = now
-	const width = 30
-	share := min(1, float64(bytes)/float64(b.total))
+	const width, reading = 30, 0.7
+	share := reading * min(1, float64(p.Bytes)/float64(b.total))
+	if p.Requests > 0 {
+		share += (1 - reading) * float64(p.Decided) / float64(p.Requests)
+	}
 	full := int(share * width)
 	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %.1f M lines, %.1f M lines/s ", share*100, strings.Repeat("=", full),
-		strings.Repeat(" ", width-full), float64(lines)/1e6, float64(lines)/1e6/now.Sub(b.start).Seconds())
+		strings.Repeat(" ", width-full), float64(p.Lines)/1e6, float64(p.Lines)/1e6/now.Sub(b.start).Seconds())
 }
 
 // clear takes the bar away, to make room for what comes next.

@@ -6,15 +6,20 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
 func TestBarShowsHowFarItIs(t *testing.T) {
 	var out bytes.Buffer
 	b := &bar{w: &out, total: 200, start: time.Now().Add(-2 * time.Second)}
-	b.show(100, 3_000_000)
-	assert.Regexp(t, `^\r 50 % \[={15} {15}\] 3\.0 M lines, 1\.[45] M lines/s $`, out.String())
-	b.show(150, 4_000_000)
-	assert.Regexp(t, `^\r 50 %[^\r]*$`, out.String(), "twice within a tenth of a second is shown once")
+	b.show(replay.Progress{Bytes: 100, Lines: 3_000_000})
+	assert.Regexp(t, `^\r 35 % \[={10} {20}\] 3\.0 M lines, 1\.[45] M lines/s $`, out.String())
+	b.show(replay.Progress{Bytes: 150, Lines: 4_000_000})
+	assert.Regexp(t, `^\r 35 %[^\r]*$`, out.String(), "twice within a tenth of a second is shown once")
+	b.shown = time.Time{}
+	b.show(replay.Progress{Bytes: 200, Lines: 6_000_000, Decided: 3_000_000, Requests: 6_000_000})
+	assert.Contains(t, out.String(), "\r 85 % [=")
 	b.clear()
 	assert.Contains(t, out.String(), "\r\x1b[K")
 }
@@ -22,7 +27,7 @@ func TestBarShowsHowFarItIs(t *testing.T) {
 func TestBarIsSilentUnlessItsPlaceIsATerminal(t *testing.T) {
 	var out bytes.Buffer
 	b := newBar(&out, []string{"main.go"}, false)
-	b.show(1, 1)
+	b.show(replay.Progress{Bytes: 1, Lines: 1})
 	b.clear()
 	assert.Empty(t, out.String())
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
@@ -27,7 +26,8 @@ func FuzzReplay(f *testing.F) {
 			lines++
 		}
 		r, err := replay.Run(replay.Config{Files: []string{replay.Stdin}, Stdin: strings.NewReader(log), Rules: rules,
-			By: replay.ByIPPath, Reorder: 2 * time.Second, MaxBuckets: 1 << 16})
+			By: replay.ByIPPath, MaxBuckets: 1 << 16, Top: 10,
+			Suggest: &replay.Suggest{Strategies: rule.Strategies, Durations: replay.Durations, Share: 0.1}})
 		if err != nil {
 			if !errors.As(err, new(*replay.InputError)) && !strings.HasPrefix(log, "\x1f\x8b") {
 				t.Fatal(err)
@@ -39,7 +39,7 @@ func FuzzReplay(f *testing.F) {
 		}
 		var text, html, all bytes.Buffer
 		report.Text(&text, r, report.Style{Width: 80})
-		if err := errors.Join(report.HTML(&html, r), report.JSON(&all, r), report.CSV(&all, r)); err != nil {
+		if err := errors.Join(report.HTML(&html, r), report.JSON(&all, r), report.CSV(&all, r, "limits"), report.CSV(&all, r, "callers"), report.CSV(&all, r, "timeline"), report.CSV(&all, r, "suggest")); err != nil {
 			t.Fatal(err)
 		}
 		for _, out := range []string{text.String(), html.String()} {

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -18,116 +16,136 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-const replayLong = `Replay runs the requests of access logs through weir's limiters, on the logs' own clock, and reports what the limits
-would have done: how many requests would have been denied, to how many callers, to whom the most, and when.
+const replayLong = `Replay runs the requests of access logs through limits, on the logs' own clock, and reports what the limits would have
+done: how many requests would have been denied, to how many callers, to which the most, and when. With --suggest it
+reports which limits fit the log.
 
-Files may be in the common or the combined format of nginx and Apache, or Caddy's JSON; gzip is told by its content; "-"
-is the standard input. Several files are merged by time, in whatever order they are given. Lines that cannot be read are
-counted, and the first few shown.
+Files are in the common or the combined format of nginx and Apache, or in JSON as Caddy, nginx, Traefik, Envoy and weir
+proxy write it; --map names the fields of any other. Gzip is recognized by content; "-" is the standard input. Lines that
+cannot be read are counted, and the first few shown. The order of the lines, and of the files, makes no difference.
 
-A limit is COUNT/DURATION: 100/1m, 5/500ms, 10000/1d. Durations are of 1ms to 365d, in whole milliseconds. Several of
-them, separated by commas, are tiers that must all admit: 1000/1s,5000/10s,7000/15s. Give --limit several times to
-compare limits in one pass; each is counted by each --strategy:
+A limit is [NAME=]COUNT/DURATION[:STRATEGY], as for weir proxy: 100/1m, login=5/500ms, 10000/1d:log. Durations are 1ms to
+365d, in whole milliseconds. Several of them, separated by commas, are tiers that must all admit:
+1000/1s,5000/10s,7000/15s. Give --limit several times to compare limits in one run; each without a strategy of its own is
+counted by each --strategy:
 
   fixed    a counter for each window of time, aligned to the clock
-  sliding  the counter of the window before weighted by how much of it is still in sight, plus the current one
+  sliding  the counter of the window before, weighted by how much of it is still covered, plus the current one
   log      the time of each request admitted: the exact rolling window
   token    a bucket that holds --burst tokens and gets COUNT new ones per DURATION
   leaky    a queue that is --burst deep and lets COUNT requests out per DURATION; a request that would have waited counts
            as admitted, and nothing waits here
 
-Order. A server writes a line when a request is over. Caddy's lines tell how long it took, and Apache's the time at which
-it came; nginx's tell the time at which it was over, which is taken for the time at which it came. So lines are out of
-order, and what came in the last --reorder of the log, two million requests at most, is held back and put in order. A
-request that is later than that is decided on when its line comes, since a limiter's time does not run back; the report
-says how many were. The common and the combined format tell whole seconds: the requests of one second are spread evenly over it, in
-the order of the log. That makes no difference to a fixed window of whole seconds.
+--suggest reports, for each --strategy and for 1s, 1m, 1h and 1d, the least limit that denies a request to at most
+--deny-at-most of the callers. It is exact: a caller's peak is the least limit at which none of the caller's requests is
+denied, worked out from all of them; the limit is the least that all but so many callers' peaks do not exceed.
 
-Callers are told apart --by ip (of Caddy's addresses client_ip, if it is there), path (without the query), user, or
-ip+path. Requests without a user, or without a path, are counted and left out. A name over 1 KiB is cut and ends in its
-SHA-256.
+Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query), user, or ip+path. Requests without a
+user, or without a path, are counted and left out. A key over 1 KiB is cut and ends in its SHA-256. With --count-if a
+request with another status is decided on but takes nothing, as in weir proxy.
 
-Memory is bounded by the number of callers, not of lines. The exit code is 0, or 1 if something failed, or 2 if the
-command line is wrong or a file has no line of an access log.`
+Time. A server writes a line when a request is over. Where the log has how long a request took, its time is that at which
+it came. Apache logs that time; nginx's common format has only the time at which a request was over, which is taken for
+it. Logs in whole seconds do not say when in a second a request came: each caller's requests of one second are spread
+evenly over it. That makes no difference to a fixed window of whole seconds.
+
+Memory is bounded by the number of callers, not of lines: beyond some 10 million requests, 5 bytes for each go to a
+temporary file in $TMPDIR. The exit code is 0, or 1 if something failed, or 2 if the command line is wrong or a file has
+no line of an access log.`
 
 const replayExample = `  weir replay --limit 100/1m access.log
+  weir replay --suggest access.log
   weir replay --limit 20/1m --limit 100/1m --html report.html access.log.1.gz access.log
-  weir replay --limit 60/1m --strategy fixed,sliding,log,token --burst 10 --by user access.log
+  weir replay --limit 60/1m --strategy fixed,sliding,log --limit 60/1m:token --burst 10 --by user access.log
+  weir replay --limit 5/1m --path /login --method POST --count-if 401 access.log
+  weir replay --suggest --format json --map time=ts,ip=client.addr,path=url -o json app.log | jq .suggestions
   ssh web1 cat /var/log/nginx/access.log | weir replay --limit 1000/1s,5000/10s,7000/15s -`
 
 // replayFlags are the flags of weir replay.
 type replayFlags struct {
 	limits, strategies []string
 	burst              uint64
-	by, output, html   string
-	reorder            time.Duration
-	maxBuckets         int
+	by, format, fields string
+	ipv6Prefix         int
+	since, until       string
+	paths, methods     []string
+	statuses, countIf  []string
+	suggest            bool
+	denyAtMost         string
+	output, html       string
+	top, maxBuckets    int
 	quiet              bool
+	reorder            string // ignored
 }
 
-// maxReorder bounds --reorder, whose every second takes memory.
-const maxReorder = 7 * 24 * time.Hour
+func newReplay() *cobra.Command { return new(replayFlags).command() }
 
-func newReplay() *cobra.Command {
-	var f replayFlags
+// command returns the command that f is filled by.
+func (f *replayFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "replay --limit COUNT/DURATION FILE...",
-		Short:   "What would this limit have done to the traffic of an access log?",
+		Use:     "replay [--limit COUNT/DURATION] [--suggest] FILE...",
+		Short:   "What would this limit have done to the traffic of an access log, and which one fits?",
 		Long:    replayLong,
 		Example: replayExample,
 		RunE:    f.run,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVarP(&f.limits, "limit", "l", nil, "a limit, `COUNT/DURATION`, or tiers separated by commas (repeatable)")
+	flags.StringArrayVarP(&f.limits, "limit", "l", nil, "a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
 	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Fixed}, "how to count: fixed, sliding, log, token or leaky (repeatable)")
 	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket, depth of the leaky bucket's queue (default the limit)")
-	flags.StringVar(&f.by, "by", string(replay.ByIP), "what tells callers apart: ip, path, user or ip+path")
-	flags.StringVarP(&f.output, "output", "o", "text", "what to print: text, json or csv")
-	flags.StringVar(&f.html, "html", "", "write a report to look at to this `file`, too")
-	flags.DurationVar(&f.reorder, "reorder", time.Minute, "how far out of order a log may be")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24, "how many buckets a limiter may keep at one time, of about 115 bytes each")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the report: no progress, no remarks")
-	if err := cmd.MarkFlagRequired("limit"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log")
+	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%", "the `share` of callers that a suggested limit may deny")
+	flags.StringVar(&f.by, "by", string(replay.ByIP), "what callers are keyed by: ip, path, user or ip+path")
+	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
+	f.addInput(cmd)
+	f.addOutput(cmd)
+	cmd.MarkFlagsOneRequired("limit", "suggest")
 	return cmd
 }
 
-// check returns the Config that the flags ask for.
-func (f *replayFlags) check(files []string) (replay.Config, error) {
-	var cfg replay.Config
-	stdins := 0
-	for _, name := range files {
-		if name == replay.Stdin {
-			stdins++
-		}
-	}
-	switch {
-	case len(files) == 0:
-		return cfg, errors.New(`which log? Name a file, or - for the standard input`)
-	case stdins > 1:
-		return cfg, errors.New("the standard input can be read only once")
-	case !slices.Contains([]string{"text", "json", "csv"}, f.output):
-		return cfg, fmt.Errorf("output is text, json or csv, not %q", f.output)
-	case f.reorder < 0 || f.reorder > maxReorder:
-		return cfg, fmt.Errorf("reorder is from 0s to %v, not %v", maxReorder, f.reorder)
-	case f.maxBuckets <= 0:
-		return cfg, fmt.Errorf("max-buckets is positive, not %d", f.maxBuckets)
-	}
-	by, err := replay.ParseBy(f.by)
-	if err != nil {
-		return cfg, err
-	}
-	rules, err := rule.Cross(f.limits, f.strategies, f.burst)
-	if err != nil {
-		return cfg, err
-	}
-	return replay.Config{Files: files, Rules: rules, By: by, Reorder: f.reorder, MaxBuckets: f.maxBuckets}, nil
+func (f *replayFlags) addInput(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "format", "auto", "the log's format: auto, common (combined, too), caddy, weir, nginx, traefik, envoy or json (with --map)")
+	flags.StringVar(&f.fields, "map", "", "where a JSON line has what: `FIELD=PATH,...`; fields are time, ip, user, method, path, status, request, duration, duration_ms, duration_ns")
+	flags.StringVar(&f.since, "since", "", "leave out requests before this `time`: 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02 (UTC), or 24h for that long ago")
+	flags.StringVar(&f.until, "until", "", "leave out requests from this `time` on")
+	flags.StringSliceVar(&f.paths, "path", nil, "only requests whose path begins with one of these `prefixes`")
+	flags.StringSliceVar(&f.methods, "method", nil, "only requests with one of these `methods`")
+	flags.StringSliceVar(&f.statuses, "status", nil, "only requests answered with one of these `statuses`: 200, 4xx")
+	flags.StringSliceVar(&f.countIf, "count-if", nil, "count only requests answered with one of these `statuses`: 401, 4xx")
 }
 
+func (f *replayFlags) addOutput(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.output, "output", "o", "text", "what to print: text, json, html, csv (of the limits), csv:callers, csv:timeline or csv:suggest")
+	flags.StringVar(&f.html, "html", "", "write a report to look at to this `file`, too; - prints it in the place of the text")
+	flags.IntVar(&f.top, "top", 10, "how many callers to name for each limit")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24, "how many callers a sliding log or tiers may keep at one time")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the report: no progress, no remarks")
+	flags.StringVar(&f.reorder, "reorder", "", "no longer needed")
+	if err := flags.MarkHidden("reorder"); err != nil {
+		panic(err) // the flag is defined above
+	}
+}
+
+// outputs are the forms that can be printed.
+var outputs = func() []string {
+	names := []string{"text", "json", "html", "csv"}
+	for _, table := range report.CSVTables() {
+		names = append(names, "csv:"+table)
+	}
+	return names
+}()
+
 func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
-	cfg, err := f.check(files)
+	if f.html == "-" {
+		if cmd.Flags().Changed("output") && f.output != "html" {
+			return fmt.Errorf("--html - prints the page, and --output %s something else: choose one", f.output)
+		}
+		f.output, f.html = "html", ""
+	}
+	cfg, err := f.config(files)
 	if err != nil {
 		return err
 	}
@@ -153,7 +171,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	return nil
 }
 
-// classify tells bad input, which is the user's, from what failed.
+// classify tells bad input, which the user can correct, from a failure.
 func classify(err error) error {
 	if errors.As(err, new(*replay.InputError)) {
 		return err
@@ -163,7 +181,10 @@ func classify(err error) error {
 
 // remark says on the standard error what was left out, when the report is for a program to read.
 func (f *replayFlags) remark(stderr io.Writer, r *replay.Result) {
-	if f.output == "text" {
+	if f.reorder != "" {
+		fmt.Fprintln(stderr, "weir: --reorder has no effect: the order of a log's lines makes no difference")
+	}
+	if f.output == "text" || f.output == "html" {
 		return // the report says it
 	}
 	for _, note := range report.Notes(r) {
@@ -176,17 +197,28 @@ func (f *replayFlags) print(stdout io.Writer, r *replay.Result) error {
 	var b bytes.Buffer
 	var err error
 	switch f.output {
+	case "text":
+		report.Text(&b, r, textStyle(stdout))
 	case "json":
 		err = report.JSON(&b, r)
-	case "csv":
-		err = report.CSV(&b, r)
+	case "html":
+		err = report.HTML(&b, r)
 	default:
-		report.Text(&b, r, textStyle(stdout))
+		err = report.CSV(&b, r, f.csvTable())
 	}
 	if err == nil {
 		_, err = stdout.Write(b.Bytes())
 	}
 	return err
+}
+
+// csvTable returns the table that csv:TABLE asks for.
+func (f *replayFlags) csvTable() string {
+	const prefix = "csv:"
+	if len(f.output) > len(prefix) {
+		return f.output[len(prefix):]
+	}
+	return "limits"
 }
 
 // textStyle looks at where the report goes: a terminal gets its own width, and colors unless NO_COLOR is set.

@@ -18,19 +18,20 @@ import (
 // verdicts are what a judge says of requests of one caller that come at these instants.
 func verdicts(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()
-	var clock clock
-	clock.set(at[0].UnixNano())
-	j, err := newJudge(r, &clock, 1<<10)
+	j, err := limitSpec(r, 1<<10, 1).open(nil, 2)
 	require.NoError(t, err)
-	defer j.limiter.Close()
+	defer j.close()
 	out := make([]bool, len(at))
 	for i, when := range at {
-		clock.set(when.UnixNano())
-		out[i], err = j.admit(0, "caller", when.UnixNano())
-		require.NoError(t, err)
+		denied := []bool{false}
+		require.NoError(t, j.decide(question{caller: 1, ns: when.UnixNano(), counted: counted(i)}, denied))
+		out[i] = !denied[0]
 	}
 	return out
 }
+
+// counted leaves one request in four uncounted.
+func counted(i int) bool { return i%4 != 3 }
 
 // instants makes up when requests come: in bursts, and a few microseconds off every round number.
 func instants(seed uint64, start time.Time) []time.Time {
@@ -46,7 +47,7 @@ func instants(seed uint64, start time.Time) []time.Time {
 	return out
 }
 
-// The replay of a leaky bucket, which waits for nobody, must say what Run says to callers who do wait.
+// The replay of a leaky bucket, in which nothing waits, says what Run says to callers that do wait.
 func TestLeakyBucketIsReplayedAsItRuns(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, burst := range []uint64{1, 2, 5} {
@@ -76,6 +77,10 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	for i, when := range at {
 		time.Sleep(time.Until(when))
 		synctest.Wait() // those whose turn it was have left
+		if !counted(i) {
+			out[i] = admits(t, strategy, &ask, r)
+			continue
+		}
 		go func() {
 			res, err := strategy.Run(context.Background(), &ask)
 			if assert.NoError(t, err) {
@@ -89,33 +94,66 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	return out
 }
 
-// The other strategies are asked as they are: what a judge says is what Run says.
-func TestJudgeAsksTheStrategy(t *testing.T) {
-	start := time.Date(2026, 1, 1, 0, 0, 59, 0, time.UTC)
-	rules, err := rule.Cross([]string{"4/2s", "3/1s,4/3s"}, []string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
+// admits says if a leaky bucket would let a request wait that is not to be counted. Peek leaves the queue out.
+func admits(t *testing.T, s weir.Strategy, ask *weir.Request, r rule.Rule) bool {
+	t.Helper()
+	res, err := s.(weir.Peeker).Peek(context.Background(), ask)
 	require.NoError(t, err)
-	require.Len(t, rules, 5)
-	said := map[string]bool{}
-	for _, r := range rules {
-		for seed := range uint64(5) {
-			at := instants(seed, start)
-			now := start
-			l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
-			require.NoError(t, err)
-			strategy, ask, err := r.On(l)
-			require.NoError(t, err)
-			ask.Key = "caller"
-			want := make([]bool, len(at))
-			for i, when := range at {
-				now = when
-				res, err := strategy.Run(context.Background(), &ask)
-				require.NoError(t, err)
-				want[i] = res.Allowed()
+	return res.Allowed()
+}
+
+// A judge says what weir's strategy says, for every strategy and on either side of the Unix epoch.
+func TestJudgesSayWhatWeirSays(t *testing.T) {
+	rules, err := rule.Cross([]string{"4/2s", "1/1500ms", "0/1s", "3/1s,4/3s", "7/10s"}, []string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
+	require.NoError(t, err)
+	require.Len(t, rules, 17)
+	for _, year := range []int{2026, 1950} {
+		said := map[string]bool{}
+		for _, r := range rules {
+			for seed := range uint64(5) {
+				at := instants(seed, time.Date(year, 1, 1, 0, 0, 59, 0, time.UTC))
+				want := weirSays(t, r, at)
+				require.Equal(t, want, verdicts(t, r, at), "%s, seed %d", r, seed)
+				if r.Tiers[0].Limit == 4 {
+					said[fmt.Sprint(want)] = true
+				}
 			}
-			require.NoError(t, l.Close())
-			require.Equal(t, want, verdicts(t, r, at), "%s, seed %d", r, seed)
-			said[fmt.Sprint(want)] = true
 		}
+		assert.Len(t, said, 4*5, "the strategies differ, so none was taken for another")
 	}
-	assert.Len(t, said, 5*5, "the strategies differ, so none was taken for another")
+}
+
+// weirSays asks weir's strategy about requests of one caller.
+func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
+	t.Helper()
+	now := at[0]
+	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
+	require.NoError(t, err)
+	defer l.Close()
+	strategy, ask, err := r.On(l)
+	require.NoError(t, err)
+	ask.Key = "caller"
+	out := make([]bool, len(at))
+	for i, when := range at {
+		now = when
+		run := strategy.Run
+		if !counted(i) {
+			run = strategy.(weir.Peeker).Peek
+		}
+		res, err := run(context.Background(), &ask)
+		require.NoError(t, err)
+		out[i] = res.Allowed()
+	}
+	return out
+}
+
+// A broken judge is found out: the test above can fail.
+func TestJudgesAreFoundOut(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 59, 0, time.UTC)
+	right, err := rule.Cross([]string{"4/2s"}, []string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
+	require.NoError(t, err)
+	for i, r := range right {
+		other := right[(i+1)%len(right)]
+		require.NotEqual(t, weirSays(t, r, instants(0, start)), verdicts(t, other, instants(0, start)), "%s for %s", other, r)
+	}
 }

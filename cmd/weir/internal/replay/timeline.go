@@ -81,6 +81,54 @@ func (g *growing) bin(ns int64) int {
 	return int(i - g.first)
 }
 
+// sum adds up timelines of the same rows. It changes them.
+func sum(all []*growing) *growing {
+	out := newGrowing(len(all[0].rows))
+	for _, g := range all {
+		if len(g.rows[0]) > 0 {
+			out.include(g)
+		}
+	}
+	return out
+}
+
+// include adds the counts of o, which has bins.
+func (g *growing) include(o *growing) {
+	if len(g.rows[0]) == 0 {
+		*g = *o
+		return
+	}
+	for o.width < g.width {
+		o.widen()
+	}
+	for g.width < o.width {
+		g.widen()
+	}
+	first, bins := g.joint(o)
+	for ; bins > int64(g.max); first, bins = g.joint(o) {
+		g.widen()
+		o.widen()
+	}
+	for r := range g.rows {
+		row := make([]uint64, bins)
+		copy(row[g.first-first:], g.rows[r])
+		for i, n := range o.rows[r] {
+			row[o.first-first+int64(i)] += n
+		}
+		g.rows[r] = row
+	}
+	g.first = first
+	g.end = (first + bins) * int64(g.width)
+}
+
+// joint returns the first bin of g and o together, and how many there are from it to the last.
+func (g *growing) joint(o *growing) (first, bins int64) {
+	first = min(g.first, o.first)
+	return first, max(g.first+g.bins(), o.first+o.bins()) - first
+}
+
+func (g *growing) bins() int64 { return int64(len(g.rows[0])) }
+
 // widen merges bins to those of the next width.
 func (g *growing) widen() {
 	width := wider(g.width)

@@ -2,95 +2,137 @@ package report
 
 import (
 	"encoding/csv"
+	"fmt"
 	"io"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// csvHeader names the columns. What does not apply to a record is empty.
-var csvHeader = []string{"record", "limit", "strategy", "burst", "caller", "start", "end", "lines", "unreadable", "unkeyed",
-	"late", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share", "first_denied"}
+// csvSchema is the version in the first column of every row; Schema says what it covers.
+const csvSchema = "1"
 
-// CSV writes one table of three kinds of records, told apart by the first column, for each rule: one "total", a "caller"
-// for each of the worst, and a "bin" for each bin of the timeline.
-func CSV(w io.Writer, r *replay.Result) error {
+// csvTables are the tables that CSV writes, by name. Each has records of one kind.
+var csvTables = []struct {
+	name    string
+	columns []string
+	rows    func(r *replay.Result, add func(cells ...any))
+}{
+	{"limits", []string{"name", "limit", "strategy", "burst", "start", "end", "lines", "unreadable", "unkeyed", "filtered",
+		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share"}, csvLimits},
+	{"callers", []string{"name", "limit", "strategy", "burst", "caller", "requests", "admitted", "denied", "denied_share",
+		"first_denied"}, csvCallers},
+	{"timeline", []string{"name", "limit", "strategy", "burst", "start", "end", "requests", "admitted", "denied",
+		"denied_share"}, csvTimeline},
+	{"suggest", []string{"strategy", "burst", "duration_seconds", "limit", "deny_at_most", "callers", "callers_denied", "p50",
+		"p90", "p99", "p99_9", "max"}, csvSuggest},
+}
+
+// CSVTables returns the names of the tables.
+func CSVTables() []string {
+	var names []string
+	for _, t := range csvTables {
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// CSV writes one of the tables: a header, and a row for each limit, each of its worst callers, each bin of its timeline, or
+// each suggestion. A cell that does not apply is empty.
+func CSV(w io.Writer, r *replay.Result, table string) error {
+	i := slices.Index(CSVTables(), table)
+	if i < 0 {
+		return fmt.Errorf("csv tables are %s, not %q", strings.Join(CSVTables(), ", "), table)
+	}
 	out := csv.NewWriter(w)
-	if err := out.Write(csvHeader); err != nil {
+	err := out.Write(append([]string{"schema"}, csvTables[i].columns...))
+	csvTables[i].rows(r, func(cells ...any) {
+		row := []string{csvSchema}
+		for _, c := range cells {
+			row = append(row, cell(c))
+		}
+		if err == nil {
+			err = out.Write(row)
+		}
+	})
+	out.Flush()
+	if err != nil {
 		return err
 	}
-	for i := range r.Rules {
-		rr := &r.Rules[i]
-		total := row("total", rr)
-		total.span(r.First, r.Last)
-		total.count("lines", r.Lines)
-		total.count("unreadable", r.Unreadable.Count)
-		total.count("unkeyed", r.Unkeyed)
-		total.count("late", r.Late)
-		total.count("callers", uint64(r.Callers))
-		total.count("callers_denied", uint64(rr.Met))
-		total.counts(r.Requests, rr.Denied)
-		if err := out.Write(total); err != nil {
-			return err
-		}
-		for _, c := range rr.Worst {
-			caller := row("caller", rr)
-			caller.set("caller", harmless(c.Name))
-			caller.counts(c.Requests, c.Denied)
-			caller.set("first_denied", c.FirstDenied.Format(time.RFC3339Nano))
-			if err := out.Write(caller); err != nil {
-				return err
-			}
-		}
-		for b, requests := range r.Timeline.Rows[0] {
-			bin := row("bin", rr)
-			start := r.Timeline.Start.Add(time.Duration(b) * r.Timeline.Width)
-			bin.span(start, start.Add(r.Timeline.Width))
-			bin.counts(requests, r.Timeline.Rows[1+i][b])
-			if err := out.Write(bin); err != nil {
-				return err
-			}
-		}
-	}
-	out.Flush()
 	return out.Error()
 }
 
-// record is a row under csvHeader.
-type record []string
+// number is a count that may be none.
+type number uint64
 
-func row(kind string, rr *replay.RuleResult) record {
-	rec := make(record, len(csvHeader))
-	rec.set("record", kind)
-	rec.set("limit", rr.Rule.Limit)
-	rec.set("strategy", rr.Rule.Strategy)
-	if rr.Rule.Burst > 0 {
-		rec.count("burst", rr.Rule.Burst)
+func cell(v any) string {
+	switch v := v.(type) {
+	case string:
+		return harmless(v)
+	case time.Time:
+		return v.Format(time.RFC3339Nano)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	case number:
+		if v == replay.NoLimit {
+			return ""
+		}
 	}
-	return rec
+	return fmt.Sprint(v)
 }
 
-func (rec record) set(column, value string) {
-	for i, name := range csvHeader {
-		if name == column {
-			rec[i] = value
+func ruleCells(l rule.Rule) []any { return []any{l.Name, l.Limit, l.Strategy, burstCell(l.Burst)} }
+
+func burstCell(burst uint64) any {
+	if burst == 0 {
+		return ""
+	}
+	return burst
+}
+
+func countCells(requests, denied uint64) []any {
+	return []any{requests, requests - denied, denied, share(denied, requests)}
+}
+
+func csvLimits(r *replay.Result, add func(...any)) {
+	for i := range r.Rules {
+		rr := &r.Rules[i]
+		cells := append(ruleCells(rr.Rule), r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed, r.Filtered, r.Uncounted,
+			r.Callers, rr.Met)
+		add(append(cells, countCells(r.Requests, rr.Denied)...)...)
+	}
+}
+
+func csvCallers(r *replay.Result, add func(...any)) {
+	for i := range r.Rules {
+		for _, c := range r.Rules[i].Worst {
+			cells := append(ruleCells(r.Rules[i].Rule), c.Name)
+			cells = append(cells, countCells(c.Requests, c.Denied)...)
+			add(append(cells, c.FirstDenied)...)
 		}
 	}
 }
 
-func (rec record) count(column string, n uint64) { rec.set(column, strconv.FormatUint(n, 10)) }
-
-func (rec record) span(start, end time.Time) {
-	rec.set("start", start.Format(time.RFC3339Nano))
-	rec.set("end", end.Format(time.RFC3339Nano))
+func csvTimeline(r *replay.Result, add func(...any)) {
+	for i := range r.Rules {
+		for b, requests := range r.Timeline.Rows[0] {
+			start := r.Timeline.Start.Add(time.Duration(b) * r.Timeline.Width)
+			cells := append(ruleCells(r.Rules[i].Rule), start, start.Add(r.Timeline.Width))
+			add(append(cells, countCells(requests, r.Timeline.Rows[1+i][b])...)...)
+		}
+	}
 }
 
-func (rec record) counts(requests, denied uint64) {
-	rec.count("requests", requests)
-	rec.count("admitted", requests-denied)
-	rec.count("denied", denied)
-	rec.set("denied_share", strconv.FormatFloat(share(denied, requests), 'g', -1, 64))
+func csvSuggest(r *replay.Result, add func(...any)) {
+	for _, s := range r.Suggestions {
+		p := s.Peaks
+		add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), number(s.Limit), r.Suggest.Share, r.Callers, s.Denied,
+			number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Max))
+	}
 }
 
 // harmless makes a name safe to open in a spreadsheet, which takes a cell that begins with one of these for a formula.

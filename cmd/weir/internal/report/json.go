@@ -10,21 +10,29 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// The JSON report. Its field names are an interface: fields may be added, not changed.
+// Schema names the JSON report, and the version of its fields and of the columns of CSV: fields and columns are added
+// without a new version; one that goes, or means something else, makes a new version. docs/replay.md describes them.
+const Schema = "weir.replay/1"
+
 type (
 	jsonReport struct {
-		Files      []string       `json:"files"`
-		By         string         `json:"by"`
-		Lines      uint64         `json:"lines"` // requests + unkeyed + unreadable
-		Requests   uint64         `json:"requests"`
-		Unkeyed    uint64         `json:"unkeyed"`
-		Unreadable jsonUnreadable `json:"unreadable"`
-		Late       jsonLate       `json:"late"`
-		Callers    int            `json:"callers"`
-		First      time.Time      `json:"first"`
-		Last       time.Time      `json:"last"`
-		Timeline   jsonTimeline   `json:"timeline"`
-		Rules      []jsonRule     `json:"rules"`
+		Schema       string           `json:"schema"`
+		Files        []string         `json:"files"`
+		EmptyFiles   []string         `json:"empty_files"`
+		By           string           `json:"by"`
+		Lines        uint64           `json:"lines"` // requests + filtered + unkeyed + unreadable
+		Requests     uint64           `json:"requests"`
+		Uncounted    uint64           `json:"uncounted"`
+		Filtered     uint64           `json:"filtered"`
+		Unkeyed      uint64           `json:"unkeyed"`
+		Unreadable   jsonUnreadable   `json:"unreadable"`
+		WholeSeconds bool             `json:"whole_seconds"`
+		Callers      int              `json:"callers"`
+		First        time.Time        `json:"first"`
+		Last         time.Time        `json:"last"`
+		Timeline     jsonTimeline     `json:"timeline"`
+		Rules        []jsonRule       `json:"rules"`
+		Suggestions  []jsonSuggestion `json:"suggestions"`
 	}
 	jsonUnreadable struct {
 		Count    uint64        `json:"count"`
@@ -36,26 +44,23 @@ type (
 		Reason string `json:"reason"`
 		Text   string `json:"text"`
 	}
-	jsonLate struct {
-		Count          uint64  `json:"count"`
-		AtWorstSeconds float64 `json:"at_worst_seconds"`
-		ReorderSeconds float64 `json:"reorder_seconds"`
-	}
 	jsonTimeline struct {
 		Start        time.Time `json:"start"`
 		WidthSeconds float64   `json:"width_seconds"`
 		Requests     []uint64  `json:"requests"` // in each bin of that width
 	}
 	jsonRule struct {
+		Name          string       `json:"name,omitempty"`
 		Limit         string       `json:"limit"`
 		Strategy      string       `json:"strategy"`
 		Burst         uint64       `json:"burst,omitempty"`
 		Admitted      uint64       `json:"admitted"`
 		Denied        uint64       `json:"denied"`
 		DeniedShare   float64      `json:"denied_share"`   // from 0 to 1
-		CallersDenied int          `json:"callers_denied"` // who met at least one denial
+		CallersDenied int          `json:"callers_denied"` // with at least one denial
 		Worst         []jsonCaller `json:"worst"`
 		Timeline      []uint64     `json:"denied_timeline"` // in the bins of the report's timeline
+		Enforce       string       `json:"enforce"`         // the command that does it
 	}
 	jsonCaller struct {
 		Caller      string    `json:"caller"`
@@ -63,36 +68,86 @@ type (
 		Denied      uint64    `json:"denied"`
 		FirstDenied time.Time `json:"first_denied"`
 	}
+	jsonSuggestion struct {
+		Strategy        string    `json:"strategy"`
+		Burst           uint64    `json:"burst,omitempty"`
+		DurationSeconds float64   `json:"duration_seconds"`
+		Limit           *uint64   `json:"limit"`          // null: none is high enough
+		DenyAtMost      float64   `json:"deny_at_most"`   // the share of callers that was allowed, from 0 to 1
+		CallersDenied   int       `json:"callers_denied"` // with a peak above limit
+		Peaks           jsonPeaks `json:"peaks"`
+		Histogram       []jsonBin `json:"histogram"`
+	}
+	jsonPeaks struct {
+		P50  *uint64 `json:"p50"`
+		P90  *uint64 `json:"p90"`
+		P99  *uint64 `json:"p99"`
+		P999 *uint64 `json:"p99_9"`
+		Max  *uint64 `json:"max"`
+	}
+	jsonBin struct {
+		From    uint64 `json:"from"`
+		To      uint64 `json:"to"`
+		Callers int    `json:"callers"`
+	}
 )
 
 // JSON writes the report as one object.
 func JSON(w io.Writer, r *replay.Result) error {
 	out := jsonReport{
-		Files: valid(r.Files), By: string(r.By), Lines: r.Lines, Requests: r.Requests, Unkeyed: r.Unkeyed,
+		Schema: Schema, Files: valid(r.Files), EmptyFiles: valid(r.Empty), By: string(r.By), Lines: r.Lines, Requests: r.Requests,
+		Uncounted: r.Uncounted, Filtered: r.Filtered, Unkeyed: r.Unkeyed, WholeSeconds: r.Coarse,
 		Unreadable: jsonUnreadable{r.Unreadable.Count, []jsonExample{}},
-		Late:       jsonLate{r.Late, r.LateBy.Seconds(), r.Reorder.Seconds()},
 		Callers:    r.Callers, First: r.First, Last: r.Last,
 		Timeline: jsonTimeline{r.Timeline.Start, r.Timeline.Width.Seconds(), r.Timeline.Rows[0]},
+		Rules:    []jsonRule{}, Suggestions: []jsonSuggestion{},
 	}
 	for _, e := range r.Unreadable.Examples {
 		out.Unreadable.Examples = append(out.Unreadable.Examples, jsonExample{utf8Only(e.File), e.Line, e.Reason, utf8Only(e.Text)})
 	}
 	for i := range r.Rules {
-		rr := &r.Rules[i]
-		rule := jsonRule{
-			Limit: rr.Rule.Limit, Strategy: rr.Rule.Strategy, Burst: rr.Rule.Burst,
-			Admitted: admitted(r, rr), Denied: rr.Denied, DeniedShare: share(rr.Denied, r.Requests),
-			CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i],
-		}
-		for _, c := range rr.Worst {
-			rule.Worst = append(rule.Worst, jsonCaller{utf8Only(c.Name), c.Requests, c.Denied, c.FirstDenied})
-		}
-		out.Rules = append(out.Rules, rule)
+		out.Rules = append(out.Rules, jsonRuleOf(r, i))
+	}
+	for _, s := range r.Suggestions {
+		out.Suggestions = append(out.Suggestions, jsonSuggestionOf(s, r.Suggest.Share))
 	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(out)
+}
+
+func jsonRuleOf(r *replay.Result, i int) jsonRule {
+	rr := &r.Rules[i]
+	out := jsonRule{
+		Name: utf8Only(rr.Rule.Name), Limit: rr.Rule.Limit, Strategy: rr.Rule.Strategy, Burst: rr.Rule.Burst,
+		Admitted: admitted(r, rr), Denied: rr.Denied, DeniedShare: share(rr.Denied, r.Requests),
+		CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i], Enforce: Enforce(r, rr.Rule),
+	}
+	for _, c := range rr.Worst {
+		out.Worst = append(out.Worst, jsonCaller{utf8Only(c.Name), c.Requests, c.Denied, c.FirstDenied})
+	}
+	return out
+}
+
+func jsonSuggestionOf(s replay.Suggestion, share float64) jsonSuggestion {
+	out := jsonSuggestion{
+		Strategy: s.Strategy, Burst: s.Burst, DurationSeconds: s.Duration.Seconds(), Limit: orNull(s.Limit),
+		DenyAtMost: share, CallersDenied: s.Denied, Histogram: []jsonBin{},
+		Peaks: jsonPeaks{orNull(s.Peaks.P50), orNull(s.Peaks.P90), orNull(s.Peaks.P99), orNull(s.Peaks.P999), orNull(s.Peaks.Max)},
+	}
+	for _, b := range s.Peaks.Histogram {
+		out.Histogram = append(out.Histogram, jsonBin(b))
+	}
+	return out
+}
+
+// orNull returns n, or null if no limit is high enough.
+func orNull(n uint64) *uint64 {
+	if n == replay.NoLimit {
+		return nil
+	}
+	return &n
 }
 
 func valid(names []string) []string {

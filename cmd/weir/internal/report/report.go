@@ -6,6 +6,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,19 +21,21 @@ import (
 // are safe for a terminal.
 func Notes(r *replay.Result) []string {
 	var notes []string
-	if n := r.Unreadable.Count; n > 0 {
-		notes = append(notes, fmt.Sprintf("%s could not be read and %s left out", plural(n, "line"), were(n)))
+	add := func(n uint64, noun, format string, args ...any) {
+		if n > 0 {
+			notes = append(notes, plural(n, noun)+" "+fmt.Sprintf(format, args...))
+		}
 	}
-	if n := r.Unkeyed; n > 0 {
-		notes = append(notes, fmt.Sprintf("%s had no %s and %s left out", plural(n, "request"), missing(r.By), were(n)))
+	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
+	add(r.Unkeyed, "request", "had no %s and %s left out", missing(r.By), were(r.Unkeyed))
+	add(r.Filtered, "request", "%s not asked for and left out", were(r.Filtered))
+	add(r.Uncounted, "request", "had a status that does not count: decided on, they took nothing from any limit")
+	for _, name := range r.Empty {
+		notes = append(notes, fileName(name)+" is empty")
 	}
-	if n := r.Late; n > 0 {
-		notes = append(notes, fmt.Sprintf("%s came out of order by more than %s, at worst by %s, and %s decided on when "+
-			"the line came; a larger --reorder puts more in order", plural(n, "request"), span(r.Reorder), span(r.LateBy), were(n)))
-	}
-	if r.Coarse && subSecond(r) {
-		notes = append(notes, "the log tells whole seconds, and its requests were spread evenly over them: what limits of "+
-			"less than a second would have done is an estimate")
+	if r.Coarse && dependsOnFractions(r) {
+		notes = append(notes, "the log has whole seconds, over which each caller's requests were spread evenly: what limits "+
+			"on a second or less would do is an estimate, except for fixed windows of 1s")
 	}
 	return notes
 }
@@ -44,27 +47,49 @@ func missing(by replay.By) string {
 	return string(by)
 }
 
-func subSecond(r *replay.Result) bool {
+// dependsOnFractions reports whether a figure depends on where in its second a request came, by more than a little.
+func dependsOnFractions(r *replay.Result) bool {
+	short := func(strategy string, d time.Duration) bool {
+		return d < time.Second || d == time.Second && strategy != rule.Fixed && strategy != rule.Tiers
+	}
 	for _, rr := range r.Rules {
 		for _, t := range rr.Rule.Tiers {
-			if t.Duration < time.Second {
+			if short(rr.Rule.Strategy, t.Duration) {
 				return true
 			}
 		}
 	}
-	return false
+	return slices.ContainsFunc(r.Suggestions, func(s replay.Suggestion) bool { return short(s.Strategy, s.Duration) })
+}
+
+// fileName returns a file's name for people.
+func fileName(name string) string {
+	if name == replay.Stdin {
+		return "the standard input"
+	}
+	return Printable(name)
 }
 
 // title names a rule's strategy in full.
-func title(r rule.Rule) string {
+func title(r rule.Rule) string { return strategyTitle(r.Strategy, r.Burst) }
+
+func strategyTitle(strategy string, burst uint64) string {
 	name := map[string]string{
 		rule.Fixed: "fixed window", rule.Sliding: "sliding window", rule.Log: "sliding log",
 		rule.Token: "token bucket", rule.Leaky: "leaky bucket", rule.Tiers: "tiers",
-	}[r.Strategy]
-	if r.Burst > 0 {
-		name += ", burst " + count(r.Burst)
+	}[strategy]
+	if burst > 0 {
+		name += ", burst " + count(burst)
 	}
 	return name
+}
+
+// heading names a rule.
+func heading(r rule.Rule) string {
+	if r.Name != "" {
+		return Printable(r.Name) + " " + r.Limit
+	}
+	return r.Limit
 }
 
 // admitted returns how many requests the rule would have let through.

@@ -56,21 +56,41 @@ func example() *replay.Result {
 	}
 	tier := []weir.Tier{{Limit: 20, Duration: time.Minute}}
 	return &replay.Result{
-		Files: []string{"logs/\x1b[31maccess.log", replay.Stdin}, By: replay.ByIPPath, Reorder: time.Minute,
-		Lines: sum(requests) + 7 + 12, Requests: sum(requests), Unkeyed: 12,
+		Files: []string{"logs/\x1b[31maccess.log", replay.Stdin}, By: replay.ByIPPath, Empty: []string{"logs/\x1b[31mempty.log"},
+		Lines: sum(requests) + 7 + 12 + 5, Requests: sum(requests), Unkeyed: 12, Filtered: 5, Uncounted: 1,
+		Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}, IPv6Bits: 48,
 		Unreadable: replay.Unreadable{Count: 7, Examples: []replay.Example{
 			{File: "logs/\x1b[31maccess.log", Line: 3, Reason: "the line is empty", Text: ""},
 			{File: "-", Line: 4711, Reason: "broken JSON", Text: "{\"\x00\x1b[2J<b>\u202e" + strings.Repeat("y", 150)},
 		}},
-		Late: 1, LateBy: 90 * time.Second, Coarse: true, Callers: 1234,
+		Coarse: true, Callers: 1234,
 		First: first, Last: first.Add(89 * time.Second),
 		Timeline: &replay.Timeline{Start: first, Width: time.Second, Rows: [][]uint64{requests, few, many, none}},
 		Rules: []replay.RuleResult{
 			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Denied: sum(few), Met: 1, Worst: callers[:1]},
-			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Token, Burst: 1000, Tiers: tier}, Denied: sum(many), Met: 900, Worst: callers},
+			{Rule: rule.Rule{Name: "it's \x1b[1m", Limit: "20/1m", Strategy: rule.Token, Burst: 1000, Tiers: tier}, Denied: sum(many), Met: 900, Worst: callers},
 			{Rule: rule.Rule{Limit: "900/500ms", Strategy: rule.Fixed, Tiers: []weir.Tier{{Limit: 900, Duration: 500 * time.Millisecond}}}},
 		},
+		Suggest: &replay.Suggest{Strategies: []string{rule.Fixed, rule.Token}, Burst: 7, Share: 0.001},
+		Suggestions: []replay.Suggestion{
+			suggestionOf(rule.Fixed, 0, time.Second, 5, 40, 900, 300, 31, 2, 1),
+			suggestionOf(rule.Fixed, 0, time.Hour, 75, 400, 700, 300, 120, 80, 20, 9, 4, 0, 1),
+			suggestionOf(rule.Token, 7, time.Minute, 9, 12, 1200, 33, 0, 1),
+			{Strategy: rule.Token, Burst: 7, Duration: 90 * time.Minute, Limit: replay.NoLimit, Denied: 1234,
+				Peaks: replay.Peaks{P50: replay.NoLimit, P90: replay.NoLimit, P99: replay.NoLimit, P999: replay.NoLimit, Max: replay.NoLimit}},
+		},
 	}
+}
+
+func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most uint64, callers ...int) replay.Suggestion {
+	s := replay.Suggestion{Strategy: strategy, Burst: burst, Duration: d, Limit: limit, Denied: 1,
+		Peaks: replay.Peaks{P50: 1, P90: 2, P99: limit, P999: limit, Max: most}}
+	from, to := uint64(1), uint64(1)
+	for _, n := range callers {
+		s.Peaks.Histogram = append(s.Peaks.Histogram, replay.PeakBin{From: from, To: to, Callers: n})
+		from, to = to+1, 2*to
+	}
+	return s
 }
 
 // forms are the report in each of its forms.
@@ -78,7 +98,10 @@ var forms = map[string]func(io.Writer, *replay.Result) error{
 	"report.txt":  func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 80}); return nil },
 	"color.txt":   func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 100, Color: true}); return nil },
 	"report.json": JSON,
-	"report.csv":  CSV,
+	"limits.csv":  func(w io.Writer, r *replay.Result) error { return CSV(w, r, "limits") },
+	"callers.csv": func(w io.Writer, r *replay.Result) error { return CSV(w, r, "callers") },
+	"bins.csv":    func(w io.Writer, r *replay.Result) error { return CSV(w, r, "timeline") },
+	"suggest.csv": func(w io.Writer, r *replay.Result) error { return CSV(w, r, "suggest") },
 	"report.html": HTML,
 }
 
@@ -155,25 +178,30 @@ func TestHTMLIsWellFormed(t *testing.T) {
 		}
 	}
 	assert.Zero(t, depth)
-	assert.Equal(t, 3, svgs, "one for each rule")
+	assert.Equal(t, 3+4, svgs, "one for each rule and each suggestion")
 	assert.NotContains(t, got, "NaN")
 	assert.NotContains(t, got, "Inf")
 }
 
-func TestCSVIsNoFormula(t *testing.T) {
-	rows, err := csv.NewReader(strings.NewReader(render(t, "report.csv"))).ReadAll()
-	require.NoError(t, err)
-	assert.Equal(t, csvHeader, rows[0])
-	kinds := map[string]int{}
-	for _, row := range rows[1:] {
-		kinds[row[0]]++
-		for _, cell := range row {
-			if cell != "" {
-				assert.NotContains(t, "=+-@\t\r", cell[:1], cell)
+// Each table has rows of one kind, a version, and no cell that a spreadsheet takes for a formula.
+func TestCSV(t *testing.T) {
+	for table, want := range map[string]int{"limits": 3, "callers": 11, "timeline": 3 * 90, "suggest": 4} {
+		var b bytes.Buffer
+		require.NoError(t, CSV(&b, example(), table))
+		rows, err := csv.NewReader(&b).ReadAll() // fails for rows of different lengths
+		require.NoError(t, err)
+		assert.Len(t, rows, 1+want, table)
+		assert.Equal(t, "schema", rows[0][0])
+		for _, row := range rows[1:] {
+			assert.Equal(t, csvSchema, row[0])
+			for _, cell := range row {
+				if cell != "" {
+					assert.NotContains(t, "=+-@\t\r", cell[:1], cell)
+				}
 			}
 		}
 	}
-	assert.Equal(t, map[string]int{"total": 3, "caller": 11, "bin": 3 * 90}, kinds)
+	assert.Error(t, CSV(io.Discard, example(), "moon"))
 }
 
 // Names that differ must not become one.
@@ -196,6 +224,66 @@ func TestPercentNeverRoundsToNothingOrAll(t *testing.T) {
 		{994, 1000, "99.40 %"}, {1e6 - 1, 1e6, ">99.99 %"}, {9, 9, "100 %"},
 	} {
 		assert.Equal(t, tc.want, percent(tc.part, tc.whole), "%d of %d", tc.part, tc.whole)
+	}
+}
+
+// The labels of a chart of small counts are the counts, and the bars stand beside the axis.
+func TestChartOfSmallCounts(t *testing.T) {
+	line := &replay.Timeline{Start: time.Unix(0, 0).UTC(), Width: time.Second, Rows: [][]uint64{{1, 0, 2, 3, 1}, {0, 0, 0, 1, 1}}}
+	var b bytes.Buffer
+	chart(&b, line, 1, Style{Width: 80})
+	want := `  requests per 1s:  █ admitted  ░ denied
+  4 ┤
+    │
+  3 ┤
+    │                                       ░░░░░░░░░░░░░
+  2 ┤                                       ░░░░░░░░░░░░░
+    │                          ██████████████████████████
+  1 ┤                          ██████████████████████████
+    │█████████████             ██████████████████████████░░░░░░░░░░░░░
+  0 ┤█████████████             ██████████████████████████░░░░░░░░░░░░░
+     1970-01-01 00:00:00                           1970-01-01 00:00:05
+`
+	assert.Equal(t, want, b.String())
+}
+
+// What is denied has a line of its own even if it is one request of a million, and so has what is admitted below it.
+func TestBar(t *testing.T) {
+	for _, tc := range []struct {
+		admitted, denied, top uint64
+		want                  string
+	}{
+		{0, 0, 8, "        "}, {8, 0, 8, "████████"}, {4, 0, 8, "████    "}, {4, 4, 8, "████░░░░"}, {0, 8, 8, "░░░░░░░░"},
+		{1, 0, 64, "▁       "}, {1, 0, 1 << 40, "▁       "}, {1<<40 - 1, 1, 1 << 40, "███████░"}, {1, 1, 1 << 40, "░       "}, {9, 0, 16, "████▄   "},
+	} {
+		assert.Equal(t, tc.want, string(bar(tc.admitted, tc.denied, tc.top)), "%+v", tc)
+	}
+}
+
+func TestEnforce(t *testing.T) {
+	r := &replay.Result{By: replay.ByIP}
+	for want, l := range map[string]rule.Rule{
+		"--limit 20/1m":                   {Limit: "20/1m", Strategy: rule.Fixed},
+		"--limit 'it'\\''s=20/1m:log'":    {Name: "it's", Limit: "20/1m", Strategy: rule.Log},
+		"--limit 20/1m:token --burst 7":   {Limit: "20/1m", Strategy: rule.Token, Burst: 7},
+		"--limit a=20/1m:leaky --queue 7": {Name: "a", Limit: "20/1m", Strategy: rule.Leaky, Burst: 7},
+		"--limit 20/1m,5/1s":              {Limit: "20/1m,5/1s", Strategy: rule.Tiers},
+	} {
+		assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 "+want, Enforce(r, l))
+	}
+	r = &replay.Result{By: replay.ByIPPath, IPv6Bits: 48, Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}}
+	assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 --limit 1/1s --count-if 401,5xx --by ip+path --ipv6-prefix 48",
+		Enforce(r, rule.Rule{Limit: "1/1s", Strategy: rule.Fixed}))
+}
+
+func TestDurationText(t *testing.T) {
+	for d, want := range map[time.Duration]string{time.Second: "1s", time.Minute: "1m", time.Hour: "1h", 24 * time.Hour: "1d", 7 * 24 * time.Hour: "7d",
+		90 * time.Minute: "1h30m", 1500 * time.Millisecond: "1.5s", 10 * time.Minute: "10m", 36 * time.Hour: "36h", 90 * time.Second: "1m30s"} {
+		got := durationText(d)
+		assert.Equal(t, want, got)
+		back, err := rule.ParseDuration(got)
+		require.NoError(t, err)
+		assert.Equal(t, d, back)
 	}
 }
 

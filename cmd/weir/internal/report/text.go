@@ -4,11 +4,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
-
-	"github.com/guptarohit/asciigraph"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
@@ -22,6 +20,7 @@ type Style struct {
 const (
 	bold  = "\x1b[1m"
 	red   = "\x1b[31m"
+	green = "\x1b[32m"
 	plain = "\x1b[0m"
 )
 
@@ -35,7 +34,7 @@ func (s Style) paint(code, text string) string {
 // Text writes the report for a person at a terminal. Times are UTC.
 func Text(w io.Writer, r *replay.Result, style Style) {
 	fmt.Fprintf(w, "%s\n", style.paint(bold, headline(r)))
-	fmt.Fprintf(w, "%s to %s UTC (%s), callers told apart by %s\n", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)), r.By)
+	fmt.Fprintf(w, "%s to %s UTC (%s), callers keyed by %s\n", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)), r.By)
 	fmt.Fprintf(w, "from %s\n", fileList(r, style.Width-5))
 	if len(r.Rules) > 1 {
 		comparison(w, r)
@@ -43,7 +42,9 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 	for i := range r.Rules {
 		section(w, r, i, style)
 	}
+	suggestions(w, r, style)
 	remarks(w, r, style)
+	next(w, r, style)
 }
 
 func headline(r *replay.Result) string {
@@ -53,10 +54,7 @@ func headline(r *replay.Result) string {
 func fileList(r *replay.Result, width int) string {
 	var names []string
 	for _, f := range r.Files {
-		if f == replay.Stdin {
-			f = "the standard input"
-		}
-		names = append(names, Printable(f))
+		names = append(names, fileName(f))
 	}
 	return short(strings.Join(names, ", "), width)
 }
@@ -67,7 +65,7 @@ func comparison(w io.Writer, r *replay.Result) {
 	fmt.Fprintln(t, "limit\tstrategy\tadmitted\tdenied\tshare\tcallers denied\t")
 	for i := range r.Rules {
 		rr := &r.Rules[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", rr.Rule.Limit, title(rr.Rule), count(admitted(r, rr)), count(rr.Denied),
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", heading(rr.Rule), title(rr.Rule), count(admitted(r, rr)), count(rr.Denied),
 			percent(rr.Denied, r.Requests), count(rr.Met))
 	}
 	t.Flush()
@@ -75,7 +73,7 @@ func comparison(w io.Writer, r *replay.Result) {
 
 func section(w io.Writer, r *replay.Result, i int, style Style) {
 	rr := &r.Rules[i]
-	fmt.Fprintf(w, "\n%s\n", style.paint(bold, rr.Rule.Limit+", "+title(rr.Rule)))
+	fmt.Fprintf(w, "\n%s\n", style.paint(bold, heading(rr.Rule)+", "+title(rr.Rule)))
 	fmt.Fprintf(w, "  denied   %s of %s requests (%s)\n", count(rr.Denied), count(r.Requests), percent(rr.Denied, r.Requests))
 	fmt.Fprintf(w, "  callers  %s of %s met a denial (%s)\n", count(rr.Met), count(r.Callers), percent(uint64(rr.Met), uint64(r.Callers)))
 	if len(rr.Worst) > 0 {
@@ -104,57 +102,70 @@ func worst(w io.Writer, rr *replay.RuleResult, style Style) {
 	}
 }
 
-const chartHeight = 8
-
-// chart draws what was admitted and what was denied over time. Without colors the two are told apart by their strokes.
-func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
-	columns := style.Width - 14
-	t := full.Coarser(columns)
-	ok, no := make([]float64, columns), make([]float64, columns)
-	top, any := 1.0, false
-	for i := range columns {
-		bin := i * t.Bins() / columns // a bin may take several columns
-		denied := t.Rows[row][bin]
-		ok[i], no[i] = float64(t.Rows[0][bin]-denied), float64(denied)
-		top, any = max(top, ok[i], no[i]), any || denied > 0
-		if denied == 0 {
-			no[i] = math.NaN() // a gap: a line of zeros would hide the bottom of the other
+// suggestions writes the limits that fit, for each strategy.
+func suggestions(w io.Writer, r *replay.Result, style Style) {
+	for i, s := range r.Suggestions {
+		if i == 0 || s.Strategy != r.Suggestions[i-1].Strategy {
+			fmt.Fprintf(w, "\n%s\n", style.paint(bold, "suggested limits, "+strategyTitle(s.Strategy, s.Burst)))
+			fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n", shareText(r.Suggest.Share), plural(uint64(r.Callers), "caller"))
+			fmt.Fprintf(w, suggestionLine, "limit", "callers denied", "p50", "p90", "p99", "p99.9", "max")
 		}
+		p := s.Peaks
+		fmt.Fprintf(w, suggestionLine, suggested(s), count(s.Denied), peak(p.P50), peak(p.P90), peak(p.P99), peak(p.P999), peak(p.Max))
 	}
-	dots := asciigraph.CreateCharSet("•")
-	options := []asciigraph.Option{
-		asciigraph.Height(chartHeight), asciigraph.LowerBound(0), asciigraph.UpperBound(top), asciigraph.Precision(0),
-		asciigraph.SeriesChars(asciigraph.DefaultCharSet, dots), asciigraph.Offset(3),
+	if len(r.Suggestions) > 0 {
+		fmt.Fprintf(w, "\n  %s\n", strings.Join(wrap(Method, style.Width-4), "\n  "))
 	}
-	denied := "• denied"
-	if style.Color {
-		options = append(options, asciigraph.SeriesColors(asciigraph.Green, asciigraph.Red))
-		denied = style.paint(red, denied)
-	}
-	series := [][]float64{ok}
-	legend := "─ admitted"
-	if style.Color {
-		legend = style.paint("\x1b[32m", legend)
-	}
-	if any {
-		series = append(series, no)
-		legend += "  " + denied
-	}
-	fmt.Fprintf(w, "  requests per %s:  %s\n", span(t.Width), legend)
-	plot := asciigraph.PlotMany(series, options...)
-	for line := range strings.SplitSeq(plot, "\n") {
-		fmt.Fprintln(w, strings.TrimRight(line, " "))
-	}
-	fmt.Fprintln(w, timeAxis(t, plot, columns))
 }
 
-// timeAxis writes the first and the last instant below a plot's ends.
-func timeAxis(t *replay.Timeline, plot string, columns int) string {
-	first, _, _ := strings.Cut(plot, "\n")
-	margin := max(0, strings.IndexAny(first, "┤┼"))
-	from, to := stamp(t.Start), stamp(t.Start.Add(time.Duration(t.Bins())*t.Width))
-	gap := columns - len(from) - len(to) + 1
-	return strings.Repeat(" ", margin) + from + strings.Repeat(" ", max(1, gap)) + to
+const suggestionLine = "  %14s  %14s  %8s %8s %8s %8s %8s\n"
+
+// Method says what a suggestion is.
+const Method = "A caller's peak is the least limit that denies none of the caller's requests, worked out exactly from " +
+	"all of them. The percentiles and the maximum are those of the callers' peaks."
+
+func suggested(s replay.Suggestion) string {
+	if s.Limit == replay.NoLimit {
+		return "none/" + durationText(s.Duration)
+	}
+	return count(s.Limit) + "/" + durationText(s.Duration)
+}
+
+func peak(n uint64) string {
+	if n == replay.NoLimit {
+		return "none"
+	}
+	return count(n)
+}
+
+// shareText writes a share as a percentage, with as many digits as it needs.
+func shareText(share float64) string {
+	return strconv.FormatFloat(math.Round(share*1e8)/1e6, 'f', -1, 64) + " %"
+}
+
+// wrap breaks text into lines of at most width characters.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		line = strings.TrimPrefix(line+" "+word, " ")
+	}
+	return append(lines, line)
+}
+
+// next writes what to do with the result.
+func next(w io.Writer, r *replay.Result, style Style) {
+	steps := Next(r)
+	if len(steps) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\n%s\n", style.paint(bold, "next"))
+	for _, s := range steps {
+		fmt.Fprintf(w, "  %s:\n    %s\n", s.What, s.Command)
+	}
 }
 
 func remarks(w io.Writer, r *replay.Result, style Style) {

@@ -198,7 +198,7 @@ func ParseLimit(text string) ([]weir.Tier, error) {
 		if err != nil {
 			return nil, fmt.Errorf("limit %q: %q is not a count from 0 to %d", text, count, math.MaxInt64)
 		}
-		d, err := parseDuration(per)
+		d, err := ParseDuration(per)
 		if err != nil {
 			return nil, fmt.Errorf("limit %q: %w", text, err)
 		}
@@ -209,7 +209,8 @@ func ParseLimit(text string) ([]weir.Tier, error) {
 
 const maxDays = 365
 
-func parseDuration(s string) (time.Duration, error) {
+// ParseDuration reads a duration as time.ParseDuration does, or a number of days, 7d. A 1 may be left out: m is 1m.
+func ParseDuration(s string) (time.Duration, error) {
 	given := s
 	if s != "" && s[0] >= 'a' && s[0] <= 'z' {
 		s = "1" + s

@@ -1,0 +1,133 @@
+package replay
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// cursor reads a run.
+type cursor struct {
+	item
+	second int64
+	buf    []byte // read, not decoded
+	file   io.ReaderAt
+	from   int64 // what is not read
+	to     int64
+	space  []byte // that buf is a part of
+}
+
+// cursorBuffer is how much of a run in the temporary file is read at a time.
+const cursorBuffer = 16 << 10
+
+var errRun = errors.New("a temporary file of the sorting is damaged")
+
+// newCursor returns a cursor at the first item of a run, which has one.
+func newCursor(r sortedRun, file io.ReaderAt) (*cursor, error) {
+	c := &cursor{buf: r.data, file: file, from: r.from, to: r.to}
+	if r.data == nil {
+		c.space = make([]byte, 0, cursorBuffer)
+	}
+	if err := c.fetch(); err != nil {
+		return nil, err
+	}
+	second, n := binary.Varint(c.buf)
+	if n <= 0 {
+		return nil, errRun
+	}
+	c.buf, c.second = c.buf[n:], second
+	_, err := c.next()
+	return c, err
+}
+
+// fetch makes sure that buf has a whole item, if one is left.
+func (c *cursor) fetch() error {
+	if len(c.buf) >= maxItem || c.from == c.to {
+		return nil
+	}
+	n := copy(c.space[:cap(c.space)], c.buf)
+	m := min(int64(cap(c.space)-n), c.to-c.from)
+	c.buf = c.space[:n+int(m)]
+	if _, err := c.file.ReadAt(c.buf[n:], c.from); err != nil {
+		return err
+	}
+	c.from += m
+	return nil
+}
+
+// next goes to the next item, and reports false if there is none.
+func (c *cursor) next() (bool, error) {
+	if len(c.buf) < maxItem {
+		if err := c.fetch(); err != nil {
+			return false, err
+		}
+		if len(c.buf) == 0 {
+			return false, nil
+		}
+	}
+	head, a := binary.Uvarint(c.buf)
+	first, b := binary.Uvarint(c.buf[max(a, 0):])
+	second, d := binary.Uvarint(c.buf[max(a, 0)+max(b, 0):])
+	if a <= 0 || b <= 0 || d <= 0 {
+		return false, errRun
+	}
+	c.buf = c.buf[a+b+d:]
+	c.second += int64(head >> 1)
+	if head&1 == 1 {
+		c.item = item{stamp((c.second*1e9+int64(first))*2 + 1), uint32(second), 1}
+	} else {
+		c.item = item{stamp(c.second * 2e9), uint32(first), uint32(second)}
+	}
+	return true, nil
+}
+
+func (i item) before(o item) bool { return i.at < o.at || i.at == o.at && i.code < o.code }
+
+// merged reads several runs in order. It is a heap of their cursors: the least is the first.
+type merged []*cursor
+
+func newMerged(runs []sortedRun, file io.ReaderAt) (merged, error) {
+	m := make(merged, 0, len(runs))
+	for _, r := range runs {
+		c, err := newCursor(r, file)
+		if err != nil {
+			return nil, err
+		}
+		m = append(m, c)
+	}
+	for i := len(m)/2 - 1; i >= 0; i-- {
+		m.down(i)
+	}
+	return m, nil
+}
+
+// next goes past the first item.
+func (m *merged) next() error {
+	more, err := (*m)[0].next()
+	if err != nil {
+		return err
+	}
+	if !more {
+		last := len(*m) - 1
+		(*m)[0] = (*m)[last]
+		*m = (*m)[:last]
+	}
+	m.down(0)
+	return nil
+}
+
+func (m merged) down(i int) {
+	for {
+		least := i
+		for kid := 2*i + 1; kid <= 2*i+2 && kid < len(m); kid++ {
+			if m[kid].before(m[least].item) {
+				least = kid
+			}
+		}
+		if least == i {
+			return
+		}
+		m[i], m[least] = m[least], m[i]
+		i = least
+	}
+}

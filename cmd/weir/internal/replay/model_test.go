@@ -1,0 +1,313 @@
+package replay
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// model returns how many requests of one caller a rule denies. It is as plain as can be: for each request it looks at all
+// those it admitted before.
+func model(r rule.Rule, at []int64) (denied uint64) {
+	var admitted []int64
+	since := func(from int64) (n int64) {
+		for _, t := range admitted {
+			if t >= from {
+				n++
+			}
+		}
+		return n
+	}
+	gcd := int64(0)
+	for _, t := range r.Tiers {
+		for d := int64(t.Duration); d != 0; {
+			gcd, d = d, gcd%d
+		}
+	}
+	d, limit := int64(r.Tiers[0].Duration), int64(r.Tiers[0].Limit)
+	step, full := (d-1)/max(limit, 1)+1, int64(-1<<62) // of a bucket: between two tokens, and when it is full
+	size := map[bool]int64{true: int64(r.Burst), false: limit}[r.Burst > 0]
+	for _, t := range at {
+		start := t - (t%d+d)%d
+		ok := limit > 0
+		switch r.Strategy {
+		case rule.Fixed:
+			ok = since(start) < limit
+		case rule.Sliding:
+			left := (start + d - t + 999_999) / 1e6 // whole milliseconds
+			ok = ((since(start-d)-since(start))*left+d/1e6-1)/(d/1e6)+since(start) < limit
+		case rule.Log:
+			ok = since(t-d+1) < limit
+		case rule.Token:
+			ok = ok && max(full, t)+step-t <= size*step
+		case rule.Leaky:
+			ok = ok && max(full, t)-t <= size*step
+		case rule.Tiers:
+			ok = !slices.ContainsFunc(r.Tiers, func(tier weir.Tier) bool {
+				return since(t-(t%gcd+gcd)%gcd+gcd-int64(tier.Duration)) >= int64(tier.Limit)
+			})
+		}
+		if !ok {
+			denied++
+			continue
+		}
+		admitted, full = append(admitted, t), max(full, t)+step
+	}
+	return denied
+}
+
+// instantsOf returns when the requests of each caller come: sorted, and those of a whole second spread over it.
+func instantsOf(requests []request, key func(request) string, coarse bool) map[string][]int64 {
+	out := map[string][]int64{}
+	for _, r := range requests {
+		if k := key(r); k != "" {
+			out[k] = append(out[k], r.at.UnixNano())
+		}
+	}
+	for _, all := range out {
+		slices.Sort(all)
+		if !coarse {
+			continue
+		}
+		inSecond := map[int64]int64{}
+		for i, t := range all {
+			all[i] = t - (t%1e9+1e9)%1e9
+			inSecond[all[i]]++
+		}
+		slices.Sort(all)
+		for i := 0; i < len(all); {
+			n := inSecond[all[i]]
+			for k := range n {
+				all[i+int(k)] += k * 1e9 / n
+			}
+			i += int(n)
+		}
+	}
+	return out
+}
+
+// keys are what requests of the tests are keyed by.
+var keys = map[By]func(request) string{
+	ByIP:     func(r request) string { return r.ip },
+	ByPath:   func(r request) string { return r.path },
+	ByUser:   func(r request) string { return r.user },
+	ByIPPath: func(r request) string { return r.ip + " " + r.path },
+}
+
+// Whatever order the lines of a log are in, and however it is cut into files, the report is right: for every strategy and
+// every key there is no difference to the model.
+func TestAnyOrderAgreesWithTheModel(t *testing.T) {
+	all := rules(t, []string{"3/1s", "7/13s", "2/1500ms", "20/1h", "0/1m", "2/2s,9/10s"}, rule.Strategies...)
+	burst, err := rule.Cross([]string{"3/2s"}, []string{rule.Token, rule.Leaky}, 5)
+	require.NoError(t, err)
+	all = append(all, burst...)
+	for seed := range uint64(2) {
+		requests := traffic(seed, 800)
+		rnd := rand.New(rand.NewPCG(seed, 9))
+		rnd.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+		for form, render := range map[string]func(request) string{"common": request.common, "caddy": request.caddy} {
+			for by, key := range keys {
+				cut := 1 + rnd.IntN(len(requests)-1)
+				cfg := config(t, []string{write(t, "a.log", requests[:cut], render), write(t, "b.log", requests[cut:], render)})
+				cfg.Rules, cfg.By, cfg.Top = all, by, 1<<20
+				cfg.limits = spoolLimits{events: 100, inMemory: 1000} // many runs, most of them in a file
+				got, err := Run(cfg)
+				require.NoError(t, err)
+				addsUp(t, got)
+				instants := instantsOf(requests, key, form == "common")
+				require.Len(t, instants, got.Callers)
+				for i, r := range all {
+					want, denied := map[string]uint64{}, map[string]uint64{}
+					for caller, at := range instants {
+						if n := model(r, at); n > 0 {
+							want[caller] = n
+						}
+					}
+					for _, c := range got.Rules[i].Worst {
+						denied[c.Name] = c.Denied
+					}
+					require.Equal(t, want, denied, "seed %d, %s by %s: %s", seed, form, by, r)
+				}
+			}
+		}
+	}
+}
+
+// Shuffling changes nothing in a report, whatever is counted, filtered and suggested.
+func TestOrderMakesNoDifference(t *testing.T) {
+	requests := traffic(4, 2000)
+	var want *Result
+	for seed := range uint64(4) {
+		file := write(t, "a.log", requests, func(r request) string {
+			line := r.common()
+			if r.at.UnixNano()%2 == 0 { // a log of two formats
+				line = r.caddy()
+			}
+			return line
+		})
+		cfg := config(t, []string{file}, "3/1s", "5/1m:sliding", "4/10s:token", "9/1m,2/2s")
+		cfg.Filter.CountIf = &Statuses{Match: func(status int) bool { return status == 401 }}
+		cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, Share: 0.01}
+		cfg.limits = spoolLimits{events: 300, inMemory: 2000}
+		cfg.parts = 1 + int(seed)
+		got, err := Run(cfg)
+		require.NoError(t, err)
+		got.Files, got.Filter = nil, Filter{}
+		if want == nil {
+			want = got
+			require.NotZero(t, got.Uncounted)
+			require.NotZero(t, got.Rules[0].Denied)
+		}
+		require.Equal(t, want, got, "order %d", seed)
+		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+	}
+}
+
+// A busy second is spread in parts, which bounds the memory; it must make no difference.
+func TestStreamSpreadsInParts(t *testing.T) {
+	const s = int64(1e9)
+	rnd := rand.New(rand.NewPCG(6, 6))
+	sp := newSpool(spoolLimits{events: 64, inMemory: 500})
+	defer sp.remove()
+	type came struct {
+		ns   int64
+		code uint32
+	}
+	var want []came
+	tallies := map[came]int64{}
+	for range 5000 {
+		second, code := int64(rnd.IntN(4)-2)*s, uint32(rnd.IntN(9))
+		if rnd.IntN(3) > 0 {
+			tallies[came{second, code}]++
+			require.NoError(t, sp.add(stamp(2*second), code))
+			continue
+		}
+		ns := second + rnd.Int64N(s)
+		want = append(want, came{ns, code})
+		require.NoError(t, sp.add(stamp(2*ns+1), code))
+	}
+	require.NoError(t, sp.close())
+	for c, n := range tallies {
+		for i := range n {
+			want = append(want, came{c.ns + i*s/n, c.code})
+		}
+	}
+	slices.SortFunc(want, func(a, b came) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.code, b.code)) })
+	for _, maxPart := range []uint64{1, 7, 500, maxPart} {
+		in, err := sp.open()
+		require.NoError(t, err)
+		in.maxPart = maxPart
+		var got []came
+		for {
+			ns, code, ok, err := in.next()
+			require.NoError(t, err)
+			if !ok {
+				break
+			}
+			got = append(got, came{ns, code})
+		}
+		require.Equal(t, want, got, "parts of %d", maxPart)
+	}
+	require.NotNil(t, sp.file, "the temporary file was put to the test")
+	require.Greater(t, len(sp.runs), 50)
+}
+
+// A second with more requests than are tallied at one time is still one second.
+func TestGatherAddsUpABusySecond(t *testing.T) {
+	sp := newSpool(spoolLimits{events: 1 << 10, inMemory: 1 << 20})
+	defer sp.remove()
+	const n = 3*maxLoose + 17
+	for i := range n {
+		require.NoError(t, sp.add(0, uint32(i*7919%5)))
+	}
+	require.NoError(t, sp.close())
+	in, err := sp.open()
+	require.NoError(t, err)
+	require.NoError(t, in.gather(0))
+	total := uint64(0)
+	for i, g := range in.group {
+		require.EqualValues(t, i, g.code)
+		total += g.n
+	}
+	require.Len(t, in.group, 5)
+	require.EqualValues(t, n, total)
+}
+
+// What is suggested is the least: at a caller's peak nothing is denied, and below it something is.
+func TestPeaksAreExact(t *testing.T) {
+	for seed := range uint64(2) {
+		requests := traffic(seed+20, 600)
+		for form, render := range map[string]func(request) string{"common": request.common, "caddy": request.caddy} {
+			for _, burst := range []uint64{0, 3} {
+				s := &Suggest{Strategies: rule.Strategies, Burst: burst, Durations: []time.Duration{time.Second, 7 * time.Second, time.Hour}}
+				cfg := config(t, []string{write(t, "a.log", requests, render)})
+				cfg.Suggest, cfg.parts = s, 1
+				r := &run{cfg: cfg, callers: newCallers(), first: 1<<62 - 1, last: -1 << 62, result: &Result{}}
+				r.setParts()
+				defer r.parts[0].close()
+				require.NoError(t, r.read())
+				require.NoError(t, r.decide())
+				instants := instantsOf(requests, keys[ByIP], form == "common")
+				for i, strategy := range s.Strategies {
+					for k, d := range s.Durations {
+						for n, peak := range r.parts[0].peaks[i*len(s.Durations)+k] {
+							at := instants[r.callers.names[n]]
+							limited := func(limit uint64) uint64 {
+								l := rule.Rule{Strategy: strategy, Tiers: []weir.Tier{{Limit: limit, Duration: d}}}
+								if l.HasBurst() {
+									l.Burst = burst
+								}
+								return model(l, at)
+							}
+							if peak == NoLimit {
+								require.NotZero(t, limited(uint64(d)))
+								continue
+							}
+							require.Zero(t, limited(peak), "seed %d %s, burst %d: at %d/%v %s nothing is denied", seed, form, burst, peak, d, strategy)
+							require.NotZero(t, limited(peak-1), "seed %d %s, burst %d: below %d/%v %s something is", seed, form, burst, peak, d, strategy)
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestSuggestion(t *testing.T) {
+	peaks := make([]uint64, 0, 2000)
+	for i := range uint64(1000) {
+		peaks = append(peaks, 1, 1000-i) // 1000 ones, and 1 to 1000
+	}
+	for share, want := range map[float64]Suggestion{
+		0:      {Limit: 1000, Denied: 0},
+		0.0004: {Limit: 1000, Denied: 0},
+		0.0005: {Limit: 999, Denied: 1},
+		0.001:  {Limit: 998, Denied: 2},
+		0.5:    {Limit: 1, Denied: 999},
+		1:      {Limit: 1, Denied: 999},
+	} {
+		s := &Suggest{Share: share}
+		got := s.suggestion(rule.Fixed, time.Minute, slices.Clone(peaks))
+		require.Equal(t, want.Limit, got.Limit, "%v", share)
+		require.Equal(t, want.Denied, got.Denied, "%v", share)
+		require.Equal(t, []uint64{1, 800, 980, 998, 1000}, []uint64{got.Peaks.P50, got.Peaks.P90, got.Peaks.P99, got.Peaks.P999, got.Peaks.Max})
+		total := 0
+		for i, b := range got.Peaks.Histogram {
+			total += b.Callers
+			if i > 0 {
+				require.Equal(t, got.Peaks.Histogram[i-1].To+1, b.From)
+			}
+		}
+		require.Equal(t, 2000, total)
+	}
+	got := (&Suggest{Share: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute, []uint64{NoLimit, NoLimit, 4})
+	require.Equal(t, uint64(NoLimit), got.Limit)
+	require.Equal(t, 2, got.Denied, "every limit denies two")
+}

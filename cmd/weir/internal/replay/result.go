@@ -1,0 +1,77 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// report adds up what the parts found.
+func (r *run) report() {
+	res := r.result
+	res.Callers = len(r.callers.names)
+	res.First, res.Last = r.instant(r.first.nanoseconds()), r.instant(r.last.nanoseconds())
+	lines := make([]*growing, len(r.parts))
+	for i, p := range r.parts {
+		lines[i] = p.timeline
+	}
+	res.Timeline = sum(lines).timeline()
+	for i, rule := range r.cfg.Rules {
+		rr := RuleResult{Rule: rule}
+		for n, p := range r.parts {
+			rr.Denied += p.rows[i].denied
+			rr.Met += p.rows[i].met
+			rr.Worst = r.worst(rr.Worst, p.rows[i].callers, n)
+		}
+		res.Rules = append(res.Rules, rr)
+	}
+	r.suggest()
+}
+
+// suggest makes suggestions of the callers' peaks.
+func (r *run) suggest() {
+	s := r.cfg.Suggest
+	if s == nil {
+		return
+	}
+	for i, strategy := range s.Strategies {
+		for k, d := range s.Durations {
+			var peaks []uint64
+			for _, p := range r.parts {
+				peaks = append(peaks, p.peaks[i*len(s.Durations)+k]...)
+			}
+			r.result.Suggestions = append(r.result.Suggestions, s.suggestion(strategy, d, peaks))
+		}
+	}
+}
+
+// instant returns ns as a time, no finer than the log has it: within its second a request's place was made up.
+func (r *run) instant(ns int64) time.Time {
+	t := time.Unix(0, ns).UTC()
+	if r.result.Coarse {
+		t = t.Truncate(time.Second)
+	}
+	return t
+}
+
+// worst adds the callers of part n to the top. All are looked at: the counts are exact, and so is the order.
+func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
+	for i, c := range callers {
+		if c.denied == 0 || len(top) == r.cfg.Top && (r.cfg.Top == 0 || c.denied < top[len(top)-1].Denied) {
+			continue
+		}
+		number := i*len(r.parts) + n
+		caller := Caller{r.callers.names[number], r.callers.requests[number], c.denied, r.instant(c.first)}
+		at, _ := slices.BinarySearchFunc(top, caller, worse)
+		if top = slices.Insert(top, at, caller); len(top) > r.cfg.Top {
+			top = top[:r.cfg.Top]
+		}
+	}
+	return top
+}
+
+// worse sorts the worst first.
+func worse(a, b Caller) int {
+	return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Requests, a.Requests),
+		a.FirstDenied.Compare(b.FirstDenied), cmp.Compare(a.Name, b.Name))
+}

@@ -1,0 +1,157 @@
+package replay
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+)
+
+// stream hands out a spool's requests in the order of time. Any number of streams can be open at one time.
+//
+// Logs in whole seconds do not say when in its second a request came. Those of one caller that share a second are spread
+// evenly over it: all at its start they would be a burst that never was. A caller's requests are spread without regard to
+// those of others, so that what a report says does not depend on the order of the lines.
+type stream struct {
+	runs    merged
+	group   []tally  // the requests of one second that have nothing finer, by code
+	loose   []uint64 // the same as they are read: code and number, in any order
+	second  int64    // in nanoseconds
+	part    int      // how many of the group's parts are spread
+	parts   int      // into which it is cut, so that a busy second takes no more memory than others
+	spread  []uint64 // nanoseconds in the second, and code: the part that is handed out
+	handed  int      // how many of spread
+	maxPart uint64
+}
+
+// maxPart bounds the requests of one second that are spread at one time.
+const maxPart = 1 << 19
+
+func (s *spool) open() (*stream, error) {
+	m, err := newMerged(s.runs, s.file)
+	return &stream{runs: m, maxPart: maxPart}, err
+}
+
+// next returns the next request: its instant and its code. It reports false at the end.
+func (s *stream) next() (ns int64, code uint32, ok bool, err error) {
+	for {
+		if s.handed == len(s.spread) && s.part < s.parts {
+			s.spreadPart()
+			continue
+		}
+		if len(s.runs) > 0 {
+			head := s.runs[0].item
+			coarse := head.at&1 == 0
+			if coarse && s.handed == len(s.spread) {
+				if err := s.gather(head.at); err != nil {
+					return 0, 0, false, err
+				}
+				continue
+			}
+			if !coarse && (s.handed == len(s.spread) || head.at.nanoseconds() < s.first()) {
+				return head.at.nanoseconds(), head.code, true, s.runs.next()
+			}
+		}
+		if s.handed == len(s.spread) {
+			return 0, 0, false, nil
+		}
+		ns, code = s.first(), uint32(s.spread[s.handed])
+		s.handed++
+		return ns, code, true, nil
+	}
+}
+
+// first returns the instant of the next request that is spread.
+func (s *stream) first() int64 { return s.second + int64(s.spread[s.handed]>>32) }
+
+// tally is how many requests of one code a second has.
+type tally struct {
+	code uint32
+	n    uint64
+}
+
+// maxLoose bounds the requests of a second that are read before they are added up.
+const maxLoose = 1 << 16
+
+// gather reads the requests of the second at that have nothing finer.
+func (s *stream) gather(at stamp) error {
+	s.group, s.loose = s.group[:0], s.loose[:0]
+	total := uint64(0)
+	for len(s.runs) > 0 && s.runs[0].at == at {
+		head := s.runs[0].item
+		total += uint64(head.n)
+		s.loose = append(s.loose, uint64(head.code)<<32|uint64(head.n))
+		if len(s.loose) == maxLoose {
+			s.tally()
+		}
+		if err := s.runs.next(); err != nil {
+			return err
+		}
+	}
+	s.tally()
+	s.second, s.part, s.parts = at.nanoseconds(), 0, int((total-1)/s.maxPart)+1
+	return nil
+}
+
+// tally adds the loose requests to the group.
+func (s *stream) tally() {
+	slices.Sort(s.loose)
+	known := len(s.group)
+	for _, l := range s.loose {
+		code, n := uint32(l>>32), uint64(uint32(l))
+		if last := len(s.group) - 1; last >= known && s.group[last].code == code {
+			s.group[last].n += n
+		} else {
+			s.group = append(s.group, tally{code, n})
+		}
+	}
+	s.loose = s.loose[:0]
+	if known > 0 {
+		s.merge()
+	}
+}
+
+// merge makes one tally of those of one code.
+func (s *stream) merge() {
+	slices.SortFunc(s.group, func(a, b tally) int { return cmp.Compare(a.code, b.code) })
+	to := 0
+	for _, t := range s.group[1:] {
+		if t.code == s.group[to].code {
+			s.group[to].n += t.n
+			continue
+		}
+		to++
+		s.group[to] = t
+	}
+	s.group = s.group[:to+1]
+}
+
+// spreadPart spreads the requests that fall into the next part of the second.
+func (s *stream) spreadPart() {
+	from, to := uint64(s.part)*1e9/uint64(s.parts), uint64(s.part+1)*1e9/uint64(s.parts)
+	s.part++
+	s.spread, s.handed = s.spread[:0], 0
+	for _, g := range s.group {
+		if g.n == 1 {
+			if from == 0 {
+				s.spread = append(s.spread, uint64(g.code))
+			}
+			continue
+		}
+		for i, end := firstAt(from, g.n), firstAt(to, g.n); i < end; i++ {
+			s.spread = append(s.spread, i*1e9/g.n<<32|uint64(g.code))
+		}
+	}
+	if !slices.IsSorted(s.spread) {
+		slices.Sort(s.spread)
+	}
+}
+
+// firstAt returns the first of n requests, spread over a second, that comes at nanos or later.
+func firstAt(nanos, n uint64) uint64 {
+	hi, lo := bits.Mul64(nanos, n)
+	quotient, rest := bits.Div64(hi, lo, 1e9)
+	if rest > 0 {
+		quotient++
+	}
+	return quotient
+}

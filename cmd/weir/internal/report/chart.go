@@ -1,0 +1,117 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+)
+
+const (
+	chartHeight = 8 // lines; a label at every second one, so that a quarter of the top has one
+	gutter      = 2 // columns left of the labels
+)
+
+// eighths are the bars that fill a part of a line, from none to seven eighths.
+var eighths = []rune(" ▁▂▃▄▅▆▇")
+
+// chart draws a bar for each bin of the timeline: what was denied on top of what was admitted.
+func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
+	columns := style.Width - 14
+	t := full.Coarser(columns)
+	top := niceTop(tallest(t))
+	margin := gutter + len(count(top))
+	each := max(1, columns/t.Bins()) // columns a bin takes
+	bars := make([][]rune, t.Bins())
+	any := false
+	for i, requests := range t.Rows[0] {
+		denied := t.Rows[row][i]
+		bars[i] = bar(requests-denied, denied, top)
+		any = any || denied > 0
+	}
+	fmt.Fprintf(w, "  requests per %s:  %s\n", span(t.Width), legend(any, style))
+	for line := chartHeight; line >= 0; line-- {
+		label, tick := "", "│"
+		if line%2 == 0 {
+			label, tick = count(top*uint64(line)/chartHeight), "┤"
+		}
+		fmt.Fprintf(w, "%*s %s", margin, label, tick)
+		if line < chartHeight { // the top's label stands on the upper edge of the highest line
+			fmt.Fprint(w, chartLine(bars, line, each, style))
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w, timeAxis(t, margin+2, each*t.Bins()))
+}
+
+func legend(denied bool, style Style) string {
+	text := style.paint(green, "█") + " admitted"
+	if denied {
+		text += "  " + style.paint(red, "░") + " denied"
+	}
+	return text
+}
+
+// bar returns the lines of one bin's bar, from the bottom: whole lines, of which what was denied has at least one.
+func bar(admitted, denied, top uint64) []rune {
+	height := func(n uint64) float64 { return float64(n) / float64(top) * chartHeight }
+	all := make([]rune, chartHeight)
+	ok, total := height(admitted), height(admitted+denied)
+	from := chartHeight
+	if denied > 0 {
+		from = min(int(math.Round(ok)), chartHeight-1)
+		total = max(math.Round(total), float64(from+1))
+	}
+	for i := range all {
+		switch {
+		case i >= from && float64(i) < total:
+			all[i] = '░'
+		case i >= from:
+			all[i] = ' '
+		case denied > 0 || float64(i+1) <= ok:
+			all[i] = '█'
+		default:
+			part := int(math.Ceil((ok - float64(i)) * 8))
+			all[i] = eighths[min(max(part, 0), 7)]
+		}
+	}
+	return all
+}
+
+// chartLine returns one line of the bars, without spaces at its end.
+func chartLine(bars [][]rune, line, each int, style Style) string {
+	var b strings.Builder
+	for _, bar := range bars {
+		b.WriteString(strings.Repeat(string(bar[line]), each))
+	}
+	text := strings.TrimRight(b.String(), " ")
+	if !style.Color {
+		return text
+	}
+	b.Reset()
+	for text != "" {
+		first, _ := utf8.DecodeRuneInString(text)
+		end := strings.IndexFunc(text, func(r rune) bool { return (r == '░') != (first == '░') })
+		if end < 0 {
+			end = len(text)
+		}
+		color := green
+		if first == '░' {
+			color = red
+		}
+		b.WriteString(style.paint(color, text[:end]))
+		text = text[end:]
+	}
+	return b.String()
+}
+
+// timeAxis writes the first and the last instant below a chart's ends.
+func timeAxis(t *replay.Timeline, margin, columns int) string {
+	from, to := stamp(t.Start), stamp(t.Start.Add(time.Duration(t.Bins())*t.Width))
+	gap := columns - len(from) - len(to)
+	return strings.Repeat(" ", margin) + from + strings.Repeat(" ", max(2, gap)) + to
+}

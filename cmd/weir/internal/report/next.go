@@ -1,0 +1,125 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// Step is what to do next, and the command that does it.
+type Step struct{ What, Command string }
+
+// Next returns the commands that enforce what was replayed, or that try what is suggested.
+func Next(r *replay.Result) []Step {
+	var steps []Step
+	for i := range r.Rules {
+		steps = append(steps, Step{"enforce " + heading(r.Rules[i].Rule) + ", " + title(r.Rules[i].Rule), Enforce(r, r.Rules[i].Rule)})
+	}
+	for i := 0; i < len(r.Suggestions); {
+		n := 1
+		for i+n < len(r.Suggestions) && r.Suggestions[i+n].Strategy == r.Suggestions[i].Strategy {
+			n++
+		}
+		steps = append(steps, try(r, r.Suggestions[i:i+n])...)
+		i += n
+	}
+	return steps
+}
+
+// Enforce returns the command line that puts a rule in front of a server.
+func Enforce(r *replay.Result, l rule.Rule) string {
+	limit := l.Limit
+	if l.Strategy != rule.Fixed && l.Strategy != rule.Tiers {
+		limit += ":" + l.Strategy
+	}
+	if l.Name != "" {
+		limit = l.Name + "=" + limit
+	}
+	words := []string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000", "--limit", limit}
+	if l.Burst > 0 {
+		flag := map[bool]string{true: "--queue", false: "--burst"}[l.Strategy == rule.Leaky]
+		words = append(words, flag, strconv.FormatUint(l.Burst, 10))
+	}
+	if c := r.Filter.CountIf; c != nil {
+		words = append(words, "--count-if", c.Text)
+	}
+	return shell(append(words, keyFlags(r)...))
+}
+
+// keyFlags are the flags, of replay and of proxy, that key callers as they are keyed in r.
+func keyFlags(r *replay.Result) []string {
+	var words []string
+	if r.By != replay.ByIP {
+		words = append(words, "--by", string(r.By))
+	}
+	if r.IPv6Bits != 0 && r.IPv6Bits != 64 {
+		words = append(words, "--ipv6-prefix", strconv.Itoa(r.IPv6Bits))
+	}
+	return words
+}
+
+// try returns the commands that replay the suggestions of one strategy, and that enforce one of them.
+func try(r *replay.Result, all []replay.Suggestion) []Step {
+	words := []string{"weir", "replay"}
+	enforce := ""
+	for _, s := range all {
+		if s.Limit == replay.NoLimit {
+			continue
+		}
+		words = append(words, "--limit", limitText(s))
+		if enforce == "" || s.Duration <= time.Minute {
+			enforce = Enforce(r, rule.Rule{Limit: limitText(s), Strategy: s.Strategy, Burst: s.Burst})
+		}
+	}
+	if enforce == "" {
+		return nil
+	}
+	if s := all[0]; s.Strategy != rule.Fixed {
+		words = append(words, "--strategy", s.Strategy)
+		if s.Burst > 0 {
+			words = append(words, "--burst", strconv.FormatUint(s.Burst, 10))
+		}
+	}
+	if c := r.Filter.CountIf; c != nil {
+		words = append(words, "--count-if", c.Text)
+	}
+	words = append(append(words, keyFlags(r)...), r.Files...)
+	name := strategyTitle(all[0].Strategy, all[0].Burst)
+	return []Step{{"see whom the suggested limits deny, " + name, shell(words)}, {"enforce one of them, " + name, enforce}}
+}
+
+// limitText writes a suggestion as a limit.
+func limitText(s replay.Suggestion) string {
+	return fmt.Sprintf("%d/%s", s.Limit, durationText(s.Duration))
+}
+
+// durationText writes a duration as a limit has it.
+func durationText(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d%day == 0 {
+		return fmt.Sprintf("%dd", d/day)
+	}
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
+// shell quotes words for a shell where they need it.
+func shell(words []string) string {
+	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:=,+@%"
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		if quoted[i] = w; w == "" || strings.Trim(w, plain) != "" {
+			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return Printable(strings.Join(quoted, " "))
+}

@@ -1,0 +1,215 @@
+package report
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+)
+
+// A drawing is as wide as there is room, and of a fixed height: its bars stretch, and its labels, which are text of the
+// page, do not. Lengths across are in thousandths of the width, lengths up in pixels.
+const (
+	htmlBins   = 240
+	plotWidth  = 1000
+	plotHeight = 200
+	leastBar   = 2.0 // a denial must be seen, however many requests it is one of
+)
+
+// plot is a drawing in the making.
+type plot struct {
+	ok, no, grid strings.Builder // paths
+	marks, hover strings.Builder
+	yAxis, xAxis strings.Builder // labels
+}
+
+// bar adds a bar from x that is width wide: what is denied, from height cut to height top, above what is not.
+func (p *plot) bar(x, width, cut, top float64) {
+	if cut > 0 {
+		fmt.Fprintf(&p.ok, "M%.2f %dV%.2fH%.2fV%dZ", x, plotHeight, plotHeight-cut, x+width, plotHeight)
+	}
+	if top > cut {
+		fmt.Fprintf(&p.no, "M%.2f %.2fV%.2fH%.2fV%.2fZ", x, plotHeight-cut, plotHeight-top, x+width, plotHeight-cut)
+	}
+}
+
+// note adds what is shown when the mouse is over x to x+width. text is made of numbers and times.
+func (p *plot) note(x, width float64, text string) {
+	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s</title></rect>`, x, width, plotHeight, text)
+}
+
+// y adds a line across at a height, and its label.
+func (p *plot) y(height float64, label string) {
+	fmt.Fprintf(&p.grid, "M0 %.1fH%d", plotHeight-height, plotWidth)
+	fmt.Fprintf(&p.yAxis, `<span style="bottom:%.1fpx">%s</span>`, height, label)
+}
+
+// x adds a label under x. A narrow page leaves the minor ones out.
+func (p *plot) x(x float64, label string, minor bool) {
+	class := ""
+	if minor {
+		class = ` class="minor"`
+	}
+	fmt.Fprintf(&p.xAxis, `<span%s style="left:%.2f%%">%s</span>`, class, x*100/plotWidth, label)
+}
+
+// html returns the drawing. aria says what it is.
+func (p *plot) html(aria string) template.HTML {
+	return template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div><svg viewBox="0 0 %d %d" preserveAspectRatio="none" `+
+		`role="img" aria-label="%s"><path class="grid" d="%s"/><path class="ok" d="%s"/><path class="no" d="%s"/>%s<g class="hover">%s</g></svg>`+
+		`<div class="x">%s</div></div>`, &p.yAxis, plotWidth, plotHeight, aria, &p.grid, &p.ok, &p.no, &p.marks, &p.hover, &p.xAxis))
+}
+
+// timelineChart draws a bar for each bin: what was denied on top of what was admitted.
+func timelineChart(t *replay.Timeline, row int) template.HTML {
+	var p plot
+	top := niceTop(tallest(t))
+	for i := range uint64(5) {
+		p.y(float64(i)*plotHeight/4, count(top*i/4))
+	}
+	timeLabels(&p, t)
+	step := float64(plotWidth) / float64(t.Bins())
+	width := step
+	if t.Bins() <= 100 {
+		width *= 0.9
+	}
+	height := func(n uint64) float64 { return float64(n) / float64(top) * plotHeight }
+	for i, requests := range t.Rows[0] {
+		if requests == 0 {
+			continue
+		}
+		denied := t.Rows[row][i]
+		all, cut := height(requests), height(requests-denied)
+		if denied > 0 {
+			all = max(all, leastBar)
+			cut = min(cut, all-leastBar)
+		}
+		x := float64(i) * step
+		p.bar(x, width, cut, all)
+		p.note(x, step, fmt.Sprintf("%s: %s admitted, %s denied", stamp(t.Start.Add(time.Duration(i)*t.Width)), count(requests-denied), count(denied)))
+	}
+	return p.html("requests admitted and denied over time")
+}
+
+// timeLabels writes times under a timeline.
+func timeLabels(p *plot, t *replay.Timeline) {
+	every, layout := ticks(t)
+	end := t.Start.Add(time.Duration(t.Bins()) * t.Width)
+	scale := plotWidth / float64(end.Sub(t.Start))
+	const margin = 0.05 * plotWidth // a label has its middle at x
+	labels := 0
+	for at := t.Start.Truncate(every); !at.After(end); at = at.Add(every) {
+		if x := float64(at.Sub(t.Start)) * scale; margin <= x && x <= plotWidth-margin {
+			p.x(x, at.Format(layout), labels%3 != 1)
+			labels++
+		}
+	}
+}
+
+// peakChart draws how many callers have which peak, by powers of two, with a line at the suggested limit: the callers on
+// its right would be denied. Heights are logarithms, or the few of them would not be seen.
+func peakChart(s replay.Suggestion) template.HTML {
+	var p plot
+	bins := s.Peaks.Histogram
+	most := 1
+	for _, b := range bins {
+		most = max(most, b.Callers)
+	}
+	decades := int(math.Ceil(math.Log10(float64(most) + 0.5)))
+	unit := plotHeight / (float64(max(decades, 1)) + 0.3) // of a decade: one caller has a height, too
+	height := func(n int) float64 { return (math.Log10(float64(n)) + 0.3) * unit }
+	for d, n := 0, 1; d <= decades; d, n = d+1, n*10 {
+		p.y(height(n), count(n))
+	}
+	step := float64(plotWidth) / float64(max(len(bins), 1))
+	for i, b := range bins {
+		x := float64(i) * step
+		p.x(x+step/2, brief(b.To), len(bins) > 10 && i%2 > 0)
+		if b.Callers == 0 {
+			continue
+		}
+		top, left := height(b.Callers), step*0.9*within(b, s.Limit)
+		p.bar(x, left, top, top)
+		p.bar(x+left, step*0.9-left, 0, top)
+		p.note(x, step, fmt.Sprintf("peak %s: %s", binLabel(b), plural(uint64(b.Callers), "caller")))
+	}
+	for i, b := range bins {
+		if b.From <= s.Limit && s.Limit <= b.To {
+			fmt.Fprintf(&p.marks, `<path class="mark" d="M%.2f 0V%d"/>`, float64(i)*step+step*0.9*within(b, s.Limit), plotHeight)
+		}
+	}
+	return p.html("callers by their peak, and the suggested limit")
+}
+
+// within returns how much of a bin is not above limit, from 0 to 1.
+func within(b replay.PeakBin, limit uint64) float64 {
+	if limit < b.From {
+		return 0
+	}
+	return float64(min(limit, b.To)-b.From+1) / float64(b.To-b.From+1)
+}
+
+// binLabel writes a bin of peaks.
+func binLabel(b replay.PeakBin) string {
+	if b.From == b.To {
+		return brief(b.From)
+	}
+	return brief(b.From) + "–" + brief(b.To)
+}
+
+// brief writes a count in few characters: 1,048,576 is 1M. It rounds.
+func brief(n uint64) string {
+	for _, unit := range []struct {
+		of   uint64
+		name string
+	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
+		if n >= unit.of {
+			return count(n/unit.of) + unit.name
+		}
+	}
+	return count(n)
+}
+
+// ticks returns how far apart the labels of time are, and how they look.
+func ticks(t *replay.Timeline) (every time.Duration, layout string) {
+	const most = 7
+	whole := time.Duration(t.Bins()) * t.Width
+	every = 24 * time.Hour
+	for _, d := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second,
+		30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+		time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour} {
+		if whole/d <= most {
+			every = d
+			break
+		}
+	}
+	for whole/every > most {
+		every *= 2
+	}
+	switch {
+	case every < time.Minute:
+		return every, "15:04:05"
+	case every < 24*time.Hour && whole <= 24*time.Hour:
+		return every, "15:04"
+	case every < 24*time.Hour:
+		return every, "Jan 2 15:04"
+	case whole < 2*365*24*time.Hour:
+		return every, "Jan 2"
+	}
+	return every, "Jan 2006"
+}
+
+// niceTop returns the least number of the form 4, 8, 12, 20, 40, 60, 80 × 10^n that is at least n: a quarter of it is
+// a whole number that reads well.
+func niceTop(n uint64) uint64 {
+	for unit := uint64(1); ; unit *= 10 {
+		for _, m := range []uint64{4, 8, 12, 16, 20, 24, 32} {
+			if top := m * unit; top >= n || top/m != unit {
+				return max(top, n)
+			}
+		}
+	}
+}

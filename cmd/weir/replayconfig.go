@@ -1,0 +1,156 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// config returns the Config that the flags ask for.
+func (f *replayFlags) config(files []string) (replay.Config, error) {
+	cfg := replay.Config{Files: files, IPv6Bits: f.ipv6Prefix, MaxBuckets: f.maxBuckets, Top: f.top}
+	err := f.check(files)
+	if err != nil {
+		return cfg, err
+	}
+	if cfg.By, err = replay.ParseBy(f.by); err != nil {
+		return cfg, err
+	}
+	if cfg.Format, err = accesslog.ParseFormat(f.format, f.fields); err != nil {
+		return cfg, err
+	}
+	if cfg.Filter, err = f.filter(time.Now()); err != nil {
+		return cfg, err
+	}
+	if cfg.Rules, err = f.rules(); err != nil {
+		return cfg, err
+	}
+	if f.suggest {
+		cfg.Suggest, err = f.suggestion()
+	}
+	return cfg, err
+}
+
+// check fails for what is wrong by itself.
+func (f *replayFlags) check(files []string) error {
+	stdins := 0
+	for _, name := range files {
+		if name == replay.Stdin {
+			stdins++
+		}
+	}
+	switch {
+	case len(files) == 0:
+		return errors.New(`which log? Name a file, or - for the standard input`)
+	case stdins > 1:
+		return errors.New("the standard input can be read only once")
+	case !slices.Contains(outputs, f.output):
+		return fmt.Errorf("output is %s, not %q", strings.Join(outputs, ", "), f.output)
+	case f.output == "csv:suggest" && !f.suggest:
+		return errors.New("csv:suggest is the table of --suggest")
+	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" && len(f.limits) == 0:
+		return fmt.Errorf("%s is about limits, and there is none: the table of --suggest is csv:suggest", f.output)
+	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
+		return fmt.Errorf("ipv6-prefix is from 1 to 128, not %d", f.ipv6Prefix)
+	case f.top < 0:
+		return fmt.Errorf("top is not negative, but it is %d", f.top)
+	case f.maxBuckets <= 0:
+		return fmt.Errorf("max-buckets is positive, not %d", f.maxBuckets)
+	}
+	return nil
+}
+
+// rules returns the limits. A burst may be for --suggest alone.
+func (f *replayFlags) rules() ([]rule.Rule, error) {
+	rules, err := rule.Cross(f.limits, f.strategies, f.burst)
+	isBucket := func(strategy string) bool { return rule.Rule{Strategy: strategy}.HasBurst() }
+	if errors.Is(err, rule.ErrBurst) && f.suggest && slices.ContainsFunc(f.strategies, isBucket) {
+		return rule.Cross(f.limits, f.strategies, 0)
+	}
+	return rules, err
+}
+
+func (f *replayFlags) suggestion() (*replay.Suggest, error) {
+	share, err := parsePercent(f.denyAtMost)
+	if err != nil {
+		return nil, fmt.Errorf("deny-at-most: %w", err)
+	}
+	s := &replay.Suggest{Burst: f.burst, Durations: replay.Durations, Share: share}
+	for _, name := range f.strategies {
+		if !slices.Contains(s.Strategies, name) {
+			s.Strategies = append(s.Strategies, name)
+		}
+	}
+	return s, nil
+}
+
+// parsePercent reads a percentage as a share from 0 to 1.
+func parsePercent(text string) (float64, error) {
+	number, ok := strings.CutSuffix(text, "%")
+	percent, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if !ok || err != nil || !(0 <= percent && percent <= 100) {
+		return 0, fmt.Errorf("%q is not a percentage such as 0.1%%", text)
+	}
+	return percent / 100, nil
+}
+
+// filter returns the Filter that the flags ask for.
+func (f *replayFlags) filter(now time.Time) (replay.Filter, error) {
+	out := replay.Filter{Paths: f.paths}
+	var err error
+	if out.Since, err = parseTime("since", f.since, now); err != nil {
+		return out, err
+	}
+	if out.Until, err = parseTime("until", f.until, now); err != nil {
+		return out, err
+	}
+	if !out.Since.IsZero() && !out.Until.IsZero() && !out.Since.Before(out.Until) {
+		return out, fmt.Errorf("until %s is not after since %s", f.until, f.since)
+	}
+	for _, m := range f.methods {
+		out.Methods = append(out.Methods, strings.ToUpper(m))
+	}
+	if out.Statuses, err = parseStatuses("status", f.statuses); err != nil {
+		return out, err
+	}
+	out.CountIf, err = parseStatuses("count-if", f.countIf)
+	return out, err
+}
+
+func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
+	match, err := proxy.ParseStatuses(texts)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	if match == nil {
+		return nil, nil
+	}
+	return &replay.Statuses{Text: strings.Join(texts, ","), Match: match}, nil
+}
+
+// timeLayouts are the forms of a time. Those without a zone are UTC.
+var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
+
+// parseTime reads an instant, or a duration before now; nothing is the zero time.
+func parseTime(flag, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	for _, layout := range timeLayouts {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	if d, err := rule.ParseDuration(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	return time.Time{}, fmt.Errorf("%s %q: want a time such as 2006-01-02T15:04:05Z, 2006-01-02 15:04 or 2006-01-02, or 24h for that long ago", flag, text)
+}
