@@ -156,10 +156,11 @@ func (b *builder) file(name string) {
 		b.errorf(position{file: name}, "%s", cause(err))
 		return
 	}
-	d := decoder{file: name, envoy: b.loader.Envoy, steps: maxSteps}
+	d := decoder{file: name, envoy: b.loader.Envoy, steps: maxSteps(len(data))}
 	b.documents(&d, data)
 	if d.steps < 0 {
-		d.errorf(position{name, 1, 1}, "error loading config file: aliases make it more than %d nodes long", maxSteps)
+		d.errorf(position{name, 1, 1}, "error loading config file: aliases make it more than %d nodes long",
+			maxSteps(len(data)))
 	}
 	b.list = append(b.list, d.list...)
 }

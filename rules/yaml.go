@@ -20,8 +20,9 @@ type decoder struct {
 	steps int  // nodes that may yet be visited: aliases can make a short file long
 }
 
-// maxSteps bounds the nodes visited in one file, in which an alias counts as often as it is used.
-const maxSteps = 10_000_000
+// maxSteps bounds the nodes visited in a file of that length, in which an alias counts as often as it is used. Without
+// aliases there are fewer than two for each byte.
+func maxSteps(length int) int { return 100_000 + 20*length }
 
 // maxDepth bounds the nesting of descriptors and metadata.
 const maxDepth = 1000

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v4"
+
+	"github.com/weirgo/weir/rules"
+)
+
+func rulesFS(text string) fstest.MapFS { return fstest.MapFS{"r.yaml": {Data: []byte(text)}} }
+
+// TestRulesSchema compares the schema with the loader: it takes what loads without a problem, and refuses what does
+// not, but for what a schema cannot tell.
+func TestRulesSchema(t *testing.T) {
+	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(rules.Schema()))
+	require.NoError(t, err)
+	compiler := jsonschema.NewCompiler()
+	require.NoError(t, compiler.AddResource("rules.json", parsed))
+	schema, err := compiler.Compile("rules.json")
+	require.NoError(t, err)
+
+	const limit = "rate_limit: {unit: second, requests_per_unit: 1}"
+	in := func(descriptor string) string { return "domain: d\ndescriptors:\n  - " + descriptor + "\n" }
+	for _, row := range []struct{ name, file string }{
+		{"a rule", in("{key: k, value: v, " + limit + "}")},
+		{"everything", in("{key: k, value: 'v*', share_threshold: true, shadow_mode: false, quota_mode: true, detailed_metric: true, value_to_metric: true, metadata: {a: [1, {b: 2}], weir: {algorithm: token_bucket, burst: 5}}, rate_limit: {unit: Day, unit_multiplier: 2, requests_per_unit: 7, name: n}, descriptors: [{key: l}]}")},
+		{"unlimited", in("{key: k, rate_limit: {unlimited: true}}")},
+		{"replaces", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - {key: l, rate_limit: {unit: day, requests_per_unit: 1, name: n}}")},
+		{"an algorithm", in("{key: k, " + limit + ", metadata: {weir: {algorithm: sliding_log}}}")},
+		{"numbers for texts", "domain: 5\ndescriptors: [{key: 1, value: 010}]\n"},
+		{"nulls", "domain: d\ndescriptors: [{key: k, value: ~, rate_limit: ~, descriptors: ~, metadata: ~}]\n"},
+		{"no descriptors", "domain: d\n"},
+		{"no domain", "descriptors: []\n"},
+		{"an empty domain", "domain: ''\n"},
+		{"a list at the top", "- domain: d\n"},
+		{"an unknown key at the top", "domain: d\nx: 1\n"},
+		{"an unknown key in a descriptor", in("{key: k, ratelimit: {}}")},
+		{"an unknown key in a limit", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, x: 1}}")},
+		{"an unknown setting", in("{key: k, " + limit + ", metadata: {weir: {x: 1}}}")},
+		{"a key at the wrong level", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}}")},
+		{"no key", in("{value: v}")},
+		{"a value with a fraction", in("{key: k, value: 1.5}")},
+		{"no unit", in("{key: k, rate_limit: {requests_per_unit: 1}}")},
+		{"an unknown unit", in("{key: k, rate_limit: {unit: days, requests_per_unit: 1}}")},
+		{"no number", in("{key: k, rate_limit: {unit: day}}")},
+		{"a negative number", in("{key: k, rate_limit: {unit: day, requests_per_unit: -1}}")},
+		{"a quoted number", in("{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}")},
+		{"unlimited with a unit", in("{key: k, rate_limit: {unlimited: true, unit: day}}")},
+		{"unlimited with a number", in("{key: k, rate_limit: {unlimited: true, requests_per_unit: 1}}")},
+		{"a multiplier of 0", in("{key: k, rate_limit: {unit: day, unit_multiplier: 0, requests_per_unit: 1}}")},
+		{"a shared threshold without a wildcard", in("{key: k, value: v, share_threshold: true, " + limit + "}")},
+		{"a shared threshold without a value", in("{key: k, share_threshold: true, " + limit + "}")},
+		{"a list for metadata", in("{key: k, metadata: [1]}")},
+		{"an unknown algorithm", in("{key: k, " + limit + ", metadata: {weir: {algorithm: gcra}}}")},
+		{"a burst without a bucket", in("{key: k, " + limit + ", metadata: {weir: {burst: 5}}}")},
+		{"a burst of 0", in("{key: k, " + limit + ", metadata: {weir: {algorithm: token_bucket, burst: 0}}}")},
+		{"replaces of texts", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [n]}}")},
+		{"descriptors that are a map", "domain: d\ndescriptors: {key: k}\n"},
+		{"a descriptor that is a text", "domain: d\ndescriptors: [k]\n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var value any
+			require.NoError(t, yaml.Load([]byte(row.file), &value))
+			_, found := (&rules.Loader{}).Check(rulesFS(row.file))
+			err := schema.Validate(value)
+			assert.Equal(t, len(found) == 0, err == nil, "%v, %v", found, err)
+		})
+	}
+	for _, algorithm := range []rules.Algorithm{rules.FixedWindow, rules.SlidingWindow, rules.SlidingLog, rules.TokenBucket} {
+		assert.True(t, strings.Contains(string(rules.Schema()), `"`+algorithm.String()+`"`), algorithm)
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/rules"
+)
+
+// sourceRules have years for periods, of which none ends here.
+var sourceRules = map[rules.Algorithm]string{
+	rules.FixedWindow: `
+domain: d
+descriptors:
+  - {key: a, rate_limit: {unit: year, requests_per_unit: 20}}
+  - {key: b, rate_limit: {unit: year, requests_per_unit: 30}}
+  - {key: s, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 5}}
+  - {key: q, quota_mode: true, rate_limit: {unit: year, requests_per_unit: 5}}
+`,
+	rules.TokenBucket: `
+domain: d
+descriptors:
+  - {key: a, metadata: {weir: {algorithm: token_bucket, burst: 20}}, rate_limit: {unit: year, requests_per_unit: 9}}
+  - {key: b, metadata: {weir: {algorithm: token_bucket, burst: 30}}, rate_limit: {unit: year, requests_per_unit: 9}}
+`,
+	rules.SlidingLog: `
+domain: d
+descriptors:
+  - {key: a, metadata: {weir: {algorithm: sliding_log}}, rate_limit: {unit: year, requests_per_unit: 20}}
+  - {key: b, metadata: {weir: {algorithm: sliding_log}}, rate_limit: {unit: year, requests_per_unit: 30}}
+`,
+	rules.SlidingWindow: `
+domain: d
+descriptors:
+  - {key: a, metadata: {weir: {algorithm: sliding_window}}, rate_limit: {unit: year, requests_per_unit: 20}}
+  - {key: b, metadata: {weir: {algorithm: sliding_window}}, rate_limit: {unit: year, requests_per_unit: 30}}
+`,
+}
+
+// TestRulesDecideAlikeEverywhere asks the same of engines in process, on Redis, and on both by way of fallback.
+func TestRulesDecideAlikeEverywhere(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(redislimit.Options(server.Addr))
+	defer client.Close()
+	store, err := redislimit.New(client, redislimit.Config{Timeout: time.Second})
+	require.NoError(t, err)
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	local := rules.SourceOf(limiter)
+	sources := map[string]rules.Source{
+		"in process": nil,
+		"Redis":      rules.SourceOf(store),
+		"fallback": func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+			primary, err := rules.SourceOf(store)(a, burst)
+			if err != nil {
+				return nil, err
+			}
+			behind, err := local(a, burst)
+			if err != nil {
+				return nil, err
+			}
+			return fallback.New(primary, behind, fallback.Config{Timeout: time.Second})
+		},
+	}
+	for algorithm, text := range sourceRules {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			var want []string
+			for _, name := range []string{"in process", "Redis", "fallback"} {
+				if name == "fallback" && algorithm != rules.FixedWindow {
+					continue // it cannot raise a bucket, and gives back to no log
+				}
+				server.Do("FLUSHALL")
+				engine, err := rules.New(rulesOf(t, text), rules.Config{Source: sources[name]})
+				require.NoError(t, err)
+				got := trace(t, engine)
+				require.NoError(t, engine.Close())
+				if want == nil {
+					want = got
+				}
+				require.Equal(t, want, got, name)
+			}
+		})
+	}
+}
+
+func rulesOf(t testing.TB, text string) *rules.Set {
+	set, err := rules.Load(rulesFS(text))
+	require.NoError(t, err)
+	return set
+}
+
+// trace asks 200 random requests, always the same, and returns the answers.
+func trace(t *testing.T, engine *rules.Engine) []string {
+	random := rand.New(rand.NewPCG(1, 2))
+	var answers []string
+	for range 200 {
+		req := &rules.Request{Domain: "d"}
+		for range 1 + random.IntN(3) {
+			d := rules.Descriptor{
+				Entries: []rules.Entry{{Key: string("absq"[random.IntN(4)]), Value: fmt.Sprint(random.IntN(3))}},
+				Hits:    uint64(random.IntN(6)),
+				HasHits: true,
+			}
+			if random.IntN(8) == 0 {
+				d.GiveBack = true
+			}
+			req.Descriptors = append(req.Descriptors, d)
+		}
+		resp, err := engine.Decide(context.Background(), req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Err)
+		answer := resp.Code.String()
+		for _, s := range resp.Statuses {
+			answer += fmt.Sprint(" ", s.Code, " ", s.Remaining)
+		}
+		answers = append(answers, answer)
+	}
+	return answers
+}

@@ -1,0 +1,109 @@
+package rules_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// FuzzLoad loads any text. Problems have their place; rules that load are written, loaded again, and equal.
+func FuzzLoad(f *testing.F) {
+	f.Add([]byte(house))
+	f.Add([]byte("domain: d\n---\ndomain: e\ndescriptors: [{key: a, value: '*'}]\n"))
+	f.Add([]byte("domain: d\ndescriptors: &x\n  - key: k\n    descriptors: *x\n"))
+	f.Add([]byte("domain: d\n<<: &x {<<: *x}\n0.25: x\n"))
+	f.Add([]byte(in("{key: k, metadata: {a: [1, .inf, ~, 2020-01-01], weir: {algorithm: token_bucket, burst: 5}}, " + rateLimit + "}")))
+	f.Add([]byte("domain: d\ndescriptors:\n  - key: a\n   value: b\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		set, found := (&rules.Loader{Envoy: true, MergeDomains: true}).Check(files("r.yaml", string(data)))
+		for _, p := range found {
+			require.True(t, p.Line > 0 && p.Column > 0 && p.Message != "" && p.File == "r.yaml", "%+v", p)
+			require.False(t, set != nil && !p.Warning, "%+v", p)
+		}
+		if set == nil {
+			return
+		}
+		written, err := set.YAML()
+		require.NoError(t, err)
+		again, err := rules.Load(files("r.yaml", string(written)))
+		require.NoError(t, err, "%s", written)
+		require.Empty(t, rules.Diff(set, again), "%s", written)
+		require.Equal(t, set.Domains(), again.Domains())
+		for r := range set.All() {
+			path, err := rules.ParseEntries(r.Path)
+			require.NoError(t, err)
+			require.Equal(t, r.Path, rules.FormatEntries(path))
+		}
+	})
+}
+
+// FuzzMatch matches any descriptor. Match and Explain agree, and so do Match and a set that was written and loaded.
+func FuzzMatch(f *testing.F) {
+	f.Add([]byte(house), "d", "ten=x,user=u")
+	f.Add([]byte(house), "d", `sharedabove="a\xff",user`)
+	f.Add([]byte("domain: d\ndescriptors: [{key: k, value: 'a*b*c'}, {key: k, value: '*', "+rateLimit+"}]\n"), "d", "k=abc")
+	f.Fuzz(func(t *testing.T, data []byte, domain, descriptor string) {
+		set, _ := (&rules.Loader{MergeDomains: true}).Check(files("r.yaml", string(data)))
+		path, err := rules.ParseEntries(descriptor)
+		if set == nil || err != nil {
+			return
+		}
+		r := set.Match(domain, path)
+		x := set.Explain(domain, path)
+		require.Same(t, r, x.Rule)
+		require.NotEmpty(t, x.String())
+		if r != nil {
+			require.Len(t, x.Steps, len(path))
+			require.Equal(t, domain, r.Domain)
+		}
+	})
+}
+
+// FuzzDecide decides on any request, twice: it answers or fails, and no count goes down but by what is given back.
+func FuzzDecide(f *testing.F) {
+	f.Add([]byte(`{"domain": "d", "hitsAddend": 2, "descriptors": [{"entries": [{"key": "ten", "value": "x"}]}, {"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
+	f.Add([]byte(`{"domain": "d", "descriptors": [{"limit": {"unit": 0}}, {}, {"entries": [{}], "limit": {"unit": 5, "unit_multiplier": 4294967295}}]}`))
+	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "bucket"}], "hitsAddend": 9, "isNegativeHits": true}, {"entries": [{"key": "log"}], "hitsAddend": 0}]}`))
+	set := load(f, house)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		req, err := rules.ParseRequest(data)
+		if err != nil {
+			return
+		}
+		engine, err := rules.New(set, rules.Config{})
+		require.NoError(t, err)
+		defer engine.Close()
+		first, err := engine.Decide(context.Background(), req)
+		if err != nil {
+			return
+		}
+		require.NoError(t, first.Err)
+		second, err := engine.Decide(context.Background(), req)
+		require.NoError(t, err)
+		require.Len(t, second.Statuses, len(req.Descriptors))
+		gives := slices.ContainsFunc(req.Descriptors, func(d rules.Descriptor) bool { return d.GiveBack })
+		for i, s := range second.Statuses {
+			require.Equal(t, s.Limit == nil, first.Statuses[i].Limit == nil)
+			if !gives && s.Limit != nil && s.Limit.Unit >= rules.Day { // of which none ends here
+				require.LessOrEqual(t, s.Remaining, first.Statuses[i].Remaining)
+			}
+		}
+	})
+}
+
+func FuzzEntries(f *testing.F) {
+	f.Add("k", "v", "a,b", "\xff\"=")
+	f.Fuzz(func(t *testing.T, k, v, l, w string) {
+		if k == "" || l == "" {
+			return
+		}
+		want := []rules.Entry{{Key: k, Value: v}, {Key: l, Value: w}}
+		got, err := rules.ParseEntries(rules.FormatEntries(want))
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	})
+}

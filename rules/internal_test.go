@@ -1,0 +1,86 @@
+package rules
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// FuzzPattern compares patterns with regular expressions.
+func FuzzPattern(f *testing.F) {
+	f.Add("a*b*c", "abc")
+	f.Add("*aba*ab*", "abaab")
+	f.Add("**", "")
+	f.Fuzz(func(t *testing.T, text, value string) {
+		if !isPattern(text) || len(text) > 50 {
+			return
+		}
+		parts := strings.Split(text, "*")
+		for i := range parts {
+			parts[i] = regexp.QuoteMeta(parts[i])
+		}
+		re, err := regexp.Compile("(?s)^" + strings.Join(parts, ".*") + "$")
+		if err != nil { // no UTF-8
+			return
+		}
+		p := compilePattern(text)
+		if re.MatchString(value) != p.match(value) && strings.ToValidUTF8(value, "") == value {
+			t.Errorf("%q on %q: %v", text, value, p.match(value))
+		}
+	})
+}
+
+// TestKeysDoNotCollide has entries that are easily taken for each other, in every way that they can be cut.
+func TestKeysDoNotCollide(t *testing.T) {
+	words := []string{"", "a", "aa", "a*", "1:a", ":", "1", "a1:a", "#", strings.Repeat("x", 300), strings.Repeat("x", 301)}
+	shared := &Rule{shared: []string{"a*", ""}}
+	seen := make(map[string]string)
+	for _, domain := range words {
+		for _, k := range words {
+			for _, v := range words {
+				for _, l := range words {
+					for name, r := range map[string]*Rule{"own": nil, "shared": shared} {
+						if r != nil && v != "aa" { // the values that share
+							continue
+						}
+						key := string(appendKey(nil, domain, []Entry{{k, v}, {l, v}}, r))
+						from := strings.Join([]string{domain, k, v, l, name}, "|")
+						require.Empty(t, seen[key], from)
+						seen[key] = from
+						assert.LessOrEqual(t, len(key), maxKeyLen)
+					}
+				}
+				key := string(appendKey(nil, domain, []Entry{{k, v}}, nil))
+				require.Empty(t, seen[key])
+				seen[key] = "one"
+			}
+		}
+	}
+}
+
+func TestSuggest(t *testing.T) {
+	for _, row := range []struct{ word, want string }{
+		{"ratelimit", "rate_limit"}, {"vlaue", "value"}, {"descriptor", "descriptors"},
+		{"KEY", "key"}, {"x", ""}, {"algorithm", ""}, {"", ""}, {strings.Repeat("x", 100_000), ""},
+	} {
+		want := ""
+		if row.want != "" {
+			want = "; did you mean '" + row.want + "'?"
+		}
+		assert.Equal(t, want, suggest(row.word, descriptorKeys), row.word)
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, row := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"abc", "abd", 1}, {"abc", "acb", 1}, {"kitten", "sitting", 3}, {"abcdef", "fedcba", 5}} {
+		assert.Equal(t, row.want, distance(row.a, row.b, 9), row.a+" "+row.b)
+		assert.Equal(t, row.want, distance(row.b, row.a, 9), row.b+" "+row.a)
+		assert.Equal(t, min(2, row.want), distance(row.a, row.b, 2))
+	}
+}
