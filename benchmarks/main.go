@@ -52,7 +52,7 @@ func main() {
 		r.growths = append(r.growths, bestGrowth(s, 3))
 	}
 	progress("done")
-	if err := os.WriteFile(*out, r.report(), 0o644); err != nil {
+	if err := os.WriteFile(*out, append(r.report(), rulesSection()...), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}
@@ -82,3 +82,6 @@ func match(re, s string) bool { return regexp.MustCompile(re).MatchString(s) }
 func filter[T any](in []T, keep func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(in), func(v T) bool { return !keep(v) })
 }
+
+// rulesSection returns what the program in rules has measured last.
+func rulesSection() string { return "\n" + read("rules/RESULTS.md") }

@@ -120,6 +120,11 @@ func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	}, "\n"))
 }
 
+func TestAMistakeIsReportedOnce(t *testing.T) {
+	_, found := (&rules.Loader{}).Check(files("r.yaml", in("{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}")))
+	assert.Len(t, found, 1)
+}
+
 // TestWarnings has a row for each thing that Envoy's service accepts although it is surely a mistake.
 func TestWarnings(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{

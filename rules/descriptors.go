@@ -245,6 +245,7 @@ func (d *decoder) rateLimit(x *node, from *field) {
 	}
 	fields := d.mapping(from.value, "rate_limit", limitKeys)
 	var unit, requests, multiplier, replaces *field
+	counted := true
 	for i := range fields {
 		f := &fields[i]
 		switch f.name {
@@ -254,8 +255,8 @@ func (d *decoder) rateLimit(x *node, from *field) {
 			multiplier = f
 		case "requests_per_unit":
 			requests = f
-			n, _ := d.count(*f, math.MaxUint32)
-			r.Limit.Requests = uint32(n)
+			n, ok := d.count(*f, math.MaxUint32)
+			r.Limit.Requests, counted = uint32(n), ok
 		case "unlimited":
 			r.Limit.Unlimited = d.flag(*f)
 		case "name":
@@ -266,7 +267,9 @@ func (d *decoder) rateLimit(x *node, from *field) {
 	}
 	d.unit(r, x.limitAt, unit)
 	d.multiplier(r, multiplier)
-	d.checkRequests(r, x.limitAt, requests)
+	if counted {
+		d.checkRequests(r, x.limitAt, requests)
+	}
 	if replaces != nil {
 		d.replaces(r, *replaces)
 	}

@@ -68,7 +68,7 @@ func TestExplain(t *testing.T) {
 		{"a wildcard, and a level below", "sharedabove=ab,user=u", "domain d\n  sharedabove=ab -> sharedabove=a* (r.yaml:8): wildcard\n" +
 			"    user=u -> user (r.yaml:11): key only\nsharedabove=a*,user: 10 per minute, values of the wildcard share a counter at r.yaml:11\n"},
 		{"a misspelt key", "horly=x", "domain d\n  horly=x: no descriptor with this key; did you mean 'hourly'?\nno limit: no descriptor matches\n"},
-		{"no value", "shared=b", "domain d\n  shared=b: none of the 1 values of this key, and none for any value\nno limit: no descriptor matches\n"},
+		{"no value", "shared=b", "domain d\n  shared=b: no match among the 1 value of this key\nno limit: no descriptor matches\n"},
 		{"too deep", "ten=x,y=z", "domain d\n  ten=x -> ten (r.yaml:5): key only\n    y=z: no descriptors below: the rule is not as deep as the request\n" +
 			"no limit: no descriptor matches; the choices above are final, so no other branch is tried\n"},
 		{"too shallow", "sharedabove=ab", "domain d\n  sharedabove=ab -> sharedabove=a* (r.yaml:8): wildcard\n" +

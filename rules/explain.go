@@ -97,7 +97,7 @@ func (l *level) absence(e Entry) string {
 		}
 		return "no descriptor with this key" + suggest(e.Key, keys)
 	}
-	return fmt.Sprintf("none of the %d values of this key, and none for any value", len(a.values))
+	return fmt.Sprintf("no match among the %s of this key", plural(len(a.values), "value"))
 }
 
 // String describes the rule: where it is, and what it limits to.

@@ -1,0 +1,75 @@
+package rules_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/rules"
+)
+
+// Rules are loaded from a file, and decide on requests in process.
+func Example() {
+	set, err := rules.LoadFiles("testdata/limits.yaml")
+	if err != nil {
+		log.Fatal(err) // every mistake, with its line and column
+	}
+	engine, err := rules.New(set, rules.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
+
+	resp, err := engine.Decide(context.Background(), &rules.Request{
+		Domain: "edge",
+		Descriptors: []rules.Descriptor{
+			{Entries: []rules.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "ann"}}},
+			{Entries: []rules.Entry{{Key: "path", Value: "/login"}}},
+		},
+	})
+	if err != nil {
+		log.Fatal(err) // could not decide: fail open or closed, as you choose
+	}
+	fmt.Println("allowed:", resp.Allowed())
+	for _, s := range resp.Statuses {
+		fmt.Println(s.Rule.Path, s.Limit, s.Remaining)
+	}
+	// Output:
+	// allowed: true
+	// plan=free,user 20 per minute 19
+	// path=/login* 5 per hour 4
+}
+
+// A token bucket, or any other strategy, counts for the rules that ask for it.
+func ExampleSourceOf() {
+	limiter, err := weir.New(weir.Config{MaxBuckets: 100_000})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	set, err := rules.LoadFiles("testdata/limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	engine, err := rules.New(set, rules.Config{Source: rules.SourceOf(limiter)})
+	fmt.Println(engine.Set().Len(), err)
+	// Output: 3 <nil>
+}
+
+// Explain tells which rule limits a descriptor, and why.
+func ExampleSet_Explain() {
+	set, err := rules.LoadFiles("testdata/limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	entries, err := rules.ParseEntries("plan=gold,user=ann")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Print(set.Explain("edge", entries))
+	// Output:
+	// domain edge
+	//   plan=gold: no match among the 1 value of this key
+	// no limit: no descriptor matches
+}
