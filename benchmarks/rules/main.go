@@ -42,7 +42,7 @@ func main() {
 	flag.Parse()
 	results := measure(rows())
 	text := report(results)
-	os.Stdout.Write(text)
+	fmt.Printf("%s", text)
 	if *out == "" {
 		return
 	}
