@@ -43,7 +43,9 @@ func ask(policies ...policy) http.Header {
 			}
 			return res, nil
 		}}
-		cfg.Policies = append(cfg.Policies, httplimit.Policy{Name: p.name, Limit: p.limit, Duration: p.period, Strategy: fake})
+		cfg.Policies = append(cfg.Policies, httplimit.Policy{
+			Name: p.name, Limit: p.limit, DenyAll: p.limit == 0, Duration: p.period, Strategy: fake,
+		})
 	}
 	w := httptest.NewRecorder()
 	httplimit.New(&weirtest.Fake{}, cfg)(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
