@@ -9,7 +9,7 @@ LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
 
 .DEFAULT_GOAL := help
-.PHONY: help test verify nightly race 386 standalone packing cross dist release tidy lint fuzz bench ci need
+.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz bench ci need
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,10 @@ dist: ## static binaries of the tool for Linux, macOS and Windows
 
 release: ## commit and tag VERSION=v0.2.0 of every published module; pushes nothing
 	@cd release && go run . tag "$(VERSION)"
+
+pictures: ## the README's pictures, in docs
+	@.ci/need chromium curl
+	@.ci/pictures
 
 tidy: ## go mod tidy in each module; it finds the others unreleased
 	@cd release && go run . tidy

@@ -57,28 +57,33 @@ func TestInstallInEmptyFolder(t *testing.T) {
 
 var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
-// The install lines and the programs of the README work when they are pasted into an empty folder.
+// The install lines of the README, and the programs there and in docs, work when they are pasted into an
+// empty folder.
 func TestReadmeInEmptyFolder(t *testing.T) {
 	_, env := packed(t)
-	text, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
 	dir := t.TempDir()
 	env = append(env, "GOBIN="+t.TempDir())
 	shell(t, dir, env, "go mod init example.com/app")
 	installed, programs := 0, 0
-	for _, block := range fence.FindAllStringSubmatch(string(text), -1) {
-		switch language, code := block[1], block[2]; {
-		case language == "sh" && strings.HasPrefix(code, "go get "), language == "sh" && strings.HasPrefix(code, "go install "):
-			shell(t, dir, env, code)
-			installed++
-		case language == "go" && strings.HasPrefix(code, "package main\n"):
-			require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(code), 0o644))
-			shell(t, dir, env, "go mod tidy && go vet .")
-			programs++
+	pages, err := filepath.Glob("../docs/*.md")
+	require.NoError(t, err)
+	for _, page := range append([]string{"../README.md"}, pages...) {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, block := range fence.FindAllStringSubmatch(string(text), -1) {
+			switch language, code := block[1], block[2]; {
+			case language == "sh" && (strings.HasPrefix(code, "go get ") || strings.HasPrefix(code, "go install ")):
+				shell(t, dir, env, code)
+				installed++
+			case language == "go":
+				require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(code), 0o644))
+				shell(t, dir, env, "go mod tidy && go vet . && test -z \"$(gofmt -l .)\"")
+				programs++
+			}
 		}
 	}
-	assert.GreaterOrEqual(t, installed, 2)
-	assert.Positive(t, programs)
+	assert.Equal(t, 2, installed)
+	assert.GreaterOrEqual(t, programs, 3)
 }
 
 // The negative control: a replace directive, which go install refuses, is noticed.
