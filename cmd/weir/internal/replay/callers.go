@@ -116,53 +116,74 @@ func plainIPv4(addr []byte) bool {
 }
 
 // callers numbers callers in the order in which they are met, and counts the requests of each. It is a hash table of its
-// own because the parsers hash for it: with a map, numbering took as long as parsing.
+// own because the parsers hash for it, and because with a million callers a look-up takes as long as it has cache misses:
+// here two, in a map of strings five.
 type callers struct {
-	seed     maphash.Seed
-	slots    []uint32 // a number and 1, or 0; a power of two of them
-	hashes   []uint64 // by number
-	names    []string
-	requests []uint64
+	seed  maphash.Seed
+	slots []slot // a power of two of them
+	all   []caller
+	names []string
 }
 
-func newCallers() *callers { return &callers{seed: maphash.MakeSeed(), slots: make([]uint32, 1<<10)} }
+// slot is a caller's number and 1, or 0 for none, and a part of the hash.
+type slot struct{ tag, number uint32 }
+
+// caller is what a look-up needs of a caller.
+type caller struct {
+	requests uint64
+	size     uint8 // of the key; over len(head): the key is not here
+	head     [23]byte
+}
+
+func newCallers() *callers { return &callers{seed: maphash.MakeSeed(), slots: make([]slot, 1<<10)} }
 
 // maxCallers leaves a bit of a number for other use.
 const maxCallers = math.MaxInt32
 
 // number returns the number of the caller of a key, whose hash is given. It copies the key if it is new.
 func (c *callers) number(key []byte, hash uint64) (uint32, error) {
-	mask := uint64(len(c.slots) - 1)
+	mask, tag := uint64(len(c.slots)-1), uint32(hash>>32)
 	i := hash & mask
-	for ; c.slots[i] != 0; i = (i + 1) & mask {
-		if n := c.slots[i] - 1; c.hashes[n] == hash && c.names[n] == string(key) {
-			return n, nil
+	for ; c.slots[i].number != 0; i = (i + 1) & mask {
+		if s := c.slots[i]; s.tag == tag && c.is(s.number-1, key) {
+			return s.number - 1, nil
 		}
 	}
 	n := uint32(len(c.names))
 	if n == maxCallers {
 		return 0, fmt.Errorf("more than %d callers", maxCallers)
 	}
-	c.slots[i] = n + 1
-	c.hashes = append(c.hashes, hash)
+	c.slots[i] = slot{tag, n + 1}
+	added := caller{size: uint8(min(len(key), math.MaxUint8))}
+	copy(added.head[:], key)
+	c.all = append(c.all, added)
 	c.names = append(c.names, string(key))
-	c.requests = append(c.requests, 0)
 	if len(c.names) > len(c.slots)/2 {
 		c.grow()
 	}
 	return n, nil
 }
 
+// is reports whether key is that of the caller n.
+func (c *callers) is(n uint32, key []byte) bool {
+	known := &c.all[n]
+	if len(key) > len(known.head) {
+		return c.names[n] == string(key)
+	}
+	return int(known.size) == len(key) && string(known.head[:len(key)]) == string(key)
+}
+
 // grow doubles the slots.
 func (c *callers) grow() {
-	c.slots = make([]uint32, 2*len(c.slots))
+	c.slots = make([]slot, 2*len(c.slots))
 	mask := uint64(len(c.slots) - 1)
-	for n, hash := range c.hashes {
+	for n, name := range c.names {
+		hash := maphash.String(c.seed, name)
 		i := hash & mask
-		for c.slots[i] != 0 {
+		for c.slots[i].number != 0 {
 			i = (i + 1) & mask
 		}
-		c.slots[i] = uint32(n) + 1
+		c.slots[i] = slot{uint32(hash >> 32), uint32(n) + 1}
 	}
 }
 

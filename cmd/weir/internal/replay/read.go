@@ -112,7 +112,7 @@ func (r *run) take(rec *record, key []byte) error {
 	if err != nil {
 		return err
 	}
-	r.callers.requests[caller]++
+	r.callers.all[caller].requests++
 	r.result.Requests++
 	if rec.uncounted {
 		r.result.Uncounted++

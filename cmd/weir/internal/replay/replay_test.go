@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -403,6 +404,35 @@ func TestMemoryIsBoundedByTheCallers(t *testing.T) {
 	assert.Less(t, sweepEvery/2, most, "the sweeping was put to the test")
 }
 
+// Callers are told apart by their whole keys, also if hashes are the same, and keep their numbers as the table grows.
+func TestCallersAreNumbered(t *testing.T) {
+	for name, hash := range map[string]func(c *callers, key string) uint64{
+		"hashes":       func(c *callers, key string) uint64 { return maphash.String(c.seed, key) },
+		"all the same": func(*callers, string) uint64 { return 1 << 63 },
+	} {
+		c := newCallers()
+		var keys []string
+		for i := range 200 { // the table does not grow: it hashes anew when it does
+			keys = append(keys, strings.Repeat("k", i%40)+fmt.Sprint(i), strings.Repeat("k", i%40)+fmt.Sprint(i)+"\x00")
+		}
+		for range 2 {
+			for i, key := range keys {
+				n, err := c.number([]byte(key), hash(c, key))
+				require.NoError(t, err)
+				require.EqualValues(t, i, n, "%s: %q", name, key)
+			}
+		}
+		require.Equal(t, keys, c.names)
+	}
+	c := newCallers()
+	for i := range 5000 {
+		key := fmt.Sprint(i / 2)
+		n, err := c.number([]byte(key), maphash.String(c.seed, key))
+		require.NoError(t, err)
+		require.EqualValues(t, i/2, n)
+	}
+}
+
 func TestWorstIsExact(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	r := &run{cfg: Config{Top: 10}, callers: newCallers(), result: &Result{}, parts: make([]*part, 2)}
@@ -410,11 +440,11 @@ func TestWorstIsExact(t *testing.T) {
 	var all []Caller
 	for i := range 500 {
 		name := fmt.Sprint("caller", i)
-		n, err := r.callers.number([]byte(name), uint64(i%7))
+		n, err := r.callers.number([]byte(name), maphash.String(r.callers.seed, name))
 		require.NoError(t, err)
 		require.EqualValues(t, i, n)
 		c := Caller{name, uint64(20 + rnd.IntN(3)), uint64(rnd.IntN(20)), time.Unix(0, int64(rnd.IntN(3))).UTC()}
-		r.callers.requests[i] = c.Requests
+		r.callers.all[i].requests = c.Requests
 		met[i%2] = append(met[i%2], encounters{c.Denied, c.FirstDenied.UnixNano()})
 		if c.Denied > 0 {
 			all = append(all, c)
