@@ -1,0 +1,89 @@
+package near_test
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/near"
+)
+
+func TestDenialsAreRepeated(t *testing.T) {
+	clock, server := minute(t)
+	d := near.Denials(server, near.DenialsConfig{Size: 8, Skew: -1, Now: clock.Now})
+	most(t, d, hundred)
+	clock.Advance(20 * time.Second)
+	asked := server.asked.Load()
+	for range 1000 {
+		assert.Equal(t, weir.Result{TotalRequests: 100, ExpiresAt: clock.Now().Add(40 * time.Second)}, ask(t, d, hundred))
+	}
+	assert.Equal(t, asked, server.asked.Load(), "an attack does not reach the server")
+	assert.EqualValues(t, 1000, d.Repeated())
+	for name, other := range map[string]weir.Request{
+		"another key":      {Key: "b", Limit: 100, Duration: time.Minute},
+		"another Duration": {Key: "a", Limit: 100, Duration: time.Hour},
+		"another Limit":    {Key: "a", Limit: 101, Duration: time.Minute},
+		"another Cost":     {Key: "a", Limit: 100, Duration: time.Minute, Cost: 2},
+	} {
+		asked := server.asked.Load()
+		ask(t, d, other)
+		assert.Equal(t, asked+1, server.asked.Load(), name)
+	}
+}
+
+// A denial is never repeated at or after the instant it states, on a clock that may be off by Skew.
+func TestDenialsEndInTime(t *testing.T) {
+	for given, skew := range map[time.Duration]time.Duration{-1: 0, 0: near.DefaultSkew, time.Second: time.Second} {
+		clock, server := minute(t)
+		d := near.Denials(server, near.DenialsConfig{Size: 8, Skew: given, Now: clock.Now})
+		most(t, d, hundred)
+		asked := server.asked.Load()
+		clock.Advance(time.Minute - skew - 1)
+		ask(t, d, hundred)
+		assert.Equal(t, asked, server.asked.Load())
+		clock.Advance(1)
+		ask(t, d, hundred)
+		assert.Equal(t, asked+1, server.asked.Load())
+	}
+}
+
+func TestDenialsEndWithARefundOrReset(t *testing.T) {
+	clock, server := minute(t)
+	d, r := near.Denials(server, near.DenialsConfig{Size: 8, Now: clock.Now}), hundred
+	taken := ask(t, d, r)
+	most(t, d, r)
+	assert.NoError(t, d.Refund(t.Context(), &r, &taken))
+	assert.EqualValues(t, 1, most(t, d, r))
+	assert.NoError(t, d.Reset(t.Context(), &r))
+	assert.EqualValues(t, 100, most(t, d, r))
+}
+
+// Two denials of one set do not evict each other: nearly as many attackers as the cache holds are kept from the server.
+func TestDenialsOfManyAttackers(t *testing.T) {
+	clock, server := minute(t)
+	d := near.Denials(server, near.DenialsConfig{Size: 1024, Now: clock.Now})
+	attack := func() {
+		for n := range 512 {
+			ask(t, d, weir.Request{Key: strconv.Itoa(n), Limit: 1, Duration: time.Minute})
+		}
+	}
+	attack()
+	attack()
+	asked := server.asked.Load()
+	for range 10 {
+		attack()
+	}
+	assert.Less(t, server.asked.Load()-asked, uint64(5120/5))
+}
+
+// A denial that is decided before a refund and returns after it is not kept.
+func TestDenialsAndARefundMeanwhile(t *testing.T) {
+	clock, server := minute(t)
+	d, one := near.Denials(server, near.DenialsConfig{Size: 8, Now: clock.Now}), weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
+	taken := ask(t, d, one)
+	server.meanwhile(func() { assert.NoError(t, d.Refund(t.Context(), &one, &taken)) })
+	assert.False(t, ask(t, d, one).Allowed())
+	assert.True(t, ask(t, d, one).Allowed())
+}

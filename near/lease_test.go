@@ -1,0 +1,379 @@
+package near_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func TestLeaseAsksSeldom(t *testing.T) {
+	clock, server := minute(t)
+	l := near.Lease(server, near.LeaseConfig{Block: 100, Now: clock.Now})
+	r := weir.Request{Key: "a", Limit: 1e6, Duration: time.Hour}
+	for range 100_000 {
+		ask(t, l, r)
+	}
+	assert.EqualValues(t, 1000, server.asked.Load())
+	assert.Equal(t, near.LeaseStats{Leased: 99_000, Fetched: 1000, Keys: 1}, l.Stats())
+}
+
+// Near the limit blocks get smaller: whoever asks, nearly all of the budget is given out, and never more.
+func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 10} {
+		for _, limit := range []uint64{1, 10, 100, 1000, 10_000} {
+			for _, block := range []int{1, 10, 100} {
+				t.Run(fmt.Sprintf("%d instances, limit %d, block %d", n, limit, block), func(t *testing.T) {
+					clock, server := minute(t)
+					var fleet []weir.Strategy
+					for range n {
+						fleet = append(fleet, near.Lease(server, near.LeaseConfig{Block: block, Instances: n, Now: clock.Now}))
+					}
+					rng := rand.New(rand.NewPCG(limit, uint64(block)))
+					r := weir.Request{Key: "a", Limit: limit, Duration: time.Hour}
+					total := uint64(0)
+					for range 3 * limit {
+						if ask(t, fleet[rng.IntN(n)], r).Allowed() {
+							total++
+						}
+					}
+					assert.LessOrEqual(t, total, limit)
+					for _, l := range fleet {
+						total += most(t, l, r)
+					}
+					assert.Equal(t, limit, total, "all of it is to be had")
+				})
+			}
+		}
+	}
+}
+
+// spend plays random costs, refunds and resets on three instances, and returns the most that one window admitted beyond
+// the limit.
+func spend(t *testing.T, seed uint64, front func(s weir.Strategy, clock *weirtest.Clock, rng *rand.Rand) weir.Strategy) (over uint64) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	clock, server := minute(t)
+	var fleet []weir.Strategy
+	for range 3 {
+		fleet = append(fleet, front(server, clock, rng))
+	}
+	r := weir.Request{Key: "a", Limit: 1 + rng.Uint64N(200), Duration: time.Minute}
+	spent := map[time.Time]uint64{}
+	for range 500 {
+		clock.Advance(time.Duration(rng.Int64N(int64(time.Second))))
+		s, r := fleet[rng.IntN(3)], r
+		r.Cost = 1 + rng.Uint64N(5)
+		res := ask(t, s, r)
+		if !res.Allowed() {
+			continue
+		}
+		if f, ok := s.(weir.Refunder); ok && rng.IntN(10) == 0 {
+			require.NoError(t, f.Refund(t.Context(), &r, &res))
+			continue
+		}
+		end := clock.Now().Truncate(time.Minute).Add(time.Minute)
+		spent[end] += r.Cost
+		over = max(over, spent[end]-min(spent[end], r.Limit))
+	}
+	return over
+}
+
+func TestLeaseNeverOverAdmits(t *testing.T) {
+	for seed := range uint64(200) {
+		over := spend(t, seed, func(s weir.Strategy, clock *weirtest.Clock, rng *rand.Rand) weir.Strategy {
+			s = near.Denials(s, near.DenialsConfig{Size: 8, Now: clock.Now})
+			return near.Lease(s, near.LeaseConfig{Block: 1 + rng.IntN(50), Instances: 3, Now: clock.Now})
+		})
+		require.Zero(t, over, "seed %d", seed)
+	}
+}
+
+// The control: a lease that takes one hit for any cost is caught by the same run.
+func TestLeaseNeverOverAdmitsControl(t *testing.T) {
+	over := uint64(0)
+	for seed := range uint64(50) {
+		over += spend(t, seed, func(s weir.Strategy, _ *weirtest.Clock, _ *rand.Rand) weir.Strategy { return &generous{Strategy: s} })
+	}
+	assert.Positive(t, over)
+}
+
+type generous struct {
+	weir.Strategy
+	left uint64
+	last weir.Result
+}
+
+func (e *generous) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if e.left < r.Cost {
+		q := *r
+		q.Cost = max(r.Cost, min(r.Limit/2, 20))
+		res, err := e.Strategy.Run(ctx, &q)
+		if err != nil || !res.Allowed() || q.Cost < r.Cost {
+			return res, err
+		}
+		e.left, e.last = q.Cost, *res
+	}
+	e.left-- // the bug: whatever the cost
+	res := e.last
+	return &res, nil
+}
+
+// Strategies that are no fixed windows cannot be leased: the first answer shows it, and nothing is lost.
+func TestLeaseOnlyOfFixedWindows(t *testing.T) {
+	for name, of := range map[string]func(*weir.Limiter) weir.Strategy{
+		"SlidingWindow": func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() },
+		"SlidingLog":    func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() },
+		"TokenBucket":   func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock, _ := minute(t)
+			l := near.Lease(of(limiterOn(t, clock)), near.LeaseConfig{Block: 10, Now: clock.Now})
+			clock.Advance(7*time.Second + 7)
+			assert.EqualValues(t, 100, most(t, l, hundred))
+			for n := range 1000 { // at all times of a window somebody new
+				clock.Advance(7*time.Millisecond + 7)
+				r := weir.Request{Key: fmt.Sprint(n), Limit: 1 << 40, Duration: time.Second}
+				ask(t, l, r)
+				ask(t, l, r)
+			}
+			assert.Zero(t, l.Stats().Leased)
+		})
+	}
+}
+
+// Where a window cannot be leased, at its end, one caller takes a block of it and gives the rest back.
+func TestLeaseAtTheEndOfAWindow(t *testing.T) {
+	for name, front := range map[string]func(weir.Strategy) weir.Strategy{
+		"refunder":    func(s weir.Strategy) weir.Strategy { return s },
+		"no refunder": func(s weir.Strategy) weir.Strategy { return bare{s} },
+	} {
+		for _, skew := range []time.Duration{0, time.Minute} { // the end, or all of it
+			clock, server := minute(t)
+			l := near.Lease(front(server), near.LeaseConfig{Block: 10, Skew: skew, Now: clock.Now})
+			clock.Advance(time.Minute - 5*time.Millisecond)
+			assert.EqualValues(t, map[string]int{"refunder": 100, "no refunder": 91}[name], most(t, l, hundred), name)
+			clock.Advance(time.Minute + time.Second)
+			ask(t, l, hundred)
+			ask(t, l, hundred)
+			assert.Equal(t, skew == 0, l.Stats().Leased > 0, "the next but one is leased")
+		}
+	}
+}
+
+// A server whose clock is 50 ms ahead is in the next window before this process is: only those 50 ms are not leased.
+func TestLeaseOfAClockThatIsAhead(t *testing.T) {
+	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 59, int(980*time.Millisecond), time.UTC))
+	ahead := weirtest.NewClock(clock.Now().Add(50 * time.Millisecond))
+	l := near.Lease(limiterOn(t, ahead).FixedWindow(), near.LeaseConfig{Block: 10, Now: clock.Now})
+	assert.EqualValues(t, 1, ask(t, l, hundred).TotalRequests, "the rest was given back")
+	assert.EqualValues(t, 2, ask(t, l, hundred).TotalRequests)
+	for range 3 {
+		before := l.Stats().Leased
+		clock.Advance(10 * time.Second)
+		ahead.Advance(10 * time.Second)
+		for range 90 {
+			ask(t, l, hundred)
+		}
+		assert.GreaterOrEqual(t, l.Stats().Leased-before, uint64(75))
+		clock.Advance(50 * time.Second)
+		ahead.Advance(50 * time.Second)
+	}
+}
+
+// distant is a server a millisecond away that counts who is inside.
+type distant struct {
+	*remote
+	takes        time.Duration
+	inside, most *atomic.Int64
+}
+
+func (d distant) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	n := d.inside.Add(1)
+	defer d.inside.Add(-1)
+	for m := d.most.Load(); n > m && !d.most.CompareAndSwap(m, n); m = d.most.Load() {
+	}
+	select {
+	case <-time.After(d.takes):
+		return d.remote.Run(ctx, r)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func far(t *testing.T, takes time.Duration) distant {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return distant{&remote{Strategy: l.FixedWindow()}, takes, new(atomic.Int64), new(atomic.Int64)}
+}
+
+// 64 callers on three instances at once: one caller of each fetches at a time, and the limit passes.
+func TestLeaseConcurrently(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 20_000
+		server := far(t, time.Millisecond)
+		var admitted atomic.Int64
+		var callers sync.WaitGroup
+		for range 3 {
+			l := near.Lease(server, near.LeaseConfig{Block: 100, Instances: 3})
+			for range 64 {
+				callers.Go(func() {
+					r := weir.Request{Key: "a", Limit: limit, Duration: time.Hour}
+					for {
+						res, err := l.Run(t.Context(), &r)
+						if !assert.NoError(t, err) || !res.Allowed() {
+							return
+						}
+						admitted.Add(1)
+					}
+				})
+			}
+		}
+		callers.Wait()
+		assert.LessOrEqual(t, server.most.Load(), int64(3))
+		assert.LessOrEqual(t, admitted.Load(), int64(limit))
+		assert.GreaterOrEqual(t, admitted.Load(), int64(limit-6), "others ended while one held the last of it")
+		t.Logf("%d admitted in %d round trips", admitted.Load(), server.asked.Load())
+	})
+}
+
+// A caller waits for another's fetch no longer than its own context lasts, and an impatient caller fails nobody else.
+func TestLeaseHeedsEachContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := far(t, 20*time.Millisecond)
+		l := near.Lease(server, near.LeaseConfig{Block: 10})
+		hasty := make(chan error, 1)
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			r := hundred
+			_, err := l.Run(ctx, &r)
+			hasty <- err
+		}()
+		time.Sleep(time.Millisecond)
+		assert.True(t, ask(t, l, hundred).Allowed())
+		assert.ErrorIs(t, <-hasty, context.DeadlineExceeded)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		r := weir.Request{Key: "b", Limit: 10, Duration: time.Hour}
+		start := time.Now()
+		_, err := l.Run(ctx, &r)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Millisecond, time.Since(start))
+		time.Sleep(time.Second)
+	})
+}
+
+// A fetch that hangs and ignores its context does not block its key for ever.
+func TestLeaseFetchThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &hangsOnce{remote: far(t, 0).remote, end: make(chan struct{})}
+		l := near.Lease(s, near.LeaseConfig{Block: 10})
+		hung := make(chan struct{})
+		go func() { defer close(hung); r := hundred; _, _ = l.Run(t.Context(), &r) }()
+		time.Sleep(2 * time.Second)
+		start := time.Now()
+		assert.True(t, ask(t, l, hundred).Allowed())
+		assert.Zero(t, time.Since(start))
+		close(s.end)
+		<-hung
+	})
+}
+
+// hangsOnce hangs in its first Run, whatever the context says.
+type hangsOnce struct {
+	*remote
+	end  chan struct{}
+	hung atomic.Bool
+}
+
+func (s *hangsOnce) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if !s.hung.Swap(true) {
+		<-s.end
+	}
+	return s.remote.Run(ctx, r)
+}
+
+// When the server fails, everybody who waited for the block learns it, and what was leased is still given out.
+func TestLeaseInAnOutage(t *testing.T) {
+	clock, server := minute(t)
+	l := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now})
+	ask(t, l, hundred)
+	server.fails(errDown)
+	for range 9 {
+		assert.True(t, ask(t, l, hundred).Allowed())
+	}
+	r := hundred
+	_, err := l.Run(t.Context(), &r)
+	assert.ErrorIs(t, err, errDown)
+	server.fails(nil)
+	assert.EqualValues(t, 90, most(t, l, hundred))
+}
+
+type wild struct{ how func() }
+
+func (w wild) Run(context.Context, *weir.Request) (*weir.Result, error) { w.how(); return nil, nil }
+
+// A strategy that panics, exits or returns nothing ends neither the process nor the lease.
+func TestLeaseOfAWildStrategy(t *testing.T) {
+	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "nothing": func() {}, "exits": runtime.Goexit} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		r := hundred
+		res, err := near.Lease(wild{how}, near.LeaseConfig{}).Run(ctx, &r)
+		assert.Nil(t, res, name)
+		assert.Error(t, err, name)
+		cancel()
+	}
+}
+
+// A block that was fetched before a Reset and arrives after it is for its caller alone.
+func TestLeaseAndAResetMeanwhile(t *testing.T) {
+	clock, server := minute(t)
+	l := near.Lease(server, near.LeaseConfig{Block: 50, Now: clock.Now})
+	server.meanwhile(func() {
+		r := hundred
+		require.NoError(t, l.Reset(t.Context(), &r))
+	})
+	assert.True(t, ask(t, l, hundred).Allowed())
+	assert.EqualValues(t, 100, most(t, l, hundred), "since the Reset")
+}
+
+// Keys that came once are evicted; a regular caller keeps its lease.
+func TestLeasesAreEvicted(t *testing.T) {
+	clock, server := minute(t)
+	l := near.Lease(server, near.LeaseConfig{Block: 10, Keys: 640, Now: clock.Now})
+	regular := weir.Request{Key: "regular", Limit: 1e9, Duration: time.Minute}
+	before := func() uint64 { n := server.asked.Load(); ask(t, l, regular); return server.asked.Load() - n }
+	before()
+	fetches := uint64(0)
+	for n := range 200_000 {
+		ask(t, l, weir.Request{Key: fmt.Sprint(n), Limit: 1e9, Duration: time.Minute})
+		if n%20 == 0 {
+			clock.Advance(time.Millisecond)
+			fetches += before()
+		}
+	}
+	assert.LessOrEqual(t, l.Stats().Keys, 640)
+	assert.LessOrEqual(t, fetches, uint64(10_000/8), "of 10,000 requests")
+}
+
+// A store that lost its counts is told of what is leased too.
+func TestLeaseSeedsWhatIsLeft(t *testing.T) {
+	clock, server := minute(t)
+	l, r := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
+	last := ask(t, l, r)
+	server.Strategy = limiterOn(t, clock).FixedWindow()
+	require.NoError(t, l.Seed(t.Context(), &r, &last))
+	assert.EqualValues(t, 99, most(t, l, r), "one was admitted before")
+}

@@ -1,0 +1,174 @@
+package near_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/weirtest"
+)
+
+var errDown = errors.New("connection refused")
+
+var hundred = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
+
+// remote is a strategy that several processes share and that counts how often it is asked.
+type remote struct {
+	weir.Strategy
+	asked atomic.Uint64
+
+	mu   sync.Mutex
+	err  error  // guarded by mu
+	then func() // guarded by mu; runs once, between the next decision and its return
+}
+
+func (s *remote) fails(err error)       { s.mu.Lock(); s.err = err; s.mu.Unlock() }
+func (s *remote) meanwhile(then func()) { s.mu.Lock(); s.then = then; s.mu.Unlock() }
+
+func (s *remote) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	s.asked.Add(1)
+	s.mu.Lock()
+	err, then := s.err, s.then
+	s.then = nil
+	s.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.Strategy.Run(ctx, r)
+	if then != nil {
+		then()
+	}
+	return res, err
+}
+
+func (s *remote) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return s.Strategy.(weir.Peeker).Peek(ctx, r)
+}
+
+func (s *remote) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return s.Strategy.(weir.Refunder).Refund(ctx, r, taken)
+}
+
+func (s *remote) Reset(ctx context.Context, r *weir.Request) error {
+	return s.Strategy.(weir.Resetter).Reset(ctx, r)
+}
+
+func (s *remote) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
+	return s.Strategy.(weir.Seeder).Seed(ctx, r, counted)
+}
+
+// bare offers nothing beside Run.
+type bare struct{ weir.Strategy }
+
+// wrapper is what this package makes.
+type wrapper interface {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Resetter
+	weir.Seeder
+	weir.Charger
+	weir.Reconciler
+	Warm(ctx context.Context, r *weir.Request) error
+}
+
+func limiterOn(t testing.TB, clock *weirtest.Clock) *weir.Limiter {
+	l, err := weir.New(weir.Config{Now: clock.Now})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func minute(t testing.TB) (*weirtest.Clock, *remote) {
+	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))
+	return clock, &remote{Strategy: limiterOn(t, clock).FixedWindow()}
+}
+
+func ask(t testing.TB, s weir.Strategy, r weir.Request) weir.Result {
+	t.Helper()
+	res, err := s.Run(context.Background(), &r)
+	require.NoError(t, err)
+	return *res
+}
+
+// most asks until it is denied, and returns the cost admitted.
+func most(t testing.TB, s weir.Strategy, r weir.Request) (n uint64) {
+	t.Helper()
+	for ask(t, s, r).Allowed() {
+		n += max(1, r.Cost)
+	}
+	return n
+}
+
+func twice(limit uint64) uint64 {
+	if limit > 1<<62 {
+		return limit
+	}
+	return 2 * limit
+}
+
+func TestConformance(t *testing.T) {
+	laws := weirtest.Laws{Span: twice, Aligned: true, Histories: 20}
+	clockBack := map[string]string{"ClockBack": "a denial is good by the clock"}
+	fixed := func(t testing.TB, c *weirtest.Clock) weir.Strategy { return limiterOn(t, c).FixedWindow() }
+	log := func(t testing.TB, c *weirtest.Clock) weir.Strategy { return limiterOn(t, c).SlidingLog() }
+	lease := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
+		return near.Lease(s, near.LeaseConfig{Block: 8, Skew: -1, Now: c.Now})
+	}
+	denials := func(s weir.Strategy, c *weirtest.Clock) weir.Strategy {
+		return near.Denials(s, near.DenialsConfig{Size: 64, Skew: -1, Now: c.Now})
+	}
+	for name, row := range map[string]struct {
+		make func(testing.TB, *weirtest.Clock) weir.Strategy
+		laws weirtest.Laws
+		skip map[string]string
+	}{
+		"Lease":   {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(fixed(t, c), c) }, laws, nil},
+		"Denials": {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(fixed(t, c), c) }, laws, clockBack},
+		"Denials of a log": {
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(log(t, c), c) }, weirtest.Laws{Histories: 20}, map[string]string{
+				"ClockBack": clockBack["ClockBack"], "Refund": "the TotalRequests of a repeated denial is as of its decision",
+			},
+		},
+		"Lease of Denials": {
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(denials(fixed(t, c), c), c) }, laws, clockBack,
+		},
+		"Denials of Lease": {
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(lease(fixed(t, c), c), c) }, laws, clockBack,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			row.laws.Skip = row.skip
+			weirtest.TestStrategy(t, row.make, row.laws)
+		})
+	}
+}
+
+// Each wrapper has every optional interface, and says so when the wrapped strategy lacks one.
+func TestUnsupported(t *testing.T) {
+	clock, server := minute(t)
+	for name, s := range map[string]wrapper{
+		"Lease":   near.Lease(bare{server}, near.LeaseConfig{Now: clock.Now}),
+		"Denials": near.Denials(bare{server}, near.DenialsConfig{Now: clock.Now}),
+		"both":    near.Lease(near.Denials(bare{server}, near.DenialsConfig{}), near.LeaseConfig{}),
+	} {
+		ctx, r, res := t.Context(), hundred, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: clock.Now().Add(time.Hour)}
+		_, peek := s.Peek(ctx, &r)
+		_, reconcile := s.Reconcile(ctx, &r, &weir.Backlog{Source: "x"})
+		for call, err := range map[string]error{
+			"Peek": peek, "Refund": s.Refund(ctx, &r, res), "Reset": s.Reset(ctx, &r), "Seed": s.Seed(ctx, &r, res),
+			"Charge": s.Charge(ctx, &r), "Reconcile": reconcile, "Warm": s.Warm(ctx, &r),
+		} {
+			assert.ErrorIs(t, err, errors.ErrUnsupported, "%s of %s", call, name)
+		}
+	}
+	assert.Panics(t, func() { near.Lease(nil, near.LeaseConfig{}) })
+	assert.Panics(t, func() { near.Denials(nil, near.DenialsConfig{}) })
+}
