@@ -10,162 +10,161 @@ import (
 
 // account is what is known of one caller. The page's mu guards it.
 type account struct {
-	last  tally  // what primary last told
-	debts []debt // what local admitted and primary does not know of; the first to lapse first
-	reset bool   // primary is still to forget the caller
-	lease lease
-	plain time.Time // until then no block is asked for, as it could not be leased
+	counted tally  // what primary last counted
+	epoch   uint64 // of the breaker when it did
 
-	// since is the page's number of Resets when this account was made or last reset; see stale.
-	since uint64
+	// debts is what local admitted, oldest first. Running totals make a debt's charge repeatable: total is everything
+	// local has admitted, charged the part of it that primary has charged or that counts no more, sent the largest total
+	// that primary was sent. None of them restarts.
+	debts                []debt
+	total, charged, sent uint64
 
-	// doubts is the breaker's number when primary's count was last seen: after a later one it may have been lost.
-	doubts uint64
+	reset   bool // primary is still to forget the caller
+	sharing sharing
 
-	// settling is closed when whoever pays the debts is done; nil if nobody does.
-	settling chan struct{}
-
-	// flight is the question to primary for the next block of the lease; nil if there is none.
-	flight *flight
+	// Until busy, in real time, a call does for this caller what must not be done twice; turn is closed when it is done.
+	busy time.Time
+	turn chan struct{}
 }
 
-// debt is cost that local admitted, and that counts until an instant.
+// debt is the admitted cost between the upTo before it and its own, which counts until an instant.
 type debt struct {
-	cost  uint64
+	upTo  uint64
 	until time.Time
 }
 
-// maxDebts is how many debts of one caller are kept apart. Their instants are rounded up to eighths of a Duration, so
-// that the periods of every strategy but a token bucket of many Durations stay within.
+// maxDebts bounds the debts of one caller. More are merged, to count until the later instant.
 const maxDebts = 20
 
-// tally is what primary had counted at an instant.
+// sharing is how many instances local's counts of a caller are shared out to, until its period ends. A smaller number
+// must wait for that: the counts would be too low for it.
+type sharing struct {
+	instances uint64
+	until     time.Time
+}
+
+// among returns the number of instances to go by now.
+func (s sharing) among(n uint64, now time.Time) uint64 {
+	if now.Before(s.until) {
+		return max(n, s.instances)
+	}
+	return n
+}
+
+func (s *sharing) extend(n uint64, until time.Time) {
+	s.instances = n
+	if until.After(s.until) {
+		s.until = until
+	}
+}
+
+// tally is a count of primary's.
 type tally struct {
 	total     uint64
 	at, until time.Time // until: nothing of it counts any more
-	whole     bool      // all of it counts until then, and not less and less
+	constant  bool      // all of it counts until then, as in a fixed window
 }
 
-// now returns how much of it still counts. In a fixed window all does; in a bucket it runs off evenly, which is exact, and
-// elsewhere it is taken to.
+// now returns how much still counts. In a fixed window all of it does; elsewhere it is taken to decrease evenly, as it
+// does in a token bucket.
 func (t tally) now(now time.Time) uint64 {
 	if !now.Before(t.until) {
 		return 0
 	}
-	if t.whole || !now.After(t.at) {
+	if t.constant || !now.After(t.at) {
 		return t.total
 	}
 	hi, lo := bits.Mul64(t.total, uint64(t.until.Sub(now)))
-	n, _ := bits.Div64(hi, lo, uint64(t.until.Sub(t.at))) // less is left than there was: it fits
+	n, _ := bits.Div64(hi, lo, uint64(t.until.Sub(t.at))) // less time is left than there was: it fits
 	return n
 }
 
-// learn notes what primary told about r. A denial tells when there is room, not when the period ends, unless that is one.
-func (a *account) learn(r *weir.Request, res *weir.Result, now time.Time, skew time.Duration) {
-	whole := fixed(r, res, now, skew)
-	if res.ExpiresAt.After(now) && (whole || res.Allowed()) {
-		a.last = tally{res.TotalRequests, now, res.ExpiresAt, whole}
+// count notes what primary counted. Of a denial, ExpiresAt is not when the period ends, unless the period is a window.
+func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
+	window := inWindow(r, res.ExpiresAt, now)
+	if res.ExpiresAt.After(now) && (window || res.Allowed()) {
+		a.counted = tally{res.TotalRequests, now, res.ExpiresAt, window}
 	}
 }
 
-// fixed reports whether res is about a window that is aligned to the Unix epoch and ends no later than one that runs now,
-// by a clock that may be off by skew.
-func fixed(r *weir.Request, res *weir.Result, now time.Time, skew time.Duration) bool {
-	return aligned(r, res.ExpiresAt) && res.ExpiresAt.Sub(now) <= r.Duration+skew
+// clockSkew is how far primary's clock may be ahead for a window's end to be recognized.
+const clockSkew = 10 * time.Millisecond
+
+// inWindow reports whether end is that of a window of r.Duration that is aligned to the Unix epoch and has begun.
+func inWindow(r *weir.Request, end, now time.Time) bool {
+	return r.Duration >= time.Millisecond && end.UnixMilli()%r.Duration.Milliseconds() == 0 &&
+		end.Nanosecond()%int(time.Millisecond) == 0 && end.Sub(now) <= r.Duration+clockSkew
 }
 
-// aligned reports whether a whole number of r's Durations have passed at t since the Unix epoch.
-func aligned(r *weir.Request, t time.Time) bool {
-	return t.UnixMilli()%r.Duration.Milliseconds() == 0 && t.Nanosecond()%int(time.Millisecond) == 0
-}
-
-// owe adds a debt.
-func (a *account) owe(r *weir.Request, cost uint64, until, now time.Time) {
-	a.debts = slices.DeleteFunc(a.debts, func(d debt) bool { return !d.until.After(now) })
-	until = grain(r, until)
-	at, found := slices.BinarySearchFunc(a.debts, until, func(d debt, t time.Time) int { return d.until.Compare(t) })
-	if found {
-		a.debts[at].cost = plus(a.debts[at].cost, cost)
+// owe adds a debt. Debts lapse in order: one that would lapse before an older one lapses with it.
+func (a *account) owe(cost uint64, until, now time.Time) {
+	a.lapse(now)
+	a.total = plus(a.total, cost)
+	if n := len(a.debts); n > 0 && !until.After(a.debts[n-1].until) {
+		a.debts[n-1].upTo = a.total
 		return
 	}
-	a.debts = slices.Insert(a.debts, at, debt{cost, until})
-	if len(a.debts) > maxDebts { // the first two become one, that lapses with the later
-		a.debts[1].cost = plus(a.debts[0].cost, a.debts[1].cost)
+	a.debts = append(a.debts, debt{a.total, until})
+	if len(a.debts) > maxDebts {
+		a.merge()
+	}
+}
+
+// merge makes one debt of the two whose instants are nearest.
+func (a *account) merge() {
+	nearest := 0
+	for i := 1; i < len(a.debts)-1; i++ {
+		if a.debts[i+1].until.Sub(a.debts[i].until) < a.debts[nearest+1].until.Sub(a.debts[nearest].until) {
+			nearest = i
+		}
+	}
+	a.debts = slices.Delete(a.debts, nearest, nearest+1)
+}
+
+// lapse drops the debts that count no more. When none is left, the totals start afresh, above all that primary was sent.
+func (a *account) lapse(now time.Time) {
+	if len(a.debts) == 0 || a.debts[0].until.After(now) {
+		return
+	}
+	for len(a.debts) > 0 && !a.debts[0].until.After(now) {
+		a.charged = max(a.charged, a.debts[0].upTo)
 		a.debts = slices.Delete(a.debts, 0, 1)
 	}
-}
-
-// grain rounds t up to an eighth of r.Duration.
-func grain(r *weir.Request, t time.Time) time.Time {
-	g := r.Duration / 8 // whole: a Duration is whole milliseconds
-	down := t.Add(-time.Duration(mod(t.Unix(), int64(t.Nanosecond()), int64(g))))
-	if down.Equal(t) {
-		return down
+	if len(a.debts) == 0 {
+		a.total = max(a.total, a.charged, a.sent)
+		a.charged = a.total
 	}
-	return down.Add(g)
 }
 
-// mod is the instant s seconds and ns nanoseconds from the Unix epoch, modulo g nanoseconds.
-func mod(s, ns, g int64) int64 {
-	negative := s < 0
-	if negative {
-		s = -s
+// owed returns what local admitted, primary has not charged, and still counts.
+func (a *account) owed(now time.Time) uint64 {
+	a.lapse(now)
+	return a.total - min(a.total, a.charged)
+}
+
+// forgive takes back up to cost of what is owed, and returns how much it took back.
+func (a *account) forgive(cost uint64, now time.Time) uint64 {
+	cost = min(cost, a.owed(now))
+	a.total -= cost
+	for i := range a.debts {
+		a.debts[i].upTo = min(a.debts[i].upTo, a.total)
 	}
-	hi, lo := bits.Mul64(uint64(s), uint64(time.Second))
-	m := int64(bits.Rem64(hi, lo, uint64(g)))
-	if negative {
-		m = -m
-	}
-	return ((m+ns)%g + g) % g
+	return cost
 }
 
-// owed returns what the debts come to now.
-func (a *account) owed(now time.Time) (sum uint64) {
-	for _, d := range a.debts {
-		if d.until.After(now) {
-			sum = plus(sum, d.cost)
-		}
-	}
-	return sum
-}
-
-// forgive takes back a debt of r's that lapses with taken, and reports whether there is one.
-func (a *account) forgive(r *weir.Request, taken *weir.Result) bool {
-	until := grain(r, taken.ExpiresAt)
-	for i, d := range a.debts {
-		if d.until.Equal(until) && d.cost > 0 {
-			a.debts[i].cost -= min(d.cost, cost(r))
-			return true
-		}
-	}
-	return false
-}
-
-// unsettled reports whether primary must be told something before it decides for this caller.
-func (a *account) unsettled(doubts uint64, now time.Time) bool {
-	return a.settling != nil || a.reset || a.owed(now) > 0 || a.doubts != doubts && a.last.now(now) > 0
-}
-
-// idle reports whether the account may go: nobody uses it, and it neither owes nor holds anything. What it knows is a loss
-// only if primary comes back empty.
+// idle reports whether the account may be removed. What primary counted is lost with it, which matters only if primary
+// loses its counts too.
 func (a *account) idle(now time.Time) bool {
-	return a.settling == nil && a.flight == nil && !a.reset && a.owed(now) == 0 && (a.lease.left == 0 || !now.Before(a.lease.until))
+	return !a.reset && a.owed(now) == 0 && !time.Now().Before(a.busy)
 }
 
-// cost is r.Cost, of which 0 means 1.
+// cost returns r.Cost, of which 0 means 1.
 func cost(r *weir.Request) uint64 { return max(1, r.Cost) }
 
-// plus is a+b, or the most there is.
+// plus returns a+b, or the largest number.
 func plus(a, b uint64) uint64 {
 	if sum, carry := bits.Add64(a, b, 0); carry == 0 {
 		return sum
 	}
 	return ^uint64(0)
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -7,52 +7,91 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"github.com/weirgo/weir"
 )
 
-// However many instants debts lapse at, few are kept apart, and what is owed is never less than it is, nor more for longer
-// than an eighth of a Duration.
+// However many instants debts lapse at, few are kept, and what is owed is never less than it is, and little more.
 func TestDebtsAreBounded(t *testing.T) {
-	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
 	type hit struct {
 		cost  uint64
 		until time.Time
 	}
-	for _, span := range []time.Duration{time.Minute, 2 * time.Minute, time.Hour} {
+	for _, span := range []time.Duration{time.Minute, time.Hour} {
 		rng := rand.New(rand.NewPCG(1, uint64(span)))
 		var a account
 		var hits []hit
-		now := time.Unix(-100, 5) // across the epoch
+		now := time.Unix(-100, 5)
 		for range 2000 {
-			now = now.Add(time.Duration(rng.Int64N(int64(time.Second))))
-			h := hit{1 + rng.Uint64N(5), now.Add(time.Duration(rng.Int64N(int64(span))) + 1)}
+			now = now.Add(time.Duration(rng.Int64N(int64(span / 60))))
+			h := hit{1 + rng.Uint64N(5), now.Add(span)}
 			hits = append(hits, h)
-			a.owe(r, h.cost, h.until, now)
+			a.owe(h.cost, h.until, now)
 			require.LessOrEqual(t, len(a.debts), maxDebts)
 			least, most := uint64(0), uint64(0)
 			for _, h := range hits {
 				if h.until.After(now) {
 					least += h.cost
 				}
-				if h.until.Add(r.Duration / 8).After(now) {
+				if h.until.Add(span / 3).After(now) {
 					most += h.cost
 				}
 			}
 			owed := a.owed(now)
 			require.GreaterOrEqual(t, owed, least)
-			if span <= 2*time.Minute {
-				require.LessOrEqual(t, owed, most)
+			require.LessOrEqual(t, owed, most)
+		}
+	}
+}
+
+// The totals of an account never fall behind what primary was sent, whatever is charged, forgiven or lapses.
+func TestTotalsAreMonotone(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 2))
+	for range 200 {
+		var a account
+		now := time.Unix(0, 0)
+		charged, seen, owes := uint64(0), uint64(0), uint64(0) // of one window: by primary; the largest Total it saw; due
+		for range 300 {
+			switch rng.IntN(6) {
+			case 0, 1:
+				c := 1 + rng.Uint64N(5)
+				a.owe(c, now.Truncate(time.Minute).Add(time.Minute), now)
+				owes += c
+			case 2:
+				owes -= a.forgive(rng.Uint64N(4), now)
+			case 3, 4: // a charge, whose answer may be lost
+				if a.owed(now) == 0 {
+					break
+				}
+				total := a.total
+				a.sent = max(a.sent, total)
+				from := max(seen, a.charged)
+				charged += total - min(total, from)
+				seen = max(from, total)
+				if rng.IntN(2) == 0 {
+					a.charged = max(a.charged, total)
+				}
+			case 5:
+				before := now.Truncate(time.Minute)
+				now = now.Add(time.Duration(rng.Int64N(int64(20 * time.Second))))
+				if now.Truncate(time.Minute) != before { // primary goes on to know what it saw
+					charged, owes = 0, 0
+				}
+			}
+			due := a.owed(now)
+			require.LessOrEqual(t, owes, charged+due, "every debt is charged or still owed")
+			if a.sent <= a.charged {
+				assert.LessOrEqual(t, charged, owes+10, "and none twice, but for what was forgiven after it was charged")
 			}
 		}
 	}
 }
 
-func TestGrain(t *testing.T) {
-	r := &weir.Request{Duration: 8 * time.Second}
-	for at, want := range map[time.Duration]time.Duration{
-		0: 0, 1: time.Second, time.Second - 1: time.Second, time.Second: time.Second,
-		-1: 0, -time.Second: -time.Second, -time.Second - 1: -time.Second,
-	} {
-		assert.Equal(t, want, grain(r, time.Unix(0, int64(at))).Sub(time.Unix(0, 0)), "%v", at)
+func TestTallyRunsOff(t *testing.T) {
+	at := time.Unix(0, 0)
+	bucket := tally{total: 100, at: at, until: at.Add(time.Minute)}
+	window := tally{total: 100, at: at, until: at.Add(time.Minute), constant: true}
+	for after, want := range map[time.Duration]uint64{-time.Second: 100, 0: 100, 30 * time.Second: 50, 59 * time.Second: 1, time.Minute: 0} {
+		assert.Equal(t, want, bucket.now(at.Add(after)), "%v", after)
 	}
+	assert.EqualValues(t, 100, window.now(at.Add(time.Minute-1)))
+	assert.Zero(t, window.now(at.Add(time.Minute)))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/near"
 )
 
 // BenchmarkRun is what a Fallback adds to a decision, on 10 000 callers: "nothing" is the primary alone, which is in
@@ -30,9 +31,9 @@ func BenchmarkRun(b *testing.B) {
 		{"healthy", local(b), fallback.Config{}, fallback.FromPrimary, 1 << 40},
 		{"healthy/share", local(b), fallback.Config{Instances: 3}, fallback.FromPrimary, 1 << 40},
 		{"healthy/cold", bare{local(b)}, fallback.Config{OnFail: fallback.FailOpen}, fallback.FromPrimary, 1 << 40},
-		{"open", failing{}, fallback.Config{Failures: 1, ProbeInterval: time.Hour}, fallback.FromLocal, 1 << 40},
-		{"lease", local(b), fallback.Config{Lease: 1000}, fallback.FromLease, 1 << 40},
-		{"denied", denied, fallback.Config{DenialCache: 1 << 16}, fallback.FromDenials, 1},
+		{"open", failing{}, fallback.Config{MinCalls: 1, Stall: -1, ProbeInterval: time.Hour}, fallback.FromLocal, 1 << 40},
+		{"lease", near.Lease(local(b), near.LeaseConfig{Block: 1000}), fallback.Config{}, fallback.FromNear, 1 << 40},
+		{"denied", near.Denials(denied, near.DenialsConfig{Size: 1 << 16}), fallback.Config{}, fallback.FromNear, 1},
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			f := newFallback(b, row.primary, local(b), row.cfg)

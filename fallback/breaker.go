@@ -7,204 +7,236 @@ import (
 	"time"
 )
 
-// State is the state of the breaker.
+// State is the state of a breaker.
 type State int
 
-// The states of the breaker.
+// The states of a breaker.
 const (
-	Closed   State = iota // primary is asked
-	Open                  // primary is not asked
-	HalfOpen              // one caller asks primary, and the breaker closes or opens with what comes of it
+	Closed   State = iota // primary decides
+	Open                  // primary is not called
+	HalfOpen              // a probe is calling primary, nobody else does
 )
 
 // String returns the state in lower case.
 func (s State) String() string { return [...]string{"closed", "open", "half-open"}[s] }
 
-// Change is a change of the breaker's state.
+// Change is a change of a breaker's state.
 type Change struct {
-	From, To State
-	At       time.Time
-	Cause    error // what primary failed with, if To is Open; nil if the probe told nothing
+	Partition string // "" without Config.Partition
+	From, To  State
+	At        time.Time
+	Cause     error // the last failure, if To is Open
 }
 
-// The rate of failures is that of the last rateWindow, from rateCalls on.
-const (
-	rateWindow = 10 * time.Second
-	rateCalls  = 20
-)
-
-// breaker decides who may ask primary. It calls nobody and waits for nothing.
+// breaker decides whether primary may be called. It calls nobody and waits for nothing.
 type breaker struct {
-	failures int
-	rate     float64
-	interval time.Duration
+	cfg       *Config
+	partition string
+	start     time.Time
 
-	start time.Time
+	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns since start. It changes
+	// under mu; an open breaker costs one atomic load.
+	gate atomic.Int64
 
-	// gate is 0 while the breaker is closed, and else the instant from which a probe may pass, in ns since start. An
-	// atomic, though it changes under mu alone, so that an open breaker costs one load.
-	gate  atomic.Int64
-	opens atomic.Uint64 // how often it opened; changes under mu
+	// epoch counts the times that primary may have lost its counts: each opening, and once in a ProbeInterval a failure.
+	// Counts that primary confirmed in an earlier epoch are sent to it again. Changes under mu.
+	epoch atomic.Uint64
+	opens atomic.Uint64
 
-	// doubts counts the times at which primary may have been lost and found: each outage, and in between a failure an
-	// interval. Whatever has been seen of primary before the last of them may be there no more.
-	doubts atomic.Uint64
-
-	mu    sync.Mutex
-	state State // guarded by mu, as all below
-
-	// term is the number of the state. A verdict on a call that entered in another term is void: a slow failure of before
-	// an outage must not open the breaker that has closed since, nor a lost probe's late answer close it.
-	term    uint64
-	since   time.Time
-	row     int    // failures in succession
-	halves  [2]run // of rateWindow: the current one and the one before
-	half    int64  // number of the current one
-	doubted time.Time
-	stuck   int // probes whose time is up and that have not returned
+	mu     sync.Mutex
+	state  State       // guarded by mu, as all below
+	since  time.Time   // when it came into state
+	slots  [slots]slot // the last Interval
+	raised time.Time   // when epoch last changed
+	stuck  int         // probes that do not return
 }
 
-// run is a number of calls, and of those that failed.
-type run struct{ calls, failed int }
+// slots is the number of parts of an Interval, each judged as a whole.
+const slots = 10
 
-// ticket is the right to ask primary once.
-type ticket struct {
-	term   uint64
-	doubts uint64 // of the breaker, when it was given
-	probe  bool
+// slot counts the calls that ended in one part of an Interval.
+type slot struct {
+	number        int64 // of the part, since start
+	calls, failed int
+	first         time.Time // the first failure
 }
 
-// noTerm is the term of a ticket that no verdict follows from.
-const noTerm = math.MaxUint64
+// probing is the gate while a probe runs.
+const probing = math.MaxInt64
 
-// nobody is a gate that only the end of the probe opens.
-const nobody = math.MaxInt64
+func newBreaker(cfg *Config, partition string) *breaker {
+	now := cfg.Now()
+	return &breaker{cfg: cfg, partition: partition, start: now, since: now}
+}
 
-// at is now as a gate, never that of a closed breaker.
+// at returns now as a gate, never that of a closed breaker.
 func (b *breaker) at(now time.Time) int64 { return max(1, int64(now.Sub(b.start))) }
 
-// enter gives a ticket, or none.
-func (b *breaker) enter(now time.Time) (t ticket, ok bool, c *Change) {
-	if gate := b.gate.Load(); gate != 0 && b.at(now) < gate {
-		return t, false, nil
+func (b *breaker) closed() bool { return b.gate.Load() == 0 }
+
+// enter reports whether primary may be called, or else whether the caller is to start a probe.
+func (b *breaker) enter(now time.Time) (call, probe bool, c *Change) {
+	if gate := b.gate.Load(); gate == 0 || b.at(now) < gate {
+		return gate == 0, false, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	switch gate := b.gate.Load(); {
-	case gate == 0:
-		return ticket{b.term, b.doubts.Load(), false}, true, nil
-	case b.at(now) < gate:
-		return t, false, nil
+	if gate := b.gate.Load(); gate == 0 || b.at(now) < gate {
+		return gate == 0, false, nil
 	}
-	b.gate.Store(nobody)
-	c = b.turn(HalfOpen, now, nil)
-	return ticket{b.term, b.doubts.Load(), true}, true, c
+	b.gate.Store(probing)
+	return false, true, b.turn(HalfOpen, now, nil)
 }
 
-// succeed is the verdict that primary answered.
-func (b *breaker) succeed(t ticket, now time.Time) *Change {
+// record counts a call that ended now; failure is nil if primary answered in time. Calls that end when the breaker is no
+// longer closed do not count.
+func (b *breaker) record(now time.Time, failure error) *Change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if t.term != b.term {
+	if b.state != Closed {
 		return nil
 	}
-	if t.probe {
-		b.halves = [2]run{}
+	number := b.at(now) / max(1, int64(b.cfg.Interval/slots))
+	s := &b.slots[number%slots]
+	if s.number != number {
+		*s = slot{number: number}
+	}
+	s.calls++
+	if failure == nil {
+		return nil
+	}
+	if s.failed++; s.failed == 1 {
+		s.first = now
+	}
+	if !b.tripped(now, number) {
+		if now.Sub(b.raised) >= b.cfg.ProbeInterval {
+			b.raise(now)
+		}
+		return nil
+	}
+	b.opens.Add(1)
+	b.raise(now)
+	b.gate.Store(b.at(now.Add(b.pause())))
+	return b.turn(Open, now, failure)
+}
+
+// tripped reports whether too many calls of the last Interval failed, over a long enough time.
+func (b *breaker) tripped(now time.Time, number int64) bool {
+	calls, failed, first := 0, 0, now
+	for _, s := range b.slots {
+		if s.number <= number-slots || s.number > number {
+			continue
+		}
+		calls += s.calls
+		failed += s.failed
+		if s.failed > 0 && s.first.Before(first) {
+			first = s.first
+		}
+	}
+	return calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) && now.Sub(first) >= b.cfg.Stall
+}
+
+func (b *breaker) raise(now time.Time) {
+	b.raised = now
+	b.epoch.Add(1)
+}
+
+// finish ends a probe that was started at started: failure is nil if the breaker closes.
+func (b *breaker) finish(started, now time.Time, failure error) *Change {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if failure == nil {
+		b.slots = [slots]slot{}
 		b.gate.Store(0)
 		return b.turn(Closed, now, nil)
 	}
-	b.row = 0
-	b.count(now, 0)
-	return nil
+	b.gate.Store(b.at(started.Add(b.pause())))
+	return b.turn(Open, now, failure)
 }
 
-// fail is the verdict that primary could not. jitter is in [0, 1).
-func (b *breaker) fail(t ticket, now time.Time, cause error, jitter float64) *Change {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if t.term != b.term {
-		return nil
-	}
-	if b.doubted.IsZero() || now.Sub(b.doubted) >= b.interval {
-		b.doubt(now)
-	}
-	b.row++
-	if !t.probe && b.row < b.failures && !b.count(now, 1) {
-		return nil
-	}
-	b.row = 0
-	if !t.probe {
-		b.opens.Add(1)
-		b.doubt(now)
-	}
-	b.shut(now, jitter)
-	return b.turn(Open, now, cause)
-}
-
-func (b *breaker) doubt(now time.Time) {
-	b.doubted = now
-	b.doubts.Add(1)
-}
-
-// forgo is the verdict that nothing was learnt: the next caller may probe at once.
-func (b *breaker) forgo(t ticket, now time.Time) *Change {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if t.term != b.term || !t.probe {
-		return nil
-	}
-	b.gate.Store(b.at(now))
-	return b.turn(Open, now, nil)
-}
-
-// strand counts a probe that does not return in time (1), or returns at last (-1).
+// strand counts a probe that outlives its timeout (1) or returns at last (-1).
 func (b *breaker) strand(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stuck += n
 }
 
-// patientFor is how many probes may be lost before the next one is put off.
-const patientFor = 64
-
-// shut sets the instant of the next probe. A primary that never returns costs a goroutine a probe, so that their number
-// must slow them down: at one a second there are 3 300 after a day, not 86 400.
-func (b *breaker) shut(now time.Time, jitter float64) {
-	wait := float64(b.interval) * (1 + 0.1*jitter) * float64(1+b.stuck/patientFor)
-	b.gate.Store(b.at(now.Add(time.Duration(wait))))
-}
-
-// count adds a call to the current half of the window, and reports whether too many of the last ones failed.
-func (b *breaker) count(now time.Time, failed int) bool {
-	half := b.at(now) / int64(rateWindow/2)
-	switch half - b.half {
-	case 0:
-	case 1:
-		b.halves = [2]run{1: b.halves[0]}
-	default:
-		b.halves = [2]run{}
-	}
-	b.half = half
-	b.halves[0].calls++
-	b.halves[0].failed += failed
-	calls := b.halves[0].calls + b.halves[1].calls
-	return calls >= rateCalls && b.rate < 1 && float64(b.halves[0].failed+b.halves[1].failed) >= b.rate*float64(calls)
+// pause returns the time until the next probe. A primary that ignores its context costs a goroutine for each probe, so
+// probes that do not return make the next ones rarer.
+func (b *breaker) pause() time.Duration {
+	jitter := time.Duration(0.1 * b.cfg.Rand() * float64(b.cfg.ProbeInterval))
+	return (b.cfg.ProbeInterval + jitter) * time.Duration(1+b.stuck/8)
 }
 
 func (b *breaker) turn(to State, now time.Time, cause error) *Change {
-	c := &Change{From: b.state, To: to, At: now, Cause: cause}
+	c := &Change{Partition: b.partition, From: b.state, To: to, At: now, Cause: cause}
 	b.state, b.since = to, now
-	b.term++
 	return c
 }
 
-// next is the earliest instant at which primary may be asked again.
+// next returns the earliest instant at which primary may be called again.
 func (b *breaker) next(now time.Time) time.Time {
 	switch gate := b.gate.Load(); {
-	case gate == nobody:
-		return now.Add(b.interval)
+	case gate == probing:
+		return now.Add(b.cfg.ProbeInterval)
 	case gate > b.at(now):
 		return b.start.Add(time.Duration(gate))
 	}
 	return now
+}
+
+func (b *breaker) current() (State, time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state, b.since
+}
+
+// maxBreakers bounds the parts that Config.Partition may name.
+const maxBreakers = 1024
+
+// breakers holds a breaker for each part of primary.
+type breakers struct {
+	cfg  *Config
+	rest *breaker // without Config.Partition, and for parts beyond maxBreakers
+
+	mu  sync.RWMutex
+	all map[string]*breaker // guarded by mu
+}
+
+func newBreakers(cfg *Config) *breakers {
+	return &breakers{cfg: cfg, rest: newBreaker(cfg, ""), all: map[string]*breaker{}}
+}
+
+// of returns the breaker of key.
+func (b *breakers) of(key string) *breaker {
+	if b.cfg.Partition == nil {
+		return b.rest
+	}
+	part := b.cfg.Partition(key)
+	b.mu.RLock()
+	found := b.all[part]
+	b.mu.RUnlock()
+	if found != nil {
+		return found
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch found = b.all[part]; {
+	case found == nil && len(b.all) >= maxBreakers:
+		return b.rest
+	case found == nil:
+		found = newBreaker(b.cfg, part)
+		b.all[part] = found
+	}
+	return found
+}
+
+// each calls f with every breaker.
+func (b *breakers) each(f func(*breaker)) {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	f(b.rest)
+	for _, one := range b.all {
+		f(one)
+	}
 }

@@ -11,11 +11,11 @@ import (
 // The defaults of Config.
 const (
 	DefaultTimeout       = 50 * time.Millisecond
-	DefaultFailures      = 5
+	DefaultInterval      = time.Second
+	DefaultMinCalls      = 5
 	DefaultFailureRate   = 0.5
 	DefaultProbeInterval = time.Second
 	DefaultMaxCallers    = 1 << 17
-	DefaultSkew          = 10 * time.Millisecond
 )
 
 // ErrConfig: a strategy is missing, or a field of Config is out of its range.
@@ -24,90 +24,83 @@ var ErrConfig = errors.New("fallback: bad config")
 // OnFail says who decides when primary cannot.
 type OnFail int
 
-// What Config.OnFail may be.
+// The values of Config.OnFail.
 const (
-	FailLocal  OnFail = iota // local decides, and what it admits is carried back
-	FailOpen                 // everything passes, but what asks for more than its limit
-	FailClosed               // nothing passes
+	FailLocal  OnFail = iota // local decides, and primary is charged later
+	FailOpen                 // every request passes, except one whose cost exceeds its limit
+	FailClosed               // no request passes
 )
 
-// Config says how primary is watched and what becomes of callers without it. The zero value of a field is its default.
+// Config bounds a [Fallback]. The zero value of a field is its default.
 type Config struct {
 	// OnFail says who decides when primary cannot. Default FailLocal; only then is local needed.
 	OnFail OnFail
 
-	// Instances is N, how many processes hold the limit together: without primary, each has one Nth of it to give.
-	// Default 1: each has all of it. Too small over-admits in an outage, too large under-admits.
+	// Instances is N, the number of processes that hold the limit together: without primary, each gives out one Nth of
+	// it. Default 1. Too small over-admits in an outage, too large under-admits.
 	Instances int
 
-	// InstancesFunc, if set, is asked for N at each decision that needs it, in place of Instances: for fleets that grow
-	// and shrink. Below 1 counts as 1. It must be fast and safe for concurrent use. The bound of New holds for the smallest
-	// N that any instance went by in the period.
+	// InstancesFunc, if set, is called for N in place of Instances, for fleets that grow and shrink. Below 1 counts as 1.
+	// It must be fast and safe for concurrent use. When N falls while local decides, a caller keeps its smaller share
+	// until its period ends: the instances that left may have given out theirs.
 	InstancesFunc func() int
 
-	// Timeout bounds what one decision waits for primary. Default DefaultTimeout. Too small turns slow answers into
-	// failures; too large holds callers when primary hangs. A caller whose own deadline is nearer than twice that gives
-	// primary half of the time it has left, so that local can still decide in time; that such a short wait was in vain
-	// does not count against primary.
+	// OwnLimits says that primary and local go by limits of their own and ignore the request's Limit and Duration. The
+	// Tiers of weir and redislimit and weir.Policy are recognized without it, also inside of wrappers with a method Unwrap.
+	OwnLimits bool
+
+	// Timeout is how long a decision may wait for primary. Default DefaultTimeout. It should be at least three round
+	// trips: a new connection takes two before it carries a decision. A caller whose deadline is nearer than twice Timeout
+	// waits for half of the time it has left, so that local can still decide; the call goes on without it, and counts as
+	// late only after all of Timeout.
 	Timeout time.Duration
 
-	// Failures in succession open the breaker. Default DefaultFailures.
-	Failures int
-
-	// FailureRate of the last 10 s opens it too, from 20 calls on. Default DefaultFailureRate; 1 or more leaves it to
-	// Failures.
+	// The breaker opens when, of the calls that ended in the last Interval, at least MinCalls and the share FailureRate
+	// failed or were late, and the first of these failures is at least Stall ago. Defaults: DefaultInterval,
+	// DefaultMinCalls, DefaultFailureRate, and Timeout for Stall: a stall of less than twice Timeout does not open it,
+	// however many callers it holds. Negative Stall: none. With less traffic than MinCalls in Interval the breaker stays
+	// closed, and each call waits for up to Timeout.
+	Interval    time.Duration
+	MinCalls    int
 	FailureRate float64
+	Stall       time.Duration
 
-	// ProbeInterval is how long an open breaker waits until one caller's request, whole and real, tries primary again; up
-	// to a tenth longer, at random, so that a fleet does not come back in step. If primary denies that request, which takes
-	// no writing, one more is sent that it must count, under a key of its own. Default DefaultProbeInterval. Too small
-	// lets a caller in each interval wait for a dead primary; too large keeps everybody from one that is back.
+	// ProbeInterval is how long an open breaker waits until a request starts a probe; up to a tenth longer, at random, so
+	// that a fleet does not probe in step. Default DefaultProbeInterval. Nobody waits for a probe.
 	ProbeInterval time.Duration
 
-	// IsDown reports whether an error of primary's speaks against primary as a whole. Default: every error does. When it
-	// does not, the server is taken to be up: local decides, and the breaker stays closed. With redislimit:
+	// ProbeTimeout bounds a probe, which may have to connect. Default: ten times Timeout, at least a second.
+	ProbeTimeout time.Duration
+
+	// Partition, if set, names the part of primary that a key belongs to, such as the shard of a Redis Cluster (see
+	// redislimit.Shard). Each part has a breaker of its own, so that callers of healthy shards do not suffer from one that
+	// is down; there are at most 1024, and further parts share one. It must be fast, must not block, and must be safe for
+	// concurrent use. Of the keys that extend a key some must belong to the same part, as with a hash or a prefix: a
+	// probe uses such a key.
+	Partition func(key string) string
+
+	// IsDown reports whether an error of primary counts against it. Default: every error does. If it returns false the
+	// server is up: local decides and the breaker stays closed. With redislimit:
 	//
 	//	IsDown: func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 	//
-	// It is not asked about weir.ErrID, ErrScale and ErrLimit, nor about the end of the caller's own context, which are
-	// returned and say nothing about primary; nor about Timeout, which always speaks against it.
+	// It is not called for weir.ErrID, ErrScale and ErrLimit, which callers get, nor for calls that are late.
 	IsDown func(error) bool
 
-	// DenialCache is how many denials of primary's are kept and repeated, until the instant that they state, to the
-	// requests they were given to: the same key, Duration, Limit and Cost. An attack then does not reach primary. About 150
-	// bytes each, 10 of them from the start; when they are too many, the one that ends first goes. Default 0: none; at
-	// most 1<<28. A refund or a Reset by another process is not noticed.
-	DenialCache int
-
-	// Lease is k, how much cost at most is taken from primary at once, to be given to callers without asking: primary
-	// then sees one kth of the traffic. Default 0: none. It never over-admits. The price is what is left of the blocks when
-	// the period ends, at most k a caller and instance, and less near the limit, where the blocks get smaller: others are
-	// denied it; where primary is no weir.Refunder, so is at most one block more, that came too late to be given out. Only
-	// for a primary that is a fixed window, aligned to the Unix epoch; on any other nothing is leased from the first answer
-	// on that shows it.
-	Lease int
-
-	// Skew is how far primary's clock may be from this one: a lease and a cached denial end that much before the instant
-	// that primary stated, and until it has passed again primary is asked for each request. What a clock further ahead
-	// says of a window to come is not leased either. Default DefaultSkew; negative: the clocks are one. Too large leases
-	// seldom: the Durations of leases should be many times as long.
-	Skew time.Duration
-
-	// MaxCallers bounds the ledger: how many callers are remembered in it, each with a Duration of its own; about 280
-	// bytes each. Default DefaultMaxCallers. Too small forgets: what local admits for a caller without a place is not
-	// carried back (Stats.Dropped).
+	// MaxCallers bounds the ledger: how many callers, each a key in a Duration, are remembered; about 280 bytes each, up
+	// to 700 in an outage. Default DefaultMaxCallers. What local admits for a caller without a place is not charged to
+	// primary (Stats.Dropped). Callers who owe nothing make room for others.
 	MaxCallers int
 
-	// OnChange is called after each change of the breaker's state, and OnError with each error of primary's that the
-	// caller does not get to see. They run outside every lock, in the goroutine that noticed, so perhaps several at once;
-	// they should not take long. A panic in them is dropped (Stats.Panics).
+	// OnChange is called after each change of a breaker's state, OnError with each error of primary that callers do not
+	// see. They run outside of every lock, possibly concurrently, and should be fast. Panics are dropped (Stats.Panics).
 	OnChange func(Change)
 	OnError  func(error)
 
-	// Now is the clock, which must be local's. Default time.Now. Waiting for primary goes by real time all the same.
+	// Now is the clock, the same as local's. Default time.Now. Timeout and ProbeTimeout are real time.
 	Now func() time.Time
 
-	// Rand returns numbers in [0, 1), for the jitter of ProbeInterval, and is safe for concurrent use. Default rand.Float64.
+	// Rand returns numbers in [0, 1) for the jitter of ProbeInterval; safe for concurrent use. Default rand.Float64.
 	Rand func() float64
 }
 
@@ -116,16 +109,13 @@ func (c Config) withDefaults() (Config, error) {
 		name string
 		n    int64
 	}{
-		{"Instances", int64(c.Instances)}, {"Timeout", int64(c.Timeout)}, {"Failures", int64(c.Failures)},
-		{"ProbeInterval", int64(c.ProbeInterval)}, {"DenialCache", int64(c.DenialCache)}, {"Lease", int64(c.Lease)},
-		{"MaxCallers", int64(c.MaxCallers)},
+		{"Instances", int64(c.Instances)}, {"Timeout", int64(c.Timeout)}, {"Interval", int64(c.Interval)},
+		{"MinCalls", int64(c.MinCalls)}, {"ProbeInterval", int64(c.ProbeInterval)},
+		{"ProbeTimeout", int64(c.ProbeTimeout)}, {"MaxCallers", int64(c.MaxCallers)},
 	} {
 		if f.n < 0 {
 			return c, fmt.Errorf("%w: %s is negative", ErrConfig, f.name)
 		}
-	}
-	if c.DenialCache > maxDenials {
-		return c, fmt.Errorf("%w: DenialCache is %d, more than %d", ErrConfig, c.DenialCache, maxDenials)
 	}
 	if c.FailureRate < 0 || math.IsNaN(c.FailureRate) {
 		return c, fmt.Errorf("%w: FailureRate is %v", ErrConfig, c.FailureRate)
@@ -135,12 +125,13 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	orDefault(&c.Instances, 1)
 	orDefault(&c.Timeout, DefaultTimeout)
-	orDefault(&c.Failures, DefaultFailures)
+	orDefault(&c.Interval, DefaultInterval)
+	orDefault(&c.MinCalls, DefaultMinCalls)
 	orDefault(&c.FailureRate, DefaultFailureRate)
+	orDefault(&c.Stall, c.Timeout)
 	orDefault(&c.ProbeInterval, DefaultProbeInterval)
+	orDefault(&c.ProbeTimeout, max(time.Second, 10*c.Timeout))
 	orDefault(&c.MaxCallers, DefaultMaxCallers)
-	orDefault(&c.Skew, DefaultSkew)
-	c.Skew = max(0, c.Skew)
 	if c.Now == nil {
 		c.Now = time.Now
 	}

@@ -2,8 +2,8 @@ package fallback
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -13,40 +13,41 @@ import (
 // Source says who made a decision.
 type Source int
 
-// Who may have made a decision.
+// The sources of decisions.
 const (
 	Nobody      Source = iota // there is none, but an error
-	FromPrimary               // primary, asked just now
-	FromLease                 // the block of budget that primary gave before; see Config.Lease
-	FromDenials               // primary, in a denial that is still good; see Config.DenialCache
-	FromLocal                 // local, as primary could not
-	FromPolicy                // Config.OnFail, which lets all or none pass
+	FromPrimary               // primary, in a round trip
+	FromNear                  // a strategy of package near inside of primary, without a round trip
+	FromLocal                 // local, as primary did not decide
+	FromPolicy                // Config.OnFail
 )
 
 // String returns the name of the source, in lower case.
 func (s Source) String() string {
-	return [...]string{"nobody", "primary", "lease", "denials", "local", "policy"}[s]
+	return [...]string{"nobody", "primary", "near", "local", "policy"}[s]
 }
 
-// Fallback is a primary strategy with a local one behind it: a weir.Strategy, and a weir.Peeker, Refunder and Resetter as
-// far as the two are. Make one with [New]. It is safe for concurrent use; it holds no goroutine but for a probe, and needs
-// no closing.
+// Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Peeker, Refunder and Resetter. Make
+// one with [New]. It is safe for concurrent use and needs no closing: its goroutines are calls and probes of primary, which
+// end with their timeouts.
 type Fallback struct {
 	primary, local weir.Strategy
 	cfg            Config
+	id             string // the Source of backlogs
 
-	seeder   weir.Seeder   // primary; nil if it is none, as the next three
-	charger  weir.Charger  // primary
-	refunder weir.Refunder // primary
-	resetter weir.Resetter // primary
-	warmed   weir.Seeder   // local; nil if it is none
+	// What primary can do beside Run; nil if it cannot.
+	reconciler weir.Reconciler
+	seeder     weir.Seeder
+	charger    weir.Charger
+	resetter   weir.Resetter
+	near       nearby
 
-	breaker breaker
-	ledger  *ledger
-	denials *denials
-	stats   counters
-	noLease atomic.Bool // primary is no window that can be leased
-	ahead   atomic.Bool // it told of one that is yet to come; see postponed
+	localSeeder weir.Seeder // nil if local is none
+	noReconcile atomic.Bool // reconciler reported errors.ErrUnsupported
+
+	breakers *breakers
+	ledger   *ledger
+	stats    counters
 }
 
 var _ interface {
@@ -56,50 +57,55 @@ var _ interface {
 	weir.Resetter
 } = (*Fallback)(nil)
 
+// nearby is a primary that answers some requests without a round trip, such as those of package near.
+type nearby interface {
+	Lookup(r *weir.Request) (*weir.Result, bool)
+	Forget(r *weir.Request)
+}
+
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with [ErrConfig].
 //
 // # What callers see
 //
-// No error of primary's: when it fails, or does not answer within Config.Timeout, local decides in the same call. Errors
-// are those of weir for a bad request, those of the caller's own context, and those of local, if it has to decide and
-// cannot. Once the breaker is open primary costs nothing, until a caller of each ProbeInterval tries it again. A decision
-// of local's reports, as TotalRequests, the limit less what this instance still has to give: the others' shares count as
-// spent.
+// Callers see no error of primary's, and never wait for it longer than Config.Timeout, even if it ignores its context:
+// local decides in the same call. The errors they see are those of weir for a bad request, those of their own context, and
+// those of local, if it has to decide and cannot. While the breaker is open primary costs nothing. A Result of local
+// reports, as TotalRequests, the limit less what this instance still has to give: the shares of others count as used.
 //
 // # What is not forgotten
 //
-// Local is told of each answer of primary's (if it is a weir.Seeder), so at the switch every caller goes on from what was
-// spent. What local admits is charged to primary (if it is a weir.Charger) before primary decides for that caller again;
-// and primary, if it is a weir.Seeder and so can be, is told what it had counted, lest it came back empty. Both concern
-// periods that are still running and instances whose requests saw the outage; neither is done for a caller who never asks
-// again. Lost answers err on the side of denying: a request or a charge whose answer was lost may count twice.
+// Local is seeded with each count of primary's (if it is a weir.Seeder), so at the switch every caller continues from what
+// was spent. Before primary decides for a caller again, it is charged with what local admitted and, as it may have lost
+// its counts, seeded with the last one. If primary is a weir.Reconciler this takes no round trip of its own and a debt is
+// charged exactly once, however many answers are lost; with weir.Seeder and weir.Charger it is charged at least once. Both
+// concern periods that still run and callers who return to the same instance. A request whose answer was lost may be
+// counted by both.
 //
 // # How much an outage can over-admit
 //
-// With limit L and N instances, local goes by ceil(L/N), and is told ceil(c/N) when primary has counted c. So it has, of
-// what remains, at most its share, ceil((L-c)/N), and over a period at most ceil(L/N), however often primary goes and
-// comes. If all instances know the same c when primary goes, and all are charged when it comes back,
+// With limit L and N instances, local goes by ceil(L/N), and is seeded with ceil(c/N) when primary counts c. So it can
+// give, of what remains, at most its share ceil((L-c)/N), and in a period at most ceil(L/N), however often primary goes
+// and returns. If all instances know the same c when primary goes, and all are charged when it returns,
 //
 //	admitted <= L + N - 1
 //
-// in one fixed window, the rounding apart exactly the limit. At the worst, when the others were told nothing of what the
-// last one to ask took, or do not ask again and so are not charged,
+// in one fixed window. In the worst case, when an instance has not seen what others took last, or does not return and so
+// does not charge,
 //
 //	admitted <= L + (N-1)*ceil(L/N)
 //
-// whatever happens: for N = 1 the limit itself. Requests whose answers are under way when primary goes, so that local does
-// not know of them, may add themselves; but no instance ever adds more than ceil(L/N) to what primary admits. A primary
-// that loses its counts, as a Redis that persists nothing does when it restarts, adds c-s each time: c is what it had
-// counted, s what it had told the first instance to ask afterwards, or 0 if none of that instance's requests failed
-// meanwhile. For strategies other than fixed windows the same holds of what they count, in place of a window.
+// and for N = 1 the limit itself. Decisions whose answers are lost as primary goes may add themselves; but no instance ever
+// adds more than ceil(L/N) to what primary admits. A primary that loses its counts, as a Redis without persistence does
+// when it restarts, adds c-s each time: c is what it had counted, s what the first instance to call it afterwards seeds, or
+// 0 if that instance saw no failure. For strategies other than fixed windows the same holds of what they count, in place
+// of a window.
 //
 // # What primary and local must be
 //
-// Two strategies of one algorithm, on clocks that agree, which go by the Limit of the request: to local it is passed
-// divided. A local that goes by limits of its own (Tiers, a weir.Policy, the burst of a token bucket) must be made with
-// its share of them. Primary must heed its context. If it does not, it holds those callers who are inside it for as long
-// as it likes, for a goroutine a call would cost every healthy one; but as soon as Timeout has passed, each counts as a
-// failure, so that the breaker opens and holds no more; and a probe is left behind in a goroutine of its own.
+// Two strategies of one algorithm, on clocks that agree. Local is passed the request with its share of the Limit. A local
+// that goes by limits of its own (see Config.OwnLimits; also the burst of a token bucket) must be made with its share of
+// them. A primary that ignores its context costs a goroutine for each call that hangs, until the breaker opens, and then
+// for each probe, which become rarer.
 func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	cfg, err := cfg.withDefaults()
 	switch {
@@ -110,29 +116,34 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	case local == nil && cfg.OnFail == FailLocal:
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
-	now := cfg.Now()
-	f := &Fallback{
-		primary: primary,
-		local:   local,
-		cfg:     cfg,
-		breaker: breaker{
-			failures: cfg.Failures, rate: cfg.FailureRate, interval: cfg.ProbeInterval,
-			start: now, since: now,
-		},
-		ledger:  newLedger(cfg.MaxCallers),
-		denials: newDenials(cfg.DenialCache, cfg.Skew),
-	}
+	cfg.OwnLimits = cfg.OwnLimits || ownLimits(primary)
+	f := &Fallback{primary: primary, local: local, cfg: cfg, id: rand.Text(), ledger: newLedger(cfg.MaxCallers)}
+	f.breakers = newBreakers(&f.cfg)
+	f.reconciler, _ = primary.(weir.Reconciler)
 	f.seeder, _ = primary.(weir.Seeder)
 	f.charger, _ = primary.(weir.Charger)
-	f.refunder, _ = primary.(weir.Refunder)
 	f.resetter, _ = primary.(weir.Resetter)
+	f.near, _ = primary.(nearby)
 	if cfg.OnFail == FailLocal {
-		f.warmed, _ = local.(weir.Seeder)
+		f.localSeeder, _ = local.(weir.Seeder)
 	}
 	return f, nil
 }
 
-// Run decides on r. It waits for primary at most Config.Timeout, and for nothing else but what local waits for.
+// ownLimits reports whether s, or what it wraps, is known to ignore the Limit and Duration of requests.
+func ownLimits(s weir.Strategy) bool {
+	switch s := s.(type) {
+	case weir.Policy, interface {
+		RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error)
+	}:
+		return true
+	case interface{ Unwrap() weir.Strategy }:
+		return ownLimits(s.Unwrap())
+	}
+	return false
+}
+
+// Run decides on r. It waits for primary at most Config.Timeout, and otherwise only for local.
 func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, _, err := f.RunSource(ctx, r)
 	return res, err
@@ -140,11 +151,10 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 
 // RunSource is Run, and who decided.
 func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
-	// Before anybody is asked: bad requests must not use up the probes.
-	if err := sound(ctx, r); err != nil {
+	if err := f.validate(ctx, r); err != nil {
 		return nil, Nobody, err
 	}
-	res, by, err := f.decide(ctx, r)
+	res, by, err := f.decideBy(ctx, r)
 	if err != nil {
 		return nil, Nobody, err
 	}
@@ -152,45 +162,45 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (*weir.Result
 	return res, by, nil
 }
 
-func (f *Fallback) decide(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
-	if f.leases(r) {
-		return f.runLease(ctx, r)
+// decideBy is the ladder: near, primary, local.
+func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
+	if f.near != nil {
+		if res, ok := f.near.Lookup(r); ok {
+			return res, FromNear, nil
+		}
 	}
-	return f.runPlain(ctx, r)
+	b := f.breakers.of(r.Key)
+	call, probe, change := b.enter(f.cfg.Now())
+	f.notify(change)
+	if probe {
+		f.startProbe(b, r)
+	}
+	if call {
+		q := *r // the call may outlive its caller
+		res, err := f.call(ctx, b, func(ctx context.Context) (*weir.Result, error) { return f.decide(ctx, b, &q) })
+		if err != errUndecided {
+			return res, FromPrimary, err
+		}
+	}
+	return f.runLocal(ctx, b, r)
 }
 
-// runPlain decides on r without a lease.
-func (f *Fallback) runPlain(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
-	if res := f.denials.find(r, f.cfg.Now()); res != nil {
-		return res, FromDenials, nil
-	}
-	return f.askOrLocal(ctx, r, f.patience(ctx))
-}
-
-func (f *Fallback) askOrLocal(ctx context.Context, r *weir.Request, w patience) (*weir.Result, Source, error) {
-	res, err := f.ask(ctx, r, w)
-	if err == errCannot {
-		return f.without(ctx, r)
-	}
-	return res, FromPrimary, err
-}
-
+// The bounds of a weir.Request.
 const (
 	maxKey      = 1024
 	maxDuration = 365 * 24 * time.Hour
 )
 
-func sound(ctx context.Context, r *weir.Request) error {
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("fallback: %w", ctx.Err())
-	case r.Key == "" || len(r.Key) > maxKey:
-		return fmt.Errorf("fallback: key of %d bytes: %w", len(r.Key), weir.ErrID)
-	case r.Duration < time.Millisecond || r.Duration > maxDuration || r.Duration%time.Millisecond != 0:
-		return fmt.Errorf("fallback: duration %v: %w", r.Duration, weir.ErrScale)
+// validate fails for requests that primary and local would reject: they need no call and no account.
+func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("fallback: %w", err)
+	}
+	if n := len(r.Key); n == 0 || n > maxKey {
+		return fmt.Errorf("fallback: key of %d bytes: %w", n, weir.ErrID)
+	}
+	if d := r.Duration; !f.cfg.OwnLimits && (d < time.Millisecond || d > maxDuration || d%time.Millisecond != 0) {
+		return fmt.Errorf("fallback: duration %v: %w", d, weir.ErrScale)
 	}
 	return nil
 }
-
-// limit is r.Limit as strategies count it.
-func limit(r *weir.Request) uint64 { return min(r.Limit, math.MaxInt64) }

@@ -6,9 +6,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir"
 )
 
-// ledger holds what is known of each caller, in a bounded number of accounts.
+// ledger holds an account of each caller, up to a number of them.
 type ledger struct {
 	seed    maphash.Seed
 	pages   [pages]page
@@ -18,20 +20,26 @@ type ledger struct {
 
 const pages = 64
 
+// page is a part of the ledger.
 type page struct {
 	mu       sync.Mutex
-	accounts map[caller]*account // guarded by mu, and so is what they hold
-	resets   uint64              // guarded by mu; of all callers here
+	accounts map[caller]*account // guarded by mu, as are the accounts
 
-	// unowed is when the last of what local admitted to callers here, and no debt tells of, has lapsed. Guarded by mu.
-	unowed time.Time
+	// floor is the highest running total of an account that was removed. New accounts start there. Guarded by mu.
+	floor uint64
+
+	// unrecorded is the share of callers for whom local admitted something that no account tells of, and until when some
+	// of it counts. Guarded by mu.
+	unrecorded sharing
 }
 
-// caller is who is counted apart: each key, in each Duration.
+// caller is what is counted apart: a key in a Duration.
 type caller struct {
 	key      string
 	duration time.Duration
 }
+
+func callerOf(r *weir.Request) caller { return caller{r.Key, r.Duration} }
 
 func newLedger(most int) *ledger {
 	l := &ledger{seed: maphash.MakeSeed(), max: (most-1)/pages + 1}
@@ -41,41 +49,45 @@ func newLedger(most int) *ledger {
 	return l
 }
 
-// open locks the page of c and returns its account, or nil if it has none. The caller unlocks the page.
-func (l *ledger) open(c caller) (*page, *account) {
+// lock locks the page of c and returns its account, or nil if it has none. The caller unlocks the page.
+func (l *ledger) lock(c caller) (*page, *account) {
 	p := &l.pages[maphash.String(l.seed, c.key)%pages]
 	p.mu.Lock()
 	return p, p.accounts[c]
 }
 
-// enrol is open that makes the account if there is room for it.
-func (l *ledger) enrol(c caller, now time.Time) (*page, *account) {
-	p, a := l.open(c)
-	if a == nil {
-		a = l.admit(p, c, now)
+// lockOrAdd is lock that adds an account if there is room for it.
+func (l *ledger) lockOrAdd(c caller, now time.Time) (*page, *account) {
+	p, a := l.lock(c)
+	if a == nil && (len(p.accounts) < l.max || p.reclaim(now)) {
+		a = p.replace(c)
 	}
 	return p, a
 }
 
-// admit makes an account for c, who has none, on the page that is open, or returns nil. An account that owes nothing makes
-// room for any other; one that does, or that is in use, for none.
-func (l *ledger) admit(p *page, c caller, now time.Time) *account {
-	if len(p.accounts) >= l.max && !p.reclaim(now) {
-		return nil
+// replace gives c a new account. Calls that began with the old one learn nothing of the new one.
+func (p *page) replace(c caller) *account {
+	if old := p.accounts[c]; old != nil {
+		p.remove(c, old)
 	}
-	c.key = strings.Clone(c.key) // it may be six bytes of a long header
-	a := &account{since: p.resets}
+	c.key = strings.Clone(c.key) // it may be a part of a long header
+	a := &account{total: p.floor, charged: p.floor}
 	p.accounts[c] = a
 	return a
 }
 
-// reclaim removes an account that owes nothing. Those looked at are random, and few: a full page must not make each new
-// caller pay for all others.
+func (p *page) remove(c caller, a *account) {
+	p.floor = max(p.floor, a.total, a.charged, a.sent)
+	delete(p.accounts, c)
+}
+
+// reclaim removes an account that owes nothing. It looks at a few of them, in random order: a full page must not make each
+// new caller pay for all others.
 func (p *page) reclaim(now time.Time) bool {
 	tries := 16
 	for c, a := range p.accounts {
 		if a.idle(now) {
-			delete(p.accounts, c)
+			p.remove(c, a)
 			return true
 		}
 		if tries--; tries == 0 {

@@ -2,98 +2,161 @@ package fallback_test
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/weirtest"
 )
 
-// server is a primary that a test can take down, that several instances share, and that can come back empty.
+var errDown = errors.New("connection refused")
+
+var (
+	hundred = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
+	hour    = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
+)
+
+// atOnce opens the breaker with the first failure.
+var atOnce = fallback.Config{MinCalls: 1, Stall: -1}
+
+// server is a primary that a test can take down, that several instances share, and that can come back empty. It
+// reconciles, as redislimit does.
 type server struct {
-	weir.Strategy
 	make func() weir.Strategy
 
-	mu   sync.Mutex
-	err  error         // guarded by mu; what every call fails with
-	runs atomic.Uint64 // asked of it, in vain or not
-	told atomic.Uint64 // seeds and charges
+	mu    sync.Mutex
+	inner weir.Strategy     // guarded by mu, as all below
+	err   error             // what every call fails with
+	loses bool              // every call is done, and then fails with err
+	then  func()            // what happens once between a decision and its return
+	seen  map[string]uint64 // the largest Total of each source and caller
 
-	then func() // what happens between a decision and its arrival; for one caller
+	runs, told atomic.Uint64 // decisions asked for, in vain or not; seeds and charges
 }
 
 // newServer is a server that counts with what make makes.
-func newServer(make func() weir.Strategy) *server { return &server{Strategy: make(), make: make} }
-
-func (s *server) fails(err error) { s.mu.Lock(); s.err = err; s.mu.Unlock() }
-func (s *server) restart()        { s.mu.Lock(); s.err, s.Strategy = nil, s.make(); s.mu.Unlock() }
-
-func (s *server) up() (weir.Strategy, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.Strategy, s.err
+func newServer(make func() weir.Strategy) *server {
+	return &server{make: make, inner: make(), seen: map[string]uint64{}}
 }
 
-func (s *server) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (s *server) fails(err error)   { s.mu.Lock(); s.err, s.loses = err, false; s.mu.Unlock() }
+func (s *server) losesAnswers()     { s.mu.Lock(); s.err, s.loses = errDown, true; s.mu.Unlock() }
+func (s *server) afterRun(f func()) { s.mu.Lock(); s.then = f; s.mu.Unlock() }
+
+func (s *server) restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err, s.loses, s.inner, s.seen = nil, false, s.make(), map[string]uint64{}
+}
+
+// serve does f, unless the server is down.
+func (s *server) serve(f func(weir.Strategy) error) error {
+	s.mu.Lock()
+	inner, err, loses := s.inner, s.err, s.loses
+	s.mu.Unlock()
+	if err != nil && !loses {
+		return err
+	}
+	return errors.Join(f(inner), err)
+}
+
+func (s *server) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
 	s.runs.Add(1)
-	up, err := s.up()
+	err = s.serve(func(inner weir.Strategy) (err error) { res, err = inner.Run(ctx, r); return err })
+	s.mu.Lock()
+	then := s.then
+	s.then = nil
+	s.mu.Unlock()
+	if then != nil {
+		then()
+	}
 	if err != nil {
 		return nil, err
 	}
-	res, err := up.Run(ctx, r)
-	if s.then != nil {
-		s.then()
-	}
+	return res, nil
+}
+
+func (s *server) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+	err = s.serve(func(inner weir.Strategy) (err error) { res, err = inner.(weir.Peeker).Peek(ctx, r); return err })
 	return res, err
 }
 
-func (s *server) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	up, err := s.up()
-	if err != nil {
-		return nil, err
-	}
-	return up.(weir.Peeker).Peek(ctx, r)
-}
-
 func (s *server) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	up, err := s.up()
-	if err != nil {
-		return err
-	}
-	return up.(weir.Refunder).Refund(ctx, r, taken)
+	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Refunder).Refund(ctx, r, taken) })
 }
 
 func (s *server) Reset(ctx context.Context, r *weir.Request) error {
-	up, err := s.up()
-	if err != nil {
-		return err
-	}
-	return up.(weir.Resetter).Reset(ctx, r)
+	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Resetter).Reset(ctx, r) })
 }
 
 func (s *server) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
 	s.told.Add(1)
-	up, err := s.up()
-	if err != nil {
-		return err
-	}
-	return up.(weir.Seeder).Seed(ctx, r, counted)
+	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Seeder).Seed(ctx, r, counted) })
 }
 
 func (s *server) Charge(ctx context.Context, r *weir.Request) error {
 	s.told.Add(1)
-	up, err := s.up()
-	if err != nil {
+	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Charger).Charge(ctx, r) })
+}
+
+// debt returns what is to be charged of b, once.
+func (s *server) debt(r *weir.Request, b *weir.Backlog) uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k := b.Source + r.Key + r.Duration.String()
+	from := max(b.Charged, s.seen[k])
+	s.seen[k] = max(from, b.Total)
+	return b.Total - min(b.Total, from)
+}
+
+func (s *server) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (res *weir.Result, err error) {
+	s.runs.Add(1)
+	s.told.Add(1)
+	err = s.serve(func(inner weir.Strategy) (err error) {
+		if b.Counted != nil {
+			err = inner.(weir.Seeder).Seed(ctx, r, b.Counted)
+		}
+		q := *r
+		if q.Cost = s.debt(r, b); err == nil && q.Cost > 0 {
+			err = inner.(weir.Charger).Charge(ctx, &q)
+		}
+		if err == nil {
+			res, err = inner.Run(ctx, r)
+		}
 		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return up.(weir.Charger).Charge(ctx, r)
+	return res, nil
 }
 
 // bare is a primary that offers nothing beside Run.
 type bare struct{ weir.Strategy }
+
+// charging is a primary that seeds and charges, and cannot reconcile.
+type charging struct {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Resetter
+	weir.Seeder
+	weir.Charger
+}
+
+type front func(*server) weir.Strategy
+
+func bareFront(s *server) weir.Strategy     { return bare{s} }
+func whole(s *server) weir.Strategy         { return s }
+func chargingFront(s *server) weir.Strategy { return charging{s, s, s, s, s, s} }
+
+// fronts are the primaries that what local admitted is carried back to.
+var fronts = map[string]front{"reconciles": whole, "seeds and charges": chargingFront}
 
 // fleet is instances of one service, in front of one server, on one clock.
 type fleet struct {
@@ -107,33 +170,99 @@ type strategyOf func(*weir.Limiter) weir.Strategy
 
 func fixedWindow(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }
 
-func newFleet(t testing.TB, n int, of strategyOf, cfg fallback.Config, front func(weir.Strategy) weir.Strategy) *fleet {
+func strategies() map[string]strategyOf {
+	return map[string]strategyOf{
+		"FixedWindow":   fixedWindow,
+		"SlidingWindow": func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() },
+		"SlidingLog":    func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() },
+		"TokenBucket":   func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) },
+	}
+}
+
+func newFleet(t testing.TB, n int, of strategyOf, cfg fallback.Config, to front) *fleet {
 	f := &fleet{clock: weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))}
 	f.server = newServer(func() weir.Strategy { return of(limiterOn(t, f.clock)) })
-	cfg.Instances, cfg.Now = n, f.clock.Now
+	cfg.Now = f.clock.Now
+	if cfg.InstancesFunc == nil {
+		cfg.Instances = n
+	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = time.Minute // of real time, which does not matter here
 	}
 	for range n {
-		f.instances = append(f.instances, newFallback(t, front(f.server), of(limiterOn(t, f.clock)), cfg))
+		f.instances = append(f.instances, newFallback(t, to(f.server), of(limiterOn(t, f.clock)), cfg))
 	}
 	return f
 }
 
-func whole(s weir.Strategy) weir.Strategy     { return s }
-func bareFront(s weir.Strategy) weir.Strategy { return bare{s} }
+// heal mends the server and waits until every instance has noticed.
+func (f *fleet) heal(t testing.TB) {
+	t.Helper()
+	f.server.fails(nil)
+	f.clock.Advance(2 * time.Second)
+	for _, i := range f.instances {
+		closes(t, i)
+	}
+}
 
-// ask returns whether r is admitted and by whom.
+// closes starts a probe and waits until it has closed the breaker.
+func closes(t testing.TB, f *fallback.Fallback) {
+	t.Helper()
+	trigger := weir.Request{Key: "trigger", Duration: time.Hour}
+	require.Eventually(t, func() bool {
+		ask(t, f, trigger)
+		return f.Stats().State == fallback.Closed
+	}, 10*time.Second, time.Millisecond)
+}
+
+// probeFails starts a probe and waits until it has failed.
+func probeFails(t testing.TB, f *fallback.Fallback) {
+	t.Helper()
+	before := f.Stats().Probes
+	require.Eventually(t, func() bool {
+		ask(t, f, weir.Request{Key: "trigger", Duration: time.Hour})
+		s := f.Stats()
+		return s.Probes > before && s.State == fallback.Open
+	}, 10*time.Second, time.Millisecond)
+}
+
+// limiterOn is a limiter on a virtual clock.
+func limiterOn(t testing.TB, clock *weirtest.Clock) *weir.Limiter {
+	l, err := weir.New(weir.Config{Now: clock.Now})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// local is a limiter on the real clock, which in a bubble is virtual.
+func local(t testing.TB) weir.Strategy {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.FixedWindow()
+}
+
+func newFallback(t testing.TB, primary, local weir.Strategy, cfg fallback.Config) *fallback.Fallback {
+	f, err := fallback.New(primary, local, cfg)
+	require.NoError(t, err)
+	return f
+}
+
+// ask returns the decision on r and who made it.
 func ask(t testing.TB, f *fallback.Fallback, r weir.Request) (weir.Result, fallback.Source) {
 	t.Helper()
 	res, by, err := f.RunSource(context.Background(), &r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	return *res, by
 }
 
-// most asks until it is denied, and returns how many were admitted.
+func source(t testing.TB, f *fallback.Fallback, r weir.Request) fallback.Source {
+	t.Helper()
+	_, by := ask(t, f, r)
+	return by
+}
+
+// most asks until it is denied, and returns how much was admitted.
 func most(t testing.TB, f *fallback.Fallback, r weir.Request) (n uint64) {
 	t.Helper()
 	for {
@@ -142,4 +271,10 @@ func most(t testing.TB, f *fallback.Fallback, r weir.Request) (n uint64) {
 		}
 		n += max(1, r.Cost)
 	}
+}
+
+// with returns cfg with atOnce.
+func with(cfg fallback.Config) fallback.Config {
+	cfg.MinCalls, cfg.Stall = atOnce.MinCalls, atOnce.Stall
+	return cfg
 }

@@ -5,53 +5,57 @@ import (
 	"time"
 )
 
-// Stats is what a Fallback has done since it was made. The counts are read one by one: they may be of slightly different
+// Stats is what a [Fallback] has done so far. The numbers are read one by one, so they may be of slightly different
 // moments.
 type Stats struct {
-	State State     // of the breaker
+	State State     // of the breaker; with partitions, Open or HalfOpen if any of them is
 	Since time.Time // when it came into State
 
-	Primary, Lease, Denials, Local, Policy uint64 // decisions, by Source
+	Partitions, OpenPartitions int // breakers, and those that are not closed
 
-	Opens    uint64 // outages: how often the breaker opened
-	Probes   uint64 // requests sent to primary while it was open
-	Failures uint64 // calls of primary that spoke against it
+	Primary, Near, Local, Policy uint64 // decisions, by Source
 
-	Carried uint64 // cost that local admitted and primary was charged with
-	Dropped uint64 // cost that local admitted and that found no room in the ledger
-	Cold    uint64 // answers of primary's that local had no room for
-	Callers int    // in the ledger
-	Panics  uint64 // of primary and of callbacks
+	Opens    uint64 // how often a breaker opened
+	Probes   uint64
+	Failures uint64 // calls of primary, and probes, that failed or were late
+
+	Reconciled uint64 // cost that local admitted and primary was charged with
+	Dropped    uint64 // cost that local admitted and that found no room in the ledger
+	Cold       uint64 // counts of primary's that local had no room for
+	Callers    int    // in the ledger
+	Panics     uint64 // of primary and of callbacks
 }
 
 type counters struct {
-	decided                                 [FromPolicy + 1]atomic.Uint64 // by Source
-	probes, failures, carried, cold, panics atomic.Uint64
+	decided                                    [FromPolicy + 1]atomic.Uint64 // by Source
+	probes, failures, reconciled, cold, panics atomic.Uint64
 }
 
-// Stats returns what f has done. It looks through no account, but waits for each page of the ledger once.
+// Stats returns what f has done so far. It locks each page of the ledger once.
 func (f *Fallback) Stats() Stats {
 	s := Stats{
-		Primary:  f.stats.decided[FromPrimary].Load(),
-		Lease:    f.stats.decided[FromLease].Load(),
-		Denials:  f.stats.decided[FromDenials].Load(),
-		Local:    f.stats.decided[FromLocal].Load(),
-		Policy:   f.stats.decided[FromPolicy].Load(),
-		Opens:    f.breaker.opens.Load(),
-		Probes:   f.stats.probes.Load(),
-		Failures: f.stats.failures.Load(),
-		Carried:  f.stats.carried.Load(),
-		Dropped:  f.ledger.dropped.Load(),
-		Cold:     f.stats.cold.Load(),
-		Callers:  f.ledger.size(),
-		Panics:   f.stats.panics.Load(),
+		Primary:    f.stats.decided[FromPrimary].Load(),
+		Near:       f.stats.decided[FromNear].Load(),
+		Local:      f.stats.decided[FromLocal].Load(),
+		Policy:     f.stats.decided[FromPolicy].Load(),
+		Probes:     f.stats.probes.Load(),
+		Failures:   f.stats.failures.Load(),
+		Reconciled: f.stats.reconciled.Load(),
+		Dropped:    f.ledger.dropped.Load(),
+		Cold:       f.stats.cold.Load(),
+		Callers:    f.ledger.size(),
+		Panics:     f.stats.panics.Load(),
 	}
-	s.State, s.Since = f.breaker.current()
+	f.breakers.each(func(b *breaker) {
+		s.Partitions++
+		s.Opens += b.opens.Load()
+		state, since := b.current()
+		if state != Closed {
+			s.OpenPartitions++
+		}
+		if s.Since.IsZero() || state != Closed && s.State == Closed {
+			s.State, s.Since = state, since
+		}
+	})
 	return s
-}
-
-func (b *breaker) current() (State, time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.state, b.since
 }

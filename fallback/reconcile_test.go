@@ -1,0 +1,620 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// eachFront runs a test with both ways of carrying debts back.
+func eachFront(t *testing.T, test func(t *testing.T, to front)) {
+	for name, to := range fronts {
+		t.Run(name, func(t *testing.T) { test(t, to) })
+	}
+}
+
+// At the switch each caller continues from what was spent, in the share of this instance, and back on primary from what
+// was spent meanwhile. The clock stands still, so every strategy says the same.
+func TestContinuesFromWhatWasSpent(t *testing.T) {
+	for name, of := range strategies() {
+		for _, n := range []int{1, 2, 3, 7} {
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				eachFront(t, func(t *testing.T, to front) {
+					f := newFleet(t, n, of, atOnce, to)
+					for i := range 40 {
+						ask(t, f.instances[i%n], hundred)
+					}
+					for _, i := range f.instances { // now all know what is counted, within N
+						ask(t, i, hundred)
+					}
+					remains := 100 - (40 + n)
+					f.server.fails(errDown)
+					total := 0
+					for _, i := range f.instances {
+						total += int(most(t, i, hundred))
+					}
+					assert.InDelta(t, remains, total, float64(n), "the rest, shared out")
+					f.heal(t)
+					for _, i := range f.instances { // each is charged before anybody takes the rest
+						if res, _ := ask(t, i, hundred); res.Allowed() {
+							total++
+						}
+					}
+					for _, i := range f.instances {
+						total += int(most(t, i, hundred))
+					}
+					refilled := 0
+					if name == "TokenBucket" {
+						refilled = 4 // in the two seconds
+					}
+					assert.InDelta(t, remains+refilled, total, float64(2*n), "nobody's budget was reset")
+				})
+			})
+		}
+	}
+}
+
+// A server that comes back empty is seeded with what it had counted, before it decides, and once.
+func TestServerThatForgets(t *testing.T) {
+	for name, of := range strategies() {
+		t.Run(name, func(t *testing.T) {
+			eachFront(t, func(t *testing.T, to front) {
+				f := newFleet(t, 1, of, atOnce, to)
+				for range 60 {
+					ask(t, f.instances[0], hundred)
+				}
+				f.server.fails(errDown)
+				for range 10 {
+					ask(t, f.instances[0], hundred)
+				}
+				f.server.restart()
+				f.heal(t)
+				res, by := ask(t, f.instances[0], hundred)
+				assert.Equal(t, fallback.FromPrimary, by)
+				assert.InDelta(t, 70, res.TotalRequests, 4)
+				again := f.server.told.Load()
+				ask(t, f.instances[0], hundred)
+				assert.Equal(t, again, f.server.told.Load(), "it is told once")
+			})
+		})
+	}
+}
+
+// What local admitted in a period that is over is not charged to the next.
+func TestDebtsLapse(t *testing.T) {
+	for name, of := range strategies() {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1, of, atOnce, whole)
+			f.server.fails(errDown)
+			most(t, f.instances[0], hundred)
+			f.clock.Advance(3 * time.Minute)
+			f.heal(t)
+			assert.EqualValues(t, 100, most(t, f.instances[0], hundred))
+			assert.Zero(t, f.instances[0].Stats().Reconciled)
+		})
+	}
+}
+
+// An hour of outage leaves no hour of debts: what has run off the bucket is not owed.
+func TestDebtsRunOff(t *testing.T) {
+	f := newFleet(t, 1, strategies()["TokenBucket"], atOnce, whole)
+	f.server.fails(errDown)
+	for range 3600 {
+		ask(t, f.instances[0], hundred)
+		f.clock.Advance(time.Second)
+	}
+	f.heal(t)
+	ask(t, f.instances[0], hundred)
+	assert.LessOrEqual(t, f.instances[0].Stats().Reconciled, uint64(100*5/4), "little more than a bucketful")
+}
+
+// While answers are lost, a debt is charged once, however often it is sent. Each request whose answer is lost may count.
+func TestLostAnswersChargeOnce(t *testing.T) {
+	for name, of := range strategies() {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1, of, fallback.Config{MinCalls: 1 << 30}, whole) // always closed: each request is sent
+			i, r := f.instances[0], weir.Request{Key: "a", Limit: 10_000, Duration: 24 * time.Hour}
+			f.server.fails(errDown)
+			for range 50 {
+				ask(t, i, r)
+			}
+			f.server.losesAnswers()
+			const lost = 60
+			for range lost {
+				ask(t, i, r)
+			}
+			f.server.fails(nil)
+			res, by := ask(t, i, r)
+			assert.Equal(t, fallback.FromPrimary, by)
+			admitted := uint64(50 + lost + 1)
+			assert.LessOrEqual(t, res.TotalRequests, admitted+lost, "one hit for each lost answer")
+			assert.GreaterOrEqual(t, res.TotalRequests, admitted)
+			before := res.TotalRequests
+			res, _ = ask(t, i, r)
+			assert.Equal(t, before+1, res.TotalRequests)
+		})
+	}
+}
+
+// The control: Seed and Charge cannot tell a repeated charge from a new one.
+func TestLostAnswersChargeOnceControl(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, fallback.Config{MinCalls: 1 << 30}, chargingFront)
+	i, r := f.instances[0], weir.Request{Key: "a", Limit: 10_000, Duration: 24 * time.Hour}
+	f.server.fails(errDown)
+	for range 50 {
+		ask(t, i, r)
+	}
+	f.server.losesAnswers()
+	for range 60 {
+		ask(t, i, r)
+	}
+	f.server.fails(nil)
+	res, _ := ask(t, i, r)
+	assert.Greater(t, res.TotalRequests, uint64(1000))
+}
+
+// A refund between a lost charge and the next takes back what was charged.
+func TestLostAnswersAndRefunds(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, fallback.Config{MinCalls: 1 << 30}, whole)
+	i, r := f.instances[0], hundred
+	f.server.fails(errDown)
+	var taken weir.Result
+	for range 10 {
+		taken, _ = ask(t, i, r)
+	}
+	f.server.losesAnswers()
+	denied := r
+	denied.Cost = 200
+	ask(t, i, denied) // charges 10
+	for range 4 {
+		require.NoError(t, i.Refund(t.Context(), &r, &taken))
+	}
+	f.server.fails(errDown)
+	for range 7 {
+		ask(t, i, r)
+	}
+	f.server.fails(nil)
+	res, _ := ask(t, i, r)
+	assert.EqualValues(t, 10-4+7+1, res.TotalRequests)
+}
+
+// What was given back is not sent to a server that comes back empty.
+func TestRefundsAreNotSeeded(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, atOnce, whole)
+	i, r := f.instances[0], hundred
+	for range 10 {
+		taken, _ := ask(t, i, r)
+		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
+	}
+	f.server.fails(errDown)
+	ask(t, i, r)
+	f.server.restart()
+	f.heal(t)
+	res, _ := ask(t, i, r)
+	assert.EqualValues(t, 2, res.TotalRequests)
+}
+
+// One caller's debts are charged with that caller's next request, and no other's.
+func TestReconciledCallerByCaller(t *testing.T) {
+	eachFront(t, func(t *testing.T, to front) {
+		f := newFleet(t, 1, fixedWindow, atOnce, to)
+		one, two := hundred, hundred
+		two.Key = "b"
+		f.server.fails(errDown)
+		for range 30 {
+			ask(t, f.instances[0], one)
+			ask(t, f.instances[0], two)
+		}
+		f.heal(t)
+		res, _ := ask(t, f.instances[0], one)
+		assert.EqualValues(t, 31, res.TotalRequests)
+		assert.EqualValues(t, 30, f.instances[0].Stats().Reconciled)
+		res, _ = ask(t, f.instances[0], two)
+		assert.EqualValues(t, 31, res.TotalRequests)
+	})
+}
+
+// Failures that do not open the breaker cost no further round trips.
+func TestSparseFailuresCostNothing(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, fallback.Config{}, whole)
+	const n = 15_000
+	for k := range n {
+		if k%2000 == 0 {
+			f.server.fails(errDown)
+		}
+		ask(t, f.instances[0], weir.Request{Key: fmt.Sprint(k % 100), Limit: 1000, Duration: time.Hour})
+		f.server.fails(nil)
+		f.clock.Advance(time.Millisecond)
+	}
+	stats := f.instances[0].Stats()
+	assert.Zero(t, stats.Opens)
+	assert.EqualValues(t, 8, stats.Failures)
+	assert.EqualValues(t, n, f.server.runs.Load(), "one call for each decision")
+}
+
+// blocking is a primary whose Seed hangs once and ignores its context.
+type blocking struct {
+	charging
+	hung chan struct{}
+	end  chan struct{}
+}
+
+func (b *blocking) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
+	select {
+	case <-b.hung:
+	default:
+		close(b.hung)
+		<-b.end
+	}
+	return b.charging.Seed(ctx, r, counted)
+}
+
+// A Seed that hangs once blocks its key for no longer than Timeout.
+func TestSeedThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		s := newServer(func() weir.Strategy { return l.FixedWindow() })
+		p := &blocking{charging{s, s, s, s, s, s}, make(chan struct{}), make(chan struct{})}
+		f := newFallback(t, p, local(t), atOnce)
+		ask(t, f, hundred)
+		s.fails(errDown)
+		ask(t, f, hundred)
+		s.fails(nil)
+		time.Sleep(2 * time.Second)
+		ask(t, f, weir.Request{Key: "trigger", Limit: 1, Duration: time.Hour})
+		synctest.Wait()
+		require.Equal(t, fallback.Closed, f.Stats().State)
+		start := time.Now()
+		assert.Equal(t, fallback.FromLocal, source(t, f, hundred), "the Seed hangs")
+		assert.Equal(t, fallback.DefaultTimeout, time.Since(start))
+		time.Sleep(2 * time.Second)
+		ask(t, f, hundred) // starts a probe, as the late call opened the breaker
+		synctest.Wait()
+		assert.Equal(t, fallback.FromPrimary, source(t, f, hundred))
+		close(p.end)
+	})
+}
+
+// Concurrent callers of one key wait for the one that seeds and charges; each is decided by primary.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		s := newServer(func() weir.Strategy { return l.FixedWindow() })
+		f := newFallback(t, charging{s, s, s, s, &slowSeed{s}, s}, local(t), atOnce)
+		ask(t, f, hundred)
+		s.fails(errDown)
+		for range 10 {
+			ask(t, f, hundred)
+		}
+		s.fails(nil)
+		time.Sleep(2 * time.Second)
+		ask(t, f, weir.Request{Key: "trigger", Limit: 1, Duration: time.Hour})
+		synctest.Wait()
+		told := s.told.Load()
+		by := make(chan fallback.Source)
+		for range 16 {
+			go func() { by <- source(t, f, hundred) }()
+		}
+		for range 16 {
+			assert.Equal(t, fallback.FromPrimary, <-by)
+		}
+		assert.EqualValues(t, 2, s.told.Load()-told, "one Seed and one Charge")
+		res, _ := ask(t, f, hundred)
+		assert.EqualValues(t, 1+10+16+1, res.TotalRequests)
+	})
+}
+
+type slowSeed struct{ *server }
+
+func (s *slowSeed) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
+	time.Sleep(10 * time.Millisecond)
+	return s.server.Seed(ctx, r, counted)
+}
+
+// A primary that says that it cannot reconcile, or seed, or charge, is used like one without.
+func TestErrUnsupportedMeansAbsent(t *testing.T) {
+	for name, to := range map[string]front{
+		"charges": func(s *server) weir.Strategy {
+			return weir.Policy{Name: "p", Strategy: chargingFront(s), Limit: 100, Duration: time.Minute}
+		},
+		"nothing": func(s *server) weir.Strategy {
+			return weir.Policy{Name: "p", Strategy: bare{s}, Limit: 100, Duration: time.Minute}
+		},
+	} {
+		f := newFleet(t, 1, fixedWindow, atOnce, to)
+		i := f.instances[0]
+		for range 10 {
+			ask(t, i, hundred)
+		}
+		f.server.fails(errDown)
+		ask(t, i, hundred)
+		f.heal(t)
+		ask(t, i, hundred) // finds out
+		res, by := ask(t, i, hundred)
+		assert.Equal(t, fallback.FromPrimary, by, name)
+		assert.EqualValues(t, map[string]uint64{"charges": 13, "nothing": 11}[name], res.TotalRequests, name)
+	}
+}
+
+// The ledger is bounded. What it has no room for is not charged, and counted.
+func TestLedgerIsBounded(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
+	i := f.instances[0]
+	flood := func() {
+		for n := range 10_000 {
+			r := hundred
+			r.Key = fmt.Sprint(n)
+			ask(t, i, r)
+		}
+	}
+	flood()
+	assert.LessOrEqual(t, i.Stats().Callers, 64)
+	assert.Zero(t, i.Stats().Dropped)
+	f.server.fails(errDown)
+	flood()
+	stats := i.Stats()
+	assert.LessOrEqual(t, stats.Callers, 64)
+	assert.EqualValues(t, 10_000, stats.Dropped+64, "debts are not evicted for new callers")
+	f.clock.Advance(time.Minute)
+	flood()
+	assert.EqualValues(t, 20_000, i.Stats().Dropped+128, "and make room when their period is over")
+}
+
+// After a flood of callers who came once, a regular caller's debts are recorded all the same.
+func TestFloodDoesNotPinTheLedger(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 6400}), whole)
+	i := f.instances[0]
+	for n := range 200_000 {
+		ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 100, Duration: time.Hour})
+	}
+	f.server.fails(errDown)
+	for range 50 {
+		ask(t, i, hundred)
+	}
+	assert.Zero(t, i.Stats().Dropped)
+	f.heal(t)
+	res, _ := ask(t, i, hundred)
+	assert.EqualValues(t, 51, res.TotalRequests)
+}
+
+// An account that was removed and made again does not take its new debts for old ones.
+func TestTotalsNeverRestart(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 1}), whole)
+	i := f.instances[0]
+	for range 3 {
+		f.server.fails(errDown)
+		for range 10 {
+			ask(t, i, hundred)
+		}
+		f.heal(t)
+		ask(t, i, hundred)
+		for n := range 1000 { // evicts the account
+			ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Hour})
+		}
+	}
+	res, _ := ask(t, i, hundred)
+	assert.EqualValues(t, 3*11+1, res.TotalRequests)
+}
+
+func TestLedgerWithoutABound(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: math.MaxInt}), whole)
+	f.server.fails(errDown)
+	ask(t, f.instances[0], hundred)
+	stats := f.instances[0].Stats()
+	assert.Equal(t, 1, stats.Callers)
+	assert.Zero(t, stats.Dropped)
+}
+
+// A refund goes to the one that counted.
+func TestRefund(t *testing.T) {
+	eachFront(t, func(t *testing.T, to front) {
+		f := newFleet(t, 1, fixedWindow, atOnce, to)
+		i, r := f.instances[0], hundred
+		taken, _ := ask(t, i, r)
+		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
+		assert.EqualValues(t, 100, most(t, i, r))
+		f.clock.Advance(time.Minute)
+		f.server.fails(errDown)
+		taken, _ = ask(t, i, r)
+		ask(t, i, r)
+		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
+		assert.EqualValues(t, 99, most(t, i, r))
+		f.heal(t)
+		assert.EqualValues(t, 0, most(t, i, r))
+		assert.EqualValues(t, 100, i.Stats().Reconciled)
+		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
+		assert.EqualValues(t, 1, most(t, i, r), "charged to primary, given back by primary")
+	})
+}
+
+// refunding is a primary that can give back and that cannot be charged.
+type refunding struct {
+	weir.Strategy
+	weir.Refunder
+}
+
+// What local admitted and no debt tells of is not given back by primary, which has not counted it.
+func TestRefundOfWhatIsNotOwed(t *testing.T) {
+	for name, row := range map[string]struct {
+		to    front
+		flood int // callers who fill the ledger
+	}{
+		"no room in the ledger": {whole, 10_000},
+		"no charger":            {func(s *server) weir.Strategy { return refunding{s, s} }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), row.to)
+			i, r := f.instances[0], hundred
+			for range 50 {
+				ask(t, i, r)
+			}
+			f.server.fails(errDown)
+			for n := range row.flood {
+				ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Minute})
+			}
+			taken, by := ask(t, i, r)
+			require.Equal(t, fallback.FromLocal, by)
+			f.heal(t)
+			for range 20 {
+				require.NoError(t, i.Refund(t.Context(), &r, &taken))
+			}
+			assert.EqualValues(t, 50, most(t, i, r), "primary has counted 50")
+			f.clock.Advance(time.Minute)
+			taken, _ = ask(t, i, r)
+			require.NoError(t, i.Refund(t.Context(), &r, &taken))
+			assert.EqualValues(t, 100, most(t, i, r), "of the next window all is known")
+		})
+	}
+}
+
+func TestReset(t *testing.T) {
+	eachFront(t, func(t *testing.T, to front) {
+		f := newFleet(t, 1, fixedWindow, atOnce, to)
+		i, r := f.instances[0], hundred
+		most(t, i, r)
+		assert.NoError(t, i.Reset(t.Context(), &r))
+		assert.EqualValues(t, 100, most(t, i, r))
+		f.server.fails(errDown)
+		ask(t, i, r)
+		assert.NoError(t, i.Reset(t.Context(), &r))
+		for range 10 {
+			ask(t, i, r)
+		}
+		f.heal(t)
+		assert.EqualValues(t, 90, most(t, i, r), "primary was reset, and charged with what was admitted since")
+	})
+}
+
+// Where the ledger has no room primary is reset all the same, if it answers.
+func TestResetWithoutRoom(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 1}), whole)
+	i, r := f.instances[0], hundred
+	f.server.fails(errDown)
+	for n := range 1000 { // a page each
+		ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Hour})
+	}
+	assert.ErrorIs(t, i.Reset(t.Context(), &r), weir.ErrFull)
+	f.heal(t)
+	most(t, i, r)
+	assert.NoError(t, i.Reset(t.Context(), &r))
+	assert.EqualValues(t, 100, most(t, i, r))
+}
+
+// An answer that was given before a Reset and arrives after it is not learned from; another caller's Reset is no matter.
+func TestResetWhileAnAnswerIsUnderWay(t *testing.T) {
+	for name, reset := range map[string]func(i *fallback.Fallback) error{
+		"this caller": func(i *fallback.Fallback) error { r := hundred; return i.Reset(t.Context(), &r) },
+		"others": func(i *fallback.Fallback) error {
+			for n := range 500 { // on each page some
+				if err := i.Reset(t.Context(), &weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Minute}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	} {
+		f := newFleet(t, 1, fixedWindow, atOnce, whole)
+		i := f.instances[0]
+		for range 79 {
+			ask(t, i, hundred)
+		}
+		f.server.afterRun(func() { require.NoError(t, reset(i)) })
+		ask(t, i, hundred)
+		f.server.fails(errDown)
+		assert.EqualValues(t, map[string]int{"this caller": 100, "others": 20}[name], most(t, i, hundred), name)
+	}
+}
+
+// A Peek tells what Run would, and counts nothing.
+func TestPeek(t *testing.T) {
+	f := newFleet(t, 2, fixedWindow, atOnce, whole)
+	i, r := f.instances[0], hundred
+	same := func() {
+		t.Helper()
+		peeked, err := i.Peek(t.Context(), &r)
+		require.NoError(t, err)
+		again, err := i.Peek(t.Context(), &r)
+		require.NoError(t, err)
+		assert.Equal(t, peeked, again)
+		res, _ := ask(t, i, r)
+		assert.Equal(t, *peeked, res)
+	}
+	same()
+	f.server.fails(errDown)
+	ask(t, i, r)
+	same()
+	most(t, i, r)
+	same()
+	_, err := newFallback(t, bare{f.server}, bare{f.server}, fallback.Config{Now: f.clock.Now}).Peek(t.Context(), &r)
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
+// seeds 10 -> 1: a process keeps its share of a period that began with more instances.
+func TestInstancesThatLeave(t *testing.T) {
+	for name, of := range strategies() {
+		t.Run(name, func(t *testing.T) {
+			n := 10
+			f := newFleet(t, 1, of, with(fallback.Config{InstancesFunc: func() int { return n }}), whole)
+			i, r := f.instances[0], weir.Request{Key: "a", Limit: 1000, Duration: time.Hour}
+			admitted := uint64(0)
+			for range 900 {
+				if res, _ := ask(t, i, r); res.Allowed() {
+					admitted++
+				}
+			}
+			f.server.fails(errDown)
+			admitted += most(t, i, r)
+			n = 1
+			admitted += most(t, i, r)
+			assert.LessOrEqual(t, admitted, uint64(1000))
+			f.clock.Advance(3 * time.Hour)
+			assert.EqualValues(t, 1000, most(t, i, r), "the next period has the whole limit")
+		})
+	}
+}
+
+func TestInstancesFunc(t *testing.T) {
+	clock, n := weirtest.NewClock(time.Unix(1e9, 0)), 4
+	f := newFallback(t, weirtest.FailAll(errDown), limiterOn(t, clock).FixedWindow(), fallback.Config{
+		Now: clock.Now, InstancesFunc: func() int { return n },
+	})
+	assert.EqualValues(t, 25, most(t, f, hundred))
+	n = 2
+	assert.EqualValues(t, 0, most(t, f, hundred), "until the period is over")
+	clock.Advance(time.Minute)
+	assert.EqualValues(t, 50, most(t, f, hundred))
+	clock.Advance(time.Minute)
+	n = 0
+	assert.EqualValues(t, 100, most(t, f, hundred), "below 1 counts as 1")
+}
+
+// What a caller is shown in an outage is what this instance has left.
+func TestResultsOfAShare(t *testing.T) {
+	f := newFleet(t, 4, fixedWindow, with(fallback.Config{Rand: func() float64 { return 0 }}), whole)
+	f.server.fails(errDown)
+	i := f.instances[0]
+	res, _ := ask(t, i, hundred)
+	assert.EqualValues(t, 76, res.TotalRequests, "24 of 25 are left")
+	big := hundred
+	big.Cost = 26
+	res, _ = ask(t, i, big)
+	assert.Equal(t, weir.Result{TotalRequests: 76, ExpiresAt: f.clock.Now().Add(time.Second)}, res,
+		"over the share, not over the limit: it passes when primary is back")
+	big.Cost = 101
+	res, _ = ask(t, i, big)
+	assert.True(t, !res.Allowed() && res.ExpiresAt.IsZero(), "over the limit")
+}
