@@ -32,8 +32,8 @@ func BenchmarkRun(b *testing.B) {
 		{"healthy/share", local(b), fallback.Config{Instances: 3}, fallback.FromPrimary, 1 << 40},
 		{"healthy/cold", bare{local(b)}, fallback.Config{OnFail: fallback.FailOpen}, fallback.FromPrimary, 1 << 40},
 		{"open", failing{}, fallback.Config{MinCalls: 1, Stall: -1, ProbeInterval: time.Hour}, fallback.FromLocal, 1 << 40},
-		{"lease", near.Lease(local(b), near.LeaseConfig{Block: 1000}), fallback.Config{}, fallback.FromNear, 1 << 40},
-		{"denied", near.Denials(denied, near.DenialsConfig{Size: 1 << 16}), fallback.Config{}, fallback.FromNear, 1},
+		{"lease", near.Lease(local(b), near.LeaseConfig{Block: 1000}), fallback.Config{}, fallback.FromLease, 1 << 40},
+		{"denied", near.Denials(denied, near.DenialsConfig{Size: 1 << 16}), fallback.Config{}, fallback.FromDenials, 1},
 	} {
 		b.Run(row.name, func(b *testing.B) {
 			f := newFallback(b, row.primary, local(b), row.cfg)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/near"
 )
 
 // Source says who made a decision.
@@ -17,14 +18,15 @@ type Source int
 const (
 	Nobody      Source = iota // there is none, but an error
 	FromPrimary               // primary, in a round trip
-	FromNear                  // a strategy of package near inside of primary, without a round trip
+	FromLease                 // a near.Lease inside of primary, without a round trip
+	FromDenials               // near.Denials inside of primary, without a round trip
 	FromLocal                 // local, as primary did not decide
 	FromPolicy                // Config.OnFail
 )
 
 // String returns the name of the source, in lower case.
 func (s Source) String() string {
-	return [...]string{"nobody", "primary", "near", "local", "policy"}[s]
+	return [...]string{"nobody", "primary", "lease", "denials", "local", "policy"}[s]
 }
 
 // Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Peeker, Refunder and Resetter. Make
@@ -59,7 +61,7 @@ var _ interface {
 
 // nearby is a primary that answers some requests without a round trip, such as those of package near.
 type nearby interface {
-	Lookup(r *weir.Request) (*weir.Result, bool)
+	Lookup(r *weir.Request) (*weir.Result, near.Source)
 	Forget(r *weir.Request)
 }
 
@@ -165,8 +167,11 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (*weir.Result
 // decideBy is the ladder: near, primary, local.
 func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
 	if f.near != nil {
-		if res, ok := f.near.Lookup(r); ok {
-			return res, FromNear, nil
+		switch res, by := f.near.Lookup(r); by {
+		case near.FromLease:
+			return res, FromLease, nil
+		case near.FromDenials:
+			return res, FromDenials, nil
 		}
 	}
 	b := f.breakers.of(r.Key)

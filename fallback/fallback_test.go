@@ -306,7 +306,7 @@ func TestLeaseOfAFrozenServer(t *testing.T) {
 		}
 		assert.Equal(t, fallback.Open, f.Stats().State)
 		assert.LessOrEqual(t, waited, time.Second)
-		assert.EqualValues(t, 85+5, f.Stats().Near)
+		assert.EqualValues(t, 85+5, f.Stats().Lease)
 		time.Sleep(2 * time.Second)
 	})
 }

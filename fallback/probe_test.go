@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -115,11 +116,7 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 // Probes that are lost, slow or panic, and callers who give up, never keep the breaker from closing; callers see no error
 // of primary's or of the breaker's, and none waits for longer than Timeout. A goroutine that is left fails the bubble.
 func TestProbesNeverWedge(t *testing.T) {
-	runs := uint64(500)
-	if testing.Short() {
-		runs = 200
-	}
-	for seed := range runs {
+	for seed := range uint64(slow.N(200, 2000, 20_000)) {
 		synctest.Test(t, func(t *testing.T) {
 			if err := ordeal(t, seed); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
@@ -270,14 +267,14 @@ func TestProbesReachTheServer(t *testing.T) {
 	f.heal(t)
 }
 
-// slow takes a while for everything, and longer than Timeout to warm up.
-type slow struct {
+// distant takes a while for everything, and longer than Timeout to warm up.
+type distant struct {
 	warm, run time.Duration
 	up        *atomic.Bool
 	warmed    *atomic.Int64
 }
 
-func (s slow) Warm(ctx context.Context, _ *weir.Request) error {
+func (s distant) Warm(ctx context.Context, _ *weir.Request) error {
 	if !s.up.Load() {
 		return errDown
 	}
@@ -290,7 +287,7 @@ func (s slow) Warm(ctx context.Context, _ *weir.Request) error {
 	}
 }
 
-func (s slow) Run(ctx context.Context, _ *weir.Request) (*weir.Result, error) {
+func (s distant) Run(ctx context.Context, _ *weir.Request) (*weir.Result, error) {
 	if !s.up.Load() {
 		return nil, errDown
 	}
@@ -309,7 +306,7 @@ func TestProbeMayConnectSlowly(t *testing.T) {
 		state fallback.State
 	}{{45 * time.Millisecond, fallback.Closed}, {60 * time.Millisecond, fallback.Open}} {
 		synctest.Test(t, func(t *testing.T) {
-			p := slow{200 * time.Millisecond, row.run, new(atomic.Bool), new(atomic.Int64)}
+			p := distant{200 * time.Millisecond, row.run, new(atomic.Bool), new(atomic.Int64)}
 			f := newFallback(t, p, local(t), atOnce)
 			ask(t, f, hour)
 			p.up.Store(true)

@@ -13,7 +13,7 @@ type Stats struct {
 
 	Partitions, OpenPartitions int // breakers, and those that are not closed
 
-	Primary, Near, Local, Policy uint64 // decisions, by Source
+	Primary, Lease, Denials, Local, Policy uint64 // decisions, by Source
 
 	Opens    uint64 // how often a breaker opened
 	Probes   uint64
@@ -35,7 +35,8 @@ type counters struct {
 func (f *Fallback) Stats() Stats {
 	s := Stats{
 		Primary:    f.stats.decided[FromPrimary].Load(),
-		Near:       f.stats.decided[FromNear].Load(),
+		Lease:      f.stats.decided[FromLease].Load(),
+		Denials:    f.stats.decided[FromDenials].Load(),
 		Local:      f.stats.decided[FromLocal].Load(),
 		Policy:     f.stats.decided[FromPolicy].Load(),
 		Probes:     f.stats.probes.Load(),

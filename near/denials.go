@@ -90,7 +90,7 @@ func (d *DenialCache) Repeated() uint64 { return d.repeated.Load() }
 
 // Run implements weir.Strategy.
 func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if res, ok := d.Lookup(r); ok {
+	if res, by := d.Lookup(r); by != Nowhere {
 		return res, nil
 	}
 	drops := d.set(r).drops.Load()
@@ -102,10 +102,10 @@ func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 }
 
 // Lookup decides on r if that takes no round trip.
-func (d *DenialCache) Lookup(r *weir.Request) (*weir.Result, bool) {
+func (d *DenialCache) Lookup(r *weir.Request) (*weir.Result, Source) {
 	if res := d.find(r); res != nil {
 		d.repeated.Add(1)
-		return res, true
+		return res, FromDenials
 	}
 	return d.lookup(r)
 }

@@ -65,14 +65,24 @@ func (p passthrough) Warm(ctx context.Context, r *weir.Request) error {
 	return s.Warm(ctx, r)
 }
 
+// Source says where a decision without a round trip comes from.
+type Source int
+
+// The sources of decisions.
+const (
+	Nowhere Source = iota // there is none
+	FromLease
+	FromDenials
+)
+
 // lookup asks the wrapped strategy, if it answers without a round trip too.
-func (p passthrough) lookup(r *weir.Request) (*weir.Result, bool) {
+func (p passthrough) lookup(r *weir.Request) (*weir.Result, Source) {
 	if s, ok := p.inner.(interface {
-		Lookup(r *weir.Request) (*weir.Result, bool)
+		Lookup(r *weir.Request) (*weir.Result, Source)
 	}); ok {
 		return s.Lookup(r)
 	}
-	return nil, false
+	return nil, Nowhere
 }
 
 // forget drops what the wrapped strategy keeps here of r's key.

@@ -155,7 +155,7 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("near: %w", err)
 		}
-		if res, ok := l.Lookup(r); ok {
+		if res, by := l.Lookup(r); by != Nowhere {
 			return res, nil
 		}
 		held := l.acquire(r)
@@ -169,21 +169,21 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 }
 
 // Lookup decides on r if that takes no round trip.
-func (l *Leases) Lookup(r *weir.Request) (*weir.Result, bool) {
+func (l *Leases) Lookup(r *weir.Request) (*weir.Result, Source) {
 	left := uint64(0)
 	if l.leasable(r) {
 		res, rest := l.take(r)
 		if res != nil {
 			l.leased.Add(1)
-			return res, true
+			return res, FromLease
 		}
 		left = rest
 	}
-	res, ok := l.lookup(r)
-	if ok && left > 0 {
+	res, by := l.lookup(r)
+	if res != nil && left > 0 {
 		res.TotalRequests -= min(res.TotalRequests, left)
 	}
-	return res, ok
+	return res, by
 }
 
 // leasable reports whether r may be decided from a lease. Invalid requests are left to the wrapped strategy.

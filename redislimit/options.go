@@ -13,6 +13,10 @@ import (
 // pool: with the client's default of 5 s, a server that came back is not noticed for that long.
 const maxDial = time.Second
 
+// ioTimeout is how long the client of Options waits for a reply or a connection. Config.Timeout ends each call sooner: it is
+// no bound of this package, but one for what else the client is used for.
+const ioTimeout = 10 * time.Second
+
 // ErrUnsafeClient: the client's settings break a promise of this package. The message names each of them.
 var ErrUnsafeClient = errors.New("redislimit: unsafe client settings")
 
@@ -28,10 +32,10 @@ func Options(addr string) *redis.Options {
 		ContextTimeoutEnabled: true,
 		DialerRetries:         1, // Five, 100 ms apart, is the default.
 		DialerRetryTimeout:    time.Millisecond,
-		DialTimeout:           100 * time.Millisecond,
-		ReadTimeout:           DefaultTimeout,
-		WriteTimeout:          DefaultTimeout,
-		PoolTimeout:           DefaultTimeout,
+		DialTimeout:           500 * time.Millisecond,
+		ReadTimeout:           ioTimeout,
+		WriteTimeout:          ioTimeout,
+		PoolTimeout:           ioTimeout,
 		// Each of these is one round trip less for a new connection.
 		DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{
@@ -44,9 +48,9 @@ func Options(addr string) *redis.Options {
 
 // settings are those that matter, of whichever client.
 type settings struct {
-	retries, dials int
-	dial           time.Duration
-	contexts       bool
+	retries, dials          int
+	dial, read, write, pool time.Duration
+	contexts                bool
 }
 
 // read finds the settings of a client: go-redis' own three, or what embeds one of them.
@@ -54,19 +58,19 @@ func read(c redis.UniversalClient) (settings, bool) {
 	switch c := c.(type) {
 	case interface{ Options() *redis.Options }:
 		o := c.Options()
-		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ContextTimeoutEnabled}, true
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.ContextTimeoutEnabled}, true
 	case interface{ Options() *redis.ClusterOptions }:
 		o := c.Options()
-		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ContextTimeoutEnabled}, true
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.ContextTimeoutEnabled}, true
 	case interface{ Options() *redis.RingOptions }:
 		o := c.Options()
-		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ContextTimeoutEnabled}, true
+		return settings{o.MaxRetries, o.DialerRetries, o.DialTimeout, o.ReadTimeout, o.WriteTimeout, o.PoolTimeout, o.ContextTimeoutEnabled}, true
 	}
 	return settings{}, false
 }
 
 // checkClient tells what is wrong with a client's settings, each with what it would cost.
-func checkClient(c redis.UniversalClient) error {
+func checkClient(c redis.UniversalClient, timeout time.Duration) error {
 	o, ok := read(c)
 	if !ok {
 		return fmt.Errorf("%w: %T does not show its Options", ErrUnsafeClient, c)
@@ -84,6 +88,11 @@ func checkClient(c redis.UniversalClient) error {
 	}
 	if o.dial <= 0 || o.dial > maxDial {
 		faults = append(faults, fmt.Errorf("DialTimeout is %v, not at most %v: dials to a dead server hold the pool after its return", o.dial, maxDial))
+	}
+	for name, d := range map[string]time.Duration{"ReadTimeout": o.read, "WriteTimeout": o.write, "PoolTimeout": o.pool} {
+		if d > 0 && d < timeout {
+			faults = append(faults, fmt.Errorf("%s is %v: Config.Timeout, %v, has no effect", name, d, timeout))
+		}
 	}
 	if faults == nil {
 		return nil

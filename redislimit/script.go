@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -23,21 +24,32 @@ type script struct {
 	source string
 	digest any // a string, ready to be an argument: SHA-1 in hex, the name EVALSHA knows the script by
 	values int // how many numbers it returns
+
+	// Where the cost stands among the script's own arguments, from 1, and in how many: 1, or 2 if it is a time.
+	cost, width int
+
+	once        sync.Once
+	reconciling *script // set by once
 }
 
 var (
-	fixedWindow   = load("fixed_window", 3)
-	slidingWindow = load("sliding_window", 4)
-	slidingLog    = load("sliding_log", 4)
-	sortedSet     = load("sorted_set", 4)
-	tokenBucket   = load("token_bucket", 5)
-	tiered        = load("tiers", 4)
-	counter       = load("counter", 4)
-	list          = load("list", 4)
+	fixedWindow   = load("fixed_window", 3, 3, 1)
+	slidingWindow = load("sliding_window", 4, 3, 1)
+	slidingLog    = load("sliding_log", 4, 3, 1)
+	sortedSet     = load("sorted_set", 4, 3, 1)
+	tokenBucket   = load("token_bucket", 5, 1, 2)
+	tiered        = load("tiers", 4, 2, 1)
+	counter       = load("counter", 4, 4, 1)
+	list          = load("list", 4, 4, 1)
 )
 
-func load(name string, values int) *script {
-	text := source(name)
+func load(name string, values, cost, width int) *script {
+	sc := newScript(source(name), values)
+	sc.cost, sc.width = cost, width
+	return sc
+}
+
+func newScript(text string, values int) *script {
 	sum := sha1.Sum([]byte(text))
 	return &script{source: text, digest: hex.EncodeToString(sum[:]), values: values}
 }
@@ -64,6 +76,11 @@ const maxReply = 128
 // eval runs a script on one key within s.timeout, and returns its numbers; args began as Store.args. One round trip, unless the server does not
 // know the script.
 func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v numbers, err error) {
+	return s.evalKeys(ctx, sc, oneKey, key, args)
+}
+
+// evalKeys is eval of a script on so many keys, of which those after the first stand at head.
+func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string, args []any) (v numbers, err error) {
 	if err := ctx.Err(); err != nil {
 		return v, fmt.Errorf("redislimit: %w", err)
 	}
@@ -75,7 +92,7 @@ func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v
 			err = fmt.Errorf("%w: client panicked: %v", ErrReply, p)
 		}
 	}()
-	args[0], args[1], args[2], args[3] = evalsha, sc.digest, oneKey, key
+	args[0], args[1], args[2], args[3] = evalsha, sc.digest, keys, key
 	reply, err := s.send(bounded, args)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		args[0], args[1] = eval, sc.source

@@ -72,7 +72,7 @@ func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("%w: timeout %v", ErrConfig, cfg.Timeout)
 	}
 	if !cfg.AllowUnsafeClient {
-		if err := checkClient(c); err != nil {
+		if err := checkClient(c, cfg.Timeout); err != nil {
 			return nil, err
 		}
 	}

@@ -14,8 +14,8 @@ const (
 	maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
 )
 
-// Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Peeker, Refunder, Resetter, Seeder and
-// Charger. Each call is one script, or one DEL, on one key in one round trip. Errors are those of weir for a bad Request,
+// Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Peeker, Refunder, Resetter, Seeder,
+// Charger and Reconciler. Each call is one script, or one DEL, in one round trip. Errors are those of weir for a bad Request,
 // and those that Classify tells apart. It is safe for concurrent use, by any number of processes.
 type Strategy struct {
 	store     *Store
@@ -31,6 +31,7 @@ var _ interface {
 	weir.Resetter
 	weir.Seeder
 	weir.Charger
+	weir.Reconciler
 } = (*Strategy)(nil)
 
 // algorithm is the half of a strategy that is in Go: what to ask the script, and how to read what it says.
@@ -115,6 +116,11 @@ func (s *Strategy) decide(ctx context.Context, op any, r *weir.Request) (*weir.R
 	if err != nil {
 		return nil, decision{}, err
 	}
+	return s.result(r, v, possible, now)
+}
+
+// result reads the script's answer on r, decided at now.
+func (s *Strategy) result(r *weir.Request, v numbers, possible bool, now *time.Time) (*weir.Result, decision, error) {
 	d, err := s.algorithm.answer(r, v)
 	if err == nil && possible && d.allowed && (d.total > d.limit || d.total < cost(r)) {
 		err = strange(v)

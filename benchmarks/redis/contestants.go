@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
 )
 
@@ -102,7 +103,8 @@ func openLease(s *stand) (weir.Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := fallback.New(s.store.FixedWindow(), local.FixedWindow(), fallback.Config{Lease: leased, Timeout: generous})
+	primary := near.Lease(s.store.FixedWindow(), near.LeaseConfig{Block: leased})
+	f, err := fallback.New(primary, local.FixedWindow(), fallback.Config{Timeout: generous})
 	if err != nil {
 		return nil, err
 	}

@@ -62,8 +62,8 @@ func TestProxyFlags(t *testing.T) {
 	assert.IsType(t, &slog.JSONHandler{}, cfg.Access.Handler())
 	assert.Equal(t, proxy.Admin{Addr: "127.0.0.1:14", Token: "0123456789abcdef", Remote: true, Hosts: []string{"h"}}, cfg.Admin)
 	assert.Equal(t, proxy.Redis{URL: "redis://r", Prefix: "p:", Fallback: fallback.Config{
-		OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond, ProbeInterval: 17 * time.Second, Lease: 18, DenialCache: 19,
-	}}, cfg.Redis)
+		OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond, ProbeInterval: 17 * time.Second,
+	}, Lease: 18, Denials: 19}, cfg.Redis)
 
 	set := 0
 	cmd.Flags().Visit(func(*pflag.Flag) { set++ })

@@ -154,8 +154,8 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 		Prefix: f.redisPrefix,
 		Fallback: fallback.Config{
 			OnFail: onFail, Instances: f.instances, Timeout: f.redisTimeout, ProbeInterval: f.redisProbe,
-			Lease: f.redisLease, DenialCache: f.redisDenials,
 		},
+		Lease: f.redisLease, Denials: f.redisDenials,
 	}
 	return nil
 }

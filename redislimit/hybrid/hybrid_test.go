@@ -38,7 +38,6 @@ func newBench(t *testing.T, args ...string) *bench {
 func storeAt(t testing.TB, addr string, timeout time.Duration) *redislimit.Store {
 	o := redislimit.Options(addr)
 	o.PoolSize = 10
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = timeout, timeout, timeout
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	s, err := redislimit.New(c, redislimit.Config{Timeout: timeout})
@@ -50,14 +49,18 @@ func storeAt(t testing.TB, addr string, timeout time.Duration) *redislimit.Store
 func isDown(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 
 // hybridAt is one instance: fixed windows in the Redis at addr, and behind them in memory.
-func hybridAt(t testing.TB, addr string, cfg fallback.Config) *fallback.Fallback {
+func hybridAt(t testing.TB, addr string, cfg fallback.Config, front ...func(weir.Strategy) weir.Strategy) *fallback.Fallback {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	if cfg.IsDown == nil {
 		cfg.IsDown = isDown
 	}
-	f, err := fallback.New(storeAt(t, addr, cmp.Or(cfg.Timeout, redislimit.DefaultTimeout)).FixedWindow(), l.FixedWindow(), cfg)
+	var primary weir.Strategy = storeAt(t, addr, cmp.Or(cfg.Timeout, redislimit.DefaultTimeout)).FixedWindow()
+	for _, wrap := range front {
+		primary = wrap(primary)
+	}
+	f, err := fallback.New(primary, l.FixedWindow(), cfg)
 	require.NoError(t, err)
 	return f
 }

@@ -11,7 +11,15 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/near"
 )
+
+// leases puts a lease of so large blocks in front of a primary of three instances.
+func leases(block int) func(weir.Strategy) weir.Strategy {
+	return func(s weir.Strategy) weir.Strategy {
+		return near.Lease(s, near.LeaseConfig{Block: block, Instances: 3})
+	}
+}
 
 // Three instances lease one caller's budget from a real Redis: exactly the limit is admitted in the end, for a fraction of
 // the round trips, and in none of the windows that pass meanwhile more than that.
@@ -22,7 +30,7 @@ func TestLease(t *testing.T) {
 	var fleet []*fallback.Fallback
 	for range 3 {
 		// The time to wait for is not what is tested here, and the machine may be busy.
-		fleet = append(fleet, hybridAt(t, b.proxy.Addr, fallback.Config{Instances: 3, Lease: 100, Timeout: 5 * time.Second, Failures: 1000}))
+		fleet = append(fleet, hybridAt(t, b.proxy.Addr, fallback.Config{Instances: 3, Timeout: 5 * time.Second}, leases(100)))
 	}
 	ask(t, fleet[0], day) // the connection and the script
 	b.proxy.Forget()
@@ -58,7 +66,7 @@ func TestLeaseOverManyWindows(t *testing.T) {
 	counts := map[time.Time]int{} // guarded by mu; by the server's clock, which is this one
 	var all sync.WaitGroup
 	for range 3 {
-		h := hybridAt(t, b.server.Addr, fallback.Config{Instances: 3, Lease: 50})
+		h := hybridAt(t, b.server.Addr, fallback.Config{Instances: 3}, leases(50))
 		for range 4 {
 			all.Go(func() {
 				for start := time.Now(); time.Since(start) < 3*time.Second; time.Sleep(100 * time.Microsecond) {

@@ -1,7 +1,6 @@
 package proxy
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
 )
 
@@ -22,14 +22,19 @@ type Redis struct {
 	URL    string // empty: none; all is local
 	Prefix string // of the keys; empty: redislimit's default
 
-	// Fallback says what becomes of decisions without Redis, and how Redis is spared. IsDown, OnChange and OnError are
-	// set here.
+	// Fallback says what becomes of decisions without Redis. IsDown, OnChange and OnError are set here.
 	Fallback fallback.Config
+
+	Lease   int // the block that fixed windows take from Redis at once; 0: none, each decision is a round trip
+	Denials int // how many denials of Redis are kept and repeated; 0: none
 }
 
 func (r *Redis) check() error {
 	if r.URL == "" {
 		return nil
+	}
+	if r.Lease < 0 || r.Denials < 0 {
+		return errors.New("redis: the lease and the number of denials are not negative")
 	}
 	_, err := r.options()
 	return err
@@ -44,8 +49,7 @@ func (r *Redis) options() (*redis.Options, error) {
 	safe := redislimit.Options(o.Addr)
 	o.MaxRetries, o.ContextTimeoutEnabled = safe.MaxRetries, safe.ContextTimeoutEnabled
 	o.DialerRetries, o.DialerRetryTimeout, o.DialTimeout = safe.DialerRetries, safe.DialerRetryTimeout, safe.DialTimeout
-	wait := cmp.Or(r.Fallback.Timeout, fallback.DefaultTimeout)
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = wait, wait, wait
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = safe.ReadTimeout, safe.WriteTimeout, safe.PoolTimeout
 	o.DisableIdentity, o.MaintNotificationsConfig = safe.DisableIdentity, safe.MaintNotificationsConfig
 	o.Dialer = redislimit.Dialer(o)
 	return o, nil
@@ -53,6 +57,7 @@ func (r *Redis) options() (*redis.Options, error) {
 
 // shared makes hybrids, each with a breaker of its own.
 type shared struct {
+	Redis
 	cfg    fallback.Config
 	client *redis.Client
 	store  *redislimit.Store
@@ -74,7 +79,7 @@ func newShared(r Redis, log *slog.Logger) (*shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &shared{cfg: r.Fallback, client: redis.NewClient(o), log: log}
+	s := &shared{Redis: r, cfg: r.Fallback, client: redis.NewClient(o), log: log}
 	if s.store, err = redislimit.New(s.client, redislimit.Config{Prefix: r.Prefix, Timeout: s.cfg.Timeout}); err != nil {
 		return nil, errors.Join(err, s.client.Close())
 	}
@@ -95,15 +100,23 @@ func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error)
 	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 	cfg.OnChange = func(c fallback.Change) { s.changed(l, c) }
 	cfg.OnError = s.failed
-	if l.Strategy != rule.Fixed {
-		cfg.Lease = 0 // only fixed windows can be leased
-	}
-	f, err := fallback.New(primary, local, cfg)
+	f, err := fallback.New(s.spare(l, primary), local, cfg)
 	if err != nil {
 		return nil, err
 	}
 	s.hybrids = append(s.hybrids, hybrid{f, l, cfg.OnFail})
 	return f, nil
+}
+
+// spare puts in front of primary what spares Redis round trips.
+func (s *shared) spare(l Limit, primary weir.Strategy) weir.Strategy {
+	if s.Denials > 0 {
+		primary = near.Denials(primary, near.DenialsConfig{Size: s.Denials})
+	}
+	if s.Lease > 0 && l.Strategy == rule.Fixed { // only fixed windows can be leased
+		primary = near.Lease(primary, near.LeaseConfig{Block: s.Lease, Instances: s.cfg.Instances, InstancesFunc: s.cfg.InstancesFunc})
+	}
+	return primary
 }
 
 // primary returns l's counterpart on Redis.

@@ -116,7 +116,7 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 func TestRedisIsSpared(t *testing.T) {
 	s := redistest.Start(t)
 	cfg := config(t, "40/365d:fixed")
-	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Lease: 10, DenialCache: 100, Timeout: patient}}
+	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Timeout: patient}, Lease: 10, Denials: 100}
 	proxies := []served{serve(t, cfg)}
 	assert.Equal(t, 40, spend(t, proxies, 100))
 	counts := proxies[0].figures().Deciding[0].Counts

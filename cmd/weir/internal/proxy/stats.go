@@ -198,7 +198,7 @@ func (h hybrid) deciding() deciding {
 		Since:   s.Since.UnixMilli(),
 		Counts: map[string]uint64{
 			"primary": s.Primary, "lease": s.Lease, "denials": s.Denials, "local": s.Local, "policy": s.Policy,
-			"outages": s.Opens, "probes": s.Probes, "failures": s.Failures, "carried_back": s.Carried, "dropped": s.Dropped,
+			"outages": s.Opens, "probes": s.Probes, "failures": s.Failures, "carried_back": s.Reconciled, "dropped": s.Dropped,
 		},
 	}
 	if s.State != fallback.Closed {

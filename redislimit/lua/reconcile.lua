@@ -1,0 +1,57 @@
+-- Reconcile: raise the count, charge a debt that was not charged before, and decide. It can be repeated. The script of
+-- the strategy comes before this one, as the function step.
+--
+-- KEYS[1]     the strategy's
+-- KEYS[2]     hash: source -> the largest total of it that was charged. It lives at least as long as what it tells of
+-- ARGV[1,2]   op, run or peek, and now; grace: see clock.lua
+-- ARGV[3]     source: who has the debt
+-- ARGV[4,5]   charged and total: the debt is what lies between, less what was charged before
+-- ARGV[6,7]   where the cost stands among the strategy's own arguments, and in how many: 1, or 2 if it is a time
+-- ARGV[8]     number of the arguments of a seed, 0 for none; then these
+-- then        number of the arguments of a charge, and of the decision; then those of a charge of 1; then the decision's
+--
+-- Returns what the decision returns.
+
+local op, now = string.match(ARGV[1], '^(%a+)(.*)$')
+if now == '' then
+  local time = redis.call('TIME')
+  now = string.format(' %d %d', time[1] + 0, time[2] * 1000)
+end
+
+local function arguments(op, first, n)
+  local list = {op .. now, ARGV[2]}
+  for i = first, first + n - 1 do list[#list + 1] = ARGV[i] end
+  return list
+end
+
+-- times is n times a span of s seconds and ns nanoseconds, or the longest that a client can count. No step reaches 2^53.
+local function times(s, ns, n)
+  if (s + ns / 1e9) * n > 9223372036 then return 9223372036, 0 end
+  local low = n % 1048576
+  local high = ns * ((n - low) / 1048576)
+  local carry = math.floor(high / 1e9)
+  local sum = (high - carry * 1e9) * 1048576 + ns * low
+  return s * n + carry * 1048576 + math.floor(sum / 1e9), sum % 1e9
+end
+
+local seed = ARGV[8] + 0
+if seed > 0 then step(arguments('seed', 9, seed)) end
+
+local own = ARGV[9 + seed] + 0
+local charge = arguments('charge', 10 + seed, own)
+local debt = ARGV[5] - math.max(ARGV[4] + 0, (redis.call('HGET', KEYS[2], ARGV[3]) or 0) + 0)
+if debt > 0 then
+  local at = ARGV[6] + 2
+  if ARGV[7] == '2' then
+    local s, ns = times(charge[at] + 0, charge[at + 1] + 0, debt)
+    charge[at], charge[at + 1] = string.format('%d', s), string.format('%d', ns)
+  else
+    charge[at] = string.format('%d', debt)
+  end
+  step(charge)
+  redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
+end
+
+local reply = step(arguments(op, 10 + seed + own, own))
+redis.call('PEXPIRE', KEYS[2], string.format('%d', 2 * math.max(0, redis.call('PTTL', KEYS[1])) + ARGV[2] + 1000))
+return reply

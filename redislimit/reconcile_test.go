@@ -1,0 +1,148 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// reconcileLocally is what Reconcile does, in three steps on a local strategy; debt is what was not charged before.
+func reconcileLocally(s strategy, r *weir.Request, counted *weir.Result, debt uint64) (*weir.Result, error) {
+	ctx := context.Background()
+	if counted != nil {
+		if err := s.Seed(ctx, r, counted); err != nil {
+			return nil, err
+		}
+	}
+	if debt > 0 {
+		q := *r
+		q.Cost = debt
+		if err := s.Charge(ctx, &q); err != nil {
+			return nil, err
+		}
+	}
+	return s.Run(ctx, r)
+}
+
+// Reconcile is Seed, Charge and Run in one step, and repeated it charges nothing again: on random traces it gives the
+// Results of those steps on the local counterpart.
+func TestReconcileEqualsItsSteps(t *testing.T) {
+	server := redistest.Start(t)
+	o := redislimit.Options(server.Addr)
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	for i, p := range pairs(t, client, "names", time.Now) {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			for n := range 10 {
+				clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
+				p := pairs(t, client, fmt.Sprintf("reconcile %d %d:", n, i), clock.Now)[i]
+				rng := rand.New(rand.NewPCG(uint64(n), uint64(i)))
+				d, limit := []time.Duration{time.Minute, time.Second, 24 * time.Hour}[n%3], []uint64{10, 1000, 1<<46 - 3}[rng.IntN(3)]
+				if p.fixed != nil {
+					d, limit = p.fixed[0].Duration, p.fixed[0].Limit
+				}
+				total, charged, seen := map[string]uint64{}, map[string]uint64{}, map[string]uint64{}
+				for step := range 300 {
+					clock.Advance(time.Duration(rng.Int64N(int64(d)/50 + 2)))
+					source := fmt.Sprint(rng.IntN(2))
+					r := &weir.Request{Key: "a", Limit: limit, Duration: d, Cost: rng.Uint64N(limit/8 + 2), Meta: "m"}
+					total[source] += rng.Uint64N(limit/8 + 2)
+					b := &weir.Backlog{Source: source, Charged: charged[source], Total: total[source]}
+					if rng.IntN(3) == 0 {
+						b.Counted = &weir.Result{TotalRequests: rng.Uint64N(limit), ExpiresAt: clock.Now().Add(d / 3)}
+					}
+					from := max(seen[source], charged[source])
+					debt := b.Total - from
+					seen[source] = b.Total
+					want, errA := reconcileLocally(p.local, r, b.Counted, debt)
+					got, errB := p.remote.(weir.Reconciler).Reconcile(t.Context(), r, b)
+					require.NoError(t, errA)
+					require.NoError(t, errB)
+					require.True(t, same(want, got), "step %d: %+v %+v: local %v, redis %v", step, r, b, want, got)
+					if rng.IntN(2) == 0 { // otherwise the answer was lost
+						charged[source] = b.Total
+					}
+				}
+			}
+		})
+	}
+	lives(t, server)
+}
+
+// The totals live as long as the count, in a Cluster in the slot of the count, and each Source has its own.
+func TestReconcileKeepsTotals(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	store := open(t, server.Addr, redislimit.Config{})
+	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+	for name, s := range map[string]*redislimit.Strategy{
+		"fixed": store.FixedWindow(), "sliding": store.SlidingWindow(), "token": store.TokenBucket(0), "counter": store.Counter(),
+		"log": &store.SlidingLog().Strategy, "list": &store.List().Strategy,
+	} {
+		for _, b := range []weir.Backlog{
+			{Source: "x", Charged: 0, Total: 10}, {Source: "x", Charged: 0, Total: 10}, {Source: "y", Charged: 5, Total: 9},
+			{Source: "x", Charged: 10, Total: 12}, {Source: "x", Charged: 0, Total: 4},
+		} {
+			_, err := s.Reconcile(t.Context(), r, &b)
+			require.NoError(t, err)
+		}
+		res, err := s.Peek(t.Context(), r)
+		require.NoError(t, err)
+		assert.EqualValues(t, 10+4+2+5+1, res.TotalRequests, name)
+	}
+	keys, err := client.Keys(t.Context(), "*:charged").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 6)
+	for _, k := range keys {
+		count, err := client.PTTL(t.Context(), k[:len(k)-len(":charged")]).Result()
+		require.NoError(t, err)
+		totals, err := client.PTTL(t.Context(), k).Result()
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, totals, count, k)
+		assert.LessOrEqual(t, totals, 2*count+5*time.Second, k)
+	}
+}
+
+func TestReconcileOfBadBacklogs(t *testing.T) {
+	s := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow()
+	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+	for _, b := range []weir.Backlog{{}, {Source: string(make([]byte, 65))}, {Source: "x", Charged: 2, Total: 1}} {
+		_, err := s.Reconcile(t.Context(), r, &b)
+		assert.ErrorIs(t, err, weir.ErrLimit)
+	}
+}
+
+// After Warm, a decision finds its connection and its scripts, and nothing was counted.
+func TestWarm(t *testing.T) {
+	server := redistest.Start(t)
+	proxy := redistest.NewProxy(t, server.Addr)
+	store := open(t, proxy.Addr, redislimit.Config{})
+	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Minute})
+	require.NoError(t, err)
+	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+	for _, s := range []*redislimit.Strategy{
+		store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), store.Counter(), &store.SlidingLog().Strategy, &store.List().Strategy, &tiers.Strategy,
+	} {
+		require.NoError(t, s.Warm(t.Context(), r))
+		proxy.Forget()
+		_, err := s.Run(t.Context(), r)
+		require.NoError(t, err)
+		_, err = s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 1})
+		require.NoError(t, err)
+		assert.Equal(t, map[string]int{"evalsha": 2}, proxy.Seen())
+		res, err := s.Peek(t.Context(), r)
+		require.NoError(t, err)
+		assert.EqualValues(t, 4, res.TotalRequests)
+	}
+}
