@@ -29,7 +29,7 @@ func fleet(t *testing.T, s *redistest.Server, n int, limit string) []served {
 		cfg := config(t, limit)
 		cfg.Redis = Redis{
 			URL:      "redis://" + s.Addr,
-			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: patient},
+			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: patient, MinCalls: 1, Stall: -1},
 		}
 		proxies[i] = serve(t, cfg)
 	}
@@ -135,9 +135,10 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 		var log bytes.Buffer
 		cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
 		p := serve(t, cfg)
-		for range 10 {
+		redistest.Eventually(t, 10*time.Second, "the breaker opens", func() bool {
 			assert.Equal(t, want.code, status(t, "GET", p.front.URL), onFail)
-		}
+			return sources([]served{p})[0] == want.source
+		})
 		assert.Equal(t, []string{want.source}, sources([]served{p}))
 		p.inFlight.Wait()
 		assert.Contains(t, log.String(), `"source":"bypass"`)
