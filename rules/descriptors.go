@@ -10,7 +10,7 @@ import (
 
 // The keys of a rules file, by the map they belong in.
 var (
-	rootKeys       = []string{"domain", "descriptors"}
+	rootKeys       = []string{"domain", "descriptors", "rate_limits"}
 	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode",
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata"}
 	limitKeys    = []string{"unit", "unit_multiplier", "requests_per_unit", "unlimited", "name", "replaces"}
@@ -29,6 +29,7 @@ func init() {
 		homes[k] = "rate_limit"
 	}
 	homes["domain"] = "the top of the file"
+	homes["rate_limits"] = "the top of the file"
 }
 
 // mapping returns the fields of n that belong into a map of that name with these keys, and notes all others. It
@@ -117,12 +118,17 @@ func (d *decoder) listOf(f field) []*yaml.Node {
 type document struct {
 	name        string // of the domain
 	at          position
+	top         position
 	descriptors []*yaml.Node
+	requestsAt  position
+	requests    bool // it says how requests are described
+	specs       []Descriptors
+	specsNode   *yaml.Node
 }
 
 // document reads the top of a document, and reports whether it has a domain.
 func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
-	doc.at = d.at(n)
+	doc.at, doc.top = d.at(n), d.at(n)
 	if isNull(n) {
 		n = &yaml.Node{Kind: yaml.MappingNode, Line: max(1, n.Line), Column: max(1, n.Column)}
 	}
@@ -138,6 +144,10 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 			doc.at = d.at(f.value)
 		case "descriptors":
 			doc.descriptors = d.listOf(f)
+		case "rate_limits":
+			doc.requests, doc.specs = true, d.rateLimits(f)
+			doc.requestsAt = d.at(f.key)
+			doc.specsNode = d.plainCopy(f.value, 0)
 		}
 	}
 	if doc.name == "" && valid {

@@ -36,6 +36,9 @@ func Diff(old, new *Set) []Change {
 		if b := new.domains[a.name]; b != nil {
 			d.domain = a.name
 			d.level(&a.root, &b.root)
+			if !reflect.DeepEqual(a.specsNode, b.specsNode) {
+				d.add(nil, "rate_limits change", "HTTP requests are described otherwise")
+			}
 		} else {
 			d.domain = a.name
 			d.add(nil, "removed", "its requests are no longer limited")

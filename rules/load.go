@@ -174,10 +174,8 @@ func (b *builder) documents(d *decoder, data []byte) {
 		if some && isNull(n) { // as after a last ---
 			continue
 		}
-		if read++; read == 2 && d.envoy {
-			d.warnf(d.at(n), "not portable: Envoy's service reads only the first document of a file")
-		}
-		b.document(d, n)
+		read++
+		b.document(d, n, read)
 	}
 	if len(docs) == 0 && len(d.list) == 0 {
 		d.errorf(position{d.file, 1, 1}, "config file cannot have empty domain")
@@ -192,25 +190,51 @@ func root(doc *yaml.Node) *yaml.Node {
 	return doc
 }
 
-func (b *builder) document(d *decoder, n *yaml.Node) {
+// document reads the n-th document of a file. One that has rate_limits and no descriptors adds to its domain, in
+// whatever order they come.
+func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 	doc, ok := d.document(n)
 	if !ok {
 		return
 	}
+	requestsOnly := doc.requests && len(doc.descriptors) == 0
+	if d.envoy {
+		d.portable(&doc, number, requestsOnly)
+	}
 	to := b.set.domains[doc.name]
 	switch {
 	case to == nil:
-		to = &domain{name: doc.name, at: doc.at}
+		to = &domain{name: doc.name, at: doc.at, requestsOnly: requestsOnly}
 		b.set.domains[doc.name] = to
 		b.set.order = append(b.set.order, to)
 	case doc.name == "": // reported
+	case requestsOnly:
+	case to.requestsOnly:
+		to.at, to.requestsOnly = doc.at, false
 	case !b.loader.MergeDomains:
 		d.errorf(doc.at, "duplicate domain '%s' in config file; the first is in %s, line %d",
 			doc.name, to.at.file, to.at.line)
 		to = &domain{name: doc.name} // its mistakes are of interest, duplicates of the first one's descriptors are not
 	}
+	if doc.requests {
+		if to.specsNode != nil {
+			d.errorf(doc.requestsAt, "domain '%s' has rate_limits already, in %s, line %d", doc.name, to.specsAt.file, to.specsAt.line)
+		}
+		to.specs, to.specsAt, to.specsNode = doc.specs, doc.requestsAt, doc.specsNode
+	}
 	if len(doc.descriptors) > 0 {
 		d.descriptors(&to.root, doc.descriptors, nil, doc.name, 1)
+	}
+}
+
+// portable warns of documents that Envoy's service would not read as weir does. A later document that only says how
+// requests are described is ignored there, as it should be.
+func (d *decoder) portable(doc *document, number int, requestsOnly bool) {
+	switch {
+	case number > 1 && !requestsOnly:
+		d.warnf(doc.top, "not portable: Envoy's service reads only the first document of a file")
+	case number == 1 && doc.requests:
+		d.warnf(doc.requestsAt, "not portable: Envoy's service refuses rate_limits in the first document of a file")
 	}
 }
 

@@ -3,6 +3,8 @@ package rules
 import (
 	"iter"
 	"slices"
+
+	"go.yaml.in/yaml/v4"
 )
 
 // Set is the rules of one or more domains. It is immutable and safe for concurrent use. [Load] makes one.
@@ -21,9 +23,14 @@ type method struct {
 }
 
 type domain struct {
-	name string
-	root level
-	at   position
+	name  string
+	root  level
+	at    position
+	specs []Descriptors // its rate_limits; nil if there are none
+
+	specsAt      position
+	specsNode    *yaml.Node // as they were written
+	requestsOnly bool       // no document of it has descriptors
 }
 
 // Rule is a descriptor of a rules file that has a rate_limit. It is read-only.

@@ -14,6 +14,11 @@ type (
 		Descriptors []yamlDescriptor `yaml:"descriptors,omitempty"`
 	}
 
+	yamlRequests struct {
+		Domain     string    `yaml:"domain"`
+		RateLimits yaml.Node `yaml:"rate_limits"`
+	}
+
 	yamlDescriptor struct {
 		Key            string           `yaml:"key"`
 		Value          string           `yaml:"value,omitempty"`
@@ -41,7 +46,8 @@ type (
 	}
 )
 
-// YAML returns the rules as one file, a document for each domain, in the order they were loaded in. Loading it gives an
+// YAML returns the rules as one file, a document for each domain and one for its rate_limits, in the order they were
+// loaded in. Loading it gives an
 // equal Set. Comments are lost.
 func (s *Set) YAML() ([]byte, error) {
 	var b bytes.Buffer
@@ -51,6 +57,12 @@ func (s *Set) YAML() ([]byte, error) {
 	}
 	for _, from := range s.order {
 		if err := d.Dump(yamlDomain{from.name, from.root.yaml()}); err != nil {
+			return nil, err
+		}
+		if from.specsNode == nil {
+			continue
+		}
+		if err := d.Dump(yamlRequests{from.name, *from.specsNode}); err != nil {
 			return nil, err
 		}
 	}

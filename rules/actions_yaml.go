@@ -1,0 +1,309 @@
+package rules
+
+import (
+	"maps"
+	"math"
+	"net/netip"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// ratelimitKeys are the keys of an item of rate_limits.
+var ratelimitKeys = []string{"actions", "hits_addend"}
+
+// rateLimits reads how HTTP requests are described.
+func (d *decoder) rateLimits(f field) []Descriptors {
+	var specs []Descriptors
+	for _, n := range d.listOf(f) {
+		var s Descriptors
+		empty := true
+		for _, f := range d.mapping(n, "an item of rate_limits", ratelimitKeys) {
+			switch f.name {
+			case "actions":
+				for _, a := range d.listOf(f) {
+					empty = false
+					s.Actions = append(s.Actions, d.action(a)...)
+				}
+			case "hits_addend":
+				s.Hits, s.HasHits = d.hitsAddend(f)
+			}
+		}
+		if empty {
+			d.errorf(d.at(n), "an item of rate_limits has no actions")
+		}
+		specs = append(specs, s)
+	}
+	return specs
+}
+
+func (d *decoder) hitsAddend(f field) (n uint64, ok bool) {
+	for _, g := range d.mapping(f.value, "hits_addend", []string{"number"}) {
+		n, ok = d.count(g, math.MaxUint32)
+	}
+	return n, ok
+}
+
+// options are the settings of an action, by name. Reading one that is missing notes it.
+type options struct {
+	*decoder
+	name   string
+	at     position
+	fields []field
+}
+
+func (o *options) get(name string) *field {
+	for i := range o.fields {
+		if o.fields[i].name == name {
+			return &o.fields[i]
+		}
+	}
+	return nil
+}
+
+// text returns a setting, which must be there unless it has a default.
+func (o *options) text(name, otherwise string) string {
+	s := otherwise
+	if f := o.get(name); f != nil {
+		s, _ = o.str(*f)
+	}
+	if s == "" {
+		o.errorf(o.at, "%s has no %s", o.name, name)
+	}
+	return s
+}
+
+func (o *options) flag(name string, otherwise bool) bool {
+	if f := o.get(name); f != nil {
+		return o.decoder.flag(*f)
+	}
+	return otherwise
+}
+
+func (o *options) bits(name string, most uint64) int {
+	if f := o.get(name); f != nil {
+		n, _ := o.count(*f, most)
+		return int(n)
+	}
+	return int(most)
+}
+
+// actionKind is an action of a file: its settings, and how it is made of them.
+type actionKind struct {
+	keys []string
+	make func(o *options) Action
+}
+
+var actionKinds = map[string]actionKind{
+	"generic_key": {[]string{"descriptor_value", "descriptor_key"}, func(o *options) Action {
+		return GenericKey(o.text("descriptor_key", "generic_key"), o.text("descriptor_value", ""))
+	}},
+	"remote_address": {nil, func(o *options) Action { return RemoteAddress() }},
+	"masked_remote_address": {[]string{"v4_prefix_mask_len", "v6_prefix_mask_len"}, func(o *options) Action {
+		return MaskedRemoteAddress("masked_remote_address", o.bits("v4_prefix_mask_len", 32), o.bits("v6_prefix_mask_len", 128))
+	}},
+	"remote_address_match": {[]string{"descriptor_value", "descriptor_key", "address_matcher"}, func(o *options) Action {
+		ranges, invert := o.addresses()
+		return RemoteAddressMatch(o.text("descriptor_key", "remote_address_match"), o.text("descriptor_value", ""), ranges, invert)
+	}},
+	"request_headers": {[]string{"header_name", "descriptor_key", "skip_if_absent"}, func(o *options) Action {
+		return RequestHeader(o.text("header_name", ""), o.text("descriptor_key", ""), o.flag("skip_if_absent", false))
+	}},
+	"header_value_match": {[]string{"descriptor_value", "descriptor_key", "expect_match", "headers"}, func(o *options) Action {
+		return HeaderValueMatch(o.text("descriptor_key", "header_match"), o.text("descriptor_value", ""),
+			o.flag("expect_match", true), o.matchers("headers")...)
+	}},
+	"query_parameters": {[]string{"query_parameter_name", "descriptor_key", "skip_if_absent"}, func(o *options) Action {
+		return QueryParameter(o.text("query_parameter_name", ""), o.text("descriptor_key", ""), o.flag("skip_if_absent", false))
+	}},
+	"query_parameter_value_match": {[]string{"descriptor_value", "descriptor_key", "expect_match", "query_parameters"}, func(o *options) Action {
+		return QueryParameterValueMatch(o.text("descriptor_key", "query_match"), o.text("descriptor_value", ""),
+			o.flag("expect_match", true), o.matchers("query_parameters")...)
+	}},
+
+	// weir's own.
+	"path":          {[]string{"descriptor_key"}, func(o *options) Action { return Path(o.text("descriptor_key", "path")) }},
+	"path_template": {[]string{"descriptor_key"}, func(o *options) Action { return PathTemplate(o.text("descriptor_key", "path_template")) }},
+	"context_value": {[]string{"name", "descriptor_key", "skip_if_absent"}, func(o *options) Action {
+		name := o.text("name", "")
+		return ContextValue(name, o.text("descriptor_key", name), o.flag("skip_if_absent", false))
+	}},
+}
+
+var actionNames = slices.Sorted(maps.Keys(actionKinds))
+
+// action reads one action: a map with its name as the only key. It returns nothing if it is none.
+func (d *decoder) action(n *yaml.Node) []Action {
+	fields := d.fields(n)
+	if len(fields) != 1 {
+		d.errorf(d.at(n), "want an action, such as remote_address: {}")
+		return nil
+	}
+	f := fields[0]
+	kind, ok := actionKinds[f.name]
+	if !ok {
+		d.errorf(d.at(f.key), "unknown action '%s'%s", f.name, suggest(f.name, actionNames))
+		return nil
+	}
+	o := &options{decoder: d, name: f.name, at: d.at(f.key)}
+	if !isNull(f.value) {
+		o.fields = d.settingsOf(f.value, f.name, kind.keys)
+	}
+	return []Action{kind.make(o)}
+}
+
+// settingsOf returns the fields of an action, and notes those that it does not have.
+func (d *decoder) settingsOf(n *yaml.Node, name string, keys []string) []field {
+	if n.Kind != yaml.MappingNode {
+		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map", brief(n), name)
+		return nil
+	}
+	d.steps -= len(n.Content)
+	var known []field
+	for _, f := range d.fields(n) {
+		if !slices.Contains(keys, f.name) {
+			d.errorf(d.at(f.key), "unknown key '%s' in %s%s", f.name, name, suggest(f.name, keys))
+			continue
+		}
+		known = append(known, f)
+	}
+	return known
+}
+
+// matcherKeys are the keys of a header or query parameter matcher. Those that end in _match are the older form of
+// string_match.
+var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match", "suffix_match", "contains_match",
+	"safe_regex_match", "range_match", "present_match", "invert_match", "ignore_case"}
+
+func (o *options) matchers(name string) []Matcher {
+	f := o.get(name)
+	if f == nil {
+		o.errorf(o.at, "%s has no %s", o.name, name)
+		return nil
+	}
+	var list []Matcher
+	for _, n := range o.listOf(*f) {
+		m := &options{decoder: o.decoder, name: "a matcher", at: o.decoder.at(n)}
+		m.fields = o.settingsOf(n, m.name, matcherKeys)
+		list = append(list, m.matcher())
+	}
+	return list
+}
+
+func (o *options) matcher() Matcher {
+	m := Matcher{Name: o.text("name", ""), Invert: o.flag("invert_match", false)}
+	if f := o.get("present_match"); f != nil && !o.flag("present_match", true) {
+		m.Invert = !m.Invert
+	}
+	for kind, key := range map[string]string{"exact": "exact_match", "prefix": "prefix_match", "suffix": "suffix_match",
+		"contains": "contains_match", "safe_regex": "safe_regex_match"} {
+		if f := o.get(key); f != nil {
+			m.Test = o.test(kind, *f, o.flag("ignore_case", false))
+		}
+	}
+	if f := o.get("string_match"); f != nil {
+		m.Test = o.stringMatch(*f)
+	}
+	if f := o.get("range_match"); f != nil {
+		r := o.sub(*f, "range_match", "start", "end")
+		m.Test = rangeTest(r.whole("start"), r.whole("end"))
+	}
+	return m
+}
+
+// sub returns the settings in a setting.
+func (o *options) sub(f field, name string, keys ...string) *options {
+	return &options{decoder: o.decoder, name: name, at: o.decoder.at(f.key), fields: o.settingsOf(f.value, name, keys)}
+}
+
+func (o *options) whole(name string) int64 {
+	f := o.get(name)
+	if f == nil {
+		o.errorf(o.at, "%s has no %s", o.name, name)
+		return 0
+	}
+	n, _ := o.count(*f, math.MaxInt64)
+	return int64(n)
+}
+
+func (o *options) stringMatch(f field) func(string) bool {
+	s := o.sub(f, "string_match", "exact", "prefix", "suffix", "contains", "safe_regex", "ignore_case")
+	fold := s.flag("ignore_case", false)
+	for _, g := range s.fields {
+		if g.name != "ignore_case" {
+			return s.test(g.name, g, fold)
+		}
+	}
+	o.errorf(s.at, "string_match has nothing to match")
+	return nil
+}
+
+func (o *options) test(kind string, f field, fold bool) func(string) bool {
+	var want string
+	if kind == "safe_regex" && f.value.Kind == yaml.MappingNode {
+		want = o.sub(f, f.name, "regex", "google_re2").text("regex", "")
+	} else {
+		want, _ = o.str(f)
+	}
+	test, err := stringTest(kind, want, fold)
+	if err != nil {
+		o.errorf(o.decoder.at(f.value), "%v", err)
+	}
+	return test
+}
+
+// addresses reads an address_matcher.
+func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
+	f := o.get("address_matcher")
+	if f == nil {
+		o.errorf(o.at, "%s has no address_matcher", o.name)
+		return nil, false
+	}
+	m := o.sub(*f, "address_matcher", "ranges", "invert_match")
+	list := m.get("ranges")
+	if list == nil {
+		o.errorf(m.at, "address_matcher has no ranges")
+		return nil, false
+	}
+	for _, n := range o.listOf(*list) {
+		r := &options{decoder: o.decoder, name: "a range", at: o.decoder.at(n)}
+		r.fields = o.settingsOf(n, r.name, []string{"address_prefix", "prefix_len"})
+		addr, err := netip.ParseAddr(r.text("address_prefix", ""))
+		if err != nil {
+			o.errorf(r.at, "%v", err)
+			continue
+		}
+		p, err := addr.Prefix(r.bits("prefix_len", uint64(addr.BitLen())))
+		if err != nil {
+			o.errorf(r.at, "%v", err)
+			continue
+		}
+		ranges = append(ranges, p)
+	}
+	return ranges, m.flag("invert_match", false)
+}
+
+// plainCopy returns n without what does not matter: positions, comments, anchors, aliases and merge keys. Copies of
+// rate_limits that mean the same, if they are not only written alike, may still differ.
+func (d *decoder) plainCopy(n *yaml.Node, depth int) *yaml.Node {
+	if d.steps--; d.steps < 0 || depth > maxDepth {
+		return &yaml.Node{Kind: yaml.ScalarNode}
+	}
+	c := &yaml.Node{Kind: n.Kind}
+	switch n.Kind {
+	case yaml.MappingNode:
+		for _, f := range d.fields(n) {
+			c.Content = append(c.Content, d.plainCopy(deref(f.key), depth), d.plainCopy(f.value, depth+1))
+		}
+	case yaml.SequenceNode:
+		for _, e := range n.Content {
+			c.Content = append(c.Content, d.plainCopy(deref(e), depth+1))
+		}
+	default:
+		c.Value = n.Value
+		if !plain(n) {
+			c.Tag, c.Style = "!!str", yaml.DoubleQuotedStyle
+		}
+	}
+	return c
+}
