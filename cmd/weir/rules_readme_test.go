@@ -1,0 +1,27 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// TestReadmeRules compares the README's rules, and what lint prints, with the files that it names.
+func TestReadmeRules(t *testing.T) {
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	limits, err := os.ReadFile("../../rules/testdata/limits.yaml")
+	require.NoError(t, err)
+	assert.Contains(t, string(readme), "```yaml\n"+string(limits)+"```\n")
+	assert.Equal(t, 12, strings.Count(string(limits), "\n"))
+
+	t.Chdir("../..")
+	_, err = rules.LoadFiles("rules/testdata/mistakes.yaml")
+	require.Error(t, err)
+	assert.Contains(t, string(readme), "```text\n"+err.Error()+"\n```\n")
+}
