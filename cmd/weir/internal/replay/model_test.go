@@ -306,6 +306,7 @@ func TestSuggestion(t *testing.T) {
 			}
 		}
 		require.Equal(t, 2000, total)
+		require.True(t, slices.ContainsFunc(got.Peaks.Histogram, func(b PeakBin) bool { return b.To == got.Limit }), "no bin is on both sides of the limit")
 	}
 	got := (&Suggest{Share: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute, []uint64{NoLimit, NoLimit, 4})
 	require.Equal(t, uint64(NoLimit), got.Limit)

@@ -43,7 +43,8 @@ type Peaks struct {
 	Histogram                []PeakBin // without empty bins at the end; those of NoLimit are not in it
 }
 
-// PeakBin counts the callers with a peak in From to To. Bins are 1, 2, 3 to 4, 5 to 8 and so on.
+// PeakBin counts the callers with a peak in From to To. Bins are 1, 2, 3 to 4, 5 to 8 and so on; the one that the
+// suggested limit is in is cut after it.
 type PeakBin struct {
 	From, To uint64
 	Callers  int
@@ -325,21 +326,27 @@ func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []uint64) S
 	}
 	out.Denied = n - sort.Search(n, func(i int) bool { return peaks[i] > out.Limit || peaks[i] == NoLimit })
 	at := func(permille int) uint64 { return peaks[(permille*n+999)/1000-1] }
-	out.Peaks = Peaks{P50: at(500), P90: at(900), P99: at(990), P999: at(999), Max: peaks[n-1], Histogram: histogram(peaks)}
+	out.Peaks = Peaks{P50: at(500), P90: at(900), P99: at(990), P999: at(999), Max: peaks[n-1], Histogram: histogram(peaks, out.Limit)}
 	return out
 }
 
-func histogram(sorted []uint64) []PeakBin {
+// histogram counts sorted peaks, with the end of a bin at limit.
+func histogram(sorted []uint64, limit uint64) []PeakBin {
 	var bins []PeakBin
 	from, to := uint64(1), uint64(1)
 	for i := 0; i < len(sorted) && sorted[i] != NoLimit; {
 		bin := PeakBin{From: from, To: to}
-		for i < len(sorted) && sorted[i] <= to {
+		if from <= limit && limit < to {
+			bin.To = limit
+		}
+		for i < len(sorted) && sorted[i] <= bin.To {
 			bin.Callers++
 			i++
 		}
 		bins = append(bins, bin)
-		from, to = to+1, 2*to
+		if from = bin.To + 1; from > to {
+			to *= 2
+		}
 	}
 	return bins
 }

@@ -87,8 +87,14 @@ func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most ui
 		Peaks: replay.Peaks{P50: 1, P90: 2, P99: limit, P999: limit, Max: most}}
 	from, to := uint64(1), uint64(1)
 	for _, n := range callers {
-		s.Peaks.Histogram = append(s.Peaks.Histogram, replay.PeakBin{From: from, To: to, Callers: n})
-		from, to = to+1, 2*to
+		bin := replay.PeakBin{From: from, To: to, Callers: n}
+		if from <= limit && limit < to {
+			bin.To = limit
+		}
+		s.Peaks.Histogram = append(s.Peaks.Histogram, bin)
+		if from = bin.To + 1; from > to {
+			to *= 2
+		}
 	}
 	return s
 }

@@ -110,7 +110,7 @@ func timeLabels(p *plot, t *replay.Timeline) {
 }
 
 // peakChart draws how many callers have which peak, by powers of two, with a line at the suggested limit: the callers on
-// its right would be denied. Heights are logarithms, or the few of them would not be seen.
+// its right would be denied. Heights are logarithms, or these few would not be seen.
 func peakChart(s replay.Suggestion) template.HTML {
 	var p plot
 	bins := s.Peaks.Histogram
@@ -127,29 +127,23 @@ func peakChart(s replay.Suggestion) template.HTML {
 	step := float64(plotWidth) / float64(max(len(bins), 1))
 	for i, b := range bins {
 		x := float64(i) * step
-		p.x(x+step/2, brief(b.To), len(bins) > 10 && i%2 > 0)
+		p.x(x+step*0.45, brief(b.To), len(bins) > 10 && i%2 > 0)
 		if b.Callers == 0 {
 			continue
 		}
-		top, left := height(b.Callers), step*0.9*within(b, s.Limit)
-		p.bar(x, left, top, top)
-		p.bar(x+left, step*0.9-left, 0, top)
+		all, cut := height(b.Callers), 0.0
+		if b.To <= s.Limit {
+			cut = all
+		}
+		p.bar(x, step*0.9, cut, all)
 		p.note(x, step, fmt.Sprintf("peak %s: %s", binLabel(b), plural(uint64(b.Callers), "caller")))
 	}
 	for i, b := range bins {
-		if b.From <= s.Limit && s.Limit <= b.To {
-			fmt.Fprintf(&p.marks, `<path class="mark" d="M%.2f 0V%d"/>`, float64(i)*step+step*0.9*within(b, s.Limit), plotHeight)
+		if b.To == s.Limit {
+			fmt.Fprintf(&p.marks, `<path class="mark" d="M%.2f 0V%d"/>`, (float64(i)+0.95)*step, plotHeight)
 		}
 	}
 	return p.html("callers by their peak, and the suggested limit")
-}
-
-// within returns how much of a bin is not above limit, from 0 to 1.
-func within(b replay.PeakBin, limit uint64) float64 {
-	if limit < b.From {
-		return 0
-	}
-	return float64(min(limit, b.To)-b.From+1) / float64(b.To-b.From+1)
 }
 
 // binLabel writes a bin of peaks.
