@@ -217,6 +217,15 @@ func (t *states[S, P]) reclaimSome(now int64, budget *int) int {
 	return 0
 }
 
+// soonest implements sweeper.
+func (t *states[S, P]) soonest() int64 {
+	soonest := int64(maxInstant)
+	for i := range t.shards {
+		soonest = min(soonest, t.shards[i].expiry.earliest.Load())
+	}
+	return soonest
+}
+
 // sweepShard removes what was over timeout ago from a shard where something may be over, and returns how many entries it
 // saw.
 func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (removed, seen int) {

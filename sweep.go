@@ -55,6 +55,15 @@ func (sh *shard) reclaim(now int64, budget *int) (removed int) {
 	return removed
 }
 
+// soonest implements sweeper.
+func (t *table) soonest() int64 {
+	soonest := int64(maxInstant)
+	for i := range t.shards {
+		soonest = min(soonest, t.shards[i].earliest.Load())
+	}
+	return soonest
+}
+
 // findEarliest raises earliest to what the chunks know.
 func (sh *shard) findEarliest() {
 	earliest := int64(maxInstant)
