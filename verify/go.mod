@@ -8,13 +8,13 @@ require (
 	github.com/stretchr/testify v1.12.1
 	github.com/weirgo/weir v0.1.0
 	go.uber.org/goleak v1.3.0
+	golang.org/x/sync v0.22.0
 	pgregory.net/rapid v1.3.0
 )
 
 require (
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/sync v0.22.0 // indirect
 )
 
 replace github.com/weirgo/weir => ..
