@@ -1,0 +1,133 @@
+package rules_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/rules"
+)
+
+const guarded = `
+domain: web
+descriptors:
+  - {key: remote_address, rate_limit: {unit: minute, requests_per_unit: 3, name: address}}
+  - {key: path, value: /login, rate_limit: {unit: hour, requests_per_unit: 2}}
+  - {key: path, value: /shadow, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 0}}
+---
+domain: web
+rate_limits:
+  - actions: [{remote_address: {}}]
+  - actions: [{path: {}}]
+`
+
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
+
+// get sends a request and returns the answer.
+func get(h http.Handler, url string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", url, nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func TestMiddleware(t *testing.T) {
+	w := newWorld(t, guarded, rules.Config{})
+	h := rules.Middleware(w.engine)(hello)
+
+	first := get(h, "/login?x=1")
+	assert.Equal(t, 200, first.Code)
+	assert.Equal(t, `"address";q=3;w=60, "path=/login";q=2;w=3600`, first.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"address";r=2;t=40, "path=/login";r=1;t=40`, first.Header().Get("RateLimit"))
+
+	assert.Equal(t, 200, get(h, "/login?x=2").Code)
+	denied := get(h, "/login?x=3")
+	assert.Equal(t, 429, denied.Code)
+	assert.Equal(t, "40", denied.Header().Get("Retry-After"))
+	assert.Equal(t, `"address";r=1, "path=/login";r=0;t=40`, denied.Header().Get("RateLimit"), "the address was not charged")
+	assert.Equal(t, "no-store", denied.Header().Get("Cache-Control"))
+	assert.Equal(t, "application/problem+json", denied.Header().Get("Content-Type"))
+	var problem map[string]any
+	require.NoError(t, json.Unmarshal(denied.Body.Bytes(), &problem))
+	assert.Equal(t, []any{"path=/login"}, problem["violated-policies"])
+
+	shadowed := get(h, "/shadow")
+	assert.Equal(t, 200, shadowed.Code)
+	assert.NotContains(t, shadowed.Header().Get("RateLimit"), "shadow")
+}
+
+// TestMiddlewareAnswersAsHTTPLimit compares every answer with that of httplimit at the same limit.
+func TestMiddlewareAnswersAsHTTPLimit(t *testing.T) {
+	w := newWorld(t, guarded, rules.Config{})
+	limiter, err := weir.New(weir.Config{Now: func() time.Time { return w.now }})
+	require.NoError(t, err)
+	defer limiter.Close()
+	theirs := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Name: "address", Limit: 3, Duration: time.Minute,
+		Now: func() time.Time { return w.now },
+	})(hello)
+	ours := rules.Middleware(w.engine, rules.Describe(rules.RemoteAddress()))(hello)
+	for range 8 {
+		a, b := get(theirs, "/"), get(ours, "/")
+		assert.Equal(t, a.Code, b.Code)
+		assert.Equal(t, a.Header(), b.Header())
+		assert.Equal(t, a.Body.String(), b.Body.String())
+		w.now = w.now.Add(7 * time.Second)
+	}
+}
+
+func TestGuardFollowsSwaps(t *testing.T) {
+	w := newWorld(t, guarded, rules.Config{})
+	h := (&rules.Guard{Engine: w.engine, Domain: "web"}).Wrap(hello)
+	get(h, "/")
+	require.NoError(t, w.engine.Swap(load(t, `
+domain: web
+descriptors: [{key: who, descriptors: [{key: remote_address, rate_limit: {unit: minute, requests_per_unit: 1}}]}]
+rate_limits: [{actions: [{generic_key: {descriptor_key: who, descriptor_value: any}}, {remote_address: {}}]}]
+`)))
+	assert.Equal(t, `"who,remote_address";r=0;t=40`, get(h, "/").Header().Get("RateLimit"))
+	assert.Equal(t, 429, get(h, "/").Code)
+}
+
+func TestGuardThatCannotDecide(t *testing.T) {
+	w := newWorld(t, guarded, rules.Config{})
+	w.engine.Close()
+	var log bytes.Buffer
+	var errs []error
+	g := rules.Guard{
+		Engine: w.engine, Domain: "web", Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		OnDecision: func(_ *http.Request, resp *rules.Response, err error) {
+			assert.Nil(t, resp)
+			errs = append(errs, err)
+		},
+	}
+	broken, err := rules.New(load(t, guarded), rules.Config{})
+	require.NoError(t, err)
+	broken.Close()
+	g.Engine = broken
+	closed := get(g.Wrap(hello), "/")
+	assert.Equal(t, 503, closed.Code)
+	assert.Equal(t, "application/problem+json", closed.Header().Get("Content-Type"))
+	g.FailOpen = true
+	assert.Equal(t, 200, get(g.Wrap(hello), "/").Code)
+	require.Len(t, errs, 2)
+	assert.True(t, errors.Is(errs[0], weir.ErrClosed))
+	assert.Contains(t, log.String(), "rate limit rules could not decide")
+}
+
+func TestRequestsWithoutDescriptorsPass(t *testing.T) {
+	w := newWorld(t, "domain: web\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}]\n", rules.Config{})
+	answer := get(rules.Middleware(w.engine)(hello), "/")
+	assert.Equal(t, 200, answer.Code)
+	assert.Empty(t, answer.Header())
+}
