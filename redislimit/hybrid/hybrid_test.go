@@ -25,13 +25,14 @@ const (
 
 // bench is a server and the proxy before it.
 type bench struct {
-	server *redistest.Server
-	proxy  *redistest.Proxy
+	server   *redistest.Server
+	sentinel *redistest.Sentinel // that watches the server, if any does
+	proxy    *redistest.Proxy
 }
 
 func newBench(t *testing.T, args ...string) *bench {
 	s := redistest.Start(t, args...)
-	return &bench{s, redistest.NewProxy(t, s.Addr)}
+	return &bench{server: s, proxy: redistest.NewProxy(t, s.Addr)}
 }
 
 // storeAt is a Store on a client of its own, with ten connections.

@@ -15,14 +15,15 @@ type Cluster struct {
 	Nodes []*Server
 }
 
-// StartCluster starts a Cluster of three masters and waits until each of them says it is whole.
-func StartCluster(t testing.TB) *Cluster {
+// StartCluster starts a Cluster of three masters, with args added to their command lines, and waits until each of them
+// says it is whole.
+func StartCluster(t testing.TB, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{}
 	for range 3 {
 		// The bus's own default port, 10000 above, may be beyond the last one.
-		c.Nodes = append(c.Nodes, Start(t, "--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
-			"--cluster-port", portString(FreePort(t))))
+		c.Nodes = append(c.Nodes, Start(t, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+			"--cluster-port", portString(FreePort(t))}, args...)...))
 	}
 	for i, n := range c.Nodes {
 		n.Do("cluster", "addslotsrange", i*slots/3, (i+1)*slots/3-1)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -38,6 +39,8 @@ type Proxy struct {
 	refuse  bool                                           // guarded by mu
 	seen    map[string]int                                 // guarded by mu; by name
 	conns   map[net.Conn]struct{}                          // guarded by mu
+	healed  chan struct{}                                  // guarded by mu; closed at the end of a partition, nil if there is none
+	fillers []net.Conn                                     // guarded by mu; they occupy the listener's queue in a partition
 }
 
 // NewProxy starts a Proxy in front of target, the address of a server. It ends with the test.
@@ -82,6 +85,54 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
+// Partition cuts the proxy off, until it is called with false: connections stay open and carry nothing, and new ones are
+// not answered, as on a network that drops packets. What was sent meanwhile arrives afterwards.
+func (p *Proxy) Partition(cut bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case cut == (p.healed != nil):
+	case cut:
+		p.healed = make(chan struct{})
+		p.listen(0)
+		for len(p.fillers) < 16 { // the queue holds one or two
+			c, err := net.DialTimeout("tcp", p.Addr, 20*time.Millisecond)
+			if err != nil {
+				return
+			}
+			p.fillers = append(p.fillers, c)
+		}
+	default:
+		close(p.healed)
+		p.healed = nil
+		p.listen(128)
+		for _, c := range p.fillers {
+			_ = c.Close()
+		}
+		p.fillers = nil
+	}
+}
+
+// listen sets the length of the listener's queue. A full queue drops the packets that open connections.
+func (p *Proxy) listen(queue int) {
+	if raw, err := p.listener.(*net.TCPListener).SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = syscall.Listen(int(fd), queue) })
+	}
+}
+
+// await returns when there is no partition.
+func (p *Proxy) await() {
+	p.mu.Lock()
+	healed := p.healed
+	p.mu.Unlock()
+	if healed != nil {
+		<-healed
+	}
+}
+
+// RoundTrip returns what Latency was last called with: how long a client should take to dial.
+func (p *Proxy) RoundTrip() time.Duration { p.mu.Lock(); defer p.mu.Unlock(); return p.latency }
+
 // Seen returns how many commands came by, by their names in lower case, since the last Forget.
 func (p *Proxy) Seen() map[string]int {
 	p.mu.Lock()
@@ -93,6 +144,7 @@ func (p *Proxy) Seen() map[string]int {
 func (p *Proxy) Forget() { p.mu.Lock(); clear(p.seen); p.mu.Unlock() }
 
 func (p *Proxy) close() {
+	p.Partition(false)
 	_ = p.listener.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,6 +160,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
+		p.await()
 		p.mu.Lock()
 		refuse := p.refuse
 		if !refuse {
@@ -166,6 +219,7 @@ func (p *Proxy) relay(client, server net.Conn, out *bufio.Reader, raw []byte, wo
 		reset(client)
 		return false
 	}
+	p.await()
 	if _, err := server.Write(raw); err != nil {
 		return false
 	}
@@ -185,6 +239,7 @@ func (p *Proxy) relay(client, server net.Conn, out *bufio.Reader, raw []byte, wo
 	if latency > 0 {
 		time.Sleep(latency)
 	}
+	p.await()
 	_, err = client.Write(reply)
 	return err == nil
 }

@@ -1,0 +1,37 @@
+package redislimit
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Shard returns a function that names the master of the Cluster that counts a key, for fallback.Config.Partition: with it
+// each shard has a breaker of its own. It goes by what the client knows and never waits: until the client knows the
+// Cluster, which the first call finds out in the background, every key belongs to the shard "".
+func Shard(c *redis.ClusterClient) func(key string) string {
+	var known, asking atomic.Bool
+	name := func(key string) (string, error) {
+		master, err := c.MasterForKey(context.Background(), "{"+tag(key)+"}")
+		if err != nil {
+			return "", err
+		}
+		return master.Options().Addr, nil
+	}
+	return func(key string) string {
+		if known.Load() {
+			addr, _ := name(key) // an error: nobody has the slot
+			return addr
+		}
+		if !asking.Swap(true) {
+			go func() {
+				defer asking.Store(false)
+				if _, err := name(key); err == nil {
+					known.Store(true)
+				}
+			}()
+		}
+		return ""
+	}
+}
