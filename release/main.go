@@ -58,7 +58,7 @@ func packCopy(t *Tree, proxy, version string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	copied, err := t.Copy(dir)
 	if err != nil {
 		return err

@@ -62,7 +62,7 @@ func (t *Tree) commit(version string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(proxy)
+	defer func() { _ = os.RemoveAll(proxy) }()
 	if err := errors.Join(t.dateChangelog(version), t.Pack(proxy, version)); err != nil {
 		return err
 	}

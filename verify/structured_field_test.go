@@ -35,10 +35,10 @@ func pause(lines ...string) time.Duration {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := t.RoundTrip(r); err != nil { //nolint:bodyclose // there is none
+	if _, err := t.RoundTrip(r); err != nil {
 		panic(err)
 	}
-	_, err = t.RoundTrip(r) //nolint:bodyclose // there is none
+	_, err = t.RoundTrip(r)
 	var limited *httplimit.LimitError
 	if !errors.As(err, &limited) {
 		return 0
