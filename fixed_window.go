@@ -207,12 +207,13 @@ func (f *FixedWindow) Reset(_ context.Context, r *Request) error {
 // Seed implements [Seeder].
 func (f *FixedWindow) Seed(_ context.Context, r *Request, counted *Result) error {
 	expires := f.l.clock.instantOf(counted.ExpiresAt)
-	_, c, w, err := f.lock(r, expires > f.l.clock.read())
+	ahead := expires > f.l.clock.read()
+	_, c, w, err := f.lock(r, ahead)
 	if err != nil {
 		return err
 	}
 	defer c.unlock()
-	if c.slot != nil && expires > w.start { // the period may have ended since the clock was read
+	if ahead && c.slot != nil && expires > w.start { // the period may have ended since the clock was read
 		f.l.extraCost.Add(c.slot.update(func(n int64) int64 { return max(n, clampCost(counted.TotalRequests)) }))
 	}
 	return nil
