@@ -29,14 +29,11 @@ type LeakyBucket struct{ changes[queue] }
 // having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	l.queuesOnce.Do(func() { l.queues = newStates[queue](l) })
-	return &LeakyBucket{changes[queue]{l, &queues{l, max(length, 0)}, l.queues}}
+	return &LeakyBucket{changes[queue]{l: l, algorithm: &queues{max(length, 0)}, store: l.queues}}
 }
 
 // queues is the arithmetic of a LeakyBucket.
-type queues struct {
-	l      *Limiter
-	length int
-}
+type queues struct{ length int }
 
 // queue is one caller's queue.
 type queue struct {
@@ -93,11 +90,10 @@ func (q *queue) wake() {
 	}
 }
 
-// parse sets p.each to the ns between two requests of cost 1.
-func (a *queues) parse(r *Request) (params, error) {
-	p, err := a.l.validate(r)
+// prepare sets p.each to the ns between two requests of cost 1.
+func (a *queues) prepare(p params) (params, error) {
 	p.each = ceilDiv(p.scale*msec, max(p.limit, 1))
-	return p, err
+	return p, nil
 }
 
 func (a *queues) advance(*queue, params, int64) {}
@@ -142,7 +138,7 @@ func (a *queues) raise(q *queue, p params, now, total int64) {
 
 // Reset implements [Resetter]: the first in line may leave at once.
 func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
-	p, err := b.algorithm.parse(r)
+	p, err := b.parse(r)
 	if err != nil {
 		return err
 	}
@@ -159,7 +155,7 @@ func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 
 // Run implements [Strategy]: it waits. Its errors are those of [Limiter.CheckRate], and the context's.
 func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
-	p, err := b.algorithm.parse(r)
+	p, err := b.parse(r)
 	if err == nil {
 		err = ctx.Err()
 	}

@@ -3,6 +3,7 @@ package weir
 import (
 	"context"
 	"math"
+	"time"
 )
 
 // verdict is a decision: the parts of a Result, its instant as this package counts them.
@@ -25,8 +26,8 @@ func (l *Limiter) result(v verdict) Result {
 
 // algorithm is the arithmetic of a strategy that decides under a lock. Its methods are called with the lock held.
 type algorithm[S any] interface {
-	// parse reads r. It fails as Limiter.validate does.
-	parse(r *Request) (params, error)
+	// prepare completes the params of a Request.
+	prepare(p params) (params, error)
 
 	// advance drops what no longer counts at now.
 	advance(s *S, p params, now int64)
@@ -87,7 +88,7 @@ type held[S any] struct {
 type locked[S any] struct{ changes[S] }
 
 func newLocked[S any](l *Limiter, a algorithm[S], st store[S]) locked[S] {
-	return locked[S]{changes[S]{l, a, st}}
+	return locked[S]{changes[S]{l: l, algorithm: a, store: st}}
 }
 
 // Run implements [Strategy]. Its errors are those of [Limiter.CheckRate].
@@ -109,7 +110,7 @@ func (s *locked[S]) Decide(_ context.Context, r *Request) (Result, error) {
 }
 
 func (s *locked[S]) verdict(r *Request) (verdict, error) {
-	p, err := s.algorithm.parse(r)
+	p, err := s.parse(r)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -143,11 +144,25 @@ type changes[S any] struct {
 	l         *Limiter
 	algorithm algorithm[S]
 	store     store[S]
+	period    time.Duration // in place of a request's Duration; 0 for that
+}
+
+// parse reads r. It takes the Request by value on its own stack, since what is passed to an interface escapes.
+func (s *changes[S]) parse(r *Request) (p params, err error) {
+	q := *r
+	q.Duration = orElse(s.period, r.Duration)
+	if p, err = s.l.validate(&q); err != nil {
+		return p, err
+	}
+	if p, err = s.algorithm.prepare(p); err != nil {
+		return p, s.l.fail(err)
+	}
+	return p, nil
 }
 
 // Peek implements [Peeker].
 func (s *changes[S]) Peek(_ context.Context, r *Request) (*Result, error) {
-	p, err := s.algorithm.parse(r)
+	p, err := s.parse(r)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +178,7 @@ func (s *changes[S]) Peek(_ context.Context, r *Request) (*Result, error) {
 
 // Refund implements [Refunder].
 func (s *changes[S]) Refund(_ context.Context, r *Request, taken *Result) error {
-	p, err := s.algorithm.parse(r)
+	p, err := s.parse(r)
 	if err != nil || !taken.Allowed() || p.exceedsLimit() {
 		return err
 	}
@@ -181,7 +196,7 @@ func (s *changes[S]) Refund(_ context.Context, r *Request, taken *Result) error 
 
 // Reset implements [Resetter].
 func (s *changes[S]) Reset(_ context.Context, r *Request) error {
-	p, err := s.algorithm.parse(r)
+	p, err := s.parse(r)
 	if err != nil {
 		return err
 	}
@@ -199,7 +214,7 @@ func (s *changes[S]) Reset(_ context.Context, r *Request) error {
 
 // Seed implements [Seeder].
 func (s *changes[S]) Seed(_ context.Context, r *Request, counted *Result) error {
-	p, err := s.algorithm.parse(r)
+	p, err := s.parse(r)
 	expires := s.l.clock.instantOf(counted.ExpiresAt)
 	if err != nil || expires <= s.l.clock.read() {
 		return err
@@ -213,7 +228,7 @@ func (s *changes[S]) Seed(_ context.Context, r *Request, counted *Result) error 
 
 // Charge implements [Charger].
 func (s *changes[S]) Charge(_ context.Context, r *Request) error {
-	p, err := s.algorithm.parse(r)
+	p, err := s.parse(r)
 	if err != nil {
 		return err
 	}

@@ -22,11 +22,11 @@ type SlidingLog struct{ locked[hitLog] }
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
 	l.logsOnce.Do(func() { l.logs = newStates[hitLog](l) })
-	return &SlidingLog{newLocked[hitLog](l, &logs{l}, l.logs)}
+	return &SlidingLog{newLocked[hitLog](l, &logs{}, l.logs)}
 }
 
 // logs is the arithmetic of a SlidingLog.
-type logs struct{ l *Limiter }
+type logs struct{}
 
 // hitLog is one caller's hits.
 type hitLog struct {
@@ -71,7 +71,7 @@ func (g *hitLog) expired(scale, now int64) (n int, cost int64) {
 	return n, cost
 }
 
-func (a *logs) parse(r *Request) (params, error) { return a.l.validate(r) }
+func (a *logs) prepare(p params) (params, error) { return p, nil }
 
 func (a *logs) advance(g *hitLog, p params, now int64) {
 	n, gone := g.expired(p.scale, now)

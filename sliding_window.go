@@ -29,10 +29,9 @@ func (l *Limiter) SlidingWindow() *SlidingWindow {
 // that of the window before.
 type sliders struct{ l *Limiter }
 
-func (a *sliders) parse(r *Request) (params, error) {
-	p, err := a.l.validate(r)
+func (a *sliders) prepare(p params) (params, error) {
 	p.limit, p.cost = min(p.limit, maxCount), min(p.cost, maxCount)
-	return p, err
+	return p, nil
 }
 
 // slide is one decision: pure arithmetic on two adjacent windows.

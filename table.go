@@ -41,12 +41,15 @@ type shard struct {
 	allowed, denied uint64 // guarded by mu; of removed buckets, and hits that no bucket tallies
 }
 
-// shardSlots is how many buckets a full shard has. Its index is rebuilt in half a millisecond.
-const shardSlots = 20_000
+// shardSlots is how many buckets a full shard has, up to maxShards of them. Its index is rebuilt in half a millisecond.
+const (
+	shardSlots = 20_000
+	maxShards  = 1 << 13
+)
 
 func newTable(c *capacity) *table {
 	n := 1
-	for int64(n)*shardSlots < c.max {
+	for int64(n)*shardSlots < c.max && n < maxShards {
 		n *= 2
 	}
 	t := &table{

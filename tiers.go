@@ -42,7 +42,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	if len(tiers) == 0 {
 		return nil, fmt.Errorf("%w: no tiers", ErrScale)
 	}
-	a := &tierSums{l: l, least: math.MaxInt64}
+	a := &tierSums{least: math.MaxInt64}
 	for i, tier := range tiers {
 		var p params
 		if err := p.parse(&Request{Key: "tier", Duration: tier.Duration}); err != nil {
@@ -65,7 +65,9 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	}
 	a.plan = l.plans.number(durations.String())
 	l.slicesOnce.Do(func() { l.slices = newStates[sliceCounts](l) })
-	return &Tiers{newLocked[sliceCounts](l, a, l.slices), slices.Clone(tiers)}, nil
+	t := &Tiers{newLocked[sliceCounts](l, a, l.slices), slices.Clone(tiers)}
+	t.period = time.Duration(a.slice * msec)
+	return t, nil
 }
 
 func gcd(a, b int64) int64 {
@@ -95,7 +97,6 @@ func (t *plans) number(durations string) int64 {
 
 // tierSums is the arithmetic of Tiers.
 type tierSums struct {
-	l      *Limiter
 	bounds []bound // the shortest first
 	slice  int64   // ms
 	least  int64   // the lowest limit
@@ -139,13 +140,10 @@ func (s *sliceCounts) growth(string) int64 {
 	return int64(s.counts.growth()*sliceBytes + len(s.sums)*sumBytes)
 }
 
-// parse gives p the slice in place of the duration, and the lowest limit.
-func (a *tierSums) parse(r *Request) (params, error) {
-	q := *r
-	q.Duration = time.Duration(a.slice * msec)
-	p, err := a.l.validate(&q)
+// prepare sets p.limit to the lowest limit.
+func (a *tierSums) prepare(p params) (params, error) {
 	p.limit, p.plan = a.least, a.plan
-	return p, err
+	return p, nil
 }
 
 // current returns the slice that holds now.

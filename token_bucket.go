@@ -19,29 +19,24 @@ type TokenBucket struct{ locked[slot] }
 //
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
-	return &TokenBucket{newLocked(l, &tokens{l, clampCost(burst)}, &slotStore{l, tokenKind})}
+	return &TokenBucket{newLocked(l, &tokens{clampCost(burst)}, &slotStore{l, tokenKind})}
 }
 
 // tokens is the arithmetic of a TokenBucket.
-type tokens struct {
-	l     *Limiter
-	burst int64
-}
+type tokens struct{ burst int64 }
 
 // arrival returns the theoretical arrival time of a token bucket.
 func (s *slot) arrival() int64 { return int64(s[deniedWord]) }
 
-// parse sets p.limit to what the bucket holds, and p.each to the ns between two tokens.
-func (t *tokens) parse(r *Request) (params, error) {
-	p, err := t.l.validate(r)
-	if err != nil || p.limit == 0 {
-		return p, err
+// prepare sets p.limit to what the bucket holds, and p.each to the ns between two tokens.
+func (t *tokens) prepare(p params) (params, error) {
+	if p.limit == 0 {
+		return p, nil
 	}
 	p.each = ceilDiv(p.scale*msec, p.limit)
 	size := orElse(t.burst, p.limit)
 	if hi, lo := bits.Mul64(uint64(p.each), uint64(size)); hi > 0 || lo > 1<<62 {
-		return p, t.l.fail(fmt.Errorf("%w: a burst of %d at %d in %v takes centuries to refill",
-			ErrLimit, size, p.limit, r.Duration))
+		return p, fmt.Errorf("%w: a burst of %d at %d in %d ms takes centuries to refill", ErrLimit, size, p.limit, p.scale)
 	}
 	p.limit = size
 	return p, nil

@@ -1,0 +1,107 @@
+package weir
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var hashes = map[string]uint64{"all alike": 0, "16 values": 15, "one shard": 1<<32 - 1}
+
+// breakHash leaves the bits of every hash that are set in mask.
+func breakHash(l *Limiter, mask uint64) {
+	l.buckets.mask = mask
+	l.callers.mask = mask
+	l.SlidingLog()
+	l.logs.mask = mask
+	l.LeakyBucket(0)
+	l.queues.mask = mask
+	_, _ = l.Tiers(Tier{1, time.Second})
+	l.slices.mask = mask
+}
+
+// A hash says where to look, and keys are compared in full: with equal hashes everything is slower and nothing is wrong.
+func TestCorrectWithBrokenHash(t *testing.T) {
+	for name, mask := range hashes {
+		t.Run(name, func(t *testing.T) {
+			t.Run("ids and scales count by themselves", func(t *testing.T) {
+				l, clock := newTestLimiter(t, Config{Timeout: 1})
+				breakHash(l, mask)
+				for window := range int64(3) {
+					for i := range 40 {
+						for _, scale := range []int64{10, 11} {
+							clock.setMs(window * 110)
+							for n := range 4 {
+								res, err := l.CheckRate(fmt.Sprint("id", i), scale, 3)
+								require.NoError(t, err)
+								require.Equal(t, n < 3, res.Allowed())
+								require.EqualValues(t, min(n+1, 3), res.TotalRequests)
+							}
+						}
+					}
+					require.Equal(t, 80, l.Stats().Buckets)
+					require.NoError(t, l.Reset("id7", 10))
+					b, err := l.Inspect("id7", 10)
+					require.NoError(t, err)
+					require.Zero(t, b.Count)
+					b, err = l.Inspect("id7", 11)
+					require.NoError(t, err)
+					require.EqualValues(t, 3, b.Count)
+					clock.ns.Store((window*110+109)*msec + 1)
+					require.Equal(t, 79, l.Sweep())
+				}
+			})
+			t.Run("exact beside the sweeper", func(t *testing.T) { exactWith(t, mask) })
+			t.Run("every strategy keeps its limit", func(t *testing.T) {
+				l, _ := newTestLimiter(t, Config{})
+				breakHash(l, mask)
+				tiers, err := l.Tiers(Tier{3, time.Second}, Tier{4, 2 * time.Second})
+				require.NoError(t, err)
+				for _, s := range []Strategy{
+					l.FixedWindow(), l.SlidingWindow(), l.SlidingLog(), l.TokenBucket(0), tiers,
+				} {
+					for i := range 40 {
+						for n := range 4 {
+							res, err := s.Run(t.Context(), &Request{Key: fmt.Sprint(i), Limit: 3, Duration: time.Second})
+							require.NoError(t, err)
+							require.Equal(t, n < 3, res.Allowed(), "%T", s)
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+func exactWith(t *testing.T, mask uint64) {
+	const callers, each, ids, limit, windows = 16, 500, 4, 100, 5
+	l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: 100 * time.Microsecond})
+	breakHash(l, mask)
+	for window := range int64(windows) {
+		clock.setMs(window)
+		var admitted [ids]atomic.Int64
+		var wg sync.WaitGroup
+		for range callers {
+			wg.Go(func() {
+				for i := range each {
+					res, err := l.CheckRate(fmt.Sprint(i%ids), 1, limit)
+					if err != nil {
+						t.Error(err)
+					}
+					if res.Allowed() {
+						admitted[i%ids].Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for i := range admitted {
+			assert.EqualValues(t, limit, admitted[i].Load(), "id %d in window %d", i, window)
+		}
+	}
+}

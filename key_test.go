@@ -1,0 +1,205 @@
+package weir
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// idLengths are the lengths at which an ID is stored differently.
+var idLengths = []int{1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 21, inlineID, inlineID + 1, 24, 25, 31, 32, 33,
+	headID + partBytes - 1, headID + partBytes, headID + partBytes + 1, headID + 2*partBytes, 255, 256, 1000, maxID}
+
+func testID(n int) string {
+	id := make([]byte, n)
+	for i := range id {
+		id[i] = byte(i*37 + n)
+	}
+	return string(id)
+}
+
+func TestSlotHoldsTheKeyItWasGiven(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{})
+	const scale, number = 1000, 7
+	clock.setMs(scale * number)
+	p := periodOf(fixedKind, scale, number)
+	for _, n := range idLengths {
+		id := testID(n)
+		_, err := l.CheckRate(id, scale, 1)
+		require.NoError(t, err)
+		hash := l.buckets.hash(id)
+		x := l.buckets.indexes[hash>>l.buckets.shift].Load()
+		s, _, _ := x.find(hash, id, &p)
+		require.NotNil(t, s, "%d bytes", n)
+		assert.Equal(t, id, string(x.appendID(nil, s)), "%d bytes", n)
+		k, ms, window := unpackPeriod(s[lowWord], s[restWord], s[tailWord])
+		assert.Equal(t, []int64{int64(fixedKind), scale, number}, []int64{int64(k), ms, window}, "%d bytes", n)
+
+		// With the same hash, only the whole key is the key.
+		for i := range n {
+			other := []byte(id)
+			other[i]++
+			s, _, _ := x.find(hash, string(other), &p)
+			require.Nil(t, s, "%d bytes, another byte %d", n, i)
+		}
+		for _, other := range []string{id[1:], id[:n-1], id + "x", id + "\x00", "\x00" + id} {
+			s, _, _ := x.find(hash, other, &p)
+			assert.Nil(t, s, "%d bytes and %q", n, other)
+		}
+		for _, q := range []period{
+			periodOf(fixedKind, scale, number+1), periodOf(fixedKind, scale+1, number), periodOf(slidingKind, scale, number),
+			periodOf(fixedKind, scale+1<<16, number), periodOf(fixedKind, scale+1<<32, number),
+		} {
+			q.salt = p.salt
+			s, _, _ := x.find(hash, id, &q)
+			assert.Nil(t, s, "%d bytes and another period", n)
+		}
+	}
+	seen := map[string]bool{}
+	for b := range l.Buckets() {
+		require.False(t, seen[b.ID])
+		seen[b.ID] = true
+		assert.Equal(t, testID(len(b.ID)), b.ID)
+	}
+	assert.Len(t, seen, len(idLengths))
+}
+
+func TestIDsOfZeroBytesDiffer(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	breakHash(l, 0)
+	for n := range 100 {
+		res, err := l.CheckRate(strings.Repeat("\x00", n+1), 1000, 1)
+		require.NoError(t, err)
+		require.True(t, res.Allowed(), "%d zero bytes", n+1)
+	}
+}
+
+// Every legal scale, with every number that a window of it can have.
+func TestPeriodIsPackedWithoutLoss(t *testing.T) {
+	for _, ms := range []int64{1, 2, 1000, 1<<16 - 1, 1 << 16, 1<<16 + 1, 1 << 32, maxScale} {
+		first, last := windowAt(math.MinInt64, ms).number, windowAt(math.MaxInt64, ms).number
+		for _, k := range []kind{fixedKind, slidingKind, tokenKind} {
+			for _, number := range []int64{first - 1, first, -1, 0, 1, last, last + 1} {
+				p := periodOf(k, ms, number)
+				require.Zero(t, p.mid&countMask, "the bits of the ID")
+				require.Zero(t, p.high&lenMask, "the bits of the length")
+				require.Zero(t, p.high&^keyMask, "the bits of the stamp")
+				gotKind, gotMs, gotNumber := unpackPeriod(p.low, p.mid|countMask, p.high|lenMask|1<<63)
+				assert.Equal(t, k, gotKind)
+				assert.Equal(t, ms, gotMs)
+				assert.Equal(t, number, gotNumber)
+			}
+		}
+	}
+}
+
+func TestJoinKeyIsInjective(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		a, b []string
+	}{
+		{"a delimiter in the first part or the second", []string{"a", "b:c"}, []string{"a:b", "c"}},
+		{"one part or two", []string{"ab"}, []string{"a", "b"}},
+		{"an empty part before or after", []string{"", "a"}, []string{"a", ""}},
+		{"no part or an empty one", nil, []string{""}},
+		{"two empty parts or three", []string{"", ""}, []string{"", "", ""}},
+		{"a part that is a joined key", []string{"a", "b"}, []string{JoinKey("a", "b")}},
+		{"a part that looks like a length", []string{"1:a"}, []string{"1", "a"}},
+		{"a zero byte", []string{"a\x00", "b"}, []string{"a", "\x00b"}},
+		{"invalid UTF-8", []string{"\xff", "\xfe"}, []string{"\xff\xfe", ""}},
+	} {
+		t.Run(c.name, func(t *testing.T) { assert.NotEqual(t, JoinKey(c.a...), JoinKey(c.b...)) })
+	}
+	assert.Equal(t, JoinKey("a", "b"), JoinKey("a", "b"), "the same parts")
+}
+
+// Scales whose periods differ in each word.
+var salted = []int64{1000, 60_000, 1000 + 1<<16, 3_600_000, 86_400_000, maxScale}
+
+// The windows of one ID are told apart in its shard by the salt alone.
+func TestSaltsOfWindowsDiffer(t *testing.T) {
+	seen := make(map[uint64]int64)
+	for _, k := range []kind{fixedKind, slidingKind, tokenKind} {
+		for _, scale := range salted {
+			for number := int64(-5000); number < 5000; number++ {
+				s := periodOf(k, scale, number).salt
+				if other, taken := seen[s]; taken {
+					t.Fatalf("window %d of scale %d has the salt of %d", number, scale, other)
+				}
+				seen[s] = number
+			}
+		}
+	}
+}
+
+// The buckets of one ID, window after window, must not fill one place of the index.
+func TestSaltSpreadsPositions(t *testing.T) {
+	const places, n = 1 << 10, 1 << 15
+	for _, scale := range salted {
+		var high, low [places]int
+		for number := range int64(n) {
+			at := position(0, periodOf(fixedKind, scale, number+29_919_571).salt)
+			high[at>>22]++
+			low[at%places]++
+		}
+		for i := range places {
+			require.InDelta(t, 32, high[i], 32, "place %d, scale %d", i, scale)
+			require.InDelta(t, 32, low[i], 32, "tag %d, scale %d", i, scale)
+		}
+	}
+}
+
+func TestHashIsSeededPerLimiter(t *testing.T) {
+	a, _ := newTestLimiter(t, Config{})
+	b, _ := newTestLimiter(t, Config{})
+	same := 0
+	for range 64 {
+		id := string(rune('a' + rand.IntN(26)))
+		if a.buckets.hash(id) == b.buckets.hash(id) {
+			same++
+		}
+	}
+	assert.Zero(t, same, "who knows the hashes of one process knows those of another")
+}
+
+func TestParams(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		r    Request
+		want params
+		err  error
+	}{
+		{"a cost of 0 is 1", Request{Key: "k", Limit: 9, Duration: time.Second}, params{id: "k", scale: 1000, limit: 9, cost: 1}, nil},
+		{"a limit over int64 is the largest int64", Request{Key: "k", Limit: math.MaxUint64, Duration: time.Second},
+			params{id: "k", scale: 1000, limit: math.MaxInt64, cost: 1}, nil},
+		{"so is a cost", Request{Key: "k", Cost: math.MaxUint64, Duration: time.Second},
+			params{id: "k", scale: 1000, cost: math.MaxInt64}, nil},
+		{"a millisecond is the least duration", Request{Key: "k", Duration: time.Millisecond, Meta: "m"},
+			params{id: "k", scale: 1, cost: 1, meta: "m"}, nil},
+		{"a nanosecond is not whole", Request{Key: "k", Duration: 1}, params{}, ErrScale},
+		{"nor is a millisecond and one", Request{Key: "k", Duration: time.Millisecond + 1}, params{}, ErrScale},
+		{"no duration", Request{Key: "k"}, params{}, ErrScale},
+		{"a negative duration", Request{Key: "k", Duration: -time.Second}, params{}, ErrScale},
+		{"the most negative duration", Request{Key: "k", Duration: math.MinInt64}, params{}, ErrScale},
+		{"a year", Request{Key: "k", Duration: maxScale * time.Millisecond}, params{id: "k", scale: maxScale, cost: 1}, nil},
+		{"over a year", Request{Key: "k", Duration: (maxScale + 1) * time.Millisecond}, params{}, ErrScale},
+		{"no key", Request{Duration: time.Second}, params{}, ErrID},
+		{"a key of 1 KiB", Request{Key: strings.Repeat("k", 1024), Duration: time.Second},
+			params{id: strings.Repeat("k", 1024), scale: 1000, cost: 1}, nil},
+		{"a key over 1 KiB", Request{Key: strings.Repeat("k", 1025), Duration: time.Second}, params{}, ErrID},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got params
+			err := got.parse(&c.r)
+			require.ErrorIs(t, err, c.err)
+			if c.err == nil {
+				assert.Equal(t, c.want, got)
+			}
+		})
+	}
+}

@@ -1,0 +1,69 @@
+package weir
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestAddSat(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		a, b, want int64
+	}{
+		{"small numbers add", 2, 3, 5},
+		{"small numbers subtract", 2, -3, -1},
+		{"the largest plus one stays", math.MaxInt64, 1, math.MaxInt64},
+		{"one plus the largest stays", 1, math.MaxInt64, math.MaxInt64},
+		{"the least minus one stays", math.MinInt64, -1, math.MinInt64},
+		{"two least stay", math.MinInt64, math.MinInt64, math.MinInt64},
+		{"the least and the largest meet at -1", math.MinInt64, math.MaxInt64, -1},
+		{"up to the largest is exact", math.MaxInt64 - 1, 1, math.MaxInt64},
+		{"down to the least is exact", math.MinInt64 + 1, -1, math.MinInt64},
+	} {
+		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, addSat(c.a, c.b)) })
+	}
+}
+
+func TestSubSat(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		a, b, want int64
+	}{
+		{"small numbers subtract", 2, 3, -1},
+		{"the largest less minus one stays", math.MaxInt64, -1, math.MaxInt64},
+		{"zero less the least stays", 0, math.MinInt64, math.MaxInt64},
+		{"the least less one stays", math.MinInt64, 1, math.MinInt64},
+		{"up to the largest is exact", math.MaxInt64 - 1, -1, math.MaxInt64},
+		{"down to the least is exact", math.MinInt64 + 1, 1, math.MinInt64},
+		{"the least less itself is zero", math.MinInt64, math.MinInt64, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, subSat(c.a, c.b)) })
+	}
+}
+
+func TestMulSat(t *testing.T) {
+	assert.EqualValues(t, 6, mulSat(2, 3))
+	assert.Zero(t, mulSat(math.MaxUint64, 0))
+	assert.EqualValues(t, math.MaxInt64, mulSat(math.MaxUint64, 1))
+	assert.EqualValues(t, math.MaxInt64, mulSat(math.MaxInt64, 1), "exact")
+	assert.EqualValues(t, math.MaxInt64, mulSat(1<<62, 2))
+	assert.EqualValues(t, math.MaxInt64-1, mulSat(math.MaxInt64/2, 2), "exact")
+}
+
+func TestDivisionRounds(t *testing.T) {
+	for _, c := range []struct{ a, b, quo, rem int64 }{
+		{7, 3, 2, 1}, {6, 3, 2, 0}, {0, 3, 0, 0}, {-1, 3, -1, 2}, {-3, 3, -1, 0}, {-4, 3, -2, 2},
+		{math.MinInt64, 1, math.MinInt64, 0}, {math.MinInt64, 1000, math.MinInt64/1000 - 1, 192},
+	} {
+		quo, rem := floorDiv(c.a, c.b)
+		assert.Equal(t, c.quo, quo, "%d/%d", c.a, c.b)
+		assert.Equal(t, c.rem, rem, "%d/%d", c.a, c.b)
+	}
+	for _, c := range []struct{ a, b, want int64 }{
+		{0, 3, 0}, {1, 3, 1}, {3, 3, 1}, {4, 3, 2}, {math.MaxInt64, 1, math.MaxInt64}, {math.MaxInt64, 2, 1 << 62},
+	} {
+		assert.Equal(t, c.want, ceilDiv(c.a, c.b), "%d/%d", c.a, c.b)
+	}
+}

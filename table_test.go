@@ -1,0 +1,456 @@
+package weir
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+// A slot is one cache line, and a chunk of them a size class of the allocator, which wastes nothing.
+func TestSizes(t *testing.T) {
+	assert.EqualValues(t, 64, reflect.TypeFor[slot]().Size())
+	assert.EqualValues(t, 8192, reflect.TypeFor[chunk]().Size())
+}
+
+// A decision on a known ID is what a service pays for each request: an allocation would cost more than all of it.
+func TestKnownIDAllocatesNothing(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	long := strings.Repeat("a long id ", 20)
+	ctx := t.Context()
+	fixed, sliding, tokens := l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0)
+	for name, f := range map[string]func(){
+		"admitted":       func() { l.CheckRate("id", 1000, math.MaxInt64) },
+		"denied":         func() { l.CheckRate("full", 1000, 1) },
+		"never to pass":  func() { l.CheckRate("id", 1000, 0) },
+		"with a long ID": func() { l.CheckRate(long, 1000, math.MaxInt64) },
+		"fixed window":   func() { fixed.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9}) },
+		"sliding window": func() { sliding.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9}) },
+		"token bucket":   func() { tokens.Decide(ctx, &Request{Key: "id", Limit: 1 << 40, Duration: 1e9}) },
+		"with 200 scales": func() {
+			for scale := range int64(200) {
+				l.CheckRate("id", 1000+scale, math.MaxInt64)
+			}
+		},
+		"with 200 limits": func() {
+			for limit := range int64(200) {
+				tokens.Decide(ctx, &Request{Key: "id", Limit: 1<<40 + uint64(limit), Duration: 1e9})
+			}
+		},
+	} {
+		for range 10 {
+			f() // makes the buckets, and the windows of many scales
+		}
+		assert.Zero(t, testing.AllocsPerRun(100, f), name)
+	}
+}
+
+func TestShardsOfATable(t *testing.T) {
+	for _, c := range []struct {
+		max    int64
+		shards int
+	}{
+		{1, 1}, {shardSlots, 1}, {shardSlots + 1, 2}, {1 << 20, 64}, {5_000_000, 256}, {math.MaxInt64, maxShards},
+	} {
+		tab := newTable(&capacity{max: c.max})
+		require.Len(t, tab.shards, c.shards, "MaxBuckets %d", c.max)
+		for _, hash := range []uint64{0, rand.Uint64(), math.MaxUint64} { // every hash has a shard
+			require.Less(t, hash>>tab.shift, uint64(c.shards))
+		}
+	}
+}
+
+func TestShardsFillEvenly(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	const each = 100
+	n := each * len(l.buckets.shards)
+	for i := range n {
+		_, err := l.CheckRate(strconv.Itoa(i), 1000, 1)
+		require.NoError(t, err)
+	}
+	for i := range l.buckets.shards {
+		assert.InDelta(t, each, l.buckets.shards[i].live, 6*math.Sqrt(each))
+	}
+}
+
+// IDs that share the top bits of a hash that is not seeded: in 20 processes of our own they spread like any others.
+func TestFloodAimedAtOneShard(t *testing.T) {
+	const n, shards = 1000, 64
+	var flood []string
+	for i := 0; len(flood) < n; i++ {
+		id := strconv.Itoa(i)
+		h := fnv.New64a()
+		h.Write([]byte(id))
+		if h.Sum64()>>58 == 0 {
+			flood = append(flood, id)
+		}
+	}
+	for range 20 {
+		tab := newTable(&capacity{max: 1 << 20})
+		require.Len(t, tab.shards, shards)
+		var load [shards]int
+		for _, id := range flood {
+			load[tab.hash(id)>>tab.shift]++
+		}
+		const mean = float64(n) / shards
+		for _, got := range load {
+			assert.Less(t, float64(got), mean+8*math.Sqrt(mean))
+		}
+	}
+}
+
+// Random inserting, finding and removing beside a map of Go, with short, long and very long IDs in few places.
+func TestTableIsAMap(t *testing.T) {
+	for name, mask := range hashes {
+		t.Run(name, func(t *testing.T) {
+			l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour}) // nothing else looks at the shards
+			tab := l.callers
+			tab.mask = mask
+			random := rand.New(rand.NewPCG(1, 2))
+			model := map[string]int64{}
+			p := periodOf(tokenKind, 1000, 0)
+			for step := range 4000 {
+				id := testID(idLengths[random.IntN(len(idLengths))]) + strconv.Itoa(random.IntN(12))
+				if len(id) > maxID {
+					continue
+				}
+				want, known := model[id]
+				s, _ := tab.find(tab.hash(id), id, &p)
+				require.Equal(t, known, s != nil, "step %d", step)
+				c, err := tab.lock(tab.hash(id), id, &p, &reading{}, random.IntN(2) == 0)
+				require.NoError(t, err)
+				switch {
+				case c.slot == nil:
+					require.False(t, known)
+				case known && random.IntN(3) == 0:
+					require.Equal(t, want, count(c.slot.load(stateWord)))
+					c.remove()
+					delete(model, id)
+				case known:
+					require.Equal(t, want, count(c.slot.load(stateWord)))
+					model[id] += c.slot.update(func(n int64) int64 { return n + 1 })
+				default:
+					require.True(t, c.fresh)
+					require.Zero(t, count(c.slot.load(stateWord)))
+					model[id] = 0
+				}
+				c.unlock()
+				require.EqualValues(t, len(model), l.capacity.used.Load())
+			}
+			for id := range model {
+				c, err := tab.lock(tab.hash(id), id, &p, &reading{}, false)
+				require.NoError(t, err)
+				c.remove()
+				c.unlock()
+			}
+			require.Zero(t, l.capacity.used.Load())
+			for i := range tab.shards {
+				sh := &tab.shards[i]
+				require.Zero(t, sh.live)
+				for j := range sh.chunks {
+					require.True(t, sh.chunks[j].empty(), "a slot of a removed bucket was not freed")
+				}
+			}
+		})
+	}
+}
+
+// A reading of the clock from before the latest removal is not used to begin a window; one made since is, even if the
+// clock went back.
+func TestInsertionWantsAReadingSinceTheLatestRemoval(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	tab := l.buckets
+	p := periodOf(fixedKind, 10, 0)
+	hash := tab.hash("id")
+	sh := &tab.shards[hash>>tab.shift]
+	lock := func(at *reading) error {
+		c, err := tab.lock(hash, "id", &p, at, true)
+		if err == nil {
+			require.True(t, c.fresh)
+			c.remove()
+			c.unlock()
+		}
+		return err
+	}
+	horizon := &sh.horizon
+	at := reading{now: 5, horizon: math.MinInt64}
+	require.NoError(t, lock(&at), "nothing was removed")
+	*horizon = 5
+	require.NoError(t, lock(&at), "read at that instant")
+	*horizon = 10
+	require.ErrorIs(t, lock(&at), errEarlier)
+	require.EqualValues(t, 10, at.horizon)
+	*horizon = 20
+	at.now = 12
+	require.ErrorIs(t, lock(&at), errEarlier, "removed since the clock was read again")
+	at.now = 15
+	require.NoError(t, lock(&at), "the clock went back")
+	require.True(t, sh.chunks[0].empty(), "no slot is left in use")
+	c, err := tab.lock(hash, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
+	require.NoError(t, err, "who makes no bucket need not read again")
+	c.unlock()
+}
+
+// A generation never returns: a slot that has used all of its own closes its chunk, and the chunk is freed with its last
+// bucket.
+func TestGenerationsNeverReturn(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1000})
+	tab := l.callers
+	sh := &tab.shards[0]
+	p := periodOf(tokenKind, 1000, 0)
+	lock := func(id string, create bool) cell {
+		c, err := tab.lock(tab.hash(id), id, &p, &reading{}, create)
+		require.NoError(t, err)
+		return c
+	}
+	keeper := lock("keeper", true)
+	keeper.unlock()
+	first := sh.index.Load().chunks[0].Load()
+	seen := map[*slot]map[uint64]bool{}
+	for i := 0; !sh.chunks[0].closed; i++ {
+		require.Less(t, i, 1<<17)
+		c := lock("id", true)
+		if seen[c.slot] == nil {
+			seen[c.slot] = map[uint64]bool{}
+		}
+		generation := c.slot.load(stateWord) >> countBits
+		require.False(t, seen[c.slot][generation], "generation %d", generation)
+		seen[c.slot][generation] = true
+		c.remove()
+		c.unlock()
+	}
+	require.Len(t, seen, 1)
+	c := lock("id", true)
+	require.EqualValues(t, 1, c.n/chunkSlots, "a closed chunk hands out no slot")
+	c.unlock()
+	require.Same(t, first, sh.index.Load().chunks[0].Load(), "it holds a bucket")
+	k := lock("keeper", false)
+	require.NotNil(t, k.slot)
+	k.remove()
+	k.unlock()
+	require.Nil(t, sh.index.Load().chunks[0].Load(), "closed and empty: freed")
+	for _, s := range first {
+		require.Zero(t, s.load(stateWord)&countMask, "nothing is live in memory that was freed")
+	}
+	d := lock("another", true)
+	require.Zero(t, d.n/chunkSlots, "new memory in its place")
+	require.Zero(t, d.slot.load(stateWord)>>countBits)
+	require.NotSame(t, first, sh.index.Load().chunks[0].Load())
+	d.unlock()
+}
+
+// Whoever holds a slot of a bucket that was removed counts nowhere: not in the slot's next bucket, nor as a denial there.
+func TestStaleHitsFail(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1})
+	_, err := l.CheckRate("old", 10, 5)
+	require.NoError(t, err)
+	w := l.window(0, 10)
+	s, state := l.buckets.find(l.buckets.hash("old"), "old", &w.fixed)
+	require.NotNil(t, s)
+	clock.ns.Store(10*msec + 1)
+	require.Equal(t, 1, l.Sweep())
+	for id := range 200 { // in the slot of old, among others
+		_, err := l.CheckRate(strconv.Itoa(id), 10, 1)
+		require.NoError(t, err)
+	}
+	before := *s
+	v, _ := s.hit(state, 1, 5, 7, w)
+	assert.Equal(t, undecided, v)
+	v, _ = s.hit(state, 1, 1, 7, w)
+	assert.Equal(t, undecided, v, "a denial")
+	s.touch(state, 7)
+	assert.Equal(t, before, *s)
+	assert.EqualValues(t, 201, l.Stats().Allowed)
+	assert.Zero(t, l.Stats().Denied)
+}
+
+// Memory comes back: chunks without buckets are freed, and the index shrinks.
+func TestMemoryComesBack(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1 << 20, Timeout: 1})
+	before := liveHeap()
+	const n = 50_000
+	for i := range n {
+		_, err := l.CheckRate(fmt.Sprintf("a long id of client number %d", i), 10, 1)
+		require.NoError(t, err)
+	}
+	full := liveHeap() - before
+	require.Greater(t, full, int64(n*128))
+	clock.setMs(15)
+	_, err := l.CheckRate("another", 10, 1)
+	require.NoError(t, err)
+	require.Equal(t, n, l.Sweep())
+	assert.Less(t, liveHeap()-before, full/50, "of %d bytes", full)
+	for i := range l.buckets.shards {
+		sh := &l.buckets.shards[i]
+		used := 0
+		for j := range sh.index.Load().chunks {
+			if sh.index.Load().chunks[j].Load() != nil {
+				used++
+			}
+		}
+		assert.LessOrEqual(t, used, 1)
+		assert.LessOrEqual(t, len(sh.index.Load().words), minIndex)
+	}
+	res, err := l.CheckRate("another", 10, 1)
+	require.NoError(t, err)
+	assert.False(t, res.Allowed(), "a live bucket is kept")
+}
+
+// Hits go on, exactly, while the index of their shard is rebuilt and chunks are added and freed.
+func TestHitsBesideGrowth(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{MaxBuckets: 20_000, Timeout: 1})
+	require.Len(t, l.buckets.shards, 1)
+	const callers, known, limit = 4, 50, 300
+	for round := range int64(3) {
+		clock.setMs(round * 1000)
+		var admitted [known]atomic.Int64
+		var callersDone errgroup.Group
+		for c := range callers {
+			callersDone.Go(func() error {
+				for i := range known * limit / 2 {
+					id := (i*7 + c) % known
+					res, err := l.CheckRate("known"+strconv.Itoa(id), 1000, limit)
+					if err != nil {
+						return err
+					}
+					if res.Allowed() {
+						admitted[id].Add(1)
+					}
+					if i%8 == 0 {
+						if _, err := l.CheckRate(fmt.Sprint("new", c, i), 1000, 1); err != nil && err != ErrFull {
+							return err
+						}
+					}
+					if i%1000 == 0 {
+						l.Sweep()
+					}
+				}
+				return nil
+			})
+		}
+		require.NoError(t, callersDone.Wait())
+		for id := range admitted {
+			require.EqualValues(t, limit, admitted[id].Load(), "id %d in round %d", id, round)
+		}
+	}
+}
+
+// A shard has so many slot numbers. With more buckets than that a new one is refused, and those known go on.
+func TestShardOutOfNumbersIsFull(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	sh := &l.buckets.shards[0]
+	sh.chunks = make([]chunkInfo, maxSlots/chunkSlots-1)
+	p := periodOf(fixedKind, 1000, 0)
+	_, err := l.buckets.lock(0, "id", &p, &reading{}, true)
+	require.ErrorIs(t, err, ErrFull)
+	require.Zero(t, l.capacity.used.Load())
+	sh.chunks = nil
+}
+
+func TestSweepVisitsOnlyWhatMayBeOver(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{Timeout: 1})
+	_, err := l.CheckRate("short", 10, 1)
+	require.NoError(t, err)
+	_, err = l.CheckRate("long", 1000, 1)
+	require.NoError(t, err)
+	_, err = l.TokenBucket(0).Run(t.Context(), &Request{Key: "token", Limit: 10, Duration: time.Second})
+	require.NoError(t, err)
+	_, err = l.SlidingWindow().Run(t.Context(), &Request{Key: "sliding", Limit: 10, Duration: time.Second})
+	require.NoError(t, err)
+	for _, c := range []struct {
+		name string
+		ns   int64
+		left int
+	}{
+		{"nothing is over", 10*msec - 1, 4},
+		{"a window is over, the Timeout is not", 10 * msec, 4},
+		{"a window is over", 10*msec + 1, 3},
+		{"a token has flowed in, the Timeout is not over", 100 * msec, 3},
+		{"a token has flowed in", 100*msec + 1, 2},
+		{"another window is over", 1000*msec + 1, 1},
+		{"the next window looks back on the sliding one", 2000 * msec, 1},
+		{"the next window is over too", 2000*msec + 1, 0},
+	} {
+		clock.ns.Store(c.ns)
+		l.Sweep()
+		require.Equal(t, c.left, l.Stats().Buckets, c.name)
+	}
+}
+
+// earliest is what spares a full table a scan: no bucket may be over before it.
+func TestEarliestIsALowerBound(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1, MaxBuckets: 500})
+	random := rand.New(rand.NewPCG(3, 4))
+	tokens := l.TokenBucket(0)
+	for range 3000 {
+		clock.ns.Add(random.Int64N(3 * msec))
+		id := strconv.Itoa(random.IntN(800))
+		r := &Request{Key: id, Limit: 5, Duration: 20 * time.Millisecond}
+		switch random.IntN(6) {
+		case 0:
+			l.CheckRate(id, 1+random.Int64N(20), 1)
+		case 1:
+			if res, err := tokens.Run(t.Context(), r); err == nil {
+				tokens.Refund(t.Context(), r, res)
+			}
+		case 2:
+			tokens.Charge(t.Context(), r)
+		case 3:
+			tokens.Reset(t.Context(), r)
+		case 4:
+			l.Sweep()
+		default:
+			tokens.Run(t.Context(), r)
+		}
+		for _, tab := range []*table{l.buckets, l.callers} {
+			for i := range tab.shards {
+				sh := &tab.shards[i]
+				for n, s := range sh.slots() {
+					require.LessOrEqual(t, sh.chunks[n/chunkSlots].earliest, s.end())
+					require.LessOrEqual(t, sh.earliest.Load(), s.end())
+				}
+			}
+		}
+	}
+}
+
+func TestIDsAreCopied(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	const n, header = 2000, 8 << 10
+	before := liveHeap()
+	for i := range n {
+		h := fmt.Sprintf("%032d", i) + strings.Repeat(".", header)
+		_, err := l.CheckRate(h[26:32], 1000, 1)
+		require.NoError(t, err)
+		_, err = l.CheckRate(h[:32], 1000, 1)
+		require.NoError(t, err)
+	}
+	for i := range n {
+		h := fmt.Sprintf("%032d", i) + strings.Repeat(".", header)
+		r := &Request{Key: h[:40], Meta: h[:8], Limit: 1, Duration: time.Minute}
+		_, err := l.SlidingLog().Run(t.Context(), r)
+		require.NoError(t, err)
+	}
+	each := float64(liveHeap()-before) / (3 * n)
+	assert.Less(t, each, 600.0, "bytes a bucket: an ID or a Meta cut from a header of %d bytes pins it", header)
+	runtime.KeepAlive(l)
+}
+
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
