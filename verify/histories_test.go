@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -87,6 +88,9 @@ func sequential(initial model) porcupine.Model {
 		Init: func() []any { return []any{initial} },
 		Step: func(state, input, output any) (next []any) {
 			in := input.(timed)
+			if output == full {
+				return []any{state} // an error counts nothing
+			}
 			for now := in.from; now <= in.to; now++ {
 				m, ok := gives(state.(model), now, in.ask, output.(answer))
 				if ok && (len(next) == 0 || !reflect.DeepEqual(m, next[len(next)-1])) {
@@ -102,13 +106,28 @@ func sequential(initial model) porcupine.Model {
 
 const clients, each = 8, 12 // 96 operations a history
 
-// record has clients ask a strategy, and returns what they asked and were answered, and when. With moving set the
-// clock moves meanwhile, and a sweeper forgets whatever it may at once.
-func record(t *testing.T, seed uint64, s subject, moving bool) (history []porcupine.Operation) {
+// mode is what happens while a history is recorded.
+type mode int
+
+const (
+	frozen    mode = iota // the clock stands still
+	sweeping              // the clock moves, and a sweeper removes at once whatever it may
+	recycling             // and there is room for two buckets, in windows of 1 ms
+	modes
+)
+
+var historyIDs = []string{"a", strings.Repeat("b", 23), strings.Repeat("c", 100)}
+
+// record has clients ask a strategy, and returns what they asked and were answered, and when.
+func record(t *testing.T, seed uint64, s subject, m mode) (history []porcupine.Operation) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	var clock movingClock
 	clock.ms.Store(starts[rnd.IntN(len(starts))])
-	l, err := weir.New(weir.Config{Now: clock.now, Timeout: 1})
+	moving, scale, cfg := m != frozen, int64(10), weir.Config{Now: clock.now, Timeout: 1}
+	if m == recycling {
+		scale, cfg.MaxBuckets = 1, 2
+	}
+	l, err := weir.New(cfg)
 	require.NoError(t, err)
 	defer l.Close()
 	strategy := s.make(l, clock.now)
@@ -142,17 +161,21 @@ func record(t *testing.T, seed uint64, s subject, moving bool) (history []porcup
 				if moving && rnd.IntN(4) == 0 {
 					clock.ms.Add(rnd.Int64N(6))
 				}
-				a := ask{id: string(rune('a' + rnd.IntN(3))), scale: 10, limit: 3, cost: 1 + rnd.Int64N(8)/6 + rnd.Int64N(10)/9*3}
+				a := ask{id: historyIDs[rnd.IntN(3)], scale: scale, limit: 3, cost: 1 + rnd.Int64N(8)/6 + rnd.Int64N(10)/9*3}
 				from, call := clock.ms.Load(), int64(time.Since(base))
 				res, err := strategy.Run(context.Background(), a.request())
 				back, to := int64(time.Since(base)), clock.ms.Load()
 				done.Add(1)
-				if err != nil {
+				answered := full
+				switch {
+				case err == nil:
+					answered = answerOf(res)
+				case m != recycling || err != weir.ErrFull:
 					t.Error(err)
 					return
 				}
 				mine = append(mine, porcupine.Operation{
-					ClientId: client, Input: timed{a, from, to}, Call: call, Output: answerOf(res), Return: back,
+					ClientId: client, Input: timed{a, from, to}, Call: call, Output: answered, Return: back,
 				})
 			}
 			mu.Lock()
@@ -169,7 +192,7 @@ func record(t *testing.T, seed uint64, s subject, moving bool) (history []porcup
 // tally is what the checker said of many histories.
 type tally struct{ legal, illegal, unknown atomic.Int64 }
 
-// check records n histories, half of them with a sweeper and a moving clock, and has each checked.
+// check records n histories, a third of them in each mode, and has each checked.
 func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -178,7 +201,7 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 	for range 2 {
 		wg.Go(func() {
 			for seed := next.Add(1); seed <= int64(n); seed = next.Add(1) {
-				history := record(t, uint64(seed), s, seed%2 == 0)
+				history := record(t, uint64(seed), s, mode(seed)%modes)
 				switch porcupine.CheckOperationsTimeout(described, history, 20*time.Second) {
 				case porcupine.Ok:
 					sum.legal.Add(1)
@@ -187,7 +210,7 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 				case porcupine.Illegal:
 					sum.illegal.Add(1)
 					mu.Lock()
-					worst = fmt.Sprint("seed ", seed, ", sweeper ", seed%2 == 0)
+					worst = fmt.Sprint("seed ", seed)
 					mu.Unlock()
 				}
 			}
@@ -202,7 +225,7 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 func TestLinearizable(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
-			n := slow.N(60, 1000, 10_000)
+			n := slow.N(60, 1500, 10_000)
 			if s.name == "FixedWindow" {
 				n = slow.N(200, 10_000, 10_000)
 			}
@@ -217,13 +240,31 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
+// meeting lets the callers of one key run into each other: each waits for another, for a while.
+type meeting struct{ waiting sync.Map } // of *atomic.Int64
+
+func (m *meeting) wait(key string) {
+	v, _ := m.waiting.LoadOrStore(key, new(atomic.Int64))
+	arrived := v.(*atomic.Int64)
+	mine := arrived.Add(1)
+	for range 2000 {
+		if mine%2 == 0 || arrived.Load() > mine {
+			return
+		}
+		runtime.Gosched()
+	}
+}
+
 // peekThenCharge asks first and takes afterwards: two right operations that are wrong together.
-type peekThenCharge struct{ weir.Strategy }
+type peekThenCharge struct {
+	weir.Strategy
+	*meeting
+}
 
 func (s peekThenCharge) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, err := s.Strategy.(weir.Peeker).Peek(ctx, r)
 	if err == nil && res.Allowed() {
-		yield()
+		s.wait(r.Key)
 		err = s.Strategy.(weir.Charger).Charge(ctx, r)
 	}
 	return res, err
@@ -234,6 +275,7 @@ type readThenIncrement struct {
 	now    func() time.Time
 	mu     sync.Mutex
 	counts map[string]fixed
+	meeting
 }
 
 func (s *readThenIncrement) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
@@ -246,7 +288,9 @@ func (s *readThenIncrement) Run(_ context.Context, r *weir.Request) (*weir.Resul
 	if !ok {
 		next, res, _ = fixed{}.ask(now, a)
 	}
-	yield()
+	if res.allowed {
+		s.wait(r.Key)
+	}
 	s.mu.Lock()
 	s.counts[r.Key] = next.(fixed)
 	s.mu.Unlock()
@@ -283,7 +327,9 @@ func TestLinearizableControlsAreRejected(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run("peek then charge "+s.name, func(t *testing.T) {
 			made := s.make
-			s.make = func(l *weir.Limiter, now func() time.Time) weir.Strategy { return peekThenCharge{made(l, now)} }
+			s.make = func(l *weir.Limiter, now func() time.Time) weir.Strategy {
+				return peekThenCharge{made(l, now), new(meeting)}
+			}
 			rejected(t, s)
 		})
 	}

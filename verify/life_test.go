@@ -39,6 +39,13 @@ func (h *hold) now() time.Time {
 	return t
 }
 
+// release ends the wait for a reading that was never made.
+func (h *hold) release() {
+	if h.skip.Swap(-1) >= 0 {
+		close(h.held)
+	}
+}
+
 // sweeper is a limiter that can be swept.
 type sweeper interface {
 	checker

@@ -35,6 +35,9 @@ const (
 	sought = never + 1
 )
 
+// full stands for ErrFull.
+var full = answer{expires: never + 2}
+
 func answerOf(r *weir.Result) answer {
 	a := answer{r.Allowed(), int64(r.TotalRequests), never}
 	if !r.ExpiresAt.IsZero() {
