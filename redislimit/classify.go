@@ -54,7 +54,8 @@ var downPrefixes = []string{
 }
 
 // refusals begin the messages of a server that does not want this client.
-var refusals = []string{"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "invalid password", "invalid username-password pair"}
+var refusals = []string{"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "invalid password", "invalid username-password pair",
+	"The user executing the script"}
 
 // Classify returns the class of an error from this package or from the client. What is neither the caller's doing nor a
 // message of the server is a server that cannot be reached.

@@ -12,6 +12,15 @@ import (
 // concurrent calls never admit more than the limit, every key has a time to live, and a denied hit leaves nothing behind.
 // Their keys are their own: a process that still runs an original does not share its counts.
 //
+// Deliberately different from the originals are:
+//   - the counter's period starts with the first hit and ends a Duration later; the original sets EXPIRE again with the
+//     second hit, so that its period starts there;
+//   - a hit counts in the sorted set for exactly one Duration, its first instant included and its last not; the original
+//     removes by whole milliseconds, so that the edge depends on rounding;
+//   - the ExpiresAt of a denial is the instant at which the request would pass; the original gives the end of the period
+//     from now on;
+//   - a limit of 0 denies everything; the original admits the first hit.
+//
 // They take any client, so they cannot refuse one; its commands are still never retried, and each decision has half a
 // second, which a *redis.Client keeps to whatever its settings are. For the deadlines of the rest of the package, take
 // Options, New and the constructors of Store. now is the clock that periods are reckoned by; nil is the server's.

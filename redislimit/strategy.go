@@ -70,7 +70,8 @@ func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	return res, err
 }
 
-// Refund gives back what Run took for r and reported in taken, inside the same period only.
+// Refund gives back what Run took for r and reported in taken, inside the same period only. In a log or list it costs 10 µs
+// of the server's time for each later hit; with more than 1000 of them nothing is given back.
 func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	if !taken.Allowed() || taken.ExpiresAt.IsZero() {
 		_, err := s.key(r)

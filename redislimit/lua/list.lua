@@ -56,9 +56,10 @@ local function push(c)
 end
 
 -- give_back takes c from the newest hits that carry meta, then from the newest of the others; the first hit stays, with
--- a cost of 0 if need be: it holds the start of the period.
+-- a cost of 0 if need be: it holds the start of the period. It looks at the newest 1000: each costs 10 µs.
 local function give_back(c)
-  local hits, left = call('LRANGE', key, 0, -1), c
+  local older = math.max(0, call('LLEN', key) - 1000)
+  local hits, left = call('LRANGE', key, int(older), -1), c
   for i, element in ipairs(hits) do hits[i] = parse(element) end
   for _, same in ipairs({true, false}) do
     for i = #hits, 1, -1 do
@@ -69,9 +70,10 @@ local function give_back(c)
       end
     end
   end
-  local sum, kept = 0, 0
+  local sum, kept = 0, older
+  if older > 0 then sum = parse(call('LINDEX', key, int(older - 1))).sum end
   for i, h in ipairs(hits) do
-    if h.cost > 0 or i == 1 then
+    if h.cost > 0 or older + i == 1 then
       sum = sum + h.cost
       h.sum = sum
       call('LSET', key, int(kept), spell(h))

@@ -124,9 +124,10 @@ local function leaver(need)
 end
 
 -- give_back takes c away from the hits of an instant, the newest first, and from the sums of all that follow. A hit whose
--- cost is 0 stays.
+-- cost is 0 stays. It costs 10 µs a hit that follows: with more than 1000 of them nothing is given back.
 local function give_back(hit_s, hit_ns, c)
   local from = rank(over, function(h) return not before(h.s, h.ns, hit_s, hit_ns) end)
+  if length - from > 1000 then return end
   local elements, hits, given = call('LRANGE', key, int(from), '-1'), {}, {}
   for i = #elements, 1, -1 do
     local h = parse(elements[i])

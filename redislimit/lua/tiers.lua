@@ -85,10 +85,28 @@ end
 
 --include instants
 
+-- merge bounds the slices of long tiers: those of age a are merged into blocks of the largest power of 2 up to a/32, at
+-- the last slice of the block. So a hit counts for up to 1/32 longer than its tier, and there are 32 blocks for each
+-- doubling of the age. Tiers of up to EXACT slices are not merged.
+local EXACT = 1024
+local function merge(slice, n)
+  local block = 1
+  while 64 * block <= current - slice do block = 2 * block end
+  local last = slice - slice % block + block - 1
+  if last ~= slice then
+    call('HINCRBY', key, int(last), int(n))
+    call('HDEL', key, int(slice))
+  end
+end
+
 local function put(slice, n)
   call('HSET', key, int(slice), int(n))
   for i = 1, #stored, 2 do
-    if stored[i] <= current - longest then call('HDEL', key, int(stored[i])) end
+    if stored[i] <= current - longest then
+      call('HDEL', key, int(stored[i]))
+    elseif longest > EXACT and stored[i] ~= slice then
+      merge(stored[i], stored[i + 1])
+    end
   end
   call('PEXPIRE', key, int(ttl))
   alive = true

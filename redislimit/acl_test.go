@@ -1,0 +1,78 @@
+package redislimit_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// minimal are the permissions that the package comment asks for.
+var minimal = []any{
+	"~weir:*", "+eval", "+evalsha", "+hello", "+time", "+del", "+pttl", "+pexpire",
+	"+hget", "+hset", "+hincrby", "+hkeys", "+hdel", "+hmget", "+hgetall",
+	"+get", "+psetex", "+lindex", "+llen", "+lrange", "+lset", "+ltrim", "+rpush",
+}
+
+// With the permissions that are documented everything works, and without any of those that scripts need it is a
+// misconfiguration, no bug.
+func TestPermissions(t *testing.T) {
+	server := redistest.Start(t)
+	admin := server.Client()
+	as := func(user string, rules []any) *redislimit.Store {
+		args := append([]any{"acl", "setuser", user, "on", ">secret", "resetkeys"}, rules...)
+		require.NoError(t, admin.Do(t.Context(), args...).Err())
+		o := redislimit.Options(server.Addr)
+		o.Username, o.Password = user, "secret"
+		c := redis.NewClient(o)
+		t.Cleanup(func() { _ = c.Close() })
+		s, err := redislimit.New(c, redislimit.Config{Timeout: generous})
+		require.NoError(t, err)
+		return s
+	}
+	everything := func(store *redislimit.Store, key string) (errs []error) {
+		tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Minute})
+		require.NoError(t, err)
+		for _, s := range []*redislimit.Strategy{
+			store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), &store.SlidingLog().Strategy, &tiers.Strategy,
+			store.Counter(), &store.List().Strategy,
+		} {
+			ctx, r := context.Background(), &weir.Request{Key: key, Limit: 10, Duration: time.Minute}
+			for range 3 {
+				res, err := s.Run(ctx, r)
+				if err == nil {
+					err = s.Refund(ctx, r, res)
+				}
+				errs = append(errs, err, s.Charge(ctx, r), s.Warm(ctx, r),
+					s.Seed(ctx, r, &weir.Result{TotalRequests: 5, ExpiresAt: time.Now().Add(time.Minute)}))
+				_, err = s.Reconcile(ctx, r, &weir.Backlog{Source: "x", Total: 1})
+				errs = append(errs, err)
+			}
+			errs = append(errs, s.Reset(ctx, r))
+		}
+		return errs
+	}
+	for _, err := range everything(as("whole", minimal), "a") {
+		require.NoError(t, err)
+	}
+	for i, rule := range minimal {
+		if rule == "+hello" || rule == "+hdel" { // the client does without; windows that are over
+			continue
+		}
+		rest := append(append([]any{}, minimal[:i]...), minimal[i+1:]...)
+		failed := 0
+		for _, err := range everything(as("without"+rule.(string), rest), "b") {
+			if err != nil {
+				failed++
+				assert.Equal(t, redislimit.Misconfigured, redislimit.Classify(err), "%s: %v", rule, err)
+			}
+		}
+		assert.NotZero(t, failed, "%s is not needed", rule)
+	}
+}

@@ -1,0 +1,68 @@
+package redislimit_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// backSteps plays a trace with a clock that steps back now and then, at most by most, and returns how many Results differ.
+func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64, most time.Duration) (differ int, example string) {
+	rng := rand.New(rand.NewPCG(seed, 15))
+	d, limit := time.Minute, uint64(20)
+	if p.fixed != nil {
+		d, limit = p.fixed[2].Duration, p.fixed[0].Limit
+	}
+	for range 400 {
+		if rng.IntN(20) == 0 {
+			clock.Set(clock.Now().Add(-time.Duration(rng.Int64N(int64(most) + 1))))
+		} else {
+			clock.Advance(time.Duration(rng.Int64N(int64(d) / 10)))
+		}
+		r := &weir.Request{Key: "a", Limit: limit, Duration: d, Cost: rng.Uint64N(4)}
+		if rng.IntN(10) == 0 {
+			_, err := p.local.Peek(t.Context(), r)
+			require.NoError(t, err)
+			_, err = p.remote.Peek(t.Context(), r)
+			require.NoError(t, err)
+		}
+		a, err := p.local.Run(t.Context(), r)
+		require.NoError(t, err)
+		b, err := p.remote.Run(t.Context(), r)
+		require.NoError(t, err)
+		if !same(a, b) {
+			differ++
+			example = fmt.Sprintf("%v: local %+v, redis %+v", clock.Now(), *a, *b)
+		}
+	}
+	return differ, example
+}
+
+// The differences that the package comment states for a clock that steps back, and no others: none without steps, and none
+// of fixed windows for steps of less than a Duration. Peek makes no difference.
+func TestClockStepsBack(t *testing.T) {
+	server := redistest.Start(t)
+	o := redislimit.Options(server.Addr)
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	for _, most := range []time.Duration{0, 10 * time.Second, 59 * time.Second} {
+		for i, p := range pairs(t, client, "names", time.Now) {
+			clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
+			p = pairs(t, client, fmt.Sprintf("back %v %d:", most, i), clock.Now)[i]
+			differ, example := backSteps(t, p, clock, 1, most)
+			if most == 0 || p.name == "FixedWindow" {
+				assert.Zero(t, differ, "%s, steps of up to %v: %s", p.name, most, example)
+			}
+			t.Logf("%s, steps of up to %v: %d of 400 differ", p.name, most, differ)
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package redislimit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// A refund costs the server a bounded time, however long the log is: of a recent hit it is exact, and an old one stays.
+func TestRefundOfALongLog(t *testing.T) {
+	hits := slow.N(5_000, 100_000, 100_000)
+	server := redistest.Start(t)
+	client := server.Client()
+	store := open(t, server.Addr, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
+	for name, s := range map[string]*redislimit.Strategy{
+		"log": &store.SlidingLog().Strategy, "list": &store.List().Strategy, "sorted set": redislimit.SortedSet(store),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &weir.Request{Key: name, Limit: uint64(2 * hits), Duration: 24 * time.Hour}
+			first, err := s.Run(t.Context(), r)
+			require.NoError(t, err)
+			batch := newBatching(t.Context(), client)
+			many := openOn(t, batch)
+			strategies := map[string]weir.Strategy{
+				"log": many.SlidingLog(), "list": many.List(), "sorted set": redislimit.SortedSet(many),
+			}
+			fill(t, strategies[name], r, hits)
+			last, err := s.Run(t.Context(), r)
+			require.NoError(t, err)
+			slowest := func(f func() error) time.Duration {
+				require.NoError(t, client.ConfigSet(t.Context(), "slowlog-log-slower-than", "0").Err())
+				require.NoError(t, client.Do(t.Context(), "slowlog", "reset").Err())
+				require.NoError(t, f())
+				logs, err := client.SlowLogGet(t.Context(), -1).Result()
+				require.NoError(t, err)
+				var longest time.Duration
+				for _, l := range logs {
+					longest = max(longest, l.Duration)
+				}
+				return longest
+			}
+			recent := slowest(func() error { return s.Refund(t.Context(), r, last) })
+			old := slowest(func() error { return s.Refund(t.Context(), r, first) })
+			t.Logf("%v, %v of the server's time", recent, old)
+			assert.Less(t, max(recent, old), 200*time.Millisecond, "seconds without the bound")
+			res, err := s.Peek(t.Context(), r)
+			require.NoError(t, err)
+			want := uint64(hits + 2 - 1 + 1)
+			if name == "list" {
+				want-- // any hit with the same Meta will do
+			}
+			assert.Equal(t, want, res.TotalRequests)
+		})
+	}
+}
+
+func openOn(t *testing.T, c redis.UniversalClient) *redislimit.Store {
+	s, err := redislimit.New(c, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
+	require.NoError(t, err)
+	return s
+}
+
+// fill makes n hits, many at once.
+func fill(t *testing.T, s weir.Strategy, r *weir.Request, n int) {
+	done := make(chan error)
+	for range 250 {
+		go func() {
+			var err error
+			for range n / 250 {
+				if _, e := s.Run(t.Context(), r); e != nil {
+					err = e
+				}
+			}
+			done <- err
+		}()
+	}
+	for range 250 {
+		require.NoError(t, <-done)
+	}
+}

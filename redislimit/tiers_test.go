@@ -1,0 +1,76 @@
+package redislimit_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// Tiers of 1 s and 24 h keep a bounded number of slices, and a decision costs the server a bounded time, although there is
+// a hit in every second of a day and a half. They never admit more than the exact tiers would, and hardly less.
+func TestTiersAreBounded(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
+	store := open(t, server.Addr, redislimit.Config{Now: clock.Now, Timeout: generous, AllowUnsafeClient: true, Grace: 400 * 24 * time.Hour})
+	const limit = 20_000
+	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Second}, weir.Tier{Limit: limit, Duration: 24 * time.Hour})
+	require.NoError(t, err)
+	rng := rand.New(rand.NewPCG(13, 13))
+	steps := slow.N(2_000, 20_000, 130_000)
+	step := 36 * time.Hour / time.Duration(steps)
+	var hits []time.Time // of the last 24 h
+	fields, fullest := int64(0), 0
+	for n := range steps {
+		clock.Advance(step/2 + time.Duration(rng.Int64N(int64(step))))
+		r := &weir.Request{Key: "a", Cost: uint64(1 + rng.IntN(5))}
+		res, err := tiers.Run(t.Context(), r)
+		require.NoError(t, err)
+		now := clock.Now()
+		for len(hits) > 0 && !hits[0].After(now.Add(-24*time.Hour+time.Second)) {
+			hits = hits[1:]
+		}
+		if res.Allowed() {
+			for range r.Cost {
+				hits = append(hits, now)
+			}
+		}
+		require.LessOrEqual(t, len(hits), limit, "admitted in 24 h less a slice")
+		fullest = max(fullest, len(hits))
+		if n%100 == 0 {
+			fields = max(fields, client.HLen(t.Context(), "weir:tiers:1000-86400000:{a}").Val())
+		}
+	}
+	assert.LessOrEqual(t, fields, int64(500))
+	if 3*steps > 2*limit {
+		assert.Greater(t, fullest, limit*9/10, "and hardly less than the limit")
+	}
+	client.ConfigResetStat(t.Context())
+	for range 100 {
+		_, err := tiers.Run(t.Context(), &weir.Request{Key: "a"})
+		require.NoError(t, err)
+	}
+	stats := client.Info(t.Context(), "commandstats").Val()
+	var calls, usec int
+	var each float64
+	for _, line := range strings.Split(stats, "\r\n") {
+		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,usec=%d,usec_per_call=%f", &calls, &usec, &each); err == nil {
+			t.Logf("%d slices, %.0f µs of the server's time a decision", fields, each)
+			assert.Less(t, each, 5_000.0, "without the bound it is 50 ms")
+		}
+	}
+	assert.NotZero(t, calls)
+	size := client.MemoryUsage(t.Context(), "weir:tiers:1000-86400000:{a}").Val()
+	assert.Less(t, size, int64(100_000))
+	lives(t, server)
+}
