@@ -3,6 +3,7 @@ package httplimit
 import (
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -54,6 +55,14 @@ var styleFields = [headerStyles][]string{
 	HeadersDraft:    {fieldPolicy, fieldRateLimit},
 	HeadersLegacy:   {fieldLegacyLimit, fieldLegacyRemaining, fieldLegacyReset, fieldLegacyRetryAfter},
 	HeadersOriginal: {fieldOriginalTotal, fieldOriginalState, fieldOriginalExpires},
+}
+
+// Fields returns the names of the style's fields, as the keys of an http.Header.
+func (s HeaderStyle) Fields() []string {
+	if s >= headerStyles {
+		return nil
+	}
+	return slices.Clone(styleFields[s])
 }
 
 // The keys of http.Header are canonical, and set as such: a canonical key is what Get and Add look for.

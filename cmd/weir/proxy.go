@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"os/signal"
@@ -16,48 +17,88 @@ import (
 	"github.com/weirgo/weir/fallback"
 )
 
-const proxyLong = `Proxy passes requests on to an upstream, as far as a limit admits them: a caller who is over it gets 429, with the time
-after which it is worth to come again. Without --upstream a built-in page takes the place of the upstream.
+const proxyLong = `Proxy passes requests on to an upstream, as far as a limit admits them: a client over the limit
+gets 429 and the time after which to retry. Without --upstream a built-in page takes its place.
 
-A limit is [NAME=]COUNT/DURATION[:STRATEGY]: 100/1m, burst=10/1s:token, daily=10000/1d. Give --limit several times, and a
-request passes if all of them admit it; one that is denied takes nothing from any. Tiers, 1000/1s,5000/10s,7000/15s, do the
-same in one decision. The strategies are
+A limit is [NAME=]COUNT/DURATION[:STRATEGY]: 100/1m, burst=10/1s:token, daily=10000/1d. With several
+--limit flags a request passes if all of them admit it; a denied one takes nothing from any. Tiers,
+1000/1s,5000/10s,7000/15s, do the same in one decision. The strategies are
 
   fixed    a counter for each window of time, aligned to the clock
-  sliding  the counter of the window before weighted by how much of it is still in sight, plus the current one
-  log      the time of each request admitted: the exact rolling window
-  token    a bucket that holds --burst tokens and gets COUNT new ones per DURATION
-  leaky    a queue that is --queue deep and lets COUNT requests out per DURATION, evenly; requests wait in it,
-           and not on Redis
+  sliding  the previous window's counter, weighted by its overlap, plus the current one
+  log      the time of each admitted request: the exact rolling window
+  token    a bucket of --burst tokens that gets COUNT new ones per DURATION
+  leaky    a queue, --queue deep, that lets COUNT requests out per DURATION, evenly; requests wait
+           in it, and not on Redis
 
-Callers are told apart --by ip, header:NAME, host, user (of Basic authorization), path or pattern (the --route), joined by
-plus signs: ip+path. Who can choose the key has as many budgets as he likes: header and user are for what has been checked
-by the time a request comes here, and path alone limits a path, not a caller. Behind another proxy, --trust its address, or
-else it is the only caller there is. IPv6 callers are told apart by their first --ipv6-prefix bits.
+Callers are told apart --by ip, header:NAME, host, user (of Basic authorization), path or pattern
+(the --route), joined by plus signs: ip+pattern. A client that can choose the key has as many
+budgets as it likes: header and user are for values that are checked before a request comes here,
+and path alone limits a path, not a caller. One address has at most --max-keys keys; further ones
+share a budget. Behind another proxy, --trust its address, or it is the only caller there is.
 
-A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that takes the place of --limit for it:
+A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that replaces --limit:
   --route 'GET /search cost=5' --route 'POST /login limit=5/1m'
+Routes and paths ignore case, a final slash, encoding, dot segments and path parameters, unless
+--exact-paths is given.
 
-With --redis, any number of proxies hold the limits together. When Redis cannot be reached each goes on by itself, from
-what was spent, with one --instances-th of each limit, and what it admitted is charged to Redis when it is back.
+With --redis, any number of proxies hold the limits together. While Redis is unreachable each goes
+on by itself, from what was spent, with one --instances-th of each limit, and charges Redis with
+what it admitted when it is back. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of
+a machine can read the arguments of a process.
 
-The page at --admin shows what happens, the keys of those who are denied among it, and changes the deny list. It has an
-address of its own, loopback by default; on any other it takes --admin-remote and a token, in a file or in
-$WEIR_ADMIN_TOKEN. Where others use the machine, or keys are secrets, give it a token there too.
+Only WebSocket upgrades are passed on. Connections, requests in flight and request bodies are
+bounded; a connection over --max-conns takes the place of one without a request.
 
-On SIGTERM and SIGINT no new requests are taken, and those in flight have --drain to finish. A second signal ends it at once.
-The access log goes to the standard output, everything else to the standard error.`
+The page at --admin shows what happens, with the keys of denied callers. It has an address of its
+own, loopback by default; on any other it takes --admin-remote and a token, in a file or in
+$WEIR_ADMIN_TOKEN. Give it a token wherever others use the machine. It serves
+
+  GET    /-/healthz  200, or 503 from SIGTERM on; needs no token
+  GET    /-/metrics  the figures for Prometheus
+  GET    /-/stats    the figures in JSON
+  POST   /-/deny     {"what": "192.0.2.0/24", "for": "7d"} denies an address, a prefix or a key
+  DELETE /-/deny     {"what": "192.0.2.0/24"} ends that
+
+Changes take the header Weir-Admin: 1, and "for" may be left out: for good. Instead of "what" they
+take "prefix", or "id", a key as /-/stats has it. --deny-file keeps them over a restart.
+
+  curl -X POST -H 'Weir-Admin: 1' -H "Authorization: Bearer $WEIR_ADMIN_TOKEN" \
+    -d '{"what": "192.0.2.1", "for": "2h"}' http://127.0.0.1:8081/-/deny
+
+SIGHUP reads the certificate, --deny-file and --denied-page again. On SIGTERM and SIGINT the health
+check fails, after --drain-delay no new connections are taken, and requests in flight have --drain
+to finish. A second signal ends it at once. The access log goes to the standard output, all else to
+the standard error.`
 
 const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --limit 100/1m --by ip
-  weir proxy --upstream http://127.0.0.1:9000 --limit burst=10/1s:token --limit daily=10000/1d --by header:X-Api-Key
-  weir proxy --upstream http://127.0.0.1:9000 --limit 100/1m --redis redis://127.0.0.1:6379 --instances 2`
+  weir proxy --upstream http://127.0.0.1:9000 --limit burst=10/1s:token --limit daily=10000/1d
+  weir proxy --upstream http://127.0.0.1:9000 --limit 100/1m --route 'POST /login limit=5/1m' \
+    --count-if 401
+  weir proxy --listen :443 --tls-cert cert.pem --tls-key key.pem --upstream http://127.0.0.1:9000 \
+    --limit 100/1m --redis redis://127.0.0.1:6379 --instances 2`
 
 // proxyFlags are the flags of weir proxy.
 type proxyFlags struct {
 	listen, upstream         string
 	preserveHost             bool
 	upstreamTimeout, drain   time.Duration
+	drainDelay               time.Duration
+	tlsCert, tlsKey          string
+	exactPaths               bool
+	allow                    []string
+	maxKeys                  int
+	denyFile                 string
+	onFull                   string
+	corsOrigins              []string
+	corsCredentials          bool
+	countPreflights          bool
+	maxConns, maxConnsPerIP  int
+	maxInFlight              int
+	maxInFlightPerClient     int
+	maxBody, bodyRate        int64
+	redisPassword            string
 	limits, routes           []string
 	strategy                 string
 	burst, queue             uint64
@@ -102,6 +143,7 @@ func (f *proxyFlags) command() *cobra.Command {
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	cmd.Flags().SortFlags = false
+	cmd.SetUsageFunc(usage100)
 	f.addLimits(cmd)
 	f.addAnswers(cmd)
 	f.addServer(cmd)
@@ -116,37 +158,58 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "the `address` to serve on")
 	flags.StringVarP(&f.upstream, "upstream", "u", "", "the `URL` to pass requests on to (default a built-in page)")
-	flags.StringArrayVarP(&f.limits, "limit", "l", nil, "a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
+	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
+		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
 	flags.StringVarP(&f.strategy, "strategy", "s", rule.Fixed, "how to count: fixed, sliding, log, token or leaky")
 	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket (default the limit)")
 	flags.Uint64Var(&f.queue, "queue", 0, "depth of the leaky bucket's queue (default the limit)")
-	flags.StringArrayVar(&f.routes, "route", nil, "`PATTERN [cost=N] [limit=LIMIT]`: a part of the traffic that is treated in another way (repeatable)")
-	flags.StringVar(&f.by, "by", "ip", "what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+path")
+	flags.StringArrayVar(&f.routes, "route", nil,
+		"`PATTERN [cost=N] [limit=LIMIT]`: a cost or a limit for a part of the traffic (repeatable)")
+	flags.BoolVar(&f.exactPaths, "exact-paths", false, "distinguish /a, /A, /a/ and /a;b in routes and --by path")
+	flags.StringVar(&f.by, "by", "ip", "what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
+	flags.IntVar(&f.maxKeys, "max-keys", 1000, "how many keys one address may use; further ones share a budget")
 	flags.StringSliceVar(&f.trust, "trust", nil, "addresses and `prefixes` of proxies in front, whose X-Forwarded-For is believed")
 	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address tell callers apart")
+	flags.StringSliceVar(&f.allow, "allow", nil, "addresses and `prefixes` of clients without a limit")
 	flags.StringSliceVar(&f.deny, "deny", nil, "refuse these addresses, prefixes and `keys` from the start")
-	flags.IntVar(&f.maxDeny, "max-deny", 10_000, "how many may be on the deny list")
-	flags.StringVar(&f.penalty, "penalty-box", "", "`DENIALS/WITHIN=FOR`: 20/1m=10m refuses for 10m who was denied 20 times in 1m")
+	flags.StringVar(&f.denyFile, "deny-file", "", "keep the deny list in this `file`")
+	flags.IntVar(&f.maxDeny, "max-deny", 10_000, "how many may be on the deny list, and as many in the penalty box")
+	flags.StringVar(&f.penalty, "penalty-box", "", "`DENIALS/WITHIN=FOR`: 20/1m=10m refuses a caller denied 20 times in 1m for 10m")
 }
 
 func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.headers, "headers", "draft", "what clients are told: draft (RateLimit), legacy (X-RateLimit), original (Rate-Limiting) or none")
+	flags.StringVar(&f.headers, "headers", "draft",
+		"the fields clients get: draft (RateLimit), legacy (X-RateLimit), original (Rate-Limiting) or none")
 	flags.IntVar(&f.status, "status", http.StatusTooManyRequests, "the status of a denial")
-	flags.BoolVar(&f.mochiweb, "mochiweb", false, "answer as the Erlang original did: 413 and a page in HTML")
+	flags.BoolVar(&f.mochiweb, "mochiweb", false, "answer as the Erlang original did: 413, a page in HTML and no fields")
 	flags.StringVar(&f.deniedPage, "denied-page", "", "answer with the page in this HTML `file`")
 	flags.DurationVar(&f.jitter, "jitter", 0, "spread those who are denied at once over so much time")
 	flags.StringSliceVar(&f.countIf, "count-if", nil, "count only requests answered with these `statuses`: 401, 4xx")
-	flags.StringVar(&f.fail, "fail", "closed", "what becomes of a request when the limiter cannot decide: open (it passes) or closed (503)")
+	flags.StringSliceVar(&f.corsOrigins, "cors-origin", nil, "`origins` whose scripts may read denials, or *")
+	flags.BoolVar(&f.corsCredentials, "cors-credentials", false, "also on requests with cookies")
+	flags.BoolVar(&f.countPreflights, "count-preflights", false, "count CORS preflight requests, too")
+	flags.StringVar(&f.fail, "fail", "closed", "a request on which the limiter cannot decide: open (it passes) or closed (503)")
+	flags.StringVar(&f.onFull, "on-full", "refuse", "a new caller when the table is full: refuse (503) or admit")
 	flags.BoolVar(&f.shadow, "shadow", false, "decide, report and count, but let every request pass")
 }
 
 func (f *proxyFlags) addServer(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "serve HTTPS and HTTP/2 with the certificate in this PEM `file`, read again when it changes")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "the `file` with its key")
 	flags.BoolVar(&f.preserveHost, "preserve-host", false, "pass the client's Host to the upstream, not the upstream's own")
-	flags.DurationVar(&f.upstreamTimeout, "upstream-timeout", time.Minute, "how long the upstream may take to begin its answer; 0: as long as it likes")
-	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests in flight may take after SIGTERM, WebSockets and streams included")
+	flags.DurationVar(&f.upstreamTimeout, "upstream-timeout", time.Minute,
+		"how long the upstream may take to begin its answer; 0: as long as it likes")
+	flags.IntVar(&f.maxConns, "max-conns", 0, "connections at one time (default half of what the process may open, up to 10000)")
+	flags.IntVar(&f.maxConnsPerIP, "max-conns-per-ip", 256, "connections of one address or IPv6 /64 that is not trusted; 0: no bound")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "requests at one time; 0: no bound")
+	flags.IntVar(&f.maxInFlightPerClient, "max-in-flight-per-client", 0, "requests of one caller at one time; 0: no bound")
+	flags.Int64Var(&f.maxBody, "max-body", 32<<20, "`bytes` of a request's body; 0: no bound")
+	flags.Int64Var(&f.bodyRate, "body-rate", 1<<10, "`bytes` a second that a body must come with, after 10s; 0: no bound")
+	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to take new connections after SIGTERM, while the health check fails")
+	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests in flight may take then, WebSockets and streams included")
 	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many buckets may be kept at one time, of about 115 bytes each")
 	flags.DurationVar(&f.keep, "keep", time.Minute, "how long a bucket is kept when it is over")
 	flags.DurationVar(&f.sweepEvery, "sweep-every", 10*time.Second, "the time between two sweeps")
@@ -154,13 +217,14 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 	flags.BoolVar(&f.logKeys, "log-keys", false, "log the callers' keys, which may be secrets; addresses are logged anyway")
 	flags.StringVar(&f.admin, "admin", "127.0.0.1:8081", "the `address` of the page, the figures and the health check, or off")
 	flags.BoolVar(&f.adminRemote, "admin-remote", false, "let --admin be other than a loopback address; needs a token")
-	flags.StringVar(&f.adminToken, "admin-token-file", "", "the `file` the admin token is in (default $WEIR_ADMIN_TOKEN)")
+	flags.StringVar(&f.adminToken, "admin-token-file", "", "the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
 	flags.StringSliceVar(&f.adminHosts, "admin-host", nil, "`names`, besides localhost, that --admin is asked for by")
 }
 
 func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.redis, "redis", "", "hold the limits on this Redis, `redis://[user:password@]host[:port][/database]`")
+	flags.StringVar(&f.redis, "redis", "", "hold the limits on this Redis, `redis://[user@]host[:port][/database]`")
+	flags.StringVar(&f.redisPassword, "redis-password-file", "", "the `file` with its password (default $WEIR_REDIS_PASSWORD)")
 	flags.IntVar(&f.instances, "instances", 1, "how many proxies share the Redis: without it, each has one such part of a limit")
 	flags.StringVar(&f.onFail, "on-redis-failure", "local", "who decides without Redis: local, open (all pass) or closed (none does)")
 	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "how keys on Redis begin")
@@ -170,9 +234,16 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	flags.IntVar(&f.redisDenials, "redis-denials", 0, "keep so many denials, so that an attack does not reach Redis")
 }
 
+// usage100 is cobra's usage within 100 columns.
+func usage100(cmd *cobra.Command) error {
+	_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nExamples:\n%s\n\nFlags:\n%s", cmd.UseLine(), cmd.Example,
+		cmd.LocalFlags().FlagUsagesWrapped(100))
+	return err
+}
+
 func (f *proxyFlags) run(cmd *cobra.Command) error {
 	stdout := proxy.NewLines(cmd.OutOrStdout())
-	cfg, err := f.config(stdout, cmd.ErrOrStderr())
+	cfg, err := f.config(cmd.Flags().Changed, stdout, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
@@ -180,6 +251,14 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	hangUp := make(chan os.Signal, 1)
+	signal.Notify(hangUp, syscall.SIGHUP)
+	defer signal.Stop(hangUp)
+	go func() {
+		for range hangUp {
+			_ = p.Reload() // it is logged
+		}
+	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // the second signal does what signals do

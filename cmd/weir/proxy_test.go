@@ -38,8 +38,10 @@ func TestProxyFlags(t *testing.T) {
 		"--fail open --shadow --preserve-host --upstream-timeout 9s --drain 10s --max-buckets 11 --keep 12s --sweep-every 13s "+
 		"--access-log json --log-keys --admin 127.0.0.1:14 --admin-token-file "+token+" --admin-remote --admin-host h "+
 		"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms --redis-probe 17s "+
-		"--redis-lease 18 --redis-denials 19", " ")))
-	cfg, err := f.config(io.Discard, io.Discard)
+		"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+" --exact-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
+		"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c --tls-key k --max-conns 21 "+
+		"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 --drain-delay 27s", " ")))
+	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
 
 	assert.Equal(t, ":1", cfg.Listen)
@@ -61,9 +63,16 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, []any{11, 12 * time.Second, 13 * time.Second}, []any{cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery})
 	assert.IsType(t, &slog.JSONHandler{}, cfg.Access.Handler())
 	assert.Equal(t, proxy.Admin{Addr: "127.0.0.1:14", Token: "0123456789abcdef", Remote: true, Hosts: []string{"h"}}, cfg.Admin)
-	assert.Equal(t, proxy.Redis{URL: "redis://r", Prefix: "p:", Fallback: fallback.Config{
+	assert.Equal(t, proxy.Redis{URL: "redis://r", Password: "0123456789abcdef", Prefix: "p:", Fallback: fallback.Config{
 		OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond, ProbeInterval: 17 * time.Second,
 	}, Lease: 18, Denials: 19}, cfg.Redis)
+
+	assert.Equal(t, []any{true, "d", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"}, 27 * time.Second},
+		[]any{cfg.ExactPaths, cfg.DenyFile, fmt.Sprint(cfg.Allow), cfg.TLS, cfg.DrainDelay})
+	assert.Equal(t, []int{20, 21, 22, 23, 24}, []int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr, cfg.MaxInFlight, cfg.MaxInFlightPerClient})
+	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)
+	assert.Equal(t, httplimit.CORS{Origins: []string{"https://a.example"}, Credentials: true}, g.CORS)
+	assert.Equal(t, []any{true, httplimit.FullAdmit}, []any{g.CountPreflights, g.OnFull})
 
 	set := 0
 	cmd.Flags().Visit(func(*pflag.Flag) { set++ })
@@ -74,6 +83,50 @@ func TestProxyFlags(t *testing.T) {
 		}
 	})
 	assert.Equal(t, all, set, "a flag that is not in this test")
+}
+
+// Mochiweb's answer is a start: a status or a style that is asked for as well holds.
+func TestMochiwebWithAStatusAndFields(t *testing.T) {
+	for args, want := range map[string][2]any{
+		"--mochiweb":                              {413, httplimit.HeadersNone},
+		"--mochiweb --status 429":                 {429, httplimit.HeadersNone},
+		"--mochiweb --headers legacy":             {413, httplimit.HeadersLegacy},
+		"--status 418 --mochiweb --headers draft": {418, httplimit.HeadersDraft},
+	} {
+		var f proxyFlags
+		cmd := f.command()
+		require.NoError(t, cmd.ParseFlags(strings.Split("--limit 1/1m "+args, " ")))
+		cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+		require.NoError(t, err)
+		assert.Equal(t, want, [2]any{cfg.Guard.DeniedStatus, cfg.Guard.Headers}, args)
+		assert.NotNil(t, cfg.Guard.Respond)
+	}
+}
+
+func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
+	t.Setenv("WEIR_REDIS_PASSWORD", "from the environment")
+	t.Setenv("WEIR_ADMIN_TOKEN", "0123456789abcdef")
+	var f proxyFlags
+	cmd := f.command()
+	require.NoError(t, cmd.ParseFlags([]string{"--limit", "1/1m", "--redis", "redis://r"}))
+	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, "from the environment", cfg.Redis.Password)
+	assert.Equal(t, "0123456789abcdef", cfg.Admin.Token)
+}
+
+func TestHelpFitsIn100Columns(t *testing.T) {
+	var out bytes.Buffer
+	cmd := newProxy()
+	cmd.SetOut(&out)
+	cmd.SetArgs([]string{"--help"})
+	require.NoError(t, cmd.Execute())
+	for line := range strings.Lines(out.String()) {
+		assert.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, line)
+	}
+	for _, text := range []string{"/-/metrics", `"what"`, `"for"`, "7d", "--max-conns", "SIGHUP"} {
+		assert.Contains(t, out.String(), text)
+	}
 }
 
 // process is a weir proxy at work.
@@ -157,6 +210,25 @@ func TestSIGTERM(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(p.access.String(), "msg=request"))
 	assert.Contains(t, p.access.String(), "status=200")
 	assert.Contains(t, p.access.String(), "status=429")
+}
+
+// SIGHUP reads the files again, where it used to end the process.
+func TestSIGHUP(t *testing.T) {
+	list := filepath.Join(t.TempDir(), "deny")
+	p := proxyProcess(t, "--limit", "100/1d", "--deny-file", list)
+	ask := func() int {
+		resp, err := http.Get(p.front)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	assert.Equal(t, http.StatusOK, ask())
+	require.NoError(t, os.WriteFile(list, []byte("127.0.0.1\n"), 0o600))
+	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
+	assert.Eventually(t, func() bool { return ask() == http.StatusForbidden }, 10*time.Second, 5*time.Millisecond)
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	assert.NoError(t, p.Wait())
+	assert.Contains(t, <-p.rest, "msg=reloaded")
 }
 
 // The second signal does not wait.

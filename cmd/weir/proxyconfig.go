@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
@@ -15,8 +16,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// config returns the Config that the flags ask for.
-func (f *proxyFlags) config(stdout, stderr io.Writer) (proxy.Config, error) {
+// config returns the Config that the flags ask for; given reports whether a flag was.
+func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (proxy.Config, error) {
 	cfg := proxy.Config{
 		Listen:          f.listen,
 		PreserveHost:    f.preserveHost,
@@ -26,12 +27,23 @@ func (f *proxyFlags) config(stdout, stderr io.Writer) (proxy.Config, error) {
 		IPv6Bits:        f.ipv6Prefix,
 		MaxDeny:         f.maxDeny,
 		LogKey:          f.logKeys,
+
+		ExactPaths: f.exactPaths,
+		DrainDelay: f.drainDelay,
+		DenyFile:   f.denyFile,
+		TLS:        proxy.TLS{Cert: f.tlsCert, Key: f.tlsKey},
+		MaxConns:   f.maxConns, MaxConnsPerAddr: f.maxConnsPerIP,
+		MaxInFlight: f.maxInFlight, MaxInFlightPerClient: f.maxInFlightPerClient,
+		Bodies: proxy.Bodies{Max: f.maxBody, Rate: f.bodyRate},
 	}
 	cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery = f.maxBuckets, f.keep, f.sweepEvery
-	for _, set := range []func(*proxy.Config) error{f.setNumbers, f.setTraffic, f.setGuard, f.setAdmin, f.setRedis} {
+	for _, set := range []func(*proxy.Config) error{f.setNumbers, f.setTraffic, f.setAdmin, f.setRedis} {
 		if err := set(&cfg); err != nil {
 			return cfg, err
 		}
+	}
+	if err := f.setGuard(&cfg, given); err != nil {
+		return cfg, err
 	}
 	return cfg, f.setLogs(&cfg, stdout, stderr)
 }
@@ -47,8 +59,10 @@ func (f *proxyFlags) setNumbers(*proxy.Config) error {
 		return fmt.Errorf("max-buckets is positive, not %d", f.maxBuckets)
 	case f.keep <= 0 || f.sweepEvery <= 0:
 		return errors.New("keep and sweep-every are positive")
-	case f.drain < 0 || f.upstreamTimeout < 0 || f.jitter < 0:
-		return errors.New("drain, upstream-timeout and jitter are not negative")
+	case f.drain < 0 || f.drainDelay < 0 || f.upstreamTimeout < 0 || f.jitter < 0:
+		return errors.New("drain, drain-delay, upstream-timeout and jitter are not negative")
+	case f.maxKeys < 1:
+		return fmt.Errorf("max-keys is at least 1, not %d", f.maxKeys)
 	case f.instances < 1:
 		return fmt.Errorf("instances is at least 1, not %d", f.instances)
 	}
@@ -88,57 +102,91 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 			return err
 		}
 	}
-	cfg.Trust, err = proxy.ParseTrust(f.trust)
+	if cfg.Allow, err = proxy.ParsePrefixes("allow", f.allow); err != nil {
+		return err
+	}
+	cfg.Trust, err = proxy.ParsePrefixes("trust", f.trust)
 	return err
 }
 
 // setGuard sets what clients are told.
-func (f *proxyFlags) setGuard(cfg *proxy.Config) (err error) {
+func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err error) {
 	guard := httplimit.Config{DeniedStatus: f.status}
 	if f.mochiweb {
 		guard = httplimit.Mochiweb()
 	}
-	style, ok := proxy.HeaderStyles[f.headers]
-	switch {
-	case !ok:
+	if err := f.checkGuard(); err != nil {
+		return err
+	}
+	if !f.mochiweb || given("headers") {
+		guard.Headers = proxy.HeaderStyles[f.headers]
+	}
+	if !f.mochiweb || given("status") {
+		guard.DeniedStatus = f.status
+	}
+	if f.deniedPage != "" {
+		if cfg.DeniedPage, err = proxy.NewDeniedPage(f.deniedPage); err != nil {
+			return err
+		}
+		guard.Respond = cfg.DeniedPage.Respond
+	}
+	guard.FailOpen, guard.Shadow, guard.Jitter, guard.LogKeys = f.fail == "open", f.shadow, f.jitter, f.logKeys
+	guard.OnFull = proxy.FullPolicies[f.onFull]
+	guard.MaxKeysPerClient = f.maxKeys
+	guard.CORS = httplimit.CORS{Origins: f.corsOrigins, Credentials: f.corsCredentials}
+	guard.CountPreflights = f.countPreflights
+	guard.CountIf, err = proxy.ParseStatuses(f.countIf)
+	cfg.Guard = guard
+	return err
+}
+
+func (f *proxyFlags) checkGuard() error {
+	if _, ok := proxy.HeaderStyles[f.headers]; !ok {
 		return fmt.Errorf("headers are draft, legacy, original or none, not %q", f.headers)
+	}
+	if _, ok := proxy.FullPolicies[f.onFull]; !ok {
+		return fmt.Errorf("on-full is refuse or admit, not %q", f.onFull)
+	}
+	switch {
 	case f.status < 400 || f.status > 599:
 		return fmt.Errorf("status is from 400 to 599, not %d", f.status)
 	case f.fail != "open" && f.fail != "closed":
 		return fmt.Errorf("fail is open or closed, not %q", f.fail)
 	case f.mochiweb && f.deniedPage != "":
 		return errors.New("mochiweb and denied-page are two answers: choose one")
+	case f.corsCredentials && slices.Contains(f.corsOrigins, "*"):
+		return errors.New("cors-credentials needs the origins by name: browsers send no cookies to *")
 	}
-	if !f.mochiweb {
-		guard.Headers = style
-	}
-	if f.deniedPage != "" {
-		if guard.Respond, err = proxy.DeniedPage(f.deniedPage); err != nil {
-			return err
-		}
-	}
-	guard.FailOpen, guard.Shadow, guard.Jitter, guard.LogKeys = f.fail == "open", f.shadow, f.jitter, f.logKeys
-	guard.CountIf, err = proxy.ParseStatuses(f.countIf)
-	cfg.Guard = guard
-	return err
+	return nil
 }
 
 func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
 	if f.admin == "off" || f.admin == "" {
 		return nil
 	}
-	token := os.Getenv("WEIR_ADMIN_TOKEN") // not a flag: all users of a machine see the arguments of a process
-	if f.adminToken != "" {
-		text, err := os.ReadFile(f.adminToken)
-		if err != nil {
-			return err
-		}
-		if token = strings.TrimSpace(string(text)); token == "" {
-			return fmt.Errorf("there is no token in %s", f.adminToken)
-		}
+	token, err := secret("token", f.adminToken, "WEIR_ADMIN_TOKEN")
+	if err != nil {
+		return err
 	}
 	cfg.Admin = proxy.Admin{Addr: f.admin, Remote: f.adminRemote, Token: token, Hosts: f.adminHosts}
 	return nil
+}
+
+// secret returns the text in a file, or else that of an environment variable. It is no flag, since all users of a machine can
+// read the arguments of a process.
+func secret(what, file, variable string) (string, error) {
+	if file == "" {
+		return os.Getenv(variable), nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	s := strings.TrimSpace(string(text))
+	if s == "" {
+		return "", fmt.Errorf("there is no %s in %s", what, file)
+	}
+	return s, nil
 }
 
 func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
@@ -149,9 +197,14 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 	if f.redis == "" && f.instances > 1 {
 		return errors.New("instances share a limit only by a Redis: give --redis, too")
 	}
+	password, err := secret("password", f.redisPassword, "WEIR_REDIS_PASSWORD")
+	if err != nil {
+		return err
+	}
 	cfg.Redis = proxy.Redis{
-		URL:    f.redis,
-		Prefix: f.redisPrefix,
+		URL:      f.redis,
+		Password: password,
+		Prefix:   f.redisPrefix,
 		Fallback: fallback.Config{
 			OnFail: onFail, Instances: f.instances, Timeout: f.redisTimeout, ProbeInterval: f.redisProbe,
 		},

@@ -34,6 +34,7 @@ func (p *Proxy) adminHandler() http.Handler {
 	mux.Handle("GET /-/page.js", page("page.js", "text/javascript; charset=utf-8"))
 	mux.Handle("GET /-/page.css", page("page.css", "text/css; charset=utf-8"))
 	mux.HandleFunc("GET /-/stats", p.serveStats)
+	mux.HandleFunc("GET /-/metrics", p.serveMetrics)
 	mux.Handle("POST /-/deny", changes(p.serveDeny))
 	mux.Handle("DELETE /-/deny", changes(p.serveDeny))
 	guarded := p.known(p.authorized(mux))
@@ -88,17 +89,18 @@ func (p *Proxy) authorized(next http.Handler) http.Handler {
 	}
 	want := sha256.Sum256([]byte(p.cfg.Admin.Token))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if !ok {
-			_, given, _ = r.BasicAuth()
+		right := func() bool {
+			given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+			if !ok {
+				_, given, _ = r.BasicAuth()
+			}
+			// Of digests: the time of the comparison reveals nothing, not even the length.
+			got := sha256.Sum256([]byte(given))
+			return subtle.ConstantTimeCompare(got[:], want[:]) == 1
 		}
-		// Of digests, for the comparison's time to tell nothing, not even the length.
-		if got := sha256.Sum256([]byte(given)); subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
-			w.Header().Set("WWW-Authenticate", `Basic realm="weir", charset="UTF-8"`)
-			http.Error(w, "This takes the admin token.", http.StatusUnauthorized)
-			return
+		if p.guesses.try(w, r, right) {
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
 	})
 }
 
@@ -145,7 +147,7 @@ type change struct {
 	What   string `json:"what"`   // an address, a prefix or a key, as a person writes it
 	Prefix string `json:"prefix"` // an address or a prefix
 	ID     string `json:"id"`     // a key, as serveStats gives it
-	For    string `json:"for"`    // how long; empty: for good
+	For    string `json:"for"`    // how long, as in 10m or 7d; empty: for good
 }
 
 func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
@@ -161,7 +163,7 @@ func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 	}
 	if err == nil && c.For != "" {
 		var d time.Duration
-		if d, err = time.ParseDuration(c.For); err == nil && d <= 0 {
+		if d, err = ParseDuration(c.For); err == nil && d <= 0 {
 			err = fmt.Errorf("%q is over already", c.For)
 		}
 		e.Until = now.Add(d)
@@ -205,5 +207,12 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.cfg.Log.Info("deny list changed", "by", r.Method, "entry", describe(e))
+	if p.denyFile != nil {
+		if err := p.denyFile.save(p.denied); err != nil {
+			p.cfg.Log.Error("the deny list cannot be saved", "error", err.Error())
+			http.Error(w, "The list is changed, but cannot be saved.", http.StatusInternalServerError)
+			return
+		}
+	}
 	w.WriteHeader(http.StatusNoContent)
 }

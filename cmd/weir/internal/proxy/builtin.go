@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	"github.com/weirgo/weir/httplimit"
 )
@@ -53,15 +54,29 @@ func digest(page, name string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// DeniedPage returns a Respond function for the middleware that answers with the HTML page in a file, read now.
-func DeniedPage(name string) (func(http.ResponseWriter, *http.Request, httplimit.Decision), error) {
-	text, err := os.ReadFile(name)
-	if err != nil {
-		return nil, err
+// DeniedPage is the HTML page of a denial, in a file. It is safe for concurrent use.
+type DeniedPage struct {
+	name string
+	text atomic.Pointer[[]byte]
+}
+
+// NewDeniedPage reads the page in a file.
+func NewDeniedPage(name string) (*DeniedPage, error) {
+	d := &DeniedPage{name: name}
+	return d, d.reload()
+}
+
+func (d *DeniedPage) reload() error {
+	text, err := os.ReadFile(d.name)
+	if err == nil {
+		d.text.Store(&text)
 	}
-	return func(w http.ResponseWriter, _ *http.Request, d httplimit.Decision) {
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.WriteHeader(d.Status)
-		_, _ = w.Write(text)
-	}, nil
+	return err
+}
+
+// Respond is the middleware's Respond.
+func (d *DeniedPage) Respond(w http.ResponseWriter, _ *http.Request, decision httplimit.Decision) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(decision.Status)
+	_, _ = w.Write(*d.text.Load())
 }

@@ -25,7 +25,7 @@ func ParseBy(text string) (By, error) {
 	b := By{text, strings.Split(text, "+")}
 	for i, part := range b.parts {
 		b.parts[i] = strings.TrimSpace(part)
-		if _, err := extractor(b.parts[i], httplimit.IP{}); err != nil {
+		if _, err := extractor(b.parts[i], httplimit.IP{}, false); err != nil {
 			return b, fmt.Errorf("by %q: %w", text, err)
 		}
 	}
@@ -36,10 +36,10 @@ func ParseBy(text string) (By, error) {
 func (b By) String() string { return b.text }
 
 // extractor returns the Extractor that b asks for.
-func (b By) extractor(ip httplimit.IP) httplimit.Extractor {
+func (b By) extractor(ip httplimit.IP, exact bool) httplimit.Extractor {
 	var all []httplimit.Extractor
 	for _, part := range b.parts {
-		e, err := extractor(part, ip)
+		e, err := extractor(part, ip, exact)
 		if err != nil {
 			panic(err) // ParseBy has made it before
 		}
@@ -51,7 +51,7 @@ func (b By) extractor(ip httplimit.IP) httplimit.Extractor {
 	return httplimit.Join(all...)
 }
 
-func extractor(part string, ip httplimit.IP) (e httplimit.Extractor, err error) {
+func extractor(part string, ip httplimit.IP, exact bool) (e httplimit.Extractor, err error) {
 	switch name, isHeader := strings.CutPrefix(part, "header:"); {
 	case isHeader:
 		err = attempt(func() { e = httplimit.Headers(name) })
@@ -62,8 +62,10 @@ func extractor(part string, ip httplimit.IP) (e httplimit.Extractor, err error) 
 		return httplimit.Headers("Host"), nil
 	case part == "user":
 		return httplimit.ExtractorFunc(user), nil
+	case part == "path" && exact:
+		return pathExtractor(path.Clean), nil
 	case part == "path":
-		return httplimit.ExtractorFunc(cleanPath), nil
+		return pathExtractor(plainPath), nil
 	case part == "pattern":
 		return httplimit.Pattern(), nil
 	}
@@ -79,12 +81,14 @@ func user(r *http.Request) (string, error) {
 	return bounded(name), nil
 }
 
-// cleanPath returns the path as a server that cleans paths understands it, so that //a and /a/../a are no further keys.
-func cleanPath(r *http.Request) (string, error) {
-	if r.URL.Path == "" {
-		return "", fmt.Errorf("%w: no path", httplimit.ErrKey) // CONNECT, and OPTIONS *
-	}
-	return bounded(path.Clean(r.URL.Path)), nil
+// pathExtractor keys by the path in the spelling that plain gives it, so that no other spelling is a further key.
+func pathExtractor(plain func(string) string) httplimit.Extractor {
+	return httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
+		if r.URL.Path == "" {
+			return "", fmt.Errorf("%w: no path", httplimit.ErrKey) // OPTIONS *
+		}
+		return bounded(plain(r.URL.Path)), nil
+	})
 }
 
 const longest = 256

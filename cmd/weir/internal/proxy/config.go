@@ -27,24 +27,39 @@ type Config struct {
 
 	UpstreamTimeout time.Duration // until the upstream's headers are there; 0: as long as it takes
 	Drain           time.Duration // how long requests in flight may take after a stop
+	DrainDelay      time.Duration // from the stop, which the health check tells, until no connection is taken
 
-	Limits    []Limit
-	Routes    []Route
-	By        By
-	Trust     []netip.Prefix // proxies in front whose forwarding fields are believed
-	Forwarded bool           // they write Forwarded, not X-Forwarded-For
-	IPv6Bits  int            // 0: httplimit's default
+	Limits     []Limit
+	Routes     []Route
+	ExactPaths bool // routes and keys go by the spelling of a path
+	By         By
+	Trust      []netip.Prefix // proxies in front whose forwarding fields are believed
+	Allow      []netip.Prefix // clients without a limit
+	Forwarded  bool           // they write Forwarded, not X-Forwarded-For
+	IPv6Bits   int            // 0: httplimit's default
+
+	TLS TLS
+
+	// The bounds that hold whatever the limits are. 0: none, but for MaxConns, of which the default is what the process may
+	// have open, up to 10,000.
+	MaxConns, MaxConnsPerAddr         int
+	MaxInFlight, MaxInFlightPerClient int
+	Bodies                            Bodies
 
 	// Guard is what the middleware is told and this package has no say in: the headers, the status, what becomes of
 	// requests that are not decided. Its Extractor, limits, DenyList, hooks and Stats are set by New.
 	Guard httplimit.Config
 
-	Penalty Penalty
-	Deny    []httplimit.Entry // on the deny list from the start
-	MaxDeny int               // 0: httplimit's default
-	Table   weir.Config
-	Redis   Redis
-	Admin   Admin
+	// DeniedPage is read again by Reload; its Respond is Guard's. nil: there is none.
+	DeniedPage *DeniedPage
+
+	Penalty  Penalty
+	Deny     []httplimit.Entry // on the deny list from the start
+	DenyFile string            // keeps what is put on the deny list later; empty: nothing does
+	MaxDeny  int               // 0: httplimit's default
+	Table    weir.Config
+	Redis    Redis
+	Admin    Admin
 
 	Log    *slog.Logger // errors, starts and stops
 	Access *slog.Logger // one line for each request; nil: none
@@ -114,10 +129,35 @@ func (c *Config) check() error {
 	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
 		return fmt.Errorf("an IPv6 prefix is of 1 to 128 bits, not %d", c.IPv6Bits)
 	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		return errors.New("a certificate needs its key, and a key its certificate")
+	}
+	if min(c.MaxConns, c.MaxConnsPerAddr, c.MaxInFlight, c.MaxInFlightPerClient) < 0 || min(c.Bodies.Max, c.Bodies.Rate) < 0 {
+		return errors.New("a bound is negative")
+	}
 	if err := c.Redis.check(); err != nil {
 		return err
 	}
 	return c.Admin.check()
+}
+
+const (
+	maxConns = 10_000
+
+	// spareFiles are those of the admin address, the log, the certificate and the deny file.
+	spareFiles = maxAdminConns + 64
+)
+
+// connBounds returns the bounds on the connections of clients. Each may need another one to the upstream.
+func (c *Config) connBounds() connBounds {
+	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr}
+	if b.max == 0 {
+		b.max = maxConns
+		if files := maxFiles(); files > 0 {
+			b.max = max(1, min(b.max, (files-spareFiles)/2))
+		}
+	}
+	return b
 }
 
 func checkUpstream(u *url.URL) error {

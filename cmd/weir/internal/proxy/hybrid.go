@@ -19,8 +19,9 @@ import (
 
 // Redis is the engine on which several proxies hold their limits together.
 type Redis struct {
-	URL    string // empty: none; all is local
-	Prefix string // of the keys; empty: redislimit's default
+	URL      string // empty: none; all is local
+	Password string // in place of the one in URL, which other users of the machine can read
+	Prefix   string // of the keys; empty: redislimit's default
 
 	// Fallback says what becomes of decisions without Redis. IsDown, OnChange and OnError are set here.
 	Fallback fallback.Config
@@ -45,6 +46,9 @@ func (r *Redis) options() (*redis.Options, error) {
 	o, err := redis.ParseURL(r.URL)
 	if err != nil {
 		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://") // err may quote the password
+	}
+	if r.Password != "" {
+		o.Password = r.Password
 	}
 	safe := redislimit.Options(o.Addr)
 	o.MaxRetries, o.ContextTimeoutEnabled = safe.MaxRetries, safe.ContextTimeoutEnabled
@@ -173,6 +177,15 @@ func (s *shared) changed(l Limit, c fallback.Change) {
 func (s *shared) failed(err error) {
 	if dropped, ok := s.noisy.may(time.Now()); ok {
 		s.log.Warn("redis failed", "error", err.Error(), "not_logged", dropped)
+	}
+}
+
+// greet logs if Redis cannot be reached now. The proxy starts all the same: Redis may be the later one.
+func (s *shared) greet(ctx context.Context, onFail string) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	if err := s.client.Ping(ctx).Err(); err != nil {
+		s.log.Warn("redis cannot be reached", "error", err.Error(), "until_then", onFail)
 	}
 }
 

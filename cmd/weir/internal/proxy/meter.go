@@ -14,7 +14,7 @@ type second struct{ admitted, denied, failed uint64 }
 
 // meter makes a history per second of counts that only grow, so that decisions need not look at the clock.
 type meter struct {
-	stats *httplimit.Stats
+	count func(httplimit.Outcome) uint64
 
 	mu      sync.Mutex
 	seconds []second // guarded by mu; the last history of them, oldest first
@@ -37,10 +37,10 @@ func (m *meter) tick() {
 // totals adds up the outcomes into the three kinds that there are for a person who looks.
 func (m *meter) totals() second {
 	return second{
-		admitted: m.stats.Count(httplimit.Admitted) + m.stats.Count(httplimit.Bypassed) + m.stats.Count(httplimit.Exempt),
-		denied:   m.stats.Count(httplimit.Denied) + m.stats.Count(httplimit.Listed),
-		failed: m.stats.Count(httplimit.NoKey) + m.stats.Count(httplimit.Failed) + m.stats.Count(httplimit.Canceled) +
-			m.stats.Count(httplimit.Busy),
+		admitted: m.count(httplimit.Admitted) + m.count(httplimit.Bypassed) + m.count(httplimit.Exempt),
+		denied:   m.count(httplimit.Denied) + m.count(httplimit.Listed),
+		failed: m.count(httplimit.NoKey) + m.count(httplimit.Failed) + m.count(httplimit.Canceled) +
+			m.count(httplimit.Busy),
 	}
 }
 

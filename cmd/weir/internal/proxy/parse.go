@@ -72,19 +72,6 @@ func ParseRoute(text string, d rule.Defaults) (Route, error) {
 	return r, nil
 }
 
-// ParseTrust reads addresses and prefixes.
-func ParseTrust(texts []string) ([]netip.Prefix, error) {
-	var trust []netip.Prefix
-	for _, text := range texts {
-		p, err := ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			return nil, fmt.Errorf("trust: %w", err)
-		}
-		trust = append(trust, p)
-	}
-	return trust, nil
-}
-
 // ParsePrefix reads an address or a prefix. An IPv4-mapped one becomes the IPv4 one it is.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
@@ -119,12 +106,37 @@ func ParsePenalty(text string) (Penalty, error) {
 	if err != nil {
 		return Penalty{}, fmt.Errorf("penalty box: %w", err)
 	}
-	stay, err := time.ParseDuration(long)
+	stay, err := ParseDuration(long)
 	if err != nil || stay <= 0 || len(tiers) != 1 || tiers[0].Limit == 0 {
 		return Penalty{}, fmt.Errorf("penalty box %q: want DENIALS/WITHIN=FOR, such as 20/1m=10m", text)
 	}
 	return Penalty{Denials: tiers[0].Limit, Within: tiers[0].Duration, For: stay}, nil
 }
+
+// ParseDuration reads a duration as limits have them: 500ms, 1h30m, or 7d.
+func ParseDuration(text string) (time.Duration, error) {
+	tiers, err := rule.ParseLimit("1/" + text)
+	if err != nil || len(tiers) != 1 {
+		return 0, fmt.Errorf("%q is not a duration such as 30s, 1h30m or 7d", text)
+	}
+	return tiers[0].Duration, nil
+}
+
+// ParsePrefixes reads addresses and prefixes.
+func ParsePrefixes(flag string, texts []string) ([]netip.Prefix, error) {
+	var all []netip.Prefix
+	for _, text := range texts {
+		p, err := ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// FullPolicies are the names of httplimit's.
+var FullPolicies = map[string]httplimit.FullPolicy{"refuse": httplimit.FullRefuse, "admit": httplimit.FullAdmit}
 
 // HeaderStyles are the names of httplimit's.
 var HeaderStyles = map[string]httplimit.HeaderStyle{

@@ -46,9 +46,9 @@ func TestParseRoute(t *testing.T) {
 		_, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
 		assert.Error(t, err, text)
 	}
-	_, err = newRoutes([]Route{{Pattern: "no slash"}})
+	_, err = newRoutes([]Route{{Pattern: "no slash"}}, true)
 	assert.Error(t, err)
-	_, err = newRoutes([]Route{{Pattern: "/a"}, {Pattern: "/a"}})
+	_, err = newRoutes([]Route{{Pattern: "/a"}, {Pattern: "/a"}}, true)
 	assert.Error(t, err, "two routes that are one")
 }
 
@@ -125,14 +125,14 @@ func TestByTellsCallersApart(t *testing.T) {
 	} {
 		b, err := ParseBy(row.by)
 		require.NoError(t, err, row.by)
-		key, err := b.extractor(httplimit.RemoteAddr()).Extract(row.r)
+		key, err := b.extractor(httplimit.RemoteAddr(), false).Extract(row.r)
 		require.NoError(t, err, row.by)
 		assert.Equal(t, row.want, key, row.by)
 	}
 	for _, by := range []string{"header:X-Key", "user", "pattern"} {
 		b, err := ParseBy(by)
 		require.NoError(t, err)
-		_, err = b.extractor(httplimit.RemoteAddr()).Extract(request("/"))
+		_, err = b.extractor(httplimit.RemoteAddr(), false).Extract(request("/"))
 		assert.ErrorIs(t, err, httplimit.ErrKey, "%s: who does not say who he is has no key", by)
 	}
 	for _, by := range []string{"", "moon", "ip+", "header:", "header:a b", "ip+moon"} {
@@ -146,7 +146,7 @@ func TestLongPathsAreKeptApart(t *testing.T) {
 	require.NoError(t, err)
 	key := func(path string) string {
 		r := httptest.NewRequest("GET", path, nil)
-		k, err := b.extractor(httplimit.RemoteAddr()).Extract(r)
+		k, err := b.extractor(httplimit.RemoteAddr(), false).Extract(r)
 		require.NoError(t, err)
 		assert.LessOrEqual(t, len(k), longest)
 		return k

@@ -19,15 +19,24 @@ import (
 type Proxy struct {
 	cfg     Config
 	ip      httplimit.IP
+	via     string // this process in the Via field
 	limiter *weir.Limiter
 	make    strategies
 	routes  *routes
-	denied  *httplimit.DenyList
-	stats   httplimit.Stats
-	worst   *topk
-	meter   meter
-	table   tableFigures
-	started time.Time
+	bounds  connBounds
+	conns   atomic.Pointer[conns] // of clients; nil before Run
+	guesses *guesses
+	cert    *certificate // nil: plain HTTP
+
+	denied   *httplimit.DenyList
+	denyFile *denyFile // nil: there is none
+	stats    httplimit.Stats
+	flight   httplimit.Stats // of the bounds on requests in flight
+	worst    *topk
+	meter    meter
+	table    tableFigures
+	loops    loopLog
+	started  time.Time
 
 	handler http.Handler // what Listen serves
 	admin   http.Handler // what Admin.Addr serves
@@ -50,8 +59,11 @@ func New(cfg Config) (*Proxy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{cfg: cfg, ip: cfg.ip(), limiter: limiter, worst: newTopK(worstKeys), started: time.Now()}
-	p.meter.stats = &p.stats
+	p := &Proxy{
+		cfg: cfg, ip: cfg.ip(), via: newVia(), limiter: limiter, bounds: cfg.connBounds(), worst: newTopK(worstKeys), started: time.Now(),
+	}
+	p.bounds.exempt = p.trustsAddr
+	p.meter.count = p.count
 	if err := p.build(); err != nil {
 		return nil, errors.Join(err, p.close())
 	}
@@ -59,32 +71,71 @@ func New(cfg Config) (*Proxy, error) {
 }
 
 func (p *Proxy) build() (err error) {
+	if p.guesses, err = newGuesses(p.cfg.Log); err != nil {
+		return err
+	}
+	if p.cfg.TLS.Cert != "" {
+		if p.cert, err = newCertificate(p.cfg.TLS, p.cfg.Log); err != nil {
+			return err
+		}
+	}
 	p.make = strategies{limiter: p.limiter}
 	if p.cfg.Redis.URL != "" {
 		if p.make.shared, err = newShared(p.cfg.Redis, p.cfg.Log); err != nil {
 			return err
 		}
 	}
-	if p.routes, err = newRoutes(p.cfg.Routes); err != nil {
+	if p.routes, err = newRoutes(p.cfg.Routes, p.cfg.ExactPaths); err != nil {
 		return err
 	}
+	if err := p.fillDenyList(); err != nil {
+		return err
+	}
+	next := builtIn(p.cfg.Limits[0])
+	if p.cfg.Upstream != nil {
+		next = p.upstream(p.cfg.Upstream)
+	}
+	if next, err = p.guard(next); err != nil {
+		return err
+	}
+	if next, err = p.boundInFlight(next); err != nil {
+		return err
+	}
+	p.handler = occupy(p.observe(p.refuseTunnels(p.cfg.Bodies.bound(next))))
+	p.admin = occupy(p.adminHandler())
+	return nil
+}
+
+func (p *Proxy) fillDenyList() error {
 	p.denied = httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: p.cfg.MaxDeny})
 	for _, e := range p.cfg.Deny {
 		if err := p.denied.Add(e); err != nil {
 			return err
 		}
 	}
-	next := builtIn(p.cfg.Limits[0])
-	if p.cfg.Upstream != nil {
-		next = p.upstream(p.cfg.Upstream)
+	if p.cfg.DenyFile == "" {
+		return nil
 	}
-	guarded, err := p.guard(next)
+	p.denyFile = &denyFile{name: p.cfg.DenyFile}
+	return p.reloadDenyFile()
+}
+
+// Reload reads the files again: the certificate, the deny list and the page of a denial. What cannot be read stays as it is.
+func (p *Proxy) Reload() error {
+	errs := []error{p.reloadDenyFile()}
+	if p.cert != nil {
+		errs = append(errs, p.cert.reload())
+	}
+	if p.cfg.DeniedPage != nil {
+		errs = append(errs, p.cfg.DeniedPage.reload())
+	}
+	err := errors.Join(errs...)
 	if err != nil {
-		return err
+		p.cfg.Log.Error("reloaded in part", "error", err.Error())
+	} else {
+		p.cfg.Log.Info("reloaded")
 	}
-	p.handler = p.observe(guarded)
-	p.admin = p.adminHandler()
-	return nil
+	return err
 }
 
 // close ends what New made.
@@ -92,6 +143,9 @@ func (p *Proxy) close() error {
 	var err error
 	if p.make.shared != nil {
 		err = p.make.shared.close()
+	}
+	if p.guesses != nil {
+		err = errors.Join(err, p.guesses.limiter.Close())
 	}
 	return errors.Join(err, p.limiter.Close())
 }
@@ -104,19 +158,23 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 
-	front, err := p.listen(p.cfg.Listen, p.handler, requests)
+	front, err := p.listen(p.cfg.Listen, p.handler, requests, p.bounds, p.cert)
 	if err != nil {
 		return err
 	}
 	defer front.end()
+	p.conns.Store(front.conns)
 	back := &server{}
 	if p.cfg.Admin.Addr != "" {
-		if back, err = p.listen(p.cfg.Admin.Addr, p.admin, requests); err != nil {
+		if back, err = p.listen(p.cfg.Admin.Addr, p.admin, requests, connBounds{max: maxAdminConns}, nil); err != nil {
 			return err
 		}
 		defer back.end()
 	}
 	p.announce(front, back)
+	if s := p.make.shared; s != nil {
+		s.greet(ctx, onFailNames[s.cfg.OnFail])
+	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -133,14 +191,18 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	}
 }
 
+// maxAdminConns bounds the connections of the admin address. A health check that comes on one more takes the place of one
+// without a request.
+const maxAdminConns = 256
+
 // server is an http.Server at work.
 type server struct {
 	*http.Server
-	addr   net.Addr
+	conns  *conns
 	failed chan error // why it ended, unless it was told to
 }
 
-func (p *Proxy) listen(addr string, h http.Handler, requests context.Context) (*server, error) {
+func (p *Proxy) listen(addr string, h http.Handler, requests context.Context, b connBounds, cert *certificate) (*server, error) {
 	l, err := (&net.ListenConfig{}).Listen(requests, "tcp", addr)
 	if err != nil {
 		return nil, err
@@ -153,12 +215,18 @@ func (p *Proxy) listen(addr string, h http.Handler, requests context.Context) (*
 			MaxHeaderBytes:    64 << 10,
 			ErrorLog:          slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
 			BaseContext:       func(net.Listener) context.Context { return requests },
+			ConnContext:       connContext,
 		},
-		addr:   l.Addr(),
+		conns:  newConns(l, b),
 		failed: make(chan error, 1),
 	}
+	serve := func() error { return s.Serve(s.conns) }
+	if cert != nil {
+		s.TLSConfig = cert.config()
+		serve = func() error { return s.ServeTLS(s.conns, "", "") }
+	}
 	go func() {
-		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(); !errors.Is(err, http.ErrServerClosed) {
 			s.failed <- err
 		}
 	}()
@@ -169,12 +237,16 @@ func (p *Proxy) listen(addr string, h http.Handler, requests context.Context) (*
 func (s *server) end() { _ = s.Close() } // a listener that was closed before
 
 func (p *Proxy) announce(front, back *server) {
-	attrs := []any{"listen", "http://" + front.addr.String()}
+	scheme := "http://"
+	if p.cert != nil {
+		scheme = "https://"
+	}
+	attrs := []any{"listen", scheme + front.conns.Addr().String()}
 	if p.cfg.Upstream != nil {
 		attrs = append(attrs, "upstream", p.cfg.Upstream.String())
 	}
-	if back.addr != nil {
-		attrs = append(attrs, "admin", "http://"+back.addr.String()+"/-/")
+	if back.conns != nil {
+		attrs = append(attrs, "admin", "http://"+back.conns.Addr().String()+"/-/")
 	}
 	for _, l := range p.cfg.Limits {
 		attrs = append(attrs, "limit", l.Rule.String())
@@ -186,6 +258,7 @@ func (p *Proxy) announce(front, back *server) {
 func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
 	p.stopping.Store(true)
 	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())
+	p.delayDrain(requests, front)
 	deadline, cancel := context.WithTimeout(requests, p.cfg.Drain)
 	defer cancel()
 	if front.Shutdown(deadline) == nil && p.finished(deadline) {
@@ -199,6 +272,18 @@ func (p *Proxy) drain(requests context.Context, front *server, cut func()) error
 		return nil // it was connections that had not asked for anything yet
 	}
 	return fmt.Errorf("%d requests were still in flight after %v", left, p.cfg.Drain)
+}
+
+// delayDrain serves on for DrainDelay, while the health check says that the proxy stops: load balancers need time to notice.
+func (p *Proxy) delayDrain(requests context.Context, front *server) {
+	front.SetKeepAlivesEnabled(false) // clients come on a new connection, and so elsewhere
+	if p.cfg.DrainDelay <= 0 {
+		return
+	}
+	select {
+	case <-time.After(p.cfg.DrainDelay):
+	case <-requests.Done():
+	}
 }
 
 // finished waits for the connections that were hijacked, which Shutdown does not: WebSockets, which ReverseProxy still

@@ -383,8 +383,9 @@ func TestADeniedPageOfOnesOwn(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte("<p>come back later"), 0o600))
 	cfg := config(t, "0/1d")
 	var err error
-	cfg.Guard.Respond, err = DeniedPage(name)
+	cfg.DeniedPage, err = NewDeniedPage(name)
 	require.NoError(t, err)
+	cfg.Guard.Respond = cfg.DeniedPage.Respond
 	resp, body := send(t, "GET", serve(t, cfg).front.URL, nil)
 	assert.Equal(t, 429, resp.StatusCode)
 	assert.Equal(t, "text/html; charset=utf-8", resp.Header.Get("Content-Type"))

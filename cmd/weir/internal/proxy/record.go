@@ -7,16 +7,18 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/httplimit"
 )
 
-// record is what is known of one request. Only the goroutine that serves it writes to it.
+// record is what is known of one request. Only the goroutine that serves it writes to it, except for slow.
 type record struct {
 	decision httplimit.Decision
 	decided  bool
+	slow     atomic.Bool // the body came too slowly; set by the goroutine that reads it
 }
 
 type recordKey struct{}

@@ -3,6 +3,8 @@ package proxy
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir/httplimit"
@@ -10,19 +12,26 @@ import (
 
 // routes finds the Route of a request by the rules of http.ServeMux, which does not serve here.
 type routes struct {
-	mux   *http.ServeMux // nil: there are none
-	costs map[string]uint64
+	mux   *http.ServeMux    // nil: there are none
+	exact bool              // go by the request's own spelling
+	given map[string]string // the patterns as given, by those in mux
+	costs map[string]uint64 // by the pattern as given
 }
 
-func newRoutes(all []Route) (*routes, error) {
+func newRoutes(all []Route, exact bool) (*routes, error) {
 	if len(all) == 0 {
 		return &routes{}, nil
 	}
-	r := &routes{mux: http.NewServeMux(), costs: make(map[string]uint64)}
+	r := &routes{mux: http.NewServeMux(), exact: exact, given: make(map[string]string), costs: make(map[string]uint64)}
 	for _, route := range all {
-		if err := checkPattern(r.mux, route.Pattern, http.NotFoundHandler()); err != nil {
+		pattern := route.Pattern
+		if !exact {
+			pattern = plainPattern(pattern)
+		}
+		if err := checkPattern(r.mux, pattern, http.NotFoundHandler()); err != nil {
 			return nil, fmt.Errorf("route %q: %w", route.Pattern, err)
 		}
+		r.given[pattern] = route.Pattern
 		if route.Cost > 0 {
 			r.costs[route.Pattern] = route.Cost
 		}
@@ -33,13 +42,16 @@ func newRoutes(all []Route) (*routes, error) {
 // elsewhere is the pattern of requests that no route matches.
 const elsewhere = "(no route)"
 
-// pattern returns the pattern of the route that r takes.
+// pattern returns the pattern of the route that r takes, as it was given.
 func (rs *routes) pattern(r *http.Request) string {
 	if rs.mux == nil {
 		return ""
 	}
+	if !rs.exact {
+		r = plainRequest(r)
+	}
 	if _, pattern := rs.mux.Handler(r); pattern != "" {
-		return pattern
+		return rs.given[pattern]
 	}
 	return elsewhere
 }
@@ -85,8 +97,9 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 // middleware makes the middleware for these limits.
 func (p *Proxy) middleware(limits []Limit, next http.Handler) (h http.Handler, err error) {
 	cfg := p.cfg.Guard
-	cfg.Extractor = p.cfg.By.extractor(p.ip)
+	cfg.Extractor = p.cfg.By.extractor(p.ip, p.cfg.ExactPaths)
 	cfg.ClientIP = p.ip
+	cfg.Skip = p.allowed()
 	cfg.CostFunc = p.routes.cost()
 	cfg.DenyList = p.denied
 	cfg.Stats = &p.stats
@@ -105,6 +118,54 @@ func (p *Proxy) middleware(limits []Limit, next http.Handler) (h http.Handler, e
 	}
 	err = attempt(func() { h = httplimit.New(cfg.Policies[0].Strategy, cfg)(next) })
 	return h, err
+}
+
+// boundInFlight puts the bounds on requests in flight in front of next, over all routes.
+func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
+	if p.cfg.MaxInFlight == 0 && p.cfg.MaxInFlightPerClient == 0 {
+		return next, nil
+	}
+	cfg := httplimit.Config{
+		Extractor:            p.cfg.By.extractor(p.ip, p.cfg.ExactPaths),
+		ClientIP:             p.ip,
+		Skip:                 p.allowed(),
+		MaxInFlight:          p.cfg.MaxInFlight,
+		MaxInFlightPerClient: p.cfg.MaxInFlightPerClient,
+		DeniedStatus:         p.cfg.Guard.DeniedStatus,
+		Respond:              p.cfg.Guard.Respond,
+		CORS:                 p.cfg.Guard.CORS,
+		Jitter:               p.cfg.Guard.Jitter,
+		Shadow:               p.cfg.Guard.Shadow,
+		Stats:                &p.flight,
+		OnDecision: func(r *http.Request, d httplimit.Decision) {
+			if d.Status != 0 && !d.Shadow { // no limit will see it
+				p.onDecision(r, d)
+			}
+		},
+	}
+	err = attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
+	return h, err
+}
+
+// allowed is httplimit's Skip: whether the client is on the list of those without a limit. nil: there is no list.
+func (p *Proxy) allowed() func(*http.Request) bool {
+	if len(p.cfg.Allow) == 0 {
+		return nil
+	}
+	return func(r *http.Request) bool {
+		addr, err := p.ip.Addr(r)
+		return err == nil && slices.ContainsFunc(p.cfg.Allow, func(a netip.Prefix) bool { return a.Contains(addr) })
+	}
+}
+
+// count returns how many requests have had this outcome. One that the bounds on requests in flight refuse is seen by no
+// limit.
+func (p *Proxy) count(o httplimit.Outcome) uint64 {
+	n := p.stats.Count(o)
+	if o == httplimit.Busy || o == httplimit.NoKey {
+		n += p.flight.Count(o)
+	}
+	return n
 }
 
 // onDecision notes what the middleware decided.

@@ -114,7 +114,7 @@ func (p *Proxy) figures() *figures {
 		f.Upstream = p.cfg.Upstream.String()
 	}
 	for _, o := range httplimit.Outcomes() {
-		f.Requests[o.String()] = p.stats.Count(o)
+		f.Requests[o.String()] = p.count(o)
 	}
 	f.PerSecond = series(p.meter.past())
 	f.Worst, f.Denials = p.worstShown()
@@ -189,6 +189,8 @@ func describe(e httplimit.Entry) string {
 	return e.Prefix.String()
 }
 
+var onFailNames = [...]string{fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed"}
+
 func (h hybrid) deciding() deciding {
 	s := h.Stats()
 	d := deciding{
@@ -202,7 +204,7 @@ func (h hybrid) deciding() deciding {
 		},
 	}
 	if s.State != fallback.Closed {
-		d.Source = [...]string{fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed"}[h.onFail]
+		d.Source = onFailNames[h.onFail]
 	}
 	return d
 }

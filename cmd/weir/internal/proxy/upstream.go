@@ -2,17 +2,22 @@ package proxy
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/httplimit"
 )
 
 // upstream returns the handler that passes requests on to target.
@@ -23,33 +28,139 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 			if p.cfg.PreserveHost {
 				r.Out.Host = r.In.Host
 			}
+			keepWebSocketsOnly(r.Out.Header)
 			p.forward(r)
+			r.Out.Header.Add("Via", fmt.Sprintf("%d.%d %s", r.In.ProtoMajor, r.In.ProtoMinor, p.via))
 		},
-		Transport:     transport(p.cfg.UpstreamTimeout),
-		FlushInterval: -1, // what the upstream sends in pieces, the client gets in pieces
-		BufferPool:    &buffers{},
-		ErrorLog:      slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
-		ErrorHandler:  p.badGateway,
+		ModifyResponse: p.dropOwnFields,
+		Transport:      transport(p.cfg.UpstreamTimeout, p.bounds.max),
+		FlushInterval:  -1, // what the upstream sends in pieces, the client gets in pieces
+		BufferPool:     &buffers{},
+		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
+		ErrorHandler:   p.badGateway,
 	}
 }
 
-// forward tells the upstream whom it is asked for. What the client says of that itself is believed of a trusted peer only,
-// as the limiter does.
-func (p *Proxy) forward(r *httputil.ProxyRequest) {
-	trusted := p.trusts(r.In.RemoteAddr)
-	if trusted {
-		copyField(r, "X-Forwarded-For") // SetXForwarded appends the peer to it
-	}
-	r.SetXForwarded()
-	if !trusted {
-		r.Out.Header.Del("X-Real-Ip") // which ReverseProxy lets through, and servers believe
+// keepWebSocketsOnly strips every other upgrade. After one, the connection is a tunnel: requests in it, as those of HTTP/2
+// after Upgrade: h2c, would be neither counted nor logged.
+func keepWebSocketsOnly(h http.Header) {
+	if strings.EqualFold(h.Get("Upgrade"), "websocket") {
+		h.Set("Upgrade", "websocket")
 		return
 	}
+	h.Del("Upgrade")
+	h.Del("Connection")
+	h.Del("Http2-Settings")
+}
+
+// newVia returns a name for this process in the Via field.
+func newVia() string { return "weir-" + strings.ToLower(rand.Text()[:12]) }
+
+// refuseTunnels refuses what must not be passed on: CONNECT, which asks for a tunnel, and a request that has been here.
+func (p *Proxy) refuseTunnels(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.Method == http.MethodConnect:
+			http.Error(w, "This proxy makes no tunnels.", http.StatusMethodNotAllowed)
+		case p.wasHere(r):
+			p.loops.log(p.cfg.Log)
+			http.Error(w, "This proxy is its own upstream.", http.StatusLoopDetected)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func (p *Proxy) wasHere(r *http.Request) bool {
+	for _, line := range r.Header["Via"] {
+		for hop := range strings.SplitSeq(line, ",") {
+			if fields := strings.Fields(hop); len(fields) > 1 && fields[1] == p.via {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// loopLog logs loops now and then.
+type loopLog struct{ noisy logging }
+
+func (l *loopLog) log(log *slog.Logger) {
+	if dropped, ok := l.noisy.may(time.Now()); ok {
+		log.Error("a request came back: the upstream leads to this proxy", "not_logged", dropped)
+	}
+}
+
+// dropOwnFields removes the upstream's rate limit fields that have one value only, and that the middleware sets itself: a
+// client could not tell which of the two to believe. Those of the draft are lists, and stay.
+func (p *Proxy) dropOwnFields(resp *http.Response) error {
+	if p.cfg.Guard.Headers == httplimit.HeadersDraft || p.cfg.Guard.Shadow {
+		return nil
+	}
+	for _, name := range p.cfg.Guard.Headers.Fields() {
+		resp.Header.Del(name)
+	}
+	return nil
+}
+
+// addressFields are fields in which servers look for the client's address, besides those that ReverseProxy strips. Proxies
+// in front set one of them or another; anybody else forges it.
+var addressFields = []string{
+	"X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "Fly-Client-Ip",
+	"X-Client-Ip", "X-Cluster-Client-Ip", "X-Forwarded", "Forwarded-For", "X-Original-Forwarded-For", "X-Originating-Ip",
+	"X-Remote-Ip", "X-Remote-Addr", "X-Envoy-External-Address", "X-Azure-Clientip", "X-Appengine-User-Ip", "Client-Ip", "X-Proxyuser-Ip",
+}
+
+// forward tells the upstream who the client is. The client's own word is taken from a trusted peer only, as the limiter does,
+// and of the two fields for chains only the one that the peer is known to write.
+func (p *Proxy) forward(r *httputil.ProxyRequest) {
+	dropAliases(r.Out.Header)
+	r.Out.Header.Del("Proxy") // a CGI program takes it for its HTTP_PROXY
+	if !p.trusts(r.In.RemoteAddr) {
+		for _, name := range addressFields {
+			r.Out.Header.Del(name)
+		}
+		r.SetXForwarded()
+		return
+	}
+	if p.cfg.Forwarded {
+		p.forwardChain(r)
+		return
+	}
+	copyField(r, "X-Forwarded-For") // SetXForwarded appends the peer to it
+	r.SetXForwarded()
 	copyField(r, "X-Forwarded-Host")
 	copyField(r, "X-Forwarded-Proto") // https, perhaps, which ends at the peer
-	if p.cfg.Forwarded {
-		copyField(r, "Forwarded")
+}
+
+// forwardChain passes Forwarded on, and makes X-Forwarded-For of it: what the client has put there is not the peer's.
+func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
+	copyField(r, "Forwarded")
+	if addr, err := p.ip.Addr(r.In); err == nil && addr != peerAddr(r.In.RemoteAddr) {
+		r.Out.Header.Set("X-Forwarded-For", addr.String()) // SetXForwarded appends the peer to it
 	}
+	r.SetXForwarded()
+}
+
+// dropAliases removes fields with an underscore whose names a CGI or WSGI server cannot tell from those of a forwarding field.
+func dropAliases(h http.Header) {
+	for name := range h {
+		if !strings.Contains(name, "_") {
+			continue
+		}
+		plain := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
+		if strings.HasPrefix(plain, "X-Forwarded") || plain == "Forwarded" || plain == "Via" || slices.Contains(addressFields, plain) {
+			delete(h, name)
+		}
+	}
+}
+
+func peerAddr(peer string) netip.Addr {
+	ap, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap().WithZone("")
 }
 
 func copyField(r *httputil.ProxyRequest, name string) {
@@ -59,27 +170,23 @@ func copyField(r *httputil.ProxyRequest, name string) {
 }
 
 func (p *Proxy) trusts(peer string) bool {
-	ap, err := netip.ParseAddrPort(peer)
-	if err != nil {
-		return false
-	}
-	addr := ap.Addr().Unmap().WithZone("")
-	for _, prefix := range p.cfg.Trust {
-		if prefix.Contains(addr) {
-			return true
-		}
-	}
-	return false
+	addr := peerAddr(peer)
+	return addr.IsValid() && p.trustsAddr(addr)
+}
+
+func (p *Proxy) trustsAddr(addr netip.Addr) bool {
+	return slices.ContainsFunc(p.cfg.Trust, func(t netip.Prefix) bool { return t.Contains(addr) })
 }
 
 // transport keeps as many connections as there are requests at one time: a connection for each request would be the
 // better part of its cost, and use up the ports.
-func transport(timeout time.Duration) *http.Transport {
+func transport(timeout time.Duration, most int) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
 		ResponseHeaderTimeout: timeout,
 		MaxIdleConnsPerHost:   1024,
+		MaxConnsPerHost:       most, // of clients there are no more
 		IdleConnTimeout:       time.Minute,
 		ForceAttemptHTTP2:     true,
 		DisableCompression:    true, // what the client did not ask for is neither asked for nor unpacked here
@@ -88,6 +195,10 @@ func transport(timeout time.Duration) *http.Transport {
 
 // badGateway answers when the upstream does not.
 func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
+	if status := clientsFault(r, err); status != 0 {
+		http.Error(w, http.StatusText(status), status)
+		return
+	}
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		w.WriteHeader(statusGone) // nobody reads it, but the access log
 		return
@@ -99,6 +210,18 @@ func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	p.cfg.Log.Warn("the upstream failed", "method", report.Printable(r.Method), "path", report.Printable(r.URL.Path), "error", report.Printable(err.Error()))
 	http.Error(w, http.StatusText(status), status)
+}
+
+// clientsFault returns the status of an error that the request's body caused, or 0.
+func clientsFault(r *http.Request, err error) int {
+	rec := recordOf(r.Context())
+	switch {
+	case errors.As(err, new(*http.MaxBytesError)):
+		return http.StatusRequestEntityTooLarge
+	case errors.Is(err, errSlowBody), rec != nil && rec.slow.Load():
+		return http.StatusRequestTimeout
+	}
+	return 0
 }
 
 // statusGone is what nginx logs for a client that went away.

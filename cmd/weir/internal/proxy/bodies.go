@@ -1,0 +1,88 @@
+package proxy
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+// bodyGrace is how long a body may take whatever its size.
+const bodyGrace = 10 * time.Second
+
+// Bodies bounds what clients send. The zero value bounds nothing.
+type Bodies struct {
+	Max   int64         // bytes of one body; 0: no bound
+	Rate  int64         // bytes a second, on average since the beginning, after Grace; 0: no bound
+	Grace time.Duration // 0: 10 seconds
+}
+
+// errSlowBody ends a body that comes too slowly.
+var errSlowBody = errors.New("the request's body came too slowly")
+
+// bound applies the bounds to the bodies of requests.
+func (b Bodies) bound(next http.Handler) http.Handler {
+	if b.Max == 0 && b.Rate == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b.Max > 0 && r.ContentLength > b.Max {
+			w.Header().Set("Connection", "close") // the body will not be read
+			http.Error(w, "The body is too large.", http.StatusRequestEntityTooLarge)
+			return
+		}
+		if r.Body != nil && r.Body != http.NoBody {
+			if b.Rate > 0 {
+				r.Body = b.pace(w, r)
+			}
+			if b.Max > 0 {
+				r.Body = http.MaxBytesReader(w, r.Body, b.Max)
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// pace returns body with a deadline that each byte moves. It is set at once: if nobody reads the body, net/http does before
+// it sends the answer.
+func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
+	grace := b.Grace
+	if grace == 0 {
+		grace = bodyGrace
+	}
+	p := &pacedBody{
+		ReadCloser: r.Body, conn: http.NewResponseController(w), deadline: time.Now().Add(grace), rate: b.Rate, rec: recordOf(r.Context()),
+	}
+	_ = p.conn.SetReadDeadline(p.deadline) // a writer without deadlines is a test's
+	return p
+}
+
+// pacedBody is read by one goroutine at a time.
+type pacedBody struct {
+	io.ReadCloser
+	conn     *http.ResponseController
+	deadline time.Time
+	rate     int64
+	over     bool    // the body has ended
+	rec      *record // nil in tests
+}
+
+func (p *pacedBody) Read(buf []byte) (int, error) {
+	n, err := p.ReadCloser.Read(buf)
+	switch {
+	case err == nil:
+		p.deadline = p.deadline.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
+		_ = p.conn.SetReadDeadline(p.deadline)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		// net/http cancels the request on every failed read, so that the handler may see the cancellation only.
+		if p.rec != nil {
+			p.rec.slow.Store(true)
+		}
+		err = errSlowBody
+	case err == io.EOF && !p.over:
+		p.over = true
+		_ = p.conn.SetReadDeadline(time.Time{}) // the handler may take longer
+	}
+	return n, err
+}

@@ -1,0 +1,173 @@
+package proxy
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+)
+
+// connBounds bounds the connections of one server.
+type connBounds struct {
+	max     int                   // 0: no bound
+	perAddr int                   // of one IPv4 address or IPv6 /64; 0: no bound
+	exempt  func(netip.Addr) bool // from perAddr; nil: nobody is
+}
+
+// conns is a net.Listener with bounds. One connection too many of an address is closed. One too many of all takes the place
+// of the one that has been without a request for the longest; if each has one, it is closed. So connections on which nothing
+// is asked, however many, keep nobody out.
+type conns struct {
+	net.Listener
+	connBounds
+
+	mu      sync.Mutex
+	open    int                  // guarded by mu
+	byAddr  map[netip.Prefix]int // guarded by mu
+	waiting list.List            // guarded by mu; of *conn without a request, the longest first
+
+	refused, evicted atomic.Uint64
+}
+
+// conn is a connection of conns. It is a *net.TCPConn, for the sake of sendfile and of half-closing.
+type conn struct {
+	*net.TCPConn
+	owner *conns
+	addr  netip.Prefix
+
+	serving int           // guarded by owner.mu; requests
+	waits   *list.Element // guarded by owner.mu; in owner.waiting, or nil
+	closed  bool          // guarded by owner.mu
+}
+
+func newConns(l net.Listener, b connBounds) *conns {
+	return &conns{Listener: l, connBounds: b, byAddr: make(map[netip.Prefix]int)}
+}
+
+// Accept implements net.Listener.
+func (cs *conns) Accept() (net.Conn, error) {
+	for {
+		accepted, err := cs.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &conn{TCPConn: accepted.(*net.TCPConn), owner: cs, addr: peerPrefix(accepted.RemoteAddr())}
+		evict, ok := cs.admit(c)
+		if evict != nil {
+			cs.evicted.Add(1)
+			_ = evict.Close() // it is closed one way or another
+		}
+		if ok {
+			return c, nil
+		}
+		cs.refused.Add(1)
+		_ = c.TCPConn.Close()
+	}
+}
+
+// admit takes c in, if the bounds allow it, perhaps in the place of another one.
+func (cs *conns) admit(c *conn) (evict *conn, ok bool) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.perAddr > 0 && cs.byAddr[c.addr] >= cs.perAddr && (cs.exempt == nil || !cs.exempt(c.addr.Addr())) {
+		return nil, false
+	}
+	if cs.max > 0 && cs.open >= cs.max {
+		longest := cs.waiting.Front()
+		if longest == nil {
+			return nil, false
+		}
+		evict = longest.Value.(*conn)
+		cs.remove(evict)
+	}
+	cs.open++
+	cs.byAddr[c.addr]++
+	c.waits = cs.waiting.PushBack(c)
+	return evict, true
+}
+
+// remove takes c off the books. mu is held.
+func (cs *conns) remove(c *conn) {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	cs.open--
+	if cs.byAddr[c.addr]--; cs.byAddr[c.addr] == 0 {
+		delete(cs.byAddr, c.addr)
+	}
+	if c.waits != nil {
+		cs.waiting.Remove(c.waits)
+		c.waits = nil
+	}
+}
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	c.owner.mu.Lock()
+	c.owner.remove(c)
+	c.owner.mu.Unlock()
+	return c.TCPConn.Close()
+}
+
+// begin and end note that a request is served on c. HTTP/2 serves several at a time.
+func (c *conn) begin() {
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	c.serving++
+	if c.waits != nil {
+		c.owner.waiting.Remove(c.waits)
+		c.waits = nil
+	}
+}
+
+func (c *conn) end() {
+	c.owner.mu.Lock()
+	defer c.owner.mu.Unlock()
+	if c.serving--; c.serving == 0 && !c.closed {
+		c.waits = c.owner.waiting.PushBack(c)
+	}
+}
+
+type connKey struct{}
+
+// connContext is http.Server's ConnContext: it lets observed find the connection.
+func connContext(ctx context.Context, nc net.Conn) context.Context {
+	if t, ok := nc.(interface{ NetConn() net.Conn }); ok { // TLS
+		nc = t.NetConn()
+	}
+	c, ok := nc.(*conn)
+	if !ok {
+		return ctx
+	}
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// occupy marks the connections of requests that next serves.
+func occupy(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
+			c.begin()
+			defer c.end()
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// peerPrefix returns the IPv4 address or IPv6 /64 of a peer.
+func peerPrefix(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := 64
+	if addr.Is4() {
+		bits = 32
+	}
+	p, _ := addr.Prefix(bits) // bits are in range
+	return p
+}

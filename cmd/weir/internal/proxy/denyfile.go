@@ -1,0 +1,135 @@
+package proxy
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// denyFile keeps the deny list over a restart: a line for each entry, an address, a prefix or a quoted key, and after a blank
+// the time at which it ends, if it does. Empty lines and lines that begin with # are ignored. What a penalty box lists is
+// not kept.
+type denyFile struct {
+	name string
+	mu   sync.Mutex // one writer at a time
+}
+
+const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is changed.\n" +
+	"# ADDRESS, PREFIX or \"KEY\" [END, as in 2026-11-20T12:00:00Z]\n"
+
+// load reads the entries. A file that is not there holds none. An error names the line, and nothing is read then.
+func (f *denyFile) load() (entries []httplimit.Entry, err error) {
+	text, err := os.ReadFile(f.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines := bufio.NewScanner(strings.NewReader(string(text)))
+	lines.Buffer(nil, 1<<20)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		e, err := parseDenyLine(line)
+		if err != nil {
+			return nil, fmt.Errorf("%s:%d: %w", f.name, n, err)
+		}
+		entries = append(entries, e)
+	}
+	return entries, lines.Err()
+}
+
+func parseDenyLine(line string) (e httplimit.Entry, err error) {
+	what, until, _ := strings.Cut(line, " ")
+	if line[0] == '"' {
+		quoted, err := strconv.QuotedPrefix(line)
+		if err != nil {
+			return e, fmt.Errorf("%q is no quoted key", line)
+		}
+		if e.Key, err = strconv.Unquote(quoted); err != nil || e.Key == "" {
+			return e, fmt.Errorf("%s is no key", quoted)
+		}
+		until = line[len(quoted):]
+	} else if e.Prefix, err = ParsePrefix(what); err != nil {
+		return e, fmt.Errorf("%w, nor a key in quotes", err)
+	}
+	if until = strings.TrimSpace(until); until != "" {
+		if e.Until, err = time.Parse(time.RFC3339, until); err != nil {
+			return e, fmt.Errorf("%q is no time such as 2026-11-20T12:00:00Z", until)
+		}
+	}
+	return e, nil
+}
+
+// save replaces the file by these entries, at once and whole: a crash leaves the old file or the new one.
+func (f *denyFile) save(list *httplimit.DenyList) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	b.WriteString(denyFileHead)
+	for _, e := range list.Added() { // now, so that the last writer writes the last change
+		if e.Key != "" {
+			b.WriteString(strconv.QuoteToASCII(e.Key))
+		} else {
+			b.WriteString(e.Prefix.String())
+		}
+		if !e.Until.IsZero() {
+			b.WriteString(" " + e.Until.UTC().Format(time.RFC3339))
+		}
+		b.WriteByte('\n')
+	}
+	return replaceFile(f.name, b.String())
+}
+
+func replaceFile(name, text string) (err error) {
+	t, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(t.Name())
+		}
+	}()
+	_, err = t.WriteString(text)
+	if err = errors.Join(err, t.Sync(), t.Close()); err != nil {
+		return err
+	}
+	return os.Rename(t.Name(), name)
+}
+
+// reload makes the list hold the entries of the file and those that were given on the command line, and the penalties.
+func (p *Proxy) reloadDenyFile() error {
+	if p.denyFile == nil {
+		return nil
+	}
+	entries, err := p.denyFile.load()
+	if err != nil {
+		return err
+	}
+	entries = append(entries, p.cfg.Deny...)
+	for _, old := range p.denied.Added() {
+		if !slices.ContainsFunc(entries, func(e httplimit.Entry) bool { return e.Key == old.Key && e.Prefix == old.Prefix }) {
+			p.denied.Remove(old)
+		}
+	}
+	for _, e := range entries {
+		if err := p.denied.Add(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,519 @@
+package proxy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// What an attacker tries.
+
+// tunnel is an upstream that takes any upgrade and then serves requests on the connection, uncounted.
+func tunnel(requests *atomic.Int64) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		protocol := r.Header.Get("Upgrade")
+		if protocol == "" {
+			return
+		}
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		defer conn.Close()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + "\r\n\r\n")
+		_ = rw.Flush()
+		for {
+			line, err := rw.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if strings.HasPrefix(line, "POST /login") {
+				requests.Add(1)
+			}
+		}
+	}
+}
+
+func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
+	for protocol, want := range map[string]int{
+		"h2c": 200, "H2C": 200, "TLS/1.0": 200, "websocket, h2c": 200, "h2c, websocket": 200, "anything": 200, "websocket": 101, "WebSocket": 101,
+	} {
+		var requests atomic.Int64
+		cfg := config(t, "100/1d")
+		cfg.Upstream = upstreamOf(t, tunnel(&requests))
+		s := serve(t, cfg)
+		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", protocol)
+		require.NoError(t, err)
+		r := bufio.NewReader(conn)
+		resp, err := http.ReadResponse(r, nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, resp.StatusCode, protocol)
+		_, _ = io.WriteString(conn, strings.Repeat("POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 50))
+		if want == 200 {
+			for range 50 {
+				resp, err := http.ReadResponse(r, nil)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.EqualValues(t, 51, s.stats.Count(httplimit.Admitted), "%s: each of them was counted", protocol)
+		}
+		require.NoError(t, conn.Close())
+	}
+}
+
+func TestCONNECTIsRefused(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) { t.Error("passed on") })
+	s := serve(t, cfg)
+	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n")
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+}
+
+// Sixty attempts, each hung up before the upstream answers, under a limit of three failures: three run.
+func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
+	for name, body := range map[string]string{
+		"with a whole body": "Content-Length: 2\r\n\r\n{}",
+		"without its end":   "Content-Length: 3\r\n\r\n{}", // enough for a server that parses as it reads
+	} {
+		var attempts atomic.Int64
+		var here sync.WaitGroup
+		cfg := config(t, "3/1d")
+		var err error
+		cfg.Guard.CountIf, err = ParseStatuses([]string{"401"})
+		require.NoError(t, err)
+		cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+			if attempts.Add(1) > 3 {
+				return
+			}
+			defer here.Done()
+			_, _ = io.ReadFull(r.Body, make([]byte, 2))
+			select {
+			case <-r.Context().Done():
+			case <-time.After(300 * time.Millisecond):
+			}
+			w.WriteHeader(http.StatusUnauthorized)
+		})
+		s := serve(t, cfg)
+		for n := range 60 {
+			conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+			require.NoError(t, err)
+			if n < 3 {
+				here.Add(1)
+			}
+			_, err = io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: a\r\n"+body)
+			require.NoError(t, err)
+			if n < 3 {
+				require.Eventually(t, func() bool { return attempts.Load() == int64(n+1) }, 10*time.Second, time.Millisecond)
+			} else {
+				require.NoError(t, conn.(*net.TCPConn).CloseWrite()) // or net/http waits for the rest of the body
+				_, _ = io.Copy(io.Discard, conn)
+			}
+			require.NoError(t, conn.Close())
+			s.inFlight.Wait()
+		}
+		here.Wait()
+		assert.EqualValues(t, 3, attempts.Load(), name)
+	}
+}
+
+// However a client spells a route, it is one route and has one budget.
+func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
+	cfg := config(t, "1000/1d")
+	for _, text := range []string{"POST /login limit=1/1d", "API.example.com/Orders/{ID} limit=1/1d", "/exact/{$} limit=1/1d", "/tree/ limit=1/1d"} {
+		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
+		require.NoError(t, err)
+		cfg.Routes = append(cfg.Routes, r)
+	}
+	for first, others := range map[string][]string{
+		"POST /login": {"POST /LOGIN", "POST /login/", "POST /x/%2e%2e/login", "POST //login", "POST /login/.", "POST /%6Cogin", "POST /login;a=b",
+			"POST /x%2f..%2flogin", "POST /Login?a=b", "post /login"},
+		"GET http://api.example.com/orders/7": {"GET http://API.example.com/orders/8", "GET http://api.example.com./ORDERS/7",
+			"GET http://api.example.com:1/orders/9/"},
+		"GET /exact/":   {"GET /exact", "GET /Exact/"},
+		"GET /tree/a/b": {"GET /TREE/A", "GET /tree", "GET /tree/", "GET /x/..//tree/c"},
+	} {
+		s := serve(t, cfg)
+		ask := func(spelling string) (int, string) {
+			method, target, _ := strings.Cut(spelling, " ")
+			host := ""
+			if strings.HasPrefix(target, "http://") {
+				u, err := url.Parse(target)
+				require.NoError(t, err)
+				host, target = u.Host, u.EscapedPath()
+			}
+			header := []string{}
+			if host != "" {
+				header = []string{"Host", host}
+			}
+			resp, _ := send(t, method, s.front.URL+target, nil, header...)
+			return resp.StatusCode, resp.Header.Get("Ratelimit-Policy")
+		}
+		got, policy := ask(first)
+		assert.Equal(t, 200, got, first)
+		assert.NotContains(t, policy, "1000", first)
+		for _, spelling := range others {
+			got, _ := ask(spelling)
+			assert.Equal(t, 429, got, spelling)
+		}
+	}
+
+	cfg.ExactPaths = true
+	s := serve(t, cfg)
+	assert.Equal(t, 200, status(t, "POST", s.front.URL+"/login"))
+	assert.Equal(t, 200, status(t, "POST", s.front.URL+"/LOGIN"), "unless it is told otherwise")
+}
+
+func TestSpellingsOfAPathAreOneKey(t *testing.T) {
+	cfg := config(t, "1/1d")
+	var err error
+	cfg.By, err = ParseBy("ip+path")
+	require.NoError(t, err)
+	s := serve(t, cfg)
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/a/b"))
+	for _, path := range []string{"/A/B", "/a/b/", "/a//b", "/a/x/../b", "/a/%62", "/a;x/b;y", "/a/./b"} {
+		assert.Equal(t, 429, status(t, "GET", s.front.URL+path), path)
+	}
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/a/c"))
+}
+
+// One address that asks for more paths than the table has buckets keeps nobody out.
+func TestOneAddressCannotFillTheTable(t *testing.T) {
+	for most, want := range map[int]int{100: 200, -1: 503} { // and without the bound it does
+		cfg := config(t, "5/1d:fixed")
+		var err error
+		cfg.By, err = ParseBy("ip+path")
+		require.NoError(t, err)
+		cfg.Table.MaxBuckets, cfg.Guard.MaxKeysPerClient = 500, most
+		cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		s := serve(t, cfg)
+		for i := range 1000 {
+			r := httptest.NewRequest(http.MethodGet, fmt.Sprintf("/%d", i), nil)
+			r.RemoteAddr = "198.51.100.1:1"
+			s.handler.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		assert.Equal(t, want, status(t, "GET", s.front.URL+"/"))
+	}
+}
+
+func TestAllowedClientsHaveNoLimit(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.Allow = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	cfg.Deny = []httplimit.Entry{ParseEntry("10.0.0.1")}
+	cfg.MaxInFlight = 1
+	s := serve(t, cfg)
+	for range 3 {
+		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
+	}
+	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "192.0.2.1"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "192.0.2.1"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1, 192.0.2.1"), "a forged address is not allowed")
+	assert.EqualValues(t, 3, s.figures().Requests["Exempt"])
+	assert.Equal(t, 1, s.limiter.Stats().Buckets)
+}
+
+func TestRequestsInFlightAreBoundedOverAllRoutes(t *testing.T) {
+	release := make(chan struct{})
+	arrived := make(chan struct{}, 10)
+	cfg := config(t, "100/1d")
+	r, err := ParseRoute("/other limit=100/1d", rule.Defaults{Strategy: rule.Fixed})
+	require.NoError(t, err)
+	cfg.Routes = []Route{r}
+	cfg.MaxInFlight = 2
+	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	})
+	s := serve(t, cfg)
+	var wg sync.WaitGroup
+	for _, path := range []string{"/", "/other"} {
+		wg.Go(func() { assert.Equal(t, 200, status(t, "GET", s.front.URL+path)) })
+		<-arrived
+	}
+	resp, body := send(t, "GET", s.front.URL+"/other", nil)
+	assert.Equal(t, 503, resp.StatusCode)
+	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
+	assert.Contains(t, body, "in flight")
+	close(release)
+	wg.Wait()
+	assert.Equal(t, 200, status(t, "GET", s.front.URL))
+	assert.EqualValues(t, 1, s.figures().Requests["Busy"])
+}
+
+func TestBodiesAreBounded(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Bodies = Bodies{Max: 1000}
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	s := serve(t, cfg)
+	post := func(body io.Reader) int {
+		resp, _ := send(t, "POST", s.front.URL, body)
+		return resp.StatusCode
+	}
+	assert.Equal(t, 200, post(strings.NewReader(strings.Repeat("x", 1000))))
+	assert.Equal(t, 413, post(strings.NewReader(strings.Repeat("x", 1001))))
+	assert.Equal(t, 413, post(io.MultiReader(strings.NewReader(strings.Repeat("x", 1001)))), "chunked: its length is not announced")
+}
+
+// A body that dribbles ends at its rate, whether the upstream reads it or the client is denied; one that keeps to the rate is
+// left alone, and so is an upstream that takes its time.
+func TestSlowBodiesEnd(t *testing.T) {
+	cfg := config(t, "3/1d")
+	cfg.Bodies = Bodies{Rate: 1000, Grace: 100 * time.Millisecond}
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			time.Sleep(200 * time.Millisecond) // longer than the grace
+		}
+	})
+	s := serve(t, cfg)
+	dribble := func(every time.Duration, piece string) (int, time.Duration) {
+		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		start := time.Now()
+		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n")
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			for sent := 0; sent < 1000 && ctx.Err() == nil; sent += len(piece) {
+				if _, err := io.WriteString(conn, piece); err != nil {
+					return
+				}
+				time.Sleep(every)
+			}
+		}()
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			return 0, time.Since(start)
+		}
+		return resp.StatusCode, time.Since(start)
+	}
+	status, _ := dribble(time.Millisecond, strings.Repeat("x", 250))
+	assert.Equal(t, 200, status)
+	status, took := dribble(20*time.Millisecond, "x")
+	assert.Equal(t, 408, status)
+	assert.Less(t, took, 8*time.Second, "at its pace it would take 20 s")
+	dribble(20*time.Millisecond, "x")
+	status, took = dribble(20*time.Millisecond, "x")
+	assert.Contains(t, []int{0, 429}, status, "denied, and the body that nobody wants is not waited for")
+	assert.Less(t, took, 8*time.Second)
+}
+
+// Silent connections keep nobody out: each new one takes the place of the oldest; and one address cannot have them all.
+func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+	cfg := config(t, "1000/1d")
+	cfg.MaxConns = 20
+	p := run(t, cfg)
+	var silent []net.Conn
+	for addr, n := range map[string]int{p.front: 100, p.back: maxAdminConns + 50} {
+		for range n {
+			c, err := net.Dial("tcp", addr)
+			require.NoError(t, err)
+			silent = append(silent, c)
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for range 20 {
+		for _, url := range []string{"http://" + p.back + "/-/healthz", "http://" + p.front} {
+			resp, err := client.Get(url)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 200, resp.StatusCode)
+		}
+	}
+	c := p.conns.Load()
+	assert.GreaterOrEqual(t, c.evicted.Load(), uint64(80))
+	c.mu.Lock()
+	assert.LessOrEqual(t, c.open, 20)
+	c.mu.Unlock()
+	for _, c := range silent {
+		c.Close()
+	}
+	p.stop()
+	assert.NoError(t, <-p.done)
+}
+
+func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
+	for _, trusted := range []bool{false, true} {
+		cfg := config(t, "1000/1d")
+		cfg.MaxConnsPerAddr = 3
+		if trusted {
+			cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		}
+		p := run(t, cfg)
+		open := 0
+		for range 10 {
+			c, err := net.Dial("tcp", p.front)
+			require.NoError(t, err)
+			defer c.Close()
+			_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+			if err == nil {
+				_, err = http.ReadResponse(bufio.NewReader(c), nil)
+			}
+			if err == nil {
+				open++
+			}
+		}
+		assert.Equal(t, map[bool]int{false: 3, true: 10}[trusted], open, "a proxy in front has many clients")
+		p.stop()
+		<-p.done
+	}
+}
+
+// A connection with a request is never closed for a new one; when all have one, the new one is.
+func TestConnectionsWithARequestAreKept(t *testing.T) {
+	release := make(chan struct{})
+	cfg := config(t, "1000/1d")
+	cfg.MaxConns = 2
+	arrived := make(chan struct{}, 2)
+	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release })
+	p := run(t, cfg)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			resp, err := http.Get("http://" + p.front)
+			if assert.NoError(t, err) {
+				resp.Body.Close()
+				assert.Equal(t, 200, resp.StatusCode)
+			}
+		})
+		<-arrived
+	}
+	for range 5 {
+		c, err := net.Dial("tcp", p.front)
+		require.NoError(t, err)
+		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, err = c.Read(make([]byte, 1))
+		assert.Error(t, err)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded, "it is closed at once")
+		c.Close()
+	}
+	close(release)
+	wg.Wait()
+	assert.GreaterOrEqual(t, p.conns.Load().refused.Load(), uint64(5))
+	p.stop()
+	<-p.done
+}
+
+// A proxy that is its own upstream answers at once: the request comes back once, and is not counted again.
+func TestAProxyThatIsItsOwnUpstream(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var log bytes.Buffer
+	cfg := config(t, "1000/1d")
+	cfg.Upstream = &url.URL{Scheme: "http", Host: l.Addr().String()}
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	p, err := New(cfg)
+	require.NoError(t, err)
+	front := &httptest.Server{Listener: l, Config: &http.Server{Handler: p.handler}}
+	front.Start()
+	assert.Equal(t, http.StatusLoopDetected, status(t, "GET", front.URL))
+	front.Close()
+	require.NoError(t, p.close())
+	assert.EqualValues(t, 1, p.stats.Count(httplimit.Admitted))
+	assert.Contains(t, log.String(), "a request came back")
+}
+
+// What clients write to pass for somebody else does not get through, in any spelling.
+func TestForgedAddressFieldsDoNotPass(t *testing.T) {
+	cfg := config(t, "1000/1d")
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+		for name, values := range r.Header {
+			fmt.Fprintf(w, "%s=%s\n", name, strings.Join(values, "|"))
+		}
+	})
+	lies := []string{}
+	for _, name := range append([]string{
+		"X-Forwarded-For", "X_Forwarded_For", "X-Forwarded_For", "x_real_ip", "Forwarded", "Proxy", "X_Forwarded_Host", "True_Client_IP",
+	}, addressFields...) {
+		lies = append(lies, name, "6.6.6.6")
+	}
+	s := serve(t, cfg)
+	_, got := send(t, "GET", s.front.URL, nil, lies...)
+	assert.NotContains(t, got, "6.6.6.6")
+	assert.Contains(t, got, "X-Forwarded-For=127.0.0.1\n")
+	assert.Regexp(t, `Via=1\.1 weir-[a-z0-9]{12}\n`, got)
+
+	// A trusted proxy that writes Forwarded lets the client's own X-Forwarded-For through.
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	cfg.Forwarded = true
+	s = serve(t, cfg)
+	_, got = send(t, "GET", s.front.URL, nil, "Forwarded", "for=192.0.2.1", "X-Forwarded-For", "6.6.6.6", "X-Forwarded-Host", "evil", "X_Forwarded_For", "6.6.6.6",
+		"True-Client-Ip", "192.0.2.1")
+	assert.NotContains(t, got, "6.6.6.6")
+	assert.NotContains(t, got, "evil")
+	assert.Contains(t, got, "X-Forwarded-For=192.0.2.1, 127.0.0.1\n")
+	assert.Contains(t, got, "Forwarded=for=192.0.2.1\n")
+	assert.Contains(t, got, "True-Client-Ip=192.0.2.1\n", "which a trusted proxy may set")
+}
+
+// Fields that have one value are the proxy's; a client would not know which of two to believe. Those of the draft are lists.
+func TestTheUpstreamsFieldsAreNotDuplicated(t *testing.T) {
+	for style, want := range map[string]int{"legacy": 1, "original": 1, "draft": 2} {
+		cfg := config(t, "1000/1d")
+		cfg.Guard.Headers = HeaderStyles[style]
+		cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
+			for _, name := range HeaderStyles[style].Fields() {
+				w.Header().Set(name, "7")
+			}
+		})
+		s := serve(t, cfg)
+		resp, _ := send(t, "GET", s.front.URL, nil)
+		for _, name := range HeaderStyles[style].Fields() {
+			if name != "X-Ratelimit-Retry-After" {
+				assert.Len(t, resp.Header[name], want, name)
+			}
+		}
+	}
+}
+
+func TestTheTokenCannotBeGuessed(t *testing.T) {
+	var log bytes.Buffer
+	cfg := config(t, "1/1d")
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	cfg.Admin.Token = "0123456789abcdef"
+	s := serve(t, cfg)
+	get := func(token string) int {
+		return status(t, "GET", s.back.URL+"/-/stats", "Authorization", "Bearer "+token)
+	}
+	for range 50 {
+		assert.Equal(t, 200, get(cfg.Admin.Token), "right ones do not count")
+		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats"), "nor do those without a token")
+	}
+	codes := make(map[int]int)
+	for range 1000 {
+		codes[get("wrong")]++
+	}
+	assert.LessOrEqual(t, codes[401], 2*maxGuesses, "two windows at most")
+	assert.Equal(t, 1000, codes[401]+codes[429])
+	assert.Equal(t, 1, strings.Count(log.String(), "wrong admin token"))
+	assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/healthz"))
+}
