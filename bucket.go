@@ -31,3 +31,15 @@ func (l *Limiter) snapshot(x *index, s *slot) Bucket {
 		Ends:     l.clock.time(windowStart(number+1, scale)),
 	}
 }
+
+// lockWindow returns what id has used in the window that is now, with its lock held.
+func (l *Limiter) lockWindow(id string, scaleMs int64) (held[slot], error) {
+	err := checkArgs(id, scaleMs, 0)
+	if err == nil && l.closed.Load() {
+		err = ErrClosed
+	}
+	if err != nil {
+		return held[slot]{}, l.fail(err)
+	}
+	return (&slotStore{l, fixedKind}).lock(params{id: id, scale: scaleMs}, false)
+}

@@ -114,15 +114,16 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 // Inspect returns what id has used in the window of scaleMs that is now. It counts and creates nothing: the Bucket of
 // an id without one has Count 0 and the zero Created. It fails as CheckRate does for a bad id or scale.
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
-	c, w, err := l.lockNow(params{id: id, scale: scaleMs}, false)
+	h, err := l.lockWindow(id, scaleMs)
 	if err != nil {
 		return Bucket{}, err
 	}
-	defer c.unlock()
-	if c.slot == nil {
-		return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
+	defer h.cell.unlock()
+	if h.kept {
+		return l.snapshot(h.cell.shard.index.Load(), h.state), nil
 	}
-	return l.snapshot(c.shard.index.Load(), c.slot), nil
+	w := l.window(h.now, scaleMs)
+	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
 }
 
 // Buckets yields the buckets of CheckRate and FixedWindow that have not been swept, in no order. Those present for the
@@ -154,13 +155,13 @@ func (l *Limiter) Buckets() iter.Seq[Bucket] {
 // Reset forgets what id has used in the window of scaleMs that is now. It does nothing for an id without a bucket, and
 // fails as Inspect does.
 func (l *Limiter) Reset(id string, scaleMs int64) error {
-	c, _, err := l.lockNow(params{id: id, scale: scaleMs}, false)
+	h, err := l.lockWindow(id, scaleMs)
 	if err != nil {
 		return err
 	}
-	defer c.unlock()
-	if c.slot != nil {
-		c.remove()
+	defer h.cell.unlock()
+	if h.kept {
+		h.cell.remove()
 	}
 	return nil
 }

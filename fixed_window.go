@@ -11,10 +11,12 @@ import (
 //
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that lies across two windows
 // up to twice that. A decision on a known key takes one compare-and-swap and no lock.
-type FixedWindow struct{ l *Limiter }
+type FixedWindow struct{ changes[slot] }
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest, and remembers nothing across windows.
-func (l *Limiter) FixedWindow() *FixedWindow { return &FixedWindow{l} }
+func (l *Limiter) FixedWindow() *FixedWindow {
+	return &FixedWindow{changes[slot]{l: l, algorithm: &counters{l}, store: &slotStore{l, fixedKind}}}
+}
 
 // count decides by the fixed window. It returns the parts of a Result, which CheckRate, being inlined, puts together
 // where they are used: a struct of five words is returned through memory, at 8 ns of 61.
@@ -131,101 +133,37 @@ func (f *FixedWindow) Decide(_ context.Context, r *Request) (Result, error) {
 	return Result{v, total, w.expires}, err
 }
 
-// lockNow returns the cell of p in the window that is now. It fails as Inspect does.
-func (l *Limiter) lockNow(p params, create bool) (cell, *window, error) {
-	err := checkArgs(p.id, p.scale, 0)
-	if err == nil && l.closed.Load() {
-		err = ErrClosed
-	}
-	for at := (reading{horizon: math.MinInt64}); err == nil || err == errEarlier; {
-		at.now = l.clock.read()
-		w := l.window(at.now, p.scale)
-		at.stamp = w.stamp(at.now)
-		var c cell
-		if c, err = l.buckets.lock(l.buckets.hash(p.id), p.id, &w.fixed, &at, create); err == nil {
-			if c.fresh {
-				c.noteEnd(w.end)
-			}
-			return c, w, nil
-		}
-	}
-	return cell{}, noWindow, l.fail(err)
+// counters is the arithmetic of a FixedWindow apart from its decisions. Hits go on beside it.
+type counters struct{ l *Limiter }
+
+func (a *counters) prepare(p params) (params, error) {
+	p.limit, p.cost = min(p.limit, maxCount), min(p.cost, maxCount)
+	return p, nil
 }
 
-// Peek implements [Peeker].
-func (f *FixedWindow) Peek(_ context.Context, r *Request) (*Result, error) {
-	p, c, w, err := f.lock(r, false)
-	if err != nil {
-		return nil, err
-	}
-	defer c.unlock()
-	var total int64
-	if c.slot != nil {
-		total = count(c.slot.load(stateWord))
-	}
+func (a *counters) advance(*slot, params, int64) {}
+
+func (a *counters) decide(s *slot, p params, now int64) verdict {
+	w, total := a.l.window(now, p.scale), count(s.load(stateWord))
 	switch {
 	case p.exceedsLimit():
-		return &Result{State: Deny, TotalRequests: uint64(total)}, nil
+		return verdict{state: Deny, total: total, at: never}
 	case total > p.limit-p.cost:
-		return &Result{Deny, uint64(total), w.expires}, nil
+		return verdict{state: Deny, total: total, at: w.end}
 	}
-	return &Result{Allow, uint64(total + p.cost), w.expires}, nil
+	return verdict{state: Allow, total: total + p.cost, at: w.end}
 }
 
-// lock returns the cell of r in the window that is now.
-func (f *FixedWindow) lock(r *Request, create bool) (p params, c cell, w *window, err error) {
-	if err = p.parse(r); err != nil {
-		return p, c, nil, f.l.fail(err)
-	}
-	p.limit, p.cost = min(p.limit, maxCount), min(p.cost, maxCount)
-	c, w, err = f.l.lockNow(p, create)
-	return p, c, w, err
+func (a *counters) admit(s *slot, _ params, _, cost int64) {
+	a.l.extraCost.Add(s.update(func(have int64) int64 { return addSat(have, cost) }))
 }
 
-// Refund implements [Refunder].
-func (f *FixedWindow) Refund(_ context.Context, r *Request, taken *Result) error {
-	p, c, w, err := f.lock(r, false)
-	if err != nil {
-		return err
+func (a *counters) refund(s *slot, p params, now, expires int64) {
+	if expires == a.l.window(now, p.scale).end {
+		a.l.extraCost.Add(s.update(func(have int64) int64 { return have - p.cost }))
 	}
-	defer c.unlock()
-	if c.slot != nil && taken.Allowed() && taken.ExpiresAt.Equal(w.expires) {
-		f.l.extraCost.Add(c.slot.update(func(n int64) int64 { return n - p.cost }))
-	}
-	return nil
 }
 
-// Reset implements [Resetter]: it is [Limiter.Reset] of r.Key and r.Duration.
-func (f *FixedWindow) Reset(_ context.Context, r *Request) error {
-	var p params
-	if err := p.parse(r); err != nil {
-		return f.l.fail(err)
-	}
-	return f.l.Reset(p.id, p.scale)
-}
-
-// Seed implements [Seeder].
-func (f *FixedWindow) Seed(_ context.Context, r *Request, counted *Result) error {
-	expires := f.l.clock.instantOf(counted.ExpiresAt)
-	ahead := expires > f.l.clock.read()
-	_, c, w, err := f.lock(r, ahead)
-	if err != nil {
-		return err
-	}
-	defer c.unlock()
-	if ahead && c.slot != nil && expires > w.start { // the period may have ended since the clock was read
-		f.l.extraCost.Add(c.slot.update(func(n int64) int64 { return max(n, clampCost(counted.TotalRequests)) }))
-	}
-	return nil
-}
-
-// Charge implements [Charger].
-func (f *FixedWindow) Charge(_ context.Context, r *Request) error {
-	p, c, _, err := f.lock(r, true)
-	if err != nil {
-		return err
-	}
-	defer c.unlock()
-	f.l.extraCost.Add(c.slot.update(func(n int64) int64 { return addSat(n, p.cost) }))
-	return nil
+func (a *counters) raise(s *slot, _ params, _, total int64) {
+	a.l.extraCost.Add(s.update(func(have int64) int64 { return max(have, total) }))
 }

@@ -2,7 +2,8 @@ package weir
 
 import "math"
 
-// slotStore keeps the states of an algorithm in slots: one a caller, reused in place from period to period.
+// slotStore keeps the states of an algorithm in slots: one a caller, reused in place from period to period, or one a caller
+// in each fixed window.
 type slotStore struct {
 	l    *Limiter
 	kind kind
@@ -12,22 +13,29 @@ type slotStore struct {
 var noSlot = slot{stateWord: 1, deniedWord: 1 << 63, usedWord: 1 << 63}
 
 func (st *slotStore) lock(p params, create bool) (held[slot], error) {
-	t := st.l.callers
-	hash, key := t.hash(p.id), periodOf(st.kind, p.scale, 0)
+	t, key := st.l.callers, periodOf(st.kind, p.scale, 0)
+	if st.kind == fixedKind {
+		t = st.l.buckets
+	}
+	hash := t.hash(p.id)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = st.l.clock.read()
+		if st.kind == fixedKind {
+			w := st.l.window(at.now, p.scale)
+			key, at.stamp = w.fixed, w.stamp(at.now)
+		}
 		c, err := t.lock(hash, p.id, &key, &at, create)
-		if err == errEarlier {
+		switch {
+		case err == errEarlier:
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			return held[slot]{}, err
-		}
-		if c.fresh {
-			c.slot[deniedWord], c.slot[usedWord] = noSlot[deniedWord], noSlot[usedWord]
-		}
-		if c.slot == nil {
+		case c.slot == nil:
 			return held[slot]{state: &noSlot, now: at.now, cell: c}, nil
+		case st.kind == fixedKind:
+			return held[slot]{state: c.slot, kept: true, now: at.now, cell: c}, nil
+		case c.fresh:
+			c.slot[deniedWord], c.slot[usedWord] = noSlot[deniedWord], noSlot[usedWord]
 		}
 		return held[slot]{state: c.slot, kept: true, now: max(at.now, int64(c.slot[usedWord])), cell: c}, nil
 	}
