@@ -2,7 +2,8 @@ package weir
 
 import "sync/atomic"
 
-// capacity is the cap: how many buckets all tables of a limiter may hold together, and how many bytes beside them.
+// capacity is the cap: how many buckets all tables of a limiter may hold together, and how many
+// bytes beside them.
 type capacity struct {
 	max      int64 // buckets
 	maxBytes int64
@@ -46,7 +47,8 @@ func (c *capacity) tryGrow(n int64) bool {
 	return false
 }
 
-// reclaim makes room for a bucket. It reports false if nothing that it looked at is over, and there is none.
+// reclaim makes room for a bucket. It reports false if nothing that it looked at is over, and there
+// is none.
 func (c *capacity) reclaim(now int64) bool {
 	return c.janitor.reclaim(now) > 0 || c.used.Load() < c.max
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on a known ID of up to 1024 bytes takes no lock.
-// Make one with [New], and close it when it is no longer used.
+// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on a known ID of up to
+// 1024 bytes takes no lock. Make one with [New], and close it when it is no longer used.
 type Limiter struct {
 	clock    clock
 	capacity capacity
@@ -20,46 +20,51 @@ type Limiter struct {
 	closed   atomic.Bool
 	done     chan struct{} // closed by Close
 
-	// The states of no fixed size have tables of their own, made by the first strategy that needs them.
+	// The states of no fixed size have tables of their own, made by the first strategy that needs
+	// them.
 	logsOnce, queuesOnce, slicesOnce sync.Once
 	logs                             *states[hitLog, *hitLog]
 	queues                           *states[queue, *queue]
 	slices                           *states[sliceCounts, *sliceCounts]
 	plans                            plans
 
-	// extraCost is how much more the buckets count than there were hits: costs over 1, charges and refunds. Hits are
-	// counted in the buckets alone, so that Stats costs a decision nothing.
+	// extraCost is how much more the buckets count than there were hits: costs over 1, charges and
+	// refunds. Hits are counted in the buckets alone, so that Stats costs a decision nothing.
 	extraCost              atomic.Int64
 	invalid, full, refused atomic.Uint64 // errors
 }
 
 // Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
 type Config struct {
-	// MaxBuckets bounds the memory: the number of buckets, of all strategies together, that are kept at one time. It is
-	// never exceeded. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes of an ID over 22; what
-	// SlidingLog, Tiers and LeakyBucket hold beside it is bounded too, see there. When MaxBuckets is reached, buckets that
-	// are over are removed at once; if none is, a new ID gets [ErrFull], and known ones go on. Too small and new callers
+	// MaxBuckets bounds the memory: the number of buckets, of all strategies together, that are
+	// kept at one time. It is never exceeded. 0 means 1<<20. A bucket takes about 75 bytes, and 64
+	// more for each 40 bytes of an ID over 22; what SlidingLog, Tiers and LeakyBucket hold beside
+	// it is bounded too, see there. When MaxBuckets is reached, buckets that are over are removed
+	// at once; if none is, a new ID gets [ErrFull], and known ones go on. Too small and new callers
 	// are refused; too large and a flood of made-up IDs takes the memory.
 	MaxBuckets int
 
-	// Timeout is how long a bucket is kept after its window is over or it was last used, whichever is later. It is not
-	// needed for counting: it lets Buckets look back, and Now step back, that far. 0 means a minute. Too small does no
-	// harm; too large keeps memory.
+	// Timeout is how long a bucket is kept after its window is over or it was last used, whichever
+	// is later. It is not needed for counting: it lets Buckets look back, and Now step back, that
+	// far. 0 means a minute. Too small does no harm; too large keeps memory.
 	Timeout time.Duration
 
-	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU; too large keeps memory.
+	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU; too large keeps
+	// memory.
 	SweepEvery time.Duration
 
-	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be safe for concurrent
-	// use. Its wall time counts, from 1678 to 2262. It should not go back: within Timeout the counts of the windows it
-	// goes back to are still known, before that they begin anew. The janitor still wakes by real time; see Sweep.
+	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be
+	// safe for concurrent use. Its wall time counts, from 1678 to 2262. It should not go back:
+	// within Timeout the counts of the windows it goes back to are still known, before that they
+	// begin anew. The janitor still wakes by real time; see Sweep.
 	Now func() time.Time
 }
 
-// New returns a Limiter. It fails if a field of cfg is negative. It starts no goroutine: the janitor starts with the
-// first bucket and ends with the last.
+// New returns a Limiter. It fails if a field of cfg is negative. It starts no goroutine: the
+// janitor starts with the first bucket and ends with the last.
 //
-// Within a testing/synctest bubble, make the limiter in the bubble and close it before the bubble ends.
+// Within a testing/synctest bubble, make the limiter in the bubble and close it before the bubble
+// ends.
 func New(cfg Config) (*Limiter, error) {
 	if cfg.MaxBuckets < 0 || cfg.Timeout < 0 || cfg.SweepEvery < 0 {
 		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v",
@@ -89,21 +94,24 @@ func orElse[T comparable](v, zero T) T {
 	return v
 }
 
-// CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the decision: id may make
-// limit hits in each window of scaleMs milliseconds. Windows are aligned to the Unix epoch. With a time.Duration d, pass
-// d.Milliseconds(): CheckRate(id, time.Minute.Milliseconds(), 100).
+// CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the
+// decision: id may make limit hits in each window of scaleMs milliseconds. Windows are aligned to
+// the Unix epoch. With a time.Duration d, pass d.Milliseconds(): CheckRate(id,
+// time.Minute.Milliseconds(), 100).
 //
-// It fails with [ErrID], [ErrScale] or [ErrLimit] for an empty id or one over 1024 bytes, a scale that is not from 1 ms
-// to 365 days, or a negative limit; with [ErrFull] if id is new and all buckets are live; with [ErrClosed]. An error
-// counts nothing. A limit of 0 denies everything and makes no bucket; one over 281,474,976,710,654 (2^48-2) counts as that.
-// A denied hit takes nothing; it is tallied as Denied. One id counts separately in each scale; the limit may change from
-// call to call, and what was counted stays.
+// It fails with [ErrID], [ErrScale] or [ErrLimit] for an empty id or one over 1024 bytes, a scale
+// that is not from 1 ms to 365 days, or a negative limit; with [ErrFull] if id is new and all
+// buckets are live; with [ErrClosed]. An error counts nothing. A limit of 0 denies everything and
+// makes no bucket; one over 281,474,976,710,654 (2^48-2) counts as that. A denied hit takes
+// nothing; it is tallied as Denied. One id counts separately in each scale; the limit may change
+// from call to call, and what was counted stays.
 //
-// Of any number of concurrent calls in one window exactly limit are admitted. A call on a known id costs a clock read, a
-// hash and a compare-and-swap, and allocates nothing; the first hit of an id in a window takes the mutex of one shard.
+// Of any number of concurrent calls in one window exactly limit are admitted. A call on a known id
+// costs a clock read, a hash and a compare-and-swap, and allocates nothing; the first hit of an id
+// in a window takes the mutex of one shard.
 //
-// The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It differs in that the scale
-// is part of the key, denied hits are not counted, and limit 0 denies.
+// The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It
+// differs in that the scale is part of the key, denied hits are not counted, and limit 0 denies.
 func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err error) {
 	var w *window
 	r.State, r.TotalRequests, w, err = l.count(id, scaleMs, min(limit, maxCount), 1)
@@ -111,8 +119,9 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 	return
 }
 
-// Inspect returns what id has used in the window of scaleMs that is now. It counts and creates nothing: the Bucket of
-// an id without one has Count 0 and the zero Created. It fails as CheckRate does for a bad id or scale.
+// Inspect returns what id has used in the window of scaleMs that is now. It counts and creates
+// nothing: the Bucket of an id without one has Count 0 and the zero Created. It fails as CheckRate
+// does for a bad id or scale.
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	h, err := l.lockWindow(id, scaleMs)
 	if err != nil {
@@ -126,9 +135,9 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
 }
 
-// Buckets yields the buckets of CheckRate and FixedWindow that have not been swept, in no order. Those present for the
-// whole iteration are yielded once; those added or removed meanwhile may be missed. No lock is held while it yields. It
-// costs about 150 ns a bucket, most of it for the ID.
+// Buckets yields the buckets of CheckRate and FixedWindow that have not been swept, in no order.
+// Those present for the whole iteration are yielded once; those added or removed meanwhile may be
+// missed. No lock is held while it yields. It costs about 150 ns a bucket, most of it for the ID.
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {
 		for i := range l.buckets.shards {
@@ -152,8 +161,8 @@ func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	}
 }
 
-// Reset forgets what id has used in the window of scaleMs that is now. It does nothing for an id without a bucket, and
-// fails as Inspect does.
+// Reset forgets what id has used in the window of scaleMs that is now. It does nothing for an id
+// without a bucket, and fails as Inspect does.
 func (l *Limiter) Reset(id string, scaleMs int64) error {
 	h, err := l.lockWindow(id, scaleMs)
 	if err != nil {
@@ -166,8 +175,9 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 	return nil
 }
 
-// Sweep forgets at once what is over and Timeout past, as the janitor does by itself every SweepEvery, and returns how
-// many buckets that was. Simulations that set Config.Now call it as their time goes by.
+// Sweep forgets at once what is over and Timeout past, as the janitor does by itself every
+// SweepEvery, and returns how many buckets that was. Simulations that set Config.Now call it as
+// their time goes by.
 func (l *Limiter) Sweep() int { return l.janitor.sweep() }
 
 // Stats is what a limiter has done since New.
@@ -184,8 +194,9 @@ type Stats struct {
 	LastSweep time.Duration // how long the last one took, in real time
 }
 
-// Stats adds up what the buckets and shards have counted. It is not a snapshot of one instant. It visits every bucket,
-// about 10 ns each, so that decisions need not count themselves; it holds the mutex of one shard at a time.
+// Stats adds up what the buckets and shards have counted. It is not a snapshot of one instant. It
+// visits every bucket, about 10 ns each, so that decisions need not count themselves; it holds the
+// mutex of one shard at a time.
 func (l *Limiter) Stats() Stats {
 	extra := l.extraCost.Load() // before the counts: a count moves first, the extra cost after
 	s := Stats{
@@ -207,8 +218,9 @@ func (l *Limiter) Stats() Stats {
 	return s
 }
 
-// Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls fail with [ErrClosed].
-// It is safe at any time, from Config.Now too, beside any other call, and more than once. It always returns nil.
+// Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
+// fail with [ErrClosed]. It is safe at any time, from Config.Now too, beside any other call, and
+// more than once. It always returns nil.
 func (l *Limiter) Close() error {
 	if !l.closed.Swap(true) {
 		close(l.done)

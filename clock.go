@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// clock is the only reader of time in this package. An instant inside the package is an int64: nanoseconds since the
-// Unix epoch. Without Config.Now it advances by the monotonic clock from the wall time at which the limiter was made, so
-// a step of the wall clock changes nothing.
+// clock is the only reader of time in this package. An instant inside the package is an int64:
+// nanoseconds since the Unix epoch. Without Config.Now it advances by the monotonic clock from the
+// wall time at which the limiter was made, so a step of the wall clock changes nothing.
 type clock struct {
 	now   func() time.Time // Config.Now; nil for the real clock
 	start time.Time        // when the limiter was made, with its monotonic reading
@@ -31,8 +31,8 @@ func (c *clock) read() int64 {
 	return c.unix + int64(time.Since(c.start))
 }
 
-// time is the inverse of read. On the real clock the result carries a monotonic reading, so that its distance to
-// time.Now stays right when the wall clock is stepped.
+// time is the inverse of read. On the real clock the result carries a monotonic reading, so that
+// its distance to time.Now stays right when the wall clock is stepped.
 func (c *clock) time(ns int64) time.Time {
 	if c.now != nil {
 		return time.Unix(0, ns).In(c.start.Location())
@@ -48,7 +48,8 @@ func (c *clock) instantOf(t time.Time) int64 {
 	return addSat(c.unix, int64(t.Sub(c.start)))
 }
 
-// instant converts t, saturating outside the years 1678 to 2262, which int64 nanoseconds cannot count.
+// instant converts t, saturating outside the years 1678 to 2262, which int64 nanoseconds cannot
+// count.
 func instant(t time.Time) int64 {
 	switch s := t.Unix(); {
 	case s >= math.MaxInt64/int64(time.Second):

@@ -8,17 +8,18 @@ import (
 	"time"
 )
 
-// Policy is a limit with a name, as a [Strategy]: it runs Strategy with its own Limit and Duration, whatever the
-// request's, and under keys of its own, so that two policies of different names on one Strategy never count together. Rules read as
-// values:
+// Policy is a limit with a name, as a [Strategy]: it runs Strategy with its own Limit and Duration,
+// whatever the request's, and under keys of its own, so that two policies of different names on one
+// Strategy never count together. Rules read as values:
 //
 //	weir.All(
 //		weir.Policy{"burst", limiter.TokenBucket(20), 100, time.Minute},
 //		weir.Policy{"daily", limiter.FixedWindow(), 10_000, 24 * time.Hour},
 //	)
 //
-// The name and a few bytes more count towards the 1024 bytes that a key may have. A Policy offers every optional
-// interface; a call that Strategy has no counterpart of fails with [errors.ErrUnsupported].
+// The name and a few bytes more count towards the 1024 bytes that a key may have. A Policy offers
+// every optional interface; a call that Strategy has no counterpart of fails with
+// [errors.ErrUnsupported].
 type Policy struct {
 	Name     string
 	Strategy Strategy
@@ -98,16 +99,18 @@ func (p Policy) Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result,
 	return s.Reconcile(ctx, p.request(r), b)
 }
 
-// All returns a Strategy that admits what every one of strategies admits. It asks them in order; when one denies, what
-// was charged to those before it is given back. Its Result is that of the one with the least left of its limit (strategies
-// with limits of their own, as Tiers, are not compared) or, of a denial, with the latest instant among all of them, as
-// far as they can peek.
+// All returns a Strategy that admits what every one of strategies admits. It asks them in order;
+// when one denies, what was charged to those before it is given back. Its Result is that of the one
+// with the least left of its limit (strategies with limits of their own, as Tiers, are not
+// compared) or, of a denial, with the latest instant among all of them, as far as they can peek.
 //
-// It is not one atomic step: a request that is denied in the end has for a moment been counted by those asked first, and
-// may have cost another caller its admission. It never admits what one of them denies. Where all limits are on one key,
-// Tiers is exact. If the context ends or a strategy fails midway, what was charged is given back and the error returned.
+// It is not one atomic step: a request that is denied in the end has for a moment been counted by
+// those asked first, and may have cost another caller its admission. It never admits what one of
+// them denies. Where all limits are on one key, Tiers is exact. If the context ends or a strategy
+// fails midway, what was charged is given back and the error returned.
 //
-// It panics without strategies, and if one but the last is no [Refunder]; put a strategy that waits last.
+// It panics without strategies, and if one but the last is no [Refunder]; put a strategy that waits
+// last.
 func All(strategies ...Strategy) Strategy {
 	if len(strategies) == 0 {
 		panic("weir: All of no strategies")
@@ -152,7 +155,8 @@ func (a all) Run(ctx context.Context, r *Request) (*Result, error) {
 	return a.tightest(r, taken), nil
 }
 
-// refund gives back what was taken. The context may be over; what was taken is given back all the same.
+// refund gives back what was taken. The context may be over; what was taken is given back all the
+// same.
 func (a all) refund(ctx context.Context, r *Request, taken []*Result) error {
 	var errs []error
 	for i, res := range taken {
@@ -161,7 +165,8 @@ func (a all) refund(ctx context.Context, r *Request, taken []*Result) error {
 	return errors.Join(errs...)
 }
 
-// latest returns the denial that ends last: res, the i-th strategy's, or one that another would now give.
+// latest returns the denial that ends last: res, the i-th strategy's, or one that another would now
+// give.
 func (a all) latest(ctx context.Context, r *Request, i int, res *Result) *Result {
 	for j, s := range a {
 		p, ok := s.(Peeker)

@@ -2,12 +2,12 @@ package weir
 
 import "errors"
 
-// An error from this package means "could not decide": nothing was counted, and the caller's policy, fail open or fail
-// closed, takes over. A denial is never an error. Those of bad input are wrapped with the
-// operands; compare with [errors.Is].
+// An error from this package means "could not decide": nothing was counted, and the caller's
+// policy, fail open or fail closed, takes over. A denial is never an error. Those of bad input are
+// wrapped with the operands; compare with [errors.Is].
 var (
-	// ErrFull: MaxBuckets are in use and all of them are live. Callers who hold a bucket are unaffected; a new one
-	// finds no room. It passes as soon as any window ends.
+	// ErrFull: MaxBuckets are in use and all of them are live. Callers who hold a bucket are
+	// unaffected; a new one finds no room. It passes as soon as any window ends.
 	ErrFull = errors.New("weir: table is full")
 
 	// ErrClosed: the limiter was closed.
@@ -16,7 +16,8 @@ var (
 	// ErrID: the id, or a request's key, is empty or longer than 1 KiB.
 	ErrID = errors.New("weir: bad id")
 
-	// ErrScale: the scale, or a request's Duration, is not a whole number of milliseconds from 1 ms to 365 days.
+	// ErrScale: the scale, or a request's Duration, is not a whole number of milliseconds from 1 ms
+	// to 365 days.
 	ErrScale = errors.New("weir: bad scale")
 
 	// ErrLimit: the limit is negative, or a burst takes longer to refill than time can be counted.

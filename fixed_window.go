@@ -6,27 +6,31 @@ import (
 	"sync/atomic"
 )
 
-// FixedWindow is the [Limiter] as a [Strategy]: the counter of CheckRate, which it shares. Make one with
-// [Limiter.FixedWindow].
+// FixedWindow is the [Limiter] as a [Strategy]: the counter of CheckRate, which it shares. Make one
+// with [Limiter.FixedWindow].
 //
-// In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that lies across two windows
-// up to twice that. A decision on a known key takes one compare-and-swap and no lock.
+// In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
+// lies across two windows up to twice that. A decision on a known key takes one compare-and-swap
+// and no lock.
 type FixedWindow struct{ changes[slot] }
 
-// FixedWindow returns the fixed window counter as a Strategy. It is the cheapest, and remembers nothing across windows.
+// FixedWindow returns the fixed window counter as a Strategy. It is the cheapest, and remembers
+// nothing across windows.
 func (l *Limiter) FixedWindow() *FixedWindow {
 	return &FixedWindow{changes[slot]{l: l, algorithm: &counters{l}, store: &slotStore{l, fixedKind}}}
 }
 
-// count decides by the fixed window. It returns the parts of a Result, which CheckRate, being inlined, puts together
-// where they are used: a struct of five words is returned through memory, at 8 ns of 61.
+// count decides by the fixed window. It returns the parts of a Result, which CheckRate, being
+// inlined, puts together where they are used: a struct of five words is returned through memory, at
+// 8 ns of 61.
 func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *window, error) {
 	if !validArgs(id, scaleMs, limit) {
 		return Deny, 0, noWindow, l.fail(checkArgs(id, scaleMs, limit))
 	}
 	hash := l.buckets.hash(id)
 	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
-		// Look the slot up in the window that was current last, and read the clock while its words are on their way.
+		// Look the slot up in the window that was current last, and read the clock while its words
+		// are on their way.
 		w := l.windows.last(scaleMs)
 		s, state := l.buckets.find(hash, id, &w.fixed)
 		at.now = l.clock.read()
@@ -60,8 +64,9 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *
 // undecided is the verdict on a slot that was released meanwhile.
 const undecided State = -1
 
-// hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It returns the verdict and the
-// count. state was read before the key of the slot was compared. cost <= limit <= maxCount.
+// hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It
+// returns the verdict and the count. state was read before the key of the slot was compared. cost
+// <= limit <= maxCount.
 func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window) (v State, total int64) {
 	for live := generation(state); ; {
 		total = count(state)

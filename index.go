@@ -2,10 +2,10 @@ package weir
 
 import "sync/atomic"
 
-// index finds slots by their keys: an open-addressed hash table of words, probed linearly and at most three quarters
-// full. Readers take no lock. The words and chunk pointers change under the shard's mutex; the slices are replaced with
-// the whole index. A reader that has an old one finds what was there, and may miss what came later: a miss is always
-// looked at again under the mutex.
+// index finds slots by their keys: an open-addressed hash table of words, probed linearly and at
+// most three quarters full. Readers take no lock. The words and chunk pointers change under the
+// shard's mutex; the slices are replaced with the whole index. A reader that has an old one finds
+// what was there, and may miss what came later: a miss is always looked at again under the mutex.
 type index struct {
 	words  []uint32 // atomic; a power of two long: the tag of a key 12, its slot's number plus 2 20
 	chunks []atomic.Pointer[chunk]
@@ -43,7 +43,8 @@ func (x *index) slot(n int) *slot {
 	return nil
 }
 
-// find returns the slot of a key and its number, with its state as read before the key was compared; nil if there is none.
+// find returns the slot of a key and its number, with its state as read before the key was
+// compared; nil if there is none.
 func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, n int) {
 	a, b, c := packID(id)
 	tail := p.high | uint64(len(id))
@@ -73,9 +74,9 @@ func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, 
 	}
 }
 
-// continues reports whether id, the part of a long ID beyond headID, is what is held from the slot in rest on. Where a
-// slot is released meanwhile it may be wrong; who relies on it checks the generation of the state afterwards, which is
-// raised first.
+// continues reports whether id, the part of a long ID beyond headID, is what is held from the slot
+// in rest on. Where a slot is released meanwhile it may be wrong; who relies on it checks the
+// generation of the state afterwards, which is raised first.
 func (x *index) continues(rest uint64, id string) bool {
 	for next := int(rest & countMask); ; {
 		s := x.slot(next)
@@ -128,8 +129,8 @@ func (x *index) put(at uint32, n int) (wasEmpty bool) {
 	}
 }
 
-// remove takes a word out, and returns how many words became empty: if the next one is empty, this one and the tombstones
-// before it end no search any more.
+// remove takes a word out, and returns how many words became empty: if the next one is empty, this
+// one and the tombstones before it end no search any more.
 func (x *index) remove(at uint32, n int) (emptied int) {
 	mask := len(x.words) - 1
 	i := int(at >> x.shift)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// janitor sweeps the tables of a limiter. Its goroutine starts with the first bucket and ends with the last, so that an
-// idle limiter holds none.
+// janitor sweeps the tables of a limiter. Its goroutine starts with the first bucket and ends with
+// the last, so that an idle limiter holds none.
 type janitor struct {
 	clock    *clock
 	capacity *capacity
@@ -31,8 +31,8 @@ type sweeper interface {
 	// sweep removes what was over, or last used, timeout ago at now.
 	sweep(now, timeout int64) (removed int)
 
-	// reclaimSome removes something that is over at now. It returns 0 if there is nothing, or if it has used up budget: a
-	// number of buckets to look at, which it lowers.
+	// reclaimSome removes something that is over at now. It returns 0 if there is nothing, or if it
+	// has used up budget: a number of buckets to look at, which it lowers.
 	reclaimSome(now int64, budget *int) (removed int)
 
 	// soonest returns an instant that is not after the one at which the first bucket is over.
@@ -54,8 +54,8 @@ func (j *janitor) all() []sweeper {
 	return j.tables
 }
 
-// start makes sure that the goroutine runs. It is called after capacity was taken: either it sees that the goroutine has
-// ended, or the goroutine sees the bucket and does not end.
+// start makes sure that the goroutine runs. It is called after capacity was taken: either it sees
+// that the goroutine has ended, or the goroutine sees the bucket and does not end.
 func (j *janitor) start() {
 	if j.running.Load() {
 		return
@@ -91,8 +91,8 @@ func (j *janitor) run() {
 	}
 }
 
-// read reads the clock. Config.Now is called in a goroutine of its own, so that it may call Close, which waits for the
-// janitor; read then reports false.
+// read reads the clock. Config.Now is called in a goroutine of its own, so that it may call Close,
+// which waits for the janitor; read then reports false.
 func (j *janitor) read() (now int64, ok bool) {
 	if j.clock.now == nil {
 		return j.clock.read(), true
@@ -135,12 +135,14 @@ func (j *janitor) sweepAt(now int64) (removed int) {
 	return removed
 }
 
-// reclaimBudget is how many buckets a call looks at, at a full table, before it gives up with ErrFull. It takes 0.2 ms.
+// reclaimBudget is how many buckets a call looks at, at a full table, before it gives up with
+// ErrFull. It takes 0.2 ms.
 const reclaimBudget = 1 << 14
 
-// reclaim removes something that is over, whatever the timeout. now was read before the table was found full. Since then
-// others may have replaced all that was over at now, and their buckets may be over too: so it gives up only if nothing is
-// over at a reading of the clock that is made after it looked.
+// reclaim removes something that is over, whatever the timeout. now was read before the table was
+// found full. Since then others may have replaced all that was over at now, and their buckets may
+// be over too: so it gives up only if nothing is over at a reading of the clock that is made after
+// it looked.
 func (j *janitor) reclaim(now int64) (removed int) {
 	tables := j.all()
 	for budget := reclaimBudget; budget > 0; budget -= chunkSlots {
@@ -159,7 +161,8 @@ func (j *janitor) reclaim(now int64) (removed int) {
 	return removed
 }
 
-// reclaimSome looks through the tables. One that used up the budget is followed, in the next call, by another.
+// reclaimSome looks through the tables. One that used up the budget is followed, in the next call,
+// by another.
 func (j *janitor) reclaimSome(tables []sweeper, now int64, budget *int) (removed int) {
 	first := int(j.turn.Load())
 	for i := range tables {

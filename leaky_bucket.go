@@ -7,26 +7,27 @@ import (
 	"time"
 )
 
-// LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate. Make one with
-// [Limiter.LeakyBucket].
+// LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
+// Make one with [Limiter.LeakyBucket].
 type LeakyBucket struct{ changes[queue] }
 
-// LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in order of arrival,
-// Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to length of them wait; one that finds the
-// queue full is denied, with the instant at which there is room. With a length of 0 or less none waits: a request is
-// admitted at its turn or denied.
+// LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in
+// order of arrival, Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to
+// length of them wait; one that finds the queue full is denied, with the instant at which there is
+// room. With a length of 0 or less none waits: a request is admitted at its turn or denied.
 //
-// Run returns the context's error when it ends first, and [ErrClosed] when the limiter is closed: the caller has then
-// left the queue, those behind it move up, and nothing was counted. A caller that waits sleeps on a channel; the first
-// in the queue, on a timer. There is no goroutine per key. Where Config.Now is set, the first looks at it every
-// millisecond of real time. What has been queued keeps its interval when Limit changes.
+// Run returns the context's error when it ends first, and [ErrClosed] when the limiter is closed:
+// the caller has then left the queue, those behind it move up, and nothing was counted. A caller
+// that waits sleeps on a channel; the first in the queue, on a timer. There is no goroutine per
+// key. Where Config.Now is set, the first looks at it every millisecond of real time. What has been
+// queued keeps its interval when Limit changes.
 //
-// TotalRequests is the cost in the bucket: what left less than an interval ago, and what waits. In any span of one
-// Duration at most Limit+1 requests of cost 1 leave. What all queues, logs and tiers of a Limiter hold is bounded as
-// [Limiter.SlidingLog] says.
+// TotalRequests is the cost in the bucket: what left less than an interval ago, and what waits. In
+// any span of one Duration at most Limit+1 requests of cost 1 leave. What all queues, logs and
+// tiers of a Limiter hold is bounded as [Limiter.SlidingLog] says.
 //
-// It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in honoring the context, in
-// having no slack, and in denying.
+// It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
+// honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	l.queuesOnce.Do(func() { l.queues = newStates[queue](l) })
 	return &LeakyBucket{changes[queue]{l: l, algorithm: &queues{max(length, 0)}, store: l.queues}}
@@ -109,7 +110,8 @@ func (a *queues) decide(q *queue, p params, now int64) verdict {
 	return verdict{state: Deny, total: level, at: a.room(q, now)}
 }
 
-// room returns when so many have left the line that there is room in it or, where none may wait, when it is empty.
+// room returns when so many have left the line that there is room in it or, where none may wait,
+// when it is empty.
 func (a *queues) room(q *queue, now int64) int64 {
 	if a.length == 0 {
 		return q.empty(now)
@@ -153,7 +155,8 @@ func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 	return nil
 }
 
-// Run implements [Strategy]: it waits. Its errors are those of [Limiter.CheckRate], and the context's.
+// Run implements [Strategy]: it waits. Its errors are those of [Limiter.CheckRate], and the
+// context's.
 func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	p, err := b.parse(r)
 	if err == nil {

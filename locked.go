@@ -24,7 +24,8 @@ func (l *Limiter) result(v verdict) Result {
 	return r
 }
 
-// algorithm is the arithmetic of a strategy that decides under a lock. Its methods are called with the lock held.
+// algorithm is the arithmetic of a strategy that decides under a lock. Its methods are called with
+// the lock held.
 type algorithm[S any] interface {
 	// prepare completes the params of a Request.
 	prepare(p params) (params, error)
@@ -32,7 +33,8 @@ type algorithm[S any] interface {
 	// advance drops what no longer counts at now.
 	advance(s *S, p params, now int64)
 
-	// decide returns the verdict on p at now, and changes nothing: a state that is only looked at was not advanced.
+	// decide returns the verdict on p at now, and changes nothing: a state that is only looked at
+	// was not advanced.
 	decide(s *S, p params, now int64) verdict
 
 	// admit counts cost at now, whether it fits or not.
@@ -47,8 +49,8 @@ type algorithm[S any] interface {
 
 // store keeps the states of an algorithm.
 type store[S any] interface {
-	// lock returns the state of p, locked. If there is none it makes one if create is set, and otherwise returns one that
-	// is empty and not kept. It fails with ErrFull.
+	// lock returns the state of p, locked. If there is none it makes one if create is set, and
+	// otherwise returns one that is empty and not kept. It fails with ErrFull.
 	lock(p params, create bool) (held[S], error)
 
 	// reserve makes room for what admitting p adds to the state. It reports false if there is none.
@@ -147,7 +149,8 @@ type changes[S any] struct {
 	period    time.Duration // in place of a request's Duration; 0 for that
 }
 
-// parse reads r. It takes the Request by value on its own stack, since what is passed to an interface escapes.
+// parse reads r. It takes the Request by value on its own stack, since what is passed to an
+// interface escapes.
 func (s *changes[S]) parse(r *Request) (p params, err error) {
 	q := *r
 	q.Duration = orElse(s.period, r.Duration)

@@ -9,16 +9,16 @@ import (
 	"github.com/puzpuzpuz/xsync/v3"
 )
 
-// state is what an algorithm keeps of one caller where that has no fixed size: a log, a queue, the counts of tiers. It is
-// reused in place from period to period, under a lock of its own.
+// state is what an algorithm keeps of one caller where that has no fixed size: a log, a queue, the
+// counts of tiers. It is reused in place from period to period, under a lock of its own.
 type state[S any] interface {
 	*S
 
 	// end returns the instant from which the state counts nothing, if it is not used again.
 	end(key stateKey) int64
 
-	// size returns the bytes that the state holds beside itself, and growth how many more it may hold when a request with
-	// meta is admitted.
+	// size returns the bytes that the state holds beside itself, and growth how many more it may
+	// hold when a request with meta is admitted.
 	size() int64
 	growth(meta string) int64
 }
@@ -31,8 +31,8 @@ type stateKey struct {
 
 // states is a sharded concurrent map from keys to states.
 //
-// A sweep marks an entry removed, under its lock, before it removes it from the map; a caller who finds a removed entry
-// looks again. So no count is lost to a sweep.
+// A sweep marks an entry removed, under its lock, before it removes it from the map; a caller who
+// finds a removed entry looks again. So no count is lost to a sweep.
 type states[S any, P state[S]] struct {
 	hasher
 	l      *Limiter
@@ -56,7 +56,8 @@ type entry[S any] struct {
 	state   S     // guarded by mu
 }
 
-// stateShardSize is how many entries a full shard has. A sweep of them takes a fraction of a millisecond.
+// stateShardSize is how many entries a full shard has. A sweep of them takes a fraction of a
+// millisecond.
 const stateShardSize = 2048
 
 func newStates[S any, P state[S]](l *Limiter) *states[S, P] {
@@ -80,8 +81,8 @@ func (t *states[S, P]) shard(k stateKey) *stateShard[S] {
 	return &t.shards[t.hashKey(k)>>40&uint64(len(t.shards)-1)]
 }
 
-// lock implements store. It reads the clock when the entry is in the map: so nothing of the key was removed for being over
-// at a later instant.
+// lock implements store. It reads the clock when the entry is in the map: so nothing of the key was
+// removed for being over at a later instant.
 func (t *states[S, P]) lock(p params, create bool) (held[S], error) {
 	k := stateKey{p.id, p.scale, p.plan}
 	sh := t.shard(k)
@@ -114,8 +115,8 @@ func (sh *stateShard[S]) find(k stateKey) *entry[S] {
 	return nil
 }
 
-// insert returns the entry of a key, which it makes if there is none. It reserves capacity first, so that there are never
-// more buckets than MaxBuckets.
+// insert returns the entry of a key, which it makes if there is none. It reserves capacity first,
+// so that there are never more buckets than MaxBuckets.
 func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) {
 	for !t.l.capacity.tryTake() {
 		if !t.l.capacity.reclaim(t.l.clock.read()) {
@@ -226,8 +227,8 @@ func (t *states[S, P]) soonest() int64 {
 	return soonest
 }
 
-// sweepShard removes what was over timeout ago from a shard where something may be over, and returns how many entries it
-// saw.
+// sweepShard removes what was over timeout ago from a shard where something may be over, and
+// returns how many entries it saw.
 func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (removed, seen int) {
 	if sh.expiry.earliest.Load() > now {
 		return 0, 0

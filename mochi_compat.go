@@ -16,9 +16,9 @@ func (v Verdict) String() string {
 	return fmt.Sprintf("{fail, %d}", v.Limit)
 }
 
-// Verdict is [Limiter.CheckRate] with raterlimiter's answer: check_rate(Id, Scale, Limit). Call for call it is the
-// verdict of the original for any trace in which an id's limit stays the same inside a window, but for these
-// differences, which are deliberate:
+// Verdict is [Limiter.CheckRate] with raterlimiter's answer: check_rate(Id, Scale, Limit). Call for
+// call it is the verdict of the original for any trace in which an id's limit stays the same inside
+// a window, but for these differences, which are deliberate:
 //
 //   - limit 0: the original lets the first hit of a window through; here nothing passes.
 //   - scale 0: the original crashes; here it is [ErrScale], as is a negative one.

@@ -37,8 +37,8 @@ func mulSat(n uint64, each int64) int64 {
 // clampCost returns n, or the largest int64.
 func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// floorDiv returns the quotient and remainder of a/b rounded toward negative infinity, so that 0 <= rem < b. b > 0.
-// No a overflows.
+// floorDiv returns the quotient and remainder of a/b rounded toward negative infinity, so that 0 <=
+// rem < b. b > 0. No a overflows.
 func floorDiv(a, b int64) (quo, rem int64) {
 	quo, rem = a/b, a%b
 	if rem < 0 {

@@ -7,17 +7,19 @@ import (
 	"time"
 )
 
-// SlidingLog is the exact rolling window: it keeps the time of every admitted hit of the last Duration. Make one with
-// [Limiter.SlidingLog].
+// SlidingLog is the exact rolling window: it keeps the time of every admitted hit of the last
+// Duration. Make one with [Limiter.SlidingLog].
 type SlidingLog struct{ locked[hitLog] }
 
-// SlidingLog returns the sliding window log as a Strategy: in any span of one Duration at most Limit are admitted, and a
-// request is denied only if it would break that. A hit admitted at t counts until just before t+Duration.
+// SlidingLog returns the sliding window log as a Strategy: in any span of one Duration at most
+// Limit are admitted, and a request is denied only if it would break that. A hit admitted at t
+// counts until just before t+Duration.
 //
-// It keeps 16 bytes for each hit that counts, and 16 and the Meta more in a caller's log that has one; a denied request
-// leaves nothing behind. What all logs, tiers and queues of a Limiter hold is bounded too, by 1 MiB and 256 bytes for each
-// of MaxBuckets: over that a hit fails with [ErrFull], also of a caller who is known. A decision takes the caller's own
-// lock and, over time, drops as many hits as were added.
+// It keeps 16 bytes for each hit that counts, and 16 and the Meta more in a caller's log that has
+// one; a denied request leaves nothing behind. What all logs, tiers and queues of a Limiter hold is
+// bounded too, by 1 MiB and 256 bytes for each of MaxBuckets: over that a hit fails with [ErrFull],
+// also of a caller who is known. A decision takes the caller's own lock and, over time, drops as
+// many hits as were added.
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
@@ -138,8 +140,8 @@ func (g *hitLog) remove(i int) {
 	}
 }
 
-// refund takes the cost from the hits at the instant at which it was admitted; of several any will do, since they expire
-// together.
+// refund takes the cost from the hits at the instant at which it was admitted; of several any will
+// do, since they expire together.
 func (a *logs) refund(g *hitLog, p params, _, expires int64) {
 	at := subSat(expires, p.scale*msec)
 	for i := g.hits.n - 1; i >= 0 && p.cost > 0 && g.hits.at(i).at >= at; i-- {
@@ -171,8 +173,8 @@ type Entry struct {
 	Meta string
 }
 
-// Entries lists the admitted requests of r.Key in the last r.Duration, newest last: which users are behind this
-// address? It counts nothing, and costs what the list is long.
+// Entries lists the admitted requests of r.Key in the last r.Duration, newest last: which users are
+// behind this address? It counts nothing, and costs what the list is long.
 func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	p, err := s.l.validate(r)
 	if err != nil {

@@ -5,20 +5,22 @@ import (
 	"sync/atomic"
 )
 
-// slot holds one bucket in one cache line, without a pointer, so that the garbage collector has nothing to follow. Its
-// words change under the shard's mutex, but for the three of a live fixed window that hits update: a hit takes no lock.
+// slot holds one bucket in one cache line, without a pointer, so that the garbage collector has
+// nothing to follow. Its words change under the shard's mutex, but for the three of a live fixed
+// window that hits update: a hit takes no lock.
 //
-// A slot is live while the count in its state word is not zero. Releasing it raises the generation in the state word,
-// then those of the other two, and only then may another bucket write its key there. A generation never returns in one
-// slot: a chunk with a slot that has used all of its own is closed. So a compare-and-swap that finds the state word it
-// expects proves that the slot was not released since the word was read, and that the key compared in between was that
-// bucket's.
+// A slot is live while the count in its state word is not zero. Releasing it raises the generation
+// in the state word, then those of the other two, and only then may another bucket write its key
+// there. A generation never returns in one slot: a chunk with a slot that has used all of its own
+// is closed. So a compare-and-swap that finds the state word it expects proves that the slot was
+// not released since the word was read, and that the key compared in between was that bucket's.
 //
-// A slot that is not live may hold part of a long ID: the number of the next such slot in place of the denied hits,
-// beside the generation, and 40 bytes from the fourth word on.
+// A slot that is not live may hold part of a long ID: the number of the next such slot in place of
+// the denied hits, beside the generation, and 40 bytes from the fourth word on.
 type slot [8]uint64
 
-// The words of a slot. Only a fixed window has denied hits and a last use; no hit without a lock comes near the others.
+// The words of a slot. Only a fixed window has denied hits and a last use; no hit without a lock
+// comes near the others.
 const (
 	stateWord  = iota // generation 16, count+1 48; the count of a token bucket is 0
 	deniedWord        // generation 16, denied hits 48; sliding window: the previous count; token bucket: its arrival time
@@ -49,8 +51,8 @@ func (s *slot) load(i int) uint64 { return atomic.LoadUint64(&s[i]) }
 // count returns the admitted cost in a state word that is live.
 func count(state uint64) int64 { return int64(state&countMask) - 1 }
 
-// update changes the count, within 0 and maxCount, and returns by how much. The shard's mutex is held; hits without it go
-// on.
+// update changes the count, within 0 and maxCount, and returns by how much. The shard's mutex is
+// held; hits without it go on.
 func (s *slot) update(to func(have int64) int64) (moved int64) {
 	for {
 		state := s.load(stateWord)
@@ -82,7 +84,8 @@ func (s *slot) touch(state, stamp uint64) {
 	}
 }
 
-// end returns the instant at which the bucket is over: nothing looks back on it. The shard's mutex is held.
+// end returns the instant at which the bucket is over: nothing looks back on it. The shard's mutex
+// is held.
 func (s *slot) end() int64 {
 	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
 	switch k {

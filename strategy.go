@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// Strategy decides whether a request may pass. Every algorithm of this package is one, those of redislimit are, and a
-// user's own may be; the middleware and the fallback take any.
+// Strategy decides whether a request may pass. Every algorithm of this package is one, those of
+// redislimit are, and a user's own may be; the middleware and the fallback take any.
 //
-// A Strategy is safe for concurrent use. Run neither keeps nor changes r. A denial is a Result with State [Deny]; an
-// error means that the Strategy could not decide, and then nothing was counted and the Result is nil.
+// A Strategy is safe for concurrent use. Run neither keeps nor changes r. A denial is a Result with
+// State [Deny]; an error means that the Strategy could not decide, and then nothing was counted and
+// the Result is nil.
 type Strategy interface {
 	Run(ctx context.Context, r *Request) (*Result, error)
 }
@@ -20,15 +21,17 @@ type Request struct {
 	// Key names the caller: 1 to 1024 bytes, any bytes.
 	Key string
 
-	// Limit is how much cost is admitted in one Duration. 0 denies everything. Above math.MaxInt64 it counts as that.
+	// Limit is how much cost is admitted in one Duration. 0 denies everything. Above math.MaxInt64
+	// it counts as that.
 	Limit uint64
 
-	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days. One key counts
-	// separately in each Duration.
+	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days.
+	// One key counts separately in each Duration.
 	Duration time.Duration
 
-	// Cost is the number of hits this request counts for; 0 means 1. A cost that does not fit takes nothing. A cost
-	// over the limit, or a token bucket's burst, can never pass: it is denied, with the zero ExpiresAt.
+	// Cost is the number of hits this request counts for; 0 means 1. A cost that does not fit takes
+	// nothing. A cost over the limit, or a token bucket's burst, can never pass: it is denied, with
+	// the zero ExpiresAt.
 	Cost uint64
 
 	// Meta is kept with the hit by strategies that keep a log; others ignore it.
@@ -56,20 +59,22 @@ func (s State) String() string {
 type Result struct {
 	State State
 
-	// TotalRequests is the cost admitted in the current period, this request included if it was admitted.
+	// TotalRequests is the cost admitted in the current period, this request included if it was
+	// admitted.
 	TotalRequests uint64
 
-	// ExpiresAt is, for an admitted request, the instant at which the period rolls over: if nothing more is asked,
-	// nothing admitted so far counts from then on. For a denied one it is the earliest instant at which the same
-	// request would pass, if nothing else is admitted until then; the zero time if it can never pass.
+	// ExpiresAt is, for an admitted request, the instant at which the period rolls over: if nothing
+	// more is asked, nothing admitted so far counts from then on. For a denied one it is the
+	// earliest instant at which the same request would pass, if nothing else is admitted until
+	// then; the zero time if it can never pass.
 	ExpiresAt time.Time
 }
 
 // Allowed reports whether the request was admitted.
 func (r Result) Allowed() bool { return r.State == Allow }
 
-// RetryAfter returns how long after now the same request is worth repeating: 0 if it was admitted or its time has
-// come, and the largest Duration if it can never pass.
+// RetryAfter returns how long after now the same request is worth repeating: 0 if it was admitted
+// or its time has come, and the largest Duration if it can never pass.
 func (r Result) RetryAfter(now time.Time) time.Duration {
 	switch {
 	case r.Allowed():
@@ -80,15 +85,17 @@ func (r Result) RetryAfter(now time.Time) time.Duration {
 	return max(0, r.ExpiresAt.Sub(now))
 }
 
-// The interfaces below are what a Strategy may offer beside Run. Ask by type assertion. Errors are those of Run.
+// The interfaces below are what a Strategy may offer beside Run. Ask by type assertion. Errors are
+// those of Run.
 type (
 	// Peeker tells the Result that Run would give, and counts and creates nothing.
 	Peeker interface {
 		Peek(ctx context.Context, r *Request) (*Result, error)
 	}
 
-	// Refunder gives back what Run took for r and reported in taken. It gives back inside the same period only: once
-	// the period is over it does nothing, as it does for a denial, and it never goes below zero.
+	// Refunder gives back what Run took for r and reported in taken. It gives back inside the same
+	// period only: once the period is over it does nothing, as it does for a denial, and it never
+	// goes below zero.
 	Refunder interface {
 		Refund(ctx context.Context, r *Request, taken *Result) error
 	}
@@ -98,15 +105,16 @@ type (
 		Reset(ctx context.Context, r *Request) error
 	}
 
-	// Seeder raises what is counted for r.Key in the current period to counted.TotalRequests, which another store has
-	// counted. It never lowers it, and does nothing when the period that counted speaks of is over.
+	// Seeder raises what is counted for r.Key in the current period to counted.TotalRequests, which
+	// another store has counted. It never lowers it, and does nothing when the period that counted
+	// speaks of is over.
 	Seeder interface {
 		Seed(ctx context.Context, r *Request, counted *Result) error
 	}
 
-	// Forecaster returns the earliest instant at which more of r.Limit is available than is left after admitted, the
-	// Result of r, if nothing else is admitted until then; the zero time if nothing was taken. A strategy whose
-	// admissions all lapse at ExpiresAt returns that.
+	// Forecaster returns the earliest instant at which more of r.Limit is available than is left
+	// after admitted, the Result of r, if nothing else is admitted until then; the zero time if
+	// nothing was taken. A strategy whose admissions all lapse at ExpiresAt returns that.
 	Forecaster interface {
 		Forecast(ctx context.Context, r *Request, admitted *Result) (time.Time, error)
 	}
@@ -116,24 +124,29 @@ type (
 		Charge(ctx context.Context, r *Request) error
 	}
 
-	// Reconciler catches up with another store and decides on r, in one step: it raises the count as a Seeder does,
-	// charges the debts of b that it has not charged before, and then does what Run does. After a lost answer the call can
-	// be repeated: debts are charged once, though r itself may be counted again.
+	// Reconciler catches up with another store and decides on r, in one step: it raises the count
+	// as a Seeder does, charges the debts of b that it has not charged before, and then does what
+	// Run does. After a lost answer the call can be repeated: debts are charged once, though r
+	// itself may be counted again.
 	Reconciler interface {
 		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
 	}
 )
 
-// Backlog is what a Strategy has missed of one caller while another store decided. See [Reconciler].
+// Backlog is what a Strategy has missed of one caller while another store decided. See
+// [Reconciler].
 type Backlog struct {
-	// Counted is the last known count, to which the count is raised, as by [Seeder]. nil: it is not raised.
+	// Counted is the last known count, to which the count is raised, as by [Seeder]. nil: it is not
+	// raised.
 	Counted *Result
 
-	// Source names the store that decided: 1 to 64 bytes, different for each process and each start of it.
+	// Source names the store that decided: 1 to 64 bytes, different for each process and each start
+	// of it.
 	Source string
 
-	// Total is the cost that Source has admitted for this caller so far, a running total that never restarts; Charged is
-	// the part of it that is known to be charged or no longer counts. Reconcile charges Total less Charged, or less the
-	// largest Total that it has seen of Source, whichever is less. It remembers that Total for as long as the period.
+	// Total is the cost that Source has admitted for this caller so far, a running total that never
+	// restarts; Charged is the part of it that is known to be charged or no longer counts.
+	// Reconcile charges Total less Charged, or less the largest Total that it has seen of Source,
+	// whichever is less. It remembers that Total for as long as the period.
 	Charged, Total uint64
 }

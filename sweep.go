@@ -5,11 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// A bucket is over when nothing looks back on it any more: no later reading of the clock uses it. A sweep removes it when
-// Timeout has passed since then; a reclaim, which a full table needs, at once.
+// A bucket is over when nothing looks back on it any more: no later reading of the clock uses it. A
+// sweep removes it when Timeout has passed since then; a reclaim, which a full table needs, at
+// once.
 
-// sweep removes what may go at now, and frees the memory that is left over. It holds a shard's mutex for one chunk at a
-// time.
+// sweep removes what may go at now, and frees the memory that is left over. It holds a shard's
+// mutex for one chunk at a time.
 func (t *table) sweep(now, timeout int64) (removed int) {
 	for i := range t.shards {
 		sh := &t.shards[i]
@@ -115,10 +116,11 @@ func (sh *shard) trim() {
 	}
 }
 
-// expiry is a lower bound, kept without a mutex, of the instants at which states are over. A sweep of them raises it
-// again: it calls begin, looks at every state, and calls finish with the earliest it saw. States that change meanwhile
-// are in recent. finish reads recent after it has stored earliest, and note lowers recent first: so what finish misses
-// lowers earliest after it was stored.
+// expiry is a lower bound, kept without a mutex, of the instants at which states are over. A sweep
+// of them raises it again: it calls begin, looks at every state, and calls finish with the earliest
+// it saw. States that change meanwhile are in recent. finish reads recent after it has stored
+// earliest, and note lowers recent first: so what finish misses lowers earliest after it was
+// stored.
 type expiry struct{ earliest, recent atomic.Int64 }
 
 func (e *expiry) reset() {

@@ -9,14 +9,15 @@ import (
 	"sync/atomic"
 )
 
-// table is a sharded hash table from <kind, ID, scale, window number> to slots. A known key is found without a lock.
-// Inserting, removing, growing and sweeping happen under one mutex a shard.
+// table is a sharded hash table from <kind, ID, scale, window number> to slots. A known key is
+// found without a lock. Inserting, removing, growing and sweeping happen under one mutex a shard.
 //
-// Why no hit is lost and no window begins twice: a bucket is removed only when it is over or reset, by a compare-and-swap
-// that yields its final count; a hit that comes later fails by the generation, and looks again. Where a key is not found
-// the mutex is taken, and the caller's reading of the clock is compared with horizon, the instant of the latest
-// removal: a caller that read the clock before it has to read it again, so it begins no window that was removed for
-// being over.
+// Why no hit is lost and no window begins twice: a bucket is removed only when it is over or reset,
+// by a compare-and-swap that yields its final count; a hit that comes later fails by the
+// generation, and looks again. Where a key is not found the mutex is taken, and the caller's
+// reading of the clock is compared with horizon, the instant of the latest removal: a caller that
+// read the clock before it has to read it again, so it begins no window that was removed for being
+// over.
 type table struct {
 	hasher
 	indexes  []atomic.Pointer[index] // one a shard, apart from what writers share
@@ -41,7 +42,8 @@ type shard struct {
 	allowed, denied uint64 // guarded by mu; of removed buckets, and hits that no bucket tallies
 }
 
-// shardSlots is how many buckets a full shard has, up to maxShards of them. Its index is rebuilt in half a millisecond.
+// shardSlots is how many buckets a full shard has, up to maxShards of them. Its index is rebuilt in
+// half a millisecond.
 const (
 	shardSlots = 20_000
 	maxShards  = 1 << 13
@@ -69,7 +71,8 @@ func newTable(c *capacity) *table {
 	return t
 }
 
-// find returns the slot of a key, with its state as read before the key was compared, or nil. It takes no lock.
+// find returns the slot of a key, with its state as read before the key was compared, or nil. It
+// takes no lock.
 func (t *table) find(hash uint64, id string, p *period) (*slot, uint64) {
 	s, state, _ := t.indexes[hash>>t.shift].Load().find(hash, id, p)
 	return s, state
@@ -93,9 +96,10 @@ type reading struct {
 	horizon int64  // the horizon for which the clock was read again; math.MinInt64 for none
 }
 
-// lock returns the cell of a key. If it has no slot and create is set, lock makes one with a count of 0. It fails with
-// ErrFull, and with errEarlier if the caller is to read the clock again: then it has set at.horizon. A reading made after
-// that is taken even if the clock went back. The mutex is not held on an error.
+// lock returns the cell of a key. If it has no slot and create is set, lock makes one with a count
+// of 0. It fails with ErrFull, and with errEarlier if the caller is to read the clock again: then
+// it has set at.horizon. A reading made after that is taken even if the clock went back. The mutex
+// is not held on an error.
 func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool) (cell, error) {
 	sh := &t.shards[hash>>t.shift]
 	for {
@@ -129,7 +133,8 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 
 func (c *cell) unlock() { c.shard.mu.Unlock() }
 
-// noteEnd keeps the promise of earliest for a bucket that is new, or may now be over sooner than it was.
+// noteEnd keeps the promise of earliest for a bucket that is new, or may now be over sooner than it
+// was.
 func (c *cell) noteEnd(end int64) {
 	info := &c.shard.chunks[c.n/chunkSlots]
 	info.earliest = min(info.earliest, end)
@@ -150,8 +155,8 @@ func (c *cell) tally(s State) {
 // remove releases the slot.
 func (c *cell) remove() { c.shard.release(c.slot, c.n) }
 
-// insert makes a slot for a key that has none, with a count of 0. It fails only where hashes are so bad that all numbers
-// of the shard are used.
+// insert makes a slot for a key that has none, with a count of 0. It fails only where hashes are so
+// bad that all numbers of the shard are used.
 func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot, int) {
 	parts := 0
 	if len(id) > inlineID {
@@ -176,7 +181,8 @@ func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot,
 	state := s.load(stateWord)
 	s.write(deniedWord, generation(state))
 	s.write(usedWord, generation(state)|stamp)
-	// Readers look at the state first: it is stored when all other words are, and the index word last.
+	// Readers look at the state first: it is stored when all other words are, and the index word
+	// last.
 	atomic.StoreUint64(&s[stateWord], state+1)
 	if sh.index.Load().put(position(hash, p.salt), n) {
 		sh.filled++
@@ -185,8 +191,8 @@ func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot,
 	return s, n
 }
 
-// write stores a word of a slot that is not live. A slot whose state is still zero was never seen by a reader, and a plain
-// store is cheaper by 8 ns.
+// write stores a word of a slot that is not live. A slot whose state is still zero was never seen
+// by a reader, and a plain store is cheaper by 8 ns.
 func (s *slot) write(i int, v uint64) {
 	if s.load(stateWord) == 0 {
 		s[i] = v
@@ -195,7 +201,8 @@ func (s *slot) write(i int, v uint64) {
 	atomic.StoreUint64(&s[i], v)
 }
 
-// insertParts stores the part of a long ID beyond headID, and returns the number of the first slot that holds it.
+// insertParts stores the part of a long ID beyond headID, and returns the number of the first slot
+// that holds it.
 func (sh *shard) insertParts(id string) (first int) {
 	last := min(len(id), (len(id)-1)/partBytes*partBytes)
 	for next := 0; last >= 0; last -= partBytes {
@@ -301,8 +308,8 @@ func (sh *shard) chunkSlots(i int) iter.Seq2[int, *slot] {
 	}
 }
 
-// release ends the bucket in a slot. The order is what hits without a
-// lock rely on: the state first, by a compare-and-swap that yields the final count, then the generations of the other
+// release ends the bucket in a slot. The order is what hits without a lock rely on: the state
+// first, by a compare-and-swap that yields the final count, then the generations of the other
 // words, then the index.
 func (sh *shard) release(s *slot, n int) {
 	at := sh.position(s)
@@ -341,8 +348,9 @@ func (s *slot) kind() kind {
 	return k
 }
 
-// free returns a slot to its chunk. The chunk is closed if the slot has one generation left, and then freed as soon as all
-// its slots are free: its generations begin again in new memory, which whoever still holds the old does not see.
+// free returns a slot to its chunk. The chunk is closed if the slot has one generation left, and
+// then freed as soon as all its slots are free: its generations begin again in new memory, which
+// whoever still holds the old does not see.
 func (sh *shard) free(n int, state uint64) {
 	i, j := n/chunkSlots, n%chunkSlots
 	c := &sh.chunks[i]
@@ -354,7 +362,8 @@ func (sh *shard) free(n int, state uint64) {
 	sh.open = min(sh.open, i)
 }
 
-// stats implements sweeper. It holds the mutex of one shard at a time, so that each is counted as of one instant.
+// stats implements sweeper. It holds the mutex of one shard at a time, so that each is counted as
+// of one instant.
 func (t *table) stats() (allowed, denied uint64) {
 	for i := range t.shards {
 		a, d := t.shards[i].stats()

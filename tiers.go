@@ -23,21 +23,25 @@ type Tiers struct {
 	tiers []Tier
 }
 
-// Tiers returns a Strategy that admits a request if every tier has room for it, and charges it to all of them; a request
-// that one tier denies is charged to none. The request's own Limit and Duration are ignored. The Result's figures are
-// those of the tier that binds: of a denial, the one that has room last; of an admission, the one with the least room
-// left. Among equals it is the first given. RunTier names it.
+// Tiers returns a Strategy that admits a request if every tier has room for it, and charges it to
+// all of them; a request that one tier denies is charged to none. The request's own Limit and
+// Duration are ignored. The Result's figures are those of the tier that binds: of a denial, the one
+// that has room last; of an admission, the one with the least room left. Among equals it is the
+// first given. RunTier names it.
 //
-// Time is cut into slices as long as the greatest common divisor of the Durations. A tier counts the current slice and
-// the earlier ones that with it make one Duration. So at most Limit are admitted in any span that is one slice shorter
-// than Duration, and up to twice Limit in a whole one: 1000 in 1 s, 5000 in 10 s and 7000 in 15 s are counted by the
-// second. It keeps 16 bytes for each slice of the longest tier that has a hit, however many tiers there are; what all
-// tiers, logs and queues of a Limiter hold is bounded as [Limiter.SlidingLog] says. Two Tiers of one Limiter count together
-// if they have the same Durations.
+// Time is cut into slices as long as the greatest common divisor of the Durations. A tier counts
+// the current slice and the earlier ones that with it make one Duration. So at most Limit are
+// admitted in any span that is one slice shorter than Duration, and up to twice Limit in a whole
+// one: 1000 in 1 s, 5000 in 10 s and 7000 in 15 s are counted by the second. It keeps 16 bytes for
+// each slice of the longest tier that has a hit, however many tiers there are; what all tiers, logs
+// and queues of a Limiter hold is bounded as [Limiter.SlidingLog] says. Two Tiers of one Limiter
+// count together if they have the same Durations.
 //
-// It fails with [ErrScale] for no tier, for a Duration that a Request could not have, and for two of the same.
+// It fails with [ErrScale] for no tier, for a Duration that a Request could not have, and for two
+// of the same.
 //
-// The scheme is that of per-second counters in Redis, summed with MGET; it differs in being one decision, not two.
+// The scheme is that of per-second counters in Redis, summed with MGET; it differs in being one
+// decision, not two.
 func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	if len(tiers) == 0 {
 		return nil, fmt.Errorf("%w: no tiers", ErrScale)
@@ -191,8 +195,8 @@ func (a *tierSums) decide(s *sliceCounts, p params, now int64) verdict {
 	return v
 }
 
-// binds reports whether a verdict comes before another: a denial before an admission, of denials the one that passes last,
-// of admissions the one with less left, which stands in at.
+// binds reports whether a verdict comes before another: a denial before an admission, of denials
+// the one that passes last, of admissions the one with less left, which stands in at.
 func (v verdict) binds(other verdict) bool {
 	switch {
 	case v.state != other.state:
@@ -249,8 +253,8 @@ func (a *tierSums) advance(s *sliceCounts, _ params, now int64) {
 	}
 }
 
-// refund gives back to the newest slice that expires may stand for: which it is depends on the tier that bound, and a
-// Result does not say that.
+// refund gives back to the newest slice that expires may stand for: which it is depends on the tier
+// that bound, and a Result does not say that.
 func (a *tierSums) refund(s *sliceCounts, p params, _, expires int64) {
 	end, _ := floorDiv(expires, a.slice*msec)
 	for j := s.counts.n - 1; j >= 0; j-- {

@@ -5,17 +5,20 @@ import (
 	"math/bits"
 )
 
-// TokenBucket is the token bucket, kept as the generic cell rate algorithm (GCRA) keeps it: one instant per caller, the
-// theoretical arrival time, at which its bucket is full again. Make one with [Limiter.TokenBucket].
+// TokenBucket is the token bucket, kept as the generic cell rate algorithm (GCRA) keeps it: one
+// instant per caller, the theoretical arrival time, at which its bucket is full again. Make one
+// with [Limiter.TokenBucket].
 type TokenBucket struct{ locked[slot] }
 
-// TokenBucket returns a token bucket as a Strategy: Limit tokens flow in evenly in each Duration, and at most burst of
-// them are kept; 0 means Limit. In any span of one Duration at most burst+Limit are admitted.
+// TokenBucket returns a token bucket as a Strategy: Limit tokens flow in evenly in each Duration,
+// and at most burst of them are kept; 0 means Limit. In any span of one Duration at most
+// burst+Limit are admitted.
 //
-// The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more than Limit flow in.
-// A decision takes the mutex of one shard for a few nanoseconds. A clock that goes back mints no tokens: time is never
-// earlier than the arrival time that is stored. When Limit changes, what was used keeps the time in which it flows in
-// again. A burst that takes longer than 146 years to flow in is [ErrLimit].
+// The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more
+// than Limit flow in. A decision takes the mutex of one shard for a few nanoseconds. A clock that
+// goes back mints no tokens: time is never earlier than the arrival time that is stored. When Limit
+// changes, what was used keeps the time in which it flows in again. A burst that takes longer than
+// 146 years to flow in is [ErrLimit].
 //
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {

@@ -26,7 +26,8 @@ func windowStart(number, scaleMs int64) int64 {
 	return maxInstant
 }
 
-// window is one window of one scale. Windows are aligned to the Unix epoch: window n begins n scales after it.
+// window is one window of one scale. Windows are aligned to the Unix epoch: window n begins n
+// scales after it.
 type window struct {
 	scale      int64 // ms
 	number     int64
@@ -56,19 +57,20 @@ func windowAt(now, scaleMs int64) *window {
 	}
 }
 
-// holds reports whether now falls in the window. The last instant that can be counted belongs to the window it ends.
+// holds reports whether now falls in the window. The last instant that can be counted belongs to
+// the window it ends.
 func (w *window) holds(now int64) bool {
 	return w.start <= now && (now < w.end || w.end == maxInstant)
 }
 
-// stamp returns now as a slot holds it, relative to the start of the window: in nanoseconds or, in windows longer than
-// three days, in units of up to 128.
+// stamp returns now as a slot holds it, relative to the start of the window: in nanoseconds or, in
+// windows longer than three days, in units of up to 128.
 func (w *window) stamp(now int64) uint64 { return uint64(now-w.start) >> (w.shift & 63) }
 
 func stampShift(scaleMs int64) uint { return uint(max(0, bits.Len64(uint64(scaleMs*msec))-countBits)) }
 
-// windows caches the running window of each scale in use, so that a decision costs neither a division nor the making of
-// a time.Time. It grows with the number of scales, up to maxWindows.
+// windows caches the running window of each scale in use, so that a decision costs neither a
+// division nor the making of a time.Time. It grows with the number of scales, up to maxWindows.
 type windows struct{ table atomic.Pointer[windowTable] }
 
 type windowTable []atomic.Pointer[window] // a power of two long; each window is read-only
@@ -89,7 +91,8 @@ func (t windowTable) slot(scaleMs int64, way int) *atomic.Pointer[window] {
 	return &t[(int(uint64(scaleMs)*0x9e3779b97f4a7c15>>40)^way)&(len(t)-1)]
 }
 
-// last returns the window that was current last if it is in the first of its places, or one of another scale.
+// last returns the window that was current last if it is in the first of its places, or one of
+// another scale.
 func (ws *windows) last(scaleMs int64) *window {
 	if w := ws.table.Load().slot(scaleMs, 0).Load(); w != nil {
 		return w
@@ -108,8 +111,8 @@ func (ws *windows) find(now, scaleMs int64) *window {
 	return nil
 }
 
-// store keeps w, which holds now, in the place of an earlier window of its scale or of one that is over. If there is none
-// it doubles the table, which look-ups then fill again.
+// store keeps w, which holds now, in the place of an earlier window of its scale or of one that is
+// over. If there is none it doubles the table, which look-ups then fill again.
 func (ws *windows) store(w *window, now int64) {
 	t := ws.table.Load()
 	for way := range probes {
