@@ -262,7 +262,7 @@ func (sh *shard) moreChunks() *index {
 func (sh *shard) rebuild() {
 	old := sh.index.Load()
 	size := minIndex
-	for 3*size < 8*(sh.live+1) {
+	for 3*size < 8*sh.live {
 		size *= 2
 	}
 	x := &index{words: make([]uint32, size), shift: uint(32 - bits.Len(uint(size-1))), chunks: old.chunks}
