@@ -114,7 +114,7 @@ func orElse[T comparable](v, zero T) T {
 // differs in that the scale is part of the key, denied hits are not counted, and limit 0 denies.
 func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err error) {
 	var w *window
-	r.State, r.TotalRequests, w, err = l.count(id, scaleMs, min(limit, maxCount), 1)
+	r.State, r.TotalRequests, w, err = l.count(id, scaleMs, limit, 1)
 	r.ExpiresAt = w.expires
 	return
 }

@@ -27,6 +27,7 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *
 	if !validArgs(id, scaleMs, limit) {
 		return Deny, 0, noWindow, l.fail(checkArgs(id, scaleMs, limit))
 	}
+	limit = min(limit, maxCount)
 	hash := l.buckets.hash(id)
 	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
 		// Look the slot up in the window that was current last, and read the clock while its words
@@ -134,7 +135,7 @@ func (f *FixedWindow) Decide(_ context.Context, r *Request) (Result, error) {
 	if err := p.parse(r); err != nil {
 		return Result{}, f.l.fail(err)
 	}
-	v, total, w, err := f.l.count(p.id, p.scale, min(p.limit, maxCount), min(p.cost, maxCount))
+	v, total, w, err := f.l.count(p.id, p.scale, p.limit, min(p.cost, maxCount))
 	return Result{v, total, w.expires}, err
 }
 
