@@ -82,7 +82,7 @@ func TestAMeasurementSeesThroughItsStore(t *testing.T) {
 					t.Fatalf("recovered %v", r)
 				}
 			}()
-			s := measure(tt.in, tt.w, modes[3], time.Millisecond)
+			s := measure(tt.in, tt.w, twoCores, time.Millisecond)
 			if s.calls < len(tt.w.ids().ids) {
 				t.Fatalf("%d calls, too few for the stream", s.calls)
 			}
@@ -93,7 +93,7 @@ func TestAMeasurementSeesThroughItsStore(t *testing.T) {
 func TestAllocationsAreCounted(t *testing.T) {
 	var sink []byte
 	in := shared(func(string) bool { sink = make([]byte, 100); return sink != nil })
-	if s := measure(in, &hot, modes[0], 10*time.Millisecond); s.allocs < 0.99 || s.allocs > 1.01 {
+	if s := measure(in, &hot, oneCore, 10*time.Millisecond); s.allocs < 0.99 || s.allocs > 1.01 {
 		t.Fatalf("%.2f allocations a call, want 1", s.allocs)
 	}
 }

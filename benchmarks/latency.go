@@ -21,21 +21,18 @@ func newLatencies(took []time.Duration) latencies {
 	return latencies{len(took), at(500), at(990), at(999), took[len(took)-1]}
 }
 
-// What is swept: a million buckets. Most of them end in waves, one an hour; the rest last, and are what decisions are
-// timed on: more of them than weir's index of recent entries holds, so that look-ups go to the map that is being swept.
+// A million buckets end in waves, one an hour, and are swept. Beside them lie others that last: decisions on these are
+// timed.
 const (
 	waves     = 20
 	lasting   = 100_000
-	ending    = million - lasting
+	ending    = million
 	decisions = 500_000
 )
 
-// sweeping is what the timing alone costs, then the same decisions with nothing else going on, beside a goroutine that
-// works on memory of its own, and beside one that sweeps.
-type sweeping struct{ timing, idle, neighbour, swept latencies }
-
-// ratio is what sweeping does to the slowest in a thousand.
-func (s sweeping) ratio() float64 { return float64(s.swept.p999) / float64(s.idle.p999) }
+// sweeping holds the latencies of the timing alone, of decisions while nothing else runs, of the same beside a goroutine
+// that works on memory of its own, and beside one that sweeps.
+type sweeping struct{ timing, idle, neighbor, swept latencies }
 
 // bestSweeping takes the best of each of n attempts, not the best attempt: a disturbed idle would flatter the sweep.
 func bestSweeping(n int) sweeping {
@@ -43,10 +40,10 @@ func bestSweeping(n int) sweeping {
 	for range n - 1 {
 		s := measureSweeping()
 		best = sweeping{
-			timing:    better(best.timing, s.timing),
-			idle:      better(best.idle, s.idle),
-			neighbour: better(best.neighbour, s.neighbour),
-			swept:     better(best.swept, s.swept),
+			timing:   better(best.timing, s.timing),
+			idle:     better(best.idle, s.idle),
+			neighbor: better(best.neighbor, s.neighbor),
+			swept:    better(best.swept, s.swept),
 		}
 	}
 	return best
@@ -63,6 +60,7 @@ func measureSweeping() sweeping {
 	var ahead atomic.Int64 // the clock runs, and is put forward from wave to wave
 	begun := time.Now()
 	l := must(weir.New(weir.Config{
+		MaxBuckets: lasting + ending,
 		Timeout:    1, // ns: a bucket may go when it is over
 		SweepEvery: day,
 		Now:        func() time.Time { return time.Unix(0, int64(time.Since(begun))+ahead.Load()) },
@@ -78,7 +76,7 @@ func measureSweeping() sweeping {
 	settle()
 	s.timing = timed(func(int) {}, decisions, nil)
 	s.idle = timed(decision, decisions, nil)
-	s.neighbour = beside(scribble, decision)
+	s.neighbor = beside(scribble, decision)
 	swept := 0
 	s.swept = beside(func(stop func() bool) {
 		for range waves {
@@ -95,7 +93,7 @@ func measureSweeping() sweeping {
 // populate makes the buckets, and returns the ids of those that last. The clock of l stands at the beginning of 1970,
 // at which a window of every scale begins.
 func populate(l *weir.Limiter) []string {
-	ids := newStream(random().Perm(million), "").ids
+	ids := newStream(random().Perm(lasting+ending), "").ids
 	for i, id := range ids {
 		scale := 365 * day
 		if i >= lasting {
@@ -103,7 +101,7 @@ func populate(l *weir.Limiter) []string {
 		}
 		must(l.CheckRate(id, scale.Milliseconds(), unlimited))
 	}
-	return newStream(random().Perm(million)[:lasting], "").ids
+	return newStream(random().Perm(lasting + ending)[:lasting], "").ids
 }
 
 // beside times decisions for as long as work takes, on the other core.
@@ -135,7 +133,7 @@ func timed(decision func(i int), n int, until func(n int) bool) latencies {
 	return newLatencies(took)
 }
 
-// scribble writes to 64 MiB in no order until it is stopped: a neighbour that shares the machine and nothing else.
+// scribble writes to 64 MiB in no order until it is stopped: a neighbor that shares the machine and nothing else.
 func scribble(stop func() bool) {
 	memory := make([]uint64, 8<<20)
 	for x := uint32(1); !stop(); {
@@ -144,51 +142,4 @@ func scribble(stop func() bool) {
 			memory[x>>9]++
 		}
 	}
-}
-
-// growth is the slowest of the decisions that take a store from nothing to two million ids.
-type growth struct {
-	store string
-	latencies
-	slow int // decisions over a millisecond
-}
-
-const grown = 2 * million
-
-var growing = lazily(shuffled(grown), "")
-
-func measureGrowth(s store) growth {
-	ids := growing().ids
-	settle()
-	in := s.open(quota{unlimited, day})
-	defer in.close()
-	d := in.caller()
-	took := make([]time.Duration, grown)
-	base := time.Now()
-	for i, id := range ids {
-		before := time.Since(base)
-		if !d(id) {
-			panic("denied")
-		}
-		took[i] = time.Since(base) - before
-	}
-	g := growth{store: s.name, latencies: newLatencies(took)}
-	for _, t := range slices.Backward(took) {
-		if t < time.Millisecond {
-			break
-		}
-		g.slow++
-	}
-	return g
-}
-
-// bestGrowth is the best of n attempts: what else the machine does makes a stall longer, never shorter.
-func bestGrowth(s store, n int) growth {
-	best := measureGrowth(s)
-	for range n - 1 {
-		if g := measureGrowth(s); g.max < best.max {
-			best = g
-		}
-	}
-	return best
 }

@@ -1,7 +1,7 @@
 // Command benchmarks measures weir beside its rivals, in one process and interleaved, and writes BENCHMARKS.md.
 //
 //	go run .                                                         # everything; some minutes
-//	go run . -print -group CheckRate -workload ids=1/mode=allow -store weir,go-limiter -mode 'sequential, 1 core'
+//	go run . -print -group CheckRate -workload ids=1/mode=allow -store weir,go-limiter
 package main
 
 import (
@@ -21,12 +21,16 @@ var (
 	out       = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
 	groupRE   = flag.String("group", ".", "with -print: these groups (regular expression)")
 	workRE    = flag.String("workload", ".", "with -print: these workloads (regular expression)")
-	modeRE    = flag.String("mode", ".", "with -print: these modes (regular expression)")
+	holding   = flag.Int("hold", 0, "fill a limiter with so many ids, print the peak of resident bytes, and do nothing else")
 	storeList = flag.String("store", "", "with -print: these stores (comma-separated); all if empty")
 )
 
 func main() {
 	flag.Parse()
+	if *holding > 0 {
+		hold(*holding)
+		return
+	}
 	r := results{figures: figures{}, begun: time.Now(), load: load()}
 	chosen := groups
 	if *only {
@@ -48,9 +52,11 @@ func main() {
 	r.rivals, r.ours = footprints(prints), footprints(strategies)
 	progress("latency")
 	r.sweeping = bestSweeping(3)
+	progress("millions of ids")
 	for _, s := range grows {
 		r.growths = append(r.growths, bestGrowth(s, 3))
 	}
+	r.peak = peakOf(huge)
 	progress("done")
 	if err := os.WriteFile(*out, append(r.report(), rulesSection()...), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
@@ -58,10 +64,10 @@ func main() {
 	}
 }
 
-// progress tells where we are: the whole takes minutes.
+// progress prints what is measured next.
 func progress(what string) { fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), what) }
 
-// selected returns the groups, cut down to what the flags ask for.
+// selected returns the groups, stores and workloads that the flags select.
 func selected() []group {
 	var picked []group
 	for _, g := range groups {
@@ -69,7 +75,6 @@ func selected() []group {
 			return *storeList == "" || slices.Contains(strings.Split(*storeList, ","), s.name)
 		})
 		g.workloads = filter(g.workloads, func(w *workload) bool { return match(*workRE, w.name) })
-		g.modes = filter(g.modes, func(m mode) bool { return match(*modeRE, m.name) })
 		if match(*groupRE, g.name) {
 			picked = append(picked, g)
 		}

@@ -15,12 +15,11 @@ type mode struct {
 	procs, goroutines int
 }
 
-var modes = []mode{
-	{"sequential, 1 core", 1, 1},
-	{"sequential, 2 cores", 2, 1}, // the garbage collector has the other
-	{"parallel, 1 core", 1, 8},
-	{"parallel, 2 cores", 2, 8},
-}
+var (
+	oneCore  = mode{"1 core", 1, 1}
+	twoCores = mode{"8 goroutines on 2 cores", 2, 8}
+	modes    = []mode{oneCore, twoCores}
+)
 
 // sample is one measurement.
 type sample struct {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// footprint is what a store costs that nobody asks.
+// footprint is the cost of a million ids in a store.
 type footprint struct {
 	store string
 	bytes float64       // live heap per id
@@ -39,7 +39,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// collection returns the CPU time of a garbage collection, the median of five.
+// collection returns the CPU time of a full garbage collection, the median of five.
 func collection() time.Duration {
 	var took [5]time.Duration
 	for i := range took {

@@ -17,7 +17,8 @@ type results struct {
 	figures
 	rivals, ours []footprint
 	sweeping     sweeping
-	growths      []growth
+	growths      []growth // of grows
+	peak         float64  // bytes of a process with huge ids
 	begun        time.Time
 	load         string
 }
@@ -25,7 +26,7 @@ type results struct {
 //go:embed method.md
 var method string
 
-// report writes BENCHMARKS.md. No figure in it, and no verdict on one, is typed by hand.
+// report writes BENCHMARKS.md. Its figures and verdicts are this run's; notes.md and method.md are text.
 func (r *results) report() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Benchmarks\n\n")
@@ -35,6 +36,7 @@ func (r *results) report() []byte {
 		r.writeGroup(&b, &groups[i])
 	}
 	r.writeMemory(&b)
+	r.writeMillions(&b)
 	r.writeLatency(&b)
 	b.WriteString("\n## How it was measured\n\n" + strings.TrimSpace(method) + "\n\n")
 	r.writeMachine(&b)
@@ -58,27 +60,9 @@ func (r *results) writeMachine(b *bytes.Buffer) {
 	}
 }
 
-func (r *results) writeBars(b *bytes.Buffer) {
-	b.WriteString("\n## Bars\n\nWhat weir is held to: its time as a share of the rival's, sequentially on one core, by the median\n" +
-		"turn. Of times, the fastest turn of each tells what is left where nobody else uses the core.\n\n")
-	table(b, "", "at most", "measured", "", "fastest turns")
-	for _, bar := range bars {
-		measured := bar.measured(r)
-		verdict := "met"
-		if !bar.met(measured) {
-			verdict = "**missed**"
-		}
-		fastest := ""
-		if bar.fastest != nil {
-			fastest = fmt.Sprintf("%.2f%s", bar.fastest(r), bar.unit)
-		}
-		row(b, bar.is, fmt.Sprintf("%.2f%s", bar.most, bar.unit), fmt.Sprintf("%.2f%s", measured, bar.unit), verdict, fastest)
-	}
-}
-
 func (r *results) writeGroup(b *bytes.Buffer, g *group) {
 	fmt.Fprintf(b, "\n## %s\n\nns per call; in brackets weir's time as a share of it.\n", g.title)
-	for _, m := range g.modes {
+	for _, m := range modes {
 		fmt.Fprintf(b, "\n%s:\n\n", strings.ToUpper(m.name[:1])+m.name[1:])
 		head := []string{""}
 		for _, w := range g.workloads {
@@ -114,7 +98,7 @@ func (r *results) writeMemory(b *bytes.Buffer) {
 	for _, f := range r.rivals {
 		f.row(b)
 	}
-	b.WriteString("\nweir's strategies. SlidingWindow keeps as much again for a caller who was there in the window before.\n\n")
+	b.WriteString("\nweir's strategies:\n\n")
 	table(b, "", "bytes per id", "GC, ms")
 	for _, f := range r.ours {
 		f.row(b)
@@ -126,20 +110,15 @@ func (f footprint) row(b *bytes.Buffer) {
 }
 
 func (r *results) writeLatency(b *bytes.Buffer) {
-	fmt.Fprintf(b, "\n## Latency\n\nSingle decisions on %d known ids, timed one by one, while %d other buckets end in %d waves and are swept,\n"+
-		"back to back, on the other core. Timing: no decision at all. Idle: nothing else goes on. Neighbour: the other core works\n"+
-		"on memory of its own, which shows what the machine adds. Each line is the best of three.\n\n", lasting, ending, waves)
+	fmt.Fprintf(b, "\n## Latency while sweeping\n\nSingle decisions on %d known ids, timed one by one, while %d other buckets end in %d\n"+
+		"waves and are swept, back to back, on the other core. Timing: no decision at all. Idle: nothing else runs. Neighbor:\n"+
+		"the other core works on memory of its own, which shows what the machine adds. Each line is the best of three.\n\n",
+		lasting, ending, waves)
 	table(b, "", "decisions", "p50, ns", "p99, ns", "p99.9, ns", "slowest, µs")
 	r.sweeping.timing.row(b, "timing")
 	r.sweeping.idle.row(b, "idle")
-	r.sweeping.neighbour.row(b, "neighbour")
+	r.sweeping.neighbor.row(b, "neighbor")
 	r.sweeping.swept.row(b, "sweeping")
-	fmt.Fprintf(b, "\nThe slowest of the decisions that take a store from nothing to %d new ids, the best of three.\n\n", grown)
-	table(b, "", "slowest, ms", "p99.9, µs", "over 1 ms")
-	for _, g := range r.growths {
-		row(b, g.store, fmt.Sprintf("%.1f", units(g.max, time.Millisecond)),
-			fmt.Sprintf("%.1f", units(g.p999, time.Microsecond)), fmt.Sprint(g.slow))
-	}
 }
 
 func (l latencies) row(b *bytes.Buffer, name string) {

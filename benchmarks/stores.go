@@ -5,12 +5,10 @@ import (
 	"math"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/RussellLuo/slidingwindow"
 	"github.com/go-chi/httprate"
-	"github.com/puzpuzpuz/xsync/v3"
 	"github.com/sethvargo/go-limiter/memorystore"
 	"github.com/throttled/throttled/v2"
 	"github.com/throttled/throttled/v2/store/memstore"
@@ -65,7 +63,6 @@ const (
 	modHTTPRate  = "github.com/go-chi/httprate"
 	modXTime     = "golang.org/x/time"
 	modSlidingWn = "github.com/RussellLuo/slidingwindow"
-	modXsync     = "github.com/puzpuzpuz/xsync/v3"
 )
 
 // The stores. Every limiter has its own defaults, but for what a quota says.
@@ -77,15 +74,9 @@ var (
 	httprateStore  = store{"httprate", modHTTPRate, openHTTPRate}
 	xtimeStore     = store{"x-time-rate", modXTime, openXTime}
 	slidingwStore  = store{"slidingwindow", modSlidingWn, openSlidingWindow}
-
-	roomyStore  = store{"weir", modWeir, openRoomy}
-	oneMapStore = store{"one xsync.MapOf", modXsync, openOneMap}
 )
 
 func openWeir(q quota) instance { return openCheckRate(q, weir.Config{}) }
-
-// openRoomy has room for what growth is measured with; the default has room for a million.
-func openRoomy(q quota) instance { return openCheckRate(q, weir.Config{MaxBuckets: grown}) }
 
 func openCheckRate(q quota, cfg weir.Config) instance {
 	l := must(weir.New(cfg))
@@ -184,16 +175,6 @@ func openSlidingWindow(q quota) instance {
 	})
 	in.size = func() int { return length(&m) }
 	return in
-}
-
-// openOneMap is no limiter, but what weir would grow like if its table were one map.
-func openOneMap(quota) instance {
-	m := xsync.NewMapOf[string, *int64]()
-	return shared(func(id string) bool {
-		n, _ := m.LoadOrStore(id, new(int64))
-		atomic.AddInt64(n, 1)
-		return true
-	})
 }
 
 func length(m *sync.Map) (n int) {

@@ -3,12 +3,13 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"time"
 )
 
 // writeSummary writes what most readers come for: one table of the common limiters.
 func (r *results) writeSummary(b *bytes.Buffer) {
 	g := &groups[0]
-	at := func(w *workload, s store) cell { return cell{g.name, w.name, modes[0].name, s.name} }
+	at := func(w *workload, s store) cell { return cell{g.name, w.name, oneCore.name, s.name} }
 	weir := g.stores[0]
 	fmt.Fprintf(b, "A decision on a known caller takes weir %.0f ns and allocates %s.\n"+
 		"The table has the time of one decision on one core, and weir's share of each rival's in brackets:\n\n",
@@ -21,6 +22,10 @@ func (r *results) writeSummary(b *bytes.Buffer) {
 		}
 		row(b, append(cells, r.bytesOf(s.name), count(r.allocs(at(&hot, s))))...)
 	}
+	w := r.growths[0]
+	fmt.Fprintf(b, "\nWith five million callers it takes %.0f bytes a caller, a full garbage collection %.0f ms of CPU (go-limiter: %.0f),\n"+
+		"and the longest decision on the way there %.1f ms.\n",
+		w.bytes, units(w.gc, time.Millisecond), units(r.growths[1].gc, time.Millisecond), units(w.max, time.Millisecond))
 	b.WriteString("\nThe stores do not promise the same; [what was measured](#how-it-was-measured) says how they differ. Below\n" +
 		"are the [bars](#bars) that weir is held to, with those it misses, then every figure.\n")
 }

@@ -13,50 +13,41 @@ type group struct {
 	title     string
 	stores    []store
 	workloads []*workload
-	modes     []mode
 }
 
 var groups = []group{
 	{
 		name: "CheckRate", title: "One limit per id",
 		stores:    []store{weirStore, goLimiterStore, ululeStore, throttledStore, httprateStore, xtimeStore},
-		workloads: []*workload{&hot, &tenThousand, &zipf, &fresh, &denied},
-		modes:     modes,
+		workloads: []*workload{&hot, &denied, &tenThousand, &fresh, &zipf, &uniform},
 	},
 	{
 		name: "TokenBucket", title: "Token bucket",
 		stores:    []store{weirTokens, throttledStore, xtimeStore},
 		workloads: []*workload{&hot, &tenThousand, &denied},
-		modes:     []mode{modes[0], modes[3]},
 	},
 	{
 		name: "SlidingWindow", title: "Sliding window counter",
 		stores:    []store{weirSliding, slidingwStore, httprateStore},
 		workloads: []*workload{&hot, &tenThousand, &denied},
-		modes:     []mode{modes[0], modes[3]},
 	},
 	{
 		name: "Middleware", title: "HTTP middleware",
 		stores:    middlewares,
 		workloads: []*workload{&hotPeer, &manyPeers, &deniedPeer},
-		modes:     []mode{modes[0], modes[3]},
 	},
 	{
 		name: "Strategies", title: "weir's strategies",
 		stores:    strategies,
 		workloads: []*workload{&hot, &tenThousand},
-		modes:     []mode{modes[0], modes[3]},
 	},
 }
 
 // cell is where a figure belongs.
 type cell struct{ group, workload, mode, store string }
 
-// grows is what the growth of tables is measured on, and prints what a million ids cost.
-var (
-	grows  = slices.Concat([]store{roomyStore, oneMapStore}, groups[0].stores[1:])
-	prints = slices.Concat(groups[0].stores, []store{slidingwStore})
-)
+// prints is what the memory of a million ids is measured on.
+var prints = slices.Concat(groups[0].stores, []store{slidingwStore})
 
 // figures holds the samples of each cell, one a turn.
 type figures map[cell][]sample
@@ -83,7 +74,7 @@ func (f figures) compare(g *group, w *workload, round int, benchtime time.Durati
 // turn measures a store in each mode. The modes share an open store, unless its ids are to be new.
 func (f figures) turn(g *group, s store, w *workload, benchtime time.Duration) {
 	in := prepare(s, w)
-	for i, m := range g.modes {
+	for i, m := range modes {
 		if i > 0 && w.once {
 			in.close()
 			in = prepare(s, w)
@@ -106,13 +97,6 @@ func (f figures) ratio(a, b cell) float64 {
 		ratios[i] = f[a][i].ns / f[b][i].ns
 	}
 	return middle(ratios)
-}
-
-// fastest returns the least time of a as a share of b's.
-func (f figures) fastest(a, b cell) float64 {
-	ours, _ := f.extremes(a)
-	theirs, _ := f.extremes(b)
-	return ours / theirs
 }
 
 func (f figures) extremes(c cell) (least, most float64) {

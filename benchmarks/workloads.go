@@ -41,6 +41,10 @@ var (
 		name: "ids=1M/mode=allow", is: "1M ids, Zipf",
 		quota: quota{unlimited, day}, known: million, allow: true, ids: lazily(zipfian(1<<20, million), ""),
 	}
+	uniform = workload{
+		name: "ids=1M/mode=uniform", is: "1M ids, uniform",
+		quota: quota{unlimited, day}, known: million, allow: true, ids: lazily(drawn(1<<20, million), ""),
+	}
 	fresh = workload{
 		name: "ids=new/mode=allow", is: "new id each call",
 		quota: quota{unlimited, day}, known: 0, allow: true, once: true, ids: lazily(shuffled(million), ""),
@@ -86,6 +90,18 @@ func zipfian(draws, n int) func() []int {
 			drawn[i] = byRank[z.Uint64()]
 		}
 		return drawn
+	}
+}
+
+// drawn draws uniformly from n ids.
+func drawn(draws, n int) func() []int {
+	return func() []int {
+		r := random()
+		ids := make([]int, draws)
+		for i := range ids {
+			ids[i] = r.Intn(n)
+		}
+		return ids
 	}
 }
 

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"strings"
+)
+
+//go:embed notes.md
+var notes string
+
+// writeBars writes what weir is held to, the bars that it misses, and why.
+func (r *results) writeBars(b *bytes.Buffer) {
+	b.WriteString("\n## Bars\n\nThe time of a decision as a share of go-limiter's, by the median turn:\n\n")
+	missed := r.writeShares(b)
+	b.WriteString("\nThe rest; shares are of times on one core:\n\n")
+	missed = append(missed, r.writeOthers(b)...)
+	if len(missed) == 0 {
+		b.WriteString("\nNo bar is missed.\n")
+	} else {
+		b.WriteString("\nMissed:\n\n- " + strings.Join(missed, "\n- ") + "\n")
+	}
+	b.WriteString("\n### Where the time goes\n\n" + strings.TrimSpace(notes) + "\n")
+}
+
+// writeShares returns the bars that are missed.
+func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
+	stores := groups[0].stores
+	head := []string{"", "at most", "weir", ""}
+	for _, s := range stores[2:] {
+		head = append(head, s.name)
+	}
+	table(b, head...)
+	for _, m := range modes {
+		for _, bar := range shareBars {
+			at := func(s store) cell { return cell{groups[0].name, bar.workload.name, m.name, s.name} }
+			ratio := func(s store) string { return fmt.Sprintf("%.2f", r.ratio(at(s), at(stores[1]))) }
+			cells := []string{bar.workload.is + ", " + m.name, fmt.Sprintf("%.2f", bar.most(m)), ratio(stores[0]), "met"}
+			if !within(r.ratio(at(stores[0]), at(stores[1])), bar.most(m)) {
+				cells[3] = "**missed**"
+				missed = append(missed, fmt.Sprintf("%s: %s, at most %s", cells[0], cells[2], cells[1]))
+			}
+			for _, s := range stores[2:] {
+				cells = append(cells, ratio(s))
+			}
+			row(b, cells...)
+		}
+	}
+	return missed
+}
+
+// writeOthers returns the bars that are missed.
+func (r *results) writeOthers(b *bytes.Buffer) (missed []string) {
+	table(b, "", "at most", "measured", "")
+	for _, bar := range bars {
+		measured := bar.measured(r)
+		cells := []string{bar.is, fmt.Sprintf("%.2f%s", bar.most, bar.unit), fmt.Sprintf("%.2f%s", measured, bar.unit), "met"}
+		if !within(measured, bar.most) {
+			cells[3] = "**missed**"
+			missed = append(missed, fmt.Sprintf("%s: %s, at most %s", cells[0], cells[2], cells[1]))
+		}
+		row(b, cells...)
+	}
+	return missed
+}
+
+func (r *results) writeMillions(b *bytes.Buffer) {
+	b.WriteString("\n## Millions of ids\n\nFrom nothing to five million ids of up to 14 bytes, the best of three: live heap per id, the CPU time of a full\n" +
+		"garbage collection, and single decisions. weir's bytes are the same for ids of up to 22 bytes.\n\n")
+	table(b, "", "bytes per id", "GC, ms", "longest, ms", "over 1 ms", "p99.9, µs", "p50, ns")
+	for _, g := range r.growths {
+		row(b, g.store, fmt.Sprintf("%.1f", g.bytes), fmt.Sprintf("%.0f", g.gc.Seconds()*1e3), fmt.Sprintf("%.2f", g.max.Seconds()*1e3),
+			fmt.Sprint(g.slow), fmt.Sprintf("%.1f", g.p999.Seconds()*1e6), fmt.Sprint(g.p50.Nanoseconds()))
+	}
+	fmt.Fprintf(b, "\nA process of its own that makes ten million ids and their buckets had at most %.2f GB resident.\n\n", r.peak/1e9)
+	b.WriteString("What the layout comes to, and what was measured. A table has the least power of two of shards that leaves each at\n" +
+		"most 20,000 slots of 64 bytes. An index word takes 4 bytes; an index starts with 16 words and is replaced when three\n" +
+		"quarters are full. The last chunk of 128 slots is half full on average, and a chunk takes 40 bytes in lists.\n\n")
+	table(b, "ids", "shards", "ids a shard", "slot", "index", "last chunk", "lists", "bytes an id", "in all, GB", "measured, bytes an id")
+	for _, n := range []int{grown, huge, 100 * million} {
+		l := layoutOf(n)
+		measured := ""
+		if n == grown {
+			measured = fmt.Sprintf("%.1f", r.growths[0].bytes)
+		}
+		row(b, fmt.Sprintf("%d million", n/million), fmt.Sprint(l.shards), fmt.Sprintf("%.0f", l.perShard), fmt.Sprint(slotBytes),
+			fmt.Sprintf("%.1f", l.words), fmt.Sprintf("%.1f", l.slack), fmt.Sprintf("%.1f", l.chunks), fmt.Sprintf("%.1f", l.perID()),
+			fmt.Sprintf("%.2f", l.total()/1e9), measured)
+	}
+	fmt.Fprintf(b, "\nA garbage collection looks at one object for each 128 ids, and at none of the ids: for 100 million ids it takes about\n"+
+		"20 times what it takes for 5 million, %.1f s of CPU.\n", 20*r.growths[0].gc.Seconds())
+}
