@@ -7,9 +7,10 @@ PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
+MUTANTS   ?= 330
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz bench ci need
+.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,8 +24,9 @@ test: need ## the tests of every module, with the race detector: at most 3 minut
 verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults
 	@.ci/verify
 
-nightly: need ## every test in its longest form, and every fuzz target
-	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; .ci/fuzz $(FUZZTIME) || status=1; exit $$status
+nightly: need ## every test in its longest form, every fuzz target, and mutants
+	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
+	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
 race: need ## the tests at 1, 2 and 8 processors
 	go test -race -shuffle=on -cpu 1,2,8 -timeout 60m work
@@ -65,6 +67,9 @@ $(LINT):
 
 fuzz: ## every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
+
+mutants: ## what the core's tests notice of MUTANTS small faults, each tested by itself
+	go run ./mutants -n $(MUTANTS)
 
 bench: ## the rivals side by side; writes BENCHMARKS.md
 	cd benchmarks && go run .

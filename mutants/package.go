@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// pkg is the package that is mutated.
+type pkg struct {
+	dir      string
+	fset     *token.FileSet
+	names    []string
+	sources  map[string][]byte
+	files    map[string]*ast.File
+	importer types.Importer
+	mutants  []mutant
+}
+
+// load parses the package in dir, without its tests, and makes all its mutants.
+func load(dir string) (*pkg, error) {
+	p := &pkg{dir: dir, fset: token.NewFileSet(), sources: map[string][]byte{}, files: map[string]*ast.File{}}
+	out, err := goList(dir, "-f", "{{range .GoFiles}}{{println .}}{{end}}", ".")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range strings.Fields(string(out)) {
+		src, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return nil, err
+		}
+		file, err := parser.ParseFile(p.fset, name, src, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		p.names = append(p.names, name)
+		p.sources[name], p.files[name] = src, file
+		p.mutants = append(p.mutants, generate(p.fset, name, src, file)...)
+	}
+	p.importer, err = exports(p.fset, dir)
+	return p, err
+}
+
+func goList(dir string, args ...string) ([]byte, error) {
+	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd.Dir, cmd.Stderr = dir, os.Stderr
+	return cmd.Output()
+}
+
+// exports returns an importer of what the package in dir depends on.
+func exports(fset *token.FileSet, dir string) (types.Importer, error) {
+	out, err := goList(dir, "-export", "-deps", "-f", "{{if .Export}}{{.ImportPath}} {{.Export}}{{end}}", ".")
+	if err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
+		files[path] = file
+	}
+	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) }), nil
+}
+
+var errNotCompiled = errors.New("does not compile")
+
+// check returns errNotCompiled if the mutant does not compile.
+func (p *pkg) check(m mutant) error {
+	mutated, err := parser.ParseFile(p.fset, m.file, m.apply(p.sources[m.file]), parser.SkipObjectResolution)
+	if err != nil {
+		return errNotCompiled
+	}
+	var files []*ast.File
+	for _, name := range p.names {
+		if name == m.file {
+			files = append(files, mutated)
+			continue
+		}
+		files = append(files, p.files[name])
+	}
+	cfg := types.Config{Importer: p.importer, Sizes: types.SizesFor("gc", "amd64")}
+	if _, err := cfg.Check("github.com/weirgo/weir", p.fset, files, nil); err != nil {
+		return errNotCompiled
+	}
+	return nil
+}
+
+// readEquivalents reads a list of identifiers, each followed by the reason why no test can fail that mutant. It fails
+// where a reason is missing or an identifier matches no mutant.
+func readEquivalents(file string, mutants []mutant) (map[string]string, error) {
+	known := map[string]bool{}
+	for _, m := range mutants {
+		known[m.id] = true
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	reasons := map[string]string{}
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		id, reason, _ := strings.Cut(line, " ")
+		switch {
+		case reason == "":
+			return nil, fmt.Errorf("%s: no reason for %s", file, id)
+		case !known[id]:
+			return nil, fmt.Errorf("%s: no mutant %s: the code has changed; look at it again", file, id)
+		case reasons[id] != "":
+			return nil, fmt.Errorf("%s: %s twice", file, id)
+		}
+		reasons[id] = reason
+	}
+	return reasons, nil
+}
