@@ -1,0 +1,135 @@
+package verify
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slow"
+)
+
+// edit replaces a text in a file of the core, which must hold it once.
+type edit struct{ file, text, with string }
+
+// fault is an error in the protocol by which hits without a lock and the recycling of slots get along.
+type fault struct {
+	name   string
+	widen  []edit // makes the moment longer in which it matters, and changes nothing else
+	breaks []edit
+	test   string // fails
+	says   string // how
+}
+
+func importRuntime(file, before string) edit {
+	return edit{file, "import " + before, "import \"runtime\"\nimport " + before}
+}
+
+// beforeSwap lets others run between the reading of a slot's state and the compare-and-swap that counts a hit.
+var beforeSwap = edit{"fixed_window.go", "\t\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {",
+	"\t\t\truntime.Gosched()\n\t\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {"}
+
+var faults = []fault{
+	{
+		name:  "release does not raise the generation",
+		widen: []edit{importRuntime("fixed_window.go", "("), beforeSwap},
+		breaks: []edit{
+			{"table.go",
+				"func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }",
+				"func nextGeneration(state uint64) uint64 { return generation(state) }"},
+			// Whether the slot is live is all that is left to go by.
+			{"fixed_window.go", "generation(state) != live {", "generation(state) != live || state&countMask == 0 {"},
+		},
+		test: "TestRecycledSlotsCountExactly",
+		says: "windows in which not exactly",
+	},
+	{
+		name: "insertion does not compare the reading of the clock with the horizon",
+		breaks: []edit{{"table.go",
+			"if at.now < sh.horizon && at.horizon != sh.horizon {",
+			"if false {"}},
+		test: "TestStalledGoroutineRevivesNoWindow",
+		says: "Not equal",
+	},
+	{
+		name: "the state is published before the key",
+		widen: []edit{
+			importRuntime("index.go", `"sync/atomic"`),
+			{"index.go", "\t\tn := slotNumber(word)\n", "\t\truntime.Gosched()\n\t\tn := slotNumber(word)\n"},
+			importRuntime("table.go", "("),
+			{"table.go", "\ts.write(lowWord, p.low)\n", "\truntime.Gosched()\n\ts.write(lowWord, p.low)\n"},
+		},
+		breaks: []edit{
+			{"table.go", "\ta, b, c := packID(id)\n",
+				"\ta, b, c := packID(id)\n\tatomic.AddUint64(&s[stateWord], 1)\n"},
+			{"table.go", "\tatomic.StoreUint64(&s[stateWord], state+1)\n", ""},
+		},
+		test: "TestRecycledSlotsCountExactly",
+		says: "windows in which not exactly",
+	},
+	{
+		name: "denied hits are tallied without the generation",
+		widen: []edit{
+			importRuntime("fixed_window.go", "("),
+			{"fixed_window.go", "\t\tif !s.deny(state) {", "\t\truntime.Gosched()\n\t\tif !s.deny(state) {"},
+			// Short IDs: the parts of long ones would be changed too, and their list then has no end.
+			{"verify/recycling_test.go", "{3, 1000, 22, 23, 56, 57, 100, 500}", "{3, 4, 5, 6, 7, 8, 9, 10}"},
+		},
+		breaks: []edit{{"slot.go",
+			"if generation(d) != generation(state) {\n\t\t\treturn false",
+			"if false {\n\t\t\treturn false"}},
+		test: "TestRecycledSlotsCountExactly",
+		says: "Not equal",
+	},
+}
+
+// Negative controls: each rule of the protocol is broken, and the tests that prove it must fail. They pass as long as
+// the moment is only made longer.
+func TestFaultsOfTheProtocolAreRejected(t *testing.T) {
+	slow.Test(t)
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			out := testCore(t, f.test, f.widen)
+			require.True(t, strings.Contains(out, "--- PASS: "+f.test), "unbroken: %s", out)
+
+			out = testCore(t, f.test, append(f.widen[:len(f.widen):len(f.widen)], f.breaks...))
+			require.True(t, strings.Contains(out, "--- FAIL: "+f.test), "the fault is not noticed: %s", out)
+			assert.True(t, strings.Contains(out, f.says), "%s", out)
+		})
+	}
+}
+
+// testCore runs a test of this package on a core that was edited, in an overlay: nothing in the tree is changed. It
+// returns what the test printed.
+func testCore(t *testing.T, test string, edits []edit) string {
+	root, err := filepath.Abs("..")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	for _, e := range edits {
+		path := filepath.Join(root, e.file)
+		from, edited := path, filepath.Join(dir, filepath.Base(e.file))
+		if _, again := overlay.Replace[path]; again {
+			from = edited
+		}
+		src, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.Equal(t, 1, strings.Count(string(src), e.text), "%s is to hold this text once:\n%s", e.file, e.text)
+		require.NoError(t, os.WriteFile(edited, []byte(strings.Replace(string(src), e.text, e.with, 1)), 0o600))
+		overlay.Replace[path] = edited
+	}
+	text, err := json.Marshal(overlay)
+	require.NoError(t, err)
+	file := filepath.Join(dir, "overlay.json")
+	require.NoError(t, os.WriteFile(file, text, 0o600))
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=1", "-v", "-timeout", "1m",
+		"-run", "^"+strings.ReplaceAll(test, "/", "$/^")+"$", ".")
+	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // sizes that find a fault in a second
+	out, _ := cmd.CombinedOutput()                 // it fails where the test does
+	return string(out[:min(len(out), 4000)])
+}
