@@ -15,7 +15,8 @@ import (
 )
 
 var (
-	rounds    = flag.Int("rounds", 4, "go through all workloads this often")
+	rounds    = flag.Int("rounds", 6, "go through all workloads this often")
+	budget    = flag.Duration("for", 4*time.Minute, "begin no further round after this")
 	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "how long one measurement takes")
 	only      = flag.Bool("print", false, "print figures instead of writing the report")
 	out       = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
@@ -37,7 +38,11 @@ func main() {
 		chosen = selected()
 	}
 	for round := range *rounds {
-		progress(fmt.Sprintf("round %d of %d", round+1, *rounds))
+		if round > 0 && time.Since(r.begun) > *budget {
+			break
+		}
+		r.rounds++
+		progress(fmt.Sprintf("round %d", r.rounds))
 		for _, g := range chosen {
 			for _, w := range g.workloads {
 				r.figures.compare(&g, w, round, *benchtime)

@@ -39,9 +39,9 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// collection returns the CPU time of a full garbage collection, the median of five.
+// collection returns the CPU time of a full garbage collection, the median of three.
 func collection() time.Duration {
-	var took [5]time.Duration
+	var took [3]time.Duration
 	for i := range took {
 		begun := cpuTime()
 		runtime.GC()

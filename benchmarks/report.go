@@ -20,6 +20,7 @@ type results struct {
 	growths      []growth // of grows
 	peak         float64  // bytes of a process with huge ids
 	begun        time.Time
+	rounds       int
 	load         string
 }
 
@@ -44,10 +45,10 @@ func (r *results) report() []byte {
 }
 
 func (r *results) writeMachine(b *bytes.Buffer) {
-	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s. Load average when it began: %s. It took %v.\n"+
+	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s. Load average when it began: %s. It took %v, with %d rounds.\n"+
 		"The noise: a figure's slowest and fastest turn lie %.0f %% apart, in the median figure.\n\n",
 		r.begun.Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(),
-		r.load, time.Since(r.begun).Round(time.Second), 100*r.spread())
+		r.load, time.Since(r.begun).Round(time.Second), r.rounds, 100*r.spread())
 	table(b, "module", "version")
 	seen := map[string]bool{"": true}
 	for _, g := range groups {
