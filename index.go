@@ -98,24 +98,19 @@ func (x *index) continues(rest uint64, id string) bool {
 
 // appendID appends the ID of a slot. The shard's mutex is held.
 func (x *index) appendID(dst []byte, s *slot) []byte {
-	n := int(s.load(tailWord) & lenMask)
-	head := min(n, inlineID)
-	if n > inlineID {
-		head = headID
+	length := int(s.load(tailWord) & lenMask)
+	end, rest := len(dst)+length, s.load(restWord)
+	dst = appendWord(appendWord(dst, s.load(idWord)), s.load(idWord2))
+	if length <= inlineID {
+		return appendWord(dst, rest)[:end]
 	}
-	for i, left := idWord, head; left > 0; i, left = i+1, left-8 {
-		dst = appendWord(dst, s.load(i), min(left, 8))
-	}
-	next := int(s.load(restWord) & countMask)
-	for left := n - head; left > 0; {
-		s = x.slot(next)
-		for i := lowWord; i <= tailWord && left > 0; i++ {
-			dst = appendWord(dst, s.load(i), min(left, 8))
-			left -= 8
+	for next := rest; len(dst) < end; next = s.load(deniedWord) {
+		s = x.slot(int(next & countMask))
+		for i := lowWord; i <= tailWord; i++ {
+			dst = appendWord(dst, s.load(i))
 		}
-		next = int(s.load(deniedWord) & countMask)
 	}
-	return dst
+	return dst[:end]
 }
 
 // put stores a word in the first free place of its search. It reports whether that place was empty.

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"math"
 	"math/bits"
@@ -85,14 +86,8 @@ func shortWord(s string) (w uint64) {
 	return w
 }
 
-// appendWord appends the n low bytes of w.
-func appendWord(dst []byte, w uint64, n int) []byte {
-	for range n {
-		dst = append(dst, byte(w))
-		w >>= 8
-	}
-	return dst
-}
+// appendWord appends the bytes of w, the inverse of word.
+func appendWord(dst []byte, w uint64) []byte { return binary.LittleEndian.AppendUint64(dst, w) }
 
 // hasher spreads IDs over shards. It is seeded, so that nobody outside the process can aim at one
 // shard.

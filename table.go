@@ -106,35 +106,32 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 		sh.mu.Lock()
 		c := cell{shard: sh}
 		c.slot, _, c.n = sh.index.Load().find(hash, id, p)
-		if c.slot != nil || !create {
+		var err error
+		switch {
+		case c.slot != nil || !create:
 			return c, nil
-		}
-		if at.now < sh.horizon && at.horizon != sh.horizon {
-			at.horizon = sh.horizon
-			sh.mu.Unlock()
-			return cell{}, errEarlier
-		}
-		if t.capacity.tryTake() {
+		case at.now < sh.horizon && at.horizon != sh.horizon:
+			at.horizon, err = sh.horizon, errEarlier
+		case (len(sh.chunks)+2)*chunkSlots > maxSlots: // only where hashes are very bad
+			err = ErrFull
+		case t.capacity.tryTake():
 			c.slot, c.n = sh.insert(hash, id, p, at.stamp)
 			c.fresh = true
-			if c.slot != nil {
-				return c, nil
-			}
-			t.capacity.give()
-			sh.mu.Unlock()
-			return cell{}, ErrFull
+			return c, nil
 		}
 		sh.mu.Unlock()
-		if !t.capacity.reclaim(at.now) {
-			return cell{}, ErrFull
+		if err == nil && !t.capacity.reclaim(at.now) {
+			err = ErrFull
+		}
+		if err != nil {
+			return cell{}, err
 		}
 	}
 }
 
 func (c *cell) unlock() { c.shard.mu.Unlock() }
 
-// noteEnd keeps the promise of earliest for a bucket that is new, or may now be over sooner than it
-// was.
+// noteEnd keeps the promise of earliest for a bucket that is new, or may be over sooner than before.
 func (c *cell) noteEnd(end int64) {
 	info := &c.shard.chunks[c.n/chunkSlots]
 	info.earliest = min(info.earliest, end)
@@ -155,22 +152,14 @@ func (c *cell) tally(s State) {
 // remove releases the slot.
 func (c *cell) remove() { c.shard.release(c.slot, c.n) }
 
-// insert makes a slot for a key that has none, with a count of 0. It fails only where hashes are so
-// bad that all numbers of the shard are used.
+// insert makes a slot for a key that has none, with a count of 0.
 func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot, int) {
-	parts := 0
-	if len(id) > inlineID {
-		parts = int(ceilDiv(int64(len(id)-headID), partBytes))
-	}
-	if (len(sh.chunks)+2)*chunkSlots > maxSlots {
-		return nil, 0
-	}
 	if x := sh.index.Load(); 4*(sh.filled+1) > 3*len(x.words) {
 		sh.rebuild()
 	}
 	n, s := sh.take()
 	a, b, c := packID(id)
-	if parts > 0 {
+	if len(id) > inlineID {
 		c = uint64(sh.insertParts(id[headID:]))
 	}
 	s.write(lowWord, p.low)
@@ -181,8 +170,7 @@ func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot,
 	state := s.load(stateWord)
 	s.write(deniedWord, generation(state))
 	s.write(usedWord, generation(state)|stamp)
-	// Readers look at the state first: it is stored when all other words are, and the index word
-	// last.
+	// Readers look at the state first. It is stored after the other words, and the index word last.
 	atomic.StoreUint64(&s[stateWord], state+1)
 	if sh.index.Load().put(position(hash, p.salt), n) {
 		sh.filled++
@@ -201,28 +189,22 @@ func (s *slot) write(i int, v uint64) {
 	atomic.StoreUint64(&s[i], v)
 }
 
-// insertParts stores the part of a long ID beyond headID, and returns the number of the first slot
-// that holds it.
-func (sh *shard) insertParts(id string) (first int) {
-	last := min(len(id), (len(id)-1)/partBytes*partBytes)
-	for next := 0; last >= 0; last -= partBytes {
+// insertParts stores the part of a long ID beyond headID, the end first, and returns the number of
+// the slot that holds its beginning.
+func (sh *shard) insertParts(id string) (next int) {
+	for from := (len(id) - 1) / partBytes * partBytes; from >= 0; from -= partBytes {
 		n, s := sh.take()
-		part := id[last:]
-		id = id[:last]
+		part := id[from:min(from+partBytes, len(id))]
 		for i := lowWord; i <= tailWord; i++ {
-			if len(part) > 8 {
-				s.write(i, word(part))
-				part = part[8:]
-				continue
-			}
-			s.write(i, shortWord(part))
-			part = ""
+			head := part[:min(8, len(part))]
+			s.write(i, shortWord(head))
+			part = part[len(head):]
 		}
 		s.write(deniedWord, generation(s.load(stateWord))|uint64(next))
 		s.write(usedWord, generation(s.load(stateWord)))
-		next, first = n, n
+		next = n
 	}
-	return first
+	return next
 }
 
 // take returns a free slot.
@@ -275,7 +257,7 @@ func (sh *shard) rebuild() {
 
 // position returns that of a slot's key.
 func (sh *shard) position(s *slot) uint32 {
-	var buf [maxID]byte
+	var buf [128]byte
 	id := sh.index.Load().appendID(buf[:0], s)
 	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
 	return position(sh.hasher.hashBytes(id), periodOf(k, scale, number).salt)
@@ -327,17 +309,18 @@ func (sh *shard) release(s *slot, n int) {
 	sh.filled -= x.remove(at, n)
 	sh.live--
 	sh.capacity.give()
-	parts, left := int(s.load(restWord)&countMask), int(s.load(tailWord)&lenMask)-headID
+	rest, length := s.load(restWord), int(s.load(tailWord)&lenMask)
 	sh.free(n, next)
-	if left+headID > inlineID {
-		for ; left > 0; left -= partBytes {
-			part := x.slot(parts)
-			n := parts
-			parts = int(part.load(deniedWord) & countMask)
-			next := nextGeneration(part.load(stateWord))
-			atomic.StoreUint64(&part[stateWord], next) // so that write takes it for seen
-			sh.free(n, next)
-		}
+	if length <= inlineID {
+		return
+	}
+	for part := rest; length > headID; length -= partBytes {
+		n := int(part & countMask)
+		s := x.slot(n)
+		part = s.load(deniedWord)
+		next := nextGeneration(s.load(stateWord))
+		atomic.StoreUint64(&s[stateWord], next) // so that write takes it for seen
+		sh.free(n, next)
 	}
 }
 
@@ -362,8 +345,7 @@ func (sh *shard) free(n int, state uint64) {
 	sh.open = min(sh.open, i)
 }
 
-// stats implements sweeper. It holds the mutex of one shard at a time, so that each is counted as
-// of one instant.
+// stats implements sweeper. It holds a shard's mutex, so that each is counted as of one instant.
 func (t *table) stats() (allowed, denied uint64) {
 	for i := range t.shards {
 		a, d := t.shards[i].stats()

@@ -20,7 +20,7 @@ type Tier struct {
 // Tiers holds several limits at once over one key, all or nothing. Make one with [Limiter.Tiers].
 type Tiers struct {
 	locked[sliceCounts]
-	tiers []Tier
+	tiers []Tier // the shortest first
 }
 
 // Tiers returns a Strategy that admits a request if every tier has room for it, and charges it to
@@ -53,14 +53,14 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 			return nil, err
 		}
 		a.slice = gcd(a.slice, p.scale)
-		a.bounds = append(a.bounds, bound{limit: clampCost(tier.Limit), n: p.scale, tier: i})
+		a.bounds = append(a.bounds, bound{limit: clampCost(tier.Limit), n: p.scale, given: i})
 		a.least = min(a.least, clampCost(tier.Limit))
 	}
 	slices.SortFunc(a.bounds, func(x, y bound) int { return cmp.Compare(x.n, y.n) })
 	var durations strings.Builder
 	for i := range a.bounds {
 		if i > 0 && a.bounds[i].n == a.bounds[i-1].n {
-			return nil, fmt.Errorf("%w: two tiers of %v", ErrScale, tiers[a.bounds[i].tier].Duration)
+			return nil, fmt.Errorf("%w: two tiers of %v", ErrScale, tiers[a.bounds[i].given].Duration)
 		}
 		fmt.Fprint(&durations, a.bounds[i].n, " ")
 	}
@@ -69,7 +69,10 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	}
 	a.plan = l.plans.number(durations.String())
 	l.slicesOnce.Do(func() { l.slices = newStates[sliceCounts](l) })
-	t := &Tiers{newLocked[sliceCounts](l, a, l.slices), slices.Clone(tiers)}
+	t := &Tiers{newLocked[sliceCounts](l, a, l.slices), make([]Tier, len(tiers))}
+	for i, b := range a.bounds {
+		t.tiers[i] = tiers[b.given]
+	}
 	t.period = time.Duration(a.slice * msec)
 	return t, nil
 }
@@ -110,7 +113,7 @@ type tierSums struct {
 // bound is a tier in slices.
 type bound struct {
 	limit, n int64
-	tier     int // as given
+	given    int // its place among the tiers as given
 }
 
 // sliceCounts is one caller's counts.
@@ -173,14 +176,14 @@ func (a *tierSums) decide(s *sliceCounts, p params, now int64) verdict {
 	var v verdict
 	for i, b := range a.bounds {
 		t := a.sum(s, i, current)
-		this := verdict{state: Allow, total: t.cost + p.cost, at: b.limit - p.cost - t.cost, tier: b.tier}
+		this := verdict{state: Allow, total: t.cost + p.cost, at: b.limit - p.cost - t.cost, tier: i}
 		switch {
 		case p.cost > b.limit:
-			this = verdict{state: Deny, total: t.cost, at: maxInstant, tier: b.tier}
+			this = verdict{state: Deny, total: t.cost, at: maxInstant, tier: i}
 		case this.at < 0:
-			this = verdict{state: Deny, total: t.cost, at: a.room(s, t, b, -this.at), tier: b.tier}
+			this = verdict{state: Deny, total: t.cost, at: a.room(s, t, b, -this.at), tier: i}
 		}
-		if i == 0 || this.binds(v) {
+		if i == 0 || a.binds(this, v) {
 			v = this
 		}
 	}
@@ -190,29 +193,23 @@ func (a *tierSums) decide(s *sliceCounts, p params, now int64) verdict {
 	case v.state == Deny:
 		v.at = windowStart(v.at, a.slice)
 	default:
-		v.at = windowStart(current+a.length(v.tier), a.slice)
+		v.at = windowStart(current+a.bounds[v.tier].n, a.slice)
 	}
 	return v
 }
 
 // binds reports whether a verdict comes before another: a denial before an admission, of denials
 // the one that passes last, of admissions the one with less left, which stands in at.
-func (v verdict) binds(other verdict) bool {
+func (a *tierSums) binds(v, other verdict) bool {
 	switch {
 	case v.state != other.state:
 		return v.state == Deny
 	case v.at == other.at:
-		return v.tier < other.tier
+		return a.bounds[v.tier].given < a.bounds[other.tier].given
 	case v.state == Deny:
 		return v.at > other.at
 	}
 	return v.at < other.at
-}
-
-// length returns that of a tier, in slices.
-func (a *tierSums) length(tier int) int64 {
-	i := slices.IndexFunc(a.bounds, func(b bound) bool { return b.tier == tier })
-	return a.bounds[i].n
 }
 
 // room returns the slice with whose start excess less is counted in a tier.
