@@ -1,0 +1,97 @@
+package weir
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+// Those who give up leave the line at a cost that does not grow with it.
+func TestLeavingALongLineIsCheap(t *testing.T) {
+	each := func(n int) time.Duration {
+		best := time.Duration(1 << 62)
+		for range 3 {
+			var q queue
+			b := &LeakyBucket{}
+			for range n {
+				q.line.PushBack(&waiter{interval: 1, turn: make(chan struct{}, 1)})
+			}
+			start := time.Now()
+			for q.line.Len() > 0 { // the last to come gives up first
+				b.take(&q, q.line.Back())
+			}
+			best = min(best, time.Since(start)/time.Duration(n))
+		}
+		return best
+	}
+	small, large := each(1000), each(64_000)
+	assert.Less(t, large, 16*max(small, 20*time.Nanosecond), "64 times as many waiters")
+}
+
+// A denial names an instant at which the same request passes, also where buckets of other lengths share the queue.
+func TestDenialBesideALongerQueue(t *testing.T) {
+	for _, length := range []int{0, 1, 3, 7} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := New(Config{})
+			require.NoError(t, err)
+			defer l.Close()
+			r := &Request{Key: "id", Limit: 1, Duration: time.Second}
+			long, short := l.LeakyBucket(10), l.LeakyBucket(length)
+			var waiting errgroup.Group
+			for range 8 {
+				waiting.Go(func() error {
+					_, err := long.Run(t.Context(), r)
+					return err
+				})
+			}
+			synctest.Wait()
+			res, err := short.Peek(t.Context(), r)
+			require.NoError(t, err)
+			require.False(t, res.Allowed())
+			time.Sleep(time.Until(res.ExpiresAt) - time.Nanosecond)
+			synctest.Wait()
+			early, err := short.Peek(t.Context(), r)
+			require.NoError(t, err)
+			assert.False(t, early.Allowed(), "length %d: a moment before", length)
+			assert.Equal(t, res.ExpiresAt, early.ExpiresAt)
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			then, err := short.Peek(t.Context(), r)
+			require.NoError(t, err)
+			assert.True(t, then.Allowed(), "length %d", length)
+			require.NoError(t, waiting.Wait())
+		})
+	}
+}
+
+func TestWaitersAreBoundedInBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Config{MaxBuckets: 1})
+		require.NoError(t, err)
+		defer l.Close()
+		l.capacity.maxBytes = 5 * waiterBytes
+		r := &Request{Key: "id", Limit: 1, Duration: time.Hour}
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting errgroup.Group
+		_, err = l.LeakyBucket(100).Run(ctx, r)
+		require.NoError(t, err)
+		for range 5 {
+			waiting.Go(func() error {
+				_, err := l.LeakyBucket(100).Run(ctx, r)
+				return err
+			})
+		}
+		synctest.Wait()
+		_, err = l.LeakyBucket(100).Run(ctx, r)
+		require.ErrorIs(t, err, ErrFull)
+		cancel()
+		require.ErrorIs(t, waiting.Wait(), context.Canceled)
+		assert.Zero(t, l.capacity.bytes.Load())
+		assert.EqualValues(t, 1, l.Stats().Allowed, "those who left are not counted")
+	})
+}

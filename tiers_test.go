@@ -1,0 +1,51 @@
+package weir
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTiersCountTogetherInAnyOrder(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	a, err := l.Tiers(Tier{3, time.Minute}, Tier{10, time.Hour})
+	require.NoError(t, err)
+	b, err := l.Tiers(Tier{10, time.Hour}, Tier{3, time.Minute})
+	require.NoError(t, err)
+	c, err := l.Tiers(Tier{10, time.Hour}, Tier{3, time.Minute}, Tier{10, time.Second})
+	require.NoError(t, err)
+	r := &Request{Key: "id"}
+	for i, s := range []*Tiers{a, b, a} {
+		res, tier, err := s.RunTier(t.Context(), r)
+		require.NoError(t, err)
+		assert.True(t, res.Allowed())
+		assert.EqualValues(t, i+1, res.TotalRequests)
+		assert.Equal(t, Tier{3, time.Minute}, tier, "it has the least left")
+	}
+	res, tier, err := b.RunTier(t.Context(), r)
+	require.NoError(t, err)
+	assert.False(t, res.Allowed())
+	assert.Equal(t, Tier{3, time.Minute}, tier)
+	res, err = c.Run(t.Context(), r)
+	require.NoError(t, err)
+	assert.True(t, res.Allowed(), "other durations count by themselves")
+}
+
+func TestTiersNameTheFirstGivenAmongEquals(t *testing.T) {
+	for _, given := range [][]Tier{
+		{{5, time.Second}, {5, 2 * time.Second}}, {{5, 2 * time.Second}, {5, time.Second}},
+	} {
+		l, _ := newTestLimiter(t, Config{})
+		s, err := l.Tiers(given...)
+		require.NoError(t, err)
+		_, tier, err := s.RunTier(t.Context(), &Request{Key: "id"})
+		require.NoError(t, err)
+		assert.Equal(t, given[0], tier)
+		res, tier, err := s.RunTier(t.Context(), &Request{Key: "id", Cost: 6})
+		require.NoError(t, err)
+		assert.True(t, res.ExpiresAt.IsZero(), "it can never pass")
+		assert.Equal(t, given[0], tier)
+	}
+}

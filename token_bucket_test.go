@@ -1,0 +1,36 @@
+package weir
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Charges and seeds without a bound deny, at any time: before 1970 they overflowed, and everything was admitted.
+func TestNothingPassesAfterAnUnboundedCharge(t *testing.T) {
+	for _, at := range []int64{math.MinInt64 / 2, -1e18, -1, 0, 1e18} {
+		l, clock := newTestLimiter(t, Config{})
+		clock.ns.Store(at)
+		tiers, err := l.Tiers(Tier{5, time.Second})
+		require.NoError(t, err)
+		for name, s := range map[string]Strategy{
+			"fixed": l.FixedWindow(), "sliding": l.SlidingWindow(), "log": l.SlidingLog(), "tokens": l.TokenBucket(0),
+			"tiers": tiers, "queue": l.LeakyBucket(0),
+		} {
+			r := &Request{Key: name, Limit: 5, Duration: time.Second, Cost: math.MaxUint64}
+			for range 3 {
+				require.NoError(t, s.(Charger).Charge(t.Context(), r))
+			}
+			end := clock.now().Add(time.Second)
+			require.NoError(t, s.(Seeder).Seed(t.Context(), r, &Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
+			r.Cost = 1
+			res, err := s.Run(t.Context(), r)
+			require.NoError(t, err)
+			assert.False(t, res.Allowed(), "%s at %d", name, at)
+			assert.Positive(t, int64(res.TotalRequests), "%s at %d", name, at)
+		}
+	}
+}
