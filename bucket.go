@@ -33,13 +33,13 @@ func (l *Limiter) snapshot(x *index, s *slot) Bucket {
 }
 
 // lockWindow returns what id has used in the window that is now, with its lock held.
-func (l *Limiter) lockWindow(id string, scaleMs int64) (held[slot], error) {
+func (l *Limiter) lockWindow(id string, scaleMs int64) (lockedState[slot], error) {
 	err := checkArgs(id, scaleMs, 0)
 	if err == nil && l.closed.Load() {
 		err = ErrClosed
 	}
 	if err != nil {
-		return held[slot]{}, l.fail(err)
+		return lockedState[slot]{}, l.fail(err)
 	}
 	return (&slotStore{l, fixedKind}).lock(params{id: id, scale: scaleMs}, false)
 }

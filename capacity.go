@@ -19,7 +19,8 @@ const (
 )
 
 func newCapacity(buckets int64, j *janitor) capacity {
-	return capacity{max: buckets, maxBytes: addSat(freeBytes, mulSat(uint64(buckets), bytesPerBucket)), janitor: j}
+	bytes := addSat(freeBytes, mulSat(uint64(buckets), bytesPerBucket))
+	return capacity{max: buckets, maxBytes: bytes, janitor: j}
 }
 
 // tryTake reserves room for one bucket, so that there are never more than max.

@@ -69,14 +69,14 @@ const undecided State = -1
 // returns the verdict and the count. state was read before the key of the slot was compared. cost
 // <= limit <= maxCount.
 func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window) (v State, total int64) {
-	for live := generation(state); ; {
+	for old := generation(state); ; {
 		total = count(state)
 		if total <= limit-cost {
 			if atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {
 				v, total = Allow, total+cost
 				break
 			}
-			if state = s.load(stateWord); generation(state) != live {
+			if state = s.load(stateWord); generation(state) != old {
 				return undecided, 0
 			}
 			continue
@@ -94,7 +94,9 @@ func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window) (v 
 }
 
 // countLocked is count where no slot was found without the mutex, or where cost can never pass.
-func (l *Limiter) countLocked(hash uint64, id string, w *window, at *reading, limit, cost int64) (State, int64, error) {
+func (l *Limiter) countLocked(
+	hash uint64, id string, w *window, at *reading, limit, cost int64,
+) (State, int64, error) {
 	c, err := l.buckets.lock(hash, id, &w.fixed, at, cost <= limit)
 	if err != nil {
 		return Deny, 0, err
@@ -153,7 +155,7 @@ func (a *counters) decide(s *slot, p params, now int64) verdict {
 	w, total := a.l.window(now, p.scale), count(s.load(stateWord))
 	switch {
 	case p.exceedsLimit():
-		return verdict{state: Deny, total: total, at: never}
+		return verdict{state: Deny, total: total, at: noInstant}
 	case total > p.limit-p.cost:
 		return verdict{state: Deny, total: total, at: w.end}
 	}

@@ -38,7 +38,8 @@ func periodOf(k kind, scaleMs, number int64) period {
 	p := period{low: uint64(number)<<16 | x&0xffff, mid: x >> 16 << 48, high: x >> 32 << lenBits}
 	// The constants are the fractional parts of the golden ratio and of the square roots of 2 and
 	// 3, made odd.
-	hi, lo := bits.Mul64(p.low*0x9e3779b97f4a7c15^bits.RotateLeft64(x*0x6a09e667f3bcc909, 32), 0xbb67ae8584caa73b)
+	mixed := p.low*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(x*0x6a09e667f3bcc909, 32)
+	hi, lo := bits.Mul64(mixed, 0xbb67ae8584caa73b)
 	p.salt = hi ^ lo
 	return p
 }

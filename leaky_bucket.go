@@ -103,16 +103,16 @@ func (a *queues) decide(q *queue, p params, now int64) verdict {
 	level := ceilDiv(max(0, subSat(q.empty(now), now)), p.each)
 	switch {
 	case p.exceedsLimit():
-		return verdict{state: Deny, total: level, at: never}
+		return verdict{state: Deny, total: level, at: noInstant}
 	case q.line.Len() == 0 && q.start(now) <= now, q.line.Len() < a.length:
 		return verdict{state: Allow, total: level + p.cost, at: addSat(q.empty(now), p.cost*p.each)}
 	}
-	return verdict{state: Deny, total: level, at: a.room(q, now)}
+	return verdict{state: Deny, total: level, at: a.freeAt(q, now)}
 }
 
-// room returns when so many have left the line that there is room in it or, where none may wait,
+// freeAt returns when so many have left the line that there is room in it or, where none may wait,
 // when it is empty.
-func (a *queues) room(q *queue, now int64) int64 {
+func (a *queues) freeAt(q *queue, now int64) int64 {
 	if a.length == 0 {
 		return q.empty(now)
 	}
@@ -185,18 +185,20 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 		return nil, b.l.fail(ErrFull)
 	}
 	w := &waiter{p.cost * p.each, make(chan struct{}, 1)}
-	place := q.line.PushBack(w)
+	element := q.line.PushBack(w)
 	q.waiting += w.interval
 	if q.line.Len() == 1 {
 		q.wake()
 	}
 	b.store.unlock(h, admitted)
-	return b.wait(ctx, p, h, place)
+	return b.wait(ctx, p, h, element)
 }
 
 // wait returns when the turn of a waiter has come, or gives its place up.
-func (b *LeakyBucket) wait(ctx context.Context, p params, h held[queue], place *list.Element) (*Result, error) {
-	q, w := h.state, place.Value.(*waiter)
+func (b *LeakyBucket) wait(
+	ctx context.Context, p params, h lockedState[queue], element *list.Element,
+) (*Result, error) {
+	q, w := h.state, element.Value.(*waiter)
 	timer := time.NewTimer(math.MaxInt64)
 	defer timer.Stop()
 	for {
@@ -204,16 +206,16 @@ func (b *LeakyBucket) wait(ctx context.Context, p params, h held[queue], place *
 		case <-w.turn:
 		case <-timer.C:
 		case <-ctx.Done():
-			return nil, b.quit(h, place, ctx.Err())
+			return nil, b.quit(h, element, ctx.Err())
 		case <-b.l.done:
-			return nil, b.quit(h, place, b.l.fail(ErrClosed))
+			return nil, b.quit(h, element, b.l.fail(ErrClosed))
 		}
 		now := b.l.clock.read()
 		h.entry.mu.Lock()
 		h.now = max(now, h.entry.latest)
 		left := subSat(q.next, h.now)
 		if left <= 0 {
-			b.take(q, place)
+			b.take(q, element)
 			q.move(addSat(q.start(h.now), w.interval))
 			level := ceilDiv(max(0, subSat(q.empty(h.now), h.now)), p.each)
 			res := b.l.result(verdict{state: Allow, total: level, at: q.empty(h.now)})
@@ -229,16 +231,16 @@ func (b *LeakyBucket) wait(ctx context.Context, p params, h held[queue], place *
 }
 
 // take takes a waiter out of the line.
-func (b *LeakyBucket) take(q *queue, place *list.Element) {
-	q.line.Remove(place)
-	q.waiting -= place.Value.(*waiter).interval
+func (b *LeakyBucket) take(q *queue, element *list.Element) {
+	q.line.Remove(element)
+	q.waiting -= element.Value.(*waiter).interval
 }
 
 // quit takes a waiter out of the line, and out of Stats.
-func (b *LeakyBucket) quit(h held[queue], place *list.Element, err error) error {
+func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err error) error {
 	h.entry.mu.Lock()
-	first := h.state.line.Front() == place
-	b.take(h.state, place)
+	first := h.state.line.Front() == element
+	b.take(h.state, element)
 	if first {
 		h.state.wake()
 	}

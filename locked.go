@@ -10,15 +10,15 @@ import (
 type verdict struct {
 	state State
 	total int64
-	at    int64 // never: a request that can never pass
+	at    int64 // noInstant: a request that can never pass
 	tier  int   // of Tiers: the one that binds
 }
 
-const never = math.MinInt64
+const noInstant = math.MinInt64
 
 func (l *Limiter) result(v verdict) Result {
 	r := Result{State: v.state, TotalRequests: uint64(v.total)}
-	if v.at != never {
+	if v.at != noInstant {
 		r.ExpiresAt = l.clock.time(v.at)
 	}
 	return r
@@ -51,16 +51,16 @@ type algorithm[S any] interface {
 type store[S any] interface {
 	// lock returns the state of p, locked. If there is none it makes one if create is set, and
 	// otherwise returns one that is empty and not kept. It fails with ErrFull.
-	lock(p params, create bool) (held[S], error)
+	lock(p params, create bool) (lockedState[S], error)
 
 	// reserve makes room for what admitting p adds to the state. It reports false if there is none.
-	reserve(h held[S], p params) bool
+	reserve(h lockedState[S], p params) bool
 
 	// unlock ends the use of the state.
-	unlock(h held[S], u use)
+	unlock(h lockedState[S], u use)
 
 	// remove removes the state, and unlocks it.
-	remove(h held[S])
+	remove(h lockedState[S])
 
 	// reclaim makes room by removing what is over. It reports false if nothing is.
 	reclaim(now int64) bool
@@ -76,8 +76,8 @@ const (
 	admitted
 )
 
-// held is a state with its lock held.
-type held[S any] struct {
+// lockedState is a state with its lock held.
+type lockedState[S any] struct {
 	state *S
 	kept  bool  // false: state is empty, and not to be changed
 	now   int64 // read before the lock was taken; not before the state was last used
@@ -222,7 +222,7 @@ func (s *changes[S]) Seed(_ context.Context, r *Request, counted *Result) error 
 	if err != nil || expires <= s.l.clock.read() {
 		return err
 	}
-	return s.change(p, func(h held[S]) {
+	return s.change(p, func(h lockedState[S]) {
 		if h.now < expires { // the clock may have passed it since it was read
 			s.algorithm.raise(h.state, p, h.now, clampCost(counted.TotalRequests))
 		}
@@ -235,11 +235,11 @@ func (s *changes[S]) Charge(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	return s.change(p, func(h held[S]) { s.algorithm.admit(h.state, p, h.now, p.cost) })
+	return s.change(p, func(h lockedState[S]) { s.algorithm.admit(h.state, p, h.now, p.cost) })
 }
 
 // change makes the state of p if there is none, and changes it.
-func (s *changes[S]) change(p params, change func(held[S])) error {
+func (s *changes[S]) change(p params, change func(lockedState[S])) error {
 	for {
 		h, err := s.store.lock(p, true)
 		if err != nil {

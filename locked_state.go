@@ -83,24 +83,24 @@ func (t *states[S, P]) shard(k stateKey) *stateShard[S] {
 
 // lock implements store. It reads the clock when the entry is in the map: so nothing of the key was
 // removed for being over at a later instant.
-func (t *states[S, P]) lock(p params, create bool) (held[S], error) {
+func (t *states[S, P]) lock(p params, create bool) (lockedState[S], error) {
 	k := stateKey{p.id, p.scale, p.plan}
 	sh := t.shard(k)
 	for {
 		e := sh.find(k)
 		if e == nil && !create {
-			return held[S]{state: new(S), now: t.l.clock.read(), shard: sh}, nil
+			return lockedState[S]{state: new(S), now: t.l.clock.read(), shard: sh}, nil
 		}
 		if e == nil {
 			var err error
 			if e, err = t.insert(sh, k); err != nil {
-				return held[S]{}, err
+				return lockedState[S]{}, err
 			}
 		}
 		now := t.l.clock.read()
 		e.mu.Lock()
 		if !e.removed {
-			return held[S]{state: &e.state, kept: true, now: max(now, e.latest), entry: e, shard: sh}, nil
+			return lockedState[S]{state: &e.state, kept: true, now: max(now, e.latest), entry: e, shard: sh}, nil
 		}
 		e.mu.Unlock()
 		t.delete(sh, e)
@@ -125,7 +125,8 @@ func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) 
 	}
 	k.id = strings.Clone(k.id) // six bytes cut from a header of 8 KiB must not pin the header
 	if sh.entries.Load() == nil {
-		m := xsync.NewMapOfWithHasher[stateKey, *entry[S]](func(k stateKey, _ uint64) uint64 { return t.hashKey(k) })
+		hash := func(k stateKey, _ uint64) uint64 { return t.hashKey(k) }
+		m := xsync.NewMapOfWithHasher[stateKey, *entry[S]](hash)
 		sh.entries.CompareAndSwap(nil, m)
 	}
 	e, loaded := sh.entries.Load().LoadOrStore(k, &entry[S]{key: k, latest: math.MinInt64})
@@ -146,7 +147,7 @@ func (t *states[S, P]) delete(sh *stateShard[S], e *entry[S]) {
 }
 
 // reserve implements store.
-func (t *states[S, P]) reserve(h held[S], p params) bool {
+func (t *states[S, P]) reserve(h lockedState[S], p params) bool {
 	n := P(h.state).growth(p.meta)
 	if n > 0 && !t.l.capacity.tryGrow(n) {
 		return false
@@ -156,7 +157,7 @@ func (t *states[S, P]) reserve(h held[S], p params) bool {
 }
 
 // unlock implements store.
-func (t *states[S, P]) unlock(h held[S], u use) {
+func (t *states[S, P]) unlock(h lockedState[S], u use) {
 	switch u {
 	case admitted:
 		h.shard.allowed.Add(1)
@@ -179,7 +180,7 @@ func (t *states[S, P]) unlock(h held[S], u use) {
 }
 
 // remove implements store.
-func (t *states[S, P]) remove(h held[S]) {
+func (t *states[S, P]) remove(h lockedState[S]) {
 	t.mark(h.entry)
 	h.entry.mu.Unlock()
 	t.delete(h.shard, h.entry)

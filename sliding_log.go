@@ -76,8 +76,8 @@ func (g *hitLog) expired(scale, now int64) (n int, cost int64) {
 func (a *logs) prepare(p params) (params, error) { return p, nil }
 
 func (a *logs) advance(g *hitLog, p params, now int64) {
-	n, gone := g.expired(p.scale, now)
-	g.used -= gone
+	n, expired := g.expired(p.scale, now)
+	g.used -= expired
 	for range n {
 		g.popOldest()
 	}
@@ -87,11 +87,11 @@ func (a *logs) advance(g *hitLog, p params, now int64) {
 }
 
 func (a *logs) decide(g *hitLog, p params, now int64) verdict {
-	first, gone := g.expired(p.scale, now)
-	used := g.used - gone
+	first, expired := g.expired(p.scale, now)
+	used := g.used - expired
 	switch {
 	case p.exceedsLimit():
-		return verdict{state: Deny, total: used, at: never}
+		return verdict{state: Deny, total: used, at: noInstant}
 	case used > p.limit-p.cost:
 		return verdict{state: Deny, total: used, at: g.retry(first, used-(p.limit-p.cost), p.scale)}
 	}

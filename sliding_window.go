@@ -86,10 +86,10 @@ func (at slide) used() int64 {
 // retry returns when a cost that is denied now, and is no more than limit, will pass if nothing
 // else is admitted: in milliseconds from the start of the current window.
 func (at slide) retry(cost, limit int64) int64 {
-	switch room := limit - cost - at.cur; {
-	case room > 0:
-		return at.scale - share(room, at.scale, at.prev) // in this window, or at its very end
-	case room == 0:
+	switch spare := limit - cost - at.cur; {
+	case spare > 0:
+		return at.scale - share(spare, at.scale, at.prev) // in this window, or at its very end
+	case spare == 0:
 		return at.scale
 	}
 	return 2*at.scale - share(limit-cost, at.scale, at.cur) // the current window will be the previous one
@@ -107,7 +107,7 @@ func (a *sliders) decide(s *slot, p params, now int64) verdict {
 	used := at.used()
 	switch {
 	case p.exceedsLimit():
-		return verdict{state: Deny, total: used, at: never}
+		return verdict{state: Deny, total: used, at: noInstant}
 	case used > p.limit-p.cost:
 		return verdict{state: Deny, total: used, at: addSat(w.start, at.retry(p.cost, p.limit)*msec)}
 	}

@@ -19,16 +19,17 @@ import (
 // the denied hits, beside the generation, and 40 bytes from the fourth word on.
 type slot [8]uint64
 
-// The words of a slot. Only a fixed window has denied hits and a last use; no hit without a lock
-// comes near the others.
+// The words of a slot, with the bits of their parts, the high ones first. A sliding window has the
+// count of the window before in place of denied hits, a token bucket its arrival time; both have the
+// instant of the last use in usedWord. No hit without a lock comes near those.
 const (
-	stateWord  = iota // generation 16, count+1 48; the count of a token bucket is 0
-	deniedWord        // generation 16, denied hits 48; sliding window: the previous count; token bucket: its arrival time
-	usedWord          // generation 16, stamp of the last use 48; others: the instant of the last use
+	stateWord  = iota // generation 16, count+1 48
+	deniedWord        // generation 16, denied hits 48
+	usedWord          // generation 16, stamp of the last use 48
 	lowWord           // period.low
 	idWord            // bytes 0 to 7 of the ID
 	idWord2           // bytes 8 to 15
-	restWord          // bytes 16 to 21, or the number of the slot in which a longer ID continues, 48; period.mid 16
+	restWord          // period.mid 16; bytes 16 to 21, or the slot in which a longer ID continues, 48
 	tailWord          // stamp of creation 48; period.high 5; length of the ID 11
 )
 

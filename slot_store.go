@@ -12,7 +12,7 @@ type slotStore struct {
 // noSlot is the state of a caller that has none. It is never written to.
 var noSlot = slot{stateWord: 1, deniedWord: 1 << 63, usedWord: 1 << 63}
 
-func (st *slotStore) lock(p params, create bool) (held[slot], error) {
+func (st *slotStore) lock(p params, create bool) (lockedState[slot], error) {
 	t, key := st.l.callers, periodOf(st.kind, p.scale, 0)
 	if st.kind == fixedKind {
 		t = st.l.buckets
@@ -29,19 +29,19 @@ func (st *slotStore) lock(p params, create bool) (held[slot], error) {
 		case err == errEarlier:
 			continue
 		case err != nil:
-			return held[slot]{}, err
+			return lockedState[slot]{}, err
 		case c.slot == nil:
-			return held[slot]{state: &noSlot, now: at.now, cell: c}, nil
+			return lockedState[slot]{state: &noSlot, now: at.now, cell: c}, nil
 		case st.kind == fixedKind:
-			return held[slot]{state: c.slot, kept: true, now: at.now, cell: c}, nil
+			return lockedState[slot]{state: c.slot, kept: true, now: at.now, cell: c}, nil
 		case c.fresh:
 			c.slot[deniedWord], c.slot[usedWord] = noSlot[deniedWord], noSlot[usedWord]
 		}
-		return held[slot]{state: c.slot, kept: true, now: max(at.now, int64(c.slot[usedWord])), cell: c}, nil
+		return lockedState[slot]{state: c.slot, kept: true, now: max(at.now, int64(c.slot[usedWord])), cell: c}, nil
 	}
 }
 
-func (st *slotStore) unlock(h held[slot], u use) {
+func (st *slotStore) unlock(h lockedState[slot], u use) {
 	if h.kept && (h.cell.fresh || u == changed) { // a decision on a known caller ends its state no sooner
 		h.cell.noteEnd(h.state.end())
 	}
@@ -54,11 +54,11 @@ func (st *slotStore) unlock(h held[slot], u use) {
 	h.cell.unlock()
 }
 
-func (st *slotStore) remove(h held[slot]) {
+func (st *slotStore) remove(h lockedState[slot]) {
 	h.cell.remove()
 	h.cell.unlock()
 }
 
 // A slot never grows.
-func (st *slotStore) reserve(held[slot], params) bool { return true }
-func (st *slotStore) reclaim(int64) bool              { return false }
+func (st *slotStore) reserve(lockedState[slot], params) bool { return true }
+func (st *slotStore) reclaim(int64) bool                     { return false }

@@ -96,7 +96,7 @@ func (sh *shard) sweepChunk(i int, now, timeout int64) (removed int) {
 
 // trim frees the chunks without buckets, and the index if it is much too large.
 func (sh *shard) trim() {
-	if sh.live == 0 {
+	if sh.buckets == 0 {
 		sh.chunks, sh.open, sh.filled = nil, 0, 0
 		sh.index.Store(noIndex)
 		return
@@ -111,7 +111,7 @@ func (sh *shard) trim() {
 		sh.chunks = sh.chunks[:last]
 	}
 	sh.open = min(sh.open, len(sh.chunks))
-	if len(x.words) > minIndex && 16*sh.live < len(x.words) {
+	if len(x.words) > minIndex && 16*sh.buckets < len(x.words) {
 		sh.rebuild()
 	}
 }

@@ -35,7 +35,7 @@ type shard struct {
 	mu      sync.Mutex
 	chunks  []chunkInfo // guarded by mu; of index.chunks
 	open    int         // guarded by mu; no chunk before it has a slot to take
-	live    int         // guarded by mu; buckets
+	buckets int         // guarded by mu
 	filled  int         // guarded by mu; words of the index that are not empty
 	horizon int64       // guarded by mu; the latest instant at which a bucket was removed for being over
 
@@ -175,7 +175,7 @@ func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot,
 	if sh.index.Load().put(position(hash, p.salt), n) {
 		sh.filled++
 	}
-	sh.live++
+	sh.buckets++
 	return s, n
 }
 
@@ -232,7 +232,8 @@ func (sh *shard) take() (int, *slot) {
 // moreChunks publishes an index with room for twice as many chunks.
 func (sh *shard) moreChunks() *index {
 	old := sh.index.Load()
-	x := &index{words: old.words, shift: old.shift, chunks: make([]atomic.Pointer[chunk], max(1, 2*len(old.chunks)))}
+	chunks := make([]atomic.Pointer[chunk], max(1, 2*len(old.chunks)))
+	x := &index{words: old.words, shift: old.shift, chunks: chunks}
 	for i := range old.chunks {
 		x.chunks[i].Store(old.chunks[i].Load())
 	}
@@ -244,14 +245,14 @@ func (sh *shard) moreChunks() *index {
 func (sh *shard) rebuild() {
 	old := sh.index.Load()
 	size := minIndex
-	for 3*size < 8*sh.live {
+	for 3*size < 8*sh.buckets {
 		size *= 2
 	}
 	x := &index{words: make([]uint32, size), shift: uint(32 - bits.Len(uint(size-1))), chunks: old.chunks}
 	for n, s := range sh.slots() {
 		x.put(sh.position(s), n)
 	}
-	sh.filled = sh.live
+	sh.filled = sh.buckets
 	sh.index.Store(x)
 }
 
@@ -307,7 +308,7 @@ func (sh *shard) release(s *slot, n int) {
 	atomic.StoreUint64(&s[usedWord], next)
 	x := sh.index.Load()
 	sh.filled -= x.remove(at, n)
-	sh.live--
+	sh.buckets--
 	sh.capacity.give()
 	rest, length := s.load(restWord), int(s.load(tailWord)&lenMask)
 	sh.free(n, next)

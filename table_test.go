@@ -80,7 +80,7 @@ func TestShardsFillEvenly(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for i := range l.buckets.shards {
-		assert.InDelta(t, each, l.buckets.shards[i].live, 6*math.Sqrt(each))
+		assert.InDelta(t, each, l.buckets.shards[i].buckets, 6*math.Sqrt(each))
 	}
 }
 
@@ -157,7 +157,7 @@ func TestTableIsAMap(t *testing.T) {
 			require.Zero(t, l.capacity.used.Load())
 			for i := range tab.shards {
 				sh := &tab.shards[i]
-				require.Zero(t, sh.live)
+				require.Zero(t, sh.buckets)
 				for j := range sh.chunks {
 					require.True(t, sh.chunks[j].empty(), "a slot of a removed bucket was not freed")
 				}

@@ -181,7 +181,7 @@ func (a *tierSums) decide(s *sliceCounts, p params, now int64) verdict {
 		case p.cost > b.limit:
 			this = verdict{state: Deny, total: t.cost, at: maxInstant, tier: i}
 		case this.at < 0:
-			this = verdict{state: Deny, total: t.cost, at: a.room(s, t, b, -this.at), tier: i}
+			this = verdict{state: Deny, total: t.cost, at: a.freeAt(s, t, b, -this.at), tier: i}
 		}
 		if i == 0 || a.binds(this, v) {
 			v = this
@@ -189,7 +189,7 @@ func (a *tierSums) decide(s *sliceCounts, p params, now int64) verdict {
 	}
 	switch {
 	case v.state == Deny && v.at == maxInstant:
-		v.at = never
+		v.at = noInstant
 	case v.state == Deny:
 		v.at = windowStart(v.at, a.slice)
 	default:
@@ -212,8 +212,8 @@ func (a *tierSums) binds(v, other verdict) bool {
 	return v.at < other.at
 }
 
-// room returns the slice with whose start excess less is counted in a tier.
-func (a *tierSums) room(s *sliceCounts, t sum, b bound, excess int64) int64 {
+// freeAt returns the slice with whose start excess less is counted in a tier.
+func (a *tierSums) freeAt(s *sliceCounts, t sum, b bound, excess int64) int64 {
 	for ; excess > s.counts.at(t.first).cost; t.first++ {
 		excess -= s.counts.at(t.first).cost
 	}

@@ -39,7 +39,8 @@ func (t *tokens) prepare(p params) (params, error) {
 	p.each = ceilDiv(p.scale*msec, p.limit)
 	size := orElse(t.burst, p.limit)
 	if hi, lo := bits.Mul64(uint64(p.each), uint64(size)); hi > 0 || lo > 1<<62 {
-		return p, fmt.Errorf("%w: a burst of %d at %d in %d ms takes centuries to refill", ErrLimit, size, p.limit, p.scale)
+		return p, fmt.Errorf("%w: a burst of %d at %d in %d ms takes centuries to refill",
+			ErrLimit, size, p.limit, p.scale)
 	}
 	p.limit = size
 	return p, nil
@@ -50,7 +51,7 @@ func (t *tokens) advance(s *slot, _ params, now int64) { s[usedWord] = uint64(no
 func (t *tokens) decide(s *slot, p params, now int64) verdict {
 	at := s.arrival()
 	if p.exceedsLimit() {
-		return verdict{state: Deny, total: inflow(subSat(at, now), p.each), at: never}
+		return verdict{state: Deny, total: inflow(subSat(at, now), p.each), at: noInstant}
 	}
 	next := addSat(max(at, now), p.cost*p.each)
 	if full := p.limit * p.each; subSat(next, now) > full {
