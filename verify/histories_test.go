@@ -240,18 +240,36 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// meeting lets the callers of one key run into each other: each waits for another, for a while.
-type meeting struct{ waiting sync.Map } // of *atomic.Int64
+// meeting brings two callers of one key together. Who waits blocks, rather than spins, so that the other gets to run.
+type meeting struct {
+	mu      sync.Mutex
+	waiting map[string]chan struct{} // guarded by mu
+}
 
+// wait returns when a second caller of the key is here, or after a while.
 func (m *meeting) wait(key string) {
-	v, _ := m.waiting.LoadOrStore(key, new(atomic.Int64))
-	arrived := v.(*atomic.Int64)
-	mine := arrived.Add(1)
-	for range 2000 {
-		if mine%2 == 0 || arrived.Load() > mine {
-			return
-		}
-		runtime.Gosched()
+	m.mu.Lock()
+	if other := m.waiting[key]; other != nil {
+		delete(m.waiting, key)
+		m.mu.Unlock()
+		close(other)
+		return
+	}
+	if m.waiting == nil {
+		m.waiting = map[string]chan struct{}{}
+	}
+	here := make(chan struct{})
+	m.waiting[key] = here
+	m.mu.Unlock()
+	select {
+	case <-here:
+		return
+	case <-time.After(10 * time.Millisecond):
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.waiting[key] == here {
+		delete(m.waiting, key)
 	}
 }
 
