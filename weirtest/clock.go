@@ -8,28 +8,28 @@ import (
 // bubbleStart is where the clock of a testing/synctest bubble starts; the zero Clock starts there too.
 var bubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Clock is virtual time: it stands still until it is told to move. Hand its Now to weir.Config.Now, or to anything else
-// that takes a func() time.Time. The zero value is ready to use and reads midnight UTC 2000-01-01, where the clock of a
-// testing/synctest bubble starts too. A Clock is safe for concurrent use and must not be copied after its first use.
+// Clock is virtual time: it stands still until it is moved. Pass its Now as weir.Config.Now, or to anything else that
+// takes a func() time.Time. The zero value is ready to use and reads midnight UTC 2000-01-01, as the clock of a
+// testing/synctest bubble does at its start. A Clock is safe for concurrent use and must not be copied after first use.
 //
 // A Clock fires no timers. Code that waits belongs in a testing/synctest bubble, where the real clock is virtual.
 type Clock struct {
 	mu      sync.Mutex
 	now     time.Time // guarded by mu
-	started bool      // guarded by mu; false: now is still to be set to bubbleStart
+	started bool      // guarded by mu; if false, now is to be set to bubbleStart
 
-	live bool // set by bubbleClock, then read-only: the clock is that of the bubble around it
+	live bool // set by bubbleClock, then read-only: the clock of the bubble around it
 }
 
-// NewClock returns a Clock that reads t, less any monotonic reading t carries.
+// NewClock returns a Clock that reads t, without its monotonic reading.
 func NewClock(t time.Time) *Clock {
 	return &Clock{now: t.Round(0), started: true}
 }
 
-// bubbleClock returns a Clock that is the clock of the synctest bubble it is used in: to advance it is to sleep.
+// bubbleClock returns the clock of the synctest bubble around it. Advance and Set sleep.
 func bubbleClock() *Clock { return &Clock{live: true} }
 
-// Now returns the instant the clock stands at.
+// Now returns the time.
 func (c *Clock) Now() time.Time {
 	if c.live {
 		return time.Now()
@@ -40,7 +40,7 @@ func (c *Clock) Now() time.Time {
 	return c.now
 }
 
-// Advance moves the clock on by d; a negative d steps it back.
+// Advance moves the clock by d; a negative d steps it back.
 func (c *Clock) Advance(d time.Duration) {
 	if c.live {
 		time.Sleep(d)
@@ -52,7 +52,7 @@ func (c *Clock) Advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// Set makes the clock read t, which may be earlier than what it read before.
+// Set moves the clock to t, which may be earlier than the time it reads.
 func (c *Clock) Set(t time.Time) {
 	if c.live {
 		time.Sleep(time.Until(t))

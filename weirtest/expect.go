@@ -8,15 +8,15 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// expectation is a call that must be seen; the zero fields of r match anything.
+// expectation is a call that must be made; the zero fields of r match anything.
 type expectation struct {
 	method string
 	r      weir.Request
 }
 
-// Expect asks for a call of this method ("Run", "Refund", …) with a request like want: its zero fields match anything, so
-// that weir.Request{} is any request. To expect a call twice is to expect two of them; their order does not matter. Calls
-// made before Expect count too. It returns f.
+// Expect requires a call of this method ("Run", "Refund", …) with a request like want, whose zero fields match anything:
+// weir.Request{} is any request. Two equal expectations require two calls. The order does not matter, and calls made before
+// Expect count too. It returns f.
 func (f *Fake) Expect(method string, want weir.Request) *Fake {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,7 +24,7 @@ func (f *Fake) Expect(method string, want weir.Request) *Fake {
 	return f
 }
 
-// Unmet says in plain words which expected calls were not seen, and what was seen instead. It is empty if all were.
+// Unmet returns which expected calls were not made, and which were, in words. It is empty if all were made.
 func (f *Fake) Unmet() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,7 +37,7 @@ func (f *Fake) Unmet() string {
 		if seen := f.seen(x); seen < wanted[x] {
 			missing = append(missing, fmt.Sprintf("expected %s, seen %s", x.sentence(wanted[x]), times(seen)))
 		}
-		delete(wanted, x) // said once
+		delete(wanted, x) // reported once
 	}
 	if len(missing) == 0 {
 		return ""
@@ -45,7 +45,7 @@ func (f *Fake) Unmet() string {
 	return strings.Join(missing, "\n") + "\n" + f.history()
 }
 
-// Verify fails t with the words of [Fake.Unmet] if there are any.
+// Verify reports [Fake.Unmet] as an error of t, unless it is empty.
 func (f *Fake) Verify(t testing.TB) {
 	t.Helper()
 	if unmet := f.Unmet(); unmet != "" {
@@ -105,7 +105,7 @@ func (x expectation) sentence(n int) string {
 	return s
 }
 
-// details names what is set in r beside the key.
+// details returns the fields of r that are set, apart from the key.
 func details(r weir.Request) string {
 	var b strings.Builder
 	if r.Limit != 0 {

@@ -9,39 +9,38 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Fake is a Strategy that does as it is told and writes down what it was asked. The zero value admits everything.
-// Beside Run it offers all the optional interfaces of package weir. It is safe for concurrent use; set its fields before
-// the first call.
+// Fake is a Strategy with scripted answers that records its calls. The zero value admits everything. Beside Run it has
+// the methods Peek, Refund, Reset, Seed and Charge of the optional interfaces of package weir. It is safe for concurrent
+// use; set its fields before the first call.
 //
-// It counts nothing and checks nothing: what it answers is what its script says. For a limiter that limits, take a real
-// one on a [Clock].
+// It counts nothing and checks nothing. To test with a limiter that counts, use a real one on a [Clock].
 type Fake struct {
-	// Answer decides each Run and Peek; nil means [Allow]. It is called from whichever goroutine asks.
+	// Answer decides each Run and Peek; nil means [Allow]. It is called in the goroutine of the caller.
 	Answer Answer
 
-	// Err is what Refund, Reset, Seed and Charge return; nil means that they succeed.
+	// Err is the error of Refund, Reset, Seed and Charge; nil means that they succeed.
 	Err error
 
-	// Now is the clock that the answers are dated by; nil means time.Now, which in a testing/synctest bubble is virtual.
+	// Now is the clock of the answers; nil means time.Now, which in a testing/synctest bubble is virtual.
 	Now func() time.Time
 
 	script []Answer // set by Sequence, then read-only; replaces Answer
 
 	mu       sync.Mutex
-	runs     int           // guarded by mu; how many Runs the script has answered
+	runs     int           // guarded by mu; answered by the script
 	calls    []Call        // guarded by mu
 	expected []expectation // guarded by mu; in the order of Expect
 }
 
-// Answer is the answer to one request: a Result, or the error that kept the strategy from deciding. It must not change r.
+// Answer decides one request: it returns a Result, or the error of a strategy that cannot decide. It must not change r.
 type Answer func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error)
 
-// Call is one call that a [Fake] has had.
+// Call is one call of a [Fake].
 type Call struct {
 	Method  string       // "Run", "Peek", "Refund", "Reset", "Seed" or "Charge"
-	Request weir.Request // as it was then
-	Result  weir.Result  // what Run or Peek answered, what Refund or Seed was given; zero for the others
-	Err     error        // what was answered
+	Request weir.Request // a copy
+	Result  weir.Result  // returned by Run or Peek, or passed to Refund or Seed; zero for the others
+	Err     error        // returned
 	At      time.Time    // by the Fake's clock
 }
 
@@ -55,12 +54,12 @@ func Deny(_ context.Context, r *weir.Request, now time.Time) (weir.Result, error
 	return weir.Result{State: weir.Deny, TotalRequests: r.Limit, ExpiresAt: now.Add(r.Duration)}, nil
 }
 
-// Fail returns the Answer that could not decide, because of err.
+// Fail returns the Answer of a strategy that cannot decide, because of err.
 func Fail(err error) Answer {
 	return func(context.Context, *weir.Request, time.Time) (weir.Result, error) { return weir.Result{}, err }
 }
 
-// Hang is the Answer of a store that does not answer: it waits until ctx is done, and returns its error.
+// Hang is the Answer of a store that does not respond: it waits until ctx is done, and returns its error.
 func Hang(ctx context.Context, _ *weir.Request, _ time.Time) (weir.Result, error) {
 	<-ctx.Done()
 	return weir.Result{}, ctx.Err()
@@ -83,16 +82,16 @@ func DenyKeys(keys ...string) *Fake {
 // FailAll returns a Fake on which every call fails with err.
 func FailAll(err error) *Fake { return &Fake{Answer: Fail(err), Err: err} }
 
-// Sequence returns a Fake that gives these answers, one to each Run; the last one answers all that follow. Peek shows the
-// next one and does not use it up. Without answers it admits everything.
+// Sequence returns a Fake that gives these answers, one to each Run, and then the last one to all that follow. Peek
+// returns the next one and does not use it up. Without answers it admits everything.
 func Sequence(answers ...Answer) *Fake { return &Fake{script: slices.Clone(answers)} }
 
-// Run answers as scripted and records the call.
+// Run returns the next answer and records the call.
 func (f *Fake) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return f.answer(ctx, "Run", r)
 }
 
-// Peek answers what Run would and records the call.
+// Peek returns what Run would and records the call.
 func (f *Fake) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return f.answer(ctx, "Peek", r)
 }
@@ -121,18 +120,18 @@ func (f *Fake) Calls() []Call {
 }
 
 func (f *Fake) answer(ctx context.Context, method string, r *weir.Request) (*weir.Result, error) {
-	asked, now := *r, f.now()
-	// Not under mu: an Answer may wait (Hang), or look at Calls.
+	request, now := *r, f.now()
+	// Not under mu: an Answer may wait, as Hang does, or read Calls.
 	res, err := f.next(method)(ctx, r, now)
 	if err != nil {
-		f.record(Call{Method: method, Request: asked, Err: err, At: now})
+		f.record(Call{Method: method, Request: request, Err: err, At: now})
 		return nil, err
 	}
-	f.record(Call{Method: method, Request: asked, Result: res, At: now})
+	f.record(Call{Method: method, Request: request, Result: res, At: now})
 	return &res, nil
 }
 
-// next returns the Answer that is due; Run uses one up.
+// next returns the next Answer; Run uses it up.
 func (f *Fake) next(method string) Answer {
 	if len(f.script) == 0 {
 		if f.Answer == nil {

@@ -30,7 +30,7 @@ var (
 	} = new(weirtest.Fake)
 )
 
-// script runs the Fake for each key in turn and returns its verdicts as words.
+// script runs the Fake for each key in turn and returns its answers in words.
 func script(f *weirtest.Fake, keys ...string) (said []string) {
 	for _, k := range keys {
 		res, err := f.Run(ctx, &weir.Request{Key: k, Limit: 5, Duration: time.Minute, Cost: 2})
@@ -46,7 +46,7 @@ func script(f *weirtest.Fake, keys ...string) (said []string) {
 	return said
 }
 
-func TestFakeDoesAsItIsTold(t *testing.T) {
+func TestFakeAnswersAsScripted(t *testing.T) {
 	onlyEven := func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
 		if len(r.Key)%2 == 0 {
 			return weirtest.Allow(ctx, r, now)
@@ -72,7 +72,7 @@ func TestFakeDoesAsItIsTold(t *testing.T) {
 	}
 }
 
-func TestFakeDatesItsAnswersByItsClock(t *testing.T) {
+func TestFakeUsesItsClock(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(100, 0))
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 2}
 	f := weirtest.Sequence(weirtest.Allow, weirtest.Deny)
@@ -113,7 +113,7 @@ func TestFakeHangsUntilTheContextIsDone(t *testing.T) {
 	})
 }
 
-func TestFakeWritesDownWhatItWasAsked(t *testing.T) {
+func TestFakeRecordsItsCalls(t *testing.T) {
 	f := &weirtest.Fake{Now: weirtest.NewClock(time.Unix(0, 0)).Now}
 	r := weir.Request{Key: "a", Limit: 5, Duration: time.Second, Cost: 3, Meta: "m"}
 	asked := r
@@ -170,7 +170,7 @@ func TestFakeIsSafeForConcurrentUse(t *testing.T) {
 	assert.Equal(t, 3, admitted, "each answer of a sequence is given once")
 }
 
-func TestUnmetSaysWhatWasExpectedAndNotSeen(t *testing.T) {
+func TestUnmetNamesMissingCalls(t *testing.T) {
 	alice := weir.Request{Key: "alice"}
 	for _, c := range []struct {
 		what   string
@@ -202,7 +202,7 @@ func TestUnmetSaysWhatWasExpectedAndNotSeen(t *testing.T) {
 	assert.Equal(t, "expected a Run of \"alice\", seen never\nthere were no calls", new(weirtest.Fake).Expect("Run", alice).Unmet())
 }
 
-// recorder is a testing.TB that writes down its errors.
+// recorder is a testing.TB that records its errors.
 type recorder struct {
 	testing.TB
 	errors []string

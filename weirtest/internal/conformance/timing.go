@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"fmt"
@@ -9,15 +9,15 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The laws of time passing.
+// The laws of time.
 
-// span: no span of one Duration admits more than declared.
+// span checks that no span of one Duration admits more than declared.
 func span(s *suite) {
 	s.search(variety{}, func(h history) {
 		s.try(func(tr *trial) {
 			for _, step := range h {
 				tr.clock.Advance(step.after)
-				if tr.ask(step.r).Allowed() {
+				if tr.run(step.r).Allowed() {
 					tr.checkSpan(step.r)
 				}
 			}
@@ -35,27 +35,27 @@ func (tr *trial) checkSpan(r weir.Request) {
 		}
 	}
 	if most := tr.suite.Span(r.Limit); sum > most {
-		tr.broken("in the last %v %d were admitted, and at most %d may be", r.Duration, sum, most)
+		tr.failf("in the last %v %d were admitted, and at most %d may be", r.Duration, sum, most)
 	}
 }
 
-// aligned: periods are cut from the Unix epoch.
+// aligned checks that periods are whole Durations from the Unix epoch.
 func aligned(s *suite) {
 	s.search(variety{}, func(h history) {
 		s.try(func(tr *trial) {
 			for _, step := range h {
 				tr.clock.Advance(step.after)
-				res := tr.ask(step.r)
-				// Not Time.Truncate, which counts from the year 1.
+				res := tr.run(step.r)
+				// Time.Truncate would count from the year 1.
 				if past := res.ExpiresAt.Sub(time.Unix(0, 0)) % step.r.Duration; res.Allowed() && past != 0 {
-					tr.broken("the last ExpiresAt is %v past a whole number of Durations from the Unix epoch", past)
+					tr.failf("the last ExpiresAt is %v past a whole number of Durations from the Unix epoch", past)
 				}
 			}
 		})
 	})
 }
 
-// denialTakesNothing: leave out the requests that were denied, and nothing changes for the others.
+// denialTakesNothing checks that without the denied requests nothing changes for the others.
 func denialTakesNothing(s *suite) {
 	for _, limit := range s.Limits {
 		if most := s.Burst(limit); most >= 5 {
@@ -64,11 +64,11 @@ func denialTakesNothing(s *suite) {
 	}
 	s.search(variety{}, func(h history) {
 		full := s.trace(h)
-		s.same(full, "what was denied left no trace", func(i int) bool { return full.verdicts[i].Allowed() })
+		s.replay(full, "what was denied left no trace", func(i int) bool { return full.verdicts[i].Allowed() })
 	})
 }
 
-// roomStays uses 8 of 10, asks for 5, which does not fit, and then for the 2 that do.
+// roomStays uses 8 of 10, runs a cost of 5, which does not fit, and then one of 2, which does.
 func (s *suite) roomStays(limit, most uint64) {
 	r, room := s.request(limit), most/5
 	s.try(func(tr *trial) {
@@ -78,22 +78,21 @@ func (s *suite) roomStays(limit, most uint64) {
 	})
 }
 
-// same plays the steps of full that stay, at the instants at which they were, and wants the verdicts they had. The
-// verdicts of those that go do not matter.
-func (s *suite) same(full trace, why string, stays func(i int) bool) {
+// replay plays the steps of full that stay, at their instants, and requires the Results they had.
+func (s *suite) replay(full trace, why string, stays func(i int) bool) {
 	s.against(full, func(tr *trial) {
 		for i, step := range full.history {
 			tr.clock.Advance(step.after)
 			if stays(i) {
-				tr.wants(step.r, full.verdicts[i], why)
+				tr.expect(step.r, full.verdicts[i], why)
 			}
 		}
 	})
 }
 
-// wants asks for r and for it to be told exactly this.
-func (tr *trial) wants(r weir.Request, want weir.Result, why string) {
-	tr.equal(tr.ask(r), want, why)
+// expect runs r and requires this Result.
+func (tr *trial) expect(r weir.Request, want weir.Result, why string) {
+	tr.equal(tr.run(r), want, why)
 }
 
 func (tr *trial) equal(got, want weir.Result, why string) {
@@ -104,10 +103,10 @@ func (tr *trial) equal(got, want weir.Result, why string) {
 	if !want.ExpiresAt.IsZero() {
 		until = want.ExpiresAt.Sub(tr.origin).String()
 	}
-	tr.broken("the last call must give %v, total %d, expires %s: %s", want.State, want.TotalRequests, until, why)
+	tr.failf("the last call must give %v, total %d, expires %s: %s", want.State, want.TotalRequests, until, why)
 }
 
-// hammering: a caller who asks again and again before its time is told the same instant each time, and is let in then.
+// hammering checks that a caller that retries early gets the same ExpiresAt each time, and is admitted then.
 func hammering(s *suite) {
 	s.search(variety{}, func(h history) {
 		r, denied, now, ok := s.denial(h)
@@ -120,7 +119,7 @@ func hammering(s *suite) {
 				tr.clock.Set(now.Add(s.grain(denied.ExpiresAt.Sub(now) / 4 * time.Duration(i))))
 				res := tr.denies(r, "its time has not come")
 				if !res.ExpiresAt.Equal(denied.ExpiresAt) {
-					tr.broken("nothing was admitted since it was first denied, and so its ExpiresAt must stay %v", denied.ExpiresAt.Sub(tr.origin))
+					tr.failf("nothing was admitted since it was first denied, and so its ExpiresAt must stay %v", denied.ExpiresAt.Sub(tr.origin))
 				}
 			}
 			tr.clock.Set(denied.ExpiresAt)
@@ -129,14 +128,14 @@ func hammering(s *suite) {
 	})
 }
 
-// denial plays h and returns its last request, if that was denied for a while.
+// denial plays h and returns its last request. ok is false if that was admitted or can never pass.
 func (s *suite) denial(h history) (r weir.Request, res weir.Result, now time.Time, ok bool) {
 	r, res, now = s.trace(h).last()
 	return r, res, now, !res.Allowed() && !res.ExpiresAt.IsZero()
 }
 
-// retryInstant: a denied request is denied at every instant before its ExpiresAt, and admitted at it. Each instant is
-// tried on a past of its own.
+// retryInstant checks that a denied request is denied at every instant before its ExpiresAt, and admitted at it. Each
+// instant is tried on a new strategy.
 func retryInstant(s *suite) {
 	s.search(variety{}, func(h history) {
 		r, denied, now, ok := s.denial(h)
@@ -148,7 +147,7 @@ func retryInstant(s *suite) {
 			s.try(func(tr *trial) {
 				tr.play(h)
 				if wait <= 0 {
-					tr.broken("the last request was denied, and so its ExpiresAt must be later than now")
+					tr.failf("the last request was denied, and so its ExpiresAt must be later than now")
 				}
 				tr.clock.Set(at)
 				want(tr, r, why)
@@ -161,8 +160,8 @@ func retryInstant(s *suite) {
 	})
 }
 
-// instants returns some of the instants in [now, now+wait): the last, those about the edges of windows, and some by
-// chance, which is always the same for the same wait.
+// instants returns some of the instants in [now, now+wait): the last, those at the edges of windows, and a random one,
+// which depends on wait alone.
 func (s *suite) instants(now time.Time, wait, d time.Duration) (all []time.Time) {
 	chance := rand.New(rand.NewPCG(1, uint64(wait)))
 	edge := d - now.Sub(time.Unix(0, 0))%d
@@ -178,7 +177,7 @@ func (s *suite) instants(now time.Time, wait, d time.Duration) (all []time.Time)
 	return slices.CompactFunc(all, time.Time.Equal)
 }
 
-// freshAgain: from an admission's ExpiresAt on the key is as new, and before it is not.
+// freshAgain checks that a key is as new from the ExpiresAt of its last admission on, and not before.
 func freshAgain(s *suite) {
 	s.search(variety{}, func(h history) {
 		r, last, now := s.trace(h).last()
@@ -190,7 +189,7 @@ func freshAgain(s *suite) {
 		s.try(func(tr *trial) {
 			tr.play(h)
 			if !last.ExpiresAt.After(now) {
-				tr.broken("the last request was admitted, and so its ExpiresAt must be later than now")
+				tr.failf("the last request was admitted, and so its ExpiresAt must be later than now")
 			}
 			tr.clock.Set(last.ExpiresAt.Add(-s.Granule))
 			tr.denies(all, "something admitted before still counts")
@@ -205,7 +204,7 @@ func freshAgain(s *suite) {
 	})
 }
 
-// clockBack: while the key is used up, going back in time and forth again gives nothing.
+// clockBack checks that a clock that steps back and forth gains a used-up key nothing.
 func clockBack(s *suite) {
 	s.search(variety{}, func(h history) {
 		for _, share := range []time.Duration{2, 4, 16, 1 << 60} {
@@ -217,8 +216,7 @@ func clockBack(s *suite) {
 	})
 }
 
-// wentBack uses up the key in the later half of a window, goes back by that share of it, so that the window is the same,
-// and returns.
+// wentBack uses the key up late in a window, steps back by d/share, within the window, and forth again.
 func (tr *trial) wentBack(one weir.Request, share time.Duration) {
 	d := one.Duration
 	now := tr.clock.Now()
@@ -231,19 +229,19 @@ func (tr *trial) wentBack(one weir.Request, share time.Duration) {
 	tr.denies(one, "the key is used up, and the clock only went back and forth")
 }
 
-// drain asks until not even one is admitted.
+// drain uses the key up.
 func (tr *trial) drain(one weir.Request) {
 	most, used := tr.suite.Burst(one.Limit), uint64(0)
 	for cost := most; cost > 0; {
-		if !tr.ask(costing(one, cost)).Allowed() {
+		if !tr.run(costing(one, cost)).Allowed() {
 			cost /= 2
 		} else if used += cost; used > most {
-			tr.broken("at one instant %d were admitted, and at most %d may be", used, most)
+			tr.failf("at one instant %d were admitted, and at most %d may be", used, most)
 		}
 	}
 }
 
-// sweep: to remove what is over changes nothing.
+// sweep checks that removing what is over changes nothing.
 func sweep(s *suite) {
 	s.search(variety{keys: []string{key, "other"}, durations: s.Durations}, func(h history) {
 		full := s.trace(h)
@@ -251,7 +249,7 @@ func sweep(s *suite) {
 			for i, step := range h {
 				tr.clock.Advance(step.after)
 				tr.sweep()
-				tr.wants(step.r, full.verdicts[i], "so it was without the sweep just before it")
+				tr.expect(step.r, full.verdicts[i], "so it was without the sweep just before it")
 			}
 		})
 	})

@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"context"
@@ -12,26 +12,26 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The laws of strategies that wait. Each is played in a testing/synctest bubble, where to wait takes no time.
+// The laws of strategies that wait. Each is checked in a testing/synctest bubble, where waiting takes no time.
 
-// arrival is a caller: when it comes, counted from the start of the trial, with what, and when it gives up.
+// arrival is a caller. Its times count from the start of the trial.
 type arrival struct {
 	at      time.Duration
 	r       weir.Request
 	givesUp time.Duration // 0: never
 }
 
-// outcome is what became of a caller.
+// outcome is the end of a call.
 type outcome struct {
 	res  *weir.Result
 	err  error
-	done time.Duration // when Run returned, counted from the start of the trial
+	done time.Duration // when Run returned, from the start of the trial
 }
 
 func (o outcome) admitted() bool { return o.err == nil && o.res != nil && o.res.Allowed() }
 
-// visit has callers arrive, in order, and returns when the last has left what became of them. A caller who arrives when
-// another's turn comes finds it gone.
+// visit runs the arrivals in order and returns their outcomes when all calls have returned. A caller that arrives at the
+// instant at which another leaves the queue comes after it.
 func (tr *trial) visit(arrivals ...arrival) []outcome {
 	outcomes := make([]outcome, len(arrivals))
 	var wg sync.WaitGroup
@@ -48,7 +48,7 @@ func (tr *trial) visit(arrivals ...arrival) []outcome {
 	return outcomes
 }
 
-// call asks as a does, and gives up long after any queue must have moved on.
+// call makes the call of an arrival. Its context ends long after its turn must have come.
 func (tr *trial) call(a arrival) (o outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(3*tr.suite.Queue+100)*a.r.Duration)
 	defer cancel()
@@ -61,18 +61,18 @@ func (tr *trial) call(a arrival) (o outcome) {
 	return o
 }
 
-// note adds a caller to the history that a breach shows.
+// note adds a call to the history that a failure shows.
 func (tr *trial) note(a arrival, o outcome) {
 	tr.record(event{at: tr.origin.Add(a.at), call: "Run", r: a.r, err: o.err, took: o.done - a.at}, o.res)
 }
 
-// turn is how long after one caller the next one passes.
+// turn returns the interval between two admissions of cost 1.
 func turn(r weir.Request) time.Duration {
 	n := time.Duration(min(r.Limit, math.MaxInt32))
 	return (r.Duration + n - 1) / n
 }
 
-// visits returns random callers, more than the queue holds.
+// visits returns random arrivals, more than the queue holds.
 func (s *suite) visits(r weir.Request) []arrival {
 	all := make([]arrival, 2+s.rng.IntN(2*s.Queue+4))
 	var at time.Duration
@@ -91,22 +91,22 @@ func (s *suite) visits(r weir.Request) []arrival {
 	return all
 }
 
-// eachVisit plays random callers and has check look at what became of them.
+// eachVisit calls check with the outcomes of random arrivals.
 func (s *suite) eachVisit(check func(*trial, []arrival, []outcome)) {
 	for range s.Histories {
 		arrivals := s.visits(s.request(s.pick(s.Limits)))
-		if failure := s.visited(arrivals, check); failure != nil {
-			panic(s.fewer(arrivals, failure, check))
+		if f := s.visited(arrivals, check); f != nil {
+			panic(s.fewer(arrivals, f, check))
 		}
 	}
 }
 
-// fewer returns the failure without the callers who could as well have stayed away, and with the others at round times.
-func (s *suite) fewer(arrivals []arrival, failure *breach, check func(*trial, []arrival, []outcome)) *breach {
+// fewer returns the failure with as few arrivals, at times as round, as it finds.
+func (s *suite) fewer(arrivals []arrival, first *failure, check func(*trial, []arrival, []outcome)) *failure {
 	try := func(simpler []arrival) bool {
 		f := s.visited(simpler, check)
 		if f != nil {
-			arrivals, failure = simpler, f
+			arrivals, first = simpler, f
 		}
 		return f != nil
 	}
@@ -127,24 +127,24 @@ func (s *suite) fewer(arrivals []arrival, failure *breach, check func(*trial, []
 		}
 		try(rounder)
 	}
-	return failure
+	return first
 }
 
-func (s *suite) visited(arrivals []arrival, check func(*trial, []arrival, []outcome)) *breach {
+func (s *suite) visited(arrivals []arrival, check func(*trial, []arrival, []outcome)) *failure {
 	err := catch(func() {
 		s.try(func(tr *trial) { check(tr, arrivals, tr.visit(arrivals...)) })
 	})
 	if err == nil {
 		return nil
 	}
-	return err.(*breach)
+	return err.(*failure)
 }
 
-// pace: callers pass Duration/Limit apart, times the cost of the one before, the first at once, and nobody waits longer
-// than that takes.
+// pace checks that callers are admitted Duration/Limit apart, times the cost of the one before, the first at once, and
+// that none waits longer.
 func pace(s *suite) {
 	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
-		var free time.Duration // from when on the next one may pass
+		var free time.Duration // when the next caller may be admitted
 		for i, o := range outcomes {
 			if !o.admitted() {
 				continue
@@ -152,7 +152,7 @@ func pace(s *suite) {
 			each := turn(arrivals[i].r) * time.Duration(max(arrivals[i].r.Cost, 1))
 			due := max(free, arrivals[i].at)
 			if o.done < due-s.Granule+1 || o.done > due+s.Granule-1 {
-				tr.broken("caller %d came at %v and passed at %v, and must pass at %v: when the turn of the one before is over, or at once",
+				tr.failf("caller %d came at %v and passed at %v, and must pass at %v: when the turn of the one before is over, or at once",
 					i+1, arrivals[i].at, o.done, due)
 			}
 			free = o.done + each
@@ -160,7 +160,7 @@ func pace(s *suite) {
 	})
 }
 
-// order: callers pass in the order in which they came.
+// order checks that callers are admitted in order of arrival.
 func order(s *suite) {
 	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		last := time.Duration(-1)
@@ -169,14 +169,14 @@ func order(s *suite) {
 				continue
 			}
 			if o.done < last {
-				tr.broken("caller %d passed at %v, and one who came later before that, at %v", i+1, o.done, last)
+				tr.failf("caller %d passed at %v, and one who came later before that, at %v", i+1, o.done, last)
 			}
 			last = o.done
 		}
 	})
 }
 
-// queue: a caller is denied, and at once, if and only if Queue callers wait already.
+// queue checks that a caller is denied, at once, if and only if Queue callers wait already.
 func queue(s *suite) {
 	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		for i, o := range outcomes {
@@ -189,51 +189,50 @@ func queue(s *suite) {
 			}
 			switch mustWait := o.admitted() && o.done > at; {
 			case o.err != nil || o.res == nil:
-				tr.broken("Run could not decide a good request: %v", o.err)
+				tr.failf("Run could not decide a good request: %v", o.err)
 			case mustWait && waiting >= s.Queue:
-				tr.broken("caller %d waited, and %d waited before it; at most %d may", i+1, waiting, s.Queue)
+				tr.failf("caller %d waited, and %d waited before it; at most %d may", i+1, waiting, s.Queue)
 			case !o.admitted() && waiting < s.Queue:
-				tr.broken("caller %d was denied, and only %d waited, of the %d that may", i+1, waiting, s.Queue)
+				tr.failf("caller %d was denied, and only %d waited, of the %d that may", i+1, waiting, s.Queue)
 			case !o.admitted() && o.done != at:
-				tr.broken("caller %d was denied after a wait; it must be told at once", i+1)
+				tr.failf("caller %d was denied after a wait; it must be denied at once", i+1)
 			}
 		}
 	})
 }
 
-// comeBack is RetryInstant for strategies that wait: who is denied finds a place at the instant it was told, and not
-// before.
-func comeBack(s *suite) {
+// queueRetryInstant is retryInstant for strategies that wait: a denied caller finds a place at ExpiresAt, and not before.
+func queueRetryInstant(s *suite) {
 	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		for i, o := range outcomes {
 			if o.err != nil || o.res == nil || o.admitted() {
 				continue
 			}
-			told := o.res.ExpiresAt.Sub(tr.origin)
-			if told <= arrivals[i].at {
-				tr.broken("caller %d was denied, and so its ExpiresAt must be later than now", i+1)
+			retryAt := o.res.ExpiresAt.Sub(tr.origin)
+			if retryAt <= arrivals[i].at {
+				tr.failf("caller %d was denied, and so its ExpiresAt must be later than now", i+1)
 			}
-			s.comesBack(arrivals[:i+1], told)
+			s.retries(arrivals[:i+1], retryAt)
 			return
 		}
 	})
 }
 
-// comesBack has the last of the callers, who is denied, come back before and at the instant that it was told.
-func (s *suite) comesBack(arrivals []arrival, told time.Duration) {
+// retries repeats the last arrival, which was denied, before and at retryAt, its ExpiresAt.
+func (s *suite) retries(arrivals []arrival, retryAt time.Duration) {
 	denied := arrivals[len(arrivals)-1]
-	for _, at := range []time.Duration{told - s.Granule, denied.at + s.grain((told-denied.at)/2), told} {
+	for _, at := range []time.Duration{retryAt - s.Granule, denied.at + s.grain((retryAt-denied.at)/2), retryAt} {
 		s.try(func(tr *trial) {
 			again := append(slices.Clone(arrivals), arrival{at: at, r: denied.r})
 			outcomes := tr.visit(again...)
-			if last := outcomes[len(again)-1]; last.admitted() != (at == told) {
-				tr.broken("caller %d was told to come back at %v; whoever comes then finds a place, and nobody before", len(arrivals), told)
+			if last := outcomes[len(again)-1]; last.admitted() != (at == retryAt) {
+				tr.failf("caller %d was denied until %v; a caller finds a place then, and not before", len(arrivals), retryAt)
 			}
 		})
 	}
 }
 
-// givingUp: a caller whose context is done leaves at once with its error, and those behind it move up.
+// givingUp checks that a caller whose context is done leaves at once with its error, and that those behind it move up.
 func givingUp(s *suite) {
 	if s.Queue < 2 {
 		return
@@ -241,7 +240,7 @@ func givingUp(s *suite) {
 	r := s.request(s.Limits[0])
 	each := turn(r)
 	for leaver := 1; leaver <= s.Queue; leaver++ {
-		// The queue is filled at 0. One leaves before the first turn, and another comes in its place.
+		// The queue is filled at 0. One caller leaves before the first turn, and another takes its place.
 		leaves := s.grain(each / 3)
 		arrivals := slices.Repeat([]arrival{{r: r}}, s.Queue+1)
 		arrivals[leaver].givesUp = leaves
@@ -250,7 +249,7 @@ func givingUp(s *suite) {
 			outcomes := tr.visit(arrivals...)
 			gone := outcomes[leaver]
 			if gone.res != nil || !errors.Is(gone.err, context.Canceled) || gone.done != leaves {
-				tr.broken("caller %d gave up at %v, and must leave then, with the context's error and no Result", leaver+1, leaves)
+				tr.failf("caller %d gave up at %v, and must leave then, with the context's error and no Result", leaver+1, leaves)
 			}
 			turns := time.Duration(0)
 			for i, o := range outcomes {
@@ -258,7 +257,7 @@ func givingUp(s *suite) {
 					continue
 				}
 				if due := turns * each; !o.admitted() || o.done < due || o.done > due+turns*s.Granule {
-					tr.broken("caller %d must pass at %v: the place of caller %d, who gave up, is not lost", i+1, due, leaver+1)
+					tr.failf("caller %d must pass at %v: the place of caller %d, who gave up, is not lost", i+1, due, leaver+1)
 				}
 				turns++
 			}
@@ -266,7 +265,7 @@ func givingUp(s *suite) {
 	}
 }
 
-// separateQueues: callers of other keys and Durations do not stand in the same queue.
+// separateQueues checks that other keys and Durations have queues of their own.
 func separateQueues(s *suite) {
 	r := s.request(s.Limits[0])
 	other, longer := r, r
@@ -279,13 +278,13 @@ func separateQueues(s *suite) {
 	s.try(func(tr *trial) {
 		for i, o := range tr.visit(all...) {
 			if i != 1 && (!o.admitted() || o.done != 0) {
-				tr.broken("caller %d is the first of its key and Duration, and must pass at once", i+1)
+				tr.failf("caller %d is the first of its key and Duration, and must pass at once", i+1)
 			}
 		}
 	})
 }
 
-// neverPasses: neither a cost over the limit nor limit 0 ever passes, and to ask takes no place and no time.
+// neverPasses checks that a cost over the limit and limit 0 are denied at once, for good, and take no place.
 func neverPasses(s *suite) {
 	limit := s.Limits[0]
 	bad := []weir.Request{costing(s.request(limit), s.Burst(limit)+1), costing(s.request(limit), math.MaxUint64)}
@@ -296,10 +295,10 @@ func neverPasses(s *suite) {
 		s.try(func(tr *trial) {
 			outcomes := tr.visit(arrival{r: r}, arrival{r: s.request(limit)})
 			if o := outcomes[0]; o.err != nil || o.res == nil || o.res.Allowed() || !o.res.ExpiresAt.IsZero() || o.done != 0 {
-				tr.broken("the first request can never pass: it must be denied at once, with the zero ExpiresAt")
+				tr.failf("the first request can never pass: it must be denied at once, with the zero ExpiresAt")
 			}
 			if o := outcomes[1]; !o.admitted() || o.done != 0 {
-				tr.broken("the second request must pass at once: the first took nothing")
+				tr.failf("the second request must pass at once: the first took nothing")
 			}
 		})
 	}

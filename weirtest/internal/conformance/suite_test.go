@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"context"
@@ -15,30 +15,33 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-type factory = func(testing.TB, *Clock) weir.Strategy
-
-// flawed returns a factory of references with these flaws, and laws that sweep them.
-func flawed(f flaws) (factory, Laws) {
+// flawed returns a Factory of references with these flaws, and laws that sweep them.
+func flawed(f flaws) (Factory, Laws) {
 	var last *rolling
-	return func(_ testing.TB, clock *Clock) weir.Strategy {
+	return func(_ testing.TB, clock Clock) weir.Strategy {
 		last = newRolling(clock, f)
 		return last
 	}, Laws{Sweep: func() { last.sweep() }}
 }
 
-func windows(late time.Duration) factory {
-	return func(_ testing.TB, clock *Clock) weir.Strategy {
+func windows(late time.Duration) Factory {
+	return func(_ testing.TB, clock Clock) weir.Strategy {
 		return &window{now: clock.Now, late: late, used: make(map[string]uint64)}
 	}
 }
 
-func buckets(f bucketFlaws) factory {
-	return func(_ testing.TB, clock *Clock) weir.Strategy {
+func buckets(f bucketFlaws) Factory {
+	return func(_ testing.TB, clock Clock) weir.Strategy {
 		return &bucket{bucketFlaws: f, now: clock.Now, debt: make(map[string]debt)}
 	}
 }
 
-func scripted(f *Fake) factory { return func(testing.TB, *Clock) weir.Strategy { return f } }
+// answer is a strategy that gives one answer to everything.
+type answer func(r *weir.Request) (*weir.Result, error)
+
+func (a answer) Run(_ context.Context, r *weir.Request) (*weir.Result, error) { return a(r) }
+
+func always(a answer) Factory { return func(testing.TB, Clock) weir.Strategy { return a } }
 
 func twice(limit uint64) uint64 { return 2 * limit }
 
@@ -49,9 +52,9 @@ var (
 
 func TestReferencesKeepTheLaws(t *testing.T) {
 	histories := slow.N(15, 100, 1000)
-	keeps := func(t *testing.T, make factory, laws Laws) {
+	keeps := func(t *testing.T, make Factory, laws Laws) {
 		laws.Histories = histories
-		TestStrategy(t, make, laws)
+		Test(t, newTestClock, make, laws)
 	}
 	t.Run("rolling window", func(t *testing.T) {
 		make, laws := flawed(flaws{})
@@ -62,7 +65,7 @@ func TestReferencesKeepTheLaws(t *testing.T) {
 	t.Run("a limit of its own", func(t *testing.T) {
 		make, laws := flawed(flaws{})
 		laws.Fixed, laws.Limits, laws.Durations = true, []uint64{1000}, []time.Duration{time.Minute}
-		keeps(t, func(t testing.TB, clock *Clock) weir.Strategy {
+		keeps(t, func(t testing.TB, clock Clock) weir.Strategy {
 			return weir.Strategy(&bent{make(t, clock).(*rolling), func(s *rolling, r *weir.Request) (*weir.Result, error) {
 				own := *r
 				own.Limit, own.Duration = 1000, time.Minute
@@ -73,16 +76,16 @@ func TestReferencesKeepTheLaws(t *testing.T) {
 }
 
 func TestDeclaredGranuleIsKept(t *testing.T) {
-	coarse := func(_ testing.TB, clock *Clock) weir.Strategy {
+	coarse := func(_ testing.TB, clock Clock) weir.Strategy {
 		s := newRolling(clock, flaws{})
 		s.now = func() time.Time { return clock.Now().Truncate(time.Millisecond) }
 		return s
 	}
-	TestStrategy(t, coarse, Laws{Granule: time.Millisecond})
+	Test(t, newTestClock, coarse, Laws{Granule: time.Millisecond})
 	caught(t, "Span", coarse, Laws{}) // what it does not declare it is not excused for
 }
 
-func TestUnsoundLawsAreRefused(t *testing.T) {
+func TestInvalidLawsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		laws Laws
 		want string
@@ -97,7 +100,7 @@ func TestUnsoundLawsAreRefused(t *testing.T) {
 		{Laws{Skip: map[string]string{"Spam": "why"}}, "there is no law Spam"},
 		{Laws{Skip: map[string]string{"Pace": "why"}}, "there is no law Pace"},
 	} {
-		if why := c.laws.withDefaults().unsound(); c.want == "" {
+		if why := c.laws.withDefaults().invalid(); c.want == "" {
 			assert.Empty(t, why)
 		} else {
 			assert.Contains(t, why, c.want)
@@ -116,14 +119,14 @@ func (b *bent) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 }
 
 // verdict returns how the law was broken, "" if it was not.
-func verdict(t *testing.T, name string, make factory, laws Laws) (how string) {
+func verdict(t *testing.T, name string, make Factory, laws Laws) (how string) {
 	t.Helper()
 	laws.Histories = 100 // also with -short
 	laws = laws.withDefaults()
 	at := slices.IndexFunc(lawsOf(laws), func(l law) bool { return l.name == name })
 	require.NotEqual(t, -1, at, "there must be a law %s", name)
 	inBubble(t, laws.Waits, func(t *testing.T) {
-		s := newSuite(t, name, make, laws)
+		s := newSuite(t, name, newTestClock, make, laws)
 		require.Empty(t, s.skips(lawsOf(laws)[at]))
 		if err := s.holds(lawsOf(laws)[at]); err != nil {
 			how = err.Error()
@@ -133,7 +136,7 @@ func verdict(t *testing.T, name string, make factory, laws Laws) (how string) {
 }
 
 // caught wants the strategy to break the law, and shows how.
-func caught(t *testing.T, name string, make factory, laws Laws) {
+func caught(t *testing.T, name string, make Factory, laws Laws) {
 	t.Helper()
 	how := verdict(t, name, make, laws)
 	assert.NotEmpty(t, how, "the law %s must be broken", name)
@@ -142,19 +145,23 @@ func caught(t *testing.T, name string, make factory, laws Laws) {
 
 // A strategy on which nothing works must not keep any law from coming to its end.
 func TestHopelessStrategiesBreakLawsAndEnd(t *testing.T) {
-	nothing := func(_ testing.TB, clock *Clock) weir.Strategy {
+	nothing := func(_ testing.TB, clock Clock) weir.Strategy {
 		return &bent{newRolling(clock, flaws{}), func(*rolling, *weir.Request) (*weir.Result, error) { return nil, nil }}
 	}
-	for what, make := range map[string]factory{
-		"admits everything": scripted(&Fake{}),
-		"denies everything": scripted(DenyAll()),
-		"decides nothing":   scripted(FailAll(errors.New("the store is down"))),
-		"answers nothing":   nothing,
+	for what, make := range map[string]Factory{
+		"admits everything": always(func(r *weir.Request) (*weir.Result, error) {
+			return &weir.Result{State: weir.Allow, TotalRequests: max(r.Cost, 1), ExpiresAt: time.Now().Add(r.Duration)}, nil
+		}),
+		"denies everything": always(func(r *weir.Request) (*weir.Result, error) {
+			return &weir.Result{TotalRequests: r.Limit, ExpiresAt: time.Now().Add(r.Duration)}, nil
+		}),
+		"decides nothing": always(func(*weir.Request) (*weir.Result, error) { return nil, errors.New("the store is down") }),
+		"answers nothing": nothing,
 	} {
 		t.Run(what, func(t *testing.T) {
 			laws := Laws{Histories: 10}.withDefaults()
 			for _, l := range decidingLaws {
-				if s := newSuite(t, l.name, make, laws); s.skips(l) == "" {
+				if s := newSuite(t, l.name, newTestClock, make, laws); s.skips(l) == "" {
 					err := s.holds(l)
 					if l.name == "Exact" || l.name == "Cost" {
 						assert.Error(t, err, l.name)
@@ -166,15 +173,15 @@ func TestHopelessStrategiesBreakLawsAndEnd(t *testing.T) {
 }
 
 func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
-	bend := func(run func(*rolling, *weir.Request) (*weir.Result, error)) factory {
-		return func(_ testing.TB, clock *Clock) weir.Strategy { return &bent{newRolling(clock, flaws{}), run} }
+	bend := func(run func(*rolling, *weir.Request) (*weir.Result, error)) Factory {
+		return func(_ testing.TB, clock Clock) weir.Strategy { return &bent{newRolling(clock, flaws{}), run} }
 	}
 	ctx := context.Background()
 	for _, broken := range []struct {
 		what string
 		law  string
 		flaws
-		make factory // instead of flaws
+		make Factory // instead of flaws
 		laws Laws    // with make
 	}{
 		{what: "admits one over the limit", law: "Exact", flaws: flaws{spare: 1}},
@@ -219,7 +226,7 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 			r.Meta = "seen"
 			return s.Run(ctx, r)
 		})},
-		{what: "the result is shared", law: "Request", make: func(_ testing.TB, clock *Clock) weir.Strategy {
+		{what: "the result is shared", law: "Request", make: func(_ testing.TB, clock Clock) weir.Strategy {
 			shared := new(weir.Result)
 			return &bent{newRolling(clock, flaws{}), func(s *rolling, r *weir.Request) (*weir.Result, error) {
 				res, err := s.Run(ctx, r)
@@ -244,10 +251,10 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 			}
 			return res, err
 		})},
-		{what: "counts for a dead context, and fails", law: "Context", make: func(_ testing.TB, clock *Clock) weir.Strategy {
+		{what: "counts for a dead context, and fails", law: "Context", make: func(_ testing.TB, clock Clock) weir.Strategy {
 			return &deaf{newRolling(clock, flaws{})}
 		}},
-		{what: "Decide is not Run", law: "Decide", make: func(_ testing.TB, clock *Clock) weir.Strategy {
+		{what: "Decide is not Run", law: "Decide", make: func(_ testing.TB, clock Clock) weir.Strategy {
 			return &shortcut{newRolling(clock, flaws{})}
 		}},
 		{what: "peeking counts", law: "Peek", flaws: flaws{peekCounts: true}},

@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"context"
@@ -62,7 +62,7 @@ type flaws struct {
 	sweeps       func(age, d time.Duration) bool // removes, beside what is over, what is that old
 }
 
-func newRolling(clock *Clock, flaws flaws) *rolling {
+func newRolling(clock Clock, flaws flaws) *rolling {
 	return &rolling{flaws: flaws, now: clock.Now, hits: make(map[slot][]hit), limit: make(map[slot]uint64)}
 }
 

@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"time"
@@ -6,7 +6,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// step is one request of a history, and how long after the one before it is made.
+// step is one request of a history, made so long after the one before it.
 type step struct {
 	after time.Duration
 	r     weir.Request
@@ -14,24 +14,24 @@ type step struct {
 
 type history []step
 
-// play makes the requests of h and returns the verdicts.
+// play runs the requests of h and returns their Results.
 func (tr *trial) play(h history) []weir.Result {
 	verdicts := make([]weir.Result, len(h))
 	for i, s := range h {
 		tr.clock.Advance(s.after)
-		verdicts[i] = tr.ask(s.r)
+		verdicts[i] = tr.run(s.r)
 	}
 	return verdicts
 }
 
-// trace is a history played to its end on a strategy that is gone.
+// trace is a history with its Results on a strategy of its own.
 type trace struct {
 	history  history
 	verdicts []weir.Result
 	events   []event
 }
 
-// trace plays h.
+// trace plays h on a new strategy.
 func (s *suite) trace(h history) trace {
 	t := trace{history: h}
 	s.try(func(tr *trial) {
@@ -41,21 +41,21 @@ func (s *suite) trace(h history) trace {
 	return t
 }
 
-// against plays f on a new strategy, and shows t beside it if it breaks a law.
+// against calls f with a new strategy. A failure shows t as its baseline.
 func (s *suite) against(t trace, f func(*trial)) {
 	s.try(func(tr *trial) {
-		tr.beside = t.events
+		tr.baseline = t.events
 		f(tr)
 	})
 }
 
-// last returns the last request, its verdict, and when that was.
+// last returns the last request, its Result and its time.
 func (t trace) last() (weir.Request, weir.Result, time.Time) {
 	n := len(t.history) - 1
 	return t.history[n].r, t.verdicts[n], t.events[n].at
 }
 
-// search tries the law on random histories, and breaks off with the shortest one it finds on which it fails.
+// search checks the law on random histories. It panics with the failure of the shortest history it finds.
 func (s *suite) search(v variety, law func(history)) {
 	s.searchIn(func() history { return s.random(v) }, law)
 }
@@ -63,25 +63,25 @@ func (s *suite) search(v variety, law func(history)) {
 func (s *suite) searchIn(next func() history, law func(history)) {
 	for range s.Histories {
 		h := next()
-		failure := catch(func() { law(h) })
-		if failure != nil {
-			panic(s.shrink(h, failure.(*breach), law))
+		if err := catch(func() { law(h) }); err != nil {
+			panic(s.shrink(h, err.(*failure), law))
 		}
 	}
 }
 
-// variety is what the requests of one random history may differ in beside time and cost. Empty: in nothing.
+// variety lists what the requests of one random history may differ in, apart from time and cost. An empty list means
+// one value.
 type variety struct {
 	keys      []string
 	limits    []uint64
 	durations []time.Duration
 }
 
-// key is the one that most histories are about.
+// key is the key of most requests.
 const key = "caller"
 
-// random returns a history of up to 16 requests. It likes what strategies trip over: several requests at one instant,
-// the edges of windows, costs that just fit, pauses in which everything expires, and callers who lose no time.
+// random returns a history of up to 16 requests. It favors the cases in which strategies fail: several requests at one
+// instant, the edges of windows, costs that just fit, pauses in which everything expires, and retries without delay.
 func (s *suite) random(v variety) history {
 	if len(v.keys) == 0 {
 		v.keys = []string{key}
@@ -114,8 +114,8 @@ func (s *suite) random(v variety) history {
 	return h
 }
 
-// eager returns h with the pauses of a caller who loses no time: it asks again at once when it was admitted, and at the
-// instant it was told when it was denied.
+// eager returns h with the pauses of a caller that retries without delay: at once after an admission, and at ExpiresAt
+// after a denial.
 func (s *suite) eager(h history) history {
 	s.try(func(tr *trial) {
 		for i := range h {
@@ -126,13 +126,13 @@ func (s *suite) eager(h history) history {
 				h[i].after = s.grain(tr.events[last].res.ExpiresAt.Sub(tr.clock.Now()))
 			}
 			tr.clock.Advance(h[i].after)
-			tr.ask(h[i].r)
+			tr.run(h[i].r)
 		}
 	})
 	return h
 }
 
-// pick takes the first limit half of the time.
+// pick returns the first limit with probability 1/2 or more.
 func (s *suite) pick(limits []uint64) uint64 {
 	if s.rng.IntN(2) == 0 {
 		return limits[0]
@@ -147,7 +147,7 @@ func (s *suite) pickDuration() time.Duration {
 	return s.Durations[s.rng.IntN(len(s.Durations))]
 }
 
-// cost returns a cost of which most can be admitted.
+// cost returns a random cost up to most, which is the most that can be admitted; 0 stands for 1.
 func (s *suite) cost(most uint64) uint64 {
 	switch s.rng.IntN(8) {
 	case 0, 1:
@@ -161,7 +161,7 @@ func (s *suite) cost(most uint64) uint64 {
 	}
 }
 
-// pause returns how long to wait at now before r.
+// pause returns a random delay between now and r.
 func (s *suite) pause(now time.Duration, r weir.Request) time.Duration {
 	d := r.Duration
 	switch s.rng.IntN(10) {
@@ -188,13 +188,13 @@ func (s *suite) within(d time.Duration) time.Duration {
 	return time.Duration(s.rng.Int64N(int64(d) + 1))
 }
 
-// grain cuts d down to a whole number of granules.
+// grain rounds d down to a multiple of Granule.
 func (s *suite) grain(d time.Duration) time.Duration { return max(0, d.Truncate(s.Granule)) }
 
-// origin is the instant at which histories start: about midnight 2000-01-01, at an edge of all Durations if there is
-// such an instant.
+// origin returns the instant at which histories start: the last one before 2000-01-01 at which windows of all Durations
+// begin, as far as there is one.
 func (s *suite) origin() time.Time {
-	latest := bubbleStart.UnixMilli()
+	latest := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	edge := int64(1)
 	for _, d := range s.Durations {
 		ms := max(d.Milliseconds(), 1)

@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"context"
@@ -14,16 +14,16 @@ import (
 
 // line is the reference of strategies that wait: callers stand in line, and whenever something happens each looks
 // whether it is its turn.
-type line struct {
-	lineFlaws
+type queueStrategy struct {
+	queueFlaws
 	places int
 
 	mu    sync.Mutex
-	lines map[slot]*standing // guarded by mu
+	lines map[slot]*queueState // guarded by mu
 }
 
-// lineFlaws break line, each in one way. All zero it is right.
-type lineFlaws struct {
+// queueFlaws break line, each in one way. All zero it is right.
+type queueFlaws struct {
 	hasty      bool          // lets pass one more in each Duration
 	oneTurn    bool          // whatever the cost, it takes one turn
 	slow       bool          // makes the first caller wait too
@@ -44,13 +44,13 @@ type lineFlaws struct {
 	takesTurn  bool          // a denied caller takes a turn
 }
 
-type standing struct {
+type queueState struct {
 	waiting []*byte       // the callers, in order
 	next    time.Time     // when the first may pass
 	changed chan struct{} // closed when waiting or next change
 }
 
-func (s *line) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (s *queueStrategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	asked := *r
 	if err := (&rolling{}).check(&asked); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ func (s *line) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 }
 
 // wait stands in l until it is its turn. mu is held.
-func (s *line) wait(ctx context.Context, l *standing, each time.Duration) (*weir.Result, error) {
+func (s *queueStrategy) wait(ctx context.Context, l *queueState, each time.Duration) (*weir.Result, error) {
 	me := new(byte)
 	if at := len(l.waiting); s.lastFirst {
 		l.waiting = slices.Insert(l.waiting, 0, me)
@@ -133,7 +133,7 @@ func (s *line) wait(ctx context.Context, l *standing, each time.Duration) (*weir
 }
 
 // Peek looks whether there is a place.
-func (s *line) Peek(_ context.Context, r *weir.Request) (*weir.Result, error) {
+func (s *queueStrategy) Peek(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	if err := (&rolling{}).check(r); err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (s *line) Peek(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	return &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: l.next}, nil
 }
 
-func (s *line) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
+func (s *queueStrategy) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
 	if err := (&rolling{}).check(r); err != nil || !taken.Allowed() {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *line) Refund(_ context.Context, r *weir.Request, taken *weir.Result) er
 	return nil
 }
 
-func (s *line) Reset(_ context.Context, r *weir.Request) error {
+func (s *queueStrategy) Reset(_ context.Context, r *weir.Request) error {
 	if err := (&rolling{}).check(r); err != nil {
 		return err
 	}
@@ -179,7 +179,7 @@ func (s *line) Reset(_ context.Context, r *weir.Request) error {
 	return nil
 }
 
-func (s *line) Charge(_ context.Context, r *weir.Request) error {
+func (s *queueStrategy) Charge(_ context.Context, r *weir.Request) error {
 	return s.raise(r, func(now, next time.Time) time.Time {
 		if s.chargesOne {
 			return next.Add(r.Duration / time.Duration(r.Limit))
@@ -188,7 +188,7 @@ func (s *line) Charge(_ context.Context, r *weir.Request) error {
 	})
 }
 
-func (s *line) Seed(_ context.Context, r *weir.Request, counted *weir.Result) error {
+func (s *queueStrategy) Seed(_ context.Context, r *weir.Request, counted *weir.Result) error {
 	return s.raise(r, func(now, next time.Time) time.Time {
 		to := now.Add(r.Duration / time.Duration(r.Limit) * time.Duration(counted.TotalRequests))
 		if !counted.ExpiresAt.After(now) && !s.seedsLate || to.Before(next) && !s.seedLowers {
@@ -199,7 +199,7 @@ func (s *line) Seed(_ context.Context, r *weir.Request, counted *weir.Result) er
 }
 
 // raise moves the instant at which the next one may pass, unless r is bad.
-func (s *line) raise(r *weir.Request, to func(now, next time.Time) time.Time) error {
+func (s *queueStrategy) raise(r *weir.Request, to func(now, next time.Time) time.Time) error {
 	if err := (&rolling{}).check(r); err != nil {
 		return err
 	}
@@ -214,40 +214,40 @@ func (s *line) raise(r *weir.Request, to func(now, next time.Time) time.Time) er
 	return nil
 }
 
-func (s *line) of(r weir.Request) *standing {
+func (s *queueStrategy) of(r weir.Request) *queueState {
 	slot := slot{r.Key, r.Duration}
 	if s.oneLine {
 		slot.key = ""
 	}
 	if s.lines[slot] == nil {
-		s.lines[slot] = &standing{changed: make(chan struct{})}
+		s.lines[slot] = &queueState{changed: make(chan struct{})}
 	}
 	return s.lines[slot]
 }
 
-func (l *standing) leave(who *byte) {
+func (l *queueState) leave(who *byte) {
 	at := slices.Index(l.waiting, who)
 	l.waiting = slices.Delete(l.waiting, at, at+1)
 	l.wake()
 }
 
 // wake has everybody look again.
-func (l *standing) wake() {
+func (l *queueState) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
 
-func lined(places int, f lineFlaws) (factory, Laws) {
-	return func(testing.TB, *Clock) weir.Strategy {
-		return &line{lineFlaws: f, places: places, lines: make(map[slot]*standing)}
+func flawedQueue(places int, f queueFlaws) (Factory, Laws) {
+	return func(testing.TB, Clock) weir.Strategy {
+		return &queueStrategy{queueFlaws: f, places: places, lines: make(map[slot]*queueState)}
 	}, Laws{Waits: true, Queue: places}
 }
 
 func TestWaitingReferenceKeepsTheLaws(t *testing.T) {
 	for _, places := range []int{0, 1, 3, 8} {
 		t.Run(fmt.Sprintf("queue of %d", places), func(t *testing.T) {
-			make, laws := lined(places, lineFlaws{})
-			TestStrategy(t, make, laws)
+			make, laws := flawedQueue(places, queueFlaws{})
+			Test(t, newTestClock, make, laws)
 		})
 	}
 }
@@ -256,31 +256,31 @@ func TestBrokenWaitingStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 	for _, broken := range []struct {
 		what string
 		law  string
-		lineFlaws
+		queueFlaws
 	}{
-		{"one more passes in each Duration", "Pace", lineFlaws{hasty: true}},
-		{"the first one waits too", "Pace", lineFlaws{slow: true}},
-		{"a denied caller takes a turn", "Pace", lineFlaws{takesTurn: true}},
-		{"cost is ignored", "Pace", lineFlaws{oneTurn: true}},
-		{"the last one passes first", "Order", lineFlaws{lastFirst: true}},
-		{"one too many waits", "Queue", lineFlaws{extra: 1}},
-		{"one too few waits", "Queue", lineFlaws{extra: -1}},
-		{"a denial takes a while", "Queue", lineFlaws{hesitates: true}},
-		{"the retry instant is a nanosecond too early", "RetryInstant", lineFlaws{early: 1}},
-		{"the retry instant is a nanosecond too late", "RetryInstant", lineFlaws{early: -1}},
-		{"all keys stand in one line", "Keys", lineFlaws{oneLine: true}},
-		{"who gives up leaves a gap", "GivingUp", lineFlaws{losesPlace: true}},
-		{"nobody can give up", "GivingUp", lineFlaws{deaf: true}},
-		{"Peek always finds a place", "Peek", lineFlaws{hopeful: true}},
-		{"gives back a turn that is over", "Refund", lineFlaws{returns: true}},
-		{"gives nothing back", "Refund", lineFlaws{keepsAll: true}},
-		{"resets every key", "Reset", lineFlaws{resetsAll: true}},
-		{"charges one, whatever the cost", "Charge", lineFlaws{chargesOne: true}},
-		{"seeds what is over", "Seed", lineFlaws{seedsLate: true}},
-		{"seeding lowers", "Seed", lineFlaws{seedLowers: true}},
+		{"one more passes in each Duration", "Pace", queueFlaws{hasty: true}},
+		{"the first one waits too", "Pace", queueFlaws{slow: true}},
+		{"a denied caller takes a turn", "Pace", queueFlaws{takesTurn: true}},
+		{"cost is ignored", "Pace", queueFlaws{oneTurn: true}},
+		{"the last one passes first", "Order", queueFlaws{lastFirst: true}},
+		{"one too many waits", "Queue", queueFlaws{extra: 1}},
+		{"one too few waits", "Queue", queueFlaws{extra: -1}},
+		{"a denial takes a while", "Queue", queueFlaws{hesitates: true}},
+		{"the retry instant is a nanosecond too early", "RetryInstant", queueFlaws{early: 1}},
+		{"the retry instant is a nanosecond too late", "RetryInstant", queueFlaws{early: -1}},
+		{"all keys stand in one line", "Keys", queueFlaws{oneLine: true}},
+		{"who gives up leaves a gap", "GivingUp", queueFlaws{losesPlace: true}},
+		{"nobody can give up", "GivingUp", queueFlaws{deaf: true}},
+		{"Peek always finds a place", "Peek", queueFlaws{hopeful: true}},
+		{"gives back a turn that is over", "Refund", queueFlaws{returns: true}},
+		{"gives nothing back", "Refund", queueFlaws{keepsAll: true}},
+		{"resets every key", "Reset", queueFlaws{resetsAll: true}},
+		{"charges one, whatever the cost", "Charge", queueFlaws{chargesOne: true}},
+		{"seeds what is over", "Seed", queueFlaws{seedsLate: true}},
+		{"seeding lowers", "Seed", queueFlaws{seedLowers: true}},
 	} {
 		t.Run(broken.what, func(t *testing.T) {
-			make, laws := lined(3, broken.lineFlaws)
+			make, laws := flawedQueue(3, broken.queueFlaws)
 			caught(t, broken.law, make, laws)
 		})
 	}

@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 
 // The laws of the optional interfaces.
 
-// offering returns why a law about the interface O does not apply, if the strategy is none.
+// offering returns why a law of the interface O does not apply, if the strategy does not implement it.
 func offering[O any](name string) func(*suite) string {
 	return func(s *suite) string {
 		if _, ok := s.offers.(O); !ok {
@@ -21,12 +21,12 @@ func offering[O any](name string) func(*suite) string {
 	}
 }
 
-// decider is what the strategies of package weir offer beside Run, for callers who want no Result on the heap.
+// decider is Run with its Result by value, which the strategies of package weir have.
 type decider interface {
 	Decide(ctx context.Context, r *weir.Request) (weir.Result, error)
 }
 
-// decide: it is Run.
+// decide checks that Decide decides as Run does.
 func decide(s *suite) {
 	call := func(tr *trial) func(context.Context, *weir.Request) (*weir.Result, error) {
 		return func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
@@ -51,7 +51,7 @@ func decide(s *suite) {
 	}
 }
 
-// peek: it tells what Run would, and counts nothing.
+// peek checks that Peek returns what Run would, and counts nothing.
 func peek(s *suite) {
 	s.search(variety{keys: []string{key, "other"}}, func(h history) {
 		full := s.trace(h)
@@ -61,23 +61,23 @@ func peek(s *suite) {
 				want := full.verdicts[i]
 				tr.equal(tr.peek(step.r), want, "that is what Run says here if nobody peeks")
 				tr.equal(tr.peek(step.r), want, "it was only peeked at before")
-				tr.wants(step.r, want, "it was only peeked at before")
+				tr.expect(step.r, want, "it was only peeked at before")
 			}
 		})
 	})
 }
 
-// refund: a request that is taken and given back leaves no trace, and to give back more is no profit.
+// refund checks that a refunded request leaves no trace, and that refunding more than was taken gains nothing.
 func refund(s *suite) {
 	s.search(variety{}, func(h history) {
 		full := s.trace(h)
 		s.against(full, func(tr *trial) {
 			for i, step := range h {
 				tr.clock.Advance(step.after)
-				tr.wants(step.r, full.verdicts[i], "what was given back left no trace")
-				if i+1 < len(h) { // one more of another cost, which is given back
+				tr.expect(step.r, full.verdicts[i], "what was given back left no trace")
+				if i+1 < len(h) { // one more of another cost, which is refunded
 					more := h[i+1].r
-					tr.refund(more, tr.ask(more))
+					tr.refund(more, tr.run(more))
 				}
 			}
 		})
@@ -92,8 +92,8 @@ func refund(s *suite) {
 	}
 }
 
-// refundsLate gives the first request back after the others were made. The key may then not be better off than if the
-// first had never been made, as it would be if what had long stopped counting were given back.
+// refundsLate refunds the first request after the others were made. The key must not gain by it, compared with a history
+// without the first request, as it would if a cost were refunded that no longer counts.
 func (s *suite) refundsLate(h history) {
 	first, last := h[0], len(h)-1
 	if last == 0 {
@@ -104,23 +104,23 @@ func (s *suite) refundsLate(h history) {
 	never := s.trace(without)
 	s.against(never, func(tr *trial) {
 		tr.clock.Advance(first.after)
-		taken := tr.ask(first.r)
+		taken := tr.run(first.r)
 		for i, step := range h[1:last] {
 			tr.clock.Advance(step.after)
-			if tr.ask(step.r).State != never.verdicts[i].State {
-				return // it was denied because of the first: the two pasts differ by more than that
+			if tr.run(step.r).State != never.verdicts[i].State {
+				return // denied because of the first request: the histories are not comparable
 			}
 		}
 		tr.clock.Advance(h[last].after)
 		tr.refund(first.r, taken)
-		res, most := tr.ask(h[last].r), never.verdicts[last-1]
+		res, most := tr.run(h[last].r), never.verdicts[last-1]
 		if res.State == most.State && res.TotalRequests < most.TotalRequests || res.Allowed() && !most.Allowed() {
-			tr.broken("the first request was given back late: the key must not be better off than if it had never been made")
+			tr.failf("the first request was given back late: the key must not be better off than if it had never been made")
 		}
 	})
 }
 
-// refundsOnce gives back what was denied, and twice what was admitted.
+// refundsOnce refunds a denial, and refunds an admission twice.
 func (s *suite) refundsOnce(limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	s.try(func(tr *trial) {
@@ -139,7 +139,7 @@ func (s *suite) refundsOnce(limit uint64) {
 	})
 }
 
-// refundsInPeriod gives back when the period is over and others have used the next one.
+// refundsInPeriod refunds after the period is over and the next one is used up.
 func (s *suite) refundsInPeriod(limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	for _, late := range []time.Duration{0, time.Millisecond, r.Duration / 2, 3 * r.Duration} {
@@ -154,7 +154,7 @@ func (s *suite) refundsInPeriod(limit uint64) {
 	}
 }
 
-// refundsAtOnce has several callers take and give back at the same time.
+// refundsAtOnce takes and refunds concurrently.
 func (s *suite) refundsAtOnce(limit uint64) {
 	r, most := s.request(limit), s.Burst(limit)
 	s.try(func(tr *trial) {
@@ -167,13 +167,13 @@ func (s *suite) refundsAtOnce(limit uint64) {
 			}
 			return refunder.Refund(context.Background(), &mine, taken)
 		})
-		crowd.checkErr(tr)
+		crowd.checkError(tr)
 		tr.total(costing(r, most), most, "several callers took and gave back all at the same instant")
 		tr.denies(r, "several callers took and gave back all at the same instant, and then it was used up")
 	})
 }
 
-// reset: it forgets this key in this Duration, and nothing else.
+// reset checks that Reset forgets this key in this Duration, and nothing else.
 func reset(s *suite) {
 	most := s.Burst(s.Limits[0])
 	all := costing(s.request(s.Limits[0]), most)
@@ -181,7 +181,7 @@ func reset(s *suite) {
 	other.Key = "other"
 	longer.Duration += time.Millisecond
 	s.try(func(tr *trial) {
-		tr.reset(all) // of a key that nobody has used
+		tr.reset(all) // of an unused key
 		tr.total(all, most, "the key is new")
 		tr.total(other, most, "the key is new")
 		if !s.Fixed {
@@ -206,7 +206,7 @@ func reset(s *suite) {
 	})
 }
 
-// seed: it raises the count to what another store has counted, in a period that is not over, and never lowers it.
+// seed checks that Seed raises the count to that of another store, in a period that is not over, and never lowers it.
 func seed(s *suite) {
 	for _, limit := range s.Limits {
 		r, most := s.request(limit), s.Burst(limit)
@@ -214,7 +214,7 @@ func seed(s *suite) {
 			continue
 		}
 		some := costing(r, (most+1)/2)
-		var counted weir.Result // as another store of the same kind told it, at the same instant
+		var counted weir.Result // by another store of the same kind, at the same instant
 		s.try(func(tr *trial) { counted = tr.admits(some, "the key is new") })
 		s.seedRaises(r, counted, most)
 		s.seedKeeps(r, counted, most)
@@ -253,7 +253,7 @@ func (s *suite) seedExpires(r weir.Request, counted weir.Result, most uint64) {
 	})
 }
 
-// charge: what others admitted counts as if it had been admitted here, also beyond the limit.
+// charge checks that a charged cost counts as an admitted one, also beyond the limit.
 func charge(s *suite) {
 	s.search(variety{}, func(h history) {
 		full := s.trace(h)
@@ -263,7 +263,7 @@ func charge(s *suite) {
 				if i%2 == 0 && full.verdicts[i].Allowed() {
 					tr.charge(step.r)
 				} else {
-					tr.wants(step.r, full.verdicts[i], "so it was when what is charged here was asked for")
+					tr.expect(step.r, full.verdicts[i], "so it was when what is charged here was asked for")
 				}
 			}
 		})
@@ -273,13 +273,13 @@ func charge(s *suite) {
 	}
 }
 
-// chargesBeyond charges more than the limit: two, the end of the numbers, and from several callers at the same time.
+// chargesBeyond charges more than the limit: by two, by math.MaxUint64, and concurrently.
 func (s *suite) chargesBeyond(r weir.Request, most uint64) {
 	s.try(func(tr *trial) {
 		tr.charge(costing(r, most))
 		tr.charge(costing(r, 2))
 		if res := tr.denies(r, "more is charged than the limit"); res.TotalRequests != most+2 {
-			tr.broken("the last TotalRequests must be %d, which is what was charged", most+2)
+			tr.failf("the last TotalRequests must be %d, which is what was charged", most+2)
 		}
 	})
 	s.try(func(tr *trial) {
@@ -297,9 +297,9 @@ func (s *suite) chargesBeyond(r weir.Request, most uint64) {
 			mine := r
 			return charger.Charge(context.Background(), &mine)
 		})
-		crowd.checkErr(tr)
-		if res := tr.ask(costing(r, most)); res.Allowed() || res.TotalRequests != 200 {
-			tr.broken("4 callers charged 50 each at the same instant: the last request must be denied, and its TotalRequests be 200")
+		crowd.checkError(tr)
+		if res := tr.run(costing(r, most)); res.Allowed() || res.TotalRequests != 200 {
+			tr.failf("4 callers charged 50 each at the same instant: the last request must be denied, and its TotalRequests be 200")
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The laws of counting, which hold while time stands still.
+// The laws of counting at one instant.
 
-// request returns a request of the usual key, with this limit.
+// request returns a request for key at limit.
 func (s *suite) request(limit uint64) weir.Request {
 	return weir.Request{Key: key, Limit: limit, Duration: s.Durations[0]}
 }
@@ -25,7 +25,7 @@ func costing(r weir.Request, cost uint64) weir.Request {
 	return r
 }
 
-// exact: one caller after the other, and then all at once, are admitted exactly the limit.
+// exact checks that exactly the limit is admitted, to sequential and to concurrent callers.
 func exact(s *suite) {
 	for _, limit := range slices.Sorted(slices.Values(s.Limits)) { // the shortest history first
 		s.exactInTurn(limit)
@@ -38,7 +38,7 @@ func exact(s *suite) {
 	}
 }
 
-// portion is the cost of one of the at most 200 equal requests that use up burst, and how many of them fit.
+// portion splits burst into at most 200 requests of equal cost. It returns the cost and how many fit.
 func portion(burst uint64) (cost, fit uint64) {
 	cost = (burst + 199) / 200
 	return cost, burst / cost
@@ -55,7 +55,7 @@ func (s *suite) exactInTurn(limit uint64) {
 	})
 }
 
-// exactAtOnce has callers ask at the same time, with the sweeper running, for more than fits.
+// exactAtOnce makes more concurrent requests than fit, with a sweep running.
 func (s *suite) exactAtOnce(limit uint64) {
 	cost, fit := portion(s.Burst(limit))
 	r := costing(s.request(limit), cost)
@@ -64,22 +64,22 @@ func (s *suite) exactAtOnce(limit uint64) {
 		if s.Sweep != nil {
 			crowd.Go(func() { s.Sweep() })
 		}
-		crowd.ask(tr, r, int(fit)/2+1)
+		crowd.run(tr, r, int(fit)/2+1)
 		crowd.check(tr, r, fit)
 	})
 }
 
-// crowd is callers who ask at the same time.
+// crowd is a group of concurrent callers.
 type crowd struct {
 	sync.WaitGroup
 	callers  int32
 	ready    atomic.Int32
 	mu       sync.Mutex
-	admitted []uint64 // the TotalRequests that they were told
+	admitted []uint64 // TotalRequests of each admission
 	failed   error    // guarded by mu
 }
 
-// each has every caller do something so many times, and returns when all are done.
+// each calls do so many times in every caller, and returns when all are done.
 func (c *crowd) each(times int, do func() error) {
 	for range c.callers {
 		c.Go(func() {
@@ -96,7 +96,7 @@ func (c *crowd) each(times int, do func() error) {
 	c.Wait()
 }
 
-// meet returns when all callers are here. They spin: to be woken takes longer than the race that they are to find.
+// meet returns when all callers have called it. It spins: waking up takes longer than the race that is looked for.
 func (c *crowd) meet() {
 	c.ready.Add(1)
 	for c.ready.Load() < c.callers {
@@ -104,9 +104,9 @@ func (c *crowd) meet() {
 	}
 }
 
-// ask has every caller ask for r so many times.
-func (c *crowd) ask(s weir.Strategy, r weir.Request, times int) {
-	told := make([]uint64, times*int(c.callers)) // no lock, which would keep the callers out of each other's way
+// run makes every caller run r so many times.
+func (c *crowd) run(s weir.Strategy, r weir.Request, times int) {
+	totals := make([]uint64, times*int(c.callers)) // without a lock, which would serialize the callers
 	var next atomic.Int32
 	c.each(times, func() error {
 		mine := r
@@ -115,29 +115,29 @@ func (c *crowd) ask(s weir.Strategy, r weir.Request, times int) {
 			return errors.New("neither a Result nor an error")
 		}
 		if err == nil && res.Allowed() {
-			told[next.Add(1)-1] = res.TotalRequests
+			totals[next.Add(1)-1] = res.TotalRequests
 		}
 		return err
 	})
-	c.admitted = told[:next.Load()]
+	c.admitted = totals[:next.Load()]
 }
 
-func (c *crowd) checkErr(tr *trial) {
+func (c *crowd) checkError(tr *trial) {
 	if c.failed != nil {
-		tr.broken("of several callers at one instant one failed: %v", c.failed)
+		tr.failf("of several callers at one instant one failed: %v", c.failed)
 	}
 }
 
-// check wants fit of them admitted, and each told a total of its own: r.Cost, 2*r.Cost, ….
+// check requires fit admissions, whose totals are r.Cost, 2*r.Cost, ….
 func (c *crowd) check(tr *trial, r weir.Request, fit uint64) {
-	c.checkErr(tr)
+	c.checkError(tr)
 	if n := uint64(len(c.admitted)); n != fit {
-		tr.broken("several callers at one instant, of cost %d, limit %d: %d were admitted, must be %d", r.Cost, r.Limit, n, fit)
+		tr.failf("several callers at one instant, of cost %d, limit %d: %d were admitted, must be %d", r.Cost, r.Limit, n, fit)
 	}
 	slices.Sort(c.admitted)
 	for i, total := range c.admitted {
 		if want := uint64(i+1) * r.Cost; total != want {
-			tr.broken("several callers at one instant, of cost %d, limit %d: their TotalRequests were %v, must be %d and its multiples, each once",
+			tr.failf("several callers at one instant, of cost %d, limit %d: their TotalRequests were %v, must be %d and its multiples, each once",
 				r.Cost, r.Limit, c.admitted, r.Cost)
 		}
 	}
@@ -152,7 +152,7 @@ func (s *suite) frozen(v variety) history {
 	return h
 }
 
-// cost: a request passes if and only if its cost fits into what is left.
+// cost checks that a request is admitted if and only if its cost fits in what is left.
 func cost(s *suite) {
 	s.searchIn(func() history { return s.frozen(variety{}) }, func(h history) {
 		s.try(func(tr *trial) {
@@ -170,43 +170,43 @@ func cost(s *suite) {
 	})
 }
 
-// totalRequests: the total is what was admitted, this request included if it was; later on it stays below the limit if
-// the request passes, and leaves no room for it if not.
+// totalRequests checks that the total is the cost admitted, this request included if it was. As time passes, the total
+// of an admission is at most the limit, and that of a denial leaves no room for the request.
 func totalRequests(s *suite) {
 	s.searchIn(func() history { return s.frozen(variety{}) }, func(h history) {
 		s.try(func(tr *trial) {
 			var used uint64
 			for _, step := range h {
-				res := tr.ask(step.r)
+				res := tr.run(step.r)
 				if res.Allowed() {
 					used += max(step.r.Cost, 1)
 				}
 				if res.TotalRequests != used {
-					tr.broken("the last TotalRequests must be %d, which is what was admitted", used)
+					tr.failf("the last TotalRequests must be %d, which is what was admitted", used)
 				}
 			}
 		})
 	})
 	if s.Fixed {
-		return // the total may be that of another of its limits
+		return // the total may belong to another of its limits
 	}
 	s.search(variety{}, func(h history) {
 		s.try(func(tr *trial) {
 			for _, step := range h {
 				tr.clock.Advance(step.after)
-				res, cost, most := tr.ask(step.r), max(step.r.Cost, 1), s.Burst(step.r.Limit)
+				res, cost, most := tr.run(step.r), max(step.r.Cost, 1), s.Burst(step.r.Limit)
 				switch {
 				case res.Allowed() && (res.TotalRequests < cost || res.TotalRequests > most):
-					tr.broken("the last request was admitted, so that its TotalRequests must be %d to %d", cost, most)
+					tr.failf("the last request was admitted, so that its TotalRequests must be %d to %d", cost, most)
 				case !res.Allowed() && cost <= most && res.TotalRequests <= most-cost:
-					tr.broken("the last request was denied, though by its TotalRequests it fits into %d", most)
+					tr.failf("the last request was denied, though by its TotalRequests it fits into %d", most)
 				}
 			}
 		})
 	})
 }
 
-// costOverLimit: a cost over the limit is a denial for good, and takes nothing.
+// costOverLimit checks that a cost over the limit is denied for good and takes nothing.
 func costOverLimit(s *suite) {
 	for _, limit := range s.Limits {
 		most := s.Burst(limit)
@@ -228,17 +228,17 @@ func costOverLimit(s *suite) {
 	}
 }
 
-// never asks for r, which must be denied for good.
+// never runs r, which must be denied for good.
 func (tr *trial) never(r weir.Request, total uint64, why string) {
 	switch res := tr.denies(r, why); {
 	case !res.ExpiresAt.IsZero():
-		tr.broken("the last request can never pass, and so its ExpiresAt must be the zero time")
+		tr.failf("the last request can never pass, and so its ExpiresAt must be the zero time")
 	case res.TotalRequests != total:
-		tr.broken("the last TotalRequests must be %d", total)
+		tr.failf("the last TotalRequests must be %d", total)
 	}
 }
 
-// limitZero: nothing passes at limit 0, and asking does nothing.
+// limitZero checks that nothing is admitted at limit 0, and that such a request changes nothing.
 func limitZero(s *suite) {
 	r := s.request(s.Limits[0])
 	for _, cost := range []uint64{0, 1, math.MaxUint64} {
@@ -246,13 +246,13 @@ func limitZero(s *suite) {
 			tr.never(costing(s.request(0), cost), 0, "its limit is 0")
 			tr.total(r, 1, "what was asked at limit 0 took nothing")
 			if res := tr.denies(s.request(0), "its limit is 0"); !res.ExpiresAt.IsZero() {
-				tr.broken("the last request can never pass, and so its ExpiresAt must be the zero time")
+				tr.failf("the last request can never pass, and so its ExpiresAt must be the zero time")
 			}
 		})
 	}
 }
 
-// hugeLimit: a limit near the end of the numbers is counted, or refused as ErrLimit; it never wraps around.
+// hugeLimit checks that a limit near math.MaxUint64 is counted, or refused with ErrLimit, and never wraps around.
 func hugeLimit(s *suite) {
 	for _, limit := range []uint64{math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
 		if s.Burst(limit) < 3 {
@@ -260,8 +260,8 @@ func hugeLimit(s *suite) {
 		}
 		r := s.request(limit)
 		s.try(func(tr *trial) {
-			asked := r
-			res, err := tr.Run(context.Background(), &asked)
+			copied := r
+			res, err := tr.Run(context.Background(), &copied)
 			tr.record(event{at: tr.clock.Now(), call: "Run", r: r, err: err}, res)
 			if errors.Is(err, weir.ErrLimit) {
 				return

@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"slices"
@@ -7,21 +7,21 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// patience is how many times shrink plays a law: enough for histories of 16 steps, and bearable over a network.
-const patience = 3000
+// maxTries bounds how often shrink checks a law: enough for histories of 16 steps, and bearable over a network.
+const maxTries = 3000
 
-// shrink returns the breach that the shortest history it can find leads to. It starts from h, which led to b, and takes
-// every smaller history on which the law still fails, until none of those it knows to try does.
-func (s *suite) shrink(h history, b *breach, law func(history)) *breach {
+// shrink returns the failure of the shortest history it finds. It starts from h, whose failure is b, and goes on with the
+// first smaller history on which the law fails, until there is none.
+func (s *suite) shrink(h history, b *failure, law func(history)) *failure {
 	tries := 0
 	for smaller := true; smaller; {
 		smaller = false
 		for _, candidate := range s.smaller(h) {
-			if tries++; tries > patience {
+			if tries++; tries > maxTries {
 				return b
 			}
 			if err := catch(func() { law(candidate) }); err != nil {
-				h, b, smaller = candidate, err.(*breach), true
+				h, b, smaller = candidate, err.(*failure), true
 				break
 			}
 		}
@@ -29,7 +29,7 @@ func (s *suite) shrink(h history, b *breach, law func(history)) *breach {
 	return b
 }
 
-// smaller returns the histories that are one change simpler than h, the greatest simplifications first.
+// smaller returns histories that are one change simpler than h, the greatest simplifications first.
 func (s *suite) smaller(h history) []history {
 	var all []history
 	for i := range h {
@@ -37,7 +37,7 @@ func (s *suite) smaller(h history) []history {
 			break
 		}
 		all = append(all, slices.Delete(slices.Clone(h), i, i+1))
-		if i+1 < len(h) { // the same, but what follows stays where it is in time
+		if i+1 < len(h) { // the same, with what follows at the same time as before
 			later := slices.Delete(slices.Clone(h), i, i+1)
 			later[i].after += h[i].after
 			all = append(all, later)
@@ -68,7 +68,7 @@ func (h history) with(i int, changed step) history {
 	return h
 }
 
-// lowered returns h with this limit in every request, if that lowers any, and no cost over what it admits.
+// lowered returns h with no limit above this one and costs that fit, if that lowers any limit.
 func (s *suite) lowered(h history, limit uint64) []history {
 	h = slices.Clone(h)
 	lower := false
@@ -84,7 +84,7 @@ func (s *suite) lowered(h history, limit uint64) []history {
 	return []history{h}
 }
 
-// divided returns h with every limit and cost divided, if every limit is worth it.
+// divided returns h with every limit and cost divided, if no limit becomes 0.
 func (h history) divided(by uint64) []history {
 	h = slices.Clone(h)
 	for i := range h {
@@ -108,7 +108,7 @@ func cheaper(r weir.Request) (all []weir.Request) {
 	return all
 }
 
-// shorter returns rounder pauses than after, and shorter ones: half, three quarters, seven eighths, down to a
+// shorter returns pauses that are rounder than after or shorter: half of it, three quarters, seven eighths, down to a
 // millisecond less.
 func (s *suite) shorter(after, d time.Duration) (all []time.Duration) {
 	all = []time.Duration{0, after / d * d, after.Truncate(time.Second), after.Truncate(time.Millisecond)}

@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The laws of telling requests apart: by key, by Duration, by limit, and from what is no request.
+// The laws of isolation between keys, Durations, limits and callers, and those of invalid input.
 
-// keys: what one key is told does not depend on what others ask. The keys and durations are such that gluing them
-// together without a thought makes two of them one.
+// keys checks that the Results of one key do not depend on other keys. Some of these keys and Durations are equal when
+// they are joined without a separator.
 func keys(s *suite) {
 	v := variety{keys: []string{"a", "a1", "b", "a-1", "a:1", "A"}}
 	if d := s.Durations[0]; !s.Fixed {
@@ -22,24 +22,24 @@ func keys(s *suite) {
 	s.search(v, func(h history) {
 		full := s.trace(h)
 		for _, k := range v.keys {
-			s.same(full, "so it was when other keys were asked for too", func(i int) bool { return h[i].r.Key == k })
+			s.replay(full, "so it was when other keys were asked for too", func(i int) bool { return h[i].r.Key == k })
 		}
 	})
 }
 
-// durations: one key counts separately in each Duration.
+// durations checks that one key is counted separately in each Duration.
 func durations(s *suite) {
 	d := s.Durations[0]
 	v := variety{durations: []time.Duration{d, d + time.Millisecond, 2 * d, 11 * d}}
 	s.search(v, func(h history) {
 		full := s.trace(h)
 		for _, d := range v.durations {
-			s.same(full, "so it was when other Durations were asked for too", func(i int) bool { return h[i].r.Duration == d })
+			s.replay(full, "so it was when other Durations were asked for too", func(i int) bool { return h[i].r.Duration == d })
 		}
 	})
 }
 
-// limitChange: a limit that changes in mid-period keeps what was used, or its share if that is what is declared.
+// limitChange checks that a limit that changes within a period keeps what was used, or its share if that is declared.
 func limitChange(s *suite) {
 	if s.Proportional {
 		s.keepsShare()
@@ -51,20 +51,20 @@ func limitChange(s *suite) {
 		s.try(func(tr *trial) {
 			var used uint64
 			for _, step := range h {
-				res := tr.ask(step.r)
+				res := tr.run(step.r)
 				fits := used+max(step.r.Cost, 1) <= s.Burst(step.r.Limit)
 				if fits {
 					used += max(step.r.Cost, 1)
 				}
 				if res.Allowed() != fits || res.TotalRequests != used {
-					tr.broken("a changed limit keeps what was used: the last TotalRequests must be %d, and Allowed %v", used, fits)
+					tr.failf("a changed limit keeps what was used: the last TotalRequests must be %d, and Allowed %v", used, fits)
 				}
 			}
 		})
 	})
 }
 
-// keepsShare uses a quarter, and then asks at twice and at half the limit.
+// keepsShare uses a quarter of the limit, and then doubles or halves it.
 func (s *suite) keepsShare() {
 	for _, limit := range s.Limits {
 		used := s.Burst(limit) / 4
@@ -77,14 +77,14 @@ func (s *suite) keepsShare() {
 				tr.total(costing(s.request(limit), used), used, "the key is new")
 				got := tr.admits(s.request(changed), "there is room").TotalRequests
 				if got+1 < want || got > want+1 { // a limit need not divide the Duration
-					tr.broken("a changed limit keeps the share that was used: the last TotalRequests must be about %d", want)
+					tr.failf("a changed limit keeps the share that was used: the last TotalRequests must be about %d", want)
 				}
 			})
 		}
 	}
 }
 
-// badRequest is a request that cannot be decided, and why.
+// badRequest is an invalid request and its error.
 type badRequest struct {
 	r    weir.Request
 	want error
@@ -111,8 +111,8 @@ func (s *suite) badRequests() []badRequest {
 
 const day = 24 * time.Hour
 
-// badInput: a bad key is ErrID and a bad Duration ErrScale, from every call; nothing is counted. What is just good
-// enough is decided.
+// badInput checks that every method returns ErrID for an invalid key and ErrScale for an invalid Duration, and counts
+// nothing. Requests at the edge of what is valid are decided.
 func badInput(s *suite) {
 	good := s.request(s.Limits[0])
 	for _, bad := range s.badRequests() {
@@ -132,7 +132,7 @@ func badInput(s *suite) {
 	}
 }
 
-// first asks for r, the first good request of its key.
+// first runs r, the first valid request of its key.
 func (tr *trial) first(r weir.Request, why string) {
 	if tr.suite.Waits {
 		tr.admits(r, why)
@@ -147,13 +147,13 @@ func (tr *trial) refuses(bad badRequest, call string, f func(context.Context, *w
 	tr.record(event{at: tr.clock.Now(), call: call, r: bad.r, err: err}, res)
 	switch {
 	case !errors.Is(err, bad.want):
-		tr.broken("the error must be %q: the key has %d bytes, the Duration is %v", bad.want, len(bad.r.Key), bad.r.Duration)
+		tr.failf("the error must be %q: the key has %d bytes, the Duration is %v", bad.want, len(bad.r.Key), bad.r.Duration)
 	case res != nil:
-		tr.broken("with an error the Result must be nil")
+		tr.failf("with an error the Result must be nil")
 	}
 }
 
-// optional returns the calls that the strategy offers beside Run and Peek.
+// optional returns the methods that the strategy has beside Run and Peek.
 func (tr *trial) optional() (all []struct {
 	name string
 	call func(context.Context, *weir.Request) error
@@ -197,7 +197,7 @@ func (s *suite) edgesOfGood(good weir.Request) (all []weir.Request) {
 	return all
 }
 
-// requestStays: Run changes nothing in its Request and remembers the request, not the pointer; so with the Result.
+// requestStays checks that Run neither changes nor keeps its Request, and does not share its Result.
 func requestStays(s *suite) {
 	limit := s.Limits[0]
 	asked := weir.Request{Key: key, Limit: limit, Duration: s.Durations[0], Cost: 1, Meta: "meta"}
@@ -205,26 +205,26 @@ func requestStays(s *suite) {
 		r := asked
 		unchanged := func(res *weir.Result, err error) *weir.Result {
 			if r != asked {
-				tr.broken("Run changed its Request from %+v to %+v", asked, r)
+				tr.failf("Run changed its Request from %+v to %+v", asked, r)
 			}
 			if err != nil || res == nil {
-				tr.broken("Run could not decide a good request: %v", err)
+				tr.failf("Run could not decide a good request: %v", err)
 			}
 			return res
 		}
 		res := unchanged(tr.Run(context.Background(), &r))
 		was := *res
-		// The caller may now do with both what it likes.
+		// Both belong to the caller now.
 		r = weir.Request{Key: "another", Limit: 1, Duration: 2 * asked.Duration, Cost: 1 << 40, Meta: "another"}
 		if tr.suite.Waits {
-			tr.ask(asked)
+			tr.run(asked)
 			return
 		}
 		if s.Burst(limit) > 1 {
 			tr.total(asked, 2, "one was admitted before, whose Request the caller has changed since")
 		}
 		if *res != was {
-			tr.broken("the Result of the first request changed later, from %+v to %+v", was, *res)
+			tr.failf("the Result of the first request changed later, from %+v to %+v", was, *res)
 		}
 		*res = weir.Result{State: weir.Deny, TotalRequests: 1 << 40}
 		asked.Key = "another"
@@ -236,7 +236,7 @@ func requestStays(s *suite) {
 	})
 }
 
-// deadContext: with a context that is done, Run decides, or returns the context's error and counts nothing.
+// deadContext checks that Run with a context that is done decides, or returns the context's error and counts nothing.
 func deadContext(s *suite) {
 	r := s.request(s.Limits[0])
 	if s.Burst(r.Limit) < 2 {
@@ -245,17 +245,17 @@ func deadContext(s *suite) {
 	s.try(func(tr *trial) {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
-		asked := r
-		res, err := tr.Run(ctx, &asked)
+		copied := r
+		res, err := tr.Run(ctx, &copied)
 		tr.record(event{at: tr.clock.Now(), call: "Run", r: r, err: err}, res)
 		var counted uint64
 		switch {
 		case err != nil && res != nil:
-			tr.broken("with an error the Result must be nil")
+			tr.failf("with an error the Result must be nil")
 		case err != nil && !errors.Is(err, context.Canceled):
-			tr.broken("the context was canceled, and the error must say so")
+			tr.failf("the context was canceled, and the error must say so")
 		case err == nil && res == nil:
-			tr.broken("Run returned neither a Result nor an error")
+			tr.failf("Run returned neither a Result nor an error")
 		case err == nil && res.Allowed():
 			counted = 1
 		}

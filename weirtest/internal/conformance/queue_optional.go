@@ -1,4 +1,4 @@
-package weirtest
+package conformance
 
 import (
 	"sync"
@@ -10,8 +10,8 @@ import (
 
 // The laws of the optional interfaces, for strategies that wait.
 
-// waitingPeek: it tells at once what Run would decide, and takes no place.
-func waitingPeek(s *suite) {
+// queuePeek checks that Peek returns at once what Run would decide, and takes no place.
+func queuePeek(s *suite) {
 	r := s.request(s.Limits[0])
 	for waiting := range s.Queue + 2 {
 		s.try(func(tr *trial) {
@@ -28,20 +28,20 @@ func waitingPeek(s *suite) {
 			tr.note(arrival{r: r}, o)
 			for _, p := range peeked {
 				if took != 0 || p.Allowed() != o.admitted() {
-					tr.broken("%d came before; Peek must tell at once what Run then decides", waiting)
+					tr.failf("%d came before; Peek must tell at once what Run then decides", waiting)
 				}
 			}
 		})
 	}
 }
 
-// waitingRefund: what is given back at once keeps nobody waiting; given back late, it lets nobody pass early.
-func waitingRefund(s *suite) {
+// queueRefund checks that a refund shortens the wait by what has yet to leak, and no more.
+func queueRefund(s *suite) {
 	r := s.request(s.Limits[0])
 	s.try(func(tr *trial) {
 		tr.refund(r, tr.admits(r, "the queue is empty"))
 		if o := tr.next(r); !o.admitted() || o.done != 0 {
-			tr.broken("the last caller must pass at once: the one before was given back")
+			tr.failf("the last caller must pass at once: the one before was given back")
 		}
 	})
 	s.try(func(tr *trial) {
@@ -50,32 +50,32 @@ func waitingRefund(s *suite) {
 		tr.admits(r, "the turn of the one before is over")
 		tr.refund(r, old)
 		if o := tr.next(r); o.admitted() && o.done == turn(r) {
-			tr.broken("the last caller must not pass at once: the turn that was given back was over")
+			tr.failf("the last caller must not pass at once: the turn that was given back was over")
 		}
 	})
 }
 
-// waitingReset: the next caller of this key and Duration passes at once, and nobody else.
-func waitingReset(s *suite) {
+// queueReset checks that the next caller of this key and Duration is admitted at once, and no other.
+func queueReset(s *suite) {
 	r := s.request(s.Limits[0])
 	other := r
 	other.Key = "other"
 	s.try(func(tr *trial) {
-		tr.reset(r) // of a key that nobody has used
+		tr.reset(r) // of an unused key
 		tr.admits(r, "the queue is empty")
 		tr.admits(other, "the queue is empty")
 		tr.reset(r)
 		if o := tr.next(r); !o.admitted() || o.done != 0 {
-			tr.broken("the last caller must pass at once: the key was reset")
+			tr.failf("the last caller must pass at once: the key was reset")
 		}
 		if o := tr.next(other); o.admitted() && o.done == 0 {
-			tr.broken("the last caller must not pass at once: another key was reset")
+			tr.failf("the last caller must not pass at once: another key was reset")
 		}
 	})
 }
 
-// waitingCharge: what others admitted keeps the next caller waiting as if it had passed here.
-func waitingCharge(s *suite) {
+// queueCharge checks that a charged cost delays the next caller as an admitted one does.
+func queueCharge(s *suite) {
 	r := s.request(s.Limits[0])
 	s.try(func(tr *trial) {
 		tr.charge(costing(r, 2))
@@ -83,8 +83,8 @@ func waitingCharge(s *suite) {
 	})
 }
 
-// waitingSeed: so does what another store has counted, unless that is over, or less than what was counted here.
-func waitingSeed(s *suite) {
+// queueSeed checks that a seeded count delays the next caller, unless it is over or below the count here.
+func queueSeed(s *suite) {
 	r := s.request(s.Limits[0])
 	counted := func(tr *trial) weir.Result {
 		return weir.Result{State: weir.Allow, TotalRequests: 2, ExpiresAt: tr.clock.Now().Add(2 * turn(r))}
@@ -107,19 +107,19 @@ func waitingSeed(s *suite) {
 	})
 }
 
-// waits has a caller arrive, who must wait that long; where nobody may wait it must be denied that long.
+// waits runs r, which must wait that long or, where there is no queue, be denied with that instant.
 func (tr *trial) waits(r weir.Request, want time.Duration, why string) {
 	now := time.Since(tr.origin)
 	o := tr.next(r)
 	switch {
 	case o.err != nil || o.res == nil:
-		tr.broken("Run could not decide a good request: %v", o.err)
+		tr.failf("Run could not decide a good request: %v", o.err)
 	case o.admitted() && o.done-now != want, !o.admitted() && o.res.ExpiresAt.Sub(tr.origin)-now != want:
-		tr.broken("the last caller must pass %v later: %s", want, why)
+		tr.failf("the last caller must pass %v later: %s", want, why)
 	}
 }
 
-// next has a caller arrive now.
+// next runs r now.
 func (tr *trial) next(r weir.Request) outcome {
 	a := arrival{at: time.Since(tr.origin), r: r}
 	o := tr.call(a)

@@ -1,0 +1,37 @@
+package conformance
+
+import (
+	"sync"
+	"time"
+)
+
+// testClock is virtual time or, in a synctest bubble, the bubble's.
+type testClock struct {
+	bubble bool // read-only
+
+	mu  sync.Mutex
+	now time.Time // guarded by mu
+}
+
+func newTestClock(start time.Time, bubble bool) Clock { return &testClock{bubble: bubble, now: start} }
+
+func (c *testClock) Now() time.Time {
+	if c.bubble {
+		return time.Now()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *testClock) Advance(d time.Duration) { c.Set(c.Now().Add(d)) }
+
+func (c *testClock) Set(t time.Time) {
+	if c.bubble {
+		time.Sleep(time.Until(t))
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = t
+}

@@ -1,0 +1,63 @@
+package conformance
+
+import "github.com/weirgo/weir"
+
+// decidingLaws apply to strategies that decide at once.
+var decidingLaws = []law{
+	{name: "Exact", check: exact},
+	{name: "Cost", check: cost},
+	{name: "TotalRequests", check: totalRequests},
+	{name: "Span", check: span},
+	{name: "Aligned", check: aligned, inapplicable: unless(func(s *suite) bool { return s.Aligned }, "periods are not declared to be aligned")},
+	{name: "DenialTakesNothing", check: denialTakesNothing},
+	{name: "Hammering", check: hammering},
+	{name: "RetryInstant", check: retryInstant},
+	{name: "FreshAgain", check: freshAgain},
+	{name: "CostOverLimit", check: costOverLimit},
+	{name: "LimitZero", check: limitZero, inapplicable: ifFixed},
+	{name: "HugeLimit", check: hugeLimit, inapplicable: ifFixed},
+	{name: "BadInput", check: badInput},
+	{name: "Request", check: requestStays},
+	{name: "Keys", check: keys},
+	{name: "Durations", check: durations, inapplicable: ifFixed},
+	{name: "LimitChange", check: limitChange, inapplicable: ifFixed},
+	{name: "ClockBack", check: clockBack},
+	{name: "Sweep", check: sweep, inapplicable: unless(func(s *suite) bool { return s.Sweep != nil }, "no Sweep is declared")},
+	{name: "Context", check: deadContext},
+	{name: "Decide", check: decide, inapplicable: offering[decider]("Decide")},
+	{name: "Peek", check: peek, inapplicable: offering[weir.Peeker]("Peek")},
+	{name: "Refund", check: refund, inapplicable: offering[weir.Refunder]("Refund")},
+	{name: "Reset", check: reset, inapplicable: offering[weir.Resetter]("Reset")},
+	{name: "Seed", check: seed, inapplicable: offering[weir.Seeder]("Seed")},
+	{name: "Charge", check: charge, inapplicable: offering[weir.Charger]("Charge")},
+}
+
+// queueLaws apply to strategies that wait.
+var queueLaws = []law{
+	{name: "Pace", check: pace},
+	{name: "Order", check: order},
+	{name: "Queue", check: queue},
+	{name: "RetryInstant", check: queueRetryInstant},
+	{name: "GivingUp", check: givingUp},
+	{name: "Keys", check: separateQueues},
+	{name: "NeverPasses", check: neverPasses},
+	{name: "BadInput", check: badInput},
+	{name: "Request", check: requestStays},
+	{name: "Context", check: deadContext},
+	{name: "Peek", check: queuePeek, inapplicable: offering[weir.Peeker]("Peek")},
+	{name: "Refund", check: queueRefund, inapplicable: offering[weir.Refunder]("Refund")},
+	{name: "Reset", check: queueReset, inapplicable: offering[weir.Resetter]("Reset")},
+	{name: "Seed", check: queueSeed, inapplicable: offering[weir.Seeder]("Seed")},
+	{name: "Charge", check: queueCharge, inapplicable: offering[weir.Charger]("Charge")},
+}
+
+var ifFixed = unless(func(s *suite) bool { return !s.Fixed }, "the strategy goes by a limit and a duration of its own")
+
+func unless(holds func(*suite) bool, why string) func(*suite) string {
+	return func(s *suite) string {
+		if holds(s) {
+			return ""
+		}
+		return why
+	}
+}
