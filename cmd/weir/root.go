@@ -19,7 +19,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("weir {{.Version}}\n")
-	root.AddCommand(newReplay(), newProxy(), newRules())
+	root.AddCommand(newReplay(), newProxy(), newRules(), newServe())
 	return root
 }
 

@@ -1,0 +1,202 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"embed"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/rules"
+)
+
+//go:embed page.html
+var pageFile embed.FS
+
+var page = template.Must(template.ParseFS(pageFile, "page.html"))
+
+// admin returns the handler of the admin port: the status page, the metrics, and what looks at or changes things.
+//
+// A browser on the same machine can reach it on behalf of any site it shows. So a request must ask for an address or for
+// localhost, and to change anything it must bring the token, which no site knows.
+func (s *Server) admin() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", s.servePage)
+	mux.HandleFunc("GET /rlconfig", s.serveRules)
+	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
+	mux.Handle("POST /-/reload", s.authorized(s.serveReload))
+	mux.Handle("GET /-/caller", s.authorized(s.serveInspect))
+	mux.Handle("DELETE /-/caller", s.authorized(s.serveReset))
+	return known(mux)
+}
+
+// known refuses requests by a name that a site may have resolve to this address.
+func known(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host := r.Host
+		if h, _, err := net.SplitHostPort(host); err == nil {
+			host = h
+		}
+		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
+			http.Error(w, "This server is known by its address and as localhost only.", http.StatusMisdirectedRequest)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// authorized lets only requests with the admin token pass. Without a token in the configuration none does.
+func (s *Server) authorized(next http.HandlerFunc) http.Handler {
+	want := sha256.Sum256([]byte(s.cfg.AdminToken))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		given, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		// Of digests, so that the time of the comparison reveals nothing, not even the length.
+		got := sha256.Sum256([]byte(given))
+		if s.cfg.AdminToken == "" || subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "This takes the admin token; see --admin-token-file.", http.StatusUnauthorized)
+			return
+		}
+		next(w, r)
+	})
+}
+
+func (s *Server) serveReload(w http.ResponseWriter, _ *http.Request) {
+	if err := s.reloader.reload(true); err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	writeJSON(w, map[string]any{"version": s.reloader.current().Version})
+}
+
+// caller reads the descriptor that a request is about.
+func (s *Server) caller(w http.ResponseWriter, r *http.Request) (domain string, entries []rules.Entry, ok bool) {
+	entries, err := rules.ParseEntries(r.FormValue("descriptor"))
+	if domain = r.FormValue("domain"); err == nil && domain == "" {
+		err = errors.New("want ?domain=DOMAIN&descriptor=KEY=VALUE,…")
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return "", nil, false
+	}
+	return domain, entries, true
+}
+
+func (s *Server) serveInspect(w http.ResponseWriter, r *http.Request) {
+	domain, entries, ok := s.caller(w, r)
+	if !ok {
+		return
+	}
+	resp, err := s.engine.Decide(r.Context(), &rules.Request{Domain: domain, Descriptors: []rules.Descriptor{
+		{Entries: entries, HasHits: true}}})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	st := &resp.Statuses[0]
+	answer := map[string]any{"code": st.Code.String(), "reason": st.Reason.String(), "remaining": st.Remaining,
+		"resetSeconds": st.ResetSeconds()}
+	if st.Rule != nil {
+		answer["rule"], answer["limit"] = st.Rule.Path, st.Rule.Limit.String()
+	}
+	writeJSON(w, answer)
+}
+
+func (s *Server) serveReset(w http.ResponseWriter, r *http.Request) {
+	domain, entries, ok := s.caller(w, r)
+	if !ok {
+		return
+	}
+	found, err := s.engine.Reset(r.Context(), domain, entries)
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case !found:
+		http.Error(w, "No rule limits this descriptor.", http.StatusNotFound)
+	default:
+		s.cfg.Log.Info("caller reset", "domain", domain, "descriptor", rules.FormatEntries(entries))
+		writeJSON(w, map[string]any{"reset": true})
+	}
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
+}
+
+// serveRules lists the rules in force, in the form of Envoy's service.
+func (s *Server) serveRules(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	for r := range s.engine.Set().All() {
+		_, _ = w.Write([]byte(clean(r.Domain + ": " + r.String() + "\n")))
+	}
+}
+
+// pageData is what the page shows.
+type pageData struct {
+	Status     Status
+	Age        time.Duration
+	OK, Over   uint64
+	Undecided  uint64
+	Rules      []ruleRow
+	More       int
+	TopDenied  []proxy.Count
+	ShortHash  string
+	LastError  string
+	LastFailed string
+}
+
+type ruleRow struct {
+	Domain, Path, Limit        string
+	Hits, Within, Over, Shadow uint64
+}
+
+// maxRows bounds the rules on the page, those with the most hits over their limits first.
+const maxRows = 200
+
+func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
+	st := s.reloader.current()
+	data := pageData{
+		Status: st, Age: time.Since(st.Loaded).Round(time.Second), ShortHash: short(st.Version),
+		OK: s.tally.ok.Load(), Over: s.tally.over.Load(), TopDenied: s.tally.denied.Top(20),
+	}
+	for i := range s.tally.errors {
+		data.Undecided += s.tally.errors[i].Load()
+	}
+	if st.Err != nil {
+		data.LastError, data.LastFailed = st.Err.Error(), st.Failed.UTC().Format(time.RFC3339)
+	}
+	for r, f := range *s.tally.rules.Load() {
+		data.Rules = append(data.Rules, ruleRow{r.Domain, r.Path, r.Limit.String(),
+			f.hits.Load(), f.within.Load(), f.over.Load(), f.shadow.Load()})
+	}
+	slices.SortFunc(data.Rules, func(a, b ruleRow) int {
+		switch {
+		case a.Over != b.Over:
+			return int(min(b.Over, 1<<40)) - int(min(a.Over, 1<<40))
+		case a.Hits != b.Hits:
+			return int(min(b.Hits, 1<<40)) - int(min(a.Hits, 1<<40))
+		}
+		return strings.Compare(a.Domain+a.Path, b.Domain+b.Path)
+	})
+	if len(data.Rules) > maxRows {
+		data.More = len(data.Rules) - maxRows
+		data.Rules = data.Rules[:maxRows]
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_ = page.Execute(w, data) // an error means that the client is gone
+}

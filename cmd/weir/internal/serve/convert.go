@@ -1,0 +1,181 @@
+package serve
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// read fills x.req, and uses its memory again.
+func (x *exchange) read(in *pb.RateLimitRequest) {
+	x.req.Domain, x.req.Hits = in.GetDomain(), uint64(in.GetHitsAddend())
+	list := in.GetDescriptors()
+	if cap(x.req.Descriptors) < len(list) {
+		x.req.Descriptors = make([]rules.Descriptor, len(list))
+	}
+	x.req.Descriptors = x.req.Descriptors[:len(list)]
+	for i, d := range list {
+		to := &x.req.Descriptors[i]
+		entries := to.Entries[:0]
+		for _, e := range d.GetEntries() {
+			entries = append(entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
+		}
+		*to = rules.Descriptor{Entries: entries, GiveBack: d.GetIsNegativeHits(), Override: override(d.GetLimit())}
+		if h := d.GetHitsAddend(); h != nil {
+			to.Hits, to.HasHits = h.GetValue(), true
+		}
+	}
+}
+
+func override(l *common.RateLimitDescriptor_RateLimitOverride) *rules.Override {
+	if l == nil {
+		return nil
+	}
+	o := &rules.Override{Requests: l.GetRequestsPerUnit(), Unit: rules.Unit(l.GetUnit()), Multiplier: 1}
+	if m := l.GetUnitMultiplier(); m != nil {
+		o.Multiplier = m.GetValue()
+		if o.Multiplier == 0 {
+			o.Unit = rules.UnknownUnit // no period at all
+		}
+	}
+	return o
+}
+
+// descriptorStatus has its parts beside it, so that they are allocated at once.
+type descriptorStatus struct {
+	status pb.RateLimitResponse_DescriptorStatus
+	limit  pb.RateLimitResponse_RateLimit
+	reset  durationpb.Duration
+}
+
+// response makes the answer of x.resp.
+func (x *exchange) response() *pb.RateLimitResponse {
+	statuses := make([]descriptorStatus, len(x.resp.Statuses))
+	out := &pb.RateLimitResponse{
+		OverallCode: pb.RateLimitResponse_Code(x.resp.Code),
+		Statuses:    make([]*pb.RateLimitResponse_DescriptorStatus, len(statuses)),
+	}
+	for i := range statuses {
+		statuses[i].fill(&x.resp.Statuses[i])
+		out.Statuses[i] = &statuses[i].status
+	}
+	return out
+}
+
+func (d *descriptorStatus) fill(s *rules.Status) {
+	d.status.Code = pb.RateLimitResponse_Code(s.Code)
+	d.status.LimitRemaining = uint32(min(s.Remaining, math.MaxUint32))
+	if s.Limit == nil {
+		return
+	}
+	d.limit.RequestsPerUnit = s.Limit.Requests
+	d.limit.Unit = pb.RateLimitResponse_RateLimit_Unit(s.Limit.Unit)
+	if s.Rule != nil {
+		d.limit.Name = s.Rule.Name()
+	}
+	if s.Limit.Multiplier > 1 {
+		d.limit.UnitMultiplier = wrapperspb.UInt32(s.Limit.Multiplier)
+	}
+	d.reset.Seconds = s.ResetSeconds()
+	d.status.CurrentLimit, d.status.DurationUntilReset = &d.limit, &d.reset
+}
+
+// headers returns the fields for the client: of the last descriptor that is over and not in quota mode or, if none is, of
+// the one with the least left.
+func headers(resp *rules.Response) []*core.HeaderValue {
+	var shown *rules.Status
+	for i := range resp.Statuses {
+		s := &resp.Statuses[i]
+		if s.Limit == nil {
+			continue
+		}
+		denies := s.Code == rules.OverLimit && (s.Rule == nil || !s.Rule.Quota)
+		if shown == nil || denies || shown.Code != rules.OverLimit && s.Remaining < shown.Remaining {
+			shown = s
+		}
+	}
+	if shown == nil {
+		return nil
+	}
+	field := func(key string, n uint64) *core.HeaderValue {
+		return &core.HeaderValue{Key: key, Value: strconv.FormatUint(n, 10)}
+	}
+	list := []*core.HeaderValue{
+		field("RateLimit-Limit", uint64(shown.Limit.Requests)),
+		field("RateLimit-Remaining", shown.Remaining),
+		field("RateLimit-Reset", uint64(shown.ResetSeconds())),
+	}
+	if !resp.Allowed() {
+		longest := int64(0)
+		for i := range resp.Statuses {
+			if resp.Statuses[i].Code == rules.OverLimit {
+				longest = max(longest, resp.Statuses[i].ResetSeconds())
+			}
+		}
+		list = append(list, field("Retry-After", uint64(longest)))
+	}
+	return list
+}
+
+// metadata returns what was asked, and the metadata of the rules that passed: of one key the first wins, and maps are
+// merged. weir's own settings are not part of it.
+func metadata(req *rules.Request, resp *rules.Response) (*structpb.Struct, error) {
+	merged := map[string]any{}
+	var descriptors []any
+	for i := range req.Descriptors {
+		d, s := &req.Descriptors[i], &resp.Statuses[i]
+		var entries []any
+		for _, e := range d.Entries {
+			entries = append(entries, clean(e.Key+"="+e.Value))
+		}
+		one := map[string]any{"entries": entries}
+		if s.Limit != nil {
+			one["limit"] = clean(s.Limit.String())
+		}
+		if d.HasHits {
+			one["hitsAddend"] = float64(d.Hits)
+		}
+		descriptors = append(descriptors, one)
+		if s.Rule != nil && s.Code == rules.OK {
+			merge(merged, s.Rule.Metadata())
+		}
+	}
+	all := map[string]any{"domain": clean(req.Domain), "descriptors": descriptors}
+	if req.Hits > 0 {
+		all["hitsAddend"] = float64(req.Hits)
+	}
+	if len(merged) > 0 {
+		all["metadata"] = merged
+	}
+	out, err := structpb.NewStruct(all)
+	if err != nil {
+		return nil, fmt.Errorf("dynamic metadata: %w", err)
+	}
+	return out, nil
+}
+
+func merge(dst, src map[string]any) {
+	for k, v := range src {
+		have, both := dst[k]
+		from, isMap := v.(map[string]any)
+		switch into, ok := have.(map[string]any); {
+		case !both && isMap:
+			fresh := map[string]any{} // the rule's own map is not to be changed
+			merge(fresh, from)
+			dst[k] = fresh
+		case !both:
+			dst[k] = v
+		case ok && isMap:
+			merge(into, from)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package serve
+
+import (
+	"io"
+	"net/http"
+	"strings"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// maxBody bounds a request at /json.
+const maxBody = 4 << 20
+
+// serveJSON answers /json as Envoy's service does: any method; 200 or 429 and the response; and 400 for what is no
+// request, and for what cannot be decided.
+func (s *service) serveJSON(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if err != nil {
+		http.Error(w, "Bad Request", http.StatusBadRequest)
+		return
+	}
+	var in pb.RateLimitRequest
+	if err := protojson.Unmarshal(body, &in); err != nil {
+		http.Error(w, "Bad Request", http.StatusBadRequest)
+		return
+	}
+	resp, err := s.ShouldRateLimit(r.Context(), &in)
+	if err != nil {
+		http.Error(w, "Bad Request", http.StatusBadRequest)
+		return
+	}
+	out, err := protojson.Marshal(resp)
+	if err != nil {
+		http.Error(w, "Internal Server Error", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	_, _ = w.Write(out) // an error means that the client is gone
+}
+
+// clean makes valid UTF-8 of bytes, which a message must have.
+func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -1,0 +1,259 @@
+package serve
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// Config configures a Server. Paths and the addresses must be set.
+type Config struct {
+	Paths        []string // files and directories of rules
+	MergeDomains bool
+
+	GRPC, HTTP, Admin string // addresses; Admin may be empty
+	AdminRemote       bool   // Admin may be other than a loopback address
+	AdminToken        string // for what changes something; empty: nothing can be changed
+	TLS               *tls.Config
+
+	Source        rules.Source // nil: in memory
+	Shadow, Quota bool
+	Answers       Answers
+
+	Drain time.Duration // how long requests may take after a stop
+	Log   *slog.Logger  // nil: none
+}
+
+// healthName is the name that Envoy's service has in the health service.
+const healthName = "ratelimit"
+
+// Server is the decision server.
+type Server struct {
+	cfg      Config
+	engine   *rules.Engine
+	reloader *reloader
+	tally    *tally
+	service  *service
+	registry *prometheus.Registry
+	health   *health.Server
+	grpc     *grpc.Server
+
+	grpcAt, httpAt, adminAt net.Listener
+}
+
+// New loads the rules and listens. It fails if the rules have a mistake: there are no old ones to go on with.
+func New(cfg Config) (*Server, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := checkAdmin(cfg); err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, tally: newTally(), registry: prometheus.NewRegistry(), health: health.NewServer()}
+	s.reloader = &reloader{loader: rules.Loader{MergeDomains: cfg.MergeDomains}, paths: cfg.Paths, log: cfg.Log, swap: s.swap}
+	set, err := s.reloader.first()
+	if err != nil {
+		return nil, err
+	}
+	if s.engine, err = rules.New(set, rules.Config{Source: cfg.Source, Shadow: cfg.Shadow, Quota: cfg.Quota}); err != nil {
+		return nil, err
+	}
+	s.tally.follow(set)
+	s.service = newService(s.engine, cfg.Answers, s.tally)
+	s.registry.MustRegister(s.tally, statusCollector{s.reloader}, collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if err := s.listen(); err != nil {
+		return nil, errors.Join(err, s.engine.Close())
+	}
+	s.newGRPC()
+	return s, nil
+}
+
+// swap puts a set in force.
+func (s *Server) swap(set *rules.Set) error {
+	s.tally.follow(set)
+	return s.engine.Swap(set)
+}
+
+func checkAdmin(cfg Config) error {
+	if cfg.Admin == "" || cfg.AdminRemote {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(cfg.Admin)
+	if err != nil {
+		return fmt.Errorf("admin address %q: %w", cfg.Admin, err)
+	}
+	if addr, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
+		return fmt.Errorf("admin address %q is not a loopback address: who reaches it sees who is denied; "+
+			"say --admin-remote if that is meant", cfg.Admin)
+	}
+	return nil
+}
+
+func (s *Server) listen() (err error) {
+	var lc net.ListenConfig
+	listen := func(addr string, to *net.Listener) {
+		if err == nil && addr != "" {
+			*to, err = lc.Listen(context.Background(), "tcp", addr)
+		}
+	}
+	listen(s.cfg.GRPC, &s.grpcAt)
+	listen(s.cfg.HTTP, &s.httpAt)
+	listen(s.cfg.Admin, &s.adminAt)
+	if err != nil {
+		s.closeListeners()
+	}
+	return err
+}
+
+func (s *Server) closeListeners() {
+	for _, l := range []net.Listener{s.grpcAt, s.httpAt, s.adminAt} {
+		if l != nil {
+			_ = l.Close()
+		}
+	}
+}
+
+func (s *Server) newGRPC() {
+	var options []grpc.ServerOption
+	if s.cfg.TLS != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.cfg.TLS)))
+	}
+	s.grpc = grpc.NewServer(options...)
+	pb.RegisterRateLimitServiceServer(s.grpc, s.service)
+	healthpb.RegisterHealthServer(s.grpc, s.health)
+	s.health.SetServingStatus(healthName, healthpb.HealthCheckResponse_SERVING)
+}
+
+// Addresses are where a Server listens; "" where it does not.
+type Addresses struct{ GRPC, HTTP, Admin string }
+
+// Addresses returns where s listens.
+func (s *Server) Addresses() Addresses {
+	at := func(l net.Listener) string {
+		if l == nil {
+			return ""
+		}
+		return l.Addr().String()
+	}
+	return Addresses{at(s.grpcAt), at(s.httpAt), at(s.adminAt)}
+}
+
+// Reload loads the rules again, whether or not their files have changed.
+func (s *Server) Reload() error { return s.reloader.reload(true) }
+
+// Run serves until ctx ends, and then as long as Drain for what is under way. Changed rules are loaded meanwhile.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.engine.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	at := s.Addresses()
+	s.cfg.Log.Info("serving", "grpc", at.GRPC, "http", at.HTTP, "admin", at.Admin, "rules", s.engine.Set().Len())
+	failed := make(chan error, 3)
+	go func() { failed <- s.grpc.Serve(s.grpcAt) }()
+	var servers []*http.Server
+	for l, h := range map[net.Listener]http.Handler{s.httpAt: s.public(), s.adminAt: s.admin()} {
+		if l == nil {
+			continue
+		}
+		server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+		servers = append(servers, server)
+		go func() { failed <- server.Serve(l) }()
+	}
+	var watching sync.WaitGroup
+	watching.Go(func() { s.reloader.watch(ctx) })
+	var err error
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	cancel()
+	watching.Wait()
+	return errors.Join(err, s.stop(servers))
+}
+
+// stop ends gracefully: health checks fail first, so that no new requests come.
+func (s *Server) stop(servers []*http.Server) error {
+	s.health.Shutdown()
+	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		s.grpc.GracefulStop()
+		close(done)
+	}()
+	var errs []error
+	for _, server := range servers {
+		errs = append(errs, server.Shutdown(ctx))
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+		s.grpc.Stop()
+		errs = append(errs, fmt.Errorf("requests were still under way after %v", s.cfg.Drain))
+	}
+	return errors.Join(errs...)
+}
+
+// public returns the handler of the HTTP port.
+func (s *Server) public() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/json", s.service.serveJSON)
+	mux.HandleFunc("/healthcheck", func(w http.ResponseWriter, r *http.Request) {
+		answer, err := s.health.Check(r.Context(), &healthpb.HealthCheckRequest{Service: healthName})
+		if err != nil || answer.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		_, _ = w.Write([]byte("OK")) // an error means that the client is gone
+	})
+	return mux
+}
+
+// statusCollector exports what is known of the rules.
+type statusCollector struct{ *reloader }
+
+var (
+	descLoads    = prometheus.NewDesc(namespace+"config_load_success_total", "Rules loaded.", nil, nil)
+	descRefusals = prometheus.NewDesc(namespace+"config_load_error_total", "Rules refused.", nil, nil)
+	descLoaded   = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds", "When the rules in force were loaded.", nil, nil)
+	descRules    = prometheus.NewDesc(namespace+"config_rules", "Rules in force, by the hash of their files.", []string{"version"}, nil)
+	descStale    = prometheus.NewDesc(namespace+"config_refused", "1 if the last rules were refused and older ones are in force.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (statusCollector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
+	s := c.current()
+	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
+	}
+	send(descLoads, prometheus.CounterValue, float64(s.Successes))
+	send(descRefusals, prometheus.CounterValue, float64(s.Failures))
+	send(descLoaded, prometheus.GaugeValue, float64(s.Loaded.UnixMilli())/1000)
+	send(descRules, prometheus.GaugeValue, float64(s.Rules), short(s.Version))
+	stale := 0.0
+	if s.Err != nil {
+		stale = 1
+	}
+	send(descStale, prometheus.GaugeValue, stale)
+}

@@ -1,0 +1,163 @@
+package serve
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/rules"
+)
+
+// nearLimit is the share of a limit from which on hits are near it.
+const nearLimit = 0.8
+
+// maxRules bounds the rules that have figures of their own; the others have none.
+const maxRules = 10_000
+
+// tally counts decisions.
+type tally struct {
+	rules    atomic.Pointer[map[*rules.Rule]*figures]
+	mu       sync.Mutex // held to replace rules
+	ok, over atomic.Uint64
+	unknown  atomic.Uint64 // domains
+	errors   [4]atomic.Uint64
+	denied   *proxy.TopK
+}
+
+var errorKinds = [...]string{"request", "full", "canceled", "store"}
+
+// figures are the counts of one rule.
+type figures struct {
+	hits, within, near, over, shadow atomic.Uint64
+}
+
+func newTally() *tally {
+	t := &tally{denied: proxy.NewTopK(1000)}
+	t.rules.Store(&map[*rules.Rule]*figures{})
+	return t
+}
+
+type ruleName struct{ domain, path string }
+
+// follow counts for the rules of set from now on. A rule of the same domain and path goes on with its figures.
+func (t *tally) follow(set *rules.Set) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := make(map[ruleName]*figures)
+	for r, f := range *t.rules.Load() {
+		known[ruleName{r.Domain, r.Path}] = f
+	}
+	next := make(map[*rules.Rule]*figures)
+	for r := range set.All() {
+		if len(next) == maxRules {
+			break
+		}
+		f := known[ruleName{r.Domain, r.Path}]
+		if f == nil {
+			f = new(figures)
+		}
+		next[r] = f
+	}
+	t.rules.Store(&next)
+}
+
+func (t *tally) failed(err error) {
+	for i, kind := range errorKinds {
+		if kind == errorKind(err) {
+			t.errors[i].Add(1)
+		}
+	}
+}
+
+// count counts a decision.
+func (t *tally) count(req *rules.Request, resp *rules.Response) {
+	if resp.Allowed() {
+		t.ok.Add(1)
+	} else {
+		t.over.Add(1)
+	}
+	all := *t.rules.Load()
+	for i := range resp.Statuses {
+		s := &resp.Statuses[i]
+		if s.Reason == rules.NoDomain {
+			t.unknown.Add(1)
+			return
+		}
+		if s.Reason == rules.Over {
+			t.denied.Hit(req.Domain + ": " + rules.FormatEntries(req.Descriptors[i].Entries))
+		}
+		if f := all[s.Rule]; f != nil {
+			f.count(s, hits(req, i))
+		}
+	}
+}
+
+func hits(req *rules.Request, i int) uint64 {
+	if req.Descriptors[i].HasHits {
+		return req.Descriptors[i].Hits
+	}
+	return max(1, req.Hits)
+}
+
+func (f *figures) count(s *rules.Status, n uint64) {
+	f.hits.Add(n)
+	switch s.Reason {
+	case rules.Over:
+		f.over.Add(n)
+	case rules.Shadowed:
+		f.over.Add(n)
+		f.shadow.Add(n)
+	case rules.Within:
+		f.within.Add(n)
+		if float64(s.Remaining) < float64(s.Limit.Requests)*(1-nearLimit) {
+			f.near.Add(n)
+		}
+	case rules.Unlimited:
+		f.within.Add(n)
+	}
+}
+
+// Describe implements prometheus.Collector: the metrics depend on the rules.
+func (t *tally) Describe(chan<- *prometheus.Desc) {}
+
+const namespace = "ratelimit_service_"
+
+var (
+	ruleLabels = []string{"domain", "rule"}
+	descHits   = prometheus.NewDesc(namespace+"rate_limit_hits_total", "Hits of a rule.", ruleLabels, nil)
+	descWithin = prometheus.NewDesc(namespace+"rate_limit_within_limit_total", "Hits within the limit.", ruleLabels, nil)
+	descNear   = prometheus.NewDesc(namespace+"rate_limit_near_limit_total", "Hits within the limit, over 0.8 of it.", ruleLabels, nil)
+	descOver   = prometheus.NewDesc(namespace+"rate_limit_over_limit_total", "Hits over the limit, shadowed ones included.", ruleLabels, nil)
+	descShadow = prometheus.NewDesc(namespace+"rate_limit_shadow_mode_total", "Hits over the limit of a rule in shadow mode.", ruleLabels, nil)
+	descLimit  = prometheus.NewDesc(namespace+"rate_limit_limit", "Requests per period of a rule.", ruleLabels, nil)
+
+	descRequests = prometheus.NewDesc(namespace+"requests_total", "Requests decided.", []string{"code"}, nil)
+	descErrors   = prometheus.NewDesc(namespace+"should_rate_limit_error_total", "Requests not decided.", []string{"err_type"}, nil)
+	descUnknown  = prometheus.NewDesc(namespace+"domain_not_found_total", "Requests for a domain without rules.", nil, nil)
+)
+
+// Collect implements prometheus.Collector.
+func (t *tally) Collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+	}
+	for r, f := range *t.rules.Load() {
+		domain, path := clean(r.Domain), clean(r.Path)
+		counter(descHits, f.hits.Load(), domain, path)
+		counter(descWithin, f.within.Load(), domain, path)
+		counter(descNear, f.near.Load(), domain, path)
+		counter(descOver, f.over.Load(), domain, path)
+		counter(descShadow, f.shadow.Load(), domain, path)
+		if !r.Limit.Unlimited {
+			ch <- prometheus.MustNewConstMetric(descLimit, prometheus.GaugeValue, float64(r.Limit.Requests), domain, path)
+		}
+	}
+	counter(descRequests, t.ok.Load(), rules.OK.String())
+	counter(descRequests, t.over.Load(), rules.OverLimit.String())
+	counter(descUnknown, t.unknown.Load())
+	for i, kind := range errorKinds {
+		counter(descErrors, t.errors[i].Load(), kind)
+	}
+}

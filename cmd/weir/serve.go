@@ -1,0 +1,273 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/serve"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/rules"
+)
+
+const serveLong = `Serve answers the requests of Envoy's rate limit protocol by rules: the gRPC service
+envoy.service.ratelimit.v3.RateLimitService at --grpc, and POST /json at --http, which also has /healthcheck. It takes the
+place of envoyproxy/ratelimit, with the same rules and the same verdicts; "weir rules --help" describes the rules.
+
+Counts are kept in memory, and a restart begins anew. With --redis any number of servers count together; with --instances
+too, each goes on by itself while Redis is away, with its part of each limit.
+
+Rules are loaded again when their files change, on SIGHUP, and on POST /-/reload. Counts are kept. Rules with a mistake are
+refused as a whole, and the old ones stay in force; the log, the page at --admin and the metrics say why. Rename a new file
+into its place: one that is overwritten may be read when it is half written, and what is there by then may be valid. A
+ConfigMap of Kubernetes works as it is mounted.
+
+The page, the metrics at /metrics and /rlconfig are at --admin, on a loopback address unless --admin-remote is given. What
+changes something takes the token in --admin-token-file or $WEIR_ADMIN_TOKEN:
+
+  curl -X POST -H "Authorization: Bearer $TOKEN" localhost:6070/-/reload
+  curl -H "Authorization: Bearer $TOKEN" 'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
+  curl -X DELETE -H "Authorization: Bearer $TOKEN" 'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
+
+The last two show and reset what is counted for a caller. The exit code is 2 if the rules have a mistake at the start.`
+
+// serveFlags are the flags of weir serve.
+type serveFlags struct {
+	cfg                   serve.Config
+	rules                 []string
+	cert, key, clientCA   string
+	adminToken            string
+	redis, redisPrefix    string
+	redisTimeout          time.Duration
+	instances, maxBuckets int
+	logFormat             string
+}
+
+func newServe() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:     "serve --rules DIR",
+		Short:   "Answer Envoy's rate limit protocol by rules",
+		Long:    serveLong,
+		Example: "  weir serve --rules config/\n  weir serve --rules config/ --redis redis://127.0.0.1:6379 --instances 2",
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringArrayVar(&f.rules, "rules", nil, "a `file` or directory of rules (repeatable)")
+	flags.BoolVar(&f.cfg.MergeDomains, "merge-domains", false, "allow a domain to be in several files or documents")
+	flags.StringVar(&f.cfg.GRPC, "grpc", "127.0.0.1:8081", "the `address` of the gRPC service")
+	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080", "the `address` of /json and /healthcheck, or off")
+	flags.StringVar(&f.cfg.Admin, "admin", "127.0.0.1:6070", "the `address` of the page and the metrics, or off")
+	flags.BoolVar(&f.cfg.AdminRemote, "admin-remote", false, "let --admin be other than a loopback address")
+	flags.StringVar(&f.adminToken, "admin-token-file", "", "the `file` the admin token is in (default $WEIR_ADMIN_TOKEN)")
+	flags.StringVar(&f.cert, "tls-cert", "", "the `file` of the certificate of the gRPC service")
+	flags.StringVar(&f.key, "tls-key", "", "the `file` of its key")
+	flags.StringVar(&f.clientCA, "tls-client-ca", "", "take only clients whose certificate is signed by an authority in this `file`")
+	flags.BoolVar(&f.cfg.Shadow, "shadow", false, "admit every request; the statuses say what would have been denied")
+	flags.BoolVar(&f.cfg.Quota, "quota", false, "treat every descriptor as one in quota mode")
+	flags.BoolVar(&f.cfg.Answers.Headers, "response-headers", false, "add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
+	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false, "add the descriptors and the rules' metadata to responses")
+	flags.StringVar(&f.redis, "redis", "", "count on this Redis, `redis://[user:password@]host[:port][/database]`")
+	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "how keys on Redis begin")
+	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout, "how long a count may wait for Redis")
+	flags.IntVar(&f.instances, "instances", 0, "how many servers share the Redis; without it each goes on with one such part of a limit (0: none decides)")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many counters may be kept in memory at one time")
+	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second, "how long requests under way may take after SIGTERM")
+	flags.StringVar(&f.logFormat, "log", "text", "the form of the log: text or json")
+	if err := cmd.MarkFlagRequired("rules"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return cmd
+}
+
+func (f *serveFlags) run(cmd *cobra.Command) error {
+	if err := f.complete(cmd); err != nil {
+		return err
+	}
+	closeStore, err := f.setSource()
+	if err != nil {
+		return err
+	}
+	defer closeStore()
+	s, err := serve.New(f.cfg)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+	go func() {
+		for {
+			select {
+			case <-hangup:
+				_ = s.Reload() // it has logged its error
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	if err := s.Run(ctx); err != nil {
+		return failure{err}
+	}
+	return nil
+}
+
+// complete fills in the parts of the configuration that flags name.
+func (f *serveFlags) complete(cmd *cobra.Command) error {
+	f.cfg.Paths = f.rules
+	for _, addr := range []*string{&f.cfg.HTTP, &f.cfg.Admin} {
+		if *addr == "off" {
+			*addr = ""
+		}
+	}
+	switch f.logFormat {
+	case "text":
+		f.cfg.Log = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+	case "json":
+		f.cfg.Log = slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), nil))
+	default:
+		return fmt.Errorf("log is text or json, not %q", f.logFormat)
+	}
+	if f.instances != 0 && f.redis == "" {
+		return errors.New("instances share counts only by a Redis: give --redis, too")
+	}
+	if f.instances < 0 || f.maxBuckets <= 0 {
+		return errors.New("instances is not negative, and max-buckets positive")
+	}
+	if err := f.setToken(); err != nil {
+		return err
+	}
+	return f.setTLS()
+}
+
+// minToken is the shortest admin token: 16 random characters are too many to try.
+const minToken = 16
+
+func (f *serveFlags) setToken() error {
+	f.cfg.AdminToken = os.Getenv("WEIR_ADMIN_TOKEN")
+	if f.adminToken != "" {
+		text, err := os.ReadFile(f.adminToken)
+		if err != nil {
+			return err
+		}
+		if f.cfg.AdminToken = strings.TrimSpace(string(text)); f.cfg.AdminToken == "" {
+			return fmt.Errorf("there is no token in %s", f.adminToken)
+		}
+	}
+	if n := len(f.cfg.AdminToken); n > 0 && n < minToken {
+		return fmt.Errorf("the admin token is %d bytes long: it needs %d", n, minToken)
+	}
+	return nil
+}
+
+func (f *serveFlags) setTLS() error {
+	if f.cert == "" && f.key == "" {
+		if f.clientCA != "" {
+			return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
+		}
+		return nil
+	}
+	if _, err := tls.LoadX509KeyPair(f.cert, f.key); err != nil {
+		return err
+	}
+	f.cfg.TLS = &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		// Read for each connection, so that a renewed certificate is used.
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+			return &pair, err
+		},
+	}
+	if f.clientCA == "" {
+		return nil
+	}
+	text, err := os.ReadFile(f.clientCA)
+	if err != nil {
+		return err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return fmt.Errorf("there is no certificate in %s", f.clientCA)
+	}
+	f.cfg.TLS.ClientCAs, f.cfg.TLS.ClientAuth = pool, tls.RequireAndVerifyClientCert
+	return nil
+}
+
+// setSource chooses what counts: memory, Redis, or both.
+func (f *serveFlags) setSource() (closeStore func(), err error) {
+	limiter, err := weir.New(weir.Config{MaxBuckets: f.maxBuckets})
+	if err != nil {
+		return nil, err
+	}
+	local := rules.SourceOf(limiter)
+	f.cfg.Source = local
+	if f.redis == "" {
+		return func() { _ = limiter.Close() }, nil
+	}
+	client, err := redisClient(f.redis)
+	if err != nil {
+		return nil, err
+	}
+	store, err := redislimit.New(client, redislimit.Config{Prefix: f.redisPrefix, Timeout: f.redisTimeout})
+	if err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	remote := rules.SourceOf(store)
+	f.cfg.Source = remote
+	if f.instances > 0 {
+		f.cfg.Source = func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+			return f.hybrid(remote, local, a, burst)
+		}
+	}
+	return func() { _, _ = client.Close(), limiter.Close() }, nil
+}
+
+// hybrid counts on Redis, and in memory while Redis is away.
+func (f *serveFlags) hybrid(remote, local rules.Source, a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+	primary, err := remote(a, burst)
+	if err != nil {
+		return nil, err
+	}
+	behind, err := local(a, burst)
+	if err != nil {
+		return nil, err
+	}
+	return fallback.New(primary, behind, fallback.Config{
+		Instances: f.instances,
+		Timeout:   f.redisTimeout,
+		IsDown:    func(err error) bool { return redislimit.Classify(err) != redislimit.Bug },
+		OnChange: func(c fallback.Change) {
+			f.cfg.Log.Warn("redis", "algorithm", a.String(), "change", fmt.Sprintf("%+v", c))
+		},
+	})
+}
+
+// redisClient returns a client with the settings that the URL asks for, and for the rest those that redislimit needs.
+func redisClient(url string) (*redis.Client, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil { // which may quote the password
+		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://")
+	}
+	safe := redislimit.Options(o.Addr)
+	safe.Network, safe.Username, safe.Password, safe.DB, safe.TLSConfig = o.Network, o.Username, o.Password, o.DB, o.TLSConfig
+	safe.Dialer = redislimit.Dialer(safe)
+	return redis.NewClient(safe), nil
+}
