@@ -177,7 +177,7 @@ func (l *reloader) watch(ctx context.Context) {
 	if err != nil {
 		l.log.Warn("file events are not available; the rules are polled", "every", pollEvery, "error", err)
 	} else {
-		defer watcher.Close()
+		defer func() { _ = watcher.Close() }()
 		events, failures = watcher.Events, watcher.Errors
 	}
 	poll := time.NewTicker(pollEvery)

@@ -1,0 +1,543 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/rules"
+)
+
+// yearly has years for periods, of which none ends in a test.
+const yearly = `
+domain: d
+descriptors:
+  - {key: one, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: ten, rate_limit: {unit: year, requests_per_unit: 10, name: tens}}
+  - {key: halfyear, rate_limit: {unit: day, unit_multiplier: 180, requests_per_unit: 10}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: year, requests_per_unit: 1}}
+  - {key: free, rate_limit: {unlimited: true}}
+  - {key: tagged, metadata: {team: {name: a}, weir: {algorithm: token_bucket, burst: 3}}, rate_limit: {unit: year, requests_per_unit: 3}}
+`
+
+// running is a server that a test runs.
+type running struct {
+	*Server
+	dir    string
+	client pb.RateLimitServiceClient
+	conn   *grpc.ClientConn
+	log    *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+const token = "0123456789abcdef"
+
+// start runs a server of rules until the test ends.
+func start(t testing.TB, text string, change func(*Config)) *running {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(text), 0o644))
+	r := &running{dir: dir, log: &lockedBuffer{}}
+	cfg := Config{
+		Paths: []string{dir}, GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminToken: token,
+		Drain: 5 * time.Second, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	r.Server, err = New(cfg)
+	require.NoError(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx) }()
+	r.conn, err = grpc.NewClient(r.Addresses().GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	require.NoError(t, err)
+	r.client = pb.NewRateLimitServiceClient(r.conn)
+	t.Cleanup(func() {
+		assert.NoError(t, r.conn.Close())
+		stop()
+		assert.NoError(t, <-done)
+	})
+	return r
+}
+
+// descriptor makes a descriptor of keys and values in turn.
+func descriptor(keysAndValues ...string) *common.RateLimitDescriptor {
+	d := &common.RateLimitDescriptor{}
+	for i := 0; i < len(keysAndValues); i += 2 {
+		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: keysAndValues[i], Value: keysAndValues[i+1]})
+	}
+	return d
+}
+
+func (r *running) ask(t testing.TB, descriptors ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
+	t.Helper()
+	resp, err := r.client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: descriptors})
+	require.NoError(t, err)
+	return resp
+}
+
+func TestGRPC(t *testing.T) {
+	s := start(t, yearly, nil)
+	first := s.ask(t, descriptor("ten", "x"), descriptor("halfyear", "x"), descriptor("free", "x"), descriptor("other", "x"))
+	assert.Equal(t, pb.RateLimitResponse_OK, first.OverallCode)
+	ten := first.Statuses[0]
+	assert.EqualValues(t, 9, ten.LimitRemaining)
+	assert.Equal(t, "tens", ten.CurrentLimit.Name)
+	assert.Equal(t, pb.RateLimitResponse_RateLimit_YEAR, ten.CurrentLimit.Unit)
+	assert.EqualValues(t, 10, ten.CurrentLimit.RequestsPerUnit)
+	assert.Nil(t, ten.CurrentLimit.UnitMultiplier)
+	assert.Positive(t, ten.DurationUntilReset.Seconds)
+	assert.EqualValues(t, 180, first.Statuses[1].CurrentLimit.UnitMultiplier.GetValue())
+	assert.Equal(t, "halfyear", first.Statuses[1].CurrentLimit.Name, "the path, without a name")
+	assert.EqualValues(t, math.MaxUint32, first.Statuses[2].LimitRemaining)
+	assert.Nil(t, first.Statuses[2].CurrentLimit)
+	assert.Nil(t, first.Statuses[3].CurrentLimit)
+	assert.Empty(t, first.ResponseHeadersToAdd)
+	assert.Nil(t, first.DynamicMetadata)
+
+	s.ask(t, descriptor("one", "x"))
+	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, s.ask(t, descriptor("one", "x")).OverallCode)
+	s.ask(t, descriptor("shadow", "x"))
+	shadowed := s.ask(t, descriptor("shadow", "x"))
+	assert.Equal(t, pb.RateLimitResponse_OK, shadowed.OverallCode)
+	assert.Equal(t, pb.RateLimitResponse_OK, shadowed.Statuses[0].Code)
+	assert.Zero(t, shadowed.Statuses[0].LimitRemaining)
+
+	peek := descriptor("ten", "x")
+	peek.HitsAddend = wrapperspb.UInt64(0)
+	assert.EqualValues(t, 9, s.ask(t, peek).Statuses[0].LimitRemaining)
+	back := descriptor("ten", "x")
+	back.HitsAddend, back.IsNegativeHits = wrapperspb.UInt64(1), true
+	assert.EqualValues(t, 10, s.ask(t, back).Statuses[0].LimitRemaining)
+
+	own := descriptor("any", "x")
+	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_YEAR}
+	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, own).OverallCode)
+	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, s.ask(t, own).OverallCode)
+}
+
+func TestGRPCErrors(t *testing.T) {
+	s := start(t, yearly, nil)
+	for want, req := range map[string]*pb.RateLimitRequest{
+		"rate limit domain must not be empty":          {Descriptors: []*common.RateLimitDescriptor{descriptor("a", "b")}},
+		"rate limit descriptor list must not be empty": {Domain: "d"},
+	} {
+		_, err := s.client.ShouldRateLimit(t.Context(), req)
+		assert.Equal(t, codes.Unknown, status.Code(err))
+		assert.Equal(t, want, status.Convert(err).Message())
+	}
+}
+
+func TestHealth(t *testing.T) {
+	s := start(t, yearly, nil)
+	client := healthpb.NewHealthClient(s.conn)
+	for _, name := range []string{"", "ratelimit"} {
+		answer, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		require.NoError(t, err)
+		assert.Equal(t, healthpb.HealthCheckResponse_SERVING, answer.Status)
+	}
+	_, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "other"})
+	assert.Equal(t, codes.NotFound, status.Code(err))
+	code, body := s.http(t, "GET", "http://"+s.Addresses().HTTP+"/healthcheck", "")
+	assert.Equal(t, 200, code)
+	assert.Equal(t, "OK", body)
+}
+
+// http sends a request with the admin token.
+func (r *running) http(t testing.TB, method, url, body string) (int, string) {
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(text)
+}
+
+func TestJSON(t *testing.T) {
+	s := start(t, yearly, nil)
+	const one = `{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}]}]}`
+	for _, row := range []struct {
+		name, method, body string
+		code               int
+		want               string
+	}{
+		{"within the limit", "POST", one, 200, `"OK"`},
+		{"over it", "POST", one, 429, `"OVER_LIMIT"`},
+		{"any method", "PUT", one, 429, `"OVER_LIMIT"`},
+		{"snake case, numbers as strings", "POST", `{"domain": "d", "hits_addend": "1", "descriptors": [{"entries": [{"key": "one", "value": "y"}]}]}`, 200, "OK"},
+		{"no JSON", "POST", "x", 400, "Bad Request\n"},
+		{"nothing", "GET", "", 400, "Bad Request\n"},
+		{"an unknown field", "POST", `{"domian": "d"}`, 400, "Bad Request\n"},
+		{"no domain", "POST", `{}`, 400, "Bad Request\n"},
+		{"an override without a unit", "POST", `{"domain": "d", "descriptors": [{"limit": {}, "entries": [{"key": "one"}]}]}`, 400, "Bad Request\n"},
+	} {
+		code, body := s.http(t, row.method, "http://"+s.Addresses().HTTP+"/json", row.body)
+		assert.Equal(t, row.code, code, row.name)
+		assert.Contains(t, body, row.want, row.name)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	s := start(t, yearly, func(c *Config) { c.Answers = Answers{Headers: true, Metadata: true} })
+	resp := s.ask(t, descriptor("ten", "x"), descriptor("tagged", "x"))
+	fields := map[string]string{}
+	for _, h := range resp.ResponseHeadersToAdd {
+		fields[h.Key] = h.Value
+	}
+	assert.Equal(t, "3", fields["RateLimit-Limit"], "the one with the least left")
+	assert.Equal(t, "2", fields["RateLimit-Remaining"])
+	assert.NotContains(t, fields, "Retry-After")
+	metadata := resp.DynamicMetadata.AsMap()
+	assert.Equal(t, "d", metadata["domain"])
+	assert.Equal(t, map[string]any{"team": map[string]any{"name": "a"}}, metadata["metadata"], "without weir's own")
+	assert.Equal(t, []any{"ten=x"}, metadata["descriptors"].([]any)[0].(map[string]any)["entries"])
+
+	s.ask(t, descriptor("one", "x"))
+	fields = map[string]string{}
+	for _, h := range s.ask(t, descriptor("one", "x"), descriptor("ten", "x")).ResponseHeadersToAdd {
+		fields[h.Key] = h.Value
+	}
+	assert.Equal(t, "1", fields["RateLimit-Limit"], "the one that is over")
+	assert.Equal(t, fields["RateLimit-Reset"], fields["Retry-After"])
+}
+
+// TestMemoryAndRedisAgree asks the same of servers in memory and on Redis.
+func TestMemoryAndRedisAgree(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(redislimit.Options(server.Addr))
+	defer client.Close()
+	store, err := redislimit.New(client, redislimit.Config{Timeout: time.Second})
+	require.NoError(t, err)
+	memory := start(t, yearly, nil)
+	shared := start(t, yearly, func(c *Config) { c.Source = rules.SourceOf(store) })
+	random := rand.New(rand.NewPCG(3, 4))
+	for range 150 {
+		var list []*common.RateLimitDescriptor
+		for range 1 + random.IntN(3) {
+			d := descriptor([]string{"one", "ten", "shadow", "tagged", "other"}[random.IntN(5)], fmt.Sprint(random.IntN(2)))
+			if random.IntN(2) == 0 {
+				d.HitsAddend = wrapperspb.UInt64(uint64(random.IntN(5)))
+			}
+			list = append(list, d)
+		}
+		a, b := memory.ask(t, list...), shared.ask(t, list...)
+		require.Equal(t, a.OverallCode, b.OverallCode)
+		for i := range a.Statuses {
+			require.Equal(t, a.Statuses[i].Code, b.Statuses[i].Code)
+			require.Equal(t, a.Statuses[i].LimitRemaining, b.Statuses[i].LimitRemaining)
+		}
+	}
+}
+
+func TestAdmin(t *testing.T) {
+	s := start(t, yearly, nil)
+	at := "http://" + s.Addresses().Admin
+	s.ask(t, descriptor("one", "x"))
+	s.ask(t, descriptor("one", "x"))
+	code, page := s.http(t, "GET", at+"/", "")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, page, "d: one=x")
+	_, metrics := s.http(t, "GET", at+"/metrics", "")
+	assert.Contains(t, metrics, `ratelimit_service_rate_limit_over_limit_total{domain="d",rule="one"} 1`)
+	assert.NotContains(t, metrics, `"x"`, "no values")
+	_, config := s.http(t, "GET", at+"/rlconfig", "")
+	assert.Contains(t, config, "d: ten: 10 per year (named tens) at ")
+
+	_, caller := s.http(t, "GET", at+"/-/caller?domain=d&descriptor=one%3Dx", "")
+	assert.Contains(t, caller, `"code":"OVER_LIMIT"`)
+	code, _ = s.http(t, "DELETE", at+"/-/caller?domain=d&descriptor=one%3Dx", "")
+	assert.Equal(t, 200, code)
+	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, descriptor("one", "x")).OverallCode)
+	code, _ = s.http(t, "DELETE", at+"/-/caller?domain=d&descriptor=nobody", "")
+	assert.Equal(t, 404, code)
+	code, _ = s.http(t, "DELETE", at+"/-/caller?domain=d", "")
+	assert.Equal(t, 400, code)
+
+	for _, path := range []string{"POST /-/reload", "DELETE /-/caller", "GET /-/caller"} {
+		method, path, _ := strings.Cut(path, " ")
+		req, err := http.NewRequestWithContext(t.Context(), method, at+path, nil)
+		require.NoError(t, err)
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 401, resp.StatusCode, path)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("GET", "http://evil.example/", nil)
+	s.admin().ServeHTTP(w, r)
+	assert.Equal(t, http.StatusMisdirectedRequest, w.Code)
+	assert.Error(t, checkAdmin(Config{Admin: "0.0.0.0:6070"}))
+}
+
+func TestBadRulesAtTheStart(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "r.yaml"), []byte("domain: ''\n"), 0o644))
+	_, err := New(Config{Paths: []string{dir}, GRPC: "127.0.0.1:0"})
+	assert.ErrorContains(t, err, "r.yaml:1:9: config file cannot have empty domain")
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for began := time.Now(); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+func generation(n int) string {
+	return fmt.Sprintf(`
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: year, requests_per_unit: 1000, name: g%d}}
+  - {key: other, rate_limit: {unit: year, requests_per_unit: 10, name: g%d}}
+`, n, n)
+}
+
+// TestReloadUnderLoad reloads by renames, by links as a ConfigMap has them, and with broken files in between, while
+// clients ask. Every decision is by the rules of one generation, none fails, and the counts go on.
+func TestReloadUnderLoad(t *testing.T) {
+	reloads := slow.N(6, 100, 300)
+	s := start(t, generation(0), nil)
+	var asked, failed, mixed, admitted atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for i := range 64 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				resp, err := s.client.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
+					descriptor("user", "u"), descriptor("other", fmt.Sprint(i, asked.Add(1)))}})
+				switch {
+				case err != nil:
+					failed.Add(1)
+				case resp.Statuses[0].CurrentLimit.GetName() != resp.Statuses[1].CurrentLimit.GetName():
+					mixed.Add(1)
+				case resp.OverallCode == pb.RateLimitResponse_OK:
+					admitted.Add(1)
+				}
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	for n := 1; n <= reloads; n++ {
+		before := s.reloader.current()
+		if n%3 == 0 {
+			replace(t, s.dir, "domain: [")
+			eventually(t, "a broken file is refused", func() bool { return s.reloader.current().Failures > before.Failures })
+			after := s.reloader.current()
+			assert.ErrorContains(t, after.Err, "error loading config file")
+			assert.Equal(t, before.Version, after.Version, "the old rules stay")
+		}
+		if n%2 == 0 {
+			link(t, s.dir, n)
+		} else {
+			replace(t, s.dir, generation(n))
+		}
+		eventually(t, "the rules are loaded", func() bool {
+			r := s.engine.Set().Match("d", []rules.Entry{{Key: "user", Value: "u"}})
+			return r != nil && r.Limit.Name == fmt.Sprint("g", n)
+		})
+	}
+	eventually(t, "the limit is used up", func() bool { return admitted.Load() >= 1000 })
+	stop()
+	clients.Wait()
+	assert.Zero(t, failed.Load(), "failed requests")
+	assert.Zero(t, mixed.Load(), "decisions by two generations")
+	assert.EqualValues(t, 1000, admitted.Load(), "the counts go on")
+	assert.Contains(t, s.log.String(), "rules refused; the old ones stay in force")
+	_, page := s.http(t, "GET", "http://"+s.Addresses().Admin+"/metrics", "")
+	assert.Contains(t, page, "ratelimit_service_config_load_error_total "+fmt.Sprint(reloads/3))
+}
+
+// replace renames a new file into its place.
+func replace(t testing.TB, dir, text string) {
+	temp := filepath.Join(dir, ".new")
+	require.NoError(t, os.WriteFile(temp, []byte(text), 0o644))
+	require.NoError(t, os.Rename(temp, filepath.Join(dir, "rules.yaml")))
+}
+
+// link puts new rules in place as Kubernetes does: a directory, and a link to it that is replaced.
+func link(t testing.TB, dir string, n int) {
+	version := fmt.Sprintf("..v%d", n)
+	require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, version, "rules.yaml"), []byte(generation(n)), 0o644))
+	require.NoError(t, os.Symlink(version, filepath.Join(dir, "..tmp")))
+	require.NoError(t, os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")))
+	if info, err := os.Lstat(filepath.Join(dir, "rules.yaml")); err == nil && info.Mode()&os.ModeSymlink != 0 {
+		return
+	}
+	require.NoError(t, os.Symlink("..data/rules.yaml", filepath.Join(dir, "..link")))
+	require.NoError(t, os.Rename(filepath.Join(dir, "..link"), filepath.Join(dir, "rules.yaml")))
+}
+
+func TestReloadByRequest(t *testing.T) {
+	s := start(t, yearly, nil)
+	loads := s.reloader.current().Successes
+	code, body := s.http(t, "POST", "http://"+s.Addresses().Admin+"/-/reload", "")
+	assert.Equal(t, 200, code, body)
+	assert.Equal(t, loads+1, s.reloader.current().Successes)
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "rules.yaml"), []byte("domain: [\n"), 0o644))
+	code, body = s.http(t, "POST", "http://"+s.Addresses().Admin+"/-/reload", "")
+	assert.Equal(t, http.StatusUnprocessableEntity, code)
+	assert.Contains(t, body, "rules.yaml:2:1: error loading config file")
+	_, page := s.http(t, "GET", "http://"+s.Addresses().Admin+"/", "")
+	assert.Contains(t, page, "error loading config file", "the page says why")
+	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, descriptor("one", "x")).OverallCode)
+}
+
+// hostile are requests that a client may make.
+func hostile() map[string]*pb.RateLimitRequest {
+	many := &pb.RateLimitRequest{Domain: "d"}
+	for i := range 1000 {
+		many.Descriptors = append(many.Descriptors, descriptor("ten", fmt.Sprint(i)))
+	}
+	huge := descriptor("ten", "x")
+	huge.HitsAddend = wrapperspb.UInt64(math.MaxUint64)
+	unitless := descriptor("ten", "x")
+	unitless.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
+	never := descriptor("ten", "x")
+	never.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99, UnitMultiplier: wrapperspb.UInt32(0)}
+	one := func(d *common.RateLimitDescriptor) *pb.RateLimitRequest {
+		return &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{d}}
+	}
+	return map[string]*pb.RateLimitRequest{
+		"an override of unit 0":       one(unitless),
+		"an override of unit 99":      one(never),
+		"a cost of 2^64-1":            one(huge),
+		"1,000 descriptors":           many,
+		"no entries":                  one(&common.RateLimitDescriptor{}),
+		"empty entries":               one(descriptor("", "", "", "")),
+		"control characters":          one(descriptor("ten", "\x00\x01\n\u2028")),
+		"a value of a megabyte":       one(descriptor("ten", strings.Repeat("x", 1<<20))),
+		"a descriptor that is no one": {Domain: "d", Descriptors: []*common.RateLimitDescriptor{nil}},
+		"a domain of a megabyte":      {Domain: strings.Repeat("x", 1<<20), Descriptors: []*common.RateLimitDescriptor{descriptor("a", "b")}},
+	}
+}
+
+func TestHostileRequests(t *testing.T) {
+	s := start(t, yearly, func(c *Config) { c.Answers = Answers{Headers: true, Metadata: true} })
+	s.ask(t, descriptor("ten", "watched"))
+	for name, req := range hostile() {
+		resp, err := s.client.ShouldRateLimit(t.Context(), req)
+		assert.True(t, err != nil && status.Code(err) == codes.Unknown || err == nil && len(resp.Statuses) == len(req.Descriptors), "%s: %v", name, err)
+		peek := descriptor("ten", "watched")
+		peek.HitsAddend = wrapperspb.UInt64(0)
+		assert.EqualValues(t, 9, s.ask(t, peek).Statuses[0].LimitRemaining, name)
+	}
+}
+
+// TestRandomRequests asks whatever can be asked. The server answers, and no count goes down.
+func TestRandomRequests(t *testing.T) {
+	engine, err := rules.New(ruleSet(t, yearly), rules.Config{})
+	require.NoError(t, err)
+	defer engine.Close()
+	s := newService(engine, Answers{Headers: true, Metadata: true}, newTally())
+	random := rand.New(rand.NewPCG(5, 6))
+	texts := []string{"", "one", "ten", "tagged", "free", "shadow", "x", "y", "\xff", "\x00"}
+	used := uint32(0)
+	for n := range slow.N(20_000, 1_000_000, 1_000_000) {
+		req := &pb.RateLimitRequest{Domain: []string{"d", "d", "d", "", "e"}[random.IntN(5)], HitsAddend: random.Uint32() >> random.IntN(33)}
+		for range random.IntN(4) {
+			d := &common.RateLimitDescriptor{}
+			for range random.IntN(3) {
+				d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{
+					Key: texts[random.IntN(len(texts))], Value: texts[random.IntN(len(texts))]})
+			}
+			if random.IntN(3) == 0 {
+				d.HitsAddend = wrapperspb.UInt64(random.Uint64() >> random.IntN(65))
+			}
+			if random.IntN(5) == 0 {
+				d.Limit = &common.RateLimitDescriptor_RateLimitOverride{
+					RequestsPerUnit: random.Uint32(), Unit: typev3.RateLimitUnit(random.IntN(12) - 2),
+					UnitMultiplier: wrapperspb.UInt32(random.Uint32() >> random.IntN(33))}
+			}
+			req.Descriptors = append(req.Descriptors, d)
+		}
+		resp, err := s.ShouldRateLimit(context.Background(), req)
+		require.True(t, err != nil || len(resp.Statuses) == len(req.Descriptors))
+		peek := descriptor("ten", "x")
+		peek.HitsAddend = wrapperspb.UInt64(0)
+		if n%10 == 0 {
+			resp, err := s.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{peek}})
+			require.NoError(t, err)
+			now := 10 - resp.Statuses[0].LimitRemaining
+			require.GreaterOrEqual(t, now, used)
+			used = now
+		}
+	}
+	assert.EqualValues(t, 10, used, "it was counted")
+}
+
+func ruleSet(t testing.TB, text string) *rules.Set {
+	name := filepath.Join(t.TempDir(), "r.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+	set, err := rules.LoadFiles(name)
+	require.NoError(t, err)
+	return set
+}
+
+// FuzzJSON posts any body: the answer is 200, 429 or 400.
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
+	f.Add([]byte(`{"domain": "d", "hits_addend": 4294967295, "descriptors": [{"limit": {"unit": 0, "unitMultiplier": 0}}, {}]}`))
+	engine, err := rules.New(ruleSet(f, yearly), rules.Config{})
+	require.NoError(f, err)
+	s := newService(engine, Answers{Headers: true, Metadata: true}, newTally())
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := httptest.NewRecorder()
+		s.serveJSON(w, httptest.NewRequest("POST", "/json", bytes.NewReader(body)))
+		assert.Contains(t, []int{200, 429, 400}, w.Code)
+		assert.Equal(t, w.Code == 400, w.Body.String() == "Bad Request\n")
+	})
+}
