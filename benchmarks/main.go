@@ -93,5 +93,5 @@ func filter[T any](in []T, keep func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(in), func(v T) bool { return !keep(v) })
 }
 
-// rulesSection returns what the program in rules has measured last.
-func rulesSection() string { return "\n" + read("rules/RESULTS.md") }
+// rulesSection returns what the programs in rules and serve have measured last.
+func rulesSection() string { return "\n" + read("rules/RESULTS.md") + "\n" + read("serve/RESULTS.md") }

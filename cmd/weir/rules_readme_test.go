@@ -11,17 +11,17 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// TestReadmeRules compares the README's rules, and what lint prints, with the files that it names.
-func TestReadmeRules(t *testing.T) {
-	readme, err := os.ReadFile("../../README.md")
+// TestDocsRules compares the rules in docs/rules.md, and what lint prints, with the files that it names.
+func TestDocsRules(t *testing.T) {
+	page, err := os.ReadFile("../../docs/rules.md")
 	require.NoError(t, err)
 	limits, err := os.ReadFile("../../rules/testdata/limits.yaml")
 	require.NoError(t, err)
-	assert.Contains(t, string(readme), "```yaml\n"+string(limits)+"```\n")
+	assert.Contains(t, string(page), "```yaml\n"+string(limits)+"```\n")
 	assert.Equal(t, 12, strings.Count(string(limits), "\n"))
 
 	t.Chdir("../..")
 	_, err = rules.LoadFiles("rules/testdata/mistakes.yaml")
 	require.Error(t, err)
-	assert.Contains(t, string(readme), "```text\n"+err.Error()+"\n```\n")
+	assert.Contains(t, string(page), "```text\n"+err.Error()+"\n```\n")
 }

@@ -31,6 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -525,6 +526,42 @@ func ruleSet(t testing.TB, text string) *rules.Set {
 	set, err := rules.LoadFiles(name)
 	require.NoError(t, err)
 	return set
+}
+
+// TestOneFileInMiddlewareAndServer asks the same by HTTP and by gRPC.
+func TestOneFileInMiddlewareAndServer(t *testing.T) {
+	const file = `
+domain: d
+descriptors:
+  - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 7}}
+  - {key: path, value: /login, rate_limit: {unit: year, requests_per_unit: 2}}
+---
+domain: d
+rate_limits:
+  - actions: [{remote_address: {}}]
+  - actions: [{path: {}}]
+`
+	s := start(t, file, nil)
+	engine, err := rules.New(ruleSet(t, file), rules.Config{})
+	require.NoError(t, err)
+	defer engine.Close()
+	handler := rules.Middleware(engine)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	statuses := map[pb.RateLimitResponse_Code]int{pb.RateLimitResponse_OK: 200, pb.RateLimitResponse_OVER_LIMIT: 429}
+	denied := 0
+	for i := range 30 {
+		r := httptest.NewRequest("GET", []string{"/", "/login", "/login?x=1"}[i%3], nil)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		var list []*common.RateLimitDescriptor
+		for _, d := range engine.Set().RequestOf("d", r, httplimit.RemoteAddr()).Descriptors {
+			list = append(list, descriptor(d.Entries[0].Key, d.Entries[0].Value))
+		}
+		require.Equal(t, statuses[s.ask(t, list...).OverallCode], w.Code, i)
+		if w.Code == 429 {
+			denied++
+		}
+	}
+	assert.Equal(t, 23, denied)
 }
 
 // FuzzJSON posts any body: the answer is 200, 429 or 400.

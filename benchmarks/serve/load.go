@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// okServer answers OK without work.
+type okServer struct {
+	pb.UnimplementedRateLimitServiceServer
+}
+
+func (okServer) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	return &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}, nil
+}
+
+func serveBare(ctx context.Context, addr string) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err != nil {
+		return err
+	}
+	s := grpc.NewServer()
+	pb.RegisterRateLimitServiceServer(s, okServer{})
+	return s.Serve(l)
+}
+
+func freeAddr(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
+}
+
+// load is how a server did.
+type load struct {
+	rate float64 // requests a second
+	p99  time.Duration
+}
+
+const values = 10_000
+
+// requests are made before anything is measured.
+var requests = func() (list [values]*pb.RateLimitRequest) {
+	for i := range list {
+		list[i] = &pb.RateLimitRequest{Domain: "bench", Descriptors: []*common.RateLimitDescriptor{{
+			Entries: []*common.RateLimitDescriptor_Entry{{Key: "user", Value: strconv.Itoa(i)}}}}}
+	}
+	return list
+}()
+
+// measure loads a server with so many requests at a time.
+func measure(ctx context.Context, s server, concurrency int) (load, error) {
+	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return load{}, err
+	}
+	defer conn.Close()
+	client := pb.NewRateLimitServiceClient(conn)
+	if _, err := client.ShouldRateLimit(ctx, requests[0], grpc.WaitForReady(true)); err != nil {
+		return load{}, err
+	}
+	if _, _, err := loop(ctx, client, concurrency, *benchtime/5); err != nil {
+		return load{}, err
+	}
+	took, elapsed, err := loop(ctx, client, concurrency, *benchtime)
+	if err != nil {
+		return load{}, err
+	}
+	slices.Sort(took)
+	return load{float64(len(took)) / elapsed.Seconds(), took[len(took)*99/100]}, nil
+}
+
+// loop asks for a while, and returns how long each request took, and all of it.
+func loop(ctx context.Context, client pb.RateLimitServiceClient, concurrency int, d time.Duration) ([]time.Duration, time.Duration, error) {
+	var mu sync.Mutex
+	var all []time.Duration
+	var failed error
+	var group sync.WaitGroup
+	began := time.Now()
+	for i := range concurrency {
+		group.Go(func() {
+			var took []time.Duration
+			var err error
+			for n := i * values / concurrency; err == nil && time.Since(began) < d; n++ {
+				asked := time.Now()
+				var resp *pb.RateLimitResponse
+				resp, err = client.ShouldRateLimit(ctx, requests[n%values])
+				if err == nil && resp.OverallCode != pb.RateLimitResponse_OK {
+					err = fmt.Errorf("the answer is %v", resp.OverallCode)
+				}
+				took = append(took, time.Since(asked))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, took...)
+			if err != nil {
+				failed = err
+			}
+		})
+	}
+	group.Wait()
+	return all, time.Since(began), failed
+}
