@@ -1,0 +1,68 @@
+package redislimit_test
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// A fleet is upgraded instance by instance: the scripts of before and those of today count together, on the same keys. In
+// testdata/released are those that have changed; the others are pinned by their digests.
+func TestRollingUpgrade(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.Addr, redislimit.Config{})
+	tiers, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour}, weir.Tier{Limit: 1000, Duration: 24 * time.Hour})
+	require.NoError(t, err)
+	// So many slices that the older are merged.
+	long, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Second}, weir.Tier{Limit: 100, Duration: 24 * time.Hour})
+	require.NoError(t, err)
+	for name, row := range map[string]struct {
+		file string
+		now  *redislimit.Strategy
+	}{
+		"SlidingLog": {"sliding_log", &store.SlidingLog().Strategy}, "List": {"list", &store.List().Strategy},
+		"sorted set": {"sorted_set", redislimit.SortedSet(store)}, "Tiers": {"tiers", &tiers.Strategy}, "long Tiers": {"tiers", &long.Strategy},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile("testdata/released/" + row.file + ".lua")
+			require.NoError(t, err)
+			before := redislimit.WithScript(row.now, string(text))
+			r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+			admitted := uint64(0)
+			for n := range 150 {
+				s := []*redislimit.Strategy{before, row.now}[n%2]
+				res, err := s.Run(t.Context(), r)
+				require.NoError(t, err)
+				if res.Allowed() {
+					admitted++
+					require.Equal(t, admitted, res.TotalRequests)
+				}
+				if n == 50 {
+					_, err := row.now.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 9})
+					require.NoError(t, err)
+					admitted += 10
+				}
+				if n == 60 {
+					require.NoError(t, []*redislimit.Strategy{before, row.now}[n/10%2].Refund(t.Context(), r, res))
+					admitted--
+				}
+			}
+			assert.EqualValues(t, 100, admitted)
+		})
+	}
+	for name, row := range map[string]struct {
+		s      *redislimit.Strategy
+		digest string
+	}{
+		"FixedWindow": {store.FixedWindow(), "f6c479a7f4bce676c8b471d927fe60cd9871351f"}, "SlidingWindow": {store.SlidingWindow(), "6ce6f9f9a371e703fad219c21a5ad702e989fd77"},
+		"TokenBucket": {store.TokenBucket(0), "a2b1b75b36cdd0dd88080fbd18e43490e7765178"}, "Counter": {store.Counter(), "abf7dc751672e150eb49328208cc710ab6fa1955"},
+	} {
+		assert.Equal(t, row.digest, redislimit.Digest(row.s), name)
+	}
+}
