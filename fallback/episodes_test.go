@@ -1,0 +1,321 @@
+package fallback_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
+)
+
+// network is what lies between the instances and their server: it can be down, lose answers and be slow, all at once.
+// It also is the witness of what the server does.
+type network struct {
+	*server
+	mu      sync.Mutex
+	down    bool          // guarded by mu, as all below
+	loses   float64       // the share of answers that are lost
+	delay   time.Duration // before the server is reached; nobody's context shortens it
+	rng     *rand.Rand
+	hits    map[string]uint64 // admitted by the server, by key
+	charged map[string]uint64 // charged to the server, by key
+}
+
+// pass carries one call and reports whether its answer arrives.
+func (n *network) pass(call func() error) error {
+	n.mu.Lock()
+	delay, down, lost := n.delay, n.down, n.rng.Float64() < n.loses
+	n.mu.Unlock()
+	time.Sleep(delay)
+	if down {
+		return errDown
+	}
+	if err := call(); err != nil {
+		return err
+	}
+	if lost {
+		return errDown
+	}
+	return nil
+}
+
+func (n *network) count(of map[string]uint64, key string, cost uint64) {
+	n.mu.Lock()
+	of[key] += cost
+	n.mu.Unlock()
+}
+
+func (n *network) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+	err = n.pass(func() (err error) {
+		if res, err = n.inner.Run(ctx, r); err == nil && res.Allowed() {
+			n.count(n.hits, r.Key, max(1, r.Cost))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+func (n *network) Charge(ctx context.Context, r *weir.Request) error {
+	return n.pass(func() error {
+		n.count(n.charged, r.Key, r.Cost)
+		return n.inner.(weir.Charger).Charge(ctx, r)
+	})
+}
+
+func (n *network) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
+	return n.pass(func() error { return n.inner.(weir.Seeder).Seed(ctx, r, counted) })
+}
+
+func (n *network) Reset(ctx context.Context, r *weir.Request) error {
+	return n.pass(func() error { return n.inner.(weir.Resetter).Reset(ctx, r) })
+}
+
+func (n *network) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return n.pass(func() error { return n.inner.(weir.Refunder).Refund(ctx, r, taken) })
+}
+
+func (n *network) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (res *weir.Result, err error) {
+	err = n.pass(func() (err error) {
+		if b.Counted != nil {
+			err = n.inner.(weir.Seeder).Seed(ctx, r, b.Counted)
+		}
+		q := *r
+		if q.Cost = n.debt(r, b); err == nil && q.Cost > 0 {
+			n.count(n.charged, r.Key, q.Cost)
+			err = n.inner.(weir.Charger).Charge(ctx, &q)
+		}
+		if err != nil {
+			return err
+		}
+		if res, err = n.inner.Run(ctx, r); err == nil && res.Allowed() {
+			n.count(n.hits, r.Key, max(1, r.Cost))
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// member is an instance, and what it admitted by itself.
+type member struct {
+	*fallback.Fallback
+	local    map[string]uint64 // by key, less what was refunded at once
+	smallest int               // the smallest number of instances it went by
+}
+
+// findings is what an episode came to.
+type findings struct {
+	overPrimary, overShare uint64 // admitted by primary beyond the limit, by an instance beyond its share
+	twice, never           uint64 // charged beyond what local admitted; admitted by local and never charged
+	errors                 int
+	outages                uint64
+}
+
+func (a *findings) add(b findings) {
+	a.overPrimary, a.overShare = a.overPrimary+b.overPrimary, a.overShare+b.overShare
+	a.twice, a.never = a.twice+b.twice, a.never+b.never
+	a.errors, a.outages = a.errors+b.errors, a.outages+b.outages
+}
+
+const (
+	plainKey   = "plain"   // is neither refunded nor reset: what is charged is exact
+	givingKey  = "giving"  // refunds
+	restingKey = "resting" // resets
+	manyLimit  = 120
+)
+
+// play is one episode: for a while the network fails in every way, instances join and leave, callers ask, refund and
+// reset; then all is well, and every caller returns to every instance.
+func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares bool) (out findings) {
+	rng := rand.New(rand.NewPCG(seed, 1000))
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	net := &network{
+		server: newServer(func() weir.Strategy { return limiter.FixedWindow() }), rng: rand.New(rand.NewPCG(seed, 2)),
+		hits: map[string]uint64{}, charged: map[string]uint64{},
+	}
+	var all, present []*member
+	number := func() int {
+		if !shares {
+			return 1
+		}
+		return max(1, len(present))
+	}
+	join := func() {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		f := newFallback(t, to(net), l.FixedWindow(), fallback.Config{
+			InstancesFunc: number, MinCalls: 1 + rng.IntN(4), ProbeInterval: 100 * time.Millisecond, Stall: -1,
+		})
+		m := &member{f, map[string]uint64{}, 1 << 30}
+		all, present = append(all, m), append(present, m)
+	}
+	for range 3 {
+		join()
+	}
+	request := func() *weir.Request {
+		key := []string{plainKey, plainKey, givingKey, restingKey}[rng.IntN(4)]
+		return &weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour, Cost: uint64(1 + rng.IntN(3))}
+	}
+	ask := func(m *member, r *weir.Request) {
+		for _, m := range present {
+			m.smallest = min(m.smallest, len(present))
+		}
+		res, by, err := m.RunSource(t.Context(), r)
+		if err != nil {
+			out.errors++
+			return
+		}
+		if by == fallback.FromLocal && res.Allowed() {
+			m.local[r.Key] += r.Cost
+		}
+		if r.Key == givingKey && res.Allowed() && rng.IntN(4) == 0 {
+			if m.Refund(t.Context(), r, res) != nil {
+				out.errors++
+			}
+		}
+	}
+	for range 150 {
+		time.Sleep(time.Duration(rng.IntN(40)) * time.Millisecond)
+		switch rng.IntN(12) {
+		case 0:
+			net.mu.Lock()
+			net.down = !net.down
+			net.mu.Unlock()
+		case 1:
+			net.mu.Lock()
+			net.loses = []float64{0, 0, 0.3, 1}[rng.IntN(4)]
+			net.mu.Unlock()
+		case 2:
+			net.mu.Lock()
+			net.delay = []time.Duration{0, 0, 20 * time.Millisecond, 80 * time.Millisecond, 300 * time.Millisecond}[rng.IntN(5)]
+			net.mu.Unlock()
+		case 3:
+			if len(present) < 5 {
+				join()
+			} else {
+				present = present[1:]
+			}
+		case 4:
+			r := request()
+			r.Key = restingKey
+			if present[0].Reset(t.Context(), r) != nil {
+				out.errors++
+			}
+		}
+		ask(present[rng.IntN(len(present))], request())
+	}
+	net.mu.Lock()
+	net.down, net.loses, net.delay = false, 0, 0
+	net.mu.Unlock()
+	time.Sleep(time.Second) // what is under way arrives
+	for _, m := range all {
+		for _, key := range []string{plainKey, givingKey} {
+			for {
+				_, by, err := m.RunSource(t.Context(), &weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour, Cost: manyLimit + 1})
+				if err != nil {
+					out.errors++
+				}
+				if by == fallback.FromPrimary {
+					break
+				}
+				time.Sleep(150 * time.Millisecond)
+			}
+		}
+		out.outages += m.Stats().Opens
+	}
+	time.Sleep(time.Second)
+	local := map[string]uint64{}
+	for _, m := range all {
+		for key, n := range m.local {
+			local[key] += n
+			// Resets renew a share, and refunds give back.
+			if share := uint64((manyLimit-1)/m.smallest + 1); key == plainKey {
+				out.overShare += n - min(n, share)
+			}
+		}
+	}
+	net.mu.Lock()
+	defer net.mu.Unlock()
+	out.overPrimary = net.hits[plainKey] - min(net.hits[plainKey], manyLimit)
+	for key, n := range net.charged {
+		out.twice += n - min(n, local[key])
+	}
+	out.never = local[plainKey] - min(local[plainKey], net.charged[plainKey])
+	return out
+}
+
+// episodesOf plays so many episodes, each in a bubble of its own, and returns what they came to, and how many goroutines
+// were left.
+func episodesOf(t *testing.T, n int, to func(*network) weir.Strategy, shares bool) (all findings, left int) {
+	before := runtime.NumGoroutine()
+	for seed := range uint64(n) {
+		synctest.Test(t, func(t *testing.T) { all.add(play(t, seed, to, shares)) })
+	}
+	return all, runtime.NumGoroutine() - before
+}
+
+func through(n *network) weir.Strategy { return n }
+
+// In 1000 random episodes the bound holds: primary admits no more than the limit, and each instance no more than its
+// share besides. Each debt is charged once: never twice, and not for no caller who returns.
+func TestRandomEpisodes(t *testing.T) {
+	all, left := episodesOf(t, slow.N(100, 1000, 10_000), through, true)
+	t.Logf("%+v", all)
+	assert.Zero(t, all.overPrimary)
+	assert.Zero(t, all.overShare)
+	assert.Zero(t, all.twice)
+	assert.Zero(t, all.never)
+	assert.Zero(t, all.errors)
+	assert.LessOrEqual(t, left, 0)
+	assert.Greater(t, all.outages, uint64(slow.N(100, 1000, 10_000)))
+}
+
+// forgetful is a server that takes no debts.
+type forgetful struct{ *network }
+
+func (f forgetful) Reconcile(ctx context.Context, r *weir.Request, _ *weir.Backlog) (*weir.Result, error) {
+	return f.Run(ctx, r)
+}
+
+// The controls: each check finds the fault it is there for.
+func TestRandomEpisodesControls(t *testing.T) {
+	for name, row := range map[string]struct {
+		to     func(*network) weir.Strategy
+		shares bool
+		found  func(findings) uint64
+	}{
+		"every instance gives out all": {through, false, func(f findings) uint64 { return f.overShare }},
+		"charges are repeated": {
+			func(n *network) weir.Strategy { return charging{n, n.server, n, n, n, n} }, true, func(f findings) uint64 { return f.twice },
+		},
+		"debts are dropped": {func(n *network) weir.Strategy { return forgetful{n} }, true, func(f findings) uint64 { return f.never }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all, _ := episodesOf(t, 30, row.to, row.shares)
+			t.Logf("%+v", all)
+			assert.Positive(t, row.found(all))
+		})
+	}
+	t.Run("a goroutine is left", func(t *testing.T) {
+		before, end := runtime.NumGoroutine(), make(chan struct{})
+		go func() { <-end }()
+		assert.Equal(t, 1, runtime.NumGoroutine()-before)
+		close(end)
+	})
+}
