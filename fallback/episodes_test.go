@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -149,11 +150,12 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 		hits: map[string]uint64{}, charged: map[string]uint64{},
 	}
 	var all, present []*member
+	var size atomic.Int64 // of present
 	number := func() int {
 		if !shares {
 			return 1
 		}
-		return max(1, len(present))
+		return int(max(1, size.Load()))
 	}
 	join := func() {
 		l, err := weir.New(weir.Config{})
@@ -164,6 +166,7 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 		})
 		m := &member{f, map[string]uint64{}, 1 << 30}
 		all, present = append(all, m), append(present, m)
+		size.Store(int64(len(present)))
 	}
 	for range 3 {
 		join()
@@ -210,6 +213,7 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 				join()
 			} else {
 				present = present[1:]
+				size.Store(int64(len(present)))
 			}
 		case 4:
 			r := request()
@@ -266,6 +270,9 @@ func episodesOf(t *testing.T, n int, to func(*network) weir.Strategy, shares boo
 	before := runtime.NumGoroutine()
 	for seed := range uint64(n) {
 		synctest.Test(t, func(t *testing.T) { all.add(play(t, seed, to, shares)) })
+	}
+	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
+		time.Sleep(time.Millisecond) // a bubble's goroutines end a moment after it
 	}
 	return all, runtime.NumGoroutine() - before
 }
