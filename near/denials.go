@@ -32,14 +32,12 @@ type DenialsConfig struct {
 
 // DenialCache is a Strategy that repeats denials. Make one with [Denials]. It is safe for concurrent use.
 type DenialCache struct {
-	passthrough
+	inner
 	cfg      DenialsConfig
 	hash     maphash.Seed
 	sets     []denialSet
 	repeated atomic.Uint64
 }
-
-var _ optional = (*DenialCache)(nil)
 
 // ways is how many denials a set holds. With one, two attackers of the same set would evict each other for ever.
 const ways = 4
@@ -73,16 +71,9 @@ func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
 	if cfg.Size <= 0 {
 		cfg.Size = DefaultDenials
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	cfg.Skew = skewOf(cfg.Skew)
-	return &DenialCache{
-		passthrough: passthrough{s},
-		cfg:         cfg,
-		hash:        maphash.MakeSeed(),
-		sets:        make([]denialSet, (min(cfg.Size, maxDenials)+ways-1)/ways),
-	}
+	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
+	sets := make([]denialSet, (min(cfg.Size, maxDenials)+ways-1)/ways)
+	return &DenialCache{inner: wrap(s), cfg: cfg, hash: maphash.MakeSeed(), sets: sets}
 }
 
 // Repeated returns how many denials were repeated.
@@ -93,8 +84,18 @@ func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 	if res, by := d.Lookup(r); by != Nowhere {
 		return res, nil
 	}
+	return d.decide(r, func() (*weir.Result, error) { return d.inner.Run(ctx, r) })
+}
+
+// Reconcile implements weir.Reconciler.
+func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+	return d.decide(r, func() (*weir.Result, error) { return d.inner.Reconcile(ctx, r, b) })
+}
+
+// decide has the wrapped strategy decide, and keeps its denial.
+func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
 	drops := d.set(r).drops.Load()
-	res, err := d.inner.Run(ctx, r)
+	res, err := by()
 	if err == nil && res != nil {
 		d.keep(r, res, drops)
 	}
@@ -107,7 +108,7 @@ func (d *DenialCache) Lookup(r *weir.Request) (*weir.Result, Source) {
 		d.repeated.Add(1)
 		return res, FromDenials
 	}
-	return d.lookup(r)
+	return d.inner.Lookup(r)
 }
 
 // find returns a copy of the denial that holds for r, or nil.
@@ -184,7 +185,7 @@ func (d *DenialCache) drop(r *weir.Request) {
 // Forget drops what is kept here of r's key.
 func (d *DenialCache) Forget(r *weir.Request) {
 	d.drop(r)
-	d.forget(r)
+	d.inner.Forget(r)
 }
 
 // Peek implements weir.Peeker.
@@ -192,32 +193,17 @@ func (d *DenialCache) Peek(ctx context.Context, r *weir.Request) (*weir.Result, 
 	if res := d.find(r); res != nil {
 		return res, nil
 	}
-	return d.peek(ctx, r)
+	return d.inner.Peek(ctx, r)
 }
 
 // Refund implements weir.Refunder.
 func (d *DenialCache) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	defer d.drop(r)
-	return d.refund(ctx, r, taken)
+	return d.inner.Refund(ctx, r, taken)
 }
 
 // Reset implements weir.Resetter.
 func (d *DenialCache) Reset(ctx context.Context, r *weir.Request) error {
 	defer d.drop(r)
-	return d.reset(ctx, r)
-}
-
-// Seed implements weir.Seeder.
-func (d *DenialCache) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	return d.seed(ctx, r, counted)
-}
-
-// Reconcile implements weir.Reconciler.
-func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
-	drops := d.set(r).drops.Load()
-	res, err := d.reconcile(ctx, r, b)
-	if err == nil && res != nil {
-		d.keep(r, res, drops)
-	}
-	return res, err
+	return d.inner.Reset(ctx, r)
 }

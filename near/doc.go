@@ -24,6 +24,7 @@
 package near
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,31 +39,28 @@ const DefaultSkew = 10 * time.Millisecond
 // maxKey is the longest key of a weir.Request, in bytes.
 const maxKey = 1024
 
-// passthrough forwards the optional interfaces that a wrapper need not change.
-type passthrough struct{ inner weir.Strategy }
-
-// Unwrap returns the wrapped strategy.
-func (p passthrough) Unwrap() weir.Strategy { return p.inner }
-
-// Charge implements weir.Charger.
-func (p passthrough) Charge(ctx context.Context, r *weir.Request) error {
-	s, ok := p.inner.(weir.Charger)
-	if !ok {
-		return p.unsupported("charge")
-	}
-	return s.Charge(ctx, r)
+// inner is a wrapped strategy with every optional interface.
+type inner struct {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Resetter
+	weir.Seeder
+	weir.Charger
+	weir.Reconciler
+	warmer
+	looker
 }
 
-// Warm prepares the wrapped strategy for decisions on r's key, if it has a method Warm: it connects, however long that
-// takes. See fallback.Warmer.
-func (p passthrough) Warm(ctx context.Context, r *weir.Request) error {
-	s, ok := p.inner.(interface {
-		Warm(ctx context.Context, r *weir.Request) error
-	})
-	if !ok {
-		return p.unsupported("warm up")
-	}
-	return s.Warm(ctx, r)
+// warmer is fallback.Warmer.
+type warmer interface {
+	Warm(ctx context.Context, r *weir.Request) error
+}
+
+// looker is a strategy of this package.
+type looker interface {
+	Lookup(r *weir.Request) (*weir.Result, Source)
+	Forget(r *weir.Request)
 }
 
 // Source says where a decision without a round trip comes from.
@@ -75,73 +73,50 @@ const (
 	FromDenials
 )
 
-// lookup asks the wrapped strategy, if it answers without a round trip too.
-func (p passthrough) lookup(r *weir.Request) (*weir.Result, Source) {
-	if s, ok := p.inner.(interface {
-		Lookup(r *weir.Request) (*weir.Result, Source)
-	}); ok {
-		return s.Lookup(r)
-	}
-	return nil, Nowhere
-}
-
-// forget drops what the wrapped strategy keeps here of r's key.
-func (p passthrough) forget(r *weir.Request) {
-	if s, ok := p.inner.(interface{ Forget(r *weir.Request) }); ok {
-		s.Forget(r)
+func wrap(s weir.Strategy) inner {
+	n := absent{s}
+	return inner{
+		s, or[weir.Peeker](s, n), or[weir.Refunder](s, n), or[weir.Resetter](s, n), or[weir.Seeder](s, n),
+		or[weir.Charger](s, n), or[weir.Reconciler](s, n), or[warmer](s, n), or[looker](s, n),
 	}
 }
 
-func (p passthrough) peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	s, ok := p.inner.(weir.Peeker)
-	if !ok {
-		return nil, p.unsupported("peek")
+// or returns s as a T, or else none.
+func or[T any](s weir.Strategy, none T) T {
+	if t, ok := s.(T); ok {
+		return t
 	}
-	return s.Peek(ctx, r)
+	return none
 }
 
-func (p passthrough) refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	s, ok := p.inner.(weir.Refunder)
-	if !ok {
-		return p.unsupported("refund")
-	}
-	return s.Refund(ctx, r, taken)
+// Unwrap returns the wrapped strategy.
+func (i inner) Unwrap() weir.Strategy { return i.Strategy }
+
+// absent stands for the interfaces that a strategy lacks.
+type absent struct{ s weir.Strategy }
+
+func (a absent) err(what string) error {
+	return fmt.Errorf("near: %T cannot %s: %w", a.s, what, errors.ErrUnsupported)
 }
 
-func (p passthrough) reset(ctx context.Context, r *weir.Request) error {
-	s, ok := p.inner.(weir.Resetter)
-	if !ok {
-		return p.unsupported("reset")
-	}
-	return s.Reset(ctx, r)
+func (a absent) Peek(context.Context, *weir.Request) (*weir.Result, error) { return nil, a.err("peek") }
+func (a absent) Reset(context.Context, *weir.Request) error                { return a.err("reset") }
+func (a absent) Charge(context.Context, *weir.Request) error               { return a.err("charge") }
+func (a absent) Warm(context.Context, *weir.Request) error                 { return a.err("warm up") }
+func (a absent) Refund(context.Context, *weir.Request, *weir.Result) error { return a.err("refund") }
+func (a absent) Seed(context.Context, *weir.Request, *weir.Result) error   { return a.err("seed") }
+func (a absent) Reconcile(context.Context, *weir.Request, *weir.Backlog) (*weir.Result, error) {
+	return nil, a.err("reconcile")
 }
+func (absent) Lookup(*weir.Request) (*weir.Result, Source) { return nil, Nowhere }
+func (absent) Forget(*weir.Request)                        {}
 
-func (p passthrough) seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	s, ok := p.inner.(weir.Seeder)
-	if !ok {
-		return p.unsupported("seed")
+// settings returns a skew and a clock with their defaults: 0 stands for DefaultSkew, a negative skew for none.
+func settings(skew time.Duration, now func() time.Time) (time.Duration, func() time.Time) {
+	if now == nil {
+		now = time.Now
 	}
-	return s.Seed(ctx, r, counted)
-}
-
-func (p passthrough) reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
-	s, ok := p.inner.(weir.Reconciler)
-	if !ok {
-		return nil, p.unsupported("reconcile")
-	}
-	return s.Reconcile(ctx, r, b)
-}
-
-func (p passthrough) unsupported(what string) error {
-	return fmt.Errorf("near: %T cannot %s: %w", p.inner, what, errors.ErrUnsupported)
-}
-
-// skewOf returns a skew with its default: 0 stands for DefaultSkew, a negative one for none.
-func skewOf(d time.Duration) time.Duration {
-	if d == 0 {
-		return DefaultSkew
-	}
-	return max(0, d)
+	return max(0, cmp.Or(skew, DefaultSkew)), now
 }
 
 // cost returns r.Cost, of which 0 means 1.

@@ -64,8 +64,7 @@ func detach(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // shared is the denial of another caller's fetch, if it answers r too: r lacks no less, at no higher limit.
 func (l *Leases) shared(r *weir.Request, held *lease, out outcome) *weir.Result {
-	sh, k := l.shard(r)
-	sh.mu.Lock()
+	sh, k := l.locked(r)
 	defer sh.mu.Unlock()
 	if out.denied == nil || sh.leases[k] != held || r.Limit > out.limit || cost(r) < held.left+out.need ||
 		!l.cfg.Now().Before(out.denied.ExpiresAt) {
@@ -79,11 +78,12 @@ func (l *Leases) shared(r *weir.Request, held *lease, out outcome) *weir.Result 
 func (l *Leases) ask(ctx context.Context, r *weir.Request, held *lease) (res *weir.Result, out outcome, err error) {
 	defer func() {
 		if p := recover(); p != nil { // singleflight would end the process
-			res, err = nil, fmt.Errorf("near: %T panicked: %v", l.inner, p)
+			res, err = nil, fmt.Errorf("near: %T panicked: %v", l.Unwrap(), p)
 		}
 	}()
-	need, block := l.want(r, held)
-	for {
+	before := l.held(r)
+	need := cost(r) - min(cost(r)-1, before.left)
+	for block := max(need, l.block(before.total, r.Limit)); ; {
 		q := *r
 		q.Cost = block
 		l.fetched.Add(1)
@@ -92,29 +92,17 @@ func (l *Leases) ask(ctx context.Context, r *weir.Request, held *lease) (res *we
 		case err != nil:
 			return nil, outcome{}, err
 		case res == nil:
-			return nil, outcome{}, fmt.Errorf("near: %T returned nothing", l.inner)
+			return nil, outcome{}, fmt.Errorf("near: %T returned nothing", l.Unwrap())
 		case res.Allowed():
 			return l.granted(ctx, r, held, &q, res), outcome{}, nil
 		}
 		// A fixed window has room for what it has not counted. A smaller block is of use only if it covers need.
 		room := r.Limit - min(r.Limit, res.TotalRequests)
 		if block == need || room < need {
-			sh, _ := l.shard(r)
-			sh.mu.Lock()
-			defer sh.mu.Unlock()
-			return held.withoutRest(res), outcome{res, need, r.Limit}, nil
+			return before.withoutRest(res), outcome{res, need, r.Limit}, nil
 		}
 		block = max(need, min(block/2, l.block(res.TotalRequests, r.Limit)))
 	}
-}
-
-// want returns how much r lacks and how large a block to ask for.
-func (l *Leases) want(r *weir.Request, held *lease) (need, block uint64) {
-	sh, _ := l.shard(r)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	need = cost(r) - min(cost(r)-1, held.left)
-	return need, max(need, l.block(held.total, r.Limit))
 }
 
 // block returns how much to take at once: cfg.Block while there is plenty, and less near the limit, so that the other
@@ -142,7 +130,7 @@ func (l *Leases) granted(ctx context.Context, r *weir.Request, held *lease, q *w
 	if covered {
 		rest.Cost -= cost(r)
 	}
-	if rest.Cost > 0 && l.refund(ctx, &rest, res) == nil {
+	if rest.Cost > 0 && l.inner.Refund(ctx, &rest, res) == nil {
 		res.TotalRequests -= min(res.TotalRequests, rest.Cost)
 	}
 	if covered {
@@ -155,8 +143,7 @@ func (l *Leases) granted(ctx context.Context, r *weir.Request, held *lease, q *w
 // given back.
 func (l *Leases) lend(r *weir.Request, held *lease, q *weir.Request, res *weir.Result) (*weir.Result, bool) {
 	notBefore := l.postpone(r, res.ExpiresAt)
-	sh, k := l.shard(r)
-	sh.mu.Lock()
+	sh, k := l.locked(r)
 	defer sh.mu.Unlock()
 	held.notBefore = later(held.notBefore, notBefore)
 	switch {
@@ -167,7 +154,12 @@ func (l *Leases) lend(r *weir.Request, held *lease, q *weir.Request, res *weir.R
 	case !notBefore.IsZero():
 		return nil, false
 	}
-	held.grant(q.Cost, res)
+	if !held.until.Equal(res.ExpiresAt) {
+		held.until, held.total, held.granted, held.left = res.ExpiresAt, 0, 0, 0
+	}
+	held.raise(res)
+	held.granted += q.Cost
+	held.left += q.Cost
 	return held.take(r), true
 }
 

@@ -1,6 +1,7 @@
 package near
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -47,7 +48,7 @@ type LeaseConfig struct {
 
 // Leases is a Strategy that admits from blocks of budget. Make one with [Lease]. It is safe for concurrent use.
 type Leases struct {
-	passthrough
+	inner
 	cfg     LeaseConfig
 	hash    maphash.Seed
 	shards  [shards]shard
@@ -62,19 +63,6 @@ type Leases struct {
 	leased, fetched atomic.Uint64
 }
 
-// optional is every interface that a wrapper offers.
-type optional interface {
-	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-	weir.Resetter
-	weir.Seeder
-	weir.Charger
-	weir.Reconciler
-}
-
-var _ optional = (*Leases)(nil)
-
 const shards = 64
 
 // shard is a part of the leases.
@@ -88,7 +76,7 @@ type leaseKey struct {
 	duration time.Duration
 }
 
-// lease is what a key was granted in one window. A Reset replaces it, so that a block fetched before is recognized.
+// lease is what a key was granted in one window. A Reset removes it, so that a block fetched before is recognized.
 type lease struct {
 	until   time.Time // the end of the window
 	total   uint64    // the last known count of the window, all blocks included
@@ -108,26 +96,16 @@ type lease struct {
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
-	if s == nil || cfg.Block < 0 || cfg.Instances < 0 || cfg.Keys < 0 {
+	if s == nil || min(cfg.Block, cfg.Instances, cfg.Keys) < 0 {
 		panic("near: Lease of no strategy, or with a negative number")
 	}
-	cfg.Block, cfg.Instances, cfg.Keys = orDefault(cfg.Block, DefaultBlock), orDefault(cfg.Instances, 1), orDefault(cfg.Keys, DefaultKeys)
-	cfg.Skew = skewOf(cfg.Skew)
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	l := &Leases{passthrough: passthrough{s}, cfg: cfg, hash: maphash.MakeSeed()}
+	cfg.Block, cfg.Instances, cfg.Keys = cmp.Or(cfg.Block, DefaultBlock), cmp.Or(cfg.Instances, 1), cmp.Or(cfg.Keys, DefaultKeys)
+	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
+	l := &Leases{inner: wrap(s), cfg: cfg, hash: maphash.MakeSeed()}
 	for i := range l.shards {
 		l.shards[i].leases = map[leaseKey]*lease{}
 	}
 	return l
-}
-
-func orDefault(n, def int) int {
-	if n == 0 {
-		return def
-	}
-	return n
 }
 
 // LeaseStats is what a [Leases] has done so far.
@@ -141,10 +119,9 @@ type LeaseStats struct {
 func (l *Leases) Stats() LeaseStats {
 	s := LeaseStats{Leased: l.leased.Load(), Fetched: l.fetched.Load()}
 	for i := range l.shards {
-		sh := &l.shards[i]
-		sh.mu.Lock()
-		s.Keys += len(sh.leases)
-		sh.mu.Unlock()
+		l.shards[i].mu.Lock()
+		s.Keys += len(l.shards[i].leases)
+		l.shards[i].mu.Unlock()
 	}
 	return s
 }
@@ -169,19 +146,14 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 }
 
 // Lookup decides on r if that takes no round trip.
-func (l *Leases) Lookup(r *weir.Request) (*weir.Result, Source) {
-	left := uint64(0)
-	if l.leasable(r) {
-		res, rest := l.take(r)
-		if res != nil {
-			l.leased.Add(1)
-			return res, FromLease
-		}
-		left = rest
+func (l *Leases) Lookup(r *weir.Request) (res *weir.Result, by Source) {
+	l.learn(r, func(h *lease) { res = h.take(r) })
+	if res != nil {
+		l.leased.Add(1)
+		return res, FromLease
 	}
-	res, by := l.lookup(r)
-	if res != nil && left > 0 {
-		res.TotalRequests -= min(res.TotalRequests, left)
+	if res, by = l.inner.Lookup(r); res != nil {
+		l.learn(r, func(h *lease) { res = h.withoutRest(res) })
 	}
 	return res, by
 }
@@ -192,21 +164,28 @@ func (l *Leases) leasable(r *weir.Request) bool {
 		len(r.Key) > 0 && len(r.Key) <= maxKey && r.Duration >= time.Millisecond
 }
 
-// take decides on r from its lease, if that has enough left. It returns the rest otherwise.
-func (l *Leases) take(r *weir.Request) (res *weir.Result, left uint64) {
-	now := l.cfg.Now()
-	sh, k := l.shard(r)
+// locked locks the shard of r's key and returns it. The caller unlocks it.
+func (l *Leases) locked(r *weir.Request) (*shard, leaseKey) {
+	sh := &l.shards[maphash.String(l.hash, r.Key)%shards]
 	sh.mu.Lock()
+	return sh, leaseKey{r.Key, r.Duration}
+}
+
+// learn calls f with the lease of r's key, if there is one whose window runs.
+func (l *Leases) learn(r *weir.Request, f func(*lease)) {
+	now := l.cfg.Now()
+	sh, k := l.locked(r)
 	defer sh.mu.Unlock()
-	held := sh.leases[k]
-	if held == nil {
-		return nil, 0
+	if h := sh.leases[k]; h != nil && h.live(now, l.cfg.Skew) {
+		h.used = now
+		f(h)
 	}
-	held.used = now
-	if !held.live(now, l.cfg.Skew) {
-		return nil, 0
-	}
-	return held.take(r), held.left
+}
+
+// held returns a copy of the lease of r's key, with nothing left if there is none.
+func (l *Leases) held(r *weir.Request) (held lease) {
+	l.learn(r, func(h *lease) { held = *h })
+	return held
 }
 
 // live reports whether the lease's window still runs.
@@ -218,7 +197,7 @@ func (h *lease) spent() uint64 { return h.total - min(h.total, h.left) }
 // take decides on r, or returns nil if too little is left. A limit lower than that of the blocks holds at once.
 func (h *lease) take(r *weir.Request) *weir.Result {
 	switch c := cost(r); {
-	case c > h.left:
+	case c > h.left || c > r.Limit:
 		return nil
 	case h.spent() > r.Limit-c:
 		return &weir.Result{TotalRequests: h.spent(), ExpiresAt: h.until}
@@ -228,14 +207,11 @@ func (h *lease) take(r *weir.Request) *weir.Result {
 	}
 }
 
-// grant adds a block. The first one of a window replaces the lease of the window before.
-func (h *lease) grant(block uint64, res *weir.Result) {
-	if !h.until.Equal(res.ExpiresAt) {
-		h.until, h.total, h.granted, h.left = res.ExpiresAt, 0, 0, 0
+// raise notes a count of the window.
+func (h *lease) raise(counted *weir.Result) {
+	if h.until.Equal(counted.ExpiresAt) {
+		h.total = max(h.total, counted.TotalRequests)
 	}
-	h.total = max(h.total, res.TotalRequests)
-	h.granted += block
-	h.left += block
 }
 
 // withoutRest is a Result of the wrapped strategy on the window of h, without what is left here.
@@ -247,8 +223,14 @@ func (h *lease) withoutRest(res *weir.Result) *weir.Result {
 	return &own
 }
 
-func (l *Leases) shard(r *weir.Request) (*shard, leaseKey) {
-	return &l.shards[maphash.String(l.hash, r.Key)%shards], leaseKey{r.Key, r.Duration}
+// withRest is a Result of this Strategy as the wrapped one counts: with what is left here.
+func (h *lease) withRest(res *weir.Result) *weir.Result {
+	if res == nil || !h.until.Equal(res.ExpiresAt) {
+		return res
+	}
+	all := *res
+	all.TotalRequests += h.left
+	return &all
 }
 
 // acquire returns the lease of r's key, made if need be, or nil if nothing can be leased to r now.
@@ -257,27 +239,24 @@ func (l *Leases) acquire(r *weir.Request) *lease {
 		return nil
 	}
 	now := l.cfg.Now()
-	sh, k := l.shard(r)
-	sh.mu.Lock()
+	sh, k := l.locked(r)
 	defer sh.mu.Unlock()
-	held := sh.leases[k]
-	if held == nil {
+	h := sh.leases[k]
+	if h == nil {
 		if len(sh.leases) > (l.cfg.Keys-1)/shards {
 			sh.evict()
 		}
 		k.key = strings.Clone(k.key) // it may be a part of a long header
-		held = &lease{used: now}
-		sh.leases[k] = held
+		h = &lease{used: now}
+		sh.leases[k] = h
 	}
-	if !held.live(now, l.cfg.Skew) {
-		// The window is over, or as good as over.
-		held.notBefore = later(held.notBefore, held.until)
-		held.until, held.total, held.granted, held.left = time.Time{}, 0, 0, 0
+	if !h.live(now, l.cfg.Skew) { // the window is over, or as good as over
+		*h = lease{notBefore: later(h.notBefore, h.until), used: now}
 	}
-	if now.Before(held.notBefore) {
+	if now.Before(h.notBefore) {
 		return nil
 	}
-	return held
+	return h
 }
 
 // evict removes the least recently used of a few leases. Their order is random.
@@ -298,24 +277,20 @@ func (s *shard) evict() {
 
 // Forget drops what is kept here of r's key.
 func (l *Leases) Forget(r *weir.Request) {
-	sh, k := l.shard(r)
-	sh.mu.Lock()
+	sh, k := l.locked(r)
 	delete(sh.leases, k)
 	sh.mu.Unlock()
-	l.forget(r)
+	l.inner.Forget(r)
 }
 
 // Peek implements weir.Peeker.
 func (l *Leases) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	held := l.held(r)
-	lacking := *r
-	if l.leasable(r) {
-		if res := held.take(r); res != nil {
-			return res, nil
-		}
-		lacking.Cost = cost(r) - held.left // the rest is counted already
+	held, lacking := l.held(r), *r
+	if res := held.take(r); res != nil {
+		return res, nil
 	}
-	res, err := l.peek(ctx, &lacking)
+	lacking.Cost = max(1, cost(r)-min(cost(r), held.left)) // the rest is counted already
+	res, err := l.inner.Peek(ctx, &lacking)
 	if err != nil || res.Allowed() {
 		return res, err
 	}
@@ -325,28 +300,29 @@ func (l *Leases) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error
 // Refund implements weir.Refunder. What was taken from a lease returns to it: refunding twice gains nothing, for a lease
 // never holds more than was granted.
 func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	sh, k := l.shard(r)
-	sh.mu.Lock()
-	h := sh.leases[k]
-	if h != nil && taken.Allowed() && h.granted > 0 && h.until.Equal(taken.ExpiresAt) {
-		h.left = min(h.granted, h.left+cost(r))
-		sh.mu.Unlock()
+	returned := false
+	l.learn(r, func(h *lease) {
+		if returned = taken.Allowed() && h.until.Equal(taken.ExpiresAt); returned {
+			h.left = min(h.granted, h.left+cost(r))
+		}
+	})
+	if returned {
 		return nil
 	}
-	sh.mu.Unlock()
-	return l.refund(ctx, r, taken)
+	return l.inner.Refund(ctx, r, taken)
 }
 
 // Reset implements weir.Resetter.
 func (l *Leases) Reset(ctx context.Context, r *weir.Request) error {
 	defer l.Forget(r)
-	return l.reset(ctx, r)
+	return l.inner.Reset(ctx, r)
 }
 
 // Seed implements weir.Seeder. A store that lost its counts is told of what is left of the lease too.
 func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	all := l.withRest(r, counted)
-	err := l.seed(ctx, r, all)
+	held := l.held(r)
+	all := held.withRest(counted)
+	err := l.inner.Seed(ctx, r, all)
 	if err == nil {
 		l.learn(r, func(h *lease) { h.raise(all) })
 	}
@@ -355,7 +331,7 @@ func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 
 // Charge implements weir.Charger.
 func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
-	err := l.passthrough.Charge(ctx, r)
+	err := l.inner.Charge(ctx, r)
 	if err == nil {
 		l.learn(r, func(h *lease) { h.total += cost(r) })
 	}
@@ -364,51 +340,14 @@ func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 
 // Reconcile implements weir.Reconciler.
 func (l *Leases) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
-	own := *b
-	own.Counted = l.withRest(r, b.Counted)
-	res, err := l.reconcile(ctx, r, &own)
-	if err != nil || res == nil {
-		return res, err
+	own, held := *b, l.held(r)
+	own.Counted = held.withRest(b.Counted)
+	res, err := l.inner.Reconcile(ctx, r, &own)
+	if err == nil && res != nil {
+		l.learn(r, func(h *lease) {
+			h.raise(res)
+			res = h.withoutRest(res)
+		})
 	}
-	l.learn(r, func(h *lease) {
-		h.raise(res)
-		res = h.withoutRest(res)
-	})
-	return res, nil
-}
-
-// raise notes a count of the window.
-func (h *lease) raise(counted *weir.Result) {
-	if h.until.Equal(counted.ExpiresAt) {
-		h.total = max(h.total, counted.TotalRequests)
-	}
-}
-
-// learn calls f with the live lease of r's key, if there is one.
-func (l *Leases) learn(r *weir.Request, f func(*lease)) {
-	now := l.cfg.Now()
-	sh, k := l.shard(r)
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if h := sh.leases[k]; h != nil && h.live(now, l.cfg.Skew) {
-		f(h)
-	}
-}
-
-// held returns a copy of the live lease of r's key, with nothing left if there is none.
-func (l *Leases) held(r *weir.Request) (held lease) {
-	l.learn(r, func(h *lease) { held = *h })
-	return held
-}
-
-// withRest adds what is left of the lease to a count that this Strategy reported.
-func (l *Leases) withRest(r *weir.Request, counted *weir.Result) *weir.Result {
-	if counted == nil {
-		return nil
-	}
-	all := *counted
-	if h := l.held(r); h.until.Equal(all.ExpiresAt) {
-		all.TotalRequests += h.left
-	}
-	return &all
+	return res, err
 }
