@@ -10,7 +10,7 @@ FUZZTIME  ?= 30s
 MUTANTS   ?= 330
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need
+.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need recovery
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,9 @@ need: # what the tests run against: a real Redis, a real browser
 
 test: need ## the tests of every module, with the race detector: at most 3 minutes on 2 cores
 	go test -race -shuffle=on -timeout 8m work
+
+recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
+	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
 
 verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults
 	@.ci/verify
