@@ -180,7 +180,7 @@ func TestOpenBreakerCostsNothing(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		stats := f.Stats()
-		assert.EqualValues(t, 1, most.Load())
+		assert.LessOrEqual(t, most.Load(), int64(2), "one probe starts as the one before ends")
 		assert.LessOrEqual(t, stats.Probes, uint64(time.Since(start)/fallback.DefaultProbeInterval))
 		assert.GreaterOrEqual(t, stats.Probes, uint64(85))
 		time.Sleep(time.Second)
