@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -61,7 +62,7 @@ func TestConformance(t *testing.T) {
 		"both around, and down": {fixed, down, both, cached},
 	} {
 		t.Run(name, func(t *testing.T) {
-			row.laws.Histories = 10
+			row.laws.Histories = slow.N(5, 20, 100)
 			weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 				primary := row.inner(row.of(limiterOn(t, clock)), clock)
 				f := newFallback(t, primary, row.of(limiterOn(t, clock)), fallback.Config{Now: clock.Now, Timeout: time.Minute})

@@ -116,7 +116,7 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 // Probes that are lost, slow or panic, and callers who give up, never keep the breaker from closing; callers see no error
 // of primary's or of the breaker's, and none waits for longer than Timeout. A goroutine that is left fails the bubble.
 func TestProbesNeverWedge(t *testing.T) {
-	for seed := range uint64(slow.N(200, 2000, 20_000)) {
+	for seed := range uint64(slow.N(100, 2000, 20_000)) {
 		synctest.Test(t, func(t *testing.T) {
 			if err := ordeal(t, seed); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
