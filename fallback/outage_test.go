@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // bound is the formula of New's doc comment.
@@ -103,27 +104,29 @@ func episode(t *testing.T, seed uint64, forgets bool, to front) toll {
 	return out
 }
 
-func episodes(t *testing.T, forgets bool, to front) (all toll) {
-	for seed := range uint64(100) {
+func episodes(t *testing.T, n int, forgets bool, to front) (all toll) {
+	for seed := range uint64(n) {
 		all.add(episode(t, seed, forgets, to))
 	}
 	return all
 }
 
-// In 100 episodes no window is beyond the bound, and what is admitted is at least ten times closer to the limit than
+// In many episodes no window is beyond the bound, and what is admitted is at least ten times closer to the limit than
 // without the carry-over.
 func TestOutagesAreBounded(t *testing.T) {
-	with, without := episodes(t, false, whole), episodes(t, false, bareFront)
+	n := slow.N(20, 100, 1000)
+	with, without := episodes(t, n, false, whole), episodes(t, n, false, bareFront)
 	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize), with.windows, with.outages)
 	t.Logf("with the carry-over: %d too many in all, %d at the worst; without it: %d, %d", with.over, with.worst, without.over, without.worst)
-	require.Greater(t, with.outages, 300)
+	require.Greater(t, with.outages, 3*n)
 	assert.Zero(t, with.beyond)
 	assert.GreaterOrEqual(t, without.over, 10*max(1, with.over))
 }
 
 // So it is with a server that comes back empty.
 func TestEmptiedServerIsBounded(t *testing.T) {
-	with, without := episodes(t, true, whole), episodes(t, true, bareFront)
+	n := slow.N(20, 100, 1000)
+	with, without := episodes(t, n, true, whole), episodes(t, n, true, bareFront)
 	t.Logf("%d outages; with: %d too many in all, %d at the worst, %d unknown to the first to ask; without: %d, %d",
 		with.outages, with.over, with.worst, with.lost, without.over, without.worst)
 	assert.Zero(t, with.beyond)

@@ -379,7 +379,7 @@ func TestLedgerIsBounded(t *testing.T) {
 func TestFloodDoesNotPinTheLedger(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 640}), whole)
 	i := f.instances[0]
-	for n := range slow.N(20_000, 200_000, 200_000) {
+	for n := range slow.N(5_000, 200_000, 200_000) {
 		ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 100, Duration: time.Hour})
 	}
 	f.server.fails(errDown)
