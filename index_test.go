@@ -17,7 +17,7 @@ func checkTable(t *testing.T, tab *table) (live int) {
 		sh := &tab.shards[i]
 		checkIndex(t, sh)
 		checkChunks(t, sh)
-		live += sh.live
+		live += sh.buckets
 	}
 	return live
 }
@@ -39,7 +39,7 @@ func checkIndex(t *testing.T, sh *shard) {
 	require.LessOrEqual(t, 4*filled, 3*len(x.words), "at most three quarters full")
 	require.Equal(t, uint(32-bits.Len(uint(len(x.words)-1))), x.shift)
 	if len(x.words) > minIndex {
-		require.Less(t, len(x.words), 32*sh.live, "an index that is much too large is replaced")
+		require.Less(t, len(x.words), 32*sh.buckets, "an index that is much too large is replaced")
 	}
 	live := 0
 	for n, s := range sh.slots() {
@@ -57,7 +57,7 @@ func checkIndex(t *testing.T, sh *shard) {
 			require.Equal(t, generation(state), generation(s.load(usedWord)))
 		}
 	}
-	require.Equal(t, sh.live, live)
+	require.Equal(t, sh.buckets, live)
 	require.Len(t, words, live, "words of slots that are not live")
 }
 

@@ -302,3 +302,34 @@ func TestExpiryMissesNoUseBesideASweep(t *testing.T) {
 	assert.Positive(t, missed(new(noteWrong), rounds), "control: earliest before recent")
 	assert.Positive(t, missed(new(finishWrong), rounds), "control: recent before earliest")
 }
+
+func TestSizesOfWhatStatesHold(t *testing.T) {
+	assert.EqualValues(t, unsafe.Sizeof(hit{}), hitBytes)
+	assert.EqualValues(t, unsafe.Sizeof(""), stringBytes)
+	assert.EqualValues(t, unsafe.Sizeof(sliceCount{}), sliceBytes)
+	assert.EqualValues(t, unsafe.Sizeof(sum{}), sumBytes)
+}
+
+// A Seed of what is counted already keeps the state no longer, and makes it no larger.
+func TestSeedOfWhatIsCountedKeepsNothingLonger(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: time.Hour})
+	for name, s := range lockedStrategies(t, l) {
+		t.Run(name, func(t *testing.T) {
+			res, err := s.Run(t.Context(), hitOf("id"))
+			require.NoError(t, err)
+			bytes := l.capacity.bytes.Load()
+			if name != "LeakyBucket" { // there the count of later is more than what is left of the earlier one
+				clock.ns.Add(5 * msec)
+			}
+			seed := &Result{State: Allow, TotalRequests: res.TotalRequests, ExpiresAt: res.ExpiresAt.Add(time.Second)}
+			require.NoError(t, s.(Seeder).Seed(t.Context(), hitOf("id"), seed))
+			assert.Equal(t, bytes, l.capacity.bytes.Load())
+			clock.ns.Store(res.ExpiresAt.UnixNano() + 5*msec + 1)
+			if name != "Tiers" { // its Result may be that of the shorter tier
+				clock.ns.Store(res.ExpiresAt.UnixNano() + 1)
+			}
+			assert.Equal(t, 1, l.Sweep())
+		})
+		clock.ns.Add(1000*msec - clock.ns.Load()%msec)
+	}
+}

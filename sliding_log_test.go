@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -91,4 +92,61 @@ func TestPeekKeepsNoStateAlive(t *testing.T) {
 		l.Sweep()
 		require.Zero(t, l.Stats().Buckets, name)
 	}
+}
+
+// Of a hit that is refunded in part the rest counts on.
+func TestRefundInPartLeavesTheRest(t *testing.T) {
+	l := newLimiter(t)
+	s := l.SlidingLog()
+	r := Request{Key: "id", Limit: 3, Duration: time.Second}
+	cost3 := r
+	cost3.Cost = 3
+	res, err := s.Run(t.Context(), &cost3)
+	require.NoError(t, err)
+	require.NoError(t, s.Refund(t.Context(), &r, res))
+	entries, err := s.Entries(t.Context(), &r)
+	require.NoError(t, err)
+	require.Len(t, entries, 1)
+	assert.EqualValues(t, 2, entries[0].Cost)
+	peeked, err := s.Peek(t.Context(), &r)
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, peeked.TotalRequests)
+}
+
+// What growth says before a hit is admitted is what size says more afterwards: the bound on bytes relies on it.
+func TestGrowthOfALogIsToldInAdvance(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9, 10))
+	for range 40 {
+		g, a := new(hitLog), new(logs)
+		now := int64(0)
+		for range 200 {
+			p := params{scale: 1, limit: math.MaxInt64, cost: 1 + rnd.Int64N(3)}
+			if rnd.IntN(3) == 0 {
+				p.meta = strings.Repeat("m", 1+rnd.IntN(50))
+			}
+			now += rnd.Int64N(msec / 20)
+			a.advance(g, p, now)
+			before, growth := g.size(), g.growth(p.meta)
+			a.admit(g, p, now, p.cost)
+			require.Equal(t, growth, g.size()-before)
+			var used, metas int64
+			for _, h := range contents(&g.hits) {
+				used += h.cost
+			}
+			for _, m := range contents(&g.metas) {
+				metas += int64(len(m))
+			}
+			require.Equal(t, used, g.used)
+			require.Equal(t, metas, g.bytes)
+			require.Contains(t, []int{0, g.hits.n}, g.metas.n)
+		}
+	}
+}
+
+// contents returns the elements of a ring, the oldest first.
+func contents[T any](r *ring[T]) (list []T) {
+	for i := range r.n {
+		list = append(list, *r.at(i))
+	}
+	return list
 }

@@ -3,7 +3,7 @@
 // tree. A mutant that no test fails has survived: either a test is missing, or the mutant is equivalent to the
 // original. Those that are equivalent are listed, with the reason, in equivalents.txt.
 //
-//	go run ./mutants [-n 300] [-seed 1] [-only table.go] [-id table.go:insert] [-list] [-all]
+//	go run ./mutants [-n 300] [-seed 1] [-only table.go] [-id table.go:shard.insert] [-list]
 //
 // It fails if the tests fail without a mutant, if an entry of the list matches no mutant, and if more than 5 % of the
 // mutants survive without being listed.
@@ -25,12 +25,13 @@ import (
 // config is what the flags say.
 type config struct {
 	root    string        // the directory of the root package
-	n       int           // how many mutants to test; 0 for all
+	n       int           // how many mutants to choose; 0 for all
+	skip    int           // how many of them to leave out, from the first: to go on where a run was ended
 	seed    uint64        // of the selection
 	only    string        // a file
 	id      string        // the beginning of an identifier
 	list    bool          // print the mutants, and test none
-	all     bool          // test those in the list of equivalents too
+	all     bool          // test the listed equivalents too
 	workers int           // tests at one time
 	timeout time.Duration // of one package's tests
 }
@@ -38,7 +39,8 @@ type config struct {
 func main() {
 	var cfg config
 	flag.StringVar(&cfg.root, "root", ".", "`directory` of the package to mutate")
-	flag.IntVar(&cfg.n, "n", 300, "number of mutants to test; 0 for all")
+	flag.IntVar(&cfg.n, "n", 300, "number of mutants to choose; 0 for all")
+	flag.IntVar(&cfg.skip, "skip", 0, "number of those to leave out, to go on with a run that was ended")
 	flag.Uint64Var(&cfg.seed, "seed", 1, "seed of their selection")
 	flag.StringVar(&cfg.only, "only", "", "mutate this `file` alone")
 	flag.StringVar(&cfg.id, "id", "", "test the mutants whose identifier begins with this")
@@ -70,6 +72,7 @@ func run(cfg config) error {
 	if err != nil {
 		return err
 	}
+	chosen = chosen[min(cfg.skip, len(chosen)):]
 	fmt.Printf("%d mutants of %d; %d more did not compile\n", len(chosen), len(p.mutants), uncompiled)
 	if cfg.list {
 		for _, m := range chosen {

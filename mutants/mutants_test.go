@@ -16,6 +16,7 @@ func (s *set) add(n int) bool {
 	defer s.unlock()
 	if n > 1 && !s.full() {
 		s.count.Store(0)
+		s.least.Store(1)
 		s.n += n - 1
 		return true
 	}
@@ -52,7 +53,7 @@ func TestEveryOperatorApplies(t *testing.T) {
 		"dropped: s.count.Store(0) => ",
 		"arithmetic: s.n += n - 1 => s.n -= n - 1",
 		"arithmetic: s.n += n - 1 => s.n += n + 1",
-		"order: s.count.Store(0) s.n += n - 1 => s.n += n - 1 s.count.Store(0)",
+		"order: s.count.Store(0) s.least.Store(1) => s.least.Store(1) s.count.Store(0)",
 		"exit: return true => ",
 		"swap: return s.word.CompareAndSwap(min(n, 3), n) => return s.word.CompareAndSwap(n, min(n, 3))",
 		"minmax: return s.word.CompareAndSwap(min(n, 3), n) => return s.word.CompareAndSwap(max(n, 3), n)",

@@ -212,20 +212,17 @@ func (g *generator) statements(list []ast.Stmt) {
 	}
 }
 
-// stores reports whether a statement is a call or an assignment that others may see.
+// stores reports whether a statement publishes something to readers without a lock: their order matters.
 func stores(s ast.Stmt) bool {
-	switch s := s.(type) {
-	case *ast.ExprStmt:
-		_, ok := s.X.(*ast.CallExpr)
-		return ok
-	case *ast.AssignStmt:
-		if s.Tok == token.DEFINE {
-			return false
-		}
-		switch s.Lhs[0].(type) {
-		case *ast.SelectorExpr, *ast.IndexExpr:
-			return true
-		}
+	x, ok := s.(*ast.ExprStmt)
+	if !ok {
+		return false
 	}
-	return false
+	call, ok := x.X.(*ast.CallExpr)
+	if !ok {
+		return false
+	}
+	name := calledName(call)
+	return name == "lower" || strings.HasPrefix(name, "Store") || strings.HasPrefix(name, "Swap") ||
+		strings.HasPrefix(name, "CompareAndSwap")
 }
