@@ -43,7 +43,7 @@ var faults = []fault{
 				"func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }",
 				"func nextGeneration(state uint64) uint64 { return generation(state) }"},
 			// Whether the slot is live is all that is left to go by.
-			{"fixed_window.go", "generation(state) != live {", "generation(state) != live || state&countMask == 0 {"},
+			{"fixed_window.go", "generation(state) != old {", "generation(state) != old || state&countMask == 0 {"},
 		},
 		test: "TestRecycledSlotsCountExactly",
 		says: "windows in which not exactly",
@@ -51,8 +51,8 @@ var faults = []fault{
 	{
 		name: "insertion does not compare the reading of the clock with the horizon",
 		breaks: []edit{{"table.go",
-			"if at.now < sh.horizon && at.horizon != sh.horizon {",
-			"if false {"}},
+			"case at.now < sh.horizon && at.horizon != sh.horizon:",
+			"case false:"}},
 		test: "TestStalledGoroutineRevivesNoWindow",
 		says: "Not equal",
 	},
