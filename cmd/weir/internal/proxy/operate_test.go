@@ -1,0 +1,240 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// What an operator does.
+
+// writeCertificate writes a self-signed certificate for name.
+func writeCertificate(t testing.TB, files TLS, name string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	raw, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(files.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+	require.NoError(t, os.WriteFile(files.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
+}
+
+func TestTLSWithACertificateThatIsRenewed(t *testing.T) {
+	dir := t.TempDir()
+	files := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	writeCertificate(t, files, "first")
+	cfg := config(t, "1000/1d")
+	cfg.TLS = files
+	proto := ""
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { proto = r.Header.Get("X-Forwarded-Proto") })
+	p := run(t, cfg)
+	addr := strings.TrimPrefix(p.front, "https://")
+	ask := func() (name, protocol string) {
+		client := &http.Client{Transport: &http.Transport{
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableKeepAlives: true, //nolint:gosec // self-signed
+		}}
+		resp, err := client.Get("https://" + addr)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode)
+		return resp.TLS.PeerCertificates[0].Subject.CommonName, resp.Proto
+	}
+	name, protocol := ask()
+	assert.Equal(t, "first", name)
+	assert.Equal(t, "HTTP/2.0", protocol)
+	assert.Equal(t, "https", proto)
+
+	writeCertificate(t, files, "second")
+	require.NoError(t, p.Reload())
+	name, _ = ask()
+	assert.Equal(t, "second", name)
+
+	// Without a signal the change is seen in time; a file that is no certificate leaves the old one.
+	writeCertificate(t, files, "third")
+	p.cert.mu.Lock()
+	p.cert.looked, p.cert.written = time.Time{}, [2]time.Time{}
+	p.cert.mu.Unlock()
+	name, _ = ask()
+	assert.Equal(t, "third", name)
+	require.NoError(t, os.WriteFile(files.Cert, []byte("rubbish"), 0o600))
+	assert.Error(t, p.Reload())
+	name, _ = ask()
+	assert.Equal(t, "third", name)
+	p.stop()
+	assert.NoError(t, <-p.done)
+
+	cfg.TLS = TLS{Cert: files.Cert}
+	_, err := New(cfg)
+	assert.Error(t, err, "a certificate without a key")
+}
+
+var sample = regexp.MustCompile(`^[a-z_]+(\{[a-z]+="[^"\n]*"(,[a-z]+="[^"\n]*")*\})? [0-9.e+-]+$`)
+
+func TestMetrics(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.Admin.Token = "0123456789abcdef"
+	s := serve(t, cfg)
+	assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/metrics"))
+	read := func() (string, int) {
+		resp, text := send(t, "GET", s.back.URL+"/-/metrics", nil, "Authorization", "Bearer 0123456789abcdef")
+		require.Equal(t, 200, resp.StatusCode)
+		assert.Equal(t, "text/plain; version=0.0.4; charset=utf-8", resp.Header.Get("Content-Type"))
+		samples := 0
+		for line := range strings.Lines(strings.TrimSuffix(text, "\n")) {
+			if line = strings.TrimSuffix(line, "\n"); !strings.HasPrefix(line, "# ") {
+				samples++
+				assert.Regexp(t, sample, line)
+			}
+		}
+		return text, samples
+	}
+	_, before := read()
+	for range 3 {
+		status(t, "GET", s.front.URL)
+	}
+	for i := range 100 { // as many callers as there may be
+		s.handler.ServeHTTP(&discard{http.Header{}}, requestOf(fmt.Sprintf("198.51.100.%d:1", i)))
+	}
+	text, after := read()
+	assert.Equal(t, before, after, "no series is a client's")
+	assert.Contains(t, text, "# TYPE weir_requests_total counter\n")
+	assert.Contains(t, text, `weir_requests_total{outcome="Admitted"} 101`+"\n")
+	assert.Contains(t, text, `weir_requests_total{outcome="Denied"} 2`+"\n")
+	assert.Contains(t, text, "weir_stopping 0\n")
+}
+
+type discard struct{ h http.Header }
+
+func (d *discard) Header() http.Header         { return d.h }
+func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discard) WriteHeader(int)             {}
+
+func requestOf(peer string) *http.Request {
+	r, err := http.NewRequest(http.MethodGet, "http://a.example/", http.NoBody)
+	if err != nil {
+		panic(err)
+	}
+	r.RemoteAddr = peer
+	return r
+}
+
+// What was put on the deny list at run time is there after a restart, until its time; what the penalty box listed is not.
+func TestTheDenyListOutlivesTheProcess(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "deny")
+	cfg := config(t, "1/1d")
+	cfg.DenyFile = name
+	cfg.Deny = []httplimit.Entry{ParseEntry("10.9.9.9")}
+	cfg.Penalty = Penalty{Denials: 1, Within: time.Hour, For: time.Hour}
+	s := serve(t, cfg)
+	change := func(method, body string) int {
+		resp, _ := send(t, method, s.back.URL+"/-/deny", strings.NewReader(body), "Weir-Admin", "1")
+		return resp.StatusCode
+	}
+	for _, body := range []string{`{"what":"192.0.2.0/24"}`, `{"what":"2001:db8::1","for":"7d"}`, `{"what":"a key\n# \"with\" everything "}`, `{"what":"198.51.100.1"}`} {
+		assert.Equal(t, 204, change("POST", body), body)
+	}
+	assert.Equal(t, 204, change("DELETE", `{"what":"198.51.100.1"}`))
+	status(t, "GET", s.front.URL)
+	status(t, "GET", s.front.URL)
+	assert.Contains(t, fmt.Sprint(s.denied.Entries()), "127.0.0.1", "the penalty box has listed it")
+
+	again := serve(t, cfg)
+	names := func(entries []httplimit.Entry) (all []string) {
+		for _, e := range entries {
+			all = append(all, describe(e))
+		}
+		return all
+	}
+	assert.Equal(t, names(s.denied.Added()), names(again.denied.Added()))
+	assert.Len(t, again.denied.Added(), 4)
+	_, ok := again.denied.Lookup("a key\n# \"with\" everything", netip.Addr{})
+	assert.True(t, ok)
+	assert.NotContains(t, fmt.Sprint(again.denied.Entries()), "127.0.0.1")
+	until := again.denied.Entries()[2].Until
+	assert.WithinDuration(t, time.Now().Add(7*24*time.Hour), until, time.Hour)
+
+	// An edit is read on a signal: what is gone goes, except for what the command line says; a mistake changes nothing.
+	require.NoError(t, os.WriteFile(name, []byte("# edited\n\n203.0.113.0/24 2126-01-01T00:00:00Z\n"), 0o600))
+	require.NoError(t, again.Reload())
+	assert.Len(t, again.denied.Added(), 2)
+	for _, text := range []string{"moon", "192.0.2.1 soon", `"no end`, `""`} {
+		require.NoError(t, os.WriteFile(name, []byte("192.0.2.7\n"+text+"\n"), 0o600))
+		assert.ErrorContains(t, again.Reload(), name+":2:", text)
+		assert.Len(t, again.denied.Added(), 2)
+		_, err := New(cfg)
+		assert.Error(t, err, "and none starts without its list")
+	}
+}
+
+// During the delay the health check fails and requests are still served.
+func TestDrainDelay(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.DrainDelay = time.Hour
+	p := run(t, cfg)
+	p.stop()
+	require.Eventually(t, func() bool { return status(t, "GET", "http://"+p.back+"/-/healthz") == 503 }, 10*time.Second, time.Millisecond)
+	client := &http.Client{Transport: &http.Transport{}}
+	for range 3 {
+		resp, err := client.Get("http://" + p.front)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.True(t, resp.Close, "the next one comes on a new connection, and so elsewhere")
+	}
+	select {
+	case err := <-p.done:
+		t.Fatal("stopped", err)
+	default:
+	}
+}
+
+func TestARedisThatIsAwayIsReportedAtTheStart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	var log bytes.Buffer
+	cfg := config(t, "1/1d")
+	cfg.Redis.URL, cfg.Redis.Password = "redis://"+l.Addr().String(), "secret"
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	p, err := New(cfg)
+	require.NoError(t, err)
+	o, err := cfg.Redis.options()
+	require.NoError(t, err)
+	assert.Equal(t, "secret", o.Password)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	assert.NoError(t, p.Run(ctx))
+	p.make.shared.greet(t.Context(), "local")
+	assert.Contains(t, log.String(), "redis cannot be reached")
+	assert.Contains(t, log.String(), "until_then=local")
+	assert.NotContains(t, log.String(), "secret")
+}
