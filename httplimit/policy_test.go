@@ -241,3 +241,27 @@ func TestARequestThatCostsTooMuchSaysSo(t *testing.T) {
 	assert.Equal(t, `"5/1m";r=5`, w.Header().Get("RateLimit"))
 	assert.Equal(t, "This request costs more than the policy ever admits.", problemOf(t, w)["detail"])
 }
+
+// A test can deny a caller behind the middleware, whatever the policy's name is.
+func TestDenyCallersBehindTheMiddleware(t *testing.T) {
+	cfg := hundred()
+	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 1000, Duration: 24 * time.Hour}}
+	for _, row := range []struct {
+		s    weir.Strategy
+		peer string
+		want int
+	}{
+		{weirtest.DenyCallers("192.0.2.1", "2001:db8::/64"), "192.0.2.1:1", 429},
+		{weirtest.DenyCallers("192.0.2.1", "2001:db8::/64"), "[2001:db8::7]:1", 429},
+		{weirtest.DenyCallers("192.0.2.1"), "192.0.2.2:1", 200},
+		{weirtest.DenyCallers("2.0.2.1", "1"), "192.0.2.1:1", 200},
+		{weirtest.DenyKeys(cfg.Policies[0].Key("192.0.2.1")), "192.0.2.1:1", 429},
+		{weirtest.DenyKeys("192.0.2.1"), "192.0.2.1:1", 200},
+	} {
+		w, _ := serve(row.s, cfg, from(row.peer))
+		assert.Equal(t, row.want, w.Code)
+	}
+	res, err := weirtest.DenyCallers("x").Run(t.Context(), &weir.Request{Key: "x", Limit: 1, Duration: time.Second})
+	require.NoError(t, err)
+	assert.Equal(t, weir.Deny, res.State, "a key that is not joined is the caller")
+}

@@ -3,6 +3,8 @@ package weirtest
 import (
 	"context"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -77,6 +79,32 @@ func DenyKeys(keys ...string) *Fake {
 		}
 		return Allow(ctx, r, now)
 	}}
+}
+
+// DenyCallers returns a Fake that denies these callers and admits all others, behind a middleware or a [weir.Policy]: the
+// caller is the last part of a joined key, such as "192.0.2.1" in "4:5/1m9:192.0.2.1". [DenyKeys] compares whole keys.
+func DenyCallers(callers ...string) *Fake {
+	callers = slices.Clone(callers)
+	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+		if slices.Contains(callers, lastPart(r.Key)) {
+			return Deny(ctx, r, now)
+		}
+		return Allow(ctx, r, now)
+	}}
+}
+
+// lastPart returns the last part of a key made by weir.JoinKey, or key itself if it is no such key.
+func lastPart(key string) string {
+	last := key
+	for rest := key; rest != ""; {
+		length, after, ok := strings.Cut(rest, ":")
+		n, err := strconv.Atoi(length)
+		if !ok || err != nil || n < 0 || n > len(after) {
+			return key
+		}
+		last, rest = after[:n], after[n:]
+	}
+	return last
 }
 
 // FailAll returns a Fake on which every call fails with err.
