@@ -23,10 +23,10 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// childJob names the variable that tells this test binary to be the child: memory is measured in a process of its own.
+// childJob is the environment variable that makes this test binary the child, in which memory is measured.
 const childJob = "WEIR_VERIFY_CHILD"
 
-// flood is what the child does and what it saw.
+// flood is the job of the child and its measurements.
 type flood struct {
 	IDs, Room, Cycles int
 
@@ -200,7 +200,7 @@ func TestMemoryIsReturned(t *testing.T) {
 	assert.Less(t, last, (f.Full[0]-f.Before[0])/50, "it grows from cycle to cycle")
 }
 
-// The control: a plain map keeps the room of what was deleted.
+// The control: a plain map keeps the memory of deleted entries.
 func TestMemoryControlPlainMapKeepsIt(t *testing.T) {
 	before := liveHeap()
 	m := map[string]int64{}

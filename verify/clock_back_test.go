@@ -20,7 +20,7 @@ type peeker interface {
 }
 
 // stepBack has a caller use its limit up, lets the time pass until late after nothing counts any more, sweeps, and steps
-// back. It returns what Peek said before and says then.
+// back. It returns the Results of Peek before and after.
 func stepBack(t *testing.T, s subject, timeout, late time.Duration) (before, after *weir.Result) {
 	now := time.UnixMilli(9)
 	clock := func() time.Time { return now }
@@ -157,7 +157,7 @@ func TestPeekControlThatCountsIsRejected(t *testing.T) {
 	}
 }
 
-// latest is the model of a strategy whose callers may have read the clock before others who decided first: time never
+// latest is the model of a strategy whose callers may read the clock earlier than they decide: time never
 // goes back for a caller whose state is kept.
 type latest struct {
 	model model
@@ -174,7 +174,7 @@ func (m latest) ask(now int64, a ask) (model, answer, bool) {
 	if res.expires == sought {
 		res.expires = soonest(m.model, at, a)
 	}
-	if m.kept || res.allowed || res.expires != never { // what can never pass makes no state
+	if m.kept || res.allowed || res.expires != never { // a request that can never pass makes no state
 		m = latest{next, true, at}
 	}
 	return m, res, ok

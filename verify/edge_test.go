@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// changer is a strategy with all that changes what is counted.
+// changer is a strategy with the methods that change its counts.
 type changer interface {
 	weir.Strategy
 	weir.Peeker
@@ -24,7 +24,7 @@ type changer interface {
 }
 
 // overlapping makes a strategy take a cost of 5, and then, at the same time, refund or reset it, take 1 more, and step
-// into the next window of 1 ms. It returns what Peek and Run then say of 1 more.
+// into the next window of 1 ms. It returns the Results of Peek and Run for 1 more.
 func overlapping(t *testing.T, round int, s changer, clock *movingClock, change func(context.Context, *weir.Request, *weir.Result) error) (peeked, ran *weir.Result) {
 	r := weir.Request{Key: "id", Limit: 1000, Duration: time.Millisecond}
 	five := r

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// Eight callers share a table of eight buckets, in windows of 10 ms. Whoever asks in a new window finds a bucket that is
+// Eight callers share a table of eight buckets, in windows of 10 ms. In each new window some bucket is
 // over, so there is always room.
 func TestReclaimNeverFailsWhenAllIsOver(t *testing.T) {
 	const callers, scale = 8, 10
@@ -73,7 +73,7 @@ func TestReclaimNeverFailsWhenAllIsOver(t *testing.T) {
 	})
 }
 
-// One flood of made-up IDs fills the table; callers who were there before are decided in the windows that follow.
+// One flood of made-up IDs fills the table; known callers are decided in the windows that follow.
 func TestFloodShutsNoKnownCallerOut(t *testing.T) {
 	const room, known, floods = 1000, 600, 2000
 	for _, s := range subjects() {

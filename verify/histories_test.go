@@ -20,8 +20,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// movingClock is a clock that the callers move, and whose readers often stall between reading it and using what they
-// read: a limiter that trusts an old reading is caught here.
+// movingClock is a clock that the callers move, and whose readers often stall between reading it and using the
+// reading: a limiter that trusts an old reading is caught here.
 type movingClock struct {
 	ms, readings atomic.Int64
 }
@@ -69,7 +69,7 @@ func subjects() []subject {
 	}
 }
 
-// sequential describes a strategy to the checker. What time an operation was decided at is not told; any of its own
+// sequential describes a strategy to the checker. The time of a decision is unknown; any of the operation's own
 // interval that gives its answer will do.
 func sequential(initial model) porcupine.Model {
 	nondeterministic := porcupine.NondeterministicModel{
@@ -118,7 +118,7 @@ const (
 
 var historyIDs = []string{"a", strings.Repeat("b", 23), strings.Repeat("c", 100)}
 
-// record has clients ask a strategy, and returns what they asked and were answered, and when.
+// record makes concurrent requests of a strategy, and returns them with their answers and times.
 func record(t *testing.T, seed uint64, s subject, m mode) (history []porcupine.Operation) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	var clock movingClock
@@ -189,7 +189,7 @@ func record(t *testing.T, seed uint64, s subject, m mode) (history []porcupine.O
 	return history
 }
 
-// tally is what the checker said of many histories.
+// tally counts the verdicts of the checker.
 type tally struct{ legal, illegal, unknown atomic.Int64 }
 
 // check records n histories, a third of them in each mode, and has each checked.
@@ -273,7 +273,7 @@ func (m *meeting) wait(key string) {
 	}
 }
 
-// peekThenCharge asks first and takes afterwards: two right operations that are wrong together.
+// peekThenCharge decides by Peek and counts by Charge: each is right, but together they are not atomic.
 type peekThenCharge struct {
 	weir.Strategy
 	*meeting
@@ -329,7 +329,7 @@ func yield() {
 	}
 }
 
-// The controls: what the check is for must not pass it.
+// The controls: broken strategies must not pass.
 func TestLinearizableControlsAreRejected(t *testing.T) {
 	n := slow.N(20, 200, 200)
 	rejected := func(t *testing.T, s subject) {

@@ -242,7 +242,7 @@ func TestFullTableServesKnownIDs(t *testing.T) {
 	assert.Zero(t, l.Stats().Denied)
 }
 
-// A known id costs no allocation in any strategy that does not wait: it is what a service pays for each request.
+// A known id costs no allocation in any strategy that does not wait.
 func TestKnownIDAllocatesNothing(t *testing.T) {
 	type decider interface {
 		weir.Strategy

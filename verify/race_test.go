@@ -2,5 +2,5 @@
 
 package verify
 
-// raceDetector tells whether the race detector runs.
+// raceDetector reports whether the race detector runs.
 const raceDetector = true

@@ -25,7 +25,7 @@ type counterKey struct {
 	end int64
 }
 
-// outcomes is what the callers of a limiter saw.
+// outcomes counts the answers of a limiter.
 type outcomes struct {
 	counters               map[counterKey]*counter
 	admitted, denied, full int
@@ -148,7 +148,8 @@ func TestRecycledSlotsCountExactly(t *testing.T) {
 	assert.EqualValues(t, saw.denied, s.Denied, "after the sweep")
 }
 
-// withoutGeneration recycles two slots and forgets to check, when it counts, that the slot is still the one it found.
+// withoutGeneration recycles two slots, and counts in the slot it found without checking that it is still the same
+// bucket.
 type withoutGeneration struct {
 	now   func() time.Time
 	slots [2]struct {

@@ -185,7 +185,7 @@ func (m bucket) ask(now int64, a ask) (model, answer, bool) {
 	return bucket{true, after, m.burst}, answer{true, ceil(after-ns, 1, token), after}, true
 }
 
-// leaky is the leaky bucket in which nobody waits.
+// leaky is the leaky bucket without a queue.
 type leaky struct {
 	begun        bool
 	latest, next int64 // ns
@@ -224,7 +224,7 @@ func (m tiers) slice() int64 {
 	}
 }
 
-// used returns what tier t counts in the slice that is now.
+// used returns the count of tier t in the current slice.
 func (m tiers) used(t weir.Tier, now int64) (used int64) {
 	for _, h := range m.hits {
 		if now < h.at+t.Duration.Milliseconds()/m.slice() {

@@ -179,7 +179,7 @@ func TestDenialTakesNothing(t *testing.T) {
 	}
 }
 
-// The instant that a denial tells is the first at which the same request passes: a nanosecond before it is denied.
+// ExpiresAt of a denial is the first instant at which the same request passes: a nanosecond earlier it is denied.
 func TestRetryInstantIsExact(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
