@@ -41,5 +41,5 @@ func (l *Limiter) lockWindow(id string, scaleMs int64) (lockedState[slot], error
 	if err != nil {
 		return lockedState[slot]{}, l.fail(err)
 	}
-	return (&slotStore{l, fixedKind}).lock(params{id: id, scale: scaleMs}, false)
+	return (&slotStore{l, fixedKind}).lock(id, scaleMs, false)
 }

@@ -127,9 +127,9 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	if err != nil {
 		return Bucket{}, err
 	}
-	defer h.cell.unlock()
+	defer h.shard.mu.Unlock()
 	if h.kept {
-		return l.snapshot(h.cell.shard.index.Load(), h.state), nil
+		return l.snapshot(h.shard.index.Load(), h.state), nil
 	}
 	w := l.window(h.now, scaleMs)
 	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
@@ -168,9 +168,9 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 	if err != nil {
 		return err
 	}
-	defer h.cell.unlock()
+	defer h.shard.mu.Unlock()
 	if h.kept {
-		h.cell.remove()
+		h.shard.release(h.state, int(h.n))
 	}
 	return nil
 }

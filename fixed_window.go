@@ -101,13 +101,13 @@ func (l *Limiter) countLocked(
 	if err != nil {
 		return Deny, 0, err
 	}
-	defer c.unlock()
+	defer c.shard.mu.Unlock()
 	if c.slot == nil {
-		c.tally(Deny)
+		c.shard.denied++
 		return Deny, 0, nil
 	}
 	if c.fresh {
-		c.noteEnd(w.end)
+		c.shard.noteEnd(c.n, w.end)
 	}
 	state := c.slot.load(stateWord)
 	if cost > limit {
@@ -133,11 +133,11 @@ func (f *FixedWindow) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (f *FixedWindow) Decide(_ context.Context, r *Request) (Result, error) {
-	var p params
-	if err := p.parse(r); err != nil {
+	p, err := parse(r, 0)
+	if err != nil {
 		return Result{}, f.l.fail(err)
 	}
-	v, total, w, err := f.l.count(p.id, p.scale, p.limit, min(p.cost, maxCount))
+	v, total, w, err := f.l.count(r.Key, p.scale, p.limit, min(p.cost, maxCount))
 	return Result{v, total, w.expires}, err
 }
 
@@ -162,7 +162,7 @@ func (a *counters) decide(s *slot, p params, now int64) verdict {
 	return verdict{state: Allow, total: total + p.cost, at: w.end}
 }
 
-func (a *counters) admit(s *slot, _ params, _, cost int64) {
+func (a *counters) admit(s *slot, _ params, _, cost int64, _ string) {
 	a.l.extraCost.Add(s.update(func(have int64) int64 { return addSat(have, cost) }))
 }
 
@@ -172,6 +172,6 @@ func (a *counters) refund(s *slot, p params, now, expires int64) {
 	}
 }
 
-func (a *counters) raise(s *slot, _ params, _, total int64) {
+func (a *counters) raise(s *slot, _ params, _, total int64, _ string) {
 	a.l.extraCost.Add(s.update(func(have int64) int64 { return max(have, total) }))
 }

@@ -123,7 +123,7 @@ func (a *queues) freeAt(q *queue, now int64) int64 {
 	return at
 }
 
-func (a *queues) admit(q *queue, p params, now, cost int64) {
+func (a *queues) admit(q *queue, p params, now, cost int64, _ string) {
 	q.move(addSat(q.start(now), mulSat(uint64(cost), p.each)))
 }
 
@@ -134,7 +134,7 @@ func (a *queues) refund(q *queue, p params, now, expires int64) {
 	}
 }
 
-func (a *queues) raise(q *queue, p params, now, total int64) {
+func (a *queues) raise(q *queue, p params, now, total int64, _ string) {
 	q.move(max(q.start(now), addSat(now, mulSat(uint64(total), p.each))))
 }
 
@@ -144,7 +144,7 @@ func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	h, err := b.store.lock(p, false)
+	h, err := b.store.lock(r.Key, p.scale, false)
 	if err != nil {
 		return b.l.fail(err)
 	}
@@ -165,7 +165,7 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := b.store.lock(p, !p.exceedsLimit())
+	h, err := b.store.lock(r.Key, p.scale, !p.exceedsLimit())
 	if err != nil {
 		return nil, b.l.fail(err)
 	}
@@ -177,10 +177,10 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 		b.store.unlock(h, denied)
 		return &res, nil
 	case q.line.Len() == 0 && q.start(h.now) <= h.now:
-		b.algorithm.admit(q, p, h.now, p.cost)
+		b.algorithm.admit(q, p, h.now, p.cost, "")
 		b.store.unlock(h, admitted)
 		return &res, nil
-	case !b.store.reserve(h, p):
+	case !b.store.reserve(h, ""):
 		b.store.unlock(h, seen)
 		return nil, b.l.fail(ErrFull)
 	}
@@ -244,7 +244,7 @@ func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err erro
 	if first {
 		h.state.wake()
 	}
-	h.shard.allowed.Add(^uint64(0)) // it was counted when it joined
+	h.entry.shard.allowed.Add(^uint64(0)) // it was counted when it joined
 	h.now = h.entry.latest
 	b.store.unlock(h, changed)
 	return err

@@ -38,23 +38,23 @@ type algorithm[S any] interface {
 	decide(s *S, p params, now int64) verdict
 
 	// admit counts cost at now, whether it fits or not.
-	admit(s *S, p params, now, cost int64)
+	admit(s *S, p params, now, cost int64, meta string)
 
 	// refund takes back what was admitted for p and was to expire at the instant given.
 	refund(s *S, p params, now, expires int64)
 
-	// raise sees to it that at least total is counted at now.
-	raise(s *S, p params, now, total int64)
+	// raise admits at now what total is more than counted.
+	raise(s *S, p params, now, total int64, meta string)
 }
 
 // store keeps the states of an algorithm.
 type store[S any] interface {
-	// lock returns the state of p, locked. If there is none it makes one if create is set, and
-	// otherwise returns one that is empty and not kept. It fails with ErrFull.
-	lock(p params, create bool) (lockedState[S], error)
+	// lock returns the state of a caller, locked. If there is none it makes one if create is set,
+	// and otherwise returns one that is empty and not kept. It fails with ErrFull.
+	lock(id string, scaleMs int64, create bool) (lockedState[S], error)
 
-	// reserve makes room for what admitting p adds to the state. It reports false if there is none.
-	reserve(h lockedState[S], p params) bool
+	// reserve makes room for what an admission adds to the state. It reports false if there is none.
+	reserve(h lockedState[S], meta string) bool
 
 	// unlock ends the use of the state.
 	unlock(h lockedState[S], u use)
@@ -79,11 +79,12 @@ const (
 // lockedState is a state with its lock held.
 type lockedState[S any] struct {
 	state *S
-	kept  bool  // false: state is empty, and not to be changed
-	now   int64 // read before the lock was taken; not before the state was last used
-	cell  cell  // of a state in a slot
-	entry *entry[S]
-	shard *stateShard[S]
+	now   int64     // read before the lock was taken; not before the state was last used
+	shard *shard    // of a state in a slot
+	entry *entry[S] // of another; nil if there is none
+	n     int32     // number of the slot
+	kept  bool      // false: state is empty, and not to be changed
+	fresh bool      // lock has made the slot
 }
 
 // locked implements [Strategy] for an algorithm that decides under a lock.
@@ -117,7 +118,7 @@ func (s *locked[S]) verdict(r *Request) (verdict, error) {
 		return verdict{}, err
 	}
 	for {
-		h, err := s.store.lock(p, !p.exceedsLimit())
+		h, err := s.store.lock(r.Key, p.scale, !p.exceedsLimit())
 		if err != nil {
 			return verdict{}, s.l.fail(err)
 		}
@@ -129,8 +130,8 @@ func (s *locked[S]) verdict(r *Request) (verdict, error) {
 		case v.state == Deny:
 			s.store.unlock(h, denied)
 			return v, nil
-		case s.store.reserve(h, p):
-			s.algorithm.admit(h.state, p, h.now, p.cost)
+		case s.store.reserve(h, r.Meta):
+			s.algorithm.admit(h.state, p, h.now, p.cost, r.Meta)
 			s.store.unlock(h, admitted)
 			return v, nil
 		}
@@ -149,12 +150,9 @@ type changes[S any] struct {
 	period    time.Duration // in place of a request's Duration; 0 for that
 }
 
-// parse reads r. It takes the Request by value on its own stack, since what is passed to an
-// interface escapes.
-func (s *changes[S]) parse(r *Request) (p params, err error) {
-	q := *r
-	q.Duration = orElse(s.period, r.Duration)
-	if p, err = s.l.validate(&q); err != nil {
+func (s *changes[S]) parse(r *Request) (params, error) {
+	p, err := s.l.validate(r, s.period)
+	if err != nil {
 		return p, err
 	}
 	if p, err = s.algorithm.prepare(p); err != nil {
@@ -169,7 +167,7 @@ func (s *changes[S]) Peek(_ context.Context, r *Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.store.lock(p, false)
+	h, err := s.store.lock(r.Key, p.scale, false)
 	if err != nil {
 		return nil, s.l.fail(err)
 	}
@@ -185,7 +183,7 @@ func (s *changes[S]) Refund(_ context.Context, r *Request, taken *Result) error 
 	if err != nil || !taken.Allowed() || p.exceedsLimit() {
 		return err
 	}
-	h, err := s.store.lock(p, false)
+	h, err := s.store.lock(r.Key, p.scale, false)
 	if err != nil {
 		return s.l.fail(err)
 	}
@@ -203,7 +201,7 @@ func (s *changes[S]) Reset(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	h, err := s.store.lock(p, false)
+	h, err := s.store.lock(r.Key, p.scale, false)
 	if err != nil {
 		return s.l.fail(err)
 	}
@@ -222,9 +220,9 @@ func (s *changes[S]) Seed(_ context.Context, r *Request, counted *Result) error 
 	if err != nil || expires <= s.l.clock.read() {
 		return err
 	}
-	return s.change(p, func(h lockedState[S]) {
+	return s.change(r, p, func(h lockedState[S]) {
 		if h.now < expires { // the clock may have passed it since it was read
-			s.algorithm.raise(h.state, p, h.now, clampCost(counted.TotalRequests))
+			s.algorithm.raise(h.state, p, h.now, clampCost(counted.TotalRequests), r.Meta)
 		}
 	})
 }
@@ -235,18 +233,20 @@ func (s *changes[S]) Charge(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	return s.change(p, func(h lockedState[S]) { s.algorithm.admit(h.state, p, h.now, p.cost) })
+	return s.change(r, p, func(h lockedState[S]) {
+		s.algorithm.admit(h.state, p, h.now, p.cost, r.Meta)
+	})
 }
 
 // change makes the state of p if there is none, and changes it.
-func (s *changes[S]) change(p params, change func(lockedState[S])) error {
+func (s *changes[S]) change(r *Request, p params, change func(lockedState[S])) error {
 	for {
-		h, err := s.store.lock(p, true)
+		h, err := s.store.lock(r.Key, p.scale, true)
 		if err != nil {
 			return s.l.fail(err)
 		}
 		s.algorithm.advance(h.state, p, h.now)
-		ok := s.store.reserve(h, p)
+		ok := s.store.reserve(h, r.Meta)
 		if ok {
 			change(h)
 		}

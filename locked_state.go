@@ -37,6 +37,7 @@ type states[S any, P state[S]] struct {
 	hasher
 	l      *Limiter
 	shards []stateShard[S]
+	denied atomic.Uint64 // of callers without an entry
 }
 
 type stateShard[S any] struct {
@@ -48,7 +49,8 @@ type stateShard[S any] struct {
 }
 
 type entry[S any] struct {
-	key     stateKey // read-only
+	key     stateKey       // read-only
+	shard   *stateShard[S] // read-only
 	mu      sync.Mutex
 	removed bool  // guarded by mu; set before the entry leaves the map
 	latest  int64 // guarded by mu; the instant of the last use
@@ -81,15 +83,19 @@ func (t *states[S, P]) shard(k stateKey) *stateShard[S] {
 	return &t.shards[t.hashKey(k)>>40&uint64(len(t.shards)-1)]
 }
 
-// lock implements store. It reads the clock when the entry is in the map: so nothing of the key was
-// removed for being over at a later instant.
-func (t *states[S, P]) lock(p params, create bool) (lockedState[S], error) {
-	k := stateKey{p.id, p.scale, p.plan}
+// lock implements store.
+func (t *states[S, P]) lock(id string, scaleMs int64, create bool) (lockedState[S], error) {
+	return t.lockKey(stateKey{id: id, scale: scaleMs}, create)
+}
+
+// lockKey reads the clock when the entry is in the map: so nothing of the key was removed for being
+// over at a later instant.
+func (t *states[S, P]) lockKey(k stateKey, create bool) (lockedState[S], error) {
 	sh := t.shard(k)
 	for {
 		e := sh.find(k)
 		if e == nil && !create {
-			return lockedState[S]{state: new(S), now: t.l.clock.read(), shard: sh}, nil
+			return lockedState[S]{state: new(S), now: t.l.clock.read()}, nil
 		}
 		if e == nil {
 			var err error
@@ -100,7 +106,7 @@ func (t *states[S, P]) lock(p params, create bool) (lockedState[S], error) {
 		now := t.l.clock.read()
 		e.mu.Lock()
 		if !e.removed {
-			return lockedState[S]{state: &e.state, kept: true, now: max(now, e.latest), entry: e, shard: sh}, nil
+			return lockedState[S]{state: &e.state, kept: true, now: max(now, e.latest), entry: e}, nil
 		}
 		e.mu.Unlock()
 		t.delete(sh, e)
@@ -129,7 +135,7 @@ func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) 
 		m := xsync.NewMapOfWithHasher[stateKey, *entry[S]](hash)
 		sh.entries.CompareAndSwap(nil, m)
 	}
-	e, loaded := sh.entries.Load().LoadOrStore(k, &entry[S]{key: k, latest: math.MinInt64})
+	e, loaded := sh.entries.Load().LoadOrStore(k, &entry[S]{key: k, shard: sh, latest: math.MinInt64})
 	if loaded {
 		t.l.capacity.give()
 	}
@@ -147,8 +153,8 @@ func (t *states[S, P]) delete(sh *stateShard[S], e *entry[S]) {
 }
 
 // reserve implements store.
-func (t *states[S, P]) reserve(h lockedState[S], p params) bool {
-	n := P(h.state).growth(p.meta)
+func (t *states[S, P]) reserve(h lockedState[S], meta string) bool {
+	n := P(h.state).growth(meta)
 	if n > 0 && !t.l.capacity.tryGrow(n) {
 		return false
 	}
@@ -158,14 +164,16 @@ func (t *states[S, P]) reserve(h lockedState[S], p params) bool {
 
 // unlock implements store.
 func (t *states[S, P]) unlock(h lockedState[S], u use) {
-	switch u {
-	case admitted:
-		h.shard.allowed.Add(1)
-	case denied:
-		h.shard.denied.Add(1)
-	}
 	e := h.entry
-	if !h.kept {
+	switch {
+	case u == admitted:
+		e.shard.allowed.Add(1)
+	case u == denied && e != nil:
+		e.shard.denied.Add(1)
+	case u == denied:
+		t.denied.Add(1)
+	}
+	if e == nil {
 		return
 	}
 	if u != seen {
@@ -175,7 +183,7 @@ func (t *states[S, P]) unlock(h lockedState[S], u use) {
 		t.l.capacity.bytes.Add(size - e.bytes)
 		e.bytes = size
 	}
-	h.shard.expiry.note(P(h.state).end(e.key))
+	e.shard.expiry.note(P(h.state).end(e.key))
 	e.mu.Unlock()
 }
 
@@ -183,7 +191,7 @@ func (t *states[S, P]) unlock(h lockedState[S], u use) {
 func (t *states[S, P]) remove(h lockedState[S]) {
 	t.mark(h.entry)
 	h.entry.mu.Unlock()
-	t.delete(h.shard, h.entry)
+	t.delete(h.entry.shard, h.entry)
 }
 
 // mark marks an entry removed, before it is taken out of the map. Its lock is held.
@@ -264,6 +272,7 @@ func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (remove
 
 // stats implements sweeper.
 func (t *states[S, P]) stats() (allowed, denied uint64) {
+	denied = t.denied.Load()
 	for i := range t.shards {
 		allowed += t.shards[i].allowed.Load()
 		denied += t.shards[i].denied.Load()

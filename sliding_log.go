@@ -106,19 +106,19 @@ func (g *hitLog) retry(first int, excess, scale int64) int64 {
 	return addSat(g.hits.at(first).at, scale*msec)
 }
 
-func (a *logs) admit(g *hitLog, p params, now, cost int64) {
+func (a *logs) admit(g *hitLog, _ params, now, cost int64, meta string) {
 	cost = min(cost, math.MaxInt64-g.used) // what is added here is what is subtracted later
 	g.used += cost
-	if p.meta != "" && g.metas.n == 0 {
+	if meta != "" && g.metas.n == 0 {
 		g.metas.resize(len(g.hits.buf))
 		for range g.hits.n {
 			g.metas.push("")
 		}
 	}
 	g.hits.push(hit{now, cost})
-	if p.meta != "" || g.metas.n > 0 {
-		g.metas.push(strings.Clone(p.meta))
-		g.bytes += int64(len(p.meta))
+	if meta != "" || g.metas.n > 0 {
+		g.metas.push(strings.Clone(meta))
+		g.bytes += int64(len(meta))
 	}
 }
 
@@ -160,9 +160,9 @@ func (a *logs) refund(g *hitLog, p params, _, expires int64) {
 }
 
 // raise logs what is missing as one hit.
-func (a *logs) raise(g *hitLog, p params, now, total int64) {
+func (a *logs) raise(g *hitLog, p params, now, total int64, meta string) {
 	if total > g.used {
-		a.admit(g, p, now, total-g.used)
+		a.admit(g, p, now, total-g.used, meta)
 	}
 }
 
@@ -176,11 +176,11 @@ type Entry struct {
 // Entries lists the admitted requests of r.Key in the last r.Duration, newest last: which users are
 // behind this address? It counts nothing, and costs what the list is long.
 func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
-	p, err := s.l.validate(r)
+	p, err := s.l.validate(r, 0)
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.store.lock(p, false)
+	h, err := s.store.lock(r.Key, p.scale, false)
 	if err != nil {
 		return nil, s.l.fail(err)
 	}

@@ -114,7 +114,7 @@ func (a *sliders) decide(s *slot, p params, now int64) verdict {
 	return verdict{state: Allow, total: used + p.cost, at: addSat(w.end, p.scale*msec)}
 }
 
-func (a *sliders) admit(s *slot, p params, now, cost int64) {
+func (a *sliders) admit(s *slot, p params, now, cost int64, _ string) {
 	at, _ := a.at(s, p.scale, now)
 	at.cur = min(addSat(at.cur, cost), maxCount)
 	a.set(s, at)
@@ -132,7 +132,7 @@ func (a *sliders) refund(s *slot, p params, now, expires int64) {
 	a.set(s, at)
 }
 
-func (a *sliders) raise(s *slot, p params, now, total int64) {
+func (a *sliders) raise(s *slot, p params, now, total int64, meta string) {
 	at, _ := a.at(s, p.scale, now)
-	a.admit(s, p, now, max(0, total-at.used()))
+	a.admit(s, p, now, max(0, total-at.used()), meta)
 }

@@ -129,28 +129,14 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 	}
 }
 
-func (c *cell) unlock() { c.shard.mu.Unlock() }
-
 // noteEnd keeps the promise of earliest for a bucket that is new, or may be over sooner than before.
-func (c *cell) noteEnd(end int64) {
-	info := &c.shard.chunks[c.n/chunkSlots]
+func (sh *shard) noteEnd(n int, end int64) {
+	info := &sh.chunks[n/chunkSlots]
 	info.earliest = min(info.earliest, end)
-	if end < c.shard.earliest.Load() {
-		c.shard.earliest.Store(end)
+	if end < sh.earliest.Load() {
+		sh.earliest.Store(end)
 	}
 }
-
-// tally counts a decision that no slot counts.
-func (c *cell) tally(s State) {
-	if s == Allow {
-		c.shard.allowed++
-	} else {
-		c.shard.denied++
-	}
-}
-
-// remove releases the slot.
-func (c *cell) remove() { c.shard.release(c.slot, c.n) }
 
 // insert makes a slot for a key that has none, with a count of 0.
 func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot, int) {

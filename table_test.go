@@ -135,7 +135,7 @@ func TestTableIsAMap(t *testing.T) {
 					require.False(t, known)
 				case known && random.IntN(3) == 0:
 					require.Equal(t, want, count(c.slot.load(stateWord)))
-					c.remove()
+					c.shard.release(c.slot, c.n)
 					delete(model, id)
 				case known:
 					require.Equal(t, want, count(c.slot.load(stateWord)))
@@ -145,14 +145,14 @@ func TestTableIsAMap(t *testing.T) {
 					require.Zero(t, count(c.slot.load(stateWord)))
 					model[id] = 0
 				}
-				c.unlock()
+				c.shard.mu.Unlock()
 				require.EqualValues(t, len(model), l.capacity.used.Load())
 			}
 			for id := range model {
 				c, err := tab.lock(tab.hash(id), id, &p, &reading{}, false)
 				require.NoError(t, err)
-				c.remove()
-				c.unlock()
+				c.shard.release(c.slot, c.n)
+				c.shard.mu.Unlock()
 			}
 			require.Zero(t, l.capacity.used.Load())
 			for i := range tab.shards {
@@ -178,8 +178,8 @@ func TestInsertionWantsAReadingSinceTheLatestRemoval(t *testing.T) {
 		c, err := tab.lock(hash, "id", &p, at, true)
 		if err == nil {
 			require.True(t, c.fresh)
-			c.remove()
-			c.unlock()
+			c.shard.release(c.slot, c.n)
+			c.shard.mu.Unlock()
 		}
 		return err
 	}
@@ -199,7 +199,7 @@ func TestInsertionWantsAReadingSinceTheLatestRemoval(t *testing.T) {
 	require.True(t, sh.chunks[0].empty(), "no slot is left in use")
 	c, err := tab.lock(hash, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
 	require.NoError(t, err, "who makes no bucket need not read again")
-	c.unlock()
+	c.shard.mu.Unlock()
 }
 
 // A generation never returns: a slot that has used all of its own closes its chunk, and the chunk is freed with its last
@@ -215,7 +215,7 @@ func TestGenerationsNeverReturn(t *testing.T) {
 		return c
 	}
 	keeper := lock("keeper", true)
-	keeper.unlock()
+	keeper.shard.mu.Unlock()
 	first := sh.index.Load().chunks[0].Load()
 	seen := map[*slot]map[uint64]bool{}
 	for i := 0; !sh.chunks[0].closed; i++ {
@@ -227,18 +227,18 @@ func TestGenerationsNeverReturn(t *testing.T) {
 		generation := c.slot.load(stateWord) >> countBits
 		require.False(t, seen[c.slot][generation], "generation %d", generation)
 		seen[c.slot][generation] = true
-		c.remove()
-		c.unlock()
+		c.shard.release(c.slot, c.n)
+		c.shard.mu.Unlock()
 	}
 	require.Len(t, seen, 1)
 	c := lock("id", true)
 	require.EqualValues(t, 1, c.n/chunkSlots, "a closed chunk hands out no slot")
-	c.unlock()
+	c.shard.mu.Unlock()
 	require.Same(t, first, sh.index.Load().chunks[0].Load(), "it holds a bucket")
 	k := lock("keeper", false)
 	require.NotNil(t, k.slot)
-	k.remove()
-	k.unlock()
+	k.shard.release(k.slot, k.n)
+	k.shard.mu.Unlock()
 	require.Nil(t, sh.index.Load().chunks[0].Load(), "closed and empty: freed")
 	for _, s := range first {
 		require.Zero(t, s.load(stateWord)&countMask, "nothing is live in memory that was freed")
@@ -247,7 +247,7 @@ func TestGenerationsNeverReturn(t *testing.T) {
 	require.Zero(t, d.n/chunkSlots, "new memory in its place")
 	require.Zero(t, d.slot.load(stateWord)>>countBits)
 	require.NotSame(t, first, sh.index.Load().chunks[0].Load())
-	d.unlock()
+	d.shard.mu.Unlock()
 }
 
 // Whoever holds a slot of a bucket that was removed counts nowhere: not in the slot's next bucket, nor as a denial there.

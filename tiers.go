@@ -48,8 +48,8 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	}
 	a := &tierSums{least: math.MaxInt64}
 	for i, tier := range tiers {
-		var p params
-		if err := p.parse(&Request{Key: "tier", Duration: tier.Duration}); err != nil {
+		p, err := parse(&Request{Key: "tier", Duration: tier.Duration}, 0)
+		if err != nil {
 			return nil, err
 		}
 		a.slice = gcd(a.slice, p.scale)
@@ -67,14 +67,24 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	for i := range a.bounds {
 		a.bounds[i].n /= a.slice
 	}
-	a.plan = l.plans.number(durations.String())
 	l.slicesOnce.Do(func() { l.slices = newStates[sliceCounts](l) })
-	t := &Tiers{newLocked[sliceCounts](l, a, l.slices), make([]Tier, len(tiers))}
+	st := &planned{l.slices, l.plans.number(durations.String())}
+	t := &Tiers{newLocked[sliceCounts](l, a, st), make([]Tier, len(tiers))}
 	for i, b := range a.bounds {
 		t.tiers[i] = tiers[b.given]
 	}
 	t.period = time.Duration(a.slice * msec)
 	return t, nil
+}
+
+// planned is the store of the Tiers of one list of durations.
+type planned struct {
+	*states[sliceCounts, *sliceCounts]
+	plan int64
+}
+
+func (t *planned) lock(id string, scaleMs int64, create bool) (lockedState[sliceCounts], error) {
+	return t.lockKey(stateKey{id, scaleMs, t.plan}, create)
 }
 
 func gcd(a, b int64) int64 {
@@ -107,7 +117,6 @@ type tierSums struct {
 	bounds []bound // the shortest first
 	slice  int64   // ms
 	least  int64   // the lowest limit
-	plan   int64
 }
 
 // bound is a tier in slices.
@@ -149,7 +158,7 @@ func (s *sliceCounts) growth(string) int64 {
 
 // prepare sets p.limit to the lowest limit.
 func (a *tierSums) prepare(p params) (params, error) {
-	p.limit, p.plan = a.least, a.plan
+	p.limit = a.least
 	return p, nil
 }
 
@@ -220,7 +229,7 @@ func (a *tierSums) freeAt(s *sliceCounts, t sum, b bound, excess int64) int64 {
 	return s.counts.at(t.first).slice + b.n
 }
 
-func (a *tierSums) admit(s *sliceCounts, _ params, now, cost int64) {
+func (a *tierSums) admit(s *sliceCounts, _ params, now, cost int64, _ string) {
 	current := a.current(now)
 	if newest := s.counts.newest(); newest == nil || newest.slice < current {
 		s.counts.push(sliceCount{slice: current})
@@ -271,9 +280,9 @@ func (a *tierSums) refund(s *sliceCounts, p params, _, expires int64) {
 }
 
 // raise adds what the longest tier's sum, which is the highest, lacks.
-func (a *tierSums) raise(s *sliceCounts, p params, now, total int64) {
+func (a *tierSums) raise(s *sliceCounts, p params, now, total int64, meta string) {
 	if missing := total - s.sums[len(s.sums)-1].cost; missing > 0 {
-		a.admit(s, p, now, missing)
+		a.admit(s, p, now, missing, meta)
 	}
 }
 

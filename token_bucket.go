@@ -71,7 +71,7 @@ func inflow(ns, each int64) int64 {
 	return ceilDiv(ns, each)
 }
 
-func (t *tokens) admit(s *slot, p params, now, cost int64) {
+func (t *tokens) admit(s *slot, p params, now, cost int64, _ string) {
 	s[deniedWord] = uint64(addSat(max(s.arrival(), now), mulSat(uint64(cost), p.each)))
 }
 
@@ -82,6 +82,6 @@ func (t *tokens) refund(s *slot, p params, now, expires int64) {
 	}
 }
 
-func (t *tokens) raise(s *slot, p params, now, total int64) {
+func (t *tokens) raise(s *slot, p params, now, total int64, _ string) {
 	s[deniedWord] = uint64(max(s.arrival(), addSat(now, mulSat(uint64(total), p.each))))
 }

@@ -27,41 +27,38 @@ func checkArgs(id string, scaleMs, limit int64) error {
 	return nil
 }
 
-// params is a valid Request.
+// params are the numbers of a valid Request: so few that they are passed in registers.
 type params struct {
-	id    string
-	meta  string
 	scale int64 // ms
 	limit int64 // the most that cost may be
 	cost  int64 // at least 1
 	each  int64 // ns between two hits, where they are spaced
-	plan  int64 // of Tiers: the number of their list of durations
 }
 
 // exceedsLimit reports whether the request can never pass.
-func (p *params) exceedsLimit() bool { return p.cost > p.limit }
+func (p params) exceedsLimit() bool { return p.cost > p.limit }
 
-// parse reads r.
-func (p *params) parse(r *Request) error {
-	*p = params{
-		id:    r.Key,
-		meta:  r.Meta,
-		scale: int64(uint64(r.Duration) / uint64(msec)),
+// parse reads r, with another duration if period is not 0.
+func parse(r *Request, period time.Duration) (p params, err error) {
+	duration := orElse(period, r.Duration)
+	p = params{
+		scale: int64(uint64(duration) / uint64(msec)),
 		limit: clampCost(r.Limit),
 		cost:  clampCost(max(r.Cost, 1)),
 	}
-	if time.Duration(p.scale*msec) != r.Duration {
-		return fmt.Errorf("%w: %v is not a whole number of milliseconds", ErrScale, r.Duration)
+	if time.Duration(p.scale*msec) != duration {
+		return p, fmt.Errorf("%w: %v is not a whole number of milliseconds", ErrScale, duration)
 	}
-	if !validArgs(p.id, p.scale, 0) {
-		return checkArgs(p.id, p.scale, 0)
+	if !validArgs(r.Key, p.scale, 0) {
+		return p, checkArgs(r.Key, p.scale, 0)
 	}
-	return nil
+	return p, nil
 }
 
 // validate parses r. It fails with ErrClosed after Close.
-func (l *Limiter) validate(r *Request) (p params, err error) {
-	if err = p.parse(r); err == nil && l.closed.Load() {
+func (l *Limiter) validate(r *Request, period time.Duration) (params, error) {
+	p, err := parse(r, period)
+	if err == nil && l.closed.Load() {
 		err = ErrClosed
 	}
 	if err != nil {
