@@ -161,7 +161,7 @@ func (p *Parser) entry(t *tree, e *Entry) error {
 	if !ok {
 		return ErrTime
 	}
-	coarse = coarse && !(t.exact && !v[slotTime].str)
+	coarse = coarse && (v[slotTime].str || !t.exact)
 	took, ok := span(v[slotDuration], int64(t.unit))
 	if !ok {
 		return ErrTime

@@ -125,10 +125,10 @@ func (r *run) take(rec *record, key []byte) error {
 // endOfFile says if a file is empty or is not a log.
 func (r *run) endOfFile(s *source, lines, bad uint64) error {
 	r.bytes += s.raw.n.Load()
-	switch {
-	case lines == 0:
+	switch lines {
+	case 0:
 		r.result.Empty = append(r.result.Empty, s.name)
-	case lines == bad:
+	case bad:
 		return &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines, r.result.Unreadable.why(s.name))}
 	}
 	return nil

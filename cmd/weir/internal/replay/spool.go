@@ -89,10 +89,10 @@ func (s *spool) close() error {
 
 // remove waits for the sorting and removes the temporary file.
 func (s *spool) remove() {
-	<-s.sorted
+	_ = <-s.sorted // the run has failed already, if this has
 	if s.file != nil {
 		s.file.Close()
-		os.Remove(s.file.Name())
+		_ = os.Remove(s.file.Name()) // nothing is lost if it stays
 	}
 }
 

@@ -1,0 +1,152 @@
+package replay
+
+import (
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// bucketSearch is for token and leaky buckets: a caller's peak is found by bisection, since what a bucket admits grows
+// with its limit. Each step is one pass over the log, for all callers at a time.
+type bucketSearch struct {
+	length int64
+	burst  uint64 // 0: the limit
+	extra  uint64 // 1 for a leaky bucket, as in bucketSize
+	state  []bucketTry
+}
+
+// bucketTry is the search for one caller. The peak is above low and not above high.
+type bucketTry struct {
+	low, high uint64 // high 0: not known
+	limit     uint64 // of this pass
+	bucket    bucket
+	denied    bool
+}
+
+// newBucketSearch begins with the peaks of a sliding log, to which a bucket's are close: a bucket of the limit admits in
+// any span of its duration less than twice the limit, and the extra.
+func newBucketSearch(length int64, burst, extra uint64, rolling []uint64) *bucketSearch {
+	b := &bucketSearch{length: length, burst: burst, extra: extra, state: make([]bucketTry, len(rolling))}
+	for i, peak := range rolling {
+		t := &b.state[i]
+		if burst == 0 {
+			t.low = (peak - extra) / 2
+		}
+		t.limit = max(peak, 1)
+	}
+	return b
+}
+
+// most is the highest limit that is tried: at it a token comes every nanosecond.
+func (b *bucketSearch) most() uint64 { return uint64(b.length) }
+
+func (t *bucketTry) found() bool { return t.high != 0 && t.high == t.low+1 || t.high == NoLimit }
+
+// begin prepares a pass and reports whether one is needed.
+func (b *bucketSearch) begin() bool {
+	needed := false
+	for i := range b.state {
+		t := &b.state[i]
+		t.bucket, t.denied = bucket{noBucket}, false
+		needed = needed || !t.found()
+	}
+	return needed
+}
+
+func (b *bucketSearch) see(q question) {
+	t := &b.state[q.caller]
+	if t.denied || t.found() {
+		return
+	}
+	every, size := interval(t.limit, b.length), b.burst
+	if size == 0 {
+		size = t.limit
+	}
+	if t.denied = t.bucket.used(q.ns, every) >= size+b.extra; !t.denied && q.counted {
+		t.bucket.take(q.ns, every)
+	}
+}
+
+// end narrows the search by what a pass found.
+func (b *bucketSearch) end() {
+	for i := range b.state {
+		t := &b.state[i]
+		if t.found() {
+			continue
+		}
+		switch {
+		case !t.denied:
+			t.high = t.limit
+		case t.limit >= b.most():
+			t.high = NoLimit
+		default:
+			t.low = t.limit
+		}
+		if t.high == 0 {
+			t.limit = min(2*t.limit, b.most())
+		} else {
+			t.limit = t.low + (t.high-t.low)/2
+		}
+	}
+}
+
+func (b *bucketSearch) peaks() []uint64 {
+	out := make([]uint64, len(b.state))
+	for i, t := range b.state {
+		out[i] = t.high
+	}
+	return out
+}
+
+// searchPeaks replaces the peaks of meters of buckets, which are those of sliding logs, by the buckets' own.
+func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) error {
+	searches := map[int]*bucketSearch{} // by index in peaks
+	for i, strategy := range s.Strategies {
+		extra, isBucket := map[string]uint64{rule.Token: 0, rule.Leaky: 1}[strategy]
+		for k, d := range s.Durations {
+			if at := i*len(s.Durations) + k; isBucket {
+				searches[at] = newBucketSearch(int64(d), s.Burst, extra, peaks[at])
+			}
+		}
+	}
+	for {
+		var under []*bucketSearch
+		for _, b := range searches {
+			if b.begin() {
+				under = append(under, b)
+			}
+		}
+		if len(under) == 0 {
+			break
+		}
+		if err := pass(sp, under); err != nil {
+			return err
+		}
+	}
+	for at, b := range searches {
+		peaks[at] = b.peaks()
+	}
+	return nil
+}
+
+// pass goes over the log once for some searches.
+func pass(sp *spool, under []*bucketSearch) error {
+	in, err := sp.open()
+	if err != nil {
+		return err
+	}
+	for {
+		ns, code, ok, err := in.next()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		for _, b := range under {
+			b.see(question{caller: code >> 1, ns: ns, counted: code&1 == 0})
+		}
+	}
+	for _, b := range under {
+		b.end()
+	}
+	return nil
+}

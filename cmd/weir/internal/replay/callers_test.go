@@ -1,0 +1,113 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// One caller has one key, however the address is written: the key that the middleware has for it.
+func TestAddressesAreNormalized(t *testing.T) {
+	for bits, tc := range map[int]map[string]string{
+		0: {"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::/64", "2001:DB8::1": "2001:db8::/64",
+			"[2001:db8::1]": "2001:db8::/64", "2001:db8:0:0:9::": "2001:db8::/64", "2001:db8::1%eth0": "2001:db8::/64",
+			"192.0.2.01": "192.0.2.01", "Host.Example": "host.example", "256.1.1.1": "256.1.1.1", "1.2.3": "1.2.3", "1..2.3": "1..2.3"},
+		128: {"2001:DB8::1": "2001:db8::1"},
+		48:  {"2001:DB8:0:7::1": "2001:db8::/48"},
+	} {
+		for addr, want := range tc {
+			k := newKeyer(ByIP, bits)
+			for range 2 {
+				assert.Equal(t, want, string(k.append(nil, &accesslog.Entry{IP: []byte(addr)})), addr)
+			}
+			ip := httplimit.RemoteAddr().IPv6Bits(cmp.Or(bits, 64))
+			if key, err := ip.Extract(&http.Request{RemoteAddr: addr}); err == nil {
+				assert.Equal(t, want, key, "the middleware's key of %s", addr)
+			}
+		}
+	}
+	var lines string
+	for _, ip := range []string{"2001:db8::1", "2001:DB8::1", "2001:db8::2"} {
+		lines += request{at: time.Unix(0, 0).UTC(), ip: ip, path: "/"}.common() + "\n"
+	}
+	lines += strings.Replace(request{at: time.Unix(0, 0).UTC(), ip: "2001:db8::3", path: "/"}.caddy(), "2001:db8::3", "[2001:db8::3]:443", 1)
+	got, err := Run(config(t, []string{writeText(t, "a.log", lines)}, "1/1m"))
+	require.NoError(t, err)
+	assert.Equal(t, 1, got.Callers)
+	assert.EqualValues(t, 3, got.Rules[0].Denied)
+}
+
+func TestPlainIPv4IsItsOwnKey(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 3))
+	plain := 0
+	for range 20_000 {
+		text := fmt.Sprintf("%d.%d.%d.%d", rnd.IntN(300), rnd.IntN(300), rnd.IntN(300), rnd.IntN(300))
+		b := []byte(text)
+		if rnd.IntN(2) == 0 {
+			b[rnd.IntN(len(b))] = "0123456789. :x"[rnd.IntN(14)]
+		}
+		addr, err := netip.ParseAddr(string(b))
+		require.Equal(t, err == nil && addr.Is4(), plainIPv4(b), "%s", b)
+		if err == nil {
+			require.Equal(t, addr.String(), string(b))
+			plain++
+		}
+	}
+	require.NotZero(t, plain)
+}
+
+// Names over 1 KiB, which a limiter does not take, stay apart.
+func TestLongNames(t *testing.T) {
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	long := "/" + strings.Repeat("x", 2000)
+	requests := []request{{at: at, ip: "a", path: long + "1"}, {at: at, ip: "a", path: long + "2"}, {at: at, ip: "a", path: long + "1"}}
+	cfg := config(t, []string{write(t, "a.log", requests, request.common)}, "1/1m")
+	cfg.By = ByPath
+	got, err := Run(cfg)
+	require.NoError(t, err)
+	assert.Equal(t, 2, got.Callers)
+	require.Len(t, got.Rules[0].Worst, 1)
+	assert.EqualValues(t, 1, got.Rules[0].Denied)
+	assert.Len(t, got.Rules[0].Worst[0].Name, maxName)
+}
+
+// Callers are told apart by their whole keys, also if hashes are the same, and keep their numbers as the table grows.
+func TestCallersAreNumbered(t *testing.T) {
+	for name, hash := range map[string]func(c *callers, key string) uint64{
+		"hashes":       func(c *callers, key string) uint64 { return maphash.String(c.seed, key) },
+		"all the same": func(*callers, string) uint64 { return 1 << 63 },
+	} {
+		c := newCallers()
+		var keys []string
+		for i := range 200 { // the table does not grow: it hashes anew when it does
+			keys = append(keys, strings.Repeat("k", i%40)+fmt.Sprint(i), strings.Repeat("k", i%40)+fmt.Sprint(i)+"\x00")
+		}
+		for range 2 {
+			for i, key := range keys {
+				n, err := c.number([]byte(key), hash(c, key))
+				require.NoError(t, err)
+				require.EqualValues(t, i, n, "%s: %q", name, key)
+			}
+		}
+		require.Equal(t, keys, c.names)
+	}
+	c := newCallers()
+	for i := range 5000 {
+		key := fmt.Sprint(i / 2)
+		n, err := c.number([]byte(key), maphash.String(c.seed, key))
+		require.NoError(t, err)
+		require.EqualValues(t, i/2, n)
+	}
+}

@@ -1,0 +1,72 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+func TestFilter(t *testing.T) {
+	requests := traffic(9, 3000)
+	file := write(t, "a.log", requests, request.caddy)
+	since, until := requests[500].at, requests[2500].at
+	for name, tc := range map[string]struct {
+		filter Filter
+		want   func(r request) bool
+	}{
+		"since and until": {Filter{Since: since, Until: until}, func(r request) bool { return !r.at.Before(since) && r.at.Before(until) }},
+		"paths":           {Filter{Paths: []string{"/p1", "/p7"}}, func(r request) bool { return strings.HasPrefix(r.path, "/p1") || r.path == "/p7" }},
+		"a method":        {Filter{Methods: []string{"POST", "GET"}}, func(request) bool { return true }},
+		"a status":        {Filter{Statuses: &Statuses{Match: func(s int) bool { return s == 401 }}}, func(r request) bool { return r.status() == 401 }},
+		"all of them": {Filter{Since: since, Paths: []string{"/p1"}, Methods: []string{"GET"}, Statuses: &Statuses{Match: func(s int) bool { return s != 401 }}},
+			func(r request) bool {
+				return !r.at.Before(since) && strings.HasPrefix(r.path, "/p1") && r.status() != 401
+			}},
+	} {
+		cfg := config(t, []string{file}, "1/1m")
+		cfg.Filter = tc.filter
+		got, err := Run(cfg)
+		require.NoError(t, err, name)
+		addsUp(t, got)
+		var want uint64
+		for _, r := range requests {
+			if tc.want(r) {
+				want++
+			}
+		}
+		require.NotZero(t, want, name)
+		assert.Equal(t, want, got.Requests, name)
+	}
+	cfg := config(t, []string{file}, "1/1m")
+	cfg.Filter.Methods = []string{"PUT"}
+	_, err := Run(cfg)
+	assert.ErrorContains(t, err, "none of the 3000 requests is one of those asked for")
+	assert.True(t, errors.As(err, new(*InputError)))
+}
+
+// As in the middleware, a request with a status that does not count is decided on and takes nothing.
+func TestCountIf(t *testing.T) {
+	var text string
+	for i, status := range []int{401, 200, 401, 200, 401, 401, 200} {
+		text += fmt.Sprintf(`{"ts":%d.5,"request":{"remote_ip":"10.0.0.1"},"status":%d}`+"\n", 1_700_000_000+i, status)
+	}
+	cfg := config(t, []string{writeText(t, "a.log", text)})
+	cfg.Rules = rules(t, []string{"3/1h", "3/1h,3/2h"}, rule.Strategies...)
+	cfg.Filter.CountIf = &Statuses{Match: func(status int) bool { return status == 401 }}
+	got, err := Run(cfg)
+	require.NoError(t, err)
+	assert.EqualValues(t, 3, got.Uncounted)
+	for _, rr := range got.Rules {
+		want := uint64(2) // of the requests after the third that counts
+		if rr.Rule.Strategy == rule.Leaky {
+			want = 1 // one leaves at once, and three wait
+		}
+		assert.Equal(t, want, rr.Denied, rr.Rule.String())
+	}
+}

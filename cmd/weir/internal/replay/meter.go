@@ -1,0 +1,123 @@
+package replay
+
+import (
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// meter works out the peaks of callers from their requests, in the order of time.
+type meter interface {
+	see(q question) error
+	peaks() []uint64 // by caller
+}
+
+// windowMeter is for a fixed window: a caller's peak is the most requests in a window.
+type windowMeter struct {
+	length int64
+	state  []window
+	peak   []uint64
+}
+
+func (m *windowMeter) see(q question) error {
+	w := &m.state[q.caller]
+	w.at(q.ns, m.length)
+	m.peak[q.caller] = max(m.peak[q.caller], w.n+1)
+	if q.counted {
+		w.n++
+	}
+	return nil
+}
+
+func (m *windowMeter) peaks() []uint64 { return m.peak }
+
+// slideMeter is for a sliding window: a caller's peak is the most that the estimate comes to. At that limit nothing is
+// denied, so the estimate is of all requests.
+type slideMeter struct {
+	length int64
+	state  []slide
+	peak   []uint64
+}
+
+func (m *slideMeter) see(q question) error {
+	s := &m.state[q.caller]
+	m.peak[q.caller] = max(m.peak[q.caller], s.at(q.ns, m.length)+1)
+	if q.counted {
+		s.n++
+	}
+	return nil
+}
+
+func (m *slideMeter) peaks() []uint64 { return m.peak }
+
+// rollingMeter is for a sliding log: a caller's peak is the most requests in any span of the length. It reads the log a
+// second time, that much later, to see which requests no longer count: so its memory is by callers, not by requests.
+type rollingMeter struct {
+	length int64
+	state  []rollingCount
+	late   *stream
+	ns     int64 // the next request of late
+	code   uint32
+	more   bool
+}
+
+type rollingCount struct{ n, peak uint64 }
+
+func newRollingMeter(length int64, callers int, s *spool) (*rollingMeter, error) {
+	late, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	m := &rollingMeter{length: length, state: make([]rollingCount, callers), late: late}
+	m.ns, m.code, m.more, err = late.next()
+	return m, err
+}
+
+func (m *rollingMeter) see(q question) error {
+	for m.more && m.ns <= q.ns-m.length {
+		if m.code&1 == 0 {
+			m.state[m.code>>1].n--
+		}
+		var err error
+		if m.ns, m.code, m.more, err = m.late.next(); err != nil {
+			return err
+		}
+	}
+	c := &m.state[q.caller]
+	c.peak = max(c.peak, c.n+1)
+	if q.counted {
+		c.n++
+	}
+	return nil
+}
+
+func (m *rollingMeter) peaks() []uint64 {
+	out := make([]uint64, len(m.state))
+	for i, c := range m.state {
+		out[i] = c.peak
+	}
+	return out
+}
+
+// openMeters returns the meters of one part: for each strategy and duration one, in that order. Those of buckets find
+// the bounds of the search.
+func openMeters(s *Suggest, sp *spool, callers int) ([]meter, error) {
+	var all []meter
+	for _, strategy := range s.Strategies {
+		for _, d := range s.Durations {
+			var m meter
+			var err error
+			switch strategy {
+			case rule.Fixed:
+				m = &windowMeter{int64(d), filled(callers, window{number: noWindow}), make([]uint64, callers)}
+			case rule.Sliding:
+				m = &slideMeter{int64(d), filled(callers, slide{window: window{number: noWindow}}), make([]uint64, callers)}
+			default:
+				m, err = newRollingMeter(int64(d), callers, sp)
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}

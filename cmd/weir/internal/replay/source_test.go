@@ -1,0 +1,144 @@
+package replay
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+)
+
+func TestEmptyFilesAreNoted(t *testing.T) {
+	good := write(t, "good.log", traffic(1, 10), request.common)
+	empty, packed := writeText(t, "empty.log", ""), writeText(t, "empty.log.gz", "")
+	got, err := Run(config(t, []string{empty, good, packed}, "1/1m"))
+	require.NoError(t, err)
+	assert.Equal(t, []string{empty, packed}, got.Empty)
+	assert.EqualValues(t, 10, got.Requests)
+}
+
+func TestByteOrderMarksAreSkipped(t *testing.T) {
+	requests := traffic(1, 10)
+	for i := range requests {
+		requests[i].ip = "10.0.0.1"
+	}
+	for _, render := range []func(request) string{request.common, request.caddy} {
+		for _, name := range []string{"a.log", "a.log.gz"} {
+			text := "\xef\xbb\xbf"
+			for _, r := range requests {
+				text += render(r) + "\n"
+			}
+			got, err := Run(config(t, []string{writeText(t, name, text)}, "1/1m"))
+			require.NoError(t, err)
+			assert.Equal(t, 1, got.Callers)
+			assert.Zero(t, got.Unreadable.Count)
+		}
+	}
+}
+
+func TestUnreadableLinesAreCountedAndShown(t *testing.T) {
+	good := traffic(1, 3)
+	text := "garbage 1\n" + good[0].common() + "\n\n" + good[1].common() + "\r\n" + strings.Repeat("x", maxLine+10) + "\n" +
+		good[2].common() + "\n" + "g\x1b[2J\n" + "{\n" + "garbage 6\n" + "garbage 7"
+	got, err := Run(config(t, []string{writeText(t, "a.log", text)}, "1/1h"))
+	require.NoError(t, err)
+	addsUp(t, got)
+	assert.EqualValues(t, 3, got.Requests)
+	assert.EqualValues(t, 7, got.Unreadable.Count)
+	require.Len(t, got.Unreadable.Examples, maxExamples)
+	var lines []uint64
+	for _, e := range got.Unreadable.Examples {
+		lines = append(lines, e.Line)
+		assert.LessOrEqual(t, len(e.Text), maxExcerpt)
+	}
+	assert.Equal(t, []uint64{1, 3, 5, 7, 8}, lines)
+	assert.Equal(t, "the line is over 256 KiB", got.Unreadable.Examples[2].Reason)
+}
+
+func TestBadInput(t *testing.T) {
+	good := write(t, "good.log", traffic(1, 10), request.common)
+	for name, tc := range map[string]struct {
+		files []string
+		by    By
+		want  string
+	}{
+		"a file that is not there":     {[]string{good, good + ".not"}, ByIP, "no such file"},
+		"a directory":                  {[]string{t.TempDir()}, ByIP, "is a directory"},
+		"no readable line":             {[]string{writeText(t, "prose.log", "a\nb\n")}, ByIP, "none of its 2 lines"},
+		"gzip in its first bytes only": {[]string{writeText(t, "z.log", "\x1f\x8bxx")}, ByIP, "z.log"},
+		"nobody was logged in":         {[]string{writeText(t, "a.log", request{at: time.Now(), ip: "a", path: "/"}.common())}, ByUser, "has a user"},
+		"nothing but empty files":      {[]string{writeText(t, "empty.log.gz", ""), writeText(t, "empty.log", "")}, ByIP, "each file is empty"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t, tc.files, "1/1m")
+			cfg.By = tc.by
+			_, err := Run(cfg)
+			require.ErrorContains(t, err, tc.want)
+			assert.True(t, errors.As(err, new(*InputError)), "the user's to mend")
+		})
+	}
+}
+
+func TestFailuresMidway(t *testing.T) {
+	lines := write(t, "a.log.gz", traffic(1, 5000), request.common)
+	data, err := os.ReadFile(lines)
+	require.NoError(t, err)
+	_, err = Run(config(t, []string{writeText(t, "cut.log", string(data[:len(data)/2]))}, "1/1m"))
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "half a gzip file is not half a report")
+	assert.False(t, errors.As(err, new(*InputError)))
+
+	for _, limit := range []string{"5/1h:log", "5/1h,1/1s"} {
+		cfg := config(t, []string{write(t, "a.log", traffic(1, 1000), request.common)}, limit)
+		cfg.MaxBuckets = 20
+		_, err = Run(cfg)
+		require.ErrorIs(t, err, weir.ErrFull, "a full table is said, not guessed around")
+		_, text, ok := strings.Cut(err.Error(), "--max-buckets ")
+		require.True(t, ok, err)
+		_, err = fmt.Sscan(text, &cfg.MaxBuckets)
+		require.NoError(t, err)
+		_, err = Run(cfg)
+		require.NoError(t, err, "what the message says is a cure")
+	}
+}
+
+func TestStdin(t *testing.T) {
+	cfg := config(t, []string{Stdin}, "1/1h")
+	cfg.Stdin = strings.NewReader(traffic(1, 1)[0].common()) // no end of line
+	got, err := Run(cfg)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, got.Requests)
+	addsUp(t, got)
+}
+
+// The same traffic cut into several files, in any order, plain or packed, gives the same result.
+func TestFilesAreMerged(t *testing.T) {
+	requests := traffic(2, 3000)
+	want, err := Run(config(t, []string{write(t, "a.log", requests, request.caddy)}, "5/1m"))
+	require.NoError(t, err)
+
+	rotated := []string{
+		write(t, "c.log", requests[2000:], request.caddy),
+		write(t, "a.log.gz", requests[:1000], request.caddy),
+		write(t, "b.log", requests[1000:2000], request.caddy),
+	}
+	var servers [3][]request
+	for i, r := range requests {
+		servers[i%3] = append(servers[i%3], r)
+	}
+	balanced := []string{
+		write(t, "1.log", servers[0], request.caddy), write(t, "2.log", servers[1], request.caddy), write(t, "3.log", servers[2], request.caddy),
+	}
+	for name, files := range map[string][]string{"rotated": rotated, "balanced": balanced} {
+		got, err := Run(config(t, files, "5/1m"))
+		require.NoError(t, err)
+		want.Files = got.Files
+		assert.Equal(t, want, got, name)
+	}
+}

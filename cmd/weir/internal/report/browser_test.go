@@ -1,0 +1,69 @@
+package report
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// layout is what a browser makes of the page.
+type layout struct {
+	Page       int      // how wide it is
+	Outside    []string // cells and labels that are not on it
+	SmallTexts []string // axis labels below 11 pixels, as they are shown
+	Overlaps   []string // axis labels on one another
+	Labels     int      // of axes
+}
+
+// layoutScript returns a layout.
+const layoutScript = `(() => {
+  const out = {Page: document.documentElement.scrollWidth, Outside: [], SmallTexts: [], Overlaps: [], Labels: 0};
+  const shown = e => e.getClientRects().length > 0;
+  for (const e of [...document.querySelectorAll('td, th, .plot span, code, h2')].filter(shown)) {
+    const r = e.getBoundingClientRect();
+    if (r.left < 0 || r.right > innerWidth + .5) out.Outside.push(e.textContent);
+  }
+  for (const axis of document.querySelectorAll('.plot .x, .plot .y')) {
+    const labels = [...axis.children].filter(shown).map(e => ({text: e.textContent, r: e.getBoundingClientRect()}));
+    out.Labels += labels.length;
+    labels.forEach((a, i) => {
+      if (a.r.height < 11) out.SmallTexts.push(a.text);
+      for (const b of labels.slice(i + 1))
+        if (a.r.left < b.r.right && b.r.left < a.r.right && a.r.top < b.r.bottom && b.r.top < a.r.bottom)
+          out.Overlaps.push(a.text + ' and ' + b.text);
+    });
+  }
+  return out;
+})()`
+
+// The page can be read on a large screen and on a telephone: nothing is off screen, and no label is too small or hidden.
+func TestPageFitsTheScreen(t *testing.T) {
+	chromium, err := exec.LookPath("chromium")
+	require.NoError(t, err, "this test needs chromium: apt-get install chromium")
+	file := filepath.Join(t.TempDir(), "report.html")
+	require.NoError(t, os.WriteFile(file, []byte(render(t, "report.html")), 0o600))
+	allocator, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(chromium), chromedp.UserDataDir(t.TempDir()),
+		chromedp.NoFirstRun, chromedp.NoSandbox, chromedp.Headless, chromedp.DisableGPU)
+	defer cancel()
+	ctx, cancel := chromedp.NewContext(allocator)
+	defer cancel()
+	ctx, cancel = context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for _, width := range []int64{1200, 400, 320} {
+		require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), chromedp.Navigate("file://"+file)))
+		got, err := chromedp.Run(ctx, chromedp.Evaluate[layout](layoutScript))
+		require.NoError(t, err)
+		assert.EqualValues(t, width, got.Page, "the page does not scroll sideways")
+		assert.Empty(t, got.Outside, "%d", width)
+		assert.Empty(t, got.SmallTexts, "%d", width)
+		assert.Empty(t, got.Overlaps, "%d", width)
+		assert.Greater(t, got.Labels, 30)
+	}
+}
