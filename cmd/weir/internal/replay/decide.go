@@ -48,7 +48,7 @@ func (p *part) close() {
 	for _, j := range p.judges {
 		j.close()
 	}
-	p.spool.remove()
+	_ = p.spool.remove() // the run is over, or has failed already
 }
 
 // measure works out the callers' peaks.

@@ -3,7 +3,9 @@ package replay
 import (
 	"cmp"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 )
@@ -87,13 +89,16 @@ func (s *spool) close() error {
 	return err
 }
 
-// remove waits for the sorting and removes the temporary file.
-func (s *spool) remove() {
-	_ = <-s.sorted // the run has failed already, if this has
+// remove waits for the sorting and removes the temporary file. It returns the error of either.
+func (s *spool) remove() error {
+	err := <-s.sorted
 	if s.file != nil {
 		s.file.Close()
-		_ = os.Remove(s.file.Name()) // nothing is lost if it stays
+		if gone := os.Remove(s.file.Name()); !errors.Is(gone, fs.ErrNotExist) {
+			err = errors.Join(err, gone)
+		}
 	}
+	return err
 }
 
 func (s *spool) sort(events []event) error {
@@ -127,6 +132,7 @@ func (s *spool) keep(encoded []byte) error {
 		if s.file, err = os.CreateTemp("", "weir-replay-"); err != nil {
 			return fmt.Errorf("the log is too long to be sorted in memory: %w", err)
 		}
+		_ = os.Remove(s.file.Name()) // where the system can: then nothing stays if the process is killed
 	}
 	if _, err := s.file.Write(encoded); err != nil {
 		return fmt.Errorf("sorting the log in the directory for temporary files, which TMPDIR names: %w", err)
