@@ -63,7 +63,7 @@ func main() {
 	}
 	r.peak = peakOf(huge)
 	progress("done")
-	if err := os.WriteFile(*out, append(r.report(), rulesSection()...), 0o644); err != nil {
+	if err := os.WriteFile(*out, append(r.report(), rulesSection()+replaySection()...), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}
@@ -95,3 +95,6 @@ func filter[T any](in []T, keep func(T) bool) []T {
 
 // rulesSection returns what the programs in rules and serve have measured last.
 func rulesSection() string { return "\n" + read("rules/RESULTS.md") + "\n" + read("serve/RESULTS.md") }
+
+// replaySection returns what the program replaybench has measured last.
+func replaySection() string { return "\n" + read("replay/RESULTS.md") }
