@@ -1,8 +1,6 @@
 package replay
 
-import (
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
-)
+import "github.com/weirgo/weir/cmd/weir/internal/rule"
 
 // bucketSearch is for token and leaky buckets: a caller's peak is found by bisection, since what a bucket admits grows
 // with its limit. Each step is one pass over the log, for all callers at a time.

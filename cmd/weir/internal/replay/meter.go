@@ -1,8 +1,6 @@
 package replay
 
-import (
-	"github.com/weirgo/weir/cmd/weir/internal/rule"
-)
+import "github.com/weirgo/weir/cmd/weir/internal/rule"
 
 // meter works out the peaks of callers from their requests, in the order of time.
 type meter interface {

@@ -1,0 +1,99 @@
+package replay
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// clock is the log's own. It is atomic because the limiter's janitor, which lives on real time, reads it too.
+type clock struct{ ns atomic.Int64 }
+
+func (c *clock) set(ns int64)   { c.ns.Store(ns) }
+func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
+
+// limitJudge decides by one rule on a limiter of weir's: a sliding log or tiers, whose state grows with the limit.
+type limitJudge struct {
+	rule    rule.Rule
+	clock   clock
+	limiter *weir.Limiter
+	counts  weir.Strategy
+	request weir.Request // lacks the key
+	keys    string       // of all callers, keyLen bytes each
+	sweepAt int          // decisions until the next sweep
+	enough  int          // a --max-buckets that is
+}
+
+// keyLen is how long a caller's key is for the limiter: shorter than any name, and never two of one.
+const keyLen = 4
+
+// sweepEvery is the least number of decisions between two sweeps.
+const sweepEvery = 1 << 14
+
+func newLimitJudge(r rule.Rule, callers, maxBuckets, enough int) (*limitJudge, error) {
+	j := &limitJudge{rule: r, sweepAt: sweepEvery, enough: enough}
+	keys := make([]byte, 0, callers*keyLen)
+	for n := range callers {
+		keys = binary.BigEndian.AppendUint32(keys, uint32(n))
+	}
+	j.keys = string(keys)
+	var err error
+	j.limiter, err = weir.New(weir.Config{
+		MaxBuckets: maxBuckets,
+		Timeout:    time.Millisecond, // of log time: nobody looks back
+		SweepEvery: time.Hour,        // of real time, which means nothing here
+		Now:        j.clock.now,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if j.counts, j.request, err = r.On(j.limiter); err != nil {
+		j.limiter.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *limitJudge) close() { j.limiter.Close() }
+
+func (j *limitJudge) decide(q question, denied []bool) error {
+	j.clock.set(q.ns)
+	ask := j.counts.Run
+	if !q.counted {
+		ask = j.counts.(weir.Peeker).Peek
+	}
+	j.request.Key = j.keys[q.caller*keyLen : (q.caller+1)*keyLen]
+	res, err := ask(context.Background(), &j.request)
+	if err != nil {
+		return j.explain(err, q.ns)
+	}
+	if j.sweepAt--; j.sweepAt == 0 {
+		j.sweep()
+	}
+	denied[0] = !res.Allowed()
+	return nil
+}
+
+// sweep drops the buckets that are over on the log's clock, of which the janitor, on real time, knows nothing. It looks
+// at all of them, so it is done once per as many decisions as there are buckets: that bounds both its cost and, by the
+// callers and not by the lines, the memory.
+func (j *limitJudge) sweep() {
+	j.limiter.Sweep()
+	live := j.limiter.Stats().Buckets
+	j.sweepAt = int(max(sweepEvery, min(int64(live), math.MaxInt32)))
+}
+
+func (j *limitJudge) explain(err error, ns int64) error {
+	if errors.Is(err, weir.ErrFull) {
+		err = fmt.Errorf("at %s the limiter's table is full: --max-buckets %d has room for all callers: %w",
+			time.Unix(0, ns).UTC().Format(time.RFC3339), j.enough, err)
+	}
+	return fmt.Errorf("%s: %w", j.rule, err)
+}
