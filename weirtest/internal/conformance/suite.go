@@ -1,3 +1,5 @@
+// Package conformance is the suite behind weirtest.TestStrategy: the laws of weir.Strategy, the random histories on which
+// they are checked, and the shrinking of those that break one.
 package conformance
 
 import (
