@@ -227,7 +227,7 @@ func TestLinearizable(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			n := slow.N(60, 1500, 10_000)
 			if s.name == "FixedWindow" {
-				n = slow.N(200, 10_000, 10_000)
+				n = slow.N(200, 3000, 10_000)
 			}
 			start := time.Now()
 			sum, worst := check(t, s, n)

@@ -19,13 +19,13 @@ import (
 
 const year = 365 * 24 * 60 * 60 * 1000 // ms
 
-// A million instants anywhere in time, in scales of any size: each is in the window that arithmetic without bounds says.
+// Instants anywhere in time, in scales of any size: each is in the window that arithmetic without bounds says.
 func TestWindowArithmeticIsTotal(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(6, 6))
 	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 62, -1_000_000, -1, 0, 1, 1_000_000, 1 << 62, math.MaxInt64 - 1, math.MaxInt64}
 	var now int64
 	l := newLimiter(t, weir.Config{Now: func() time.Time { return time.Unix(0, now) }, SweepEvery: still})
-	for i := range slow.N(50_000, 1_000_000, 100_000_000) {
+	for i := range slow.N(50_000, 300_000, 100_000_000) {
 		now = int64(rnd.Uint64())
 		scale := 1 + rnd.Int64N(year)>>rnd.IntN(36)
 		if i%4 == 0 {
