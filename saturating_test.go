@@ -46,10 +46,10 @@ func TestSubSat(t *testing.T) {
 func TestMulSat(t *testing.T) {
 	assert.EqualValues(t, 6, mulSat(2, 3))
 	assert.Zero(t, mulSat(math.MaxUint64, 0))
-	assert.EqualValues(t, math.MaxInt64, mulSat(math.MaxUint64, 1))
-	assert.EqualValues(t, math.MaxInt64, mulSat(math.MaxInt64, 1), "exact")
-	assert.EqualValues(t, math.MaxInt64, mulSat(1<<62, 2))
-	assert.EqualValues(t, math.MaxInt64-1, mulSat(math.MaxInt64/2, 2), "exact")
+	assert.EqualValues(t, int64(math.MaxInt64), mulSat(math.MaxUint64, 1))
+	assert.EqualValues(t, int64(math.MaxInt64), mulSat(math.MaxInt64, 1), "exact")
+	assert.EqualValues(t, int64(math.MaxInt64), mulSat(1<<62, 2))
+	assert.EqualValues(t, int64(math.MaxInt64-1), mulSat(math.MaxInt64/2, 2), "exact")
 }
 
 func TestDivisionRounds(t *testing.T) {
