@@ -60,9 +60,11 @@ var faults = []fault{
 		name: "the state is published before the key",
 		widen: []edit{
 			importRuntime("index.go", `"sync/atomic"`),
-			{"index.go", "\t\tn := slotNumber(word)\n", "\t\truntime.Gosched()\n\t\tn := slotNumber(word)\n"},
+			{"index.go", "\t\tn := slotNumber(word)\n", "\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := slotNumber(word)\n"},
 			importRuntime("table.go", "("),
-			{"table.go", "\ts.write(lowWord, p.low)\n", "\truntime.Gosched()\n\ts.write(lowWord, p.low)\n"},
+			{"table.go", "\ts.write(lowWord, p.low)\n", "\tfor range 4 {\n\t\truntime.Gosched()\n\t}\n\ts.write(lowWord, p.low)\n"},
+			// A hit of the key before takes the only one of the key that follows.
+			{"verify/recycling_test.go", "const limit = 15\n\tcalls :=", "const limit = 1\n\tcalls :="},
 		},
 		breaks: []edit{
 			{"table.go", "\ta, b, c := packID(id)\n",
@@ -127,9 +129,9 @@ func testCore(t *testing.T, test string, edits []edit) string {
 	require.NoError(t, err)
 	file := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=1", "-v", "-timeout", "1m",
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=20", "-failfast", "-v", "-timeout", "1m",
 		"-run", "^"+strings.ReplaceAll(test, "/", "$/^")+"$", ".")
-	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // sizes that find a fault in a second
+	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // small sizes, often: a fault needs luck
 	out, _ := cmd.CombinedOutput()                 // it fails where the test does
 	return string(out[:min(len(out), 4000)])
 }
