@@ -114,20 +114,21 @@ func TestRefundInPartLeavesTheRest(t *testing.T) {
 }
 
 // What growth says before a hit is admitted is what size says more afterwards: the bound on bytes relies on it.
-func TestGrowthOfALogIsToldInAdvance(t *testing.T) {
+func TestGrowthOfALogIsKnownInAdvance(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	for range 40 {
 		g, a := new(hitLog), new(logs)
 		now := int64(0)
 		for range 200 {
 			p := params{scale: 1, limit: math.MaxInt64, cost: 1 + rnd.Int64N(3)}
+			meta := ""
 			if rnd.IntN(3) == 0 {
-				p.meta = strings.Repeat("m", 1+rnd.IntN(50))
+				meta = strings.Repeat("m", 1+rnd.IntN(50))
 			}
 			now += rnd.Int64N(msec / 20)
 			a.advance(g, p, now)
-			before, growth := g.size(), g.growth(p.meta)
-			a.admit(g, p, now, p.cost)
+			before, growth := g.size(), g.growth(meta)
+			a.admit(g, p, now, p.cost, meta)
 			require.Equal(t, growth, g.size()-before)
 			var used, metas int64
 			for _, h := range contents(&g.hits) {
