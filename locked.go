@@ -150,6 +150,9 @@ type changes[S any] struct {
 	period    time.Duration // in place of a request's Duration; 0 for that
 }
 
+// Limiter returns the Limiter in which the Strategy counts.
+func (s *changes[S]) Limiter() *Limiter { return s.l }
+
 func (s *changes[S]) parse(r *Request) (params, error) {
 	p, err := s.l.validate(r, s.period)
 	if err != nil {

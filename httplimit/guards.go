@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
+	"weak"
 
 	"github.com/weirgo/weir"
 )
@@ -61,37 +62,16 @@ func containsClaim(claims []any, id any) bool {
 	return false
 }
 
-// identity returns a value that is equal for Strategies that count together, or nil if that is unknown. The methods of a
-// Limiter return a new Strategy each time; those of one type on one Limiter count together.
+// identity returns a value that is equal for Strategies that count together, or nil if that is unknown.
+// The methods of a Limiter return a new Strategy each time; those of one type on one Limiter count
+// together. The Limiter is compared by a weak pointer: its address may be used again before the claim of
+// a middleware that is garbage was released.
 func identity(s weir.Strategy) any {
-	if limiter := limiterOf(reflect.ValueOf(s)); limiter != 0 {
-		return [2]any{reflect.TypeOf(s), limiter}
+	if local, ok := s.(interface{ Limiter() *weir.Limiter }); ok {
+		return [2]any{reflect.TypeOf(s), weak.Make(local.Limiter())}
 	}
 	if reflect.TypeOf(s).Kind() == reflect.Pointer {
 		return s
 	}
 	return nil // equal values need not share anything
-}
-
-var limiterType = reflect.TypeFor[*weir.Limiter]()
-
-// limiterOf returns the address of the Limiter that a Strategy of package weir counts in, or 0. The middleware that
-// compares it keeps the Limiter alive.
-func limiterOf(v reflect.Value) uintptr {
-	if v.Kind() == reflect.Pointer && !v.IsNil() {
-		v = v.Elem()
-	}
-	if v.Kind() != reflect.Struct || v.Type().PkgPath() != limiterType.Elem().PkgPath() {
-		return 0
-	}
-	for i := range v.NumField() {
-		if f := v.Field(i); f.Type() == limiterType {
-			return f.Pointer()
-		} else if f.Kind() == reflect.Struct {
-			if l := limiterOf(f); l != 0 {
-				return l
-			}
-		}
-	}
-	return 0
 }
