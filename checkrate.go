@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on a known ID of up to
-// 1024 bytes takes no lock. Make one with [New], and close it when it is no longer used.
+// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on a known ID takes
+// no lock. Make one with [New], and close it when it is no longer used.
 type Limiter struct {
 	clock    clock
 	capacity capacity

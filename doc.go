@@ -9,16 +9,17 @@
 //	if !res.Allowed() { … res.RetryAfter(time.Now()) … }
 //
 // Time is cut into windows of a scale in milliseconds; window n begins n scales after the Unix
-// epoch. A sharded concurrent map, keyed by id, scale and window number, holds a bucket for each
-// caller in each window, and a janitor goroutine sweeps those that are over. Because the window is
-// part of the key, a bucket whose window has ended is never counted in again, and sweeping loses no
-// live count. That is what CheckRate does; see checkrate.go, which is the whole verb set, and then
-// stop reading.
+// epoch. A sharded hash table, keyed by ID, scale and window number, holds a bucket for each caller
+// in each window, and a janitor goroutine sweeps those that are over. Because the window is part of
+// the key, a bucket whose window has ended is never counted in again, and sweeping loses no count.
+// That is what CheckRate does. The file checkrate.go holds all methods of a [Limiter] that are not
+// constructors of strategies.
 //
-// [Strategy] is the same as an interface, which the strategies of redislimit satisfy too. The
-// methods of [Limiter] make them: FixedWindow, SlidingWindow, SlidingLog, TokenBucket, LeakyBucket,
-// Tiers. All of one Limiter share its memory bound, its janitor and its clock, and never a counter:
-// the same key counts separately in each kind of strategy and in each Duration.
+// A [Strategy] makes the same decision behind an interface, which the strategies of redislimit
+// implement too. Methods of [Limiter] return them: FixedWindow, SlidingWindow, SlidingLog,
+// TokenBucket, LeakyBucket, Tiers. All strategies of one Limiter share its bound on memory, its
+// janitor and its clock, but no counter: the same key counts separately in each kind of strategy and
+// in each Duration.
 //
 // What the package promises, and its tests prove: exactly the limit is admitted however many
 // goroutines ask; a denial takes nothing; an error counts nothing; memory is bounded, and no live

@@ -6,8 +6,9 @@ import "errors"
 // policy, fail open or fail closed, takes over. A denial is never an error. Those of bad input are
 // wrapped with the operands; compare with [errors.Is].
 var (
-	// ErrFull: MaxBuckets are in use and all of them are live. Callers who hold a bucket are
-	// unaffected; a new one finds no room. It passes as soon as any window ends.
+	// ErrFull: MaxBuckets are in use and none is over. Callers who hold a bucket are unaffected; a
+	// new one is refused until any bucket is over. Also: what logs, tiers and queues hold has
+	// reached its bound (see SlidingLog), which refuses known callers of these strategies too.
 	ErrFull = errors.New("weir: table is full")
 
 	// ErrClosed: the limiter was closed.
