@@ -11,9 +11,9 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// TestDocsRules compares the rules in docs/rules.md, and what lint prints, with the files that it names.
-func TestDocsRules(t *testing.T) {
-	page, err := os.ReadFile("../../docs/rules.md")
+// TestReadmeRules compares the rules in the README, and what lint prints, with the files that it names.
+func TestReadmeRules(t *testing.T) {
+	page, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
 	limits, err := os.ReadFile("../../rules/testdata/limits.yaml")
 	require.NoError(t, err)
