@@ -104,12 +104,18 @@ func (s *locked[S]) Run(ctx context.Context, r *Request) (*Result, error) {
 }
 
 // Decide is Run without the allocation of a Result.
-func (s *locked[S]) Decide(_ context.Context, r *Request) (Result, error) {
+func (s *locked[S]) Decide(_ context.Context, r *Request) (res Result, err error) {
+	res.State, res.TotalRequests, res.ExpiresAt, err = s.decide(r)
+	return
+}
+
+// decide returns the parts of a Result, as Limiter.count does.
+func (s *locked[S]) decide(r *Request) (state State, total uint64, at time.Time, err error) {
 	v, err := s.verdict(r)
-	if err != nil {
-		return Result{}, err
+	if err == nil && v.at != noInstant {
+		at = s.l.clock.time(v.at)
 	}
-	return s.l.result(v), nil
+	return v.state, uint64(v.total), at, err
 }
 
 func (s *locked[S]) verdict(r *Request) (verdict, error) {
