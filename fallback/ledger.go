@@ -65,7 +65,7 @@ func (l *ledger) lockOrAdd(c caller, now time.Time) (*page, *account) {
 	return p, a
 }
 
-// replace gives c a new account. Calls that began with the old one learn nothing of the new one.
+// replace gives c a new account. Calls that began with the old one do not change the new one.
 func (p *page) replace(c caller) *account {
 	if old := p.accounts[c]; old != nil {
 		p.remove(c, old)

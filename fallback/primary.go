@@ -32,7 +32,7 @@ type answer struct {
 // a goroutine of its own costs about a microsecond, and holds nobody if primary ignores its context. If b is nil it is not
 // judged.
 func (f *Fallback) call(ctx context.Context, b *breaker, op operation) (*weir.Result, error) {
-	timer := time.NewTimer(f.patience(ctx))
+	timer := time.NewTimer(f.maxWait(ctx))
 	defer timer.Stop()
 	done := make(chan answer, 1)
 	go f.attempt(context.WithoutCancel(ctx), b, op, done)
@@ -46,8 +46,8 @@ func (f *Fallback) call(ctx context.Context, b *breaker, op operation) (*weir.Re
 	}
 }
 
-// patience returns how long a caller waits for primary.
-func (f *Fallback) patience(ctx context.Context) time.Duration {
+// maxWait returns how long a caller waits for primary.
+func (f *Fallback) maxWait(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return min(f.cfg.Timeout, time.Until(deadline)/2)
 	}

@@ -76,9 +76,9 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 	var callers sync.WaitGroup
 	errs := make(chan error, 1000)
 	call := func() {
-		patience := time.Duration(1+draw(100)) * time.Millisecond
+		wait := time.Duration(1+draw(100)) * time.Millisecond
 		ctx, cancel := context.WithCancel(t.Context())
-		defer time.AfterFunc(patience, cancel).Stop()
+		defer time.AfterFunc(wait, cancel).Stop()
 		r := hour
 		start := time.Now()
 		if _, err := f.Run(ctx, &r); err != nil && !errors.Is(err, weir.ErrLimit) && !errors.Is(err, context.Canceled) {

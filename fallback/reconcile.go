@@ -8,7 +8,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// pending is what primary must learn of a caller before it decides.
+// pending is what primary has to be charged for a caller before it decides.
 type pending struct {
 	backlog    weir.Backlog
 	reset      bool
@@ -32,7 +32,7 @@ func (f *Fallback) decide(ctx context.Context, b *breaker, r *weir.Request) (*we
 	if err != nil || res == nil {
 		return nil, err
 	}
-	f.learn(ctx, r, a, epoch, res)
+	f.cacheResult(ctx, r, a, epoch, res)
 	return res, nil
 }
 
@@ -79,7 +79,7 @@ func (f *Fallback) look(r *weir.Request, epoch uint64) (a *account, m *pending, 
 	return a, m, nil
 }
 
-// behind reports whether primary must learn something of the caller before it decides.
+// behind reports whether primary lacks something of the caller before it decides.
 func (a *account) behind(epoch uint64, now time.Time) bool {
 	return a.reset || a.owed(now) > 0 || a.epoch != epoch && a.counted.now(now) > 0
 }
@@ -155,8 +155,8 @@ func (f *Fallback) release(r *weir.Request, turn chan struct{}) {
 	close(turn)
 }
 
-// learn notes a decision of primary's here and in local, unless the caller was reset since the call began with a.
-func (f *Fallback) learn(ctx context.Context, r *weir.Request, a *account, epoch uint64, res *weir.Result) {
+// cacheResult stores a decision of primary here and in local, unless the caller was reset since the call began with a.
+func (f *Fallback) cacheResult(ctx context.Context, r *weir.Request, a *account, epoch uint64, res *weir.Result) {
 	now, n := f.cfg.Now(), f.instances()
 	p, current := f.ledger.lock(callerOf(r))
 	if current != a {

@@ -122,7 +122,7 @@ func (m *middleware) ask(c *call, r *http.Request) {
 			m.logFailure(ctx, c, i, err)
 			bypassed = i
 		default:
-			m.giveBack(ctx, c, i)
+			m.refund(ctx, c, i)
 			m.endUndecided(ctx, c, i, err)
 			return
 		}
@@ -175,7 +175,7 @@ func isMistake(err error) bool {
 
 // endDenied ends a request that the i-th policy denied.
 func (m *middleware) endDenied(ctx context.Context, c *call, i int) {
-	m.giveBack(ctx, c, i)
+	m.refund(ctx, c, i)
 	m.peekRest(ctx, c, i+1)
 	c.jitter = jitterSeconds(m.Jitter)
 	c.decider = c.strictest()
@@ -196,8 +196,8 @@ func (m *middleware) endUndecided(ctx context.Context, c *call, i int, err error
 	}
 }
 
-// giveBack refunds the first n policies.
-func (m *middleware) giveBack(ctx context.Context, c *call, n int) {
+// refund gives back the first n policies.
+func (m *middleware) refund(ctx context.Context, c *call, n int) {
 	for i := range n {
 		a := &c.asked[i]
 		if !a.answered || !a.res.Allowed() || a.returned {

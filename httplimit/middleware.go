@@ -118,7 +118,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now tim
 func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *http.Request, c *call) {
 	h.next.ServeHTTP(w, rw.watch(r))
 	if !h.counts(rw) {
-		h.giveBack(r.Context(), c, len(c.asked))
+		h.refund(r.Context(), c, len(c.asked))
 	}
 	h.calls.Put(c)
 }

@@ -147,13 +147,13 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 
 // Lookup decides on r if that takes no round trip.
 func (l *Leases) Lookup(r *weir.Request) (res *weir.Result, by Source) {
-	l.learn(r, func(h *lease) { res = h.take(r) })
+	l.withLease(r, func(h *lease) { res = h.take(r) })
 	if res != nil {
 		l.leased.Add(1)
 		return res, FromLease
 	}
 	if res, by = l.inner.Lookup(r); res != nil {
-		l.learn(r, func(h *lease) { res = h.withoutRest(res) })
+		l.withLease(r, func(h *lease) { res = h.withoutRest(res) })
 	}
 	return res, by
 }
@@ -171,8 +171,8 @@ func (l *Leases) locked(r *weir.Request) (*shard, leaseKey) {
 	return sh, leaseKey{r.Key, r.Duration}
 }
 
-// learn calls f with the lease of r's key, if there is one whose window runs.
-func (l *Leases) learn(r *weir.Request, f func(*lease)) {
+// withLease calls f with the lease of r's key, if there is one whose window runs.
+func (l *Leases) withLease(r *weir.Request, f func(*lease)) {
 	now := l.cfg.Now()
 	sh, k := l.locked(r)
 	defer sh.mu.Unlock()
@@ -184,7 +184,7 @@ func (l *Leases) learn(r *weir.Request, f func(*lease)) {
 
 // held returns a copy of the lease of r's key, with nothing left if there is none.
 func (l *Leases) held(r *weir.Request) (held lease) {
-	l.learn(r, func(h *lease) { held = *h })
+	l.withLease(r, func(h *lease) { held = *h })
 	return held
 }
 
@@ -301,7 +301,7 @@ func (l *Leases) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error
 // never holds more than was granted.
 func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	returned := false
-	l.learn(r, func(h *lease) {
+	l.withLease(r, func(h *lease) {
 		if returned = taken.Allowed() && h.until.Equal(taken.ExpiresAt); returned {
 			h.left = min(h.granted, h.left+cost(r))
 		}
@@ -324,7 +324,7 @@ func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 	all := held.withRest(counted)
 	err := l.inner.Seed(ctx, r, all)
 	if err == nil {
-		l.learn(r, func(h *lease) { h.raise(all) })
+		l.withLease(r, func(h *lease) { h.raise(all) })
 	}
 	return err
 }
@@ -333,7 +333,7 @@ func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 	err := l.inner.Charge(ctx, r)
 	if err == nil {
-		l.learn(r, func(h *lease) { h.total += cost(r) })
+		l.withLease(r, func(h *lease) { h.total += cost(r) })
 	}
 	return err
 }
@@ -344,7 +344,7 @@ func (l *Leases) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog
 	own.Counted = held.withRest(b.Counted)
 	res, err := l.inner.Reconcile(ctx, r, &own)
 	if err == nil && res != nil {
-		l.learn(r, func(h *lease) {
+		l.withLease(r, func(h *lease) {
 			h.raise(res)
 			res = h.withoutRest(res)
 		})

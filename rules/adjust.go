@@ -73,8 +73,8 @@ func (a *ask) fill(ctx context.Context, to uint64) error {
 	return nil
 }
 
-// giveBack returns the hits of a to its count, as far as there are so many.
-func (a *ask) giveBack(ctx context.Context, now time.Time) error {
+// refund returns the hits of a to its count, as far as there are so many.
+func (a *ask) refund(ctx context.Context, now time.Time) error {
 	taken, err := a.lastTaken(ctx, now)
 	if err != nil {
 		return err

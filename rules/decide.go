@@ -75,7 +75,7 @@ type mode uint8
 const (
 	take mode = iota
 	look
-	giveBack
+	refund
 )
 
 // match finds the limit of each descriptor.
@@ -117,7 +117,7 @@ func modeOf(d *Descriptor, hits uint64) mode {
 	case hits == 0:
 		return look
 	case d.GiveBack:
-		return giveBack
+		return refund
 	}
 	return take
 }
@@ -162,7 +162,7 @@ func (c *call) run(ctx context.Context) error {
 	certain := false
 	for i := range c.asks {
 		a := &c.asks[i]
-		if a.strategy == nil || a.mode == giveBack {
+		if a.strategy == nil || a.mode == refund {
 			continue
 		}
 		if err := a.run(ctx, certain); err != nil {
@@ -278,8 +278,8 @@ func (c *call) settle(ctx context.Context) error {
 		a := &c.asks[i]
 		switch {
 		case a.strategy == nil || a.limit.Requests == 0:
-		case a.mode == giveBack:
-			errs = append(errs, a.giveBack(ctx, c.engine.cfg.Now()))
+		case a.mode == refund:
+			errs = append(errs, a.refund(ctx, c.engine.cfg.Now()))
 		case a.over && a.raises():
 			errs = append(errs, a.raise(context.WithoutCancel(ctx)))
 		}
