@@ -95,7 +95,11 @@ func (t *states[S, P]) lockKey(k stateKey, create bool) (lockedState[S], error) 
 	for {
 		e := sh.find(k)
 		if e == nil && !create {
-			return lockedState[S]{state: new(S), now: t.l.clock.read()}, nil
+			now := t.l.clock.read()
+			if sh.find(k) == nil { // it was not there at now, unless for less than a call takes
+				return lockedState[S]{state: new(S), now: now}, nil
+			}
+			continue
 		}
 		if e == nil {
 			var err error

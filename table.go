@@ -15,9 +15,9 @@ import (
 // Why no hit is lost and no window begins twice: a bucket is removed only when it is over or reset,
 // by a compare-and-swap that yields its final count; a hit that comes later fails by the
 // generation, and looks again. Where a key is not found the mutex is taken, and the caller's
-// reading of the clock is compared with horizon, the instant of the latest removal: a caller that
-// read the clock before it has to read it again, so it begins no window that was removed for being
-// over.
+// reading of the clock is compared with horizon, the latest instant at which a bucket was removed
+// for being over or not found: a caller that read the clock before it has to read it again. So it
+// begins no window that was removed, and decides at no instant before one already reported.
 type table struct {
 	hasher
 	indexes  []atomic.Pointer[index] // one a shard, apart from what writers share
@@ -37,7 +37,7 @@ type shard struct {
 	open    int         // guarded by mu; no chunk before it has a slot to take
 	buckets int         // guarded by mu
 	filled  int         // guarded by mu; words of the index that are not empty
-	horizon int64       // guarded by mu; the latest instant at which a bucket was removed for being over
+	horizon int64       // guarded by mu; the latest instant at which a bucket was removed or not found
 
 	allowed, denied uint64 // guarded by mu; of removed buckets, and hits that no bucket tallies
 }
@@ -86,8 +86,8 @@ type cell struct {
 	fresh bool // lock has made it
 }
 
-// errEarlier reports a reading of the clock from before the latest removal.
-var errEarlier = errors.New("weir: clock was read before the latest removal")
+// errEarlier reports a reading of the clock from before the horizon.
+var errEarlier = errors.New("weir: clock was read before the horizon")
 
 // reading is an instant that a caller has read.
 type reading struct {
@@ -108,10 +108,13 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 		c.slot, _, c.n = sh.index.Load().find(hash, id, p)
 		var err error
 		switch {
-		case c.slot != nil || !create:
+		case c.slot != nil:
 			return c, nil
 		case at.now < sh.horizon && at.horizon != sh.horizon:
 			at.horizon, err = sh.horizon, errEarlier
+		case !create:
+			sh.horizon = max(sh.horizon, at.now) // that there is no bucket was reported for this instant
+			return c, nil
 		case (len(sh.chunks)+2)*chunkSlots > maxSlots: // only where hashes are very bad
 			err = ErrFull
 		case t.capacity.tryTake():

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -94,7 +95,7 @@ func peakResident() int64 {
 
 // peakOf runs hold in a process of its own.
 func peakOf(n int) float64 {
-	cmd := exec.Command(must(os.Executable()), "-hold", strconv.Itoa(n))
+	cmd := exec.CommandContext(context.Background(), must(os.Executable()), "-hold", strconv.Itoa(n))
 	cmd.Stderr = os.Stderr
 	out := must(cmd.Output())
 	return must(strconv.ParseFloat(string(bytes.TrimSpace(out)), 64))

@@ -60,7 +60,7 @@ func (f *Fallback) finishProbe(b *breaker, started time.Time, err error) {
 func (f *Fallback) probe(ctx context.Context, b *breaker, name, near string) (err error) {
 	for i := range attempts {
 		r := &weir.Request{Key: f.probeKey(b, fmt.Sprint(name, " ", i), near), Limit: 1 << 40, Duration: time.Second}
-		took := f.cfg.Timeout
+		var took time.Duration
 		if took, err = f.timed(ctx, r); err == nil && took <= f.cfg.Timeout {
 			return nil
 		}

@@ -71,7 +71,7 @@ func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
 	if len(c.shared) > 0 {
 		addr, err := m.ClientIP.Addr(r)
 		if err != nil {
-			return nil // a chain that cannot be read: the address is the proxy's, and others use it
+			return nil //nolint:nilerr // a chain that cannot be read: the address is the proxy's, and others use it
 		}
 		e = Entry{Prefix: clientPrefix(addr), Until: until}
 	}

@@ -208,7 +208,7 @@ func (t *Transport) peek(ctx context.Context, key string) error {
 	}
 	res, err := p.Peek(ctx, &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration})
 	if err != nil || res == nil || res.Allowed() {
-		return nil // Run will tell
+		return nil //nolint:nilerr // Run will tell
 	}
 	if d := res.RetryAfter(t.now()); t.hopeless(ctx, d) {
 		return t.refusal(key, d, false)

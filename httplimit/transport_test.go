@@ -97,7 +97,7 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"malformed: t has 16 digits", []string{"200", `RateLimit: "a";r=0;t=1000000000000000`}, 0},
 		{"malformed: a blank before the semicolon", []string{"200", `RateLimit: "a" ;r=0;t=5`}, 0},
 		{"malformed: a trailing comma", []string{"200", `RateLimit: "a";r=0;t=5,`}, 0},
-		{"malformed: an escape that is none", []string{"200", `RateLimit: "";r=0;t=5`}, 0},
+		{"malformed: an escape that is none", []string{"200", "RateLimit: \"\a\";r=0;t=5"}, 0},
 		{"malformed: a parameter in upper case", []string{"200", `RateLimit: "a";R=0;t=5`}, 0},
 		{"malformed: a name that is an Integer", []string{"200", `RateLimit: 7;r=0;t=5`}, 0},
 		{"malformed: draft 07 with Strings", []string{"200", `RateLimit: limit="1", remaining="0", reset="6"`}, 0},

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -53,7 +54,7 @@ func load(dir string) (*pkg, error) {
 }
 
 func goList(dir string, args ...string) ([]byte, error) {
-	cmd := exec.Command("go", append([]string{"list"}, args...)...)
+	cmd := exec.CommandContext(context.Background(), "go", append([]string{"list"}, args...)...)
 	cmd.Dir, cmd.Stderr = dir, os.Stderr
 	return cmd.Output()
 }

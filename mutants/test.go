@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -70,8 +71,9 @@ func (t *tester) test(s suite, overlay string) (string, error) {
 	// Twice the limit is for what the limit does not stop: the build, and a test that cannot be interrupted.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*t.cfg.timeout+time.Minute)
 	defer cancel()
-	args := append(t.prefix[:len(t.prefix):len(t.prefix)], "go", "test", "-vet=off", "-failfast", "-ldflags=-s -w",
-		"-timeout", t.cfg.timeout.String())
+	args := slices.Concat(t.prefix, []string{
+		"go", "test", "-vet=off", "-failfast", "-ldflags=-s -w", "-timeout", t.cfg.timeout.String(),
+	})
 	if overlay != "" {
 		// A mutant may allocate without end.
 		args = append(args, "-overlay", overlay, "-exec", `sh -c 'ulimit -v 4000000; exec "$0" "$@"'`)
@@ -158,7 +160,7 @@ func (p *pkg) overlay(m mutant) (file string, remove func(), err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	remove = func() { os.RemoveAll(dir) }
+	remove = func() { _ = os.RemoveAll(dir) }
 	source := filepath.Join(dir, m.file)
 	replace := map[string]map[string]string{"Replace": {filepath.Join(p.dir, m.file): source}}
 	text, err := json.Marshal(replace)

@@ -55,9 +55,9 @@ func TestClockStepsBack(t *testing.T) {
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 	for _, most := range []time.Duration{0, 10 * time.Second} {
-		for i, p := range pairs(t, client, "names", time.Now) {
+		for i := range pairs(t, client, "names", time.Now) {
 			clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
-			p = pairs(t, client, fmt.Sprintf("back %v %d:", most, i), clock.Now)[i]
+			p := pairs(t, client, fmt.Sprintf("back %v %d:", most, i), clock.Now)[i]
 			differ, example := backSteps(t, p, clock, 1, most)
 			if most == 0 || p.name == "FixedWindow" {
 				assert.Zero(t, differ, "%s, steps of up to %v: %s", p.name, most, example)

@@ -66,7 +66,7 @@ func measure(ctx context.Context, s server, concurrency int) (load, error) {
 	if err != nil {
 		return load{}, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	client := pb.NewRateLimitServiceClient(conn)
 	if _, err := client.ShouldRateLimit(ctx, requests[0], grpc.WaitForReady(true)); err != nil {
 		return load{}, err

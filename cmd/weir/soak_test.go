@@ -131,7 +131,7 @@ func (s *soak) upgrade(ctx context.Context) {
 	s.again(ctx, 50*time.Millisecond, func(c net.Conn) {
 		protocol := []string{"h2c", "websocket", "TLS/1.0"}[rand.N(3)]
 		_, _ = fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.2\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
-		_, _ = http.ReadResponse(bufio.NewReader(c), nil) //nolint:bodyclose // the connection is closed
+		_, _ = http.ReadResponse(bufio.NewReader(c), nil)
 	})
 }
 

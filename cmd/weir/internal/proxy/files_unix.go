@@ -11,5 +11,5 @@ func maxFiles() int {
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
 		return 0
 	}
-	return int(min(uint64(l.Cur), 1<<30))
+	return int(min(uint64(l.Cur), 1<<30)) //nolint:unconvert // signed on FreeBSD
 }

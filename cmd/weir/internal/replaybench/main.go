@@ -54,7 +54,7 @@ func do() error {
 		if dir, err = os.MkdirTemp("", "replaybench-"); err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }()
 	}
 	ordered, shuffled := filepath.Join(dir, "ordered.log"), filepath.Join(dir, "shuffled.log")
 	if _, err := os.Stat(shuffled); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,7 +19,7 @@ type row struct {
 
 // measure does the task once, in a process of its own.
 func (r *row) measure() error {
-	cmd := exec.Command(os.Args[0], "-task", r.task, "-callers", fmt.Sprint(*callers), r.file)
+	cmd := exec.CommandContext(context.Background(), os.Args[0], "-task", r.task, "-callers", fmt.Sprint(*callers), r.file)
 	cmd.Stderr = os.Stderr
 	start := time.Now()
 	text, err := cmd.Output()
