@@ -75,7 +75,7 @@ func TestReadmeInEmptyFolder(t *testing.T) {
 			case language == "sh" && (strings.HasPrefix(code, "go get ") || strings.HasPrefix(code, "go install ")):
 				shell(t, dir, env, code)
 				installed++
-			case language == "go":
+			case language == "go" && (page == "../README.md" || strings.HasPrefix(code, "package ")): // docs have fragments
 				require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(code), 0o644))
 				shell(t, dir, env, "go mod tidy && go vet . && test -z \"$(gofmt -l .)\"")
 				programs++
