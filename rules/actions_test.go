@@ -113,7 +113,7 @@ func TestActionErrors(t *testing.T) {
 		{"no list", "5", "cannot unmarshal 5 into rate_limits; want a list of maps"},
 		{"no actions", "[{}]", "r.yaml:2:15: an item of rate_limits has no actions"},
 		{"an unknown key", "[{action: []}]", "unknown key 'action'; did you mean 'actions'?"},
-		{"an unknown action", "[{actions: [{remote_adress: {}}]}]", "r.yaml:2:27: unknown action 'remote_adress'; did you mean 'remote_address'?"},
+		{"an unknown action", "[{actions: [{remote_addressx: {}}]}]", "r.yaml:2:27: unknown action 'remote_addressx'; did you mean 'remote_address'?"},
 		{"two actions in one", "[{actions: [{remote_address: {}, path: {}}]}]", "want an action, such as remote_address: {}"},
 		{"a setting that is missing", "[{actions: [{request_headers: {header_name: x}}]}]", "request_headers has no descriptor_key"},
 		{"an unknown setting", "[{actions: [{path: {key: x}}]}]", "unknown key 'key' in path"},
