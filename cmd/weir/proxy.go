@@ -252,7 +252,7 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	hangUp := make(chan os.Signal, 1)
-	signal.Notify(hangUp, syscall.SIGHUP)
+	signal.Notify(hangUp, hangUpSignal)
 	defer signal.Stop(hangUp)
 	go func() {
 		for range hangUp {

@@ -112,7 +112,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
 	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
+	signal.Notify(hangup, hangUpSignal)
 	defer signal.Stop(hangup)
 	go func() {
 		for {

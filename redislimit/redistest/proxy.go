@@ -7,7 +7,6 @@ import (
 	"net"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -116,7 +115,7 @@ func (p *Proxy) Partition(cut bool) {
 // listen sets the length of the listener's queue. A full queue drops the packets that open connections.
 func (p *Proxy) listen(queue int) {
 	if raw, err := p.listener.(*net.TCPListener).SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { _ = syscall.Listen(int(fd), queue) })
+		_ = raw.Control(func(fd uintptr) { setQueue(fd, queue) })
 	}
 }
 
