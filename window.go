@@ -35,7 +35,6 @@ type window struct {
 	shift      uint   // stampShift(scale)
 	touchEvery int64  // in stamps: a later use than that after the last one stored is stored, at 5 ns
 	fixed      period // keys a fixed window
-	sliding    period // keys the sliding window of scale
 	expires    time.Time
 	forgotten  time.Time // the end of the next window
 }
@@ -53,7 +52,6 @@ func windowAt(now, scaleMs int64) *window {
 		shift:      stampShift(scaleMs),
 		touchEvery: min(scaleMs*msec>>16, 1<<24) >> stampShift(scaleMs),
 		fixed:      periodOf(fixedKind, scaleMs, number),
-		sliding:    periodOf(slidingKind, scaleMs, 0),
 	}
 }
 
