@@ -7,10 +7,13 @@ import "sync/atomic"
 type capacity struct {
 	max      int64 // buckets
 	maxBytes int64
-	used     atomic.Int64
+	taken    atomic.Uint64 // usedBits of buckets in use, and above them how often one was taken
 	bytes    atomic.Int64
 	janitor  *janitor
 }
+
+// usedBits hold more than any memory does.
+const usedBits = 40
 
 // bytesPerBucket is what logs, tiers and queues may hold, on average, for each of MaxBuckets.
 const (
@@ -26,18 +29,23 @@ func newCapacity(buckets int64, j *janitor) capacity {
 // tryTake reserves room for one bucket, so that there are never more than max.
 func (c *capacity) tryTake() bool {
 	for {
-		n := c.used.Load()
-		if n >= c.max {
+		taken := c.taken.Load()
+		if inUse(taken) >= c.max {
 			return false
 		}
-		if c.used.CompareAndSwap(n, n+1) {
+		if c.taken.CompareAndSwap(taken, taken+1<<usedBits+1) {
 			c.janitor.start()
 			return true
 		}
 	}
 }
 
-func (c *capacity) give() { c.used.Add(-1) }
+func (c *capacity) give() { c.taken.Add(^uint64(0)) }
+
+// used returns how many buckets are in use.
+func (c *capacity) used() int64 { return inUse(c.taken.Load()) }
+
+func inUse(taken uint64) int64 { return int64(taken & (1<<usedBits - 1)) }
 
 // tryGrow reserves n bytes.
 func (c *capacity) tryGrow(n int64) bool {
@@ -50,6 +58,4 @@ func (c *capacity) tryGrow(n int64) bool {
 
 // reclaim makes room for a bucket. It reports false if nothing that it looked at is over, and there
 // is none.
-func (c *capacity) reclaim(now int64) bool {
-	return c.janitor.reclaim(now) > 0 || c.used.Load() < c.max
-}
+func (c *capacity) reclaim(now int64) bool { return c.janitor.reclaim(now) }

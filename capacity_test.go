@@ -6,20 +6,22 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestCapacityIsReserved(t *testing.T) {
 	r := newCapacity(1, new(janitor))
 	r.janitor.closed = true
 	assert.False(t, overshoots(counted{&r}))
-	assert.Zero(t, r.used.Load())
+	assert.Zero(t, r.used())
 }
 
 type counted struct{ *capacity }
 
-func (c counted) inUse() int64 { return c.used.Load() }
+func (c counted) inUse() int64 { return c.used() }
 
 func TestCapacityControlOvershoots(t *testing.T) {
 	assert.True(t, overshoots(new(lookThenTake)))
@@ -84,7 +86,7 @@ func TestNeverExceedsCapacity(t *testing.T) {
 				default:
 					t.Error(err)
 				}
-				if n := l.capacity.used.Load(); n > room {
+				if n := l.capacity.used(); n > room {
 					t.Errorf("%d buckets, at most %d", n, room)
 				}
 			}
@@ -93,5 +95,30 @@ func TestNeverExceedsCapacity(t *testing.T) {
 	wg.Wait()
 	assert.EqualValues(t, room, admitted.Load())
 	assert.EqualValues(t, callers*100-room, full.Load())
-	assert.EqualValues(t, room, l.capacity.used.Load())
+	assert.EqualValues(t, room, l.capacity.used())
+}
+
+// A caller finds the table full, reads the clock once more, and is slow: at that reading there was
+// room, which another caller has taken since, and all the rest is over by then.
+func TestFullIsSeenAtOneInstant(t *testing.T) {
+	var l *Limiter
+	var ms, readings int64
+	check := func(id string) error {
+		_, err := l.CheckRate(id, 10, 1)
+		return err
+	}
+	l, err := New(Config{MaxBuckets: 2, SweepEvery: time.Hour, Now: func() time.Time {
+		now := time.UnixMilli(ms)
+		if readings++; readings == 5 { // the second one of slow's
+			assert.NoError(t, l.Reset("first", 10))
+			ms = 10
+			assert.NoError(t, check("next"))
+		}
+		return now
+	}})
+	require.NoError(t, err)
+	defer l.Close()
+	require.NoError(t, check("first"))
+	require.NoError(t, check("second"))
+	require.NoError(t, check("slow"))
 }

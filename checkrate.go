@@ -203,7 +203,7 @@ func (l *Limiter) Stats() Stats {
 		Invalid:   l.invalid.Load(),
 		Full:      l.full.Load(),
 		Closed:    l.refused.Load(),
-		Buckets:   int(l.capacity.used.Load()),
+		Buckets:   int(l.capacity.used()),
 		Swept:     l.janitor.removed.Load(),
 		Sweeps:    l.janitor.sweeps.Load(),
 		LastSweep: time.Duration(l.janitor.took.Load()),

@@ -119,7 +119,7 @@ func TestTableKeepsItsInvariants(t *testing.T) {
 			require.True(t, err == nil || err == ErrFull, err)
 		}
 		if step%20 == 0 {
-			require.EqualValues(t, l.capacity.used.Load(), checkTable(t, l.buckets)+checkTable(t, l.callers))
+			require.EqualValues(t, l.capacity.used(), checkTable(t, l.buckets)+checkTable(t, l.callers))
 		}
 	}
 	clock.ns.Add(int64(time.Hour))

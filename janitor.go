@@ -109,13 +109,13 @@ func (j *janitor) read() (now int64, ok bool) {
 
 // idle ends the goroutine if no bucket is left.
 func (j *janitor) idle() bool {
-	if j.capacity.used.Load() > 0 {
+	if j.capacity.used() > 0 {
 		return false
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.running.Store(false)
-	if j.capacity.used.Load() > 0 { // taken before start could see that the goroutine ends
+	if j.capacity.used() > 0 { // taken before start could see that the goroutine ends
 		j.running.Store(true)
 		return false
 	}
@@ -139,26 +139,30 @@ func (j *janitor) sweepAt(now int64) (removed int) {
 // ErrFull. It takes 0.2 ms.
 const reclaimBudget = 1 << 14
 
-// reclaim removes something that is over, whatever the timeout. now was read before the table was
-// found full. Since then others may have replaced all that was over at now, and their buckets may
-// be over too: so it gives up only if nothing is over at a reading of the clock that is made after
-// it looked.
-func (j *janitor) reclaim(now int64) (removed int) {
+// reclaim removes something that is over, whatever the timeout, or finds that there is room again.
+// now was read before the table was found full: since then others may have replaced all that was
+// over at now, and their buckets may be over too. So it gives up only if no bucket was taken while
+// it looked and read the clock again, and nothing is over at that reading.
+func (j *janitor) reclaim(now int64) bool {
 	tables := j.all()
 	for budget := reclaimBudget; budget > 0; budget -= chunkSlots {
-		if removed = j.reclaimSome(tables, now, &budget); removed > 0 {
-			break
+		taken := j.capacity.taken.Load()
+		if inUse(taken) < j.capacity.max {
+			return true
+		}
+		if removed := j.reclaimSome(tables, now, &budget); removed > 0 {
+			j.removed.Add(uint64(removed))
+			return true
 		}
 		soonest := int64(maxInstant)
 		for _, t := range tables {
 			soonest = min(soonest, t.soonest())
 		}
-		if now = j.clock.read(); now < soonest {
+		if now = j.clock.read(); now < soonest && j.capacity.taken.Load() == taken {
 			break
 		}
 	}
-	j.removed.Add(uint64(removed))
-	return removed
+	return false
 }
 
 // reclaimSome looks through the tables. One that used up the budget is followed, in the next call,

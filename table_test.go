@@ -146,7 +146,7 @@ func TestTableIsAMap(t *testing.T) {
 					model[id] = 0
 				}
 				c.shard.mu.Unlock()
-				require.EqualValues(t, len(model), l.capacity.used.Load())
+				require.EqualValues(t, len(model), l.capacity.used())
 			}
 			for id := range model {
 				c, err := tab.lock(tab.hash(id), id, &p, &reading{}, false)
@@ -154,7 +154,7 @@ func TestTableIsAMap(t *testing.T) {
 				c.shard.release(c.slot, c.n)
 				c.shard.mu.Unlock()
 			}
-			require.Zero(t, l.capacity.used.Load())
+			require.Zero(t, l.capacity.used())
 			for i := range tab.shards {
 				sh := &tab.shards[i]
 				require.Zero(t, sh.buckets)
@@ -353,7 +353,7 @@ func TestShardOutOfNumbersIsFull(t *testing.T) {
 	p := periodOf(fixedKind, 1000, 0)
 	_, err := l.buckets.lock(0, "id", &p, &reading{}, true)
 	require.ErrorIs(t, err, ErrFull)
-	require.Zero(t, l.capacity.used.Load())
+	require.Zero(t, l.capacity.used())
 	sh.chunks = nil
 }
 
