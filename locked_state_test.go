@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/bits"
 	"runtime"
 	"strings"
 	"sync"
@@ -304,10 +305,13 @@ func TestExpiryMissesNoUseBesideASweep(t *testing.T) {
 }
 
 func TestSizesOfWhatStatesHold(t *testing.T) {
-	assert.EqualValues(t, unsafe.Sizeof(hit{}), hitBytes)
-	assert.EqualValues(t, unsafe.Sizeof(""), stringBytes)
-	assert.EqualValues(t, unsafe.Sizeof(sliceCount{}), sliceBytes)
-	assert.EqualValues(t, unsafe.Sizeof(sum{}), sumBytes)
+	held := []uintptr{unsafe.Sizeof(hit{}), unsafe.Sizeof(""), unsafe.Sizeof(sliceCount{}), unsafe.Sizeof(sum{})}
+	for i, charged := range []uintptr{hitBytes, stringBytes, sliceBytes, sumBytes} {
+		if bits.UintSize == 64 {
+			assert.Equal(t, held[i], charged)
+		}
+		assert.LessOrEqual(t, held[i], charged, "on a smaller machine it may be less")
+	}
 }
 
 // A Seed of what is counted already keeps the state no longer, and makes it no larger.
