@@ -10,6 +10,11 @@ import (
 
 // Limiter counts hits in memory. It is safe for concurrent use. CheckRate on a known ID takes
 // no lock. Make one with [New], and close it when it is no longer used.
+//
+// Its clock is the wall time at which it was made, advanced by the operating system's monotonic
+// clock. That of Windows moves in steps of up to 15.6 ms, so windows of less than 100 ms are uneven
+// there. Linux and macOS stop it while the machine is suspended: windows are then longer by that, and
+// from then on instants lie behind the wall clock.
 type Limiter struct {
 	clock    clock
 	capacity capacity

@@ -73,6 +73,10 @@ type Result struct {
 // Allowed reports whether the request was admitted.
 func (r Result) Allowed() bool { return r.State == Allow }
 
+// Remaining returns how much cost is left of limit: limit less TotalRequests, and never below 0.
+// limit is the request's Limit, or the burst of a token bucket.
+func (r Result) Remaining(limit uint64) uint64 { return limit - min(limit, r.TotalRequests) }
+
 // RetryAfter returns how long after now the same request is worth repeating: 0 if it was admitted
 // or its time has come, and the largest Duration if it can never pass.
 func (r Result) RetryAfter(now time.Time) time.Duration {

@@ -1,0 +1,171 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirgo/weir"
+)
+
+func ExampleWait() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+
+	s := limiter.TokenBucket(1) // one at a time, 20 ms apart
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for range 3 {
+		_, err := weir.Wait(ctx, s, &weir.Request{Key: "upstream", Limit: 50, Duration: time.Second})
+		fmt.Println(err)
+	}
+	_, err = weir.Wait(ctx, s, &weir.Request{Key: "upstream", Limit: 1, Duration: time.Hour, Cost: 2})
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// weir: bad limit: a cost of 2 can never pass
+}
+
+func ExampleResult_Remaining() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	res, err := limiter.CheckRate("10.0.0.7", time.Minute.Milliseconds(), 5)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.Remaining(5))
+	// Output: 4
+}
+
+func TestRemainingIsNeverNegative(t *testing.T) {
+	for _, tt := range []struct{ total, limit, want uint64 }{
+		{0, 0, 0}, {0, 3, 3}, {2, 3, 1}, {3, 3, 0}, {4, 3, 0}, {^uint64(0), 3, 0}, {1, ^uint64(0), ^uint64(0) - 1},
+	} {
+		assert.Equal(t, tt.want, weir.Result{TotalRequests: tt.total}.Remaining(tt.limit), "%+v", tt)
+	}
+}
+
+// bubbled runs f in a synctest bubble with a new limiter.
+func bubbled(t *testing.T, cfg weir.Config, f func(t *testing.T, l *weir.Limiter)) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(cfg)
+		require.NoError(t, err)
+		defer l.Close()
+		f(t, l)
+	})
+}
+
+func TestWaitSleepsUntilTheInstantOfTheDenial(t *testing.T) {
+	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
+		s := l.SlidingLog()
+		r := &weir.Request{Key: "a", Limit: 2, Duration: time.Minute}
+		for _, want := range []time.Duration{0, 0, time.Minute, 0, time.Minute} {
+			waited, err := weir.Wait(t.Context(), s, r)
+			require.NoError(t, err)
+			assert.Equal(t, want, waited)
+		}
+	})
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
+		s := l.SlidingLog()
+		r := &weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
+		_, err := weir.Wait(t.Context(), s, r)
+		require.NoError(t, err)
+
+		near, cancel := context.WithTimeout(t.Context(), 59*time.Second)
+		defer cancel()
+		waited, err := weir.Wait(near, s, r)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Zero(t, waited, "the deadline is nearer than the instant")
+		assert.NoError(t, near.Err())
+
+		canceled, stop := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, stop)
+		waited, err = weir.Wait(canceled, s, r)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, time.Second, waited)
+
+		enough, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		waited, err = weir.Wait(enough, s, r)
+		assert.NoError(t, err)
+		assert.Equal(t, 59*time.Second, waited)
+	})
+}
+
+func TestWaitReturnsWhatCannotPass(t *testing.T) {
+	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
+		_, err := weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Key: "a", Limit: 3, Duration: time.Second, Cost: 4})
+		assert.ErrorIs(t, err, weir.ErrLimit)
+		_, err = weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Limit: 3, Duration: time.Second})
+		assert.ErrorIs(t, err, weir.ErrID)
+	})
+}
+
+// Everybody is admitted in the end, and never more than the limit in one window.
+func TestWaitersAllPass(t *testing.T) {
+	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
+		s, start := l.FixedWindow(), time.Now()
+		var all errgroup.Group
+		for range 50 {
+			all.Go(func() error {
+				_, err := weir.Wait(t.Context(), s, &weir.Request{Key: "a", Limit: 5, Duration: time.Second})
+				return err
+			})
+		}
+		require.NoError(t, all.Wait())
+		assert.LessOrEqual(t, time.Since(start), 10*time.Second)
+		assert.Greater(t, time.Since(start), 8*time.Second)
+	})
+}
+
+// behind denies until its clock, which is late, has passed the instant that it names.
+type behind struct{ late, until time.Duration }
+
+func (s behind) Run(context.Context, *weir.Request) (*weir.Result, error) {
+	opens := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(s.until) // synctest begins then
+	if time.Now().Add(-s.late).Before(opens) {
+		calls++
+		return &weir.Result{ExpiresAt: opens}, nil
+	}
+	return &weir.Result{State: weir.Allow}, nil
+}
+
+var calls int // of behind that were denied
+
+func TestWaitBacksOffWhereTheClockOfTheStrategyIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls = 0
+		waited, err := weir.Wait(t.Context(), behind{late: time.Second, until: time.Minute}, &weir.Request{Key: "a"})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, waited, time.Minute+time.Second)
+		assert.Less(t, waited, time.Minute+3*time.Second)
+		assert.Less(t, calls, 14, "a millisecond, then twice as long each time")
+	})
+}
+
+func TestWaitReturnsTheErrorOfTheStrategy(t *testing.T) {
+	down := errors.New("down")
+	_, err := weir.Wait(t.Context(), failing{down}, &weir.Request{Key: "a"})
+	assert.ErrorIs(t, err, down)
+}
+
+type failing struct{ err error }
+
+func (s failing) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, s.err }
