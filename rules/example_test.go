@@ -24,8 +24,8 @@ func Example() {
 	resp, err := engine.Decide(context.Background(), &rules.Request{
 		Domain: "edge",
 		Descriptors: []rules.Descriptor{
-			{Entries: []rules.Entry{{Key: "plan", Value: "free"}, {Key: "user", Value: "ann"}}},
-			{Entries: []rules.Entry{{Key: "path", Value: "/login"}}},
+			{Entries: []rules.Entry{{Key: "remote_address", Value: "192.0.2.7"}}},
+			{Entries: []rules.Entry{{Key: "path", Value: "/login"}, {Key: "remote_address", Value: "192.0.2.7"}}},
 		},
 	})
 	if err != nil {
@@ -37,8 +37,8 @@ func Example() {
 	}
 	// Output:
 	// allowed: true
-	// plan=free,user 20 per minute 19
-	// path=/login* 5 per hour 4
+	// remote_address 20 per minute 19
+	// path=/login*,remote_address 5 per hour 4
 }
 
 // A token bucket, or any other strategy, counts for the rules that ask for it.
@@ -54,7 +54,7 @@ func ExampleSourceOf() {
 	}
 	engine, err := rules.New(set, rules.Config{Source: rules.SourceOf(limiter)})
 	fmt.Println(engine.Set().Len(), err)
-	// Output: 3 <nil>
+	// Output: 2 <nil>
 }
 
 // Explain tells which rule limits a descriptor, and why.
@@ -63,13 +63,13 @@ func ExampleSet_Explain() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	entries, err := rules.ParseEntries("plan=gold,user=ann")
+	entries, err := rules.ParseEntries("path=/logout,remote_address=192.0.2.7")
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Print(set.Explain("edge", entries))
 	// Output:
 	// domain edge
-	//   plan=gold: no match among the 1 value of this key
+	//   path=/logout: no match among the 1 value of this key
 	// no limit: no descriptor matches
 }

@@ -36,6 +36,12 @@ counted by each --strategy:
   leaky    a queue that is --burst deep and lets COUNT requests out per DURATION; a request that would have waited counts
            as admitted, and nothing waits here
 
+--rules replays rules, the same that weir proxy, weir serve and a Go program limit by; "weir rules --help" describes them.
+Their rate_limits say how a request becomes descriptors. A log has the address, the method, the path, the query, the
+user, as the context_value of that name, and in the combined format the referer and the user agent; what asks for another
+header makes no descriptor. The report has all rules together and each for itself: of the requests that a rule matched,
+those that it denied or, in shadow mode, would have denied.
+
 --suggest reports, for each --strategy and for 1s, 1m, 1h and 1d, the least limit that denies a request to at most
 --deny-at-most of the callers. It is exact: a caller's peak is the least limit at which none of the caller's requests is
 denied, worked out from all of them; the limit is the least that all but so many callers' peaks do not exceed.
@@ -49,12 +55,13 @@ it came. Apache logs that time; nginx's common format has only the time at which
 it. Logs in whole seconds do not say when in a second a request came: each caller's requests of one second are spread
 evenly over it. That makes no difference to a fixed window of whole seconds.
 
-Memory is bounded by the number of callers, not of lines: beyond some 10 million requests, 5 bytes for each go to a
+Memory is bounded by the number of callers (with --rules, of different descriptors and callers), not of lines: beyond some 10 million requests, 5 bytes for each go to a
 temporary file in $TMPDIR. The exit code is 0, or 1 if something failed, or 2 if the command line is wrong or a file has
 no line of an access log.`
 
 const replayExample = `  weir replay --limit 100/1m access.log
   weir replay --suggest access.log
+  weir replay --rules limits.yaml access.log
   weir replay --limit 20/1m --limit 100/1m --html report.html access.log.1.gz access.log
   weir replay --limit 60/1m --strategy fixed,sliding,log --limit 60/1m:token --burst 10 --by user access.log
   weir replay --limit 5/1m --path /login --method POST --count-if 401 access.log
@@ -70,6 +77,7 @@ type replayFlags struct {
 	since, until       string
 	paths, methods     []string
 	statuses, countIf  []string
+	rules              rulesFlags
 	suggest            bool
 	denyAtMost         string
 	output, html       string
@@ -83,7 +91,7 @@ func newReplay() *cobra.Command { return new(replayFlags).command() }
 // command returns the command that f is filled by.
 func (f *replayFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "replay [--limit COUNT/DURATION] [--suggest] FILE...",
+		Use:     "replay [--limit COUNT/DURATION] [--rules FILE] [--suggest] FILE...",
 		Short:   "What would this limit have done to the traffic of an access log, and which one fits?",
 		Long:    replayLong,
 		Example: replayExample,
@@ -94,13 +102,17 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil, "a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
 	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Fixed}, "how to count: fixed, sliding, log, token or leaky (repeatable)")
 	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket, depth of the leaky bucket's queue (default the limit)")
+	f.rules.add(cmd)
 	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log")
 	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%", "the `share` of callers that a suggested limit may deny")
 	flags.StringVar(&f.by, "by", string(replay.ByIP), "what callers are keyed by: ip, path, user or ip+path")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
 	f.addInput(cmd)
 	f.addOutput(cmd)
-	cmd.MarkFlagsOneRequired("limit", "suggest")
+	cmd.MarkFlagsOneRequired("limit", "rules", "suggest")
+	for _, other := range []string{"limit", "strategy", "burst", "suggest", "count-if"} {
+		cmd.MarkFlagsMutuallyExclusive("rules", other)
+	}
 	return cmd
 }
 

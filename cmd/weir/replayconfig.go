@@ -30,7 +30,11 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	if cfg.Filter, err = f.filter(time.Now()); err != nil {
 		return cfg, err
 	}
-	if cfg.Rules, err = f.rules(); err != nil {
+	if len(f.rules.paths) > 0 {
+		cfg.RuleSet, err = f.rules.replayed()
+		return cfg, err
+	}
+	if cfg.Rules, err = f.limitRules(); err != nil {
 		return cfg, err
 	}
 	if f.suggest {
@@ -56,7 +60,7 @@ func (f *replayFlags) check(files []string) error {
 		return fmt.Errorf("output is %s, not %q", strings.Join(outputs, ", "), f.output)
 	case f.output == "csv:suggest" && !f.suggest:
 		return errors.New("csv:suggest is the table of --suggest")
-	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" && len(f.limits) == 0:
+	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" && len(f.limits)+len(f.rules.paths) == 0:
 		return fmt.Errorf("%s is about limits, and there is none: the table of --suggest is csv:suggest", f.output)
 	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
 		return fmt.Errorf("ipv6-prefix is from 1 to 128, not %d", f.ipv6Prefix)
@@ -68,8 +72,8 @@ func (f *replayFlags) check(files []string) error {
 	return nil
 }
 
-// rules returns the limits. A burst may be for --suggest alone.
-func (f *replayFlags) rules() ([]rule.Rule, error) {
+// limitRules returns the limits. A burst may be for --suggest alone.
+func (f *replayFlags) limitRules() ([]rule.Rule, error) {
 	rules, err := rule.Cross(f.limits, f.strategies, f.burst)
 	isBucket := func(strategy string) bool { return rule.Rule{Strategy: strategy}.HasBurst() }
 	if errors.Is(err, rule.ErrBurst) && f.suggest && slices.ContainsFunc(f.strategies, isBucket) {

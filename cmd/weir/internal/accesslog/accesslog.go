@@ -31,8 +31,15 @@ type Entry struct {
 	// send a request line that has one, as in a TLS handshake on a plain port.
 	Path []byte
 
+	// Query is what follows the path's question mark, as logged.
+	Query []byte
+
 	// Status is the response's status, 0 if there is none.
 	Status int
+
+	// Rest is what follows the status in the common format: of the combined format the size, the referer and the user
+	// agent.
+	Rest []byte
 }
 
 // These are the reasons for which a line cannot be read.
@@ -75,10 +82,10 @@ func (p *Parser) Parse(line []byte, e *Entry) error {
 	return p.common(line, e)
 }
 
-// withoutQuery cuts a request target before its query.
-func withoutQuery(target []byte) []byte {
+// cutQuery cuts a request target into the path and the query.
+func cutQuery(target []byte) (path, query []byte) {
 	if i := bytes.IndexByte(target, '?'); i >= 0 {
-		return target[:i]
+		return target[:i], target[i+1:]
 	}
-	return target
+	return target, nil
 }

@@ -40,9 +40,9 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	if !ok {
 		return ErrFormat
 	}
-	status, _, _ := bytes.Cut(bytes.TrimPrefix(rest[len(request)+1:], space), space)
-	e.Start, e.Coarse, e.IP, e.User, e.Status = second*1e9, true, ip, user, statusOf(status)
-	e.Method, e.Path = requestLine(request)
+	status, rest, _ := bytes.Cut(bytes.TrimPrefix(rest[len(request)+1:], space), space)
+	e.Start, e.Coarse, e.IP, e.User, e.Status, e.Rest = second*1e9, true, ip, user, statusOf(status), rest
+	e.Method, e.Path, e.Query = requestLine(request)
 	return nil
 }
 
@@ -105,13 +105,14 @@ func quoted(s []byte) ([]byte, bool) {
 	}
 }
 
-// requestLine returns the method and the path of "METHOD TARGET PROTOCOL", and of "METHOD TARGET", which is HTTP/0.9.
-// It returns neither if there is no target.
-func requestLine(request []byte) (method, path []byte) {
+// requestLine returns the method, the path and the query of "METHOD TARGET PROTOCOL", and of "METHOD TARGET", which is
+// HTTP/0.9. It returns none of them if there is no target.
+func requestLine(request []byte) (method, path, query []byte) {
 	method, rest, ok := bytes.Cut(request, space)
 	if !ok {
-		return nil, nil
+		return nil, nil, nil
 	}
 	target, _, _ := bytes.Cut(rest, space)
-	return method, withoutQuery(target)
+	path, query = cutQuery(target)
+	return method, path, query
 }

@@ -179,9 +179,9 @@ func (p *Parser) entry(t *tree, e *Entry) error {
 		return ErrField
 	}
 	*e = Entry{Start: start, Coarse: coarse, IP: ip, User: v[slotUser].text, Method: v[slotMethod].text,
-		Path: withoutQuery(v[slotPath].text), Status: statusOf(v[slotStatus].text)}
-	if v[slotRequest].rank > 0 && v[slotPath].rank == 0 {
-		e.Method, e.Path = requestLine(v[slotRequest].text)
+		Status: statusOf(v[slotStatus].text)}
+	if e.Path, e.Query = cutQuery(v[slotPath].text); v[slotRequest].rank > 0 && v[slotPath].rank == 0 {
+		e.Method, e.Path, e.Query = requestLine(v[slotRequest].text)
 	}
 	return nil
 }

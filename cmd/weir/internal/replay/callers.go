@@ -43,12 +43,12 @@ type keyer struct {
 	key  string // and its key: requests of a client come in runs
 }
 
-func newKeyer(by By, ipv6Bits int) keyer {
+func newKeyer(by By, ipv6Bits int) *keyer {
 	ip := httplimit.RemoteAddr()
 	if ipv6Bits > 0 {
 		ip = ip.IPv6Bits(ipv6Bits)
 	}
-	return keyer{by: by, ip: ip}
+	return &keyer{by: by, ip: ip}
 }
 
 // append appends the key of a request, or nothing if it has none: nobody was logged in, or no path was asked for.

@@ -3,15 +3,16 @@ package replay
 // part is the decisions on some of the callers. Callers share no counter, so that each part has judges and a goroutine
 // of its own; if a judge shares counters there is one part.
 type part struct {
-	spool    *spool
-	callers  int
-	judges   []judge
-	from     []int // the rows of judge i are from[i] to from[i+1]
-	rows     []row
-	denied   []bool // by row, of the request that is decided on
-	timeline *growing
-	meters   []meter
-	peaks    [][]uint64 // by meter, then by caller
+	spool     *spool
+	callers   int
+	judges    []judge
+	from      []int // the rows of judge i are from[i] to from[i+1]
+	rows      []row
+	denied    []bool // by row, of the request that is decided on
+	timeline  *growing
+	described *described // nil: what is numbered are callers
+	meters    []meter
+	peaks     [][]uint64 // by meter, then by caller
 }
 
 // row counts the denials of one row of the report.
@@ -69,8 +70,12 @@ func (p *part) decide(progress func(n int)) error {
 	if err != nil {
 		return err
 	}
+	next := in.next
+	if p.described != nil {
+		next = (&tied{next: next, ranks: p.described.ranks}).hand
+	}
 	for n := 1; ; n++ {
-		ns, code, ok, err := in.next()
+		ns, code, ok, err := next()
 		if err != nil || !ok {
 			return err
 		}
@@ -91,6 +96,9 @@ func (p *part) one(q question) error {
 		if err := j.decide(q, p.denied[p.from[i]:p.from[i+1]]); err != nil {
 			return err
 		}
+	}
+	if p.described != nil {
+		q.caller = p.described.owners[q.caller]
 	}
 	for i, denied := range p.denied {
 		if denied {

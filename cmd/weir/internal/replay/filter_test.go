@@ -57,7 +57,7 @@ func TestCountIf(t *testing.T) {
 		text += fmt.Sprintf(`{"ts":%d.5,"request":{"remote_ip":"10.0.0.1"},"status":%d}`+"\n", 1_700_000_000+i, status)
 	}
 	cfg := config(t, []string{writeText(t, "a.log", text)})
-	cfg.Rules = rules(t, []string{"3/1h", "3/1h,3/2h"}, rule.Strategies...)
+	cfg.Rules = crossed(t, []string{"3/1h", "3/1h,3/2h"}, rule.Strategies...)
 	cfg.Filter.CountIf = &Statuses{Match: func(status int) bool { return status == 401 }}
 	got, err := Run(cfg)
 	require.NoError(t, err)

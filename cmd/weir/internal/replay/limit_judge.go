@@ -19,15 +19,45 @@ type clock struct{ ns atomic.Int64 }
 func (c *clock) set(ns int64)   { c.ns.Store(ns) }
 func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
 
-// limitJudge decides by one rule on a limiter of weir's: a sliding log or tiers, whose state grows with the limit.
-type limitJudge struct {
-	rule    rule.Rule
+// logLimiter is a limiter of weir's on the log's clock.
+type logLimiter struct {
 	clock   clock
 	limiter *weir.Limiter
+	sweepAt int // decisions until the next sweep
+}
+
+func (l *logLimiter) open(maxBuckets int) (err error) {
+	l.sweepAt = sweepEvery
+	l.limiter, err = weir.New(weir.Config{
+		MaxBuckets: maxBuckets,
+		Timeout:    time.Millisecond, // of log time: nobody looks back
+		SweepEvery: time.Hour,        // of real time, which means nothing here
+		Now:        l.clock.now,
+	})
+	return err
+}
+
+func (l *logLimiter) close() { l.limiter.Close() }
+
+// decided sweeps now and then. It drops the buckets that are over on the log's clock, of which the janitor, on real
+// time, knows nothing. A sweep looks at all of them, so it is done once per as many decisions as there are buckets: that
+// bounds both its cost and, by the callers and not by the lines, the memory.
+func (l *logLimiter) decided() {
+	if l.sweepAt--; l.sweepAt > 0 {
+		return
+	}
+	l.limiter.Sweep()
+	live := l.limiter.Stats().Buckets
+	l.sweepAt = int(max(sweepEvery, min(int64(live), math.MaxInt32)))
+}
+
+// limitJudge decides by one rule on a limiter of weir's: a sliding log or tiers, whose state grows with the limit.
+type limitJudge struct {
+	logLimiter
+	rule    rule.Rule
 	counts  weir.Strategy
 	request weir.Request // lacks the key
 	keys    string       // of all callers, keyLen bytes each
-	sweepAt int          // decisions until the next sweep
 	enough  int          // a --max-buckets that is
 }
 
@@ -38,19 +68,13 @@ const keyLen = 4
 const sweepEvery = 1 << 14
 
 func newLimitJudge(r rule.Rule, callers, maxBuckets, enough int) (*limitJudge, error) {
-	j := &limitJudge{rule: r, sweepAt: sweepEvery, enough: enough}
+	j := &limitJudge{rule: r, enough: enough}
 	keys := make([]byte, 0, callers*keyLen)
 	for n := range callers {
 		keys = binary.BigEndian.AppendUint32(keys, uint32(n))
 	}
 	j.keys = string(keys)
-	var err error
-	j.limiter, err = weir.New(weir.Config{
-		MaxBuckets: maxBuckets,
-		Timeout:    time.Millisecond, // of log time: nobody looks back
-		SweepEvery: time.Hour,        // of real time, which means nothing here
-		Now:        j.clock.now,
-	})
+	err := j.open(maxBuckets)
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +84,6 @@ func newLimitJudge(r rule.Rule, callers, maxBuckets, enough int) (*limitJudge, e
 	}
 	return j, nil
 }
-
-func (j *limitJudge) close() { j.limiter.Close() }
 
 func (j *limitJudge) decide(q question, denied []bool) error {
 	j.clock.set(q.ns)
@@ -74,20 +96,9 @@ func (j *limitJudge) decide(q question, denied []bool) error {
 	if err != nil {
 		return j.explain(err, q.ns)
 	}
-	if j.sweepAt--; j.sweepAt == 0 {
-		j.sweep()
-	}
+	j.decided()
 	denied[0] = !res.Allowed()
 	return nil
-}
-
-// sweep drops the buckets that are over on the log's clock, of which the janitor, on real time, knows nothing. It looks
-// at all of them, so it is done once per as many decisions as there are buckets: that bounds both its cost and, by the
-// callers and not by the lines, the memory.
-func (j *limitJudge) sweep() {
-	j.limiter.Sweep()
-	live := j.limiter.Stats().Buckets
-	j.sweepAt = int(max(sweepEvery, min(int64(live), math.MaxInt32)))
 }
 
 func (j *limitJudge) explain(err error, ns int64) error {

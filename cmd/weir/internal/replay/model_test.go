@@ -103,7 +103,7 @@ var keys = map[By]func(request) string{
 // Whatever order the lines of a log are in, and however it is cut into files, the report is right: for every strategy and
 // every key there is no difference to the model.
 func TestAnyOrderAgreesWithTheModel(t *testing.T) {
-	all := rules(t, []string{"3/1s", "7/13s", "2/1500ms", "20/1h", "0/1m", "2/2s,9/10s"}, rule.Strategies...)
+	all := crossed(t, []string{"3/1s", "7/13s", "2/1500ms", "20/1h", "0/1m", "2/2s,9/10s"}, rule.Strategies...)
 	burst, err := rule.Cross([]string{"3/2s"}, []string{rule.Token, rule.Leaky}, 5)
 	require.NoError(t, err)
 	all = append(all, burst...)

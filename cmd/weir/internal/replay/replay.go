@@ -25,6 +25,7 @@ type Config struct {
 	Stdin      io.Reader // read if a file is Stdin
 	Format     accesslog.Format
 	Rules      []rule.Rule
+	RuleSet    *RuleSet // in the place of Rules; nil: none
 	By         By
 	IPv6Bits   int // how many bits of an IPv6 address make a key; 0: httplimit's default
 	Filter     Filter
@@ -63,17 +64,20 @@ type Result struct {
 	First       time.Time // request
 	Last        time.Time // request
 	Timeline    *Timeline
-	Rules       []RuleResult // in the order of Config.Rules
+	Rules       []RuleResult // in the order of Config.Rules; of a RuleSet, all together and then each
 	Suggest     *Suggest
 	Suggestions []Suggestion // by strategy, then by duration
+	RuleSet     *RuleSet     // that was replayed; nil: Rules are limits
 }
 
-// RuleResult is what one rule would have done. The requests it would have admitted are the rest.
+// RuleResult is what one rule would have done.
 type RuleResult struct {
-	Rule   rule.Rule
-	Denied uint64
-	Met    int      // callers with a denial
-	Worst  []Caller // of these Config.Top with the most denials, the most requests, the earliest denial, in this order
+	Rule    rule.Rule
+	Shadow  bool     // denials are those that there would be if the rule were not in shadow mode
+	Matched uint64   // requests that it was about: all, unless it is one of a RuleSet
+	Denied  uint64   // of these; the rest would have been admitted
+	Met     int      // callers with a denial
+	Worst   []Caller // of these Config.Top with the most denials, the most requests, the earliest denial, in this order
 }
 
 // Caller is one caller's share of a RuleResult.
@@ -86,15 +90,16 @@ type Caller struct {
 
 // run is a replay under way.
 type run struct {
-	cfg     Config
-	specs   []spec
-	parts   []*part
-	callers *callers
-	result  *Result
-	first   stamp
-	last    stamp
-	bytes   uint64 // of files that are read
-	decided atomic.Uint64
+	cfg       Config
+	specs     []spec
+	parts     []*part
+	callers   *callers
+	described *described // of a RuleSet
+	result    *Result
+	first     stamp
+	last      stamp
+	bytes     uint64 // of files that are read
+	decided   atomic.Uint64
 }
 
 // Run replays. It fails with an InputError if a file cannot be opened or has lines but no readable one, or if no request
@@ -102,7 +107,7 @@ type run struct {
 // makes no difference to the Result.
 func Run(cfg Config) (*Result, error) {
 	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
-		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits, Suggest: cfg.Suggest}}
+		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits, Suggest: cfg.Suggest, RuleSet: cfg.RuleSet}}
 	r.setParts()
 	defer func() {
 		for _, p := range r.parts {
@@ -114,6 +119,11 @@ func Run(cfg Config) (*Result, error) {
 	}
 	if r.result.Requests == 0 {
 		return nil, r.nothing()
+	}
+	if cfg.RuleSet != nil {
+		if err := r.divide(); err != nil {
+			return nil, err
+		}
 	}
 	if err := r.decide(); err != nil {
 		return nil, err
@@ -137,6 +147,9 @@ func (r *run) setParts() {
 	}
 	for _, l := range r.cfg.Rules {
 		r.specs = append(r.specs, limitSpec(l, r.cfg.MaxBuckets, n))
+	}
+	if r.cfg.RuleSet != nil {
+		r.specs = []spec{ruleSpec(r.cfg.RuleSet, r.cfg.MaxBuckets)}
 	}
 	for _, s := range r.specs {
 		if s.shared {
@@ -183,6 +196,10 @@ func (r *run) decide() error {
 
 func (r *run) decidePart(p *part, i int) error {
 	name := func(caller uint32) string { return r.callers.names[int(caller)*len(r.parts)+i] }
+	if d := r.described; d != nil {
+		p.described = d
+		name = func(code uint32) string { return d.names[code] }
+	}
 	if err := p.spool.close(); err != nil {
 		return err
 	}

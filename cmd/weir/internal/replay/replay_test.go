@@ -84,7 +84,7 @@ func writeText(t *testing.T, name, text string) string {
 	return path
 }
 
-func rules(t testing.TB, limits []string, strategies ...string) []rule.Rule {
+func crossed(t testing.TB, limits []string, strategies ...string) []rule.Rule {
 	t.Helper()
 	if len(strategies) == 0 {
 		strategies = []string{rule.Fixed}
@@ -95,7 +95,7 @@ func rules(t testing.TB, limits []string, strategies ...string) []rule.Rule {
 }
 
 func config(t testing.TB, files []string, limits ...string) Config {
-	return Config{Files: files, Rules: rules(t, limits), By: ByIP, MaxBuckets: 1 << 20, Top: 10}
+	return Config{Files: files, Rules: crossed(t, limits), By: ByIP, MaxBuckets: 1 << 20, Top: 10}
 }
 
 // addsUp checks what must hold for any result.
@@ -131,7 +131,7 @@ func addsUp(t *testing.T, r *Result) {
 
 // Time goes on and callers stay few: so must the buckets, however many windows have gone by.
 func TestMemoryIsBoundedByTheCallers(t *testing.T) {
-	j, err := newLimitJudge(rules(t, []string{"1/1s"}, rule.Log)[0], 50_000, 1<<24, 0)
+	j, err := newLimitJudge(crossed(t, []string{"1/1s"}, rule.Log)[0], 50_000, 1<<24, 0)
 	require.NoError(t, err)
 	defer j.close()
 	most := 0
@@ -174,9 +174,9 @@ func BenchmarkRun(b *testing.B) {
 		form  func(request) string
 		rules []rule.Rule
 	}{
-		{"format=combined/rules=1", request.common, rules(b, []string{"100/1m"})},
-		{"format=combined/rules=5", request.common, rules(b, []string{"100/1m"}, rule.Strategies...)},
-		{"format=caddy/rules=1", request.caddy, rules(b, []string{"100/1m"})},
+		{"format=combined/rules=1", request.common, crossed(b, []string{"100/1m"})},
+		{"format=combined/rules=5", request.common, crossed(b, []string{"100/1m"}, rule.Strategies...)},
+		{"format=caddy/rules=1", request.caddy, crossed(b, []string{"100/1m"})},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
 			const lines = 500_000

@@ -16,8 +16,7 @@ func (r *run) report() {
 		lines[i] = p.timeline
 	}
 	res.Timeline = sum(lines).timeline()
-	for i, rule := range r.cfg.Rules {
-		rr := RuleResult{Rule: rule}
+	for i, rr := range r.results() {
 		for n, p := range r.parts {
 			rr.Denied += p.rows[i].denied
 			rr.Met += p.rows[i].met
@@ -26,6 +25,22 @@ func (r *run) report() {
 		res.Rules = append(res.Rules, rr)
 	}
 	r.suggest()
+}
+
+// results returns a RuleResult for each row, without denials.
+func (r *run) results() []RuleResult {
+	if s := r.cfg.RuleSet; s != nil {
+		all := s.results()
+		for i, n := range r.parts[0].judges[0].(*ruleJudge).matched {
+			all[i].Matched = n
+		}
+		return all
+	}
+	var all []RuleResult
+	for _, rule := range r.cfg.Rules {
+		all = append(all, RuleResult{Rule: rule, Matched: r.result.Requests})
+	}
+	return all
 }
 
 // suggest makes suggestions of the callers' peaks.

@@ -51,14 +51,21 @@ func (s stamp) nanoseconds() int64 { return int64(s >> 1) }
 type scanner struct {
 	parser *accesslog.Parser
 	filter *Filter
-	keys   keyer
-	entry  accesslog.Entry
-	seed   maphash.Seed
+	keys   interface {
+		append(dst []byte, e *accesslog.Entry) []byte
+	}
+	entry accesslog.Entry
+	seed  maphash.Seed
 }
 
 func newScanner(cfg *Config, seed maphash.Seed) *scanner {
-	keys := newKeyer(cfg.By, cfg.IPv6Bits)
-	return &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, keys: keys, seed: seed}
+	s := &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, seed: seed}
+	if cfg.RuleSet != nil {
+		s.keys = newDescriber(cfg)
+	} else {
+		s.keys = newKeyer(cfg.By, cfg.IPv6Bits)
+	}
+	return s
 }
 
 // scan fills in what the lines of b say.

@@ -23,7 +23,7 @@ var csvTables = []struct {
 	rows    func(r *replay.Result, add func(cells ...any))
 }{
 	{"limits", []string{"name", "limit", "strategy", "burst", "start", "end", "lines", "unreadable", "unkeyed", "filtered",
-		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share"}, csvLimits},
+		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share", "shadow"}, csvLimits},
 	{"callers", []string{"name", "limit", "strategy", "burst", "caller", "requests", "admitted", "denied", "denied_share",
 		"first_denied"}, csvCallers},
 	{"timeline", []string{"name", "limit", "strategy", "burst", "start", "end", "requests", "admitted", "denied",
@@ -103,7 +103,7 @@ func csvLimits(r *replay.Result, add func(...any)) {
 		rr := &r.Rules[i]
 		cells := append(ruleCells(rr.Rule), r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed, r.Filtered, r.Uncounted,
 			r.Callers, rr.Met)
-		add(append(cells, countCells(r.Requests, rr.Denied)...)...)
+		add(append(append(cells, countCells(rr.Matched, rr.Denied)...), rr.Shadow)...)
 	}
 }
 

@@ -23,8 +23,10 @@ type (
 		Files       string
 		From, To    string
 		By          string
+		Counted     string // the beginning of a sentence
 		Tiles       []htmlTile
-		Width       string // of a bin
+		Width       string     // of a bin
+		Compared    []htmlRule // a line each; nil: there is one
 		Rules       []htmlRule
 		Suggestions []htmlSuggestion
 		Method      string
@@ -71,10 +73,11 @@ func HTML(w io.Writer, r *replay.Result) error {
 		Heading: "What would the limit have done?",
 		Files:   fileList(r, 200),
 		From:    stamp(r.First), To: stamp(r.Last),
-		By:    string(r.By),
-		Width: span(t.Width),
-		Notes: Notes(r),
-		Steps: Next(r),
+		By:      string(r.By),
+		Counted: "Each limit was counted on its own,",
+		Width:   span(t.Width),
+		Notes:   Notes(r),
+		Steps:   Next(r),
 		Tiles: []htmlTile{
 			{"requests", count(r.Requests)}, {"callers", count(r.Callers)}, {"span", span(r.Last.Sub(r.First))},
 			{"busiest " + span(t.Width), plural(tallest(t), "request")},
@@ -85,7 +88,16 @@ func HTML(w io.Writer, r *replay.Result) error {
 		p.Heading = "Which limit fits?"
 	}
 	for i := range r.Rules {
-		p.Rules = append(p.Rules, htmlOf(r, t, i))
+		rule := htmlOf(r, t, i)
+		if shown(r, i) {
+			p.Rules = append(p.Rules, rule)
+		}
+		if len(r.Rules) > 1 && r.Rules[i].Matched > 0 {
+			p.Compared = append(p.Compared, rule)
+		}
+	}
+	if r.RuleSet != nil {
+		p.Heading, p.Counted = "What would the rules have done?", "The rules decided together,"
 	}
 	for i, s := range r.Suggestions {
 		if i == 0 || s.Strategy != r.Suggestions[i-1].Strategy {
@@ -104,9 +116,9 @@ func HTML(w io.Writer, r *replay.Result) error {
 func htmlOf(r *replay.Result, t *replay.Timeline, i int) htmlRule {
 	rr := &r.Rules[i]
 	out := htmlRule{
-		Limit: heading(rr.Rule), Strategy: title(rr.Rule),
-		Admitted: count(admitted(r, rr)), Denied: count(rr.Denied),
-		Share: percent(rr.Denied, r.Requests), Bar: css(rr.Denied, r.Requests),
+		Limit: heading(rr.Rule), Strategy: title(rr),
+		Admitted: count(admitted(rr)), Denied: count(rr.Denied),
+		Share: percent(rr.Denied, rr.Matched), Bar: css(rr.Denied, rr.Matched),
 		Met: count(rr.Met), MetShare: percent(uint64(rr.Met), uint64(r.Callers)),
 		Chart: timelineChart(t, 1+i),
 	}

@@ -54,6 +54,8 @@ type (
 		Limit         string       `json:"limit"`
 		Strategy      string       `json:"strategy"`
 		Burst         uint64       `json:"burst,omitempty"`
+		Shadow        bool         `json:"shadow,omitempty"` // of a set of rules: in shadow mode it would deny nothing
+		Matched       uint64       `json:"matched"`          // requests that the rule is about
 		Admitted      uint64       `json:"admitted"`
 		Denied        uint64       `json:"denied"`
 		DeniedShare   float64      `json:"denied_share"`   // from 0 to 1
@@ -121,7 +123,8 @@ func jsonRuleOf(r *replay.Result, i int) jsonRule {
 	rr := &r.Rules[i]
 	out := jsonRule{
 		Name: utf8Only(rr.Rule.Name), Limit: rr.Rule.Limit, Strategy: rr.Rule.Strategy, Burst: rr.Rule.Burst,
-		Admitted: admitted(r, rr), Denied: rr.Denied, DeniedShare: share(rr.Denied, r.Requests),
+		Shadow: rr.Shadow, Matched: rr.Matched,
+		Admitted: admitted(rr), Denied: rr.Denied, DeniedShare: share(rr.Denied, rr.Matched),
 		CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i], Enforce: Enforce(r, rr.Rule),
 	}
 	for _, c := range rr.Worst {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,8 +17,14 @@ type Step struct{ What, Command string }
 // Next returns the commands that enforce what was replayed, or that try what is suggested.
 func Next(r *replay.Result) []Step {
 	var steps []Step
+	if r.RuleSet != nil {
+		return []Step{
+			{"enforce the rules in front of a server", Enforce(r, rule.Rule{})},
+			{"answer Envoy by them", shell(ruleFlags([]string{"weir", "serve"}, r.RuleSet))},
+		}
+	}
 	for i := range r.Rules {
-		steps = append(steps, Step{"enforce " + heading(r.Rules[i].Rule) + ", " + title(r.Rules[i].Rule), Enforce(r, r.Rules[i].Rule)})
+		steps = append(steps, Step{"enforce " + full(&r.Rules[i]), Enforce(r, r.Rules[i].Rule)})
 	}
 	for i := 0; i < len(r.Suggestions); {
 		n := 1
@@ -30,8 +37,24 @@ func Next(r *replay.Result) []Step {
 	return steps
 }
 
-// Enforce returns the command line that puts a rule in front of a server.
+// ruleFlags appends the flags that name the files of rules.
+func ruleFlags(words []string, s *replay.RuleSet) []string {
+	for _, path := range s.Paths {
+		words = append(words, "--rules", path)
+	}
+	return words
+}
+
+// Enforce returns the command line that puts a rule in front of a server, with those of its set.
 func Enforce(r *replay.Result, l rule.Rule) string {
+	if s := r.RuleSet; s != nil {
+		words := ruleFlags([]string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000"}, s)
+		described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool { return s.Set.Descriptors(d) == nil })
+		if len(described) > 1 {
+			words = append(words, "--domain", s.Domain)
+		}
+		return shell(words)
+	}
 	limit := l.Limit
 	if l.Strategy != rule.Fixed && l.Strategy != rule.Tiers {
 		limit += ":" + l.Strategy

@@ -33,11 +33,38 @@ func Notes(r *replay.Result) []string {
 	for _, name := range r.Empty {
 		notes = append(notes, fileName(name)+" is empty")
 	}
+	if idle := idleRules(r); len(idle) > 0 {
+		notes = append(notes, idleNote(idle))
+	}
 	if r.Coarse && dependsOnFractions(r) {
 		notes = append(notes, "the log has whole seconds, over which each caller's requests were spread evenly: what limits "+
 			"on a second or less would do is an estimate, except for fixed windows of 1s")
 	}
 	return notes
+}
+
+// idleRules returns the names of the rules that no request matched.
+func idleRules(r *replay.Result) []string {
+	var names []string
+	for i := range r.Rules {
+		if r.RuleSet != nil && r.Rules[i].Matched == 0 {
+			names = append(names, Printable(r.Rules[i].Rule.Name))
+		}
+	}
+	return names
+}
+
+// maxNamed bounds the rules that a note names.
+const maxNamed = 5
+
+func idleNote(names []string) string {
+	n := uint64(len(names))
+	more := ""
+	if n > maxNamed {
+		names, more = names[:maxNamed], ", …"
+	}
+	return "no request matched " + plural(n, "rule") + ": " + strings.Join(names, ", ") + more +
+		"; a log has no headers but the referer and the user agent, and no values of an application but the user"
 }
 
 func missing(by replay.By) string {
@@ -70,8 +97,19 @@ func fileName(name string) string {
 	return Printable(name)
 }
 
-// title names a rule's strategy in full.
-func title(r rule.Rule) string { return strategyTitle(r.Strategy, r.Burst) }
+// title names the strategy of a rule in full. Rules of a set that are not counted have none, nor have all together.
+func title(rr *replay.RuleResult) string {
+	name := strategyTitle(rr.Rule.Strategy, rr.Rule.Burst)
+	if rr.Shadow {
+		name += ", shadow mode"
+	}
+	return name
+}
+
+// full names a rule and its strategy.
+func full(rr *replay.RuleResult) string {
+	return strings.TrimSuffix(heading(rr.Rule)+", "+title(rr), ", ")
+}
 
 func strategyTitle(strategy string, burst uint64) string {
 	name := map[string]string{
@@ -86,14 +124,15 @@ func strategyTitle(strategy string, burst uint64) string {
 
 // heading names a rule.
 func heading(r rule.Rule) string {
-	if r.Name != "" {
-		return Printable(r.Name) + " " + r.Limit
-	}
-	return r.Limit
+	return strings.TrimSpace(Printable(r.Name) + " " + r.Limit)
 }
 
 // admitted returns how many requests the rule would have let through.
-func admitted(r *replay.Result, rr *replay.RuleResult) uint64 { return r.Requests - rr.Denied }
+func admitted(rr *replay.RuleResult) uint64 { return rr.Matched - rr.Denied }
+
+// shown reports whether a rule has a part of the report to itself: of a set, one that denied something has, and all
+// rules together.
+func shown(r *replay.Result, i int) bool { return r.RuleSet == nil || i == 0 || r.Rules[i].Denied > 0 }
 
 // share returns part of whole as a number from 0 to 1; of nothing, 0.
 func share(part, whole uint64) float64 {

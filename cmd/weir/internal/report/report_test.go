@@ -67,9 +67,9 @@ func example() *replay.Result {
 		First: first, Last: first.Add(89 * time.Second),
 		Timeline: &replay.Timeline{Start: first, Width: time.Second, Rows: [][]uint64{requests, few, many, none}},
 		Rules: []replay.RuleResult{
-			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Denied: sum(few), Met: 1, Worst: callers[:1]},
-			{Rule: rule.Rule{Name: "it's \x1b[1m", Limit: "20/1m", Strategy: rule.Token, Burst: 1000, Tiers: tier}, Denied: sum(many), Met: 900, Worst: callers},
-			{Rule: rule.Rule{Limit: "900/500ms", Strategy: rule.Fixed, Tiers: []weir.Tier{{Limit: 900, Duration: 500 * time.Millisecond}}}},
+			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Matched: sum(requests), Denied: sum(few), Met: 1, Worst: callers[:1]},
+			{Rule: rule.Rule{Name: "it's \x1b[1m", Limit: "20/1m", Strategy: rule.Token, Burst: 1000, Tiers: tier}, Matched: sum(requests), Denied: sum(many), Met: 900, Worst: callers},
+			{Rule: rule.Rule{Limit: "900/500ms", Strategy: rule.Fixed, Tiers: []weir.Tier{{Limit: 900, Duration: 500 * time.Millisecond}}}, Matched: sum(requests)},
 		},
 		Suggest: &replay.Suggest{Strategies: []string{rule.Fixed, rule.Token}, Burst: 7, Share: 0.001},
 		Suggestions: []replay.Suggestion{

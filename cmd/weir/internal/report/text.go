@@ -40,7 +40,9 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 		comparison(w, r)
 	}
 	for i := range r.Rules {
-		section(w, r, i, style)
+		if shown(r, i) {
+			section(w, r, i, style)
+		}
 	}
 	suggestions(w, r, style)
 	remarks(w, r, style)
@@ -65,16 +67,18 @@ func comparison(w io.Writer, r *replay.Result) {
 	fmt.Fprintln(t, "limit\tstrategy\tadmitted\tdenied\tshare\tcallers denied\t")
 	for i := range r.Rules {
 		rr := &r.Rules[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", heading(rr.Rule), title(rr.Rule), count(admitted(r, rr)), count(rr.Denied),
-			percent(rr.Denied, r.Requests), count(rr.Met))
+		if rr.Matched > 0 {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", heading(rr.Rule), title(rr), count(admitted(rr)), count(rr.Denied),
+				percent(rr.Denied, rr.Matched), count(rr.Met))
+		}
 	}
 	t.Flush()
 }
 
 func section(w io.Writer, r *replay.Result, i int, style Style) {
 	rr := &r.Rules[i]
-	fmt.Fprintf(w, "\n%s\n", style.paint(bold, heading(rr.Rule)+", "+title(rr.Rule)))
-	fmt.Fprintf(w, "  denied   %s of %s requests (%s)\n", count(rr.Denied), count(r.Requests), percent(rr.Denied, r.Requests))
+	fmt.Fprintf(w, "\n%s\n", style.paint(bold, full(rr)))
+	fmt.Fprintf(w, "  denied   %s of %s requests (%s)\n", count(rr.Denied), count(rr.Matched), percent(rr.Denied, rr.Matched))
 	fmt.Fprintf(w, "  callers  %s of %s met a denial (%s)\n", count(rr.Met), count(r.Callers), percent(uint64(rr.Met), uint64(r.Callers)))
 	if len(rr.Worst) > 0 {
 		fmt.Fprintln(w)

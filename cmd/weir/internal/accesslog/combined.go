@@ -1,0 +1,64 @@
+package accesslog
+
+import "bytes"
+
+// Combined returns the referer and the user agent of a line in the combined format, without the escapes of the log. They
+// are empty in other formats, and where the log has a hyphen.
+func (e *Entry) Combined() (referer, agent string) {
+	_, rest, ok := bytes.Cut(e.Rest, []byte(` "`))
+	if !ok {
+		return "", ""
+	}
+	first, ok := quoted(rest)
+	if !ok {
+		return "", ""
+	}
+	rest, ok = bytes.CutPrefix(rest[len(first):], []byte(`" "`))
+	if !ok {
+		return field(first), ""
+	}
+	second, _ := quoted(rest)
+	return field(first), field(second)
+}
+
+// field returns a quoted field as the client sent it. Apache writes \", \\, \n, \t and the like, nginx \xHH.
+func field(s []byte) string {
+	if string(s) == "-" {
+		return ""
+	}
+	if bytes.IndexByte(s, '\\') < 0 {
+		return string(s)
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' || i+1 == len(s) {
+			out = append(out, s[i])
+			continue
+		}
+		i++
+		if s[i] == 'x' && i+2 < len(s) {
+			if hi, lo := hexDigit(s[i+1]), hexDigit(s[i+2]); hi < 16 && lo < 16 {
+				out = append(out, hi<<4|lo)
+				i += 2
+				continue
+			}
+		}
+		if at := bytes.IndexByte([]byte("ntrbvf"), s[i]); at >= 0 {
+			out = append(out, "\n\t\r\b\v\f"[at])
+			continue
+		}
+		out = append(out, s[i])
+	}
+	return string(out)
+}
+
+// hexDigit returns the value of a hexadecimal digit, or 16.
+func hexDigit(c byte) byte {
+	switch {
+	case '0' <= c && c <= '9':
+		return c - '0'
+	case 'a' <= c|0x20 && c|0x20 <= 'f':
+		return c | 0x20 - 'a' + 10
+	}
+	return 16
+}

@@ -1,0 +1,120 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/rules"
+)
+
+// ruleJudge decides by rules, on an engine of theirs and the log's clock. Its first row is of the requests that the rules
+// together deny. The others are of the rules, in their order: of the requests that a rule denies or, in shadow mode,
+// would deny.
+type ruleJudge struct {
+	logLimiter
+	engine  *rules.Engine
+	names   func(code uint32) string
+	rows    map[*rules.Rule]int
+	matched []uint64 // requests by row
+	req     rules.Request
+	resp    rules.Response
+}
+
+// ruleSpec is the spec of the one judge by rules.
+func ruleSpec(s *RuleSet, maxBuckets int) spec {
+	return spec{rows: 1 + len(s.list()), shared: true, open: func(names func(uint32) string, _ int) (judge, error) {
+		return newRuleJudge(s, names, maxBuckets)
+	}}
+}
+
+// list returns the rules of the domain.
+func (s *RuleSet) list() []*rules.Rule {
+	return slices.DeleteFunc(slices.Collect(s.Set.All()), func(r *rules.Rule) bool { return r.Domain != s.Domain })
+}
+
+func newRuleJudge(s *RuleSet, names func(uint32) string, maxBuckets int) (*ruleJudge, error) {
+	j := &ruleJudge{names: names, rows: make(map[*rules.Rule]int), req: rules.Request{Domain: s.Domain}}
+	for i, r := range s.list() {
+		j.rows[r] = 1 + i
+	}
+	j.matched = make([]uint64, 1+len(j.rows))
+	if err := j.open(maxBuckets); err != nil {
+		return nil, err
+	}
+	var err error
+	j.engine, err = rules.New(s.Set, rules.Config{Source: rules.SourceOf(j.limiter), Now: j.clock.now})
+	if err != nil {
+		j.close()
+		return nil, err
+	}
+	return j, nil
+}
+
+func (j *ruleJudge) decide(q question, denied []bool) error {
+	j.clock.set(q.ns)
+	rest := description(j.names(q.caller))
+	rest.text() // the caller
+	rest.read(&j.req)
+	j.matched[0]++
+	if len(j.req.Descriptors) == 0 {
+		return nil
+	}
+	err := j.engine.DecideInto(context.Background(), &j.req, &j.resp)
+	if err = errors.Join(err, j.resp.Err); err != nil {
+		return j.explain(err, q.ns)
+	}
+	j.decided()
+	denied[0] = !j.resp.Allowed()
+	j.seen(denied)
+	return nil
+}
+
+// seen notes what became of the rules that matched. Two descriptors of a request may match the same rule: that is one
+// request.
+func (j *ruleJudge) seen(denied []bool) {
+	for i := range j.resp.Statuses {
+		s := &j.resp.Statuses[i]
+		if s.Rule == nil {
+			continue
+		}
+		row := j.rows[s.Rule]
+		again := slices.ContainsFunc(j.resp.Statuses[:i], func(o rules.Status) bool { return o.Rule == s.Rule })
+		if !again {
+			j.matched[row]++
+		}
+		denied[row] = denied[row] || s.Reason == rules.Shadowed || s.Reason == rules.Over && denied[0]
+	}
+}
+
+func (j *ruleJudge) explain(err error, ns int64) error {
+	if errors.Is(err, weir.ErrFull) {
+		err = fmt.Errorf("at %s the limiter's table is full: give a larger --max-buckets: %w",
+			time.Unix(0, ns).UTC().Format(time.RFC3339), err)
+	}
+	return fmt.Errorf("rules: %w", err)
+}
+
+// strategyOf are the names that algorithms of rules have on the command line.
+var strategyOf = map[rules.Algorithm]string{
+	rules.FixedWindow: rule.Fixed, rules.SlidingWindow: rule.Sliding, rules.SlidingLog: rule.Log, rules.TokenBucket: rule.Token,
+}
+
+// results returns a RuleResult for each row, without denials.
+func (s *RuleSet) results() []RuleResult {
+	all := []RuleResult{{Rule: rule.Rule{Name: "all rules"}}}
+	for _, r := range s.list() {
+		rr := RuleResult{Shadow: r.Shadow, Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
+		if !r.Limit.Unlimited {
+			rate := rules.Limit{Requests: r.Limit.Requests, Unit: r.Limit.Unit, Multiplier: r.Limit.Multiplier}
+			rr.Rule.Limit, rr.Rule.Strategy, rr.Rule.Burst = rate.String(), strategyOf[r.Limit.Algorithm], r.Limit.Burst
+			rr.Rule.Tiers = []weir.Tier{{Limit: uint64(r.Limit.Requests), Duration: r.Limit.Period()}}
+		}
+		all = append(all, rr)
+	}
+	return all
+}

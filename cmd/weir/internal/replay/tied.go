@@ -1,0 +1,60 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+)
+
+// next returns the next request, as a stream's does.
+type next func() (ns int64, code uint32, ok bool, err error)
+
+// tied hands out the requests of next, and those of one instant by the ranks of their descriptions. Where callers share
+// a counter it matters which comes first, and the numbers of descriptions depend on the order of the lines.
+type tied struct {
+	next  next
+	ranks []uint32
+	group []uint32 // the codes of one instant
+	given int      // how many of them are handed out
+	at    int64    // that instant
+	ahead struct { // the first request after it
+		ns   int64
+		code uint32
+		ok   bool
+	}
+	begun bool
+}
+
+func (t *tied) read() (err error) {
+	t.ahead.ns, t.ahead.code, t.ahead.ok, err = t.next()
+	return err
+}
+
+// hand is the next of t.
+func (t *tied) hand() (ns int64, code uint32, ok bool, err error) {
+	if t.given == len(t.group) {
+		if err := t.gather(); err != nil || len(t.group) == 0 {
+			return 0, 0, false, err
+		}
+	}
+	t.given++
+	return t.at, t.group[t.given-1], true, nil
+}
+
+// gather reads the requests of the next instant.
+func (t *tied) gather() error {
+	if !t.begun {
+		t.begun = true
+		if err := t.read(); err != nil {
+			return err
+		}
+	}
+	t.at, t.group, t.given = t.ahead.ns, t.group[:0], 0
+	for t.ahead.ok && t.ahead.ns == t.at {
+		t.group = append(t.group, t.ahead.code)
+		if err := t.read(); err != nil {
+			return err
+		}
+	}
+	slices.SortFunc(t.group, func(a, b uint32) int { return cmp.Compare(t.ranks[a>>1], t.ranks[b>>1]) })
+	return nil
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/rules"
+)
+
+// rulesFlags name rules that HTTP requests are limited by.
+type rulesFlags struct {
+	paths  []string
+	domain string
+	loader rules.Loader
+}
+
+// add adds the flags.
+func (f *rulesFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.paths, "rules", nil, "a `file` or directory of rules (repeatable)")
+	flags.StringVar(&f.domain, "domain", "", "the `domain` of the rules, if they have several")
+	mergeFlag(cmd, &f.loader)
+}
+
+// replayed loads the rules for a replay.
+func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
+	set, err := f.loader.LoadFiles(f.paths...)
+	if err != nil {
+		return nil, err
+	}
+	domain, err := chooseDomain(set, f.domain)
+	if err != nil {
+		return nil, err
+	}
+	return &replay.RuleSet{Set: set, Domain: domain, Paths: f.paths}, nil
+}
+
+// chooseDomain returns the domain of that name or, if name is empty, the only one whose rate_limits describe requests.
+func chooseDomain(set *rules.Set, name string) (string, error) {
+	domains := slices.DeleteFunc(set.Domains(), func(d string) bool { return set.Descriptors(d) == nil })
+	switch {
+	case name != "" && !set.Has(name):
+		return "", fmt.Errorf("the rules have no domain %q; they have %s", name, strings.Join(set.Domains(), ", "))
+	case name != "" && !slices.Contains(domains, name):
+		return "", fmt.Errorf("domain %q has no rate_limits, which say how a request becomes descriptors", name)
+	case name != "":
+		return name, nil
+	case len(domains) == 0:
+		return "", errors.New("the rules have no rate_limits, which say how a request becomes descriptors")
+	case len(domains) > 1:
+		return "", fmt.Errorf("the rules have several domains, %s: choose one by --domain", strings.Join(domains, ", "))
+	}
+	return domains[0], nil
+}
