@@ -7,13 +7,16 @@ import "sync/atomic"
 type capacity struct {
 	max      int64 // buckets
 	maxBytes int64
-	taken    atomic.Uint64 // usedBits of buckets in use, and above them how often one was taken
+	taken    atomic.Int64 // usedBits of buckets in use, and above them how often one was taken
 	bytes    atomic.Int64
 	janitor  *janitor
 }
 
 // usedBits hold more than any memory does.
-const usedBits = 40
+const (
+	usedBits = 40
+	usedMask = 1<<usedBits - 1
+)
 
 // bytesPerBucket is what logs, tiers and queues may hold, on average, for each of MaxBuckets.
 const (
@@ -30,7 +33,7 @@ func newCapacity(buckets int64, j *janitor) capacity {
 func (c *capacity) tryTake() bool {
 	for {
 		taken := c.taken.Load()
-		if inUse(taken) >= c.max {
+		if taken&usedMask >= c.max {
 			return false
 		}
 		if c.taken.CompareAndSwap(taken, taken+1<<usedBits+1) {
@@ -40,12 +43,10 @@ func (c *capacity) tryTake() bool {
 	}
 }
 
-func (c *capacity) give() { c.taken.Add(^uint64(0)) }
+func (c *capacity) give() { c.taken.Add(-1) }
 
 // used returns how many buckets are in use.
-func (c *capacity) used() int64 { return inUse(c.taken.Load()) }
-
-func inUse(taken uint64) int64 { return int64(taken & (1<<usedBits - 1)) }
+func (c *capacity) used() int64 { return c.taken.Load() & usedMask }
 
 // tryGrow reserves n bytes.
 func (c *capacity) tryGrow(n int64) bool {

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"sync"
@@ -31,7 +32,6 @@ type Limiter struct {
 	logs                             *states[hitLog, *hitLog]
 	queues                           *states[queue, *queue]
 	slices                           *states[sliceCounts, *sliceCounts]
-	plans                            plans
 
 	// extraCost is how much more the buckets count than there were hits: costs over 1, charges and
 	// refunds. Hits are counted in the buckets alone, so that Stats costs a decision nothing.
@@ -76,12 +76,12 @@ func New(cfg Config) (*Limiter, error) {
 			cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery)
 	}
 	l := &Limiter{clock: newClock(cfg.Now), done: make(chan struct{})}
-	l.capacity = newCapacity(int64(orElse(cfg.MaxBuckets, 1<<20)), &l.janitor)
+	l.capacity = newCapacity(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), &l.janitor)
 	l.janitor = janitor{
 		clock:    &l.clock,
 		capacity: &l.capacity,
-		every:    orElse(cfg.SweepEvery, 10*time.Second),
-		timeout:  int64(orElse(cfg.Timeout, time.Minute)),
+		every:    cmp.Or(cfg.SweepEvery, 10*time.Second),
+		timeout:  int64(cmp.Or(cfg.Timeout, time.Minute)),
 		stop:     make(chan struct{}),
 	}
 	l.windows.table.Store(newWindowTable(minWindows))
@@ -89,14 +89,6 @@ func New(cfg Config) (*Limiter, error) {
 	l.janitor.add(l.buckets)
 	l.janitor.add(l.callers)
 	return l, nil
-}
-
-func orElse[T comparable](v, zero T) T {
-	var none T
-	if v == none {
-		return zero
-	}
-	return v
 }
 
 // CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the

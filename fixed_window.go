@@ -29,15 +29,16 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *
 	}
 	limit = min(limit, maxCount)
 	hash := l.buckets.hash(id)
+	index := &l.buckets.indexes[hash>>l.buckets.shift]
 	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
 		// Look the slot up in the window that was current last, and read the clock while its words
 		// are on their way.
 		w := l.windows.last(scaleMs)
-		s, state := l.buckets.find(hash, id, &w.fixed)
+		s, state, _ := index.Load().find(hash, id, &w.fixed)
 		at.now = l.clock.read()
 		if w.scale != scaleMs || at.now < w.start || at.now >= w.end {
 			w = l.window(at.now, scaleMs)
-			s, state = l.buckets.find(hash, id, &w.fixed)
+			s, state, _ = index.Load().find(hash, id, &w.fixed)
 		}
 		at.stamp = w.stamp(at.now)
 		if s != nil && cost <= limit {

@@ -3,9 +3,12 @@ package weir
 import "sync/atomic"
 
 // index finds slots by their keys: an open-addressed hash table of words, probed linearly and at
-// most three quarters full. Readers take no lock. The words and chunk pointers change under the
-// shard's mutex; the slices are replaced with the whole index. A reader that has an old one finds
-// what was there, and may miss what came later: a miss is always looked at again under the mutex.
+// most three quarters full. A key's position is the low half of its hash xor its period's salt: a
+// search begins at the place in its high bits, and its low bits are the tag.
+//
+// Readers take no lock. The words and chunk pointers change under the shard's mutex; the slices are
+// replaced with the whole index. A reader that has an old one finds what was there, and may miss
+// what came later: a miss is always looked at again under the mutex.
 type index struct {
 	words  []uint32 // atomic; a power of two long: the tag of a key 12, its slot's number plus 2 20
 	chunks []atomic.Pointer[chunk]
@@ -26,13 +29,6 @@ const (
 // noIndex is the index of a shard without buckets.
 var noIndex = &index{words: make([]uint32, 1), shift: 32}
 
-// position returns where a search for a key begins, in the high bits, and its tag in the low ones.
-func position(hash, salt uint64) uint32 { return uint32(hash ^ salt) }
-
-func tagged(position uint32, n int) uint32 { return position<<slotBits | uint32(n+2) }
-
-func slotNumber(word uint32) int { return int(word&slotMask) - 2 }
-
 // slot returns a slot by its number, or nil if its chunk was freed or came after the index.
 func (x *index) slot(n int) *slot {
 	if i := uint(n) / chunkSlots; i < uint(len(x.chunks)) {
@@ -48,7 +44,7 @@ func (x *index) slot(n int) *slot {
 func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, n int) {
 	a, b, c := packID(id)
 	tail := p.high | uint64(len(id))
-	at := position(hash, p.salt)
+	at := uint32(hash ^ p.salt)
 	for i := at >> x.shift; ; i++ {
 		word := atomic.LoadUint32(&x.words[int(i)&(len(x.words)-1)])
 		if word == emptyWord {
@@ -57,7 +53,7 @@ func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, 
 		if (word>>slotBits^at)<<slotBits != 0 || word == tombstoneWord {
 			continue
 		}
-		n := slotNumber(word)
+		n := int(word&slotMask) - 2
 		s := x.slot(n)
 		if s == nil {
 			continue
@@ -118,7 +114,7 @@ func (x *index) put(at uint32, n int) (wasEmpty bool) {
 	for i := at >> x.shift; ; i++ {
 		word := &x.words[int(i)&(len(x.words)-1)]
 		if was := atomic.LoadUint32(word); was == emptyWord || was == tombstoneWord {
-			atomic.StoreUint32(word, tagged(at, n))
+			atomic.StoreUint32(word, at<<slotBits|uint32(n+2))
 			return was == emptyWord
 		}
 	}
@@ -129,7 +125,7 @@ func (x *index) put(at uint32, n int) (wasEmpty bool) {
 func (x *index) remove(at uint32, n int) (emptied int) {
 	mask := len(x.words) - 1
 	i := int(at >> x.shift)
-	for atomic.LoadUint32(&x.words[i&mask]) != tagged(at, n) {
+	for atomic.LoadUint32(&x.words[i&mask]) != at<<slotBits|uint32(n+2) {
 		i++
 	}
 	atomic.StoreUint32(&x.words[i&mask], tombstoneWord)

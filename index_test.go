@@ -32,7 +32,7 @@ func checkIndex(t *testing.T, sh *shard) {
 			filled++
 		}
 		if w != emptyWord && w != tombstoneWord {
-			words[slotNumber(w)] = true
+			words[int(w&slotMask)-2] = true
 		}
 	}
 	require.Equal(t, sh.filled, filled)

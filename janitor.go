@@ -147,7 +147,7 @@ func (j *janitor) reclaim(now int64) bool {
 	tables := j.all()
 	for budget := reclaimBudget; budget > 0; budget -= chunkSlots {
 		taken := j.capacity.taken.Load()
-		if inUse(taken) < j.capacity.max {
+		if taken&usedMask < j.capacity.max {
 			return true
 		}
 		if removed := j.reclaimSome(tables, now, &budget); removed > 0 {

@@ -143,7 +143,7 @@ func TestSaltSpreadsPositions(t *testing.T) {
 	for _, scale := range salted {
 		var high, low [places]int
 		for number := range int64(n) {
-			at := position(0, periodOf(fixedKind, scale, number+29_919_571).salt)
+			at := uint32(periodOf(fixedKind, scale, number+29_919_571).salt)
 			high[at>>22]++
 			low[at%places]++
 		}

@@ -25,8 +25,8 @@ type state[S any] interface {
 
 type stateKey struct {
 	id    string
-	scale int64 // ms
-	plan  int64 // of Tiers
+	scale int64  // ms
+	plan  string // of Tiers: their durations
 }
 
 // states is a sharded concurrent map from keys to states.
@@ -76,7 +76,7 @@ func newStates[S any, P state[S]](l *Limiter) *states[S, P] {
 }
 
 func (t *states[S, P]) hashKey(k stateKey) uint64 {
-	return t.hash(k.id) ^ periodOf(fixedKind, k.scale, k.plan).salt&t.mask
+	return t.hash(k.id) ^ periodOf(fixedKind, k.scale, int64(len(k.plan))).salt&t.mask
 }
 
 func (t *states[S, P]) shard(k stateKey) *stateShard[S] {

@@ -1,9 +1,6 @@
 package weir
 
-import (
-	"math/bits"
-	"sync/atomic"
-)
+import "sync/atomic"
 
 // slot holds one bucket in one cache line, without a pointer, so that the garbage collector has
 // nothing to follow. Its words change under the shard's mutex, but for the three of a live fixed
@@ -112,17 +109,3 @@ type chunkInfo struct {
 }
 
 func (c *chunkInfo) empty() bool { return c.free == [len(c.free)]uint64{^uint64(0), ^uint64(0)} }
-
-// take returns a free slot of the chunk, or false.
-func (c *chunkInfo) take() (int, bool) {
-	if c.closed {
-		return 0, false
-	}
-	for i := range c.free {
-		if b := bits.TrailingZeros64(c.free[i]); b < 64 {
-			c.free[i] &^= 1 << b
-			return 64*i + b, true
-		}
-	}
-	return 0, false
-}

@@ -71,13 +71,6 @@ func newTable(c *capacity) *table {
 	return t
 }
 
-// find returns the slot of a key, with its state as read before the key was compared, or nil. It
-// takes no lock.
-func (t *table) find(hash uint64, id string, p *period) (*slot, uint64) {
-	s, state, _ := t.indexes[hash>>t.shift].Load().find(hash, id, p)
-	return s, state
-}
-
 // cell is a key's slot with its shard locked. slot is nil where there is none.
 type cell struct {
 	*slot
@@ -161,7 +154,7 @@ func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot,
 	s.write(usedWord, generation(state)|stamp)
 	// Readers look at the state first. It is stored after the other words, and the index word last.
 	atomic.StoreUint64(&s[stateWord], state+1)
-	if sh.index.Load().put(position(hash, p.salt), n) {
+	if sh.index.Load().put(uint32(hash^p.salt), n) {
 		sh.filled++
 	}
 	sh.buckets++
@@ -211,9 +204,12 @@ func (sh *shard) take() (int, *slot) {
 			*info = chunkInfo{free: [2]uint64{^uint64(0), ^uint64(0)}, earliest: maxInstant}
 			x.chunks[sh.open].Store(new(chunk))
 		}
-		if i, ok := info.take(); ok {
-			n := sh.open*chunkSlots + i
-			return n, x.slot(n)
+		for i := 0; i < len(info.free) && !info.closed; i++ {
+			if b := bits.TrailingZeros64(info.free[i]); b < 64 {
+				info.free[i] &^= 1 << b
+				n := sh.open*chunkSlots + 64*i + b
+				return n, x.slot(n)
+			}
 		}
 	}
 }
@@ -250,7 +246,7 @@ func (sh *shard) position(s *slot) uint32 {
 	var buf [128]byte
 	id := sh.index.Load().appendID(buf[:0], s)
 	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
-	return position(sh.hasher.hashBytes(id), periodOf(k, scale, number).salt)
+	return uint32(sh.hasher.hashBytes(id) ^ periodOf(k, scale, number).salt)
 }
 
 // slots yields the live slots. The shard's mutex is held throughout.

@@ -126,7 +126,7 @@ func TestTableIsAMap(t *testing.T) {
 					continue
 				}
 				want, known := model[id]
-				s, _ := tab.find(tab.hash(id), id, &p)
+				s, _, _ := tab.indexes[tab.hash(id)>>tab.shift].Load().find(tab.hash(id), id, &p)
 				require.Equal(t, known, s != nil, "step %d", step)
 				c, err := tab.lock(tab.hash(id), id, &p, &reading{}, random.IntN(2) == 0)
 				require.NoError(t, err)
@@ -255,7 +255,8 @@ func TestStaleHitsFail(t *testing.T) {
 	_, err := l.CheckRate("old", 10, 5)
 	require.NoError(t, err)
 	w := l.window(0, 10)
-	s, state := l.buckets.find(l.buckets.hash("old"), "old", &w.fixed)
+	hash := l.buckets.hash("old")
+	s, state, _ := l.buckets.indexes[hash>>l.buckets.shift].Load().find(hash, "old", &w.fixed)
 	require.NotNil(t, s)
 	clock.ns.Store(10*msec + 1)
 	require.Equal(t, 1, l.Sweep())

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -68,7 +67,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		a.bounds[i].n /= a.slice
 	}
 	l.slicesOnce.Do(func() { l.slices = newStates[sliceCounts](l) })
-	st := &planned{l.slices, l.plans.number(durations.String())}
+	st := &planned{l.slices, durations.String()}
 	t := &Tiers{newLocked[sliceCounts](l, a, st), make([]Tier, len(tiers))}
 	for i, b := range a.bounds {
 		t.tiers[i] = tiers[b.given]
@@ -80,7 +79,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 // planned is the store of the Tiers of one list of durations.
 type planned struct {
 	*states[sliceCounts, *sliceCounts]
-	plan int64
+	plan string
 }
 
 func (t *planned) lock(id string, scaleMs int64, create bool) (lockedState[sliceCounts], error) {
@@ -92,24 +91,6 @@ func gcd(a, b int64) int64 {
 		a, b = b, a%b
 	}
 	return a
-}
-
-// plans numbers the lists of durations in use.
-type plans struct {
-	mu      sync.Mutex
-	numbers map[string]int64 // guarded by mu
-}
-
-func (t *plans) number(durations string) int64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.numbers == nil {
-		t.numbers = map[string]int64{}
-	}
-	if _, ok := t.numbers[durations]; !ok {
-		t.numbers[durations] = int64(len(t.numbers))
-	}
-	return t.numbers[durations]
 }
 
 // tierSums is the arithmetic of Tiers.

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 )
@@ -37,7 +38,7 @@ func (t *tokens) prepare(p params) (params, error) {
 		return p, nil
 	}
 	p.each = ceilDiv(p.scale*msec, p.limit)
-	size := orElse(t.burst, p.limit)
+	size := cmp.Or(t.burst, p.limit)
 	if hi, lo := bits.Mul64(uint64(p.each), uint64(size)); hi > 0 || lo > 1<<62 {
 		return p, fmt.Errorf("%w: a burst of %d at %d in %d ms takes centuries to refill",
 			ErrLimit, size, p.limit, p.scale)

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -40,7 +41,7 @@ func (p params) exceedsLimit() bool { return p.cost > p.limit }
 
 // parse reads r, with another duration if period is not 0.
 func parse(r *Request, period time.Duration) (p params, err error) {
-	duration := orElse(period, r.Duration)
+	duration := cmp.Or(period, r.Duration)
 	p = params{
 		scale: int64(uint64(duration) / uint64(msec)),
 		limit: clampCost(r.Limit),
