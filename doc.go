@@ -17,7 +17,7 @@
 //
 // A [Strategy] makes the same decision behind an interface, which the strategies of redislimit
 // implement too. Methods of [Limiter] return them: FixedWindow, SlidingWindow, SlidingLog,
-// TokenBucket, LeakyBucket, Tiers. All strategies of one Limiter share its bound on memory, its
+// TokenBucket, LeakyBucket, Tiers, Counter, List. All strategies of one Limiter share its bound on memory, its
 // janitor and its clock, but no counter: the same key counts separately in each kind of strategy and
 // in each Duration.
 //

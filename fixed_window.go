@@ -167,12 +167,12 @@ func (a *counters) admit(s *slot, _ params, _, cost int64, _ string) {
 	a.l.extraCost.Add(s.update(func(have int64) int64 { return addSat(have, cost) }))
 }
 
-func (a *counters) refund(s *slot, p params, now, expires int64) {
+func (a *counters) refund(s *slot, p params, now, expires int64, _ string) {
 	if expires == a.l.window(now, p.scale).end {
 		a.l.extraCost.Add(s.update(func(have int64) int64 { return have - p.cost }))
 	}
 }
 
-func (a *counters) raise(s *slot, _ params, _, total int64, _ string) {
+func (a *counters) raise(s *slot, _ params, _, _, total int64, _ string) {
 	a.l.extraCost.Add(s.update(func(have int64) int64 { return max(have, total) }))
 }

@@ -16,6 +16,7 @@ const (
 	fixedKind kind = iota
 	slidingKind
 	tokenKind
+	counterKind
 )
 
 // period is the part of a key beside the ID: kind, scale and window number, as the words of a slot

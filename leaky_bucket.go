@@ -128,13 +128,13 @@ func (a *queues) admit(q *queue, p params, now, cost int64, _ string) {
 }
 
 // refund moves those in line up, by no more than has yet to leak.
-func (a *queues) refund(q *queue, p params, now, expires int64) {
+func (a *queues) refund(q *queue, p params, now, expires int64, _ string) {
 	if back := min(p.cost*p.each, subSat(expires, now)); back > 0 {
 		q.move(max(min(q.next, now), subSat(q.next, back)))
 	}
 }
 
-func (a *queues) raise(q *queue, p params, now, total int64, _ string) {
+func (a *queues) raise(q *queue, p params, now, _, total int64, _ string) {
 	q.move(max(q.start(now), addSat(now, mulSat(uint64(total), p.each))))
 }
 

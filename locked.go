@@ -40,11 +40,11 @@ type algorithm[S any] interface {
 	// admit counts cost at now, whether it fits or not.
 	admit(s *S, p params, now, cost int64, meta string)
 
-	// refund takes back what was admitted for p and was to expire at the instant given.
-	refund(s *S, p params, now, expires int64)
+	// refund takes back what was admitted for p with meta, and was to expire at the instant given.
+	refund(s *S, p params, now, expires int64, meta string)
 
-	// raise admits at now what total is more than counted.
-	raise(s *S, p params, now, total int64, meta string)
+	// raise admits at now what total, which expires at the instant given, is more than counted.
+	raise(s *S, p params, now, expires, total int64, meta string)
 }
 
 // store keeps the states of an algorithm.
@@ -198,7 +198,7 @@ func (s *changes[S]) Refund(_ context.Context, r *Request, taken *Result) error 
 	}
 	if h.kept {
 		s.algorithm.advance(h.state, p, h.now)
-		s.algorithm.refund(h.state, p, h.now, s.l.clock.instantOf(taken.ExpiresAt))
+		s.algorithm.refund(h.state, p, h.now, s.l.clock.instantOf(taken.ExpiresAt), r.Meta)
 	}
 	s.store.unlock(h, changed)
 	return nil
@@ -231,7 +231,7 @@ func (s *changes[S]) Seed(_ context.Context, r *Request, counted *Result) error 
 	}
 	return s.change(r, p, func(h lockedState[S]) {
 		if h.now < expires { // the clock may have passed it since it was read
-			s.algorithm.raise(h.state, p, h.now, clampCost(counted.TotalRequests), r.Meta)
+			s.algorithm.raise(h.state, p, h.now, expires, clampCost(counted.TotalRequests), r.Meta)
 		}
 	})
 }

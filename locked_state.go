@@ -26,7 +26,7 @@ type state[S any] interface {
 type stateKey struct {
 	id    string
 	scale int64  // ms
-	plan  string // of Tiers: their durations
+	plan  string // of Tiers: their durations; of a List: listPlan
 }
 
 // states is a sharded concurrent map from keys to states.
@@ -86,6 +86,16 @@ func (t *states[S, P]) shard(k stateKey) *stateShard[S] {
 // lock implements store.
 func (t *states[S, P]) lock(id string, scaleMs int64, create bool) (lockedState[S], error) {
 	return t.lockKey(stateKey{id: id, scale: scaleMs}, create)
+}
+
+// planned is the store of the states of one plan.
+type planned[S any, P state[S]] struct {
+	*states[S, P]
+	plan string
+}
+
+func (t *planned[S, P]) lock(id string, scaleMs int64, create bool) (lockedState[S], error) {
+	return t.lockKey(stateKey{id, scaleMs, t.plan}, create)
 }
 
 // lockKey reads the clock when the entry is in the map: so nothing of the key was removed for being

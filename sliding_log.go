@@ -23,8 +23,12 @@ type SlidingLog struct{ locked[hitLog] }
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
+	return &SlidingLog{newLocked[hitLog](l, &logs{}, l.hitLogs())}
+}
+
+func (l *Limiter) hitLogs() *states[hitLog, *hitLog] {
 	l.logsOnce.Do(func() { l.logs = newStates[hitLog](l) })
-	return &SlidingLog{newLocked[hitLog](l, &logs{}, l.logs)}
+	return l.logs
 }
 
 // logs is the arithmetic of a SlidingLog.
@@ -46,10 +50,13 @@ const (
 )
 
 func (g *hitLog) end(key stateKey) int64 {
-	if newest := g.hits.newest(); newest != nil {
-		return addSat(newest.at, key.scale*msec)
+	switch {
+	case g.hits.n == 0:
+		return math.MinInt64
+	case key.plan == listPlan:
+		return addSat(g.hits.at(0).at, key.scale*msec)
 	}
-	return math.MinInt64
+	return addSat(g.hits.newest().at, key.scale*msec)
 }
 
 func (g *hitLog) size() int64 {
@@ -142,7 +149,7 @@ func (g *hitLog) remove(i int) {
 
 // refund takes the cost from the hits at the instant at which it was admitted; of several any will
 // do, since they expire together.
-func (a *logs) refund(g *hitLog, p params, _, expires int64) {
+func (a *logs) refund(g *hitLog, p params, _, expires int64, _ string) {
 	at := subSat(expires, p.scale*msec)
 	for i := g.hits.n - 1; i >= 0 && p.cost > 0 && g.hits.at(i).at >= at; i-- {
 		h := g.hits.at(i)
@@ -160,7 +167,7 @@ func (a *logs) refund(g *hitLog, p params, _, expires int64) {
 }
 
 // raise logs what is missing as one hit.
-func (a *logs) raise(g *hitLog, p params, now, total int64, meta string) {
+func (a *logs) raise(g *hitLog, p params, now, _, total int64, meta string) {
 	if total > g.used {
 		a.admit(g, p, now, total-g.used, meta)
 	}
@@ -185,14 +192,25 @@ func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
 		return nil, s.l.fail(err)
 	}
 	defer s.store.unlock(h, seen)
-	g := h.state
-	var entries []Entry
-	for i, _ := g.expired(p.scale, h.now); i < g.hits.n; i++ {
-		e := Entry{At: s.l.clock.time(g.hits.at(i).at), Cost: uint64(g.hits.at(i).cost)}
-		if g.metas.n > 0 {
-			e.Meta = *g.metas.at(i)
-		}
-		entries = append(entries, e)
+	first, _ := h.state.expired(p.scale, h.now)
+	return h.state.entries(&s.l.clock, first), nil
+}
+
+// meta returns the Meta of the i-th oldest hit.
+func (g *hitLog) meta(i int) string {
+	if g.metas.n == 0 {
+		return ""
 	}
-	return entries, nil
+	return *g.metas.at(i)
+}
+
+// entries lists the hits from the first on.
+func (g *hitLog) entries(c *clock, first int) (entries []Entry) {
+	for i := first; i < g.hits.n; i++ {
+		e := Entry{At: c.time(g.hits.at(i).at), Cost: uint64(g.hits.at(i).cost), Meta: g.meta(i)}
+		if e.Cost > 0 { // else it was given back
+			entries = append(entries, e)
+		}
+	}
+	return entries
 }

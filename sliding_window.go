@@ -121,7 +121,7 @@ func (a *sliders) admit(s *slot, p params, now, cost int64, _ string) {
 }
 
 // refund takes the cost from the window in which it was admitted, while that counts.
-func (a *sliders) refund(s *slot, p params, now, expires int64) {
+func (a *sliders) refund(s *slot, p params, now, expires int64, _ string) {
 	at, w := a.at(s, p.scale, now)
 	switch expires {
 	case addSat(w.end, p.scale*msec):
@@ -132,7 +132,7 @@ func (a *sliders) refund(s *slot, p params, now, expires int64) {
 	a.set(s, at)
 }
 
-func (a *sliders) raise(s *slot, p params, now, total int64, meta string) {
+func (a *sliders) raise(s *slot, p params, now, _, total int64, meta string) {
 	at, _ := a.at(s, p.scale, now)
 	a.admit(s, p, now, max(0, total-at.used()), meta)
 }

@@ -17,8 +17,8 @@ import "sync/atomic"
 type slot [8]uint64
 
 // The words of a slot, with the bits of their parts, the high ones first. A sliding window has the
-// count of the window before in place of denied hits, a token bucket its arrival time; both have the
-// instant of the last use in usedWord. No hit without a lock comes near those.
+// count of the window before in place of denied hits, a token bucket its arrival time, a counter the
+// start of its period; they have the instant of the last use in usedWord. No hit without a lock comes near those.
 const (
 	stateWord  = iota // generation 16, count+1 48
 	deniedWord        // generation 16, denied hits 48
@@ -89,6 +89,8 @@ func (s *slot) end() int64 {
 	switch k {
 	case tokenKind:
 		return s.arrival()
+	case counterKind:
+		return addSat(s.start(), scale*msec)
 	case slidingKind:
 		number, _ := floorDiv(int64(s[usedWord]), scale*msec)
 		return windowStart(number+2, scale)

@@ -67,23 +67,13 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		a.bounds[i].n /= a.slice
 	}
 	l.slicesOnce.Do(func() { l.slices = newStates[sliceCounts](l) })
-	st := &planned{l.slices, durations.String()}
+	st := &planned[sliceCounts, *sliceCounts]{l.slices, durations.String()}
 	t := &Tiers{newLocked[sliceCounts](l, a, st), make([]Tier, len(tiers))}
 	for i, b := range a.bounds {
 		t.tiers[i] = tiers[b.given]
 	}
 	t.period = time.Duration(a.slice * msec)
 	return t, nil
-}
-
-// planned is the store of the Tiers of one list of durations.
-type planned struct {
-	*states[sliceCounts, *sliceCounts]
-	plan string
-}
-
-func (t *planned) lock(id string, scaleMs int64, create bool) (lockedState[sliceCounts], error) {
-	return t.lockKey(stateKey{id, scaleMs, t.plan}, create)
 }
 
 func gcd(a, b int64) int64 {
@@ -242,7 +232,7 @@ func (a *tierSums) advance(s *sliceCounts, _ params, now int64) {
 
 // refund gives back to the newest slice that expires may stand for: which it is depends on the tier
 // that bound, and a Result does not say that.
-func (a *tierSums) refund(s *sliceCounts, p params, _, expires int64) {
+func (a *tierSums) refund(s *sliceCounts, p params, _, expires int64, _ string) {
 	end, _ := floorDiv(expires, a.slice*msec)
 	for j := s.counts.n - 1; j >= 0; j-- {
 		c := s.counts.at(j)
@@ -261,7 +251,7 @@ func (a *tierSums) refund(s *sliceCounts, p params, _, expires int64) {
 }
 
 // raise adds what the longest tier's sum, which is the highest, lacks.
-func (a *tierSums) raise(s *sliceCounts, p params, now, total int64, meta string) {
+func (a *tierSums) raise(s *sliceCounts, p params, now, _, total int64, meta string) {
 	if missing := total - s.sums[len(s.sums)-1].cost; missing > 0 {
 		a.admit(s, p, now, missing, meta)
 	}

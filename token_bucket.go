@@ -77,12 +77,12 @@ func (t *tokens) admit(s *slot, p params, now, cost int64, _ string) {
 }
 
 // refund gives back no more than has yet to flow in again.
-func (t *tokens) refund(s *slot, p params, now, expires int64) {
+func (t *tokens) refund(s *slot, p params, now, expires int64, _ string) {
 	if back := min(p.cost*p.each, subSat(expires, now)); back > 0 && s.arrival() > now {
 		s[deniedWord] = uint64(max(now, s.arrival()-back))
 	}
 }
 
-func (t *tokens) raise(s *slot, p params, now, total int64, _ string) {
+func (t *tokens) raise(s *slot, p params, now, _, total int64, _ string) {
 	s[deniedWord] = uint64(max(s.arrival(), addSat(now, mulSat(uint64(total), p.each))))
 }

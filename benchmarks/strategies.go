@@ -18,6 +18,8 @@ var (
 		{"SlidingLog", modWeir, openLog},
 		{"TokenBucket", modWeir, openTokens},
 		{"Tiers", modWeir, openTiers},
+		{"Counter", modWeir, openCounter},
+		{"List", modWeir, openList},
 	}
 )
 
@@ -47,6 +49,21 @@ func openLog(q quota) instance {
 	q.period = 10 * time.Millisecond
 	return openStrategy(q, func(l *weir.Limiter) ask {
 		s := l.SlidingLog()
+		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+	})
+}
+
+func openCounter(q quota) instance {
+	return openStrategy(q, func(l *weir.Limiter) ask {
+		s := l.Counter()
+		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+	})
+}
+
+func openList(q quota) instance {
+	q.period = 10 * time.Millisecond // see openLog
+	return openStrategy(q, func(l *weir.Limiter) ask {
+		s := l.List()
 		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
 	})
 }

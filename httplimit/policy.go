@@ -104,7 +104,8 @@ func (p *policy) inspectStrategy() {
 	p.strategy = strategyName(p.Strategy)
 	switch s := p.Strategy.(type) {
 	// The types themselves: a type that embeds one to replace its Run inherits a Decide that would bypass it.
-	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket, *weir.Tiers:
+	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket, *weir.Tiers,
+		*weir.Counter, *weir.List:
 		p.direct = s.(decider)
 	}
 }
@@ -124,6 +125,10 @@ func strategyName(s weir.Strategy) string {
 		return "leaky bucket"
 	case *weir.Tiers:
 		return "tiers"
+	case *weir.Counter:
+		return "counter"
+	case *weir.List:
+		return "list"
 	case fmt.Stringer:
 		return s.String()
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,6 +25,8 @@ type pair struct {
 	local  strategy
 	remote strategy
 	fixed  []weir.Tier // the limits, if they are not the request's
+
+	entries bool // both list their entries
 }
 
 // pairs makes them all, on one clock.
@@ -45,6 +48,8 @@ func pairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time
 		{name: "SortedSet", local: l.SlidingLog(), remote: redislimit.SortedSet(s)},
 		{name: "TokenBucket", local: l.TokenBucket(0), remote: s.TokenBucket(0)},
 		{name: "TokenBucket of 5", local: l.TokenBucket(5), remote: s.TokenBucket(5)},
+		{name: "Counter", local: l.Counter(), remote: s.Counter()},
+		{name: "List", local: l.List(), remote: s.List(), entries: true},
 		{name: "Tiers", local: localTiers, remote: remoteTiers, fixed: tiers},
 	}
 }
@@ -115,6 +120,18 @@ func same(a, b *weir.Result) bool {
 	return a.State == b.State && a.TotalRequests == b.TotalRequests && a.ExpiresAt.Equal(b.ExpiresAt)
 }
 
+// sameEntries compares the entries of two logs.
+func sameEntries(ctx context.Context, p pair, r *weir.Request) bool {
+	type lister interface {
+		Entries(ctx context.Context, r *weir.Request) ([]weir.Entry, error)
+	}
+	a, errA := p.local.(lister).Entries(ctx, r)
+	b, errB := p.remote.(lister).Entries(ctx, r)
+	return errA == nil && errB == nil && slices.EqualFunc(a, b, func(a, b weir.Entry) bool {
+		return a.At.Equal(b.At) && a.Cost == b.Cost && a.Meta == b.Meta
+	})
+}
+
 // step does one thing to both and returns what they said, and the reason if they differ.
 func (x *trace) step(p pair) (*weir.Result, string) {
 	ctx, r := context.Background(), x.request()
@@ -155,6 +172,9 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 		x.log = append(x.log[:0], x.log[1:]...)
 	}
 	x.log = append(x.log, event{x.clock.Now(), op, *r, a, b, errA, errB})
+	if n := x.random.IntN(20); n == 0 && p.entries && !sameEntries(ctx, p, r) {
+		return a, "their entries differ"
+	}
 	if (errA == nil) != (errB == nil) || a != nil && b != nil && !same(a, b) {
 		return a, "they differ"
 	}

@@ -40,35 +40,58 @@ func servers(t *testing.T) map[string]*redis.Client {
 
 // What the originals' own users rely on, compared by value.
 func TestOriginals(t *testing.T) {
-	ctx := context.Background()
 	for server, client := range servers(t) {
 		for name, make := range originals {
 			t.Run(server+"/"+name, func(t *testing.T) {
-				start := time.Now()
-				now := start
-				s := make(client, func() time.Time { return now })
-				r := &weir.Request{Key: "some-user", Limit: 100, Duration: time.Minute}
-				for i := uint64(1); i <= 100; i++ {
-					res, err := s.Run(ctx, r)
-					require.NoError(t, err)
-					require.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: i, ExpiresAt: start.Add(time.Minute)}, res)
-				}
-				res, err := s.Run(ctx, r)
-				require.NoError(t, err)
-				assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res, "the 101st call")
-
-				now = start.Add(time.Minute - time.Nanosecond)
-				res, err = s.Run(ctx, r)
-				require.NoError(t, err)
-				assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res, "a moment before")
-
-				now = start.Add(time.Minute)
-				res, err = s.Run(ctx, r)
-				require.NoError(t, err)
-				assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: now.Add(time.Minute)}, res, "a minute after the first")
+				behavesAsTheOriginal(t, func(now func() time.Time) weir.Strategy { return make(client, now) })
 			})
 		}
 	}
+}
+
+// The same code, with one constructor changed, gives the same Results in process.
+func TestOriginalsInProcess(t *testing.T) {
+	for name, make := range map[string]func(*weir.Limiter) weir.Strategy{
+		"counter":    weir.NewCounterStrategy,
+		"sorted set": weir.NewSortedSetCounterStrategy,
+		"list":       func(l *weir.Limiter) weir.Strategy { return l.List() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			behavesAsTheOriginal(t, func(now func() time.Time) weir.Strategy {
+				l, err := weir.New(weir.Config{Now: now})
+				require.NoError(t, err)
+				t.Cleanup(func() { _ = l.Close() })
+				return make(l)
+			})
+		})
+	}
+}
+
+func behavesAsTheOriginal(t *testing.T, make func(now func() time.Time) weir.Strategy) {
+	var now atomic.Pointer[time.Time] // a limiter's janitor reads it too
+	start := time.Now().Round(0)      // an instant of a limiter with a clock of its own has no monotonic reading
+	now.Store(&start)
+	set := func(at time.Time) { now.Store(&at) }
+	ctx, s := t.Context(), make(func() time.Time { return *now.Load() })
+	r := &weir.Request{Key: "some-user", Limit: 100, Duration: time.Minute}
+	for i := uint64(1); i <= 100; i++ {
+		res, err := s.Run(ctx, r)
+		require.NoError(t, err)
+		require.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: i, ExpiresAt: start.Add(time.Minute)}, res)
+	}
+	res, err := s.Run(ctx, r)
+	require.NoError(t, err)
+	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res, "the 101st call")
+
+	set(start.Add(time.Minute - time.Nanosecond))
+	res, err = s.Run(ctx, r)
+	require.NoError(t, err)
+	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res, "a moment before")
+
+	set(start.Add(time.Minute))
+	res, err = s.Run(ctx, r)
+	require.NoError(t, err)
+	assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: start.Add(2 * time.Minute)}, res, "a minute after the first")
 }
 
 // A counter's period starts with the first hit, wherever in the minute that is, and does not move.

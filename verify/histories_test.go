@@ -58,6 +58,8 @@ func subjects() []subject {
 		{"SlidingLog", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingLog() }, rolling{}},
 		{"TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(0) }, bucket{}},
 		{"TokenBucket of 2", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(2) }, bucket{burst: 2}},
+		{"Counter", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.Counter() }, anchored{}},
+		{"List", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.List() }, anchored{}},
 		{"LeakyBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.LeakyBucket(0) }, leaky{}},
 		{"Tiers", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
 			s, err := l.Tiers(spans...)

@@ -156,6 +156,31 @@ func (m rolling) ask(now int64, a ask) (model, answer, bool) {
 	return m, answer{true, used + a.cost, (now + a.scale) * msec}, true
 }
 
+// anchored is the counter whose period begins with the first hit, and the list.
+type anchored struct {
+	begun        bool
+	start, count int64
+}
+
+func (m anchored) ask(now int64, a ask) (model, answer, bool) {
+	if m.begun && now < m.start {
+		return m, answer{}, false
+	}
+	next := m
+	if !m.begun || now >= m.start+a.scale {
+		next = anchored{true, now, 0}
+	}
+	end := (next.start + a.scale) * msec
+	switch {
+	case a.cost > a.limit:
+		return m, answer{false, next.count, never}, true
+	case next.count+a.cost > a.limit:
+		return m, answer{false, next.count, end}, true
+	}
+	next.count += a.cost
+	return next, answer{true, next.count, end}, true
+}
+
 // bucket is the token bucket: it fills evenly, and full is when it will be full again.
 type bucket struct {
 	begun bool

@@ -50,6 +50,22 @@ func TestTokenBucketConforms(t *testing.T) {
 	}
 }
 
+// A period that begins with its first request would have begun later without it, and so ended later: that cannot be given
+// back afterwards. TestRefundWhereThePeriodBeginsWithTheFirstHit has the rest of the law.
+var firstHit = map[string]string{"Refund": "the period begins with the first request"}
+
+func TestCounterConforms(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.Counter() },
+		weirtest.Laws{Histories: histories, Span: twice, Skip: firstHit})
+}
+
+func TestListConforms(t *testing.T) {
+	histories := slow.N(15, 100, 1000)
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.List() },
+		weirtest.Laws{Histories: histories, Span: twice, Skip: firstHit})
+}
+
 func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
 	return func(t testing.TB, l *weir.Limiter) weir.Strategy {
 		s, err := l.Tiers(of...)

@@ -1,0 +1,219 @@
+package weir_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func ExampleLimiter_Counter() {
+	clock := noon()
+	limiter := limiterAt(clock)
+	defer limiter.Close()
+
+	s := limiter.Counter() // the period begins with the first hit, wherever in the minute that is
+	clock.Advance(40 * time.Second)
+	verdicts(s, 3, weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
+	clock.Advance(59 * time.Second)
+	verdicts(s, 1, weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
+	clock.Advance(time.Second)
+	verdicts(s, 1, weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
+	// Output:
+	// [Allow Allow Deny]
+	// [Deny]
+	// [Allow]
+}
+
+func ExampleLimiter_List() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	s := limiter.List()
+	r := &weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute}
+	for _, r.Meta = range []string{"alice", "bob", "carol"} {
+		if _, err := s.Run(context.Background(), r); err != nil {
+			log.Fatal(err)
+		}
+	}
+	entries, err := s.Entries(context.Background(), r)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, e := range entries {
+		fmt.Println(e.Meta)
+	}
+	// Output:
+	// alice
+	// bob
+}
+
+func ExampleNewCounterStrategy() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	verdicts(weir.NewCounterStrategy(limiter), 3, weir.Request{Key: "some-user", Limit: 2, Duration: time.Minute})
+	verdicts(weir.NewSortedSetCounterStrategy(limiter), 3, weir.Request{Key: "some-user", Limit: 2, Duration: time.Minute})
+	// Output:
+	// [Allow Allow Deny]
+	// [Allow Allow Deny]
+}
+
+// everyOption is all that the local strategies offer.
+type everyOption interface {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Resetter
+	weir.Seeder
+	weir.Charger
+}
+
+// anchoredAt returns the two whose period begins with the first hit.
+func anchoredAt(t *testing.T, clock *weirtest.Clock) map[string]everyOption {
+	l, err := weir.New(weir.Config{Now: clock.Now, Timeout: 1})
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return map[string]everyOption{"Counter": l.Counter(), "List": l.List()}
+}
+
+// counted returns what s has counted for r.
+func counted(t *testing.T, s weir.Peeker, r *weir.Request) uint64 {
+	t.Helper()
+	res, err := s.Peek(t.Context(), r)
+	require.NoError(t, err)
+	if res.Allowed() {
+		return res.TotalRequests - max(1, r.Cost)
+	}
+	return res.TotalRequests
+}
+
+// What is given back, is given back inside its period only, and not below zero. The period goes on.
+func TestRefundWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
+	clock := noon()
+	for name, s := range anchoredAt(t, clock) {
+		t.Run(name, func(t *testing.T) {
+			clock.Set(noon().Now())
+			ask := func(cost uint64) *weir.Request {
+				return &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: cost}
+			}
+			first, err := s.Run(t.Context(), ask(3))
+			require.NoError(t, err)
+			clock.Advance(10 * time.Second)
+			second, err := s.Run(t.Context(), ask(4))
+			require.NoError(t, err)
+			require.NoError(t, s.Refund(t.Context(), ask(4), second))
+			assert.Equal(t, uint64(3), counted(t, s, ask(1)))
+			require.NoError(t, s.Refund(t.Context(), ask(5), first))
+			assert.Equal(t, uint64(0), counted(t, s, ask(1)), "not below zero")
+			third, err := s.Run(t.Context(), ask(6))
+			require.NoError(t, err)
+			assert.Equal(t, first.ExpiresAt, third.ExpiresAt, "the period goes on")
+
+			clock.Set(first.ExpiresAt)
+			fourth, err := s.Run(t.Context(), ask(2))
+			require.NoError(t, err)
+			require.NoError(t, s.Refund(t.Context(), ask(6), third))
+			assert.Equal(t, uint64(2), counted(t, s, ask(1)), "that period is over")
+			clock.Set(fourth.ExpiresAt)
+			require.NoError(t, s.Refund(t.Context(), ask(2), fourth))
+			fifth, err := s.Run(t.Context(), ask(1))
+			require.NoError(t, err)
+			assert.Equal(t, clock.Now().Add(time.Minute), fifth.ExpiresAt, "a refund begins no period")
+		})
+	}
+}
+
+// A period that another store began goes on here, and ends when it would have.
+func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
+	clock := noon()
+	for name, s := range anchoredAt(t, clock) {
+		t.Run(name, func(t *testing.T) {
+			clock.Set(noon().Now())
+			r := &weir.Request{Key: "a", Limit: 10, Duration: time.Minute}
+			end := clock.Now().Add(20 * time.Second)
+			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{ExpiresAt: end}))
+			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
+			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{TotalRequests: 4, ExpiresAt: end.Add(time.Second)}))
+			res, err := s.Run(t.Context(), r)
+			require.NoError(t, err)
+			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 10, ExpiresAt: end}, res)
+			clock.Set(end.Add(-1))
+			require.NoError(t, s.Charge(t.Context(), r))
+			assert.Equal(t, uint64(11), counted(t, s, r))
+			clock.Set(end)
+			assert.Equal(t, uint64(0), counted(t, s, r))
+			require.NoError(t, s.Seed(t.Context(), r, &weir.Result{TotalRequests: 3, ExpiresAt: end.Add(time.Hour)}))
+			res, err = s.Peek(t.Context(), r)
+			require.NoError(t, err)
+			assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 4, ExpiresAt: end.Add(time.Minute)}, res)
+		})
+	}
+}
+
+// The bucket of a period that is over is removed, and not before.
+func TestBucketLastsAsLongAsThePeriodOfItsFirstHit(t *testing.T) {
+	clock := noon()
+	l, err := weir.New(weir.Config{Now: clock.Now, Timeout: 1})
+	require.NoError(t, err)
+	defer l.Close()
+	r := &weir.Request{Key: "a", Limit: 2, Duration: time.Minute}
+	for _, s := range []weir.Strategy{l.Counter(), l.List()} {
+		for range 2 {
+			_, err := s.Run(t.Context(), r)
+			require.NoError(t, err)
+			clock.Advance(30 * time.Second)
+		}
+		clock.Advance(-1)
+		assert.Zero(t, l.Sweep())
+		clock.Advance(1 + 1)
+		assert.Equal(t, 1, l.Sweep())
+	}
+}
+
+// A refund to a List comes from the newest hits that have the Meta of the request.
+func TestListRefundsTheHitsOfItsMeta(t *testing.T) {
+	clock := noon()
+	l := limiterAt(clock)
+	defer l.Close()
+	s := l.List()
+	ask := func(meta string, cost uint64) *weir.Request {
+		return &weir.Request{Key: "a", Limit: 100, Duration: time.Minute, Meta: meta, Cost: cost}
+	}
+	var last *weir.Result
+	for _, r := range []*weir.Request{ask("", 5), ask("x", 2), ask("y", 3), ask("x", 1), ask("y", 4)} {
+		var err error
+		last, err = s.Run(t.Context(), r)
+		require.NoError(t, err)
+	}
+	list := func() (metas string) {
+		entries, err := s.Entries(t.Context(), ask("", 1))
+		require.NoError(t, err)
+		for _, e := range entries {
+			metas += fmt.Sprint(e.Meta, e.Cost, " ")
+		}
+		return metas
+	}
+	require.NoError(t, s.Refund(t.Context(), ask("x", 2), last))
+	assert.Equal(t, "5 x1 y3 y4 ", list(), "the newer x, and one of the older")
+	require.NoError(t, s.Refund(t.Context(), ask("x", 6), last))
+	assert.Equal(t, "5 y2 ", list(), "the last x, then the newest of the others")
+	require.NoError(t, s.Refund(t.Context(), ask("", 100), last))
+	assert.Empty(t, list())
+	require.NoError(t, s.Charge(t.Context(), ask("z", 7)))
+	assert.Equal(t, "z7 ", list())
+	res, err := s.Peek(t.Context(), ask("z", 1))
+	require.NoError(t, err)
+	assert.Equal(t, last.ExpiresAt, res.ExpiresAt, "the first hit holds the start of the period")
+	clock.Set(last.ExpiresAt)
+	assert.Empty(t, list())
+	_, err = s.Entries(t.Context(), &weir.Request{})
+	assert.ErrorIs(t, err, weir.ErrID)
+}

@@ -1,0 +1,101 @@
+package weir
+
+import "context"
+
+// List is Counter with an entry for each admitted request in place of a number. Make one with
+// [Limiter.List].
+type List struct{ locked[hitLog] }
+
+// List returns the counter of [Limiter.Counter] as a Strategy that also keeps each admitted request
+// of the period, with its Meta. It takes the memory of [Limiter.SlidingLog], and is bounded as that
+// is; a period that is over is freed with the caller's next hit, or swept.
+//
+// It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process; redislimit's
+// List gives the same Results and entries.
+func (l *Limiter) List() *List {
+	st := &planned[hitLog, *hitLog]{l.hitLogs(), listPlan}
+	return &List{newLocked[hitLog](l, &lists{}, st)}
+}
+
+const listPlan = "list"
+
+// lists is the arithmetic of a List. The first hit is the start of the period, and stays while that
+// runs, with a cost of 0 if need be.
+type lists struct{ logs }
+
+func (a *lists) over(g *hitLog, p params, now int64) bool {
+	return g.hits.n == 0 || now >= addSat(g.hits.at(0).at, p.scale*msec)
+}
+
+func (a *lists) advance(g *hitLog, p params, now int64) {
+	if a.over(g, p, now) {
+		*g = hitLog{}
+	}
+}
+
+func (a *lists) decide(g *hitLog, p params, now int64) verdict {
+	start, used := now, int64(0)
+	if !a.over(g, p, now) {
+		start, used = g.hits.at(0).at, g.used
+	}
+	end := addSat(start, p.scale*msec)
+	switch {
+	case p.exceedsLimit():
+		return verdict{state: Deny, total: used, at: noInstant}
+	case used > p.limit-p.cost:
+		return verdict{state: Deny, total: used, at: end}
+	}
+	return verdict{state: Allow, total: used + p.cost, at: end}
+}
+
+// maxRefunded is how many hits, the newest, a refund looks at.
+const maxRefunded = 1000
+
+// refund takes the cost from the newest hits that have meta, then from the newest of the others.
+func (a *lists) refund(g *hitLog, p params, _, expires int64, meta string) {
+	if g.hits.n == 0 || expires != addSat(g.hits.at(0).at, p.scale*msec) {
+		return
+	}
+	oldest := max(0, g.hits.n-maxRefunded)
+	for _, same := range [...]bool{true, false} {
+		for i := g.hits.n - 1; i >= oldest && p.cost > 0; i-- {
+			h := g.hits.at(i)
+			if (g.meta(i) == meta) != same {
+				continue
+			}
+			back := min(h.cost, p.cost)
+			h.cost -= back
+			g.used -= back
+			p.cost -= back
+			if h.cost == 0 && i > 0 {
+				g.remove(i)
+			}
+		}
+	}
+}
+
+// raise has a period that began elsewhere go on here, and end when it would have.
+func (a *lists) raise(g *hitLog, p params, now, expires, total int64, meta string) {
+	if g.hits.n == 0 {
+		now = min(now, subSat(expires, p.scale*msec))
+	}
+	a.logs.raise(g, p, now, expires, total, meta)
+}
+
+// Entries lists the admitted requests of r.Key in its period, newest last. It counts nothing, and
+// costs what the list is long.
+func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
+	p, err := s.l.validate(r, 0)
+	if err != nil {
+		return nil, err
+	}
+	h, err := s.store.lock(r.Key, p.scale, false)
+	if err != nil {
+		return nil, s.l.fail(err)
+	}
+	defer s.store.unlock(h, seen)
+	if (&lists{}).over(h.state, p, h.now) {
+		return nil, nil
+	}
+	return h.state.entries(&s.l.clock, 0), nil
+}
