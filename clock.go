@@ -2,33 +2,68 @@ package weir
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 )
 
 // clock is the only reader of time in this package. An instant inside the package is an int64:
 // nanoseconds since the Unix epoch. Without Config.Now it advances by the monotonic clock from the
 // wall time at which the limiter was made, so a step of the wall clock changes nothing.
+//
+// With Config.Resolution every reading is a value of coarse, which only rises. The janitor raises it
+// every resolution while it runs; then a reading is one load. Else each reading raises it first. So
+// readings never go back, not even between the two ways to read: a window that a reading has shown to
+// be over is not current for any later one.
 type clock struct {
-	now   func() time.Time // Config.Now; nil for the real clock
-	start time.Time        // when the limiter was made, with its monotonic reading
-	unix  int64            // start, as an instant
+	now        func() time.Time // Config.Now; nil for the real clock
+	start      time.Time        // when the limiter was made, with its monotonic reading
+	unix       int64            // start, as an instant
+	exact      bool             // on the real clock, without resolution
+	resolution time.Duration    // Config.Resolution; 0 with Config.Now
+
+	running atomic.Bool  // the janitor raises coarse
+	coarse  atomic.Int64 // ns from start to the latest reading
 }
 
-func newClock(now func() time.Time) clock {
+func newClock(now func() time.Time, resolution time.Duration) clock {
 	start := time.Now
 	if now != nil {
-		start = now
+		start, resolution = now, 0
 	}
 	t := start()
-	return clock{now: now, start: t, unix: instant(t)}
+	return clock{
+		now: now, start: t, unix: instant(t),
+		exact: now == nil && resolution == 0, resolution: resolution,
+	}
 }
 
 // read costs one monotonic clock read: time.Since is 60 % of a time.Now.
 func (c *clock) read() int64 {
+	if c.exact {
+		return c.unix + int64(time.Since(c.start))
+	}
+	return c.readOther()
+}
+
+func (c *clock) readOther() int64 {
 	if c.now != nil {
 		return instant(c.now())
 	}
-	return c.unix + int64(time.Since(c.start))
+	if !c.running.Load() {
+		c.advance()
+	}
+	return c.unix + c.coarse.Load()
+}
+
+// advance raises coarse to the present, if there is a resolution.
+func (c *clock) advance() {
+	if c.resolution == 0 {
+		return
+	}
+	now := int64(time.Since(c.start))
+	for at := c.coarse.Load(); at < now && !c.coarse.CompareAndSwap(at, now); {
+		at = c.coarse.Load()
+	}
 }
 
 // time is the inverse of read. On the real clock the result carries a monotonic reading, so that

@@ -92,7 +92,7 @@ func TestOnlyTheClockReadsTime(t *testing.T) {
 func TestClockIgnoresWallClockSteps(t *testing.T) {
 	// A wall that is stepped after New is one that disagrees with the instant remembered at New.
 	for _, step := range []time.Duration{-time.Hour, -time.Millisecond, time.Hour, 26 * 365 * 24 * time.Hour} {
-		c := newClock(nil)
+		c := newClock(nil, 0)
 		c.unix -= int64(step)
 		before := c.unix
 		got := c.read()
@@ -140,8 +140,8 @@ func TestInstantSaturates(t *testing.T) {
 func TestClockTimeIsTheInverseOfRead(t *testing.T) {
 	hand := new(handClock)
 	zone := time.FixedZone("somewhere", 5*3600)
-	virtual := newClock(func() time.Time { return hand.now().In(zone) })
-	monotonic := newClock(nil)
+	virtual := newClock(func() time.Time { return hand.now().In(zone) }, 0)
+	monotonic := newClock(nil, 0)
 	for _, ns := range []int64{0, -1, 1, -1e18, 1e18, 1795174273e9} {
 		for _, c := range []*clock{&virtual, &monotonic} {
 			got := c.time(ns)

@@ -65,19 +65,34 @@ func (j *janitor) start() {
 	if j.closed || j.running.Load() {
 		return
 	}
-	j.running.Store(true)
+	j.setRunning(true)
 	j.done.Add(1)
 	go j.run()
+}
+
+// setRunning has readings of a coarse clock rely on the janitor, or not. mu is held.
+func (j *janitor) setRunning(running bool) {
+	j.clock.advance()
+	j.clock.running.Store(running && j.clock.resolution > 0)
+	j.running.Store(running)
 }
 
 func (j *janitor) run() {
 	defer j.done.Done()
 	tick := time.NewTicker(j.every)
 	defer tick.Stop()
+	var coarse <-chan time.Time
+	if r := j.clock.resolution; r > 0 {
+		ticks := time.NewTicker(r)
+		defer ticks.Stop()
+		coarse = ticks.C
+	}
 	for {
 		select {
 		case <-j.stop:
 			return
+		case <-coarse:
+			j.clock.advance()
 		case <-tick.C:
 			now, ok := j.read()
 			if !ok {
@@ -114,9 +129,9 @@ func (j *janitor) idle() bool {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.running.Store(false)
+	j.setRunning(false)
 	if j.capacity.used() > 0 { // taken before start could see that the goroutine ends
-		j.running.Store(true)
+		j.setRunning(true)
 		return false
 	}
 	return true
@@ -188,4 +203,5 @@ func (j *janitor) close() {
 	}
 	j.mu.Unlock()
 	j.done.Wait()
+	j.clock.running.Store(false)
 }

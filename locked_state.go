@@ -218,6 +218,7 @@ func (t *states[S, P]) mark(e *entry[S]) {
 // sweep implements sweeper.
 func (t *states[S, P]) sweep(now, timeout int64) (removed int) {
 	for i := range t.shards {
+		t.l.clock.advance()
 		n, _ := t.sweepShard(&t.shards[i], now, timeout)
 		removed += n
 	}

@@ -18,6 +18,7 @@ func (t *table) sweep(now, timeout int64) (removed int) {
 		for c := 0; c < len(sh.chunks); c++ {
 			removed += sh.sweepChunk(c, now, timeout)
 			sh.mu.Unlock()
+			t.capacity.janitor.clock.advance() // a sweep takes longer than a tick
 			sh.mu.Lock()
 		}
 		sh.findEarliest()

@@ -1,0 +1,228 @@
+package weir
+
+import (
+	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestResolutionIsNotNegative(t *testing.T) {
+	_, err := New(Config{Resolution: -1})
+	assert.ErrorContains(t, err, "Resolution -1ns")
+}
+
+func TestCoarseClockMovesByResolutionWhileThereAreBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Config{Resolution: 10 * time.Millisecond, SweepEvery: time.Second, Timeout: time.Second})
+		require.NoError(t, err)
+		defer l.Close()
+		late := func() time.Duration { return time.Duration(instant(time.Now()) - l.clock.read()) }
+		for range 2 {
+			for range 3 {
+				require.Zero(t, late(), "the table is empty: the clock is exact")
+				time.Sleep(3 * time.Millisecond)
+			}
+			_, err = l.CheckRate("id", 1000, 1)
+			require.NoError(t, err)
+			for i := range 100 {
+				synctest.Wait()
+				require.Equal(t, time.Duration(i)*3*time.Millisecond%(10*time.Millisecond), late())
+				time.Sleep(3 * time.Millisecond)
+			}
+			time.Sleep(time.Minute)
+			require.Zero(t, l.Stats().Buckets)
+		}
+	})
+}
+
+// A window ends up to Resolution late, and what retries at ExpiresAt may come too early.
+func TestCoarseWindowsEndLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(5 * time.Millisecond) // off the edges of windows
+		l, err := New(Config{Resolution: 10 * time.Millisecond})
+		require.NoError(t, err)
+		defer l.Close()
+		res, err := l.CheckRate("id", 1000, 1)
+		require.NoError(t, err)
+		require.True(t, res.Allowed())
+		time.Sleep(time.Until(res.ExpiresAt))
+		synctest.Wait()
+		again, err := l.CheckRate("id", 1000, 1)
+		require.NoError(t, err)
+		assert.False(t, again.Allowed(), "5 ms too early")
+		assert.Equal(t, res.ExpiresAt, again.ExpiresAt)
+		time.Sleep(5 * time.Millisecond)
+		synctest.Wait()
+		again, err = l.CheckRate("id", 1000, 1)
+		require.NoError(t, err)
+		assert.True(t, again.Allowed())
+
+		waited, err := Wait(t.Context(), l.FixedWindow(), &Request{Key: "id", Limit: 1, Duration: time.Second})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, waited, 995*time.Millisecond)
+		assert.Less(t, waited, 1015*time.Millisecond)
+	})
+}
+
+func TestResolutionIsIgnoredWithNow(t *testing.T) {
+	l, c := newTestLimiter(t, Config{Resolution: time.Hour})
+	for ms := range int64(5) {
+		c.setMs(ms)
+		res, err := l.CheckRate("id", 1, 1)
+		require.NoError(t, err)
+		assert.True(t, res.Allowed())
+	}
+}
+
+// A sweep of a large table takes longer than a tick, so it advances the clock itself.
+func TestSweepAdvancesTheCoarseClock(t *testing.T) {
+	for name, fill := range map[string]func(l *Limiter, id string) (Result, error){
+		"slots": func(l *Limiter, id string) (Result, error) { return l.CheckRate(id, 1000, 1) },
+		"logs": func(l *Limiter, id string) (Result, error) {
+			return l.SlidingLog().Decide(t.Context(), &Request{Key: id, Limit: 1, Duration: time.Second})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := New(Config{Resolution: time.Hour, SweepEvery: time.Hour})
+			require.NoError(t, err)
+			defer l.Close()
+			for i := range 10 {
+				_, err := fill(l, strconv.Itoa(i))
+				require.NoError(t, err)
+			}
+			before := l.clock.read()
+			require.Equal(t, before, l.clock.read(), "it stands still")
+			l.Sweep()
+			assert.Greater(t, l.clock.read(), before)
+		})
+	}
+}
+
+// goesBack has many read a clock that becomes coarse and exact again, and returns how often a reading was before one that
+// another had before.
+func goesBack(read func() int64, setRunning func(bool)) (times int64) {
+	var latest, back atomic.Int64
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for !stop.Load() {
+				before := latest.Load()
+				now := read()
+				if now < before {
+					back.Add(1)
+				}
+				for before < now && !latest.CompareAndSwap(before, now) {
+					before = latest.Load()
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	for i := range 100 {
+		setRunning(i%2 == 0)
+		time.Sleep(time.Microsecond)
+	}
+	stop.Store(true)
+	wg.Wait()
+	return back.Load()
+}
+
+func TestCoarseClockNeverGoesBack(t *testing.T) {
+	c := newClock(nil, time.Millisecond)
+	assert.Zero(t, goesBack(c.read, func(running bool) {
+		c.advance()
+		c.running.Store(running)
+	}))
+}
+
+// The control reads the exact clock without raising the coarse one.
+func TestCoarseClockControlIsRejected(t *testing.T) {
+	c := newClock(nil, time.Millisecond)
+	read := func() int64 {
+		if c.running.Load() {
+			return c.unix + c.coarse.Load()
+		}
+		return c.unix + int64(time.Since(c.start))
+	}
+	rejected(t, func() bool {
+		return goesBack(read, func(running bool) {
+			if !running {
+				c.advance() // the tick of the janitor
+			}
+			c.running.Store(running)
+		}) > 0
+	})
+}
+
+// rejected fails unless a broken limiter is found out in one of 20 tries.
+func rejected(t *testing.T, found func() bool) {
+	for range 20 {
+		if found() {
+			return
+		}
+	}
+	t.Error("the control passed")
+}
+
+// overfull has many hit one id in windows of a millisecond for a while, with pauses in which the table empties, and
+// returns how many windows admitted more than the limit.
+func overfull(t *testing.T, cfg Config) (windows int) {
+	const limit = 3
+	cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery = 4, 1, 500*time.Microsecond
+	l, err := New(cfg)
+	require.NoError(t, err)
+	defer l.Close()
+	var mu sync.Mutex
+	admitted := map[int64]int{}
+	until := time.Now().Add(300 * time.Millisecond)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for i := 0; time.Now().Before(until); i++ {
+				res, err := l.CheckRate("id", 1, limit)
+				if err == nil && res.Allowed() {
+					mu.Lock()
+					admitted[res.ExpiresAt.UnixNano()]++
+					mu.Unlock()
+				}
+				if i%200 == 0 {
+					time.Sleep(3 * time.Millisecond)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.NotEmpty(t, admitted)
+	for _, n := range admitted {
+		if n > limit {
+			windows++
+		}
+	}
+	return windows
+}
+
+func TestCoarseWindowsNeverAdmitMoreThanTheLimit(t *testing.T) {
+	for _, resolution := range []time.Duration{100 * time.Microsecond, time.Millisecond, 3 * time.Millisecond} {
+		assert.Zero(t, overfull(t, Config{Resolution: resolution}), "%v", resolution)
+	}
+}
+
+// The control is a clock that goes back by up to 4 ms.
+func TestCoarseWindowsControlIsRejected(t *testing.T) {
+	back := func() time.Time {
+		now := time.Now()
+		if now.UnixMilli()/4%2 == 0 {
+			return now
+		}
+		return now.Add(-4 * time.Millisecond)
+	}
+	rejected(t, func() bool { return overfull(t, Config{Now: back}) > 0 })
+}
