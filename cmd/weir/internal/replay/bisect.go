@@ -140,7 +140,7 @@ func pass(sp *spool, under []*bucketSearch) error {
 			break
 		}
 		for _, b := range under {
-			b.see(question{caller: code >> 1, ns: ns, counted: code&1 == 0})
+			b.see(questionOf(ns, code))
 		}
 	}
 	for _, b := range under {

@@ -6,9 +6,11 @@ import (
 	"io"
 )
 
-// cursor reads a run.
+// cursor reads a run. It is at a group, of which it has read some codes.
 type cursor struct {
-	item
+	at     stamp  // of the group
+	code   uint32 // of the group's request, if it has a fraction of a second; else 0
+	left   int    // codes of the group that are not read
 	second int64
 	buf    []byte // read, not decoded
 	file   io.ReaderAt
@@ -22,7 +24,7 @@ const cursorBuffer = 16 << 10
 
 var errRun = errors.New("a temporary file of the sorting is damaged")
 
-// newCursor returns a cursor at the first item of a run, which has one.
+// newCursor returns a cursor at the first group of a run, which has one.
 func newCursor(r sortedRun, file io.ReaderAt) (*cursor, error) {
 	c := &cursor{buf: r.data, file: file, from: r.from, to: r.to}
 	if r.data == nil {
@@ -40,9 +42,9 @@ func newCursor(r sortedRun, file io.ReaderAt) (*cursor, error) {
 	return c, err
 }
 
-// fetch makes sure that buf has a whole item, if one is left.
+// fetch reads more of the run, if there is more, until the buffer is full.
 func (c *cursor) fetch() error {
-	if len(c.buf) >= maxItem || c.from == c.to {
+	if c.from == c.to {
 		return nil
 	}
 	n := copy(c.space[:cap(c.space)], c.buf)
@@ -55,9 +57,9 @@ func (c *cursor) fetch() error {
 	return nil
 }
 
-// next goes to the next item, and reports false if there is none.
+// next goes to the next group, when the codes of this one are read. It reports false if there is none.
 func (c *cursor) next() (bool, error) {
-	if len(c.buf) < maxItem {
+	if len(c.buf) < maxHead+codeSize {
 		if err := c.fetch(); err != nil {
 			return false, err
 		}
@@ -66,22 +68,39 @@ func (c *cursor) next() (bool, error) {
 		}
 	}
 	head, a := binary.Uvarint(c.buf)
-	first, b := binary.Uvarint(c.buf[max(a, 0):])
-	second, d := binary.Uvarint(c.buf[max(a, 0)+max(b, 0):])
-	if a <= 0 || b <= 0 || d <= 0 {
+	number, b := binary.Uvarint(c.buf[max(a, 0):])
+	if a <= 0 || b <= 0 || len(c.buf) < a+b+codeSize {
 		return false, errRun
 	}
-	c.buf = c.buf[a+b+d:]
+	c.buf = c.buf[a+b:]
 	c.second += int64(head >> 1)
+	c.at, c.code, c.left = stamp(c.second*2e9), 0, int(number)
 	if head&1 == 1 {
-		c.item = item{stamp((c.second*1e9+int64(first))*2 + 1), uint32(second), 1}
-	} else {
-		c.item = item{stamp(c.second * 2e9), uint32(first), uint32(second)}
+		c.at, c.code, c.left = stamp((c.second*1e9+int64(number))*2+1), binary.LittleEndian.Uint32(c.buf), 0
+		c.buf = c.buf[codeSize:]
 	}
 	return true, nil
 }
 
-func (i item) before(o item) bool { return i.at < o.at || i.at == o.at && i.code < o.code }
+// codes appends some of the group's codes that are left, no more than most.
+func (c *cursor) codes(dst []uint32, most int) ([]uint32, error) {
+	if len(c.buf) < codeSize {
+		if err := c.fetch(); err != nil {
+			return dst, err
+		}
+	}
+	n := min(c.left, most, len(c.buf)/codeSize)
+	if n == 0 {
+		return dst, errRun
+	}
+	for i := 0; i < n*codeSize; i += codeSize {
+		dst = append(dst, binary.LittleEndian.Uint32(c.buf[i:]))
+	}
+	c.buf, c.left = c.buf[n*codeSize:], c.left-n
+	return dst, nil
+}
+
+func (c *cursor) before(o *cursor) bool { return c.at < o.at || c.at == o.at && c.code < o.code }
 
 // merged reads several runs in order. It is a heap of their cursors: the least is the first.
 type merged []*cursor
@@ -101,7 +120,7 @@ func newMerged(runs []sortedRun, file io.ReaderAt) (merged, error) {
 	return m, nil
 }
 
-// next goes past the first item.
+// next goes past the first group.
 func (m *merged) next() error {
 	more, err := (*m)[0].next()
 	if err != nil {
@@ -120,7 +139,7 @@ func (m merged) down(i int) {
 	for {
 		least := i
 		for kid := 2*i + 1; kid <= 2*i+2 && kid < len(m); kid++ {
-			if m[kid].before(m[least].item) {
+			if m[kid].before(m[least]) {
 				least = kid
 			}
 		}

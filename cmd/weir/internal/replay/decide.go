@@ -8,7 +8,7 @@ type part struct {
 	judges    []judge
 	from      []int // the rows of judge i are from[i] to from[i+1]
 	rows      []row
-	denied    []bool // by row, of the request that is decided on
+	denied    []bool // of the requests that are decided on: of each, by row
 	timeline  *growing
 	described *described // nil: what is numbered are callers
 	meters    []meter
@@ -40,7 +40,7 @@ func (p *part) prepare(specs []spec, name func(caller uint32) string) error {
 		p.from = append(p.from, p.from[len(p.from)-1]+s.rows)
 	}
 	rows := p.from[len(specs)]
-	p.rows, p.denied = make([]row, rows), make([]bool, rows)
+	p.rows = make([]row, rows)
 	p.timeline = newGrowing(1 + rows)
 	return nil
 }
@@ -61,8 +61,9 @@ func (p *part) measure(s *Suggest) error {
 	return searchPeaks(s, p.spool, p.peaks)
 }
 
-// progressEvery is the number of requests between two calls of Progress.
-const progressEvery = 1 << 14
+// batchSize is how many requests are decided on at a time: by one judge after the other, so that the processor waits for
+// the state of many callers at once.
+const batchSize = 512
 
 // decide asks every judge about every request.
 func (p *part) decide(progress func(n int)) error {
@@ -70,48 +71,61 @@ func (p *part) decide(progress func(n int)) error {
 	if err != nil {
 		return err
 	}
-	next := in.next
+	read := in.read
 	if p.described != nil {
-		next = (&tied{next: next, ranks: p.described.ranks}).hand
+		read = (&tied{next: in.next, ranks: p.described.ranks}).read
 	}
-	for n := 1; ; n++ {
-		ns, code, ok, err := next()
-		if err != nil || !ok {
+	p.denied = make([]bool, batchSize*len(p.rows))
+	batch := make([]question, 0, batchSize)
+	for {
+		if batch, err = read(batch[:0]); err != nil || len(batch) == 0 {
 			return err
 		}
-		if err := p.one(question{caller: code >> 1, ns: ns, counted: code&1 == 0}); err != nil {
+		if err := p.ask(batch); err != nil {
 			return err
 		}
-		if n%progressEvery == 0 {
-			progress(progressEvery)
-		}
+		progress(len(batch))
 	}
 }
 
-func (p *part) one(q question) error {
-	bin := p.timeline.bin(q.ns)
-	p.timeline.rows[0][bin]++
+// ask asks every judge about some requests, and counts.
+func (p *part) ask(batch []question) error {
 	clear(p.denied)
+	rows := len(p.rows)
 	for i, j := range p.judges {
-		if err := j.decide(q, p.denied[p.from[i]:p.from[i+1]]); err != nil {
-			return err
+		from, to := p.from[i], p.from[i+1]
+		for k, q := range batch {
+			if err := j.decide(q, p.denied[k*rows+from:k*rows+to]); err != nil {
+				return err
+			}
 		}
 	}
+	for k, q := range batch {
+		p.count(q, p.denied[k*rows:(k+1)*rows])
+	}
+	for _, m := range p.meters {
+		for _, q := range batch {
+			if err := m.see(q); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// count counts what the judges said of a request.
+func (p *part) count(q question, denied []bool) {
+	bin := p.timeline.bin(q.ns)
+	p.timeline.rows[0][bin]++
 	if p.described != nil {
 		q.caller = p.described.owners[q.caller]
 	}
-	for i, denied := range p.denied {
+	for i, denied := range denied {
 		if denied {
 			p.timeline.rows[1+i][bin]++
 			p.rows[i].deny(q)
 		}
 	}
-	for _, m := range p.meters {
-		if err := m.see(q); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (r *row) deny(q question) {

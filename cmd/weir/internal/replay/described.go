@@ -151,7 +151,7 @@ func (r *run) divide() error {
 			return err
 		}
 		d.owners[i] = owner
-		r.callers.all[owner].requests += all.all[i].requests
+		r.callers.requests[owner] += all.requests[i]
 	}
 	order := make([]uint32, n)
 	for i := range order {

@@ -2,12 +2,13 @@ package replay
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"sync"
 )
 
-// read reads all files and gives their requests to the spools. One goroutine cuts files into blocks, some parse them, and
-// this one takes them in order.
+// read reads all files and gives their requests to the spools. Some goroutines take turns to read a block, which they
+// parse; this one takes the blocks in order.
 func (r *run) read() error {
 	for _, name := range r.cfg.Files {
 		if err := check(name); err != nil {
@@ -16,75 +17,97 @@ func (r *run) read() error {
 	}
 	workers := min(runtime.GOMAXPROCS(0), maxParts)
 	blocks := 2*workers + 1
-	free, work, order := make(chan *block, blocks), make(chan *block, blocks), make(chan *block, blocks)
+	in := &reader{files: r.cfg.Files, stdin: r.cfg.Stdin, free: make(chan *block, blocks), order: make(chan *block, blocks)}
 	for range blocks {
-		free <- &block{buf: make([]byte, blockSize), parsed: make(chan struct{}, 1)}
+		in.free <- &block{buf: make([]byte, maxBlock), parsed: make(chan struct{}, 1)}
 	}
-	stop := make(chan struct{})
 	var all sync.WaitGroup
-	all.Go(func() {
-		defer close(order)
-		defer close(work)
-		r.cut(free, work, order, stop)
-	})
 	for range workers {
 		all.Go(func() {
 			s := newScanner(&r.cfg, r.callers.seed)
-			for b := range work {
+			for b := in.next(); b != nil; b = in.next() {
 				s.scan(b)
 				b.parsed <- struct{}{}
 			}
 		})
 	}
-	err := r.collect(order, free)
-	close(stop)
+	err := r.collect(in)
+	in.stop()
 	all.Wait()
 	return err
 }
 
-// cut sends the blocks of all files to the parsers, and in their order to the collector, until stop is closed. After an
-// error, which is in the last block, it sends no more.
-func (r *run) cut(free <-chan *block, work, order chan<- *block, stop <-chan struct{}) {
-	for _, name := range r.cfg.Files {
-		s, err := open(name, r.cfg.Stdin)
-		for last := false; !last; {
-			var b *block
-			select {
-			case b = <-free:
-			case <-stop:
-				s.close()
-				return
-			}
-			if b.source, b.data, b.err = s, nil, err; err == nil {
-				b.err = s.fill(b)
-			}
-			last = b.last
-			work <- b // there is room for all blocks
-			order <- b
-			if b.err != nil {
-				s.close()
-				return
-			}
-		}
-		s.close()
+// reader hands out the blocks of all files. A block is parsed by the goroutine that read it, in whose processor's cache it
+// is.
+type reader struct {
+	files []string
+	stdin io.Reader
+	free  chan *block
+	order chan *block // those read, in order; closed at the end
+
+	mu     sync.Mutex // guards the rest
+	source *source    // of the next block; nil: the next file is not open
+	failed bool       // there is an error in the last block
+	ended  bool
+}
+
+// next returns the next block, or nil if there is none. After a block with an error there is none.
+func (in *reader) next() *block {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if in.ended {
+		return nil
+	}
+	if in.failed || len(in.files) == 0 {
+		in.ended = true
+		close(in.order)
+		return nil
+	}
+	b, ok := <-in.free
+	if !ok {
+		return nil
+	}
+	in.read(b)
+	in.order <- b // there is room for all blocks
+	return b
+}
+
+// read fills a block. It opens and closes files.
+func (in *reader) read(b *block) {
+	b.data, b.last, b.err = nil, false, nil
+	if in.source == nil {
+		in.source, b.err = open(in.files[0], in.stdin)
+	}
+	if b.source = in.source; b.err == nil {
+		b.err = in.source.fill(b)
+	}
+	in.failed = b.err != nil
+	if in.failed || b.last {
+		in.source.close()
+		in.source, in.files = nil, in.files[1:]
 	}
 }
 
+// stop ends the reading before its end. No block may be given back after it.
+func (in *reader) stop() {
+	close(in.free)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.source.close()
+	in.ended = true
+}
+
 // collect takes blocks in order.
-func (r *run) collect(order <-chan *block, free chan<- *block) error {
+func (r *run) collect(in *reader) error {
 	res := r.result
 	var lines, bad uint64 // of the file
-	for b := range order {
+	for b := range in.order {
 		<-b.parsed
 		if b.err != nil {
 			return b.err
 		}
-		r.callers.fetch(b.records)
-		for i := range b.records {
-			rec := &b.records[i]
-			if err := r.take(rec, b.arena[rec.from:rec.to]); err != nil {
-				return err
-			}
+		if err := r.take(b); err != nil {
+			return err
 		}
 		res.Unreadable.merge(&b.bad, b.source.name, lines)
 		lines += b.lines
@@ -102,25 +125,36 @@ func (r *run) collect(order <-chan *block, free chan<- *block) error {
 			}
 			lines, bad = 0, 0
 		}
-		free <- b
+		in.free <- b
 	}
 	return nil
 }
 
-// take numbers a request's caller and puts the request into the caller's spool.
-func (r *run) take(rec *record, key []byte) error {
-	caller, err := r.callers.number(key, rec.hash)
-	if err != nil {
-		return err
+// take numbers the callers of a block's requests that have no number, and puts the requests into their callers' spools.
+func (r *run) take(b *block) error {
+	r.callers.fetch(b.unnumbered)
+	for i := range b.unnumbered {
+		u := &b.unnumbered[i]
+		var err error
+		if u.number, err = r.callers.number(b.arena[u.from:u.to], u.hash); err != nil {
+			return err
+		}
+		b.records[u.record].caller = u.number
 	}
-	r.callers.all[caller].requests++
-	r.result.Requests++
-	if rec.uncounted {
-		r.result.Uncounted++
+	r.result.Requests += uint64(len(b.records))
+	r.result.Uncounted += b.uncounted
+	r.first, r.last = min(r.first, b.first), max(r.last, b.final)
+	for i := range b.records {
+		r.callers.requests[b.records[i].caller]++
 	}
-	r.first, r.last = min(r.first, rec.at), max(r.last, rec.at)
 	n := uint32(len(r.parts))
-	return r.parts[caller%n].spool.add(rec.at, codeOf(caller/n, rec.uncounted))
+	for i := range b.records {
+		rec := &b.records[i]
+		if err := r.parts[rec.caller%n].spool.add(rec.at, codeOf(rec.caller/n, rec.uncounted)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // endOfFile says if a file is empty or is not a log.

@@ -156,7 +156,7 @@ func TestWorstIsExact(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, i, n)
 		c := Caller{name, uint64(20 + rnd.IntN(3)), uint64(rnd.IntN(20)), time.Unix(0, int64(rnd.IntN(3))).UTC()}
-		r.callers.all[i].requests = c.Requests
+		r.callers.requests[i] = c.Requests
 		met[i%2] = append(met[i%2], encounters{c.Denied, c.FirstDenied.UnixNano()})
 		if c.Denied > 0 {
 			all = append(all, c)

@@ -76,7 +76,7 @@ func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
 			continue
 		}
 		number := i*len(r.parts) + n
-		caller := Caller{r.callers.names[number], r.callers.all[number].requests, c.denied, r.instant(c.first)}
+		caller := Caller{r.callers.names[number], r.callers.requests[number], c.denied, r.instant(c.first)}
 		at, _ := slices.BinarySearchFunc(top, caller, worse)
 		if top = slices.Insert(top, at, caller); len(top) > r.cfg.Top {
 			top = top[:r.cfg.Top]

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"hash/maphash"
+	"math"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
@@ -16,22 +17,38 @@ type block struct {
 	last   bool          // of its source
 	err    error         // of reading
 	parsed chan struct{} // receives when the rest is set
+	content
+}
 
-	records  []record
-	arena    []byte // the keys of records: entries are in the parser's memory
-	lines    uint64
-	filtered uint64
-	unkeyed  uint64
-	coarse   bool // some of the records are
-	bad      Unreadable
+// content is what the lines of a block say.
+type content struct {
+	records      []record
+	unnumbered   []unnumbered
+	arena        []byte // the keys of unnumbered: entries are in the parser's memory
+	first, final stamp  // of records
+	uncounted    uint64 // records
+	lines        uint64
+	filtered     uint64
+	unkeyed      uint64
+	coarse       bool // some of the records are
+	bad          Unreadable
 }
 
 // record is a request that is to be decided on.
 type record struct {
 	at        stamp
-	hash      uint64 // of the key
-	from, to  uint32 // the key in the block's arena
-	uncounted bool   // its status does not count
+	text      shortText // that the log has for the caller; zero: the record is one of the unnumbered
+	caller    uint32    // its number
+	uncounted bool      // its status does not count
+}
+
+// unnumbered is a record whose caller's number the parser does not have.
+type unnumbered struct {
+	record   uint32 // which one
+	from, to uint32 // the key in the block's arena
+	hash     uint64 // of the key
+	text     shortText
+	number   uint32 // set when the block is collected
 }
 
 // stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, and one more if the log has more than
@@ -54,24 +71,33 @@ type scanner struct {
 	keys   interface {
 		append(dst []byte, e *accesslog.Entry) []byte
 	}
+	texts *keyer // the same, if it makes keys of one field of a log; else nil
+	known callerCache
 	entry accesslog.Entry
 	seed  maphash.Seed
+
+	scratch [maxShort + 1]byte // of number
 }
 
 func newScanner(cfg *Config, seed maphash.Seed) *scanner {
 	s := &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, seed: seed}
 	if cfg.RuleSet != nil {
 		s.keys = newDescriber(cfg)
-	} else {
-		s.keys = newKeyer(cfg.By, cfg.IPv6Bits)
+		return s
+	}
+	keys := newKeyer(cfg.By, cfg.IPv6Bits)
+	s.keys = keys
+	if cfg.By != ByIPPath {
+		s.texts, s.known = keys, newCallerCache()
 	}
 	return s
 }
 
-// scan fills in what the lines of b say.
+// scan fills in what the lines of b say. It learns from what b held before.
 func (s *scanner) scan(b *block) {
-	b.records, b.arena, b.bad.Examples = b.records[:0], b.arena[:0], nil
-	b.lines, b.filtered, b.unkeyed, b.bad.Count, b.coarse = 0, 0, 0, 0, false
+	s.known.learn(b.unnumbered)
+	b.content = content{records: b.records[:0], unnumbered: b.unnumbered[:0], arena: b.arena[:0],
+		first: math.MaxInt64, final: math.MinInt64}
 	for rest := b.data; len(rest) > 0; {
 		line := rest
 		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
@@ -82,6 +108,7 @@ func (s *scanner) scan(b *block) {
 		b.lines++
 		s.line(b, line)
 	}
+	s.number(b)
 }
 
 var errTooLong = fmt.Errorf("the line is over %d KiB", maxLine>>10)
@@ -99,16 +126,49 @@ func (s *scanner) line(b *block, line []byte) {
 		b.filtered++
 		return
 	}
-	from := len(b.arena)
-	b.arena = s.keys.append(b.arena, e)
-	key := b.arena[from:]
-	if len(key) == 0 {
-		b.unkeyed++
-		return
+	var text shortText
+	if s.texts != nil {
+		text = shortTextOf(s.texts.text(e))
 	}
+	if text == (shortText{}) {
+		from := len(b.arena)
+		if b.arena = s.keys.append(b.arena, e); len(b.arena) == from {
+			b.unkeyed++
+			return
+		}
+		s.leave(b, len(b.records), from, text)
+	}
+	at, uncounted := stampOf(e), !s.filter.counts(e)
+	b.records = append(b.records, record{at: at, text: text, uncounted: uncounted})
+	b.first, b.final = min(b.first, at), max(b.final, at)
 	b.coarse = b.coarse || e.Coarse
-	b.records = append(b.records, record{at: stampOf(e), hash: maphash.Bytes(s.seed, key),
-		from: uint32(from), to: uint32(len(b.arena)), uncounted: !s.filter.counts(e)})
+	if uncounted {
+		b.uncounted++
+	}
+}
+
+// number numbers the callers that the cache has. It does so for all records at one time: their places are all over the
+// cache, and the processor can wait for many of them at once.
+func (s *scanner) number(b *block) {
+	for i := range b.records {
+		rec := &b.records[i]
+		if rec.text == (shortText{}) {
+			continue
+		}
+		if n := s.known.find(rec.text); n != 0 {
+			rec.caller = n - 1
+			continue
+		}
+		from := len(b.arena)
+		b.arena = s.texts.appendText(b.arena, rec.text.append(s.scratch[:0]))
+		s.leave(b, i, from, rec.text)
+	}
+}
+
+// leave leaves the record i, whose key begins at from in the arena, to be numbered by the collector.
+func (s *scanner) leave(b *block, i, from int, text shortText) {
+	b.unnumbered = append(b.unnumbered, unnumbered{record: uint32(i), from: uint32(from), to: uint32(len(b.arena)),
+		hash: maphash.Bytes(s.seed, b.arena[from:]), text: text})
 }
 
 // Unreadable are the lines that are not of an access log.

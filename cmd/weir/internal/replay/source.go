@@ -14,12 +14,13 @@ import (
 const Stdin = "-"
 
 const (
-	// blockSize is how much of a file is parsed as one piece.
-	blockSize = 512 << 10
+	// blockSize is how much of a file is parsed as one piece, if its lines are no longer.
+	blockSize = 128 << 10
 
-	// maxLine is the longest line that is read. Web servers refuse request headers long before. It is below blockSize,
-	// so a block without an end of line is of a line that is too long.
-	maxLine = 256 << 10
+	// maxLine is the longest line that is read. Web servers refuse request headers long before. It is below maxBlock, so
+	// a block without an end of line is of a line that is too long.
+	maxLine  = 256 << 10
+	maxBlock = maxLine + blockSize
 )
 
 // source cuts one file into blocks of whole lines.
@@ -85,22 +86,22 @@ func (s *source) close() {
 // fill reads the next lines into b. The last block of a file, which may be empty, has b.last set. Of a line that is too
 // long a block has the beginning, and no other line.
 func (s *source) fill(b *block) error {
-	buf := b.buf[:blockSize]
+	buf := b.buf
 	n := copy(buf, s.rest)
 	s.rest = s.rest[:0]
-	for full := false; !full; {
-		m, err := readFull(s.in, buf[n:])
+	end := 0
+	for end == 0 && !b.last && n < len(buf) {
+		m, err := readFull(s.in, buf[n:max(blockSize, min(2*n, len(buf)))])
 		n += m
 		if err != nil && err != io.EOF {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		b.last = err == io.EOF
-		full = !s.skipping || b.last
 		if s.skipping {
 			n = s.skip(buf[:n])
 		}
+		end = bytes.LastIndexByte(buf[:n], '\n') + 1
 	}
-	end := bytes.LastIndexByte(buf[:n], '\n') + 1
 	switch {
 	case b.last:
 		end = n

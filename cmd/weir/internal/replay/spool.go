@@ -2,35 +2,43 @@ package replay
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"slices"
+	"sync"
 )
 
 // A spool holds the requests of some callers and hands them out in the order of time, whatever order they came in. It is
-// an external merge sort: what fills a buffer is sorted and becomes a run, of about five bytes a request, and a stream
-// merges the runs. Runs beyond a number of bytes are in a temporary file.
+// an external merge sort: a request that comes in order goes to the end of a run, at about five bytes; the others fill a
+// buffer, which is sorted and becomes a run; and a stream merges the runs. Runs beyond a number of bytes are in a
+// temporary file.
 //
 // A stream's order is by stamp and then by code. It does not depend on the order in which requests came, so a report does
 // not depend on the order of a log's lines.
 type spool struct {
-	buf, spare []event // being filled, being sorted
-	runs       []sortedRun
-	inMemory   int // bytes
-	file       *os.File
-	fileSize   int64
-	encoded    []byte     // of the run being made
+	ordered    encoder
+	buf, spare []event    // being filled, being sorted
+	late       encoder    // of the run that spare becomes
 	sorted     chan error // receives when spare is free again
 	limits     spoolLimits
+
+	mu       sync.Mutex // guards the rest while requests are added
+	runs     []sortedRun
+	inMemory int // bytes
+	file     *os.File
+	fileSize int64
 }
 
 type spoolLimits struct {
 	events   int // in a buffer
 	inMemory int // bytes of runs
 }
+
+// runSize is how long a run of requests in order gets before the next begins.
+const runSize = 256 << 10
 
 // event is a request in a buffer.
 type event struct {
@@ -53,18 +61,39 @@ type sortedRun struct {
 }
 
 func newSpool(limits spoolLimits) *spool {
-	s := &spool{limits: limits, sorted: make(chan error, 1)}
+	s := &spool{limits: limits, sorted: make(chan error, 1), ordered: encoder{at: math.MinInt64}}
 	s.sorted <- nil
 	return s
 }
 
 // add takes a request.
 func (s *spool) add(at stamp, code uint32) error {
+	if s.ordered.follows(at, code) {
+		s.ordered.add(at, code)
+		if len(s.ordered.data) < runSize {
+			return nil
+		}
+		return s.end()
+	}
 	s.buf = append(s.buf, event{at, code})
 	if len(s.buf) < s.limits.events {
 		return nil
 	}
 	return s.flush()
+}
+
+// end ends the run of requests in order.
+func (s *spool) end() error {
+	run := s.ordered.end()
+	if len(run) == 0 {
+		return nil
+	}
+	kept, err := s.keep(run)
+	if kept {
+		run = make([]byte, 0, len(run))
+	}
+	s.ordered.reset(run)
+	return err
 }
 
 // flush has the buffer sorted beside the caller, when the one before is done.
@@ -80,12 +109,15 @@ func (s *spool) flush() error {
 
 // close ends adding. It must be called before streams are opened.
 func (s *spool) close() error {
+	if err := s.end(); err != nil {
+		return err
+	}
 	if err := s.flush(); err != nil {
 		return err
 	}
 	err := <-s.sorted
 	s.sorted <- err
-	s.buf, s.spare, s.encoded = nil, nil, nil
+	s.buf, s.spare, s.ordered, s.late = nil, nil, encoder{}, encoder{}
 	return err
 }
 
@@ -108,8 +140,17 @@ func (s *spool) sort(events []event) error {
 	if !slices.IsSortedFunc(events, compareEvents) {
 		slices.SortFunc(events, compareEvents)
 	}
-	s.encoded = encode(s.encoded[:0], events)
-	return s.keep(s.encoded)
+	s.late.reset(s.late.data)
+	for _, e := range events {
+		s.late.add(e.at, e.code)
+	}
+	run := s.late.end()
+	kept, err := s.keep(run)
+	if kept {
+		run = make([]byte, 0, len(run))
+	}
+	s.late.data = run
+	return err
 }
 
 // compareEvents orders events by stamp, and those of one instant by code. A stream sorts those of one second itself: they
@@ -121,69 +162,25 @@ func compareEvents(a, b event) int {
 	return cmp.Compare(a.code, b.code)
 }
 
-// keep stores a run.
-func (s *spool) keep(encoded []byte) error {
-	if s.inMemory += len(encoded); s.inMemory <= s.limits.inMemory {
-		s.runs = append(s.runs, sortedRun{data: slices.Clone(encoded)})
-		return nil
+// keep stores a run, and reports whether it keeps the slice.
+func (s *spool) keep(run []byte) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.inMemory += cap(run); s.inMemory <= s.limits.inMemory {
+		s.runs = append(s.runs, sortedRun{data: run})
+		return true, nil
 	}
 	if s.file == nil {
 		var err error
 		if s.file, err = os.CreateTemp("", "weir-replay-"); err != nil {
-			return fmt.Errorf("the log is too long to be sorted in memory: %w", err)
+			return false, fmt.Errorf("the log is too long to be sorted in memory: %w", err)
 		}
 		_ = os.Remove(s.file.Name()) // where the system can: then nothing stays if the process is killed
 	}
-	if _, err := s.file.Write(encoded); err != nil {
-		return fmt.Errorf("sorting the log in the directory for temporary files, which TMPDIR names: %w", err)
+	if _, err := s.file.Write(run); err != nil {
+		return false, fmt.Errorf("sorting the log in the directory for temporary files, which TMPDIR names: %w", err)
 	}
-	s.runs = append(s.runs, sortedRun{from: s.fileSize, to: s.fileSize + int64(len(encoded))})
-	s.fileSize += int64(len(encoded))
-	return nil
-}
-
-// item is an encoded request, or several of one caller that have the same second and nothing finer.
-type item struct {
-	at   stamp
-	code uint32
-	n    uint32
-}
-
-// An item is encoded as four numbers: how many seconds it is after the item before it, doubled, with one more if it has a
-// fraction; the fraction in nanoseconds, if so; the code; and how many requests it is, if it has no fraction.
-
-// maxItem is the most bytes an encoded item takes.
-const maxItem = 4 * binary.MaxVarintLen64
-
-func encode(dst []byte, events []event) []byte {
-	last, _ := floorDiv(events[0].at.nanoseconds(), 1e9)
-	dst = binary.AppendVarint(dst, last)
-	for i := 0; i < len(events); {
-		e, n := events[i], 1
-		second, nanos := floorDiv(e.at.nanoseconds(), 1e9)
-		if e.at&1 == 1 {
-			dst = binary.AppendUvarint(dst, uint64(second-last)<<1|1)
-			dst = binary.AppendUvarint(dst, uint64(nanos))
-			dst = binary.AppendUvarint(dst, uint64(e.code))
-		} else {
-			for i+n < len(events) && events[i+n] == e {
-				n++
-			}
-			dst = binary.AppendUvarint(dst, uint64(second-last)<<1)
-			dst = binary.AppendUvarint(dst, uint64(e.code))
-			dst = binary.AppendUvarint(dst, uint64(n))
-		}
-		last = second
-		i += n
-	}
-	return dst
-}
-
-// floorDiv returns the quotient of a and a positive b, rounded down, and the rest, which is never negative.
-func floorDiv(a, b int64) (quotient, rest int64) {
-	quotient, rest = a/b, a%b
-	if rest < 0 {
-		quotient, rest = quotient-1, rest+b
-	}
-	return quotient, rest
+	s.runs = append(s.runs, sortedRun{from: s.fileSize, to: s.fileSize + int64(len(run))})
+	s.fileSize += int64(len(run))
+	return false, nil
 }

@@ -13,13 +13,14 @@ import (
 // those of others, so that what a report says does not depend on the order of the lines.
 type stream struct {
 	runs    merged
-	group   []tally  // the requests of one second that have nothing finer, by code
-	loose   []uint64 // the same as they are read: code and number, in any order
+	loose   []uint32 // codes of requests of one second that have nothing finer, in any order
+	group   []tally  // the same, added up, by code
 	second  int64    // in nanoseconds
 	part    int      // how many of the group's parts are spread
 	parts   int      // into which it is cut, so that a busy second takes no more memory than others
 	spread  []uint64 // nanoseconds in the second, and code: the part that is handed out
 	handed  int      // how many of spread
+	alone   int      // how many of spread come before all that is in the runs
 	maxPart uint64
 }
 
@@ -31,15 +32,42 @@ func (s *spool) open() (*stream, error) {
 	return &stream{runs: m, maxPart: maxPart}, err
 }
 
+// read appends the next requests to batch, as many as it has room for. It appends none at the end.
+func (s *stream) read(batch []question) ([]question, error) {
+	for len(batch) < cap(batch) {
+		for s.handed < s.alone && len(batch) < cap(batch) {
+			ns, code := s.hand()
+			batch = append(batch, questionOf(ns, code))
+		}
+		if len(batch) == cap(batch) {
+			break
+		}
+		ns, code, ok, err := s.next()
+		if err != nil || !ok {
+			return batch, err
+		}
+		batch = append(batch, questionOf(ns, code))
+	}
+	return batch, nil
+}
+
+func questionOf(ns int64, code uint32) question {
+	return question{caller: code >> 1, ns: ns, counted: code&1 == 0}
+}
+
 // next returns the next request: its instant and its code. It reports false at the end.
 func (s *stream) next() (ns int64, code uint32, ok bool, err error) {
 	for {
+		if s.handed < s.alone {
+			ns, code = s.hand()
+			return ns, code, true, nil
+		}
 		if s.handed == len(s.spread) && s.part < s.parts {
 			s.spreadPart()
 			continue
 		}
 		if len(s.runs) > 0 {
-			head := s.runs[0].item
+			head := s.runs[0]
 			coarse := head.at&1 == 0
 			if coarse && s.handed == len(s.spread) {
 				if err := s.gather(head.at); err != nil {
@@ -48,20 +76,27 @@ func (s *stream) next() (ns int64, code uint32, ok bool, err error) {
 				continue
 			}
 			if !coarse && (s.handed == len(s.spread) || head.at.nanoseconds() < s.first()) {
-				return head.at.nanoseconds(), head.code, true, s.runs.next()
+				ns, code = head.at.nanoseconds(), head.code
+				return ns, code, true, s.runs.next()
 			}
 		}
 		if s.handed == len(s.spread) {
 			return 0, 0, false, nil
 		}
-		ns, code = s.first(), uint32(s.spread[s.handed])
-		s.handed++
+		ns, code = s.hand()
 		return ns, code, true, nil
 	}
 }
 
 // first returns the instant of the next request that is spread.
 func (s *stream) first() int64 { return s.second + int64(s.spread[s.handed]>>32) }
+
+// hand returns the next request that is spread.
+func (s *stream) hand() (ns int64, code uint32) {
+	ns, code = s.first(), uint32(s.spread[s.handed])
+	s.handed++
+	return ns, code
+}
 
 // tally is how many requests of one code a second has.
 type tally struct {
@@ -77,31 +112,62 @@ func (s *stream) gather(at stamp) error {
 	s.group, s.loose = s.group[:0], s.loose[:0]
 	total := uint64(0)
 	for len(s.runs) > 0 && s.runs[0].at == at {
-		head := s.runs[0].item
-		total += uint64(head.n)
-		s.loose = append(s.loose, uint64(head.code)<<32|uint64(head.n))
-		if len(s.loose) == maxLoose {
-			s.tally()
+		head := s.runs[0]
+		total += uint64(head.left)
+		for head.left > 0 {
+			var err error
+			if s.loose, err = head.codes(s.loose, maxLoose-len(s.loose)); err != nil {
+				return err
+			}
+			if len(s.loose) == maxLoose {
+				s.tally()
+			}
 		}
 		if err := s.runs.next(); err != nil {
 			return err
 		}
 	}
-	s.tally()
 	s.second, s.part, s.parts = at.nanoseconds(), 0, int((total-1)/s.maxPart)+1
+	if s.parts > 1 || len(s.group) > 0 || !s.spreadSingles() {
+		s.tally()
+	}
 	return nil
+}
+
+// spreadSingles spreads a second in which no code has two requests, as most seconds are. It reports false if one has.
+func (s *stream) spreadSingles() bool {
+	slices.Sort(s.loose)
+	s.spread, s.handed, s.alone = s.spread[:0], 0, 0
+	last := uint32(0)
+	for i, code := range s.loose {
+		if i > 0 && code == last {
+			s.spread = s.spread[:0]
+			return false
+		}
+		s.spread, last = append(s.spread, uint64(code)), code
+	}
+	s.part = 1
+	s.isolate()
+	return true
+}
+
+// isolate sets alone for a part that was spread.
+func (s *stream) isolate() {
+	s.alone = 0
+	if len(s.runs) == 0 || s.runs[0].at.nanoseconds() >= s.second+1e9 {
+		s.alone = len(s.spread)
+	}
 }
 
 // tally adds the loose requests to the group.
 func (s *stream) tally() {
 	slices.Sort(s.loose)
 	known := len(s.group)
-	for _, l := range s.loose {
-		code, n := uint32(l>>32), uint64(uint32(l))
+	for _, code := range s.loose {
 		if last := len(s.group) - 1; last >= known && s.group[last].code == code {
-			s.group[last].n += n
+			s.group[last].n++
 		} else {
-			s.group = append(s.group, tally{code, n})
+			s.group = append(s.group, tally{code, 1})
 		}
 	}
 	s.loose = s.loose[:0]
@@ -129,7 +195,7 @@ func (s *stream) merge() {
 func (s *stream) spreadPart() {
 	from, to := uint64(s.part)*1e9/uint64(s.parts), uint64(s.part+1)*1e9/uint64(s.parts)
 	s.part++
-	s.spread, s.handed = s.spread[:0], 0
+	s.spread, s.handed, s.alone = s.spread[:0], 0, 0
 	for _, g := range s.group {
 		if g.n == 1 {
 			if from == 0 {
@@ -144,6 +210,7 @@ func (s *stream) spreadPart() {
 	if !slices.IsSorted(s.spread) {
 		slices.Sort(s.spread)
 	}
+	s.isolate()
 }
 
 // firstAt returns the first of n requests, spread over a second, that comes at nanos or later.

@@ -24,7 +24,19 @@ type tied struct {
 	begun bool
 }
 
-func (t *tied) read() (err error) {
+// read appends requests to batch, as a stream's does.
+func (t *tied) read(batch []question) ([]question, error) {
+	for len(batch) < cap(batch) {
+		ns, code, ok, err := t.hand()
+		if err != nil || !ok {
+			return batch, err
+		}
+		batch = append(batch, questionOf(ns, code))
+	}
+	return batch, nil
+}
+
+func (t *tied) advance() (err error) {
 	t.ahead.ns, t.ahead.code, t.ahead.ok, err = t.next()
 	return err
 }
@@ -44,14 +56,14 @@ func (t *tied) hand() (ns int64, code uint32, ok bool, err error) {
 func (t *tied) gather() error {
 	if !t.begun {
 		t.begun = true
-		if err := t.read(); err != nil {
+		if err := t.advance(); err != nil {
 			return err
 		}
 	}
 	t.at, t.group, t.given = t.ahead.ns, t.group[:0], 0
 	for t.ahead.ok && t.ahead.ns == t.at {
 		t.group = append(t.group, t.ahead.code)
-		if err := t.read(); err != nil {
+		if err := t.advance(); err != nil {
 			return err
 		}
 	}
