@@ -38,6 +38,9 @@ type sweeper interface {
 	// soonest returns an instant that is not after the one at which the first bucket is over.
 	soonest() int64
 
+	// save writes what is not over at now to a snapshot.
+	save(e *encoder, now int64)
+
 	// stats returns the admitted cost and the number of denied hits.
 	stats() (allowed, denied uint64)
 }

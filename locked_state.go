@@ -21,6 +21,10 @@ type state[S any] interface {
 	// hold when a request with meta is admitted.
 	size() int64
 	growth(meta string) int64
+
+	// save writes the state to a snapshot, in a record of this type.
+	save(e *encoder)
+	record() byte
 }
 
 type stateKey struct {

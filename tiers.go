@@ -76,6 +76,8 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	return t, nil
 }
 
+func (t *Tiers) plan() string { return t.store.(*planned[sliceCounts, *sliceCounts]).plan }
+
 func gcd(a, b int64) int64 {
 	for b != 0 {
 		a, b = b, a%b
@@ -214,9 +216,14 @@ func (a *tierSums) admit(s *sliceCounts, _ params, now, cost int64, _ string) {
 	}
 }
 
+// sumUp makes the sums of counts that come to total.
+func (a *tierSums) sumUp(s *sliceCounts, total int64) {
+	s.sums, s.longest = slices.Repeat([]sum{{cost: total}}, len(a.bounds)), a.bounds[len(a.bounds)-1].n
+}
+
 func (a *tierSums) advance(s *sliceCounts, _ params, now int64) {
 	if s.sums == nil {
-		s.sums, s.longest = make([]sum, len(a.bounds)), a.bounds[len(a.bounds)-1].n
+		a.sumUp(s, 0)
 	}
 	for i := range s.sums {
 		s.sums[i] = a.sum(s, i, a.current(now))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"sync/atomic"
 	"testing"
 )
@@ -12,9 +13,10 @@ func BenchmarkTokenBucket(b *testing.B)   { benchmark(b, "TokenBucket") }
 func BenchmarkSlidingWindow(b *testing.B) { benchmark(b, "SlidingWindow") }
 func BenchmarkMiddleware(b *testing.B)    { benchmark(b, "Middleware") }
 func BenchmarkStrategies(b *testing.B)    { benchmark(b, "Strategies") }
+func BenchmarkResolution(b *testing.B)    { benchmark(b, "Resolution") }
 
 func benchmark(b *testing.B, name string) {
-	for _, g := range groups {
+	for _, g := range slices.Concat(groups, verbGroups) {
 		if g.name != name {
 			continue
 		}

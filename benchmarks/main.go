@@ -18,6 +18,7 @@ var (
 	rounds    = flag.Int("rounds", 6, "go through all workloads this often")
 	budget    = flag.Duration("for", 4*time.Minute, "begin no further round after this")
 	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "how long one measurement takes")
+	verbs     = flag.Bool("verbs", false, "measure what weir offers beside decisions, and write "+verbsResults)
 	only      = flag.Bool("print", false, "print figures instead of writing the report")
 	out       = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
 	groupRE   = flag.String("group", ".", "with -print: these groups (regular expression)")
@@ -34,8 +35,11 @@ func main() {
 	}
 	r := results{figures: figures{}, begun: time.Now(), load: load()}
 	chosen := groups
+	if *verbs {
+		chosen = verbGroups
+	}
 	if *only {
-		chosen = selected()
+		chosen = selected(chosen)
 	}
 	for round := range *rounds {
 		if round > 0 && time.Since(r.begun) > *budget {
@@ -53,6 +57,10 @@ func main() {
 		r.figures.print()
 		return
 	}
+	if *verbs {
+		must(0, r.writeVerbs())
+		return
+	}
 	progress("memory")
 	r.rivals, r.ours = footprints(prints), footprints(strategies)
 	progress("latency")
@@ -63,7 +71,7 @@ func main() {
 	}
 	r.peak = peakOf(huge)
 	progress("done")
-	if err := os.WriteFile(*out, append(r.report(), rulesSection()+replaySection()...), 0o644); err != nil {
+	if err := os.WriteFile(*out, append(r.report(), rulesSection()+replaySection()+verbsSection()...), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}
@@ -73,7 +81,7 @@ func main() {
 func progress(what string) { fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), what) }
 
 // selected returns the groups, stores and workloads that the flags select.
-func selected() []group {
+func selected(groups []group) []group {
 	var picked []group
 	for _, g := range groups {
 		g.stores = filter(g.stores, func(s store) bool {
@@ -98,3 +106,6 @@ func rulesSection() string { return "\n" + read("rules/RESULTS.md") + "\n" + rea
 
 // replaySection returns what the program replaybench has measured last.
 func replaySection() string { return "\n" + read("replay/RESULTS.md") }
+
+// verbsSection returns what -verbs has measured last.
+func verbsSection() string { return "\n" + read(verbsResults) }

@@ -15,7 +15,7 @@ func (r *results) writeBars(b *bytes.Buffer) {
 	b.WriteString("\n## Bars\n\nThe time of a decision as a share of go-limiter's, by the median turn:\n\n")
 	missed := r.writeShares(b)
 	b.WriteString("\nThe rest; shares are of times on one core:\n\n")
-	missed = append(missed, r.writeOthers(b)...)
+	missed = append(missed, r.writeTable(b, bars)...)
 	if len(missed) == 0 {
 		b.WriteString("\nNo bar is missed.\n")
 	} else {
@@ -50,8 +50,8 @@ func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
 	return missed
 }
 
-// writeOthers returns the bars that are missed.
-func (r *results) writeOthers(b *bytes.Buffer) (missed []string) {
+// writeTable writes bars, and returns those that are missed.
+func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 	table(b, "", "at most", "measured", "")
 	for _, bar := range bars {
 		measured := bar.measured(r)

@@ -1,0 +1,391 @@
+package weir
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func ExampleLimiter_Save() {
+	limiter, err := New(Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	_, err = limiter.CheckRate("10.0.0.7", 24*time.Hour.Milliseconds(), 1)
+	if err != nil {
+		panic(err)
+	}
+	var file bytes.Buffer
+	if err := limiter.Save(&file); err != nil {
+		panic(err)
+	}
+
+	restarted, err := New(Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer restarted.Close()
+	if err := restarted.Load(&file); err != nil {
+		panic(err)
+	}
+	res, err := restarted.CheckRate("10.0.0.7", 24*time.Hour.Milliseconds(), 1)
+	fmt.Println(res.State, err)
+	// Output: Deny <nil>
+}
+
+// subject is a strategy of a limiter, with all that it offers.
+type subject interface {
+	Strategy
+	Peeker
+	Refunder
+	Seeder
+	Charger
+}
+
+// subjects returns a strategy of each kind.
+func subjects(t testing.TB, l *Limiter) map[string]subject {
+	tiers, err := l.Tiers(Tier{20, 2 * time.Second}, Tier{12, time.Second}, Tier{30, 5 * time.Second})
+	require.NoError(t, err)
+	return map[string]subject{
+		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "TokenBucket": l.TokenBucket(0),
+		"Counter": l.Counter(), "SlidingLog": l.SlidingLog(), "List": l.List(), "Tiers": tiers, "LeakyBucket": l.LeakyBucket(0),
+	}
+}
+
+var subjectNames = []string{
+	"FixedWindow", "SlidingWindow", "TokenBucket", "Counter", "SlidingLog", "List", "Tiers", "LeakyBucket",
+}
+
+func saved(t testing.TB, l *Limiter) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, l.Save(&b))
+	return b.Bytes()
+}
+
+var snapshotIDs = []string{"a", strings.Repeat("b", 23), strings.Repeat("c", 1024)}
+
+// history makes random requests of a strategy, and returns what it says. The same seed makes the same ones.
+func history(s subject, c *handClock, seed uint64, n int) (said string) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	ctx := context.Background()
+	for range n {
+		c.ns.Add(rnd.Int64N(3) * rnd.Int64N(400_000_000))
+		r := &Request{
+			Key: snapshotIDs[rnd.IntN(len(snapshotIDs))], Limit: 12, Cost: rnd.Uint64N(4),
+			Duration: time.Duration(1+rnd.IntN(2)) * time.Second, Meta: []string{"", "m", "longer"}[rnd.IntN(3)],
+		}
+		switch rnd.IntN(8) {
+		case 0:
+			said += fmt.Sprint(s.Charge(ctx, r))
+		case 1:
+			said += fmt.Sprint(s.Refund(ctx, r, &Result{State: Allow, ExpiresAt: c.now().Add(r.Duration)}))
+		default:
+			res, err := s.Run(ctx, r)
+			said += fmt.Sprint(res, err)
+		}
+	}
+	return said + fmt.Sprint(c.ns.Load())
+}
+
+// A limiter that was restored decides from then on as the one that was saved.
+func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
+	for _, name := range subjectNames {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(60) {
+				was, clock := newTestLimiter(t, Config{})
+				clock.setMs(int64(seed) * 7_919 % 10_000)
+				history(subjects(t, was)[name], clock, seed, int(seed)%40)
+				snapshot, at := saved(t, was), clock.ns.Load()
+				restored, again := newTestLimiter(t, Config{})
+				again.ns.Store(at + int64(seed%3)*int64(time.Second))
+				clock.ns.Store(again.ns.Load())
+				require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
+				require.NoError(t, restored.Load(bytes.NewReader(snapshot)), "twice is once")
+				require.Zero(t, restored.Stats().Allowed)
+				want := history(subjects(t, was)[name], clock, seed+1, 30)
+				require.Equal(t, want, history(subjects(t, restored)[name], again, seed+1, 30), "seed %d", seed)
+				restored.Close()
+				was.Close()
+			}
+		})
+	}
+}
+
+// What is loaded raises a count. It never lowers one, and is not added to it.
+func TestLoadRaisesCounts(t *testing.T) {
+	ask := func(cost uint64) *Request {
+		return &Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: cost}
+	}
+	total := func(s subject) uint64 {
+		res, err := s.Peek(t.Context(), ask(1))
+		require.NoError(t, err)
+		return res.TotalRequests - uint64(res.State)
+	}
+	for _, name := range subjectNames {
+		t.Run(name, func(t *testing.T) {
+			for _, tt := range []struct{ have, saved uint64 }{{0, 5}, {5, 0}, {3, 7}, {7, 3}, {4, 4}, {12, 11}} {
+				l, _ := newTestLimiter(t, Config{})
+				other, _ := newTestLimiter(t, Config{})
+				for to, cost := range map[*Limiter]uint64{l: tt.have, other: tt.saved} {
+					if cost > 0 {
+						_, err := subjects(t, to)[name].Run(t.Context(), ask(cost))
+						require.NoError(t, err)
+					}
+				}
+				before := l.Stats()
+				require.NoError(t, l.Load(bytes.NewReader(saved(t, other))))
+				assert.Equal(t, max(tt.have, tt.saved), total(subjects(t, l)[name]), "%+v", tt)
+				assert.Equal(t, before.Allowed, l.Stats().Allowed, "%+v", tt)
+				require.NoError(t, l.Load(bytes.NewReader(saved(t, l))))
+				assert.Equal(t, max(tt.have, tt.saved), total(subjects(t, l)[name]), "%+v, its own", tt)
+			}
+		})
+	}
+}
+
+// sample returns a limiter with something of every kind, and its snapshot.
+func sample(t testing.TB) (*Limiter, []byte) {
+	l, _ := newTestLimiter(t, Config{})
+	for _, s := range subjects(t, l) {
+		for _, id := range snapshotIDs {
+			_, err := s.Run(context.Background(), &Request{Key: id, Limit: 12, Duration: 5 * time.Second, Cost: 2, Meta: "m"})
+			require.NoError(t, err)
+		}
+	}
+	return l, saved(t, l)
+}
+
+// A truncated, damaged or foreign snapshot is an error, and changes nothing.
+func TestLoadRejectsWhatSaveDidNotWrite(t *testing.T) {
+	_, snapshot := sample(t)
+	l, _ := sample(t)
+	want := len(snapshot)
+	reject := func(data []byte, what string, args ...any) {
+		t.Helper()
+		require.ErrorIs(t, l.Load(bytes.NewReader(data)), ErrSnapshot, append([]any{what}, args...)...)
+	}
+	rnd := rand.New(rand.NewPCG(1, 2))
+	before := l.Stats()
+	for range 1000 {
+		n := rnd.IntN(len(snapshot))
+		reject(snapshot[:n], "cut to %d", n)
+		flipped := bytes.Clone(snapshot)
+		flipped[n] ^= 1 << rnd.IntN(8)
+		reject(flipped, "a bit of byte %d", n)
+	}
+	reject(nil, "nothing")
+	reject(append(bytes.Clone(snapshot), 0), "more")
+	reject([]byte(strings.Repeat("a log file\n", 100)), "foreign")
+	reject(bytes.Replace(snapshot, []byte("snapshot 1"), []byte("snapshot 2"), 1), "another version")
+	failing := io.MultiReader(bytes.NewReader(snapshot[:20]), &failingReader{})
+	require.ErrorIs(t, l.Load(failing), errUnreadable)
+	assert.Equal(t, before, l.Stats())
+	assert.Len(t, saved(t, l), want)
+
+	control, _ := newTestLimiter(t, Config{})
+	require.NoError(t, control.Load(bytes.NewReader(snapshot)), "the snapshot itself is good")
+	assert.Equal(t, before.Buckets, control.Stats().Buckets)
+}
+
+var errUnreadable = errors.New("unreadable")
+
+type failingReader struct{}
+
+func (*failingReader) Read([]byte) (int, error) { return 0, errUnreadable }
+
+// failingWriter fails after some bytes.
+type failingWriter struct{ left int }
+
+func (w *failingWriter) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, errUnreadable
+	}
+	return len(p), nil
+}
+
+func TestSaveReturnsTheErrorOfTheWriter(t *testing.T) {
+	l, snapshot := sample(t)
+	for n := 0; n < len(snapshot); n += 997 {
+		require.ErrorIs(t, l.Save(&failingWriter{n}), errUnreadable)
+	}
+	require.NoError(t, l.Save(&failingWriter{len(snapshot)}))
+}
+
+func TestLoadLeavesOutWhatIsOver(t *testing.T) {
+	_, snapshot := sample(t)
+	l, clock := newTestLimiter(t, Config{})
+	clock.setMs(time.Hour.Milliseconds())
+	require.NoError(t, l.Load(bytes.NewReader(snapshot)))
+	assert.Zero(t, l.Stats().Buckets)
+	was, clock := newTestLimiter(t, Config{})
+	_, err := was.CheckRate("a", 1000, 3)
+	require.NoError(t, err)
+	clock.setMs(1000)
+	assert.Less(t, len(saved(t, was)), 30, "over: nothing but the frame")
+}
+
+// A clock that was set back by much would not come to the windows of a snapshot for long.
+func TestLoadRejectsASnapshotOfTheFuture(t *testing.T) {
+	was, clock := newTestLimiter(t, Config{})
+	clock.setMs(time.Hour.Milliseconds())
+	_, err := was.CheckRate("a", time.Minute.Milliseconds(), 3)
+	require.NoError(t, err)
+	snapshot := saved(t, was)
+	l, clock := newTestLimiter(t, Config{})
+	clock.setMs(time.Hour.Milliseconds() - 60_001)
+	assert.ErrorIs(t, l.Load(bytes.NewReader(snapshot)), ErrSnapshot)
+	clock.setMs(time.Hour.Milliseconds() - 60_000)
+	require.NoError(t, l.Load(bytes.NewReader(snapshot)))
+	clock.setMs(time.Hour.Milliseconds())
+	b, err := l.Inspect("a", time.Minute.Milliseconds())
+	require.NoError(t, err)
+	assert.Equal(t, uint64(1), b.Count, "the window is there when the clock comes to it")
+}
+
+func TestLoadFillsTheTableAndNoMore(t *testing.T) {
+	was, snapshot := sample(t)
+	buckets := was.Stats().Buckets
+	l, _ := newTestLimiter(t, Config{MaxBuckets: 10})
+	err := l.Load(bytes.NewReader(snapshot))
+	require.ErrorIs(t, err, ErrFull)
+	assert.ErrorContains(t, err, fmt.Sprintf("%d of %d", buckets-10, buckets))
+	assert.Equal(t, 10, l.Stats().Buckets)
+	l.Close()
+	assert.ErrorIs(t, l.Load(bytes.NewReader(snapshot)), ErrClosed)
+	assert.NoError(t, l.Save(io.Discard), "Save after Close")
+}
+
+// beside has many use up a limit while the limiter is saved, and the process end after that. It returns by how much more
+// was admitted, before and after, than the limit and what was admitted since the Save began.
+func beside(t *testing.T, save func(l *Limiter) []byte) (over int64) {
+	const limit, ids = 400, 50
+	l, clock := newTestLimiter(t, Config{})
+	var admitted, since atomic.Int64
+	var saving atomic.Bool
+	hit := func(l *Limiter, id int, admitted *atomic.Int64) {
+		res, err := l.CheckRate(fmt.Sprint("id ", id), 60_000, limit)
+		if err == nil && res.Allowed() {
+			admitted.Add(1)
+		}
+	}
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range limit / 8 * ids {
+				if saving.Load() {
+					since.Add(1) // whether it will be admitted or not
+				}
+				hit(l, (i+g)%ids, &admitted)
+			}
+		})
+	}
+	for admitted.Load() < limit*ids/8 {
+		time.Sleep(time.Microsecond)
+	}
+	inFlight := int64(4) // decided, and not counted in since
+	saving.Store(true)
+	snapshot := save(l)
+	wg.Wait()
+	restored, again := newTestLimiter(t, Config{})
+	again.ns.Store(clock.ns.Load())
+	require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
+	for id := range ids {
+		for range limit {
+			hit(restored, id, &admitted)
+		}
+	}
+	return admitted.Load() - limit*ids - since.Load() - inFlight
+}
+
+func TestSaveBesideDecisionsForgetsNothingFromBefore(t *testing.T) {
+	for range 5 {
+		assert.LessOrEqual(t, beside(t, func(l *Limiter) []byte { return saved(t, l) }), int64(0))
+	}
+}
+
+// The control's snapshot lacks a bucket.
+func TestSaveControlThatLosesABucketIsRejected(t *testing.T) {
+	rejected(t, func() bool {
+		return beside(t, func(l *Limiter) []byte {
+			for range 25 {
+				id := fmt.Sprint("id ", rand.IntN(50))
+				assert.NoError(t, l.Reset(id, 60_000))
+			}
+			return saved(t, l)
+		}) > 0
+	})
+}
+
+// framed is a snapshot of the records given, with its checksum.
+func framed(records []byte) []byte {
+	b := binary.AppendVarint([]byte(snapshotVersion), 0)
+	b = append(b, records...)
+	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+}
+
+func FuzzLoad(f *testing.F) {
+	l, snapshot := sample(f)
+	f.Add(snapshot, false)
+	f.Add(snapshot[len(snapshotVersion)+1:len(snapshot)-crc32.Size], true)
+	for _, s := range subjects(f, l) {
+		one, _ := newTestLimiter(f, Config{})
+		_, err := s.Run(context.Background(), &Request{Key: "a", Limit: 2, Duration: time.Second})
+		require.NoError(f, err)
+		b := saved(f, one)
+		f.Add(b[len(snapshotVersion)+1:len(b)-crc32.Size], true)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, records bool) {
+		if records {
+			data = framed(data)
+		}
+		l, _ := newTestLimiter(t, Config{MaxBuckets: 100})
+		defer l.Close()
+		err := l.Load(bytes.NewReader(data))
+		if err != nil && !errors.Is(err, ErrFull) {
+			require.ErrorIs(t, err, ErrSnapshot)
+			require.Zero(t, l.Stats().Buckets)
+		}
+		l.Sweep()
+		for _, s := range subjects(t, l) {
+			_, err := s.Run(t.Context(), &Request{Key: "a", Limit: 2, Duration: time.Second})
+			if err != nil {
+				require.ErrorIs(t, err, ErrFull)
+			}
+		}
+		again, _ := newTestLimiter(t, Config{MaxBuckets: 100})
+		defer again.Close()
+		require.NoError(t, again.Load(bytes.NewReader(saved(t, l))), "what was loaded can be saved")
+	})
+}
+
+// The format stays readable: this was written by the first version that had one.
+const firstFormat = `d2VpciBzbmFwc2hvdCAxCgBiAAJhkE4EAGIBAmGQTgQAAGICAmGQTgCsod2aBgBiAwJhkE4EAAB0AmHQDx4xMDAwID
+IwMDAgNTAwMCACAARsAmGQTghsaXN0AgAEAm1sAmGQTgACAAQCbXECYZBOAKyh3ZoGZRDu6wHA`
+
+func TestLoadReadsTheFirstFormat(t *testing.T) {
+	data, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(firstFormat, "\n", ""))
+	require.NoError(t, err)
+	l, _ := newTestLimiter(t, Config{})
+	require.NoError(t, l.Load(bytes.NewReader(data)))
+	for name, s := range subjects(t, l) {
+		res, err := s.Peek(t.Context(), &Request{Key: "a", Limit: 12, Duration: 5 * time.Second})
+		require.NoError(t, err)
+		assert.Equal(t, uint64(2), res.TotalRequests-uint64(res.State), name)
+	}
+}
