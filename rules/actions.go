@@ -190,9 +190,12 @@ func header(r *http.Request, name string) (string, bool) {
 }
 
 // Path is the path without the query, which [RequestHeader] of :path has: a client that appends one would else have a
-// counter for each.
+// counter for each. No more of it is escaped than must be, so that /%6Cogin is /login.
 func Path(key string) Action {
-	return value(key, false, func(x *exchange) (string, bool) { return x.URL.EscapedPath(), true })
+	return value(key, false, func(x *exchange) (string, bool) {
+		plain := url.URL{Path: x.URL.Path}
+		return plain.EscapedPath(), true
+	})
 }
 
 // PathTemplate is the pattern that the request matched in an http.ServeMux, such as "GET /users/{id}". Inside the mux

@@ -40,7 +40,7 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) e
 	}
 	resp.Err = errors.Join(resp.Err, c.settle(ctx))
 	c.report(resp.Statuses)
-	if denied && !e.cfg.Shadow {
+	if resp.Shadowed = denied && e.cfg.Shadow; denied && !resp.Shadowed {
 		resp.Code = OverLimit
 	}
 	return nil

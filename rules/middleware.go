@@ -50,7 +50,7 @@ func Middleware(e *Engine, descriptors ...Descriptors) func(http.Handler) http.H
 
 // Wrap returns next behind the limits. A denied request is answered as package httplimit does: with 429, RateLimit,
 // RateLimit-Policy and Retry-After fields, and a problem (RFC 9457) that names the rules that denied. An admitted one
-// has the fields too. A request without descriptors passes. It panics if there is no Engine or no Domain.
+// has the fields too, unless the engine is in shadow mode. A request without descriptors passes. It panics if there is no Engine or no Domain.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	if g.Engine == nil || g.Domain == "" || next == nil {
 		panic("rules: a Guard needs an Engine, a Domain and a handler")
@@ -96,7 +96,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !resp.Allowed():
 		resp.Quotas().Deny(w, g.DeniedStatus)
 		return
-	default:
+	case !g.Engine.cfg.Shadow: // a client that reads fields heeds them
 		resp.Quotas().SetFields(w.Header())
 	}
 	g.next.ServeHTTP(w, r)

@@ -131,3 +131,29 @@ func TestRequestsWithoutDescriptorsPass(t *testing.T) {
 	assert.Equal(t, 200, answer.Code)
 	assert.Empty(t, answer.Header())
 }
+
+// TestSpellingsOfAPathAreOne has spellings of a path that a server takes for the same.
+func TestSpellingsOfAPathAreOne(t *testing.T) {
+	w := newWorld(t, guarded, rules.Config{})
+	h := rules.Middleware(w.engine)(hello)
+	for i, spelling := range []string{"/login", "/%6Cogin", "/l%6fgin?x", "/%6c%6f%67%69%6e"} {
+		assert.Equal(t, i >= 2, get(h, spelling).Code == 429, spelling)
+	}
+}
+
+// TestShadowSendsNoFields has an engine that denies nobody. Its clients must not be kept away by what it would do.
+func TestShadowSendsNoFields(t *testing.T) {
+	w := newWorld(t, guarded, rules.Config{Shadow: true})
+	shadowed := 0
+	h := (&rules.Guard{Engine: w.engine, Domain: "web", OnDecision: func(_ *http.Request, resp *rules.Response, _ error) {
+		if resp.Shadowed {
+			shadowed++
+		}
+	}}).Wrap(hello)
+	for range 5 {
+		answer := get(h, "/")
+		assert.Equal(t, 200, answer.Code)
+		assert.Empty(t, answer.Header())
+	}
+	assert.Equal(t, 2, shadowed)
+}

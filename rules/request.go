@@ -66,6 +66,9 @@ type Response struct {
 	Code     Code
 	Statuses []Status // one for each descriptor, in order
 
+	// Shadowed reports whether Code is OK only because of Config.Shadow.
+	Shadowed bool
+
 	// Err is what failed after the decision was made: a count could not be given back, or not be raised over the
 	// limit. The verdict stands; the next ones on the same counters may be off by the request's hits.
 	Err error

@@ -42,6 +42,12 @@ A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that r
 Routes and paths ignore case, a final slash, encoding, dot segments and path parameters, unless
 --exact-paths is given.
 
+In the place of limits there may be rules, in YAML: --rules; "weir rules --help" describes them.
+Their rate_limits say how a request becomes descriptors, as in a Go program. They are loaded again
+when their files change, and counts are kept; rules with a mistake are refused as a whole, and the
+old ones stay in force. --by then tells callers apart for the deny list and for the bounds on
+requests in flight.
+
 With --redis, any number of proxies hold the limits together. While Redis is unreachable each goes
 on by itself, from what was spent, with one --instances-th of each limit, and charges Redis with
 what it admitted when it is back. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of
@@ -59,6 +65,9 @@ $WEIR_ADMIN_TOKEN. Give it a token wherever others use the machine. It serves
   GET    /-/stats    the figures in JSON
   POST   /-/deny     {"what": "192.0.2.0/24", "for": "7d"} denies an address, a prefix or a key
   DELETE /-/deny     {"what": "192.0.2.0/24"} ends that
+  POST   /-/reload   loads the rules again; takes a token, as the next two
+  GET    /-/caller   ?descriptor=KEY=VALUE,... what it has used up of its rule
+  DELETE /-/caller   forgets that; "weir rules inspect" and "weir rules reset" ask for both
 
 Changes take the header Weir-Admin: 1, and "for" may be left out: for good. Instead of "what" they
 take "prefix", or "id", a key as /-/stats has it. --deny-file keeps them over a restart.
@@ -66,16 +75,17 @@ take "prefix", or "id", a key as /-/stats has it. --deny-file keeps them over a 
   curl -X POST -H 'Weir-Admin: 1' -H "Authorization: Bearer $WEIR_ADMIN_TOKEN" \
     -d '{"what": "192.0.2.1", "for": "2h"}' http://127.0.0.1:8081/-/deny
 
-SIGHUP reads the certificate, --deny-file and --denied-page again. On SIGTERM and SIGINT the health
-check fails, after --drain-delay no new connections are taken, and requests in flight have --drain
-to finish. A second signal ends it at once. The access log goes to the standard output, all else to
-the standard error.`
+SIGHUP reads the certificate, --deny-file, --denied-page and --rules again. On SIGTERM and SIGINT
+the health check fails, after --drain-delay no new connections are taken, and requests in flight
+have --drain to finish. A second signal ends it at once. The access log goes to the standard output,
+all else to the standard error.`
 
 const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --limit 100/1m --by ip
   weir proxy --upstream http://127.0.0.1:9000 --limit burst=10/1s:token --limit daily=10000/1d
   weir proxy --upstream http://127.0.0.1:9000 --limit 100/1m --route 'POST /login limit=5/1m' \
     --count-if 401
+  weir proxy --upstream http://127.0.0.1:9000 --rules limits.yaml
   weir proxy --listen :443 --tls-cert cert.pem --tls-key key.pem --upstream http://127.0.0.1:9000 \
     --limit 100/1m --redis redis://127.0.0.1:6379 --instances 2`
 
@@ -100,6 +110,7 @@ type proxyFlags struct {
 	maxBody, bodyRate        int64
 	redisPassword            string
 	limits, routes           []string
+	rules                    rulesFlags
 	strategy                 string
 	burst, queue             uint64
 	by                       string
@@ -135,7 +146,7 @@ func newProxy() *cobra.Command { return new(proxyFlags).command() }
 // command returns the command that f is filled by.
 func (f *proxyFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "proxy --limit COUNT/DURATION [--upstream URL]",
+		Use:     "proxy {--limit COUNT/DURATION | --rules FILE} [--upstream URL]",
 		Short:   "Put a limit in front of a server",
 		Long:    proxyLong,
 		Example: proxyExample,
@@ -148,10 +159,17 @@ func (f *proxyFlags) command() *cobra.Command {
 	f.addAnswers(cmd)
 	f.addServer(cmd)
 	f.addRedis(cmd)
-	if err := cmd.MarkFlagRequired("limit"); err != nil {
-		panic(err) // the flag is defined above
+	cmd.MarkFlagsOneRequired("limit", "rules")
+	for _, other := range notWithRules {
+		cmd.MarkFlagsMutuallyExclusive("rules", other)
 	}
 	return cmd
+}
+
+// notWithRules are the flags that rules say, or that they have no counterpart of.
+var notWithRules = []string{
+	"limit", "strategy", "burst", "queue", "route", "max-keys", "penalty-box", "headers", "mochiweb", "denied-page", "jitter",
+	"count-if", "cors-origin", "cors-credentials", "count-preflights", "on-full", "redis-lease", "redis-denials",
 }
 
 func (f *proxyFlags) addLimits(cmd *cobra.Command) {
@@ -160,6 +178,7 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.StringVarP(&f.upstream, "upstream", "u", "", "the `URL` to pass requests on to (default a built-in page)")
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
+	f.rules.add(cmd)
 	flags.StringVarP(&f.strategy, "strategy", "s", rule.Fixed, "how to count: fixed, sliding, log, token or leaky")
 	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket (default the limit)")
 	flags.Uint64Var(&f.queue, "queue", 0, "depth of the leaky bucket's queue (default the limit)")

@@ -24,6 +24,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/rules"
 )
 
 // Every flag gets to where it is meant to.
@@ -73,6 +74,13 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)
 	assert.Equal(t, httplimit.CORS{Origins: []string{"https://a.example"}, Credentials: true}, g.CORS)
 	assert.Equal(t, []any{true, httplimit.FullAdmit}, []any{g.CountPreflights, g.OnFull})
+
+	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r.yaml", "--domain", "d", "--merge-domains"}))
+	assert.ErrorContains(t, cmd.ValidateFlagGroups(), "none of the others can be")
+	require.NoError(t, f.setTraffic(&cfg))
+	assert.Equal(t, []any{[]string{"r.yaml"}, true}, []any{cfg.Rules.Paths, cfg.Rules.Loader.MergeDomains})
+	_, err = cfg.Rules.Domain(new(rules.Set))
+	assert.ErrorContains(t, err, `no domain "d"`)
 
 	set := 0
 	cmd.Flags().Visit(func(*pflag.Flag) { set++ })

@@ -91,6 +91,7 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 		}
 		cfg.Routes = append(cfg.Routes, r)
 	}
+	cfg.Rules = proxy.Rules{Paths: f.rules.paths, Loader: f.rules.loader, Domain: f.rules.choose}
 	if cfg.By, err = proxy.ParseBy(f.by); err != nil {
 		return err
 	}

@@ -29,7 +29,16 @@ A rule counts in fixed windows, unless its descriptor says otherwise in its meta
   metadata: {weir: {algorithm: token_bucket, burst: 50}}
 
 The algorithms are fixed_window, sliding_window, sliding_log and token_bucket. A rate_limit may have a unit_multiplier:
-unit minute and unit_multiplier 5 make windows of five minutes.`
+unit minute and unit_multiplier 5 make windows of five minutes.
+
+HTTP requests are described by the domain's rate_limits, which may be in a document of their own; there is no limit for a
+request without descriptors:
+
+  rate_limits:
+    - actions: [{path: {}}, {remote_address: {}}]
+
+The same rules limit in weir proxy, in weir serve and in a Go program, and weir replay says what they would have done to an
+access log.`
 
 func newRules() *cobra.Command {
 	cmd := &cobra.Command{
@@ -39,7 +48,8 @@ func newRules() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newRulesLint(), newRulesExplain(), newRulesTest(), newRulesDiff(), newRulesSchema())
+	cmd.AddCommand(newRulesLint(), newRulesExplain(), newRulesTest(), newRulesDiff(), newRulesSchema(),
+		newRulesInspect(), newRulesReset(), newRulesReload())
 	return cmd
 }
 

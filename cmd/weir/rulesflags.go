@@ -33,15 +33,16 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	domain, err := chooseDomain(set, f.domain)
+	domain, err := f.choose(set)
 	if err != nil {
 		return nil, err
 	}
 	return &replay.RuleSet{Set: set, Domain: domain, Paths: f.paths}, nil
 }
 
-// chooseDomain returns the domain of that name or, if name is empty, the only one whose rate_limits describe requests.
-func chooseDomain(set *rules.Set, name string) (string, error) {
+// choose returns the domain that is asked for or, if none is, the only one whose rate_limits describe requests.
+func (f *rulesFlags) choose(set *rules.Set) (string, error) {
+	name := f.domain
 	domains := slices.DeleteFunc(set.Domains(), func(d string) bool { return set.Descriptors(d) == nil })
 	switch {
 	case name != "" && !set.Has(name):

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/redislimit"
@@ -36,13 +37,14 @@ into its place: one that is overwritten may be read when it is half written, and
 ConfigMap of Kubernetes works as it is mounted.
 
 The page, the metrics at /metrics and /rlconfig are at --admin, on a loopback address unless --admin-remote is given. What
-changes something takes the token in --admin-token-file or $WEIR_ADMIN_TOKEN:
+changes something takes the token in --admin-token-file or $WEIR_ADMIN_TOKEN: "weir rules reload", "weir rules inspect" and
+"weir rules reset", which load the rules again, and show and reset what is counted for a caller. Without the tool they are
 
   curl -X POST -H "Authorization: Bearer $TOKEN" localhost:6070/-/reload
   curl -H "Authorization: Bearer $TOKEN" 'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
   curl -X DELETE -H "Authorization: Bearer $TOKEN" 'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
 
-The last two show and reset what is counted for a caller. The exit code is 2 if the rules have a mistake at the start.`
+The exit code is 2 if the rules have a mistake at the start.`
 
 // serveFlags are the flags of weir serve.
 type serveFlags struct {
@@ -233,31 +235,9 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 	remote := rules.SourceOf(store)
 	f.cfg.Source = remote
 	if f.instances > 0 {
-		f.cfg.Source = func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-			return f.hybrid(remote, local, a, burst)
-		}
+		f.cfg.Source = live.Hybrid(remote, local, fallback.Config{Instances: f.instances, Timeout: f.redisTimeout}, f.cfg.Log, nil)
 	}
 	return func() { _, _ = client.Close(), limiter.Close() }, nil
-}
-
-// hybrid counts on Redis, and in memory while Redis is away.
-func (f *serveFlags) hybrid(remote, local rules.Source, a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-	primary, err := remote(a, burst)
-	if err != nil {
-		return nil, err
-	}
-	behind, err := local(a, burst)
-	if err != nil {
-		return nil, err
-	}
-	return fallback.New(primary, behind, fallback.Config{
-		Instances: f.instances,
-		Timeout:   f.redisTimeout,
-		IsDown:    func(err error) bool { return redislimit.Classify(err) != redislimit.Bug },
-		OnChange: func(c fallback.Change) {
-			f.cfg.Log.Warn("redis", "algorithm", a.String(), "change", fmt.Sprintf("%+v", c))
-		},
-	})
 }
 
 // redisClient returns a client with the settings that the URL asks for, and for the rest those that redislimit needs.

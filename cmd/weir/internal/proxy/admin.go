@@ -37,6 +37,11 @@ func (p *Proxy) adminHandler() http.Handler {
 	mux.HandleFunc("GET /-/metrics", p.serveMetrics)
 	mux.Handle("POST /-/deny", changes(p.serveDeny))
 	mux.Handle("DELETE /-/deny", changes(p.serveDeny))
+	if p.ruled != nil {
+		mux.Handle("POST /-/reload", p.tokenOnly(changes(p.ruled.ServeReload)))
+		mux.Handle("GET /-/caller", p.tokenOnly(http.HandlerFunc(p.ruled.ServeCaller)))
+		mux.Handle("DELETE /-/caller", p.tokenOnly(changes(p.ruled.ServeReset)))
+	}
 	guarded := p.known(p.authorized(mux))
 
 	// Whoever asks whether the proxy is up has no token, and may ask by any name; it learns nothing else.
@@ -101,6 +106,16 @@ func (p *Proxy) authorized(next http.Handler) http.Handler {
 		if p.guesses.try(w, r, right) {
 			next.ServeHTTP(w, r)
 		}
+	})
+}
+
+// tokenOnly refuses all if there is no token to give.
+func (p *Proxy) tokenOnly(next http.Handler) http.Handler {
+	if p.cfg.Admin.Token != "" {
+		return next // authorized has asked for it
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, "This takes an admin token; see --admin-token-file.", http.StatusForbidden)
 	})
 }
 

@@ -21,10 +21,10 @@ var builtInPage = template.Must(template.New("built-in").Parse(builtInText))
 
 // builtIn returns what is served when there is no upstream: a page that sends requests to see them admitted and denied,
 // for a browser; a line, for anybody else. It is one request, style and script included, or else to look at it would use
-// up the limit.
-func builtIn(l Limit) http.Handler {
+// up the limit. limit is empty if there are rules.
+func builtIn(limit string) http.Handler {
 	var b bytes.Buffer
-	if err := builtInPage.Execute(&b, l.Limit); err != nil {
+	if err := builtInPage.Execute(&b, limit); err != nil {
 		panic(err) // the template is ours
 	}
 	page := b.Bytes()

@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Config is all there is to say to a Proxy. Listen, Limits and By must be set; the zero value of everything else is a
+// Config is all there is to say to a Proxy. Listen, Limits or Rules, and By must be set; the zero value of everything else is a
 // sensible one.
 type Config struct {
 	Listen string // the address to serve on
@@ -31,7 +31,8 @@ type Config struct {
 
 	Limits     []Limit
 	Routes     []Route
-	ExactPaths bool // routes and keys go by the spelling of a path
+	Rules      Rules // in the place of Limits and Routes
+	ExactPaths bool  // routes and keys go by the spelling of a path
 	By         By
 	Trust      []netip.Prefix // proxies in front whose forwarding fields are believed
 	Allow      []netip.Prefix // clients without a limit
@@ -123,8 +124,11 @@ func (c *Config) check() error {
 			return err
 		}
 	}
-	if len(c.Limits) == 0 {
-		return errors.New("no limit")
+	if (len(c.Limits) == 0) == (len(c.Rules.Paths) == 0) {
+		return errors.New("want limits or rules")
+	}
+	if len(c.Rules.Paths) > 0 && len(c.Routes) > 0 {
+		return errors.New("routes have no meaning with rules")
 	}
 	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
 		return fmt.Errorf("an IPv6 prefix is of 1 to 128 bits, not %d", c.IPv6Bits)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +68,8 @@ type shared struct {
 	store  *redislimit.Store
 	log    *slog.Logger
 
-	hybrids []hybrid // complete before the first request
+	mu      sync.Mutex
+	hybrids []hybrid // guarded by mu: rules that are loaded later may add to them
 	noisy   logging
 }
 
@@ -108,8 +110,21 @@ func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error)
 	if err != nil {
 		return nil, err
 	}
-	s.hybrids = append(s.hybrids, hybrid{f, l, cfg.OnFail})
+	s.add(hybrid{f, l, cfg.OnFail})
 	return f, nil
+}
+
+func (s *shared) add(h hybrid) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hybrids = append(s.hybrids, h)
+}
+
+// all returns the hybrids that there are now.
+func (s *shared) all() []hybrid {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.hybrids)
 }
 
 // spare puts in front of primary what spares Redis round trips.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -35,6 +36,7 @@ func (p *Proxy) metrics() string {
 	b.single("weir_deny_list_entries", "gauge", "Entries on the deny list.", float64(p.denied.Len()))
 	p.connMetrics(&b)
 	p.hybridMetrics(&b)
+	p.ruleMetrics(&b)
 	b.single("weir_start_time_seconds", "gauge", "When the proxy started, since the epoch.", float64(p.started.UnixMilli())/1e3)
 	b.single("weir_stopping", "gauge", "1 while the proxy drains.", map[bool]float64{true: 1}[p.stopping.Load()])
 	return b.String()
@@ -59,7 +61,7 @@ func (p *Proxy) hybridMetrics(b *exposition) {
 	if p.make.shared == nil {
 		return
 	}
-	all := p.make.shared.hybrids
+	all := p.make.shared.all()
 	b.family("weir_redis_breaker_closed", "gauge", "1 while Redis decides on a limit.")
 	for _, h := range all {
 		s := h.deciding()
@@ -70,6 +72,33 @@ func (p *Proxy) hybridMetrics(b *exposition) {
 		s := h.deciding()
 		for _, kind := range slices.Sorted(maps.Keys(s.Counts)) {
 			b.sample("weir_redis_decisions_total", float64(s.Counts[kind]), "limit", h.limit.Name, "kind", kind)
+		}
+	}
+}
+
+func (p *Proxy) ruleMetrics(b *exposition) {
+	if p.ruled == nil {
+		return
+	}
+	s := p.ruled.Status()
+	b.single("weir_rules", "gauge", "Rules in force.", float64(s.Rules))
+	b.single("weir_rules_loaded_timestamp_seconds", "gauge", "When the rules in force were loaded.", float64(s.Loaded.UnixMilli())/1e3)
+	b.single("weir_rules_load_success_total", "counter", "Rules loaded.", float64(s.Successes))
+	b.single("weir_rules_load_error_total", "counter", "Rules refused.", float64(s.Failures))
+	b.single("weir_rules_refused", "gauge", "1 if the last rules were refused and older ones are in force.",
+		map[bool]float64{true: 1}[s.Err != nil])
+	all := maps.Collect(p.ruled.Figures.All())
+	for _, m := range []struct {
+		name, help string
+		of         func(live.Figure) uint64
+	}{
+		{"weir_rule_hits_total", "Requests that a rule was about.", func(f live.Figure) uint64 { return f.Hits }},
+		{"weir_rule_over_limit_total", "Those over its limit, shadowed ones included.", func(f live.Figure) uint64 { return f.Over }},
+		{"weir_rule_shadow_mode_total", "Those over the limit of a rule in shadow mode.", func(f live.Figure) uint64 { return f.Shadowed }},
+	} {
+		b.family(m.name, "counter", m.help)
+		for r, f := range all {
+			b.sample(m.name, float64(m.of(f)), "domain", strings.ToValidUTF8(r.Domain, "\uFFFD"), "rule", strings.ToValidUTF8(r.Path, "\uFFFD"))
 		}
 	}
 }

@@ -23,6 +23,7 @@ type Proxy struct {
 	limiter *weir.Limiter
 	make    strategies
 	routes  *routes
+	ruled   *ruled // nil: there are no rules
 	bounds  connBounds
 	conns   atomic.Pointer[conns] // of clients; nil before Run
 	guesses *guesses
@@ -91,11 +92,8 @@ func (p *Proxy) build() (err error) {
 	if err := p.fillDenyList(); err != nil {
 		return err
 	}
-	next := builtIn(p.cfg.Limits[0])
-	if p.cfg.Upstream != nil {
-		next = p.upstream(p.cfg.Upstream)
-	}
-	if next, err = p.guard(next); err != nil {
+	next, err := p.limited()
+	if err != nil {
 		return err
 	}
 	if next, err = p.boundInFlight(next); err != nil {
@@ -104,6 +102,25 @@ func (p *Proxy) build() (err error) {
 	p.handler = occupy(p.observe(p.refuseTunnels(p.cfg.Bodies.bound(next))))
 	p.admin = occupy(p.adminHandler())
 	return nil
+}
+
+// limited returns the upstream, or what stands for it, behind the limits.
+func (p *Proxy) limited() (http.Handler, error) {
+	text := ""
+	if len(p.cfg.Limits) > 0 {
+		text = p.cfg.Limits[0].Limit
+	}
+	next := builtIn(text)
+	if p.cfg.Upstream != nil {
+		next = p.upstream(p.cfg.Upstream)
+	}
+	if len(p.cfg.Rules.Paths) == 0 {
+		return p.guard(next)
+	}
+	if err := p.newRuled(); err != nil {
+		return nil, err
+	}
+	return p.guardByRules(next)
 }
 
 func (p *Proxy) fillDenyList() error {
@@ -120,7 +137,7 @@ func (p *Proxy) fillDenyList() error {
 	return p.reloadDenyFile()
 }
 
-// Reload reads the files again: the certificate, the deny list and the page of a denial. What cannot be read stays as it is.
+// Reload reads the files again: the certificate, the deny list, the page of a denial and the rules. What cannot be read stays as it is.
 func (p *Proxy) Reload() error {
 	errs := []error{p.reloadDenyFile()}
 	if p.cert != nil {
@@ -128,6 +145,9 @@ func (p *Proxy) Reload() error {
 	}
 	if p.cfg.DeniedPage != nil {
 		errs = append(errs, p.cfg.DeniedPage.reload())
+	}
+	if p.ruled != nil {
+		errs = append(errs, p.ruled.Reload())
 	}
 	err := errors.Join(errs...)
 	if err != nil {
@@ -172,6 +192,13 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 		defer back.end()
 	}
 	p.announce(front, back)
+	if p.ruled != nil {
+		watching, stop := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() { p.ruled.Watch(watching) })
+		defer watch.Wait()
+		defer stop()
+	}
 	if s := p.make.shared; s != nil {
 		s.greet(ctx, onFailNames[s.cfg.OnFail])
 	}
@@ -250,6 +277,9 @@ func (p *Proxy) announce(front, back *server) {
 	}
 	for _, l := range p.cfg.Limits {
 		attrs = append(attrs, "limit", l.Rule.String())
+	}
+	if p.ruled != nil {
+		attrs = append(attrs, "rules", p.ruled.Status().Rules, "domain", p.ruled.domain)
 	}
 	p.cfg.Log.Info("serving", append(attrs, "by", p.cfg.By.String())...)
 }

@@ -165,6 +165,9 @@ func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	if o == httplimit.Busy || o == httplimit.NoKey {
 		n += p.flight.Count(o)
 	}
+	if p.ruled != nil {
+		n += p.ruled.counts[o].Load()
+	}
 	return n
 }
 

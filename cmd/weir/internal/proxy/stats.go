@@ -34,6 +34,7 @@ type figures struct {
 	DenyList  []listed          `json:"deny_list"`
 	Listed    int               `json:"listed"` // how many DenyList would hold, were it whole
 	Deciding  []deciding        `json:"deciding"`
+	Rules     *rulesShown       `json:"rules,omitempty"`
 }
 
 type (
@@ -119,8 +120,11 @@ func (p *Proxy) figures() *figures {
 	f.PerSecond = series(p.meter.past())
 	f.Worst, f.Denials = p.worstShown()
 	f.DenyList, f.Listed = p.listShown()
+	if p.ruled != nil {
+		f.Rules = p.ruled.shown()
+	}
 	if p.make.shared != nil {
-		for _, h := range p.make.shared.hybrids {
+		for _, h := range p.make.shared.all() {
 			f.Deciding = append(f.Deciding, h.deciding())
 		}
 	}

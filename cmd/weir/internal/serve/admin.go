@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"embed"
-	"encoding/json"
-	"errors"
 	"html/template"
 	"net"
 	"net/http"
@@ -16,8 +14,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
-	"github.com/weirgo/weir/rules"
 )
 
 //go:embed page.html
@@ -34,9 +32,9 @@ func (s *Server) admin() http.Handler {
 	mux.HandleFunc("GET /{$}", s.servePage)
 	mux.HandleFunc("GET /rlconfig", s.serveRules)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{}))
-	mux.Handle("POST /-/reload", s.authorized(s.serveReload))
-	mux.Handle("GET /-/caller", s.authorized(s.serveInspect))
-	mux.Handle("DELETE /-/caller", s.authorized(s.serveReset))
+	mux.Handle("POST /-/reload", s.authorized(s.live.ServeReload))
+	mux.Handle("GET /-/caller", s.authorized(s.live.ServeCaller))
+	mux.Handle("DELETE /-/caller", s.authorized(s.live.ServeReset))
 	return known(mux)
 }
 
@@ -75,80 +73,17 @@ func (s *Server) authorized(next http.HandlerFunc) http.Handler {
 	})
 }
 
-func (s *Server) serveReload(w http.ResponseWriter, _ *http.Request) {
-	if err := s.reloader.reload(true); err != nil {
-		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-		return
-	}
-	writeJSON(w, map[string]any{"version": s.reloader.current().Version})
-}
-
-// caller reads the descriptor that a request is about.
-func (s *Server) caller(w http.ResponseWriter, r *http.Request) (domain string, entries []rules.Entry, ok bool) {
-	entries, err := rules.ParseEntries(r.FormValue("descriptor"))
-	if domain = r.FormValue("domain"); err == nil && domain == "" {
-		err = errors.New("want ?domain=DOMAIN&descriptor=KEY=VALUE,…")
-	}
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return "", nil, false
-	}
-	return domain, entries, true
-}
-
-func (s *Server) serveInspect(w http.ResponseWriter, r *http.Request) {
-	domain, entries, ok := s.caller(w, r)
-	if !ok {
-		return
-	}
-	resp, err := s.engine.Decide(r.Context(), &rules.Request{Domain: domain, Descriptors: []rules.Descriptor{
-		{Entries: entries, HasHits: true}}})
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	st := &resp.Statuses[0]
-	answer := map[string]any{"code": st.Code.String(), "reason": st.Reason.String(), "remaining": st.Remaining,
-		"resetSeconds": st.ResetSeconds()}
-	if st.Rule != nil {
-		answer["rule"], answer["limit"] = st.Rule.Path, st.Rule.Limit.String()
-	}
-	writeJSON(w, answer)
-}
-
-func (s *Server) serveReset(w http.ResponseWriter, r *http.Request) {
-	domain, entries, ok := s.caller(w, r)
-	if !ok {
-		return
-	}
-	found, err := s.engine.Reset(r.Context(), domain, entries)
-	switch {
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-	case !found:
-		http.Error(w, "No rule limits this descriptor.", http.StatusNotFound)
-	default:
-		s.cfg.Log.Info("caller reset", "domain", domain, "descriptor", rules.FormatEntries(entries))
-		writeJSON(w, map[string]any{"reset": true})
-	}
-}
-
-func writeJSON(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
-}
-
 // serveRules lists the rules in force, in the form of Envoy's service.
 func (s *Server) serveRules(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	for r := range s.engine.Set().All() {
+	for r := range s.live.Engine.Set().All() {
 		_, _ = w.Write([]byte(clean(r.Domain + ": " + r.String() + "\n")))
 	}
 }
 
 // pageData is what the page shows.
 type pageData struct {
-	Status     Status
+	Status     live.Status
 	Age        time.Duration
 	OK, Over   uint64
 	Undecided  uint64
@@ -169,9 +104,9 @@ type ruleRow struct {
 const maxRows = 200
 
 func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
-	st := s.reloader.current()
+	st := s.live.Status()
 	data := pageData{
-		Status: st, Age: time.Since(st.Loaded).Round(time.Second), ShortHash: short(st.Version),
+		Status: st, Age: time.Since(st.Loaded).Round(time.Second), ShortHash: live.Short(st.Version),
 		OK: s.tally.ok.Load(), Over: s.tally.over.Load(), TopDenied: s.tally.denied.Top(20),
 	}
 	for i := range s.tally.errors {
@@ -180,9 +115,8 @@ func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
 	if st.Err != nil {
 		data.LastError, data.LastFailed = st.Err.Error(), st.Failed.UTC().Format(time.RFC3339)
 	}
-	for r, f := range *s.tally.rules.Load() {
-		data.Rules = append(data.Rules, ruleRow{r.Domain, r.Path, r.Limit.String(),
-			f.hits.Load(), f.within.Load(), f.over.Load(), f.shadow.Load()})
+	for r, f := range s.live.Figures.All() {
+		data.Rules = append(data.Rules, ruleRow{r.Domain, r.Path, r.Limit.String(), f.Hits, f.Within, f.Over, f.Shadowed})
 	}
 	slices.SortFunc(data.Rules, func(a, b ruleRow) int {
 		switch {

@@ -31,6 +31,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
@@ -372,11 +373,11 @@ func TestReloadUnderLoad(t *testing.T) {
 		})
 	}
 	for n := 1; n <= reloads; n++ {
-		before := s.reloader.current()
+		before := s.live.Status()
 		if n%3 == 0 {
 			replace(t, s.dir, "domain: [")
-			eventually(t, "a broken file is refused", func() bool { return s.reloader.current().Failures > before.Failures })
-			after := s.reloader.current()
+			eventually(t, "a broken file is refused", func() bool { return s.live.Status().Failures > before.Failures })
+			after := s.live.Status()
 			assert.ErrorContains(t, after.Err, "error loading config file")
 			assert.Equal(t, before.Version, after.Version, "the old rules stay")
 		}
@@ -386,7 +387,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			replace(t, s.dir, generation(n))
 		}
 		eventually(t, "the rules are loaded", func() bool {
-			r := s.engine.Set().Match("d", []rules.Entry{{Key: "user", Value: "u"}})
+			r := s.live.Engine.Set().Match("d", []rules.Entry{{Key: "user", Value: "u"}})
 			return r != nil && r.Limit.Name == fmt.Sprint("g", n)
 		})
 	}
@@ -424,10 +425,10 @@ func link(t testing.TB, dir string, n int) {
 
 func TestReloadByRequest(t *testing.T) {
 	s := start(t, yearly, nil)
-	loads := s.reloader.current().Successes
+	loads := s.live.Status().Successes
 	code, body := s.http(t, "POST", "http://"+s.Addresses().Admin+"/-/reload", "")
 	assert.Equal(t, 200, code, body)
-	assert.Equal(t, loads+1, s.reloader.current().Successes)
+	assert.Equal(t, loads+1, s.live.Status().Successes)
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "rules.yaml"), []byte("domain: [\n"), 0o644))
 	code, body = s.http(t, "POST", "http://"+s.Addresses().Admin+"/-/reload", "")
 	assert.Equal(t, http.StatusUnprocessableEntity, code)
@@ -480,10 +481,7 @@ func TestHostileRequests(t *testing.T) {
 
 // TestRandomRequests asks whatever can be asked. The server answers, and no count goes down.
 func TestRandomRequests(t *testing.T) {
-	engine, err := rules.New(ruleSet(t, yearly), rules.Config{})
-	require.NoError(t, err)
-	defer engine.Close()
-	s := newService(engine, Answers{Headers: true, Metadata: true}, newTally())
+	s := serviceOf(t, yearly)
 	random := rand.New(rand.NewPCG(5, 6))
 	texts := []string{"", "one", "ten", "tagged", "free", "shadow", "x", "y", "\xff", "\x00"}
 	used := uint32(0)
@@ -518,6 +516,16 @@ func TestRandomRequests(t *testing.T) {
 		}
 	}
 	assert.EqualValues(t, 10, used, "it was counted")
+}
+
+// serviceOf is a service without a server.
+func serviceOf(t testing.TB, text string) *service {
+	name := filepath.Join(t.TempDir(), "r.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
+	l, err := live.New(live.Config{Paths: []string{name}})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, l.Engine.Close()) })
+	return newService(l.Engine, Answers{Headers: true, Metadata: true}, newTally(l.Figures))
 }
 
 func ruleSet(t testing.TB, text string) *rules.Set {
@@ -568,9 +576,7 @@ rate_limits:
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
 	f.Add([]byte(`{"domain": "d", "hits_addend": 4294967295, "descriptors": [{"limit": {"unit": 0, "unitMultiplier": 0}}, {}]}`))
-	engine, err := rules.New(ruleSet(f, yearly), rules.Config{})
-	require.NoError(f, err)
-	s := newService(engine, Answers{Headers: true, Metadata: true}, newTally())
+	s := serviceOf(f, yearly)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := httptest.NewRecorder()
 		s.serveJSON(w, httptest.NewRequest("POST", "/json", bytes.NewReader(body)))

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -47,8 +48,7 @@ const healthName = "ratelimit"
 // Server is the decision server.
 type Server struct {
 	cfg      Config
-	engine   *rules.Engine
-	reloader *reloader
+	live     *live.Rules
 	tally    *tally
 	service  *service
 	registry *prometheus.Registry
@@ -66,30 +66,24 @@ func New(cfg Config) (*Server, error) {
 	if err := checkAdmin(cfg); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, tally: newTally(), registry: prometheus.NewRegistry(), health: health.NewServer()}
-	s.reloader = &reloader{loader: rules.Loader{MergeDomains: cfg.MergeDomains}, paths: cfg.Paths, log: cfg.Log, swap: s.swap}
-	set, err := s.reloader.first()
+	s := &Server{cfg: cfg, registry: prometheus.NewRegistry(), health: health.NewServer()}
+	var err error
+	s.live, err = live.New(live.Config{
+		Paths: cfg.Paths, Loader: rules.Loader{MergeDomains: cfg.MergeDomains}, Log: cfg.Log,
+		Engine: rules.Config{Source: cfg.Source, Shadow: cfg.Shadow, Quota: cfg.Quota},
+	})
 	if err != nil {
 		return nil, err
 	}
-	if s.engine, err = rules.New(set, rules.Config{Source: cfg.Source, Shadow: cfg.Shadow, Quota: cfg.Quota}); err != nil {
-		return nil, err
-	}
-	s.tally.follow(set)
-	s.service = newService(s.engine, cfg.Answers, s.tally)
-	s.registry.MustRegister(s.tally, statusCollector{s.reloader}, collectors.NewGoCollector(),
+	s.tally = newTally(s.live.Figures)
+	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
+	s.registry.MustRegister(s.tally, statusCollector{s.live}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	if err := s.listen(); err != nil {
-		return nil, errors.Join(err, s.engine.Close())
+		return nil, errors.Join(err, s.live.Engine.Close())
 	}
 	s.newGRPC()
 	return s, nil
-}
-
-// swap puts a set in force.
-func (s *Server) swap(set *rules.Set) error {
-	s.tally.follow(set)
-	return s.engine.Swap(set)
 }
 
 func checkAdmin(cfg Config) error {
@@ -157,15 +151,15 @@ func (s *Server) Addresses() Addresses {
 }
 
 // Reload loads the rules again, whether or not their files have changed.
-func (s *Server) Reload() error { return s.reloader.reload(true) }
+func (s *Server) Reload() error { return s.live.Reload() }
 
 // Run serves until ctx ends, and then as long as Drain for what is under way. Changed rules are loaded meanwhile.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.engine.Close()
+	defer s.live.Engine.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	at := s.Addresses()
-	s.cfg.Log.Info("serving", "grpc", at.GRPC, "http", at.HTTP, "admin", at.Admin, "rules", s.engine.Set().Len())
+	s.cfg.Log.Info("serving", "grpc", at.GRPC, "http", at.HTTP, "admin", at.Admin, "rules", s.live.Engine.Set().Len())
 	failed := make(chan error, 3)
 	go func() { failed <- s.grpc.Serve(s.grpcAt) }()
 	var servers []*http.Server
@@ -178,7 +172,7 @@ func (s *Server) Run(ctx context.Context) error {
 		go func() { failed <- server.Serve(l) }()
 	}
 	var watching sync.WaitGroup
-	watching.Go(func() { s.reloader.watch(ctx) })
+	watching.Go(func() { s.live.Watch(ctx) })
 	var err error
 	select {
 	case <-ctx.Done():
@@ -228,7 +222,7 @@ func (s *Server) public() http.Handler {
 }
 
 // statusCollector exports what is known of the rules.
-type statusCollector struct{ *reloader }
+type statusCollector struct{ *live.Rules }
 
 var (
 	descLoads    = prometheus.NewDesc(namespace+"config_load_success_total", "Rules loaded.", nil, nil)
@@ -243,14 +237,14 @@ func (statusCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (c statusCollector) Collect(ch chan<- prometheus.Metric) {
-	s := c.current()
+	s := c.Status()
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, kind, v, labels...)
 	}
 	send(descLoads, prometheus.CounterValue, float64(s.Successes))
 	send(descRefusals, prometheus.CounterValue, float64(s.Failures))
 	send(descLoaded, prometheus.GaugeValue, float64(s.Loaded.UnixMilli())/1000)
-	send(descRules, prometheus.GaugeValue, float64(s.Rules), short(s.Version))
+	send(descRules, prometheus.GaugeValue, float64(s.Rules), live.Short(s.Version))
 	stale := 0.0
 	if s.Err != nil {
 		stale = 1

@@ -1,25 +1,18 @@
 package serve
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/rules"
 )
 
-// nearLimit is the share of a limit from which on hits are near it.
-const nearLimit = 0.8
-
-// maxRules bounds the rules that have figures of their own; the others have none.
-const maxRules = 10_000
-
 // tally counts decisions.
 type tally struct {
-	rules    atomic.Pointer[map[*rules.Rule]*figures]
-	mu       sync.Mutex // held to replace rules
+	rules    *live.Figures
 	ok, over atomic.Uint64
 	unknown  atomic.Uint64 // domains
 	errors   [4]atomic.Uint64
@@ -28,40 +21,7 @@ type tally struct {
 
 var errorKinds = [...]string{"request", "full", "canceled", "store"}
 
-// figures are the counts of one rule.
-type figures struct {
-	hits, within, near, over, shadow atomic.Uint64
-}
-
-func newTally() *tally {
-	t := &tally{denied: proxy.NewTopK(1000)}
-	t.rules.Store(&map[*rules.Rule]*figures{})
-	return t
-}
-
-type ruleName struct{ domain, path string }
-
-// follow counts for the rules of set from now on. A rule of the same domain and path goes on with its figures.
-func (t *tally) follow(set *rules.Set) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	known := make(map[ruleName]*figures)
-	for r, f := range *t.rules.Load() {
-		known[ruleName{r.Domain, r.Path}] = f
-	}
-	next := make(map[*rules.Rule]*figures)
-	for r := range set.All() {
-		if len(next) == maxRules {
-			break
-		}
-		f := known[ruleName{r.Domain, r.Path}]
-		if f == nil {
-			f = new(figures)
-		}
-		next[r] = f
-	}
-	t.rules.Store(&next)
-}
+func newTally(of *live.Figures) *tally { return &tally{rules: of, denied: proxy.NewTopK(1000)} }
 
 func (t *tally) failed(err error) {
 	for i, kind := range errorKinds {
@@ -78,7 +38,6 @@ func (t *tally) count(req *rules.Request, resp *rules.Response) {
 	} else {
 		t.over.Add(1)
 	}
-	all := *t.rules.Load()
 	for i := range resp.Statuses {
 		s := &resp.Statuses[i]
 		if s.Reason == rules.NoDomain {
@@ -88,8 +47,8 @@ func (t *tally) count(req *rules.Request, resp *rules.Response) {
 		if s.Reason == rules.Over {
 			t.denied.Hit(req.Domain + ": " + rules.FormatEntries(req.Descriptors[i].Entries))
 		}
-		if f := all[s.Rule]; f != nil {
-			f.count(s, hits(req, i))
+		if s.Rule != nil {
+			t.rules.Count(s, hits(req, i))
 		}
 	}
 }
@@ -99,24 +58,6 @@ func hits(req *rules.Request, i int) uint64 {
 		return req.Descriptors[i].Hits
 	}
 	return max(1, req.Hits)
-}
-
-func (f *figures) count(s *rules.Status, n uint64) {
-	f.hits.Add(n)
-	switch s.Reason {
-	case rules.Over:
-		f.over.Add(n)
-	case rules.Shadowed:
-		f.over.Add(n)
-		f.shadow.Add(n)
-	case rules.Within:
-		f.within.Add(n)
-		if float64(s.Remaining) < float64(s.Limit.Requests)*(1-nearLimit) {
-			f.near.Add(n)
-		}
-	case rules.Unlimited:
-		f.within.Add(n)
-	}
 }
 
 // Describe implements prometheus.Collector: the metrics depend on the rules.
@@ -143,13 +84,13 @@ func (t *tally) Collect(ch chan<- prometheus.Metric) {
 	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	for r, f := range *t.rules.Load() {
+	for r, f := range t.rules.All() {
 		domain, path := clean(r.Domain), clean(r.Path)
-		counter(descHits, f.hits.Load(), domain, path)
-		counter(descWithin, f.within.Load(), domain, path)
-		counter(descNear, f.near.Load(), domain, path)
-		counter(descOver, f.over.Load(), domain, path)
-		counter(descShadow, f.shadow.Load(), domain, path)
+		counter(descHits, f.Hits, domain, path)
+		counter(descWithin, f.Within, domain, path)
+		counter(descNear, f.Near, domain, path)
+		counter(descOver, f.Over, domain, path)
+		counter(descShadow, f.Shadowed, domain, path)
 		if !r.Limit.Unlimited {
 			ch <- prometheus.MustNewConstMetric(descLimit, prometheus.GaugeValue, float64(r.Limit.Requests), domain, path)
 		}

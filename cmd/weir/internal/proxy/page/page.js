@@ -167,13 +167,31 @@ function show(s) {
   deciding(s.deciding, s.now);
   worst(s.worst, s.now);
   list(s.deny_list, s.listed, s.now);
+  ruled(s.rules, s.now);
   text("by", "callers told apart by " + s.by);
-  const routed = s.limits.some((l) => l.route);
-  fill($("limits").tBodies[0], s.limits, (row, l) => {
+  const limits = s.limits || [];
+  const routed = limits.some((l) => l.route);
+  fill($("limits").tBodies[0], limits, (row, l) => {
     cell(row, l.name, "name");
     cell(row, l.limit, "left");
     cell(row, l.strategy, "left");
     cell(row, l.route || (routed ? "all others" : "all"), "left");
+  });
+}
+
+function ruled(r, now) {
+  $("rules-card").hidden = !r;
+  $("limits-card").hidden = !!r;
+  if (!r) return;
+  text("rules-about", number.format(r.count) + " of domain " + r.domain + ", version " + r.version + ", loaded " + span(now - r.loaded) + " ago");
+  $("rules-error").hidden = !r.error;
+  text("rules-error", r.error ? "Refused " + span(now - r.failed) + " ago; the rules below stay in force: " + r.error : "");
+  fill($("rules").tBodies[0], r.top, (row, l) => {
+    cell(row, l.rule, "name");
+    cell(row, l.limit, "left");
+    cell(row, number.format(l.hits));
+    cell(row, number.format(l.over));
+    cell(row, number.format(l.shadowed));
   });
 }
 

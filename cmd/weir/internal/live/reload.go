@@ -1,4 +1,4 @@
-package serve
+package live
 
 import (
 	"context"
@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
@@ -19,99 +17,45 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Status is what is known of the rules.
-type Status struct {
-	Version  string // of the rules that are in force: a hash of their files
-	Loaded   time.Time
-	Rules    int
-	Domains  []string
-	Warnings int
-
-	Successes, Failures uint64 // loads
-	Err                 error  // of the last load; nil if it went well
-	Failed              time.Time
-}
-
-// reloader loads the rules again when their files change.
-type reloader struct {
-	loader rules.Loader
-	paths  []string
-	swap   func(*rules.Set) error
-	log    *slog.Logger
-
-	mu     sync.Mutex
-	seen   string // guarded by mu, as all below: the hash of the files when they were last read
-	status Status
-}
-
-// ErrUnchanged is returned by reload if the files are as they were.
+// errUnchanged is returned by reload if the files are as they were.
 var errUnchanged = errors.New("unchanged")
-
-// first loads the rules that the server begins with.
-func (l *reloader) first() (*rules.Set, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	version, err := hashFiles(l.paths)
-	if err != nil {
-		return nil, err
-	}
-	set, err := l.loader.LoadFiles(l.paths...)
-	if err != nil {
-		return nil, err
-	}
-	l.seen = version
-	l.loaded(version, set)
-	return set, nil
-}
-
-func (l *reloader) loaded(version string, set *rules.Set) {
-	s := &l.status
-	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = version, time.Now(), set.Len(), set.Domains(), len(set.Warnings())
-	s.Successes++
-	s.Err = nil
-}
 
 // reload loads the rules, if their files have changed or force is set. Rules with a mistake are refused as a whole: the
 // old ones stay in force.
-func (l *reloader) reload(force bool) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	version, err := hashFiles(l.paths)
-	if err == nil && version == l.seen && !force {
+func (r *Rules) reload(force bool) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	version, err := hashFiles(r.cfg.Paths)
+	if err == nil && version == r.seen && !force {
 		return errUnchanged
 	}
 	var set *rules.Set
 	if err == nil {
-		l.seen = version
-		if set, err = l.loader.LoadFiles(l.paths...); err == nil {
+		r.seen = version
+		if set, err = r.load(); err == nil {
 			// What was read must be what was hashed: a file that changed in between is looked at again.
-			if again, changed := hashFiles(l.paths); changed != nil || again != version {
-				l.seen = ""
+			if again, changed := hashFiles(r.cfg.Paths); changed != nil || again != version {
+				r.seen = ""
 			}
-			err = l.swap(set)
+			err = r.swap(set)
 		}
 	}
 	if err != nil {
-		repeated := l.status.Err != nil && l.status.Err.Error() == err.Error()
-		l.status.Err, l.status.Failed = err, time.Now()
-		l.status.Failures++
+		repeated := r.status.Err != nil && r.status.Err.Error() == err.Error()
+		r.status.Err, r.status.Failed = err, time.Now()
+		r.status.Failures++
 		if !repeated {
-			l.log.Error("rules refused; the old ones stay in force", "version", short(l.status.Version), "error", err)
+			r.cfg.Log.Error("rules refused; the old ones stay in force", "version", Short(r.status.Version), "error", err)
 		}
 		return err
 	}
-	l.loaded(version, set)
-	l.log.Info("rules loaded", "version", short(version), "rules", set.Len(), "domains", len(set.Domains()))
+	r.loaded(version, set)
+	r.cfg.Log.Info("rules loaded", "version", Short(version), "rules", set.Len(), "domains", len(set.Domains()))
 	return nil
 }
 
-func (l *reloader) current() Status {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.status
-}
-
-func short(version string) string { return version[:min(12, len(version))] }
+// Short shortens a version for people.
+func Short(version string) string { return version[:min(12, len(version))] }
 
 // hashFiles hashes the names and contents of the files that the Loader would read.
 func hashFiles(paths []string) (string, error) {
@@ -169,13 +113,13 @@ const (
 	pollEvery = 5 * time.Second        // for changes without an event, as on network file systems
 )
 
-// watch reloads the rules when their files change, until ctx ends.
-func (l *reloader) watch(ctx context.Context) {
+// Watch reloads the rules when their files change, until ctx ends.
+func (r *Rules) Watch(ctx context.Context) {
 	events := make(<-chan fsnotify.Event)
 	failures := make(<-chan error)
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		l.log.Warn("file events are not available; the rules are polled", "every", pollEvery, "error", err)
+		r.cfg.Log.Warn("file events are not available; the rules are polled", "every", pollEvery, "error", err)
 	} else {
 		defer func() { _ = watcher.Close() }()
 		events, failures = watcher.Events, watcher.Errors
@@ -183,7 +127,7 @@ func (l *reloader) watch(ctx context.Context) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	var due <-chan time.Time
-	l.observe(watcher)
+	r.observe(watcher)
 	for {
 		select {
 		case <-ctx.Done():
@@ -192,24 +136,24 @@ func (l *reloader) watch(ctx context.Context) {
 			due = time.After(debounce)
 			continue
 		case err := <-failures:
-			l.log.Warn("file events were lost; the rules are polled", "error", err)
+			r.cfg.Log.Warn("file events were lost; the rules are polled", "error", err)
 			continue
 		case <-due:
 			due = nil
 		case <-poll.C:
 		}
-		l.observe(watcher)  // directories may be new, or a link may lead elsewhere
-		_ = l.reload(false) // it has logged its error
+		r.observe(watcher)  // directories may be new, or a link may lead elsewhere
+		_ = r.reload(false) // it has logged its error
 	}
 }
 
 // observe watches the directories that the rules are in: those that the paths lead to, those below, and those that hold
 // the paths, in which a link may be replaced. Watching a directory twice is once.
-func (l *reloader) observe(w *fsnotify.Watcher) {
+func (r *Rules) observe(w *fsnotify.Watcher) {
 	if w == nil {
 		return
 	}
-	for _, root := range l.paths {
+	for _, root := range r.cfg.Paths {
 		_ = w.Add(filepath.Dir(root)) // what cannot be watched is polled
 		resolved, err := filepath.EvalSymlinks(root)
 		if err != nil {

@@ -1,0 +1,93 @@
+package live
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// The handlers below are for those who have the token: they tell what a client has used up, and change it.
+
+// ServeReload loads the rules again. It answers with their version, or with 422 and what is wrong with them.
+func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
+	if err := r.Reload(); err != nil {
+		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		return
+	}
+	s := r.Status()
+	writeJSON(w, map[string]any{"version": s.Version, "rules": s.Rules})
+}
+
+// caller reads the descriptor that a request is about. It may leave out the domain if there is only one.
+func (r *Rules) caller(w http.ResponseWriter, req *http.Request) (domain string, entries []rules.Entry, ok bool) {
+	entries, err := rules.ParseEntries(req.FormValue("descriptor"))
+	domain = req.FormValue("domain")
+	if domains := r.Engine.Set().Domains(); domain == "" && len(domains) == 1 {
+		domain = domains[0]
+	}
+	if err == nil && domain == "" {
+		err = errors.New("want ?domain=DOMAIN&descriptor=KEY=VALUE,…")
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return "", nil, false
+	}
+	return domain, entries, true
+}
+
+// Caller is what a descriptor has used up of its limit.
+type Caller struct {
+	Code         string `json:"code"`
+	Reason       string `json:"reason"`
+	Rule         string `json:"rule,omitempty"`
+	Limit        string `json:"limit,omitempty"`
+	Remaining    uint64 `json:"remaining"`
+	ResetSeconds int64  `json:"resetSeconds"`
+}
+
+// ServeCaller answers with the Caller of a descriptor, and takes nothing from it.
+func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
+	domain, entries, ok := r.caller(w, req)
+	if !ok {
+		return
+	}
+	resp, err := r.Engine.Decide(req.Context(), &rules.Request{Domain: domain, Descriptors: []rules.Descriptor{
+		{Entries: entries, HasHits: true}}})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	s := &resp.Statuses[0]
+	answer := Caller{Code: s.Code.String(), Reason: s.Reason.String(), Remaining: s.Remaining, ResetSeconds: s.ResetSeconds()}
+	if s.Rule != nil {
+		answer.Rule, answer.Limit = s.Rule.Path, s.Rule.Limit.String()
+	}
+	writeJSON(w, answer)
+}
+
+// ServeReset forgets what was counted for a descriptor.
+func (r *Rules) ServeReset(w http.ResponseWriter, req *http.Request) {
+	domain, entries, ok := r.caller(w, req)
+	if !ok {
+		return
+	}
+	found, err := r.Engine.Reset(req.Context(), domain, entries)
+	switch {
+	case errors.Is(err, errors.ErrUnsupported):
+		http.Error(w, err.Error(), http.StatusNotImplemented)
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case !found:
+		http.Error(w, "No rule limits this descriptor.", http.StatusNotFound)
+	default:
+		r.cfg.Log.Info("caller reset", "domain", domain, "descriptor", rules.FormatEntries(entries))
+		writeJSON(w, map[string]any{"reset": true})
+	}
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
+}

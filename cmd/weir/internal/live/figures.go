@@ -1,0 +1,94 @@
+package live
+
+import (
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// nearLimit is the share of a limit from which on hits are near it.
+const nearLimit = 0.8
+
+// maxRules bounds the rules that have figures of their own; the others have none.
+const maxRules = 10_000
+
+// Figures counts the decisions of rules. It is safe for concurrent use.
+type Figures struct {
+	rules atomic.Pointer[map[*rules.Rule]*figure]
+	mu    sync.Mutex // held to replace rules
+}
+
+// figure is the counts of one rule.
+type figure struct {
+	hits, within, near, over, shadow atomic.Uint64
+}
+
+// Figure is how many hits a rule has had. Hits are Within and Over, which include Near and Shadowed.
+type Figure struct{ Hits, Within, Near, Over, Shadowed uint64 }
+
+func newFigures() *Figures {
+	f := &Figures{}
+	f.rules.Store(&map[*rules.Rule]*figure{})
+	return f
+}
+
+type ruleName struct{ domain, path string }
+
+// follow counts for the rules of set from now on. A rule of the same domain and path goes on with its figures.
+func (f *Figures) follow(set *rules.Set) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := make(map[ruleName]*figure)
+	for r, of := range *f.rules.Load() {
+		known[ruleName{r.Domain, r.Path}] = of
+	}
+	next := make(map[*rules.Rule]*figure)
+	for r := range set.All() {
+		if len(next) == maxRules {
+			break
+		}
+		of := known[ruleName{r.Domain, r.Path}]
+		if of == nil {
+			of = new(figure)
+		}
+		next[r] = of
+	}
+	f.rules.Store(&next)
+}
+
+// Count counts a status on a rule: n hits.
+func (f *Figures) Count(s *rules.Status, n uint64) {
+	of := (*f.rules.Load())[s.Rule]
+	if of == nil {
+		return
+	}
+	of.hits.Add(n)
+	switch s.Reason {
+	case rules.Over:
+		of.over.Add(n)
+	case rules.Shadowed:
+		of.over.Add(n)
+		of.shadow.Add(n)
+	case rules.Within:
+		of.within.Add(n)
+		if float64(s.Remaining) < float64(s.Limit.Requests)*(1-nearLimit) {
+			of.near.Add(n)
+		}
+	case rules.Unlimited:
+		of.within.Add(n)
+	}
+}
+
+// All returns the figures of the rules, in no order.
+func (f *Figures) All() iter.Seq2[*rules.Rule, Figure] {
+	return func(yield func(*rules.Rule, Figure) bool) {
+		for r, of := range *f.rules.Load() {
+			now := Figure{of.hits.Load(), of.within.Load(), of.near.Load(), of.over.Load(), of.shadow.Load()}
+			if !yield(r, now) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package live
+
+import (
+	"context"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/rules"
+)
+
+// Hybrid returns a Source that counts by remote, and by local while that is away. Each of cfg.Instances processes then
+// has such a part of every limit. Changes of a breaker are logged; made is called for each strategy, with its name,
+// unless it is nil.
+func Hybrid(remote, local rules.Source, cfg fallback.Config, log *slog.Logger,
+	made func(name string, f *fallback.Fallback)) rules.Source {
+	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
+	return func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+		primary, err := remote(a, burst)
+		if err != nil {
+			return nil, err
+		}
+		behind, err := local(a, part(burst, cfg.Instances))
+		if err != nil {
+			return nil, err
+		}
+		own, name := cfg, strings.ReplaceAll(a.String(), "_", " ")
+		if burst > 0 {
+			name += ", burst " + strconv.FormatUint(burst, 10)
+		}
+		own.OnChange = func(c fallback.Change) { logChange(log, name, c) }
+		f, err := fallback.New(primary, behind, own)
+		if err == nil && made != nil {
+			made(name, f)
+		}
+		return f, err
+	}
+}
+
+// part returns a process's part of a burst, which is not in a request: fallback divides only what is.
+func part(burst uint64, instances int) uint64 {
+	if burst == 0 {
+		return 0
+	}
+	return (burst-1)/uint64(max(1, instances)) + 1
+}
+
+func logChange(log *slog.Logger, name string, c fallback.Change) {
+	level, cause := slog.LevelInfo, ""
+	if c.To == fallback.Open {
+		level = slog.LevelWarn
+	}
+	if c.Cause != nil {
+		cause = c.Cause.Error()
+	}
+	log.Log(context.Background(), level, "redis breaker",
+		"strategy", name, "from", c.From.String(), "to", c.To.String(), "cause", cause)
+}

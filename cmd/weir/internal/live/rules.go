@@ -1,0 +1,105 @@
+// Package live keeps rules in force: it loads them, loads them again when their files change, and counts what each has
+// decided. The proxy and the decision server limit by it.
+package live
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weirgo/weir/rules"
+)
+
+// Config says which rules are in force, and how they count. Paths must be set.
+type Config struct {
+	Paths  []string // files and directories
+	Loader rules.Loader
+	Engine rules.Config
+
+	// Check refuses rules that load and are yet of no use here; nil: none are.
+	Check func(*rules.Set) error
+
+	Log *slog.Logger // nil: none
+}
+
+// Rules are rules in force. They are safe for concurrent use.
+type Rules struct {
+	Engine  *rules.Engine
+	Figures *Figures
+
+	cfg    Config
+	mu     sync.Mutex
+	seen   string // guarded by mu, as status: the hash of the files when they were last read
+	status Status
+}
+
+// Status is what is known of the rules.
+type Status struct {
+	Version  string // of the rules that are in force: a hash of their files
+	Loaded   time.Time
+	Rules    int
+	Domains  []string
+	Warnings int
+
+	Successes, Failures uint64 // loads
+	Err                 error  // of the last load; nil if it went well
+	Failed              time.Time
+}
+
+// New loads rules. It fails if they have a mistake: there are no old ones to go on with.
+func New(cfg Config) (*Rules, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	r := &Rules{cfg: cfg, Figures: newFigures()}
+	version, err := hashFiles(cfg.Paths)
+	if err != nil {
+		return nil, err
+	}
+	set, err := r.load()
+	if err != nil {
+		return nil, err
+	}
+	if r.Engine, err = rules.New(set, cfg.Engine); err != nil {
+		return nil, err
+	}
+	r.Figures.follow(set)
+	r.seen = version
+	r.loaded(version, set)
+	return r, nil
+}
+
+func (r *Rules) load() (*rules.Set, error) {
+	set, err := r.cfg.Loader.LoadFiles(r.cfg.Paths...)
+	if err == nil && r.cfg.Check != nil {
+		err = r.cfg.Check(set)
+	}
+	return set, err
+}
+
+// swap puts a set in force.
+func (r *Rules) swap(set *rules.Set) error {
+	r.Figures.follow(set) // before there are decisions by it
+	err := r.Engine.Swap(set)
+	if err != nil {
+		r.Figures.follow(r.Engine.Set())
+	}
+	return err
+}
+
+func (r *Rules) loaded(version string, set *rules.Set) {
+	s := &r.status
+	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = version, time.Now(), set.Len(), set.Domains(), len(set.Warnings())
+	s.Successes++
+	s.Err = nil
+}
+
+// Reload loads the rules again, whether or not their files have changed.
+func (r *Rules) Reload() error { return r.reload(true) }
+
+// Status returns what is known of the rules.
+func (r *Rules) Status() Status {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.status
+}

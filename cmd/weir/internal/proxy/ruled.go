@@ -1,0 +1,207 @@
+package proxy
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/rules"
+)
+
+// Rules are rules to limit by, in the place of Limits.
+type Rules struct {
+	Paths  []string // files and directories; empty: there are none
+	Loader rules.Loader
+
+	// Domain returns the domain of a set that requests are limited by. Rules that it refuses are not loaded.
+	Domain func(*rules.Set) (string, error)
+}
+
+// ruled limits by rules.
+type ruled struct {
+	*live.Rules
+	domain string
+	counts [16]atomic.Uint64 // by httplimit's Outcome
+	keys   httplimit.Extractor
+}
+
+// newRuled loads the rules.
+func (p *Proxy) newRuled() (err error) {
+	cfg := p.cfg.Rules
+	r := &ruled{keys: p.cfg.By.extractor(p.ip, p.cfg.ExactPaths)}
+	check := func(s *rules.Set) error {
+		domain, err := cfg.Domain(s)
+		if err == nil && cmp.Or(r.domain, domain) != domain {
+			err = fmt.Errorf("the domain is %q now, and not %q; that takes a restart", domain, r.domain)
+		}
+		if err == nil && r.domain == "" {
+			r.domain = domain
+		}
+		return err
+	}
+	r.Rules, err = live.New(live.Config{
+		Paths: cfg.Paths, Loader: cfg.Loader, Check: check, Log: p.cfg.Log,
+		Engine: rules.Config{Source: p.make.source(p.cfg.Log), Shadow: p.cfg.Guard.Shadow},
+	})
+	p.ruled = r
+	return err
+}
+
+// source makes the strategies that count for rules.
+func (s *strategies) source(log *slog.Logger) rules.Source {
+	local := rules.SourceOf(s.limiter)
+	if s.shared == nil {
+		return local
+	}
+	cfg := s.shared.cfg
+	cfg.OnError = s.shared.failed
+	return live.Hybrid(rules.SourceOf(s.shared.store), local, cfg, log, func(name string, f *fallback.Fallback) {
+		s.shared.add(hybrid{f, Limit{Name: name}, cfg.OnFail})
+	})
+}
+
+// guardByRules puts the rules in front of next, and the lists in front of the rules.
+func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
+	guard := rules.Guard{
+		Engine: p.ruled.Engine, Domain: p.ruled.domain, ClientIP: p.ip, DeniedStatus: p.cfg.Guard.DeniedStatus,
+		FailOpen: p.cfg.Guard.FailOpen, OnDecision: p.onRules, Logger: p.cfg.Log,
+	}
+	behind := guard.Wrap(next)
+	cfg := httplimit.Config{
+		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip, DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus,
+		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
+		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
+		OnDecision: func(r *http.Request, d httplimit.Decision) {
+			if d.Status != 0 { // no rule will see it, or in shadow mode no rule matters
+				p.decided(r, d)
+			}
+		},
+	}
+	var listed http.Handler
+	err := attempt(func() { listed = httplimit.New(p.limiter.FixedWindow(), cfg)(behind) })
+	allowed := p.allowed()
+	if err != nil || allowed == nil {
+		return listed, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if allowed(r) {
+			p.decided(r, httplimit.Decision{Outcome: httplimit.Exempt})
+			next.ServeHTTP(w, r)
+			return
+		}
+		listed.ServeHTTP(w, r)
+	}), nil
+}
+
+// onRules notes what the rules decided.
+func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
+	d := httplimit.Decision{Shadow: p.cfg.Guard.Shadow, Err: err, Cost: 1}
+	switch {
+	case err != nil && r.Context().Err() != nil:
+		d.Outcome = httplimit.Canceled
+	case err != nil && p.cfg.Guard.FailOpen:
+		d.Outcome = httplimit.Bypassed
+	case err != nil:
+		d.Outcome, d.Status = httplimit.Failed, http.StatusServiceUnavailable
+	case resp == nil:
+		d.Outcome = httplimit.Exempt
+	case resp.Allowed() && !resp.Shadowed:
+		d.Outcome = httplimit.Admitted
+	default:
+		d.Outcome, d.Status = httplimit.Denied, cmp.Or(p.cfg.Guard.DeniedStatus, http.StatusTooManyRequests)
+	}
+	if resp != nil {
+		for i := range resp.Statuses {
+			p.ruled.Figures.Count(&resp.Statuses[i], 1)
+		}
+		describeRule(&d, resp)
+	}
+	if key, err := p.ruled.keys.Extract(r); err == nil {
+		d.Key = key
+	}
+	p.decided(r, d)
+}
+
+// describeRule makes d one of the rule that matters most: of one that is over its limit or, if none is, of the one with the
+// least left.
+func describeRule(d *httplimit.Decision, resp *rules.Response) {
+	var of *rules.Status
+	for i := range resp.Statuses {
+		s := &resp.Statuses[i]
+		if s.Limit == nil || s.Rule == nil {
+			continue
+		}
+		if of == nil || s.Reason == rules.Over && of.Reason != rules.Over || s.Reason == of.Reason && s.Remaining < of.Remaining {
+			of = s
+		}
+	}
+	if of == nil {
+		return
+	}
+	d.Policy, d.Strategy = of.Rule.Name(), strings.ReplaceAll(of.Limit.Algorithm.String(), "_", " ")
+	d.Limit, d.Duration, d.Remaining = uint64(of.Limit.Requests), of.Limit.Period(), of.Remaining
+	d.Result = weir.Result{ExpiresAt: time.Now().Add(of.Reset), TotalRequests: d.Limit - min(d.Limit, d.Remaining)}
+	if of.Reason == rules.Within {
+		d.Result.State = weir.Allow
+	}
+}
+
+// decided counts and notes a decision.
+func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
+	p.ruled.counts[d.Outcome].Add(1)
+	p.onDecision(r, d)
+}
+
+// maxRulesShown bounds the rules on the page, those with the most hits over their limits first.
+const maxRulesShown = 200
+
+// ruleShown is a rule on the page.
+type ruleShown struct {
+	Rule     string `json:"rule"`
+	Limit    string `json:"limit"`
+	Hits     uint64 `json:"hits"`
+	Within   uint64 `json:"within"`
+	Over     uint64 `json:"over"`
+	Shadowed uint64 `json:"shadowed"`
+}
+
+// rulesShown is what the page shows of rules.
+type rulesShown struct {
+	Domain  string      `json:"domain"`
+	Version string      `json:"version"`
+	Loaded  int64       `json:"loaded"`
+	Count   int         `json:"count"`
+	Error   string      `json:"error,omitempty"` // of the last load
+	Failed  int64       `json:"failed,omitempty"`
+	Top     []ruleShown `json:"top"`
+}
+
+// shown returns what the page shows.
+func (r *ruled) shown() *rulesShown {
+	s := r.Status()
+	out := &rulesShown{Domain: report.Printable(r.domain), Version: live.Short(s.Version), Loaded: s.Loaded.UnixMilli()}
+	if s.Err != nil {
+		out.Error, out.Failed = report.Printable(s.Err.Error()), s.Failed.UnixMilli()
+	}
+	for rule, f := range r.Figures.All() {
+		if rule.Domain == r.domain {
+			out.Top = append(out.Top, ruleShown{report.Printable(rule.Path), rule.Limit.String(), f.Hits, f.Within, f.Over, f.Shadowed})
+		}
+	}
+	out.Count = len(out.Top)
+	slices.SortFunc(out.Top, func(a, b ruleShown) int {
+		return cmp.Or(cmp.Compare(b.Over, a.Over), cmp.Compare(b.Hits, a.Hits), cmp.Compare(a.Rule, b.Rule))
+	})
+	out.Top = out.Top[:min(len(out.Top), maxRulesShown)]
+	return out
+}

@@ -1,0 +1,400 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+func hitsOf(n uint64) *wrapperspb.UInt64Value { return wrapperspb.UInt64(n) }
+
+// yearly are rules whose periods do not end in a test.
+const yearly = `domain: d
+descriptors:
+  - {key: three, rate_limit: {unit: year, requests_per_unit: 3}}
+  - {key: many, rate_limit: {unit: year, requests_per_unit: 60}}
+`
+
+// server is a weir serve at work.
+type server struct {
+	*exec.Cmd
+	grpc, http, admin string
+	rest              chan string // what it said on the standard error after it served
+}
+
+var serverServing = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+) admin=(\S+)`)
+
+const adminToken = "0123456789abcdef"
+
+// serveProcess starts the server on free ports.
+func serveProcess(t *testing.T, args ...string) *server {
+	t.Helper()
+	args = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
+	s := &server{Cmd: exec.Command("weir", args...), rest: make(chan string, 1)}
+	s.Env = append(os.Environ(), "WEIR_ADMIN_TOKEN="+adminToken)
+	stderr, err := s.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, s.Start())
+	t.Cleanup(func() { _ = s.Process.Kill() }) // if it has not ended by then
+	r := bufio.NewReader(stderr)
+	line, err := r.ReadString('\n')
+	require.NoError(t, err, line)
+	found := serverServing.FindStringSubmatch(line)
+	require.NotNil(t, found, line)
+	s.grpc, s.http, s.admin = found[1], found[2], found[3]
+	go func() {
+		text, _ := io.ReadAll(r)
+		s.rest <- string(text)
+	}()
+	return s
+}
+
+// stop ends the server, and returns what it said.
+func (s *server) stop(t *testing.T) string {
+	t.Helper()
+	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	rest := <-s.rest
+	assert.NoError(t, s.Wait(), "exit 0")
+	return rest
+}
+
+func (s *server) dial(t *testing.T, cfg *tls.Config) *grpc.ClientConn {
+	t.Helper()
+	creds := insecure.NewCredentials()
+	if cfg != nil {
+		creds = credentials.NewTLS(cfg)
+	}
+	conn, err := grpc.NewClient(s.grpc, grpc.WithTransportCredentials(creds))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// ask asks for one hit of a key.
+func ask(ctx context.Context, conn *grpc.ClientConn, key string) (pb.RateLimitResponse_Code, error) {
+	resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{
+		Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "x"}}}}})
+	return resp.GetOverallCode(), err
+}
+
+// admitted asks n times, and returns how often the answer was OK.
+func admitted(t *testing.T, conn *grpc.ClientConn, key string, n int) (ok int) {
+	t.Helper()
+	for range n {
+		code, err := ask(t.Context(), conn, key)
+		require.NoError(t, err)
+		if code == pb.RateLimitResponse_OK {
+			ok++
+		}
+	}
+	return ok
+}
+
+func rulesFile(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
+	return name
+}
+
+// TestServeStopsGracefully has a stop wait for a request that is under way, and health checks fail meanwhile.
+func TestServeStopsGracefully(t *testing.T) {
+	s := serveProcess(t, "--rules", rulesFile(t, yearly))
+	conn := s.dial(t, nil)
+	assert.Equal(t, 3, admitted(t, conn, "three", 5))
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	require.NoError(t, err)
+	first, err := watch.Recv()
+	require.NoError(t, err)
+	assert.Equal(t, healthpb.HealthCheckResponse_SERVING, first.Status)
+
+	// The beginning of a request over HTTP: the server waits for the rest of it.
+	slow, err := net.Dial("tcp", s.http)
+	require.NoError(t, err)
+	defer slow.Close()
+	const body = `{"domain": "d", "descriptors": [{"entries": [{"key": "three", "value": "y"}]}]}`
+	_, err = fmt.Fprintf(slow, "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", len(body))
+	require.NoError(t, err)
+	answers := bufio.NewReader(slow)
+	line, err := answers.ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, line, "100 Continue", "the request is under way")
+
+	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
+	next, err := watch.Recv()
+	require.NoError(t, err)
+	assert.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, next.Status)
+	_, err = io.WriteString(slow, body)
+	require.NoError(t, err)
+	rest, _ := io.ReadAll(answers)
+	assert.Contains(t, string(rest), "200 OK")
+	assert.Contains(t, string(rest), `"OK"`)
+	require.NoError(t, conn.Close(), "the watch is over")
+	<-s.rest
+	assert.NoError(t, s.Wait(), "exit 0")
+}
+
+// TestServeHangUp sends SIGHUP: the rules are loaded though no file has changed, and a mistake changes nothing.
+func TestServeHangUp(t *testing.T) {
+	file := rulesFile(t, yearly)
+	s := serveProcess(t, "--rules", file)
+	conn := s.dial(t, nil)
+	assert.Equal(t, 2, admitted(t, conn, "three", 2))
+	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
+	metric := func(name string) string {
+		_, text := get(t, "http://"+s.admin+"/metrics")
+		for line := range strings.Lines(text) {
+			if value, ok := strings.CutPrefix(line, name+" "); ok {
+				return strings.TrimSpace(value)
+			}
+		}
+		return ""
+	}
+	require.Eventually(t, func() bool { return metric("ratelimit_service_config_load_success_total") == "2" }, time.Minute, 5*time.Millisecond)
+	assert.Equal(t, 1, admitted(t, conn, "three", 3), "the count was kept")
+	require.NoError(t, os.WriteFile(file, []byte("domain: [\n"), 0o600))
+	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
+	require.Eventually(t, func() bool { return metric("ratelimit_service_config_refused") == "1" }, time.Minute, 5*time.Millisecond)
+	assert.Zero(t, admitted(t, conn, "three", 2), "the old rules are in force")
+	assert.Contains(t, s.stop(t), "rules refused; the old ones stay in force")
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(text)
+}
+
+// TestServeJSON posts to /json as a user of curl does.
+func TestServeJSON(t *testing.T) {
+	s := serveProcess(t, "--rules", rulesFile(t, yearly))
+	curl, err := exec.LookPath("curl")
+	if err != nil {
+		t.Skip("there is no curl")
+	}
+	post := func(body string) string {
+		out, err := exec.Command(curl, "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", body, "http://"+s.http+"/json").Output()
+		require.NoError(t, err)
+		return string(out)
+	}
+	const body = `{"domain": "d", "descriptors": [{"entries": [{"key": "three", "value": "x"}]}]}`
+	var codes []string
+	for range 4 {
+		codes = append(codes, post(body))
+	}
+	assert.Equal(t, []string{"200", "200", "200", "429"}, codes)
+	for _, bad := range []string{"", "x", `{"domain": "d"}`, `{"domain": "d", "descriptor": []}`} {
+		assert.Equal(t, "400", post(bad), bad)
+	}
+}
+
+// TestServeHybrid has two servers count together on a Redis, and go on with their halves without it.
+func TestServeHybrid(t *testing.T) {
+	redis := redistest.Start(t)
+	file := rulesFile(t, yearly)
+	var conns []*grpc.ClientConn
+	for range 2 {
+		s := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--instances", "2", "--redis-timeout", "1s")
+		conns = append(conns, s.dial(t, nil))
+	}
+	for i := range 20 {
+		assert.Equal(t, 1, admitted(t, conns[i%2], "many", 1))
+	}
+	redis.Kill()
+	// Of the 40 that are left each has a half.
+	assert.Equal(t, 20, admitted(t, conns[0], "many", 70))
+	assert.Equal(t, 20, admitted(t, conns[1], "many", 70))
+}
+
+// TestServeOnRedis has two servers without a local half: without Redis nothing is decided.
+func TestServeOnRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	file := rulesFile(t, yearly)
+	one := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--redis-timeout", "1s").dial(t, nil)
+	two := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--redis-timeout", "1s").dial(t, nil)
+	assert.Equal(t, 3, admitted(t, one, "three", 2)+admitted(t, two, "three", 5))
+	redis.Kill()
+	_, err := ask(t.Context(), one, "three")
+	assert.Error(t, err)
+}
+
+// authority makes certificates.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	dir  string
+	last int64
+}
+
+func newAuthority(t *testing.T) *authority {
+	a := &authority{dir: t.TempDir()}
+	a.issue(t, "ca", a)
+	return a
+}
+
+// issue writes NAME.pem and NAME.key, signed by the authority.
+func (a *authority) issue(t *testing.T, name string, by *authority) (cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	a.last++
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(a.last), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: by.cert == nil, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	parent, signer := by.cert, by.key
+	if parent == nil {
+		parent, signer = template, private
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &private.PublicKey, signer)
+	require.NoError(t, err)
+	if by.cert == nil {
+		by.key = private
+		by.cert, err = x509.ParseCertificate(der)
+		require.NoError(t, err)
+	}
+	text, err := x509.MarshalPKCS8PrivateKey(private)
+	require.NoError(t, err)
+	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
+	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}), 0o600))
+	return cert, key
+}
+
+// client returns the configuration of a client that trusts a, with a certificate unless cert is empty.
+func (a *authority) client(t *testing.T, cert, key string) *tls.Config {
+	t.Helper()
+	cfg := &tls.Config{RootCAs: x509.NewCertPool()}
+	cfg.RootCAs.AddCert(a.cert)
+	if cert != "" {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		require.NoError(t, err)
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg
+}
+
+// TestServeTLS has clients with and without TLS, and with and without a certificate of their own.
+func TestServeTLS(t *testing.T) {
+	a, other := newAuthority(t), newAuthority(t)
+	cert, key := a.issue(t, "server", a)
+	clientCert, clientKey := a.issue(t, "client", a)
+	strangerCert, strangerKey := other.issue(t, "stranger", other)
+	file := rulesFile(t, yearly)
+	reaches := func(s *server, cfg *tls.Config) bool {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		_, err := ask(ctx, s.dial(t, cfg), "many")
+		return err == nil
+	}
+
+	plain := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key)
+	assert.True(t, reaches(plain, a.client(t, "", "")))
+	assert.False(t, reaches(plain, nil), "no TLS")
+	assert.False(t, reaches(plain, other.client(t, "", "")), "the certificate is not of an authority that the client trusts")
+	old := serialOf(t, plain.grpc, a)
+	a.issue(t, "server", a)
+	assert.NotEqual(t, old, serialOf(t, plain.grpc, a), "a renewed certificate is used")
+
+	mutual := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", filepath.Join(a.dir, "ca.pem"))
+	assert.True(t, reaches(mutual, a.client(t, clientCert, clientKey)))
+	assert.False(t, reaches(mutual, a.client(t, "", "")), "no certificate")
+	assert.False(t, reaches(mutual, a.client(t, strangerCert, strangerKey)), "a certificate of another authority")
+}
+
+func serialOf(t *testing.T, addr string, a *authority) string {
+	t.Helper()
+	cfg := a.client(t, "", "")
+	cfg.NextProtos = []string{"h2"}
+	conn, err := tls.Dial("tcp", addr, cfg)
+	require.NoError(t, err)
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
+}
+
+// TestRulesAdmin inspects and resets a caller, and reloads, from the command line, in a server and in a proxy.
+func TestRulesAdmin(t *testing.T) {
+	t.Setenv("WEIR_ADMIN_TOKEN", adminToken)
+	file := rulesFile(t, yearly+"rate_limits: [{actions: [{generic_key: {descriptor_key: three, descriptor_value: x}}]}]\n")
+	s := serveProcess(t, "--rules", file)
+	conn := s.dial(t, nil)
+	p := proxyProcess(t, "--rules", file)
+	for name, at := range map[string]struct {
+		admin string
+		spend func() bool
+	}{
+		"server": {s.admin, func() bool { return admitted(t, conn, "three", 1) == 1 }},
+		"proxy":  {p.back, func() bool { code, _ := get(t, p.front); return code == 200 }},
+	} {
+		weir := func(args ...string) (int, string) {
+			var out bytes.Buffer
+			code := run(append([]string{"rules", args[0], "--admin", at.admin}, args[1:]...), nil, &out, &out)
+			return code, out.String()
+		}
+		for range 3 {
+			assert.True(t, at.spend(), name)
+		}
+		assert.False(t, at.spend(), name)
+		code, text := weir("inspect", "-d", "three=x")
+		assert.Equal(t, 0, code)
+		assert.Regexp(t, `^OVER_LIMIT: over, rule three, 3 per year, 0 left, reset in \d+s\n$`, text, name)
+		code, text = weir("reset", "-d", "three=x", "--domain", "d")
+		assert.Equal(t, 0, code, text)
+		assert.True(t, at.spend(), name)
+		_, text = weir("inspect", "-d", "three=x")
+		assert.Regexp(t, `^OK: within, rule three, 3 per year, 2 left`, text, name)
+		code, text = weir("reset", "-d", "nobody")
+		assert.Equal(t, 1, code)
+		assert.Equal(t, "weir: No rule limits this descriptor.\n", text)
+		code, text = weir("reload")
+		assert.Equal(t, 0, code)
+		assert.Regexp(t, `^2 rules, version [0-9a-f]{12}\n$`, text)
+	}
+	require.NoError(t, os.WriteFile(file, []byte("domain: ''\n"), 0o600))
+	for _, admin := range []string{s.admin, p.back} {
+		var out bytes.Buffer
+		assert.Equal(t, 1, run([]string{"rules", "reload", "--admin", admin}, nil, &out, &out))
+		assert.Contains(t, out.String(), "rules.yaml:1:9: config file cannot have empty domain")
+	}
+	t.Setenv("WEIR_ADMIN_TOKEN", "")
+	var out bytes.Buffer
+	assert.Equal(t, 1, run([]string{"rules", "reload", "--admin", s.admin}, nil, &out, &out))
+	assert.Contains(t, out.String(), "the admin token")
+}
