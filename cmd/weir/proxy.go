@@ -75,6 +75,9 @@ take "prefix", or "id", a key as /-/stats has it. --deny-file keeps them over a 
   curl -X POST -H 'Weir-Admin: 1' -H "Authorization: Bearer $WEIR_ADMIN_TOKEN" \
     -d '{"what": "192.0.2.1", "for": "2h"}' http://127.0.0.1:8081/-/deny
 
+--state keeps what is counted over a restart: the file is written every minute and at the end. One
+that cannot be read is reported and kept; nothing is saved while it is there.
+
 SIGHUP reads the certificate, --deny-file, --denied-page and --rules again. On SIGTERM and SIGINT
 the health check fails, after --drain-delay no new connections are taken, and requests in flight
 have --drain to finish. A second signal ends it at once. The access log goes to the standard output,
@@ -99,7 +102,7 @@ type proxyFlags struct {
 	exactPaths               bool
 	allow                    []string
 	maxKeys                  int
-	denyFile                 string
+	denyFile, state          string
 	onFull                   string
 	corsOrigins              []string
 	corsCredentials          bool
@@ -193,6 +196,7 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.allow, "allow", nil, "addresses and `prefixes` of clients without a limit")
 	flags.StringSliceVar(&f.deny, "deny", nil, "refuse these addresses, prefixes and `keys` from the start")
 	flags.StringVar(&f.denyFile, "deny-file", "", "keep the deny list in this `file`")
+	flags.StringVar(&f.state, "state", "", "keep what is counted in this `file`, over a restart")
 	flags.IntVar(&f.maxDeny, "max-deny", 10_000, "how many may be on the deny list, and as many in the penalty box")
 	flags.StringVar(&f.penalty, "penalty-box", "", "`DENIALS/WITHIN=FOR`: 20/1m=10m refuses a caller denied 20 times in 1m for 10m")
 }

@@ -41,7 +41,7 @@ func TestProxyFlags(t *testing.T) {
 		"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms --redis-probe 17s "+
 		"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+" --exact-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
 		"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c --tls-key k --max-conns 21 "+
-		"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 --drain-delay 27s", " ")))
+		"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 --drain-delay 27s --state s", " ")))
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
 
@@ -68,8 +68,8 @@ func TestProxyFlags(t *testing.T) {
 		OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond, ProbeInterval: 17 * time.Second,
 	}, Lease: 18, Denials: 19}, cfg.Redis)
 
-	assert.Equal(t, []any{true, "d", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"}, 27 * time.Second},
-		[]any{cfg.ExactPaths, cfg.DenyFile, fmt.Sprint(cfg.Allow), cfg.TLS, cfg.DrainDelay})
+	assert.Equal(t, []any{true, "d", "s", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"}, 27 * time.Second},
+		[]any{cfg.ExactPaths, cfg.DenyFile, cfg.StateFile, fmt.Sprint(cfg.Allow), cfg.TLS, cfg.DrainDelay})
 	assert.Equal(t, []int{20, 21, 22, 23, 24}, []int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr, cfg.MaxInFlight, cfg.MaxInFlightPerClient})
 	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)
 	assert.Equal(t, httplimit.CORS{Origins: []string{"https://a.example"}, Credentials: true}, g.CORS)
@@ -218,6 +218,47 @@ func TestSIGTERM(t *testing.T) {
 	assert.Equal(t, 2, strings.Count(p.access.String(), "msg=request"))
 	assert.Contains(t, p.access.String(), "status=200")
 	assert.Contains(t, p.access.String(), "status=429")
+}
+
+// With a state file a caller that is over the limit stays so over a restart.
+func TestStateOverARestart(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	start := func() *process { return proxyProcess(t, "--limit", "1/1d", "--state", state) }
+	ask := func(p *process) int {
+		resp, err := http.Get(p.front)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	stop := func(p *process) (said string) {
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		said = <-p.rest
+		require.NoError(t, p.Wait())
+		return said
+	}
+	p := start()
+	assert.Equal(t, http.StatusOK, ask(p))
+	stop(p)
+	info, err := os.Stat(state)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode())
+	p = start()
+	assert.Equal(t, http.StatusTooManyRequests, ask(p))
+	stop(p)
+
+	damaged, err := os.ReadFile(state)
+	require.NoError(t, err)
+	damaged = damaged[:len(damaged)-1]
+	require.NoError(t, os.WriteFile(state, damaged, 0o600))
+	p = start()
+	assert.Equal(t, http.StatusOK, ask(p), "it serves all the same")
+	assert.Contains(t, stop(p), "state not loaded; the file is kept")
+	kept, err := os.ReadFile(state)
+	require.NoError(t, err)
+	assert.Equal(t, damaged, kept)
+	files, err := filepath.Glob(state + "*")
+	require.NoError(t, err)
+	assert.Len(t, files, 1, "nothing is left over")
 }
 
 // SIGHUP reads the files again, where it used to end the process.

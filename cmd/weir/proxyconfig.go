@@ -31,6 +31,7 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 		ExactPaths: f.exactPaths,
 		DrainDelay: f.drainDelay,
 		DenyFile:   f.denyFile,
+		StateFile:  f.state,
 		TLS:        proxy.TLS{Cert: f.tlsCert, Key: f.tlsKey},
 		MaxConns:   f.maxConns, MaxConnsPerAddr: f.maxConnsPerIP,
 		MaxInFlight: f.maxInFlight, MaxInFlightPerClient: f.maxInFlightPerClient,

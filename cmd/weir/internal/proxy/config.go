@@ -59,8 +59,12 @@ type Config struct {
 	DenyFile string            // keeps what is put on the deny list later; empty: nothing does
 	MaxDeny  int               // 0: httplimit's default
 	Table    weir.Config
-	Redis    Redis
-	Admin    Admin
+
+	// StateFile keeps what is counted over a restart; empty: nothing does.
+	StateFile string
+
+	Redis Redis
+	Admin Admin
 
 	Log    *slog.Logger // errors, starts and stops
 	Access *slog.Logger // one line for each request; nil: none

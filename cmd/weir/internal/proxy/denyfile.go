@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -91,10 +92,14 @@ func (f *denyFile) save(list *httplimit.DenyList) error {
 		}
 		b.WriteByte('\n')
 	}
-	return replaceFile(f.name, b.String())
+	return replaceFile(f.name, func(w io.Writer) error {
+		_, err := io.WriteString(w, b.String())
+		return err
+	})
 }
 
-func replaceFile(name, text string) (err error) {
+// replaceFile writes a file that only this user can read, and has it take the place of the one of that name.
+func replaceFile(name string, write func(io.Writer) error) (err error) {
 	t, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {
 		return err
@@ -104,8 +109,7 @@ func replaceFile(name, text string) (err error) {
 			_ = os.Remove(t.Name())
 		}
 	}()
-	_, err = t.WriteString(text)
-	if err = errors.Join(err, t.Sync(), t.Close()); err != nil {
+	if err = errors.Join(write(t), t.Sync(), t.Close()); err != nil {
 		return err
 	}
 	return os.Rename(t.Name(), name)

@@ -30,7 +30,8 @@ type Proxy struct {
 	cert    *certificate // nil: plain HTTP
 
 	denied   *httplimit.DenyList
-	denyFile *denyFile // nil: there is none
+	denyFile *denyFile  // nil: there is none
+	state    *stateFile // nil: there is none
 	stats    httplimit.Stats
 	flight   httplimit.Stats // of the bounds on requests in flight
 	worst    *topk
@@ -78,6 +79,11 @@ func (p *Proxy) build() (err error) {
 	if p.cfg.TLS.Cert != "" {
 		if p.cert, err = newCertificate(p.cfg.TLS, p.cfg.Log); err != nil {
 			return err
+		}
+	}
+	if p.cfg.StateFile != "" {
+		if p.state, err = openState(p.cfg.StateFile, p.limiter, p.cfg.Log); err != nil {
+			return fmt.Errorf("state: %w", err)
 		}
 	}
 	p.make = strategies{limiter: p.limiter}
@@ -199,6 +205,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 		defer watch.Wait()
 		defer stop()
 	}
+	defer p.keepState()()
 	if s := p.make.shared; s != nil {
 		s.greet(ctx, onFailNames[s.cfg.OnFail])
 	}
