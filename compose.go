@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -101,8 +102,7 @@ func (p Policy) Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result,
 
 // All returns a Strategy that admits what every one of strategies admits. It asks them in order;
 // when one denies, what was charged to those before it is given back. Its Result is that of the one
-// with the least left of its limit (strategies with limits of their own, as Tiers, are not
-// compared) or, of a denial, with the latest instant among all of them, as far as they can peek.
+// with the least left of its limit or burst (Tiers, which have several, are not compared) or, of a denial, with the latest instant among all of them, as far as they can peek.
 //
 // It is not one atomic step: a request that is denied in the end has for a moment been counted by
 // those asked first, and may have cost another caller its admission. It never admits what one of
@@ -186,23 +186,27 @@ func (a all) latest(ctx context.Context, r *Request, i int, res *Result) *Result
 
 // tightest returns the admission with the least left.
 func (a all) tightest(r *Request, taken []*Result) *Result {
-	left := func(i int) int64 {
-		limit := r.Limit
-		if p, ok := a[i].(Policy); ok {
-			limit = p.Limit
-		}
-		if limit == 0 { // and yet admitted: the strategy has limits of its own
-			return math.MaxInt64
-		}
-		return int64(min(limit, math.MaxInt64)) - int64(min(taken[i].TotalRequests, math.MaxInt64))
-	}
-	least := 0
-	for i := range taken {
-		if left(i) < left(least) {
-			least = i
+	tightest, least := 0, uint64(math.MaxUint64)
+	for i, res := range taken {
+		if limit, ok := limitOf(a[i], r.Limit); ok && res.Remaining(limit) < least {
+			tightest, least = i, res.Remaining(limit)
 		}
 	}
-	return taken[least]
+	return taken[tightest]
+}
+
+// limitOf returns what TotalRequests is held against, for a request of the given limit. It reports
+// false for a strategy with limits of its own.
+func limitOf(s Strategy, limit uint64) (uint64, bool) {
+	switch s := s.(type) {
+	case Policy:
+		return limitOf(s.Strategy, s.Limit)
+	case *TokenBucket:
+		return cmp.Or(s.burst, limit), true
+	case *Tiers:
+		return 0, false
+	}
+	return limit, limit > 0 // of 0 nothing is admitted, unless a strategy has limits of its own
 }
 
 // Peek implements [Peeker], as far as the strategies do.

@@ -74,6 +74,25 @@ func TestAllReportsALostRefund(t *testing.T) {
 	assert.Nil(t, res)
 }
 
+// What is left of a token bucket is left of its burst; Tiers have no one limit.
+func TestAllComparesBursts(t *testing.T) {
+	l := newLimiter(t)
+	tiers, err := l.Tiers(Tier{1000, time.Second})
+	require.NoError(t, err)
+	burst := Policy{"burst", l.TokenBucket(20), 100, time.Minute}
+	s := All(tiers, Policy{"daily", l.FixedWindow(), 50, 24 * time.Hour}, burst)
+	for i := range uint64(20) {
+		res, err := s.Run(t.Context(), &Request{Key: "id", Limit: 5})
+		require.NoError(t, err)
+		want, err := burst.Peek(t.Context(), &Request{Key: "id"})
+		require.NoError(t, err)
+		require.Equal(t, i+1, res.TotalRequests)
+		if want.Allowed() {
+			require.True(t, res.ExpiresAt.Before(want.ExpiresAt), "%+v is not of the bucket", res)
+		}
+	}
+}
+
 func TestAllReportsTheTightestAdmission(t *testing.T) {
 	l := newLimiter(t)
 	day := Policy{"day", l.FixedWindow(), 10, 24 * time.Hour}

@@ -9,7 +9,10 @@ import (
 // TokenBucket is the token bucket, kept as the generic cell rate algorithm (GCRA) keeps it: one
 // instant per caller, the theoretical arrival time, at which its bucket is full again. Make one
 // with [Limiter.TokenBucket].
-type TokenBucket struct{ locked[slot] }
+type TokenBucket struct {
+	locked[slot]
+	burst uint64
+}
 
 // TokenBucket returns a token bucket as a Strategy: Limit tokens flow in evenly in each Duration,
 // and at most burst of them are kept; 0 means Limit. In any span of one Duration at most
@@ -23,7 +26,7 @@ type TokenBucket struct{ locked[slot] }
 //
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
-	return &TokenBucket{newLocked(l, &tokens{clampCost(burst)}, &slotStore{l, tokenKind})}
+	return &TokenBucket{newLocked(l, &tokens{clampCost(burst)}, &slotStore{l, tokenKind}), burst}
 }
 
 // tokens is the arithmetic of a TokenBucket.
