@@ -138,7 +138,8 @@ func (f *FixedWindow) Decide(_ context.Context, r *Request) (Result, error) {
 	if err != nil {
 		return Result{}, f.l.fail(err)
 	}
-	v, total, w, err := f.l.count(r.Key, p.scale, p.limit, min(p.cost, maxCount))
+	p = p.clamp(maxCount)
+	v, total, w, err := f.l.count(r.Key, p.scale, p.limit, p.cost)
 	return Result{v, total, w.expires}, err
 }
 
@@ -146,8 +147,7 @@ func (f *FixedWindow) Decide(_ context.Context, r *Request) (Result, error) {
 type counters struct{ l *Limiter }
 
 func (a *counters) prepare(p params) (params, error) {
-	p.limit, p.cost = min(p.limit, maxCount), min(p.cost, maxCount)
-	return p, nil
+	return p.clamp(maxCount), nil
 }
 
 func (a *counters) advance(*slot, params, int64) {}

@@ -34,8 +34,7 @@ func (l *Limiter) SlidingWindow() *SlidingWindow {
 type sliders struct{ l *Limiter }
 
 func (a *sliders) prepare(p params) (params, error) {
-	p.limit, p.cost = min(p.limit, maxCount), min(p.cost, maxCount)
-	return p, nil
+	return p.clamp(maxCount), nil
 }
 
 // slide is one decision: pure arithmetic on two adjacent windows.

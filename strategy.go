@@ -21,8 +21,8 @@ type Request struct {
 	// Key names the caller: 1 to 1024 bytes, any bytes.
 	Key string
 
-	// Limit is how much cost is admitted in one Duration. 0 denies everything. Above math.MaxInt64
-	// it counts as that.
+	// Limit is how much cost is admitted in one Duration. 0 denies everything. Above 2^63-1, and in
+	// a fixed or sliding window above 2^48-2, it counts as that, and so does a Cost up to Limit.
 	Limit uint64
 
 	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days.

@@ -39,6 +39,15 @@ type params struct {
 // exceedsLimit reports whether the request can never pass.
 func (p params) exceedsLimit() bool { return p.cost > p.limit }
 
+// clamp returns p with a limit and a cost of at most the given. A cost over the limit stays over it.
+func (p params) clamp(most int64) params {
+	if p.exceedsLimit() {
+		p.limit = min(p.limit, most-1)
+	}
+	p.limit, p.cost = min(p.limit, most), min(p.cost, most)
+	return p
+}
+
 // parse reads r, with another duration if period is not 0.
 func parse(r *Request, period time.Duration) (p params, err error) {
 	duration := cmp.Or(period, r.Duration)
@@ -46,6 +55,9 @@ func parse(r *Request, period time.Duration) (p params, err error) {
 		scale: int64(uint64(duration) / uint64(msec)),
 		limit: clampCost(r.Limit),
 		cost:  clampCost(max(r.Cost, 1)),
+	}
+	if r.Cost > r.Limit && p.cost == p.limit {
+		p.limit-- // both were clamped
 	}
 	if time.Duration(p.scale*msec) != duration {
 		return p, fmt.Errorf("%w: %v is not a whole number of milliseconds", ErrScale, duration)
