@@ -84,11 +84,11 @@ func (c *clock) instantOf(t time.Time) int64 {
 }
 
 // instant converts t, saturating outside the years 1678 to 2262, which int64 nanoseconds cannot
-// count.
+// count. No reading is maxInstant, which is after every one of them.
 func instant(t time.Time) int64 {
 	switch s := t.Unix(); {
 	case s >= math.MaxInt64/int64(time.Second):
-		return math.MaxInt64
+		return maxInstant - 1
 	case s <= math.MinInt64/int64(time.Second):
 		return math.MinInt64
 	}

@@ -36,7 +36,6 @@ type window struct {
 	touchEvery int64  // in stamps: a later use than that after the last one stored is stored, at 5 ns
 	fixed      period // keys a fixed window
 	expires    time.Time
-	forgotten  time.Time // the end of the next window
 }
 
 // noWindow accompanies errors and requests that can never pass.
@@ -55,11 +54,8 @@ func windowAt(now, scaleMs int64) *window {
 	}
 }
 
-// holds reports whether now falls in the window. The last instant that can be counted belongs to
-// the window it ends.
-func (w *window) holds(now int64) bool {
-	return w.start <= now && (now < w.end || w.end == maxInstant)
-}
+// holds reports whether now falls in the window.
+func (w *window) holds(now int64) bool { return w.start <= now && now < w.end }
 
 // stamp returns now as a slot holds it, relative to the start of the window: in nanoseconds or, in
 // windows longer than three days, in units of up to 128.
@@ -131,7 +127,6 @@ func (l *Limiter) window(now, scaleMs int64) *window {
 	if w == nil {
 		w = windowAt(now, scaleMs)
 		w.expires = l.clock.time(w.end)
-		w.forgotten = l.clock.time(addSat(w.end, scaleMs*msec))
 		l.windows.store(w, now)
 	}
 	return w

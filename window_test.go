@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,7 @@ import (
 
 func TestWindowsCoverTime(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
-	instants := []int64{math.MinInt64, math.MinInt64 + 1, -msec - 1, -msec, -1, 0, 1, msec - 1, msec, math.MaxInt64 - 1, math.MaxInt64}
+	instants := []int64{math.MinInt64, math.MinInt64 + 1, -msec - 1, -msec, -1, 0, 1, msec - 1, msec, math.MaxInt64 - 1}
 	for range 200 {
 		instants = append(instants, rnd.Int64()-rnd.Int64())
 	}
@@ -77,7 +78,6 @@ func TestWindowsAreKept(t *testing.T) {
 	assert.NotSame(t, made, next)
 	assert.Same(t, next, l.windows.last(1000))
 	assert.Equal(t, clock.now().Add(2e9), next.expires)
-	assert.Equal(t, clock.now().Add(3e9), next.forgotten)
 
 	for _, scales := range []int64{40, 200, 1000} {
 		for range 20 {
@@ -120,5 +120,33 @@ func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
 	assert.Nil(t, ws.find(now-1, 1000))
 	for s := range int64(probes - 1) {
 		assert.NotNil(t, ws.find(now, 1001+s))
+	}
+}
+
+// After the last instant that can be counted the clock stands still, and so does what is counted.
+func TestNothingIsOverAfterTheLastInstant(t *testing.T) {
+	l, err := New(Config{Timeout: 1, Now: func() time.Time { return time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC) }})
+	require.NoError(t, err)
+	defer l.Close()
+	tiers, err := l.Tiers(Tier{1, time.Second})
+	require.NoError(t, err)
+	for name, s := range map[string]Strategy{"log": l.SlidingLog(), "queue": l.LeakyBucket(0), "tiers": tiers} {
+		l.Sweep() // of no states
+		r := &Request{Key: name, Limit: 1, Duration: 10 * time.Millisecond}
+		for i := range 3 {
+			res, err := s.(Peeker).Peek(t.Context(), r)
+			require.NoError(t, err)
+			require.Equal(t, i == 0, res.Allowed(), name)
+			if i == 0 {
+				require.NoError(t, s.(Charger).Charge(t.Context(), r))
+			}
+			l.Sweep()
+		}
+	}
+	for i := range 3 {
+		res, err := l.CheckRate("id", 1000, 1)
+		require.NoError(t, err)
+		require.Equal(t, i == 0, res.Allowed())
+		l.Sweep()
 	}
 }
