@@ -50,13 +50,13 @@ func (c *capacity) used() int64 { return c.taken.Load() & usedMask }
 
 // tryGrow reserves n bytes.
 func (c *capacity) tryGrow(n int64) bool {
-	if c.bytes.Add(n) <= c.maxBytes {
-		return true
+	for {
+		bytes := c.bytes.Load()
+		if bytes+n > c.maxBytes {
+			return false
+		}
+		if c.bytes.CompareAndSwap(bytes, bytes+n) {
+			return true
+		}
 	}
-	c.bytes.Add(-n)
-	return false
 }
-
-// reclaim makes room for a bucket. It reports false if nothing that it looked at is over, and there
-// is none.
-func (c *capacity) reclaim(now int64) bool { return c.janitor.reclaim(now) }

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -181,6 +182,23 @@ func (j *janitor) reclaim(now int64) bool {
 		}
 	}
 	return false
+}
+
+// reclaimBytes removes expired states until some bytes are free again. It reports false if none are.
+func (j *janitor) reclaimBytes(now int64) bool {
+	tables := slices.DeleteFunc(slices.Clone(j.all()), func(s sweeper) bool {
+		_, slots := s.(*table) // these hold no bytes
+		return slots
+	})
+	held := j.capacity.bytes.Load()
+	for budget := reclaimBudget; budget > 0; {
+		removed := j.reclaimSome(tables, now, &budget)
+		j.removed.Add(uint64(removed))
+		if removed == 0 || j.capacity.bytes.Load() < held {
+			break
+		}
+	}
+	return j.capacity.bytes.Load() < held
 }
 
 // reclaimSome looks through the tables. One that used up the budget is followed, in the next call,

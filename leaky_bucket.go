@@ -72,6 +72,9 @@ func (q *queue) start(now int64) int64 {
 	return max(q.next, now)
 }
 
+// free reports whether a request leaves at once.
+func (q *queue) free(now int64) bool { return q.line.Len() == 0 && q.start(now) <= now }
+
 // empty returns when the queue will be empty if nothing more comes.
 func (q *queue) empty(now int64) int64 { return addSat(q.start(now), q.waiting) }
 
@@ -104,8 +107,8 @@ func (a *queues) decide(q *queue, p params, now int64) verdict {
 	switch {
 	case p.exceedsLimit():
 		return verdict{state: Deny, total: level, at: noInstant}
-	case q.line.Len() == 0 && q.start(now) <= now, q.line.Len() < a.length:
-		return verdict{state: Allow, total: level + p.cost, at: addSat(q.empty(now), p.cost*p.each)}
+	case q.free(now), q.line.Len() < a.length:
+		return verdict{state: Allow, total: addSat(level, p.cost), at: addSat(q.empty(now), p.cost*p.each)}
 	}
 	return verdict{state: Deny, total: level, at: a.freeAt(q, now)}
 }
@@ -165,33 +168,40 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := b.store.lock(r.Key, p.scale, !p.exceedsLimit())
-	if err != nil {
-		return nil, b.l.fail(err)
+	for {
+		h, err := b.store.lock(r.Key, p.scale, !p.exceedsLimit())
+		if err != nil {
+			return nil, b.l.fail(err)
+		}
+		v := b.algorithm.decide(h.state, p, h.now)
+		res := b.l.result(v)
+		switch {
+		case v.state == Deny:
+			b.store.unlock(h, denied)
+			return &res, nil
+		case h.state.free(h.now):
+			b.algorithm.admit(h.state, p, h.now, p.cost, "")
+			b.store.unlock(h, admitted)
+			return &res, nil
+		case b.store.reserve(h, ""):
+			return b.wait(ctx, p, h, b.join(h, p))
+		}
+		if !b.store.makeRoom(h) {
+			return nil, b.l.fail(ErrFull)
+		}
 	}
-	v := b.algorithm.decide(h.state, p, h.now)
-	res := b.l.result(v)
-	q := h.state
-	switch {
-	case v.state == Deny:
-		b.store.unlock(h, denied)
-		return &res, nil
-	case q.line.Len() == 0 && q.start(h.now) <= h.now:
-		b.algorithm.admit(q, p, h.now, p.cost, "")
-		b.store.unlock(h, admitted)
-		return &res, nil
-	case !b.store.reserve(h, ""):
-		b.store.unlock(h, seen)
-		return nil, b.l.fail(ErrFull)
-	}
-	w := &waiter{p.cost * p.each, make(chan struct{}, 1)}
+}
+
+// join appends a waiter to the line, and unlocks it.
+func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
+	q, w := h.state, &waiter{p.cost * p.each, make(chan struct{}, 1)}
 	element := q.line.PushBack(w)
 	q.waiting += w.interval
 	if q.line.Len() == 1 {
 		q.wake()
 	}
 	b.store.unlock(h, admitted)
-	return b.wait(ctx, p, h, element)
+	return element
 }
 
 // wait returns when the turn of a waiter has come, or gives its place up.
@@ -226,7 +236,7 @@ func (b *LeakyBucket) wait(
 		if b.l.clock.now != nil {
 			left = min(left, msec) // that clock may not go at the timer's pace
 		}
-		timer.Reset(time.Duration(left))
+		timer.Reset(max(time.Duration(left), b.l.clock.resolution)) // a coarse clock has not moved before
 	}
 }
 

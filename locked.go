@@ -62,8 +62,9 @@ type store[S any] interface {
 	// remove removes the state, and unlocks it.
 	remove(h lockedState[S])
 
-	// reclaim makes room by removing what is over. It reports false if nothing is.
-	reclaim(now int64) bool
+	// makeRoom unlocks a state for which reserve found no room, and removes expired states of others.
+	// A state that counts nothing is removed too. It reports false if that freed nothing.
+	makeRoom(h lockedState[S]) bool
 }
 
 // use is what was done with a state.
@@ -141,8 +142,7 @@ func (s *locked[S]) verdict(r *Request) (verdict, error) {
 			s.store.unlock(h, admitted)
 			return v, nil
 		}
-		s.store.unlock(h, changed)
-		if !s.store.reclaim(h.now) {
+		if !s.store.makeRoom(h) {
 			return verdict{}, s.l.fail(ErrFull)
 		}
 	}
@@ -255,15 +255,12 @@ func (s *changes[S]) change(r *Request, p params, change func(lockedState[S])) e
 			return s.l.fail(err)
 		}
 		s.algorithm.advance(h.state, p, h.now)
-		ok := s.store.reserve(h, r.Meta)
-		if ok {
+		if s.store.reserve(h, r.Meta) {
 			change(h)
-		}
-		s.store.unlock(h, changed)
-		if ok {
+			s.store.unlock(h, changed)
 			return nil
 		}
-		if !s.store.reclaim(h.now) {
+		if !s.store.makeRoom(h) {
 			return s.l.fail(ErrFull)
 		}
 	}

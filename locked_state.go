@@ -143,7 +143,7 @@ func (sh *stateShard[S]) find(k stateKey) *entry[S] {
 // so that there are never more buckets than MaxBuckets.
 func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) {
 	for !t.l.capacity.tryTake() {
-		if !t.l.capacity.reclaim(t.l.clock.read()) {
+		if !t.l.janitor.reclaim(t.l.clock.read()) {
 			return nil, ErrFull
 		}
 	}
@@ -229,10 +229,15 @@ func (t *states[S, P]) sweep(now, timeout int64) (removed int) {
 	return removed
 }
 
-// reclaim implements store.
-func (t *states[S, P]) reclaim(now int64) bool {
-	budget := reclaimBudget
-	return t.reclaimSome(now, &budget) > 0
+// makeRoom implements store.
+func (t *states[S, P]) makeRoom(h lockedState[S]) bool {
+	held := t.l.capacity.bytes.Load()
+	if P(h.state).end(h.entry.key) == math.MinInt64 {
+		t.remove(h)
+	} else {
+		t.unlock(h, changed)
+	}
+	return t.l.capacity.bytes.Load() < held || t.l.janitor.reclaimBytes(h.now)
 }
 
 // reclaimSome implements sweeper.

@@ -1,6 +1,9 @@
 package weir
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -62,14 +65,64 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		}
 		require.Greater(t, hits, 1000)
 		require.EqualValues(t, hits, l.Stats().Allowed, "an error counts nothing")
+		buckets := l.Stats().Buckets
+		_, err := s.Run(t.Context(), &Request{Key: "new", Limit: 1 << 40, Duration: time.Second, Meta: strings.Repeat("m", 1<<20)})
+		require.ErrorIs(t, err, ErrFull, "a new caller")
+		require.Equal(t, buckets, l.Stats().Buckets, "a caller who is refused holds none")
 		clock.setMs(1000)
 		r := &Request{Key: "another", Limit: 1 << 40, Duration: time.Second}
-		_, err := s.Run(t.Context(), r)
+		_, err = s.Run(t.Context(), r)
 		require.NoError(t, err, "everything is over")
 		clock.setMs(100_000)
 		l.Sweep()
 		assert.Zero(t, l.capacity.bytes.Load())
 		assert.Zero(t, l.Stats().Buckets)
+	}
+}
+
+// The bytes of one strategy make room for another, once they are over.
+func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
+	for name, run := range map[string]func(*Limiter, *Request) error{
+		"Tiers": func(l *Limiter, r *Request) error {
+			tiers, err := l.Tiers(Tier{1, time.Second})
+			if err == nil {
+				_, err = tiers.Run(t.Context(), r)
+			}
+			return err
+		},
+		"LeakyBucket": func(l *Limiter, r *Request) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			s := l.LeakyBucket(2)
+			if _, err := s.Run(ctx, r); err != nil {
+				return err
+			}
+			if err := s.Charge(ctx, &Request{Key: r.Key, Limit: 1, Duration: time.Second}); err != nil {
+				return err
+			}
+			time.AfterFunc(10*time.Millisecond, cancel)
+			if _, err := s.Run(ctx, r); err != context.Canceled { // it waits
+				return cmp.Or(err, errors.New("it did not wait"))
+			}
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, clock := newTestLimiter(t, Config{MaxBuckets: 100})
+			s := l.SlidingLog()
+			for err := error(nil); err == nil; {
+				_, err = s.Run(t.Context(), &Request{Key: "a", Limit: 1 << 40, Duration: time.Second})
+			}
+			for err := error(nil); err == nil; {
+				_, err = s.Run(t.Context(), &Request{Key: "b", Limit: 1 << 40, Duration: time.Second})
+			}
+			l.capacity.bytes.Store(l.capacity.maxBytes) // the ring of a log grows by doubling: no byte is left
+			r := &Request{Key: "c", Limit: 1, Duration: time.Second}
+			require.ErrorIs(t, run(l, r), ErrFull)
+			clock.setMs(5000)
+			require.NoError(t, run(l, r))
+			require.Positive(t, l.Stats().Swept)
+		})
 	}
 }
 

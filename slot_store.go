@@ -64,4 +64,4 @@ func (st *slotStore) remove(h lockedState[slot]) {
 
 // A slot never grows.
 func (st *slotStore) reserve(lockedState[slot], string) bool { return true }
-func (st *slotStore) reclaim(int64) bool                     { return false }
+func (st *slotStore) makeRoom(lockedState[slot]) bool        { return false }

@@ -116,7 +116,7 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 			return c, nil
 		}
 		sh.mu.Unlock()
-		if err == nil && !t.capacity.reclaim(at.now) {
+		if err == nil && !t.capacity.janitor.reclaim(at.now) {
 			err = ErrFull
 		}
 		if err != nil {
