@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"math"
 	"math/bits"
 	"slices"
 	"time"
@@ -8,8 +9,10 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// account is what is known of one caller. The page's mu guards it.
+// account is what is known of one caller. The ledger's lock guards it.
 type account struct {
+	number uint64 // of the account: debts of different accounts have different sources
+
 	counted tally  // what primary last counted
 	epoch   uint64 // of the breaker when it did
 
@@ -21,10 +24,6 @@ type account struct {
 
 	reset   bool // primary is still to forget the caller
 	sharing sharing
-
-	// Until busy, in real time, a call does for this caller what must not be done twice; turn is closed when it is done.
-	busy time.Time
-	turn chan struct{}
 }
 
 // debt is the admitted cost between the upTo before it and its own, which counts until an instant.
@@ -155,16 +154,15 @@ func (a *account) forgive(cost uint64, now time.Time) uint64 {
 // idle reports whether the account may be removed. What primary counted is lost with it, which matters only if primary
 // loses its counts too.
 func (a *account) idle(now time.Time) bool {
-	return !a.reset && a.owed(now) == 0 && !time.Now().Before(a.busy)
+	return !a.reset && a.owed(now) == 0
 }
 
-// cost returns r.Cost, of which 0 means 1.
-func cost(r *weir.Request) uint64 { return max(1, r.Cost) }
+// behind reports whether primary lacks something of the caller before it decides.
+func (a *account) behind(epoch uint64, now time.Time) bool {
+	return a.reset || a.owed(now) > 0 || a.epoch != epoch && a.counted.now(now) > 0
+}
 
 // plus returns a+b, or the largest number.
 func plus(a, b uint64) uint64 {
-	if sum, carry := bits.Add64(a, b, 0); carry == 0 {
-		return sum
-	}
-	return ^uint64(0)
+	return a + min(b, math.MaxUint64-a)
 }

@@ -34,8 +34,8 @@ type breaker struct {
 	partition string
 	start     time.Time
 
-	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns since start. It changes
-	// under mu; an open breaker costs one atomic load.
+	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns since start. An open
+	// breaker costs one atomic load.
 	gate atomic.Int64
 
 	// epoch counts the times that primary may have lost its counts: each opening, and once in a ProbeInterval a failure.
@@ -43,12 +43,13 @@ type breaker struct {
 	epoch atomic.Uint64
 	opens atomic.Uint64
 
+	probes atomic.Int64 // that have not returned
+
 	mu     sync.Mutex
 	state  State       // guarded by mu, as all below
 	since  time.Time   // when it came into state
 	slots  [slots]slot // the last Interval
 	raised time.Time   // when epoch last changed
-	stuck  int         // probes that do not return
 }
 
 // slots is the number of parts of an Interval, each judged as a whole.
@@ -76,15 +77,12 @@ func (b *breaker) closed() bool { return b.gate.Load() == 0 }
 
 // enter reports whether primary may be called, or else whether the caller is to start a probe.
 func (b *breaker) enter(now time.Time) (call, probe bool, c *Change) {
-	if gate := b.gate.Load(); gate == 0 || b.at(now) < gate {
+	gate := b.gate.Load()
+	if gate == 0 || b.at(now) < gate || !b.gate.CompareAndSwap(gate, probing) {
 		return gate == 0, false, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if gate := b.gate.Load(); gate == 0 || b.at(now) < gate {
-		return gate == 0, false, nil
-	}
-	b.gate.Store(probing)
 	return false, true, b.turn(HalfOpen, now, nil)
 }
 
@@ -154,18 +152,11 @@ func (b *breaker) finish(started, now time.Time, failure error) *Change {
 	return b.turn(Open, now, failure)
 }
 
-// strand counts a probe that outlives its timeout (1) or returns at last (-1).
-func (b *breaker) strand(n int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.stuck += n
-}
-
 // pause returns the time until the next probe. A primary that ignores its context costs a goroutine for each probe, so
 // probes that do not return make the next ones rarer.
 func (b *breaker) pause() time.Duration {
 	jitter := time.Duration(0.1 * b.cfg.Rand() * float64(b.cfg.ProbeInterval))
-	return (b.cfg.ProbeInterval + jitter) * time.Duration(1+b.stuck/8)
+	return (b.cfg.ProbeInterval + jitter) * time.Duration(1+b.probes.Load()/8)
 }
 
 func (b *breaker) turn(to State, now time.Time, cause error) *Change {
@@ -196,47 +187,32 @@ const maxBreakers = 1024
 
 // breakers holds a breaker for each part of primary.
 type breakers struct {
-	cfg  *Config
-	rest *breaker // without Config.Partition, and for parts beyond maxBreakers
-
-	mu  sync.RWMutex
-	all map[string]*breaker // guarded by mu
+	cfg *Config
+	all sync.Map     // of *breaker, by part
+	n   atomic.Int64 // parts
 }
 
 func newBreakers(cfg *Config) *breakers {
-	return &breakers{cfg: cfg, rest: newBreaker(cfg, ""), all: map[string]*breaker{}}
+	b := &breakers{cfg: cfg}
+	b.all.Store("", newBreaker(cfg, "")) // without Config.Partition, and for parts beyond maxBreakers
+	return b
 }
 
 // of returns the breaker of key.
 func (b *breakers) of(key string) *breaker {
-	if b.cfg.Partition == nil {
-		return b.rest
-	}
 	part := b.cfg.Partition(key)
-	b.mu.RLock()
-	found := b.all[part]
-	b.mu.RUnlock()
-	if found != nil {
-		return found
+	found, ok := b.all.Load(part)
+	switch {
+	case ok:
+	case b.n.Add(1) > maxBreakers:
+		found, _ = b.all.Load("")
+	default:
+		found, _ = b.all.LoadOrStore(part, newBreaker(b.cfg, part))
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	switch found = b.all[part]; {
-	case found == nil && len(b.all) >= maxBreakers:
-		return b.rest
-	case found == nil:
-		found = newBreaker(b.cfg, part)
-		b.all[part] = found
-	}
-	return found
+	return found.(*breaker)
 }
 
 // each calls f with every breaker.
 func (b *breakers) each(f func(*breaker)) {
-	b.mu.RLock()
-	defer b.mu.RUnlock()
-	f(b.rest)
-	for _, one := range b.all {
-		f(one)
-	}
+	b.all.Range(func(_, one any) bool { f(one.(*breaker)); return true })
 }

@@ -95,11 +95,11 @@ func TestBreakerStates(t *testing.T) {
 func TestBreakerSlowsDownForStuckProbes(t *testing.T) {
 	var now time.Time
 	b := testBreaker(&now)
-	b.strand(1)
+	b.probes.Add(1)
 	assert.Equal(t, time.Second, b.pause(), "one may have hung")
-	b.strand(31)
+	b.probes.Add(31)
 	assert.Equal(t, 5*time.Second, b.pause())
-	b.strand(-32)
+	b.probes.Add(-32)
 	assert.Equal(t, time.Second, b.pause())
 }
 
@@ -124,6 +124,6 @@ func TestBreakersAreBounded(t *testing.T) {
 	for i := range 2 * maxBreakers {
 		key := fmt.Sprint(i)
 		require.Same(t, all.of(key), all.of(key))
-		assert.Equal(t, i < maxBreakers, all.of(key) != all.rest)
+		assert.Equal(t, i < maxBreakers, all.of(key) != all.of(""))
 	}
 }

@@ -1,9 +1,9 @@
 package fallback
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -105,45 +105,44 @@ type Config struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	for _, f := range []struct {
-		name string
-		n    int64
-	}{
-		{"Instances", int64(c.Instances)}, {"Timeout", int64(c.Timeout)}, {"Interval", int64(c.Interval)},
-		{"MinCalls", int64(c.MinCalls)}, {"ProbeInterval", int64(c.ProbeInterval)},
-		{"ProbeTimeout", int64(c.ProbeTimeout)}, {"MaxCallers", int64(c.MaxCallers)},
-	} {
-		if f.n < 0 {
-			return c, fmt.Errorf("%w: %s is negative", ErrConfig, f.name)
-		}
-	}
-	if c.FailureRate < 0 || math.IsNaN(c.FailureRate) {
-		return c, fmt.Errorf("%w: FailureRate is %v", ErrConfig, c.FailureRate)
-	}
+	var errs []error
+	setDefault(&errs, "Instances", &c.Instances, 1)
+	setDefault(&errs, "Timeout", &c.Timeout, DefaultTimeout)
+	setDefault(&errs, "Interval", &c.Interval, DefaultInterval)
+	setDefault(&errs, "MinCalls", &c.MinCalls, DefaultMinCalls)
+	setDefault(&errs, "FailureRate", &c.FailureRate, DefaultFailureRate)
+	setDefault(&errs, "ProbeInterval", &c.ProbeInterval, DefaultProbeInterval)
+	setDefault(&errs, "ProbeTimeout", &c.ProbeTimeout, max(time.Second, 10*c.Timeout))
+	setDefault(&errs, "MaxCallers", &c.MaxCallers, DefaultMaxCallers)
 	if c.OnFail < FailLocal || c.OnFail > FailClosed {
-		return c, fmt.Errorf("%w: OnFail is %d", ErrConfig, c.OnFail)
+		errs = append(errs, fmt.Errorf("%w: OnFail is %d", ErrConfig, c.OnFail))
 	}
-	orDefault(&c.Instances, 1)
-	orDefault(&c.Timeout, DefaultTimeout)
-	orDefault(&c.Interval, DefaultInterval)
-	orDefault(&c.MinCalls, DefaultMinCalls)
-	orDefault(&c.FailureRate, DefaultFailureRate)
-	orDefault(&c.Stall, c.Timeout)
-	orDefault(&c.ProbeInterval, DefaultProbeInterval)
-	orDefault(&c.ProbeTimeout, max(time.Second, 10*c.Timeout))
-	orDefault(&c.MaxCallers, DefaultMaxCallers)
+	c.Stall = cmp.Or(c.Stall, c.Timeout)
+	if c.Partition == nil {
+		c.Partition = func(string) string { return "" }
+	}
+	if c.IsDown == nil {
+		c.IsDown = func(error) bool { return true }
+	}
+	if c.OnChange == nil {
+		c.OnChange = func(Change) {}
+	}
+	if c.OnError == nil {
+		c.OnError = func(error) {}
+	}
 	if c.Now == nil {
 		c.Now = time.Now
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Float64
 	}
-	return c, nil
+	return c, errors.Join(errs...)
 }
 
-func orDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
+// setDefault sets a field that is 0 to value, and adds an error if it is negative or no number.
+func setDefault[T int | float64 | time.Duration](errs *[]error, name string, field *T, value T) {
+	if !(*field >= 0) {
+		*errs = append(*errs, fmt.Errorf("%w: %s is %v", ErrConfig, name, *field))
 	}
+	*field = cmp.Or(*field, value)
 }

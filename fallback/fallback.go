@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/internal/callers"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 // Source says who made a decision.
@@ -33,36 +35,15 @@ func (s Source) String() string {
 // one with [New]. It is safe for concurrent use and needs no closing: its goroutines are calls and probes of primary, which
 // end with their timeouts.
 type Fallback struct {
-	primary, local weir.Strategy
+	primary, local wrap.Strategy
+	localSeeder    weir.Seeder // nil if local is none, or never decides
 	cfg            Config
 	id             string // the Source of backlogs
 
-	// What primary can do beside Run; nil if it cannot.
-	reconciler weir.Reconciler
-	seeder     weir.Seeder
-	charger    weir.Charger
-	resetter   weir.Resetter
-	near       nearby
-
-	localSeeder weir.Seeder // nil if local is none
-	noReconcile atomic.Bool // reconciler reported errors.ErrUnsupported
-
 	breakers *breakers
 	ledger   *ledger
+	turns    singleflight.Group // see catchUp
 	stats    counters
-}
-
-var _ interface {
-	weir.Strategy
-	weir.Peeker
-	weir.Refunder
-	weir.Resetter
-} = (*Fallback)(nil)
-
-// nearby is a primary that answers some requests without a round trip, such as those of package near.
-type nearby interface {
-	Lookup(r *weir.Request) (*weir.Result, near.Source)
-	Forget(r *weir.Request)
 }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with [ErrConfig].
@@ -119,13 +100,8 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
 	cfg.OwnLimits = cfg.OwnLimits || ownLimits(primary)
-	f := &Fallback{primary: primary, local: local, cfg: cfg, id: rand.Text(), ledger: newLedger(cfg.MaxCallers)}
+	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text(), ledger: &ledger{Table: callers.New(cfg.MaxCallers, (*account).idle)}}
 	f.breakers = newBreakers(&f.cfg)
-	f.reconciler, _ = primary.(weir.Reconciler)
-	f.seeder, _ = primary.(weir.Seeder)
-	f.charger, _ = primary.(weir.Charger)
-	f.resetter, _ = primary.(weir.Resetter)
-	f.near, _ = primary.(nearby)
 	if cfg.OnFail == FailLocal {
 		f.localSeeder, _ = local.(weir.Seeder)
 	}
@@ -166,13 +142,11 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (*weir.Result
 
 // decideBy is the ladder: near, primary, local.
 func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
-	if f.near != nil {
-		switch res, by := f.near.Lookup(r); by {
-		case near.FromLease:
+	if res := f.primary.Lookup(r); res != nil {
+		if res.Allowed() {
 			return res, FromLease, nil
-		case near.FromDenials:
-			return res, FromDenials, nil
 		}
+		return res, FromDenials, nil
 	}
 	b := f.breakers.of(r.Key)
 	call, probe, change := b.enter(f.cfg.Now())

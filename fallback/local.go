@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 // instances returns N.
@@ -18,10 +19,7 @@ func (f *Fallback) instances() uint64 {
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their difference is never more
 // than one Nth of what remains, rounded up.
 func share(total, n uint64) uint64 {
-	if total == 0 {
-		return 0
-	}
-	return (total-1)/n + 1
+	return total/n + min(1, total%n)
 }
 
 // toShare returns r with this instance's share of the limit.
@@ -40,7 +38,7 @@ func (f *Fallback) fromShare(b *breaker, r, own *weir.Request, res *weir.Result)
 		return res
 	}
 	res.TotalRequests = plus(res.TotalRequests, r.Limit-own.Limit)
-	if !res.Allowed() && res.ExpiresAt.IsZero() && cost(r) <= r.Limit {
+	if !res.Allowed() && res.ExpiresAt.IsZero() && wrap.Cost(r) <= r.Limit {
 		res.ExpiresAt = b.next(f.cfg.Now()) // over the share, not over the limit: it passes when primary is back
 	}
 	return res
@@ -67,13 +65,12 @@ func (f *Fallback) runLocal(ctx context.Context, b *breaker, r *weir.Request) (*
 	n := f.sharedAmong(r)
 	own := f.toShare(r, n)
 	res, err := f.local.Run(ctx, own)
-	if err == nil && res == nil {
-		err = errNothing
-	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
-	}
-	if res.Allowed() {
+	case res == nil:
+		return nil, Nobody, errNothing
+	case res.Allowed():
 		f.recordDebt(r, n, res)
 	}
 	return f.fromShare(b, r, own, res), FromLocal, nil
@@ -82,42 +79,35 @@ func (f *Fallback) runLocal(ctx context.Context, b *breaker, r *weir.Request) (*
 // sharedAmong returns how many instances r's limit is shared out to: N, or what it was earlier in the period if that is
 // more.
 func (f *Fallback) sharedAmong(r *weir.Request) uint64 {
-	now := f.cfg.Now()
-	p, a := f.ledger.lock(callerOf(r))
-	defer p.mu.Unlock()
-	if a == nil {
-		return p.unrecorded.among(f.instances(), now)
-	}
-	return a.sharing.among(f.instances(), now)
+	now, sharing := f.cfg.Now(), f.ledger.unrecordedNow()
+	f.ledger.Find(r, now, func(a *account) {
+		if a != nil {
+			sharing = a.sharing
+		}
+	})
+	return sharing.among(f.instances(), now)
 }
 
 // recordDebt notes what local admitted.
 func (f *Fallback) recordDebt(r *weir.Request, n uint64, res *weir.Result) {
 	now := f.cfg.Now()
-	p, a := f.ledger.lockOrAdd(callerOf(r), now)
-	defer p.mu.Unlock()
-	if a != nil {
+	if !f.ledger.open(r, now, func(a *account) {
 		a.sharing.extend(n, res.ExpiresAt)
+		a.owe(wrap.Cost(r), res.ExpiresAt, now)
+	}) {
+		f.ledger.dropped.Add(wrap.Cost(r))
+		f.ledger.unrecord(n, now, res.ExpiresAt)
 	}
-	switch {
-	case f.charger == nil && f.reconciler == nil: // primary cannot be charged
-	case a != nil:
-		a.owe(cost(r), res.ExpiresAt, now)
-		return
-	default:
-		f.ledger.dropped.Add(cost(r))
-	}
-	p.unrecorded.extend(max(n, p.unrecorded.among(n, now)), res.ExpiresAt)
 }
 
 // policy returns the Result of Config.OnFail.
 func (f *Fallback) policy(b *breaker, r *weir.Request) *weir.Result {
 	now := f.cfg.Now()
 	switch {
-	case cost(r) > r.Limit && !f.cfg.OwnLimits:
+	case wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits:
 		return &weir.Result{}
 	case f.cfg.OnFail == FailOpen:
-		return &weir.Result{State: weir.Allow, TotalRequests: cost(r), ExpiresAt: now}
+		return &weir.Result{State: weir.Allow, TotalRequests: wrap.Cost(r), ExpiresAt: now}
 	}
 	return &weir.Result{TotalRequests: r.Limit, ExpiresAt: b.next(now)}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 // Reset forgets r.Key in r.Duration: here, in primary and in local, each as far as it is a weir.Resetter. While primary
@@ -15,46 +16,32 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
-	if f.near != nil {
-		f.near.Forget(r)
-	}
+	f.primary.Forget(r)
 	if err := f.resetPrimary(ctx, r); err != nil {
 		return err
 	}
-	if local, ok := f.local.(weir.Resetter); ok {
-		return local.Reset(ctx, r)
-	}
-	return nil
+	return wrap.Supported(f.local.Reset(ctx, r))
 }
 
 // resetPrimary replaces the caller's account by one that notes the reset, and has primary reset.
 func (f *Fallback) resetPrimary(ctx context.Context, r *weir.Request) error {
-	p, a := f.ledger.lockOrAdd(callerOf(r), f.cfg.Now())
-	if a != nil {
-		a = p.replace(callerOf(r))
-		a.reset = f.resetter != nil
-	}
-	p.mu.Unlock()
-	b := f.breakers.of(r.Key)
-	if f.resetter == nil {
-		return nil
-	}
+	a, noted := f.ledger.replace(r, f.cfg.Now())
 	err := errUndecided
-	if b.closed() {
+	if b := f.breakers.of(r.Key); b.closed() {
 		q := *r // the call may outlive its caller
 		_, err = f.call(ctx, b, func(ctx context.Context) (*weir.Result, error) {
-			err := f.resetter.Reset(ctx, &q)
-			if err == nil && a != nil {
+			err := f.primary.Reset(ctx, &q)
+			if wrap.Supported(err) == nil {
 				f.update(&q, a, func() { a.reset = false })
 			}
-			return &weir.Result{}, err
+			return nil, err
 		})
 	}
-	if err == errUndecided && a == nil {
-		return fmt.Errorf("fallback: primary does not answer, and there is no room to note the reset: %w", weir.ErrFull)
-	}
-	if err == errUndecided {
+	switch {
+	case err != errUndecided:
+		return wrap.Supported(err)
+	case noted:
 		return nil
 	}
-	return err
+	return fmt.Errorf("fallback: primary does not answer, and there is no room to note the reset: %w", weir.ErrFull)
 }

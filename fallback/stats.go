@@ -44,7 +44,7 @@ func (f *Fallback) Stats() Stats {
 		Reconciled: f.stats.reconciled.Load(),
 		Dropped:    f.ledger.dropped.Load(),
 		Cold:       f.stats.cold.Load(),
-		Callers:    f.ledger.size(),
+		Callers:    f.ledger.Len(),
 		Panics:     f.stats.panics.Load(),
 	}
 	f.breakers.each(func(b *breaker) {

@@ -1,25 +1,23 @@
 package near
 
 import (
+	"cmp"
 	"context"
-	"hash/maphash"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/callers"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 // DefaultDenials is the default of DenialsConfig.Size.
 const DefaultDenials = 1 << 14
 
-// maxDenials bounds DenialsConfig.Size: 10 bytes a denial are allocated at once.
-const maxDenials = 1 << 28
-
 // DenialsConfig bounds a [DenialCache]. The zero value of a field is its default.
 type DenialsConfig struct {
-	// Size is how many denials are kept: about 150 bytes each, 10 of them from the start. When there are too many, the one
-	// that ends first goes. Default DefaultDenials; at most 1<<28.
+	// Size is how many denials are kept, each of one key in one Duration; about 250 bytes each. When there are too many,
+	// one that was not repeated for long goes. Default DefaultDenials.
 	Size int
 
 	// Skew is how far the wrapped strategy's clock may be from Now: a denial ends that much before the instant it states.
@@ -34,26 +32,12 @@ type DenialsConfig struct {
 type DenialCache struct {
 	inner
 	cfg      DenialsConfig
-	hash     maphash.Seed
-	sets     []denialSet
+	denials  *callers.Table[denial]
 	repeated atomic.Uint64
-}
-
-// ways is how many denials a set holds. With one, two attackers of the same set would evict each other for ever.
-const ways = 4
-
-// denialSet holds the denials of the keys that hash to it. It needs no lock.
-type denialSet struct {
-	ways [ways]atomic.Pointer[denial]
-
-	// drops counts the drops. A denial decided before a drop and stored after it is out of date.
-	drops atomic.Uint64
 }
 
 // denial is immutable.
 type denial struct {
-	key         string
-	duration    time.Duration
 	limit, cost uint64
 	res         weir.Result
 	until       time.Time
@@ -63,17 +47,13 @@ type denial struct {
 // key, Duration, Limit and Cost; its TotalRequests is as of the decision. An attack on a full window then costs s nothing.
 // It never denies what s would admit,
 // except after a Refund or Reset by another process, which it cannot notice, and after s lost its counts. Flooding it with
-// keys evicts denials, which costs one decision of s each. It panics without s.
+// keys evicts denials, which costs one decision of s each. It panics without s, and with a negative Size.
 func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
-	if s == nil {
-		panic("near: Denials of no strategy")
-	}
-	if cfg.Size <= 0 {
-		cfg.Size = DefaultDenials
+	if s == nil || cfg.Size < 0 {
+		panic("near: Denials of no strategy, or with a negative number")
 	}
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	sets := make([]denialSet, (min(cfg.Size, maxDenials)+ways-1)/ways)
-	return &DenialCache{inner: wrap(s), cfg: cfg, hash: maphash.MakeSeed(), sets: sets}
+	return &DenialCache{inner: wrap.Of(s), cfg: cfg, denials: callers.New[denial](cmp.Or(cfg.Size, DefaultDenials), nil)}
 }
 
 // Repeated returns how many denials were repeated.
@@ -81,7 +61,7 @@ func (d *DenialCache) Repeated() uint64 { return d.repeated.Load() }
 
 // Run implements weir.Strategy.
 func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if res, by := d.Lookup(r); by != Nowhere {
+	if res := d.Lookup(r); res != nil {
 		return res, nil
 	}
 	return d.decide(r, func() (*weir.Result, error) { return d.inner.Run(ctx, r) })
@@ -92,99 +72,55 @@ func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Ba
 	return d.decide(r, func() (*weir.Result, error) { return d.inner.Reconcile(ctx, r, b) })
 }
 
-// decide has the wrapped strategy decide, and keeps its denial.
+// decide has the wrapped strategy decide, and keeps its denial. An admission ends the one kept, whose figures are out of
+// date.
 func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
-	drops := d.set(r).drops.Load()
+	removals := d.denials.Removals(r)
 	res, err := by()
-	if err == nil && res != nil {
-		d.keep(r, res, drops)
+	if err != nil || res == nil {
+		return res, err
 	}
-	return res, err
+	now, until := d.cfg.Now(), res.ExpiresAt.Add(-d.cfg.Skew)
+	d.denials.Update(r, now, func(kept *denial) *denial {
+		switch {
+		case res.Allowed():
+			return nil
+		case !until.After(now), d.denials.Removals(r) != removals:
+			return kept
+		}
+		return &denial{r.Limit, wrap.Cost(r), *res, until}
+	})
+	return res, nil
 }
 
-// Lookup decides on r if that takes no round trip.
-func (d *DenialCache) Lookup(r *weir.Request) (*weir.Result, Source) {
+// Lookup returns the denial that holds for r, or nil.
+func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
 	if res := d.find(r); res != nil {
 		d.repeated.Add(1)
-		return res, FromDenials
+		return res
 	}
-	return d.inner.Lookup(r)
+	res, _ := d.decide(r, func() (*weir.Result, error) { return d.inner.Lookup(r), nil })
+	return res
 }
 
-// find returns a copy of the denial that holds for r, or nil.
-func (d *DenialCache) find(r *weir.Request) *weir.Result {
-	s := d.set(r)
-	for i := range s.ways {
-		kept := s.ways[i].Load()
-		if !kept.concerns(r) || kept.limit != r.Limit || kept.cost != cost(r) || !d.cfg.Now().Before(kept.until) {
-			continue
+func (d *DenialCache) find(r *weir.Request) (res *weir.Result) {
+	now := d.cfg.Now()
+	d.denials.Update(r, now, func(kept *denial) *denial {
+		if kept == nil || !now.Before(kept.until) {
+			return nil
 		}
-		res := kept.res
-		return &res
-	}
-	return nil
-}
-
-// set goes by key and Duration only, so that a Reset finds it.
-func (d *DenialCache) set(r *weir.Request) *denialSet {
-	return &d.sets[(maphash.String(d.hash, r.Key)^uint64(r.Duration))%uint64(len(d.sets))]
-}
-
-// concerns reports whether k was given for r's key.
-func (k *denial) concerns(r *weir.Request) bool {
-	return k != nil && k.key == r.Key && k.duration == r.Duration
-}
-
-// keep stores a denial. An admission ends the one stored for its key, whose figures are out of date.
-func (d *DenialCache) keep(r *weir.Request, res *weir.Result, drops uint64) {
-	until := res.ExpiresAt.Add(-d.cfg.Skew)
-	switch {
-	case res.Allowed():
-		d.drop(r)
-		return
-	case !until.After(d.cfg.Now()):
-		return
-	}
-	s := d.set(r)
-	kept := &denial{strings.Clone(r.Key), r.Duration, r.Limit, cost(r), *res, until}
-	way := s.victim(r)
-	way.Store(kept)
-	// Store first, then look: a drop that is not seen here sees kept.
-	if s.drops.Load() != drops {
-		way.CompareAndSwap(kept, nil)
-	}
-}
-
-// victim returns the way for r's denial: that of its last denial, an empty one, or the one that ends first.
-func (s *denialSet) victim(r *weir.Request) *atomic.Pointer[denial] {
-	var first *denial
-	way := &s.ways[0]
-	for i := range s.ways {
-		kept := s.ways[i].Load()
-		if kept.concerns(r) {
-			return &s.ways[i]
+		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) {
+			own := kept.res
+			res = &own
 		}
-		if i == 0 || first != nil && (kept == nil || kept.until.Before(first.until)) {
-			first, way = kept, &s.ways[i]
-		}
-	}
-	return way
-}
-
-// drop forgets the denial of r's key, and any that is being decided.
-func (d *DenialCache) drop(r *weir.Request) {
-	s := d.set(r)
-	s.drops.Add(1)
-	for i := range s.ways {
-		if kept := s.ways[i].Load(); kept.concerns(r) {
-			s.ways[i].CompareAndSwap(kept, nil)
-		}
-	}
+		return kept
+	})
+	return res
 }
 
 // Forget drops what is kept here of r's key.
 func (d *DenialCache) Forget(r *weir.Request) {
-	d.drop(r)
+	d.denials.Remove(r)
 	d.inner.Forget(r)
 }
 
@@ -198,12 +134,12 @@ func (d *DenialCache) Peek(ctx context.Context, r *weir.Request) (*weir.Result, 
 
 // Refund implements weir.Refunder.
 func (d *DenialCache) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	defer d.drop(r)
+	defer d.denials.Remove(r)
 	return d.inner.Refund(ctx, r, taken)
 }
 
 // Reset implements weir.Resetter.
 func (d *DenialCache) Reset(ctx context.Context, r *weir.Request) error {
-	defer d.drop(r)
+	defer d.denials.Remove(r)
 	return d.inner.Reset(ctx, r)
 }

@@ -4,21 +4,21 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"hash/maphash"
-	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/callers"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
-// The defaults of LeaseConfig.
+// The defaults of LeaseConfig; DefaultSkew is that of DenialsConfig too.
 const (
 	DefaultBlock = 16
 	DefaultKeys  = 1 << 16
+	DefaultSkew  = 10 * time.Millisecond
 )
 
 // LeaseConfig bounds [Leases]. The zero value of a field is its default.
@@ -50,62 +50,51 @@ type LeaseConfig struct {
 type Leases struct {
 	inner
 	cfg     LeaseConfig
-	hash    maphash.Seed
-	shards  [shards]shard
+	leases  *callers.Table[lease]
 	fetches singleflight.Group
 
-	// unaligned is set by the first answer that shows that the wrapped strategy is no fixed window: then nothing is leased.
-	unaligned atomic.Bool
-
-	// ahead is set by the first answer about a window that has not begun. See postpone.
-	ahead atomic.Bool
+	// fixed is whether the last admission showed that the wrapped strategy is a fixed window. While it is not, requests
+	// are passed on.
+	fixed atomic.Bool
 
 	leased, fetched atomic.Uint64
 }
 
-const shards = 64
-
-// shard is a part of the leases.
-type shard struct {
-	mu     sync.Mutex
-	leases map[leaseKey]*lease // guarded by mu, as are the leases
-}
-
-type leaseKey struct {
-	key      string
-	duration time.Duration
-}
-
-// lease is what a key was granted in one window. A Reset removes it, so that a block fetched before is recognized.
+// lease is what a key was granted in one window.
 type lease struct {
 	until   time.Time // the end of the window
-	total   uint64    // the last known count of the window, all blocks included
+	spent   uint64    // the last known count of the window, less left
 	granted uint64    // the sum of the blocks
 	left    uint64    // of granted
-
-	notBefore time.Time // nothing can be leased before
-	used      time.Time // for eviction
 }
 
 // Lease returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without asking s. It never
-// admits more than s does: s has counted each block. While one caller fetches a block for a key, others with that key wait
+// admits more than s does: s has counted each block. While one caller fetches a block, others with the same request wait
 // for it, each until its own context ends.
 //
-// Only a fixed window that is aligned to the Unix epoch can be leased. With any other strategy the first answer shows it,
-// and from then on every request is passed on. Requests whose Cost exceeds their Limit are passed on too.
+// Only a fixed window that is aligned to the Unix epoch can be leased. The first admission shows whether s is one; with
+// any other strategy every request is passed on. So are requests in the last cfg.Skew of a window, and those whose Cost
+// exceeds their Limit.
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	if s == nil || min(cfg.Block, cfg.Instances, cfg.Keys) < 0 {
 		panic("near: Lease of no strategy, or with a negative number")
 	}
-	cfg.Block, cfg.Instances, cfg.Keys = cmp.Or(cfg.Block, DefaultBlock), cmp.Or(cfg.Instances, 1), cmp.Or(cfg.Keys, DefaultKeys)
+	cfg.Block, cfg.Instances = cmp.Or(cfg.Block, DefaultBlock), cmp.Or(cfg.Instances, 1)
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	l := &Leases{inner: wrap(s), cfg: cfg, hash: maphash.MakeSeed()}
-	for i := range l.shards {
-		l.shards[i].leases = map[leaseKey]*lease{}
+	return &Leases{inner: wrap.Of(s), cfg: cfg, leases: callers.New[lease](cmp.Or(cfg.Keys, DefaultKeys), nil)}
+}
+
+// inner is a wrapped strategy with every optional interface.
+type inner = wrap.Strategy
+
+// settings returns a skew and a clock with their defaults: 0 stands for DefaultSkew, a negative skew for none.
+func settings(skew time.Duration, now func() time.Time) (time.Duration, func() time.Time) {
+	if now == nil {
+		now = time.Now
 	}
-	return l
+	return max(0, cmp.Or(skew, DefaultSkew)), now
 }
 
 // LeaseStats is what a [Leases] has done so far.
@@ -117,69 +106,57 @@ type LeaseStats struct {
 
 // Stats returns what l has done so far.
 func (l *Leases) Stats() LeaseStats {
-	s := LeaseStats{Leased: l.leased.Load(), Fetched: l.fetched.Load()}
-	for i := range l.shards {
-		l.shards[i].mu.Lock()
-		s.Keys += len(l.shards[i].leases)
-		l.shards[i].mu.Unlock()
-	}
-	return s
+	return LeaseStats{Leased: l.leased.Load(), Fetched: l.fetched.Load(), Keys: l.leases.Len()}
 }
 
 // Run implements weir.Strategy.
 func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	for {
-		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("near: %w", err)
-		}
-		if res, by := l.Lookup(r); by != Nowhere {
+	for ctx.Err() == nil {
+		if res := l.Lookup(r); res != nil {
 			return res, nil
 		}
-		held := l.acquire(r)
-		if held == nil {
-			return l.inner.Run(ctx, r)
+		if !l.leasable(r) {
+			res, err := l.inner.Run(ctx, r)
+			return l.answer(r, res, err)
 		}
-		if res, err := l.fetch(ctx, r, held); res != nil || err != nil {
+		if res, err := l.fetch(ctx, r); res != nil || err != nil {
 			return res, err
 		}
 	}
+	return nil, fmt.Errorf("near: %w", ctx.Err())
 }
 
-// Lookup decides on r if that takes no round trip.
-func (l *Leases) Lookup(r *weir.Request) (res *weir.Result, by Source) {
+// Lookup decides on r if that takes no round trip, or returns nil.
+func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 	l.withLease(r, func(h *lease) { res = h.take(r) })
 	if res != nil {
 		l.leased.Add(1)
-		return res, FromLease
+		return res
 	}
-	if res, by = l.inner.Lookup(r); res != nil {
-		l.withLease(r, func(h *lease) { res = h.withoutRest(res) })
-	}
-	return res, by
+	res, _ = l.answer(r, l.inner.Lookup(r), nil)
+	return res
 }
 
-// leasable reports whether r may be decided from a lease. Invalid requests are left to the wrapped strategy.
-func (l *Leases) leasable(r *weir.Request) bool {
-	return cost(r) <= r.Limit && !l.unaligned.Load() &&
-		len(r.Key) > 0 && len(r.Key) <= maxKey && r.Duration >= time.Millisecond
-}
-
-// locked locks the shard of r's key and returns it. The caller unlocks it.
-func (l *Leases) locked(r *weir.Request) (*shard, leaseKey) {
-	sh := &l.shards[maphash.String(l.hash, r.Key)%shards]
-	sh.mu.Lock()
-	return sh, leaseKey{r.Key, r.Duration}
+// answer returns an answer of the wrapped strategy on r as one of l's, and learns from it.
+func (l *Leases) answer(r *weir.Request, res *weir.Result, err error) (*weir.Result, error) {
+	if err != nil || res == nil {
+		return nil, err
+	}
+	l.learn(r, res)
+	l.withLease(r, func(h *lease) { res = h.withoutRest(res) })
+	return res, nil
 }
 
 // withLease calls f with the lease of r's key, if there is one whose window runs.
 func (l *Leases) withLease(r *weir.Request, f func(*lease)) {
 	now := l.cfg.Now()
-	sh, k := l.locked(r)
-	defer sh.mu.Unlock()
-	if h := sh.leases[k]; h != nil && h.live(now, l.cfg.Skew) {
-		h.used = now
-		f(h)
-	}
+	l.leases.Update(r, now, func(h *lease) *lease {
+		if h != nil && now.Add(l.cfg.Skew).Before(h.until) {
+			f(h)
+			return h
+		}
+		return nil
+	})
 }
 
 // held returns a copy of the lease of r's key, with nothing left if there is none.
@@ -188,43 +165,30 @@ func (l *Leases) held(r *weir.Request) (held lease) {
 	return held
 }
 
-// live reports whether the lease's window still runs.
-func (h *lease) live(now time.Time, skew time.Duration) bool { return now.Add(skew).Before(h.until) }
-
-// spent returns the count of the window without what is left here.
-func (h *lease) spent() uint64 { return h.total - min(h.total, h.left) }
-
-// take decides on r, or returns nil if too little is left. A limit lower than that of the blocks holds at once.
+// take admits r, or returns nil if too little is left. A limit lower than that of the blocks holds at once.
 func (h *lease) take(r *weir.Request) *weir.Result {
-	switch c := cost(r); {
-	case c > h.left || c > r.Limit:
+	c := wrap.Cost(r)
+	if c > h.left || c > r.Limit || h.spent > r.Limit-c {
 		return nil
-	case h.spent() > r.Limit-c:
-		return &weir.Result{TotalRequests: h.spent(), ExpiresAt: h.until}
-	default:
-		h.left -= c
-		return &weir.Result{State: weir.Allow, TotalRequests: h.spent(), ExpiresAt: h.until}
 	}
+	h.left -= c
+	h.spent += c
+	return &weir.Result{State: weir.Allow, TotalRequests: h.spent, ExpiresAt: h.until}
 }
 
-// raise notes a count of the window.
-func (h *lease) raise(counted *weir.Result) {
-	if h.until.Equal(counted.ExpiresAt) {
-		h.total = max(h.total, counted.TotalRequests)
-	}
-}
-
-// withoutRest is a Result of the wrapped strategy on the window of h, without what is left here.
+// withoutRest returns a Result of the wrapped strategy without what is left here of its window, and notes its count. One
+// from before the last block does not count what is left.
 func (h *lease) withoutRest(res *weir.Result) *weir.Result {
 	own := *res
-	if h.until.Equal(own.ExpiresAt) {
-		own.TotalRequests -= min(own.TotalRequests, h.left)
+	if h.until.Equal(own.ExpiresAt) && own.TotalRequests >= h.spent+h.left {
+		own.TotalRequests -= h.left
+		h.spent = own.TotalRequests
 	}
 	return &own
 }
 
-// withRest is a Result of this Strategy as the wrapped one counts: with what is left here.
-func (h *lease) withRest(res *weir.Result) *weir.Result {
+// withRest returns a Result of this Strategy as the wrapped one counts, with what is left here.
+func (h lease) withRest(res *weir.Result) *weir.Result {
 	if res == nil || !h.until.Equal(res.ExpiresAt) {
 		return res
 	}
@@ -233,83 +197,42 @@ func (h *lease) withRest(res *weir.Result) *weir.Result {
 	return &all
 }
 
-// acquire returns the lease of r's key, made if need be, or nil if nothing can be leased to r now.
-func (l *Leases) acquire(r *weir.Request) *lease {
-	if !l.leasable(r) {
-		return nil
-	}
-	now := l.cfg.Now()
-	sh, k := l.locked(r)
-	defer sh.mu.Unlock()
-	h := sh.leases[k]
-	if h == nil {
-		if len(sh.leases) > (l.cfg.Keys-1)/shards {
-			sh.evict()
-		}
-		k.key = strings.Clone(k.key) // it may be a part of a long header
-		h = &lease{used: now}
-		sh.leases[k] = h
-	}
-	if !h.live(now, l.cfg.Skew) { // the window is over, or as good as over
-		*h = lease{notBefore: later(h.notBefore, h.until), used: now}
-	}
-	if now.Before(h.notBefore) {
-		return nil
-	}
-	return h
-}
-
-// evict removes the least recently used of a few leases. Their order is random.
-func (s *shard) evict() {
-	var victim leaseKey
-	var oldest *lease
-	tries := 8
-	for k, h := range s.leases {
-		if oldest == nil || h.used.Before(oldest.used) {
-			victim, oldest = k, h
-		}
-		if tries--; tries == 0 {
-			break
-		}
-	}
-	delete(s.leases, victim)
-}
-
 // Forget drops what is kept here of r's key.
 func (l *Leases) Forget(r *weir.Request) {
-	sh, k := l.locked(r)
-	delete(sh.leases, k)
-	sh.mu.Unlock()
+	l.leases.Remove(r)
 	l.inner.Forget(r)
 }
 
 // Peek implements weir.Peeker.
 func (l *Leases) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	held, lacking := l.held(r), *r
+	lacking.Cost = max(1, wrap.Cost(r)-min(wrap.Cost(r), held.left)) // the rest is counted already
 	if res := held.take(r); res != nil {
 		return res, nil
 	}
-	lacking.Cost = max(1, cost(r)-min(cost(r), held.left)) // the rest is counted already
 	res, err := l.inner.Peek(ctx, &lacking)
-	if err != nil || res.Allowed() {
-		return res, err
+	if err == nil && !res.Allowed() {
+		res = held.withoutRest(res)
 	}
-	return held.withoutRest(res), nil
+	return res, err
 }
 
-// Refund implements weir.Refunder. What was taken from a lease returns to it: refunding twice gains nothing, for a lease
-// never holds more than was granted.
+// Refund implements weir.Refunder. What was taken from the lease returns to it, and the rest to the wrapped strategy.
 func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	returned := false
+	rest := *r
+	rest.Cost = wrap.Cost(r)
 	l.withLease(r, func(h *lease) {
-		if returned = taken.Allowed() && h.until.Equal(taken.ExpiresAt); returned {
-			h.left = min(h.granted, h.left+cost(r))
+		if taken.Allowed() && h.until.Equal(taken.ExpiresAt) {
+			h.spent -= min(h.spent, rest.Cost)
+			back := min(rest.Cost, h.granted-h.left)
+			h.left += back
+			rest.Cost -= back
 		}
 	})
-	if returned {
+	if rest.Cost == 0 {
 		return nil
 	}
-	return l.inner.Refund(ctx, r, taken)
+	return l.inner.Refund(ctx, &rest, taken)
 }
 
 // Reset implements weir.Resetter.
@@ -318,14 +241,10 @@ func (l *Leases) Reset(ctx context.Context, r *weir.Request) error {
 	return l.inner.Reset(ctx, r)
 }
 
-// Seed implements weir.Seeder. A store that lost its counts is told of what is left of the lease too.
+// Seed implements weir.Seeder. A store that lost its counts learns what is left of the lease too.
 func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	held := l.held(r)
-	all := held.withRest(counted)
-	err := l.inner.Seed(ctx, r, all)
-	if err == nil {
-		l.withLease(r, func(h *lease) { h.raise(all) })
-	}
+	all := l.held(r).withRest(counted)
+	_, err := l.answer(r, all, l.inner.Seed(ctx, r, all))
 	return err
 }
 
@@ -333,21 +252,15 @@ func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 	err := l.inner.Charge(ctx, r)
 	if err == nil {
-		l.withLease(r, func(h *lease) { h.total += cost(r) })
+		l.withLease(r, func(h *lease) { h.spent += wrap.Cost(r) })
 	}
 	return err
 }
 
 // Reconcile implements weir.Reconciler.
 func (l *Leases) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
-	own, held := *b, l.held(r)
-	own.Counted = held.withRest(b.Counted)
-	res, err := l.inner.Reconcile(ctx, r, &own)
-	if err == nil && res != nil {
-		l.withLease(r, func(h *lease) {
-			h.raise(res)
-			res = h.withoutRest(res)
-		})
-	}
-	return res, err
+	all := *b
+	all.Counted = l.held(r).withRest(b.Counted)
+	res, err := l.inner.Reconcile(ctx, r, &all)
+	return l.answer(r, res, err)
 }

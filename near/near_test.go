@@ -92,6 +92,13 @@ func minute(t testing.TB) (*weirtest.Clock, *remote) {
 	return clock, &remote{Strategy: limiterOn(t, clock).FixedWindow()}
 }
 
+// running is minute, a second into the window: at its start a lease cannot tell it from a sliding window.
+func running(t testing.TB) (*weirtest.Clock, *remote) {
+	clock, server := minute(t)
+	clock.Advance(time.Second)
+	return clock, server
+}
+
 func ask(t testing.TB, s weir.Strategy, r weir.Request) weir.Result {
 	t.Helper()
 	res, err := s.Run(context.Background(), &r)

@@ -112,7 +112,7 @@ func TestRandomRepliesNeverExceedLimit(t *testing.T) {
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
 	all := everyone(t, store, r)
 	tried := 0
-	for start := time.Now(); time.Since(start) < time.Duration(slow.N(1, 5, 60))*time.Second; {
+	for start := time.Now(); time.Since(start) < time.Duration(slow.N(1, 2, 60))*time.Second; {
 		for name, s := range all {
 			var b strings.Builder
 			for range random.IntN(12) {

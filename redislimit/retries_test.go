@@ -125,7 +125,7 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				illegal, unknown, undecided := 0, 0, 0
-				const histories = 66 // of 16 strategies: 1,056
+				histories := slow.N(0, 20, 66) // of 16 strategies: 1,056 in make nightly
 				for i := range histories {
 					verdict, lost := history(limit, runner(t, s, limit, strconv.Itoa(i)))
 					unknown += lost
@@ -158,7 +158,7 @@ func TestRetriesControlDefaultClientCountsTwice(t *testing.T) {
 		redis.call('SET', KEYS[1], n + 1, 'EX', 3600)
 		return {1, n + 1}`)
 	flagged := 0
-	const limit, histories = 100, 100
+	const limit, histories = 100, 30
 	for i := range histories {
 		verdict, _ := history(limit, func() seen {
 			v, err := incr.Run(context.Background(), client, []string{strconv.Itoa(i)}, limit).Int64Slice()
@@ -172,5 +172,5 @@ func TestRetriesControlDefaultClientCountsTwice(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d histories flagged", flagged, histories)
-	assert.GreaterOrEqual(t, flagged, histories*99/100)
+	assert.GreaterOrEqual(t, flagged, histories*9/10)
 }

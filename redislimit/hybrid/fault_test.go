@@ -249,6 +249,7 @@ func TestRecovery(t *testing.T) {
 	hold := time.Duration(slow.N(1, 1, 60)) * time.Second
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			// The timeout is one that only a fault exceeds, however busy the machine.
 			_, h, mend := f.start(t, fallback.Config{ProbeInterval: probeInterval, Timeout: time.Second, MinCalls: 1, Stall: -1})
 			f.hold(t, h, hold)

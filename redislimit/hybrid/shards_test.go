@@ -119,12 +119,12 @@ func TestFrozenServerOpensTheBreaker(t *testing.T) {
 func TestFloodOfKeys(t *testing.T) {
 	b := newBench(t)
 	var l *near.Leases
-	cfg := fallback.Config{MaxCallers: 640, Timeout: 5 * time.Second, MinCalls: 1, Stall: -1, ProbeInterval: 50 * time.Millisecond}
+	cfg := fallback.Config{MaxCallers: 320, Timeout: 5 * time.Second, MinCalls: 1, Stall: -1, ProbeInterval: 50 * time.Millisecond}
 	h := hybridAt(t, b.proxy.Addr, cfg, func(s weir.Strategy) weir.Strategy {
-		l = near.Lease(s, near.LeaseConfig{Block: 10, Keys: 640})
+		l = near.Lease(s, near.LeaseConfig{Block: 10, Keys: 320})
 		return l
 	})
-	for n := range 5000 {
+	for n := range 2000 {
 		ask(t, h, weir.Request{Key: fmt.Sprint(n), Limit: 1000, Duration: 24 * time.Hour})
 	}
 	regular := weir.Request{Key: "regular", Limit: 1000, Duration: 24 * time.Hour}

@@ -1,0 +1,96 @@
+// Package wrap is what the strategies that wrap others share.
+package wrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// Strategy is a wrapped strategy with every optional interface. A call that the strategy has no counterpart of fails with
+// [errors.ErrUnsupported].
+type Strategy struct {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Resetter
+	weir.Seeder
+	weir.Charger
+	weir.Reconciler
+	weir.Forecaster
+	Warmer
+	Cache
+}
+
+// Warmer is fallback.Warmer.
+type Warmer interface {
+	Warm(ctx context.Context, r *weir.Request) error
+}
+
+// Cache is a strategy that decides on some requests without a round trip, such as those of package near.
+type Cache interface {
+	// Lookup returns the decision on r if it takes no round trip, or nil.
+	Lookup(r *weir.Request) *weir.Result
+
+	// Forget drops what is cached of r.Key in r.Duration.
+	Forget(r *weir.Request)
+}
+
+// Of returns s with every optional interface.
+func Of(s weir.Strategy) Strategy {
+	n := absent{s}
+	return Strategy{
+		s, or[weir.Peeker](s, n), or[weir.Refunder](s, n), or[weir.Resetter](s, n), or[weir.Seeder](s, n), or[weir.Charger](s, n),
+		or[weir.Reconciler](s, n), or[weir.Forecaster](s, n), or[Warmer](s, n), or[Cache](s, n),
+	}
+}
+
+// or returns s as a T, or else none.
+func or[T any](s weir.Strategy, none T) T {
+	if t, ok := s.(T); ok {
+		return t
+	}
+	return none
+}
+
+// Unwrap returns the strategy itself.
+func (s Strategy) Unwrap() weir.Strategy { return s.Strategy }
+
+// absent stands for the interfaces that a strategy lacks.
+type absent struct{ s weir.Strategy }
+
+func (a absent) err(what string) error {
+	return fmt.Errorf("weir: %T cannot %s: %w", a.s, what, errors.ErrUnsupported)
+}
+
+func (a absent) Peek(context.Context, *weir.Request) (*weir.Result, error) { return nil, a.err("peek") }
+func (a absent) Reset(context.Context, *weir.Request) error                { return a.err("reset") }
+func (a absent) Charge(context.Context, *weir.Request) error               { return a.err("charge") }
+func (a absent) Warm(context.Context, *weir.Request) error                 { return a.err("warm up") }
+func (a absent) Refund(context.Context, *weir.Request, *weir.Result) error { return a.err("refund") }
+func (a absent) Seed(context.Context, *weir.Request, *weir.Result) error   { return a.err("seed") }
+
+func (a absent) Reconcile(context.Context, *weir.Request, *weir.Backlog) (*weir.Result, error) {
+	return nil, a.err("reconcile")
+}
+
+func (a absent) Forecast(context.Context, *weir.Request, *weir.Result) (time.Time, error) {
+	return time.Time{}, a.err("forecast")
+}
+
+func (absent) Lookup(*weir.Request) *weir.Result { return nil }
+func (absent) Forget(*weir.Request)              {}
+
+// Supported returns err, or nil if it says that the strategy lacks what was called.
+func Supported(err error) error {
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil
+	}
+	return err
+}
+
+// Cost returns r.Cost, of which 0 means 1.
+func Cost(r *weir.Request) uint64 { return max(1, r.Cost) }
