@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"math"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -11,16 +10,15 @@ import (
 
 // account is what is known of one caller. The ledger's lock guards it.
 type account struct {
-	number uint64 // of the account: debts of different accounts have different sources
-
 	counted tally  // what primary last counted
 	epoch   uint64 // of the breaker when it did
 
 	// debts is what local admitted, oldest first. Running totals make a debt's charge repeatable: total is everything
 	// local has admitted, charged the part of it that primary has charged or that counts no more, sent the largest total
-	// that primary was sent. None of them restarts.
+	// that primary was sent. None of them restarts: primary knows them by the number of the account.
 	debts                []debt
 	total, charged, sent uint64
+	number               uint64
 
 	reset   bool // primary is still to forget the caller
 	sharing sharing
@@ -73,14 +71,13 @@ func (t tally) now(now time.Time) uint64 {
 	if t.constant || !now.After(t.at) {
 		return t.total
 	}
-	hi, lo := bits.Mul64(t.total, uint64(t.until.Sub(now)))
-	n, _ := bits.Div64(hi, lo, uint64(t.until.Sub(t.at))) // less time is left than there was: it fits
-	return n
+	return uint64(float64(t.total) * float64(t.until.Sub(now)) / float64(t.until.Sub(t.at)))
 }
 
-// count notes what primary counted. Of a denial, ExpiresAt is not when the period ends, unless the period is a window.
+// count notes what primary counted. Of a denial, ExpiresAt is not when the period ends, unless the period is a window,
+// aligned to the Unix epoch, that has begun.
 func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
-	window := inWindow(r, res.ExpiresAt, now)
+	window := r.Duration > 0 && res.ExpiresAt.UnixNano()%int64(r.Duration) == 0 && res.ExpiresAt.Sub(now) <= r.Duration+clockSkew
 	if res.ExpiresAt.After(now) && (window || res.Allowed()) {
 		a.counted = tally{res.TotalRequests, now, res.ExpiresAt, window}
 	}
@@ -88,12 +85,6 @@ func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
 
 // clockSkew is how far primary's clock may be ahead for a window's end to be recognized.
 const clockSkew = 10 * time.Millisecond
-
-// inWindow reports whether end is that of a window of r.Duration that is aligned to the Unix epoch and has begun.
-func inWindow(r *weir.Request, end, now time.Time) bool {
-	return r.Duration >= time.Millisecond && end.UnixMilli()%r.Duration.Milliseconds() == 0 &&
-		end.Nanosecond()%int(time.Millisecond) == 0 && end.Sub(now) <= r.Duration+clockSkew
-}
 
 // owe adds a debt. Debts lapse in order: one that would lapse before an older one lapses with it.
 func (a *account) owe(cost uint64, until, now time.Time) {

@@ -83,7 +83,7 @@ func (b *breaker) enter(now time.Time) (call, probe bool, c *Change) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return false, true, b.turn(HalfOpen, now, nil)
+	return false, true, b.turn(HalfOpen, probing, now, nil)
 }
 
 // record counts a call that ended now; failure is nil if primary answered in time. Calls that end when the breaker is no
@@ -106,37 +106,31 @@ func (b *breaker) record(now time.Time, failure error) *Change {
 	if s.failed++; s.failed == 1 {
 		s.first = now
 	}
-	if !b.tripped(now, number) {
-		if now.Sub(b.raised) >= b.cfg.ProbeInterval {
-			b.raise(now)
-		}
+	tripped := b.tripped(now, number)
+	if tripped || now.Sub(b.raised) >= b.cfg.ProbeInterval {
+		b.raised = now
+		b.epoch.Add(1)
+	}
+	if !tripped {
 		return nil
 	}
 	b.opens.Add(1)
-	b.raise(now)
-	b.gate.Store(b.at(now.Add(b.pause())))
-	return b.turn(Open, now, failure)
+	return b.turn(Open, b.at(now.Add(b.pause())), now, failure)
 }
 
 // tripped reports whether too many calls of the last Interval failed, over a long enough time.
 func (b *breaker) tripped(now time.Time, number int64) bool {
 	calls, failed, first := 0, 0, now
 	for _, s := range b.slots {
-		if s.number <= number-slots || s.number > number {
-			continue
-		}
-		calls += s.calls
-		failed += s.failed
-		if s.failed > 0 && s.first.Before(first) {
-			first = s.first
+		if s.number > number-slots && s.number <= number {
+			calls += s.calls
+			failed += s.failed
+			if s.failed > 0 && s.first.Before(first) {
+				first = s.first
+			}
 		}
 	}
 	return calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) && now.Sub(first) >= b.cfg.Stall
-}
-
-func (b *breaker) raise(now time.Time) {
-	b.raised = now
-	b.epoch.Add(1)
 }
 
 // finish ends a probe that was started at started: failure is nil if the breaker closes.
@@ -145,11 +139,9 @@ func (b *breaker) finish(started, now time.Time, failure error) *Change {
 	defer b.mu.Unlock()
 	if failure == nil {
 		b.slots = [slots]slot{}
-		b.gate.Store(0)
-		return b.turn(Closed, now, nil)
+		return b.turn(Closed, 0, now, nil)
 	}
-	b.gate.Store(b.at(started.Add(b.pause())))
-	return b.turn(Open, now, failure)
+	return b.turn(Open, b.at(started.Add(b.pause())), now, failure)
 }
 
 // pause returns the time until the next probe. A primary that ignores its context costs a goroutine for each probe, so
@@ -159,21 +151,20 @@ func (b *breaker) pause() time.Duration {
 	return (b.cfg.ProbeInterval + jitter) * time.Duration(1+b.probes.Load()/8)
 }
 
-func (b *breaker) turn(to State, now time.Time, cause error) *Change {
+func (b *breaker) turn(to State, gate int64, now time.Time, cause error) *Change {
 	c := &Change{Partition: b.partition, From: b.state, To: to, At: now, Cause: cause}
 	b.state, b.since = to, now
+	b.gate.Store(gate)
 	return c
 }
 
 // next returns the earliest instant at which primary may be called again.
 func (b *breaker) next(now time.Time) time.Time {
-	switch gate := b.gate.Load(); {
-	case gate == probing:
+	gate := b.gate.Load()
+	if gate == probing {
 		return now.Add(b.cfg.ProbeInterval)
-	case gate > b.at(now):
-		return b.start.Add(time.Duration(gate))
 	}
-	return now
+	return now.Add(max(0, time.Duration(gate)-now.Sub(b.start)))
 }
 
 func (b *breaker) current() (State, time.Time) {
@@ -210,9 +201,4 @@ func (b *breakers) of(key string) *breaker {
 		found, _ = b.all.LoadOrStore(part, newBreaker(b.cfg, part))
 	}
 	return found.(*breaker)
-}
-
-// each calls f with every breaker.
-func (b *breakers) each(f func(*breaker)) {
-	b.all.Range(func(_, one any) bool { f(one.(*breaker)); return true })
 }

@@ -41,7 +41,7 @@ type Fallback struct {
 	id             string // the Source of backlogs
 
 	breakers *breakers
-	ledger   *ledger
+	ledger   ledger
 	turns    singleflight.Group // see catchUp
 	stats    counters
 }
@@ -99,26 +99,14 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	case local == nil && cfg.OnFail == FailLocal:
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
-	cfg.OwnLimits = cfg.OwnLimits || ownLimits(primary)
-	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text(), ledger: &ledger{Table: callers.New(cfg.MaxCallers, (*account).idle)}}
+	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
+	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}
+	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle)
 	f.breakers = newBreakers(&f.cfg)
 	if cfg.OnFail == FailLocal {
 		f.localSeeder, _ = local.(weir.Seeder)
 	}
 	return f, nil
-}
-
-// ownLimits reports whether s, or what it wraps, is known to ignore the Limit and Duration of requests.
-func ownLimits(s weir.Strategy) bool {
-	switch s := s.(type) {
-	case weir.Policy, interface {
-		RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error)
-	}:
-		return true
-	case interface{ Unwrap() weir.Strategy }:
-		return ownLimits(s.Unwrap())
-	}
-	return false
 }
 
 // Run decides on r. It waits for primary at most Config.Timeout, and otherwise only for local.
@@ -128,12 +116,11 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 }
 
 // RunSource is Run, and who decided.
-func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
-	if err := f.validate(ctx, r); err != nil {
+func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, by Source, err error) {
+	if err = f.validate(ctx, r); err != nil {
 		return nil, Nobody, err
 	}
-	res, by, err := f.decideBy(ctx, r)
-	if err != nil {
+	if res, by, err = f.decideBy(ctx, r); err != nil {
 		return nil, Nobody, err
 	}
 	f.stats.decided[by].Add(1)
@@ -164,21 +151,15 @@ func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result,
 	return f.runLocal(ctx, b, r)
 }
 
-// The bounds of a weir.Request.
-const (
-	maxKey      = 1024
-	maxDuration = 365 * 24 * time.Hour
-)
-
-// validate fails for requests that primary and local would reject: they need no call and no account.
+// validate fails for requests out of the bounds of weir.Request, which need no call and no account.
 func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("fallback: %w", err)
 	}
-	if n := len(r.Key); n == 0 || n > maxKey {
+	if n := len(r.Key); n == 0 || n > 1024 {
 		return fmt.Errorf("fallback: key of %d bytes: %w", n, weir.ErrID)
 	}
-	if d := r.Duration; !f.cfg.OwnLimits && (d < time.Millisecond || d > maxDuration || d%time.Millisecond != 0) {
+	if d := r.Duration; !f.cfg.OwnLimits && (d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0) {
 		return fmt.Errorf("fallback: duration %v: %w", d, weir.ErrScale)
 	}
 	return nil

@@ -52,9 +52,7 @@ func (f *Fallback) seedLocal(ctx context.Context, r *weir.Request, n uint64, res
 	}
 	counted := *res
 	counted.TotalRequests = share(res.TotalRequests, n)
-	if err := f.localSeeder.Seed(ctx, f.toShare(r, n), &counted); err != nil {
-		f.stats.cold.Add(1)
-	}
+	_ = f.localSeeder.Seed(ctx, f.toShare(r, n), &counted)
 }
 
 // runLocal decides on r without primary.

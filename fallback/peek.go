@@ -14,8 +14,9 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err
 	}
-	b := f.breakers.of(r.Key)
-	if f.upToDate(b, r) {
+	b, now, behind := f.breakers.of(r.Key), f.cfg.Now(), false
+	f.ledger.Find(r, now, func(a *account) { behind = a != nil && a.behind(b.epoch.Load(), now) })
+	if b.closed() && !behind {
 		q := *r // the call may outlive its caller
 		// That primary can read does not show that it can count: no breaker.
 		res, err := f.call(ctx, nil, func(ctx context.Context) (*weir.Result, error) { return f.primary.Peek(ctx, &q) })
@@ -32,13 +33,4 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 		return nil, fmt.Errorf("fallback: local: %w", err)
 	}
 	return f.fromShare(b, r, own, res), nil
-}
-
-// upToDate reports whether primary may be asked about r and has missed nothing of its caller.
-func (f *Fallback) upToDate(b *breaker, r *weir.Request) (ok bool) {
-	now := f.cfg.Now()
-	f.ledger.Find(r, now, func(a *account) {
-		ok = b.closed() && (a == nil || !a.behind(b.epoch.Load(), now))
-	})
-	return ok
 }

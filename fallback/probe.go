@@ -12,9 +12,7 @@ import (
 // Warmer is an optional interface of a primary. Warm prepares it for decisions on r's key: it connects and loads what
 // decisions need, however long that takes within ctx, and counts nothing. Without it, a connection that takes longer than
 // primary's own timeout is never made by a probe. The strategies of redislimit have it, and those of near pass it on.
-type Warmer interface {
-	Warm(ctx context.Context, r *weir.Request) error
-}
+type Warmer = wrap.Warmer
 
 // attempts is how often a probe tries to get a decision within Timeout. A connection that died unnoticed costs one.
 const attempts = 4

@@ -20,12 +20,10 @@ func (f *Fallback) decide(ctx context.Context, b *breaker, r *weir.Request) (*we
 	epoch := b.epoch.Load()
 	for {
 		a, m := f.look(r, epoch)
-		var res *weir.Result
-		err := errors.ErrUnsupported
-		switch {
-		case m == nil:
+		res, err := (*weir.Result)(nil), errors.ErrUnsupported
+		if m == nil {
 			res, err = f.primary.Run(ctx, r)
-		case !m.reset:
+		} else if !m.reset {
 			res, err = f.primary.Reconcile(ctx, r, &m.Backlog)
 		}
 		switch {
@@ -64,19 +62,14 @@ func (f *Fallback) look(r *weir.Request, epoch uint64) (a *account, m *missed) {
 }
 
 // catchUp resets, or seeds and charges, a primary that cannot do that and decide in one step. For each caller one call does
-// so at a time, and the others wait for it. A call that hangs holds nobody beyond its Timeout.
+// so at a time, and the others wait for it. A call that hangs holds up no others after its Timeout.
 func (f *Fallback) catchUp(ctx context.Context, r *weir.Request, epoch uint64) error {
 	name := fmt.Sprint(r.Duration, " ", r.Key)
-	done := f.turns.DoChan(name, func() (any, error) {
+	_, err, _ := f.turns.Do(name, func() (any, error) {
 		defer context.AfterFunc(ctx, func() { f.turns.Forget(name) })()
-		return nil, f.safely(func() error { return f.resetOrCharge(ctx, r, epoch) })
+		return nil, f.resetOrCharge(ctx, r, epoch)
 	})
-	select {
-	case got := <-done:
-		return got.Err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return err
 }
 
 // resetOrCharge notes what succeeded at once, so that it is not repeated. A charge whose answer is lost is repeated: the

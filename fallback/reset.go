@@ -17,17 +17,9 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 		return err
 	}
 	f.primary.Forget(r)
-	if err := f.resetPrimary(ctx, r); err != nil {
-		return err
-	}
-	return wrap.Supported(f.local.Reset(ctx, r))
-}
-
-// resetPrimary replaces the caller's account by one that notes the reset, and has primary reset.
-func (f *Fallback) resetPrimary(ctx context.Context, r *weir.Request) error {
 	a, noted := f.ledger.replace(r, f.cfg.Now())
-	err := errUndecided
-	if b := f.breakers.of(r.Key); b.closed() {
+	b, err := f.breakers.of(r.Key), errUndecided
+	if b.closed() {
 		q := *r // the call may outlive its caller
 		_, err = f.call(ctx, b, func(ctx context.Context) (*weir.Result, error) {
 			err := f.primary.Reset(ctx, &q)
@@ -37,11 +29,11 @@ func (f *Fallback) resetPrimary(ctx context.Context, r *weir.Request) error {
 			return nil, err
 		})
 	}
-	switch {
-	case err != errUndecided:
-		return wrap.Supported(err)
-	case noted:
-		return nil
+	switch err = wrap.Supported(err); {
+	case err == errUndecided && !noted:
+		return fmt.Errorf("fallback: primary does not answer, and there is no room to note the reset: %w", weir.ErrFull)
+	case err != nil && err != errUndecided:
+		return err
 	}
-	return fmt.Errorf("fallback: primary does not answer, and there is no room to note the reset: %w", weir.ErrFull)
+	return wrap.Supported(f.local.Reset(ctx, r))
 }

@@ -21,17 +21,16 @@ type Stats struct {
 
 	Reconciled uint64 // cost that local admitted and primary was charged with
 	Dropped    uint64 // cost that local admitted and that found no room in the ledger
-	Cold       uint64 // counts of primary's that local had no room for
 	Callers    int    // in the ledger
 	Panics     uint64 // of primary and of callbacks
 }
 
 type counters struct {
-	decided                                    [FromPolicy + 1]atomic.Uint64 // by Source
-	probes, failures, reconciled, cold, panics atomic.Uint64
+	decided                              [FromPolicy + 1]atomic.Uint64 // by Source
+	probes, failures, reconciled, panics atomic.Uint64
 }
 
-// Stats returns what f has done so far. It locks each page of the ledger once.
+// Stats returns what f has done so far. It locks each part of the ledger once.
 func (f *Fallback) Stats() Stats {
 	s := Stats{
 		Primary:    f.stats.decided[FromPrimary].Load(),
@@ -43,11 +42,11 @@ func (f *Fallback) Stats() Stats {
 		Failures:   f.stats.failures.Load(),
 		Reconciled: f.stats.reconciled.Load(),
 		Dropped:    f.ledger.dropped.Load(),
-		Cold:       f.stats.cold.Load(),
 		Callers:    f.ledger.Len(),
 		Panics:     f.stats.panics.Load(),
 	}
-	f.breakers.each(func(b *breaker) {
+	f.breakers.all.Range(func(_, one any) bool {
+		b := one.(*breaker)
 		s.Partitions++
 		s.Opens += b.opens.Load()
 		state, since := b.current()
@@ -57,6 +56,7 @@ func (f *Fallback) Stats() Stats {
 		if s.Since.IsZero() || state != Closed && s.State == Closed {
 			s.State, s.Since = state, since
 		}
+		return true
 	})
 	return s
 }

@@ -84,6 +84,19 @@ func (a absent) Forecast(context.Context, *weir.Request, *weir.Result) (time.Tim
 func (absent) Lookup(*weir.Request) *weir.Result { return nil }
 func (absent) Forget(*weir.Request)              {}
 
+// OwnLimits reports whether s, or what it wraps, is known to ignore the Limit and Duration of requests.
+func OwnLimits(s weir.Strategy) bool {
+	switch s := s.(type) {
+	case weir.Policy, interface {
+		RunTier(ctx context.Context, r *weir.Request) (*weir.Result, weir.Tier, error)
+	}:
+		return true
+	case interface{ Unwrap() weir.Strategy }:
+		return OwnLimits(s.Unwrap())
+	}
+	return false
+}
+
 // Supported returns err, or nil if it says that the strategy lacks what was called.
 func Supported(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
