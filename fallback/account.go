@@ -75,21 +75,18 @@ func (t tally) now(now time.Time) uint64 {
 }
 
 // count notes what primary counted. Of a denial, ExpiresAt is not when the period ends, unless the period is a window,
-// aligned to the Unix epoch, that has begun.
+// aligned to the Unix epoch, that has begun on clocks that differ by up to 10 ms.
 func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
-	window := r.Duration > 0 && res.ExpiresAt.UnixNano()%int64(r.Duration) == 0 && res.ExpiresAt.Sub(now) <= r.Duration+clockSkew
+	window := r.Duration > 0 && res.ExpiresAt.UnixNano()%int64(r.Duration) == 0 && res.ExpiresAt.Sub(now) <= r.Duration+10*time.Millisecond
 	if res.ExpiresAt.After(now) && (window || res.Allowed()) {
 		a.counted = tally{res.TotalRequests, now, res.ExpiresAt, window}
 	}
 }
 
-// clockSkew is how far primary's clock may be ahead for a window's end to be recognized.
-const clockSkew = 10 * time.Millisecond
-
 // owe adds a debt. Debts lapse in order: one that would lapse before an older one lapses with it.
 func (a *account) owe(cost uint64, until, now time.Time) {
 	a.lapse(now)
-	a.total = plus(a.total, cost)
+	a.total += min(cost, math.MaxUint64-a.total)
 	if n := len(a.debts); n > 0 && !until.After(a.debts[n-1].until) {
 		a.debts[n-1].upTo = a.total
 		return
@@ -151,9 +148,4 @@ func (a *account) idle(now time.Time) bool {
 // behind reports whether primary lacks something of the caller before it decides.
 func (a *account) behind(epoch uint64, now time.Time) bool {
 	return a.reset || a.owed(now) > 0 || a.epoch != epoch && a.counted.now(now) > 0
-}
-
-// plus returns a+b, or the largest number.
-func plus(a, b uint64) uint64 {
-	return a + min(b, math.MaxUint64-a)
 }

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,6 +34,7 @@ type breaker struct {
 	cfg       *Config
 	partition string
 	start     time.Time
+	interval  time.Duration // ProbeInterval, and up to a tenth
 
 	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns since start. An open
 	// breaker costs one atomic load.
@@ -66,8 +68,8 @@ type slot struct {
 const probing = math.MaxInt64
 
 func newBreaker(cfg *Config, partition string) *breaker {
-	now := cfg.Now()
-	return &breaker{cfg: cfg, partition: partition, start: now, since: now}
+	now, interval := cfg.Now(), time.Duration(float64(cfg.ProbeInterval)*(1+rand.Float64()/10))
+	return &breaker{cfg: cfg, partition: partition, start: now, since: now, interval: interval}
 }
 
 // at returns now as a gate, never that of a closed breaker.
@@ -147,8 +149,7 @@ func (b *breaker) finish(started, now time.Time, failure error) *Change {
 // pause returns the time until the next probe. A primary that ignores its context costs a goroutine for each probe, so
 // probes that do not return make the next ones rarer.
 func (b *breaker) pause() time.Duration {
-	jitter := time.Duration(0.1 * b.cfg.Rand() * float64(b.cfg.ProbeInterval))
-	return (b.cfg.ProbeInterval + jitter) * time.Duration(1+b.probes.Load()/8)
+	return b.interval * time.Duration(1+b.probes.Load()/8)
 }
 
 func (b *breaker) turn(to State, gate int64, now time.Time, cause error) *Change {
@@ -167,37 +168,24 @@ func (b *breaker) next(now time.Time) time.Time {
 	return now.Add(max(0, time.Duration(gate)-now.Sub(b.start)))
 }
 
-func (b *breaker) current() (State, time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.state, b.since
-}
-
 // maxBreakers bounds the parts that Config.Partition may name.
 const maxBreakers = 1024
 
 // breakers holds a breaker for each part of primary.
 type breakers struct {
 	cfg *Config
-	all sync.Map     // of *breaker, by part
+	all sync.Map     // of *breaker, by part: "" without Config.Partition, and for parts beyond maxBreakers
 	n   atomic.Int64 // parts
-}
-
-func newBreakers(cfg *Config) *breakers {
-	b := &breakers{cfg: cfg}
-	b.all.Store("", newBreaker(cfg, "")) // without Config.Partition, and for parts beyond maxBreakers
-	return b
 }
 
 // of returns the breaker of key.
 func (b *breakers) of(key string) *breaker {
 	part := b.cfg.Partition(key)
 	found, ok := b.all.Load(part)
-	switch {
-	case ok:
-	case b.n.Add(1) > maxBreakers:
-		found, _ = b.all.Load("")
-	default:
+	if !ok {
+		if b.n.Add(1) > maxBreakers {
+			part = ""
+		}
 		found, _ = b.all.LoadOrStore(part, newBreaker(b.cfg, part))
 	}
 	return found.(*breaker)

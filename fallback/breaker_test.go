@@ -15,11 +15,13 @@ var errTest = errors.New("connection refused")
 // testBreaker is a breaker at the instant 100 s that opens with 5 calls of which half failed over at least 50 ms.
 func testBreaker(now *time.Time) *breaker {
 	*now = time.Unix(100, 0)
-	cfg, err := Config{Now: func() time.Time { return *now }, Rand: func() float64 { return 0 }}.withDefaults()
+	cfg, err := Config{Now: func() time.Time { return *now }}.withDefaults()
 	if err != nil {
 		panic(err)
 	}
-	return newBreaker(&cfg, "")
+	b := newBreaker(&cfg, "")
+	b.interval = cfg.ProbeInterval
+	return b
 }
 
 func TestBreakerJudgesShares(t *testing.T) {
@@ -120,7 +122,8 @@ func TestEpochIsRaisedOnceAnInterval(t *testing.T) {
 func TestBreakersAreBounded(t *testing.T) {
 	cfg, err := Config{Partition: func(key string) string { return key }}.withDefaults()
 	require.NoError(t, err)
-	all := newBreakers(&cfg)
+	all := &breakers{cfg: &cfg}
+	all.all.Store("", newBreaker(&cfg, ""))
 	for i := range 2 * maxBreakers {
 		key := fmt.Sprint(i)
 		require.Same(t, all.of(key), all.of(key))

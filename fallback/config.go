@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 )
 
@@ -65,8 +64,8 @@ type Config struct {
 	FailureRate float64
 	Stall       time.Duration
 
-	// ProbeInterval is how long an open breaker waits until a request starts a probe; up to a tenth longer, at random, so
-	// that a fleet does not probe in step. Default DefaultProbeInterval. Nobody waits for a probe.
+	// ProbeInterval is how long an open breaker waits until a request starts a probe; up to a tenth longer, at random for
+	// each breaker, so that a fleet does not probe in step. Default DefaultProbeInterval. Nobody waits for a probe.
 	ProbeInterval time.Duration
 
 	// ProbeTimeout bounds a probe, which may have to connect. Default: ten times Timeout, at least a second.
@@ -99,9 +98,6 @@ type Config struct {
 
 	// Now is the clock, the same as local's. Default time.Now. Timeout and ProbeTimeout are real time.
 	Now func() time.Time
-
-	// Rand returns numbers in [0, 1) for the jitter of ProbeInterval; safe for concurrent use. Default rand.Float64.
-	Rand func() float64
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -132,9 +128,6 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
-	}
-	if c.Rand == nil {
-		c.Rand = rand.Float64
 	}
 	return c, errors.Join(errs...)
 }

@@ -36,11 +36,11 @@ func (s Source) String() string {
 // end with their timeouts.
 type Fallback struct {
 	primary, local wrap.Strategy
-	localSeeder    weir.Seeder // nil if local is none, or never decides
+	localSeeder    weir.Seeder // nil if local is none
 	cfg            Config
 	id             string // the Source of backlogs
 
-	breakers *breakers
+	breakers breakers
 	ledger   ledger
 	turns    singleflight.Group // see catchUp
 	stats    counters
@@ -102,10 +102,9 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
 	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle)
-	f.breakers = newBreakers(&f.cfg)
-	if cfg.OnFail == FailLocal {
-		f.localSeeder, _ = local.(weir.Seeder)
-	}
+	f.breakers.cfg = &f.cfg
+	f.breakers.all.Store("", newBreaker(&f.cfg, ""))
+	f.localSeeder, _ = local.(weir.Seeder)
 	return f, nil
 }
 

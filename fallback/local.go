@@ -1,8 +1,10 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/wrap"
@@ -37,7 +39,7 @@ func (f *Fallback) fromShare(b *breaker, r, own *weir.Request, res *weir.Result)
 	if r == own {
 		return res
 	}
-	res.TotalRequests = plus(res.TotalRequests, r.Limit-own.Limit)
+	res.TotalRequests += min(r.Limit-own.Limit, math.MaxUint64-res.TotalRequests)
 	if !res.Allowed() && res.ExpiresAt.IsZero() && wrap.Cost(r) <= r.Limit {
 		res.ExpiresAt = b.next(f.cfg.Now()) // over the share, not over the limit: it passes when primary is back
 	}
@@ -64,10 +66,8 @@ func (f *Fallback) runLocal(ctx context.Context, b *breaker, r *weir.Request) (*
 	own := f.toShare(r, n)
 	res, err := f.local.Run(ctx, own)
 	switch {
-	case err != nil:
-		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
-	case res == nil:
-		return nil, Nobody, errNothing
+	case err != nil || res == nil:
+		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", cmp.Or(err, errNothing))
 	case res.Allowed():
 		f.recordDebt(r, n, res)
 	}

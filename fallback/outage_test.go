@@ -61,7 +61,7 @@ func (m *memory) first(i int, total uint64) (lost uint64) {
 // comes. A server that forgets comes back empty.
 func episode(t *testing.T, seed uint64, forgets bool, to front) toll {
 	rng := rand.New(rand.NewPCG(seed, 38))
-	f := newFleet(t, fleetSize, fixedWindow, fallback.Config{MinCalls: 3, Stall: -1, Rand: rng.Float64}, to)
+	f := newFleet(t, fleetSize, fixedWindow, fallback.Config{MinCalls: 3, Stall: -1}, to)
 	r := weir.Request{Key: "a", Limit: fleetLimit, Duration: window}
 	out := toll{windows: 1}
 	var m memory

@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -29,8 +30,8 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	}
 	own := f.toShare(r, f.sharedAmong(r))
 	res, err := f.local.Peek(ctx, own)
-	if err != nil {
-		return nil, fmt.Errorf("fallback: local: %w", err)
+	if err != nil || res == nil {
+		return nil, fmt.Errorf("fallback: local: %w", cmp.Or(err, errNothing))
 	}
 	return f.fromShare(b, r, own, res), nil
 }

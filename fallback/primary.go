@@ -33,7 +33,9 @@ func (f *Fallback) call(ctx context.Context, b *breaker, op func(context.Context
 	var res *weir.Result // read only if op is done
 	done := make(chan error, 1)
 	go f.attempt(context.WithoutCancel(ctx), f.cfg.Timeout, func(ctx context.Context) (err error) {
-		res, err = op(ctx)
+		if res, err = op(ctx); res == nil && err == nil {
+			err = errNothing
+		}
 		return err
 	}, func(err error) { done <- f.judge(b, err) })
 	select {

@@ -32,9 +32,7 @@ func (f *Fallback) decide(ctx context.Context, b *breaker, r *weir.Request) (*we
 				return nil, err
 			}
 			continue
-		case err == nil && res == nil:
-			err = errNothing
-		case err == nil:
+		case err == nil && res != nil:
 			f.learn(ctx, r, a, epoch, m, res)
 		}
 		return res, err
@@ -44,7 +42,7 @@ func (f *Fallback) decide(ctx context.Context, b *breaker, r *weir.Request) (*we
 // look returns the account of r's caller, nil if the ledger is full, and what primary has missed of it, nil if nothing.
 func (f *Fallback) look(r *weir.Request, epoch uint64) (a *account, m *missed) {
 	now := f.cfg.Now()
-	ok := f.ledger.open(r, now, func(found *account) {
+	if !f.ledger.open(r, now, func(found *account) {
 		a = found
 		if !a.behind(epoch, now) {
 			return
@@ -54,8 +52,7 @@ func (f *Fallback) look(r *weir.Request, epoch uint64) (a *account, m *missed) {
 			m.Counted = &weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: a.counted.until}
 		}
 		a.sent = max(a.sent, m.Total)
-	})
-	if !ok {
+	}) {
 		return nil, nil
 	}
 	return a, m

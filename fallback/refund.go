@@ -43,7 +43,7 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	q, was := *r, *taken // the call may outlive its caller
 	q.Cost = rest
 	_, err := f.call(ctx, b, func(ctx context.Context) (*weir.Result, error) {
-		return nil, f.primary.Refund(ctx, &q, &was)
+		return &was, f.primary.Refund(ctx, &q, &was)
 	})
 	if err == errUndecided {
 		return nil

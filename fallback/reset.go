@@ -26,7 +26,7 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 			if wrap.Supported(err) == nil {
 				f.update(&q, a, func() { a.reset = false })
 			}
-			return nil, err
+			return &weir.Result{}, err
 		})
 	}
 	switch err = wrap.Supported(err); {

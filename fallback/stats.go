@@ -11,7 +11,7 @@ type Stats struct {
 	State State     // of the breaker; with partitions, Open or HalfOpen if any of them is
 	Since time.Time // when it came into State
 
-	Partitions, OpenPartitions int // breakers, and those that are not closed
+	OpenPartitions int // breakers that are not closed
 
 	Primary, Lease, Denials, Local, Policy uint64 // decisions, by Source
 
@@ -25,6 +25,7 @@ type Stats struct {
 	Panics     uint64 // of primary and of callbacks
 }
 
+// counters is what Stats is made of.
 type counters struct {
 	decided                              [FromPolicy + 1]atomic.Uint64 // by Source
 	probes, failures, reconciled, panics atomic.Uint64
@@ -47,9 +48,10 @@ func (f *Fallback) Stats() Stats {
 	}
 	f.breakers.all.Range(func(_, one any) bool {
 		b := one.(*breaker)
-		s.Partitions++
 		s.Opens += b.opens.Load()
-		state, since := b.current()
+		b.mu.Lock()
+		state, since := b.state, b.since
+		b.mu.Unlock()
 		if state != Closed {
 			s.OpenPartitions++
 		}

@@ -129,6 +129,15 @@ func bothWays(t *testing.T, run func(t *testing.T, carry bool) (over uint64)) (w
 	return with, without
 }
 
+// nearer compares what was admitted beyond the limit. In package fallback, where no machine is slow, ten times as much is.
+func nearer(t *testing.T, with, without uint64) {
+	t.Helper()
+	if without < limit {
+		t.Skip("the machine is too slow for demand beyond the limit: there is nothing to compare")
+	}
+	assert.GreaterOrEqual(t, without, 4*max(1, with))
+}
+
 // Three instances, and a server that is killed and started again at random. It keeps its counts on disk: what is admitted
 // in a window is never over the bound, and far nearer to the limit than without the carry-over.
 func TestKillAndRestoreIsBounded(t *testing.T) {
@@ -153,7 +162,7 @@ func TestKillAndRestoreIsBounded(t *testing.T) {
 		}
 		return all
 	})
-	assert.GreaterOrEqual(t, without, 4*max(1, with), "in package fallback, where no machine is slow, ten times")
+	nearer(t, with, without)
 }
 
 // So it is with a server that comes back empty each time: it is told what it had counted.
@@ -174,7 +183,7 @@ func TestEmptiedServerIsBounded(t *testing.T) {
 		t.Logf("carry-over %v: %d windows, %d too many in all, at the worst %d (limit %d)", carry, windows, all, worst, limit)
 		return all
 	})
-	assert.GreaterOrEqual(t, without, 4*max(1, with), "in package fallback, where no machine is slow, ten times")
+	nearer(t, with, without)
 }
 
 // A network that is there for 100 ms and gone for 100 ms.
