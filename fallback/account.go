@@ -77,9 +77,10 @@ func (t tally) now(now time.Time) uint64 {
 // count notes what primary counted. Of a denial, ExpiresAt is not when the period ends, unless the period is a window,
 // aligned to the Unix epoch, that has begun on clocks that differ by up to 10 ms.
 func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
-	window := r.Duration > 0 && res.ExpiresAt.UnixNano()%int64(r.Duration) == 0 && res.ExpiresAt.Sub(now) <= r.Duration+10*time.Millisecond
-	if res.ExpiresAt.After(now) && (window || res.Allowed()) {
-		a.counted = tally{res.TotalRequests, now, res.ExpiresAt, window}
+	end := res.ExpiresAt
+	window := r.Duration > 0 && end.UnixNano()%int64(r.Duration) == 0 && end.Sub(now) <= r.Duration+10*time.Millisecond
+	if end.After(now) && (window || res.Allowed()) {
+		a.counted = tally{res.TotalRequests, now, end, window}
 	}
 }
 
@@ -110,9 +111,6 @@ func (a *account) merge() {
 
 // lapse drops the debts that count no more. When none is left, the totals start afresh, above all that primary was sent.
 func (a *account) lapse(now time.Time) {
-	if len(a.debts) == 0 || a.debts[0].until.After(now) {
-		return
-	}
 	for len(a.debts) > 0 && !a.debts[0].until.After(now) {
 		a.charged = max(a.charged, a.debts[0].upTo)
 		a.debts = slices.Delete(a.debts, 0, 1)

@@ -134,7 +134,7 @@ func (c Config) withDefaults() (Config, error) {
 
 // setDefault sets a field that is 0 to value, and adds an error if it is negative or no number.
 func setDefault[T int | float64 | time.Duration](errs *[]error, name string, field *T, value T) {
-	if !(*field >= 0) {
+	if cmp.Compare(*field, 0) < 0 { // NaN is
 		*errs = append(*errs, fmt.Errorf("%w: %s is %v", ErrConfig, name, *field))
 	}
 	*field = cmp.Or(*field, value)

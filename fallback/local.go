@@ -100,12 +100,11 @@ func (f *Fallback) recordDebt(r *weir.Request, n uint64, res *weir.Result) {
 
 // policy returns the Result of Config.OnFail.
 func (f *Fallback) policy(b *breaker, r *weir.Request) *weir.Result {
-	now := f.cfg.Now()
 	switch {
 	case wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits:
 		return &weir.Result{}
 	case f.cfg.OnFail == FailOpen:
-		return &weir.Result{State: weir.Allow, TotalRequests: wrap.Cost(r), ExpiresAt: now}
+		return &weir.Result{State: weir.Allow, TotalRequests: wrap.Cost(r), ExpiresAt: f.cfg.Now()}
 	}
-	return &weir.Result{TotalRequests: r.Limit, ExpiresAt: b.next(now)}
+	return &weir.Result{TotalRequests: r.Limit, ExpiresAt: b.next(f.cfg.Now())}
 }

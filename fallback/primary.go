@@ -19,11 +19,14 @@ var (
 	errExited  = errors.New("fallback: primary ended its goroutine")
 )
 
+// operation is one call of primary.
+type operation func(ctx context.Context) (*weir.Result, error)
+
 // call calls primary and waits for it, at most Timeout, half of the time the caller has left, or until the caller gives
 // up. The error is errUndecided, or one for the caller. The operation goes on without its caller and is judged by itself:
 // a goroutine of its own costs about a microsecond, and holds nobody if primary ignores its context. If b is nil it is not
 // judged.
-func (f *Fallback) call(ctx context.Context, b *breaker, op func(context.Context) (*weir.Result, error)) (*weir.Result, error) {
+func (f *Fallback) call(ctx context.Context, b *breaker, op operation) (*weir.Result, error) {
 	wait := f.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
@@ -70,7 +73,8 @@ func (f *Fallback) attempt(ctx context.Context, timeout time.Duration, op func(c
 func (f *Fallback) judge(b *breaker, err error) error {
 	var failure error
 	switch {
-	case errors.Is(err, errors.ErrUnsupported), errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit):
+	case errors.Is(err, errors.ErrUnsupported),
+		errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit):
 		return err // nothing learned about primary
 	case err == errTimeout, err != nil && f.isDown(err):
 		f.stats.failures.Add(1)

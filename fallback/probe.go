@@ -79,9 +79,8 @@ func (f *Fallback) timed(ctx context.Context, r *weir.Request) (time.Duration, e
 
 // probeKey returns a key that begins with name or ends in it and is in the same part of primary as near.
 func (f *Fallback) probeKey(b *breaker, name, near string) string {
-	near = near[:min(len(near), 512)]
 	for i := range 512 {
-		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(near, " ", i, " ", name)} {
+		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(near[:min(len(near), 512)], " ", i, " ", name)} {
 			if f.cfg.Partition(key) == b.partition {
 				return key
 			}

@@ -47,7 +47,8 @@ func (f *Fallback) look(r *weir.Request, epoch uint64) (a *account, m *missed) {
 		if !a.behind(epoch, now) {
 			return
 		}
-		m = &missed{weir.Backlog{Source: fmt.Sprint(f.id, " ", a.number), Charged: a.charged, Total: max(a.total, a.charged)}, a.reset}
+		m = &missed{reset: a.reset}
+		m.Source, m.Charged, m.Total = fmt.Sprint(f.id, " ", a.number), a.charged, max(a.total, a.charged)
 		if n := a.counted.now(now); a.epoch != epoch && n > 0 {
 			m.Counted = &weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: a.counted.until}
 		}
@@ -114,8 +115,8 @@ func (f *Fallback) charged(a *account, m *missed) {
 	a.charged = max(a.charged, m.Total)
 }
 
-// update calls change with a lock held, unless a is no longer the account of r's caller or there is none. It reports whether
-// a still is what it was.
+// update calls change with a lock held, unless a is no longer the account of r's caller or there is none. It reports
+// whether a still is what it was.
 func (f *Fallback) update(r *weir.Request, a *account, change func()) (current bool) {
 	f.ledger.Find(r, f.cfg.Now(), func(found *account) {
 		if current = found == a; current && a != nil {

@@ -1,0 +1,85 @@
+package callers_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/callers"
+)
+
+func request(n int) *weir.Request { return &weir.Request{Key: fmt.Sprint(n), Duration: time.Minute} }
+
+// one is a change that counts.
+func one(n *int) *int {
+	if n == nil {
+		n = new(int)
+	}
+	*n++
+	return n
+}
+
+func TestTableIsBounded(t *testing.T) {
+	table, now := callers.New[int](640, nil), time.Unix(0, 0)
+	for n := range 10_000 {
+		now = now.Add(time.Millisecond)
+		require.True(t, table.Update(request(n), now, one))
+		table.Update(&weir.Request{Key: "regular"}, now, one)
+	}
+	assert.LessOrEqual(t, table.Len(), 640)
+	table.Find(&weir.Request{Key: "regular"}, now, func(n *int) { assert.Equal(t, 10_000, *n, "it was never the oldest") })
+}
+
+// Values that are not idle are not evicted: there is no room for others.
+func TestTableKeepsWhatIsNotIdle(t *testing.T) {
+	table := callers.New(64, func(n *int, _ time.Time) bool { return *n > 1 })
+	stored := 0
+	for n := range 10_000 {
+		if table.Update(request(n), time.Time{}, one) {
+			stored++
+		}
+	}
+	assert.Equal(t, 64, stored)
+	assert.Equal(t, 64, table.Len())
+	for n := range 10_000 {
+		table.Find(request(n), time.Time{}, func(n *int) {
+			if n != nil {
+				*n = 2
+			}
+		})
+	}
+	assert.True(t, table.Update(request(10_001), time.Time{}, one))
+	assert.Equal(t, 64, table.Len())
+}
+
+// Callers are told apart by key and Duration, a nil change removes, and a removal is noticed.
+func TestTableTellsCallersApart(t *testing.T) {
+	table := callers.New[int](1000, nil)
+	a, b := &weir.Request{Key: "a", Duration: 1}, &weir.Request{Key: "a", Duration: 2}
+	table.Update(a, time.Time{}, one)
+	table.Find(b, time.Time{}, func(n *int) { assert.Nil(t, n) })
+	before := table.Removals(a)
+	table.Remove(a)
+	assert.NotEqual(t, before, table.Removals(a))
+	table.Find(a, time.Time{}, func(n *int) { assert.Nil(t, n) })
+	assert.Zero(t, table.Len())
+}
+
+func TestTableConcurrently(t *testing.T) {
+	table := callers.New[int](1000, nil)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for n := range 1000 {
+				table.Update(request(n%10), time.Time{}, one)
+			}
+		})
+	}
+	all.Wait()
+	table.Find(request(3), time.Time{}, func(n *int) { assert.Equal(t, 800, *n) })
+}
