@@ -131,7 +131,7 @@ func TestInstantSaturates(t *testing.T) {
 		{"the year 1700 is counted", time.Date(1700, 1, 1, 0, 0, 0, 0, time.UTC), -8520336000e9},
 		{"the year 2200 is counted", time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), 7258118400e9},
 		{"the year 2300 is the last instant", time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC), maxInstant - 1},
-		{"the end of int64 seconds is the last instant", time.Unix(maxInstant-1/2, 0), maxInstant - 1},
+		{"the end of int64 seconds is the last instant", time.Unix(math.MaxInt64/2, 0), maxInstant - 1},
 	} {
 		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, instant(c.at)) })
 	}

@@ -201,9 +201,12 @@ func (t *states[S, P]) unlock(h lockedState[S], u use) {
 		t.l.capacity.bytes.Add(size - e.bytes)
 		e.bytes = size
 	}
-	e.shard.expiry.note(P(h.state).end(e.key))
+	e.shard.expiry.note(t.end(e))
 	e.mu.Unlock()
 }
+
+// end returns the instant from which an entry counts nothing, and was not used. Its lock is held.
+func (t *states[S, P]) end(e *entry[S]) int64 { return max(P(&e.state).end(e.key), e.latest) }
 
 // remove implements store.
 func (t *states[S, P]) remove(h lockedState[S]) {
@@ -276,8 +279,11 @@ func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (remove
 	sh.entries.Load().Range(func(_ stateKey, e *entry[S]) bool {
 		seen++
 		e.mu.Lock()
-		end := P(&e.state).end(e.key)
+		end := t.end(e)
 		over := now >= addSat(end, timeout) && !e.removed
+		if end == math.MinInt64 && timeout == 0 { // being made: reclaiming takes it from no caller
+			over = false
+		}
 		if over {
 			t.mark(e)
 		}

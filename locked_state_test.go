@@ -137,6 +137,28 @@ func blockedIn(method string) bool {
 	return false
 }
 
+// A state that a refund has emptied is kept for Timeout too: time does not go back for its caller.
+func TestEmptiedStatesAreKept(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{Timeout: 7 * time.Millisecond, SweepEvery: time.Hour})
+	strategies := lockedStrategies(t, l)
+	strategies["TokenBucket"] = l.TokenBucket(0)
+	for name, s := range strategies {
+		clock.setMs(1000)
+		r := hitOf(name)
+		res, err := s.Run(t.Context(), r)
+		require.NoError(t, err)
+		require.NoError(t, s.(Refunder).Refund(t.Context(), r, res))
+		l.Sweep()
+		require.Equal(t, 1, l.Stats().Buckets, name)
+		clock.setMs(1006)
+		l.Sweep()
+		require.Equal(t, 1, l.Stats().Buckets, name)
+		clock.setMs(1020)
+		l.Sweep()
+		require.Zero(t, l.Stats().Buckets, name)
+	}
+}
+
 func TestEveryRemovalMarksTheEntry(t *testing.T) {
 	key := stateKey{"id", 10, ""}
 	for name, remove := range map[string]func(*Limiter, *SlidingLog){

@@ -88,7 +88,7 @@ func (s *slot) end() int64 {
 	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
 	switch k {
 	case tokenKind:
-		return s.arrival()
+		return max(s.arrival(), int64(s[usedWord]))
 	case counterKind:
 		return addSat(s.start(), scale*msec)
 	case slidingKind:
