@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -19,21 +20,30 @@ func (h *handler) counts(w *responseWriter) bool {
 	case w.status == 0:
 		return h.CountIf(http.StatusOK)
 	}
-	return h.CountIf(w.status)
+	return h.CountIf(int(w.status))
 }
 
 // watch prepares w and r for counts.
 func (w *responseWriter) watch(r *http.Request) *http.Request {
-	w.ctx = r.Context()
+	w.client = &client{ctx: r.Context()}
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}
-	w.body = &requestBody{ReadCloser: r.Body}
+	w.client.body.ReadCloser = r.Body
 	watched := new(http.Request)
 	*watched = *r
-	watched.Body = w.body
+	watched.Body = &w.client.body
 	return watched
 }
+
+// client is the state of the connection to a client.
+type client struct {
+	ctx  context.Context // of the request
+	body requestBody     // without a ReadCloser if the request has no body
+}
+
+// gone reports whether the client hung up, or the body broke off.
+func (c *client) gone() bool { return c.ctx.Err() != nil || c.body.failed.Load() }
 
 // requestBody remembers that a body broke off. Handlers such as httputil.ReverseProxy read it in another goroutine.
 type requestBody struct {

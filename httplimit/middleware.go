@@ -102,7 +102,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now tim
 	}
 	rw, wrapped := wrap(w)
 	if tells {
-		rw.names = h.fieldNames
+		rw.style = &h.fieldNames
 		h.tellAdmitted(&fields{header: w.Header(), values: rw.values[:]}, c, now)
 	}
 	if counting {

@@ -2,29 +2,28 @@ package httplimit
 
 import (
 	"bufio"
-	"context"
 	"io"
 	"net"
 	"net/http"
 	"slices"
 )
 
-// maxAdmittedFields is how many fields an admitted request gets at most: three, and RateLimit-Bypassed.
-const maxAdmittedFields = 4
+// maxAdmittedFields is how many fields an admitted request gets at most: three, of which RateLimit-Bypassed may be one.
+const maxAdmittedFields = 3
 
 // responseWriter is the http.ResponseWriter that handlers get. It keeps the middleware's fields out of informational
 // answers (1xx) and in the final one, and remembers the status for CountIf.
 //
-// It holds the values of the fields, which would need an allocation of their own otherwise.
+// It holds the values of the fields, which would need an allocation of their own otherwise. Each request has one, so
+// TestResponseWriterIsSmall bounds its size.
 type responseWriter struct {
 	http.ResponseWriter
 	values [maxAdmittedFields]string // of the fields that the middleware set
-	names  []string                  // of these fields; read-only
-	status int                       // 0: no final status yet
-	ctx    context.Context           // nil: CountIf is not set
-	body   *requestBody              // nil: CountIf is not set, or the request has no body
-	lost   bool                      // the client was gone when the status was written
+	style  *[]string                 // the names of these fields; read-only
+	client *client                   // nil: CountIf is not set
 	held   map[string]string         // fields to add to the final answer, after a 1xx
+	status int32                     // 0: no final status yet
+	lost   bool                      // the client was gone when the status was written
 }
 
 func (w *responseWriter) WriteHeader(status int) {
@@ -44,17 +43,15 @@ func (w *responseWriter) begin(status int) {
 	if w.status != 0 {
 		return
 	}
-	w.status = status
+	w.status = int32(status)
 	w.lost = w.clientGone()
 	if w.held != nil {
 		w.release()
 	}
 }
 
-// clientGone reports whether the client hung up, or the body broke off.
-func (w *responseWriter) clientGone() bool {
-	return w.ctx != nil && w.ctx.Err() != nil || w.body != nil && w.body.failed.Load()
-}
+// clientGone reports whether the client hung up, or the body broke off. Only CountIf asks.
+func (w *responseWriter) clientGone() bool { return w.client != nil && w.client.gone() }
 
 // writeInformational writes a 1xx answer without the middleware's fields. They are put back at once, and again before the
 // final answer, since handlers such as httputil.ReverseProxy clear the header in between.
@@ -82,8 +79,11 @@ func (w *responseWriter) writeInformational(status int) {
 
 // own returns the fields that the middleware has set in h.
 func (w *responseWriter) own(h http.Header) map[string]string {
-	own := make(map[string]string, len(w.names))
-	for _, name := range w.names {
+	if w.style == nil {
+		return map[string]string{}
+	}
+	own := make(map[string]string, len(*w.style))
+	for _, name := range *w.style {
 		for _, value := range h[name] {
 			if slices.Contains(w.values[:], value) {
 				own[name] = value
