@@ -2,4 +2,4 @@
 
 package main
 
-const memoryFactor = 1
+const memoryFactor, timeFactor = 1, 1
