@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,6 +49,7 @@ func freeAddr(ctx context.Context) (string, error) {
 type load struct {
 	rate float64 // requests a second
 	p99  time.Duration
+	cpu  time.Duration // of the server, for a request
 }
 
 const values = 10_000
@@ -74,12 +77,34 @@ func measure(ctx context.Context, s server, concurrency int) (load, error) {
 	if _, _, err := loop(ctx, client, concurrency, *benchtime/5); err != nil {
 		return load{}, err
 	}
+	before := cpuOf(s.cmd.Process.Pid)
 	took, elapsed, err := loop(ctx, client, concurrency, *benchtime)
 	if err != nil {
 		return load{}, err
 	}
+	spent := cpuOf(s.cmd.Process.Pid) - before
 	slices.Sort(took)
-	return load{float64(len(took)) / elapsed.Seconds(), took[len(took)*99/100]}, nil
+	return load{float64(len(took)) / elapsed.Seconds(), took[len(took)*99/100], spent / time.Duration(len(took))}, nil
+}
+
+// tick is the unit of a process's times in Linux.
+const tick = time.Second / 100
+
+// cpuOf returns the CPU time that a process has taken, or 0 where that cannot be told. It says what a request costs
+// whatever else the machine does.
+func cpuOf(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(text), ") ") // the name may have spaces
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.ParseInt(fields[11], 10, 64)
+	system, _ := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * tick
 }
 
 // loop asks for a while, and returns how long each request took, and all of it.

@@ -27,6 +27,7 @@ import (
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -127,6 +128,19 @@ func rulesFile(t *testing.T, text string) string {
 	name := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	return name
+}
+
+// TestServeListensOnLoopback reads the defaults: nobody else reaches a server that is started without a thought.
+func TestServeListensOnLoopback(t *testing.T) {
+	for _, cmd := range []*cobra.Command{newServe(), newProxy()} {
+		for _, name := range []string{"grpc", "http", "admin", "listen"} {
+			if flag := cmd.Flags().Lookup(name); flag != nil {
+				host, _, err := net.SplitHostPort(flag.DefValue)
+				require.NoError(t, err)
+				assert.True(t, net.ParseIP(host).IsLoopback(), "%s --%s", cmd.Name(), name)
+			}
+		}
+	}
 }
 
 // TestServeStopsGracefully has a stop wait for a request that is under way, and health checks fail meanwhile.

@@ -115,20 +115,22 @@ const (
 
 // Watch reloads the rules when their files change, until ctx ends.
 func (r *Rules) Watch(ctx context.Context) {
-	events := make(<-chan fsnotify.Event)
-	failures := make(<-chan error)
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		r.cfg.Log.Warn("file events are not available; the rules are polled", "every", pollEvery, "error", err)
-	} else {
-		defer func() { _ = watcher.Close() }()
-		events, failures = watcher.Events, watcher.Errors
+		r.follow(ctx, nil, nil, func() {})
+		return
 	}
+	defer func() { _ = watcher.Close() }()
+	r.follow(ctx, watcher.Events, watcher.Errors, func() { r.observe(watcher) })
+}
+
+// follow reloads the rules after events, and now and then without one. It has observe look for what is to be watched.
+func (r *Rules) follow(ctx context.Context, events <-chan fsnotify.Event, failures <-chan error, observe func()) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	var due <-chan time.Time
-	r.observe(watcher)
-	for {
+	for observe(); ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -142,7 +144,7 @@ func (r *Rules) Watch(ctx context.Context) {
 			due = nil
 		case <-poll.C:
 		}
-		r.observe(watcher)  // directories may be new, or a link may lead elsewhere
+		observe()           // directories may be new, or a link may lead elsewhere
 		_ = r.reload(false) // it has logged its error
 	}
 }
@@ -150,9 +152,6 @@ func (r *Rules) Watch(ctx context.Context) {
 // observe watches the directories that the rules are in: those that the paths lead to, those below, and those that hold
 // the paths, in which a link may be replaced. Watching a directory twice is once.
 func (r *Rules) observe(w *fsnotify.Watcher) {
-	if w == nil {
-		return
-	}
 	for _, root := range r.cfg.Paths {
 		_ = w.Add(filepath.Dir(root)) // what cannot be watched is polled
 		resolved, err := filepath.EvalSymlinks(root)
