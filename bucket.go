@@ -10,8 +10,8 @@ type Bucket struct {
 	Count    uint64        // admitted cost
 	Denied   uint64        // denied hits; they are in no count
 	Created  time.Time     // first hit, to 128 ns; zero if there was none
-	Modified time.Time     // last hit, admitted or denied, or up to 1/65,536 of Scale and 17 ms before it
-	Ends     time.Time     // when the window is over
+	Modified time.Time     // last hit, admitted or denied; early by at most 1/65,536 of Scale, and 17 ms
+	Ends     time.Time     // when the window ends
 }
 
 // snapshot returns the Bucket in a slot of a fixed window. The shard's mutex is held.

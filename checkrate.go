@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on a known ID takes
-// no lock. Make one with [New], and close it when it is no longer used.
+// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on an ID that has a
+// bucket takes no lock. Make a Limiter with [New], and close it when it is no longer used.
 //
 // Its clock is the wall time at which it was made, advanced by the operating system's monotonic
-// clock. That of Windows moves in steps of up to 15.6 ms, so windows of less than 100 ms are uneven
-// there. Linux and macOS stop it while the machine is suspended: windows are then longer by that, and
-// from then on instants lie behind the wall clock.
+// clock. On Windows that clock moves in steps of up to 15.6 ms, so windows of less than 100 ms are
+// uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
+// that time, and from then on instants lie behind the wall clock.
 type Limiter struct {
 	clock    clock
 	capacity capacity
@@ -33,8 +33,9 @@ type Limiter struct {
 	queues                           *states[queue, *queue]
 	slices                           *states[sliceCounts, *sliceCounts]
 
-	// extraCost is how much more the buckets count than there were hits: costs over 1, charges and
-	// refunds. Hits are counted in the buckets alone, so that Stats costs a decision nothing.
+	// extraCost is the sum of the counts of fixed windows less the number of their hits: costs over
+	// 1, charges and refunds. Hits are counted in the buckets alone, so that Stats costs a decision
+	// nothing.
 	extraCost              atomic.Int64
 	invalid, full, refused atomic.Uint64 // errors
 }
@@ -42,16 +43,17 @@ type Limiter struct {
 // Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
 type Config struct {
 	// MaxBuckets bounds the memory: the number of buckets, of all strategies together, that are
-	// kept at one time. It is never exceeded. 0 means 1<<20. A bucket takes about 75 bytes, and 64
-	// more for each 40 bytes of an ID over 22; what SlidingLog, Tiers and LeakyBucket hold beside
-	// it is bounded too, see there. When MaxBuckets is reached, buckets that are over are removed
-	// at once; if none is, a new ID gets [ErrFull], and known ones go on. Too small and new callers
-	// are refused; too large and a flood of made-up IDs takes the memory.
+	// kept at one time. It is never exceeded. 0 means 1<<20. A bucket takes about 75 bytes, and an
+	// ID over 22 bytes 64 more for each 40 bytes beyond its first 16. Those of SlidingLog, List,
+	// Tiers and LeakyBucket take about 300 bytes, and their contents are bounded too, see there.
+	// When MaxBuckets is reached, expired buckets are removed at once; if there is none, an ID
+	// without a bucket gets [ErrFull], and the others go on. If it is too small, new callers are
+	// refused; if it is too large, a flood of made-up IDs takes the memory.
 	MaxBuckets int
 
-	// Timeout is how long a bucket is kept after its window is over or it was last used, whichever
-	// is later. It is not needed for counting: it lets Buckets look back, and Now step back, that
-	// far. 0 means a minute. Too small does no harm; too large keeps memory.
+	// Timeout is how long a bucket is kept after it expired or was last used, whichever is later; at
+	// a full table it is not kept. Counting does not need it: for that long Buckets shows it, and Now
+	// may step back to it. 0 means a minute. Too small does no harm; too large keeps memory.
 	Timeout time.Duration
 
 	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU; too large keeps
@@ -59,18 +61,18 @@ type Config struct {
 	SweepEvery time.Duration
 
 	// Resolution, if not 0, makes the clock coarse: decisions load an instant that the janitor's
-	// goroutine advances every Resolution, which takes a third to a half off the time of one. A
-	// window may then end up to Resolution late, and later if the process gets no CPU; a retry at
-	// ExpiresAt may come up to Resolution too early, and is denied again. Readings never go back,
-	// so in a window as this clock cuts it never more than the limit is admitted. While the table
-	// is empty nothing is advanced, and the clock is exact. A millisecond costs about 0.5 % of a
+	// goroutine advances every Resolution, and take a third to a half less time. A window may then
+	// end up to Resolution late, and later if the process gets no CPU; a retry at ExpiresAt may come
+	// up to Resolution too early, and is denied again. Readings never go back, so in each window of
+	// this clock at most the limit is admitted. Without a janitor, before the first bucket and after
+	// the sweep that removed the last one, the clock is exact. A millisecond costs about 0.5 % of a
 	// core; much less costs more and gains nothing. Ignored with Now.
 	Resolution time.Duration
 
 	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be
-	// safe for concurrent use. Its wall time counts, from 1678 to 2262. It should not go back:
-	// within Timeout the counts of the windows it goes back to are still known, before that they
-	// begin anew. The janitor still wakes by real time; see Sweep.
+	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back:
+	// within Timeout the windows that it returns to still have their counts, before that they start
+	// at 0. The janitor still wakes by real time; see Sweep.
 	Now func() time.Time
 }
 
@@ -102,19 +104,21 @@ func New(cfg Config) (*Limiter, error) {
 
 // CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the
 // decision: id may make limit hits in each window of scaleMs milliseconds. Windows are aligned to
-// the Unix epoch. With a time.Duration d, pass d.Milliseconds(): CheckRate(id,
+// the Unix epoch. With a [time.Duration] d, pass d.Milliseconds(): CheckRate(id,
 // time.Minute.Milliseconds(), 100).
 //
 // It fails with [ErrID], [ErrScale] or [ErrLimit] for an empty id or one over 1024 bytes, a scale
-// that is not from 1 ms to 365 days, or a negative limit; with [ErrFull] if id is new and all
-// buckets are live; with [ErrClosed]. An error counts nothing. A limit of 0 denies everything and
-// makes no bucket; one over 281,474,976,710,654 (2^48-2) counts as that. A denied hit takes
-// nothing; it is tallied as Denied. One id counts separately in each scale; the limit may change
-// from call to call, and what was counted stays.
+// that is not from 1 ms to 365 days, or a negative limit; with [ErrFull] if id has no bucket in
+// this window and no expired one was found to replace; with [ErrClosed]. An error counts nothing. A
+// limit of 0 denies everything and makes no bucket; one over 281,474,976,710,654 (2^48-2) counts as
+// that. A denied hit takes nothing: TotalRequests stays as it was, and Bucket.Denied counts it. One
+// id counts separately in each scale; the limit may change from call to call, and the count stays.
 //
-// Of any number of concurrent calls in one window exactly limit are admitted. A call on a known id
-// costs a clock read, a hash and a compare-and-swap, and allocates nothing; the first hit of an id
-// in a window takes the mutex of one shard.
+// However many calls are concurrent, at most limit hits are admitted in a window, and none is
+// denied before. A call on an id that has a bucket costs a clock read, a hash and a
+// compare-and-swap, and allocates nothing, as long as no more than some thousand scales are in use;
+// the first hit of an id in a window, and every one under a limit of 0, takes the mutex of one
+// shard.
 //
 // The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It
 // differs in that the scale is part of the key, denied hits are not counted, and limit 0 denies.
@@ -125,9 +129,9 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 	return
 }
 
-// Inspect returns what id has used in the window of scaleMs that is now. It counts and creates
-// nothing: the Bucket of an id without one has Count 0 and the zero Created. It fails as CheckRate
-// does for a bad id or scale.
+// Inspect returns the Bucket of id in the current window of scaleMs. It counts and creates nothing:
+// the Bucket of an id without one has Count 0 and the zero Created. It fails as CheckRate does for
+// a bad id or scale, and with [ErrClosed].
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	h, err := l.lockWindow(id, scaleMs)
 	if err != nil {
@@ -141,9 +145,10 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
 }
 
-// Buckets yields the buckets of CheckRate and FixedWindow that have not been swept, in no order.
-// Those present for the whole iteration are yielded once; those added or removed meanwhile may be
-// missed. No lock is held while it yields. It costs about 150 ns a bucket, most of it for the ID.
+// Buckets yields the buckets of CheckRate and FixedWindow that are kept, expired ones too, in no
+// order. Those present for the whole iteration are yielded once; those added or removed meanwhile
+// may be missed. No lock is held while it yields. It costs about 150 ns a bucket, most of it for
+// the ID.
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {
 		for i := range l.buckets.shards {
@@ -167,8 +172,8 @@ func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	}
 }
 
-// Reset forgets what id has used in the window of scaleMs that is now. It does nothing for an id
-// without a bucket, and fails as Inspect does.
+// Reset removes the bucket of id in the current window of scaleMs, if there is one. Stats keeps its
+// counts. It fails as Inspect does.
 func (l *Limiter) Reset(id string, scaleMs int64) error {
 	h, err := l.lockWindow(id, scaleMs)
 	if err != nil {
@@ -181,21 +186,21 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 	return nil
 }
 
-// Sweep forgets at once what is over and Timeout past, as the janitor does by itself every
-// SweepEvery, and returns how many buckets that was. Simulations that set Config.Now call it as
-// their time goes by.
+// Sweep removes the buckets that expired, and were last used, at least Timeout ago, as the janitor
+// does every SweepEvery, and returns their number. Simulations that set Config.Now call it as their
+// time passes.
 func (l *Limiter) Sweep() int { return l.janitor.sweep() }
 
-// Stats is what a limiter has done since New.
+// Stats counts the decisions, errors and sweeps of a limiter since New.
 type Stats struct {
-	Checks          uint64 // Allowed, Denied and the errors, those of other calls than decisions too
+	Checks          uint64 // Allowed, Denied and all errors
 	Allowed, Denied uint64
 	Invalid         uint64 // ErrID, ErrScale, ErrLimit
 	Full            uint64 // ErrFull
 	Closed          uint64 // ErrClosed
 
 	Buckets   int           // kept now, of all strategies
-	Swept     uint64        // buckets forgotten
+	Swept     uint64        // expired buckets removed
 	Sweeps    uint64        // by the janitor and Sweep
 	LastSweep time.Duration // how long the last one took, in real time
 }
@@ -225,8 +230,8 @@ func (l *Limiter) Stats() Stats {
 }
 
 // Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
-// fail with [ErrClosed]. It is safe at any time, from Config.Now too, beside any other call, and
-// more than once. It always returns nil.
+// that decide, read or change a count fail with [ErrClosed]. It is safe at any time, from
+// Config.Now too, beside any other call, and more than once. It always returns nil.
 func (l *Limiter) Close() error {
 	if !l.closed.Swap(true) {
 		close(l.done)

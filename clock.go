@@ -10,10 +10,10 @@ import (
 // nanoseconds since the Unix epoch. Without Config.Now it advances by the monotonic clock from the
 // wall time at which the limiter was made, so a step of the wall clock changes nothing.
 //
-// With Config.Resolution every reading is a value of coarse, which only rises. The janitor raises it
-// every resolution while it runs; then a reading is one load. Else each reading raises it first. So
-// readings never go back, not even between the two ways to read: a window that a reading has shown to
-// be over is not current for any later one.
+// With Config.Resolution every reading is a value of coarse, which only rises. The janitor raises
+// it every resolution while it runs; then a reading is one load. Else each reading raises it first.
+// So readings never go back, not even between the two ways to read: a window that a reading has
+// shown to have ended is current for no later one.
 type clock struct {
 	now        func() time.Time // Config.Now; nil for the real clock
 	start      time.Time        // when the limiter was made, with its monotonic reading
@@ -37,7 +37,8 @@ func newClock(now func() time.Time, resolution time.Duration) clock {
 	}
 }
 
-// read costs one monotonic clock read: time.Since is 60 % of a time.Now.
+// read returns the present. On the exact clock it costs one monotonic clock read: time.Since takes
+// 60 % of the time of time.Now.
 func (c *clock) read() int64 {
 	if c.exact {
 		return c.unix + int64(time.Since(c.start))

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Policy is a limit with a name, as a [Strategy]: it runs Strategy with its own Limit and Duration,
-// whatever the request's, and under keys of its own, so that two policies of different names on one
-// Strategy never count together. Rules read as values:
+// Policy is a limit with a name, as a [Strategy]: it runs Strategy with its own Limit and Duration
+// in place of the request's, and under keys of its own, so that two policies of different names on
+// one Strategy never count together. Rules read as values:
 //
 //	weir.All(
 //		weir.Policy{"burst", limiter.TokenBucket(20), 100, time.Minute},
@@ -19,7 +19,7 @@ import (
 //	)
 //
 // The name and a few bytes more count towards the 1024 bytes that a key may have. A Policy offers
-// every optional interface; a call that Strategy has no counterpart of fails with
+// every optional interface but [Forecaster]; a call that Strategy has no counterpart of fails with
 // [errors.ErrUnsupported].
 type Policy struct {
 	Name     string
@@ -100,14 +100,15 @@ func (p Policy) Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result,
 	return s.Reconcile(ctx, p.request(r), b)
 }
 
-// All returns a Strategy that admits what every one of strategies admits. It asks them in order;
-// when one denies, what was charged to those before it is given back. Its Result is that of the one
-// with the least left of its limit or burst (Tiers, which have several, are not compared) or, of a denial, with the latest instant among all of them, as far as they can peek.
+// All returns a Strategy that admits a request if every one of strategies does. It runs them in
+// order; when one denies, it refunds those before it. The Result of an admission is the one with
+// the least left of its limit or burst (Tiers, which have several limits, are not compared); of a
+// denial, the one with the latest instant among all strategies that can peek.
 //
 // It is not one atomic step: a request that is denied in the end has for a moment been counted by
-// those asked first, and may have cost another caller its admission. It never admits what one of
-// them denies. Where all limits are on one key, Tiers is exact. If the context ends or a strategy
-// fails midway, what was charged is given back and the error returned.
+// the first strategies, and may have cost another caller its admission. It never admits a request
+// that one of them denies. Where all limits are on one key, Tiers is exact. If the context ends or
+// a strategy fails midway, All refunds the others and returns the error.
 //
 // It panics without strategies, and if one but the last is no [Refunder]; put a strategy that waits
 // last.
@@ -155,8 +156,8 @@ func (a all) Run(ctx context.Context, r *Request) (*Result, error) {
 	return a.tightest(r, taken), nil
 }
 
-// refund gives back what was taken. The context may be over; what was taken is given back all the
-// same.
+// refund gives back what was taken. The context may have ended; what was taken is given back all
+// the same.
 func (a all) refund(ctx context.Context, r *Request, taken []*Result) error {
 	var errs []error
 	for i, res := range taken {

@@ -4,17 +4,17 @@ package weir
 // [Limiter.Counter].
 type Counter struct{ locked[slot] }
 
-// Counter returns the single counter as a Strategy: the first hit of a caller begins a period of one
-// Duration, in which Limit are admitted; the first hit after it begins the next. A denied request
-// begins none. In a span of one Duration that lies across two periods up to twice Limit is admitted,
-// as by FixedWindow, but the periods of different callers do not all end at one instant.
+// Counter returns the single counter as a Strategy: the first hit of a caller begins a period of
+// one Duration, in which Limit are admitted; the first hit after it begins the next. A denied
+// request begins none. In a span of one Duration that lies across two periods up to twice Limit is
+// admitted, as by FixedWindow, but the periods of different callers do not all end at one instant.
 //
 // A caller has one bucket, from period to period. A decision takes the mutex of one shard for a few
 // nanoseconds. What is given back stays in its period, which does not end sooner for it.
 //
-// It is the counter of the Go limiter over Redis (INCR and EXPIRE), in process; redislimit's Counter
-// gives the same Results. It differs from that original in that the period begins with the first
-// hit, not the second, and that a denial names the end of the period that is now.
+// It is the counter of the Go limiter over Redis (INCR and EXPIRE), in process; redislimit's
+// Counter gives the same Results. It differs from that original in that the period begins with the
+// first hit, not the second, and that a denial names the end of the period that is now.
 func (l *Limiter) Counter() *Counter {
 	return &Counter{newLocked(l, &anchored{}, &slotStore{l, counterKind})}
 }

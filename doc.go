@@ -8,23 +8,23 @@
 //	if err != nil { … } // could not decide: fail open or fail closed, as you choose
 //	if !res.Allowed() { … res.RetryAfter(time.Now()) … }
 //
-// Time is cut into windows of a scale in milliseconds; window n begins n scales after the Unix
-// epoch. A sharded hash table, keyed by ID, scale and window number, holds a bucket for each caller
-// in each window, and a janitor goroutine sweeps those that are over. Because the window is part of
-// the key, a bucket whose window has ended is never counted in again, and sweeping loses no count.
-// That is what CheckRate does. The file checkrate.go holds all methods of a [Limiter] that are not
-// constructors of strategies.
+// Time is cut into windows of a length in milliseconds, the scale; window n begins n scales after
+// the Unix epoch. A sharded hash table, keyed by ID, scale and window number, holds a bucket for
+// each caller in each window, and a janitor goroutine removes the buckets that have expired. The
+// window is part of the key, so nothing is counted in a bucket once its window has ended, and
+// removing it loses no count. That is what CheckRate does. The file checkrate.go holds the methods
+// of a [Limiter] that are neither constructors of strategies nor adapters.
 //
-// A [Strategy] makes the same decision behind an interface, which the strategies of redislimit
-// implement too. Methods of [Limiter] return them: FixedWindow, SlidingWindow, SlidingLog,
-// TokenBucket, LeakyBucket, Tiers, Counter, List. All strategies of one Limiter share its bound on memory, its
-// janitor and its clock, but no counter: the same key counts separately in each kind of strategy and
-// in each Duration.
+// A [Strategy] decides behind an interface, which the strategies of redislimit implement too.
+// Methods of [Limiter] return them: FixedWindow, which is CheckRate behind that interface,
+// SlidingWindow, SlidingLog, TokenBucket, LeakyBucket, Tiers, Counter and List. All strategies of
+// one Limiter share its bound on memory, its janitor and its clock. Those of one kind count
+// together for each key and Duration; different kinds count separately.
 //
-// What the package promises, and its tests prove: exactly the limit is admitted however many
-// goroutines ask; a denial takes nothing; an error counts nothing; memory is bounded, and no live
-// count is evicted to keep it so; a step of the wall clock changes nothing; a known id allocates
-// nothing.
+// The package promises, and its tests prove: CheckRate admits exactly the limit in a window,
+// however many goroutines call it; a denial takes nothing; an error counts nothing; memory is
+// bounded, and no live count is evicted to keep it so; a step of the wall clock changes nothing;
+// CheckRate allocates nothing for an ID that has a bucket.
 //
 // Package weirtest has a scripted fake and the conformance suite of every Strategy; httplimit, the
 // HTTP middleware; fallback, a local Strategy behind a remote one.

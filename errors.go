@@ -3,12 +3,13 @@ package weir
 import "errors"
 
 // An error from this package means "could not decide": nothing was counted, and the caller's
-// policy, fail open or fail closed, takes over. A denial is never an error. Those of bad input are
-// wrapped with the operands; compare with [errors.Is].
+// policy, fail open or fail closed, takes over. A denial is never an error. Errors of bad input
+// wrap these with the operands; compare with [errors.Is].
 var (
-	// ErrFull: MaxBuckets are in use and none is over. Callers who hold a bucket are unaffected; a
-	// new one is refused until any bucket is over. Also: what logs, tiers and queues hold has
-	// reached its bound (see SlidingLog), which refuses known callers of these strategies too.
+	// ErrFull: MaxBuckets are in use, and no expired one was found in the part of the table that a
+	// call looks at. Callers who hold a bucket are unaffected; others are refused until a bucket
+	// expires. Also: the logs, tiers and queues together have reached their bound in bytes (see
+	// SlidingLog), which refuses callers of these strategies who hold a bucket too.
 	ErrFull = errors.New("weir: table is full")
 
 	// ErrClosed: the limiter was closed.

@@ -10,8 +10,8 @@ import (
 // with [Limiter.FixedWindow].
 //
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
-// lies across two windows up to twice that. A decision on a known key takes one compare-and-swap
-// and no lock.
+// lies across two windows up to twice that. A decision on a key that has a bucket takes a
+// compare-and-swap, or two, and no lock.
 type FixedWindow struct{ changes[slot] }
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest, and remembers
@@ -21,8 +21,8 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 }
 
 // count decides by the fixed window. It returns the parts of a Result, which CheckRate, being
-// inlined, puts together where they are used: a struct of five words is returned through memory, at
-// 8 ns of 61.
+// inlined, assembles in its caller: a struct of five words is returned through memory, at 8 ns of
+// 61.
 func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *window, error) {
 	if !validArgs(id, scaleMs, limit) {
 		return Deny, 0, noWindow, l.fail(checkArgs(id, scaleMs, limit))
@@ -94,7 +94,8 @@ func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window) (v 
 	return v, total
 }
 
-// countLocked is count where no slot was found without the mutex, or where cost can never pass.
+// countLocked is the path of count under the shard's mutex: no slot was found without it, or cost
+// can never pass.
 func (l *Limiter) countLocked(
 	hash uint64, id string, w *window, at *reading, limit, cost int64,
 ) (State, int64, error) {

@@ -71,7 +71,7 @@ func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, 
 }
 
 // continues reports whether id, the part of a long ID beyond headID, is what is held from the slot
-// in rest on. Where a slot is released meanwhile it may be wrong; who relies on it checks the
+// in rest on. Where a slot is released meanwhile it may be wrong; callers check the
 // generation of the state afterwards, which is raised first.
 func (x *index) continues(rest uint64, id string) bool {
 	for next := int(rest & countMask); ; {

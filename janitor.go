@@ -29,20 +29,21 @@ type janitor struct {
 
 // sweeper is a table of any state.
 type sweeper interface {
-	// sweep removes what was over, or last used, timeout ago at now.
+	// sweep removes the states that at now expired, and were last used, at least timeout ago.
 	sweep(now, timeout int64) (removed int)
 
-	// reclaimSome removes something that is over at now. It returns 0 if there is nothing, or if it
-	// has used up budget: a number of buckets to look at, which it lowers.
+	// reclaimSome removes some states that have expired at now. It returns 0 if it found none, or
+	// has used up budget: a number of states to look at, which it lowers.
 	reclaimSome(now int64, budget *int) (removed int)
 
-	// soonest returns an instant that is not after the one at which the first bucket is over.
+	// soonest returns an instant at or before the one at which the first state expires.
 	soonest() int64
 
-	// save writes what is not over at now to a snapshot.
+	// save writes the states that have not expired at now.
 	save(e *encoder, now int64)
 
-	// stats returns the admitted cost and the number of denied hits.
+	// stats returns the admitted cost of fixed windows or the admitted hits of others, and the
+	// denied hits.
 	stats() (allowed, denied uint64)
 }
 
@@ -158,10 +159,11 @@ func (j *janitor) sweepAt(now int64) (removed int) {
 // ErrFull. It takes 0.2 ms.
 const reclaimBudget = 1 << 14
 
-// reclaim removes something that is over, whatever the timeout, or finds that there is room again.
-// now was read before the table was found full: since then others may have replaced all that was
-// over at now, and their buckets may be over too. So it gives up only if no bucket was taken while
-// it looked and read the clock again, and nothing is over at that reading.
+// reclaim removes expired buckets, whatever the timeout, or finds that there is room again. now was
+// read before the table was found full: since then others may have replaced all that had expired at
+// now, and their buckets may have expired too. So it gives up only if no bucket was taken while it
+// looked and read the clock again and none has expired at that reading, or if it has looked at
+// reclaimBudget buckets.
 func (j *janitor) reclaim(now int64) bool {
 	tables := j.all()
 	for budget := reclaimBudget; budget > 0; budget -= chunkSlots {
@@ -184,7 +186,8 @@ func (j *janitor) reclaim(now int64) bool {
 	return false
 }
 
-// reclaimBytes removes expired states until some bytes are free again. It reports false if none are.
+// reclaimBytes removes expired states until some bytes are free again. It reports false if none
+// are.
 func (j *janitor) reclaimBytes(now int64) bool {
 	tables := slices.DeleteFunc(slices.Clone(j.all()), func(s sweeper) bool {
 		_, slots := s.(*table) // these hold no bytes

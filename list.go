@@ -8,10 +8,10 @@ type List struct{ locked[hitLog] }
 
 // List returns the counter of [Limiter.Counter] as a Strategy that also keeps each admitted request
 // of the period, with its Meta. It takes the memory of [Limiter.SlidingLog], and is bounded as that
-// is; a period that is over is freed with the caller's next hit, or swept.
+// is; a period that has ended is freed with the caller's next hit, or swept.
 //
-// It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process; redislimit's
-// List gives the same Results and entries.
+// It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
+// redislimit's List gives the same Results and entries.
 func (l *Limiter) List() *List {
 	st := &planned[hitLog, *hitLog]{l.hitLogs(), listPlan}
 	return &List{newLocked[hitLog](l, &lists{}, st)}

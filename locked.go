@@ -33,8 +33,8 @@ type algorithm[S any] interface {
 	// advance drops what no longer counts at now.
 	advance(s *S, p params, now int64)
 
-	// decide returns the verdict on p at now, and changes nothing: a state that is only looked at
-	// was not advanced.
+	// decide returns the verdict on p at now, and changes nothing. It does not rely on advance, which
+	// Peek does not call.
 	decide(s *S, p params, now int64) verdict
 
 	// admit counts cost at now, whether it fits or not.

@@ -102,15 +102,15 @@ func (t *planned[S, P]) lock(id string, scaleMs int64, create bool) (lockedState
 	return t.lockKey(stateKey{id, scaleMs, t.plan}, create)
 }
 
-// lockKey reads the clock when the entry is in the map: so nothing of the key was removed for being
-// over at a later instant.
+// lockKey reads the clock when the entry is in the map, and an entry that is locked and not removed
+// stays there. So every earlier entry of the key was removed at an earlier reading.
 func (t *states[S, P]) lockKey(k stateKey, create bool) (lockedState[S], error) {
 	sh := t.shard(k)
 	for {
 		e := sh.find(k)
 		if e == nil && !create {
 			now := t.l.clock.read()
-			if sh.find(k) == nil { // it was not there at now, unless for less than a call takes
+			if sh.find(k) == nil { // absent before and after the reading
 				return lockedState[S]{state: new(S), now: now}, nil
 			}
 			continue
@@ -263,7 +263,7 @@ func (t *states[S, P]) soonest() int64 {
 	return soonest
 }
 
-// sweepShard removes what was over timeout ago from a shard where something may be over, and
+// sweepShard removes what expired timeout ago from a shard where something may have expired, and
 // returns how many entries it saw.
 func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (removed, seen int) {
 	if sh.expiry.earliest.Load() > now {

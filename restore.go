@@ -11,20 +11,20 @@ import (
 	"time"
 )
 
-// maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by more
-// would not come to the windows of the snapshot for long, and they would fill the table.
+// maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
+// more would not come to the windows of the snapshot for long, and they would fill the table.
 const maxAhead = int64(time.Minute)
 
-// Load counts what Save has written. A caller that has no count gets the saved one. The count of one
-// that has is raised, as by [Seeder], never lowered, and the two are not added: to load one snapshot
-// twice is to load it once. Windows that are over are left out. Bucket.Denied and Created begin anew,
-// and Stats counts nothing of it.
+// Load counts what Save has written. A caller that has no count gets the saved one. The count of
+// one that has is raised, as by [Seeder], never lowered, and the two are not added: to load one
+// snapshot twice is to load it once. Windows that have ended are left out. Bucket.Denied and
+// Created begin anew, and Stats counts nothing of it.
 //
 // It reads r to its end before it changes anything, and holds all of it in memory. It fails with
 // [ErrSnapshot] for what Save did not write, or not to the end, or more than a minute after the
 // limiter's clock; with the error of r; with [ErrClosed]: then nothing has changed. It fails with
-// [ErrFull] if there was no room for some of the buckets, and has then loaded the others. It is safe
-// beside all other calls.
+// [ErrFull] if there was no room for some of the buckets, and has then loaded the others. It is
+// safe beside all other calls.
 func (l *Limiter) Load(r io.Reader) error {
 	data, err := io.ReadAll(r)
 	if err != nil {
@@ -169,7 +169,7 @@ func (d *decoder) slot() error {
 	return nil
 }
 
-// loadWindow raises the count of a fixed window, if that is not over.
+// loadWindow raises the count of a fixed window, if that has not ended.
 func (l *Limiter) loadWindow(id string, w *window, total int64) error {
 	hash := l.buckets.hash(id)
 	for at := (reading{horizon: math.MinInt64}); ; {
@@ -269,8 +269,8 @@ type totaled[S any] interface {
 	total() int64
 }
 
-// restore makes saved the state of a caller that has counted nothing, or raises the count of one that
-// has.
+// restore makes saved the state of a caller that has counted nothing, or raises the count of one
+// that has.
 func restore[S any, P totaled[S]](d *decoder, s *changes[S], key stateKey, saved P) error {
 	if !d.apply() || saved.end(key) <= d.l.clock.read() {
 		return nil

@@ -38,7 +38,7 @@ func mulSat(n uint64, each int64) int64 {
 func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // floorDiv returns the quotient and remainder of a/b rounded toward negative infinity, so that 0 <=
-// rem < b. b > 0. No a overflows.
+// rem < b. b > 0. It overflows for no a.
 func floorDiv(a, b int64) (quo, rem int64) {
 	quo, rem = a/b, a%b
 	if rem < 0 {

@@ -181,7 +181,7 @@ type Entry struct {
 }
 
 // Entries lists the admitted requests of r.Key in the last r.Duration, newest last: which users are
-// behind this address? It counts nothing, and costs what the list is long.
+// behind this address? It counts nothing, and takes time linear in their number.
 func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	p, err := s.l.validate(r, 0)
 	if err != nil {

@@ -7,8 +7,8 @@ import "math/bits"
 // [Limiter.SlidingWindow].
 type SlidingWindow struct{ locked[slot] }
 
-// SlidingWindow returns the sliding window counter as a Strategy. It takes what the previous window
-// admitted to have come evenly spread, and rounds up. Its instants are whole milliseconds.
+// SlidingWindow returns the sliding window counter as a Strategy. It assumes that the hits of
+// the previous window were evenly spread, and rounds up. Its instants are whole milliseconds.
 //
 // In any span of one Duration less than twice Limit is admitted; it comes near only if all of Limit
 // falls on the end of a window and the next one is filled as it frees up (measured: 1.99). On

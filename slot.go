@@ -3,8 +3,8 @@ package weir
 import "sync/atomic"
 
 // slot holds one bucket in one cache line, without a pointer, so that the garbage collector has
-// nothing to follow. Its words change under the shard's mutex, but for the three of a live fixed
-// window that hits update: a hit takes no lock.
+// nothing to follow. Its words change under the shard's mutex, except that hits of a live fixed
+// window update stateWord, deniedWord and usedWord without it.
 //
 // A slot is live while the count in its state word is not zero. Releasing it raises the generation
 // in the state word, then those of the other two, and only then may another bucket write its key
@@ -17,8 +17,9 @@ import "sync/atomic"
 type slot [8]uint64
 
 // The words of a slot, with the bits of their parts, the high ones first. A sliding window has the
-// count of the window before in place of denied hits, a token bucket its arrival time, a counter the
-// start of its period; they have the instant of the last use in usedWord. No hit without a lock comes near those.
+// count of the window before in place of denied hits, a token bucket its arrival time, a counter
+// the start of its period; they have the instant of the last use in usedWord. No hit without a lock
+// comes near those.
 const (
 	stateWord  = iota // generation 16, count+1 48
 	deniedWord        // generation 16, denied hits 48
@@ -82,7 +83,7 @@ func (s *slot) touch(state, stamp uint64) {
 	}
 }
 
-// end returns the instant at which the bucket is over: nothing looks back on it. The shard's mutex
+// end returns the instant at which the bucket expires. The shard's mutex
 // is held.
 func (s *slot) end() int64 {
 	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
@@ -106,7 +107,7 @@ const chunkSlots = 128
 // chunkInfo is what a shard keeps of a chunk. It is guarded by the shard's mutex.
 type chunkInfo struct {
 	free     [chunkSlots / 64]uint64 // a bit for each slot that is free
-	earliest int64                   // at most the instant at which the first of its buckets is over
+	earliest int64                   // at most the instant at which the first of its buckets expires
 	closed   bool                    // a generation is used up: slots are no longer handed out
 }
 

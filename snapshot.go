@@ -10,8 +10,8 @@ import (
 // ErrSnapshot: what Load was given is no snapshot, or a damaged one, or one of the future.
 var ErrSnapshot = errors.New("weir: bad snapshot")
 
-// A snapshot is its version, the instant of the limiter's clock, a record for each bucket that counts,
-// the number of records, and a checksum (CRC-32C) of all that. Numbers are varints.
+// A snapshot is its version, the instant of the limiter's clock, a record for each bucket that
+// counts, the number of records, and a checksum (CRC-32C) of all that. Numbers are varints.
 const (
 	snapshotVersion = "weir snapshot 1\n"
 
@@ -25,9 +25,9 @@ const (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Save writes what is counted now to w, for Load in the next process: the counts of every strategy
-// but those who wait in a LeakyBucket. It takes 15 to 40 bytes and the ID for each bucket that is not
-// over. Windows are aligned to the Unix epoch, so the counts stay valid as long as the wall clock
-// does.
+// but those who wait in a LeakyBucket. It takes 15 to 40 bytes and the ID for each bucket that has
+// not expired. Windows are aligned to the Unix epoch, so the counts stay valid as long as the wall
+// clock does.
 //
 // It is safe beside all other calls, and after Close. It is not a snapshot of one instant: what is
 // admitted while it runs may be in it or not. No lock is held while it writes. It fails with the

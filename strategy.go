@@ -89,29 +89,26 @@ func (r Result) RetryAfter(now time.Time) time.Duration {
 	return max(0, r.ExpiresAt.Sub(now))
 }
 
-// The interfaces below are what a Strategy may offer beside Run. Ask by type assertion. Errors are
-// those of Run.
+// The optional interfaces of a Strategy, found by type assertion. They fail as Run does.
 type (
-	// Peeker tells the Result that Run would give, and counts and creates nothing.
+	// Peeker returns the Result that Run would return, and counts and creates nothing.
 	Peeker interface {
 		Peek(ctx context.Context, r *Request) (*Result, error)
 	}
 
-	// Refunder gives back what Run took for r and reported in taken. It gives back inside the same
-	// period only: once the period is over it does nothing, as it does for a denial, and it never
-	// goes below zero.
+	// Refunder takes back the cost that Run admitted for r with the Result taken. It does nothing
+	// for a denial, and once the period has ended. The count never goes below zero.
 	Refunder interface {
 		Refund(ctx context.Context, r *Request, taken *Result) error
 	}
 
-	// Resetter forgets what was counted for r.Key in r.Duration.
+	// Resetter sets the count of r.Key in r.Duration to zero.
 	Resetter interface {
 		Reset(ctx context.Context, r *Request) error
 	}
 
-	// Seeder raises what is counted for r.Key in the current period to counted.TotalRequests, which
-	// another store has counted. It never lowers it, and does nothing when the period that counted
-	// speaks of is over.
+	// Seeder raises the count of r.Key in the current period to counted.TotalRequests, the count of
+	// another store. It never lowers it, and does nothing after counted.ExpiresAt.
 	Seeder interface {
 		Seed(ctx context.Context, r *Request, counted *Result) error
 	}
@@ -123,7 +120,7 @@ type (
 		Forecast(ctx context.Context, r *Request, admitted *Result) (time.Time, error)
 	}
 
-	// Charger adds r.Cost, which another store has admitted, without asking whether it fits.
+	// Charger adds r.Cost, which another store has admitted, whether it fits or not.
 	Charger interface {
 		Charge(ctx context.Context, r *Request) error
 	}

@@ -5,12 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// A bucket is over when nothing looks back on it any more: no later reading of the clock uses it. A
-// sweep removes it when Timeout has passed since then; a reclaim, which a full table needs, at
-// once.
+// A bucket expires when no later reading of the clock uses its count any more. A sweep removes it
+// Timeout after that; at a full table it is removed at once, by reclaim.
 
-// sweep removes what may go at now, and frees the memory that is left over. It holds a shard's
-// mutex for one chunk at a time.
+// sweep removes the buckets that expired timeout ago, and frees the chunks that are empty then. It
+// holds a shard's mutex for one chunk at a time.
 func (t *table) sweep(now, timeout int64) (removed int) {
 	for i := range t.shards {
 		sh := &t.shards[i]
@@ -66,7 +65,7 @@ func (t *table) soonest() int64 {
 	return soonest
 }
 
-// findEarliest raises earliest to what the chunks know.
+// findEarliest raises earliest to the earliest of the chunks.
 func (sh *shard) findEarliest() {
 	earliest := int64(maxInstant)
 	for i := range sh.chunks {
@@ -75,7 +74,7 @@ func (sh *shard) findEarliest() {
 	sh.earliest.Store(earliest)
 }
 
-// sweepChunk removes what is over at now, and has been for the timeout, from one chunk.
+// sweepChunk removes the buckets of one chunk that expired timeout ago.
 func (sh *shard) sweepChunk(i int, now, timeout int64) (removed int) {
 	if sh.chunks[i].earliest > now {
 		return 0
@@ -117,11 +116,10 @@ func (sh *shard) trim() {
 	}
 }
 
-// expiry is a lower bound, kept without a mutex, of the instants at which states are over. A sweep
+// expiry is a lower bound, kept without a mutex, of the instants at which states expire. A sweep
 // of them raises it again: it calls begin, looks at every state, and calls finish with the earliest
-// it saw. States that change meanwhile are in recent. finish reads recent after it has stored
-// earliest, and note lowers recent first: so what finish misses lowers earliest after it was
-// stored.
+// it saw. States that change meanwhile are in recent. note lowers recent, then earliest; finish
+// stores earliest, then reads recent: so each note is seen by finish, or lowers what finish stored.
 type expiry struct{ earliest, recent atomic.Int64 }
 
 func (e *expiry) reset() {

@@ -12,15 +12,17 @@ import (
 // table is a sharded hash table from <kind, ID, scale, window number> to slots. A known key is
 // found without a lock. Inserting, removing, growing and sweeping happen under one mutex a shard.
 //
-// Why no hit is lost and no window begins twice: a bucket is removed only when it is over or reset,
-// by a compare-and-swap that yields its final count; a hit that comes later fails by the
-// generation, and looks again. Where a key is not found the mutex is taken, and the caller's
-// reading of the clock is compared with horizon, the latest instant at which a bucket was removed
-// for being over or not found: a caller that read the clock before it has to read it again. So it
-// begins no window that was removed, and decides at no instant before one already reported.
+// No hit is lost: a bucket is removed by a compare-and-swap of its state word, so a concurrent hit
+// either is in the final count, or fails by the generation and searches again.
+//
+// No window begins twice: a key that is not found is searched again under the mutex, where horizon
+// is the latest clock reading at which an expired bucket of the shard was removed or a key was
+// reported absent. A caller whose reading is earlier reads the clock again. So it makes no bucket
+// for a window that was removed, and decides at no instant before one already reported. Reset does
+// not raise horizon: the window goes on.
 type table struct {
 	hasher
-	indexes  []atomic.Pointer[index] // one a shard, apart from what writers share
+	indexes  []atomic.Pointer[index] // one a shard, apart from the shards: readers share no line with writers
 	shards   []shard
 	shift    uint // a hash shifted right by it is the number of a shard
 	capacity *capacity
@@ -30,7 +32,7 @@ type shard struct {
 	hasher   *hasher
 	capacity *capacity
 	index    *atomic.Pointer[index] // replaced under mu
-	earliest atomic.Int64           // at most the instant at which the first bucket is over; written under mu
+	earliest atomic.Int64           // at most the instant at which the first bucket expires; written under mu
 
 	mu      sync.Mutex
 	chunks  []chunkInfo // guarded by mu; of index.chunks
@@ -108,7 +110,7 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 		case !create:
 			sh.horizon = max(sh.horizon, at.now) // that there is no bucket was reported for this instant
 			return c, nil
-		case (len(sh.chunks)+2)*chunkSlots > maxSlots: // only where hashes are very bad
+		case (len(sh.chunks)+2)*chunkSlots > maxSlots: // of long IDs, or of more than maxShards can hold
 			err = ErrFull
 		case t.capacity.tryTake():
 			c.slot, c.n = sh.insert(hash, id, p, at.stamp)
@@ -125,7 +127,7 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 	}
 }
 
-// noteEnd keeps the promise of earliest for a bucket that is new, or may be over sooner than before.
+// noteEnd keeps the promise of earliest for a bucket that is new, or may expire sooner than before.
 func (sh *shard) noteEnd(n int, end int64) {
 	info := &sh.chunks[n/chunkSlots]
 	info.earliest = min(info.earliest, end)
@@ -161,8 +163,8 @@ func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot,
 	return s, n
 }
 
-// write stores a word of a slot that is not live. A slot whose state is still zero was never seen
-// by a reader, and a plain store is cheaper by 8 ns.
+// write stores a word of a slot that is not live. No search ends at a slot whose state is still
+// zero, and a plain store is cheaper by 8 ns.
 func (s *slot) write(i int, v uint64) {
 	if s.load(stateWord) == 0 {
 		s[i] = v
@@ -241,7 +243,7 @@ func (sh *shard) rebuild() {
 	sh.index.Store(x)
 }
 
-// position returns that of a slot's key.
+// position returns the position of a slot's key in the index.
 func (sh *shard) position(s *slot) uint32 {
 	var buf [128]byte
 	id := sh.index.Load().appendID(buf[:0], s)
@@ -305,7 +307,7 @@ func (sh *shard) release(s *slot, n int) {
 		s := x.slot(n)
 		part = s.load(deniedWord)
 		next := nextGeneration(s.load(stateWord))
-		atomic.StoreUint64(&s[stateWord], next) // so that write takes it for seen
+		atomic.StoreUint64(&s[stateWord], next) // so that write uses atomic stores
 		sh.free(n, next)
 	}
 }
@@ -319,7 +321,7 @@ func (s *slot) kind() kind {
 
 // free returns a slot to its chunk. The chunk is closed if the slot has one generation left, and
 // then freed as soon as all its slots are free: its generations begin again in new memory, which
-// whoever still holds the old does not see.
+// a search that still holds the old chunk does not see.
 func (sh *shard) free(n int, state uint64) {
 	i, j := n/chunkSlots, n%chunkSlots
 	c := &sh.chunks[i]
@@ -331,7 +333,7 @@ func (sh *shard) free(n int, state uint64) {
 	sh.open = min(sh.open, i)
 }
 
-// stats implements sweeper. It holds a shard's mutex, so that each is counted as of one instant.
+// stats implements sweeper. It holds a shard's mutex, so that no bucket is missed or counted twice.
 func (t *table) stats() (allowed, denied uint64) {
 	for i := range t.shards {
 		a, d := t.shards[i].stats()

@@ -26,7 +26,9 @@ type Tiers struct {
 // all of them; a request that one tier denies is charged to none. The request's own Limit and
 // Duration are ignored. The Result's figures are those of the tier that binds: of a denial, the one
 // that has room last; of an admission, the one with the least room left. Among equals it is the
-// first given. RunTier names it.
+// first given. RunTier names it. After ExpiresAt of an admission longer tiers may still count it.
+// Refund gives back to the newest slice that may have admitted the request, and Seed raises the
+// longest tier, since a Result does not say which tier it is of.
 //
 // Time is cut into slices as long as the greatest common divisor of the Durations. A tier counts
 // the current slice and the earlier ones that with it make one Duration. So at most Limit are
@@ -194,7 +196,7 @@ func (a *tierSums) binds(v, other verdict) bool {
 	return v.at < other.at
 }
 
-// freeAt returns the slice with whose start excess less is counted in a tier.
+// freeAt returns the first slice by whose start at least excess has expired in a tier.
 func (a *tierSums) freeAt(s *sliceCounts, t sum, b bound, excess int64) int64 {
 	for ; excess > s.counts.at(t.first).cost; t.first++ {
 		excess -= s.counts.at(t.first).cost

@@ -20,9 +20,9 @@ type TokenBucket struct {
 //
 // The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more
 // than Limit flow in. A decision takes the mutex of one shard for a few nanoseconds. A clock that
-// goes back mints no tokens: time is never earlier than the arrival time that is stored. When Limit
-// changes, what was used keeps the time in which it flows in again. A burst that takes longer than
-// 146 years to flow in is [ErrLimit].
+// goes back adds no tokens: time never runs before the bucket's last use. A change of Limit does
+// not change when tokens already used return. A burst that takes longer than 146 years to flow in
+// is [ErrLimit].
 //
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {

@@ -8,7 +8,7 @@ import (
 
 const maxID = 1024 // bytes
 
-// validArgs reports whether checkArgs finds nothing wrong.
+// validArgs reports whether the arguments are valid.
 func validArgs(id string, scaleMs, limit int64) bool {
 	return uint(len(id)-1) < maxID && uint64(scaleMs-1) < maxScale && limit >= 0
 }
@@ -39,7 +39,8 @@ type params struct {
 // exceedsLimit reports whether the request can never pass.
 func (p params) exceedsLimit() bool { return p.cost > p.limit }
 
-// clamp returns p with a limit and a cost of at most the given. A cost over the limit stays over it.
+// clamp returns p with a limit and a cost of at most the given. A cost over the limit stays over
+// it.
 func (p params) clamp(most int64) params {
 	if p.exceedsLimit() {
 		p.limit = min(p.limit, most-1)

@@ -105,8 +105,8 @@ func (ws *windows) find(now, scaleMs int64) *window {
 	return nil
 }
 
-// store keeps w, which holds now, in the place of an earlier window of its scale or of one that is
-// over. If there is none it doubles the table, which look-ups then fill again.
+// store keeps w, which holds now, in the place of an earlier window of its scale or of one that has
+// ended. If there is none it doubles the table, which look-ups then fill again.
 func (ws *windows) store(w *window, now int64) {
 	t := ws.table.Load()
 	for way := range probes {
