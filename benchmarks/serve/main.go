@@ -1,7 +1,7 @@
 // Command serve measures weir serve beside a gRPC server that answers OK without work, which is as fast as one can be. It
-// builds and runs both, and writes RESULTS.md, which BENCHMARKS.md ends with.
+// builds and runs both, and writes RESULTS.md, which is a part of BENCHMARKS.md.
 //
-//	go run ./benchmarks/serve            # from the root of the repository; two minutes
+//	go run ./benchmarks/serve            # from the root of the repository; three minutes
 //	go run ./benchmarks/serve -o ''      # prints the report only
 package main
 
@@ -159,7 +159,8 @@ func report(figures []figure) []byte {
 	fmt.Fprintf(&b, "Written by `go run ./benchmarks/serve`, on %s with %s. One client, one connection, a closed loop over\n"+
 		"10,000 values of one rule, in memory, never over the limit; the client and the server share %d cores over loopback.\n"+
 		"The ceiling is a gRPC server that answers OK without work. %d rounds of %v each; ratios are the median of those in\n"+
-		"one round; CPU is what a request takes of the server's time. Held to at concurrency 8 and 64: at least 0.85 of the ceiling's throughput, at most 1.5 of its p99.\n"+
+		"one round, which is under one load; CPU is what a request takes of the server's time. Held to at concurrency 8 and\n"+
+		"64: at least 0.85 of the ceiling's throughput, at most 1.5 of its p99.\n"+
 		"The load average at the end was %s.\n\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), *rounds, *benchtime, loadAverage())
 	b.WriteString("| concurrency | ceiling, requests/s | weir serve | ratio |  | ceiling, p99 | weir serve | ratio |  | ceiling, CPU | weir serve | ratio |\n" +
