@@ -116,52 +116,89 @@ func All(strategies ...Strategy) Strategy {
 	if len(strategies) == 0 {
 		panic("weir: All of no strategies")
 	}
-	for _, s := range strategies[:len(strategies)-1] {
-		if !refunds(s) {
+	for _, s := range leaves(all(strategies[:len(strategies)-1])) {
+		if _, ok := s.(Refunder); !ok {
 			panic(fmt.Sprintf("weir: All: %T is no Refunder", s))
 		}
 	}
 	return all(append([]Strategy(nil), strategies...))
 }
 
-func refunds(s Strategy) bool {
-	if p, ok := s.(Policy); ok {
-		return refunds(p.Strategy)
+type all []Strategy
+
+// leaves returns the strategies that count for s: those in a Policy and in All.
+func leaves(s Strategy) []Strategy {
+	switch s := s.(type) {
+	case Policy:
+		return leaves(s.Strategy)
+	case all:
+		var list []Strategy
+		for _, each := range s {
+			list = append(list, leaves(each)...)
+		}
+		return list
 	}
-	_, ok := s.(Refunder)
-	return ok
+	return []Strategy{s}
 }
 
-type all []Strategy
+// part is what a leaf has admitted.
+type part struct {
+	strategy Strategy
+	request  *Request
+	taken    *Result
+}
+
+// take is Run. It appends what each leaf has admitted to parts, nothing if the request is denied.
+func take(ctx context.Context, s Strategy, r *Request, parts []part) (*Result, []part, error) {
+	switch s := s.(type) {
+	case Policy:
+		return take(ctx, s.Strategy, s.request(r), parts)
+	case all:
+		return s.take(ctx, r, parts)
+	}
+	res, err := s.Run(ctx, r)
+	if err == nil && res.Allowed() {
+		parts = append(parts, part{s, r, res})
+	}
+	return res, parts, err
+}
 
 // Run implements [Strategy].
 func (a all) Run(ctx context.Context, r *Request) (*Result, error) {
-	taken := make([]*Result, 0, len(a))
-	for i, s := range a {
-		res, err := s.Run(ctx, r)
-		if err != nil {
-			if lost := a.refund(ctx, r, taken); lost != nil {
-				err = errors.Join(err, lost)
-			}
-			return nil, err
-		}
-		if !res.Allowed() {
-			if err := a.refund(ctx, r, taken); err != nil {
-				return nil, err
-			}
-			return a.latest(ctx, r, i, res), nil
-		}
-		taken = append(taken, res)
-	}
-	return a.tightest(r, taken), nil
+	res, _, err := a.take(ctx, r, make([]part, 0, len(a)))
+	return res, err
 }
 
-// refund gives back what was taken. The context may have ended; what was taken is given back all
-// the same.
-func (a all) refund(ctx context.Context, r *Request, taken []*Result) error {
+func (a all) take(ctx context.Context, r *Request, parts []part) (*Result, []part, error) {
+	before, taken := len(parts), make([]*Result, 0, len(a))
+	for i, s := range a {
+		res, more, err := take(ctx, s, r, parts)
+		if err == nil && res.Allowed() {
+			parts, taken = more, append(taken, res)
+			continue
+		}
+		lost := giveBack(ctx, parts[before:], max(1, r.Cost))
+		switch {
+		case err == nil && lost == nil:
+			return a.latest(ctx, r, i, res), parts[:before], nil
+		case err == nil:
+			return nil, nil, lost
+		case lost != nil:
+			err = errors.Join(err, lost)
+		}
+		return nil, nil, err
+	}
+	return a.tightest(r, taken), parts, nil
+}
+
+// giveBack gives back so much of what each part has taken. The context may have ended; it is given
+// back all the same.
+func giveBack(ctx context.Context, parts []part, cost uint64) error {
 	var errs []error
-	for i, res := range taken {
-		errs = append(errs, a[i].(Refunder).Refund(context.WithoutCancel(ctx), r, res))
+	for _, p := range parts {
+		q := *p.request
+		q.Cost = cost
+		errs = append(errs, p.strategy.(Refunder).Refund(context.WithoutCancel(ctx), &q, p.taken))
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,193 @@
+// Package reservetest holds a strategy to what weir.Reserve promises, by a model.
+package reservetest
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// Duration and Limit are those of all requests.
+const (
+	Duration = time.Second
+	Limit    = 10
+)
+
+// Subject is a strategy to check.
+type Subject struct {
+	// Make returns a strategy that has counted nothing, on a clock.
+	Make func(now func() time.Time) weir.Strategy
+
+	// Span is the most that is admitted in any span of one Duration, commits apart.
+	Span uint64
+
+	// Spaced declares that a request is admitted only when nothing is left of those before.
+	Spaced bool
+}
+
+// history is a strategy at work on one key.
+type history struct {
+	*rand.Rand
+	strategy weir.Strategy
+	now      *atomic.Int64
+	made     []*reservation
+}
+
+// reservation is one that was admitted, with what is known of it.
+type reservation struct {
+	*weir.Reservation
+	at               time.Time
+	epoch            int // in which it was admitted
+	estimate, actual uint64
+	settled          bool
+}
+
+func (s *Subject) begin(seed uint64) *history {
+	h := &history{Rand: rand.New(rand.NewPCG(seed, 0)), now: new(atomic.Int64)}
+	h.now.Store(1_700_000_000_123_456_789)
+	h.strategy = s.Make(h.time)
+	return h
+}
+
+func (h *history) time() time.Time { return time.Unix(0, h.now.Load()).UTC() }
+
+func request(cost uint64) *weir.Request {
+	return &weir.Request{Key: "a", Limit: Limit, Duration: Duration, Cost: cost, Meta: "m"}
+}
+
+// reserve makes a reservation.
+func (h *history) reserve() (*reservation, error) {
+	cost := h.Uint64N(Limit + 2)
+	r := request(cost)
+	v, err := weir.Reserve(context.Background(), h.strategy, r)
+	if err != nil {
+		return nil, err
+	}
+	*r = weir.Request{} // it is the caller's again
+	made := &reservation{Reservation: v, at: h.time(), estimate: max(1, cost), actual: max(1, cost)}
+	if v.Allowed() {
+		h.made = append(h.made, made)
+	}
+	return made, nil
+}
+
+// settle settles one of the last reservations, or one that is settled already, which is to do nothing.
+func (h *history) settle() (v *reservation, first bool, err error) {
+	v = h.made[len(h.made)-1-h.IntN(min(len(h.made), 4))]
+	actual := v.estimate
+	switch h.IntN(4) {
+	case 0:
+		actual = h.Uint64N(v.estimate)
+	case 1:
+		actual += 1 + h.Uint64N(4)
+	case 2:
+		actual = 0
+	}
+	ctx := context.Background()
+	if h.IntN(3) == 0 {
+		over, cancel := context.WithCancel(ctx)
+		cancel()
+		ctx = over // a client that has hung up
+	}
+	if actual == 0 && h.IntN(2) == 0 {
+		err = v.Cancel(ctx)
+	} else {
+		err = v.Commit(ctx, actual)
+	}
+	if first = !v.settled; first {
+		v.settled, v.actual = true, actual
+	}
+	return v, first, err
+}
+
+// Check compares a strategy with a model in which the clock stands still within an epoch, and passes all periods between
+// two of them. It returns how they differ.
+func (s *Subject) Check(seed uint64, steps int) error {
+	h := s.begin(seed)
+	epoch, count := 0, uint64(0)
+	for range steps {
+		did := ""
+		switch n := h.IntN(20); {
+		case n == 0:
+			h.now.Add(int64(5 * Duration))
+			epoch, count, did = epoch+1, 0, "next epoch"
+		case n < 11 || len(h.made) == 0:
+			v, err := h.reserve()
+			if err != nil {
+				return err
+			}
+			v.epoch, did = epoch, fmt.Sprintf("reserve %d", v.estimate)
+			want := v.estimate <= Limit && count <= Limit-v.estimate && (!s.Spaced || count == 0)
+			if v.Allowed() != want {
+				return fmt.Errorf("%s with %d counted: %+v", did, count, v.Result())
+			}
+			if want {
+				count += v.estimate
+			}
+		default:
+			v, first, err := h.settle()
+			if err != nil {
+				return err
+			}
+			did = fmt.Sprintf("settle %+v, first %v", v, first)
+			switch {
+			case first && v.actual > v.estimate:
+				count += v.actual - v.estimate
+			case first && v.epoch == epoch:
+				count -= v.estimate - v.actual
+			}
+		}
+		if got, err := h.counted(); err != nil || got != count {
+			return fmt.Errorf("%s: %d counted, want %d (%v)", did, got, count, err)
+		}
+	}
+	return nil
+}
+
+// counted returns what the strategy counts.
+func (h *history) counted() (uint64, error) {
+	res, err := h.strategy.(weir.Peeker).Peek(context.Background(), request(1))
+	if err != nil {
+		return 0, err
+	}
+	return res.TotalRequests - uint64(res.State), nil
+}
+
+// CheckSpans has the clock move at random, over the ends of periods. It returns an error if in a span of one Duration more
+// is used than the limit allows and commits exceeded their estimates by.
+func (s *Subject) CheckSpans(seed uint64, steps int) error {
+	h := s.begin(seed)
+	for range steps {
+		h.now.Add(h.Int64N(int64(Duration)/4) * int64(h.IntN(3)))
+		if h.IntN(2) == 0 || len(h.made) == 0 {
+			if _, err := h.reserve(); err != nil {
+				return err
+			}
+		} else if _, _, err := h.settle(); err != nil {
+			return err
+		}
+	}
+	for i, first := range h.made {
+		used, exceeded := uint64(0), uint64(0)
+		for _, v := range h.made[:i] {
+			exceeded += v.actual - min(v.actual, v.estimate)
+		}
+		end := slices.IndexFunc(h.made[i:], func(v *reservation) bool { return !v.at.Before(first.at.Add(Duration)) })
+		if end < 0 {
+			end = len(h.made) - i
+		}
+		for _, v := range h.made[i : i+end] {
+			used += v.actual
+			exceeded += v.actual - min(v.actual, v.estimate)
+		}
+		if used > s.Span+exceeded {
+			return fmt.Errorf("%d used from %v on, at most %d, and %d by commits", used, first.at, s.Span, exceeded)
+		}
+	}
+	return nil
+}

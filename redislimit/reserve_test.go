@@ -1,0 +1,61 @@
+package redislimit_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/reservetest"
+	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// Reservations are settled on Redis as in process: they equal a model, and never more is admitted than the limit and what
+// commits exceeded their estimates.
+func TestReserve(t *testing.T) {
+	server := redistest.Start(t)
+	o := redislimit.Options(server.Addr)
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	const limit = reservetest.Limit
+	var made atomic.Int64
+	for name, s := range map[string]struct {
+		span uint64
+		pick func(*redislimit.Store) weir.Strategy
+	}{
+		"FixedWindow":   {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.FixedWindow() }},
+		"SlidingWindow": {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.SlidingWindow() }},
+		"SlidingLog":    {limit, func(s *redislimit.Store) weir.Strategy { return s.SlidingLog() }},
+		"SortedSet":     {limit, func(s *redislimit.Store) weir.Strategy { return redislimit.SortedSet(s) }},
+		"TokenBucket":   {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.TokenBucket(0) }},
+		"Counter":       {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.Counter() }},
+		"List":          {2 * limit, func(s *redislimit.Store) weir.Strategy { return s.List() }},
+		"Tiers": {2 * limit, func(s *redislimit.Store) weir.Strategy {
+			tiers, err := s.Tiers(weir.Tier{Limit: limit, Duration: reservetest.Duration})
+			require.NoError(t, err)
+			return tiers
+		}},
+		"All": {limit, func(s *redislimit.Store) weir.Strategy { return weir.All(s.SlidingLog(), s.TokenBucket(0)) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			subject := reservetest.Subject{Span: s.span, Make: func(now func() time.Time) weir.Strategy {
+				prefix := fmt.Sprintf("reserve %d:", made.Add(1))
+				store, err := redislimit.New(client, redislimit.Config{Prefix: prefix, Now: now, Timeout: generous})
+				require.NoError(t, err)
+				return s.pick(store)
+			}}
+			for seed := range uint64(slow.N(3, 30, 1000)) {
+				assert.NoError(t, subject.Check(seed, 60), "seed %d", seed)
+				assert.NoError(t, subject.CheckSpans(seed, 60), "seed %d", seed)
+			}
+		})
+	}
+}

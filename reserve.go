@@ -1,0 +1,90 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// Reservation is an estimate that was taken, and is settled when the cost is known. Make one with
+// [Reserve]. It is safe for concurrent use.
+type Reservation struct {
+	result  Result
+	parts   []part
+	settled atomic.Bool
+}
+
+// settler is what a Strategy must offer for its admissions to be settled.
+type settler interface {
+	Refunder
+	Charger
+}
+
+// Reserve has s decide on r, of which the Cost is an estimate. Settle it with Commit when the cost is
+// known, or with Cancel; what is never settled stands until its period ends:
+//
+//	res, err := weir.Reserve(ctx, s, &weir.Request{Key: user, Limit: 100_000, Duration: time.Hour, Cost: 2_000})
+//	if err != nil { … }
+//	if !res.Allowed() { … }
+//	defer res.Cancel(ctx)
+//	tokens := generate()
+//	return res.Commit(ctx, tokens)
+//
+// A denial is in the Reservation and not an error; there is nothing to settle then. The errors are
+// those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s is not a [Refunder] and a
+// [Charger]: the strategies of this package, of redislimit and of fallback are, and a Policy and All
+// are if those in them are.
+//
+// With a strategy that gives back and charges exactly, never more is admitted than the limit and what
+// commits exceeded their estimates.
+func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) {
+	for _, leaf := range leaves(s) {
+		if _, ok := leaf.(settler); !ok {
+			return nil, fmt.Errorf("weir: Reserve: %T cannot refund and charge: %w", leaf, errors.ErrUnsupported)
+		}
+	}
+	q := *r // r is the caller's again when Reserve returns
+	res, parts, err := take(ctx, s, &q, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &Reservation{result: *res, parts: parts}, nil
+}
+
+// Result returns the decision on the estimate.
+func (v *Reservation) Result() Result { return v.result }
+
+// Allowed reports whether the estimate was admitted.
+func (v *Reservation) Allowed() bool { return v.result.Allowed() }
+
+// Commit settles the reservation at the cost that it came to. Of an estimate that was too high the
+// rest is given back, within the period that it was taken from; after that nothing is, since it counts
+// no more. What exceeds the estimate is charged to the current period, without asking whether it
+// fits. Commit(ctx, 0) gives everything back.
+//
+// The first Commit or Cancel counts; later ones do nothing and return nil, even if the first failed:
+// whether a lost call was counted is unknown. An error means that the estimate may stand as it is.
+// That ctx has ended does not matter, so that a client that hangs up is charged too.
+func (v *Reservation) Commit(ctx context.Context, actual uint64) error {
+	if v.settled.Swap(true) || len(v.parts) == 0 {
+		return nil
+	}
+	estimate := max(1, v.parts[0].request.Cost)
+	switch {
+	case actual == estimate:
+		return nil
+	case actual < estimate:
+		return giveBack(ctx, v.parts, estimate-actual)
+	}
+	var errs []error
+	for _, p := range v.parts {
+		q := *p.request
+		q.Cost = actual - estimate
+		errs = append(errs, p.strategy.(Charger).Charge(context.WithoutCancel(ctx), &q))
+	}
+	return errors.Join(errs...)
+}
+
+// Cancel gives everything back: it is Commit of 0.
+func (v *Reservation) Cancel(ctx context.Context) error { return v.Commit(ctx, 0) }

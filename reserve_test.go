@@ -1,0 +1,225 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/reservetest"
+	"github.com/weirgo/weir/internal/slow"
+)
+
+// A handler that streams an answer of unknown length. It reserves an estimate, and settles what was written, also if the
+// client hangs up.
+func ExampleReserve() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	tokens := limiter.SlidingWindow()
+
+	generate := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		v, err := weir.Reserve(r.Context(), tokens, &weir.Request{
+			Key: r.Header.Get("User"), Limit: 100, Duration: time.Hour, Cost: 60, // the estimate
+		})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		if !v.Allowed() {
+			http.Error(w, "come back later", http.StatusTooManyRequests)
+			return
+		}
+		words := uint64(0)
+		defer func() { _ = v.Commit(r.Context(), words) }()
+		for word := range strings.FieldsSeq("a river goes over the weir") {
+			if _, err := fmt.Fprint(w, word, " "); err != nil {
+				return // the client hung up: what was written counts
+			}
+			words++
+		}
+	})
+	for range 3 {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("User", "alice")
+		w := httptest.NewRecorder()
+		generate.ServeHTTP(w, r)
+		body, _ := io.ReadAll(w.Result().Body)
+		fmt.Println(w.Code, strings.TrimSpace(string(body)))
+	}
+	res, err := tokens.Peek(context.Background(), &weir.Request{Key: "alice", Limit: 100, Duration: time.Hour, Cost: 100})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(res.TotalRequests, "tokens used")
+	// Output:
+	// 200 a river goes over the weir
+	// 200 a river goes over the weir
+	// 200 a river goes over the weir
+	// 18 tokens used
+}
+
+// reservable returns every local strategy, alone and composed.
+func reservable(t testing.TB) map[string]reservetest.Subject {
+	limiters := func(now func() time.Time) *weir.Limiter {
+		l, err := weir.New(weir.Config{Now: now, Timeout: 1})
+		require.NoError(t, err)
+		t.Cleanup(func() { l.Close() })
+		return l
+	}
+	of := func(span uint64, pick func(l *weir.Limiter) weir.Strategy) reservetest.Subject {
+		return reservetest.Subject{
+			Span: span, Make: func(now func() time.Time) weir.Strategy { return pick(limiters(now)) },
+		}
+	}
+	const limit, duration = reservetest.Limit, reservetest.Duration
+	leaky := of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.LeakyBucket(0) })
+	leaky.Spaced = true
+	return map[string]reservetest.Subject{
+		"FixedWindow":   of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }),
+		"SlidingWindow": of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }),
+		"SlidingLog":    of(limit, func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() }),
+		"TokenBucket":   of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }),
+		"Counter":       of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.Counter() }),
+		"List":          of(2*limit, func(l *weir.Limiter) weir.Strategy { return l.List() }),
+		"LeakyBucket":   leaky,
+		"Tiers": of(2*limit, func(l *weir.Limiter) weir.Strategy {
+			s, err := l.Tiers(weir.Tier{Limit: limit, Duration: duration})
+			require.NoError(t, err)
+			return s
+		}),
+		"All": of(limit, func(l *weir.Limiter) weir.Strategy {
+			return weir.All(l.SlidingLog(), l.TokenBucket(0), l.FixedWindow())
+		}),
+		"All of Policy and All": of(limit, func(l *weir.Limiter) weir.Strategy {
+			rule := func(name string, s weir.Strategy) weir.Strategy {
+				return weir.Policy{Name: name, Strategy: s, Limit: limit, Duration: duration}
+			}
+			both := weir.All(rule("a", l.SlidingLog()), rule("b", l.FixedWindow()))
+			return weir.All(both, rule("c", weir.All(l.List(), l.SlidingWindow())))
+		}),
+	}
+}
+
+func TestReserveEqualsItsModel(t *testing.T) {
+	for name, s := range reservable(t) {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(slow.N(40, 1000, 10_000)) {
+				require.NoError(t, s.Check(seed, 60), "seed %d", seed)
+			}
+		})
+	}
+}
+
+func TestReserveNeverAdmitsMoreThanTheLimitAndWhatCommitsExceeded(t *testing.T) {
+	for name, s := range reservable(t) {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(slow.N(40, 1000, 10_000)) {
+				require.NoError(t, s.CheckSpans(seed, 60), "seed %d", seed)
+			}
+		})
+	}
+}
+
+// unsettled is a strategy that settles wrongly.
+type unsettled struct {
+	everyOption
+	refund func(s weir.Refunder, r *weir.Request, taken *weir.Result) error
+	charge func(s weir.Charger, r *weir.Request) error
+}
+
+func (s unsettled) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	if s.refund == nil {
+		return s.everyOption.Refund(ctx, r, taken)
+	}
+	return s.refund(s.everyOption, r, taken)
+}
+
+func (s unsettled) Charge(ctx context.Context, r *weir.Request) error {
+	if s.charge == nil {
+		return s.everyOption.Charge(ctx, r)
+	}
+	return s.charge(s.everyOption, r)
+}
+
+func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
+	ctx := t.Context()
+	for name, control := range map[string]unsettled{
+		"no charge": {charge: func(weir.Charger, *weir.Request) error { return nil }},
+		"no refund": {refund: func(weir.Refunder, *weir.Request, *weir.Result) error { return nil }},
+		"a refund twice": {refund: func(s weir.Refunder, r *weir.Request, taken *weir.Result) error {
+			return errors.Join(s.Refund(ctx, r, taken), s.Refund(ctx, r, taken))
+		}},
+		"a refund to a later period": {refund: func(s weir.Refunder, r *weir.Request, _ *weir.Result) error {
+			res, err := s.(weir.Peeker).Peek(ctx, &weir.Request{Key: r.Key, Limit: 1000, Duration: r.Duration})
+			if err != nil {
+				return err
+			}
+			return s.Refund(ctx, r, res)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := reservetest.Subject{Span: 20, Make: func(now func() time.Time) weir.Strategy {
+				l, err := weir.New(weir.Config{Now: now})
+				require.NoError(t, err)
+				t.Cleanup(func() { l.Close() })
+				control.everyOption = l.FixedWindow()
+				return control
+			}}
+			for seed := range uint64(40) {
+				if s.Check(seed, 60) != nil {
+					return
+				}
+			}
+			t.Error("the control passed")
+		})
+	}
+}
+
+func TestReserveNeedsAStrategyThatSettles(t *testing.T) {
+	l := limiterAt(noon())
+	defer l.Close()
+	_, err := weir.Reserve(t.Context(), weir.All(l.FixedWindow(), failing{}), &weir.Request{Key: "a", Limit: 1, Duration: time.Second})
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.Zero(t, l.Stats().Checks, "nothing was taken")
+	_, err = weir.Reserve(t.Context(), l.FixedWindow(), &weir.Request{Limit: 1, Duration: time.Second})
+	assert.ErrorIs(t, err, weir.ErrID)
+}
+
+// Of many that settle one reservation, one does.
+func TestReservationIsSettledOnce(t *testing.T) {
+	l := limiterAt(noon())
+	defer l.Close()
+	s := l.FixedWindow()
+	ask := &weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 10}
+	for range 100 {
+		require.NoError(t, s.Reset(t.Context(), ask))
+		v, err := weir.Reserve(t.Context(), s, ask)
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() { assert.NoError(t, v.Commit(t.Context(), 15)) })
+		}
+		wg.Wait()
+		require.NoError(t, v.Cancel(t.Context()))
+		assert.Equal(t, uint64(15), counted(t, s, ask))
+	}
+	denied, err := weir.Reserve(t.Context(), s, &weir.Request{Key: "a", Limit: 20, Duration: time.Second, Cost: 10})
+	require.NoError(t, err)
+	require.False(t, denied.Allowed())
+	require.NoError(t, denied.Commit(t.Context(), 30))
+	assert.Equal(t, uint64(15), counted(t, s, ask), "a denial has nothing to settle")
+}
