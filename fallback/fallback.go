@@ -31,9 +31,9 @@ func (s Source) String() string {
 	return [...]string{"nobody", "primary", "lease", "denials", "local", "policy"}[s]
 }
 
-// Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Peeker, Refunder and Resetter. Make
-// one with [New]. It is safe for concurrent use and needs no closing: its goroutines are calls and probes of primary, which
-// end with their timeouts.
+// Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Peeker, Refunder, Resetter and
+// Charger. Make one with [New]. It is safe for concurrent use and needs no closing: its goroutines are calls and probes of
+// primary, which end with their timeouts.
 type Fallback struct {
 	primary, local wrap.Strategy
 	localSeeder    weir.Seeder // nil if local is none

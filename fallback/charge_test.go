@@ -1,0 +1,98 @@
+package fallback_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/reservetest"
+	"github.com/weirgo/weir/internal/slow"
+)
+
+// Reservations are exact, whoever counts.
+func TestReserve(t *testing.T) {
+	for name, primary := range map[string]func(weir.Strategy) weir.Strategy{
+		"primary answers": func(s weir.Strategy) weir.Strategy { return s },
+		"primary is down": func(s weir.Strategy) weir.Strategy {
+			down := newServer(func() weir.Strategy { return s })
+			down.fails(errDown)
+			return down
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			subject := reservetest.Subject{Span: 2 * reservetest.Limit, Make: func(now func() time.Time) weir.Strategy {
+				l := func() weir.Strategy {
+					l, err := weir.New(weir.Config{Now: now})
+					require.NoError(t, err)
+					t.Cleanup(func() { _ = l.Close() })
+					return l.FixedWindow()
+				}
+				return newFallback(t, primary(l()), l(), with(fallback.Config{Now: now, Timeout: time.Minute}))
+			}}
+			for seed := range uint64(slow.N(10, 100, 1000)) {
+				require.NoError(t, subject.Check(seed, 60), "seed %d", seed)
+				require.NoError(t, subject.CheckSpans(seed, 60), "seed %d", seed)
+			}
+		})
+	}
+}
+
+// total returns what s counts of r.
+func total(t *testing.T, s weir.Strategy, r weir.Request) uint64 {
+	t.Helper()
+	res, err := s.(weir.Peeker).Peek(t.Context(), &r)
+	require.NoError(t, err)
+	return res.TotalRequests - uint64(res.State)
+}
+
+// A charge of an outage reaches primary once, before it decides for that caller again.
+func TestChargesOfAnOutageReachPrimary(t *testing.T) {
+	for name, to := range fronts {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), to)
+			one, charge := f.instances[0], hundred
+			charge.Cost = 7
+			require.NoError(t, one.Charge(t.Context(), &charge))
+			assert.Equal(t, uint64(7), total(t, f.server, hundred), "it went to primary")
+
+			f.server.fails(errDown)
+			require.NoError(t, one.Charge(t.Context(), &charge), "local is charged in the same call")
+			assert.Equal(t, fallback.Open, one.Stats().State)
+			assert.Equal(t, uint64(14), total(t, one, hundred), "local knows of the charge before, too")
+			require.NoError(t, one.Charge(t.Context(), &charge))
+
+			f.heal(t)
+			for range 3 {
+				_, by := ask(t, one, hundred)
+				assert.Equal(t, fallback.FromPrimary, by)
+			}
+			assert.Equal(t, uint64(21+3), total(t, f.server, hundred))
+		})
+	}
+}
+
+func TestChargeReturnsWhatCannotBeCharged(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), whole)
+	assert.ErrorIs(t, f.instances[0].Charge(t.Context(), &weir.Request{}), weir.ErrID)
+
+	l := limiterOn(t, f.clock)
+	f.server.fails(errDown)
+	one := newFallback(t, f.server, l.FixedWindow(), with(fallback.Config{Now: f.clock.Now}))
+	require.NoError(t, l.Close())
+	assert.ErrorIs(t, one.Charge(t.Context(), &hundred), weir.ErrClosed)
+}
+
+func TestChargeOfAPrimaryThatCannotBeCharged(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), bareFront)
+	one := f.instances[0]
+	assert.ErrorIs(t, one.Charge(t.Context(), &hundred), errors.ErrUnsupported)
+	f.server.fails(errDown)
+	ask(t, one, hundred)
+	require.NoError(t, one.Charge(t.Context(), &hundred))
+	assert.Equal(t, uint64(2), total(t, one, hundred), "local counts it")
+}
