@@ -13,6 +13,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/offenders"
 )
 
 // Proxy is a limiting reverse proxy. Make one with New.
@@ -34,7 +35,7 @@ type Proxy struct {
 	state    *stateFile // nil: there is none
 	stats    httplimit.Stats
 	flight   httplimit.Stats // of the bounds on requests in flight
-	worst    *topk
+	worst    *offenders.Table
 	meter    meter
 	table    tableFigures
 	loops    loopLog
@@ -62,8 +63,9 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, ip: cfg.ip(), via: newVia(), limiter: limiter, bounds: cfg.connBounds(), worst: newTopK(worstKeys), started: time.Now(),
+		cfg: cfg, ip: cfg.ip(), via: newVia(), limiter: limiter, bounds: cfg.connBounds(), started: time.Now(),
 	}
+	p.worst = offenders.New(offenders.Config{Size: worstKeys, Sample: 1})
 	p.bounds.exempt = p.trustsAddr
 	p.meter.count = p.count
 	if err := p.build(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/weirgo/weir/httplimit"
 )
@@ -177,6 +176,6 @@ func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 		rec.decision, rec.decided = d, true
 	}
 	if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
-		p.worst.hit(d.Key, time.Now().UnixMilli())
+		p.worst.Denied(d.Key)
 	}
 }

@@ -158,11 +158,11 @@ func series(past []second) perSecond {
 }
 
 func (p *Proxy) worstShown() ([]caller, uint64) {
-	top, total := p.worst.top(worstShown)
+	top, total := p.worst.Top(worstShown)
 	shown := make([]caller, len(top))
 	for i, c := range top {
-		shown[i] = caller{ID: idOf(c.key), Name: report.Printable(c.key), N: c.n, Error: c.err, Last: c.last}
-		_, shown[i].Listed = p.denied.Lookup(c.key, netip.Addr{})
+		shown[i] = caller{ID: idOf(c.Key), Name: report.Printable(c.Key), N: c.Denied, Error: c.Error, Last: c.Last.UnixMilli()}
+		_, shown[i].Listed = p.denied.Lookup(c.Key, netip.Addr{})
 	}
 	return shown, total
 }

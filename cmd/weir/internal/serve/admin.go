@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/offenders"
 )
 
 //go:embed page.html
@@ -89,7 +89,7 @@ type pageData struct {
 	Undecided  uint64
 	Rules      []ruleRow
 	More       int
-	TopDenied  []proxy.Count
+	TopDenied  []offenders.Offender
 	ShortHash  string
 	LastError  string
 	LastFailed string
@@ -107,8 +107,9 @@ func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
 	st := s.live.Status()
 	data := pageData{
 		Status: st, Age: time.Since(st.Loaded).Round(time.Second), ShortHash: live.Short(st.Version),
-		OK: s.tally.ok.Load(), Over: s.tally.over.Load(), TopDenied: s.tally.denied.Top(20),
+		OK: s.tally.ok.Load(), Over: s.tally.over.Load(),
 	}
+	data.TopDenied, _ = s.tally.denied.Top(20)
 	for i := range s.tally.errors {
 		data.Undecided += s.tally.errors[i].Load()
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/offenders"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -16,12 +16,14 @@ type tally struct {
 	ok, over atomic.Uint64
 	unknown  atomic.Uint64 // domains
 	errors   [4]atomic.Uint64
-	denied   *proxy.TopK
+	denied   *offenders.Table
 }
 
 var errorKinds = [...]string{"request", "full", "canceled", "store"}
 
-func newTally(of *live.Figures) *tally { return &tally{rules: of, denied: proxy.NewTopK(1000)} }
+func newTally(of *live.Figures) *tally {
+	return &tally{rules: of, denied: offenders.New(offenders.Config{Sample: 1})}
+}
 
 func (t *tally) failed(err error) {
 	for i, kind := range errorKinds {
@@ -45,7 +47,7 @@ func (t *tally) count(req *rules.Request, resp *rules.Response) {
 			return
 		}
 		if s.Reason == rules.Over {
-			t.denied.Hit(req.Domain + ": " + rules.FormatEntries(req.Descriptors[i].Entries))
+			t.denied.Denied(req.Domain + ": " + rules.FormatEntries(req.Descriptors[i].Entries))
 		}
 		if s.Rule != nil {
 			t.rules.Count(s, hits(req, i))

@@ -1,54 +1,59 @@
-package proxy
+package offenders
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-func TestTopKIsExactUnderItsCap(t *testing.T) {
-	k := newTopK(10)
+func newSpaceSaving(max int) *spaceSaving {
+	return &spaceSaving{max: max, at: make(map[string]*counter)}
+}
+
+func TestExactUnderItsSize(t *testing.T) {
+	k := newSpaceSaving(10)
 	for i := range 10 {
 		for range 10 - i {
-			k.hit(fmt.Sprint("k", i), int64(i))
+			k.add(fmt.Sprint("k", i), 1, time.UnixMilli(int64(i)))
 		}
 	}
 	top, total := k.top(3)
 	assert.EqualValues(t, 55, total)
 	require.Len(t, top, 3)
 	for i, c := range top {
-		assert.Equal(t, fmt.Sprint("k", i), c.key)
-		assert.EqualValues(t, 10-i, c.n)
-		assert.Zero(t, c.err)
-		assert.EqualValues(t, i, c.last)
+		assert.Equal(t, fmt.Sprint("k", i), c.Key)
+		assert.EqualValues(t, 10-i, c.Denied)
+		assert.Zero(t, c.Error)
+		assert.EqualValues(t, i, c.Last.UnixMilli())
 	}
 }
 
 // A stream of a few heavy keys among many that come once, as a botnet that rotates its keys would make it: the bounds of
 // the algorithm hold at each of some instants.
-func TestTopKBoundsItsError(t *testing.T) {
+func TestErrorIsBounded(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4, 5} {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		zipf := rand.NewZipf(rng, 1.1, 2, 1<<20)
 		const limit = 64
-		k, exact := newTopK(limit), map[string]uint64{}
+		k, exact := newSpaceSaving(limit), map[string]uint64{}
 		for i := range 50_000 {
 			key := fmt.Sprint(zipf.Uint64())
-			k.hit(key, 0)
+			k.add(key, 1, time.Time{})
 			exact[key]++
 			if i%5000 == 0 {
-				checkTopK(t, k, exact, limit)
+				checkBounds(t, k, exact, limit)
 			}
 		}
-		checkTopK(t, k, exact, limit)
+		checkBounds(t, k, exact, limit)
 	}
 }
 
-func checkTopK(t *testing.T, k *topk, exact map[string]uint64, limit int) {
+func checkBounds(t *testing.T, k *spaceSaving, exact map[string]uint64, limit int) {
 	t.Helper()
 	top, total := k.top(limit)
 	require.LessOrEqual(t, len(k.heap), limit)
@@ -56,13 +61,13 @@ func checkTopK(t *testing.T, k *topk, exact map[string]uint64, limit int) {
 	seen := map[string]bool{}
 	var sum uint64
 	for i, c := range top {
-		seen[c.key] = true
-		sum += c.n
-		assert.LessOrEqual(t, exact[c.key], c.n, c.key)
-		assert.GreaterOrEqual(t, exact[c.key], c.n-c.err, c.key)
-		assert.LessOrEqual(t, c.err, total/uint64(limit), c.key)
+		seen[c.Key] = true
+		sum += c.Denied
+		assert.LessOrEqual(t, exact[c.Key], c.Denied, c.Key)
+		assert.GreaterOrEqual(t, exact[c.Key], c.Denied-c.Error, c.Key)
+		assert.LessOrEqual(t, c.Error, total/uint64(limit), c.Key)
 		if i > 0 {
-			assert.LessOrEqual(t, c.n, top[i-1].n)
+			assert.LessOrEqual(t, c.Denied, top[i-1].Denied)
 		}
 	}
 	assert.Equal(t, total, sum, "every hit is in one counter")
@@ -74,25 +79,25 @@ func checkTopK(t *testing.T, k *topk, exact map[string]uint64, limit int) {
 }
 
 // The check has to reject a counter that forgets: one that starts a newcomer at zero in place of the one it replaces.
-func TestTopKCheckRejectsOneThatForgets(t *testing.T) {
-	k, exact := newTopK(2), map[string]uint64{}
+func TestErrorControlThatForgetsIsRejected(t *testing.T) {
+	k, exact := newSpaceSaving(2), map[string]uint64{}
 	for _, key := range []string{"a", "b", "c", "c"} {
-		k.hit(key, 0)
+		k.add(key, 1, time.Time{})
 		exact[key]++
 	}
-	k.heap[0].n = 0
+	k.heap[0].Denied = 0
 	probe := &testing.T{}
-	checkTopK(probe, k, exact, 2)
+	checkBounds(probe, k, exact, 2)
 	assert.True(t, probe.Failed())
 }
 
-func TestTopKTakesConcurrentHits(t *testing.T) {
-	k := newTopK(8)
+func TestConcurrentDenials(t *testing.T) {
+	k := newSpaceSaving(8)
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
 			for i := range 2000 {
-				k.hit(fmt.Sprint((i+g)%20), 0)
+				k.add(fmt.Sprint((i+g)%20), 1, time.Time{})
 				if i%100 == 0 {
 					k.top(3)
 				}
@@ -104,7 +109,7 @@ func TestTopKTakesConcurrentHits(t *testing.T) {
 	assert.EqualValues(t, 16_000, total)
 	var sum uint64
 	for _, c := range top {
-		sum += c.n
+		sum += c.Denied
 	}
 	assert.EqualValues(t, 16_000, sum)
 }
