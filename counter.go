@@ -40,8 +40,7 @@ func (a *anchored) set(s *slot, start, total int64) {
 }
 
 func (a *anchored) prepare(p params) (params, error) {
-	p.limit, p.cost = min(p.limit, maxCount), min(p.cost, maxCount)
-	return p, nil
+	return p.clamp(maxCount), nil
 }
 
 func (a *anchored) advance(s *slot, p params, now int64) {
