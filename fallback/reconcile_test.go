@@ -240,7 +240,7 @@ func TestSparseFailuresCostNothing(t *testing.T) {
 	stats := f.instances[0].Stats()
 	assert.Zero(t, stats.Opens)
 	assert.EqualValues(t, 8, stats.Failures)
-	assert.EqualValues(t, n, f.server.runs.Load(), "one call for each decision")
+	assert.EqualValues(t, n, f.server.calls.Load(), "one call for each decision")
 }
 
 // blocking is a primary whose Seed hangs once and ignores its context.

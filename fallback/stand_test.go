@@ -37,6 +37,7 @@ type server struct {
 	seen  map[string]uint64 // the largest Total of each source and caller
 
 	runs, told atomic.Uint64 // decisions asked for, in vain or not; seeds and charges
+	calls      atomic.Uint64 // of whatever kind
 }
 
 // newServer is a server that counts with what make makes.
@@ -56,6 +57,7 @@ func (s *server) restart() {
 
 // serve does f, unless the server is down.
 func (s *server) serve(f func(weir.Strategy) error) error {
+	s.calls.Add(1)
 	s.mu.Lock()
 	inner, err, loses := s.inner, s.err, s.loses
 	s.mu.Unlock()

@@ -1,6 +1,7 @@
 package hybrid_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -30,6 +31,7 @@ type outage struct {
 	lasts     time.Duration
 	args      []string // of the server
 	direct    bool     // without the proxy
+	workers   int      // of each instance; 0: 8
 	sentinel  bool     // a Sentinel watches the server, and promotes its replica
 	cut       func(t *testing.T, b *bench) (mend func())
 }
@@ -53,6 +55,9 @@ func (o outage) client(b *bench) *redis.Client {
 	}
 	opts := redislimit.Options(addr)
 	opts.PoolSize = 10
+	if o.workers > 0 {
+		opts.PoolSize = o.workers // as many dials may fail at once
+	}
 	dialsIn(opts, b.proxy)
 	if b.sentinel == nil {
 		return redis.NewClient(opts)
@@ -80,6 +85,7 @@ var outages = []outage{
 	{name: "kill and restart, nothing persisted", lasts: 2 * time.Second, cut: cutKill},
 	{name: "freeze", lasts: 2 * time.Second, direct: true, cut: cutFreeze},
 	{name: "partition of 3 s", lasts: 3 * time.Second, cut: cutPartition},
+	{name: "partition of 3 s, 64 callers an instance", lasts: 3 * time.Second, workers: 64, cut: cutPartition},
 	{name: "partition of 30 s", lasts: 30 * time.Second, cut: cutPartition},
 	{name: "100 ms of extra latency", lasts: 2 * time.Second, cut: func(_ *testing.T, b *bench) func() {
 		b.proxy.Latency(100 * time.Millisecond)
@@ -121,7 +127,6 @@ func dialsIn(o *redis.Options, p *redistest.Proxy) {
 
 const (
 	recoveryInstances = 3
-	recoveryWorkers   = 8 // of each instance
 	recoveryCallers   = 4 // keys
 	recoveryLimit     = 600
 )
@@ -172,14 +177,15 @@ func recoveryRequest(k int) *weir.Request {
 	return &weir.Request{Key: fmt.Sprint("caller ", k), Limit: recoveryLimit, Duration: 365 * 24 * time.Hour}
 }
 
-// load has every worker of every instance ask every 20 ms, until ctx is done.
-func (f *recoveringFleet) load(ctx context.Context) *sync.WaitGroup {
+// load has every instance ask 400 times a second, until ctx is done.
+func (f *recoveringFleet) load(ctx context.Context, o outage) *sync.WaitGroup {
 	var all sync.WaitGroup
-	for w := range recoveryInstances * recoveryWorkers {
+	workers := cmp.Or(o.workers, 8) // of each instance
+	for w := range recoveryInstances * workers {
 		all.Go(func() {
 			for n := w; ctx.Err() == nil; n++ {
 				f.ask(w%recoveryInstances, n%recoveryCallers)
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(time.Duration(workers) * time.Second / 400)
 			}
 		})
 	}
@@ -228,7 +234,7 @@ func endure(t *testing.T, o outage) row {
 	late := redistest.Watch()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	workers := f.load(ctx)
+	workers := f.load(ctx, o)
 	redistest.Eventually(t, 10*time.Second, "primary decides", func() bool {
 		for _, i := range f.instances {
 			if i.Stats().Primary < 20 {
@@ -339,6 +345,7 @@ func TestRecoveryTable(t *testing.T) {
 					t.Logf("%+v", r)
 					assert.Zero(t, r.errors)
 					assert.Zero(t, r.over)
+					assert.Less(t, r.recovered, 5*time.Second, "no machine is as late")
 					if try == 3 || r.recovered <= fallback.DefaultProbeInterval*11/10+300*time.Millisecond && (o.direct || r.perCall < 1.1) {
 						break
 					}
