@@ -19,7 +19,9 @@
 // Methods of [Limiter] return them: FixedWindow, which is CheckRate behind that interface,
 // SlidingWindow, SlidingLog, TokenBucket, LeakyBucket, Tiers, Counter and List. All strategies of
 // one Limiter share its bound on memory, its janitor and its clock. Those of one kind count
-// together for each key and Duration; different kinds count separately.
+// together for each key and Duration; different kinds count separately. The counts of CheckRate,
+// FixedWindow and SlidingWindow saturate at 2^48-2, those of redislimit at 2^53-1; a limit over that
+// counts as that.
 //
 // The package promises, and its tests prove: CheckRate admits exactly the limit in a window,
 // however many goroutines call it; a denial takes nothing; an error counts nothing; memory is

@@ -12,7 +12,9 @@ import (
 // Warmer is an optional interface of a primary. Warm prepares it for decisions on r's key: it connects and loads what
 // decisions need, however long that takes within ctx, and counts nothing. Without it, a connection that takes longer than
 // primary's own timeout is never made by a probe. The strategies of redislimit have it, and those of near pass it on.
-type Warmer = wrap.Warmer
+type Warmer interface {
+	Warm(ctx context.Context, r *weir.Request) error
+}
 
 // attempts is how often a probe tries to get a decision within Timeout. A connection that died unnoticed costs one.
 const attempts = 4
@@ -37,24 +39,16 @@ func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
 }
 
 // probe returns nil once primary admitted a request within Timeout. To admit takes writing, and to deny does not: a
-// server that can only read must not pass for a healthy one. So each request is for a fresh key. An attempt that fails
-// faster than Timeout is the last.
-func (f *Fallback) probe(ctx context.Context, b *breaker, name, near string) (err error) {
-	err = errTimeout
+// server that can only read must not pass for a healthy one. So each request is for a fresh key. It tries again after an
+// attempt that took longer than Timeout, and not after one that failed sooner.
+func (f *Fallback) probe(ctx context.Context, b *breaker, name, near string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
 		r := &weir.Request{Key: f.probeKey(b, fmt.Sprint(name, " ", i), near), Limit: 1 << 40, Duration: time.Second}
-		var took time.Duration
-		took, err = f.timed(ctx, r)
-		switch {
-		case err == nil && took <= f.cfg.Timeout:
-			return nil
-		case err == nil:
-			err = errTimeout
-		case took < f.cfg.Timeout:
+		if took, err := f.timed(ctx, r); took <= f.cfg.Timeout {
 			return err
 		}
 	}
-	return err
+	return errTimeout
 }
 
 // timed warms primary up for r and returns how long its decision then took, or how long it took to fail.

@@ -73,6 +73,7 @@ func (f *Fallback) catchUp(ctx context.Context, r *weir.Request, epoch uint64) e
 // resetOrCharge notes what succeeded at once, so that it is not repeated. A charge whose answer is lost is repeated: the
 // caller is charged at least once.
 func (f *Fallback) resetOrCharge(ctx context.Context, r *weir.Request, epoch uint64) error {
+	now := f.cfg.Now()
 	a, m := f.look(r, epoch)
 	switch {
 	case m == nil:
@@ -95,7 +96,7 @@ func (f *Fallback) resetOrCharge(ctx context.Context, r *weir.Request, epoch uin
 		if errors.Is(err, errors.ErrUnsupported) {
 			f.update(r, a, func() {
 				for _, d := range a.debts {
-					f.ledger.unrecord(1, f.cfg.Now(), d.until)
+					f.ledger.unrecord(1, now, d.until)
 				}
 			})
 		} else if err != nil {
