@@ -35,7 +35,9 @@ Callers are told apart --by ip, header:NAME, host, user (of Basic authorization)
 (the --route), joined by plus signs: ip+pattern. A client that can choose the key has as many
 budgets as it likes: header and user are for values that are checked before a request comes here,
 and path alone limits a path, not a caller. One address has at most --max-keys keys; further ones
-share a budget. Behind another proxy, --trust its address, or it is the only caller there is.
+share a budget. Behind another proxy, --trust its address, or it is the only caller there is. Have
+it write X-Forwarded-For, -Host and -Proto, which are then believed and passed on: one that it does
+not write is the client's own word.
 
 A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that replaces --limit:
   --route 'GET /search cost=5' --route 'POST /login limit=5/1m'
@@ -190,7 +192,7 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.BoolVar(&f.exactPaths, "exact-paths", false, "distinguish /a, /A, /a/ and /a;b in routes and --by path")
 	flags.StringVar(&f.by, "by", "ip", "what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
 	flags.IntVar(&f.maxKeys, "max-keys", 1000, "how many keys one address may use; further ones share a budget")
-	flags.StringSliceVar(&f.trust, "trust", nil, "addresses and `prefixes` of proxies in front, whose X-Forwarded-For is believed")
+	flags.StringSliceVar(&f.trust, "trust", nil, "addresses and `prefixes` of proxies in front, whose X-Forwarded-For, -Host and -Proto are believed")
 	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address tell callers apart")
 	flags.StringSliceVar(&f.allow, "allow", nil, "addresses and `prefixes` of clients without a limit")
