@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// defaultIPv6Bits is the prefix IPv6 clients are keyed by. A /64 is the least that a client is commonly given, so he has
-// 2^64 addresses to rotate through; some are given a /56 or a /48.
+// defaultIPv6Bits is the prefix IPv6 clients are keyed by. A /64 is the least that a client is commonly given: 2^64
+// addresses to rotate through. Some have a /56 or a /48.
 const defaultIPv6Bits = 64
 
 // IP is the extractor that keys by the client's address. [RemoteAddr] and [ClientIP] make one, its methods adjust it; the
 // zero value is RemoteAddr.
 //
 // Before anything is compared, an IPv4-mapped address (::ffff:192.0.2.1) becomes the IPv4 address it is and a zone is
-// dropped, so that no notation gives a client a second key. An IPv4 client is keyed by his address ("192.0.2.1"), an
-// IPv6 one by his /64 ("2001:db8::/64"). What is no address is an error, never a key.
+// dropped, so that no notation gives a client a second key. An IPv4 client is keyed by its address ("192.0.2.1"), an
+// IPv6 client by its /64 ("2001:db8::/64"). Anything else is an error, never a key.
 type IP struct {
 	trusted   []netip.Prefix // unmapped and masked
 	forwarded bool           // read Forwarded, not X-Forwarded-For
@@ -26,21 +26,21 @@ type IP struct {
 
 // RemoteAddr returns the extractor that keys by the address of the TCP peer.
 //
-// It trusts nobody, and reads no header: nothing a client sends moves him to another key. It is right for a server that
-// clients connect to directly. Behind a proxy every client has the proxy's address, and one budget: use [ClientIP].
+// It reads no header, so nothing that a client sends moves it to another key. It is right for a server that clients
+// connect to directly. Behind a proxy every client has the proxy's address, and one budget: use [ClientIP].
 func RemoteAddr() IP { return IP{} }
 
-// ClientIP returns the extractor that keys by the client's address as the trusted proxies tell it.
+// ClientIP returns the extractor that keys by the client's address as the trusted proxies report it.
 //
-// It trusts the TCP peers in trusted, and nobody else. From another peer, the peer is the client and no header is read.
+// It trusts only the TCP peers in trusted. Any other peer is the client, and no header of its request is read.
 // From a trusted one, the X-Forwarded-For chain, all its lines, is read from right to left, and the first address that is
-// not in trusted is the client: what stands further left was written by him. An entry that is no address is an error,
-// since what stands left of it cannot be believed. If every hop is trusted, the leftmost is the client: a trusted machine
-// asks for itself.
+// not in trusted is the client: it wrote the entries further left. An entry that is no address is an error, since the
+// entries to its left cannot be trusted. If every hop is trusted, the leftmost is the client: a trusted machine's own
+// request.
 //
-// List your proxies and nobody else, as narrowly as you can: whoever is in trusted can choose his key, and 0.0.0.0/0
-// trusts everyone. Each proxy must append the address of its peer to the header (nginx: $proxy_add_x_forwarded_for) or
-// overwrite it. With no prefix at all ClientIP is [RemoteAddr].
+// List only your proxies, as narrowly as you can: a peer in trusted can choose its key, and 0.0.0.0/0 trusts everyone. Each
+// proxy must append the address of its peer to the header (nginx: $proxy_add_x_forwarded_for) or overwrite it. With no
+// prefix at all ClientIP is [RemoteAddr].
 //
 // ClientIP panics if a prefix is the zero Prefix.
 func ClientIP(trusted []netip.Prefix) IP {
@@ -238,7 +238,7 @@ func fromNAT64(addr netip.Addr) (v4 netip.Addr, ok bool) {
 	return netip.AddrFrom4([4]byte(b[12:])), true
 }
 
-// clientPrefix returns what a client commonly has: an IPv4 address, or a /64.
+// clientPrefix returns the addresses that one client commonly has: an IPv4 address, or a /64.
 func clientPrefix(addr netip.Addr) netip.Prefix {
 	bits := defaultIPv6Bits
 	if v4, ok := fromNAT64(addr); ok {

@@ -96,7 +96,7 @@ type Config struct {
 	FailOpen bool
 
 	// Shadow decides, reports and counts, but admits every request, even one without a key, and sends the client
-	// no field. It puts nobody on the deny list.
+	// no field. It adds nothing to the deny list.
 	Shadow bool
 
 	// DenyList is consulted before any Strategy. nil: none.
@@ -106,7 +106,7 @@ type Config struct {
 	// counts by. The zero value is the [IP] in Extractor, alone or in a [Join], or else [RemoteAddr].
 	ClientIP IP
 
-	// Penalty puts callers who are denied again and again on DenyList. The zero value: nobody.
+	// Penalty puts callers who are denied again and again on DenyList. The zero value: none.
 	Penalty Penalty
 
 	// OnDecision is called once for each request, after the decision and before the answer. No lock is held; it
@@ -121,7 +121,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	// LogKeys logs the caller's key, quoted. By default a record carries a digest of it under a secret of this
-	// process, which tells callers apart and does not reveal them.
+	// process, which distinguishes callers and does not reveal them.
 	LogKeys bool
 
 	// Now is the clock for the fields sent to the client; it must agree with the Strategy's. nil: time.Now.

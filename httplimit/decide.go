@@ -214,7 +214,7 @@ func (m *middleware) refund(ctx context.Context, c *call, n int) {
 }
 
 // peekRest peeks at the policies from the n-th on, which did not run because of a denial: if one of them denies for longer,
-// the client should be told so.
+// Retry-After should say so.
 func (m *middleware) peekRest(ctx context.Context, c *call, n int) {
 	for i := n; i < len(c.asked); i++ {
 		a := &c.asked[i]

@@ -50,7 +50,7 @@ func Outcomes() []Outcome {
 	return all
 }
 
-// Source is what decided on a request.
+// Source is the part that decided on a request.
 type Source uint8
 
 // The sources.
@@ -62,7 +62,7 @@ const (
 	SourceLease                     // a block of budget that the primary granted before
 	SourceDenialCache               // a denial of the primary that still holds
 	SourceDenyList                  // the deny list
-	SourceBypass                    // nobody could: FailOpen, OnFull, or the fallback's OnFail
+	SourceBypass                    // no decision: FailOpen, OnFull, or the fallback's OnFail
 
 	sources = iota
 )
@@ -94,7 +94,7 @@ func sourceOf(s fallback.Source) Source {
 	return SourceNone
 }
 
-// Decision explains what was decided on one request, and by what. It is a [slog.LogValuer].
+// Decision explains the decision on one request and its source. It is a [slog.LogValuer].
 type Decision struct {
 	Outcome Outcome
 

@@ -63,7 +63,7 @@ type DenyList struct {
 	purged    time.Time                // guarded by mu; when a full list was last searched
 }
 
-// listing is how long an entry is listed, and by whom.
+// listing is how long an entry is listed, and its origin.
 type listing struct {
 	until   time.Time // zero: for good
 	penalty bool      // by a penalty box
@@ -123,7 +123,7 @@ func (l *DenyList) Add(e Entry) error {
 }
 
 // extend is Add for the penalty box, which may have to list many in a short time: it never shortens an entry, and searches
-// a full list for what is over at most once per purgeEvery.
+// a full list for ended entries at most once per purgeEvery.
 func (l *DenyList) extend(e Entry) error {
 	now := l.now()
 	l.mu.Lock()
@@ -298,7 +298,7 @@ func (l *DenyList) resized() {
 	l.prefix.Store(int64(len(l.prefixes)))
 }
 
-// purge removes what is over. mu is held.
+// purge removes the entries that are over. mu is held.
 func (l *DenyList) purge(now time.Time) {
 	l.purged = now
 	for k, e := range l.keys {

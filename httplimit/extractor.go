@@ -23,8 +23,8 @@ var ErrKey = errors.New("httplimit: no key")
 // empty key counts as an error: a key shared by all clients without one would let one of them starve the others.
 //
 // An Extractor is safe for concurrent use and does not change the request. This is where a limiter is evaded: a client that
-// can choose its key has as many budgets as it likes, or spends another's. Each extractor of this package documents whom it
-// trusts.
+// can choose its key has as many budgets as it likes, or spends another's. Each extractor of this package documents which
+// data it trusts.
 type Extractor interface {
 	Extract(r *http.Request) (string, error)
 }
@@ -35,7 +35,7 @@ type ExtractorFunc func(r *http.Request) (string, error)
 // Extract calls f.
 func (f ExtractorFunc) Extract(r *http.Request) (string, error) { return f(r) }
 
-// appender is what this package's own extractors are: the middleware has them write the key where it needs it, rather
+// appender is implemented by this package's own extractors: the middleware has them write the key where it needs it, rather
 // than make a string of it first. An error leaves dst as it was.
 type appender interface {
 	appendKey(dst []byte, r *http.Request) ([]byte, error)
@@ -78,9 +78,9 @@ type headers []string // canonical names
 // blank. "Host" stands for the requested host, in lower case, without a port and a final dot: all of these reach the same
 // server, and a client must not get a budget for each.
 //
-// It trusts the client: whoever can write the header chooses the key. Use it for what has been authenticated by the time
-// the middleware runs, or what a proxy in front overwrites on every request; a bare API key header that nobody has checked
-// gives each made-up value a fresh budget. For addresses use [ClientIP], never Headers("X-Forwarded-For").
+// It trusts the client: the writer of the header chooses the key. Use it for values that are authenticated before the
+// middleware runs, or that a proxy in front overwrites on every request; an unchecked API key header gives each made-up
+// value a fresh budget. For addresses use [ClientIP], never Headers("X-Forwarded-For").
 //
 // The key of one header is its value without the blanks around it; the key of several is [weir.JoinKey] of theirs.
 // Headers panics if there is no name, or one that is no header name.
@@ -152,11 +152,11 @@ func checkLen(name, value string) (string, error) {
 
 type pattern struct{}
 
-// Pattern returns the extractor that keys by the route that matched: r.Pattern, as in "GET /users/{id}". It does not tell
-// clients apart: alone it limits what a route takes from all of them together, and [Join] makes it a limit per client
-// and route.
+// Pattern returns the extractor that keys by the route that matched: r.Pattern, as in "GET /users/{id}". It does not
+// distinguish clients: alone it limits a route for all of them together, and [Join] makes it a limit per client and
+// route.
 //
-// It trusts nobody: the pattern is the server's. There is one only inside the mux, so the middleware must wrap the handler
+// It trusts no client: the pattern is the server's. There is one only inside the mux, so the middleware must wrap the handler
 // that the mux calls; around the mux itself the pattern is still empty, which is an error.
 func Pattern() Extractor { return pattern{} }
 
@@ -173,7 +173,7 @@ func (pattern) Extract(r *http.Request) (string, error) {
 type join []Extractor
 
 // Join returns the extractor that keys by all of these together; it fails when any of them does, with its error. It
-// trusts whom they trust: it takes one key that a client can choose to make the whole the client's choice.
+// trusts all that they trust: if a client can choose one of the keys, it can choose the whole.
 //
 // The key is [weir.JoinKey] of theirs, so that no two different lists of keys ever share one, whatever bytes are in them.
 // Join panics if there is nothing to join or one of the extractors is nil.

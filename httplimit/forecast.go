@@ -7,8 +7,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// forecast finds, for each policy that admitted the request, when more of its limit becomes available: what the draft's t
-// means. ExpiresAt is when all of it is: a sliding window's client that waited for that would reach half its rate.
+// forecast finds, for each policy that admitted the request, when more of its limit becomes available: the draft's t.
+// ExpiresAt is when all of it is: a sliding window's client that waited for that would reach half its rate.
 func (m *middleware) forecast(ctx context.Context, c *call) {
 	if !m.forecasts {
 		return
@@ -45,7 +45,7 @@ func (a *asked) nextQuota(ctx context.Context) time.Time {
 	return res.ExpiresAt
 }
 
-// resetAt returns the instant that the client is told: for an admission when more is available, for a denial when the
+// resetAt returns the instant to report: for an admission when more is available, for a denial when the
 // request passes; zero for never.
 func (a *asked) resetAt() time.Time {
 	if a.res.Allowed() && !a.more.IsZero() {

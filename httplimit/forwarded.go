@@ -9,9 +9,9 @@ import (
 
 // walkForwarded is walkXFF for the Forwarded header.
 //
-// A line is read from its start, since only so are the commas inside quotes told from those between elements; a quote
+// A line is read from its start, to distinguish the commas inside quotes from those between elements; a quote
 // that a client opened and a proxy's element closed makes the line malformed, and the request an error. The lines are
-// read last first, and only as far as needed, so that what a client wrote on a line of his own costs him, not others.
+// read last first, and only as far as needed, so that a malformed line of a client fails only its own requests.
 func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) {
 	client := peer
 	for _, line := range slices.Backward(lines) {

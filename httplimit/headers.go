@@ -13,7 +13,7 @@ import (
 // HeaderStyle is the set of fields that report the limit to the client. Retry-After is not among them: a denial has it in
 // every style, unless the request can never pass.
 //
-// What remains is Limit less what is counted. A Strategy that does not use the request's Limit, such as tiers or a token
+// The remainder is Limit less the count. A Strategy that does not use the request's Limit, such as tiers or a token
 // bucket with a burst of its own, has no such figure: use HeadersNone, or read it with this in mind.
 //
 // A field that another middleware has set gets a further line and is not overwritten. Informational answers (1xx) carry
@@ -26,7 +26,7 @@ const (
 	//	Ratelimit-Policy: "burst";q=10;w=1, "daily";q=1000;w=86400
 	//	Ratelimit: "burst";r=9;t=1, "daily";r=412;t=36000
 	//
-	// r is what remains, and t the seconds until more does: until the window ends for a fixed window, until the oldest
+	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed window, until the oldest
 	// hit counts less for a sliding one. A Strategy of another package that is no [weir.Forecaster] has the time until all
 	// of the limit is available, except when nothing remains. On a denial only the policies that denied have a t, so that
 	// Retry-After is never earlier than one.
@@ -85,7 +85,7 @@ const (
 )
 
 // fields adds to a header, with one allocation for the slices of all values. Each value has a slice of its own without
-// spare capacity, so that what a handler appends or changes stays in its request.
+// spare capacity, so that a handler's changes stay in its request.
 type fields struct {
 	header http.Header
 	values []string
@@ -111,8 +111,8 @@ func (f *fields) set(key, value string) {
 	f.header[key] = f.values[i : i+1 : i+1]
 }
 
-// tell sets the fields of the style from the answers in c.
-func (m *middleware) tell(f *fields, c *call, now time.Time) {
+// setFields sets the fields of the style from the answers in c.
+func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 	switch m.Headers {
 	case HeadersDraft:
 		line := m.policyLine
@@ -128,9 +128,9 @@ func (m *middleware) tell(f *fields, c *call, now time.Time) {
 			f.add(fieldRateLimit, c.lineString())
 		}
 	case HeadersLegacy:
-		m.tellLegacy(f, c, now)
+		m.setLegacyFields(f, c, now)
 	case HeadersOriginal:
-		tellOriginal(f, c)
+		setOriginalFields(f, c)
 	}
 }
 
@@ -213,7 +213,7 @@ func appendBypassed(dst []byte, asked []asked) []byte {
 	return dst
 }
 
-func (m *middleware) tellLegacy(f *fields, c *call, now time.Time) {
+func (m *middleware) setLegacyFields(f *fields, c *call, now time.Time) {
 	a := &c.asked[c.decider]
 	if !a.answered {
 		return
@@ -228,7 +228,7 @@ func (m *middleware) tellLegacy(f *fields, c *call, now time.Time) {
 	}
 }
 
-func tellOriginal(f *fields, c *call) {
+func setOriginalFields(f *fields, c *call) {
 	a := &c.asked[c.decider]
 	if !a.answered {
 		return
@@ -269,7 +269,7 @@ func anyDenied(asked []asked) bool {
 	return false
 }
 
-// ceilSeconds rounds up to whole seconds: a client that is told less comes too early. Below zero it returns 0.
+// ceilSeconds rounds up to whole seconds: a client that waits for less comes too early. Below zero it returns 0.
 func ceilSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {

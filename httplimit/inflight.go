@@ -29,7 +29,7 @@ func newInFlight(all, perClient int) *inFlight {
 	return f
 }
 
-// slot is what one request holds until it leaves.
+// slot is one request's share of the bounds, until it leaves.
 type slot struct {
 	all    bool   // one of all
 	client string // one of this client's; empty: none

@@ -64,9 +64,9 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.OnDecision(r, h.report(c))
 	}
 	if c.status != 0 && !h.Shadow {
-		f := fields{header: w.Header(), values: make([]string, h.told+deniedFields)}
+		f := fields{header: w.Header(), values: make([]string, h.headerCount+deniedFields)}
 		if c.decider != none {
-			h.tell(&f, c, now)
+			h.setFields(&f, c, now)
 		}
 		h.answer(w, r, &f, c, now)
 		h.calls.Put(c)
@@ -93,17 +93,17 @@ func (h *handler) skip(w http.ResponseWriter, r *http.Request) {
 // serve runs the handler. It is handed w itself if the middleware has neither a field to send nor a status to see.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now time.Time) {
 	counting := h.CountIf != nil && c.taken
-	tells := h.Headers != HeadersNone && !h.Shadow && c.decider != none
+	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
 	marked := bypassed(r, c)
-	if !counting && !tells {
+	if !counting && !sends {
 		h.calls.Put(c) // first: the handler may take long
 		h.next.ServeHTTP(w, marked)
 		return
 	}
 	rw, wrapped := wrap(w)
-	if tells {
+	if sends {
 		rw.style = &h.fieldNames
-		h.tellAdmitted(&fields{header: w.Header(), values: rw.values[:]}, c, now)
+		h.setAdmittedFields(&fields{header: w.Header(), values: rw.values[:]}, c, now)
 	}
 	if counting {
 		h.serveCounting(rw, wrapped, marked, c)
@@ -123,8 +123,8 @@ func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *ht
 	h.calls.Put(c)
 }
 
-func (h *handler) tellAdmitted(f *fields, c *call, now time.Time) {
-	h.tell(f, c, now)
+func (h *handler) setAdmittedFields(f *fields, c *call, now time.Time) {
+	h.setFields(f, c, now)
 	if c.outcome == Bypassed {
 		f.add(fieldBypassed, string(appendBypassed(nil, c.asked)))
 	}
@@ -141,17 +141,17 @@ func bypassed(r *http.Request, c *call) *http.Request {
 // middleware is a Config made ready by New, and read-only from then on but for calls, flight, keys and throttles.
 type middleware struct {
 	Config
-	policies   []*policy
-	keyRoom    int      // the longest extracted key that makes no joined key too long
-	told       int      // how many fields the style has
-	fieldNames []string // these, and RateLimit-Bypassed
-	exposed    string   // what CORS exposes
-	forecasts  bool     // the style has a field for the time at which more is available
-	policyLine string   // the RateLimit-Policy field; empty if a LimitFunc makes it differ
-	calls      sync.Pool
-	flight     *inFlight   // nil: no bound
-	keys       *clientKeys // nil: no bound
-	throttles  throttles
+	policies    []*policy
+	keyRoom     int      // the longest extracted key that makes no joined key too long
+	headerCount int      // how many fields the style has
+	fieldNames  []string // these, and RateLimit-Bypassed
+	exposed     string   // Access-Control-Expose-Headers
+	forecasts   bool     // the style has a field for the time at which more is available
+	policyLine  string   // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	calls       sync.Pool
+	flight      *inFlight   // nil: no bound
+	keys        *clientKeys // nil: no bound
+	throttles   throttles
 }
 
 // newMiddleware checks cfg and makes it ready; it panics on a mistake.
@@ -254,14 +254,14 @@ func (m *middleware) precompute() {
 	if static {
 		m.policyLine = string(appendPolicies(nil, asked))
 	}
-	m.told = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
+	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
 	m.forecasts = !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
 	m.fieldNames = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
 	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.Headers]...), ", ")
 	m.calls.New = func() any { return newCall(m.policies) }
 }
 
-// boundKeys sets keys, unless each client has one key or nobody bounds them.
+// boundKeys sets keys, unless each client has one key or they are unbounded.
 func (m *middleware) boundKeys() {
 	if m.MaxKeysPerClient < 0 || len(m.policies) == 0 || oneKeyEach(m.Extractor) {
 		return

@@ -95,7 +95,7 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	return c
 }
 
-// inspectStrategy finds out what the Strategy offers beside Run.
+// inspectStrategy sets the optional interfaces of the Strategy.
 func (p *policy) inspectStrategy() {
 	p.refunder, _ = p.Strategy.(weir.Refunder)
 	p.peeker, _ = p.Strategy.(weir.Peeker)

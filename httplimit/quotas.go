@@ -14,7 +14,7 @@ type Quotas []Quota
 // Quota is the state of one limit.
 type Quota struct {
 	// Name appears in the RateLimit fields and in the problem. Bytes that are no printable ASCII are replaced by "?", and
-	// what is longer than 64 bytes is cut.
+	// names over 64 bytes are cut.
 	Name string
 
 	Limit     uint64

@@ -67,7 +67,7 @@ type Transport struct {
 	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: servers are not heeded.
 	MaxPause time.Duration
 
-	// Jitter spreads the clients that a server tells the same time: a random duration up to this is added to each pause.
+	// Jitter spreads the clients that got the same time from a server: a random duration up to this is added to each pause.
 	// 0: none.
 	Jitter time.Duration
 
@@ -200,7 +200,7 @@ func (t *Transport) ask(ctx context.Context, key string) (allowed bool, wait tim
 	return res.Allowed(), res.RetryAfter(t.now()), nil
 }
 
-// peek returns the error of a request that has to wait behind others for longer than it can, as far as the Strategy can tell.
+// peek returns the error of a request that has to wait behind others for longer than it can, if the Strategy knows.
 func (t *Transport) peek(ctx context.Context, key string) error {
 	p, ok := t.Strategy.(weir.Peeker)
 	if !ok {
@@ -208,7 +208,7 @@ func (t *Transport) peek(ctx context.Context, key string) error {
 	}
 	res, err := p.Peek(ctx, &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration})
 	if err != nil || res == nil || res.Allowed() {
-		return nil //nolint:nilerr // Run will tell
+		return nil //nolint:nilerr // Run reports it
 	}
 	if d := res.RetryAfter(t.now()); t.hopeless(ctx, d) {
 		return t.refusal(key, d, false)
