@@ -23,7 +23,7 @@ const shards = 64
 
 type shard[V any] struct {
 	mu      sync.Mutex
-	entries map[caller]entry[V] // guarded by mu, as are the values
+	entries map[caller]*entry[V] // guarded by mu, as are the values
 
 	// removals counts the calls of Remove. What began before a removal and ends after it is out of date.
 	removals atomic.Uint64
@@ -44,7 +44,7 @@ type entry[V any] struct {
 func New[V any](most int, idle func(v *V, now time.Time) bool) *Table[V] {
 	t := &Table[V]{hash: maphash.MakeSeed(), most: (most-1)/shards + 1, idle: idle}
 	for i := range t.shards {
-		t.shards[i].entries = map[caller]entry[V]{}
+		t.shards[i].entries = map[caller]*entry[V]{}
 	}
 	return t
 }
@@ -59,18 +59,21 @@ func (t *Table[V]) Update(r *weir.Request, now time.Time, change func(*V) *V) bo
 	s, c := t.shard(r), caller{r.Key, r.Duration}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	e, found := s.entries[c]
-	e.value, e.used = change(e.value), now
-	switch {
-	case e.value == nil:
-		delete(s.entries, c)
+	if e := s.entries[c]; e != nil {
+		if e.value, e.used = change(e.value), now; e.value == nil {
+			delete(s.entries, c)
+		}
 		return true
-	case !found && len(s.entries) >= t.most && !t.evict(s, now):
-		return false
-	case !found:
-		c.key = strings.Clone(c.key) // it may be a part of a long header
 	}
-	s.entries[c] = e
+	value := change(nil)
+	if value == nil {
+		return true
+	}
+	if len(s.entries) >= t.most && !t.evict(s, now) {
+		return false
+	}
+	c.key = strings.Clone(c.key) // it may be a part of a long header
+	s.entries[c] = &entry[V]{value, now}
 	return true
 }
 

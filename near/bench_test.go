@@ -1,0 +1,41 @@
+package near_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/near"
+)
+
+// What a decision costs that takes no round trip.
+func BenchmarkNear(b *testing.B) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = l.Close() })
+	requests := make([]weir.Request, 10_000)
+	for name, limit := range map[string]uint64{"lease": 1 << 40, "denial": 1} {
+		b.Run(name, func(b *testing.B) {
+			var s weir.Strategy = near.Lease(l.FixedWindow(), near.LeaseConfig{Block: 1 << 30})
+			if name == "denial" {
+				s = near.Denials(l.FixedWindow(), near.DenialsConfig{})
+			}
+			for n := range requests {
+				requests[n] = weir.Request{Key: fmt.Sprint("caller ", n), Limit: limit, Duration: 24 * time.Hour}
+				ask(b, s, requests[n])
+				ask(b, s, requests[n])
+				ask(b, s, requests[n])
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			for n := range b.N {
+				if res, err := s.Run(b.Context(), &requests[n%len(requests)]); err != nil || res.Allowed() != (limit > 1) {
+					b.Fatal(res, err)
+				}
+			}
+		})
+	}
+}
