@@ -27,8 +27,8 @@ type Proxy struct {
 	ruled   *ruled // nil: there are no rules
 	bounds  connBounds
 	conns   atomic.Pointer[conns] // of clients; nil before Run
-	guesses *guesses
-	cert    *certificate // nil: plain HTTP
+	gate    *Gate                 // nil: there is no token
+	cert    *certificate          // nil: plain HTTP
 
 	denied   *httplimit.DenyList
 	denyFile *denyFile  // nil: there is none
@@ -75,8 +75,10 @@ func New(cfg Config) (*Proxy, error) {
 }
 
 func (p *Proxy) build() (err error) {
-	if p.guesses, err = newGuesses(p.cfg.Log); err != nil {
-		return err
+	if p.cfg.Admin.Token != "" {
+		if p.gate, err = NewGate(p.cfg.Admin.Token, p.cfg.Log); err != nil {
+			return err
+		}
 	}
 	if p.cfg.TLS.Cert != "" {
 		if p.cert, err = newCertificate(p.cfg.TLS, p.cfg.Log); err != nil {
@@ -172,8 +174,8 @@ func (p *Proxy) close() error {
 	if p.make.shared != nil {
 		err = p.make.shared.close()
 	}
-	if p.guesses != nil {
-		err = errors.Join(err, p.guesses.limiter.Close())
+	if p.gate != nil {
+		err = errors.Join(err, p.gate.Close())
 	}
 	return errors.Join(err, p.limiter.Close())
 }

@@ -32,7 +32,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
-	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -480,6 +479,9 @@ func TestHostileRequests(t *testing.T) {
 		peek.HitsAddend = wrapperspb.UInt64(0)
 		assert.EqualValues(t, 9, s.ask(t, peek).Statuses[0].LimitRemaining, name)
 	}
+	_, metrics := s.http(t, "GET", "http://"+s.Addresses().Admin+"/metrics", "")
+	assert.NotContains(t, metrics, "xxx", "no client makes a series of its own")
+	assert.Contains(t, metrics, "ratelimit_service_domain_not_found_total 1")
 }
 
 // TestRandomRequests asks whatever can be asked. The server answers, and no count goes down.
@@ -539,40 +541,34 @@ func ruleSet(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-// TestOneFileInMiddlewareAndServer asks the same by HTTP and by gRPC.
-func TestOneFileInMiddlewareAndServer(t *testing.T) {
-	const file = `
-domain: d
-descriptors:
-  - {key: remote_address, rate_limit: {unit: year, requests_per_unit: 7}}
-  - {key: path, value: /login, rate_limit: {unit: year, requests_per_unit: 2}}
----
-domain: d
-rate_limits:
-  - actions: [{remote_address: {}}]
-  - actions: [{path: {}}]
-`
-	s := start(t, file, nil)
-	engine, err := rules.New(ruleSet(t, file), rules.Config{})
-	require.NoError(t, err)
-	defer engine.Close()
-	handler := rules.Middleware(engine)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	statuses := map[pb.RateLimitResponse_Code]int{pb.RateLimitResponse_OK: 200, pb.RateLimitResponse_OVER_LIMIT: 429}
-	denied := 0
-	for i := range 30 {
-		r := httptest.NewRequest("GET", []string{"/", "/login", "/login?x=1"}[i%3], nil)
-		w := httptest.NewRecorder()
-		handler.ServeHTTP(w, r)
-		var list []*common.RateLimitDescriptor
-		for _, d := range engine.Set().RequestOf("d", r, httplimit.RemoteAddr()).Descriptors {
-			list = append(list, descriptor(d.Entries[0].Key, d.Entries[0].Value))
-		}
-		require.Equal(t, statuses[s.ask(t, list...).OverallCode], w.Code, i)
-		if w.Code == 429 {
-			denied++
-		}
+// TestTheTokenCannotBeGuessed has an address try more tokens than it may.
+func TestTheTokenCannotBeGuessed(t *testing.T) {
+	s := start(t, yearly, nil)
+	codes := map[int]int{}
+	for range 100 {
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.Addresses().Admin+"/-/reload", nil)
+		require.NoError(t, err)
+		req.Header.Set("Authorization", "Bearer wrong")
+		resp, err := http.DefaultClient.Do(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		codes[resp.StatusCode]++
 	}
-	assert.Equal(t, 23, denied)
+	assert.LessOrEqual(t, codes[401], 20, "ten in each of two windows at most")
+	assert.Equal(t, 100, codes[401]+codes[429])
+	assert.EqualValues(t, 1, s.live.Status().Successes, "nothing was loaded")
+}
+
+// TestWithoutATokenNothingIsChanged has a server that was given none.
+func TestWithoutATokenNothingIsChanged(t *testing.T) {
+	s := start(t, yearly, func(c *Config) { c.AdminToken = "" })
+	for _, token := range []string{"", "Bearer ", "Bearer x"} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "http://127.0.0.1/-/reload", nil)
+		r.Header.Set("Authorization", token)
+		s.admin().ServeHTTP(w, r)
+		assert.Equal(t, http.StatusForbidden, w.Code)
+	}
 }
 
 // FuzzJSON posts any body: the answer is 200, 429 or 400.

@@ -21,6 +21,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -49,6 +50,7 @@ const healthName = "ratelimit"
 type Server struct {
 	cfg      Config
 	live     *live.Rules
+	gate     *proxy.Gate // nil: there is no token
 	tally    *tally
 	service  *service
 	registry *prometheus.Registry
@@ -79,11 +81,25 @@ func New(cfg Config) (*Server, error) {
 	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
 	s.registry.MustRegister(s.tally, statusCollector{s.live}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if cfg.AdminToken != "" {
+		if s.gate, err = proxy.NewGate(cfg.AdminToken, cfg.Log); err != nil {
+			return nil, errors.Join(err, s.close())
+		}
+	}
 	if err := s.listen(); err != nil {
-		return nil, errors.Join(err, s.live.Engine.Close())
+		return nil, errors.Join(err, s.close())
 	}
 	s.newGRPC()
 	return s, nil
+}
+
+// close releases what New made, but for the listeners.
+func (s *Server) close() error {
+	err := s.live.Engine.Close()
+	if s.gate != nil {
+		err = errors.Join(err, s.gate.Close())
+	}
+	return err
 }
 
 func checkAdmin(cfg Config) error {
@@ -155,7 +171,7 @@ func (s *Server) Reload() error { return s.live.Reload() }
 
 // Run serves until ctx ends, and then as long as Drain for what is under way. Changed rules are loaded meanwhile.
 func (s *Server) Run(ctx context.Context) error {
-	defer s.live.Engine.Close()
+	defer s.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	at := s.Addresses()

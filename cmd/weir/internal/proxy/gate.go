@@ -2,9 +2,12 @@ package proxy
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -17,26 +20,53 @@ const (
 	guessesWithin = time.Minute
 )
 
-// guesses bounds how often one address may try a token. It has a limiter of its own, which the traffic cannot fill.
-type guesses struct {
+// Gate asks for the admin token, and bounds how often one address may guess it. It has a limiter of its own, which the
+// traffic cannot fill.
+type Gate struct {
 	limiter *weir.Limiter
 	window  *weir.FixedWindow
+	want    [sha256.Size]byte // the token's digest
 	log     *slog.Logger
 	noisy   logging
 }
 
-func newGuesses(log *slog.Logger) (*guesses, error) {
+// NewGate returns a Gate for a token. Close ends it.
+func NewGate(token string, log *slog.Logger) (*Gate, error) {
 	l, err := weir.New(weir.Config{MaxBuckets: 10_000})
 	if err != nil {
 		return nil, err
 	}
-	return &guesses{limiter: l, window: l.FixedWindow(), log: log}, nil
+	return &Gate{limiter: l, window: l.FixedWindow(), want: sha256.Sum256([]byte(token)), log: log}, nil
 }
 
-// try compares the token of a request by right, and reports whether it is the one. The try is taken before the comparison
+// Close releases what the Gate holds.
+func (g *Gate) Close() error { return g.limiter.Close() }
+
+// Wrap lets only requests with the token pass to next: as a Bearer token, or as the password of Basic authorization, which
+// browsers ask for.
+func (g *Gate) Wrap(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.try(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// has reports whether a request has the token.
+func (g *Gate) has(r *http.Request) bool {
+	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	if !ok {
+		_, given, _ = r.BasicAuth()
+	}
+	// Of digests: the time of the comparison reveals nothing, not even the length.
+	got := sha256.Sum256([]byte(given))
+	return subtle.ConstantTimeCompare(got[:], g.want[:]) == 1
+}
+
+// try compares the token of a request, and reports whether it is the one. The try is taken before the comparison
 // and given back if it was right, so that no burst of guesses slips through. An address that is out of tries is refused,
 // right or wrong.
-func (g *guesses) try(w http.ResponseWriter, r *http.Request, right func() bool) bool {
+func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") == "" { // a browser, which will ask for it
 		unauthorized(w)
 		return false
@@ -52,7 +82,7 @@ func (g *guesses) try(w http.ResponseWriter, r *http.Request, right func() bool)
 		http.Error(w, "Too many wrong tokens.", http.StatusTooManyRequests)
 		return false
 	}
-	if right() {
+	if g.has(r) {
 		if err == nil {
 			_ = g.window.Refund(ctx, ask, taken) // of a limiter in this process, which does not fail
 		}
@@ -67,5 +97,5 @@ func (g *guesses) try(w http.ResponseWriter, r *http.Request, right func() bool)
 
 func unauthorized(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Basic realm="weir", charset="UTF-8"`)
-	http.Error(w, "This takes the admin token.", http.StatusUnauthorized)
+	http.Error(w, "This takes the admin token; see --admin-token-file.", http.StatusUnauthorized)
 }
