@@ -64,12 +64,13 @@ func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
 		s := serve(t, cfg)
 		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
 		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() }) // before the upstream waits for its end
 		_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", protocol)
 		require.NoError(t, err)
 		r := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(r, nil)
 		require.NoError(t, err)
-		assert.Equal(t, want, resp.StatusCode, protocol)
+		require.Equal(t, want, resp.StatusCode, protocol)
 		_, _ = io.WriteString(conn, strings.Repeat("POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 50))
 		if want == 200 {
 			for range 50 {
