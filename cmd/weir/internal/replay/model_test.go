@@ -116,7 +116,7 @@ func TestAnyOrderAgreesWithTheModel(t *testing.T) {
 				cut := 1 + rnd.IntN(len(requests)-1)
 				cfg := config(t, []string{write(t, "a.log", requests[:cut], render), write(t, "b.log", requests[cut:], render)})
 				cfg.Rules, cfg.By, cfg.Top = all, by, 1<<20
-				cfg.limits = spoolLimits{events: 100, inMemory: 1000} // many runs, most of them in a file
+				cfg.limits = spoolLimits{events: 100, run: 60, inMemory: 1000} // many runs, most of them in a file
 				got, err := Run(cfg)
 				require.NoError(t, err)
 				addsUp(t, got)
@@ -154,7 +154,7 @@ func TestOrderMakesNoDifference(t *testing.T) {
 		cfg := config(t, []string{file}, "3/1s", "5/1m:sliding", "4/10s:token", "9/1m,2/2s")
 		cfg.Filter.CountIf = &Statuses{Match: func(status int) bool { return status == 401 }}
 		cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, Share: 0.01}
-		cfg.limits = spoolLimits{events: 300, inMemory: 2000}
+		cfg.limits = spoolLimits{events: 300, run: 200, inMemory: 2000}
 		cfg.parts = 1 + int(seed)
 		got, err := Run(cfg)
 		require.NoError(t, err)
@@ -173,7 +173,7 @@ func TestOrderMakesNoDifference(t *testing.T) {
 func TestStreamSpreadsInParts(t *testing.T) {
 	const s = int64(1e9)
 	rnd := rand.New(rand.NewPCG(6, 6))
-	sp := newSpool(spoolLimits{events: 64, inMemory: 500})
+	sp := newSpool(spoolLimits{events: 64, run: 50, inMemory: 500})
 	defer sp.remove()
 	type came struct {
 		ns   int64
@@ -220,7 +220,7 @@ func TestStreamSpreadsInParts(t *testing.T) {
 
 // A second with more requests than are tallied at one time is still one second.
 func TestGatherAddsUpABusySecond(t *testing.T) {
-	sp := newSpool(spoolLimits{events: 1 << 10, inMemory: 1 << 20})
+	sp := newSpool(spoolLimits{events: 1 << 10, run: 1 << 10, inMemory: 1 << 20})
 	defer sp.remove()
 	const n = 3*maxLoose + 17
 	for i := range n {

@@ -136,6 +136,7 @@ func Run(cfg Config) (*Result, error) {
 // runs before they go to a file.
 const (
 	bufferedEvents = 1 << 20
+	runSize        = 256 << 10
 	inMemoryRuns   = 48 << 20
 	maxParts       = 8
 )
@@ -157,7 +158,7 @@ func (r *run) setParts() {
 		}
 	}
 	if r.cfg.limits.events == 0 {
-		r.cfg.limits = spoolLimits{events: bufferedEvents / n / 2, inMemory: inMemoryRuns / n}
+		r.cfg.limits = spoolLimits{events: bufferedEvents / n / 2, run: runSize, inMemory: inMemoryRuns / n}
 	}
 	for range n {
 		r.parts = append(r.parts, &part{spool: newSpool(r.cfg.limits)})

@@ -34,11 +34,9 @@ type spool struct {
 
 type spoolLimits struct {
 	events   int // in a buffer
+	run      int // bytes of a run of requests in order, after which the next begins
 	inMemory int // bytes of runs
 }
-
-// runSize is how long a run of requests in order gets before the next begins.
-const runSize = 256 << 10
 
 // event is a request in a buffer.
 type event struct {
@@ -70,7 +68,7 @@ func newSpool(limits spoolLimits) *spool {
 func (s *spool) add(at stamp, code uint32) error {
 	if s.ordered.follows(at, code) {
 		s.ordered.add(at, code)
-		if len(s.ordered.data) < runSize {
+		if len(s.ordered.data) < s.limits.run {
 			return nil
 		}
 		return s.end()
