@@ -35,7 +35,7 @@ type Config struct {
 	// and rare keys crowd out frequent ones: an Error is up to one Size-th of all denials.
 	Size int
 
-	// Sample: one denial in so many is counted, once there were many. 0 means 64; it is rounded up to
+	// Sample: one denial in so many is counted, once there were many. 0 means 128; it is rounded up to
 	// a power of two. 1 counts all, at 50 to 300 ns each under one mutex. Larger costs less and errs
 	// more.
 	Sample int
@@ -65,7 +65,7 @@ type Table struct {
 
 // New returns a Table that has counted nothing. A Size or Sample below 0 is taken for 0.
 func New(cfg Config) *Table {
-	t := &Table{now: cfg.Now, mask: 63}
+	t := &Table{now: cfg.Now, mask: 127}
 	if t.now == nil {
 		t.now = time.Now
 	}

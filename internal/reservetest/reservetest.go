@@ -111,7 +111,7 @@ func (s *Subject) Check(seed uint64, steps int) error {
 	h := s.begin(seed)
 	epoch, count := 0, uint64(0)
 	for range steps {
-		did := ""
+		var did string
 		switch n := h.IntN(20); {
 		case n == 0:
 			h.now.Add(int64(5 * Duration))
@@ -142,8 +142,10 @@ func (s *Subject) Check(seed uint64, steps int) error {
 				count -= v.estimate - v.actual
 			}
 		}
-		if got, err := h.counted(); err != nil || got != count {
-			return fmt.Errorf("%s: %d counted, want %d (%v)", did, got, count, err)
+		if got, err := h.counted(); err != nil {
+			return err
+		} else if got != count {
+			return fmt.Errorf("%s: %d counted, want %d", did, got, count)
 		}
 	}
 	return nil

@@ -26,19 +26,24 @@ const stateEvery = time.Minute
 // openState loads the file, if there is one, and saves it again: so a file that cannot be written is an error at the start.
 func openState(name string, l *weir.Limiter, log *slog.Logger) (*stateFile, error) {
 	s := &stateFile{name: name, limiter: l, log: log}
-	f, err := os.Open(name)
-	if err == nil {
-		err = errors.Join(l.Load(f), f.Close())
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case errors.Is(err, weir.ErrFull):
-		log.Warn("state loaded in part", "file", name, "error", err.Error())
-	case err != nil:
-		s.bad = err
-		return s, nil
-	}
+	s.bad = s.load()
 	return s, s.save()
+}
+
+// load returns why the file is a bad one, or nil.
+func (s *stateFile) load() error {
+	f, err := os.Open(s.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = errors.Join(s.limiter.Load(f), f.Close())
+	}
+	if errors.Is(err, weir.ErrFull) {
+		s.log.Warn("state loaded in part", "file", s.name, "error", err.Error())
+		return nil
+	}
+	return err
 }
 
 // save replaces the file, at once and whole, unless it is a bad one.
