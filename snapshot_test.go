@@ -20,34 +20,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func ExampleLimiter_Save() {
-	limiter, err := New(Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer limiter.Close()
-	_, err = limiter.CheckRate("10.0.0.7", 24*time.Hour.Milliseconds(), 1)
-	if err != nil {
-		panic(err)
-	}
-	var file bytes.Buffer
-	if err := limiter.Save(&file); err != nil {
-		panic(err)
-	}
-
-	restarted, err := New(Config{})
-	if err != nil {
-		panic(err)
-	}
-	defer restarted.Close()
-	if err := restarted.Load(&file); err != nil {
-		panic(err)
-	}
-	res, err := restarted.CheckRate("10.0.0.7", 24*time.Hour.Milliseconds(), 1)
-	fmt.Println(res.State, err)
-	// Output: Deny <nil>
-}
-
 // subject is a strategy of a limiter, with all that it offers.
 type subject interface {
 	Strategy
