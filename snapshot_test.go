@@ -18,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // subject is a strategy of a limiter, with all that it offers.
@@ -79,7 +81,7 @@ func history(s subject, c *handClock, seed uint64, n int) (said string) {
 func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(60) {
+			for seed := range uint64(slow.N(25, 250, 2500)) {
 				was, clock := newTestLimiter(t, Config{})
 				clock.setMs(int64(seed) * 7_919 % 10_000)
 				history(subjects(t, was)[name], clock, seed, int(seed)%40)

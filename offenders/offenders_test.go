@@ -82,8 +82,8 @@ func bounded(table *offenders.Table, size, sample, denials int) error {
 
 func TestDocumentedErrorHoldsForAMillionCallers(t *testing.T) {
 	for _, tt := range []struct{ size, sample, denials int }{
-		{1000, 1, slow.N(100_000, 1_000_000, 10_000_000)}, {100, 1, 50_000},
-		{1000, 64, slow.N(500_000, 5_000_000, 50_000_000)}, {1000, 16, 200_000},
+		{1000, 1, slow.N(50_000, 1_000_000, 10_000_000)}, {100, 1, 30_000},
+		{1000, 64, slow.N(200_000, 5_000_000, 50_000_000)}, {1000, 16, 100_000},
 	} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			t.Parallel()
@@ -95,8 +95,8 @@ func TestDocumentedErrorHoldsForAMillionCallers(t *testing.T) {
 
 // The control has a smaller table than it says, and loses frequent callers.
 func TestDocumentedErrorControlIsRejected(t *testing.T) {
-	assert.Error(t, bounded(offenders.New(offenders.Config{Size: 100, Sample: 1}), 1000, 1, 100_000))
-	assert.Error(t, bounded(offenders.New(offenders.Config{Size: 1000, Sample: 1024}), 1000, 2, 300_000))
+	assert.Error(t, bounded(offenders.New(offenders.Config{Size: 100, Sample: 1}), 1000, 1, 50_000))
+	assert.Error(t, bounded(offenders.New(offenders.Config{Size: 1000, Sample: 1024}), 1000, 2, 150_000))
 }
 
 func TestWatchChangesNothing(t *testing.T) {
