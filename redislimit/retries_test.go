@@ -125,7 +125,7 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				illegal, unknown, undecided := 0, 0, 0
-				histories := slow.N(0, 20, 66) // of 16 strategies: 1,056 in make nightly
+				histories := slow.N(0, 12, 66) // of 16 strategies: 1,056 in make nightly
 				for i := range histories {
 					verdict, lost := history(limit, runner(t, s, limit, strconv.Itoa(i)))
 					unknown += lost
@@ -138,7 +138,7 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 				}
 				t.Logf("%d histories, %d replies lost, %d illegal, %d not decided in a minute", histories, unknown, illegal, undecided)
 				assert.Zero(t, illegal)
-				assert.LessOrEqual(t, undecided, histories/20)
+				assert.LessOrEqual(t, undecided, max(1, histories/20))
 				assert.NotZero(t, unknown, "the proxy loses replies")
 			})
 		}
@@ -158,7 +158,7 @@ func TestRetriesControlDefaultClientCountsTwice(t *testing.T) {
 		redis.call('SET', KEYS[1], n + 1, 'EX', 3600)
 		return {1, n + 1}`)
 	flagged := 0
-	const limit, histories = 100, 30
+	const limit, histories = 100, 15
 	for i := range histories {
 		verdict, _ := history(limit, func() seen {
 			v, err := incr.Run(context.Background(), client, []string{strconv.Itoa(i)}, limit).Int64Slice()
