@@ -58,6 +58,7 @@ func TestEventsThatFollowEachOtherAreOneChange(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		events, observed := make(chan fsnotify.Event), 0
 		go r.follow(ctx, events, nil, func() { observed++ })
+		synctest.Wait()
 		for i := range 5 {
 			write(t, name, strings.Repeat("x", i)+": [") // half written
 			events <- fsnotify.Event{Name: name}
@@ -85,6 +86,7 @@ func TestChangesWithoutAnEventAreFound(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		failures := make(chan error)
 		go r.follow(ctx, nil, failures, func() {})
+		synctest.Wait()
 		failures <- errors.New("overflow")
 		after := func() Status {
 			time.Sleep(pollEvery)

@@ -130,7 +130,9 @@ func (r *Rules) follow(ctx context.Context, events <-chan fsnotify.Event, failur
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	var due <-chan time.Time
-	for observe(); ; {
+	observe()
+	_ = r.reload(false) // for a change since the rules were loaded; it has logged its error
+	for {
 		select {
 		case <-ctx.Done():
 			return

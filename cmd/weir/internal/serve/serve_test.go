@@ -533,14 +533,6 @@ func serviceOf(t testing.TB, text string) *service {
 	return newService(l.Engine, Answers{Headers: true, Metadata: true}, newTally(l.Figures))
 }
 
-func ruleSet(t testing.TB, text string) *rules.Set {
-	name := filepath.Join(t.TempDir(), "r.yaml")
-	require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
-	set, err := rules.LoadFiles(name)
-	require.NoError(t, err)
-	return set
-}
-
 // TestTheTokenCannotBeGuessed has an address try more tokens than it may.
 func TestTheTokenCannotBeGuessed(t *testing.T) {
 	s := start(t, yearly, nil)

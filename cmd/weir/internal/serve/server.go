@@ -170,8 +170,8 @@ func (s *Server) Addresses() Addresses {
 func (s *Server) Reload() error { return s.live.Reload() }
 
 // Run serves until ctx ends, and then as long as Drain for what is under way. Changed rules are loaded meanwhile.
-func (s *Server) Run(ctx context.Context) error {
-	defer s.close()
+func (s *Server) Run(ctx context.Context) (err error) {
+	defer func() { err = errors.Join(err, s.close()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	at := s.Addresses()
@@ -189,7 +189,6 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	var watching sync.WaitGroup
 	watching.Go(func() { s.live.Watch(ctx) })
-	var err error
 	select {
 	case <-ctx.Done():
 	case err = <-failed:
