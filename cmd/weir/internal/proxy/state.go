@@ -39,7 +39,7 @@ func (s *stateFile) load() error {
 	if err == nil {
 		err = errors.Join(s.limiter.Load(f), f.Close())
 	}
-	if errors.Is(err, weir.ErrFull) {
+	if errors.Is(err, weir.ErrFull) { // what there is room for was loaded
 		s.log.Warn("state loaded in part", "file", s.name, "error", err.Error())
 		return nil
 	}
