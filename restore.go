@@ -215,6 +215,9 @@ func (l *Limiter) loadCaller(k kind, id string, scale int64, saved *slot) error 
 	case counterKind:
 		a := &anchored{}
 		a.advance(s, p, h.now)
+		if s.start() == noInstant { // a period goes on, also if all of it was given back
+			a.set(s, saved.start(), count(saved[stateWord]))
+		}
 		a.raise(s, p, h.now, saved.end(), count(saved[stateWord]), "")
 	}
 	st.unlock(h, changed)

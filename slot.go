@@ -91,7 +91,7 @@ func (s *slot) end() int64 {
 	case tokenKind:
 		return max(s.arrival(), int64(s[usedWord]))
 	case counterKind:
-		return addSat(s.start(), scale*msec)
+		return max(addSat(s.start(), scale*msec), int64(s[usedWord]))
 	case slidingKind:
 		number, _ := floorDiv(int64(s[usedWord]), scale*msec)
 		return windowStart(number+2, scale)
