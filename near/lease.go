@@ -56,6 +56,8 @@ type Leases struct {
 	// fixed is whether the last admission showed that the wrapped strategy is a fixed window. While it is not, requests
 	// are passed on.
 	fixed atomic.Bool
+	begun atomic.Bool
+	first chan struct{} // closed when the first request that was passed on has its answer
 
 	leased, fetched atomic.Uint64
 }
@@ -83,7 +85,8 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	}
 	cfg.Block, cfg.Instances = cmp.Or(cfg.Block, DefaultBlock), cmp.Or(cfg.Instances, 1)
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	return &Leases{inner: wrap.Of(s), cfg: cfg, leases: callers.New[lease](cmp.Or(cfg.Keys, DefaultKeys), nil)}
+	keys := callers.New[lease](cmp.Or(cfg.Keys, DefaultKeys), nil)
+	return &Leases{inner: wrap.Of(s), cfg: cfg, leases: keys, first: make(chan struct{})}
 }
 
 // inner is a wrapped strategy with every optional interface.
@@ -109,21 +112,34 @@ func (l *Leases) Stats() LeaseStats {
 	return LeaseStats{Leased: l.leased.Load(), Fetched: l.fetched.Load(), Keys: l.leases.Len()}
 }
 
-// Run implements weir.Strategy.
+// Run implements weir.Strategy. The first request is passed on alone: its answer shows whether there are blocks to take,
+// and one that was passed on beside the first block would be counted in no order with it.
 func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if !l.begun.Load() && l.begun.CompareAndSwap(false, true) {
+		defer close(l.first)
+		return l.pass(ctx, r)
+	}
+	select {
+	case <-l.first:
+	case <-ctx.Done():
+	}
 	for ctx.Err() == nil {
 		if res := l.Lookup(r); res != nil {
 			return res, nil
 		}
 		if !l.leasable(r) {
-			res, err := l.inner.Run(ctx, r)
-			return l.answer(r, res, err)
+			return l.pass(ctx, r)
 		}
 		if res, err := l.fetch(ctx, r); res != nil || err != nil {
 			return res, err
 		}
 	}
 	return nil, fmt.Errorf("near: %w", ctx.Err())
+}
+
+func (l *Leases) pass(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := l.inner.Run(ctx, r)
+	return l.answer(r, res, err)
 }
 
 // Lookup decides on r if that takes no round trip, or returns nil.
