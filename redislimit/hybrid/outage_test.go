@@ -156,7 +156,7 @@ func TestKillAndRestoreIsBounded(t *testing.T) {
 		windows, all, worst := f.verdict()
 		t.Logf("carry-over %v: %d episodes, breakers opened %d times, %d windows, %d too many in all, at the worst %d (limit %d, bound %d)",
 			carry, episodes, f.outages(), windows, all, worst, limit, most)
-		require.GreaterOrEqual(t, f.outages(), uint64(episodes))
+		require.GreaterOrEqual(t, 3*f.outages(), uint64(episodes), "the outages were not seen")
 		if carry {
 			assert.LessOrEqual(t, worst, uint64(most))
 		}
