@@ -102,7 +102,7 @@ func TestTableKeepsItsInvariants(t *testing.T) {
 		n := []int{1, 8, 16, 22, 23, 56, 57, 96, 97, 400, 1024}[i%11]
 		keys = append(keys, strings.Repeat(string(rune('a'+i%26)), n-1)+string(rune('0'+i/26)))
 	}
-	for step := range 4000 {
+	for step := range 2500 {
 		key := keys[rnd.IntN(len(keys))]
 		switch rnd.IntN(40) {
 		case 0:

@@ -227,9 +227,9 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 func TestLinearizable(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
-			n := slow.N(60, 1500, 10_000)
+			n := slow.N(30, 1500, 10_000)
 			if s.name == "FixedWindow" {
-				n = slow.N(200, 3000, 10_000)
+				n = slow.N(90, 3000, 10_000)
 			}
 			start := time.Now()
 			sum, worst := check(t, s, n)

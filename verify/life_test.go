@@ -124,7 +124,7 @@ func TestStalledGoroutineControlIsRejected(t *testing.T) {
 
 func TestNeverExceedsCapacity(t *testing.T) {
 	const room, callers = 2000, 64
-	ids := slow.N(50_000, 100_000, 10_000_000)
+	ids := slow.N(20_000, 100_000, 10_000_000)
 	var ms atomic.Int64
 	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(ms.Load()) }, Timeout: 1})
 	var most, full atomic.Int64
