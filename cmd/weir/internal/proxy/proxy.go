@@ -297,6 +297,7 @@ func (p *Proxy) announce(front, back *server) {
 
 // drain lets the requests in flight finish. The admin address serves on meanwhile, and says that it stops.
 func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
+	front.SetKeepAlivesEnabled(false) // clients come on a new connection, and so elsewhere
 	p.stopping.Store(true)
 	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())
 	p.delayDrain(requests, front)
@@ -317,7 +318,6 @@ func (p *Proxy) drain(requests context.Context, front *server, cut func()) error
 
 // delayDrain serves on for DrainDelay, while the health check says that the proxy stops: load balancers need time to notice.
 func (p *Proxy) delayDrain(requests context.Context, front *server) {
-	front.SetKeepAlivesEnabled(false) // clients come on a new connection, and so elsewhere
 	if p.cfg.DrainDelay <= 0 {
 		return
 	}
