@@ -15,8 +15,8 @@ MUTANTS   ?= 330
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-need: # what the tests run against: a real Redis, a real browser
-	@.ci/need redis-server chromium
+need: # what the tests run against: a real Redis, a real browser, curl
+	@.ci/need redis-server chromium curl
 
 test: need ## the tests of every module, with the race detector: at most 3 minutes on 2 cores
 	go test -race -shuffle=on -ldflags '-s -w' -timeout 8m work

@@ -83,7 +83,7 @@ func (a *lists) raise(g *hitLog, p params, now, expires, total int64, meta strin
 }
 
 // Entries lists the admitted requests of r.Key in its period, newest last. It counts nothing, and
-// costs what the list is long.
+// takes time linear in their number.
 func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	p, err := s.l.validate(r, 0)
 	if err != nil {
