@@ -1,8 +1,10 @@
 # `make help` lists the targets. `.ci/run` calls the same ones.
 
-# Every module of go.work. Those whose go.mod does not say "not published" have no replace directive,
-# and require real versions of each other.
+# Every module of go.work, and those of contrib/go.work: a workspace of its own, so that the frameworks and
+# their dependencies select no versions here, and `make test` does not compile them. Those whose go.mod does
+# not say "not published" have no replace directive, and require real versions of each other.
 MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
+CONTRIB   := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\// {print $$1}' contrib/go.work))
 PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
@@ -10,7 +12,7 @@ FUZZTIME  ?= 30s
 MUTANTS   ?= 330
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need recovery
+.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need recovery contrib
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,11 +26,15 @@ test: need ## the tests of every module, with the race detector: at most 3 minut
 recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
 	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
 
-verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults
+verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; contrib
 	@.ci/verify
 
+contrib: need ## the tests of the modules in contrib, each in the framework itself, with the race detector
+	cd contrib && WEIR_VERIFY=$${WEIR_VERIFY:-1} go test -race -shuffle=on -ldflags '-s -w' -timeout 15m $(CONTRIB:%=./%/...)
+
 nightly: need ## every test in its longest form, every fuzz target, and mutants
-	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
+	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; \
+	  WEIR_VERIFY=full $(MAKE) --no-print-directory contrib || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
 	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
 race: need ## the tests at 1, 2 and 8 processors
@@ -60,7 +66,7 @@ tidy: ## go mod tidy in each module; it finds the others unreleased
 	@cd release && go run . tidy
 
 lint: $(LINT) ## golangci-lint on every module
-	@failed=; for m in $(MODULES) ./release; do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
+	@failed=; for m in $(MODULES) $(CONTRIB:%=contrib/%) ./release; do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
 	  [ -z "$$failed" ] || { echo "failed:$$failed" >&2; exit 1; }
 
 $(LINT):

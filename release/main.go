@@ -1,4 +1,4 @@
-// Command release packs, checks and tags the modules of the workspace.
+// Command release packs, checks and tags the modules of the workspaces.
 //
 //	release standalone vet ./...   run a go command in every module without the workspace
 //	release tidy                   run go mod tidy in every module

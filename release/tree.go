@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -20,37 +21,57 @@ type Tree struct {
 	Modules []*Module // each after those that it requires
 }
 
-// A Module is one module of the workspace.
+// A Module is one module of a workspace.
 type Module struct {
 	Path      string
 	Dir       string // below the tree's, with slashes; "." for the root module
+	Workspace string // the first of workspaces that uses it
 	Requires  []string
 	Published bool // not marked "// not published" in its go.mod
 }
 
-// Open reads the modules of dir's go.work.
+// workspaces are the directories of the go.work files. Contrib has one of its own, so that the
+// frameworks and their dependencies select no versions for the other modules.
+var workspaces = []string{".", contrib}
+
+const contrib = "contrib"
+
+// Open reads the modules of the workspaces in dir.
 func Open(dir string) (*Tree, error) {
-	data, err := os.ReadFile(filepath.Join(dir, "go.work"))
-	if err != nil {
-		return nil, err
-	}
-	work, err := modfile.ParseWork("go.work", data, nil)
-	if err != nil {
-		return nil, err
-	}
 	t := &Tree{Dir: dir}
 	waiting := map[string]*Module{}
-	for _, use := range work.Use {
-		m, err := t.module(filepath.ToSlash(filepath.Clean(use.Path)))
-		if err != nil {
+	for _, workspace := range workspaces {
+		if err := t.use(waiting, workspace); err != nil {
 			return nil, err
 		}
-		waiting[m.Path] = m
 	}
 	for _, m := range waiting {
 		m.Requires = slices.DeleteFunc(m.Requires, func(path string) bool { return waiting[path] == nil })
 	}
 	return t, t.sort(waiting)
+}
+
+// use adds the modules of a workspace, unless an earlier one has them.
+func (t *Tree) use(modules map[string]*Module, workspace string) error {
+	data, err := os.ReadFile(filepath.Join(t.Dir, workspace, "go.work"))
+	if err != nil {
+		return err
+	}
+	work, err := modfile.ParseWork(path.Join(workspace, "go.work"), data, nil)
+	if err != nil {
+		return err
+	}
+	for _, use := range work.Use {
+		m, err := t.module(path.Join(workspace, filepath.ToSlash(use.Path)))
+		if err != nil {
+			return err
+		}
+		if modules[m.Path] == nil {
+			m.Workspace = workspace
+			modules[m.Path] = m
+		}
+	}
+	return nil
 }
 
 func (t *Tree) module(dir string) (*Module, error) {

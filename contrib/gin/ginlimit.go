@@ -1,0 +1,76 @@
+// Package ginlimit limits requests to a Gin engine by the policies of package httplimit.
+//
+//	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+//		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
+//		Limit:     100,
+//		Duration:  time.Minute,
+//	})
+//	api := engine.Group("/api", ginlimit.New(guard))
+package ginlimit
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+)
+
+// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler for Use and Group. A
+// request that guard refuses is answered by guard, and the handlers after it do not run.
+//
+// The request's Pattern is the method and the matched route, as in "GET /users/:id", so that [httplimit.Pattern] keys by
+// route. Requests that match no route have none, and that extractor refuses them with 400: give a guard that uses it to a
+// group or a route rather than to the engine. [Context] returns the gin.Context in the functions of the Config.
+//
+// CountIf sees the status that the handlers set. The address of the client is the business of the Extractor; Gin's
+// SetTrustedProxies has no effect on it. New panics if guard is nil. The handler is safe for concurrent use and adds three
+// allocations to guard's own.
+//
+// [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
+// [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
+func New(guard func(http.Handler) http.Handler) gin.HandlerFunc {
+	if guard == nil {
+		panic("ginlimit: no middleware")
+	}
+	h := guard(http.HandlerFunc(next))
+	return func(c *gin.Context) {
+		call := &call{ginContext: c}
+		r := c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, call))
+		r.Pattern = ""
+		if route := c.FullPath(); route != "" {
+			r.Pattern = r.Method + " " + route
+		}
+		h.ServeHTTP(c.Writer, r)
+		if !call.passed {
+			c.Abort() // or Gin would go on to the next handler
+		}
+	}
+}
+
+// Context returns the gin.Context of a request that a guard made by [New] sees: in an Extractor, for instance, the user
+// that an authenticating handler has set. It returns nil for other requests.
+func Context(r *http.Request) *gin.Context {
+	call, ok := r.Context().Value(callKey{}).(*call)
+	if !ok {
+		return nil
+	}
+	return call.ginContext
+}
+
+// call is one pass of a request through a guard.
+type call struct {
+	ginContext *gin.Context
+	passed     bool
+}
+
+type callKey struct{}
+
+// next is the handler behind every guard: it runs the handlers that Gin has next.
+func next(w http.ResponseWriter, r *http.Request) {
+	call := r.Context().Value(callKey{}).(*call)
+	call.passed = true
+	c := call.ginContext
+	c.Request = r // its context may carry a value of the guard's
+	c.Next()
+	w.WriteHeader(c.Writer.Status()) // for CountIf; Gin's writer has this status already
+}
