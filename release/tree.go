@@ -25,7 +25,7 @@ type Tree struct {
 type Module struct {
 	Path      string
 	Dir       string // below the tree's, with slashes; "." for the root module
-	Workspace string // the first of workspaces that uses it
+	Workspace string // that uses it
 	Requires  []string
 	Published bool // not marked "// not published" in its go.mod
 }
@@ -51,7 +51,7 @@ func Open(dir string) (*Tree, error) {
 	return t, t.sort(waiting)
 }
 
-// use adds the modules of a workspace, unless an earlier one has them.
+// use adds the modules of a workspace.
 func (t *Tree) use(modules map[string]*Module, workspace string) error {
 	data, err := os.ReadFile(filepath.Join(t.Dir, workspace, "go.work"))
 	if err != nil {
@@ -66,10 +66,8 @@ func (t *Tree) use(modules map[string]*Module, workspace string) error {
 		if err != nil {
 			return err
 		}
-		if modules[m.Path] == nil {
-			m.Workspace = workspace
-			modules[m.Path] = m
-		}
+		m.Workspace = workspace
+		modules[m.Path] = m
 	}
 	return nil
 }
