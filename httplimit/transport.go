@@ -93,6 +93,29 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// Admit returns when a request of this key may be sent, as RoundTrip does before it sends one: it asks the Strategy and waits
+// its turn. The error of a request that must not be sent is a [LimitError], or that of the Strategy. Admit and Pause are for
+// clients of other protocols; Base and Key are not used.
+func (t *Transport) Admit(ctx context.Context, key string) error { return t.admit(ctx, key) }
+
+// Pause keeps requests of this key from being sent for d, as an answer with Retry-After does: MaxPause bounds it, and Jitter
+// is added. A shorter pause than the current one changes nothing, and neither does one that is not positive.
+func (t *Transport) Pause(key string, d time.Duration) {
+	limit := t.MaxPause
+	if limit == 0 {
+		limit = defaultMaxPause
+	}
+	d = min(d, limit)
+	if d <= 0 {
+		return
+	}
+	if t.Jitter > 0 {
+		d += rand.N(t.Jitter)
+	}
+	now := t.now()
+	t.turns.extend(key, now.Add(d), now)
+}
+
 // CloseIdleConnections closes those of Base, for [http.Client.CloseIdleConnections].
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
@@ -233,17 +256,5 @@ func (t *Transport) refusal(key string, d time.Duration, server bool) error {
 
 // heed remembers the pause that resp asks for.
 func (t *Transport) heed(key string, resp *http.Response) {
-	limit := t.MaxPause
-	if limit == 0 {
-		limit = defaultMaxPause
-	}
-	now := t.now()
-	d := min(askedPause(resp, now), limit)
-	if d <= 0 {
-		return
-	}
-	if t.Jitter > 0 {
-		d += rand.N(t.Jitter)
-	}
-	t.turns.extend(key, now.Add(d), now)
+	t.Pause(key, askedPause(resp, t.now()))
 }

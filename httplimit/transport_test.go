@@ -533,3 +533,20 @@ type idleCloser struct {
 }
 
 func (c *idleCloser) CloseIdleConnections() { c.closed = true }
+
+// Clients of other protocols are limited by Admit, and paused by Pause.
+func TestTransportWithoutHTTP(t *testing.T) {
+	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
+	client := &httplimit.Transport{NoWait: true, MaxPause: time.Minute, Now: clock.Now}
+	ctx := context.Background()
+	require.NoError(t, client.Admit(ctx, "db"))
+	client.Pause("db", time.Hour)
+	client.Pause("db", time.Second) // shorter
+	client.Pause("db", -time.Hour)
+	var held *httplimit.LimitError
+	require.ErrorAs(t, client.Admit(ctx, "db"), &held)
+	assert.Equal(t, httplimit.LimitError{Key: "db", Wait: time.Minute, Server: true}, *held)
+	assert.NoError(t, client.Admit(ctx, "cache"))
+	clock.Advance(time.Minute)
+	assert.NoError(t, client.Admit(ctx, "db"))
+}
