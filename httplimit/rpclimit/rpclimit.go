@@ -1,0 +1,212 @@
+// Package rpclimit guards remote procedure calls by the policies of package httplimit. It is for adapters to RPC
+// frameworks, such as those in contrib/grpc and contrib/connect: a program uses these.
+//
+// A call is presented to the functions of an [httplimit.Config] as the HTTP request that it is in gRPC: a POST to
+// "/package.Service/Method", with the metadata as headers. So every Extractor, LimitFunc and policy works on it.
+package rpclimit
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Call describes a call for the functions of the Config.
+type Call struct {
+	// Method is the full name, "/package.Service/Method". It is the request's path, and its Pattern: the extractor
+	// [httplimit.Pattern] keys by it.
+	Method string
+
+	// Host is the authority that the client asked for.
+	Host string
+
+	// Peer is the address of the client, host:port.
+	Peer string
+
+	// Header is the metadata, by the canonical keys of an http.Header.
+	Header http.Header
+
+	// TLS is the state of the connection; nil if it is not encrypted or not known.
+	TLS *tls.ConnectionState
+}
+
+func (c *Call) request(ctx context.Context) *http.Request {
+	r := &http.Request{
+		Method:     http.MethodPost,
+		URL:        &url.URL{Path: c.Method},
+		Proto:      "HTTP/2.0",
+		ProtoMajor: 2,
+		Header:     c.Header,
+		Body:       http.NoBody,
+		Host:       c.Host,
+		RemoteAddr: c.Peer,
+		RequestURI: c.Method,
+		Pattern:    c.Method,
+		TLS:        c.TLS,
+	}
+	if r.Header == nil {
+		r.Header = http.Header{} // a LimitFunc may set a key
+	}
+	return r.WithContext(ctx)
+}
+
+// Guard decides on calls. It is safe for concurrent use.
+type Guard struct {
+	handler http.Handler
+	cfg     httplimit.Config
+}
+
+// New returns a Guard that consults s before each call, as [httplimit.New] does, with the same panics. It also panics if
+// Respond or CORS is set: their answers are HTTP's.
+func New(s weir.Strategy, cfg httplimit.Config) *Guard {
+	switch {
+	case cfg.Respond != nil:
+		panic("rpclimit: Respond writes HTTP answers")
+	case len(cfg.CORS.Origins) > 0:
+		panic("rpclimit: CORS is for HTTP answers")
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	g := &Guard{cfg: cfg}
+	cfg.Respond = g.refuse
+	g.handler = httplimit.New(s, cfg)(http.HandlerFunc(serve))
+	return g
+}
+
+// Handler runs a call that was admitted, and returns the code that it ended with. The fields are those that report the
+// limit to the client; it keeps them if it likes. ctx serves [httplimit.IsBypassed].
+type Handler func(ctx context.Context, fields http.Header) Code
+
+// Run runs handle at most once, if the call is admitted or in shadow mode, and returns nil then. Otherwise it returns the
+// answer. Panics of handle pass through.
+//
+// CountIf sees the code as an HTTP status, see [Code.HTTPStatus].
+func (g *Guard) Run(ctx context.Context, c Call, handle Handler) *Refusal {
+	w := &writer{fields: make(http.Header), handle: handle}
+	g.handler.ServeHTTP(w, c.request(ctx))
+	return w.refusal
+}
+
+// CheckNoHandler returns an error if the Config has a field that concerns what a handler does, for adapters that are
+// asked before the handler runs and not told when it is done.
+func (g *Guard) CheckNoHandler() error {
+	switch {
+	case g.cfg.CountIf != nil:
+		return errors.New("CountIf needs the outcome of the handler")
+	case g.cfg.MaxInFlight > 0 || g.cfg.MaxInFlightPerClient > 0:
+		return errors.New("bounds on calls in flight need the end of the handler")
+	}
+	return nil
+}
+
+// Refusal is the answer to a call that was not admitted.
+type Refusal struct {
+	Code     Code
+	Message  string
+	Fields   http.Header // that report the limit
+	Decision httplimit.Decision
+
+	// RetryDelay is how long the client should wait before it repeats the call; 0 if waiting is of no use, or of unknown
+	// length.
+	RetryDelay time.Duration
+}
+
+// writer is the http.ResponseWriter of one call.
+type writer struct {
+	fields  http.Header
+	handle  Handler
+	refusal *Refusal
+}
+
+func (w *writer) Header() http.Header         { return w.fields }
+func (w *writer) Write(p []byte) (int, error) { return len(p), nil }
+func (w *writer) WriteHeader(int)             {}
+
+// serve is the handler behind the middleware.
+func serve(w http.ResponseWriter, r *http.Request) {
+	own := w
+	for {
+		inner, ok := own.(interface{ Unwrap() http.ResponseWriter })
+		if !ok {
+			break
+		}
+		own = inner.Unwrap()
+	}
+	call := own.(*writer)
+	w.WriteHeader(call.handle(r.Context(), call.fields).HTTPStatus())
+}
+
+// refuse is the Config's Respond.
+func (g *Guard) refuse(w http.ResponseWriter, r *http.Request, d httplimit.Decision) {
+	call := w.(*writer)
+	delete(call.fields, "Cache-Control") // it is for HTTP caches
+	call.refusal = &Refusal{
+		Code:       refusalCode(r.Context(), d),
+		Message:    message(d),
+		Fields:     call.fields,
+		Decision:   d,
+		RetryDelay: g.retryDelay(call.fields, d),
+	}
+}
+
+func refusalCode(ctx context.Context, d httplimit.Decision) Code {
+	switch d.Outcome {
+	case httplimit.Denied:
+		return ResourceExhausted
+	case httplimit.NoKey:
+		return InvalidArgument
+	case httplimit.Canceled:
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return DeadlineExceeded
+		}
+		return Canceled
+	}
+	switch d.Status { // Listed for good or for a while, Busy with all clients or with one, Failed
+	case http.StatusForbidden:
+		return PermissionDenied
+	case http.StatusServiceUnavailable:
+		return Unavailable
+	}
+	return ResourceExhausted
+}
+
+func message(d httplimit.Decision) string {
+	switch d.Outcome {
+	case httplimit.Denied:
+		return fmt.Sprintf("over the limit %q", d.Policy)
+	case httplimit.Listed:
+		return "this caller is on the deny list"
+	case httplimit.NoKey:
+		return "the call does not say who sent it"
+	case httplimit.Busy:
+		return "too many calls are in flight"
+	case httplimit.Canceled:
+		return "the call ended before the rate limiter decided"
+	}
+	return "the rate limiter could not decide"
+}
+
+// retryDelay returns what Retry-After says, and without jitter says it to the nanosecond.
+func (g *Guard) retryDelay(fields http.Header, d httplimit.Decision) time.Duration {
+	seconds, err := strconv.ParseInt(fields.Get("Retry-After"), 10, 64)
+	if err != nil {
+		return 0
+	}
+	whole := time.Duration(min(seconds, int64(maxDelay/time.Second))) * time.Second
+	if g.cfg.Jitter > 0 || d.Result.ExpiresAt.IsZero() {
+		return whole
+	}
+	return min(whole, max(time.Millisecond, d.Result.ExpiresAt.Sub(g.cfg.Now())))
+}
+
+// maxDelay is the longest period, and far within what a duration of Protocol Buffers holds.
+const maxDelay = 365 * 24 * time.Hour

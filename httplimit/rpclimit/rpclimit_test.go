@@ -1,0 +1,104 @@
+package rpclimit_test
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/rpclimit"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func admit(context.Context, http.Header) rpclimit.Code { return rpclimit.OK }
+
+// The functions of the Config see the request that the call is.
+func TestCallIsARequest(t *testing.T) {
+	var seen *http.Request
+	guard := rpclimit.New(&weirtest.Fake{}, httplimit.Config{
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern(), httplimit.Headers("X-Tenant", "Host")),
+		Name:      "plan",
+		LimitFunc: func(r *http.Request) (uint64, time.Duration) { seen = r; return 1, time.Minute },
+		OnDecision: func(_ *http.Request, d httplimit.Decision) {
+			assert.Equal(t, weir.JoinKey("192.0.2.1", "/shop.Cart/Add", weir.JoinKey("acme", "api.example.com")), d.Key)
+		},
+	})
+	require.Nil(t, guard.Run(context.Background(), rpclimit.Call{
+		Method: "/shop.Cart/Add", Host: "API.example.com:443", Peer: "192.0.2.1:4711", Header: http.Header{"X-Tenant": {"acme"}},
+	}, admit))
+	assert.Equal(t, http.MethodPost, seen.Method)
+	assert.Equal(t, "/shop.Cart/Add", seen.URL.Path)
+}
+
+// The delay is exact without jitter, and that of Retry-After with it.
+func TestRetryDelay(t *testing.T) {
+	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 15, 250e6, time.UTC))
+	limiter, err := weir.New(weir.Config{Now: clock.Now})
+	require.NoError(t, err)
+	defer limiter.Close()
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Name: "exact", Limit: 1, Duration: time.Minute, Now: clock.Now}
+	call := rpclimit.Call{Method: "/a.B/C", Peer: "192.0.2.1:1"}
+	guard := rpclimit.New(limiter.FixedWindow(), cfg)
+	require.Nil(t, guard.Run(context.Background(), call, admit))
+	refusal := guard.Run(context.Background(), call, nil)
+	require.NotNil(t, refusal)
+	assert.Equal(t, rpclimit.ResourceExhausted, refusal.Code)
+	assert.Equal(t, 44750*time.Millisecond, refusal.RetryDelay)
+	assert.NotContains(t, refusal.Fields, "Cache-Control")
+
+	cfg.Jitter = time.Hour
+	refusal = rpclimit.New(limiter.FixedWindow(), cfg).Run(context.Background(), call, nil)
+	assert.Equal(t, refusal.Fields.Get("Retry-After"), strconv.Itoa(int(refusal.RetryDelay.Seconds())))
+	assert.GreaterOrEqual(t, refusal.RetryDelay, 45*time.Second)
+}
+
+func TestCodeOfRefusal(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	late, cancel := context.WithDeadline(context.Background(), time.Unix(0, 0))
+	defer cancel()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		peer string
+		s    weir.Strategy
+		want rpclimit.Code
+	}{
+		"a denial":              {context.Background(), "192.0.2.1:1", weirtest.DenyAll(), rpclimit.ResourceExhausted},
+		"no key":                {context.Background(), "pipe", weirtest.DenyAll(), rpclimit.InvalidArgument},
+		"an undecided call":     {context.Background(), "192.0.2.1:1", weirtest.FailAll(weir.ErrFull), rpclimit.Unavailable},
+		"a client that hung up": {ended, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang}, rpclimit.Canceled},
+		"a deadline":            {late, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang}, rpclimit.DeadlineExceeded},
+	} {
+		guard := rpclimit.New(c.s, httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute})
+		refusal := guard.Run(c.ctx, rpclimit.Call{Method: "/a.B/C", Peer: c.peer}, nil)
+		require.NotNil(t, refusal, name)
+		assert.Equal(t, c.want, refusal.Code, name)
+	}
+}
+
+func TestHTTPStatus(t *testing.T) {
+	assert.Equal(t, http.StatusOK, rpclimit.OK.HTTPStatus())
+	assert.Equal(t, http.StatusUnauthorized, rpclimit.Code(16).HTTPStatus())
+	assert.Equal(t, http.StatusInternalServerError, rpclimit.Code(17).HTTPStatus(), "an undefined code")
+}
+
+// In flight are the calls whose handler has not returned.
+func TestMaxInFlight(t *testing.T) {
+	guard := rpclimit.New(&weirtest.Fake{}, httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
+	call := rpclimit.Call{Method: "/a.B/C", Peer: "192.0.2.1:1"}
+	require.Nil(t, guard.Run(context.Background(), call, func(context.Context, http.Header) rpclimit.Code {
+		refusal := guard.Run(context.Background(), call, nil)
+		require.NotNil(t, refusal)
+		assert.Equal(t, rpclimit.Unavailable, refusal.Code)
+		assert.Equal(t, time.Second, refusal.RetryDelay)
+		return rpclimit.OK
+	}))
+	assert.Nil(t, guard.Run(context.Background(), call, admit))
+	assert.ErrorContains(t, guard.CheckNoHandler(), "in flight")
+}
