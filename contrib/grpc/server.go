@@ -1,0 +1,194 @@
+// Package grpclimit limits RPCs of gRPC servers and clients with any [weir.Strategy].
+//
+//	limit := grpclimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
+//		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), // per peer and method
+//		Limit:     100,
+//		Duration:  time.Minute,
+//	})
+//	server := grpc.NewServer(
+//		grpc.ChainUnaryInterceptor(limit.Unary),
+//		grpc.ChainStreamInterceptor(limit.Stream),
+//	)
+//
+// The Config is that of the HTTP middleware. Its functions see an RPC as the HTTP request that it is: a POST to
+// "/package.Service/Method", with the metadata as headers and the peer's address as RemoteAddr.
+package grpclimit
+
+import (
+	"context"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/rpclimit"
+)
+
+// Server limits the RPCs that a server handles. It is safe for concurrent use. Make one with [NewServer].
+type Server struct{ guard *rpclimit.Guard }
+
+// NewServer returns the interceptors that consult s before each RPC, as cfg says; see [httplimit.New], which panics for
+// the same reasons. NewServer also panics if cfg has Respond or CORS, which are HTTP's.
+//
+//   - The key: [httplimit.RemoteAddr] is the peer, [httplimit.Pattern] the full method, [httplimit.Headers] reads metadata.
+//     A LimitFunc or CostFunc finds the method in r.URL.Path, metadata in r.Header, a client certificate in r.TLS.
+//   - A denial is codes.ResourceExhausted with a google.rpc.RetryInfo, and the same delay as the trailer
+//     grpc-retry-pushback-ms, which clients with a retry policy heed. A denial that can never pass has neither.
+//   - A caller on the deny list gets codes.PermissionDenied, or ResourceExhausted if the listing ends. An RPC without a
+//     key gets InvalidArgument. If a Strategy cannot decide, or too many RPCs of all clients are in flight, it is
+//     Unavailable; with FailOpen the handler runs, and [httplimit.IsBypassed] is true of its context.
+//   - The fields of cfg.Headers are sent as metadata, "ratelimit" and "ratelimit-policy": in the header of an RPC that is
+//     admitted, and in the trailer of one that is not.
+//   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for Unauthenticated.
+func NewServer(s weir.Strategy, cfg httplimit.Config) *Server {
+	return &Server{rpclimit.New(s, cfg)}
+}
+
+// Unary is a grpc.UnaryServerInterceptor.
+func (s *Server) Unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (resp any, err error) {
+	refusal := s.guard.Run(ctx, callOf(ctx, info.FullMethod), func(ctx context.Context, fields http.Header) rpclimit.Code {
+		_ = grpc.SetHeader(ctx, metadataOf(fields)) // it fails if an interceptor sent the header: then the fields are lost
+		resp, err = handler(ctx, req)
+		return codeOf(err)
+	})
+	if refusal != nil {
+		_ = grpc.SetTrailer(ctx, trailerOf(refusal))
+		return nil, statusOf(refusal).Err()
+	}
+	return resp, err
+}
+
+// Stream is a grpc.StreamServerInterceptor. A stream counts once, when it is opened.
+func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	ctx := stream.Context()
+	refusal := s.guard.Run(ctx, callOf(ctx, info.FullMethod), func(ctx context.Context, fields http.Header) rpclimit.Code {
+		_ = stream.SetHeader(metadataOf(fields))
+		err = handler(srv, &serverStream{stream, ctx})
+		return codeOf(err)
+	})
+	if refusal != nil {
+		stream.SetTrailer(trailerOf(refusal))
+		return statusOf(refusal).Err()
+	}
+	return err
+}
+
+// serverStream is a stream with the context of an admitted RPC.
+type serverStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *serverStream) Context() context.Context { return s.ctx }
+
+// Limiter returns s as the Limiter of go-grpc-middleware's ratelimit interceptors, for servers that have them already:
+//
+//	ratelimit.UnaryServerInterceptor(limit.Limiter())
+//
+// These make a ResourceExhausted of their own from its error: clients read the reason in the text, but get no RetryInfo.
+// The fields and grpc-retry-pushback-ms are sent. Limiter panics if the Config has CountIf, MaxInFlight or
+// MaxInFlightPerClient: it is not told how and when the RPC ends. Only servers can use it.
+func (s *Server) Limiter() Limiter {
+	if err := s.guard.CheckNoHandler(); err != nil {
+		panic("grpclimit: Limiter: " + err.Error())
+	}
+	return Limiter{s.guard}
+}
+
+// Limiter is made by [Server.Limiter].
+type Limiter struct{ guard *rpclimit.Guard }
+
+// Limit returns the status error of an RPC that is not admitted, with its RetryInfo. ctx is that of the server's RPC. An
+// RPC that is admitted undecided is not marked: [httplimit.IsBypassed] needs the interceptors of Server.
+func (l Limiter) Limit(ctx context.Context) error {
+	method, _ := grpc.Method(ctx)
+	var fields http.Header
+	refusal := l.guard.Run(ctx, callOf(ctx, method), func(_ context.Context, sent http.Header) rpclimit.Code {
+		fields = sent
+		return rpclimit.OK
+	})
+	if refusal != nil {
+		_ = grpc.SetTrailer(ctx, trailerOf(refusal))
+		return statusOf(refusal).Err()
+	}
+	_ = grpc.SetHeader(ctx, metadataOf(fields))
+	return nil
+}
+
+// callOf describes the RPC of a server's context.
+func callOf(ctx context.Context, method string) rpclimit.Call {
+	c := rpclimit.Call{Method: method}
+	if p, ok := peer.FromContext(ctx); ok {
+		if p.Addr != nil {
+			c.Peer = p.Addr.String()
+		}
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			c.TLS = &info.State
+		}
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	c.Header = make(http.Header, len(md))
+	for key, values := range md {
+		if strings.HasPrefix(key, ":") {
+			continue
+		}
+		c.Header[textproto.CanonicalMIMEHeaderKey(key)] = values
+	}
+	if authority := md[":authority"]; len(authority) == 1 {
+		c.Host = authority[0]
+	}
+	return c
+}
+
+func codeOf(err error) rpclimit.Code { return rpclimit.Code(status.Code(err)) }
+
+// metadataOf returns fields by the keys of metadata.
+func metadataOf(fields http.Header) metadata.MD {
+	md := make(metadata.MD, len(fields))
+	for name, values := range fields {
+		md[strings.ToLower(name)] = values
+	}
+	return md
+}
+
+// trailerOf returns the metadata of an RPC that was not admitted. It is all in the trailer, since clients do not retry once
+// they have a header.
+func trailerOf(r *rpclimit.Refusal) metadata.MD {
+	md := metadataOf(r.Fields)
+	if r.RetryDelay > 0 {
+		ms := (r.RetryDelay + time.Millisecond - 1) / time.Millisecond
+		md.Set("grpc-retry-pushback-ms", strconv.FormatInt(int64(ms), 10)) // gRFC A6
+	}
+	return md
+}
+
+// statusOf returns the status of an RPC that was not admitted.
+func statusOf(r *rpclimit.Refusal) *status.Status {
+	return withRetryInfo(status.New(codes.Code(r.Code), r.Message), r.RetryDelay)
+}
+
+// withRetryInfo adds a RetryInfo, unless waiting is of no use.
+func withRetryInfo(s *status.Status, delay time.Duration) *status.Status {
+	if delay <= 0 {
+		return s
+	}
+	detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
+	if err != nil {
+		return s // OK has no details, and a RetryInfo can be marshaled
+	}
+	return detailed
+}
