@@ -1,0 +1,183 @@
+package connectlimit
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Client is a connect.Interceptor for clients: it keeps their RPCs under a limit of their own, and heeds the RetryInfo of
+// servers. After a CodeResourceExhausted or CodeUnavailable that has one, it sends nothing of that key until the delay is
+// over. RPCs that wait are sent in order; one whose deadline comes first fails at once. See [httplimit.Transport].
+//
+//	limit := &connectlimit.Client{Transport: httplimit.Transport{
+//		Strategy: limiter.TokenBucket(20),
+//		Limit:    100,
+//		Duration: time.Second,
+//	}}
+//	client := pingv1connect.NewPingServiceClient(http.DefaultClient, url, connect.WithInterceptors(limit))
+//
+// An RPC that is not sent fails with CodeResourceExhausted and the time to wait as a RetryInfo; with CodeDeadlineExceeded
+// or CodeCanceled if its context is what ends the wait; and with CodeUnavailable if the Strategy cannot decide. Client never
+// sends an RPC twice. The zero value has no limit of its own and heeds servers. It is safe for concurrent use, and must not
+// be copied or changed after the first RPC.
+type Client struct {
+	// Transport holds the limit. Base and Key are not used.
+	Transport httplimit.Transport
+
+	// Key returns the key of an RPC; RPCs with one key share a limit and a pause. nil: the server's host.
+	Key func(ctx context.Context, peer connect.Peer, spec connect.Spec) string
+}
+
+// WrapUnary implements connect.Interceptor.
+func (c *Client) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if !req.Spec().IsClient {
+			return next(ctx, req)
+		}
+		key := c.key(ctx, req.Peer(), req.Spec())
+		if err := c.Transport.Admit(ctx, key); err != nil {
+			return nil, clientError(err)
+		}
+		resp, err := next(ctx, req)
+		c.heed(key, err)
+		return resp, err
+	}
+}
+
+// WrapStreamingClient implements connect.Interceptor. A stream counts once. It waits when it is first used, since its
+// request is sent then.
+func (c *Client) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		key := c.key(ctx, conn.Peer(), spec)
+		admit := sync.OnceValue(func() error {
+			if err := c.Transport.Admit(ctx, key); err != nil {
+				return clientError(err)
+			}
+			return nil
+		})
+		return &clientConn{conn, c, key, admit}
+	}
+}
+
+// WrapStreamingHandler implements connect.Interceptor, and does nothing.
+func (c *Client) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+// clientConn is a stream whose request is sent once it is admitted. Its methods that may send the request, or wait for
+// the response, ask first.
+type clientConn struct {
+	connect.StreamingClientConn
+	client *Client
+	key    string
+	admit  func() error
+}
+
+func (s *clientConn) Send(m any) error {
+	if err := s.admit(); err != nil {
+		return err
+	}
+	return s.StreamingClientConn.Send(m)
+}
+
+func (s *clientConn) CloseRequest() error {
+	if err := s.admit(); err != nil {
+		return err
+	}
+	return s.StreamingClientConn.CloseRequest()
+}
+
+func (s *clientConn) Receive(m any) error {
+	if err := s.admit(); err != nil {
+		return err
+	}
+	err := s.StreamingClientConn.Receive(m)
+	s.client.heed(s.key, err)
+	return err
+}
+
+func (s *clientConn) CloseResponse() error {
+	if s.admit() != nil {
+		return nil // no request was sent, so there is no response to close
+	}
+	return s.StreamingClientConn.CloseResponse()
+}
+
+func (s *clientConn) ResponseHeader() http.Header {
+	if s.admit() != nil {
+		return http.Header{}
+	}
+	return s.StreamingClientConn.ResponseHeader()
+}
+
+func (s *clientConn) ResponseTrailer() http.Header {
+	if s.admit() != nil {
+		return http.Header{}
+	}
+	return s.StreamingClientConn.ResponseTrailer()
+}
+
+func (c *Client) key(ctx context.Context, peer connect.Peer, spec connect.Spec) string {
+	if c.Key == nil {
+		return peer.Addr
+	}
+	return c.Key(ctx, peer, spec)
+}
+
+// heed remembers the delay that err asks for.
+func (c *Client) heed(key string, err error) {
+	if err == nil {
+		return
+	}
+	if d := RetryDelay(err); d > 0 {
+		c.Transport.Pause(key, d)
+	}
+}
+
+// RetryDelay returns the delay that a server asks for with err: the RetryInfo of a CodeResourceExhausted or
+// CodeUnavailable; 0 if there is none.
+func RetryDelay(err error) time.Duration {
+	var e *connect.Error
+	if !errors.As(err, &e) || e.Code() != connect.CodeResourceExhausted && e.Code() != connect.CodeUnavailable {
+		return 0
+	}
+	for _, detail := range e.Details() {
+		value, err := detail.Value()
+		if err != nil {
+			continue // a type that this program does not know
+		}
+		if info, ok := value.(*errdetails.RetryInfo); ok {
+			return max(0, info.GetRetryDelay().AsDuration())
+		}
+	}
+	return 0
+}
+
+// clientError returns the error of an RPC that was not sent.
+func clientError(err error) error {
+	var over *httplimit.LimitError
+	code, wait := connect.CodeUnavailable, time.Duration(0)
+	if errors.As(err, &over) {
+		code = connect.CodeResourceExhausted
+		if over.Wait < math.MaxInt64 { // else it can never pass
+			wait = over.Wait
+		}
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		code = connect.CodeDeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		code = connect.CodeCanceled
+	}
+	return withRetryInfo(connect.NewError(code, err), wait)
+}
