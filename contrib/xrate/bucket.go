@@ -1,0 +1,268 @@
+package xrate
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// Bucket is a token bucket with the methods of a rate.Limiter, which take the instant as an argument: Limit tokens flow in
+// evenly in each Duration, and at most Burst are kept. Make one with [NewBucket]. It is safe for concurrent use. It is for
+// one key: for many, take a [Limiter] for each on one weir.TokenBucket, which bounds their memory.
+//
+// It admits what a rate.Limiter of the same rate and burst admits, with these differences:
+//
+//   - An instant before the latest one counts as that, so calls whose instants are out of order add no tokens.
+//     A rate.Limiter goes back with them (golang/go#65508).
+//   - Tokens are whole: TokensAt rounds down, and the interval between two tokens is Duration/Limit rounded up to a
+//     nanosecond. A rate.Limiter counts in float64.
+//   - A negative n counts as 0. A rate.Limiter adds tokens.
+//   - CancelAt gives back whole tokens, and once.
+//   - Instants are from 1678 to 2262; the zero time.Time counts as the latest instant.
+//   - Inf, SetLimit and SetBurst are left out.
+type Bucket struct {
+	limiter *weir.Limiter
+	tokens  *weir.TokenBucket
+	clock   *atomic.Int64 // Unix ns; written under mu
+	request weir.Request
+	burst   int
+	each    time.Duration // between two tokens
+	cleanup runtime.Cleanup
+
+	mu   sync.Mutex
+	last time.Time // guarded by mu; the latest instant at which a reservation is to act
+}
+
+// earliest is before all instants that callers may begin with: 1678-01-01.
+var earliest = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
+
+// NewBucket returns a full Bucket. It fails if limit or burst is not positive, if duration is not a whole number of
+// milliseconds from 1 ms to 365 days, or if the burst takes longer than 146 years to flow in. rate.Limit(0.5), a token each
+// two seconds, is NewBucket(1, 2*time.Second, burst).
+func NewBucket(limit uint64, duration time.Duration, burst int) (*Bucket, error) {
+	if limit == 0 || burst <= 0 {
+		return nil, fmt.Errorf("xrate: a bucket of %d tokens in %v and a burst of %d admits nothing", limit, duration, burst)
+	}
+	clock := new(atomic.Int64)
+	clock.Store(time.Now().UnixNano())
+	limiter, err := weir.New(weir.Config{MaxBuckets: 1, Now: func() time.Time { return time.Unix(0, clock.Load()) }})
+	if err != nil {
+		return nil, err
+	}
+	b := &Bucket{
+		limiter: limiter,
+		tokens:  limiter.TokenBucket(uint64(burst)),
+		clock:   clock,
+		request: weir.Request{Key: "bucket", Limit: limit, Duration: duration, Cost: 1},
+		burst:   burst,
+	}
+	if _, err := b.tokens.Peek(context.Background(), &b.request); err != nil {
+		_ = limiter.Close()
+		return nil, err
+	}
+	b.each = time.Duration((uint64(duration) + min(limit, uint64(duration)) - 1) / min(limit, uint64(duration)))
+	clock.Store(earliest)
+	b.cleanup = runtime.AddCleanup(b, func(l *weir.Limiter) { _ = l.Close() }, limiter) // its janitor ends with b
+	return b, nil
+}
+
+// Close ends the goroutine that a Bucket has once it is used; later calls admit nothing. It is not needed: a Bucket that
+// nobody holds any more is closed. In a testing/synctest bubble, close it before the bubble ends.
+func (b *Bucket) Close() {
+	b.cleanup.Stop()
+	_ = b.limiter.Close()
+}
+
+// Limit returns the rate in events per second.
+func (b *Bucket) Limit() float64 { return float64(b.request.Limit) / b.request.Duration.Seconds() }
+
+// Burst returns how many tokens are kept.
+func (b *Bucket) Burst() int { return b.burst }
+
+// Allow reports whether an event may happen now.
+func (b *Bucket) Allow() bool { return b.AllowN(time.Now(), 1) }
+
+// AllowN reports whether n events may happen at t; if not, it takes nothing.
+func (b *Bucket) AllowN(t time.Time, n int) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(t)
+	r := b.reserve(n, 0)
+	return r.ok
+}
+
+// Tokens returns how many tokens there are now; fewer than 0 are reserved ones that have yet to flow in.
+func (b *Bucket) Tokens() float64 { return b.TokensAt(time.Now()) }
+
+// TokensAt returns how many tokens there are at t.
+func (b *Bucket) TokensAt(t time.Time) float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(t)
+	return b.count()
+}
+
+// Reserve is ReserveN(time.Now(), 1).
+func (b *Bucket) Reserve() *Reservation { return b.ReserveN(time.Now(), 1) }
+
+// ReserveN takes n tokens at t, those that have yet to flow in too, and returns when the n events may happen. It is not OK,
+// and takes nothing, if n is over the burst.
+func (b *Bucket) ReserveN(t time.Time, n int) *Reservation {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.advance(t)
+	r := b.reserve(n, math.MaxInt64)
+	return &r
+}
+
+// Wait waits until an event may happen. It is WaitN(ctx, 1).
+func (b *Bucket) Wait(ctx context.Context) error { return b.WaitN(ctx, 1) }
+
+// WaitN waits until n events may happen, in order of arrival. It fails at once, and takes nothing, if n is over the burst,
+// with an error that wraps weir.ErrLimit, or if the deadline of ctx is too early, with one that wraps
+// context.DeadlineExceeded. It fails with the context's error if that ends before, and gives back what it can.
+func (b *Bucket) WaitN(ctx context.Context, n int) error {
+	if n > b.burst {
+		return fmt.Errorf("%w: xrate: %d is over the burst of %d", weir.ErrLimit, n, b.burst)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	now, patience := time.Now(), time.Duration(math.MaxInt64)
+	if deadline, ok := ctx.Deadline(); ok {
+		patience = deadline.Sub(now)
+	}
+	b.mu.Lock()
+	b.advance(now)
+	r := b.reserve(n, patience)
+	b.mu.Unlock()
+	if !r.ok {
+		return fmt.Errorf("xrate: waiting for %d: %w", n, context.DeadlineExceeded)
+	}
+	timer := time.NewTimer(r.DelayFrom(now))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		r.Cancel()
+		return ctx.Err()
+	}
+}
+
+// Reservation is the permission for events at a later instant.
+type Reservation struct {
+	ok     bool
+	bucket *Bucket
+	n      int // guarded by bucket.mu; 0 once it was given back
+	act    time.Time
+	taken  weir.Result // the admission, for a refund
+}
+
+// InfDuration is the delay of a Reservation that is not OK.
+const InfDuration = time.Duration(math.MaxInt64)
+
+// OK reports whether the events may happen at all.
+func (r *Reservation) OK() bool { return r.ok }
+
+// Delay is DelayFrom(time.Now()).
+func (r *Reservation) Delay() time.Duration { return r.DelayFrom(time.Now()) }
+
+// DelayFrom returns how long after t the events may happen: 0 at once, InfDuration never.
+func (r *Reservation) DelayFrom(t time.Time) time.Duration {
+	if !r.ok {
+		return InfDuration
+	}
+	return max(0, r.act.Sub(t))
+}
+
+// Cancel is CancelAt(time.Now()).
+func (r *Reservation) Cancel() { r.CancelAt(time.Now()) }
+
+// CancelAt gives the tokens back, unless the events may have happened at t. As with a rate.Limiter, tokens that later
+// reservations build on are not given back: their instants stand.
+func (r *Reservation) CancelAt(t time.Time) {
+	if !r.ok || r.act.Before(t) {
+		return
+	}
+	b := r.bucket
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := b.request
+	n, later := r.n, max(0, int((b.last.Sub(r.act)+b.each-1)/b.each))
+	r.n = 0
+	if later >= n {
+		return
+	}
+	b.advance(t)
+	q.Cost = uint64(n - later)
+	_ = b.tokens.Refund(context.Background(), &q, &r.taken) // it fails for bad input only, and NewBucket checked it
+	if before := r.act.Add(-time.Duration(n) * b.each); later == 0 && !before.Before(t) {
+		b.last = before
+	}
+}
+
+// advance moves the clock to t, never back. mu is held.
+func (b *Bucket) advance(t time.Time) {
+	if !t.IsZero() {
+		b.clock.Store(max(b.clock.Load(), t.UnixNano()))
+	}
+}
+
+// count returns the tokens. mu is held.
+func (b *Bucket) count() float64 {
+	res, err := b.tokens.Peek(context.Background(), &b.request)
+	if err != nil {
+		return math.NaN() // NewBucket checked the request, and nobody closes the limiter
+	}
+	return tokens(res, b.burst)
+}
+
+// reserve takes n tokens, unless that means to wait for longer than patience. mu is held.
+func (b *Bucket) reserve(n int, patience time.Duration) Reservation {
+	now := time.Unix(0, b.clock.Load())
+	r := Reservation{bucket: b, n: max(0, n), act: now}
+	if r.n > b.burst {
+		return r
+	}
+	if r.n == 0 {
+		r.act = b.paid(now)
+		r.ok = r.act.Sub(now) <= patience
+		return r
+	}
+	q := b.request
+	q.Cost = uint64(r.n)
+	ctx := context.Background()
+	res, err := b.tokens.Run(ctx, &q)
+	switch {
+	case err != nil:
+		return r
+	case !res.Allowed():
+		r.act = res.ExpiresAt
+		if r.act.Sub(now) > patience || b.tokens.Charge(ctx, &q) != nil {
+			return r
+		}
+	}
+	r.ok, b.last = true, r.act
+	r.taken = weir.Result{State: weir.Allow, ExpiresAt: r.act.Add(time.Duration(b.burst) * b.each)}
+	return r
+}
+
+// paid returns the instant at which debts have flowed in. mu is held.
+func (b *Bucket) paid(now time.Time) time.Time {
+	res, err := b.tokens.Peek(context.Background(), &b.request)
+	if err != nil || res.Allowed() {
+		return now
+	}
+	at := res.ExpiresAt.Add(-b.each) // when there is a token, less one
+	if at.Before(now) {
+		return now
+	}
+	return at
+}

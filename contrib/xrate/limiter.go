@@ -1,0 +1,146 @@
+// Package xrate has the methods of golang.org/x/time/rate on the strategies of package weir, for programs that are written
+// to them.
+//
+//	lim := xrate.New(limiter.SlidingWindow(), xrate.Config{Key: tenant, Limit: 100, Duration: time.Minute})
+//	if !lim.Allow() { … }
+//	if err := lim.Wait(ctx); err != nil { … }
+//
+// Two types, by what a Strategy can do. A [Limiter] is one key of any Strategy, and decides now: it has Allow, Wait, WaitN
+// and Tokens. A [Bucket] is a token bucket of its own, and also decides at the instants of its callers: it has AllowN(t, n),
+// Reserve, ReserveN(t, n) and TokensAt(t) too, as a rate.Limiter has, except for Inf, SetLimit and SetBurst.
+//
+// Package weir has no part of golang.org/x/time in it, and this package has none either: a Reservation is not a
+// *rate.Reservation.
+package xrate
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// Config says what a [Limiter] limits.
+type Config struct {
+	// Key names what is limited: 1 to 1024 bytes. Limiters with one key on one Strategy share a budget.
+	Key string
+
+	// Limit is how much is admitted in each Duration: a whole number of milliseconds, 1 ms to 365 days.
+	Limit    uint64
+	Duration time.Duration
+
+	// Burst is the burst that the Strategy was made with, if it is a token bucket; 0 means Limit. Only Burst and Tokens
+	// go by it.
+	Burst uint64
+
+	// FailOpen admits when the Strategy cannot decide. false: Allow returns false, and Wait the error.
+	FailOpen bool
+
+	// OnError is called with the error of a Strategy that cannot decide, since Allow has nowhere to return it. It is called
+	// concurrently. nil: none.
+	OnError func(error)
+}
+
+// Limiter is one key of a Strategy. It is safe for concurrent use. Make one with [New]; it holds nothing but its Config, so
+// one can be made for each request.
+//
+// It differs from a rate.Limiter in what its Strategy does, and in this:
+//
+//   - Wait keeps no queue: it asks again when a denial says so, and any of several waiters may be the next. A [Bucket], or a
+//     weir.LeakyBucket as the Strategy, admits in order.
+//   - There are no AllowN(t, n) and ReserveN(t, n): a Strategy decides by its own clock, and does not promise an admission at
+//     a later instant. TakeN(n) is AllowN(time.Now(), n).
+//   - A negative n counts as 0, which is always admitted and counts nothing.
+type Limiter struct {
+	strategy weir.Strategy
+	cfg      Config
+}
+
+// New returns a Limiter on s. It checks nothing: a bad Key or Duration is an error of the first decision.
+func New(s weir.Strategy, cfg Config) *Limiter { return &Limiter{s, cfg} }
+
+// Limit returns the rate in events per second.
+func (l *Limiter) Limit() float64 { return float64(l.cfg.Limit) / l.cfg.Duration.Seconds() }
+
+// Burst returns how many events are admitted at once at most.
+func (l *Limiter) Burst() int {
+	if l.cfg.Burst > 0 {
+		return clampInt(l.cfg.Burst)
+	}
+	return clampInt(l.cfg.Limit)
+}
+
+func clampInt(n uint64) int { return int(min(n, math.MaxInt)) }
+
+// Allow reports whether an event may happen now.
+func (l *Limiter) Allow() bool { return l.TakeN(1) }
+
+// TakeN reports whether n events may happen now; if not, it takes nothing.
+func (l *Limiter) TakeN(n int) bool {
+	if n <= 0 {
+		return true
+	}
+	res, err := l.strategy.Run(context.Background(), l.request(n))
+	if err != nil {
+		return l.failed(err)
+	}
+	return res.Allowed()
+}
+
+// Wait waits until an event may happen. It is WaitN(ctx, 1).
+func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
+
+// WaitN waits until n events may happen. It fails at once if n can never be admitted, with an error that wraps
+// weir.ErrLimit, or if the deadline of ctx is earlier than that, with one that wraps context.DeadlineExceeded. See
+// [weir.Wait].
+func (l *Limiter) WaitN(ctx context.Context, n int) error {
+	if n <= 0 {
+		return ctx.Err()
+	}
+	_, err := weir.Wait(ctx, l.strategy, l.request(n))
+	if err == nil || isVerdict(err) || ctx.Err() != nil || !l.failed(err) {
+		return err
+	}
+	return nil
+}
+
+// isVerdict reports whether err says that waiting is of no use, rather than that the Strategy cannot decide.
+func isVerdict(err error) bool {
+	return errors.Is(err, weir.ErrLimit) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// failed reports whether to admit although the Strategy failed.
+func (l *Limiter) failed(err error) bool {
+	if l.cfg.OnError != nil {
+		l.cfg.OnError(err)
+	}
+	return l.cfg.FailOpen
+}
+
+// Tokens returns how many events may happen now. It is NaN if the Strategy is no [weir.Peeker], or cannot decide.
+func (l *Limiter) Tokens() float64 {
+	p, ok := l.strategy.(weir.Peeker)
+	if !ok {
+		return math.NaN()
+	}
+	res, err := p.Peek(context.Background(), l.request(1))
+	if err != nil {
+		return math.NaN()
+	}
+	return tokens(res, l.Burst())
+}
+
+// tokens returns what is left of burst, from a Peek at a cost of 1. Fewer than 0 are debts.
+func tokens(peeked *weir.Result, burst int) float64 {
+	counted := float64(peeked.TotalRequests)
+	if peeked.Allowed() {
+		counted-- // the one that was not taken
+	}
+	return float64(burst) - counted
+}
+
+func (l *Limiter) request(n int) *weir.Request {
+	return &weir.Request{Key: l.cfg.Key, Limit: l.cfg.Limit, Duration: l.cfg.Duration, Cost: uint64(n)}
+}
