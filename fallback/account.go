@@ -24,14 +24,12 @@ type account struct {
 	sharing sharing
 }
 
-// debt is the admitted cost between the upTo before it and its own, which counts until an instant.
+// debt is the admitted cost between the upTo before it and its own. Its admissions lapse between two instants, and the
+// debt does so as a whole at the later one.
 type debt struct {
-	upTo  uint64
-	until time.Time
+	upTo        uint64
+	from, until time.Time
 }
-
-// maxDebts bounds the debts of one caller. More are merged, to count until the later instant.
-const maxDebts = 20
 
 // sharing is how many instances local's counts of a caller are shared out to, until its period ends. A smaller number
 // must wait for that: the counts would be too low for it.
@@ -84,29 +82,21 @@ func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
 	}
 }
 
-// owe adds a debt. Debts lapse in order: one that would lapse before an older one lapses with it.
-func (a *account) owe(cost uint64, until, now time.Time) {
+// addDebt adds cost that counts until an instant: to the last debt, if that lapses later or began to lapse little earlier,
+// and otherwise as a debt of its own. So there are few debts, in the order in which they lapse, and those of fixed windows
+// lapse with their windows.
+func (a *account) addDebt(cost uint64, until, now time.Time) {
 	a.lapse(now)
 	a.total += min(cost, math.MaxUint64-a.total)
-	if n := len(a.debts); n > 0 && !until.After(a.debts[n-1].until) {
-		a.debts[n-1].upTo = a.total
-		return
+	n, little := len(a.debts), until.Sub(now)/4
+	if n == 0 || until.After(a.debts[n-1].until) && until.Sub(a.debts[n-1].from) >= little {
+		a.debts = append(a.debts, debt{from: until, until: until})
 	}
-	a.debts = append(a.debts, debt{a.total, until})
-	if len(a.debts) > maxDebts {
-		a.merge()
+	last := &a.debts[len(a.debts)-1]
+	last.upTo = a.total
+	if until.After(last.until) {
+		last.until = until
 	}
-}
-
-// merge makes one debt of the two whose instants are nearest.
-func (a *account) merge() {
-	nearest := 0
-	for i := 1; i < len(a.debts)-1; i++ {
-		if a.debts[i+1].until.Sub(a.debts[i].until) < a.debts[nearest+1].until.Sub(a.debts[nearest].until) {
-			nearest = i
-		}
-	}
-	a.debts = slices.Delete(a.debts, nearest, nearest+1)
 }
 
 // lapse drops the debts that count no more. When none is left, the totals start afresh, above all that primary was sent.

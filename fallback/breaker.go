@@ -51,6 +51,7 @@ type breaker struct {
 	state  State       // guarded by mu, as all below
 	since  time.Time   // when it came into state
 	slots  [slots]slot // the last Interval
+	first  time.Time   // the first failure of the last Interval
 	raised time.Time   // when epoch last changed
 }
 
@@ -61,7 +62,6 @@ const slots = 10
 type slot struct {
 	number        int64 // of the part, since start
 	calls, failed int
-	first         time.Time // the first failure
 }
 
 // probing is the gate while a probe runs.
@@ -77,15 +77,15 @@ func (b *breaker) at(now time.Time) int64 { return max(1, int64(now.Sub(b.start)
 
 func (b *breaker) closed() bool { return b.gate.Load() == 0 }
 
-// enter reports whether primary may be called, or else whether the caller is to start a probe.
-func (b *breaker) enter(now time.Time) (call, probe bool, c *Change) {
+// probeDue makes an open breaker whose pause is over half-open, for the caller to start a probe. Otherwise it returns nil.
+func (b *breaker) probeDue(now time.Time) *Change {
 	gate := b.gate.Load()
 	if gate == 0 || b.at(now) < gate || !b.gate.CompareAndSwap(gate, probing) {
-		return gate == 0, false, nil
+		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return false, true, b.turn(HalfOpen, probing, now, nil)
+	return b.turn(HalfOpen, probing, now, nil)
 }
 
 // record counts a call that ended now; failure is nil if primary answered in time. Calls that end when the breaker is no
@@ -105,10 +105,18 @@ func (b *breaker) record(now time.Time, failure error) *Change {
 	if failure == nil {
 		return nil
 	}
-	if s.failed++; s.failed == 1 {
-		s.first = now
+	s.failed++
+	calls, failed := 0, 0
+	for _, s := range b.slots {
+		if s.number > number-slots {
+			calls += s.calls
+			failed += s.failed
+		}
 	}
-	tripped := b.tripped(now, number)
+	if failed == 1 {
+		b.first = now
+	}
+	tripped := calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) && now.Sub(b.first) >= b.cfg.Stall
 	if tripped || now.Sub(b.raised) >= b.cfg.ProbeInterval {
 		b.raised = now
 		b.epoch.Add(1)
@@ -118,21 +126,6 @@ func (b *breaker) record(now time.Time, failure error) *Change {
 	}
 	b.opens.Add(1)
 	return b.turn(Open, b.at(now.Add(b.pause())), now, failure)
-}
-
-// tripped reports whether too many calls of the last Interval failed, over a long enough time.
-func (b *breaker) tripped(now time.Time, number int64) bool {
-	calls, failed, first := 0, 0, now
-	for _, s := range b.slots {
-		if s.number > number-slots && s.number <= number {
-			calls += s.calls
-			failed += s.failed
-			if s.failed > 0 && s.first.Before(first) {
-				first = s.first
-			}
-		}
-	}
-	return calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) && now.Sub(first) >= b.cfg.Stall
 }
 
 // finish ends a probe that was started at started: failure is nil if the breaker closes.

@@ -114,17 +114,11 @@ func (c Config) withDefaults() (Config, error) {
 		errs = append(errs, fmt.Errorf("%w: OnFail is %d", ErrConfig, c.OnFail))
 	}
 	c.Stall = cmp.Or(c.Stall, c.Timeout)
+	if n := c.Instances; c.InstancesFunc == nil {
+		c.InstancesFunc = func() int { return n }
+	}
 	if c.Partition == nil {
 		c.Partition = func(string) string { return "" }
-	}
-	if c.IsDown == nil {
-		c.IsDown = func(error) bool { return true }
-	}
-	if c.OnChange == nil {
-		c.OnChange = func(Change) {}
-	}
-	if c.OnError == nil {
-		c.OnError = func(error) {}
 	}
 	if c.Now == nil {
 		c.Now = time.Now

@@ -114,19 +114,19 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return res, err
 }
 
-// RunSource is Run, and who decided.
+// RunSource is Run, and returns who decided too.
 func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, by Source, err error) {
-	if err = f.validate(ctx, r); err != nil {
-		return nil, Nobody, err
+	if err = f.validate(ctx, r); err == nil {
+		res, by, err = f.decideBy(ctx, r)
 	}
-	if res, by, err = f.decideBy(ctx, r); err != nil {
+	if err != nil {
 		return nil, Nobody, err
 	}
 	f.stats.decided[by].Add(1)
 	return res, by, nil
 }
 
-// decideBy is the ladder: near, primary, local.
+// decideBy has the strategies of near decide that primary may be made of, or else primary, or else local.
 func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
 	if res := f.primary.Lookup(r); res != nil {
 		if res.Allowed() {
@@ -135,30 +135,28 @@ func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result,
 		return res, FromDenials, nil
 	}
 	b := f.breakers.of(r.Key)
-	call, probe, change := b.enter(f.cfg.Now())
-	f.notify(change)
-	if probe {
-		f.startProbe(b, r)
-	}
-	if call {
-		q := *r // the call may outlive its caller
-		res, err := f.call(ctx, b, func(ctx context.Context) (*weir.Result, error) { return f.decide(ctx, b, &q) })
+	if b.closed() {
+		res, err := f.call(ctx, b, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+			return f.decide(ctx, b, r)
+		})
 		if err != errUndecided {
 			return res, FromPrimary, err
 		}
+	} else if change := b.probeDue(f.cfg.Now()); change != nil {
+		f.notify(change)
+		f.startProbe(b, r)
 	}
 	return f.runLocal(ctx, b, r)
 }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.
 func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("fallback: %w", err)
-	}
-	if n := len(r.Key); n == 0 || n > 1024 {
+	switch n, d := len(r.Key), r.Duration; {
+	case ctx.Err() != nil:
+		return fmt.Errorf("fallback: %w", ctx.Err())
+	case n == 0 || n > 1024:
 		return fmt.Errorf("fallback: key of %d bytes: %w", n, weir.ErrID)
-	}
-	if d := r.Duration; !f.cfg.OwnLimits && (d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0) {
+	case !f.cfg.OwnLimits && (d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0):
 		return fmt.Errorf("fallback: duration %v: %w", d, weir.ErrScale)
 	}
 	return nil

@@ -9,20 +9,20 @@ import (
 	"github.com/weirgo/weir/internal/callers"
 )
 
-// ledger holds an account of each caller, up to a number of them.
+// ledger holds the accounts of a bounded number of callers.
 type ledger struct {
 	*callers.Table[account]
 	opened, dropped atomic.Uint64
 
 	mu sync.Mutex
 
-	// unrecorded is the share of callers for whom local admitted something that no account tells of, and until when some
-	// of it counts. Guarded by mu.
+	// unrecorded is the sharing of the callers for whom local admitted cost that no account holds, until none of that
+	// cost counts any more. Guarded by mu.
 	unrecorded sharing
 }
 
-// open calls f with the account of r's caller, which it makes if there is none. It reports whether there was room; if not,
-// the account is not kept.
+// open calls f with the account of r's caller, with a lock held. It makes the account if there is none, and reports
+// whether there was room; if not, the account is not kept.
 func (l *ledger) open(r *weir.Request, now time.Time, f func(a *account)) bool {
 	return l.Update(r, now, func(a *account) *account {
 		if a == nil {
@@ -33,14 +33,20 @@ func (l *ledger) open(r *weir.Request, now time.Time, f func(a *account)) bool {
 	})
 }
 
-// replace gives r's caller a new account. Calls that began with the old one do not change the new one.
-func (l *ledger) replace(r *weir.Request, now time.Time) (a *account, ok bool) {
-	a = &account{number: l.opened.Add(1), reset: true}
-	return a, l.Update(r, now, func(*account) *account { return a })
+// update calls change with a, with a lock held, and reports true, unless a is no longer the account of r's caller. If a is
+// nil, it reports whether there is still none, and calls nothing.
+func (l *ledger) update(r *weir.Request, now time.Time, a *account, change func(a *account)) (current bool) {
+	l.Find(r, now, func(found *account) {
+		if current = found == a; current && a != nil {
+			change(a)
+		}
+	})
+	return current
 }
 
-// unrecord notes that local admitted something in a share of one n-th that primary will not be charged with.
-func (l *ledger) unrecord(n uint64, now, until time.Time) {
+// drop records that primary will not be charged with cost that local admitted, of a limit shared out to n instances.
+func (l *ledger) drop(cost, n uint64, now, until time.Time) {
+	l.dropped.Add(cost)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.unrecorded.extend(l.unrecorded.among(n, now), until)

@@ -1,22 +1,17 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
 // instances returns N.
-func (f *Fallback) instances() uint64 {
-	if f.cfg.InstancesFunc != nil {
-		return uint64(max(1, f.cfg.InstancesFunc()))
-	}
-	return uint64(f.cfg.Instances)
-}
+func (f *Fallback) instances() uint64 { return uint64(max(1, f.cfg.InstancesFunc())) }
 
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their difference is never more
 // than one Nth of what remains, rounded up.
@@ -65,11 +60,11 @@ func (f *Fallback) runLocal(ctx context.Context, b *breaker, r *weir.Request) (*
 	n := f.sharedAmong(r)
 	own := f.toShare(r, n)
 	res, err := f.local.Run(ctx, own)
-	switch {
-	case err != nil || res == nil:
-		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", cmp.Or(err, errNothing))
-	case res.Allowed():
-		f.recordDebt(r, n, res)
+	if err != nil {
+		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
+	}
+	if res.Allowed() {
+		f.recordDebt(r, n, res.ExpiresAt)
 	}
 	return f.fromShare(b, r, own, res), FromLocal, nil
 }
@@ -86,15 +81,14 @@ func (f *Fallback) sharedAmong(r *weir.Request) uint64 {
 	return sharing.among(f.instances(), now)
 }
 
-// recordDebt notes what local admitted.
-func (f *Fallback) recordDebt(r *weir.Request, n uint64, res *weir.Result) {
+// recordDebt records that local admitted r, of a limit shared out to n instances, in a period that ends at until.
+func (f *Fallback) recordDebt(r *weir.Request, n uint64, until time.Time) {
 	now := f.cfg.Now()
 	if !f.ledger.open(r, now, func(a *account) {
-		a.sharing.extend(n, res.ExpiresAt)
-		a.owe(wrap.Cost(r), res.ExpiresAt, now)
+		a.sharing.extend(n, until)
+		a.addDebt(wrap.Cost(r), until, now)
 	}) {
-		f.ledger.dropped.Add(wrap.Cost(r))
-		f.ledger.unrecord(n, now, res.ExpiresAt)
+		f.ledger.drop(wrap.Cost(r), n, now, until)
 	}
 }
 

@@ -1,16 +1,15 @@
 package fallback
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/weirgo/weir"
 )
 
-// Peek returns the Result that Run would give, and counts nothing. It asks primary, or local where local would decide or
-// primary is still to be charged with what local admitted. It starts no probe and does not count for the breaker. If the
-// one to ask is no weir.Peeker, the error is errors.ErrUnsupported.
+// Peek returns the Result that Run would return, and counts nothing. It calls primary, or local where local would decide
+// or primary is still to be charged with what local admitted. It starts no probe, and the breaker ignores how it ends. If
+// the one it calls is no weir.Peeker, the error is errors.ErrUnsupported.
 func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err
@@ -18,10 +17,8 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	b, now, behind := f.breakers.of(r.Key), f.cfg.Now(), false
 	f.ledger.Find(r, now, func(a *account) { behind = a != nil && a.behind(b.epoch.Load(), now) })
 	if b.closed() && !behind {
-		q := *r // the call may outlive its caller
-		// That primary can read does not show that it can count: no breaker.
-		res, err := f.call(ctx, nil, func(ctx context.Context) (*weir.Result, error) { return f.primary.Peek(ctx, &q) })
-		if err != errUndecided {
+		// No breaker: a primary that can be read may still be unable to count.
+		if res, err := f.call(ctx, nil, r, f.primary.Peek); err != errUndecided {
 			return res, err
 		}
 	}
@@ -30,8 +27,8 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	}
 	own := f.toShare(r, f.sharedAmong(r))
 	res, err := f.local.Peek(ctx, own)
-	if err != nil || res == nil {
-		return nil, fmt.Errorf("fallback: local: %w", cmp.Or(err, errNothing))
+	if err != nil {
+		return nil, fmt.Errorf("fallback: local: %w", err)
 	}
 	return f.fromShare(b, r, own, res), nil
 }

@@ -9,36 +9,34 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// errUndecided: primary did not decide, so that somebody else must. It stays inside the package.
+// errUndecided reports that primary did not decide, so local does. Callers never see it.
 var errUndecided = errors.New("fallback: primary did not decide")
 
-// The failures of primary that are no errors of its own.
+// The failures that no error of primary describes.
 var (
 	errTimeout = errors.New("fallback: primary did not answer in time")
-	errNothing = errors.New("fallback: neither a result nor an error")
 	errExited  = errors.New("fallback: primary ended its goroutine")
 )
 
 // operation is one call of primary.
-type operation func(ctx context.Context) (*weir.Result, error)
+type operation func(ctx context.Context, r *weir.Request) (*weir.Result, error)
 
-// call calls primary and waits for it, at most Timeout, half of the time the caller has left, or until the caller gives
-// up. The error is errUndecided, or one for the caller. The operation goes on without its caller and is judged by itself:
-// a goroutine of its own costs about a microsecond, and holds nobody if primary ignores its context. If b is nil it is not
-// judged.
-func (f *Fallback) call(ctx context.Context, b *breaker, op operation) (*weir.Result, error) {
+// call runs op and waits for it: at most Timeout, half of the time that the caller has left, or until the caller gives up.
+// The error is errUndecided, or one for the caller. The operation goes on without its caller, and b records how it ends;
+// if b is nil nothing is recorded. Its goroutine costs about a microsecond, and a primary that ignores its context delays
+// no caller.
+func (f *Fallback) call(ctx context.Context, b *breaker, r *weir.Request, op operation) (*weir.Result, error) {
 	wait := f.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	var res *weir.Result // read only if op is done
+	own := *r            // the caller may reuse r before op ends
+	var res *weir.Result // read only after op has ended
 	done := make(chan error, 1)
 	go f.attempt(context.WithoutCancel(ctx), f.cfg.Timeout, func(ctx context.Context) (err error) {
-		if res, err = op(ctx); res == nil && err == nil {
-			err = errNothing
-		}
+		res, err = op(ctx, &own)
 		return err
 	}, func(err error) { done <- f.judge(b, err) })
 	select {
@@ -52,6 +50,16 @@ func (f *Fallback) call(ctx context.Context, b *breaker, op operation) (*weir.Re
 	case <-ctx.Done():
 		return nil, fmt.Errorf("fallback: %w", ctx.Err())
 	}
+}
+
+// apply is call for an operation that decides nothing. While the breaker is open it is not called.
+func (f *Fallback) apply(ctx context.Context, r *weir.Request, op func(context.Context, *weir.Request) error) error {
+	b := f.breakers.of(r.Key)
+	if !b.closed() {
+		return errUndecided
+	}
+	_, err := f.call(ctx, b, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) { return nil, op(ctx, r) })
+	return err
 }
 
 // attempt runs op within timeout and calls end exactly once: when op returns, panics or exits, or, with errTimeout, when
@@ -69,13 +77,14 @@ func (f *Fallback) attempt(ctx context.Context, timeout time.Duration, op func(c
 	err = f.safely(func() error { return op(bounded) })
 }
 
-// judge gives b the verdict on a call, and returns its error for the caller.
+// judge records the end of a call in b, and returns its error for the caller. Errors that depend on the request alone are
+// not recorded.
 func (f *Fallback) judge(b *breaker, err error) error {
 	var failure error
 	switch {
 	case errors.Is(err, errors.ErrUnsupported),
 		errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit):
-		return err // nothing learned about primary
+		return err
 	case err == errTimeout, err != nil && f.isDown(err):
 		f.stats.failures.Add(1)
 		failure = err
@@ -93,18 +102,22 @@ func (f *Fallback) judge(b *breaker, err error) error {
 // isDown reports whether err counts against primary. If Config.IsDown panics, it does.
 func (f *Fallback) isDown(err error) bool {
 	down := true
-	_ = f.safely(func() error { down = f.cfg.IsDown(err); return nil })
+	if f.cfg.IsDown != nil {
+		_ = f.safely(func() error { down = f.cfg.IsDown(err); return nil })
+	}
 	return down
 }
 
-// report hands an error to OnError.
+// report calls Config.OnError.
 func (f *Fallback) report(err error) {
-	_ = f.safely(func() error { f.cfg.OnError(err); return nil })
+	if f.cfg.OnError != nil {
+		_ = f.safely(func() error { f.cfg.OnError(err); return nil })
+	}
 }
 
-// notify hands a change to OnChange.
+// notify calls Config.OnChange, unless c is nil.
 func (f *Fallback) notify(c *Change) {
-	if c != nil {
+	if c != nil && f.cfg.OnChange != nil {
 		_ = f.safely(func() error { f.cfg.OnChange(*c); return nil })
 	}
 }

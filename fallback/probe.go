@@ -59,10 +59,7 @@ func (f *Fallback) timed(ctx context.Context, r *weir.Request) (time.Duration, e
 	err := wrap.Supported(f.primary.Warm(ctx, r))
 	if err == nil {
 		start = time.Now()
-		var res *weir.Result
-		if res, err = f.primary.Run(ctx, r); err == nil && res == nil {
-			err = errNothing
-		}
+		_, err = f.primary.Run(ctx, r)
 	}
 	if err != nil && !f.isDown(err) {
 		f.report(err)

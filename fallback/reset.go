@@ -8,32 +8,33 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// Reset forgets r.Key in r.Duration: here, in primary and in local, each as far as it is a weir.Resetter. While primary
-// does not answer, the reset is noted, and primary resets before it decides for that key again; without room in the ledger
-// the error is weir.ErrFull. Decisions of primary that are under way are not learned from; a charge that is under way may
-// still arrive.
+// Reset sets the count of r.Key in r.Duration to zero: here, in primary and in local, each as far as it is a
+// weir.Resetter. While primary does not answer, the reset is recorded, and primary resets before it next decides for that
+// key; without room in the ledger the error is weir.ErrFull. The Results of decisions under way are not recorded; a charge
+// under way may still arrive.
 func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
 	f.primary.Forget(r)
-	a, noted := f.ledger.replace(r, f.cfg.Now())
-	b, err := f.breakers.of(r.Key), errUndecided
-	if b.closed() {
-		q := *r // the call may outlive its caller
-		_, err = f.call(ctx, b, func(ctx context.Context) (*weir.Result, error) {
-			err := f.primary.Reset(ctx, &q)
-			if wrap.Supported(err) == nil {
-				f.update(&q, a, func() { a.reset = false })
-			}
-			return &weir.Result{}, err
-		})
-	}
-	switch err = wrap.Supported(err); {
-	case err == errUndecided && !noted:
-		return fmt.Errorf("fallback: primary does not answer, and there is no room to note the reset: %w", weir.ErrFull)
+	// A new account: decisions that began with the old one are not recorded.
+	a := &account{number: f.ledger.opened.Add(1), reset: true}
+	recorded := f.ledger.Update(r, f.cfg.Now(), func(*account) *account { return a })
+	err := wrap.Supported(f.apply(ctx, r, func(ctx context.Context, r *weir.Request) error { return f.resetPrimary(ctx, r, a) }))
+	switch {
+	case err == errUndecided && !recorded:
+		return fmt.Errorf("fallback: primary does not answer, and there is no room to record the reset: %w", weir.ErrFull)
 	case err != nil && err != errUndecided:
 		return err
 	}
 	return wrap.Supported(f.local.Reset(ctx, r))
+}
+
+// resetPrimary resets primary, which a's key no longer waits for then.
+func (f *Fallback) resetPrimary(ctx context.Context, r *weir.Request, a *account) error {
+	err := f.primary.Reset(ctx, r)
+	if wrap.Supported(err) == nil {
+		f.ledger.update(r, f.cfg.Now(), a, func(a *account) { a.reset = false })
+	}
+	return err
 }

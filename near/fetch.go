@@ -56,12 +56,10 @@ func (l *Leases) take(ctx context.Context, r *weir.Request, removals uint64) (re
 		q.Cost = block
 		l.fetched.Add(1)
 		res, err := l.inner.Run(ctx, &q)
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, err
-		case res == nil:
-			return nil, fmt.Errorf("near: %T returned nothing", l.Unwrap())
-		case res.Allowed():
+		}
+		if res.Allowed() {
 			return l.lend(r, block, res, removals), nil
 		}
 		// A fixed window has room for what it has not counted. A smaller block is of use only if it covers need.
@@ -76,22 +74,15 @@ func (l *Leases) take(ctx context.Context, r *weir.Request, removals uint64) (re
 // block returns how much to take at once: cfg.Block while there is plenty, and less near the limit, so that the other
 // instances find some budget too.
 func (l *Leases) block(total, limit uint64) uint64 {
-	instances := l.cfg.Instances
-	if l.cfg.InstancesFunc != nil {
-		instances = l.cfg.InstancesFunc()
-	}
-	if total >= limit {
-		return 1
-	}
-	return max(1, min(uint64(l.cfg.Block), (limit-total)/(2*uint64(max(1, instances)))))
+	left, instances := limit-min(limit, total), uint64(max(1, l.cfg.InstancesFunc()))
+	return max(1, min(uint64(l.cfg.Block), left/2/instances))
 }
 
 // lend adds a block to the lease of r's key and decides on r from it. A block that cannot be lent, as the window is about
 // to end or the key was reset meanwhile, is for r alone.
 func (l *Leases) lend(r *weir.Request, block uint64, res *weir.Result, removals uint64) (own *weir.Result) {
-	leasable := l.learn(r, res)
 	l.leases.Update(r, l.cfg.Now(), func(h *lease) *lease {
-		if !leasable || l.leases.Removals(r) != removals {
+		if !l.learn(r, res) || l.leases.Removals(r) != removals {
 			if block >= wrap.Cost(r) {
 				own = res
 			}
@@ -101,7 +92,6 @@ func (l *Leases) lend(r *weir.Request, block uint64, res *weir.Result, removals 
 			h = &lease{until: res.ExpiresAt}
 		}
 		total := max(res.TotalRequests, min(h.spent+h.left, r.Limit)) // r was admitted: no more than its limit counts
-		h.granted += block
 		h.left += block
 		h.spent = total - min(total, h.left)
 		own = h.take(r)

@@ -56,18 +56,16 @@ type Leases struct {
 	// fixed is whether the last admission showed that the wrapped strategy is a fixed window. While it is not, requests
 	// are passed on.
 	fixed atomic.Bool
-	begun atomic.Bool
-	first chan struct{} // closed when the first request that was passed on has its answer
+	first chan struct{} // the first request to receive is passed on alone; closed when it has its answer
 
 	leased, fetched atomic.Uint64
 }
 
 // lease is what a key was granted in one window.
 type lease struct {
-	until   time.Time // the end of the window
-	spent   uint64    // the last known count of the window, less left
-	granted uint64    // the sum of the blocks
-	left    uint64    // of granted
+	until time.Time // the end of the window
+	spent uint64    // the last known count of the window, less left
+	left  uint64    // of the blocks, which the wrapped strategy has counted
 }
 
 // Lease returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without asking s. It never
@@ -83,10 +81,15 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	if s == nil || min(cfg.Block, cfg.Instances, cfg.Keys) < 0 {
 		panic("near: Lease of no strategy, or with a negative number")
 	}
-	cfg.Block, cfg.Instances = cmp.Or(cfg.Block, DefaultBlock), cmp.Or(cfg.Instances, 1)
+	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
+	if cfg.InstancesFunc == nil {
+		cfg.InstancesFunc = func() int { return cfg.Instances }
+	}
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
 	keys := callers.New[lease](cmp.Or(cfg.Keys, DefaultKeys), nil)
-	return &Leases{inner: wrap.Of(s), cfg: cfg, leases: keys, first: make(chan struct{})}
+	l := &Leases{inner: wrap.Of(s), cfg: cfg, leases: keys, first: make(chan struct{}, 1)}
+	l.first <- struct{}{}
+	return l
 }
 
 // inner is a wrapped strategy with every optional interface.
@@ -115,26 +118,27 @@ func (l *Leases) Stats() LeaseStats {
 // Run implements weir.Strategy. The first request is passed on alone: its answer shows whether there are blocks to take,
 // and one that was passed on beside the first block would be counted in no order with it.
 func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if !l.begun.Load() && l.begun.CompareAndSwap(false, true) {
-		defer close(l.first)
-		return l.pass(ctx, r)
+	if res := l.Lookup(r); res != nil {
+		return res, nil
 	}
 	select {
-	case <-l.first:
-	case <-ctx.Done():
-	}
-	for ctx.Err() == nil {
-		if res := l.Lookup(r); res != nil {
-			return res, nil
-		}
-		if !l.leasable(r) {
+	case _, alone := <-l.first:
+		if alone {
+			defer close(l.first)
 			return l.pass(ctx, r)
 		}
+	case <-ctx.Done():
+		return nil, fmt.Errorf("near: %w", ctx.Err())
+	}
+	for l.leasable(r) {
 		if res, err := l.fetch(ctx, r); res != nil || err != nil {
 			return res, err
 		}
+		if res := l.Lookup(r); res != nil {
+			return res, nil
+		}
 	}
-	return nil, fmt.Errorf("near: %w", ctx.Err())
+	return l.pass(ctx, r)
 }
 
 func (l *Leases) pass(ctx context.Context, r *weir.Request) (*weir.Result, error) {
@@ -163,15 +167,13 @@ func (l *Leases) answer(r *weir.Request, res *weir.Result, err error) (*weir.Res
 	return res, nil
 }
 
-// withLease calls f with the lease of r's key, if there is one whose window runs.
+// withLease calls f with the lease of r's key, with a lock held, if there is one and its window is not about to end.
 func (l *Leases) withLease(r *weir.Request, f func(*lease)) {
 	now := l.cfg.Now()
-	l.leases.Update(r, now, func(h *lease) *lease {
+	l.leases.Find(r, now, func(h *lease) {
 		if h != nil && now.Add(l.cfg.Skew).Before(h.until) {
 			f(h)
-			return h
 		}
-		return nil
 	})
 }
 
@@ -233,14 +235,14 @@ func (l *Leases) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error
 	return res, err
 }
 
-// Refund implements weir.Refunder. What was taken from the lease returns to it, and the rest to the wrapped strategy.
+// Refund implements weir.Refunder. While the key has a lease the cost returns to it, and otherwise to the wrapped strategy.
 func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	rest := *r
 	rest.Cost = wrap.Cost(r)
 	l.withLease(r, func(h *lease) {
 		if taken.Allowed() && h.until.Equal(taken.ExpiresAt) {
-			h.spent -= min(h.spent, rest.Cost)
-			back := min(rest.Cost, h.granted-h.left)
+			back := min(rest.Cost, h.spent)
+			h.spent -= back
 			h.left += back
 			rest.Cost -= back
 		}
@@ -259,9 +261,7 @@ func (l *Leases) Reset(ctx context.Context, r *weir.Request) error {
 
 // Seed implements weir.Seeder. A store that lost its counts learns what is left of the lease too.
 func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	all := l.held(r).withRest(counted)
-	_, err := l.answer(r, all, l.inner.Seed(ctx, r, all))
-	return err
+	return l.inner.Seed(ctx, r, l.held(r).withRest(counted))
 }
 
 // Charge implements weir.Charger.
