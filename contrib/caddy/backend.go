@@ -1,0 +1,174 @@
+package caddylimit
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/zap"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/redislimit"
+)
+
+// Redis says where several Caddys count together, and what becomes of decisions while it is down.
+type Redis struct {
+	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix://. It may have global
+	// placeholders: redis://:{env.REDIS_PASSWORD}@10.0.0.3
+	URL string `json:"url"`
+
+	// Prefix begins every key on Redis. Default: weir:
+	Prefix string `json:"prefix,omitempty"`
+
+	// Timeout is how long a decision may wait for Redis. Default: 50ms.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	// Instances is how many Caddys share the limits: without Redis, each has one such part. Default: 1.
+	Instances int `json:"instances,omitempty"`
+
+	// OnFailure says who decides without Redis: local goes on from the last known count and charges Redis later, open
+	// admits all, closed admits none. Default: local.
+	OnFailure string `json:"on_failure,omitempty"`
+}
+
+func (r *Redis) check() error {
+	_, err := choose("on_failure", r.OnFailure, onFailures)
+	switch {
+	case r.URL == "":
+		return errors.Join(err, errors.New("redis has no URL: want redis://host:port"))
+	case r.Instances < 0, r.Timeout < 0:
+		return errors.Join(err, errors.New("redis: instances and timeout are not negative"))
+	}
+	return err
+}
+
+// backends are what handlers count on. A new configuration is provisioned before the old one is cleaned up, so a backend
+// that both use is never without a user.
+var backends = caddy.NewUsagePool()
+
+// backendKey is what a backend is made of; handlers that agree on it share one.
+type backendKey struct {
+	strategy   string
+	burst      uint64
+	maxBuckets int
+	redis      Redis // zero: none
+}
+
+func (h *Handler) backendKey() backendKey {
+	key := backendKey{strategy: cmp.Or(h.Strategy, strategies[0]), burst: h.Burst, maxBuckets: h.MaxBuckets}
+	if h.Redis != nil {
+		key.redis = *h.Redis
+	}
+	return key
+}
+
+// backend is a strategy and what it runs on.
+type backend struct {
+	strategy weir.Strategy
+	limiter  *weir.Limiter
+	client   *redis.Client // nil: none
+}
+
+// Destruct implements caddy.Destructor.
+func (b *backend) Destruct() error {
+	err := b.limiter.Close()
+	if b.client != nil {
+		err = errors.Join(err, b.client.Close())
+	}
+	return err
+}
+
+func newBackend(key backendKey) (*backend, error) {
+	limiter, err := weir.New(weir.Config{MaxBuckets: key.maxBuckets, Now: now})
+	if err != nil {
+		return nil, err
+	}
+	b := &backend{limiter: limiter}
+	if b.strategy, err = b.on(key); err != nil {
+		return nil, errors.Join(err, b.Destruct())
+	}
+	return b, nil
+}
+
+// local returns the strategy on l.
+func local(key backendKey, burst uint64, l *weir.Limiter) weir.Strategy {
+	switch key.strategy {
+	case "fixed":
+		return l.FixedWindow()
+	case "log":
+		return l.SlidingLog()
+	case "token":
+		return l.TokenBucket(burst)
+	}
+	return l.SlidingWindow()
+}
+
+// remote returns its counterpart on Redis.
+func remote(key backendKey, s *redislimit.Store) weir.Strategy {
+	switch key.strategy {
+	case "fixed":
+		return s.FixedWindow()
+	case "log":
+		return s.SlidingLog()
+	case "token":
+		return s.TokenBucket(key.burst)
+	}
+	return s.SlidingWindow()
+}
+
+// on returns the strategy: in this process, or on Redis with one in this process behind it.
+func (b *backend) on(key backendKey) (weir.Strategy, error) {
+	if key.redis == (Redis{}) {
+		return local(key, key.burst, b.limiter), nil
+	}
+	options, err := redislimit.ParseURL(caddy.NewReplacer().ReplaceAll(key.redis.URL, ""))
+	if err != nil {
+		return nil, err
+	}
+	onFail, err := choose("on_failure", key.redis.OnFailure, onFailures)
+	if err != nil {
+		return nil, err
+	}
+	b.client = redis.NewClient(options)
+	timeout := time.Duration(key.redis.Timeout)
+	store, err := redislimit.New(b.client, redislimit.Config{Prefix: key.redis.Prefix, Timeout: timeout})
+	if err != nil {
+		return nil, err
+	}
+	logger := caddy.Log().Named("http.handlers.weir")
+	return fallback.New(remote(key, store), local(key, share(key), b.limiter), fallback.Config{
+		OnFail:    []fallback.OnFail{fallback.FailLocal, fallback.FailOpen, fallback.FailClosed}[onFail],
+		Instances: key.redis.Instances,
+		Timeout:   timeout,
+		IsDown:    func(err error) bool { return redislimit.Classify(err) != redislimit.Bug },
+		OnChange: func(c fallback.Change) {
+			logger.Warn("redis breaker", zap.String("from", c.From.String()), zap.String("to", c.To.String()),
+				zap.NamedError("cause", c.Cause))
+		},
+		Now: now,
+	})
+}
+
+// share returns this process's part of the burst, which is not in a request: fallback divides only what is.
+func share(key backendKey) uint64 {
+	if key.burst == 0 {
+		return 0
+	}
+	return (key.burst-1)/uint64(max(1, key.redis.Instances)) + 1
+}
+
+// guard returns the middleware in front of serve. What httplimit panics on comes from the configuration here.
+func guard(s weir.Strategy, cfg httplimit.Config) (h http.Handler, err error) {
+	defer func() {
+		if mistake := recover(); mistake != nil {
+			err = fmt.Errorf("weir: %v", mistake)
+		}
+	}()
+	return httplimit.New(s, cfg)(http.HandlerFunc(serve)), nil
+}

@@ -1,0 +1,215 @@
+// Package caddylimit is a Caddy module that limits requests, http.handlers.weir, with a directive for the Caddyfile:
+//
+//	example.com {
+//		weir /login* {
+//			limit login=5/1m
+//		}
+//		weir {
+//			limit    100/1m 2000/1h
+//			strategy sliding
+//			deny     203.0.113.0/24
+//			redis    redis://127.0.0.1:6379
+//		}
+//		reverse_proxy localhost:9000
+//	}
+//
+// To build a Caddy with it:
+//
+//	xcaddy build --with github.com/weirgo/weir/contrib/caddy
+//
+// [Handler.UnmarshalCaddyfile] lists the directive's options. Counts outlive a reload of the configuration.
+package caddylimit
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/weirgo/weir/httplimit"
+)
+
+func init() {
+	caddy.RegisterModule(&Handler{})
+	httpcaddyfile.RegisterHandlerDirective("weir", parseDirective)
+	// Before the first directive that asks for a password, so that guesses are limited.
+	httpcaddyfile.RegisterDirectiveOrder("weir", httpcaddyfile.After, "try_files")
+}
+
+// Handler is the Caddy module http.handlers.weir. It answers a refused request with an error, which handle_errors can
+// render: 429 if a limit denies it or its caller is denied for a while, 403 if its caller is on the deny list, 400 if it
+// has no key, 503 if it could not be decided. RateLimit, RateLimit-Policy and Retry-After fields go with it.
+//
+// It sets the placeholders {http.weir.outcome}, {http.weir.policy}, {http.weir.source} and {http.weir.remaining}, for
+// logs and error pages.
+type Handler struct {
+	// Limits are what a request must pass, all of them: one that is denied takes nothing from any. At least one.
+	Limits []Limit `json:"limits"`
+
+	// Key says which requests share a budget: "ip" for the client's address, by Caddy's trusted_proxies, IPv6 addresses
+	// by their /64; "all" for one budget for everybody; or text with placeholders, such as "{http.request.host}".
+	// Several are joined. A request for which a placeholder is empty or unknown is answered with 400. Default: ip.
+	Key []string `json:"key,omitempty"`
+
+	// Strategy is the algorithm: fixed, sliding, log or token. Default: sliding.
+	Strategy string `json:"strategy,omitempty"`
+
+	// Burst is the size of a token bucket. Default: the limit.
+	Burst uint64 `json:"burst,omitempty"`
+
+	// Deny are the callers who are refused: addresses, prefixes, and keys.
+	Deny []string `json:"deny,omitempty"`
+
+	// FailOpen admits requests that cannot be decided. Default: 503.
+	FailOpen bool `json:"fail_open,omitempty"`
+
+	// Shadow decides and sets the placeholders, and admits every request.
+	Shadow bool `json:"shadow,omitempty"`
+
+	// Headers are the fields that report the limit: draft, legacy (X-RateLimit-*) or none. Default: draft.
+	Headers string `json:"headers,omitempty"`
+
+	// Status is the status of a denial. Default: 429.
+	Status int `json:"status,omitempty"`
+
+	// Jitter spreads clients that are denied at once: up to so much is added to Retry-After.
+	Jitter caddy.Duration `json:"jitter,omitempty"`
+
+	// MaxKeys bounds the budgets that one client address may use in a period; its further keys share one. Default:
+	// 10,000; negative: no bound.
+	MaxKeys int `json:"max_keys,omitempty"`
+
+	// MaxBuckets bounds the budgets that are kept in memory, about 72 bytes each. Default: 1,048,576.
+	MaxBuckets int `json:"max_buckets,omitempty"`
+
+	// Redis counts there, so that several Caddys share the limits. Default: in this process.
+	Redis *Redis `json:"redis,omitempty"`
+
+	guard   http.Handler
+	backend *backendKey // nil until it is taken from the pool
+}
+
+// Limit is one limit.
+type Limit struct {
+	// Name is what clients read in the fields, and part of what is counted: limits of one name and period share
+	// budgets, also those of different handlers. Default: made of the limit, such as 100/1m.
+	Name string `json:"name,omitempty"`
+
+	// Limit is how many requests of a key are admitted in Period.
+	Limit uint64 `json:"limit"`
+
+	// Period is a whole number of milliseconds, up to 365 days.
+	Period caddy.Duration `json:"period"`
+}
+
+// CaddyModule returns the module's name and constructor.
+func (*Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.weir", New: func() caddy.Module { return new(Handler) }}
+}
+
+// Provision sets the handler up. Handlers with the same Strategy, Burst, MaxBuckets and Redis count together, also with
+// those of the configuration that this one replaces: a reload forgets nothing.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	if err := h.check(); err != nil {
+		return err
+	}
+	key := h.backendKey()
+	value, _, err := backends.LoadOrNew(key, func() (caddy.Destructor, error) { return newBackend(key) })
+	if err != nil {
+		return fmt.Errorf("weir: %w", err)
+	}
+	h.backend = &key
+	cfg, err := h.config()
+	if err != nil {
+		return err
+	}
+	cfg.Logger = ctx.Slogger()
+	h.guard, err = guard(value.(*backend).strategy, cfg)
+	return err
+}
+
+// Validate makes sure that Provision has been successful.
+func (h *Handler) Validate() error {
+	if h.guard == nil {
+		return fmt.Errorf("weir: not provisioned")
+	}
+	return nil
+}
+
+// Cleanup gives up what Provision has taken. Counts go with the last handler that uses them.
+func (h *Handler) Cleanup() error {
+	if h.backend == nil {
+		return nil
+	}
+	_, err := backends.Delete(*h.backend)
+	h.backend = nil
+	return err
+}
+
+// ServeHTTP runs next if the request is admitted.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	call := &call{request: r, next: next}
+	seen := r.WithContext(context.WithValue(r.Context(), callKey{}, call))
+	if client, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok {
+		seen.RemoteAddr = net.JoinHostPort(client, "0")
+	}
+	h.guard.ServeHTTP(w, seen)
+	return call.err
+}
+
+// call is one pass of a request through a Handler.
+type call struct {
+	request *http.Request // as Caddy has it; the guard sees a copy with the client's address
+	next    caddyhttp.Handler
+	err     error
+}
+
+type callKey struct{}
+
+func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
+
+// serve is the handler behind every guard. Caddy's handlers tell each other things by the request itself, so they get
+// the one that came.
+func serve(w http.ResponseWriter, r *http.Request) {
+	call := callOf(r)
+	call.err = call.next.ServeHTTP(w, call.request)
+}
+
+// refuse leaves the answer to Caddy. The guard has set the fields.
+func refuse(_ http.ResponseWriter, r *http.Request, d httplimit.Decision) {
+	reason := d.Err
+	if reason == nil {
+		reason = fmt.Errorf("weir: %s %s", d.Outcome, d.Policy)
+	}
+	callOf(r).err = caddyhttp.Error(d.Status, reason)
+}
+
+// report sets the placeholders.
+func report(r *http.Request, d httplimit.Decision) {
+	repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return
+	}
+	repl.Set("http.weir.outcome", d.Outcome.String())
+	repl.Set("http.weir.policy", d.Policy)
+	repl.Set("http.weir.source", d.Source.String())
+	repl.Set("http.weir.remaining", strconv.FormatUint(d.Remaining, 10))
+}
+
+// now is the clock; tests replace it.
+var now = time.Now
+
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.Validator             = (*Handler)(nil)
+	_ caddy.CleanerUpper          = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+	_ caddyfile.Unmarshaler       = (*Handler)(nil)
+)

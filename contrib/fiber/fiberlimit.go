@@ -1,0 +1,149 @@
+// Package fiberlimit limits requests to a Fiber v3 app by the policies of package httplimit, in either of two ways:
+//
+//	app.Use(fiberlimit.New(httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+//		Extractor: httplimit.RemoteAddr(),
+//		Limit:     100,
+//		Duration:  time.Minute,
+//	})))
+//
+// [New] makes a handler with everything that httplimit has. [Handler] makes a LimiterMiddleware for Fiber's own limiter,
+// for programs that use its Config. A fiber.Storage on a weir.Strategy there is not: Fiber reads and writes counts in
+// two steps, between which other processes count too.
+package fiberlimit
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+
+	"github.com/gofiber/fiber/v3"
+)
+
+// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler for Use or a route. A
+// request that guard refuses is answered by guard, and the handlers after it do not run. Unlike the adaptor that comes
+// with Fiber, it runs them inside of guard, so that CountIf sees the status, MaxInFlight the end of the request, and the
+// Extractor every line of a header that was sent twice.
+//
+// Guard sees a copy of the request's head, without the body. Its Pattern is the method and the path that the handler was
+// registered for, as in "GET /users/:id", so that [httplimit.Pattern] keys by route; for one registered by Use, that is
+// the path given to Use. [Context] returns the fiber.Ctx in the functions of the Config. The address of the client is
+// the business of the Extractor; Fiber's ProxyHeader has no effect on it. In the handlers after it,
+// httplimit.IsBypassed takes c.Context().
+//
+// A request whose URI is none is answered with 400. Fiber does not notice that a client hangs up. New panics if guard is
+// nil. The handler is safe for concurrent use.
+//
+// [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
+// [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
+func New(guard func(http.Handler) http.Handler) fiber.Handler {
+	if guard == nil {
+		panic("fiberlimit: no middleware")
+	}
+	h := guard(http.HandlerFunc(serve))
+	return func(c fiber.Ctx) error {
+		call := &call{ctx: c, header: make(http.Header)}
+		r, err := call.request()
+		if err != nil {
+			return fiber.ErrBadRequest
+		}
+		h.ServeHTTP(call, r)
+		return call.err
+	}
+}
+
+// Context returns the fiber.Ctx of a request that a guard made by [New] sees: in an Extractor, for instance, the user
+// that an authenticating handler has set. It returns nil for other requests.
+func Context(r *http.Request) fiber.Ctx {
+	call, ok := r.Context().Value(callKey{}).(*call)
+	if !ok {
+		return nil
+	}
+	return call.ctx
+}
+
+// call is one pass of a request through a guard, and the guard's http.ResponseWriter.
+type call struct {
+	ctx    fiber.Ctx
+	header http.Header // the guard's fields, until they are sent
+	sent   bool
+	passed bool  // to the handlers after the guard, which write for themselves
+	err    error // of these handlers
+}
+
+type callKey struct{}
+
+// request copies the head of the request: Fiber uses the memory of the original again, while the functions of a Config
+// may keep what they were given. Fasthttp's own conversion reads the body, and keeps the last line only of a header that
+// was sent twice.
+func (call *call) request() (*http.Request, error) {
+	from := call.ctx.RequestCtx()
+	uri := string(from.RequestURI())
+	parsed, err := url.ParseRequestURI(uri)
+	if err != nil {
+		return nil, err
+	}
+	r := &http.Request{
+		Method: call.ctx.Method(), URL: parsed, RequestURI: uri,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: make(http.Header), Body: http.NoBody,
+		Host: string(from.Host()), RemoteAddr: from.RemoteAddr().String(), TLS: from.TLSConnectionState(),
+		Pattern: call.ctx.Method() + " " + call.ctx.FullPath(),
+	}
+	for name, value := range from.Request.Header.All() {
+		r.Header.Add(string(name), string(value))
+	}
+	r.Header.Del("Host") // it is in r.Host
+	return r.WithContext(context.WithValue(call.ctx.Context(), callKey{}, call)), nil
+}
+
+// serve is the handler behind every guard: it runs the handlers that Fiber has next.
+func serve(w http.ResponseWriter, r *http.Request) {
+	call := r.Context().Value(callKey{}).(*call)
+	call.passed = true
+	call.send()
+	call.ctx.SetContext(r.Context()) // it may carry a value of the guard's
+	call.err = call.ctx.Next()
+	w.WriteHeader(status(call.ctx, call.err)) // for CountIf
+}
+
+// status returns the status that the handlers have set, or that Fiber's default error handler will set for err.
+func status(c fiber.Ctx, err error) int {
+	var failure *fiber.Error
+	switch {
+	case err == nil:
+		return c.Response().StatusCode()
+	case errors.As(err, &failure):
+		return failure.Code
+	}
+	return fiber.StatusInternalServerError
+}
+
+// send adds the guard's fields to the response.
+func (call *call) send() {
+	if call.sent {
+		return
+	}
+	call.sent = true
+	for name, values := range call.header {
+		for _, value := range values {
+			call.ctx.Response().Header.Add(name, value)
+		}
+	}
+}
+
+func (call *call) Header() http.Header { return call.header }
+
+// WriteHeader sets the status of a refusal.
+func (call *call) WriteHeader(status int) {
+	if !call.passed && !call.sent {
+		call.send()
+		call.ctx.Status(status)
+	}
+}
+
+// Write writes the body of a refusal.
+func (call *call) Write(p []byte) (int, error) {
+	call.WriteHeader(fiber.StatusOK)
+	return call.ctx.Write(p)
+}

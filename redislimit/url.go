@@ -1,0 +1,30 @@
+package redislimit
+
+import (
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ParseURL returns settings for redis.NewClient with which every promise of this package holds, as [Options] does, for a
+// server given by a URL:
+//
+//	redis://[[user]:password@]host[:port][/database]
+//	rediss://[[user]:password@]host[:port][/database]   over TLS
+//	unix://[[user]:password@]/path[?db=database]
+//
+// Parameters such as pool_size are those of redis.ParseURL; retries and timeouts are not taken from the URL. It fails if
+// url is none of these. The error does not quote url, which may hold a password.
+func ParseURL(url string) (*redis.Options, error) {
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		return nil, errors.New("redislimit: want redis://[user:password@]host[:port][/database], rediss:// or unix://")
+	}
+	safe := Options(o.Addr)
+	o.MaxRetries, o.ContextTimeoutEnabled = safe.MaxRetries, safe.ContextTimeoutEnabled
+	o.DialerRetries, o.DialerRetryTimeout, o.DialTimeout = safe.DialerRetries, safe.DialerRetryTimeout, safe.DialTimeout
+	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = safe.ReadTimeout, safe.WriteTimeout, safe.PoolTimeout
+	o.DisableIdentity, o.MaintNotificationsConfig = safe.DisableIdentity, safe.MaintNotificationsConfig
+	o.Dialer = Dialer(o)
+	return o, nil
+}
