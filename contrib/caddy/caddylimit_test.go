@@ -1,0 +1,379 @@
+package caddylimit_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	_ "github.com/caddyserver/caddy/v2/modules/filestorage"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	caddylimit "github.com/weirgo/weir/contrib/caddy"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// options are the global options of every test: no admin endpoint, no certificates, nothing kept on disk, and clients
+// of the loopback interface are proxies, so that a test can have several clients.
+const options = `{
+	admin off
+	auto_https off
+	persist_config off
+	log {
+		output discard
+	}
+	storage file_system %s
+	servers {
+		trusted_proxies static 127.0.0.1/32
+	}
+}
+`
+
+// adapt makes a configuration of the sites in a Caddyfile.
+func adapt(t *testing.T, sites string) ([]byte, error) {
+	file := fmt.Sprintf(options, t.TempDir()) + sites
+	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(file), map[string]any{"filename": "Caddyfile"})
+	for _, w := range warnings {
+		t.Log(w)
+	}
+	return config, err
+}
+
+// run runs Caddy with a site on a loopback address, and returns its URL and what loads another site in its place.
+func run(t *testing.T, site string) (url string, reload func(site string)) {
+	t.Helper()
+	var addr string
+	load := func(site string) error {
+		config, err := adapt(t, "http://"+addr+" {\n"+site+"\n}\n")
+		require.NoError(t, err)
+		return caddy.Load(config, true)
+	}
+	for try := 0; ; try++ {
+		addr = fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
+		err := load(site)
+		if err == nil {
+			break
+		}
+		if try == 5 || !strings.Contains(err.Error(), "address already in use") { // by another program since
+			require.NoError(t, err)
+		}
+	}
+	t.Cleanup(func() { assert.NoError(t, caddy.Stop()) })
+	return "http://" + addr, func(site string) { t.Helper(); require.NoError(t, load(site)) }
+}
+
+// atQuarter has handlers run on a clock that stands at 15 s past a minute.
+func atQuarter(t *testing.T) *weirtest.Clock {
+	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 15, 0, time.UTC))
+	t.Cleanup(caddylimit.SetNow(clock.Now))
+	return clock
+}
+
+// get sends a request from a client behind the proxy that the test is.
+func get(t *testing.T, url, client string) (*http.Response, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodGet, url, http.NoBody)
+	require.NoError(t, err)
+	req.Header.Set("X-Forwarded-For", client)
+	req.Close = true // a configuration's server ends with it
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, resp.Body.Close()) }()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp, string(text)
+}
+
+const alice, bob = "203.0.113.7", "203.0.113.8"
+
+func TestDenialAndRecovery(t *testing.T) {
+	clock := atQuarter(t)
+	url, _ := run(t, `
+		weir {
+			limit    2/1m
+			strategy fixed
+		}
+		respond hello`)
+	for _, left := range []string{"1", "0"} {
+		resp, text := get(t, url, alice)
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Equal(t, "hello", text)
+		assert.Equal(t, `"2/1m";q=2;w=60`, resp.Header.Get("RateLimit-Policy"))
+		assert.Equal(t, `"2/1m";r=`+left+`;t=45`, resp.Header.Get("RateLimit"))
+	}
+	resp, text := get(t, url, alice)
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	assert.Equal(t, "45", resp.Header.Get("Retry-After"))
+	assert.Equal(t, `"2/1m";r=0;t=45`, resp.Header.Get("RateLimit"))
+	assert.Empty(t, text, "the handler ran")
+	resp, _ = get(t, url, bob)
+	assert.Equal(t, http.StatusOK, resp.StatusCode, "another client")
+
+	clock.Advance(45 * time.Second)
+	resp, text = get(t, url, alice)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Equal(t, "hello", text)
+}
+
+// Caddy's matchers choose the limit, and its error pages render the denial.
+func TestLimitPerRouteAndMethod(t *testing.T) {
+	clock := atQuarter(t)
+	url, _ := run(t, `
+		@login {
+			method GET
+			path   /login*
+		}
+		weir @login login=1/1m {
+			strategy fixed
+		}
+		weir all=3/1m {
+			key      {method} {client_ip}
+			strategy fixed
+		}
+		handle_errors {
+			respond "{err.status_code} by {http.weir.policy}, {http.weir.remaining} left, {http.weir.outcome}"
+		}
+		respond hello`)
+	for _, step := range []struct {
+		path string
+		want int
+		body string
+	}{
+		{"/login", 200, "hello"},
+		{"/login", 429, "429 by login, 0 left, Denied"},
+		{"/", 200, "hello"},
+		{"/", 200, "hello"},
+		{"/", 429, "429 by all, 0 left, Denied"},
+	} {
+		resp, text := get(t, url+step.path, alice)
+		assert.Equal(t, step.want, resp.StatusCode)
+		assert.Equal(t, step.body, text)
+	}
+	resp, err := http.Head(url + "/login") // of a client of its own, by the matcher without the first limit
+	require.NoError(t, err)
+	assert.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	clock.Advance(45 * time.Second)
+	resp, _ = get(t, url+"/login", alice)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+func TestKeyOfPlaceholders(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, `
+		weir 1/1m {
+			key      {query.user}
+			strategy log
+		}
+		respond hello`)
+	for _, step := range []struct {
+		user string
+		want int
+	}{
+		{"alice", 200}, {"alice", 429}, {"bob", 200}, {"", 400},
+	} {
+		resp, _ := get(t, url+"?user="+step.user, alice)
+		assert.Equal(t, step.want, resp.StatusCode, step.user)
+	}
+}
+
+func TestOneBudgetForAllInATokenBucket(t *testing.T) {
+	clock := atQuarter(t)
+	url, _ := run(t, `
+		weir 60/1m {
+			key      all
+			strategy token
+			burst    2
+			headers  none
+		}
+		respond hello`)
+	for _, step := range []struct {
+		client string
+		want   int
+	}{
+		{alice, 200}, {bob, 200}, {alice, 429},
+	} {
+		resp, _ := get(t, url, step.client)
+		assert.Equal(t, step.want, resp.StatusCode)
+		assert.Empty(t, resp.Header.Get("RateLimit"))
+	}
+	clock.Advance(time.Second)
+	resp, _ := get(t, url, bob)
+	assert.Equal(t, http.StatusOK, resp.StatusCode, "a token a second")
+}
+
+func TestDenyList(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, `
+		weir 10/1m {
+			deny 203.0.113.7 2001:db8::/32
+		}
+		respond hello`)
+	for client, want := range map[string]int{alice: 403, "2001:db8::1": 403, bob: 200} {
+		resp, _ := get(t, url, client)
+		assert.Equal(t, want, resp.StatusCode, client)
+	}
+}
+
+func TestShadowDeniesNobody(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, `
+		weir 1/1m {
+			shadow
+		}
+		respond "{http.weir.outcome}"`)
+	for _, want := range []string{"Admitted", "Denied"} {
+		resp, text := get(t, url, alice)
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Equal(t, want, text)
+		assert.Empty(t, resp.Header.Get("RateLimit"))
+	}
+}
+
+// With room for one bucket the second client cannot be decided.
+func TestFailClosed(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, `
+		weir 1/1m {
+			max_buckets 1
+			strategy    fixed
+			fail        closed
+		}
+		respond hello`)
+	resp, _ := get(t, url, alice)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	resp, _ = get(t, url, bob)
+	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+}
+
+// A new configuration goes on with the old one's counts, also by a new limit under the same name and period.
+func TestReloadKeepsCounts(t *testing.T) {
+	clock := atQuarter(t)
+	url, reload := run(t, "weir api=2/1m\nrespond old")
+	for range 2 {
+		resp, _ := get(t, url, alice)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+	}
+	reload("weir api=3/1m\nrespond new")
+	resp, text := get(t, url, alice)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Equal(t, "new", text)
+	assert.Contains(t, resp.Header.Get("RateLimit"), `"api";r=0`)
+	resp, _ = get(t, url, alice)
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+
+	clock.Advance(2 * time.Minute)
+	resp, _ = get(t, url, alice)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// Two Caddys on one Redis share the limit: here one after the other, without anything in memory in between. When Redis
+// is gone, the process decides alone.
+func TestRedis(t *testing.T) {
+	server := redistest.Start(t)
+	site := `
+		weir 2/1h {
+			strategy log
+			redis redis://{env.WEIR_TEST_REDIS}/0 {
+				prefix    caddy:
+				timeout   2s
+				instances 2
+			}
+		}
+		respond "{http.weir.source}"`
+	t.Setenv("WEIR_TEST_REDIS", server.Addr)
+	url, _ := run(t, site)
+	for range 2 {
+		resp, text := get(t, url, alice)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Equal(t, "primary", text)
+	}
+	require.NoError(t, caddy.Stop())
+	url, _ = run(t, site)
+	resp, _ := get(t, url, alice)
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+
+	server.Kill()
+	resp, text := get(t, url, bob)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Equal(t, "local", text)
+}
+
+func TestCaddyfileErrors(t *testing.T) {
+	for _, tt := range []struct{ name, directive, want string }{
+		{"no limit", "weir", "no limit: want one such as 100/1m"},
+		{"no count", "weir 1m", `limit "1m": want [NAME=]COUNT/PERIOD, such as 100/1m`},
+		{"a count that is none", "weir ten/1m", `limit "ten/1m": "ten" is not a count from 1`},
+		{"a count of 0", "weir 0/1m", `"0" is not a count from 1`},
+		{"a period that is none", "weir 10/fortnight", `"fortnight" is not a period such as 500ms`},
+		{"a period that is too fine", "weir 10/1us", `"1us" is not a period`},
+		{"no name", "weir =10/1m", "a name stands before the equals sign"},
+		{"two of one name", "weir a=10/1m a=20/1h", `there are two of the name "a"`},
+		{"an unknown key", "weir 10/1m {\nkey ipp\n}", `there is no key "ipp": want ip, all or a {placeholder}`},
+		{"an unknown strategy", "weir 10/1m {\nstrategy leaky\n}", `there is no strategy "leaky": want sliding, fixed, log, token`},
+		{"a burst without a bucket", "weir 10/1m {\nburst 3\n}", "burst is for strategy token"},
+		{"an unknown option", "weir 10/1m {\nrate 5\n}", `there is no option "rate": want limit, key`},
+		{"an option without a value", "weir 10/1m {\nstrategy\n}", "wrong argument count"},
+		{"an option with two", "weir 10/1m {\nstrategy fixed log\n}", "wrong argument count"},
+		{"a status that is none", "weir 10/1m {\nstatus many\n}", `"many": invalid syntax`},
+		{"an unknown way to fail", "weir 10/1m {\nfail later\n}", `there is no way to fail "later": want closed, open`},
+		{"an unknown style", "weir 10/1m {\nheaders x\n}", `there is no style of headers "x": want draft, legacy, none`},
+		{"an empty entry", "weir 10/1m {\ndeny \"\"\n}", "either a key or a prefix"},
+		{"redis without a URL", "weir 10/1m {\nredis\n}", "wrong argument count"},
+		{"an unknown option of redis", "weir 10/1m {\nredis redis://x {\nport 1\n}\n}", `redis has no option "port"`},
+		{"two handlers of one limit", "weir /a 10/1m\nweir /b 10/1m", "two directives have the limit 10/1m: give each a name"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := adapt(t, "http://127.0.0.1:1 {\n"+tt.directive+"\n}\n")
+			require.ErrorContains(t, err, tt.want)
+			assert.Contains(t, err.Error(), "Caddyfile:", "the place in the file")
+		})
+	}
+}
+
+// These are found when the configuration is loaded; the one that runs stays.
+func TestConfigurationErrors(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, "weir 1/1m\nrespond hello")
+	for handler, want := range map[string]string{
+		`{"handler": "weir"}`: "no limit",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1ns"}]}`:                                      "whole number of milliseconds",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "status": 200}`:                        "no error status",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "max_buckets": -1}`:                    "max_buckets",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "http://x:secret@"}}`: "want redis://",
+	} {
+		config, err := adapt(t, "http://127.0.0.1:1 {\nrespond x\n}\n")
+		require.NoError(t, err)
+		config = []byte(strings.Replace(string(config), `"handle":[`, `"handle":[`+handler+`,`, 1))
+		err = caddy.Load(config, true)
+		require.ErrorContains(t, err, want)
+		assert.NotContains(t, err.Error(), "secret")
+	}
+	resp, _ := get(t, url, alice)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	resp, _ = get(t, url, alice)
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+}
+
+func TestMain(m *testing.M) {
+	// Caddy locks and logs in the user's directories unless it has others.
+	dir, err := os.MkdirTemp("", "caddylimit-")
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range []string{"XDG_DATA_HOME", "XDG_CONFIG_HOME", "HOME"} {
+		if err := os.Setenv(name, dir); err != nil {
+			panic(err)
+		}
+	}
+	code := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(code)
+}
