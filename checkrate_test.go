@@ -416,7 +416,7 @@ func TestStatsAddUp(t *testing.T) {
 }
 
 func TestStatsAddUpBesideEverything(t *testing.T) {
-	const callers, each = 8, 3000
+	const callers, each = 8, 1500
 	l, clock := newLimiter(t, weir.Config{})
 	var allowed, denied atomic.Uint64
 	var wg sync.WaitGroup

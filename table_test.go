@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // A slot is one cache line, and a chunk of them a size class of the allocator, which wastes nothing.
@@ -120,7 +122,7 @@ func TestTableIsAMap(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			model := map[string]int64{}
 			p := periodOf(tokenKind, 1000, 0)
-			for step := range 4000 {
+			for step := range slow.N(1500, 4000, 40_000) {
 				id := testID(idLengths[random.IntN(len(idLengths))]) + strconv.Itoa(random.IntN(12))
 				if len(id) > maxID {
 					continue
@@ -279,7 +281,7 @@ func TestStaleHitsFail(t *testing.T) {
 func TestMemoryComesBack(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1 << 20, Timeout: 1})
 	before := liveHeap()
-	const n = 50_000
+	const n = 20_000
 	for i := range n {
 		_, err := l.CheckRate(fmt.Sprintf("a long id of client number %d", i), 10, 1)
 		require.NoError(t, err)
@@ -312,7 +314,7 @@ func TestHitsBesideGrowth(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 20_000, Timeout: 1})
 	require.Len(t, l.buckets.shards, 1)
 	const callers, known, limit = 4, 50, 300
-	for round := range int64(3) {
+	for round := range int64(2) {
 		clock.setMs(round * 1000)
 		var admitted [known]atomic.Int64
 		var callersDone errgroup.Group

@@ -34,3 +34,15 @@ func TestNothingPassesAfterAnUnboundedCharge(t *testing.T) {
 		}
 	}
 }
+
+// The longest burst takes 2^62 ns to flow in, 146 years; a nanosecond more is refused.
+func TestLongestBurst(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	run := func(burst uint64) error { // a token flows in in 1<<20 ns
+		_, err := l.TokenBucket(burst).Run(t.Context(), &Request{Key: "a", Limit: 1e9, Duration: (1 << 20) * time.Second})
+		return err
+	}
+	assert.NoError(t, run(1<<42))
+	assert.NoError(t, run(1<<41+1))
+	assert.ErrorIs(t, run(1<<42+1), ErrLimit)
+}

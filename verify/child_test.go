@@ -172,11 +172,11 @@ func inChild(t *testing.T, f flood) flood {
 
 const mib = 1 << 20
 
-// Ten million ids, capacity for one million. The capacity is never exceeded, the memory is bounded, and
+// Five million ids, capacity for one million. The capacity is never exceeded, the memory is bounded, and
 // it comes back.
 func TestMemoryIsBounded(t *testing.T) {
 	slow.Test(t)
-	f := inChild(t, flood{IDs: slow.N(0, 10_000_000, 100_000_000), Room: 1_000_000, Cycles: 1})
+	f := inChild(t, flood{IDs: slow.N(0, 5_000_000, 100_000_000), Room: 1_000_000, Cycles: 1})
 	full := f.Full[0] - f.Before[0]
 	t.Logf("%d ids: at most %d buckets, peak RSS %d MiB, live heap %d MiB full (%d B a bucket), %.1f MiB after; %d admitted, %d ErrFull",
 		f.IDs, f.MostBuckets, f.PeakRSS/mib, full/mib, full/int64(f.Room), float64(f.After[0]-f.Before[0])/mib, f.Admitted, f.Refused)

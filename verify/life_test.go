@@ -124,7 +124,7 @@ func TestStalledGoroutineControlIsRejected(t *testing.T) {
 
 func TestNeverExceedsCapacity(t *testing.T) {
 	const room, callers = 2000, 64
-	ids := slow.N(20_000, 100_000, 10_000_000)
+	ids := slow.N(20_000, 50_000, 10_000_000)
 	var ms atomic.Int64
 	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(ms.Load()) }, Timeout: 1})
 	var most, full atomic.Int64
@@ -197,7 +197,7 @@ func TestFloodResetsNoCounter(t *testing.T) {
 	for range limit - 1 {
 		ask("victim")
 	}
-	for trial := range slow.N(50, 1000, 1000) {
+	for trial := range slow.N(50, 400, 1000) {
 		for i := range 10 * room {
 			_, err := l.CheckRate(fmt.Sprint("flood", trial, "-", i), scale, limit)
 			if err != nil && err != weir.ErrFull {

@@ -51,7 +51,7 @@ var (
 )
 
 func TestReferencesKeepTheLaws(t *testing.T) {
-	histories := slow.N(15, 100, 1000)
+	histories := slow.N(15, 60, 1000)
 	keeps := func(t *testing.T, make Factory, laws Laws) {
 		laws.Histories = histories
 		Test(t, newTestClock, make, laws)
