@@ -67,8 +67,9 @@ func main() {
 	r.sweeping = bestSweeping(3)
 	progress("millions of ids")
 	for _, s := range grows {
-		r.growths = append(r.growths, bestGrowth(s, 3))
+		r.growths = append(r.growths, bestGrowth(s, attempts))
 	}
+	r.stall = longestStall(r.growths[0].lasted, attempts)
 	r.peak = peakOf(huge)
 	progress("done")
 	if err := os.WriteFile(*out, append(r.report(), rulesSection()+replaySection()+verbsSection()...), 0o644); err != nil {

@@ -19,6 +19,8 @@ import (
 const (
 	grown = 5 * million
 	huge  = 10 * million
+
+	attempts = 5 // of each, the best of which counts
 )
 
 var (
@@ -31,6 +33,7 @@ type growth struct {
 	footprint
 	latencies     // of the decisions that did so
 	slow      int // decisions over a millisecond
+	lasted    time.Duration
 }
 
 // measureGrowth makes each id while the clock is stopped: a service has it from a request.
@@ -53,7 +56,7 @@ func measureGrowth(s store, n int) growth {
 			g.slow++
 		}
 	}
-	g.latencies = newLatencies(took)
+	g.latencies, g.lasted = newLatencies(took), time.Since(base)
 	settle()
 	g.bytes = (float64(heap()-before) - float64(8*len(took))) / float64(n)
 	g.gc = max(0, collection()-bare)
@@ -68,6 +71,21 @@ func bestGrowth(s store, n int) growth {
 		if g := measureGrowth(s, grown); g.max < best.max {
 			best = g
 		}
+	}
+	return best
+}
+
+// longestStall returns the longest time between two readings of the clock in a loop that does nothing
+// else for d; the best of n attempts. No decision can be held to less on that machine.
+func longestStall(d time.Duration, n int) time.Duration {
+	best := d
+	for range n {
+		var longest, last time.Duration
+		for base := time.Now(); last < d; {
+			now := time.Since(base)
+			longest, last = max(longest, now-last), now
+		}
+		best = min(best, longest)
 	}
 	return best
 }

@@ -18,7 +18,8 @@ type results struct {
 	rivals, ours []footprint
 	sweeping     sweeping
 	growths      []growth // of grows
-	peak         float64  // bytes of a process with huge ids
+	stall        time.Duration
+	peak         float64 // bytes of a process with huge ids
 	begun        time.Time
 	rounds       int
 	load         string
