@@ -200,10 +200,11 @@ type Stats struct {
 	Full            uint64 // ErrFull
 	Closed          uint64 // ErrClosed
 
-	Buckets   int           // kept now, of all strategies
-	Swept     uint64        // expired buckets removed
-	Sweeps    uint64        // by the janitor and Sweep
-	LastSweep time.Duration // how long the last one took, in real time
+	Buckets    int           // kept now, of all strategies
+	MaxBuckets int           // how many can be kept: Config.MaxBuckets, or its default
+	Swept      uint64        // expired buckets removed
+	Sweeps     uint64        // by the janitor and Sweep
+	LastSweep  time.Duration // how long the last one took, in real time
 }
 
 // Stats adds up what the buckets and shards have counted. It is not a snapshot of one instant. It
@@ -212,13 +213,14 @@ type Stats struct {
 func (l *Limiter) Stats() Stats {
 	extra := l.extraCost.Load() // before the counts: a count moves first, the extra cost after
 	s := Stats{
-		Invalid:   l.invalid.Load(),
-		Full:      l.full.Load(),
-		Closed:    l.refused.Load(),
-		Buckets:   int(l.capacity.used()),
-		Swept:     l.janitor.removed.Load(),
-		Sweeps:    l.janitor.sweeps.Load(),
-		LastSweep: time.Duration(l.janitor.took.Load()),
+		Invalid:    l.invalid.Load(),
+		Full:       l.full.Load(),
+		Closed:     l.refused.Load(),
+		Buckets:    int(l.capacity.used()),
+		MaxBuckets: int(l.capacity.max),
+		Swept:      l.janitor.removed.Load(),
+		Sweeps:     l.janitor.sweeps.Load(),
+		LastSweep:  time.Duration(l.janitor.took.Load()),
 	}
 	for _, t := range l.janitor.all() {
 		allowed, denied := t.stats()

@@ -237,7 +237,7 @@ func TestBadRequestsLeaveNoTrace(t *testing.T) {
 			t.Run(name+" with "+c.name, func(t *testing.T) {
 				tried++
 				assert.ErrorIs(t, call(), c.err)
-				assert.Equal(t, weir.Stats{Checks: tried, Invalid: tried}, l.Stats())
+				assert.Equal(t, weir.Stats{Checks: tried, Invalid: tried, MaxBuckets: 1 << 20}, l.Stats())
 			})
 		}
 	}
@@ -259,7 +259,7 @@ func TestLimitZeroMakesNoBucket(t *testing.T) {
 	res, err := l.CheckRate("id", 1000, 0)
 	require.NoError(t, err)
 	assert.Equal(t, weir.Result{}, res)
-	assert.Equal(t, weir.Stats{Checks: 1, Denied: 1}, l.Stats())
+	assert.Equal(t, weir.Stats{Checks: 1, Denied: 1, MaxBuckets: 1 << 20}, l.Stats())
 }
 
 func TestInspectNeitherCountsNorCreates(t *testing.T) {
@@ -411,7 +411,7 @@ func TestStatsAddUp(t *testing.T) {
 	s.LastSweep = 0
 	assert.Equal(t, weir.Stats{
 		Checks: 30, Allowed: 19, Denied: 6, Invalid: 1, Full: 3, Closed: 1,
-		Buckets: 0, Swept: 9, Sweeps: 3,
+		Buckets: 0, MaxBuckets: 3, Swept: 9, Sweeps: 3,
 	}, s)
 }
 

@@ -91,6 +91,10 @@ type Config struct {
 	// primary (Stats.Dropped). Callers who owe nothing make room for others.
 	MaxCallers int
 
+	// OnCall is called after each call of primary, and after each probe, with how long it took and its error; a late one
+	// took Timeout, or ProbeTimeout for a probe. It must be fast, and safe for concurrent use.
+	OnCall func(took time.Duration, err error)
+
 	// OnChange is called after each change of a breaker's state, OnError with each error of primary that callers do not
 	// see. They run outside of every lock, possibly concurrently, and should be fast. Panics are dropped (Stats.Panics).
 	OnChange func(Change)

@@ -65,6 +65,9 @@ func (f *Fallback) apply(ctx context.Context, r *weir.Request, op func(context.C
 // attempt runs op within timeout and calls end exactly once: when op returns, panics or exits, or, with errTimeout, when
 // timeout is over.
 func (f *Fallback) attempt(ctx context.Context, timeout time.Duration, op func(context.Context) error, end func(error)) {
+	if f.cfg.OnCall != nil {
+		end = f.measured(time.Now(), end)
+	}
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	inTime := context.AfterFunc(bounded, func() { end(errTimeout) })
@@ -75,6 +78,17 @@ func (f *Fallback) attempt(ctx context.Context, timeout time.Duration, op func(c
 		}
 	}()
 	err = f.safely(func() error { return op(bounded) })
+}
+
+// measured returns end, followed by OnCall. A method that primary lacks was no call.
+func (f *Fallback) measured(start time.Time, end func(error)) func(error) {
+	return func(err error) {
+		end(err)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return
+		}
+		_ = f.safely(func() error { f.cfg.OnCall(time.Since(start), err); return nil })
+	}
 }
 
 // judge records the end of a call in b, and returns its error for the caller. Errors that depend on the request alone are

@@ -84,6 +84,8 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string, 
 	if err := ctx.Err(); err != nil {
 		return v, fmt.Errorf("redislimit: %w", err)
 	}
+	start := time.Now()
+	defer func() { s.called(start, err) }()
 	bounded, cancel := s.within(ctx)
 	defer cancel()
 	// An answer from the network is the only thing here that can be anything.
@@ -135,16 +137,25 @@ func (s *Store) read() *time.Time {
 }
 
 // del deletes a key within s.timeout.
-func (s *Store) del(ctx context.Context, key string) error {
+func (s *Store) del(ctx context.Context, key string) (err error) {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("redislimit: %w", err)
 	}
+	start := time.Now()
+	defer func() { s.called(start, err) }()
 	bounded, cancel := s.within(ctx)
 	defer cancel()
 	if err := s.client.Del(bounded, key).Err(); err != nil {
 		return explain(ctx, err)
 	}
 	return nil
+}
+
+// called reports a call that began at start to Config.OnCall.
+func (s *Store) called(start time.Time, err error) {
+	if s.onCall != nil {
+		s.onCall(time.Since(start), err)
+	}
 }
 
 // send sends one command, once: go-redis never retries a ZeroCopyStringCmd, whatever the client's settings, and Cluster's

@@ -42,6 +42,10 @@ type Config struct {
 	// Negative: none.
 	Grace time.Duration
 
+	// OnCall is called after each call of the server, with how long it took and its error, which Classify reads. It must
+	// be fast, and safe for concurrent use. nil: none.
+	OnCall func(took time.Duration, err error)
+
 	// AllowUnsafeClient lets New accept a client that breaks a promise of this package; see Options and ErrUnsafeClient.
 	AllowUnsafeClient bool
 }
@@ -54,6 +58,7 @@ type Store struct {
 	prefix string
 	grace  any              // ms, ready to be an argument
 	now    func() time.Time // nil: the server's clock
+	onCall func(took time.Duration, err error)
 }
 
 // New returns a Store on c. It sends nothing to the server: it works, and the Store will, while the server is down. It
@@ -80,7 +85,7 @@ func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 }
 
 func newStore(c redis.UniversalClient, cfg Config) *Store {
-	s := &Store{deadlines: deadlines{timeout: cfg.Timeout}, client: c, prefix: cfg.Prefix, now: cfg.Now}
+	s := &Store{deadlines: deadlines{timeout: cfg.Timeout}, client: c, prefix: cfg.Prefix, now: cfg.Now, onCall: cfg.OnCall}
 	grace := cfg.Grace
 	if s.prefix == "" {
 		s.prefix = DefaultPrefix

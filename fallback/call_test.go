@@ -1,0 +1,85 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+)
+
+// delayed is a primary that takes a while.
+type delayed struct {
+	takes time.Duration
+	err   error
+}
+
+func (s *delayed) Run(context.Context, *weir.Request) (*weir.Result, error) {
+	time.Sleep(s.takes)
+	return &weir.Result{State: weir.Allow}, s.err
+}
+
+// OnCall is called once for each call and probe of primary, with the time that it took.
+func TestOnCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		type call struct {
+			took time.Duration
+			err  error
+		}
+		var mu sync.Mutex
+		var calls []call
+		s := &delayed{}
+		f := newFallback(t, s, nil, fallback.Config{
+			OnFail: fallback.FailOpen, MinCalls: 4, FailureRate: 0.7, Stall: -1,
+			OnCall: func(took time.Duration, err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				calls = append(calls, call{took, err})
+				panic("it must not reach the caller")
+			},
+		})
+		last := func() call {
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			require.NotEmpty(t, calls)
+			return calls[len(calls)-1]
+		}
+		s.takes = 7 * time.Millisecond
+		assert.Equal(t, fallback.FromPrimary, source(t, f, hour))
+		assert.Equal(t, call{7 * time.Millisecond, nil}, last())
+
+		s.err = errDown
+		assert.Equal(t, fallback.FromPolicy, source(t, f, hour))
+		assert.Equal(t, call{7 * time.Millisecond, errDown}, last())
+
+		s.takes, s.err = time.Second, nil
+		assert.Equal(t, fallback.FromPolicy, source(t, f, hour))
+		late := last()
+		assert.Equal(t, fallback.DefaultTimeout, late.took, "a late call took the timeout")
+		assert.Error(t, late.err)
+		assert.Len(t, calls, 3)
+		assert.EqualValues(t, 3, f.Stats().Panics)
+
+		s.takes, s.err = time.Millisecond, errDown
+		for range 4 {
+			source(t, f, hour)
+		}
+		require.Equal(t, fallback.Open, f.Stats().State)
+		last()
+		s.err = nil
+		source(t, f, hour) // starts a probe
+		assert.Equal(t, call{time.Millisecond, nil}, last())
+		assert.Equal(t, fallback.Closed, f.Stats().State)
+		assert.Len(t, calls, 8)
+		assert.False(t, errors.Is(late.err, errDown))
+	})
+}

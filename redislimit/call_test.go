@@ -1,0 +1,45 @@
+package redislimit_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// OnCall is called once for each call of the server, and not for requests that are refused before.
+func TestOnCall(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(redislimit.Options(server.Addr))
+	defer client.Close()
+	var calls []redislimit.Class
+	store, err := redislimit.New(client, redislimit.Config{OnCall: func(took time.Duration, err error) {
+		assert.Positive(t, took)
+		calls = append(calls, redislimit.Classify(err))
+	}})
+	require.NoError(t, err)
+	s := store.FixedWindow()
+	r := &weir.Request{Key: "a", Limit: 10, Duration: time.Hour}
+	_, err = s.Run(t.Context(), r)
+	require.NoError(t, err)
+	require.NoError(t, s.Reset(t.Context(), r))
+	_, err = s.Run(t.Context(), &weir.Request{Limit: 10, Duration: time.Hour})
+	require.ErrorIs(t, err, weir.ErrID)
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.Run(canceled, r)
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, []redislimit.Class{redislimit.None, redislimit.None}, calls)
+	server.Kill()
+	_, err = s.Run(t.Context(), r)
+	require.Error(t, err)
+	require.Error(t, s.Reset(t.Context(), r))
+	assert.Equal(t, []redislimit.Class{redislimit.Down, redislimit.Down}, calls[2:])
+}
