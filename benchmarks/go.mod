@@ -40,6 +40,7 @@ require (
 
 replace (
 	github.com/weirgo/weir => ..
+	github.com/weirgo/weir/metrics/prometheus => ../metrics/prometheus // for cmd/weir, in the workspace
 	github.com/weirgo/weir/redislimit => ../redislimit
 	github.com/weirgo/weir/rules => ../rules
 )

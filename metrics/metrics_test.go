@@ -1,0 +1,109 @@
+package metrics_test
+
+import (
+	"fmt"
+	"regexp"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/metrics"
+	"github.com/weirgo/weir/near"
+)
+
+// every returns all sources, read from these figures.
+func every(l weir.Stats, f fallback.Stats) map[string]metrics.Source {
+	return map[string]metrics.Source{
+		"limiter":  metrics.Limiter(func() weir.Stats { return l }),
+		"http":     metrics.HTTP(func(o httplimit.Outcome) uint64 { return uint64(o) }),
+		"fallback": metrics.Fallback(func() fallback.Stats { return f }),
+		"leases":   metrics.Leases(func() near.LeaseStats { return near.LeaseStats{Leased: 1, Fetched: 2, Keys: 3} }),
+	}
+}
+
+func TestEveryMetricIsDescribedAndRead(t *testing.T) {
+	named := regexp.MustCompile(`^weir(\.[a-z_]+)+$`)
+	seen := map[string]bool{}
+	for name, s := range every(weir.Stats{}, fallback.Stats{}) {
+		read := make([]int, len(s.Descs))
+		s.Read(func(i int, label string, _ float64) {
+			read[i]++
+			assert.Equal(t, s.Descs[i].Label == "", label == "", s.Descs[i].Name)
+		})
+		for i, d := range s.Descs {
+			assert.Regexp(t, named, d.Name)
+			assert.NotEmpty(t, d.Help, d.Name)
+			assert.False(t, seen[d.Name], "%s is there twice", d.Name)
+			seen[d.Name] = true
+			assert.Positive(t, read[i], "%s of %s is not read", d.Name, name)
+		}
+	}
+}
+
+func TestSourcesReadTheirFigures(t *testing.T) {
+	sources := every(
+		weir.Stats{Allowed: 1, Denied: 2, Invalid: 3, Full: 4, Closed: 5, Buckets: 6, MaxBuckets: 7, Swept: 8, Sweeps: 9, LastSweep: 10 * time.Second},
+		fallback.Stats{
+			State: fallback.HalfOpen, OpenPartitions: 1, Primary: 2, Lease: 3, Denials: 4, Local: 5, Policy: 6,
+			Opens: 7, Probes: 8, Failures: 9, Reconciled: 10, Dropped: 11, Callers: 12, Panics: 13,
+		})
+	got := map[string]float64{}
+	for _, s := range sources {
+		s.Read(func(i int, label string, value float64) { got[s.Descs[i].PrometheusName()+" "+label] = value })
+	}
+	for sample, want := range map[string]float64{
+		"weir_checks_total allowed": 1, "weir_checks_total denied": 2, "weir_checks_total invalid": 3,
+		"weir_checks_total full": 4, "weir_checks_total closed": 5, "weir_buckets ": 6, "weir_buckets_max ": 7,
+		"weir_swept_buckets_total ": 8, "weir_sweeps_total ": 9, "weir_last_sweep_seconds ": 10,
+		"weir_requests_total Denied": float64(httplimit.Denied), "weir_requests_total Exempt": float64(httplimit.Exempt),
+		"weir_fallback_breaker_state half-open": 1, "weir_fallback_breaker_state open": 0, "weir_fallback_breaker_state closed": 0,
+		"weir_fallback_open_partitions ":        1,
+		"weir_fallback_decisions_total primary": 2, "weir_fallback_decisions_total lease": 3,
+		"weir_fallback_decisions_total denials": 4, "weir_fallback_decisions_total local": 5,
+		"weir_fallback_decisions_total policy": 6, "weir_fallback_breaker_opens_total ": 7,
+		"weir_fallback_probes_total ": 8, "weir_fallback_failures_total ": 9,
+		"weir_fallback_reconciled_total ": 10, "weir_fallback_dropped_total ": 11,
+		"weir_fallback_callers ": 12, "weir_fallback_panics_total ": 13,
+		"weir_lease_decisions_total ": 1, "weir_lease_fetches_total ": 2, "weir_leases ": 3,
+	} {
+		assert.Contains(t, got, sample)
+		assert.Equal(t, want, got[sample], sample)
+	}
+}
+
+// However many goroutines bring new values, a label has at most MaxValues of them and "other".
+func TestLabelIsBounded(t *testing.T) {
+	var l metrics.Label
+	var mu sync.Mutex
+	values := map[string]int{}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for i := range 10_000 {
+				v := l.Value(fmt.Sprint(i))
+				mu.Lock()
+				values[v]++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	assert.LessOrEqual(t, len(values), metrics.MaxValues+1)
+	assert.Positive(t, values["other"])
+	for v, n := range values {
+		if v != "other" {
+			assert.Equal(t, v, l.Value(v), "a value that was there stays, after %d times", n)
+		}
+	}
+}
+
+func TestLabelIsValidUTF8(t *testing.T) {
+	var l metrics.Label
+	assert.Equal(t, "a\uFFFD", l.Value("a\xff"))
+	assert.Equal(t, "", l.Value(""))
+}
