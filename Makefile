@@ -27,6 +27,7 @@ recovery: need ## measure the recovery table of docs/redis.md; writes recovery.m
 	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
 
 verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; contrib
+	@.ci/need prometheus
 	@.ci/verify
 
 contrib: need ## the tests of the modules in contrib, each in the framework itself, with the race detector

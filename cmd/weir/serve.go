@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
@@ -20,6 +21,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/metrics"
+	weirprom "github.com/weirgo/weir/metrics/prometheus"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/rules"
 )
@@ -221,6 +224,7 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 	}
 	local := rules.SourceOf(limiter)
 	f.cfg.Source = local
+	f.cfg.Metrics = []prometheus.Collector{weirprom.New("", metrics.Limiter(limiter.Stats))}
 	if f.redis == "" {
 		return func() { _ = limiter.Close() }, nil
 	}
@@ -228,14 +232,18 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := redislimit.New(client, redislimit.Config{Prefix: f.redisPrefix, Timeout: f.redisTimeout})
+	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
+	store, err := redislimit.New(client, redislimit.Config{Prefix: f.redisPrefix, Timeout: f.redisTimeout, OnCall: calls.OnCall})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	remote := rules.SourceOf(store)
 	f.cfg.Source = remote
+	f.cfg.Metrics = append(f.cfg.Metrics, calls)
 	if f.instances > 0 {
-		f.cfg.Source = live.Hybrid(remote, local, fallback.Config{Instances: f.instances, Timeout: f.redisTimeout}, f.cfg.Log, nil)
+		made := new(live.Fallbacks)
+		f.cfg.Source = live.Hybrid(remote, local, fallback.Config{Instances: f.instances, Timeout: f.redisTimeout}, f.cfg.Log, made.Add)
+		f.cfg.Metrics = append(f.cfg.Metrics, made)
 	}
 	return func() { _, _ = client.Close(), limiter.Close() }, nil
 }

@@ -32,7 +32,7 @@ func (p *Proxy) adminHandler() http.Handler {
 	mux.Handle("GET /-/page.js", page("page.js", "text/javascript; charset=utf-8"))
 	mux.Handle("GET /-/page.css", page("page.css", "text/css; charset=utf-8"))
 	mux.HandleFunc("GET /-/stats", p.serveStats)
-	mux.HandleFunc("GET /-/metrics", p.serveMetrics)
+	mux.Handle("GET /-/metrics", p.serveMetrics())
 	mux.Handle("POST /-/deny", changes(p.serveDeny))
 	mux.Handle("DELETE /-/deny", changes(p.serveDeny))
 	if p.ruled != nil {

@@ -38,6 +38,7 @@ type Proxy struct {
 	worst    *offenders.Table
 	meter    meter
 	table    tableFigures
+	watch    watch
 	loops    loopLog
 	started  time.Time
 
@@ -63,7 +64,8 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	p := &Proxy{
-		cfg: cfg, ip: cfg.ip(), via: newVia(), limiter: limiter, bounds: cfg.connBounds(), started: time.Now(),
+		cfg: cfg, ip: cfg.ip(), via: newVia(), limiter: limiter, bounds: cfg.connBounds(), watch: newWatch(),
+		started: time.Now(),
 	}
 	p.worst = offenders.New(offenders.Config{Size: worstKeys, Sample: 1})
 	p.bounds.exempt = p.trustsAddr
@@ -95,6 +97,7 @@ func (p *Proxy) build() (err error) {
 		if p.make.shared, err = newShared(p.cfg.Redis, p.cfg.Log); err != nil {
 			return err
 		}
+		p.make.shared.cfg.OnCall = p.watch.calls.OnCall
 	}
 	if p.routes, err = newRoutes(p.cfg.Routes, p.cfg.ExactPaths); err != nil {
 		return err

@@ -172,6 +172,7 @@ func (p *Proxy) count(o httplimit.Outcome) uint64 {
 
 // onDecision notes what the middleware decided.
 func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
+	p.watch.decisions.OnDecision(r, d)
 	if rec := recordOf(r.Context()); rec != nil {
 		rec.decision, rec.decided = d, true
 	}

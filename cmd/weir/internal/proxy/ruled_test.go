@@ -233,7 +233,7 @@ func TestRulesOnRedis(t *testing.T) {
 	assert.Equal(t, 40, spendTogether(60), "exactly the rest")
 	server.Kill()
 	assert.Zero(t, spendTogether(10), "what was spent is not forgotten")
-	assert.Contains(t, proxies[0].metrics(), `weir_redis_breaker_closed{limit="fixed window"}`)
+	assert.Contains(t, proxies[0].metrics(), `weir_fallback_breaker_state{name="fixed window",state="open"}`)
 }
 
 // TestTheBuiltInPageOfRules says that there are rules.

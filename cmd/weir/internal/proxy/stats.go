@@ -109,7 +109,7 @@ func (p *Proxy) figures() *figures {
 		InFlight: p.open.Load(),
 		Requests: make(map[string]uint64),
 		Limits:   p.limitsShown(),
-		Table:    p.table.read(p.limiter, p.cfg.Table.MaxBuckets),
+		Table:    p.table.read(p.limiter),
 	}
 	if p.cfg.Upstream != nil {
 		f.Upstream = p.cfg.Upstream.String()
@@ -222,15 +222,20 @@ type tableFigures struct {
 
 const tableEvery = time.Second
 
-func (t *tableFigures) read(l *weir.Limiter, most int) table {
+func (t *tableFigures) stats(l *weir.Limiter) weir.Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if now := time.Now(); now.Sub(t.at) >= tableEvery {
 		t.last, t.at = l.Stats(), now
 	}
-	s := t.last
+	return t.last
+}
+
+// read returns the figures as /-/stats has them.
+func (t *tableFigures) read(l *weir.Limiter) table {
+	s := t.stats(l)
 	return table{
-		Buckets: s.Buckets, MaxBuckets: most, Sweeps: s.Sweeps, Swept: s.Swept,
+		Buckets: s.Buckets, MaxBuckets: s.MaxBuckets, Sweeps: s.Sweeps, Swept: s.Swept,
 		LastSweepMs: float64(s.LastSweep.Microseconds()) / 1e3, Full: s.Full,
 	}
 }

@@ -35,7 +35,8 @@ type Config struct {
 	AdminToken        string // for what changes something; empty: nothing can be changed
 	TLS               *tls.Config
 
-	Source        rules.Source // nil: in memory
+	Source        rules.Source           // nil: in memory
+	Metrics       []prometheus.Collector // of the Source
 	Shadow, Quota bool
 	Answers       Answers
 
@@ -81,6 +82,7 @@ func New(cfg Config) (*Server, error) {
 	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
 	s.registry.MustRegister(s.tally, statusCollector{s.live}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.registry.MustRegister(cfg.Metrics...)
 	if cfg.AdminToken != "" {
 		if s.gate, err = proxy.NewGate(cfg.AdminToken, cfg.Log); err != nil {
 			return nil, errors.Join(err, s.close())
