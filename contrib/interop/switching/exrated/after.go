@@ -1,0 +1,19 @@
+// Package exrated is the program after a switch from ExRated.
+package exrated
+
+import (
+	"fmt"
+
+	"github.com/weirgo/weir"
+)
+
+func After(limiter *weir.Limiter) (string, error) {
+	res, err := limiter.CheckRate("my-rate-limited-api", 10_000, 5)
+	switch {
+	case err != nil:
+		return "", err
+	case !res.Allowed():
+		return "{:error, 5}", nil
+	}
+	return fmt.Sprintf("{:ok, %d}", res.TotalRequests), nil
+}
