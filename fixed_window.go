@@ -12,12 +12,12 @@ import (
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
 // lies across two windows up to twice that. A decision on a key that has a bucket takes a
 // compare-and-swap, or two, and no lock.
-type FixedWindow struct{ changes[slot] }
+type FixedWindow struct{ operations[slot] }
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest, and remembers
 // nothing across windows.
 func (l *Limiter) FixedWindow() *FixedWindow {
-	return &FixedWindow{changes[slot]{l: l, algorithm: &counters{l}, store: &slotStore{l, fixedKind}}}
+	return &FixedWindow{operations[slot]{l: l, algorithm: &counters{l}, store: &slotStore{l, fixedKind}}}
 }
 
 // count decides by the fixed window. It returns the parts of a Result, which CheckRate, being

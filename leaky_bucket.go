@@ -9,7 +9,7 @@ import (
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
 // Make one with [Limiter.LeakyBucket].
-type LeakyBucket struct{ changes[queue] }
+type LeakyBucket struct{ operations[queue] }
 
 // LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in
 // order of arrival, Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to
@@ -30,7 +30,7 @@ type LeakyBucket struct{ changes[queue] }
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
 	l.queuesOnce.Do(func() { l.queues = newStates[queue](l) })
-	return &LeakyBucket{changes[queue]{l: l, algorithm: &queues{max(length, 0)}, store: l.queues}}
+	return &LeakyBucket{operations[queue]{l: l, algorithm: &queues{max(length, 0)}, store: l.queues}}
 }
 
 // queues is the arithmetic of a LeakyBucket.

@@ -89,10 +89,10 @@ type lockedState[S any] struct {
 }
 
 // locked implements [Strategy] for an algorithm that decides under a lock.
-type locked[S any] struct{ changes[S] }
+type locked[S any] struct{ operations[S] }
 
 func newLocked[S any](l *Limiter, a algorithm[S], st store[S]) locked[S] {
-	return locked[S]{changes[S]{l: l, algorithm: a, store: st}}
+	return locked[S]{operations[S]{l: l, algorithm: a, store: st}}
 }
 
 // Run implements [Strategy]. Its errors are those of [Limiter.CheckRate].
@@ -148,8 +148,8 @@ func (s *locked[S]) verdict(r *Request) (verdict, error) {
 	}
 }
 
-// changes implements the optional interfaces of such a Strategy.
-type changes[S any] struct {
+// operations implements the optional interfaces of such a Strategy.
+type operations[S any] struct {
 	l         *Limiter
 	algorithm algorithm[S]
 	store     store[S]
@@ -157,9 +157,9 @@ type changes[S any] struct {
 }
 
 // Limiter returns the Limiter in which the Strategy counts.
-func (s *changes[S]) Limiter() *Limiter { return s.l }
+func (s *operations[S]) Limiter() *Limiter { return s.l }
 
-func (s *changes[S]) parse(r *Request) (params, error) {
+func (s *operations[S]) parse(r *Request) (params, error) {
 	p, err := s.l.validate(r, s.period)
 	if err != nil {
 		return p, err
@@ -171,7 +171,7 @@ func (s *changes[S]) parse(r *Request) (params, error) {
 }
 
 // Peek implements [Peeker].
-func (s *changes[S]) Peek(_ context.Context, r *Request) (*Result, error) {
+func (s *operations[S]) Peek(_ context.Context, r *Request) (*Result, error) {
 	p, err := s.parse(r)
 	if err != nil {
 		return nil, err
@@ -187,7 +187,7 @@ func (s *changes[S]) Peek(_ context.Context, r *Request) (*Result, error) {
 }
 
 // Refund implements [Refunder].
-func (s *changes[S]) Refund(_ context.Context, r *Request, taken *Result) error {
+func (s *operations[S]) Refund(_ context.Context, r *Request, taken *Result) error {
 	p, err := s.parse(r)
 	if err != nil || !taken.Allowed() || p.exceedsLimit() {
 		return err
@@ -205,7 +205,7 @@ func (s *changes[S]) Refund(_ context.Context, r *Request, taken *Result) error 
 }
 
 // Reset implements [Resetter].
-func (s *changes[S]) Reset(_ context.Context, r *Request) error {
+func (s *operations[S]) Reset(_ context.Context, r *Request) error {
 	p, err := s.parse(r)
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (s *changes[S]) Reset(_ context.Context, r *Request) error {
 }
 
 // Seed implements [Seeder].
-func (s *changes[S]) Seed(_ context.Context, r *Request, counted *Result) error {
+func (s *operations[S]) Seed(_ context.Context, r *Request, counted *Result) error {
 	p, err := s.parse(r)
 	expires := s.l.clock.instantOf(counted.ExpiresAt)
 	if err != nil || expires <= s.l.clock.read() {
@@ -237,7 +237,7 @@ func (s *changes[S]) Seed(_ context.Context, r *Request, counted *Result) error 
 }
 
 // Charge implements [Charger].
-func (s *changes[S]) Charge(_ context.Context, r *Request) error {
+func (s *operations[S]) Charge(_ context.Context, r *Request) error {
 	p, err := s.parse(r)
 	if err != nil {
 		return err
@@ -248,7 +248,7 @@ func (s *changes[S]) Charge(_ context.Context, r *Request) error {
 }
 
 // change makes the state of p if there is none, and changes it.
-func (s *changes[S]) change(r *Request, p params, change func(lockedState[S])) error {
+func (s *operations[S]) change(r *Request, p params, change func(lockedState[S])) error {
 	for {
 		h, err := s.store.lock(r.Key, p.scale, true)
 		if err != nil {

@@ -232,9 +232,9 @@ func (d *decoder) log() error {
 		last = d.int(last, math.MaxInt64)
 		(&logs{}).admit(g, params{}, last, d.int(0, math.MaxInt64-g.used), d.string(0))
 	}
-	s := &d.l.SlidingLog().changes
+	s := &d.l.SlidingLog().operations
 	if plan == listPlan {
-		s = &d.l.List().changes
+		s = &d.l.List().operations
 	}
 	d.bad = d.bad || plan != "" && plan != listPlan
 	return restore(d, s, stateKey{id, scale, plan}, g)
@@ -260,7 +260,7 @@ func (d *decoder) tiers() error {
 		total += s.counts.newest().cost
 	}
 	t.algorithm.(*tierSums).sumUp(s, total)
-	return restore(d, &t.changes, stateKey{id, scale, plan}, s)
+	return restore(d, &t.operations, stateKey{id, scale, plan}, s)
 }
 
 func (g *hitLog) total() int64      { return g.used }
@@ -274,7 +274,7 @@ type totaled[S any] interface {
 
 // restore makes saved the state of a caller that has counted nothing, or raises the count of one
 // that has.
-func restore[S any, P totaled[S]](d *decoder, s *changes[S], key stateKey, saved P) error {
+func restore[S any, P totaled[S]](d *decoder, s *operations[S], key stateKey, saved P) error {
 	if !d.apply() || saved.end(key) <= d.l.clock.read() {
 		return nil
 	}

@@ -155,45 +155,52 @@ func (a *tierSums) sum(s *sliceCounts, i int, current int64) (t sum) {
 	return t
 }
 
+// tierVerdict is what one tier decides. Its at is not set.
+type tierVerdict struct {
+	verdict
+	left  int64 // of the tier's limit; below 0 in a denial
+	until int64 // the slice with which a denial ends, or an admission no longer counts; maxInstant: none
+}
+
 func (a *tierSums) decide(s *sliceCounts, p params, now int64) verdict {
 	current := a.current(now)
-	var v verdict
+	var v tierVerdict
 	for i, b := range a.bounds {
 		t := a.sum(s, i, current)
-		this := verdict{state: Allow, total: t.cost + p.cost, at: b.limit - p.cost - t.cost, tier: i}
-		switch {
-		case p.cost > b.limit:
-			this = verdict{state: Deny, total: t.cost, at: maxInstant, tier: i}
-		case this.at < 0:
-			this = verdict{state: Deny, total: t.cost, at: a.freeAt(s, t, b, -this.at), tier: i}
+		this := tierVerdict{
+			verdict: verdict{state: Allow, total: t.cost + p.cost, tier: i},
+			left:    b.limit - p.cost - t.cost,
+			until:   current + b.n,
+		}
+		if this.left < 0 {
+			this.state, this.total, this.until = Deny, t.cost, maxInstant
+			if p.cost <= b.limit {
+				this.until = a.freeAt(s, t, b, -this.left)
+			}
 		}
 		if i == 0 || a.binds(this, v) {
 			v = this
 		}
 	}
-	switch {
-	case v.state == Deny && v.at == maxInstant:
-		v.at = noInstant
-	case v.state == Deny:
-		v.at = windowStart(v.at, a.slice)
-	default:
-		v.at = windowStart(current+a.bounds[v.tier].n, a.slice)
+	v.at = noInstant
+	if v.until < maxInstant {
+		v.at = windowStart(v.until, a.slice)
 	}
-	return v
+	return v.verdict
 }
 
 // binds reports whether a verdict comes before another: a denial before an admission, of denials
-// the one that passes last, of admissions the one with less left, which stands in at.
-func (a *tierSums) binds(v, other verdict) bool {
+// the one that ends last, of admissions the one with less left.
+func (a *tierSums) binds(v, other tierVerdict) bool {
 	switch {
 	case v.state != other.state:
 		return v.state == Deny
-	case v.at == other.at:
-		return a.bounds[v.tier].given < a.bounds[other.tier].given
-	case v.state == Deny:
-		return v.at > other.at
+	case v.state == Deny && v.until != other.until:
+		return v.until > other.until
+	case v.state == Allow && v.left != other.left:
+		return v.left < other.left
 	}
-	return v.at < other.at
+	return a.bounds[v.tier].given < a.bounds[other.tier].given
 }
 
 // freeAt returns the first slice by whose start at least excess has expired in a tier.
