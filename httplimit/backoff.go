@@ -12,8 +12,8 @@ import (
 
 const never = time.Duration(math.MaxInt64)
 
-// heedsRetryAfter reports whether a Retry-After on this status asks for a pause. RFC 9110 defines it for 503 and 413, RFC
-// 6585 for 429, and some APIs send it with the 403 of their abuse limits.
+// heedsRetryAfter reports whether a Retry-After on this status asks for a pause. RFC 9110 defines
+// it for 503 and 413, RFC 6585 for 429, and some APIs send it with the 403 of their abuse limits.
 func heedsRetryAfter(status int) bool {
 	switch status {
 	case http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests, http.StatusServiceUnavailable:
@@ -46,8 +46,8 @@ func askedPause(resp *http.Response, now time.Time) time.Duration {
 	return 0
 }
 
-// serverTime returns the server's own clock reading, for comparison with its dates: its clock and ours may differ by more
-// than the pause.
+// serverTime returns the server's own clock reading, for comparison with its dates: its clock and
+// ours may differ by more than the pause.
 func serverTime(h http.Header, now time.Time) time.Time {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		return date
@@ -80,8 +80,8 @@ func parseSeconds(s string) (time.Duration, bool) {
 	return seconds(n), true
 }
 
-// legacyPause reads X-RateLimit-Reset, one name with several meanings: seconds from now, seconds since the epoch, the
-// same in milliseconds, or a date.
+// legacyPause reads X-RateLimit-Reset, one name with several meanings: seconds from now, seconds
+// since the epoch, the same in milliseconds, or a date.
 func legacyPause(s string, now time.Time) time.Duration {
 	d, ok := parseSeconds(s)
 	n := int64(d / time.Second)
@@ -105,8 +105,9 @@ func legacyPause(s string, now time.Time) time.Duration {
 
 // rateLimitPause reads a RateLimit field: the longest t of the members with nothing remaining.
 //
-// It accepts the List of the drafts from 08 on ("name";r=0;t=5, …), with names as Tokens too, and the Dictionary of draft
-// 07 (limit=10, remaining=0, reset=5). A member whose parameters have other types is ignored.
+// It accepts the List of the drafts from 08 on ("name";r=0;t=5, …), with names as Tokens too, and
+// the Dictionary of draft 07 (limit=10, remaining=0, reset=5). A member whose parameters have other
+// types is ignored.
 func rateLimitPause(field string) time.Duration {
 	list, ok := parseList(field)
 	if !ok {

@@ -9,21 +9,23 @@ import (
 )
 
 const (
-	// defaultMaxKeys is a hundredth of the default table: it takes a hundred hostile addresses to fill it.
+	// defaultMaxKeys is a hundredth of the default table: it takes a hundred hostile addresses to fill
+	// it.
 	defaultMaxKeys = 10_000
 
 	keyShards = 16
 
-	// maxShardKeys bounds the memory: about 40 MB when every shard is full. A client that finds its shard full uses its
-	// shared key in place of further ones.
+	// maxShardKeys bounds the memory: about 40 MB when every shard is full. A client that finds its
+	// shard full uses its shared key in place of further ones.
 	maxShardKeys = 1 << 16
 )
 
-// clientKeys remembers how many different keys each client uses, so that none can fill the table. It holds hashes only:
-// two keys with one hash count as one, which costs a bucket at most, and the seed keeps anybody from choosing them.
+// clientKeys remembers how many different keys each client uses, so that none can fill the table.
+// It holds hashes only: two keys with one hash count as one, which costs a bucket at most, and the
+// seed keeps anybody from choosing them.
 //
-// A shard has two generations. A key is remembered in the current one, and forgotten when the next but one begins: at least
-// one life after its last use, when its buckets are over.
+// A shard has two generations. A key is remembered in the current one, and forgotten when the next
+// but one begins: at least one life after its last use, when its buckets are over.
 type clientKeys struct {
 	max      int
 	maxShard int // bounds the keys of a shard
@@ -39,8 +41,8 @@ type keyShard struct {
 	began     time.Time  // guarded by mu; when cur began
 }
 
-// generation is the keys of a span of time, and how many each client has among them. Both maps are keyed by hashes and hold
-// no pointers.
+// generation is the keys of a span of time, and how many each client has among them. Both maps are
+// keyed by hashes and hold no pointers.
 type generation struct {
 	keys    map[uint64]struct{}
 	clients map[uint64]int
@@ -107,8 +109,8 @@ func (g *generation) remove(owner, pair uint64) {
 	}
 }
 
-// sharedPart begins the part of a joined key that a client's keys beyond the bound share. A joined key of three parts is
-// never one of two, so no extracted key leads there.
+// sharedPart begins the part of a joined key that a client's keys beyond the bound share. A joined
+// key of three parts is never one of two, so no extracted key leads there.
 var sharedPart = string(appendPart(nil, "shared"))
 
 // shareKey sets c.shared if the client uses too many keys.
@@ -121,8 +123,8 @@ func (m *middleware) shareKey(c *call, r *http.Request) {
 	m.logShared(r.Context(), string(client))
 }
 
-// clientOf appends the client that a request's keys count for: the client's address or prefix, or the peer's if the
-// forwarding fields cannot be read. ok is false if the peer has no IP address.
+// clientOf appends the client that a request's keys count for: the client's address or prefix, or
+// the peer's if the forwarding fields cannot be read. ok is false if the peer has no IP address.
 func (m *middleware) clientOf(dst []byte, r *http.Request) (client []byte, ok bool) {
 	ip := m.ClientIP
 	if ip.bits > defaultIPv6Bits {

@@ -27,8 +27,9 @@ func request(peer, path string) *http.Request {
 	return r
 }
 
-// One client asks for twice as many paths as the table has buckets, from as many addresses as its /64 has; another one still
-// gets a bucket. Without the bound it does not, which is the negative control.
+// One client asks for twice as many paths as the table has buckets, from as many addresses as its
+// /64 has; another one still gets a bucket. Without the bound it does not, which is the negative
+// control.
 func TestOneClientCannotFillTheTable(t *testing.T) {
 	const buckets = 2000
 	for name, row := range map[string]struct {
@@ -64,7 +65,8 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 	}
 }
 
-// The keys beyond the bound share one budget of the same limit, which is the client's alone; those within keep theirs.
+// The keys beyond the bound share one budget of the same limit, which is the client's alone; those
+// within keep theirs.
 func TestKeysBeyondTheBoundShareABudget(t *testing.T) {
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return noon }})
 	require.NoError(t, err)
@@ -109,7 +111,8 @@ func TestAKeyIsForgottenWhenItsBucketsAreOver(t *testing.T) {
 	assert.EqualValues(t, time.Minute, k.life.Load(), "a life only grows")
 }
 
-// Never more than the bound in use by one client within a life, whatever it does; and the memory is bounded.
+// Never more than the bound in use by one client within a life, whatever it does; and the memory is
+// bounded.
 func TestKeysNeverExceedTheBound(t *testing.T) {
 	const most, life = 10, 100
 	k := newClientKeys(most)

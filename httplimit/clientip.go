@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// defaultIPv6Bits is the prefix IPv6 clients are keyed by. A /64 is the least that a client is commonly given: 2^64
-// addresses to rotate through. Some have a /56 or a /48.
+// defaultIPv6Bits is the prefix IPv6 clients are keyed by. A /64 is the least that a client is
+// commonly given: 2^64 addresses to rotate through. Some have a /56 or a /48.
 const defaultIPv6Bits = 64
 
-// IP is the extractor that keys by the client's address. [RemoteAddr] and [ClientIP] make one, its methods adjust it; the
-// zero value is RemoteAddr.
+// IP is the extractor that keys by the client's address. [RemoteAddr] and [ClientIP] make one, its
+// methods adjust it; the zero value is RemoteAddr.
 //
-// Before anything is compared, an IPv4-mapped address (::ffff:192.0.2.1) becomes the IPv4 address it is and a zone is
-// dropped, so that no notation gives a client a second key. An IPv4 client is keyed by its address ("192.0.2.1"), an
-// IPv6 client by its /64 ("2001:db8::/64"). Anything else is an error, never a key.
+// Before anything is compared, an IPv4-mapped address (::ffff:192.0.2.1) becomes the IPv4 address
+// it is and a zone is dropped, so that no notation gives a client a second key. An IPv4 client is
+// keyed by its address ("192.0.2.1"), an IPv6 client by its /64 ("2001:db8::/64"). Anything else is
+// an error, never a key.
 type IP struct {
 	trusted   []netip.Prefix // unmapped and masked
 	forwarded bool           // read Forwarded, not X-Forwarded-For
@@ -26,21 +27,23 @@ type IP struct {
 
 // RemoteAddr returns the extractor that keys by the address of the TCP peer.
 //
-// It reads no header, so nothing that a client sends moves it to another key. It is right for a server that clients
-// connect to directly. Behind a proxy every client has the proxy's address, and one budget: use [ClientIP].
+// It reads no header, so nothing that a client sends moves it to another key. It is right for a
+// server that clients connect to directly. Behind a proxy every client has the proxy's address, and
+// one budget: use [ClientIP].
 func RemoteAddr() IP { return IP{} }
 
-// ClientIP returns the extractor that keys by the client's address as the trusted proxies report it.
+// ClientIP returns the extractor that keys by the client's address as the trusted proxies report
+// it.
 //
-// It trusts only the TCP peers in trusted. Any other peer is the client, and no header of its request is read.
-// From a trusted one, the X-Forwarded-For chain, all its lines, is read from right to left, and the first address that is
-// not in trusted is the client: it wrote the entries further left. An entry that is no address is an error, since the
-// entries to its left cannot be trusted. If every hop is trusted, the leftmost is the client: a trusted machine's own
-// request.
+// It trusts only the TCP peers in trusted. Any other peer is the client, and no header of its
+// request is read. From a trusted one, the X-Forwarded-For chain, all its lines, is read from right
+// to left, and the first address that is not in trusted is the client: it wrote the entries further
+// left. An entry that is no address is an error, since the entries to its left cannot be trusted.
+// If every hop is trusted, the leftmost is the client: a trusted machine's own request.
 //
-// List only your proxies, as narrowly as you can: a peer in trusted can choose its key, and 0.0.0.0/0 trusts everyone. Each
-// proxy must append the address of its peer to the header (nginx: $proxy_add_x_forwarded_for) or overwrite it. With no
-// prefix at all ClientIP is [RemoteAddr].
+// List only your proxies, as narrowly as you can: a peer in trusted can choose its key, and
+// 0.0.0.0/0 trusts everyone. Each proxy must append the address of its peer to the header (nginx:
+// $proxy_add_x_forwarded_for) or overwrite it. With no prefix at all ClientIP is [RemoteAddr].
 //
 // ClientIP panics if a prefix is the zero Prefix.
 func ClientIP(trusted []netip.Prefix) IP {
@@ -54,8 +57,9 @@ func ClientIP(trusted []netip.Prefix) IP {
 	return IP{trusted: prefixes}
 }
 
-// IPv6Bits returns an extractor like ip that keys IPv6 clients by this many leading bits, 1 to 128; 64 is the default.
-// Fewer bits let neighbours share a budget, more let one client have several. It panics on any other number.
+// IPv6Bits returns an extractor like ip that keys IPv6 clients by this many leading bits, 1 to 128;
+// 64 is the default. Fewer bits let neighbours share a budget, more let one client have several. It
+// panics on any other number.
 func (ip IP) IPv6Bits(bits int) IP {
 	if bits < 1 || bits > 128 {
 		panic(fmt.Sprintf("httplimit: IPv6Bits(%d) is not in 1 to 128", bits))
@@ -64,16 +68,17 @@ func (ip IP) IPv6Bits(bits int) IP {
 	return ip
 }
 
-// Forwarded returns an extractor like ip that reads the Forwarded header of RFC 7239 and no longer X-Forwarded-For. Say
-// so only if the trusted proxies write that header: one that does not know it lets the client's own pass through, which
-// is why the two are never looked at together. An element with no for parameter, with "unknown", or with an obfuscated
-// name is no address.
+// Forwarded returns an extractor like ip that reads the Forwarded header of RFC 7239 and no longer
+// X-Forwarded-For. Say so only if the trusted proxies write that header: one that does not know it
+// lets the client's own pass through, which is why the two are never looked at together. An element
+// with no for parameter, with "unknown", or with an obfuscated name is no address.
 func (ip IP) Forwarded() IP {
 	ip.forwarded = true
 	return ip
 }
 
-// peerError is the error of a request whose peer has no IP address, as on a Unix socket. No client can cause it.
+// peerError is the error of a request whose peer has no IP address, as on a Unix socket. No client
+// can cause it.
 type peerError string
 
 func (e peerError) Error() string {
@@ -84,7 +89,8 @@ func (peerError) Unwrap() error { return ErrKey }
 
 func (ip IP) isZero() bool { return len(ip.trusted) == 0 && !ip.forwarded && ip.bits == 0 }
 
-// Addr returns the client's address, whole: unmapped and without a zone, but not cut to a prefix. Errors wrap [ErrKey].
+// Addr returns the client's address, whole: unmapped and without a zone, but not cut to a prefix.
+// Errors wrap [ErrKey].
 func (ip IP) Addr(r *http.Request) (netip.Addr, error) {
 	peer, err := parsePeer(r.RemoteAddr)
 	if err != nil || !ip.trusts(peer) {
@@ -136,8 +142,8 @@ func (ip IP) trusts(addr netip.Addr) bool {
 	return false
 }
 
-// walkXFF returns the rightmost address in the chain that is not trusted, or else the leftmost; the peer, which is
-// trusted, stands right of the whole chain.
+// walkXFF returns the rightmost address in the chain that is not trusted, or else the leftmost; the
+// peer, which is trusted, stands right of the whole chain.
 func (ip IP) walkXFF(peer netip.Addr, lines []string) (netip.Addr, error) {
 	client := peer
 	for _, line := range slices.Backward(lines) {
@@ -166,8 +172,8 @@ func cutLast(list string) (last, rest string, more bool) {
 	return strings.Trim(list[i+1:], " \t"), list[:i], true
 }
 
-// parsePeer parses an address as net/http writes it in RemoteAddr, host:port, or without the port, as some servers and
-// tests leave it.
+// parsePeer parses an address as net/http writes it in RemoteAddr, host:port, or without the port,
+// as some servers and tests leave it.
 func parsePeer(s string) (netip.Addr, error) {
 	if ap, err := netip.ParseAddrPort(s); err == nil {
 		return normalize(ap.Addr()), nil
@@ -179,8 +185,9 @@ func parsePeer(s string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// plainIPv4 returns the host of host:port if it is an IPv4 address in the one notation that netip writes, and is its own
-// key therefore: to parse it and write it out again would be most of what an extractor costs. Otherwise it returns "".
+// plainIPv4 returns the host of host:port if it is an IPv4 address in the one notation that netip
+// writes, and is its own key therefore: to parse it and write it out again would be most of what an
+// extractor costs. Otherwise it returns "".
 func plainIPv4(hostport string) string {
 	octet, digits, dots := 0, 0, 0
 	for i := range len(hostport) {
@@ -222,14 +229,16 @@ func parseHop(s string) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q, which is no IP address", ErrKey, s)
 }
 
-// normalize gives an address its one notation; netip.Prefix contains neither mapped nor zoned addresses.
+// normalize gives an address its one notation; netip.Prefix contains neither mapped nor zoned
+// addresses.
 func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// nat64 is the well-known prefix of RFC 6052: behind it, a translator puts the IPv4 address of the client.
+// nat64 is the well-known prefix of RFC 6052: behind it, a translator puts the IPv4 address of the
+// client.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// fromNAT64 returns the IPv4 address that addr embeds. Without it, all IPv4 clients behind a translator would share the /64
-// of its prefix.
+// fromNAT64 returns the IPv4 address that addr embeds. Without it, all IPv4 clients behind a
+// translator would share the /64 of its prefix.
 func fromNAT64(addr netip.Addr) (v4 netip.Addr, ok bool) {
 	if !nat64.Contains(addr) {
 		return netip.Addr{}, false

@@ -192,8 +192,9 @@ func TestAddrIsTheWholeAddress(t *testing.T) {
 	assert.ErrorIs(t, err, httplimit.ErrKey)
 }
 
-// A request of an untrusted peer is keyed by the peer, whatever it carries; one that came through the proxies by whom the
-// outermost of them saw. The generator knows both, as it plays the proxies itself.
+// A request of an untrusted peer is keyed by the peer, whatever it carries; one that came through
+// the proxies by whom the outermost of them saw. The generator knows both, as it plays the proxies
+// itself.
 func TestSpoofedHeadersNeverChooseKey(t *testing.T) {
 	requests := 1_000_000
 	if httplimit.RaceEnabled {
@@ -235,8 +236,8 @@ func TestSpoofedHeadersControlLeftmostEntry(t *testing.T) {
 
 func must(key string, _ error) string { return key }
 
-// generate makes r a request of a client who sends forged headers, through no, one or several proxies, and returns the
-// client's true key.
+// generate makes r a request of a client who sends forged headers, through no, one or several
+// proxies, and returns the client's true key.
 func generate(rng *rand.Rand, r *http.Request) (want string) {
 	client := netip.AddrFrom4([4]byte{203, 0, 113, byte(rng.IntN(256))})
 	want = client.String()
@@ -262,7 +263,8 @@ func generate(rng *rand.Rand, r *http.Request) (want string) {
 	return want
 }
 
-// forged returns header lines that a client may send: addresses of others, of the proxies, and rubbish.
+// forged returns header lines that a client may send: addresses of others, of the proxies, and
+// rubbish.
 func forged(rng *rand.Rand) (lines []string) {
 	for range rng.IntN(3) {
 		var entries []string
@@ -356,7 +358,8 @@ func requireKeyOfAddress(t *testing.T, key string) {
 	require.Equal(t, p.Masked().String(), key)
 }
 
-// Clients behind a NAT64 are told apart by the IPv4 address that each has, not merged into the /64 of the translator.
+// Clients behind a NAT64 are told apart by the IPv4 address that each has, not merged into the /64
+// of the translator.
 func TestNAT64ClientsAreToldApart(t *testing.T) {
 	key := func(peer string) string {
 		k, err := httplimit.RemoteAddr().Extract(from(peer))

@@ -21,8 +21,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// hangUps are the ways in which a client hides the status of its attempt. Each is judged by a CountIf that counts 401 only,
-// and must count.
+// hangUps are the ways in which a client hides the status of its attempt. Each is judged by a
+// CountIf that counts 401 only, and must count.
 func TestHangingUpDoesNotUndoAnAttempt(t *testing.T) {
 	failed := errors.New("connection reset")
 	for name, row := range map[string]struct {
@@ -96,7 +96,8 @@ func (b body) Read(p []byte) (int, error) {
 
 func (body) Close() error { return nil }
 
-// Sixty attempts over real connections, each hung up before the answer, under a limit of three: three run.
+// Sixty attempts over real connections, each hung up before the answer, under a limit of three:
+// three run.
 func TestAClientThatHangsUpHasNoFurtherAttempts(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	var attempts atomic.Int64
@@ -129,7 +130,8 @@ func TestAClientThatHangsUpHasNoFurtherAttempts(t *testing.T) {
 	assert.EqualValues(t, 3, attempts.Load())
 }
 
-// With CountIf a handler gets a writer that watches the status; it must be able to do what it could before.
+// With CountIf a handler gets a writer that watches the status; it must be able to do what it could
+// before.
 func TestCountIfSeesEveryStatusAndHidesNothing(t *testing.T) {
 	for name, row := range map[string]struct {
 		handle http.HandlerFunc

@@ -10,7 +10,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// call is the state of one request while it is decided. It is pooled: a Strategy does not keep its Request.
+// call is the state of one request while it is decided. It is pooled: a Strategy does not keep its
+// Request.
 type call struct {
 	outcome Outcome
 	status  int // see Decision.Status
@@ -56,8 +57,8 @@ func (a *asked) denied() bool { return a.answered && !a.res.Allowed() }
 
 func (a *asked) cost() uint64 { return max(a.req.Cost, 1) }
 
-// decide finds the caller of r and consults the deny list, the bounds on requests in flight and the policies, in this
-// order, as far as needed. It leaves the decision in c.
+// decide finds the caller of r and consults the deny list, the bounds on requests in flight and the
+// policies, in this order, as far as needed. It leaves the decision in c.
 func (m *middleware) decide(c *call, r *http.Request) {
 	c.reset()
 	preflight := !m.CountPreflights && isPreflight(r)
@@ -93,7 +94,8 @@ func (m *middleware) decide(c *call, r *http.Request) {
 	m.ask(c, r)
 }
 
-// ask runs the policies in turn. The first denial ends it, and the policies before it refund what they took.
+// ask runs the policies in turn. The first denial ends it, and the policies before it refund what
+// they took.
 func (m *middleware) ask(c *call, r *http.Request) {
 	if len(c.asked) == 0 {
 		return
@@ -166,8 +168,8 @@ func (m *middleware) bypasses(err error) bool {
 	return m.FailOpen
 }
 
-// isMistake reports whether err says that the program asks for something impossible. No outage passes by, so failing open
-// would mean no limit at all.
+// isMistake reports whether err says that the program asks for something impossible. No outage
+// passes by, so failing open would mean no limit at all.
 func isMistake(err error) bool {
 	return errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit) || errors.Is(err, errors.ErrUnsupported) ||
 		errors.Is(err, errNoResult)
@@ -213,8 +215,8 @@ func (m *middleware) refund(ctx context.Context, c *call, n int) {
 	c.taken = false
 }
 
-// peekRest peeks at the policies from the n-th on, which did not run because of a denial: if one of them denies for longer,
-// Retry-After should say so.
+// peekRest peeks at the policies from the n-th on, which did not run because of a denial: if one of
+// them denies for longer, Retry-After should say so.
 func (m *middleware) peekRest(ctx context.Context, c *call, n int) {
 	for i := n; i < len(c.asked); i++ {
 		a := &c.asked[i]
@@ -244,7 +246,8 @@ func (c *call) end(o Outcome, status int, err error) {
 	c.outcome, c.status, c.err = o, status, err
 }
 
-// caller returns the extracted key. After a policy ran it is the last part of a joined key, a string that exists already.
+// caller returns the extracted key. After a policy ran it is the last part of a joined key, a
+// string that exists already.
 func (c *call) caller() string {
 	switch {
 	case c.outcome == NoKey:
@@ -256,7 +259,8 @@ func (c *call) caller() string {
 	return joined[len(joined)-len(c.key):]
 }
 
-// tightest returns the policy with the least room left, the first of them if there are several. One applies.
+// tightest returns the policy with the least room left, the first of them if there are several. One
+// applies.
 func (c *call) tightest() int {
 	best := none
 	for i := range c.asked {

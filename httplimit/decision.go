@@ -14,7 +14,8 @@ import (
 // Outcome is the result of the middleware's work on a request.
 type Outcome uint8
 
-// The outcomes. The handler ran after Admitted, Bypassed and Exempt, and in shadow mode after all of them.
+// The outcomes. The handler ran after Admitted, Bypassed and Exempt, and in shadow mode after all
+// of them.
 const (
 	Admitted Outcome = iota // every policy admitted it
 	Denied                  // a policy denied it
@@ -98,12 +99,13 @@ func sourceOf(s fallback.Source) Source {
 type Decision struct {
 	Outcome Outcome
 
-	// Key is the extracted key. A client may have chosen its bytes: quote it in logs, and keep it out of the labels of
-	// a metric. Empty after NoKey and after Skip.
+	// Key is the extracted key. A client may have chosen its bytes: quote it in logs, and keep it out
+	// of the labels of a metric. Empty after NoKey and after Skip.
 	Key string
 
-	// Policy is the name of the policy that the fields below describe: the one that denied, for the longest; or that
-	// failed; or, of those that admitted, the one with the least room left. Empty if none ran.
+	// Policy is the name of the policy that the fields below describe: the one that denied, for the
+	// longest; or that failed; or, of those that admitted, the one with the least room left. Empty if
+	// none ran.
 	Policy   string
 	Strategy string // the policy's algorithm, such as "sliding window"
 	Source   Source
@@ -111,20 +113,23 @@ type Decision struct {
 	Duration time.Duration
 	Cost     uint64 // at least 1, if a policy ran
 
-	// Result is the Strategy's. After Listed its ExpiresAt is the instant at which the listing ends, or zero if it does
-	// not. It is zero if nothing was decided.
+	// Result is the Strategy's. After Listed its ExpiresAt is the instant at which the listing ends,
+	// or zero if it does not. It is zero if nothing was decided.
 	Result weir.Result
 
 	// Remaining is how much of Limit is left.
 	Remaining uint64
 
-	// Status is the status that the middleware answers, or in shadow mode would have. 0: the handler answers.
+	// Status is the status that the middleware answers, or in shadow mode would have. 0: the handler
+	// answers.
 	Status int
 
-	// Shadow reports whether the middleware is in shadow mode, and the handler ran whatever the Outcome.
+	// Shadow reports whether the middleware is in shadow mode, and the handler ran whatever the
+	// Outcome.
 	Shadow bool
 
-	// Err says why there is no key, or why a Strategy could not decide. It may quote what the client sent.
+	// Err says why there is no key, or why a Strategy could not decide. It may quote what the client
+	// sent.
 	Err error
 }
 
@@ -176,7 +181,8 @@ func (m *middleware) report(c *call) Decision {
 	return d
 }
 
-// Stats counts decisions by [Outcome]. The zero value is ready to use; it is safe for concurrent use.
+// Stats counts decisions by [Outcome]. The zero value is ready to use; it is safe for concurrent
+// use.
 type Stats struct {
 	counts [outcomes]atomic.Uint64
 }
@@ -191,7 +197,8 @@ func (s *Stats) Count(o Outcome) uint64 {
 
 type bypassKey struct{}
 
-// IsBypassed reports whether the request that ctx belongs to was admitted undecided, by a middleware that fails open.
+// IsBypassed reports whether the request that ctx belongs to was admitted undecided, by a
+// middleware that fails open.
 func IsBypassed(ctx context.Context) bool {
 	bypassed, _ := ctx.Value(bypassKey{}).(bool)
 	return bypassed

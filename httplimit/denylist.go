@@ -19,7 +19,8 @@ var ErrDenyListFull = errors.New("httplimit: deny list is full")
 const (
 	defaultMaxEntries = 10_000
 
-	// purgeEvery bounds how often the penalty box has a full list searched for entries that are over: of all of them.
+	// purgeEvery bounds how often the penalty box has a full list searched for entries that are over:
+	// of all of them.
 	purgeEvery = time.Second
 )
 
@@ -32,21 +33,23 @@ type Entry struct {
 
 // DenyListConfig configures a [DenyList]; the zero value is the documented default.
 type DenyListConfig struct {
-	// MaxEntries bounds the entries that Add makes. When so many are listed, and none of them is over, Add fails: what is
-	// listed is never dropped to make room. 0: 10,000. An entry takes about 150 bytes and its key.
+	// MaxEntries bounds the entries that Add makes. When so many are listed, and none of them is over,
+	// Add fails: what is listed is never dropped to make room. 0: 10,000. An entry takes about 150
+	// bytes and its key.
 	MaxEntries int
 
-	// MaxPenalties bounds the entries that a penalty box makes, which leave the room of Add alone. When so many callers are
-	// listed by it, further ones are not. 0: as MaxEntries.
+	// MaxPenalties bounds the entries that a penalty box makes, which leave the room of Add alone.
+	// When so many callers are listed by it, further ones are not. 0: as MaxEntries.
 	MaxPenalties int
 
 	// Now is the clock that ends entries. nil: time.Now.
 	Now func() time.Time
 }
 
-// DenyList is a list of callers who are refused before any Strategy is asked. It is changed at run time, and is safe for
-// concurrent use; several middlewares may share one. A look-up takes a read lock, one map access for the key, and one for
-// each different prefix length on the list; while the list is empty it costs an atomic load.
+// DenyList is a list of callers who are refused before any Strategy is asked. It is changed at run
+// time, and is safe for concurrent use; several middlewares may share one. A look-up takes a read
+// lock, one map access for the key, and one for each different prefix length on the list; while the
+// list is empty it costs an atomic load.
 type DenyList struct {
 	max          int
 	maxPenalties int
@@ -94,8 +97,8 @@ func NewDenyList(cfg DenyListConfig) *DenyList {
 	return l
 }
 
-// Add lists e, or gives the entry that is there already its new end. An e that is over already is not listed. It fails
-// with [ErrDenyListFull], or if e has not exactly one of Key and Prefix.
+// Add lists e, or gives the entry that is there already its new end. An e that is over already is
+// not listed. It fails with [ErrDenyListFull], or if e has not exactly one of Key and Prefix.
 func (l *DenyList) Add(e Entry) error {
 	if (e.Key == "") == !e.Prefix.IsValid() {
 		return errors.New("httplimit: a deny list entry is either a key or a prefix")
@@ -122,8 +125,8 @@ func (l *DenyList) Add(e Entry) error {
 	return nil
 }
 
-// extend is Add for the penalty box, which may have to list many in a short time: it never shortens an entry, and searches
-// a full list for ended entries at most once per purgeEvery.
+// extend is Add for the penalty box, which may have to list many in a short time: it never shortens
+// an entry, and searches a full list for ended entries at most once per purgeEvery.
 func (l *DenyList) extend(e Entry) error {
 	now := l.now()
 	l.mu.Lock()
@@ -154,16 +157,16 @@ func (l *DenyList) full(penalty bool) bool {
 	return len(l.keys)+len(l.prefixes)-l.penalties >= l.max
 }
 
-// Remove takes the entry with e's Key or Prefix off the list and reports whether it was there. A prefix is removed by its
-// own entry only, not by one that contains it.
+// Remove takes the entry with e's Key or Prefix off the list and reports whether it was there. A
+// prefix is removed by its own entry only, not by one that contains it.
 func (l *DenyList) Remove(e Entry) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.remove(e)
 }
 
-// Lookup returns the entry that refuses this caller: its key's, or else that of the longest prefix that contains addr. No
-// prefix contains the zero Addr.
+// Lookup returns the entry that refuses this caller: its key's, or else that of the longest prefix
+// that contains addr. No prefix contains the zero Addr.
 func (l *DenyList) Lookup(key string, addr netip.Addr) (Entry, bool) {
 	return l.lookup([]byte(key), addr)
 }
@@ -190,8 +193,8 @@ func (l *DenyList) lookup(key []byte, addr netip.Addr) (Entry, bool) {
 // Entries returns the entries, prefixes first, in order.
 func (l *DenyList) Entries() []Entry { return l.entries(true) }
 
-// Added returns the entries that Add made, in the order of Entries: those to save when the process ends. A penalty box
-// makes its entries anew.
+// Added returns the entries that Add made, in the order of Entries: those to save when the process
+// ends. A penalty box makes its entries anew.
 func (l *DenyList) Added() []Entry { return l.entries(false) }
 
 func (l *DenyList) entries(penalties bool) []Entry {
@@ -322,8 +325,9 @@ func over(until, now time.Time) bool { return !until.IsZero() && !until.After(no
 
 func lengthOf(p netip.Prefix) prefixLength { return prefixLength{p.Addr().Is4(), p.Bits()} }
 
-// listed returns the entry that refuses the caller, if there is one. It fails if the list holds prefixes and the address to
-// compare them with cannot be read. A peer without an IP address, as on a Unix socket, is in no prefix.
+// listed returns the entry that refuses the caller, if there is one. It fails if the list holds
+// prefixes and the address to compare them with cannot be read. A peer without an IP address, as on
+// a Unix socket, is in no prefix.
 func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err error) {
 	var addr netip.Addr
 	if m.DenyList.prefix.Load() > 0 {
@@ -335,7 +339,8 @@ func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err 
 	return e, ok, nil
 }
 
-// endListed ends a request whose caller is listed: for good, and retrying is of no use, or for a while.
+// endListed ends a request whose caller is listed: for good, and retrying is of no use, or for a
+// while.
 func (m *middleware) endListed(c *call, e Entry) {
 	c.until = e.Until
 	if e.Until.IsZero() {

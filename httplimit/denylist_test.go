@@ -237,7 +237,8 @@ func TestThePenaltyBoxTakesInWhoIsDeniedAgainAndAgain(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", 1).Code)
 }
 
-// judge is a penalty Strategy that finds every denial one too many, and has something happen before it says so.
+// judge is a penalty Strategy that finds every denial one too many, and has something happen before
+// it says so.
 type judge func(ctx context.Context)
 
 func (j judge) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {

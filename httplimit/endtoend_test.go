@@ -77,8 +77,8 @@ func TestExactlyTheLimitReachesTheHandler(t *testing.T) {
 	assert.Greater(t, got[0], int64(1))
 }
 
-// lookThenCount is the mistake: between the look and the count, others look. The first two do for certain: nobody counts
-// before both have looked.
+// lookThenCount is the mistake: between the look and the count, others look. The first two do for
+// certain: nobody counts before both have looked.
 type lookThenCount struct {
 	mu     sync.Mutex
 	counts map[string]uint64
@@ -120,8 +120,8 @@ func TestTwoPoliciesOnOneLimiterNeverEatEachOthersBudget(t *testing.T) {
 	assert.Equal(t, []int64{0}, admitted(httplimit.New(limiter.FixedWindow(), read), 1, 160))
 }
 
-// Retry-After is true to the second: a client that heeds it is never denied, and none who comes a second earlier passes
-// unless the time it had to wait was no whole number of seconds.
+// Retry-After is true to the second: a client that heeds it is never denied, and none who comes a
+// second earlier passes unless the time it had to wait was no whole number of seconds.
 func TestRetryAfterIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 4))
 	clock := weirtest.NewClock(noon)
@@ -159,7 +159,8 @@ func TestRetryAfterIsExact(t *testing.T) {
 	}
 }
 
-// However many wrong passwords arrive at once, no more than the limit are looked at; and right ones never count.
+// However many wrong passwords arrive at once, no more than the limit are looked at; and right ones
+// never count.
 func TestCountIfLetsNoBurstSlipThrough(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	for name, s := range strategies(limiter) {
@@ -249,7 +250,8 @@ func TestAddressNotationsShareKey(t *testing.T) {
 	}
 }
 
-// With nothing but defaults, inside a bubble: the limiter's clock and the middleware's are the bubble's.
+// With nothing but defaults, inside a bubble: the limiter's clock and the middleware's are the
+// bubble's.
 func TestInASynctestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := weir.New(weir.Config{})
@@ -286,7 +288,8 @@ func TestInASynctestBubble(t *testing.T) {
 	})
 }
 
-// A client that goes away while a slow store decides, over a real connection: the handler does not run for nobody.
+// A client that goes away while a slow store decides, over a real connection: the handler does not
+// run for nobody.
 func TestAClientThatHangsUpFreesTheRequest(t *testing.T) {
 	asked, gone := make(chan struct{}), make(chan httplimit.Decision, 1)
 	slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {

@@ -17,7 +17,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// atNoon returns a limiter on a clock that stands at noon, so that the examples say the same every time.
+// atNoon returns a limiter on a clock that stands at noon, so that the examples say the same every
+// time.
 func atNoon() (*weir.Limiter, *weirtest.Clock) {
 	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 	limiter, err := weir.New(weir.Config{Now: clock.Now})
@@ -27,7 +28,8 @@ func atNoon() (*weir.Limiter, *weirtest.Clock) {
 	return limiter, clock
 }
 
-// send sends a request of this peer with these header lines and prints the answer's status and these fields of it.
+// send sends a request of this peer with these header lines and prints the answer's status and
+// these fields of it.
 func send(h http.Handler, peer string, lines []string, fields ...string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, from(peer+":5000", lines...))
@@ -202,11 +204,11 @@ func ExampleHeaderStyle() {
 		}
 		limiter.Close()
 	}
-	// Output:
-	// 200 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060
-	// 429 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060 | X-Ratelimit-Retry-After: 60
-	// 200 | Rate-Limiting-Total-Requests: 1 | Rate-Limiting-State: Allow | Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z
-	// 429 | Rate-Limiting-Total-Requests: 1 | Rate-Limiting-State: Deny | Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z
+	// Output: 200 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060
+	// 429 | X-RateLimit-Limit: 1 | X-RateLimit-Remaining: 0 | X-RateLimit-Reset: 1795176060 |
+	// X-Ratelimit-Retry-After: 60 200 | Rate-Limiting-Total-Requests: 1 | Rate-Limiting-State: Allow |
+	// Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z 429 | Rate-Limiting-Total-Requests: 1 |
+	// Rate-Limiting-State: Deny | Rate-Limiting-Expires-At: 2026-11-20T12:01:00Z
 }
 
 func ExampleMochiweb() {

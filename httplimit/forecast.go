@@ -7,8 +7,9 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// forecast finds, for each policy that admitted the request, when more of its limit becomes available: the draft's t.
-// ExpiresAt is when all of it is: a sliding window's client that waited for that would reach half its rate.
+// forecast finds, for each policy that admitted the request, when more of its limit becomes
+// available: the draft's t. ExpiresAt is when all of it is: a sliding window's client that waited
+// for that would reach half its rate.
 func (m *middleware) forecast(ctx context.Context, c *call) {
 	if !m.forecasts {
 		return
@@ -20,11 +21,13 @@ func (m *middleware) forecast(ctx context.Context, c *call) {
 	}
 }
 
-// nextQuota returns when more of the limit than remains now becomes available, or the zero time if nothing was taken.
+// nextQuota returns when more of the limit than remains now becomes available, or the zero time if
+// nothing was taken.
 //
-// Strategies that cannot forecast are peeked at with a cost of one more than remains: the denial says when that passes. A
-// Peek may be a round trip, so those of other packages are peeked at only when nothing remains, which is when clients
-// wait; before, ExpiresAt is reported, which is never too early.
+// Strategies that cannot forecast are peeked at with a cost of one more than remains: the denial
+// says when that passes. A Peek may be a round trip, so those of other packages are peeked at only
+// when nothing remains, which is when clients wait; before, ExpiresAt is reported, which is never
+// too early.
 func (a *asked) nextQuota(ctx context.Context) time.Time {
 	if a.forecaster != nil {
 		if at, err := a.forecaster.Forecast(ctx, &a.req, &a.res); err == nil {
@@ -45,8 +48,8 @@ func (a *asked) nextQuota(ctx context.Context) time.Time {
 	return res.ExpiresAt
 }
 
-// resetAt returns the instant to report: for an admission when more is available, for a denial when the
-// request passes; zero for never.
+// resetAt returns the instant to report: for an admission when more is available, for a denial when
+// the request passes; zero for never.
 func (a *asked) resetAt() time.Time {
 	if a.res.Allowed() && !a.more.IsZero() {
 		return a.more

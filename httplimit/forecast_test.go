@@ -17,8 +17,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// t is when more is available: a client that waits for as long passes, and one that comes a second earlier does not. The
-// requests come ten a second, until a limit of 60 a minute is used up.
+// t is when more is available: a client that waits for as long passes, and one that comes a second
+// earlier does not. The requests come ten a second, until a limit of 60 a minute is used up.
 func TestTheFieldsSayWhenMoreIsAvailable(t *testing.T) {
 	for _, style := range []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy} {
 		for name := range strategies(newLimiter(t, at(noon))) {

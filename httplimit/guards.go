@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// guards holds the Strategies on which a middleware uses default names. Two such middlewares with one limit would share
-// budgets unnoticed. An entry goes when its middleware is garbage.
+// guards holds the Strategies on which a middleware uses default names. Two such middlewares with
+// one limit would share budgets unnoticed. An entry goes when its middleware is garbage.
 var guards struct {
 	mu      sync.Mutex
 	unnamed map[any]bool // guarded by mu; by identity
@@ -62,10 +62,10 @@ func containsClaim(claims []any, id any) bool {
 	return false
 }
 
-// identity returns a value that is equal for Strategies that count together, or nil if that is unknown.
-// The methods of a Limiter return a new Strategy each time; those of one type on one Limiter count
-// together. The Limiter is compared by a weak pointer: its address may be used again before the claim of
-// a middleware that is garbage was released.
+// identity returns a value that is equal for Strategies that count together, or nil if that is
+// unknown. The methods of a Limiter return a new Strategy each time; those of one type on one
+// Limiter count together. The Limiter is compared by a weak pointer: its address may be used again
+// before the claim of a middleware that is garbage was released.
 func identity(s weir.Strategy) any {
 	if local, ok := s.(interface{ Limiter() *weir.Limiter }); ok {
 		return [2]any{reflect.TypeOf(s), weak.Make(local.Limiter())}

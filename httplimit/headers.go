@@ -10,38 +10,43 @@ import (
 
 // This file writes the fields that report limits to clients; backoff.go reads those of servers.
 
-// HeaderStyle is the set of fields that report the limit to the client. Retry-After is not among them: a denial has it in
-// every style, unless the request can never pass.
+// HeaderStyle is the set of fields that report the limit to the client. Retry-After is not among
+// them: a denial has it in every style, unless the request can never pass.
 //
-// The remainder is Limit less the count. A Strategy that does not use the request's Limit, such as tiers or a token
-// bucket with a burst of its own, has no such figure: use HeadersNone, or read it with this in mind.
+// The remainder is Limit less the count. A Strategy that does not use the request's Limit, such as
+// tiers or a token bucket with a burst of its own, has no such figure: use HeadersNone, or read it
+// with this in mind.
 //
-// A field that another middleware has set gets a further line and is not overwritten. Informational answers (1xx) carry
-// none of the fields. Scripts in browsers see a field only if Access-Control-Expose-Headers names it; see [CORS].
+// A field that another middleware has set gets a further line and is not overwritten. Informational
+// answers (1xx) carry none of the fields. Scripts in browsers see a field only if
+// Access-Control-Expose-Headers names it; see [CORS].
 type HeaderStyle uint8
 
 const (
-	// HeadersDraft sends RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11, with all policies:
+	// HeadersDraft sends RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11,
+	// with all policies:
 	//
 	//	Ratelimit-Policy: "burst";q=10;w=1, "daily";q=1000;w=86400
 	//	Ratelimit: "burst";r=9;t=1, "daily";r=412;t=36000
 	//
-	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed window, until the oldest
-	// hit counts less for a sliding one. A Strategy of another package that is no [weir.Forecaster] has the time until all
-	// of the limit is available, except when nothing remains. On a denial only the policies that denied have a t, so that
-	// Retry-After is never earlier than one.
+	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed window,
+	// until the oldest hit counts less for a sliding one. A Strategy of another package that is no
+	// [weir.Forecaster] has the time until all of the limit is available, except when nothing remains.
+	// On a denial only the policies that denied have a t, so that Retry-After is never earlier than
+	// one.
 	//
-	// The draft may still change, and this style then changes with it. A Duration that is not a whole number of seconds
-	// has no w, since the draft cannot express it.
+	// The draft may still change, and this style then changes with it. A Duration that is not a whole
+	// number of seconds has no w, since the draft cannot express it.
 	HeadersDraft HeaderStyle = iota
 
-	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (the t above, in seconds since
-	// the epoch, as GitHub does), and on a denial X-Ratelimit-Retry-After (in seconds from now), of the deciding policy.
+	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (the t above,
+	// in seconds since the epoch, as GitHub does), and on a denial X-Ratelimit-Retry-After (in seconds
+	// from now), of the deciding policy.
 	HeadersLegacy
 
 	// HeadersOriginal sends Rate-Limiting-Total-Requests, Rate-Limiting-State ("Allow" or "Deny") and
-	// Rate-Limiting-Expires-At (RFC 3339, rounded up to a second) of the deciding policy, as the Go limiter over Redis
-	// did that weir.Strategy comes from.
+	// Rate-Limiting-Expires-At (RFC 3339, rounded up to a second) of the deciding policy, as the Go
+	// limiter over Redis did that weir.Strategy comes from.
 	HeadersOriginal
 
 	// HeadersNone sends none, for when the figures would help an attacker.
@@ -65,7 +70,8 @@ func (s HeaderStyle) Fields() []string {
 	return slices.Clone(styleFields[s])
 }
 
-// The keys of http.Header are canonical, and set as such: a canonical key is what Get and Add look for.
+// The keys of http.Header are canonical, and set as such: a canonical key is what Get and Add look
+// for.
 const (
 	fieldRateLimit   = "Ratelimit"
 	fieldPolicy      = "Ratelimit-Policy"
@@ -84,8 +90,8 @@ const (
 	fieldOriginalExpires = "Rate-Limiting-Expires-At"
 )
 
-// fields adds to a header, with one allocation for the slices of all values. Each value has a slice of its own without
-// spare capacity, so that a handler's changes stay in its request.
+// fields adds to a header, with one allocation for the slices of all values. Each value has a slice
+// of its own without spare capacity, so that a handler's changes stay in its request.
 type fields struct {
 	header http.Header
 	values []string
@@ -134,7 +140,8 @@ func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 	}
 }
 
-// lineString returns line as a string: that of the last request if it was the same, as it is for one denial after another.
+// lineString returns line as a string: that of the last request if it was the same, as it is for
+// one denial after another.
 func (c *call) lineString() string {
 	if string(c.line) != c.last {
 		c.last = string(c.line)
@@ -171,8 +178,8 @@ func appendPolicy(dst []byte, name string, limit uint64, d time.Duration) []byte
 	return dst
 }
 
-// appendRateLimit appends the RateLimit field, with an item for each policy that gave a Result. If one of them denied,
-// only those that did have a t.
+// appendRateLimit appends the RateLimit field, with an item for each policy that gave a Result. If
+// one of them denied, only those that did have a t.
 func appendRateLimit(dst []byte, asked []asked, now time.Time, jitter int64) []byte {
 	denied := anyDenied(asked)
 	for i := range asked {
@@ -199,7 +206,8 @@ func appendRateLimit(dst []byte, asked []asked, now time.Time, jitter int64) []b
 	return dst
 }
 
-// appendBypassed appends the RateLimit-Bypassed field: the names of the policies that gave no Result.
+// appendBypassed appends the RateLimit-Bypassed field: the names of the policies that gave no
+// Result.
 func appendBypassed(dst []byte, asked []asked) []byte {
 	for i := range asked {
 		if asked[i].answered || asked[i].exempt {
@@ -240,8 +248,8 @@ func setOriginalFields(f *fields, c *call) {
 	}
 }
 
-// retryAfter returns the seconds after which the same request passes every policy, at least 1; 0 if no policy denied it,
-// or one of them never lets it pass.
+// retryAfter returns the seconds after which the same request passes every policy, at least 1; 0 if
+// no policy denied it, or one of them never lets it pass.
 func retryAfter(asked []asked, now time.Time, jitter int64) int64 {
 	var longest int64
 	for i := range asked {
@@ -269,7 +277,8 @@ func anyDenied(asked []asked) bool {
 	return false
 }
 
-// ceilSeconds rounds up to whole seconds: a client that waits for less comes too early. Below zero it returns 0.
+// ceilSeconds rounds up to whole seconds: a client that waits for less comes too early. Below zero
+// it returns 0.
 func ceilSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {

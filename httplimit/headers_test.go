@@ -23,8 +23,9 @@ func TestCeilSeconds(t *testing.T) {
 	}
 }
 
-// FuzzRateLimitFields: whatever a Strategy answers, the fields are Lists of Strings whose parameters are Integers in range,
-// a denial's Retry-After is at least 1 and no earlier than any t, and nothing but printable ASCII is written.
+// FuzzRateLimitFields: whatever a Strategy answers, the fields are Lists of Strings whose
+// parameters are Integers in range, a denial's Retry-After is at least 1 and no earlier than any t,
+// and nothing but printable ASCII is written.
 func FuzzRateLimitFields(f *testing.F) {
 	f.Add("burst", "daily", uint64(10), uint64(1000), uint64(3), uint64(1000), int64(time.Second), int64(-5), true, false, int64(0))
 	f.Add(`a"b\c`, " ", uint64(math.MaxUint64), uint64(0), uint64(0), uint64(math.MaxUint64), int64(math.MaxInt64), int64(math.MinInt64), false, false, int64(9))
@@ -100,8 +101,8 @@ func checkField(t *testing.T, field string) []member {
 	return members
 }
 
-// The serialiser allocates what net/http forces: one slice for the values, and the string of the field that differs from
-// request to request. RateLimit-Policy is made once.
+// The serialiser allocates what net/http forces: one slice for the values, and the string of the
+// field that differs from request to request. RateLimit-Policy is made once.
 func TestSerialiserAllocations(t *testing.T) {
 	m := newMiddleware(admitAll{}, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
 		Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
@@ -130,9 +131,9 @@ func (admitAll) Run(_ context.Context, _ *weir.Request) (*weir.Result, error) { 
 
 var allowed = &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}
 
-// An admission allocates the joined key, the writer that holds the values, and the RateLimit field. A sliding window is peeked
-// at for the time of the next quota, which takes a Result. The callers alternate, or the key of the last request would do
-// for the next.
+// An admission allocates the joined key, the writer that holds the values, and the RateLimit field.
+// A sliding window is peeked at for the time of the next quota, which takes a Result. The callers
+// alternate, or the key of the last request would do for the next.
 func TestAdmissionAllocations(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// inFlight bounds the requests inside the handler at one time: of all clients, and of each. Its memory is bounded by the
-// requests in flight.
+// inFlight bounds the requests inside the handler at one time: of all clients, and of each. Its
+// memory is bounded by the requests in flight.
 type inFlight struct {
 	all       *semaphore.Weighted // nil: no bound
 	perClient int                 // 0: no bound
@@ -35,7 +35,8 @@ type slot struct {
 	client string // one of this client's; empty: none
 }
 
-// enter takes a slot for the request in c, and notes it in c.slot, or ends the request and returns false.
+// enter takes a slot for the request in c, and notes it in c.slot, or ends the request and returns
+// false.
 func (f *inFlight) enter(c *call, clientStatus int) bool {
 	if f.all != nil {
 		if !f.all.TryAcquire(1) {

@@ -16,8 +16,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// Never more than the bounds are inside the handler at one time, however many come; without the bound they are, which is the
-// negative control.
+// Never more than the bounds are inside the handler at one time, however many come; without the
+// bound they are, which is the negative control.
 func TestRequestsInFlightNeverExceedTheBound(t *testing.T) {
 	const all, each, clients = 6, 2, 8
 	for _, bounded := range []bool{true, false} {

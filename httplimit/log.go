@@ -97,7 +97,8 @@ func (m *middleware) logKey(key string) string {
 	return "hmac:" + hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// escape escapes bytes that could forge a line of a log or control a terminal, and leaves plain text unchanged.
+// escape escapes bytes that could forge a line of a log or control a terminal, and leaves plain
+// text unchanged.
 func escape(s string) string {
 	quoted := strconv.QuoteToASCII(s)
 	return quoted[1 : len(quoted)-1]

@@ -12,21 +12,25 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// New returns the middleware that consults s before each request: the handler runs at most once, if s admits it.
+// New returns the middleware that consults s before each request: the handler runs at most once, if
+// s admits it.
 //
-// Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one without a key, 503 if s
-// cannot decide or too many requests are in flight, and 403 or 429 to a caller on the deny list, for good or for a while.
-// Panics of the handler pass through. The middleware is safe for concurrent use, as s is, and costs one Run per policy and
-// a handful of allocations, most of which net/http needs to hold the header.
+// Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one
+// without a key, 503 if s cannot decide or too many requests are in flight, and 403 or 429 to a
+// caller on the deny list, for good or for a while. Panics of the handler pass through. The
+// middleware is safe for concurrent use, as s is, and costs one Run per policy and a handful of
+// allocations, most of which net/http needs to hold the header.
 //
-// Budgets are kept under [Policy.Key]: the policy's name and the extracted key. Middlewares on one Strategy are separate
-// if their policies' names differ, and share budgets if they have one name, as replicas of one service must that share a
-// Redis. So a name cannot be invented for each middleware, and the default one is made of the limit: only one New on a
-// Strategy may leave names out.
+// Budgets are kept under [Policy.Key]: the policy's name and the extracted key. Middlewares on one
+// Strategy are separate if their policies' names differ, and share budgets if they have one name,
+// as replicas of one service must that share a Redis. So a name cannot be invented for each
+// middleware, and the default one is made of the limit: only one New on a Strategy may leave names
+// out.
 //
-// New panics on a Config that can never be right: no s, no Extractor, no limit, a bad name or Duration, a Limit of 0
-// without DenyAll, two policies of one name, a second guard without a name on one Strategy, or a Strategy without the
-// [weir.Refunder] that CountIf or a further policy needs.
+// New panics on a Config that can never be right: no s, no Extractor, no limit, a bad name or
+// Duration, a Limit of 0 without DenyAll, two policies of one name, a second guard without a name
+// on one Strategy, or a Strategy without the [weir.Refunder] that CountIf or a further policy
+// needs.
 func New(s weir.Strategy, cfg Config) func(http.Handler) http.Handler {
 	m := newMiddleware(s, cfg)
 	return func(next http.Handler) http.Handler {
@@ -75,8 +79,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serve(w, r, c, now)
 }
 
-// deniedFields is how many fields a refusal has beside those of the style: X-Ratelimit-Retry-After, Retry-After,
-// Content-Type, Cache-Control.
+// deniedFields is how many fields a refusal has beside those of the style: X-Ratelimit-Retry-After,
+// Retry-After, Content-Type, Cache-Control.
 const deniedFields = 4
 
 // skip serves an exempt request.
@@ -90,7 +94,8 @@ func (h *handler) skip(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, r)
 }
 
-// serve runs the handler. It is handed w itself if the middleware has neither a field to send nor a status to see.
+// serve runs the handler. It is handed w itself if the middleware has neither a field to send nor a
+// status to see.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now time.Time) {
 	counting := h.CountIf != nil && c.taken
 	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
@@ -113,8 +118,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now tim
 	h.next.ServeHTTP(wrapped, marked)
 }
 
-// serveCounting runs the handler, and refunds the request if it does not count. If the handler panics nothing is refunded:
-// a panic must not undo an attempt.
+// serveCounting runs the handler, and refunds the request if it does not count. If the handler
+// panics nothing is refunded: a panic must not undo an attempt.
 func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *http.Request, c *call) {
 	h.next.ServeHTTP(w, rw.watch(r))
 	if !h.counts(rw) {
@@ -138,7 +143,8 @@ func bypassed(r *http.Request, c *call) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), bypassKey{}, true))
 }
 
-// middleware is a Config made ready by New, and read-only from then on but for calls, flight, keys and throttles.
+// middleware is a Config made ready by New, and read-only from then on but for calls, flight, keys
+// and throttles.
 type middleware struct {
 	Config
 	policies    []*policy

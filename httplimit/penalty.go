@@ -9,21 +9,24 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// penaltyPrefix begins the keys that denials are counted under. They have three or four parts, of which the second is
-// "denied"; the keys of policies have two, or three of which the second is "shared".
+// penaltyPrefix begins the keys that denials are counted under. They have three or four parts, of
+// which the second is "denied"; the keys of policies have two, or three of which the second is
+// "shared".
 var penaltyPrefix = string(appendPart(appendPart(nil, "penalty"), "denied"))
 
-// Penalty is the penalty box: a caller that is denied Denials times Within a period is put on the deny list For a while.
-// While it is listed it is refused before any policy runs, and that is no further denial.
+// Penalty is the penalty box: a caller that is denied Denials times Within a period is put on the
+// deny list For a while. While it is listed it is refused before any policy runs, and that is no
+// further denial.
 type Penalty struct {
-	// Strategy counts the denials, in keys of its own; one that limits by the request's Limit and Duration, as the fixed
-	// window of the limiter at hand does.
+	// Strategy counts the denials, in keys of its own; one that limits by the request's Limit and
+	// Duration, as the fixed window of the limiter at hand does.
 	Strategy weir.Strategy
 
 	// Denials is how many denials are too many. 0: there is no penalty box.
 	Denials uint64
 
-	// Within is the period that denials are counted in: a whole number of milliseconds, 1 ms to 365 days.
+	// Within is the period that denials are counted in: a whole number of milliseconds, 1 ms to 365
+	// days.
 	Within time.Duration
 
 	// For is how long a caller is listed.
@@ -65,7 +68,8 @@ func (m *middleware) penalize(c *call, r *http.Request, now time.Time) {
 	}
 }
 
-// list puts the caller on the deny list: its key, or its address if it uses too many keys to list each.
+// list puts the caller on the deny list: its key, or its address if it uses too many keys to list
+// each.
 func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
 	e := Entry{Key: string(c.key), Until: until}
 	if len(c.shared) > 0 {

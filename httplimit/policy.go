@@ -17,11 +17,13 @@ const maxNameLen = 64
 
 // Policy is one limit on a request.
 type Policy struct {
-	// Name appears in the RateLimit fields and is part of the key. Two policies of one Strategy share budgets if
-	// they have the same Name and Duration, and are separate otherwise. 1 to 64 bytes of printable ASCII.
+	// Name appears in the RateLimit fields and is part of the key. Two policies of one Strategy share
+	// budgets if they have the same Name and Duration, and are separate otherwise. 1 to 64 bytes of
+	// printable ASCII.
 	//
-	// The default is made of Limit and Duration: "100/1m". Since two routes may well have the same limit, only one
-	// [New] on a Strategy may leave names out. A policy with a LimitFunc must have a Name.
+	// The default is made of Limit and Duration: "100/1m". Since two routes may well have the same
+	// limit, only one [New] on a Strategy may leave names out. A policy with a LimitFunc must have a
+	// Name.
 	Name string
 
 	// Limit is the cost admitted in Duration. It must not be 0; see DenyAll.
@@ -30,9 +32,10 @@ type Policy struct {
 	// Duration is the period: a whole number of milliseconds, 1 ms to 365 days.
 	Duration time.Duration
 
-	// LimitFunc returns the limit and duration for a request, by plan or by route, in place of Limit and
-	// Duration; [NoLimit] exempts the request. It must rely on authenticated data only: a client that chooses its
-	// plan has no limit. An invalid duration fails the request with 503, even with FailOpen.
+	// LimitFunc returns the limit and duration for a request, by plan or by route, in place of Limit
+	// and Duration; [NoLimit] exempts the request. It must rely on authenticated data only: a client
+	// that chooses its plan has no limit. An invalid duration fails the request with 503, even with
+	// FailOpen.
 	LimitFunc func(*http.Request) (limit uint64, duration time.Duration)
 
 	// DenyAll makes a Limit of 0 valid: every request is denied.
@@ -42,8 +45,8 @@ type Policy struct {
 	Strategy weir.Strategy
 }
 
-// Key returns the key that this policy counts the caller under, for a Reset, an Inspect or a test. The caller is
-// the extracted key, such as "192.0.2.1".
+// Key returns the key that this policy counts the caller under, for a Reset, an Inspect or a test.
+// The caller is the extracted key, such as "192.0.2.1".
 func (p Policy) Key(caller string) string {
 	if p.Name == "" {
 		p.Name = defaultName(p.Limit, p.Duration)
@@ -68,7 +71,8 @@ type policy struct {
 	problem   []byte // the body of a denial by this policy alone
 }
 
-// compile checks p and makes it ready; s runs it if it has no Strategy of its own. It panics on a mistake.
+// compile checks p and makes it ready; s runs it if it has no Strategy of its own. It panics on a
+// mistake.
 func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if p.Strategy == nil {
 		p.Strategy = s
@@ -103,7 +107,8 @@ func (p *policy) inspectStrategy() {
 	p.sourcer, _ = p.Strategy.(sourcer)
 	p.strategy = strategyName(p.Strategy)
 	switch s := p.Strategy.(type) {
-	// The types themselves: a type that embeds one to replace its Run inherits a Decide that would bypass it.
+	// The types themselves: a type that embeds one to replace its Run inherits a Decide that would
+	// bypass it.
 	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket, *weir.Tiers,
 		*weir.Counter, *weir.List:
 		p.direct = s.(decider)
@@ -173,8 +178,8 @@ func (a *asked) run(ctx context.Context) (err error) {
 	return nil
 }
 
-// fill makes the Request that a's policy sends for this caller. shared is the key that the client's keys beyond
-// MaxKeysPerClient share, or empty.
+// fill makes the Request that a's policy sends for this caller. shared is the key that the client's
+// keys beyond MaxKeysPerClient share, or empty.
 func (a *asked) fill(r *http.Request, key, shared []byte, cost uint64) {
 	var buf [96]byte
 	joined := append(buf[:0], a.prefix...)

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Quotas are the states of the limits on one request, for middlewares that decide by themselves and answer as this
-// package's does.
+// Quotas are the states of the limits on one request, for middlewares that decide by themselves and
+// answer as this package's does.
 type Quotas []Quota
 
 // Quota is the state of one limit.
 type Quota struct {
-	// Name appears in the RateLimit fields and in the problem. Bytes that are no printable ASCII are replaced by "?", and
-	// names over 64 bytes are cut.
+	// Name appears in the RateLimit fields and in the problem. Bytes that are no printable ASCII are
+	// replaced by "?", and names over 64 bytes are cut.
 	Name string
 
 	Limit     uint64
@@ -24,8 +24,8 @@ type Quota struct {
 	Denied    bool
 }
 
-// SetFields adds the fields of [HeadersDraft] for the quotas: RateLimit-Policy and RateLimit. If one of them denied, only
-// those that did have a t.
+// SetFields adds the fields of [HeadersDraft] for the quotas: RateLimit-Policy and RateLimit. If
+// one of them denied, only those that did have a t.
 func (q Quotas) SetFields(h http.Header) {
 	if len(q) == 0 {
 		return
@@ -57,8 +57,8 @@ func (q Quotas) denied() bool {
 	return false
 }
 
-// Deny answers a request that one of the quotas denied with status, their fields, Retry-After, and a problem that names
-// those that denied.
+// Deny answers a request that one of the quotas denied with status, their fields, Retry-After, and
+// a problem that names those that denied.
 func (q Quotas) Deny(w http.ResponseWriter, status int) {
 	var names []string
 	var longest int64

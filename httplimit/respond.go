@@ -37,7 +37,8 @@ func (p problem) body() []byte {
 	return append(body, '\n')
 }
 
-// What a denial's body says, for one policy; several have no more to say than that they are several.
+// What a denial's body says, for one policy; several have no more to say than that they are
+// several.
 const (
 	detailUsedUp  = "The limit of this policy is used up."
 	detailCost    = "This request costs more than the policy ever admits."
@@ -65,7 +66,8 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c
 	_, _ = w.Write(m.problemBody(c)) // an error means that the client is gone
 }
 
-// retryAfter returns the seconds that the client should wait, at least 1; 0 if waiting is of no use or of unknown length.
+// retryAfter returns the seconds that the client should wait, at least 1; 0 if waiting is of no use
+// or of unknown length.
 func (m *middleware) retryAfter(c *call, now time.Time) int64 {
 	switch {
 	case c.outcome == Denied:
@@ -104,7 +106,8 @@ func (c *call) deniedBody() []byte {
 	return a.problem
 }
 
-// allowOrigin lets a script of an allowed origin read the answer, unless a CORS middleware has decided that already.
+// allowOrigin lets a script of an allowed origin read the answer, unless a CORS middleware has
+// decided that already.
 func (m *middleware) allowOrigin(h http.Header, r *http.Request) {
 	if len(m.CORS.Origins) == 0 || h.Get("Access-Control-Allow-Origin") != "" {
 		return

@@ -8,14 +8,15 @@ import (
 	"slices"
 )
 
-// maxAdmittedFields is how many fields an admitted request gets at most: three, of which RateLimit-Bypassed may be one.
+// maxAdmittedFields is how many fields an admitted request gets at most: three, of which
+// RateLimit-Bypassed may be one.
 const maxAdmittedFields = 3
 
-// responseWriter is the http.ResponseWriter that handlers get. It keeps the middleware's fields out of informational
-// answers (1xx) and in the final one, and remembers the status for CountIf.
+// responseWriter is the http.ResponseWriter that handlers get. It keeps the middleware's fields out
+// of informational answers (1xx) and in the final one, and remembers the status for CountIf.
 //
-// It holds the values of the fields, which would need an allocation of their own otherwise. Each request has one, so
-// TestResponseWriterIsSmall bounds its size.
+// It holds the values of the fields, which would need an allocation of their own otherwise. Each
+// request has one, so TestResponseWriterIsSmall bounds its size.
 type responseWriter struct {
 	http.ResponseWriter
 	values [maxAdmittedFields]string // of the fields that the middleware set
@@ -53,8 +54,9 @@ func (w *responseWriter) begin(status int) {
 // clientGone reports whether the client hung up, or the body broke off. Only CountIf asks.
 func (w *responseWriter) clientGone() bool { return w.client != nil && w.client.gone() }
 
-// writeInformational writes a 1xx answer without the middleware's fields. They are put back at once, and again before the
-// final answer, since handlers such as httputil.ReverseProxy clear the header in between.
+// writeInformational writes a 1xx answer without the middleware's fields. They are put back at
+// once, and again before the final answer, since handlers such as httputil.ReverseProxy clear the
+// header in between.
 func (w *responseWriter) writeInformational(status int) {
 	h := w.Header()
 	if w.held == nil {
@@ -165,8 +167,8 @@ func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// wrap returns a responseWriter on w, and it again with the optional interfaces that w has: handlers look for them by type
-// assertion, and must not find one that does not work.
+// wrap returns a responseWriter on w, and it again with the optional interfaces that w has:
+// handlers look for them by type assertion, and must not find one that does not work.
 func wrap(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
 	_, canFlush := w.(http.Flusher)
 	_, canHijack := w.(http.Hijacker)

@@ -18,8 +18,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Informational answers carry no fields, and the final one carries them once, whether the handler keeps the header, as most
-// do, or clears it between the two, as httputil.ReverseProxy does.
+// Informational answers carry no fields, and the final one carries them once, whether the handler
+// keeps the header, as most do, or clears it between the two, as httputil.ReverseProxy does.
 func TestOnlyTheFinalAnswerHasTheFields(t *testing.T) {
 	hints := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")

@@ -56,7 +56,8 @@ func (h *hello) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "hello")
 }
 
-// serve sends one request through the middleware and returns the answer and how often the handler ran.
+// serve sends one request through the middleware and returns the answer and how often the handler
+// ran.
 func serve(s weir.Strategy, cfg httplimit.Config, r *http.Request) (*httptest.ResponseRecorder, int) {
 	h := &hello{}
 	if cfg.Name == "" && cfg.Duration != 0 {
@@ -154,7 +155,8 @@ func TestALimitOfZeroIsReportedAsAnyOther(t *testing.T) {
 	}
 }
 
-// The claim wants no 1 s bin over twice the mean; a bin of the uniform distribution that is fair stays far below.
+// The claim wants no 1 s bin over twice the mean; a bin of the uniform distribution that is fair
+// stays far below.
 func TestJitterOnlyAddsDelay(t *testing.T) {
 	const clients, jitter = 10_000, 10
 	cfg := hundred()
@@ -575,7 +577,8 @@ func TestARefundThatFailsIsLogged(t *testing.T) {
 	assert.Contains(t, log.String(), `error="refund: boom"`)
 }
 
-// A type that embeds one of weir's strategies to put a Run of its own before it is asked by that Run.
+// A type that embeds one of weir's strategies to put a Run of its own before it is asked by that
+// Run.
 func TestARunThatHidesAnEmbeddedOneIsAsked(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	counting := &countingRun{FixedWindow: limiter.FixedWindow()}

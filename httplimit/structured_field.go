@@ -39,7 +39,8 @@ const (
 	kindInnerList
 )
 
-// bare is a bare item, or stands for an inner list, whose members are parsed and dropped: no field read here has any.
+// bare is a bare item, or stands for an inner list, whose members are parsed and dropped: no field
+// read here has any.
 type bare struct {
 	kind kind
 	num  int64  // of an Integer, a Date, and a Boolean (0 or 1)
@@ -65,7 +66,8 @@ func parseList(field string) (members []member, ok bool) {
 	return p.members(func() (m member, ok bool) { return p.itemOrInnerList() })
 }
 
-// parseDictionary parses a Dictionary (section 4.2.2). Of members with one key, the last one counts.
+// parseDictionary parses a Dictionary (section 4.2.2). Of members with one key, the last one
+// counts.
 func parseDictionary(field string) (members map[string]member, ok bool) {
 	p := &parser{rest: field}
 	all, ok := p.members(func() (m member, ok bool) {
@@ -92,8 +94,8 @@ func parseDictionary(field string) (members map[string]member, ok bool) {
 	return members, true
 }
 
-// parser consumes rest from the left. Its methods return false at the first invalid byte; the field is invalid then, and
-// what they consumed does not matter.
+// parser consumes rest from the left. Its methods return false at the first invalid byte; the field
+// is invalid then, and what they consumed does not matter.
 type parser struct{ rest string }
 
 func (p *parser) members(one func() (member, bool)) (members []member, ok bool) {

@@ -36,18 +36,20 @@ func (e *LimitError) Error() string {
 // Unwrap returns the context's error.
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// Transport is an http.RoundTripper that keeps a client under a limit of its own, and heeds the limits that servers report:
-// Retry-After (seconds or a date) on a 403, 413, 429 or 503, and on any answer a RateLimit field that reports nothing
-// remaining, in the forms of the drafts up to 11, or X-RateLimit-Remaining and -Reset. After either it sends nothing to that
-// server until the time has come.
+// Transport is an http.RoundTripper that keeps a client under a limit of its own, and heeds the
+// limits that servers report: Retry-After (seconds or a date) on a 403, 413, 429 or 503, and on any
+// answer a RateLimit field that reports nothing remaining, in the forms of the drafts up to 11, or
+// X-RateLimit-Remaining and -Reset. After either it sends nothing to that server until the time has
+// come.
 //
-// Requests that wait are sent in the order in which they came. After a pause the first one is sent alone and the others
-// follow at growing rates, so that a server that is not ready yet can say so. A request waits as long as its context
-// allows; if the context's deadline comes first it fails at once. Its error is then a [LimitError].
+// Requests that wait are sent in the order in which they came. After a pause the first one is sent
+// alone and the others follow at growing rates, so that a server that is not ready yet can say so.
+// A request waits as long as its context allows; if the context's deadline comes first it fails at
+// once. Its error is then a [LimitError].
 //
-// Transport never sends a request twice: a retry, and whether the body can be sent again, is the caller's affair. The zero
-// value has no limit of its own and heeds servers. It is safe for concurrent use, and must not be copied or changed after
-// the first request.
+// Transport never sends a request twice: a retry, and whether the body can be sent again, is the
+// caller's affair. The zero value has no limit of its own and heeds servers. It is safe for
+// concurrent use, and must not be copied or changed after the first request.
 type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
@@ -57,18 +59,19 @@ type Transport struct {
 	Limit    uint64
 	Duration time.Duration
 
-	// Key returns the key of a request; requests with one key share a limit and a pause. nil: the host in lower case,
-	// without a final dot, and with its port unless that is the scheme's default.
+	// Key returns the key of a request; requests with one key share a limit and a pause. nil: the host
+	// in lower case, without a final dot, and with its port unless that is the scheme's default.
 	Key func(*http.Request) string
 
 	// NoWait makes a request that would have to wait fail at once.
 	NoWait bool
 
-	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: servers are not heeded.
+	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: servers are not
+	// heeded.
 	MaxPause time.Duration
 
-	// Jitter spreads the clients that got the same time from a server: a random duration up to this is added to each pause.
-	// 0: none.
+	// Jitter spreads the clients that got the same time from a server: a random duration up to this is
+	// added to each pause. 0: none.
 	Jitter time.Duration
 
 	// Now is the clock for waits; it must agree with the Strategy's. nil: time.Now.
@@ -77,7 +80,8 @@ type Transport struct {
 	turns turns
 }
 
-// RoundTrip sends r when its turn has come. It closes the body if it does not send it, as a RoundTripper must.
+// RoundTrip sends r when its turn has come. It closes the body if it does not send it, as a
+// RoundTripper must.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	key := t.key(r)
 	if err := t.admit(r.Context(), key); err != nil {
@@ -223,7 +227,8 @@ func (t *Transport) ask(ctx context.Context, key string) (allowed bool, wait tim
 	return res.Allowed(), res.RetryAfter(t.now()), nil
 }
 
-// peek returns the error of a request that has to wait behind others for longer than it can, if the Strategy knows.
+// peek returns the error of a request that has to wait behind others for longer than it can, if the
+// Strategy knows.
 func (t *Transport) peek(ctx context.Context, key string) error {
 	p, ok := t.Strategy.(weir.Peeker)
 	if !ok {

@@ -21,8 +21,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// server is a RoundTripper that answers what it is scripted to, the last answer again and again, and notes when it was
-// asked. Each answer is a status and header lines.
+// server is a RoundTripper that answers what it is scripted to, the last answer again and again,
+// and notes when it was asked. Each answer is a status and header lines.
 type server struct {
 	answers [][]string
 	start   time.Time
@@ -324,7 +324,8 @@ func TestTransportCanBeToldNotToHeed(t *testing.T) {
 	assert.Len(t, s.asked, 2)
 }
 
-// The pauses remembered are bounded: servers beyond the bound are not paused for, and those that are over make room.
+// The pauses remembered are bounded: servers beyond the bound are not paused for, and those that
+// are over make room.
 func TestTransportRemembersABoundedNumberOfServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 60"})
@@ -381,7 +382,8 @@ func TestTransportHeedsAPauseThatBeganWhileItsStrategyWaited(t *testing.T) {
 	})
 }
 
-// After a pause the requests are sent in the order in which they came, the first one alone, and not all at once.
+// After a pause the requests are sent in the order in which they came, the first one alone, and not
+// all at once.
 func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 50

@@ -9,18 +9,19 @@ import (
 )
 
 const (
-	// maxPaused bounds the servers whose pause is remembered. One that finds no room is not paused for.
+	// maxPaused bounds the servers whose pause is remembered. One that finds no room is not paused
+	// for.
 	maxPaused = 10_000
 
-	// firstGap is the time between the first two requests after a pause, halved from one to the next: a server that
-	// asks for another pause has a chance to say so before many are sent.
+	// firstGap is the time between the first two requests after a pause, halved from one to the next:
+	// a server that asks for another pause has a chance to say so before many are sent.
 	firstGap = 100 * time.Millisecond
 	leastGap = time.Millisecond
 )
 
-// turns orders the requests of each key that have to wait: the first one waits for the pause and the limit, and the others
-// for their turn, so that they are sent in the order in which they came. A key has an entry while it is paused or somebody
-// waits.
+// turns orders the requests of each key that have to wait: the first one waits for the pause and
+// the limit, and the others for their turn, so that they are sent in the order in which they came.
+// A key has an entry while it is paused or somebody waits.
 type turns struct {
 	mu   sync.Mutex
 	keys map[string]*queue // guarded by mu
@@ -112,7 +113,8 @@ func (t *turns) ready(key string, now time.Time) time.Duration {
 	return max(0, t.keys[key].earliest().Sub(now))
 }
 
-// extend makes a pause last until the given instant, unless it lasts longer already: answers may overtake each other.
+// extend makes a pause last until the given instant, unless it lasts longer already: answers may
+// overtake each other.
 func (t *turns) extend(key string, until, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

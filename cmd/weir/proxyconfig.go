@@ -174,8 +174,8 @@ func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
 	return nil
 }
 
-// secret returns the text in a file, or else that of an environment variable. It is no flag, since all users of a machine can
-// read the arguments of a process.
+// secret returns the text in a file, or else that of an environment variable. It is no flag, since
+// all users of a machine can read the arguments of a process.
 func secret(what, file, variable string) (string, error) {
 	if file == "" {
 		return os.Getenv(variable), nil

@@ -33,9 +33,10 @@ const (
 	soakCallers = 30
 )
 
-// TestSoak runs the proxy in a process of its own against what attackers and clients do all at once: slow bodies, silent
-// connections, upgrades, hang-ups, a million addresses, and callers who ask for twice their limit. The health check always
-// answers, the memory stays below a bound, and of each caller exactly the limit reaches the upstream.
+// TestSoak runs the proxy in a process of its own against what attackers and clients do all at
+// once: slow bodies, silent connections, upgrades, hang-ups, a million addresses, and callers who
+// ask for twice their limit. The health check always answers, the memory stays below a bound, and
+// of each caller exactly the limit reaches the upstream.
 func TestSoak(t *testing.T) {
 	slow.Test(t)
 	var reached sync.Map // of the callers' requests, by caller
@@ -92,14 +93,15 @@ type soak struct {
 	delays             []delays
 }
 
-// delays are how long the proxy that is attacked, and one that nobody else asks, took to answer a health check at one time.
-// The machine may hold up either, and attackers and clients share it.
+// delays are how long the proxy that is attacked, and one that nobody else asks, took to answer a
+// health check at one time. The machine may hold up either, and attackers and clients share it.
 type delays [2]time.Duration
 
 const attacked, control = 0, 1
 
-// late returns how many answers took soakHealth longer than the slowest of the idle proxy in the checks around them. Where
-// twenty processes share two cores, one or two of five hundred do, as the busier of two processes waits longer for a core.
+// late returns how many answers took soakHealth longer than the slowest of the idle proxy in the
+// checks around them. Where twenty processes share two cores, one or two of five hundred do, as the
+// busier of two processes waits longer for a core.
 func (s *soak) late() (n int) {
 	for i, d := range s.delays {
 		near := s.delays[max(i-2, 0):min(i+3, len(s.delays))]

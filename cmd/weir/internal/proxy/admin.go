@@ -21,10 +21,11 @@ var pageFiles embed.FS
 
 // adminHandler serves the page, the figures and the deny list.
 //
-// Whoever can reach it can read who is limited and refuse service to anybody, and a browser on the same machine can reach
-// it on behalf of any site it shows. So a request must ask for an address or for a name that was configured (a site can
-// have its own name resolve to this address), bring the token if there is one, and, to change anything, come from the
-// page itself or from no browser, and with a header that no form can send.
+// Whoever can reach it can read who is limited and refuse service to anybody, and a browser on the
+// same machine can reach it on behalf of any site it shows. So a request must ask for an address or
+// for a name that was configured (a site can have its own name resolve to this address), bring the
+// token if there is one, and, to change anything, come from the page itself or from no browser, and
+// with a header that no form can send.
 func (p *Proxy) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", http.RedirectHandler("/-/", http.StatusFound))
@@ -42,15 +43,16 @@ func (p *Proxy) adminHandler() http.Handler {
 	}
 	guarded := p.known(p.authorized(mux))
 
-	// Whoever asks whether the proxy is up has no token, and may ask by any name; it learns nothing else.
+	// Whoever asks whether the proxy is up has no token, and may ask by any name; it learns nothing
+	// else.
 	outer := http.NewServeMux()
 	outer.HandleFunc("GET /-/healthz", p.serveHealth)
 	outer.Handle("/", guarded)
 	return secure(outer)
 }
 
-// secure sets what tells a browser to run nothing but the page's own files, to show the page in no frame, and to keep
-// nothing.
+// secure sets what tells a browser to run nothing but the page's own files, to show the page in no
+// frame, and to keep nothing.
 func secure(next http.Handler) http.Handler {
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -67,8 +69,8 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// known refuses requests for a name that is not this server's, against DNS rebinding. No site has an address of ours for
-// a name.
+// known refuses requests for a name that is not this server's, against DNS rebinding. No site has
+// an address of ours for a name.
 func (p *Proxy) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -102,8 +104,8 @@ func (p *Proxy) tokenOnly(next http.Handler) http.Handler {
 	})
 }
 
-// changeHeader must be on requests that change something: a form cannot send it, and a script of another site only if
-// this server said so, which it never does.
+// changeHeader must be on requests that change something: a form cannot send it, and a script of
+// another site only if this server said so, which it never does.
 const changeHeader = "Weir-Admin"
 
 // changes refuses what another site may have sent.
@@ -140,7 +142,8 @@ func (p *Proxy) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// change is the body of a request that adds to the deny list or takes off it. Exactly one of the first three is set.
+// change is the body of a request that adds to the deny list or takes off it. Exactly one of the
+// first three is set.
 type change struct {
 	What   string `json:"what"`   // an address, a prefix or a key, as a person writes it
 	Prefix string `json:"prefix"` // an address or a prefix

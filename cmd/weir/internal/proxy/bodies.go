@@ -44,8 +44,8 @@ func (b Bodies) bound(next http.Handler) http.Handler {
 	})
 }
 
-// pace returns body with a deadline that each byte moves. It is set at once: if nobody reads the body, net/http does before
-// it sends the answer.
+// pace returns body with a deadline that each byte moves. It is set at once: if nobody reads the
+// body, net/http does before it sends the answer.
 func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
 	grace := b.Grace
 	if grace == 0 {
@@ -75,7 +75,8 @@ func (p *pacedBody) Read(buf []byte) (int, error) {
 		p.deadline = p.deadline.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
 		_ = p.conn.SetReadDeadline(p.deadline)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		// net/http cancels the request on every failed read, so that the handler may see the cancellation only.
+		// net/http cancels the request on every failed read, so that the handler may see the cancellation
+		// only.
 		if p.rec != nil {
 			p.rec.slow.Store(true)
 		}

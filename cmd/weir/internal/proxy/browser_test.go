@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser starts a Chromium, which must be there: a page that nobody has looked at is not tested. What scripts fail
-// with, and what the Content-Security-Policy refuses, fails the test.
+// browser starts a Chromium, which must be there: a page that nobody has looked at is not tested.
+// What scripts fail with, and what the Content-Security-Policy refuses, fails the test.
 func browser(t *testing.T) tab {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -65,8 +65,8 @@ func eval[T any](t tab, script string) T {
 	return value
 }
 
-// sees waits until the script yields true. chromedp's own Poll makes code of text in the page, which the page's policy
-// forbids.
+// sees waits until the script yields true. chromedp's own Poll makes code of text in the page,
+// which the page's policy forbids.
 func (t tab) sees(script string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return eval[bool](t, "!!("+script+")") }, 20*time.Second, 20*time.Millisecond, script)

@@ -19,9 +19,9 @@ var builtInText string
 
 var builtInPage = template.Must(template.New("built-in").Parse(builtInText))
 
-// builtIn returns what is served when there is no upstream: a page that sends requests to see them admitted and denied,
-// for a browser; a line, for anybody else. It is one request, style and script included, or else to look at it would use
-// up the limit. limit is empty if there are rules.
+// builtIn returns what is served when there is no upstream: a page that sends requests to see them
+// admitted and denied, for a browser; a line, for anybody else. It is one request, style and script
+// included, or else to look at it would use up the limit. limit is empty if there are rules.
 func builtIn(limit string) http.Handler {
 	var b bytes.Buffer
 	if err := builtInPage.Execute(&b, limit); err != nil {
@@ -45,8 +45,8 @@ func builtIn(limit string) http.Handler {
 	})
 }
 
-// digest returns the source expression of the page's one element of this name. It must hold nothing that the template
-// fills in.
+// digest returns the source expression of the page's one element of this name. It must hold nothing
+// that the template fills in.
 func digest(page, name string) string {
 	_, rest, _ := strings.Cut(page, "<"+name+">")
 	inner, _, _ := strings.Cut(rest, "</"+name+">")

@@ -81,7 +81,8 @@ func user(r *http.Request) (string, error) {
 	return bounded(name), nil
 }
 
-// pathExtractor keys by the path in the spelling that plain gives it, so that no other spelling is a further key.
+// pathExtractor keys by the path in the spelling that plain gives it, so that no other spelling is
+// a further key.
 func pathExtractor(plain func(string) string) httplimit.Extractor {
 	return httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 		if r.URL.Path == "" {

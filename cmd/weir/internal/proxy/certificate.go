@@ -13,10 +13,12 @@ type TLS struct {
 	Cert, Key string // the files, in PEM; the first with the whole chain
 }
 
-// certEvery bounds how often the files are looked at: a renewed certificate is used so much later at most, without a signal.
+// certEvery bounds how often the files are looked at: a renewed certificate is used so much later
+// at most, without a signal.
 const certEvery = 30 * time.Second
 
-// certificate is read from its files, and again when they change. If that fails the old one is kept.
+// certificate is read from its files, and again when they change. If that fails the old one is
+// kept.
 type certificate struct {
 	files TLS
 	log   *slog.Logger

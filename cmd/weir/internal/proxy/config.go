@@ -14,15 +14,16 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Config is all there is to say to a Proxy. Listen, Limits or Rules, and By must be set; the zero value of everything else is a
-// sensible one.
+// Config is all there is to say to a Proxy. Listen, Limits or Rules, and By must be set; the zero
+// value of everything else is a sensible one.
 type Config struct {
 	Listen string // the address to serve on
 
 	// Upstream is where admitted requests go; nil: to a built-in page.
 	Upstream *url.URL
 
-	// PreserveHost passes the Host that the client asked for to the upstream, in place of the upstream's own.
+	// PreserveHost passes the Host that the client asked for to the upstream, in place of the
+	// upstream's own.
 	PreserveHost bool
 
 	UpstreamTimeout time.Duration // until the upstream's headers are there; 0: as long as it takes
@@ -41,14 +42,15 @@ type Config struct {
 
 	TLS TLS
 
-	// The bounds that hold whatever the limits are. 0: none, but for MaxConns, of which the default is what the process may
-	// have open, up to 10,000.
+	// The bounds that hold whatever the limits are. 0: none, but for MaxConns, of which the default is
+	// what the process may have open, up to 10,000.
 	MaxConns, MaxConnsPerAddr         int
 	MaxInFlight, MaxInFlightPerClient int
 	Bodies                            Bodies
 
-	// Guard is what the middleware is told and this package has no say in: the headers, the status, what becomes of
-	// requests that are not decided. Its Extractor, limits, DenyList, hooks and Stats are set by New.
+	// Guard is what the middleware is told and this package has no say in: the headers, the status,
+	// what becomes of requests that are not decided. Its Extractor, limits, DenyList, hooks and Stats
+	// are set by New.
 	Guard httplimit.Config
 
 	// DeniedPage is read again by Reload; its Respond is Guard's. nil: there is none.
@@ -156,7 +158,8 @@ const (
 	spareFiles = maxAdminConns + 64
 )
 
-// connBounds returns the bounds on the connections of clients. Each may need another one to the upstream.
+// connBounds returns the bounds on the connections of clients. Each may need another one to the
+// upstream.
 func (c *Config) connBounds() connBounds {
 	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr}
 	if b.max == 0 {

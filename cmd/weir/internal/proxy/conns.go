@@ -17,9 +17,9 @@ type connBounds struct {
 	exempt  func(netip.Addr) bool // from perAddr; nil: nobody is
 }
 
-// conns is a net.Listener with bounds. One connection too many of an address is closed. One too many of all takes the place
-// of the one that has been without a request for the longest; if each has one, it is closed. So connections on which nothing
-// is asked, however many, keep nobody out.
+// conns is a net.Listener with bounds. One connection too many of an address is closed. One too
+// many of all takes the place of the one that has been without a request for the longest; if each
+// has one, it is closed. So connections on which nothing is asked, however many, keep nobody out.
 type conns struct {
 	net.Listener
 	connBounds
@@ -32,7 +32,8 @@ type conns struct {
 	refused, evicted atomic.Uint64
 }
 
-// conn is a connection of conns. It is a *net.TCPConn, for the sake of sendfile and of half-closing.
+// conn is a connection of conns. It is a *net.TCPConn, for the sake of sendfile and of
+// half-closing.
 type conn struct {
 	*net.TCPConn
 	owner *conns

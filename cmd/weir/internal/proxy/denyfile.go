@@ -17,9 +17,9 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// denyFile keeps the deny list over a restart: a line for each entry, an address, a prefix or a quoted key, and after a blank
-// the time at which it ends, if it does. Empty lines and lines that begin with # are ignored. What a penalty box lists is
-// not kept.
+// denyFile keeps the deny list over a restart: a line for each entry, an address, a prefix or a
+// quoted key, and after a blank the time at which it ends, if it does. Empty lines and lines that
+// begin with # are ignored. What a penalty box lists is not kept.
 type denyFile struct {
 	name string
 	mu   sync.Mutex // one writer at a time
@@ -28,7 +28,8 @@ type denyFile struct {
 const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is changed.\n" +
 	"# ADDRESS, PREFIX or \"KEY\" [END, as in 2026-11-20T12:00:00Z]\n"
 
-// load reads the entries. A file that is not there holds none. An error names the line, and nothing is read then.
+// load reads the entries. A file that is not there holds none. An error names the line, and nothing
+// is read then.
 func (f *denyFile) load() (entries []httplimit.Entry, err error) {
 	text, err := os.ReadFile(f.name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +76,8 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 	return e, nil
 }
 
-// save replaces the file by these entries, at once and whole: a crash leaves the old file or the new one.
+// save replaces the file by these entries, at once and whole: a crash leaves the old file or the
+// new one.
 func (f *denyFile) save(list *httplimit.DenyList) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +100,8 @@ func (f *denyFile) save(list *httplimit.DenyList) error {
 	})
 }
 
-// replaceFile writes a file that only this user can read, and has it take the place of the one of that name.
+// replaceFile writes a file that only this user can read, and has it take the place of the one of
+// that name.
 func replaceFile(name string, write func(io.Writer) error) (err error) {
 	t, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {
@@ -115,7 +118,8 @@ func replaceFile(name string, write func(io.Writer) error) (err error) {
 	return os.Rename(t.Name(), name)
 }
 
-// reload makes the list hold the entries of the file and those that were given on the command line, and the penalties.
+// reload makes the list hold the entries of the file and those that were given on the command line,
+// and the penalties.
 func (p *Proxy) reloadDenyFile() error {
 	if p.denyFile == nil {
 		return nil

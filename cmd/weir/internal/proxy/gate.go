@@ -20,8 +20,8 @@ const (
 	guessesWithin = time.Minute
 )
 
-// Gate asks for the admin token, and bounds how often one address may guess it. It has a limiter of its own, which the
-// traffic cannot fill.
+// Gate asks for the admin token, and bounds how often one address may guess it. It has a limiter of
+// its own, which the traffic cannot fill.
 type Gate struct {
 	limiter *weir.Limiter
 	window  *weir.FixedWindow
@@ -42,8 +42,8 @@ func NewGate(token string, log *slog.Logger) (*Gate, error) {
 // Close releases what the Gate holds.
 func (g *Gate) Close() error { return g.limiter.Close() }
 
-// Wrap lets only requests with the token pass to next: as a Bearer token, or as the password of Basic authorization, which
-// browsers ask for.
+// Wrap lets only requests with the token pass to next: as a Bearer token, or as the password of
+// Basic authorization, which browsers ask for.
 func (g *Gate) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.try(w, r) {
@@ -63,9 +63,9 @@ func (g *Gate) has(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(got[:], g.want[:]) == 1
 }
 
-// try compares the token of a request, and reports whether it is the one. The try is taken before the comparison
-// and given back if it was right, so that no burst of guesses slips through. An address that is out of tries is refused,
-// right or wrong.
+// try compares the token of a request, and reports whether it is the one. The try is taken before
+// the comparison and given back if it was right, so that no burst of guesses slips through. An
+// address that is out of tries is refused, right or wrong.
 func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") == "" { // a browser, which will ask for it
 		unauthorized(w)

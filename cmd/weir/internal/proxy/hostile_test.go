@@ -27,7 +27,8 @@ import (
 
 // What an attacker tries.
 
-// tunnel is an upstream that takes any upgrade and then serves requests on the connection, uncounted.
+// tunnel is an upstream that takes any upgrade and then serves requests on the connection,
+// uncounted.
 func tunnel(requests *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
@@ -98,7 +99,8 @@ func TestCONNECTIsRefused(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
 }
 
-// Sixty attempts, each hung up before the upstream answers, under a limit of three failures: three run.
+// Sixty attempts, each hung up before the upstream answers, under a limit of three failures: three
+// run.
 func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 	for name, body := range map[string]string{
 		"with a whole body": "Content-Length: 2\r\n\r\n{}",
@@ -283,8 +285,8 @@ func TestBodiesAreBounded(t *testing.T) {
 	assert.Equal(t, 413, post(io.MultiReader(strings.NewReader(strings.Repeat("x", 1001)))), "chunked: its length is not announced")
 }
 
-// A body that dribbles ends at its rate, whether the upstream reads it or the client is denied; one that keeps to the rate is
-// left alone, and so is an upstream that takes its time.
+// A body that dribbles ends at its rate, whether the upstream reads it or the client is denied; one
+// that keeps to the rate is left alone, and so is an upstream that takes its time.
 func TestSlowBodiesEnd(t *testing.T) {
 	cfg := config(t, "3/1d")
 	cfg.Bodies = Bodies{Rate: 1000, Grace: 100 * time.Millisecond}
@@ -328,7 +330,8 @@ func TestSlowBodiesEnd(t *testing.T) {
 	assert.Less(t, took, 8*time.Second)
 }
 
-// Silent connections keep nobody out: each new one takes the place of the oldest; and one address cannot have them all.
+// Silent connections keep nobody out: each new one takes the place of the oldest; and one address
+// cannot have them all.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	cfg.MaxConns = 20
@@ -424,7 +427,8 @@ func TestConnectionsWithARequestAreKept(t *testing.T) {
 	<-p.done
 }
 
-// A proxy that is its own upstream answers at once: the request comes back once, and is not counted again.
+// A proxy that is its own upstream answers at once: the request comes back once, and is not counted
+// again.
 func TestAProxyThatIsItsOwnUpstream(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -476,7 +480,8 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	assert.Contains(t, got, "True-Client-Ip=192.0.2.1\n", "which a trusted proxy may set")
 }
 
-// Fields that have one value are the proxy's; a client would not know which of two to believe. Those of the draft are lists.
+// Fields that have one value are the proxy's; a client would not know which of two to believe.
+// Those of the draft are lists.
 func TestTheUpstreamsFieldsAreNotDuplicated(t *testing.T) {
 	for style, want := range map[string]int{"legacy": 1, "original": 1, "draft": 2} {
 		cfg := config(t, "1000/1d")

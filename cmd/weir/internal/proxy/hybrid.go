@@ -24,7 +24,8 @@ type Redis struct {
 	Password string // in place of the one in URL, which other users of the machine can read
 	Prefix   string // of the keys; empty: redislimit's default
 
-	// Fallback says what becomes of decisions without Redis. IsDown, OnChange and OnError are set here.
+	// Fallback says what becomes of decisions without Redis. IsDown, OnChange and OnError are set
+	// here.
 	Fallback fallback.Config
 
 	Lease   int // the block that fixed windows take from Redis at once; 0: none, each decision is a round trip
@@ -155,7 +156,8 @@ func (s *shared) primary(l Limit) (weir.Strategy, error) {
 	return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; choose another with --redis", l.Strategy)
 }
 
-// share returns l with this instance's part of what the Request does not carry: the limits of tiers, and the burst.
+// share returns l with this instance's part of what the Request does not carry: the limits of
+// tiers, and the burst.
 func (s *shared) share(l Limit) rule.Rule {
 	n := uint64(max(1, s.cfg.Instances))
 	part := l.Rule
@@ -195,7 +197,8 @@ func (s *shared) failed(err error) {
 	}
 }
 
-// greet logs if Redis cannot be reached now. The proxy starts all the same: Redis may be the later one.
+// greet logs if Redis cannot be reached now. The proxy starts all the same: Redis may be the later
+// one.
 func (s *shared) greet(ctx context.Context, onFail string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()

@@ -60,8 +60,8 @@ func sources(proxies []served) (all []string) {
 	return all
 }
 
-// Two proxies on one Redis hold one limit; when it is killed they hold it still, from what was spent; and when it is back
-// it is told what they admitted.
+// Two proxies on one Redis hold one limit; when it is killed they hold it still, from what was
+// spent; and when it is back it is told what they admitted.
 func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 	for _, limit := range []string{"20/365d:fixed", "20/1d:sliding", "20/1d:log", "20/1d:token", "20/1d,30/2d"} {
 		t.Run(strings.ReplaceAll(limit, "/", " in "), func(t *testing.T) {
@@ -83,7 +83,8 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 				late += spend(t, proxies, 1)
 				return fmt.Sprint(sources(proxies)) == "[redis redis]"
 			}, 10*time.Second, 20*time.Millisecond)
-			// Until the other has asked too, Redis does not know what it admitted: fallback.New states this bound.
+			// Until the other has asked too, Redis does not know what it admitted: fallback.New states this
+			// bound.
 			assert.LessOrEqual(t, late, 10)
 			assert.Zero(t, spend(t, proxies, 5), "all is spent, and Redis knows")
 			carried := proxies[0].figures().Deciding[0].Counts["carried_back"] + proxies[1].figures().Deciding[0].Counts["carried_back"]
@@ -112,7 +113,8 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 	assert.Equal(t, 50, admitted)
 }
 
-// What is taken in blocks, and the denials that are kept, are not asked of Redis; and the limit is the same.
+// What is taken in blocks, and the denials that are kept, are not asked of Redis; and the limit is
+// the same.
 func TestRedisIsSpared(t *testing.T) {
 	s := redistest.Start(t)
 	cfg := config(t, "40/365d:fixed")

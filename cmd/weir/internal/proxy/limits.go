@@ -12,7 +12,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// strategies makes the strategies of limits: local ones, or the hybrids of these and their counterparts on Redis.
+// strategies makes the strategies of limits: local ones, or the hybrids of these and their
+// counterparts on Redis.
 type strategies struct {
 	limiter *weir.Limiter
 	shared  *shared // nil: all is local
@@ -55,8 +56,9 @@ type backend interface {
 	weir.Refunder
 }
 
-// tiered makes the figures of several tiers those of one policy. A strategy of tiers reports the cost that the tier that
-// binds has admitted; set against the limit of another tier, the client would read room that is not there.
+// tiered makes the figures of several tiers those of one policy. A strategy of tiers reports the
+// cost that the tier that binds has admitted; set against the limit of another tier, the client
+// would read room that is not there.
 type tiered struct {
 	backend
 	tiers []weir.Tier
@@ -87,8 +89,8 @@ func (t *tiered) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error
 	return t.adjust(res, time.Now()), err
 }
 
-// adjust makes of res one that leaves as much of the policy's Limit as the tier that binds leaves of its own. A denial
-// leaves none.
+// adjust makes of res one that leaves as much of the policy's Limit as the tier that binds leaves
+// of its own. A denial leaves none.
 func (t *tiered) adjust(res *weir.Result, now time.Time) *weir.Result {
 	if res == nil {
 		return nil
@@ -101,9 +103,10 @@ func (t *tiered) adjust(res *weir.Result, now time.Time) *weir.Result {
 	return &adjusted
 }
 
-// binding returns the tier that an admission's figures are of. Its ExpiresAt is that tier's Duration after the start of
-// the current slice; Durations differ by whole slices, so one of them alone leads to a slice that now is in. The one that
-// comes nearest to that is taken, as Redis has a clock of its own.
+// binding returns the tier that an admission's figures are of. Its ExpiresAt is that tier's
+// Duration after the start of the current slice; Durations differ by whole slices, so one of them
+// alone leads to a slice that now is in. The one that comes nearest to that is taken, as Redis has
+// a clock of its own.
 func (t *tiered) binding(expires, now time.Time) weir.Tier {
 	best, nearest := t.tiers[0], time.Duration(math.MaxInt64)
 	for _, tier := range t.tiers {
@@ -115,7 +118,8 @@ func (t *tiered) binding(expires, now time.Time) weir.Tier {
 	return best
 }
 
-// sliceOf returns the slices that tiers are counted in: the greatest common divisor of their Durations.
+// sliceOf returns the slices that tiers are counted in: the greatest common divisor of their
+// Durations.
 func sliceOf(tiers []weir.Tier) (slice time.Duration) {
 	for _, t := range tiers {
 		for d := t.Duration; d != 0; {

@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The tier that binds is told by its instant alone, wherever in a slice that is: against weir's own RunTier.
+// The tier that binds is told by its instant alone, wherever in a slice that is: against weir's own
+// RunTier.
 func TestBindingIsTheTierThatRunTierNames(t *testing.T) {
 	tiers := []weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 25, Duration: 6 * time.Second}, {Limit: 40, Duration: 15 * time.Second}}
 	now := time.UnixMilli(1_700_000_000_123)

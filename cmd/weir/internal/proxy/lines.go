@@ -10,8 +10,9 @@ import (
 // flushEvery bounds how old a line of a log is when it is written.
 const flushEvery = 100 * time.Millisecond
 
-// Lines gathers what is written to it and passes it on in large pieces, flushEvery later at most: a system call for each
-// line of an access log is a third of what a request costs. It is safe for concurrent use. Make one with NewLines.
+// Lines gathers what is written to it and passes it on in large pieces, flushEvery later at most: a
+// system call for each line of an access log is a third of what a request costs. It is safe for
+// concurrent use. Make one with NewLines.
 type Lines struct {
 	mu    sync.Mutex
 	to    io.Writer
@@ -28,8 +29,8 @@ func NewLines(w io.Writer) *Lines {
 	return l
 }
 
-// Write implements io.Writer. An error may be that of earlier lines; they are lost, and those to come are not: the disk
-// that is full today is not tomorrow.
+// Write implements io.Writer. An error may be that of earlier lines; they are lost, and those to
+// come are not: the disk that is full today is not tomorrow.
 func (l *Lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,8 @@ const history = 180
 // second is what was decided in one second.
 type second struct{ admitted, denied, failed uint64 }
 
-// meter makes a history per second of counts that only grow, so that decisions need not look at the clock.
+// meter makes a history per second of counts that only grow, so that decisions need not look at the
+// clock.
 type meter struct {
 	count func(httplimit.Outcome) uint64
 

@@ -14,7 +14,8 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// watch holds the metrics that are recorded as things happen. The others are read when they are scraped.
+// watch holds the metrics that are recorded as things happen. The others are read when they are
+// scraped.
 type watch struct {
 	decisions *weirprom.Decisions
 	calls     *weirprom.Calls // of Redis
@@ -27,8 +28,8 @@ func newWatch() watch {
 	}
 }
 
-// serveMetrics returns the handler of the metrics. No label holds anything that a client chooses, so the series are as many
-// as the limits and rules are.
+// serveMetrics returns the handler of the metrics. No label holds anything that a client chooses,
+// so the series are as many as the limits and rules are.
 func (p *Proxy) serveMetrics() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
@@ -104,7 +105,8 @@ func (p *Proxy) collectConns(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(descEvicted, prometheus.CounterValue, float64(c.evicted.Load()))
 }
 
-// collect collects the figures of each limit on Redis, by its name. Limits of one name are numbered.
+// collect collects the figures of each limit on Redis, by its name. Limits of one name are
+// numbered.
 func (s *shared) collect(ch chan<- prometheus.Metric) {
 	known := make(map[string]int)
 	for _, h := range s.all() {

@@ -153,7 +153,8 @@ func requestOf(peer string) *http.Request {
 	return r
 }
 
-// What was put on the deny list at run time is there after a restart, until its time; what the penalty box listed is not.
+// What was put on the deny list at run time is there after a restart, until its time; what the
+// penalty box listed is not.
 func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "deny")
 	cfg := config(t, "1/1d")
@@ -188,7 +189,8 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	until := again.denied.Entries()[2].Until
 	assert.WithinDuration(t, time.Now().Add(7*24*time.Hour), until, time.Hour)
 
-	// An edit is read on a signal: what is gone goes, except for what the command line says; a mistake changes nothing.
+	// An edit is read on a signal: what is gone goes, except for what the command line says; a mistake
+	// changes nothing.
 	require.NoError(t, os.WriteFile(name, []byte("# edited\n\n203.0.113.0/24 2126-01-01T00:00:00Z\n"), 0o600))
 	require.NoError(t, again.Reload())
 	assert.Len(t, again.denied.Added(), 2)

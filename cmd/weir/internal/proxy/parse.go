@@ -22,7 +22,8 @@ type Limit struct {
 	rule.Rule
 }
 
-// ParseLimit reads a limit as rule.Parse does. Its name is the limit as given, without the strategy, if it has no other.
+// ParseLimit reads a limit as rule.Parse does. Its name is the limit as given, without the
+// strategy, if it has no other.
 func ParseLimit(text string, d rule.Defaults) (Limit, error) {
 	r, err := rule.Parse(text, d)
 	if err != nil {
@@ -40,8 +41,8 @@ type Route struct {
 	Limits  []Limit
 }
 
-// ParseRoute reads PATTERN [cost=N] [limit=LIMIT]..., LIMIT as ParseLimit does. A limit without a name is given the
-// route's, so that it is counted apart from the limits of other routes.
+// ParseRoute reads PATTERN [cost=N] [limit=LIMIT]..., LIMIT as ParseLimit does. A limit without a
+// name is given the route's, so that it is counted apart from the limits of other routes.
 func ParseRoute(text string, d rule.Defaults) (Route, error) {
 	fields := strings.Fields(text)
 	n := len(fields)
@@ -146,7 +147,8 @@ var HeaderStyles = map[string]httplimit.HeaderStyle{
 	"none":     httplimit.HeadersNone,
 }
 
-// ParseStatuses reads statuses and classes of them, 401 and 4xx, and returns the function that tells them.
+// ParseStatuses reads statuses and classes of them, 401 and 4xx, and returns the function that
+// tells them.
 func ParseStatuses(texts []string) (func(status int) bool, error) {
 	if len(texts) == 0 {
 		return nil, nil
@@ -169,7 +171,8 @@ func ParseStatuses(texts []string) (func(status int) bool, error) {
 	}, nil
 }
 
-// attempt makes an error of the panic of a function that panics on mistakes in its arguments, which are the user's here.
+// attempt makes an error of the panic of a function that panics on mistakes in its arguments, which
+// are the user's here.
 func attempt(f func()) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

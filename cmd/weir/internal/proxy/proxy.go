@@ -50,8 +50,8 @@ type Proxy struct {
 	stopping atomic.Bool
 }
 
-// worstKeys is how many of the callers who were denied are counted. One that makes up more than a thousandth of all
-// denials cannot hide.
+// worstKeys is how many of the callers who were denied are counted. One that makes up more than a
+// thousandth of all denials cannot hide.
 const worstKeys = 1000
 
 // New makes a Proxy, which serves nobody until Run. It fails if cfg cannot be.
@@ -150,7 +150,8 @@ func (p *Proxy) fillDenyList() error {
 	return p.reloadDenyFile()
 }
 
-// Reload reads the files again: the certificate, the deny list, the page of a denial and the rules. What cannot be read stays as it is.
+// Reload reads the files again: the certificate, the deny list, the page of a denial and the rules.
+// What cannot be read stays as it is.
 func (p *Proxy) Reload() error {
 	errs := []error{p.reloadDenyFile()}
 	if p.cert != nil {
@@ -183,8 +184,8 @@ func (p *Proxy) close() error {
 	return errors.Join(err, p.limiter.Close())
 }
 
-// Run serves until ctx ends, and then until the requests in flight are done or Drain is over. It returns nil if none of
-// them had to be cut off. It can be called once.
+// Run serves until ctx ends, and then until the requests in flight are done or Drain is over. It
+// returns nil if none of them had to be cut off. It can be called once.
 func (p *Proxy) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, p.close()) }()
 	// Requests live longer than ctx, but not longer than Run.
@@ -232,8 +233,8 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	}
 }
 
-// maxAdminConns bounds the connections of the admin address. A health check that comes on one more takes the place of one
-// without a request.
+// maxAdminConns bounds the connections of the admin address. A health check that comes on one more
+// takes the place of one without a request.
 const maxAdminConns = 256
 
 // server is an http.Server at work.
@@ -298,7 +299,8 @@ func (p *Proxy) announce(front, back *server) {
 	p.cfg.Log.Info("serving", append(attrs, "by", p.cfg.By.String())...)
 }
 
-// drain lets the requests in flight finish. The admin address serves on meanwhile, and says that it stops.
+// drain lets the requests in flight finish. The admin address serves on meanwhile, and says that it
+// stops.
 func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
 	front.SetKeepAlivesEnabled(false) // clients come on a new connection, and so elsewhere
 	p.stopping.Store(true)
@@ -319,7 +321,8 @@ func (p *Proxy) drain(requests context.Context, front *server, cut func()) error
 	return fmt.Errorf("%d requests were still in flight after %v", left, p.cfg.Drain)
 }
 
-// delayDrain serves on for DrainDelay, while the health check says that the proxy stops: load balancers need time to notice.
+// delayDrain serves on for DrainDelay, while the health check says that the proxy stops: load
+// balancers need time to notice.
 func (p *Proxy) delayDrain(requests context.Context, front *server) {
 	if p.cfg.DrainDelay <= 0 {
 		return
@@ -330,8 +333,8 @@ func (p *Proxy) delayDrain(requests context.Context, front *server) {
 	}
 }
 
-// finished waits for the connections that were hijacked, which Shutdown does not: WebSockets, which ReverseProxy still
-// serves. It reports whether all were done before ctx was.
+// finished waits for the connections that were hijacked, which Shutdown does not: WebSockets, which
+// ReverseProxy still serves. It reports whether all were done before ctx was.
 func (p *Proxy) finished(ctx context.Context) bool {
 	done := make(chan struct{})
 	go func() {

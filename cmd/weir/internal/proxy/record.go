@@ -14,7 +14,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// record is what is known of one request. Only the goroutine that serves it writes to it, except for slow.
+// record is what is known of one request. Only the goroutine that serves it writes to it, except
+// for slow.
 type record struct {
 	decision httplimit.Decision
 	decided  bool
@@ -29,7 +30,8 @@ func recordOf(ctx context.Context) *record {
 	return rec
 }
 
-// observe is the outermost handler: it gives each request a record, counts those in flight and writes the access log.
+// observe is the outermost handler: it gives each request a record, counts those in flight and
+// writes the access log.
 func (p *Proxy) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.inFlight.Add(1)
@@ -50,8 +52,9 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 	})
 }
 
-// access writes a line of the access log. What clients can choose goes through report.Printable: not every slog.Handler
-// escapes what could forge a line or act on a terminal. There is no query in it, as many hold secrets.
+// access writes a line of the access log. What clients can choose goes through report.Printable:
+// not every slog.Handler escapes what could forge a line or act on a terminal. There is no query in
+// it, as many hold secrets.
 func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Duration) {
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs,

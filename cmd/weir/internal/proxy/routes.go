@@ -63,8 +63,8 @@ func (rs *routes) cost() func(*http.Request) uint64 {
 	return func(r *http.Request) uint64 { return rs.costs[r.Pattern] }
 }
 
-// guard puts the middleware in front of next: one for the routes without a limit of their own and all that is on no
-// route, and one for each of the other routes.
+// guard puts the middleware in front of next: one for the routes without a limit of their own and
+// all that is on no route, and one for each of the other routes.
 func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	general, err := p.middleware(p.cfg.Limits, next)
 	if err != nil {
@@ -146,7 +146,8 @@ func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
 	return h, err
 }
 
-// allowed is httplimit's Skip: whether the client is on the list of those without a limit. nil: there is no list.
+// allowed is httplimit's Skip: whether the client is on the list of those without a limit. nil:
+// there is no list.
 func (p *Proxy) allowed() func(*http.Request) bool {
 	if len(p.cfg.Allow) == 0 {
 		return nil
@@ -157,8 +158,8 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 	}
 }
 
-// count returns how many requests have had this outcome. One that the bounds on requests in flight refuse is seen by no
-// limit.
+// count returns how many requests have had this outcome. One that the bounds on requests in flight
+// refuse is seen by no limit.
 func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	n := p.stats.Count(o)
 	if o == httplimit.Busy || o == httplimit.NoKey {

@@ -23,7 +23,8 @@ type Rules struct {
 	Paths  []string // files and directories; empty: there are none
 	Loader rules.Loader
 
-	// Domain returns the domain of a set that requests are limited by. Rules that it refuses are not loaded.
+	// Domain returns the domain of a set that requests are limited by. Rules that it refuses are not
+	// loaded.
 	Domain func(*rules.Set) (string, error)
 }
 
@@ -132,8 +133,8 @@ func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
 	p.decided(r, d)
 }
 
-// describeRule makes d one of the rule that matters most: of one that is over its limit or, if none is, of the one with the
-// least left.
+// describeRule makes d one of the rule that matters most: of one that is over its limit or, if none
+// is, of the one with the least left.
 func describeRule(d *httplimit.Decision, resp *rules.Response) {
 	var of *rules.Status
 	for i := range resp.Statuses {

@@ -77,7 +77,8 @@ func TestRules(t *testing.T) {
 	assert.Contains(t, metrics, "weir_rules_refused 0")
 }
 
-// TestRulesKeepTheLists has the deny list, the list of those without a limit, and the bounds on requests in flight.
+// TestRulesKeepTheLists has the deny list, the list of those without a limit, and the bounds on
+// requests in flight.
 func TestRulesKeepTheLists(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -106,7 +107,8 @@ func TestRulesInShadowMode(t *testing.T) {
 	assert.EqualValues(t, 3, s.figures().Requests["Denied"])
 }
 
-// TestRulesWithoutRoom fills the table: a request that cannot be decided is answered as --fail says.
+// TestRulesWithoutRoom fills the table: a request that cannot be decided is answered as --fail
+// says.
 func TestRulesWithoutRoom(t *testing.T) {
 	for open, want := range map[bool]int{false: 503, true: 200} {
 		cfg, _ := rulesConfig(t, strings.Replace(ruleText, "value: /login, ", "", 1))
@@ -120,7 +122,8 @@ func TestRulesWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestRulesAreReloaded changes the rules while clients ask: counts are kept, and a mistake changes nothing.
+// TestRulesAreReloaded changes the rules while clients ask: counts are kept, and a mistake changes
+// nothing.
 func TestRulesAreReloaded(t *testing.T) {
 	cfg, file := rulesConfig(t, ruleText)
 	s := serve(t, cfg)
@@ -200,7 +203,8 @@ func TestRulesThatCannotBe(t *testing.T) {
 	assert.ErrorContains(t, err, "routes have no meaning with rules")
 }
 
-// TestRulesOnRedis has two proxies that hold the limits together, and go on by halves without Redis.
+// TestRulesOnRedis has two proxies that hold the limits together, and go on by halves without
+// Redis.
 func TestRulesOnRedis(t *testing.T) {
 	server := redistest.Start(t)
 	var proxies []served

@@ -8,10 +8,12 @@ import (
 	"strings"
 )
 
-// This file gives a request the one spelling that routes and keys go by. Servers treat /login, /LOGIN, /login/, /x/../login
-// and /login;v=1 alike, each in part at least; a limit that does not is evaded by the spelling.
+// This file gives a request the one spelling that routes and keys go by. Servers treat /login,
+// /LOGIN, /login/, /x/../login and /login;v=1 alike, each in part at least; a limit that does not
+// is evaded by the spelling.
 
-// plainPath returns the decoded path, cleaned, in lower case, without a final slash and without path parameters.
+// plainPath returns the decoded path, cleaned, in lower case, without a final slash and without
+// path parameters.
 func plainPath(p string) string {
 	return path.Clean("/" + strings.ToLower(withoutParameters(p)))
 }
@@ -43,7 +45,8 @@ func plainRequest(r *http.Request) *http.Request {
 	}
 }
 
-// plainPattern returns a pattern of http.ServeMux in plain spelling. The names of wildcards stay as they are.
+// plainPattern returns a pattern of http.ServeMux in plain spelling. The names of wildcards stay as
+// they are.
 func plainPattern(pattern string) string {
 	method, rest, ok := strings.Cut(pattern, " ")
 	if !ok {

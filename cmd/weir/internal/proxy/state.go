@@ -11,8 +11,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// stateFile keeps the counts of a limiter over a restart. A file that could not be loaded is kept: nothing is saved until
-// somebody has moved it away.
+// stateFile keeps the counts of a limiter over a restart. A file that could not be loaded is kept:
+// nothing is saved until somebody has moved it away.
 type stateFile struct {
 	name    string
 	limiter *weir.Limiter
@@ -20,10 +20,12 @@ type stateFile struct {
 	bad     error // why the file that is there was not loaded
 }
 
-// stateEvery is how often the state is saved. A process that is killed forgets what it counted since.
+// stateEvery is how often the state is saved. A process that is killed forgets what it counted
+// since.
 const stateEvery = time.Minute
 
-// openState loads the file, if there is one, and saves it again: so a file that cannot be written is an error at the start.
+// openState loads the file, if there is one, and saves it again: so a file that cannot be written
+// is an error at the start.
 func openState(name string, l *weir.Limiter, log *slog.Logger) (*stateFile, error) {
 	s := &stateFile{name: name, limiter: l, log: log}
 	s.bad = s.load()
@@ -79,7 +81,8 @@ func (s *stateFile) run(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// keepState saves the state while the proxy runs. The function that it returns saves it for the last time.
+// keepState saves the state while the proxy runs. The function that it returns saves it for the
+// last time.
 func (p *Proxy) keepState() (stop func()) {
 	if p.state == nil {
 		return func() {}

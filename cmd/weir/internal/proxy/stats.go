@@ -213,7 +213,8 @@ func (h hybrid) deciding() deciding {
 	return d
 }
 
-// tableFigures are the limiter's, which visits all its buckets to tell them: once in tableEvery at most.
+// tableFigures are the limiter's, which visits all its buckets to tell them: once in tableEvery at
+// most.
 type tableFigures struct {
 	mu   sync.Mutex
 	at   time.Time // guarded by mu, as last

@@ -41,8 +41,8 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 	}
 }
 
-// keepWebSocketsOnly strips every other upgrade. After one, the connection is a tunnel: requests in it, as those of HTTP/2
-// after Upgrade: h2c, would be neither counted nor logged.
+// keepWebSocketsOnly strips every other upgrade. After one, the connection is a tunnel: requests in
+// it, as those of HTTP/2 after Upgrade: h2c, would be neither counted nor logged.
 func keepWebSocketsOnly(h http.Header) {
 	if strings.EqualFold(h.Get("Upgrade"), "websocket") {
 		h.Set("Upgrade", "websocket")
@@ -56,7 +56,8 @@ func keepWebSocketsOnly(h http.Header) {
 // newVia returns a name for this process in the Via field.
 func newVia() string { return "weir-" + strings.ToLower(rand.Text()[:12]) }
 
-// refuseTunnels refuses what must not be passed on: CONNECT, which asks for a tunnel, and a request that has been here.
+// refuseTunnels refuses what must not be passed on: CONNECT, which asks for a tunnel, and a request
+// that has been here.
 func (p *Proxy) refuseTunnels(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -91,8 +92,9 @@ func (l *loopLog) log(log *slog.Logger) {
 	}
 }
 
-// dropOwnFields removes the upstream's rate limit fields that have one value only, and that the middleware sets itself: a
-// client could not tell which of the two to believe. Those of the draft are lists, and stay.
+// dropOwnFields removes the upstream's rate limit fields that have one value only, and that the
+// middleware sets itself: a client could not tell which of the two to believe. Those of the draft
+// are lists, and stay.
 func (p *Proxy) dropOwnFields(resp *http.Response) error {
 	if p.cfg.Guard.Headers == httplimit.HeadersDraft || p.cfg.Guard.Shadow {
 		return nil
@@ -103,16 +105,17 @@ func (p *Proxy) dropOwnFields(resp *http.Response) error {
 	return nil
 }
 
-// addressFields are fields in which servers look for the client's address, besides those that ReverseProxy strips. Proxies
-// in front set one of them or another; anybody else forges it.
+// addressFields are fields in which servers look for the client's address, besides those that
+// ReverseProxy strips. Proxies in front set one of them or another; anybody else forges it.
 var addressFields = []string{
 	"X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "Fly-Client-Ip",
 	"X-Client-Ip", "X-Cluster-Client-Ip", "X-Forwarded", "Forwarded-For", "X-Original-Forwarded-For", "X-Originating-Ip",
 	"X-Remote-Ip", "X-Remote-Addr", "X-Envoy-External-Address", "X-Azure-Clientip", "X-Appengine-User-Ip", "Client-Ip", "X-Proxyuser-Ip",
 }
 
-// forward tells the upstream who the client is. The client's own word is taken from a trusted peer only, as the limiter does,
-// and of the two fields for chains only the one that the peer is known to write.
+// forward tells the upstream who the client is. The client's own word is taken from a trusted peer
+// only, as the limiter does, and of the two fields for chains only the one that the peer is known
+// to write.
 func (p *Proxy) forward(r *httputil.ProxyRequest) {
 	dropAliases(r.Out.Header)
 	r.Out.Header.Del("Proxy") // a CGI program takes it for its HTTP_PROXY
@@ -133,7 +136,8 @@ func (p *Proxy) forward(r *httputil.ProxyRequest) {
 	copyField(r, "X-Forwarded-Proto") // https, perhaps, which ends at the peer
 }
 
-// forwardChain passes Forwarded on, and makes X-Forwarded-For of it: what the client has put there is not the peer's.
+// forwardChain passes Forwarded on, and makes X-Forwarded-For of it: what the client has put there
+// is not the peer's.
 func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
 	copyField(r, "Forwarded")
 	if addr, err := p.ip.Addr(r.In); err == nil && addr != peerAddr(r.In.RemoteAddr) {
@@ -142,7 +146,8 @@ func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
 	r.SetXForwarded()
 }
 
-// dropAliases removes fields with an underscore whose names a CGI or WSGI server cannot tell from those of a forwarding field.
+// dropAliases removes fields with an underscore whose names a CGI or WSGI server cannot tell from
+// those of a forwarding field.
 func dropAliases(h http.Header) {
 	for name := range h {
 		if !strings.Contains(name, "_") {
@@ -178,8 +183,8 @@ func (p *Proxy) trustsAddr(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.cfg.Trust, func(t netip.Prefix) bool { return t.Contains(addr) })
 }
 
-// transport keeps as many connections as there are requests at one time: a connection for each request would be the
-// better part of its cost, and use up the ports.
+// transport keeps as many connections as there are requests at one time: a connection for each
+// request would be the better part of its cost, and use up the ports.
 func transport(timeout time.Duration, most int) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
