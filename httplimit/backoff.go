@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// This file reads the limits that servers report. A malformed field is ignored.
+// This file reads the limits that servers report. Malformed fields are ignored.
 
 const never = time.Duration(math.MaxInt64)
 
-// heedsRetryAfter reports whether a Retry-After on this status asks for a pause. RFC 9110 defines
-// it for 503 and 413, RFC 6585 for 429, and some APIs send it with the 403 of their abuse limits.
-func heedsRetryAfter(status int) bool {
+// pausesOn reports whether a Retry-After on this status asks for a pause. RFC 9110 defines it for
+// 503 and 413, RFC 6585 for 429, and some APIs send it with the 403 of their abuse limits.
+func pausesOn(status int) bool {
 	switch status {
 	case http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return true
@@ -25,13 +25,13 @@ func heedsRetryAfter(status int) bool {
 // askedPause returns the pause that the server asks for, or 0. Retry-After takes precedence.
 func askedPause(resp *http.Response, now time.Time) time.Duration {
 	h := resp.Header
-	if heedsRetryAfter(resp.StatusCode) {
+	if pausesOn(resp.StatusCode) {
 		if d, ok := parseRetryAfter(h.Get(fieldRetryAfter), serverTime(h, now)); ok {
 			return d
 		}
 	}
 	if age := h.Get("Age"); age != "" && age != "0" {
-		return 0 // from a cache: the figures are those of an earlier request
+		return 0 // from a cache: the figures are an earlier request's
 	}
 	if values := h[fieldRateLimit]; len(values) > 0 {
 		return rateLimitPause(strings.Join(values, ","))
@@ -46,8 +46,8 @@ func askedPause(resp *http.Response, now time.Time) time.Duration {
 	return 0
 }
 
-// serverTime returns the server's own clock reading, for comparison with its dates: its clock and
-// ours may differ by more than the pause.
+// serverTime returns the server's clock reading, to compare its dates with: the clocks may differ
+// by more than the pause.
 func serverTime(h http.Header, now time.Time) time.Time {
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		return date
@@ -75,13 +75,13 @@ func parseSeconds(s string) (time.Duration, bool) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
-		return never, true // digits only: it is out of range
+		return never, true // digits only, so it is out of range
 	}
 	return seconds(n), true
 }
 
-// legacyPause reads X-RateLimit-Reset, one name with several meanings: seconds from now, seconds
-// since the epoch, the same in milliseconds, or a date.
+// legacyPause parses X-RateLimit-Reset, which servers send in several forms: seconds from now,
+// seconds or milliseconds since the epoch, or a date.
 func legacyPause(s string, now time.Time) time.Duration {
 	d, ok := parseSeconds(s)
 	n := int64(d / time.Second)
@@ -103,7 +103,8 @@ func legacyPause(s string, now time.Time) time.Duration {
 	return max(0, time.UnixMilli(ms).Sub(now))
 }
 
-// rateLimitPause reads a RateLimit field: the longest t of the members with nothing remaining.
+// rateLimitPause parses a RateLimit field and returns the longest t of the members with nothing
+// remaining.
 //
 // It accepts the List of the drafts from 08 on ("name";r=0;t=5, …), with names as Tokens too, and
 // the Dictionary of draft 07 (limit=10, remaining=0, reset=5). A member whose parameters have other

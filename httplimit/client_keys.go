@@ -9,28 +9,27 @@ import (
 )
 
 const (
-	// defaultMaxKeys is a hundredth of the default table: it takes a hundred hostile addresses to fill
-	// it.
+	// defaultMaxKeys is a hundredth of the default table: filling the table takes a hundred addresses.
 	defaultMaxKeys = 10_000
 
 	keyShards = 16
 
-	// maxShardKeys bounds the memory: about 40 MB when every shard is full. A client that finds its
-	// shard full uses its shared key in place of further ones.
+	// maxShardKeys bounds the memory to about 40 MB when every shard is full. In a full shard, clients
+	// use their shared key in place of further ones.
 	maxShardKeys = 1 << 16
 )
 
-// clientKeys remembers how many different keys each client uses, so that none can fill the table.
-// It holds hashes only: two keys with one hash count as one, which costs a bucket at most, and the
-// seed keeps anybody from choosing them.
+// clientKeys bounds the number of different keys that each client uses, so that no client can fill
+// the table. It holds seeded hashes only: two keys with one hash count as one, which admits one
+// bucket too many.
 //
-// A shard has two generations. A key is remembered in the current one, and forgotten when the next
-// but one begins: at least one life after its last use, when its buckets are over.
+// A shard has two generations. A key is entered in the current one and dropped when the next but
+// one begins: at least one life after its last use, when its buckets have expired.
 type clientKeys struct {
 	max      int
 	maxShard int // bounds the keys of a shard
 	seed     maphash.Seed
-	life     atomic.Int64 // ns; how long a bucket may live after its last use; only grows
+	life     atomic.Int64 // ns from a bucket's last use to its expiry, at most; only grows
 
 	shards [keyShards]keyShard
 }
@@ -41,8 +40,8 @@ type keyShard struct {
 	began     time.Time  // guarded by mu; when cur began
 }
 
-// generation is the keys of a span of time, and how many each client has among them. Both maps are
-// keyed by hashes and hold no pointers.
+// generation holds the keys used in a span of time, and how many of them each client has. Both maps
+// are keyed by hashes and hold no pointers.
 type generation struct {
 	keys    map[uint64]struct{}
 	clients map[uint64]int
@@ -60,7 +59,7 @@ func newClientKeys(most int) *clientKeys {
 	return k
 }
 
-// lives notes that a bucket may live for d after its last use.
+// lives records that a bucket may live for d after its last use.
 func (k *clientKeys) lives(d time.Duration) {
 	for {
 		old := k.life.Load()
@@ -70,7 +69,7 @@ func (k *clientKeys) lives(d time.Duration) {
 	}
 }
 
-// admit reports whether client may use key: it does already, or has room for another one.
+// admit reports whether client may use key: it uses the key already, or fewer than max keys.
 func (k *clientKeys) admit(client, key []byte, now time.Time) bool {
 	owner := maphash.Bytes(k.seed, client)
 	pair := maphash.Comparable(k.seed, [2]uint64{owner, maphash.Bytes(k.seed, key)})
@@ -91,7 +90,7 @@ func (k *clientKeys) admit(client, key []byte, now time.Time) bool {
 	return true
 }
 
-// turn begins a new generation if the current one has lasted for life. mu is held.
+// turn begins a new generation once the current one has lasted for life. mu is held.
 func (s *keyShard) turn(now time.Time, life time.Duration) {
 	switch age := now.Sub(s.began); {
 	case age < life:
@@ -109,8 +108,8 @@ func (g *generation) remove(owner, pair uint64) {
 	}
 }
 
-// sharedPart begins the part of a joined key that a client's keys beyond the bound share. A joined
-// key of three parts is never one of two, so no extracted key leads there.
+// sharedPart begins the part of a joined key that a client's keys beyond the bound share. No
+// extracted key collides with it: it makes a joined key of three parts, and theirs have two.
 var sharedPart = string(appendPart(nil, "shared"))
 
 // shareKey sets c.shared if the client uses too many keys.
@@ -124,11 +123,11 @@ func (m *middleware) shareKey(c *call, r *http.Request) {
 }
 
 // clientOf appends the client that a request's keys count for: the client's address or prefix, or
-// the peer's if the forwarding fields cannot be read. ok is false if the peer has no IP address.
+// the peer's if the forwarding fields are invalid. ok is false if the peer has no IP address.
 func (m *middleware) clientOf(dst []byte, r *http.Request) (client []byte, ok bool) {
 	ip := m.ClientIP
 	if ip.bits > defaultIPv6Bits {
-		ip.bits = defaultIPv6Bits // addresses within a /64 cost nothing
+		ip.bits = defaultIPv6Bits // a client has all addresses of its /64
 	}
 	if client, err := ip.appendKey(dst, r); err == nil {
 		return client, true
@@ -140,7 +139,7 @@ func (m *middleware) clientOf(dst []byte, r *http.Request) (client []byte, ok bo
 	return ip.appendAddr(dst, peer), true
 }
 
-// oneKeyEach reports whether e has one key for each client address.
+// oneKeyEach reports whether e extracts one key only for each client address.
 func oneKeyEach(e Extractor) bool {
 	ip, ok := e.(IP)
 	return ok && ip.bits <= defaultIPv6Bits

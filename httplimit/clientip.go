@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// defaultIPv6Bits is the prefix IPv6 clients are keyed by. A /64 is the least that a client is
-// commonly given: 2^64 addresses to rotate through. Some have a /56 or a /48.
+// defaultIPv6Bits is the length of the prefix that IPv6 clients are keyed by. A client commonly has
+// at least a /64, with 2^64 addresses to rotate through; some have a /56 or a /48.
 const defaultIPv6Bits = 64
 
 // IP is the extractor that keys by the client's address. [RemoteAddr] and [ClientIP] make one, its
 // methods adjust it; the zero value is RemoteAddr.
 //
-// Before anything is compared, an IPv4-mapped address (::ffff:192.0.2.1) becomes the IPv4 address
-// it is and a zone is dropped, so that no notation gives a client a second key. An IPv4 client is
-// keyed by its address ("192.0.2.1"), an IPv6 client by its /64 ("2001:db8::/64"). Anything else is
-// an error, never a key.
+// Addresses are normalized first: an IPv4-mapped address (::ffff:192.0.2.1) becomes an IPv4 address
+// and zones are dropped, so that no notation gives a client a second key. An IPv4 client is keyed
+// by its address ("192.0.2.1"), an IPv6 client by its /64 ("2001:db8::/64"). Anything else is an
+// error, never a key.
 type IP struct {
 	trusted   []netip.Prefix // unmapped and masked
 	forwarded bool           // read Forwarded, not X-Forwarded-For
@@ -27,23 +27,24 @@ type IP struct {
 
 // RemoteAddr returns the extractor that keys by the address of the TCP peer.
 //
-// It reads no header, so nothing that a client sends moves it to another key. It is right for a
-// server that clients connect to directly. Behind a proxy every client has the proxy's address, and
-// one budget: use [ClientIP].
+// It reads no header, so a client cannot choose its key. Use it for servers that clients connect to
+// directly. Behind a proxy all clients have the proxy's address and share one budget: use
+// [ClientIP].
 func RemoteAddr() IP { return IP{} }
 
 // ClientIP returns the extractor that keys by the client's address as the trusted proxies report
 // it.
 //
 // It trusts only the TCP peers in trusted. Any other peer is the client, and no header of its
-// request is read. From a trusted one, the X-Forwarded-For chain, all its lines, is read from right
-// to left, and the first address that is not in trusted is the client: it wrote the entries further
-// left. An entry that is no address is an error, since the entries to its left cannot be trusted.
-// If every hop is trusted, the leftmost is the client: a trusted machine's own request.
+// request is read. If the peer is trusted, all lines of X-Forwarded-For are read as one list from
+// right to left, and the first address that is not in trusted is the client, which may have written
+// the entries further left. An entry that is no address is an error, since the entries to its left
+// cannot be trusted. If every hop is trusted, the leftmost is the client: the request is a trusted
+// machine's own.
 //
 // List only your proxies, as narrowly as you can: a peer in trusted can choose its key, and
-// 0.0.0.0/0 trusts everyone. Each proxy must append the address of its peer to the header (nginx:
-// $proxy_add_x_forwarded_for) or overwrite it. With no prefix at all ClientIP is [RemoteAddr].
+// 0.0.0.0/0 trusts every client. Each proxy must append the address of its peer to the header
+// (nginx: $proxy_add_x_forwarded_for) or overwrite it. Without a prefix ClientIP is [RemoteAddr].
 //
 // ClientIP panics if a prefix is the zero Prefix.
 func ClientIP(trusted []netip.Prefix) IP {
@@ -58,7 +59,7 @@ func ClientIP(trusted []netip.Prefix) IP {
 }
 
 // IPv6Bits returns an extractor like ip that keys IPv6 clients by this many leading bits, 1 to 128;
-// 64 is the default. Fewer bits let neighbours share a budget, more let one client have several. It
+// 64 is the default. With fewer bits neighbors share a budget, with more one client has several. It
 // panics on any other number.
 func (ip IP) IPv6Bits(bits int) IP {
 	if bits < 1 || bits > 128 {
@@ -68,10 +69,10 @@ func (ip IP) IPv6Bits(bits int) IP {
 	return ip
 }
 
-// Forwarded returns an extractor like ip that reads the Forwarded header of RFC 7239 and no longer
-// X-Forwarded-For. Say so only if the trusted proxies write that header: one that does not know it
-// lets the client's own pass through, which is why the two are never looked at together. An element
-// with no for parameter, with "unknown", or with an obfuscated name is no address.
+// Forwarded returns an extractor like ip that reads the Forwarded header of RFC 7239 in place of
+// X-Forwarded-For. Use it only if the trusted proxies write that header: a proxy that does not
+// passes on the client's own, which is why the two are never combined. An element with no for
+// parameter, with "unknown", or with an obfuscated name is no address.
 func (ip IP) Forwarded() IP {
 	ip.forwarded = true
 	return ip
@@ -129,7 +130,7 @@ func (ip IP) appendAddr(dst []byte, addr netip.Addr) []byte {
 	if addr.Is4() || bits == 128 {
 		return addr.AppendTo(dst)
 	}
-	prefix, _ := addr.Prefix(bits) // fails for a bad bits only
+	prefix, _ := addr.Prefix(bits) // bits is valid
 	return prefix.AppendTo(dst)
 }
 
@@ -151,7 +152,7 @@ func (ip IP) walkXFF(peer netip.Addr, lines []string) (netip.Addr, error) {
 			var entry string
 			entry, line, more = cutLast(line)
 			if entry == "" {
-				continue // an empty list element says nothing
+				continue // an empty list element is valid
 			}
 			addr, err := parseHop(entry)
 			if err != nil || !ip.trusts(addr) {
@@ -185,9 +186,9 @@ func parsePeer(s string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// plainIPv4 returns the host of host:port if it is an IPv4 address in the one notation that netip
-// writes, and is its own key therefore: to parse it and write it out again would be most of what an
-// extractor costs. Otherwise it returns "".
+// plainIPv4 returns the host of host:port if it is an IPv4 address in the notation that netip
+// writes, which is its own key: parsing and formatting it would be most of the cost of an
+// extractor. Otherwise it returns "".
 func plainIPv4(hostport string) string {
 	octet, digits, dots := 0, 0, 0
 	for i := range len(hostport) {
@@ -229,12 +230,11 @@ func parseHop(s string) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q, which is no IP address", ErrKey, s)
 }
 
-// normalize gives an address its one notation; netip.Prefix contains neither mapped nor zoned
-// addresses.
+// normalize removes what netip.Prefix.Contains does not accept: the mapping of an IPv4 address, and
+// a zone.
 func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// nat64 is the well-known prefix of RFC 6052: behind it, a translator puts the IPv4 address of the
-// client.
+// nat64 is the well-known prefix of RFC 6052, followed by the client's IPv4 address.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // fromNAT64 returns the IPv4 address that addr embeds. Without it, all IPv4 clients behind a
@@ -247,7 +247,7 @@ func fromNAT64(addr netip.Addr) (v4 netip.Addr, ok bool) {
 	return netip.AddrFrom4([4]byte(b[12:])), true
 }
 
-// clientPrefix returns the addresses that one client commonly has: an IPv4 address, or a /64.
+// clientPrefix returns the addresses that one client commonly has: one IPv4 address, or a /64.
 func clientPrefix(addr netip.Addr) netip.Prefix {
 	bits := defaultIPv6Bits
 	if v4, ok := fromNAT64(addr); ok {
@@ -256,11 +256,11 @@ func clientPrefix(addr netip.Addr) netip.Prefix {
 	if addr.Is4() {
 		bits = 32
 	}
-	p, _ := addr.Prefix(bits) // fails for bad bits only
+	p, _ := addr.Prefix(bits) // bits is valid
 	return p
 }
 
-// unmapPrefix turns a prefix of IPv4-mapped addresses into the IPv4 prefix it is.
+// unmapPrefix masks p and turns a prefix of IPv4-mapped addresses into an IPv4 prefix.
 func unmapPrefix(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)

@@ -16,8 +16,8 @@ const NoLimit = math.MaxUint64
 // every other field is its documented default. [New] reads it once.
 type Config struct {
 	// Extractor returns the key of the client that sent a request: [RemoteAddr], [ClientIP],
-	// [Headers], [Pattern], [Join], or your own. There is no default, since each choice trusts
-	// somebody.
+	// [Headers], [Pattern], [Join], or your own. There is no default, since each choice trusts other
+	// data.
 	Extractor Extractor
 
 	// Name, Limit, Duration, LimitFunc and DenyAll are the fields of a [Policy] on the Strategy given
@@ -111,7 +111,7 @@ type Config struct {
 	// else [RemoteAddr].
 	ClientIP IP
 
-	// Penalty puts callers who are denied again and again on DenyList. The zero value: none.
+	// Penalty puts clients that are denied repeatedly on DenyList. The zero value: none.
 	Penalty Penalty
 
 	// OnDecision is called once for each request, after the decision and before the answer. No lock is
@@ -134,8 +134,8 @@ type Config struct {
 	Now func() time.Time
 }
 
-// FullPolicy is what happens to a new caller when the limiter's table is full. Callers who hold a
-// bucket are unaffected.
+// FullPolicy selects the answer to a new client when the limiter's table is full. Clients that hold
+// a bucket are unaffected.
 type FullPolicy uint8
 
 // The policies for a full table.
@@ -146,8 +146,8 @@ const (
 	fullPolicies = iota
 )
 
-// CORS makes the answers that the middleware writes readable to scripts of other origins. Answers
-// of the handler are its own affair. A CORS middleware that runs before this one takes precedence.
+// CORS makes the answers that the middleware writes readable to scripts of other origins; it leaves
+// the handler's answers alone. A CORS middleware that runs before this one takes precedence.
 type CORS struct {
 	// Origins are the origins allowed to read answers, as in "https://app.example.com"; "*" allows
 	// all.

@@ -10,10 +10,10 @@ import (
 
 // counts reports whether the request that w answered counts.
 //
-// A status that the client could not read any more is no evidence: a client that hangs up as soon
-// as its attempt has reached the server makes the handler write some other status, or none. Such a
-// request counts, as does one whose body broke off, since a server may act on a body before it has
-// all of it. If the handler wrote nothing, net/http sends 200.
+// A status written after the client hung up is no evidence: a client that hangs up as soon as its
+// attempt has reached the server makes the handler write some other status, or none. Such a request
+// counts, and so does one whose body broke off, since a server may act on a part of the body. If
+// the handler wrote nothing, net/http sends 200.
 func (h *handler) counts(w *responseWriter) bool {
 	switch {
 	case w.status == 0 && w.clientGone(), w.lost:
@@ -24,7 +24,7 @@ func (h *handler) counts(w *responseWriter) bool {
 	return h.CountIf(int(w.status))
 }
 
-// watch prepares w and r for counts.
+// watch makes w and the returned request record what counts needs.
 func (w *responseWriter) watch(r *http.Request) *http.Request {
 	w.client = &client{ctx: r.Context()}
 	if r.Body == nil || r.Body == http.NoBody {
@@ -46,7 +46,7 @@ type client struct {
 // gone reports whether the client hung up, or the body broke off.
 func (c *client) gone() bool { return c.ctx.Err() != nil || c.body.failed.Load() }
 
-// requestBody remembers that a body broke off. Handlers such as httputil.ReverseProxy read it in
+// requestBody records that a body broke off. Handlers such as httputil.ReverseProxy read it in
 // another goroutine.
 type requestBody struct {
 	io.ReadCloser

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/fallback"
 )
 
-// Outcome is the result of the middleware's work on a request.
+// Outcome is the result of the middleware for one request.
 type Outcome uint8
 
 // The outcomes. The handler ran after Admitted, Bypassed and Exempt, and in shadow mode after all
@@ -24,7 +24,7 @@ const (
 	Failed                  // a Strategy could not decide, and the middleware fails closed
 	Bypassed                // a Strategy could not decide, and the middleware fails open; no other policy denied it
 	Canceled                // the client disconnected, or the context ended, before a Strategy decided
-	Busy                    // too many requests are in flight: of all clients, or of this one
+	Busy                    // too many requests in flight, of all clients or of this one
 	Exempt                  // no limit applied: Skip, NoLimit, or a CORS preflight
 
 	outcomes = iota
@@ -56,11 +56,11 @@ type Source uint8
 
 // The sources.
 const (
-	SourceNone        Source = iota // nothing: no policy ran
+	SourceNone        Source = iota // no policy ran
 	SourceLocal                     // a limiter in this process
-	SourceStrategy                  // a Strategy that does not say more, such as one on Redis
+	SourceStrategy                  // any other Strategy, such as one on Redis
 	SourcePrimary                   // the primary of a fallback
-	SourceLease                     // a block of budget that the primary granted before
+	SourceLease                     // a block of budget that the primary granted earlier
 	SourceDenialCache               // a denial of the primary that still holds
 	SourceDenyList                  // the deny list
 	SourceBypass                    // no decision: FailOpen, OnFull, or the fallback's OnFail
@@ -99,13 +99,13 @@ func sourceOf(s fallback.Source) Source {
 type Decision struct {
 	Outcome Outcome
 
-	// Key is the extracted key. A client may have chosen its bytes: quote it in logs, and keep it out
-	// of the labels of a metric. Empty after NoKey and after Skip.
+	// Key is the extracted key. Its bytes may be the client's choice: quote it in logs and keep it out
+	// of metric labels. Empty after NoKey and after Skip.
 	Key string
 
-	// Policy is the name of the policy that the fields below describe: the one that denied, for the
-	// longest; or that failed; or, of those that admitted, the one with the least room left. Empty if
-	// none ran.
+	// Policy is the name of the policy that the fields below describe: the one that denied for the
+	// longest, or that failed, or, if all admitted, the one with the least remaining. Empty if none
+	// ran.
 	Policy   string
 	Strategy string // the policy's algorithm, such as "sliding window"
 	Source   Source
@@ -113,22 +113,22 @@ type Decision struct {
 	Duration time.Duration
 	Cost     uint64 // at least 1, if a policy ran
 
-	// Result is the Strategy's. After Listed its ExpiresAt is the instant at which the listing ends,
-	// or zero if it does not. It is zero if nothing was decided.
+	// Result is the Strategy's. After Listed its ExpiresAt is the end of the entry, or zero if it has
+	// none. The zero Result means that no Strategy decided.
 	Result weir.Result
 
 	// Remaining is how much of Limit is left.
 	Remaining uint64
 
-	// Status is the status that the middleware answers, or in shadow mode would have. 0: the handler
-	// answers.
+	// Status is the status of the middleware's answer, in shadow mode the one it would have had. 0:
+	// the handler answers.
 	Status int
 
 	// Shadow reports whether the middleware is in shadow mode, and the handler ran whatever the
 	// Outcome.
 	Shadow bool
 
-	// Err says why there is no key, or why a Strategy could not decide. It may quote what the client
+	// Err is the reason for a missing key, or the Strategy's error. It may quote bytes that the client
 	// sent.
 	Err error
 }
@@ -159,7 +159,7 @@ func (d Decision) LogValue() slog.Value {
 	return slog.GroupValue(attrs...)
 }
 
-// report makes the Decision, for hooks only: most requests need none.
+// report returns the Decision. Only hooks and custom responses need it.
 func (m *middleware) report(c *call) Decision {
 	d := Decision{Outcome: c.outcome, Key: c.caller(), Status: c.status, Shadow: m.Shadow, Err: c.err}
 	if c.outcome == Listed {
@@ -169,14 +169,14 @@ func (m *middleware) report(c *call) Decision {
 	if c.decider == none {
 		return d
 	}
-	a := &c.asked[c.decider]
-	d.Policy, d.Strategy, d.Source = a.Name, a.strategy, a.source
-	d.Limit, d.Duration, d.Cost = a.req.Limit, a.req.Duration, a.cost()
+	s := &c.states[c.decider]
+	d.Policy, d.Strategy, d.Source = s.Name, s.strategy, s.source
+	d.Limit, d.Duration, d.Cost = s.req.Limit, s.req.Duration, s.cost()
 	if c.outcome == Bypassed {
 		d.Source = SourceBypass
 	}
-	if a.answered {
-		d.Result, d.Remaining = a.res, a.remaining()
+	if s.answered {
+		d.Result, d.Remaining = s.res, s.remaining()
 	}
 	return d
 }

@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// ErrDenyListFull is returned by [DenyList.Add] when MaxEntries are listed, none of them over.
+// ErrDenyListFull is returned by [DenyList.Add] when MaxEntries entries are listed and none has
+// ended.
 var ErrDenyListFull = errors.New("httplimit: deny list is full")
 
 const (
 	defaultMaxEntries = 10_000
 
-	// purgeEvery bounds how often the penalty box has a full list searched for entries that are over:
-	// of all of them.
+	// purgeEvery bounds how often the penalty box searches a full list for ended entries.
 	purgeEvery = time.Second
 )
 
@@ -28,26 +28,26 @@ const (
 type Entry struct {
 	Key    string       // an extracted key, without the policy's name; 1 to 1024 bytes
 	Prefix netip.Prefix // of the client's address; bits past its length are ignored, IPv4-mapped prefixes are IPv4
-	Until  time.Time    // when it ends; the zero time: never
+	Until  time.Time    // when the entry ends; the zero time: never
 }
 
 // DenyListConfig configures a [DenyList]; the zero value is the documented default.
 type DenyListConfig struct {
-	// MaxEntries bounds the entries that Add makes. When so many are listed, and none of them is over,
-	// Add fails: what is listed is never dropped to make room. 0: 10,000. An entry takes about 150
-	// bytes and its key.
+	// MaxEntries bounds the entries that Add makes. When so many are listed and none has ended, Add
+	// fails: an entry is never dropped to make room. 0: 10,000. An entry takes about 150 bytes and its
+	// key.
 	MaxEntries int
 
-	// MaxPenalties bounds the entries that a penalty box makes, which leave the room of Add alone.
-	// When so many callers are listed by it, further ones are not. 0: as MaxEntries.
+	// MaxPenalties bounds the entries that a penalty box makes; they do not count towards MaxEntries.
+	// When so many are listed, further callers are not. 0: as MaxEntries.
 	MaxPenalties int
 
 	// Now is the clock that ends entries. nil: time.Now.
 	Now func() time.Time
 }
 
-// DenyList is a list of callers who are refused before any Strategy is asked. It is changed at run
-// time, and is safe for concurrent use; several middlewares may share one. A look-up takes a read
+// DenyList is a list of callers that are refused before any Strategy runs. It can be changed at run
+// time and is safe for concurrent use; several middlewares may share one. A lookup takes a read
 // lock, one map access for the key, and one for each different prefix length on the list; while the
 // list is empty it costs an atomic load.
 type DenyList struct {
@@ -66,9 +66,9 @@ type DenyList struct {
 	purged    time.Time                // guarded by mu; when a full list was last searched
 }
 
-// listing is how long an entry is listed, and its origin.
+// listing is the end of an entry and its origin.
 type listing struct {
-	until   time.Time // zero: for good
+	until   time.Time // zero: never
 	penalty bool      // by a penalty box
 }
 
@@ -97,8 +97,8 @@ func NewDenyList(cfg DenyListConfig) *DenyList {
 	return l
 }
 
-// Add lists e, or gives the entry that is there already its new end. An e that is over already is
-// not listed. It fails with [ErrDenyListFull], or if e has not exactly one of Key and Prefix.
+// Add lists e, or replaces the end of an entry that is listed already. An e that has ended removes
+// the entry. It fails with [ErrDenyListFull], or if e does not have exactly one of Key and Prefix.
 func (l *DenyList) Add(e Entry) error {
 	if (e.Key == "") == !e.Prefix.IsValid() {
 		return errors.New("httplimit: a deny list entry is either a key or a prefix")
@@ -125,7 +125,7 @@ func (l *DenyList) Add(e Entry) error {
 	return nil
 }
 
-// extend is Add for the penalty box, which may have to list many in a short time: it never shortens
+// extend is Add for the penalty box, which may list many callers in a short time: it never shortens
 // an entry, and searches a full list for ended entries at most once per purgeEvery.
 func (l *DenyList) extend(e Entry) error {
 	now := l.now()
@@ -149,7 +149,7 @@ func (l *DenyList) extend(e Entry) error {
 	return nil
 }
 
-// full reports whether there is no room for another entry, or another penalty. mu is held.
+// full reports whether the list holds the maximum of added entries or of penalties. mu is held.
 func (l *DenyList) full(penalty bool) bool {
 	if penalty {
 		return l.penalties >= l.maxPenalties
@@ -165,8 +165,8 @@ func (l *DenyList) Remove(e Entry) bool {
 	return l.remove(e)
 }
 
-// Lookup returns the entry that refuses this caller: its key's, or else that of the longest prefix
-// that contains addr. No prefix contains the zero Addr.
+// Lookup returns the entry that refuses this caller: the key's, or else the one of the longest
+// prefix that contains addr. No prefix contains the zero Addr.
 func (l *DenyList) Lookup(key string, addr netip.Addr) (Entry, bool) {
 	return l.lookup([]byte(key), addr)
 }
@@ -193,8 +193,8 @@ func (l *DenyList) lookup(key []byte, addr netip.Addr) (Entry, bool) {
 // Entries returns the entries, prefixes first, in order.
 func (l *DenyList) Entries() []Entry { return l.entries(true) }
 
-// Added returns the entries that Add made, in the order of Entries: those to save when the process
-// ends. A penalty box makes its entries anew.
+// Added returns the entries that Add made, without penalties, in the order of Entries: the ones to
+// save when the process ends.
 func (l *DenyList) Added() []Entry { return l.entries(false) }
 
 func (l *DenyList) entries(penalties bool) []Entry {
@@ -225,7 +225,7 @@ func (l *DenyList) entries(penalties bool) []Entry {
 	return entries
 }
 
-// Len returns how many entries are held; some may be over and not yet removed.
+// Len returns the number of entries, including ended ones that are not removed yet.
 func (l *DenyList) Len() int { return int(l.size.Load()) }
 
 // lookupAddr looks up addr, which is normalized. mu is held for reading.
@@ -262,7 +262,7 @@ func (l *DenyList) put(e Entry, as listing) {
 		l.penalties++
 	}
 	if e.Key != "" {
-		l.keys[strings.Clone(e.Key)] = as // a key cut from a header must not pin the header
+		l.keys[strings.Clone(e.Key)] = as // a key cut from a header must not retain the header
 	} else {
 		p := unmapPrefix(e.Prefix)
 		if _, ok := l.prefixes[p]; !ok {
@@ -301,7 +301,7 @@ func (l *DenyList) resized() {
 	l.prefix.Store(int64(len(l.prefixes)))
 }
 
-// purge removes the entries that are over. mu is held.
+// purge removes the entries that have ended. mu is held.
 func (l *DenyList) purge(now time.Time) {
 	l.purged = now
 	for k, e := range l.keys {
@@ -316,7 +316,7 @@ func (l *DenyList) purge(now time.Time) {
 	}
 }
 
-// over reports whether an entry has ended; the clock is not read for one that never does.
+// over reports whether an entry has ended; it reads the clock only if the entry has an end.
 func (l *DenyList) over(until time.Time) bool {
 	return !until.IsZero() && over(until, l.now())
 }
@@ -325,9 +325,9 @@ func over(until, now time.Time) bool { return !until.IsZero() && !until.After(no
 
 func lengthOf(p netip.Prefix) prefixLength { return prefixLength{p.Addr().Is4(), p.Bits()} }
 
-// listed returns the entry that refuses the caller, if there is one. It fails if the list holds
-// prefixes and the address to compare them with cannot be read. A peer without an IP address, as on
-// a Unix socket, is in no prefix.
+// listed returns the entry that refuses the caller, if any. It fails if the list holds prefixes and
+// the client's address cannot be extracted. A peer without an IP address, as on a Unix socket, is
+// in no prefix.
 func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err error) {
 	var addr netip.Addr
 	if m.DenyList.prefix.Load() > 0 {
@@ -339,8 +339,8 @@ func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err 
 	return e, ok, nil
 }
 
-// endListed ends a request whose caller is listed: for good, and retrying is of no use, or for a
-// while.
+// endListed ends a request whose caller is listed: with 403 if the entry has no end, so that
+// retrying is of no use.
 func (m *middleware) endListed(c *call, e Entry) {
 	c.until = e.Until
 	if e.Until.IsZero() {

@@ -1,5 +1,5 @@
-// Package httplimit guards an http.Handler with any [weir.Strategy], and keeps an outgoing client
-// under a limit.
+// Package httplimit limits the requests to an http.Handler with any [weir.Strategy], and keeps an
+// outgoing client within a limit.
 //
 //	limiter, err := weir.New(weir.Config{})
 //	…
@@ -10,13 +10,13 @@
 //	})
 //	http.ListenAndServe(":8080", guard(mux))
 //
-// [New] makes the middleware and [Config] says all there is to choose. An [Extractor] finds out who
-// sent a request; the doc comment of each says which data it trusts: the one choice that must be
-// right. The middleware is a plain func(http.Handler) http.Handler.
+// [New] returns the middleware, a plain func(http.Handler) http.Handler, and [Config] configures
+// it. An [Extractor] returns the key of the client that sent a request. Each documents which data
+// it trusts: this is the one choice that must be right.
 //
-// A request passes, in this order: the extractor, the [DenyList], each policy, the handler. It goes
-// no further than the first that refuses it.
+// A request passes, in this order, the extractor, the [DenyList], each policy and the handler, as
+// far as the first that refuses it.
 //
-// [Transport] is the client's side: an http.RoundTripper that keeps to a limit of its own and heeds
-// those of servers.
+// [Transport] is the client's side: an http.RoundTripper with a limit of its own that also pauses
+// when a server asks for it.
 package httplimit

@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// maxKeyLen is the longest key a Strategy takes. Longer ones are refused here, as bad requests:
-// left to the Strategy they would be "could not decide", and a client could walk through a
-// middleware that fails open by sending a long header.
+// maxKeyLen is the longest key that a Strategy accepts. Longer keys are refused here, as bad
+// requests. A Strategy would fail with them, and a long header would pass a middleware that fails
+// open.
 const maxKeyLen = 1024
 
-// ErrKey is wrapped by every error of this package's extractors: the request does not say who sent
-// it, or says it in a way that cannot be trusted or read.
+// ErrKey is wrapped by every error of this package's extractors: the request has no key, or one
+// that is invalid or cannot be trusted.
 var ErrKey = errors.New("httplimit: no key")
 
 // Extractor returns the key of the client that sent a request. Requests with the same key share a
 // budget.
 //
-// Extract returns an error if the request has no key; the middleware then answers 400. It never
-// makes up a key, and an empty key counts as an error: a key shared by all clients without one
-// would let one of them starve the others.
+// Extract returns an error if the request has no key; the middleware then answers 400. An empty key
+// is an error, too: with a default key for all clients that have none, one of them could starve the
+// others.
 //
-// An Extractor is safe for concurrent use and does not change the request. This is where a limiter
-// is evaded: a client that can choose its key has as many budgets as it likes, or spends another's.
-// Each extractor of this package documents which data it trusts.
+// An Extractor is safe for concurrent use and does not change the request. It decides whether a
+// limit can be evaded: a client that can choose its key has any number of budgets, or spends
+// another client's. Each extractor of this package documents which data it trusts.
 type Extractor interface {
 	Extract(r *http.Request) (string, error)
 }
@@ -38,8 +38,8 @@ type ExtractorFunc func(r *http.Request) (string, error)
 // Extract calls f.
 func (f ExtractorFunc) Extract(r *http.Request) (string, error) { return f(r) }
 
-// appender is implemented by this package's own extractors: the middleware has them write the key
-// where it needs it, rather than make a string of it first. An error leaves dst as it was.
+// appender is implemented by this package's extractors; it avoids a string for the key. With an
+// error it returns dst unchanged.
 type appender interface {
 	appendKey(dst []byte, r *http.Request) ([]byte, error)
 }
@@ -61,7 +61,7 @@ func appendKey(dst []byte, e Extractor, r *http.Request) ([]byte, error) {
 	return append(dst, key...), nil
 }
 
-// extract makes an Extract method of an appendKey method.
+// extract implements Extract with appendKey.
 func extract(a appender, r *http.Request) (string, error) {
 	var buf [64]byte
 	key, err := a.appendKey(buf[:0], r)
@@ -77,17 +77,17 @@ func tooLong(what string, n int) error {
 
 type headers []string // canonical names
 
-// Headers returns the extractor that keys by the values of these request headers. Every one must be
-// there, once, and not blank. "Host" stands for the requested host, in lower case, without a port
-// and a final dot: all of these reach the same server, and a client must not get a budget for each.
+// Headers returns the extractor that keys by the values of these request headers. Each must be
+// present exactly once and not be blank. "Host" is the requested host in lower case, without a port
+// and a final dot, since a client must not get a budget for each spelling.
 //
-// It trusts the client: the writer of the header chooses the key. Use it for values that are
-// authenticated before the middleware runs, or that a proxy in front overwrites on every request;
-// an unchecked API key header gives each made-up value a fresh budget. For addresses use
+// It trusts whoever writes the headers, which may be the client. Use it for values that are
+// authenticated before the middleware runs, or that a proxy in front overwrites on every request:
+// with an unchecked API key header each made-up value has a fresh budget. For addresses use
 // [ClientIP], never Headers("X-Forwarded-For").
 //
-// The key of one header is its value without the blanks around it; the key of several is
-// [weir.JoinKey] of theirs. Headers panics if there is no name, or one that is no header name.
+// The key of one header is its value without surrounding blanks; the key of several is their
+// [weir.JoinKey]. Headers panics without a name, or with one that is no header name.
 func Headers(names ...string) Extractor {
 	if len(names) == 0 {
 		panic("httplimit: Headers without a name")
@@ -129,7 +129,7 @@ func headerValue(r *http.Request, name string) (string, error) {
 	}
 	values := r.Header[name]
 	if len(values) != 1 {
-		// With two lines, this package and the handler might each go by another one.
+		// With two lines, this package and the handler might each use a different one.
 		return "", fmt.Errorf("%w: %d %s headers, not one", ErrKey, len(values), name)
 	}
 	value := strings.Trim(values[0], " \t")
@@ -139,8 +139,8 @@ func headerValue(r *http.Request, name string) (string, error) {
 	return checkLen(name, value)
 }
 
-// normalizeHost returns the one form of the host in host or host:port. A host of dots or colons
-// only becomes empty.
+// normalizeHost returns the host of host or host:port in lower case and without final dots. It may
+// be empty.
 func normalizeHost(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && strings.IndexByte(host[i:], ']') < 0 {
 		host = host[:i]
@@ -161,9 +161,8 @@ type pattern struct{}
 // /users/{id}". It does not distinguish clients: alone it limits a route for all of them together,
 // and [Join] makes it a limit per client and route.
 //
-// It trusts no client: the pattern is the server's. There is one only inside the mux, so the
-// middleware must wrap the handler that the mux calls; around the mux itself the pattern is still
-// empty, which is an error.
+// It trusts no client: the pattern is the server's. The mux sets it, so the middleware must wrap
+// the handlers that the mux calls; around the mux itself the pattern is empty, which is an error.
 func Pattern() Extractor { return pattern{} }
 
 func (pattern) Extract(r *http.Request) (string, error) {
@@ -178,13 +177,12 @@ func (pattern) Extract(r *http.Request) (string, error) {
 
 type join []Extractor
 
-// Join returns the extractor that keys by all of these together; it fails when any of them does,
-// with its error. It trusts all that they trust: if a client can choose one of the keys, it can
-// choose the whole.
+// Join returns the extractor that keys by all of these together; it fails with the first one's
+// error. It trusts all that they trust: a client that can choose one of the keys can choose the
+// joined key.
 //
-// The key is [weir.JoinKey] of theirs, so that no two different lists of keys ever share one,
-// whatever bytes are in them. Join panics if there is nothing to join or one of the extractors is
-// nil.
+// The key is their [weir.JoinKey], so that different lists of keys never collide, whatever their
+// bytes. Join panics without an extractor or with a nil one.
 func Join(extractors ...Extractor) Extractor {
 	if len(extractors) == 0 {
 		panic("httplimit: Join of nothing")
@@ -212,9 +210,8 @@ func (j join) appendKey(dst []byte, r *http.Request) ([]byte, error) {
 	return dst, nil
 }
 
-// appendPart appends one part of a joined key, so that appending the parts one after the other
-// gives [weir.JoinKey] of them, without the strings in between; TestAppendPartIsJoinKey holds the
-// two together.
+// appendPart appends one part of a joined key: appending all parts gives their [weir.JoinKey],
+// without its intermediate strings. TestAppendPartIsJoinKey compares the two.
 func appendPart[T string | []byte](dst []byte, part T) []byte {
 	dst = strconv.AppendInt(dst, int64(len(part)), 10)
 	dst = append(dst, ':')

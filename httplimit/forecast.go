@@ -7,16 +7,16 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// forecast finds, for each policy that admitted the request, when more of its limit becomes
-// available: the draft's t. ExpiresAt is when all of it is: a sliding window's client that waited
-// for that would reach half its rate.
+// forecast sets, for each policy that admitted the request, when more of its limit becomes
+// available: the draft's t. ExpiresAt is when all of the limit is available; a client that waited
+// for that would reach half its rate in a sliding window.
 func (m *middleware) forecast(ctx context.Context, c *call) {
 	if !m.forecasts {
 		return
 	}
-	for i := range c.asked {
-		if a := &c.asked[i]; a.answered {
-			a.more = a.nextQuota(ctx)
+	for i := range c.states {
+		if s := &c.states[i]; s.answered {
+			s.more = s.nextQuota(ctx)
 		}
 	}
 }
@@ -24,35 +24,35 @@ func (m *middleware) forecast(ctx context.Context, c *call) {
 // nextQuota returns when more of the limit than remains now becomes available, or the zero time if
 // nothing was taken.
 //
-// Strategies that cannot forecast are peeked at with a cost of one more than remains: the denial
-// says when that passes. A Peek may be a round trip, so those of other packages are peeked at only
-// when nothing remains, which is when clients wait; before, ExpiresAt is reported, which is never
-// too early.
-func (a *asked) nextQuota(ctx context.Context) time.Time {
-	if a.forecaster != nil {
-		if at, err := a.forecaster.Forecast(ctx, &a.req, &a.res); err == nil {
+// For Strategies that cannot forecast it peeks with a cost of one more than remains: the denial's
+// ExpiresAt is the answer. A Peek may be a round trip, so Strategies of other packages are peeked
+// at only when nothing remains, which is when clients wait; otherwise their ExpiresAt is reported,
+// which is never too early.
+func (s *policyState) nextQuota(ctx context.Context) time.Time {
+	if s.forecaster != nil {
+		if at, err := s.forecaster.Forecast(ctx, &s.req, &s.res); err == nil {
 			return at
 		}
-		return a.res.ExpiresAt
+		return s.res.ExpiresAt
 	}
-	left := a.remaining()
-	if _, ok := a.Strategy.(*weir.FixedWindow); ok || a.peeker == nil || left >= a.req.Limit || left > 0 && a.direct == nil {
-		return a.res.ExpiresAt
+	left := s.remaining()
+	if _, ok := s.Strategy.(*weir.FixedWindow); ok || s.peeker == nil || left >= s.req.Limit || left > 0 && s.direct == nil {
+		return s.res.ExpiresAt
 	}
-	a.probe = a.req
-	a.probe.Cost = left + 1
-	res, err := a.peeker.Peek(ctx, &a.probe)
+	s.probe = s.req
+	s.probe.Cost = left + 1
+	res, err := s.peeker.Peek(ctx, &s.probe)
 	if err != nil || res == nil || res.Allowed() || res.ExpiresAt.IsZero() {
-		return a.res.ExpiresAt
+		return s.res.ExpiresAt
 	}
 	return res.ExpiresAt
 }
 
 // resetAt returns the instant to report: for an admission when more is available, for a denial when
 // the request passes; zero for never.
-func (a *asked) resetAt() time.Time {
-	if a.res.Allowed() && !a.more.IsZero() {
-		return a.more
+func (s *policyState) resetAt() time.Time {
+	if s.res.Allowed() && !s.more.IsZero() {
+		return s.more
 	}
-	return a.res.ExpiresAt
+	return s.res.ExpiresAt
 }

@@ -9,10 +9,10 @@ import (
 
 // walkForwarded is walkXFF for the Forwarded header.
 //
-// A line is read from its start, to distinguish the commas inside quotes from those between
-// elements; a quote that a client opened and a proxy's element closed makes the line malformed, and
-// the request an error. The lines are read last first, and only as far as needed, so that a
-// malformed line of a client fails only its own requests.
+// A line is read from its start, since commas inside quotes do not separate elements; a quote that
+// a client opened and a proxy's element closed makes the line malformed, and the request an error.
+// The last line is read first, and only the lines needed, so that a client's malformed line fails
+// only its own requests.
 func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) {
 	client := peer
 	for _, line := range slices.Backward(lines) {
@@ -31,8 +31,8 @@ func (ip IP) walkForwarded(peer netip.Addr, lines []string) (netip.Addr, error) 
 	return client, nil
 }
 
-// parseNode parses a node of RFC 7239 section 6. An IPv6 address is in brackets there; one without
-// them is refused, as the last group might be meant for a port.
+// parseNode parses a node of RFC 7239 section 6. An IPv6 address without brackets is refused, since
+// its last group may be a port.
 func parseNode(s string) (netip.Addr, error) {
 	if !strings.HasPrefix(s, "[") && strings.Count(s, ":") > 1 {
 		return netip.Addr{}, fmt.Errorf("%w: forwarded for %.100q, an IPv6 address without brackets", ErrKey, s)

@@ -11,13 +11,14 @@ import (
 )
 
 // guards holds the Strategies on which a middleware uses default names. Two such middlewares with
-// one limit would share budgets unnoticed. An entry goes when its middleware is garbage.
+// equal limits would share budgets unnoticed. An entry is removed when its middleware is garbage
+// collected.
 var guards struct {
 	mu      sync.Mutex
 	unnamed map[any]bool // guarded by mu; by identity
 }
 
-// claimDefaultNames panics if another middleware uses default names on a Strategy that m does, too.
+// claimDefaultNames panics if m and another middleware use default names on one Strategy.
 func claimDefaultNames(m *middleware) {
 	var claims []any
 	guards.mu.Lock()
@@ -62,10 +63,10 @@ func containsClaim(claims []any, id any) bool {
 	return false
 }
 
-// identity returns a value that is equal for Strategies that count together, or nil if that is
-// unknown. The methods of a Limiter return a new Strategy each time; those of one type on one
-// Limiter count together. The Limiter is compared by a weak pointer: its address may be used again
-// before the claim of a middleware that is garbage was released.
+// identity returns a value that is equal for Strategies that share counts, or nil if it is unknown
+// whether they do. The methods of a Limiter return a new Strategy each time; Strategies of one type
+// on one Limiter share counts. The Limiter is compared by a weak pointer, since its address may be
+// reused before the claim of a collected middleware is released.
 func identity(s weir.Strategy) any {
 	if local, ok := s.(interface{ Limiter() *weir.Limiter }); ok {
 		return [2]any{reflect.TypeOf(s), weak.Make(local.Limiter())}

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// This file writes the fields that report limits to clients; backoff.go reads those of servers.
+// This file writes the fields that report limits to clients; backoff.go reads the ones that servers
+// send.
 
 // HeaderStyle is the set of fields that report the limit to the client. Retry-After is not among
 // them: a denial has it in every style, unless the request can never pass.
 //
-// The remainder is Limit less the count. A Strategy that does not use the request's Limit, such as
-// tiers or a token bucket with a burst of its own, has no such figure: use HeadersNone, or read it
-// with this in mind.
+// The remainder is Limit minus the count. It is meaningless for a Strategy that does not use the
+// request's Limit, such as tiers or a token bucket with a burst of its own: use HeadersNone.
 //
-// A field that another middleware has set gets a further line and is not overwritten. Informational
-// answers (1xx) carry none of the fields. Scripts in browsers see a field only if
-// Access-Control-Expose-Headers names it; see [CORS].
+// If another middleware has set a field, a second line is added. Informational answers (1xx) carry
+// none of the fields. Scripts in browsers see a field only if Access-Control-Expose-Headers names
+// it; see [CORS].
 type HeaderStyle uint8
 
 const (
@@ -32,8 +32,7 @@ const (
 	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed window,
 	// until the oldest hit counts less for a sliding one. A Strategy of another package that is no
 	// [weir.Forecaster] has the time until all of the limit is available, except when nothing remains.
-	// On a denial only the policies that denied have a t, so that Retry-After is never earlier than
-	// one.
+	// On a denial only the policies that denied have a t, so that Retry-After is never earlier than t.
 	//
 	// The draft may still change, and this style then changes with it. A Duration that is not a whole
 	// number of seconds has no w, since the draft cannot express it.
@@ -49,7 +48,7 @@ const (
 	// limiter over Redis did that weir.Strategy comes from.
 	HeadersOriginal
 
-	// HeadersNone sends none, for when the figures would help an attacker.
+	// HeadersNone sends no field: the figures can help an attacker.
 	HeadersNone
 
 	headerStyles = iota
@@ -70,8 +69,7 @@ func (s HeaderStyle) Fields() []string {
 	return slices.Clone(styleFields[s])
 }
 
-// The keys of http.Header are canonical, and set as such: a canonical key is what Get and Add look
-// for.
+// The keys of http.Header, in the canonical form that Get and Add use.
 const (
 	fieldRateLimit   = "Ratelimit"
 	fieldPolicy      = "Ratelimit-Policy"
@@ -90,8 +88,8 @@ const (
 	fieldOriginalExpires = "Rate-Limiting-Expires-At"
 )
 
-// fields adds to a header, with one allocation for the slices of all values. Each value has a slice
-// of its own without spare capacity, so that a handler's changes stay in its request.
+// fields adds to a header, with one allocation for the slices of all values. Each value is in a
+// slice without spare capacity, so that a handler that appends to one does not overwrite another.
 type fields struct {
 	header http.Header
 	values []string
@@ -109,7 +107,7 @@ func (f *fields) add(key, value string) {
 func (f *fields) set(key, value string) {
 	i := f.used
 	if i == len(f.values) {
-		f.header[key] = []string{value} // one more than was foreseen costs an allocation
+		f.header[key] = []string{value} // a field beyond len(values) costs an allocation
 		return
 	}
 	f.used++
@@ -123,14 +121,14 @@ func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 	case HeadersDraft:
 		line := m.policyLine
 		if line == "" {
-			c.line = appendPolicies(c.line[:0], c.asked)
+			c.line = appendPolicies(c.line[:0], c.states)
 			line = string(c.line)
 		}
 		if line == "" {
 			return
 		}
 		f.add(fieldPolicy, line)
-		if c.line = appendRateLimit(c.line[:0], c.asked, now, c.jitter); len(c.line) > 0 {
+		if c.line = appendRateLimit(c.line[:0], c.states, now, c.jitter); len(c.line) > 0 {
 			f.add(fieldRateLimit, c.lineString())
 		}
 	case HeadersLegacy:
@@ -140,30 +138,21 @@ func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 	}
 }
 
-// lineString returns line as a string: that of the last request if it was the same, as it is for
-// one denial after another.
-func (c *call) lineString() string {
-	if string(c.line) != c.last {
-		c.last = string(c.line)
-	}
-	return c.last
-}
-
 // appendPolicies appends the RateLimit-Policy field: a List of Strings with Parameters.
-func appendPolicies(dst []byte, asked []asked) []byte {
-	for i := range asked {
-		a := &asked[i]
-		if a.exempt {
+func appendPolicies(dst []byte, states []policyState) []byte {
+	for i := range states {
+		s := &states[i]
+		if s.exempt {
 			continue
 		}
 		if len(dst) > 0 {
 			dst = append(dst, ", "...)
 		}
-		if a.policyTag != "" {
-			dst = append(dst, a.policyTag...)
+		if s.policyTag != "" {
+			dst = append(dst, s.policyTag...)
 			continue
 		}
-		dst = appendPolicy(dst, a.Name, a.req.Limit, a.req.Duration)
+		dst = appendPolicy(dst, s.Name, s.req.Limit, s.req.Duration)
 	}
 	return dst
 }
@@ -178,22 +167,22 @@ func appendPolicy(dst []byte, name string, limit uint64, d time.Duration) []byte
 	return dst
 }
 
-// appendRateLimit appends the RateLimit field, with an item for each policy that gave a Result. If
-// one of them denied, only those that did have a t.
-func appendRateLimit(dst []byte, asked []asked, now time.Time, jitter int64) []byte {
-	denied := anyDenied(asked)
-	for i := range asked {
-		a := &asked[i]
-		if !a.answered {
+// appendRateLimit appends the RateLimit field, with an item for each policy that has a Result. If a
+// policy denied, only the items of denying policies have a t.
+func appendRateLimit(dst []byte, states []policyState, now time.Time, jitter int64) []byte {
+	denied := anyDenied(states)
+	for i := range states {
+		s := &states[i]
+		if !s.answered {
 			continue
 		}
 		if len(dst) > 0 {
 			dst = append(dst, ", "...)
 		}
-		dst = append(dst, a.rateItem...)
-		dst = strconv.AppendUint(dst, min(a.remaining(), maxInteger), 10)
-		reset := a.resetAt()
-		if reset.IsZero() || denied && a.res.Allowed() {
+		dst = append(dst, s.rateItem...)
+		dst = strconv.AppendUint(dst, min(s.remaining(), maxInteger), 10)
+		reset := s.resetAt()
+		if reset.IsZero() || denied && s.res.Allowed() {
 			continue
 		}
 		t := ceilSeconds(reset.Sub(now))
@@ -208,59 +197,59 @@ func appendRateLimit(dst []byte, asked []asked, now time.Time, jitter int64) []b
 
 // appendBypassed appends the RateLimit-Bypassed field: the names of the policies that gave no
 // Result.
-func appendBypassed(dst []byte, asked []asked) []byte {
-	for i := range asked {
-		if asked[i].answered || asked[i].exempt {
+func appendBypassed(dst []byte, states []policyState) []byte {
+	for i := range states {
+		if states[i].answered || states[i].exempt {
 			continue
 		}
 		if len(dst) > 0 {
 			dst = append(dst, ", "...)
 		}
-		dst = append(dst, quote(asked[i].Name)...)
+		dst = append(dst, quote(states[i].Name)...)
 	}
 	return dst
 }
 
 func (m *middleware) setLegacyFields(f *fields, c *call, now time.Time) {
-	a := &c.asked[c.decider]
-	if !a.answered {
+	s := &c.states[c.decider]
+	if !s.answered {
 		return
 	}
-	f.add(fieldLegacyLimit, strconv.FormatUint(a.req.Limit, 10))
-	f.add(fieldLegacyRemaining, strconv.FormatUint(a.remaining(), 10))
-	if reset := a.resetAt(); !reset.IsZero() {
+	f.add(fieldLegacyLimit, strconv.FormatUint(s.req.Limit, 10))
+	f.add(fieldLegacyRemaining, strconv.FormatUint(s.remaining(), 10))
+	if reset := s.resetAt(); !reset.IsZero() {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
-	if s := retryAfter(c.asked, now, c.jitter); s > 0 {
-		f.add(fieldLegacyRetryAfter, strconv.FormatInt(s, 10))
+	if wait := retryAfter(c.states, now, c.jitter); wait > 0 {
+		f.add(fieldLegacyRetryAfter, strconv.FormatInt(wait, 10))
 	}
 }
 
 func setOriginalFields(f *fields, c *call) {
-	a := &c.asked[c.decider]
-	if !a.answered {
+	s := &c.states[c.decider]
+	if !s.answered {
 		return
 	}
-	f.add(fieldOriginalTotal, strconv.FormatUint(a.res.TotalRequests, 10))
-	f.add(fieldOriginalState, a.res.State.String())
-	if end := a.res.ExpiresAt; !end.IsZero() {
+	f.add(fieldOriginalTotal, strconv.FormatUint(s.res.TotalRequests, 10))
+	f.add(fieldOriginalState, s.res.State.String())
+	if end := s.res.ExpiresAt; !end.IsZero() {
 		f.add(fieldOriginalExpires, ceilTime(end).UTC().Format(time.RFC3339))
 	}
 }
 
 // retryAfter returns the seconds after which the same request passes every policy, at least 1; 0 if
 // no policy denied it, or one of them never lets it pass.
-func retryAfter(asked []asked, now time.Time, jitter int64) int64 {
+func retryAfter(states []policyState, now time.Time, jitter int64) int64 {
 	var longest int64
-	for i := range asked {
-		a := &asked[i]
+	for i := range states {
+		s := &states[i]
 		switch {
-		case !a.denied():
+		case !s.denied():
 			continue
-		case a.res.ExpiresAt.IsZero():
+		case s.res.ExpiresAt.IsZero():
 			return 0
 		}
-		longest = max(longest, 1, ceilSeconds(a.res.ExpiresAt.Sub(now)))
+		longest = max(longest, 1, ceilSeconds(s.res.ExpiresAt.Sub(now)))
 	}
 	if longest == 0 {
 		return 0
@@ -268,17 +257,8 @@ func retryAfter(asked []asked, now time.Time, jitter int64) int64 {
 	return longest + jitter
 }
 
-func anyDenied(asked []asked) bool {
-	for i := range asked {
-		if asked[i].denied() {
-			return true
-		}
-	}
-	return false
-}
-
-// ceilSeconds rounds up to whole seconds: a client that waits for less comes too early. Below zero
-// it returns 0.
+// ceilSeconds rounds up to whole seconds, so that a client that waits for them is not early.
+// Negative durations become 0.
 func ceilSeconds(d time.Duration) int64 {
 	s := int64(d / time.Second)
 	if d%time.Second > 0 {

@@ -32,9 +32,9 @@ func FuzzRateLimitFields(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name1, name2 string, limit1, limit2, total1, total2 uint64, left1, left2 int64, ok1, ok2 bool, jitter int64) {
 		now := time.Unix(1_800_000_000, 0)
 		jitter = max(0, jitter%1000)
-		both := []asked{
-			fuzzAsked(name1, limit1, total1, now, left1, ok1),
-			fuzzAsked(name2, limit2, total2, now, left2, ok2),
+		both := []policyState{
+			fuzzState(name1, limit1, total1, now, left1, ok1),
+			fuzzState(name2, limit2, total2, now, left2, ok2),
 		}
 		policies := checkField(t, string(appendPolicies(nil, both)))
 		require.Len(t, policies, 2)
@@ -52,17 +52,17 @@ func FuzzRateLimitFields(f *testing.F) {
 	})
 }
 
-func neverPasses(asked []asked) bool {
-	for _, a := range asked {
-		if !a.res.Allowed() && a.res.ExpiresAt.IsZero() {
+func neverPasses(states []policyState) bool {
+	for _, s := range states {
+		if !s.res.Allowed() && s.res.ExpiresAt.IsZero() {
 			return true
 		}
 	}
 	return false
 }
 
-// fuzzAsked makes what a policy said; left 0 stands for an ExpiresAt of zero.
-func fuzzAsked(name string, limit, total uint64, now time.Time, left int64, ok bool) asked {
+// fuzzState makes what a policy said; left 0 stands for an ExpiresAt of zero.
+func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok bool) policyState {
 	name = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
 			return '?'
@@ -73,14 +73,14 @@ func fuzzAsked(name string, limit, total uint64, now time.Time, left int64, ok b
 		name = "n"
 	}
 	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute}, nil, http.StatusTooManyRequests)
-	a := asked{policy: p, req: weir.Request{Limit: limit, Duration: time.Minute}, res: weir.Result{TotalRequests: total}, answered: true}
+	s := policyState{policy: p, req: weir.Request{Limit: limit, Duration: time.Minute}, res: weir.Result{TotalRequests: total}, answered: true}
 	if ok {
-		a.res.State = weir.Allow
+		s.res.State = weir.Allow
 	}
 	if left != 0 {
-		a.res.ExpiresAt = now.Add(time.Duration(left))
+		s.res.ExpiresAt = now.Add(time.Duration(left))
 	}
-	return a
+	return s
 }
 
 func checkField(t *testing.T, field string) []member {
@@ -108,15 +108,15 @@ func TestSerialiserAllocations(t *testing.T) {
 		Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
 	c := newCall(m.policies)
 	now := time.Now()
-	for i := range c.asked {
-		a := &c.asked[i]
-		a.req, a.answered = weir.Request{Limit: a.Limit, Duration: a.Duration}, true
-		a.res = weir.Result{State: weir.Allow, ExpiresAt: now.Add(time.Minute)}
+	for i := range c.states {
+		s := &c.states[i]
+		s.req, s.answered = weir.Request{Limit: s.Limit, Duration: s.Duration}, true
+		s.res = weir.Result{State: weir.Allow, ExpiresAt: now.Add(time.Minute)}
 	}
 	c.decider = 0
 	header := make(http.Header, 8)
 	tell := func() {
-		c.asked[0].res.TotalRequests++ // the figures differ each time
+		c.states[0].res.TotalRequests++ // the figures differ each time
 		clear(header)
 		f := fields{header: header, values: make([]string, m.headerCount)}
 		m.setFields(&f, c, now)

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// inFlight bounds the requests inside the handler at one time: of all clients, and of each. Its
-// memory is bounded by the requests in flight.
+// inFlight bounds the requests inside the handler at one time, of all clients and of each client.
+// Its memory is proportional to the requests in flight.
 type inFlight struct {
 	all       *semaphore.Weighted // nil: no bound
 	perClient int                 // 0: no bound
 
 	mu      sync.Mutex
-	clients map[string]int // guarded by mu; how many each key has in flight, at least 1
+	clients map[string]int // guarded by mu; requests in flight of each key, at least 1
 }
 
 // newInFlight returns nil if there is no bound.
@@ -29,13 +29,13 @@ func newInFlight(all, perClient int) *inFlight {
 	return f
 }
 
-// slot is one request's share of the bounds, until it leaves.
+// slot is what one request holds of the bounds until leave.
 type slot struct {
-	all    bool   // one of all
-	client string // one of this client's; empty: none
+	all    bool   // a slot of all
+	client string // a slot of this key; empty: none
 }
 
-// enter takes a slot for the request in c, and notes it in c.slot, or ends the request and returns
+// enter takes a slot for the request in c and records it in c.slot, or ends the request and returns
 // false.
 func (f *inFlight) enter(c *call, clientStatus int) bool {
 	if f.all != nil {

@@ -15,20 +15,20 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// logSecret keeps the digests in the log from being reversed by trying all addresses.
+// logSecret prevents reversing the digests in the log by trying all addresses.
 var logSecret = rand.Text()
 
 // logEvery bounds the log: a failing store fails every request.
 const logEvery = time.Second
 
-// throttle lets one record pass in each logEvery, and counts the others.
+// throttle allows one record in each logEvery and counts the others.
 type throttle struct {
 	mu      sync.Mutex
 	next    time.Time // guarded by mu
 	dropped uint64    // guarded by mu
 }
 
-// allow reports whether to log now, and how many records were left out since the last one.
+// allow reports whether to log now, and how many records were dropped since the last one.
 func (t *throttle) allow(now time.Time) (dropped uint64, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,7 +40,8 @@ func (t *throttle) allow(now time.Time) (dropped uint64, ok bool) {
 	return dropped, true
 }
 
-// throttles has one throttle for each kind of record, so that a flood of one does not hide another.
+// throttles has one throttle for each kind of record, so that a flood of one kind does not hide
+// another.
 type throttles struct {
 	failure, full, penalty, shared throttle
 }
@@ -51,10 +52,10 @@ func (m *middleware) logFailure(ctx context.Context, c *call, i int, err error) 
 	if errors.Is(err, weir.ErrFull) {
 		t = &m.throttles.full
 	}
-	a := &c.asked[i]
+	s := &c.states[i]
 	d := Decision{
-		Outcome: c.outcome, Policy: a.Name, Strategy: a.strategy, Source: a.source,
-		Limit: a.req.Limit, Duration: a.req.Duration, Cost: a.cost(), Shadow: m.Shadow, Err: err,
+		Outcome: c.outcome, Policy: s.Name, Strategy: s.strategy, Source: s.source,
+		Limit: s.req.Limit, Duration: s.req.Duration, Cost: s.cost(), Shadow: m.Shadow, Err: err,
 	}
 	m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", string(c.key), d.LogValue().Group())
 }
@@ -70,7 +71,7 @@ func (m *middleware) logShared(ctx context.Context, client string) {
 		[]slog.Attr{slog.Int("max_keys", m.keys.max)})
 }
 
-// log writes a record, unless t holds it back.
+// log writes a record if t allows it.
 func (m *middleware) log(ctx context.Context, t *throttle, level slog.Level, msg, key string, attrs []slog.Attr) {
 	dropped, ok := t.allow(m.Now())
 	if !ok {
@@ -87,7 +88,7 @@ func (m *middleware) log(ctx context.Context, t *throttle, level slog.Level, msg
 	logger.LogAttrs(ctx, level, msg, attrs...)
 }
 
-// logKey returns the key as it may stand in a log.
+// logKey returns the key quoted or, unless LogKeys is set, its digest.
 func (m *middleware) logKey(key string) string {
 	if m.LogKeys {
 		return strconv.QuoteToASCII(key)

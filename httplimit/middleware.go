@@ -16,21 +16,19 @@ import (
 // s admits it.
 //
 // Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one
-// without a key, 503 if s cannot decide or too many requests are in flight, and 403 or 429 to a
-// caller on the deny list, for good or for a while. Panics of the handler pass through. The
-// middleware is safe for concurrent use, as s is, and costs one Run per policy and a handful of
-// allocations, most of which net/http needs to hold the header.
+// without a key, 503 if s cannot decide or too many requests are in flight, and to a client on the
+// deny list 403, or 429 if the entry has an end. Panics of the handler pass through. The middleware
+// is safe for concurrent use, as s is, and costs one Run per policy and a handful of allocations,
+// most of which net/http needs to hold the header.
 //
 // Budgets are kept under [Policy.Key]: the policy's name and the extracted key. Middlewares on one
-// Strategy are separate if their policies' names differ, and share budgets if they have one name,
-// as replicas of one service must that share a Redis. So a name cannot be invented for each
-// middleware, and the default one is made of the limit: only one New on a Strategy may leave names
-// out.
+// Strategy are separate if the names of their policies differ, and share budgets if the names are
+// equal. Replicas that share a Redis must share budgets, so New cannot invent a name for each
+// middleware: the default name is made of the limit, and only one New on a Strategy may use it.
 //
-// New panics on a Config that can never be right: no s, no Extractor, no limit, a bad name or
-// Duration, a Limit of 0 without DenyAll, two policies of one name, a second guard without a name
-// on one Strategy, or a Strategy without the [weir.Refunder] that CountIf or a further policy
-// needs.
+// New panics on an invalid Config: no s, no Extractor, no limit, a bad name or Duration, a Limit of
+// 0 without DenyAll, two policies of one name, a second middleware with default names on one
+// Strategy, or a Strategy without the [weir.Refunder] that CountIf or a further policy needs.
 func New(s weir.Strategy, cfg Config) func(http.Handler) http.Handler {
 	m := newMiddleware(s, cfg)
 	return func(next http.Handler) http.Handler {
@@ -79,7 +77,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serve(w, r, c, now)
 }
 
-// deniedFields is how many fields a refusal has beside those of the style: X-Ratelimit-Retry-After,
+// deniedFields is the number of fields of a refusal besides the style's: X-Ratelimit-Retry-After,
 // Retry-After, Content-Type, Cache-Control.
 const deniedFields = 4
 
@@ -94,8 +92,7 @@ func (h *handler) skip(w http.ResponseWriter, r *http.Request) {
 	h.next.ServeHTTP(w, r)
 }
 
-// serve runs the handler. It is handed w itself if the middleware has neither a field to send nor a
-// status to see.
+// serve runs the handler, with w itself if there is neither a field to send nor a status to watch.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now time.Time) {
 	counting := h.CountIf != nil && c.taken
 	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
@@ -118,12 +115,12 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now tim
 	h.next.ServeHTTP(wrapped, marked)
 }
 
-// serveCounting runs the handler, and refunds the request if it does not count. If the handler
-// panics nothing is refunded: a panic must not undo an attempt.
+// serveCounting runs the handler and refunds the request if it does not count. A panic of the
+// handler refunds nothing: it must not undo an attempt.
 func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *http.Request, c *call) {
 	h.next.ServeHTTP(w, rw.watch(r))
 	if !h.counts(rw) {
-		h.refund(r.Context(), c, len(c.asked))
+		h.refund(r.Context(), c, len(c.states))
 	}
 	h.calls.Put(c)
 }
@@ -131,7 +128,7 @@ func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *ht
 func (h *handler) setAdmittedFields(f *fields, c *call, now time.Time) {
 	h.setFields(f, c, now)
 	if c.outcome == Bypassed {
-		f.add(fieldBypassed, string(appendBypassed(nil, c.asked)))
+		f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
 	}
 }
 
@@ -143,24 +140,24 @@ func bypassed(r *http.Request, c *call) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), bypassKey{}, true))
 }
 
-// middleware is a Config made ready by New, and read-only from then on but for calls, flight, keys
-// and throttles.
+// middleware is a checked Config and the values computed from it. All of it is read-only after New
+// except calls, flight, keys and throttles.
 type middleware struct {
 	Config
-	policies    []*policy
-	keyRoom     int      // the longest extracted key that makes no joined key too long
-	headerCount int      // how many fields the style has
-	fieldNames  []string // these, and RateLimit-Bypassed
-	exposed     string   // Access-Control-Expose-Headers
-	forecasts   bool     // the style has a field for the time at which more is available
-	policyLine  string   // the RateLimit-Policy field; empty if a LimitFunc makes it differ
-	calls       sync.Pool
-	flight      *inFlight   // nil: no bound
-	keys        *clientKeys // nil: no bound
-	throttles   throttles
+	policies     []*policy
+	maxExtracted int      // the longest extracted key that makes no joined key too long
+	headerCount  int      // how many fields the style has
+	fieldNames   []string // these, and RateLimit-Bypassed
+	exposed      string   // Access-Control-Expose-Headers
+	forecasts    bool     // the style has a field for the time at which more is available
+	policyLine   string   // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	calls        sync.Pool
+	flight       *inFlight   // nil: no bound
+	keys         *clientKeys // nil: no bound
+	throttles    throttles
 }
 
-// newMiddleware checks cfg and makes it ready; it panics on a mistake.
+// newMiddleware checks cfg and compiles its policies; it panics on a mistake.
 func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	if s == nil {
 		panic("httplimit: no Strategy")
@@ -250,15 +247,15 @@ func (m *middleware) checkPolicies() {
 func (m *middleware) precompute() {
 	longest := len(penaltyPrefix)
 	static := true
-	asked := make([]asked, len(m.policies))
+	states := make([]policyState, len(m.policies))
 	for i, p := range m.policies {
 		longest = max(longest, len(p.prefix))
 		static = static && p.LimitFunc == nil
-		asked[i].policy = p
+		states[i].policy = p
 	}
-	m.keyRoom = maxKeyLen - longest - len("1024:")
+	m.maxExtracted = maxKeyLen - longest - len("1024:")
 	if static {
-		m.policyLine = string(appendPolicies(nil, asked))
+		m.policyLine = string(appendPolicies(nil, states))
 	}
 	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
 	m.forecasts = !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
@@ -267,7 +264,7 @@ func (m *middleware) precompute() {
 	m.calls.New = func() any { return newCall(m.policies) }
 }
 
-// boundKeys sets keys, unless each client has one key or they are unbounded.
+// boundKeys sets keys, unless each client has one key only or MaxKeysPerClient is negative.
 func (m *middleware) boundKeys() {
 	if m.MaxKeysPerClient < 0 || len(m.policies) == 0 || oneKeyEach(m.Extractor) {
 		return
@@ -281,12 +278,4 @@ func (m *middleware) boundKeys() {
 	for _, p := range m.policies {
 		m.keys.lives(2 * p.Duration)
 	}
-}
-
-func newCall(policies []*policy) *call {
-	c := &call{asked: make([]asked, len(policies))}
-	for i, p := range policies {
-		c.asked[i].policy = p
-	}
-	return c
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// penaltyPrefix begins the keys that denials are counted under. They have three or four parts, of
-// which the second is "denied"; the keys of policies have two, or three of which the second is
-// "shared".
+// penaltyPrefix begins the keys that denials are counted under. They have three or four parts, the
+// second of which is "denied", and so differ from the keys of policies, which have two parts, or
+// three with "shared" as the second.
 var penaltyPrefix = string(appendPart(appendPart(nil, "penalty"), "denied"))
 
 // Penalty is the penalty box: a caller that is denied Denials times Within a period is put on the
-// deny list For a while. While it is listed it is refused before any policy runs, and that is no
-// further denial.
+// deny list For a while. A listed caller is refused before any policy runs, and these refusals do
+// not count as denials.
 type Penalty struct {
-	// Strategy counts the denials, in keys of its own; one that limits by the request's Limit and
-	// Duration, as the fixed window of the limiter at hand does.
+	// Strategy counts the denials, under keys of its own. It must use the request's Limit and
+	// Duration, as a fixed window does.
 	Strategy weir.Strategy
 
-	// Denials is how many denials are too many. 0: there is no penalty box.
+	// Denials is the number of denials that lists a caller. 0: no penalty box.
 	Denials uint64
 
 	// Within is the period that denials are counted in: a whole number of milliseconds, 1 ms to 365
@@ -45,19 +45,19 @@ func (p Penalty) check(list *DenyList) {
 	}
 }
 
-// penalize counts a denial, and lists the caller if it was one too many.
+// penalize counts a denial and lists the caller if it was the last one allowed.
 func (m *middleware) penalize(c *call, r *http.Request, now time.Time) {
 	if m.Penalty.Denials == 0 {
 		return
 	}
-	ctx := context.WithoutCancel(r.Context()) // a client that hangs up on a denial has been denied
+	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
 	key := append([]byte(penaltyPrefix), c.shared...)
 	if len(c.shared) == 0 {
 		key = appendPart(key, c.key)
 	}
 	res, err := m.Penalty.Strategy.Run(ctx, &weir.Request{
 		Key:      string(key),
-		Limit:    m.Penalty.Denials - 1, // the denial that this Strategy denies is the one too many
+		Limit:    m.Penalty.Denials - 1, // the Strategy denies the Denials-th denial
 		Duration: m.Penalty.Within,
 	})
 	if err == nil && res != nil && !res.Allowed() {
@@ -68,14 +68,14 @@ func (m *middleware) penalize(c *call, r *http.Request, now time.Time) {
 	}
 }
 
-// list puts the caller on the deny list: its key, or its address if it uses too many keys to list
-// each.
+// list puts the caller on the deny list: its key, or its address if it uses more than
+// MaxKeysPerClient keys.
 func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
 	e := Entry{Key: string(c.key), Until: until}
 	if len(c.shared) > 0 {
 		addr, err := m.ClientIP.Addr(r)
 		if err != nil {
-			return nil //nolint:nilerr // a chain that cannot be read: the address is the proxy's, and others use it
+			return nil //nolint:nilerr // with an invalid chain the address is a proxy's, which other clients share
 		}
 		e = Entry{Prefix: clientPrefix(addr), Until: until}
 	}

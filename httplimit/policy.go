@@ -1,8 +1,6 @@
 package httplimit
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -10,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/fallback"
 )
 
 const maxNameLen = 64
@@ -54,7 +51,7 @@ func (p Policy) Key(caller string) string {
 	return weir.JoinKey(p.Name, caller)
 }
 
-// policy is a Policy made ready by New; read-only from then on.
+// policy is a compiled Policy; read-only after New.
 type policy struct {
 	Policy
 	refunder   weir.Refunder   // nil if Strategy is none
@@ -71,8 +68,8 @@ type policy struct {
 	problem   []byte // the body of a denial by this policy alone
 }
 
-// compile checks p and makes it ready; s runs it if it has no Strategy of its own. It panics on a
-// mistake.
+// compile checks p and computes its fixed strings; s runs it if it has no Strategy of its own. It
+// panics on a mistake.
 func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	if p.Strategy == nil {
 		p.Strategy = s
@@ -107,8 +104,8 @@ func (p *policy) inspectStrategy() {
 	p.sourcer, _ = p.Strategy.(sourcer)
 	p.strategy = strategyName(p.Strategy)
 	switch s := p.Strategy.(type) {
-	// The types themselves: a type that embeds one to replace its Run inherits a Decide that would
-	// bypass it.
+	// The types themselves, not the interface: a type that embeds one to replace its Run also inherits
+	// a Decide, which would bypass that Run.
 	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket, *weir.Tiers,
 		*weir.Counter, *weir.List:
 		p.direct = s.(decider)
@@ -138,65 +135,6 @@ func strategyName(s weir.Strategy) string {
 		return s.String()
 	}
 	return strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
-}
-
-// decider is implemented by package weir's own strategies: Run without the allocation of a Result.
-type decider interface {
-	Decide(ctx context.Context, r *weir.Request) (weir.Result, error)
-}
-
-// sourcer is implemented by strategies that combine several, as *fallback.Fallback does.
-type sourcer interface {
-	RunSource(ctx context.Context, r *weir.Request) (*weir.Result, fallback.Source, error)
-}
-
-var errNoResult = errors.New("httplimit: the strategy returned neither a result nor an error")
-
-// run runs the Strategy and stores the answer in a, unless it fails.
-func (a *asked) run(ctx context.Context) (err error) {
-	var answer *weir.Result
-	switch {
-	case a.direct != nil:
-		a.source = SourceLocal
-		a.res, err = a.direct.Decide(ctx, &a.req)
-		return err
-	case a.sourcer != nil:
-		var by fallback.Source
-		answer, by, err = a.sourcer.RunSource(ctx, &a.req)
-		a.source = sourceOf(by)
-	default:
-		answer, err = a.Strategy.Run(ctx, &a.req)
-		a.source = SourceStrategy
-	}
-	switch {
-	case err != nil:
-		return err
-	case answer == nil:
-		return errNoResult
-	}
-	a.res = *answer
-	return nil
-}
-
-// fill makes the Request that a's policy sends for this caller. shared is the key that the client's
-// keys beyond MaxKeysPerClient share, or empty.
-func (a *asked) fill(r *http.Request, key, shared []byte, cost uint64) {
-	var buf [96]byte
-	joined := append(buf[:0], a.prefix...)
-	if len(shared) > 0 {
-		joined = append(joined, shared...)
-	} else {
-		joined = appendPart(joined, key)
-	}
-	req := &a.req
-	if string(joined) != req.Key { // often the caller of the last request is the caller of this one
-		req.Key = string(joined)
-	}
-	req.Limit, req.Duration, req.Cost = a.Limit, a.Duration, cost
-	if a.LimitFunc != nil {
-		req.Limit, req.Duration = a.LimitFunc(r)
-		a.exempt = req.Limit == NoLimit
-	}
 }
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".
@@ -234,7 +172,7 @@ func validDuration(d time.Duration) bool {
 	return d >= time.Millisecond && d <= 365*24*time.Hour && d%time.Millisecond == 0
 }
 
-// checkLimit panics on a Limit that was forgotten, and on a DenyAll that contradicts one.
+// checkLimit panics if there is neither a Limit nor DenyAll, or both.
 func checkLimit(p Policy) {
 	switch {
 	case p.Limit == 0 && !p.DenyAll:

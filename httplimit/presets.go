@@ -5,10 +5,10 @@ import (
 	"net/http"
 )
 
-// Mochiweb returns the Config that answers as the Erlang limiter raterlimiter did under Mochiweb: a
-// caller over its limit gets 413 (Request Entity Too Large), a page in text/html and Retry-After,
-// and no other field of this package. Set the Extractor and the limit in it; the original's example
-// was 500 hits in 30 s by the peer's address.
+// Mochiweb returns a Config that answers as the Erlang limiter raterlimiter did under Mochiweb: a
+// denial is 413 (Request Entity Too Large) with a page in text/html and Retry-After, and no other
+// field of this package. Set the Extractor and the limit in it; the original's example was 500 hits
+// in 30 s by the peer's address.
 func Mochiweb() Config {
 	return Config{DeniedStatus: http.StatusRequestEntityTooLarge, Headers: HeadersNone, Respond: respondHTML}
 }

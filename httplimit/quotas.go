@@ -8,7 +8,7 @@ import (
 )
 
 // Quotas are the states of the limits on one request, for middlewares that decide by themselves and
-// answer as this package's does.
+// answer as [New]'s does.
 type Quotas []Quota
 
 // Quota is the state of one limit.
@@ -24,8 +24,8 @@ type Quota struct {
 	Denied    bool
 }
 
-// SetFields adds the fields of [HeadersDraft] for the quotas: RateLimit-Policy and RateLimit. If
-// one of them denied, only those that did have a t.
+// SetFields adds the fields of [HeadersDraft] for the quotas: RateLimit-Policy and RateLimit. If a
+// quota is Denied, only the items of denied quotas have a t.
 func (q Quotas) SetFields(h http.Header) {
 	if len(q) == 0 {
 		return
@@ -57,8 +57,8 @@ func (q Quotas) denied() bool {
 	return false
 }
 
-// Deny answers a request that one of the quotas denied with status, their fields, Retry-After, and
-// a problem that names those that denied.
+// Deny answers a denied request with status, the quotas' fields, Retry-After, and a problem that
+// names the denied quotas.
 func (q Quotas) Deny(w http.ResponseWriter, status int) {
 	var names []string
 	var longest int64
@@ -91,10 +91,10 @@ func writeProblem(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
 	w.Header().Set(fieldContentType, problemMediaType)
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // an error means that the client is gone
+	_, _ = w.Write(body) // the client is gone
 }
 
-// printableName makes a name that can stand in a field.
+// printableName returns name in a form that is valid in a field.
 func printableName(name string) string {
 	if len(name) > maxNameLen {
 		name = name[:maxNameLen]

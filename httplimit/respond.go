@@ -32,13 +32,12 @@ type problem struct {
 func (p problem) body() []byte {
 	body, err := json.Marshal(p)
 	if err != nil {
-		panic(err) // strings and a number
+		panic(err) // cannot happen: strings and a number
 	}
 	return append(body, '\n')
 }
 
-// What a denial's body says, for one policy; several have no more to say than that they are
-// several.
+// The details of a denial.
 const (
 	detailUsedUp  = "The limit of this policy is used up."
 	detailCost    = "This request costs more than the policy ever admits."
@@ -52,8 +51,8 @@ func deniedProblem(status int, detail string, names ...string) []byte {
 
 // answer answers in the handler's place.
 func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c *call, now time.Time) {
-	if s := m.retryAfter(c, now); s > 0 {
-		f.set(fieldRetryAfter, strconv.FormatInt(s, 10))
+	if wait := m.retryAfter(c, now); wait > 0 {
+		f.set(fieldRetryAfter, strconv.FormatInt(wait, 10))
 	}
 	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
 	m.allowOrigin(w.Header(), r)
@@ -66,16 +65,16 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c
 	_, _ = w.Write(m.problemBody(c)) // an error means that the client is gone
 }
 
-// retryAfter returns the seconds that the client should wait, at least 1; 0 if waiting is of no use
-// or of unknown length.
+// retryAfter returns the seconds to wait, at least 1; 0 if waiting does not help or its length is
+// unknown.
 func (m *middleware) retryAfter(c *call, now time.Time) int64 {
 	switch {
 	case c.outcome == Denied:
-		return retryAfter(c.asked, now, c.jitter)
+		return retryAfter(c.states, now, c.jitter)
 	case c.outcome == Listed && !c.until.IsZero():
 		return max(1, ceilSeconds(c.until.Sub(now))) + jitterSeconds(m.Jitter)
 	case c.outcome == Busy, c.outcome == Failed && errors.Is(c.err, weir.ErrFull):
-		return 1 + jitterSeconds(m.Jitter) // it may pass at any time
+		return 1 + jitterSeconds(m.Jitter) // a retry may pass at any time
 	}
 	return 0
 }
@@ -96,18 +95,18 @@ func (m *middleware) problemBody(c *call) []byte {
 
 func (c *call) deniedBody() []byte {
 	names := c.violated()
-	a := &c.asked[c.decider]
+	s := &c.states[c.decider]
 	switch {
 	case len(names) > 1:
 		return deniedProblem(c.status, detailSeveral, names...)
-	case a.res.ExpiresAt.IsZero() && a.req.Limit > 0:
+	case s.res.ExpiresAt.IsZero() && s.req.Limit > 0:
 		return deniedProblem(c.status, detailCost, names...)
 	}
-	return a.problem
+	return s.problem
 }
 
-// allowOrigin lets a script of an allowed origin read the answer, unless a CORS middleware has
-// decided that already.
+// allowOrigin lets scripts of an allowed origin read the answer, unless a CORS middleware has set
+// its fields already.
 func (m *middleware) allowOrigin(h http.Header, r *http.Request) {
 	if len(m.CORS.Origins) == 0 || h.Get("Access-Control-Allow-Origin") != "" {
 		return

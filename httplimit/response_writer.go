@@ -13,18 +13,18 @@ import (
 const maxAdmittedFields = 3
 
 // responseWriter is the http.ResponseWriter that handlers get. It keeps the middleware's fields out
-// of informational answers (1xx) and in the final one, and remembers the status for CountIf.
+// of informational answers (1xx) and in the final one, and records the status for CountIf.
 //
-// It holds the values of the fields, which would need an allocation of their own otherwise. Each
-// request has one, so TestResponseWriterIsSmall bounds its size.
+// It embeds the values of the fields, which saves an allocation. Each request allocates one, so
+// TestResponseWriterIsSmall bounds its size.
 type responseWriter struct {
 	http.ResponseWriter
-	values [maxAdmittedFields]string // of the fields that the middleware set
-	style  *[]string                 // the names of these fields; read-only
-	client *client                   // nil: CountIf is not set
-	held   map[string]string         // fields to add to the final answer, after a 1xx
-	status int32                     // 0: no final status yet
-	lost   bool                      // the client was gone when the status was written
+	values  [maxAdmittedFields]string // of the fields that the middleware set
+	style   *[]string                 // the names of these fields; read-only
+	client  *client                   // nil: CountIf is not set
+	removed map[string]string         // fields to add to the final answer, after a 1xx
+	status  int32                     // 0: no final status yet
+	lost    bool                      // the client was gone when the status was written
 }
 
 func (w *responseWriter) WriteHeader(status int) {
@@ -39,31 +39,32 @@ func (w *responseWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// begin notes the final status.
+// begin records the final status.
 func (w *responseWriter) begin(status int) {
 	if w.status != 0 {
 		return
 	}
 	w.status = int32(status)
 	w.lost = w.clientGone()
-	if w.held != nil {
+	if w.removed != nil {
 		w.release()
 	}
 }
 
-// clientGone reports whether the client hung up, or the body broke off. Only CountIf asks.
+// clientGone reports whether the client hung up, or the body broke off. It is false without
+// CountIf.
 func (w *responseWriter) clientGone() bool { return w.client != nil && w.client.gone() }
 
-// writeInformational writes a 1xx answer without the middleware's fields. They are put back at
-// once, and again before the final answer, since handlers such as httputil.ReverseProxy clear the
-// header in between.
+// writeInformational writes a 1xx answer without the middleware's fields. It restores them at once,
+// and release restores them again before the final answer, since handlers such as
+// httputil.ReverseProxy clear the header in between.
 func (w *responseWriter) writeInformational(status int) {
 	h := w.Header()
-	if w.held == nil {
-		w.held = w.own(h)
+	if w.removed == nil {
+		w.removed = w.own(h)
 	}
-	all := make(map[string][]string, len(w.held))
-	for name, value := range w.held {
+	all := make(map[string][]string, len(w.removed))
+	for name, value := range w.removed {
 		all[name] = h[name]
 		if others := without(h[name], value); len(others) > 0 {
 			h[name] = others
@@ -79,7 +80,7 @@ func (w *responseWriter) writeInformational(status int) {
 	}
 }
 
-// own returns the fields that the middleware has set in h.
+// own returns the fields in h that the middleware has set.
 func (w *responseWriter) own(h http.Header) map[string]string {
 	if w.style == nil {
 		return map[string]string{}
@@ -100,15 +101,15 @@ func without(values []string, value string) []string {
 	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == value })
 }
 
-// release adds the fields that were cleared since the last 1xx.
+// release restores the fields that were removed since the last 1xx.
 func (w *responseWriter) release() {
 	h := w.Header()
-	for name, value := range w.held {
+	for name, value := range w.removed {
 		if !slices.Contains(h[name], value) {
 			h[name] = append([]string{value}, h[name]...)
 		}
 	}
-	w.held = nil
+	w.removed = nil
 }
 
 func (w *responseWriter) Write(p []byte) (int, error) {
@@ -116,19 +117,19 @@ func (w *responseWriter) Write(p []byte) (int, error) {
 	return w.ResponseWriter.Write(p)
 }
 
-// WriteString saves the copy that a []byte takes, where the writer within does.
+// WriteString avoids the copy to a []byte if the underlying writer does.
 func (w *responseWriter) WriteString(s string) (int, error) {
 	w.begin(http.StatusOK)
 	return io.WriteString(w.ResponseWriter, s)
 }
 
-// ReadFrom keeps net/http's sendfile path: io.Copy uses the ReadFrom of the writer within.
+// ReadFrom keeps net/http's sendfile path: io.Copy uses the ReadFrom of the underlying writer.
 func (w *responseWriter) ReadFrom(src io.Reader) (int64, error) {
 	w.begin(http.StatusOK)
 	return io.Copy(w.ResponseWriter, src)
 }
 
-// Unwrap serves http.ResponseController.
+// Unwrap is used by http.ResponseController.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // flushWriter is a responseWriter on an http.Flusher.
@@ -136,7 +137,8 @@ type flushWriter struct{ responseWriter }
 
 func (w *flushWriter) Flush() { _ = w.FlushError() }
 
-// FlushError returns the error of the writer within; http.ResponseController prefers it to Flush.
+// FlushError returns the error of the underlying writer; http.ResponseController prefers it to
+// Flush.
 func (w *flushWriter) FlushError() error {
 	w.begin(http.StatusOK) // a flush sends the header
 	return http.NewResponseController(w.ResponseWriter).Flush()
@@ -167,8 +169,8 @@ func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// wrap returns a responseWriter on w, and it again with the optional interfaces that w has:
-// handlers look for them by type assertion, and must not find one that does not work.
+// wrap returns a responseWriter on w, and the same writer with exactly the optional interfaces of
+// w: handlers find them by type assertion, and must not find one that does not work.
 func wrap(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
 	_, canFlush := w.(http.Flusher)
 	_, canHijack := w.(http.Hijacker)

@@ -39,8 +39,7 @@ const (
 	kindInnerList
 )
 
-// bare is a bare item, or stands for an inner list, whose members are parsed and dropped: no field
-// read here has any.
+// bare is a bare item, or an inner list without its members, which no field read here has.
 type bare struct {
 	kind kind
 	num  int64  // of an Integer, a Date, and a Boolean (0 or 1)
@@ -60,7 +59,7 @@ func (m member) integer(name string) (n int64, ok bool) {
 	return p.num, ok && p.kind == kindInteger && p.num >= 0
 }
 
-// parseList parses a List (section 4.2.1). An invalid one yields no members.
+// parseList parses a List (section 4.2.1). ok is false if it is invalid.
 func parseList(field string) (members []member, ok bool) {
 	p := &parser{rest: field}
 	return p.members(func() (m member, ok bool) { return p.itemOrInnerList() })
@@ -94,8 +93,8 @@ func parseDictionary(field string) (members map[string]member, ok bool) {
 	return members, true
 }
 
-// parser consumes rest from the left. Its methods return false at the first invalid byte; the field
-// is invalid then, and what they consumed does not matter.
+// parser consumes rest from the left. Its methods return false at the first invalid byte, which
+// makes the whole field invalid.
 type parser struct{ rest string }
 
 func (p *parser) members(one func() (member, bool)) (members []member, ok bool) {
@@ -266,7 +265,7 @@ func (p *parser) bytes() bool {
 	}
 	text := p.rest[1 : n+1]
 	p.rest = p.rest[n+2:]
-	if strings.ContainsAny(text, "\r\n") { // which the decoder ignores
+	if strings.ContainsAny(text, "\r\n") { // the decoder would ignore them
 		return false
 	}
 	_, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(text, "="))

@@ -15,7 +15,7 @@ const defaultMaxPause = 10 * time.Minute
 // LimitError is the error of a request that [Transport] did not send.
 type LimitError struct {
 	Key    string        // the request's key: its host, unless Transport.Key returns another one
-	Wait   time.Duration // how long it would have had to wait; the largest Duration: it can never pass
+	Wait   time.Duration // the wait that it would have needed; the largest Duration: it can never pass
 	Server bool          // the server asked for a pause; false: the client's own limit
 	Err    error         // the context's error; nil if the request did not wait
 }
@@ -36,20 +36,19 @@ func (e *LimitError) Error() string {
 // Unwrap returns the context's error.
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// Transport is an http.RoundTripper that keeps a client under a limit of its own, and heeds the
-// limits that servers report: Retry-After (seconds or a date) on a 403, 413, 429 or 503, and on any
-// answer a RateLimit field that reports nothing remaining, in the forms of the drafts up to 11, or
-// X-RateLimit-Remaining and -Reset. After either it sends nothing to that server until the time has
-// come.
+// Transport is an http.RoundTripper that keeps a client within a limit of its own, and pauses when
+// a server asks for it: with Retry-After (seconds or a date) on a 403, 413, 429 or 503, or on any
+// answer with a RateLimit field that reports nothing remaining, in the forms of the drafts up to
+// 11, or with X-RateLimit-Remaining and -Reset. During a pause it sends nothing to that server.
 //
-// Requests that wait are sent in the order in which they came. After a pause the first one is sent
-// alone and the others follow at growing rates, so that a server that is not ready yet can say so.
-// A request waits as long as its context allows; if the context's deadline comes first it fails at
-// once. Its error is then a [LimitError].
+// Waiting requests are sent in order of arrival. After a pause the first is sent alone and the
+// others follow at a growing rate, so that a server that is not ready yet can ask for another
+// pause. A request waits as long as its context allows, and fails at once with a [LimitError] if
+// the context's deadline is earlier than the end of the wait.
 //
-// Transport never sends a request twice: a retry, and whether the body can be sent again, is the
-// caller's affair. The zero value has no limit of its own and heeds servers. It is safe for
-// concurrent use, and must not be copied or changed after the first request.
+// Transport never sends a request twice: retries are the caller's affair. The zero value has no
+// limit of its own and pauses when servers ask for it. It is safe for concurrent use, and must not
+// be copied or changed after the first request.
 type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
@@ -66,12 +65,11 @@ type Transport struct {
 	// NoWait makes a request that would have to wait fail at once.
 	NoWait bool
 
-	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: servers are not
-	// heeded.
+	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: none.
 	MaxPause time.Duration
 
-	// Jitter spreads the clients that got the same time from a server: a random duration up to this is
-	// added to each pause. 0: none.
+	// Jitter spreads clients that a server gave the same time: a random duration up to Jitter is added
+	// to each pause. 0: none.
 	Jitter time.Duration
 
 	// Now is the clock for waits; it must agree with the Strategy's. nil: time.Now.
@@ -80,8 +78,8 @@ type Transport struct {
 	turns turns
 }
 
-// RoundTrip sends r when its turn has come. It closes the body if it does not send it, as a
-// RoundTripper must.
+// RoundTrip sends r when the limit and the server's pauses allow it. It closes the body if it does
+// not send r.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	key := t.key(r)
 	if err := t.admit(r.Context(), key); err != nil {
@@ -92,18 +90,19 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.base().RoundTrip(r)
 	if err == nil {
-		t.heed(key, resp)
+		t.pauseFor(key, resp)
 	}
 	return resp, err
 }
 
-// Admit returns when a request of this key may be sent, as RoundTrip does before it sends one: it asks the Strategy and waits
-// its turn. The error of a request that must not be sent is a [LimitError], or that of the Strategy. Admit and Pause are for
-// clients of other protocols; Base and Key are not used.
+// Admit waits until a request of this key may be sent, as RoundTrip does: it runs the Strategy and
+// waits for its turn. If the request must not be sent the error is a [LimitError] or the
+// Strategy's. Admit and Pause are for clients of other protocols; they do not use Base and Key.
 func (t *Transport) Admit(ctx context.Context, key string) error { return t.admit(ctx, key) }
 
-// Pause keeps requests of this key from being sent for d, as an answer with Retry-After does: MaxPause bounds it, and Jitter
-// is added. A shorter pause than the current one changes nothing, and neither does one that is not positive.
+// Pause holds requests of this key back for d, as an answer with Retry-After does: MaxPause bounds
+// it, and Jitter is added. A pause that is shorter than the current one, or not positive, changes
+// nothing.
 func (t *Transport) Pause(key string, d time.Duration) {
 	limit := t.MaxPause
 	if limit == 0 {
@@ -120,7 +119,7 @@ func (t *Transport) Pause(key string, d time.Duration) {
 	t.turns.extend(key, now.Add(d), now)
 }
 
-// CloseIdleConnections closes those of Base, for [http.Client.CloseIdleConnections].
+// CloseIdleConnections closes the idle connections of Base, for [http.Client.CloseIdleConnections].
 func (t *Transport) CloseIdleConnections() {
 	if c, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
@@ -160,7 +159,7 @@ func (t *Transport) admit(ctx context.Context, key string) error {
 		if err != nil {
 			return err
 		}
-		if allowed && t.turns.free(key, t.now()) { // the Strategy may have waited, and the server asked for a pause
+		if allowed && t.turns.free(key, t.now()) { // a Strategy may wait in Run, and a pause may have begun meanwhile
 			return nil
 		}
 		if !allowed && t.hopeless(ctx, wait) {
@@ -177,7 +176,7 @@ func (t *Transport) admit(ctx context.Context, key string) error {
 	return t.wait(ctx, key, false)
 }
 
-// wait waits for the turn of a request, which the Strategy has allowed already or not.
+// wait waits until a request may be sent. allowed is whether the Strategy has admitted it already.
 func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
 	w := t.turns.join(key)
 	sent := false
@@ -199,7 +198,7 @@ func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
 				return err
 			}
 			if allowed {
-				continue // to look whether a pause was asked for meanwhile
+				continue // a pause may have begun meanwhile
 			}
 			server = false
 		}
@@ -212,7 +211,7 @@ func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
 	}
 }
 
-// ask runs the Strategy. If it denies, wait is how long the request is to wait.
+// ask runs the Strategy. If it denies, wait is the time until the request passes.
 func (t *Transport) ask(ctx context.Context, key string) (allowed bool, wait time.Duration, err error) {
 	if t.Strategy == nil {
 		return true, 0, nil
@@ -227,8 +226,8 @@ func (t *Transport) ask(ctx context.Context, key string) (allowed bool, wait tim
 	return res.Allowed(), res.RetryAfter(t.now()), nil
 }
 
-// peek returns the error of a request that has to wait behind others for longer than it can, if the
-// Strategy knows.
+// peek returns an error if the request would have to wait for its limit for longer than it can, as
+// far as the Strategy can be peeked at.
 func (t *Transport) peek(ctx context.Context, key string) error {
 	p, ok := t.Strategy.(weir.Peeker)
 	if !ok {
@@ -244,13 +243,13 @@ func (t *Transport) peek(ctx context.Context, key string) error {
 	return nil
 }
 
-// hopeless reports whether waiting for d is not allowed, or would be in vain.
+// hopeless reports whether the request must not wait for d, or would not be sent after it.
 func (t *Transport) hopeless(ctx context.Context, d time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	return t.NoWait || d == never || ok && time.Until(deadline) < d
 }
 
-// refusal is the error of a request for which waiting is hopeless.
+// refusal returns the error of a request that is hopeless.
 func (t *Transport) refusal(key string, d time.Duration, server bool) error {
 	e := &LimitError{Key: key, Wait: d, Server: server}
 	if !t.NoWait && d != never {
@@ -259,7 +258,7 @@ func (t *Transport) refusal(key string, d time.Duration, server bool) error {
 	return e
 }
 
-// heed remembers the pause that resp asks for.
-func (t *Transport) heed(key string, resp *http.Response) {
+// pauseFor records the pause that resp asks for.
+func (t *Transport) pauseFor(key string, resp *http.Response) {
 	t.Pause(key, askedPause(resp, t.now()))
 }

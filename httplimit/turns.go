@@ -9,19 +9,18 @@ import (
 )
 
 const (
-	// maxPaused bounds the servers whose pause is remembered. One that finds no room is not paused
-	// for.
+	// maxPaused bounds the keys with a pause. Beyond it, pauses are ignored.
 	maxPaused = 10_000
 
-	// firstGap is the time between the first two requests after a pause, halved from one to the next:
-	// a server that asks for another pause has a chance to say so before many are sent.
+	// firstGap is the time between the first two requests after a pause; each further gap is half of
+	// the one before. A server can so ask for another pause before it gets many requests.
 	firstGap = 100 * time.Millisecond
 	leastGap = time.Millisecond
 )
 
-// turns orders the requests of each key that have to wait: the first one waits for the pause and
-// the limit, and the others for their turn, so that they are sent in the order in which they came.
-// A key has an entry while it is paused or somebody waits.
+// turns orders the waiting requests of each key: the first waits for the pause and the limit, the
+// others for their turn, so that they are sent in order of arrival. A key has an entry while it is
+// paused or has waiting requests.
 type turns struct {
 	mu   sync.Mutex
 	keys map[string]*queue // guarded by mu
@@ -30,15 +29,15 @@ type turns struct {
 // queue is guarded by turns.mu.
 type queue struct {
 	until   time.Time     // the end of the pause
-	next    time.Time     // no request before; set by the one before
-	gap     time.Duration // from the next request to the one after it
-	waiting []*turn       // in the order of arrival; the first one's turn it is
+	next    time.Time     // no request before it; set by the previous request
+	gap     time.Duration // between the next two requests
+	waiting []*turn       // in order of arrival; it is the first one's turn
 }
 
 // turn is one request's place in a queue.
 type turn struct{ first chan struct{} } // closed when it is first
 
-// earliest returns when the first one may be sent.
+// earliest returns when the first request may be sent.
 func (q *queue) earliest() time.Time {
 	if q.next.After(q.until) {
 		return q.next
@@ -46,7 +45,7 @@ func (q *queue) earliest() time.Time {
 	return q.until
 }
 
-// pause returns how long the server of key is to be left alone.
+// pause returns the rest of the pause of key.
 func (t *turns) pause(key string, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +56,7 @@ func (t *turns) pause(key string, now time.Time) time.Duration {
 	return max(0, q.until.Sub(now))
 }
 
-// free reports whether a request need not wait for a pause or for others.
+// free reports whether a request of key need not wait for a pause or for other requests.
 func (t *turns) free(key string, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,7 +86,7 @@ func (t *turns) join(key string) *turn {
 	return w
 }
 
-// leave removes w from the queue; sent is whether its request is sent now.
+// leave removes w from the queue; sent reports whether its request is sent now.
 func (t *turns) leave(key string, w *turn, sent bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -106,7 +105,7 @@ func (t *turns) leave(key string, w *turn, sent bool, now time.Time) {
 	}
 }
 
-// ready returns how long the first one still has to wait for a pause or a gap.
+// ready returns how long the first request has to wait for a pause or a gap.
 func (t *turns) ready(key string, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +113,7 @@ func (t *turns) ready(key string, now time.Time) time.Duration {
 }
 
 // extend makes a pause last until the given instant, unless it lasts longer already: answers may
-// overtake each other.
+// arrive out of order.
 func (t *turns) extend(key string, until, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -130,7 +129,7 @@ func (t *turns) extend(key string, until, now time.Time) {
 	}
 }
 
-// add makes the queue of key. mu is held.
+// add adds a queue for key. mu is held.
 func (t *turns) add(key string) *queue {
 	if t.keys == nil {
 		t.keys = make(map[string]*queue)
@@ -140,7 +139,7 @@ func (t *turns) add(key string) *queue {
 	return q
 }
 
-// purge removes the entries whose pause is over, and reports whether there is room. mu is held.
+// purge removes the entries whose pause has ended and reports whether there is room. mu is held.
 func (t *turns) purge(now time.Time) bool {
 	for key, q := range t.keys {
 		if len(q.waiting) == 0 && !q.earliest().After(now) {

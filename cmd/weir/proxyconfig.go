@@ -16,7 +16,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// config returns the Config that the flags ask for; given reports whether a flag was.
+// config returns the Config for the flags; given reports whether a flag was set.
 func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (proxy.Config, error) {
 	cfg := proxy.Config{
 		Listen:          f.listen,
@@ -49,7 +49,7 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 	return cfg, f.setLogs(&cfg, stdout, stderr)
 }
 
-// setNumbers checks those that a zero or a negative value would make something else of.
+// setNumbers refuses numbers whose zero or negative value would select a default.
 func (f *proxyFlags) setNumbers(*proxy.Config) error {
 	switch {
 	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
@@ -70,7 +70,7 @@ func (f *proxyFlags) setNumbers(*proxy.Config) error {
 	return nil
 }
 
-// setTraffic sets where requests go and what they are counted by.
+// setTraffic sets the upstream, the limits and the lists.
 func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	if f.upstream != "" {
 		if cfg.Upstream, err = url.Parse(f.upstream); err != nil {
@@ -111,7 +111,7 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	return err
 }
 
-// setGuard sets what clients are told.
+// setGuard sets the middleware's answers.
 func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err error) {
 	guard := httplimit.Config{DeniedStatus: f.status}
 	if f.mochiweb {
@@ -174,8 +174,8 @@ func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
 	return nil
 }
 
-// secret returns the text in a file, or else that of an environment variable. It is no flag, since
-// all users of a machine can read the arguments of a process.
+// secret returns the text of a file, or else of an environment variable. It is not a flag: all
+// users of a machine can read the arguments of a process.
 func secret(what, file, variable string) (string, error) {
 	if file == "" {
 		return os.Getenv(variable), nil
@@ -215,7 +215,7 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 	return nil
 }
 
-// setLogs has the access log on the standard output and the other on the standard error.
+// setLogs writes the access log to the standard output and the other log to the standard error.
 func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error {
 	text := func(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 	switch f.accessLog {

@@ -19,12 +19,12 @@ import (
 //go:embed page
 var pageFiles embed.FS
 
-// adminHandler serves the page, the figures and the deny list.
+// adminHandler serves the status page, the statistics and the deny list.
 //
-// Whoever can reach it can read who is limited and refuse service to anybody, and a browser on the
-// same machine can reach it on behalf of any site it shows. So a request must ask for an address or
-// for a name that was configured (a site can have its own name resolve to this address), bring the
-// token if there is one, and, to change anything, come from the page itself or from no browser, and
+// A client of it can read which callers are limited and deny service to any of them, and a browser
+// on the same machine can send requests on behalf of any site. So the Host must be an IP address or
+// a configured name (a site can make its own name resolve to this address), a request must carry
+// the token if one is set, and a change must come from the page itself or from outside a browser,
 // with a header that no form can send.
 func (p *Proxy) adminHandler() http.Handler {
 	mux := http.NewServeMux()
@@ -43,16 +43,15 @@ func (p *Proxy) adminHandler() http.Handler {
 	}
 	guarded := p.known(p.authorized(mux))
 
-	// Whoever asks whether the proxy is up has no token, and may ask by any name; it learns nothing
-	// else.
+	// Health checks need no token, may use any name, and reveal nothing else.
 	outer := http.NewServeMux()
 	outer.HandleFunc("GET /-/healthz", p.serveHealth)
 	outer.Handle("/", guarded)
 	return secure(outer)
 }
 
-// secure sets what tells a browser to run nothing but the page's own files, to show the page in no
-// frame, and to keep nothing.
+// secure sets the fields that make a browser run only the page's own files, refuse to frame it, and
+// cache nothing.
 func secure(next http.Handler) http.Handler {
 	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -69,8 +68,8 @@ func secure(next http.Handler) http.Handler {
 	})
 }
 
-// known refuses requests for a name that is not this server's, against DNS rebinding. No site has
-// an address of ours for a name.
+// known refuses requests whose Host is another name than this server's, against DNS rebinding. IP
+// addresses are allowed: a site cannot rebind one.
 func (p *Proxy) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -86,7 +85,7 @@ func (p *Proxy) known(next http.Handler) http.Handler {
 	})
 }
 
-// authorized asks for the token, if there is one.
+// authorized requires the token, if one is set.
 func (p *Proxy) authorized(next http.Handler) http.Handler {
 	if p.gate == nil {
 		return next
@@ -94,21 +93,21 @@ func (p *Proxy) authorized(next http.Handler) http.Handler {
 	return p.gate.Wrap(next)
 }
 
-// tokenOnly refuses all if there is no token to give.
+// tokenOnly refuses all requests if no token is set.
 func (p *Proxy) tokenOnly(next http.Handler) http.Handler {
 	if p.gate != nil {
-		return next // authorized has asked for it
+		return next // authorized requires it
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "This takes an admin token; see --admin-token-file.", http.StatusForbidden)
 	})
 }
 
-// changeHeader must be on requests that change something: a form cannot send it, and a script of
-// another site only if this server said so, which it never does.
+// changeHeader is required on requests that change something: a form cannot send it, and a script
+// of another site only with this server's consent, which it never gives.
 const changeHeader = "Weir-Admin"
 
-// changes refuses what another site may have sent.
+// changes refuses requests that another site may have sent.
 func changes(next http.HandlerFunc) http.Handler {
 	var origin http.CrossOriginProtection
 	return origin.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -142,13 +141,13 @@ func (p *Proxy) serveHealth(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok\n"))
 }
 
-// change is the body of a request that adds to the deny list or takes off it. Exactly one of the
-// first three is set.
+// change is the body of a request that adds an entry to the deny list or removes it. Exactly one of
+// the first three fields is set.
 type change struct {
-	What   string `json:"what"`   // an address, a prefix or a key, as a person writes it
+	What   string `json:"what"`   // an address, a prefix or a key, as an operator writes it
 	Prefix string `json:"prefix"` // an address or a prefix
-	ID     string `json:"id"`     // a key, as serveStats gives it
-	For    string `json:"for"`    // how long, as in 10m or 7d; empty: for good
+	ID     string `json:"id"`     // a key as in serveStats
+	For    string `json:"for"`    // how long, as in 10m or 7d; empty: without end
 }
 
 func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
@@ -172,7 +171,7 @@ func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 	return e, err
 }
 
-// idOf writes a key, which may hold any bytes, as text; keyOf reads it.
+// idOf encodes a key, which may hold any bytes, as text; keyOf decodes it.
 func idOf(key string) string { return base64.RawURLEncoding.EncodeToString([]byte(key)) }
 
 func keyOf(id string) (string, error) {

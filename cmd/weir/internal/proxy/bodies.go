@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// bodyGrace is how long a body may take whatever its size.
+// bodyGrace is the default of Bodies.Grace.
 const bodyGrace = 10 * time.Second
 
-// Bodies bounds what clients send. The zero value bounds nothing.
+// Bodies bounds the bodies of requests. The zero value sets no bound.
 type Bodies struct {
 	Max   int64         // bytes of one body; 0: no bound
-	Rate  int64         // bytes a second, on average since the beginning, after Grace; 0: no bound
+	Rate  int64         // bytes a second on average from the start, after Grace; 0: no bound
 	Grace time.Duration // 0: 10 seconds
 }
 
-// errSlowBody ends a body that comes too slowly.
+// errSlowBody is the read error of a body that arrives too slowly.
 var errSlowBody = errors.New("the request's body came too slowly")
 
 // bound applies the bounds to the bodies of requests.
@@ -44,8 +44,8 @@ func (b Bodies) bound(next http.Handler) http.Handler {
 	})
 }
 
-// pace returns body with a deadline that each byte moves. It is set at once: if nobody reads the
-// body, net/http does before it sends the answer.
+// pace returns the body with a read deadline that each byte extends. It is set at once, since
+// net/http reads a body that the handler left unread before it sends the answer.
 func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
 	grace := b.Grace
 	if grace == 0 {
@@ -54,7 +54,7 @@ func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
 	p := &pacedBody{
 		ReadCloser: r.Body, conn: http.NewResponseController(w), deadline: time.Now().Add(grace), rate: b.Rate, rec: recordOf(r.Context()),
 	}
-	_ = p.conn.SetReadDeadline(p.deadline) // a writer without deadlines is a test's
+	_ = p.conn.SetReadDeadline(p.deadline) // only writers of tests have no deadlines
 	return p
 }
 
@@ -64,7 +64,7 @@ type pacedBody struct {
 	conn     *http.ResponseController
 	deadline time.Time
 	rate     int64
-	over     bool    // the body has ended
+	over     bool    // EOF was read
 	rec      *record // nil in tests
 }
 
@@ -75,8 +75,8 @@ func (p *pacedBody) Read(buf []byte) (int, error) {
 		p.deadline = p.deadline.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
 		_ = p.conn.SetReadDeadline(p.deadline)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		// net/http cancels the request on every failed read, so that the handler may see the cancellation
-		// only.
+		// net/http cancels the request on every failed read, so the handler may see only the
+		// cancellation.
 		if p.rec != nil {
 			p.rec.slow.Store(true)
 		}

@@ -19,13 +19,14 @@ var builtInText string
 
 var builtInPage = template.Must(template.New("built-in").Parse(builtInText))
 
-// builtIn returns what is served when there is no upstream: a page that sends requests to see them
-// admitted and denied, for a browser; a line, for anybody else. It is one request, style and script
-// included, or else to look at it would use up the limit. limit is empty if there are rules.
+// builtIn returns the handler for a proxy without an upstream: for browsers a page that sends
+// requests and shows which are admitted and denied, for other clients a line of text. Style and
+// script are part of the page, so that loading it is one request of the limit. limit is empty if
+// there are rules.
 func builtIn(limit string) http.Handler {
 	var b bytes.Buffer
 	if err := builtInPage.Execute(&b, limit); err != nil {
-		panic(err) // the template is ours
+		panic(err) // cannot happen: the template is constant
 	}
 	page := b.Bytes()
 	policy := "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
@@ -45,8 +46,8 @@ func builtIn(limit string) http.Handler {
 	})
 }
 
-// digest returns the source expression of the page's one element of this name. It must hold nothing
-// that the template fills in.
+// digest returns the Content-Security-Policy source of the page's only element of this name, which
+// must not contain template actions.
 func digest(page, name string) string {
 	_, rest, _ := strings.Cut(page, "<"+name+">")
 	inner, _, _ := strings.Cut(rest, "</"+name+">")

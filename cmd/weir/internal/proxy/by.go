@@ -11,16 +11,16 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// By says what tells callers apart: parts joined by plus signs. Make one with ParseBy.
+// By selects the key of a client: parts joined by plus signs. Make one with ParseBy.
 type By struct {
 	text  string
 	parts []string
 }
 
-// byParts are the names of the parts, for people.
+// byParts lists the parts in error messages.
 const byParts = "ip, header:NAME, host, user, path or pattern, joined by plus signs"
 
-// ParseBy reads ip, path, header:Authorization+pattern and the like.
+// ParseBy parses values such as ip, path and header:Authorization+pattern.
 func ParseBy(text string) (By, error) {
 	b := By{text, strings.Split(text, "+")}
 	for i, part := range b.parts {
@@ -35,13 +35,13 @@ func ParseBy(text string) (By, error) {
 // String returns b as it was given.
 func (b By) String() string { return b.text }
 
-// extractor returns the Extractor that b asks for.
+// extractor returns the Extractor for b.
 func (b By) extractor(ip httplimit.IP, exact bool) httplimit.Extractor {
 	var all []httplimit.Extractor
 	for _, part := range b.parts {
 		e, err := extractor(part, ip, exact)
 		if err != nil {
-			panic(err) // ParseBy has made it before
+			panic(err) // cannot happen: ParseBy checked it
 		}
 		all = append(all, e)
 	}
@@ -72,7 +72,7 @@ func extractor(part string, ip httplimit.IP, exact bool) (e httplimit.Extractor,
 	return nil, fmt.Errorf("%q is none of %s", part, byParts)
 }
 
-// user returns the name in Basic authorization, which nobody here has checked.
+// user returns the user name in Basic authorization. The password is not checked.
 func user(r *http.Request) (string, error) {
 	name, _, ok := r.BasicAuth()
 	if !ok || name == "" {
@@ -81,8 +81,8 @@ func user(r *http.Request) (string, error) {
 	return bounded(name), nil
 }
 
-// pathExtractor keys by the path in the spelling that plain gives it, so that no other spelling is
-// a further key.
+// pathExtractor keys by the path as normalized by plain, so that another spelling is not another
+// key.
 func pathExtractor(plain func(string) string) httplimit.Extractor {
 	return httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 		if r.URL.Path == "" {
@@ -94,7 +94,7 @@ func pathExtractor(plain func(string) string) httplimit.Extractor {
 
 const longest = 256
 
-// bounded keeps a part within what a key may hold, and long ones apart.
+// bounded shortens a part to the length of a key; long parts stay distinct by their digest.
 func bounded(s string) string {
 	if len(s) <= longest {
 		return s

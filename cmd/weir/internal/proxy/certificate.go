@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// TLS is the certificate to serve with. The zero value: plain HTTP.
+// TLS names the files of the certificate. The zero value: plain HTTP.
 type TLS struct {
 	Cert, Key string // the files, in PEM; the first with the whole chain
 }
 
-// certEvery bounds how often the files are looked at: a renewed certificate is used so much later
-// at most, without a signal.
+// certEvery is the interval between checks of the files: a renewed certificate is in use at most
+// this much later, without a signal.
 const certEvery = 30 * time.Second
 
-// certificate is read from its files, and again when they change. If that fails the old one is
-// kept.
+// certificate is read from its files, and again when they change. If reading fails the old
+// certificate stays in use.
 type certificate struct {
 	files TLS
 	log   *slog.Logger

@@ -14,55 +14,53 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Config is all there is to say to a Proxy. Listen, Limits or Rules, and By must be set; the zero
-// value of everything else is a sensible one.
+// Config configures a Proxy. Listen, By and either Limits or Rules must be set; the zero value of
+// every other field is a usable default.
 type Config struct {
 	Listen string // the address to serve on
 
-	// Upstream is where admitted requests go; nil: to a built-in page.
+	// Upstream gets the admitted requests. nil: a built-in page.
 	Upstream *url.URL
 
-	// PreserveHost passes the Host that the client asked for to the upstream, in place of the
-	// upstream's own.
+	// PreserveHost sends the client's Host to the upstream in place of the upstream's own.
 	PreserveHost bool
 
-	UpstreamTimeout time.Duration // until the upstream's headers are there; 0: as long as it takes
+	UpstreamTimeout time.Duration // for the header of the upstream's answer; 0: no bound
 	Drain           time.Duration // how long requests in flight may take after a stop
-	DrainDelay      time.Duration // from the stop, which the health check tells, until no connection is taken
+	DrainDelay      time.Duration // from the stop, when the health check begins to fail, until the listener closes
 
 	Limits     []Limit
 	Routes     []Route
-	Rules      Rules // in the place of Limits and Routes
-	ExactPaths bool  // routes and keys go by the spelling of a path
+	Rules      Rules // in place of Limits and Routes
+	ExactPaths bool  // routes and keys distinguish spellings of a path
 	By         By
-	Trust      []netip.Prefix // proxies in front whose forwarding fields are believed
-	Allow      []netip.Prefix // clients without a limit
-	Forwarded  bool           // they write Forwarded, not X-Forwarded-For
+	Trust      []netip.Prefix // proxies in front whose forwarding fields are trusted
+	Allow      []netip.Prefix // exempt clients
+	Forwarded  bool           // the trusted proxies write Forwarded, not X-Forwarded-For
 	IPv6Bits   int            // 0: httplimit's default
 
 	TLS TLS
 
-	// The bounds that hold whatever the limits are. 0: none, but for MaxConns, of which the default is
-	// what the process may have open, up to 10,000.
+	// Bounds beside the limits. 0: no bound, except for MaxConns, whose default is half of the files
+	// that the process may have open, up to 10,000.
 	MaxConns, MaxConnsPerAddr         int
 	MaxInFlight, MaxInFlightPerClient int
 	Bodies                            Bodies
 
-	// Guard is what the middleware is told and this package has no say in: the headers, the status,
-	// what becomes of requests that are not decided. Its Extractor, limits, DenyList, hooks and Stats
-	// are set by New.
+	// Guard holds the middleware's settings that this package passes on, such as the headers, the
+	// status and FailOpen. New sets its Extractor, limits, DenyList, hooks and Stats.
 	Guard httplimit.Config
 
-	// DeniedPage is read again by Reload; its Respond is Guard's. nil: there is none.
+	// DeniedPage is read again by Reload; its Respond is Guard's. nil: none.
 	DeniedPage *DeniedPage
 
 	Penalty  Penalty
-	Deny     []httplimit.Entry // on the deny list from the start
-	DenyFile string            // keeps what is put on the deny list later; empty: nothing does
+	Deny     []httplimit.Entry // entries of the deny list from the start
+	DenyFile string            // stores the deny list; empty: changes are lost at a restart
 	MaxDeny  int               // 0: httplimit's default
 	Table    weir.Config
 
-	// StateFile keeps what is counted over a restart; empty: nothing does.
+	// StateFile stores the counts over a restart. Empty: they are lost.
 	StateFile string
 
 	Redis Redis
@@ -70,24 +68,24 @@ type Config struct {
 
 	Log    *slog.Logger // errors, starts and stops
 	Access *slog.Logger // one line for each request; nil: none
-	LogKey bool         // the caller's key is in the access log
+	LogKey bool         // log the client's key in the access log
 }
 
-// Penalty is httplimit's, before there is a Strategy. The zero value: none.
+// Penalty is httplimit's Penalty without its Strategy. The zero value: none.
 type Penalty struct {
 	Denials     uint64
 	Within, For time.Duration
 }
 
-// Admin is the address of the page for people, of the figures and of the deny list.
+// Admin is the address of the status page, the statistics and the deny list.
 type Admin struct {
-	Addr   string   // empty: there is none
-	Remote bool     // Addr may be other than a loopback address; Token is then needed
-	Token  string   // to be given as a Bearer token, or as the password of Basic authorization
-	Hosts  []string // names, besides localhost, that Addr is asked for by; addresses are always right
+	Addr   string   // empty: none
+	Remote bool     // Addr may be other than a loopback address, which requires Token
+	Token  string   // a Bearer token, or the password of Basic authorization
+	Hosts  []string // allowed in the Host field besides localhost and IP addresses
 }
 
-// minToken is the shortest token that is taken: 16 random characters are too many to try.
+// minToken is the length of the shortest valid token: 16 random characters cannot be guessed.
 const minToken = 16
 
 func (a Admin) check() error {
@@ -112,7 +110,7 @@ func (a Admin) check() error {
 	return nil
 }
 
-// isLoopback does not look names up: an answer may change.
+// isLoopback does not resolve names: the answer may change.
 func isLoopback(host string) bool {
 	if host == "localhost" {
 		return true
@@ -154,12 +152,13 @@ func (c *Config) check() error {
 const (
 	maxConns = 10_000
 
-	// spareFiles are those of the admin address, the log, the certificate and the deny file.
+	// spareFiles is the number of files for the admin address, the log, the certificate and the deny
+	// file.
 	spareFiles = maxAdminConns + 64
 )
 
-// connBounds returns the bounds on the connections of clients. Each may need another one to the
-// upstream.
+// connBounds returns the bounds on the connections of clients. Each may need a second file for a
+// connection to the upstream.
 func (c *Config) connBounds() connBounds {
 	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr}
 	if b.max == 0 {
@@ -183,7 +182,7 @@ func checkUpstream(u *url.URL) error {
 	return nil
 }
 
-// ip is the extractor of the client's address.
+// ip returns the extractor of the client's address.
 func (c *Config) ip() httplimit.IP {
 	ip := httplimit.ClientIP(c.Trust)
 	if c.Forwarded {

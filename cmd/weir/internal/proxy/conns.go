@@ -14,12 +14,13 @@ import (
 type connBounds struct {
 	max     int                   // 0: no bound
 	perAddr int                   // of one IPv4 address or IPv6 /64; 0: no bound
-	exempt  func(netip.Addr) bool // from perAddr; nil: nobody is
+	exempt  func(netip.Addr) bool // from perAddr; nil: none
 }
 
-// conns is a net.Listener with bounds. One connection too many of an address is closed. One too
-// many of all takes the place of the one that has been without a request for the longest; if each
-// has one, it is closed. So connections on which nothing is asked, however many, keep nobody out.
+// conns is a net.Listener with bounds. A connection over the bound of its address is closed. A
+// connection over the bound of all replaces the one that has been without a request for the
+// longest, or is closed if each has a request. So silent connections, however many, do not keep
+// clients out.
 type conns struct {
 	net.Listener
 	connBounds
@@ -32,8 +33,7 @@ type conns struct {
 	refused, evicted atomic.Uint64
 }
 
-// conn is a connection of conns. It is a *net.TCPConn, for the sake of sendfile and of
-// half-closing.
+// conn is a connection of conns. It embeds the *net.TCPConn for sendfile and half-closing.
 type conn struct {
 	*net.TCPConn
 	owner *conns
@@ -59,7 +59,7 @@ func (cs *conns) Accept() (net.Conn, error) {
 		evict, ok := cs.admit(c)
 		if evict != nil {
 			cs.evicted.Add(1)
-			_ = evict.Close() // it is closed one way or another
+			_ = evict.Close() // best effort: it is no longer counted
 		}
 		if ok {
 			return c, nil
@@ -69,7 +69,7 @@ func (cs *conns) Accept() (net.Conn, error) {
 	}
 }
 
-// admit takes c in, if the bounds allow it, perhaps in the place of another one.
+// admit counts c if the bounds allow it. If it returns evict, c takes that connection's place.
 func (cs *conns) admit(c *conn) (evict *conn, ok bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -90,7 +90,7 @@ func (cs *conns) admit(c *conn) (evict *conn, ok bool) {
 	return evict, true
 }
 
-// remove takes c off the books. mu is held.
+// remove stops counting c. mu is held.
 func (cs *conns) remove(c *conn) {
 	if c.closed {
 		return
@@ -114,7 +114,7 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// begin and end note that a request is served on c. HTTP/2 serves several at a time.
+// begin and end mark the start and the end of a request on c. HTTP/2 serves several at a time.
 func (c *conn) begin() {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
@@ -135,7 +135,7 @@ func (c *conn) end() {
 
 type connKey struct{}
 
-// connContext is http.Server's ConnContext: it lets observed find the connection.
+// connContext is http.Server's ConnContext: it lets occupy find the connection.
 func connContext(ctx context.Context, nc net.Conn) context.Context {
 	if t, ok := nc.(interface{ NetConn() net.Conn }); ok { // TLS
 		nc = t.NetConn()

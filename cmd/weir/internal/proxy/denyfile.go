@@ -17,9 +17,9 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// denyFile keeps the deny list over a restart: a line for each entry, an address, a prefix or a
-// quoted key, and after a blank the time at which it ends, if it does. Empty lines and lines that
-// begin with # are ignored. What a penalty box lists is not kept.
+// denyFile stores the deny list over a restart. Each line is an address, a prefix or a quoted key,
+// followed by a blank and the end of the entry, if it has one. Empty lines and lines that begin
+// with # are ignored. Entries of the penalty box are not stored.
 type denyFile struct {
 	name string
 	mu   sync.Mutex // one writer at a time
@@ -28,8 +28,7 @@ type denyFile struct {
 const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is changed.\n" +
 	"# ADDRESS, PREFIX or \"KEY\" [END, as in 2026-11-20T12:00:00Z]\n"
 
-// load reads the entries. A file that is not there holds none. An error names the line, and nothing
-// is read then.
+// load returns the entries; none if the file does not exist. An error names the line.
 func (f *denyFile) load() (entries []httplimit.Entry, err error) {
 	text, err := os.ReadFile(f.name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,14 +75,13 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 	return e, nil
 }
 
-// save replaces the file by these entries, at once and whole: a crash leaves the old file or the
-// new one.
+// save replaces the file atomically: a crash leaves the old file or the new one.
 func (f *denyFile) save(list *httplimit.DenyList) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var b strings.Builder
 	b.WriteString(denyFileHead)
-	for _, e := range list.Added() { // now, so that the last writer writes the last change
+	for _, e := range list.Added() { // under mu, so that the last writer writes the last change
 		if e.Key != "" {
 			b.WriteString(strconv.QuoteToASCII(e.Key))
 		} else {
@@ -100,8 +98,7 @@ func (f *denyFile) save(list *httplimit.DenyList) error {
 	})
 }
 
-// replaceFile writes a file that only this user can read, and has it take the place of the one of
-// that name.
+// replaceFile writes a file that only this user can read and renames it to name.
 func replaceFile(name string, write func(io.Writer) error) (err error) {
 	t, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {
@@ -118,8 +115,8 @@ func replaceFile(name string, write func(io.Writer) error) (err error) {
 	return os.Rename(t.Name(), name)
 }
 
-// reload makes the list hold the entries of the file and those that were given on the command line,
-// and the penalties.
+// reloadDenyFile makes the deny list consist of the entries of the file, the ones of the command
+// line, and the penalties.
 func (p *Proxy) reloadDenyFile() error {
 	if p.denyFile == nil {
 		return nil

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	maxGuesses    = 10 // wrong tokens of one address in guessesWithin
+	maxGuesses    = 10 // wrong tokens of one address within guessesWithin
 	guessesWithin = time.Minute
 )
 
-// Gate asks for the admin token, and bounds how often one address may guess it. It has a limiter of
-// its own, which the traffic cannot fill.
+// Gate requires the admin token and bounds how often one address may guess it. It has a limiter of
+// its own, which the proxied traffic cannot fill.
 type Gate struct {
 	limiter *weir.Limiter
 	window  *weir.FixedWindow
@@ -39,11 +39,11 @@ func NewGate(token string, log *slog.Logger) (*Gate, error) {
 	return &Gate{limiter: l, window: l.FixedWindow(), want: sha256.Sum256([]byte(token)), log: log}, nil
 }
 
-// Close releases what the Gate holds.
+// Close closes the Gate's limiter.
 func (g *Gate) Close() error { return g.limiter.Close() }
 
-// Wrap lets only requests with the token pass to next: as a Bearer token, or as the password of
-// Basic authorization, which browsers ask for.
+// Wrap passes only requests with the token to next: as a Bearer token, or as the password of Basic
+// authorization, for which browsers prompt.
 func (g *Gate) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if g.try(w, r) {
@@ -58,16 +58,16 @@ func (g *Gate) has(r *http.Request) bool {
 	if !ok {
 		_, given, _ = r.BasicAuth()
 	}
-	// Of digests: the time of the comparison reveals nothing, not even the length.
+	// Comparing digests in constant time does not reveal even the length.
 	got := sha256.Sum256([]byte(given))
 	return subtle.ConstantTimeCompare(got[:], g.want[:]) == 1
 }
 
-// try compares the token of a request, and reports whether it is the one. The try is taken before
-// the comparison and given back if it was right, so that no burst of guesses slips through. An
-// address that is out of tries is refused, right or wrong.
+// try reports whether a request has the token, and answers it if not. The try is counted before the
+// comparison and refunded after a right token, so that no burst of guesses passes the bound. An
+// address that has used its tries is refused even with the right token.
 func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
-	if r.Header.Get("Authorization") == "" { // a browser, which will ask for it
+	if r.Header.Get("Authorization") == "" { // a browser, which prompts for it
 		unauthorized(w)
 		return false
 	}
@@ -84,7 +84,7 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	}
 	if g.has(r) {
 		if err == nil {
-			_ = g.window.Refund(ctx, ask, taken) // of a limiter in this process, which does not fail
+			_ = g.window.Refund(ctx, ask, taken) // a local limiter does not fail
 		}
 		return true
 	}

@@ -18,18 +18,17 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// Redis is the engine on which several proxies hold their limits together.
+// Redis configures the server on which several proxies share their limits.
 type Redis struct {
-	URL      string // empty: none; all is local
-	Password string // in place of the one in URL, which other users of the machine can read
+	URL      string // empty: none, limits are local
+	Password string // replaces the one in URL, which other users of the machine can read
 	Prefix   string // of the keys; empty: redislimit's default
 
-	// Fallback says what becomes of decisions without Redis. IsDown, OnChange and OnError are set
-	// here.
+	// Fallback configures decisions without Redis. IsDown, OnChange and OnError are set here.
 	Fallback fallback.Config
 
-	Lease   int // the block that fixed windows take from Redis at once; 0: none, each decision is a round trip
-	Denials int // how many denials of Redis are kept and repeated; 0: none
+	Lease   int // the block that fixed windows take from Redis at once; 0: each decision is a round trip
+	Denials int // the size of the denial cache; 0: none
 }
 
 func (r *Redis) check() error {
@@ -43,7 +42,7 @@ func (r *Redis) check() error {
 	return err
 }
 
-// options returns the settings that the URL asks for, and for the rest those that redislimit needs.
+// options returns the settings of the URL and, for the rest, the ones that redislimit needs.
 func (r *Redis) options() (*redis.Options, error) {
 	o, err := redis.ParseURL(r.URL)
 	if err != nil {
@@ -61,7 +60,7 @@ func (r *Redis) options() (*redis.Options, error) {
 	return o, nil
 }
 
-// shared makes hybrids, each with a breaker of its own.
+// shared makes hybrids, each with its own breaker.
 type shared struct {
 	Redis
 	cfg    fallback.Config
@@ -70,11 +69,11 @@ type shared struct {
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	hybrids []hybrid // guarded by mu: rules that are loaded later may add to them
+	hybrids []hybrid // guarded by mu: a reload of the rules may add to them
 	noisy   logging
 }
 
-// hybrid is a Fallback and the limit that it decides.
+// hybrid is a Fallback and its limit.
 type hybrid struct {
 	*fallback.Fallback
 	limit  Limit
@@ -93,7 +92,7 @@ func newShared(r Redis, log *slog.Logger) (*shared, error) {
 	return s, nil
 }
 
-// strategy returns the hybrid for l, the local half of which is on limiter.
+// strategy returns the hybrid for l with its local strategy on limiter.
 func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error) {
 	primary, err := s.primary(l)
 	if err != nil {
@@ -121,19 +120,19 @@ func (s *shared) add(h hybrid) {
 	s.hybrids = append(s.hybrids, h)
 }
 
-// all returns the hybrids that there are now.
+// all returns the current hybrids.
 func (s *shared) all() []hybrid {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.hybrids)
 }
 
-// spare puts in front of primary what spares Redis round trips.
+// spare puts the denial cache and the lease, which save round trips, in front of primary.
 func (s *shared) spare(l Limit, primary weir.Strategy) weir.Strategy {
 	if s.Denials > 0 {
 		primary = near.Denials(primary, near.DenialsConfig{Size: s.Denials})
 	}
-	if s.Lease > 0 && l.Strategy == rule.Fixed { // only fixed windows can be leased
+	if s.Lease > 0 && l.Strategy == rule.Fixed { // only fixed windows support leases
 		primary = near.Lease(primary, near.LeaseConfig{Block: s.Lease, Instances: s.cfg.Instances, InstancesFunc: s.cfg.InstancesFunc})
 	}
 	return primary
@@ -156,8 +155,8 @@ func (s *shared) primary(l Limit) (weir.Strategy, error) {
 	return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; choose another with --redis", l.Strategy)
 }
 
-// share returns l with this instance's part of what the Request does not carry: the limits of
-// tiers, and the burst.
+// share returns l with this instance's part of the limits that the Request does not carry: the
+// tiers' limits and the burst.
 func (s *shared) share(l Limit) rule.Rule {
 	n := uint64(max(1, s.cfg.Instances))
 	part := l.Rule
@@ -190,15 +189,15 @@ func (s *shared) changed(l Limit, c fallback.Change) {
 	s.log.Log(context.Background(), level, "redis breaker", "limit", l.Name, "from", c.From.String(), "to", c.To.String(), "cause", cause)
 }
 
-// failed logs what Redis fails with, once in a while: in an outage each probe fails.
+// failed logs an error of Redis, at most once in logEvery: in an outage each probe fails.
 func (s *shared) failed(err error) {
 	if dropped, ok := s.noisy.may(time.Now()); ok {
 		s.log.Warn("redis failed", "error", err.Error(), "not_logged", dropped)
 	}
 }
 
-// greet logs if Redis cannot be reached now. The proxy starts all the same: Redis may be the later
-// one.
+// greet logs a warning if Redis cannot be reached at the start. The proxy starts nevertheless:
+// Redis may start later.
 func (s *shared) greet(ctx context.Context, onFail string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -209,7 +208,7 @@ func (s *shared) greet(ctx context.Context, onFail string) {
 
 func (s *shared) close() error { return s.client.Close() }
 
-// logging lets one line pass in each logEvery.
+// logging allows one line in each logEvery.
 type logging struct {
 	mu      sync.Mutex
 	next    time.Time // guarded by mu, as dropped

@@ -12,14 +12,14 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// strategies makes the strategies of limits: local ones, or the hybrids of these and their
+// strategies makes the strategies of limits: local ones, or hybrids of local ones and their
 // counterparts on Redis.
 type strategies struct {
 	limiter *weir.Limiter
-	shared  *shared // nil: all is local
+	shared  *shared // nil: limits are local
 }
 
-// policy makes the middleware's policy of l.
+// policy returns the middleware's policy for l.
 func (s *strategies) policy(l Limit) (httplimit.Policy, error) {
 	strategy, err := s.strategy(l)
 	if err != nil {
@@ -49,16 +49,15 @@ func bounds(tiers []weir.Tier) (most uint64, longest time.Duration) {
 	return most, longest
 }
 
-// backend is what all strategies of weir, redislimit and fallback are.
+// backend is implemented by all strategies of weir, redislimit and fallback.
 type backend interface {
 	weir.Strategy
 	weir.Peeker
 	weir.Refunder
 }
 
-// tiered makes the figures of several tiers those of one policy. A strategy of tiers reports the
-// cost that the tier that binds has admitted; set against the limit of another tier, the client
-// would read room that is not there.
+// tiered reports several tiers as one policy. A strategy of tiers returns the count of the binding
+// tier; compared with the limit of another tier, it would report a wrong remainder.
 type tiered struct {
 	backend
 	tiers []weir.Tier
@@ -72,7 +71,7 @@ func (t *tiered) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	return t.adjust(res, time.Now()), err
 }
 
-// RunSource is Run, and who decided, if the backend knows.
+// RunSource is Run and the source of the decision, if the backend reports one.
 func (t *tiered) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, fallback.Source, error) {
 	f, ok := t.backend.(*fallback.Fallback)
 	if !ok {
@@ -89,8 +88,8 @@ func (t *tiered) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error
 	return t.adjust(res, time.Now()), err
 }
 
-// adjust makes of res one that leaves as much of the policy's Limit as the tier that binds leaves
-// of its own. A denial leaves none.
+// adjust returns res with a count that leaves as much of the policy's Limit as the binding tier has
+// left. A denial leaves nothing.
 func (t *tiered) adjust(res *weir.Result, now time.Time) *weir.Result {
 	if res == nil {
 		return nil
@@ -103,10 +102,9 @@ func (t *tiered) adjust(res *weir.Result, now time.Time) *weir.Result {
 	return &adjusted
 }
 
-// binding returns the tier that an admission's figures are of. Its ExpiresAt is that tier's
-// Duration after the start of the current slice; Durations differ by whole slices, so one of them
-// alone leads to a slice that now is in. The one that comes nearest to that is taken, as Redis has
-// a clock of its own.
+// binding returns the tier that an admission's count belongs to. ExpiresAt is that tier's Duration
+// after the start of the current slice, and Durations differ by whole slices, so only one of them
+// leads to a slice that contains now. It takes the nearest one, since Redis has its own clock.
 func (t *tiered) binding(expires, now time.Time) weir.Tier {
 	best, nearest := t.tiers[0], time.Duration(math.MaxInt64)
 	for _, tier := range t.tiers {

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// flushEvery bounds how old a line of a log is when it is written.
+// flushEvery bounds the time from a Write until the line is written out.
 const flushEvery = 100 * time.Millisecond
 
-// Lines gathers what is written to it and passes it on in large pieces, flushEvery later at most: a
-// system call for each line of an access log is a third of what a request costs. It is safe for
-// concurrent use. Make one with NewLines.
+// Lines buffers lines and writes them out in large pieces, at most flushEvery later: a system call
+// for each line of an access log is a third of the cost of a request. It is safe for concurrent
+// use. Make one with NewLines.
 type Lines struct {
 	mu    sync.Mutex
 	to    io.Writer
@@ -29,8 +29,8 @@ func NewLines(w io.Writer) *Lines {
 	return l
 }
 
-// Write implements io.Writer. An error may be that of earlier lines; they are lost, and those to
-// come are not: the disk that is full today is not tomorrow.
+// Write implements io.Writer. An error may stem from earlier lines, which are lost; later lines are
+// written again once the writer recovers, as a disk does that was full.
 func (l *Lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -43,7 +43,7 @@ func (l *Lines) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush passes on what was gathered. Call it at the end.
+// Flush writes the buffered lines out. Call it at the end.
 func (l *Lines) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *Lines) Flush() error {
 	return err
 }
 
-// recover has the writer forget an error, which would otherwise be its answer for ever. mu is held.
+// recover resets the writer after an error, which it would otherwise return forever. mu is held.
 func (l *Lines) recover(err error) {
 	if err != nil {
 		l.w.Reset(l.to)

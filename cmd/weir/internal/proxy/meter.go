@@ -6,14 +6,13 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// history is how many seconds the page looks back.
+// history is the number of seconds that the page shows.
 const history = 180
 
-// second is what was decided in one second.
+// second counts the decisions of one second.
 type second struct{ admitted, denied, failed uint64 }
 
-// meter makes a history per second of counts that only grow, so that decisions need not look at the
-// clock.
+// meter derives a history per second from counters, so that decisions need not read the clock.
 type meter struct {
 	count func(httplimit.Outcome) uint64
 
@@ -35,7 +34,7 @@ func (m *meter) tick() {
 	m.seconds = append(m.seconds, last)
 }
 
-// totals adds up the outcomes into the three kinds that there are for a person who looks.
+// totals sums the outcomes into the three kinds that the page shows.
 func (m *meter) totals() second {
 	return second{
 		admitted: m.count(httplimit.Admitted) + m.count(httplimit.Bypassed) + m.count(httplimit.Exempt),
@@ -45,7 +44,7 @@ func (m *meter) totals() second {
 	}
 }
 
-// past returns the seconds that have ended.
+// past returns the completed seconds.
 func (m *meter) past() []second {
 	m.mu.Lock()
 	defer m.mu.Unlock()

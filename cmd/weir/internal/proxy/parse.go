@@ -14,16 +14,16 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// This file reads what a person writes on the command line.
+// This file parses values of the command line.
 
 // Limit is one policy: a rule with a name.
 type Limit struct {
-	Name string // what the client reads; the limit as it was given, if no other was
+	Name string // in the client's fields; by default the limit as given
 	rule.Rule
 }
 
-// ParseLimit reads a limit as rule.Parse does. Its name is the limit as given, without the
-// strategy, if it has no other.
+// ParseLimit parses a limit as rule.Parse does. The default name is the limit as given, without the
+// strategy.
 func ParseLimit(text string, d rule.Defaults) (Limit, error) {
 	r, err := rule.Parse(text, d)
 	if err != nil {
@@ -34,15 +34,15 @@ func ParseLimit(text string, d rule.Defaults) (Limit, error) {
 	return l, nil
 }
 
-// Route is a part of the traffic that costs something else or has a limit of its own.
+// Route is a part of the traffic with its own cost or limits.
 type Route struct {
-	Pattern string // as http.ServeMux knows them
+	Pattern string // of http.ServeMux
 	Cost    uint64 // 0: 1
 	Limits  []Limit
 }
 
-// ParseRoute reads PATTERN [cost=N] [limit=LIMIT]..., LIMIT as ParseLimit does. A limit without a
-// name is given the route's, so that it is counted apart from the limits of other routes.
+// ParseRoute parses PATTERN [cost=N] [limit=LIMIT]..., LIMIT as in ParseLimit. The name of a limit
+// without one includes the pattern, so that routes with equal limits have separate budgets.
 func ParseRoute(text string, d rule.Defaults) (Route, error) {
 	fields := strings.Fields(text)
 	n := len(fields)
@@ -73,7 +73,7 @@ func ParseRoute(text string, d rule.Defaults) (Route, error) {
 	return r, nil
 }
 
-// ParsePrefix reads an address or a prefix. An IPv4-mapped one becomes the IPv4 one it is.
+// ParsePrefix parses an address or a prefix. IPv4-mapped ones become IPv4.
 func ParsePrefix(text string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		addr = addr.Unmap().WithZone("")
@@ -89,7 +89,7 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// ParseEntry reads what is to be denied: an address or a prefix, or else a key.
+// ParseEntry parses an entry of the deny list: an address, a prefix, or else a key.
 func ParseEntry(text string) httplimit.Entry {
 	if p, err := ParsePrefix(text); err == nil {
 		return httplimit.Entry{Prefix: p}
@@ -97,7 +97,7 @@ func ParseEntry(text string) httplimit.Entry {
 	return httplimit.Entry{Key: text}
 }
 
-// ParsePenalty reads DENIALS/WITHIN=FOR.
+// ParsePenalty parses DENIALS/WITHIN=FOR.
 func ParsePenalty(text string) (Penalty, error) {
 	often, long, ok := strings.Cut(text, "=")
 	if !ok {
@@ -114,7 +114,7 @@ func ParsePenalty(text string) (Penalty, error) {
 	return Penalty{Denials: tiers[0].Limit, Within: tiers[0].Duration, For: stay}, nil
 }
 
-// ParseDuration reads a duration as limits have them: 500ms, 1h30m, or 7d.
+// ParseDuration parses a duration as in limits: 500ms, 1h30m, or 7d.
 func ParseDuration(text string) (time.Duration, error) {
 	tiers, err := rule.ParseLimit("1/" + text)
 	if err != nil || len(tiers) != 1 {
@@ -123,7 +123,7 @@ func ParseDuration(text string) (time.Duration, error) {
 	return tiers[0].Duration, nil
 }
 
-// ParsePrefixes reads addresses and prefixes.
+// ParsePrefixes parses addresses and prefixes.
 func ParsePrefixes(flag string, texts []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range texts {
@@ -136,10 +136,10 @@ func ParsePrefixes(flag string, texts []string) ([]netip.Prefix, error) {
 	return all, nil
 }
 
-// FullPolicies are the names of httplimit's.
+// FullPolicies are the values of --on-full.
 var FullPolicies = map[string]httplimit.FullPolicy{"refuse": httplimit.FullRefuse, "admit": httplimit.FullAdmit}
 
-// HeaderStyles are the names of httplimit's.
+// HeaderStyles are the values of --headers.
 var HeaderStyles = map[string]httplimit.HeaderStyle{
 	"draft":    httplimit.HeadersDraft,
 	"legacy":   httplimit.HeadersLegacy,
@@ -147,8 +147,8 @@ var HeaderStyles = map[string]httplimit.HeaderStyle{
 	"none":     httplimit.HeadersNone,
 }
 
-// ParseStatuses reads statuses and classes of them, 401 and 4xx, and returns the function that
-// tells them.
+// ParseStatuses parses statuses such as 401 and classes such as 4xx, and returns a function that
+// reports whether a status is one of them.
 func ParseStatuses(texts []string) (func(status int) bool, error) {
 	if len(texts) == 0 {
 		return nil, nil
@@ -171,7 +171,7 @@ func ParseStatuses(texts []string) (func(status int) bool, error) {
 	}, nil
 }
 
-// attempt makes an error of the panic of a function that panics on mistakes in its arguments, which
+// attempt calls f and returns its panic as an error: f panics on mistakes in its arguments, which
 // are the user's here.
 func attempt(f func()) (err error) {
 	defer func() {
@@ -183,7 +183,7 @@ func attempt(f func()) (err error) {
 	return nil
 }
 
-// checkPattern asks http.ServeMux.
+// checkPattern registers pattern and returns the error of http.ServeMux.
 func checkPattern(mux *http.ServeMux, pattern string, h http.Handler) error {
 	return attempt(func() { mux.Handle(pattern, h) })
 }

@@ -24,15 +24,15 @@ type Proxy struct {
 	limiter *weir.Limiter
 	make    strategies
 	routes  *routes
-	ruled   *ruled // nil: there are no rules
+	ruled   *ruled // nil: no rules
 	bounds  connBounds
 	conns   atomic.Pointer[conns] // of clients; nil before Run
-	gate    *Gate                 // nil: there is no token
+	gate    *Gate                 // nil: no token
 	cert    *certificate          // nil: plain HTTP
 
 	denied   *httplimit.DenyList
-	denyFile *denyFile  // nil: there is none
-	state    *stateFile // nil: there is none
+	denyFile *denyFile  // nil: none
+	state    *stateFile // nil: none
 	stats    httplimit.Stats
 	flight   httplimit.Stats // of the bounds on requests in flight
 	worst    *offenders.Table
@@ -42,19 +42,19 @@ type Proxy struct {
 	loops    loopLog
 	started  time.Time
 
-	handler http.Handler // what Listen serves
-	admin   http.Handler // what Admin.Addr serves
+	handler http.Handler // served on Listen
+	admin   http.Handler // served on Admin.Addr
 
-	inFlight sync.WaitGroup // requests, those whose connections were hijacked too
-	open     atomic.Int64   // how many these are
+	inFlight sync.WaitGroup // requests, including hijacked ones
+	open     atomic.Int64   // the number of these
 	stopping atomic.Bool
 }
 
-// worstKeys is how many of the callers who were denied are counted. One that makes up more than a
-// thousandth of all denials cannot hide.
+// worstKeys is the number of denied callers that are counted: a caller with more than a thousandth
+// of all denials is always among them.
 const worstKeys = 1000
 
-// New makes a Proxy, which serves nobody until Run. It fails if cfg cannot be.
+// New returns a Proxy that serves once Run is called. It fails if cfg is invalid.
 func New(cfg Config) (*Proxy, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (p *Proxy) build() (err error) {
 	return nil
 }
 
-// limited returns the upstream, or what stands for it, behind the limits.
+// limited returns the upstream or the built-in page behind the limits.
 func (p *Proxy) limited() (http.Handler, error) {
 	text := ""
 	if len(p.cfg.Limits) > 0 {
@@ -151,7 +151,7 @@ func (p *Proxy) fillDenyList() error {
 }
 
 // Reload reads the files again: the certificate, the deny list, the page of a denial and the rules.
-// What cannot be read stays as it is.
+// A file that cannot be read leaves its old contents in force.
 func (p *Proxy) Reload() error {
 	errs := []error{p.reloadDenyFile()}
 	if p.cert != nil {
@@ -172,7 +172,7 @@ func (p *Proxy) Reload() error {
 	return err
 }
 
-// close ends what New made.
+// close releases what New acquired.
 func (p *Proxy) close() error {
 	var err error
 	if p.make.shared != nil {
@@ -184,11 +184,11 @@ func (p *Proxy) close() error {
 	return errors.Join(err, p.limiter.Close())
 }
 
-// Run serves until ctx ends, and then until the requests in flight are done or Drain is over. It
-// returns nil if none of them had to be cut off. It can be called once.
+// Run serves until ctx ends, and then until the requests in flight are done or Drain has passed. It
+// returns nil if no request was cut off. Run can be called once.
 func (p *Proxy) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, p.close()) }()
-	// Requests live longer than ctx, but not longer than Run.
+	// Requests may outlive ctx, but not Run.
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 
@@ -233,15 +233,15 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	}
 }
 
-// maxAdminConns bounds the connections of the admin address. A health check that comes on one more
-// takes the place of one without a request.
+// maxAdminConns bounds the connections of the admin address. A further one, such as a health
+// check's, replaces one without a request.
 const maxAdminConns = 256
 
-// server is an http.Server at work.
+// server is a running http.Server.
 type server struct {
 	*http.Server
 	conns  *conns
-	failed chan error // why it ended, unless it was told to
+	failed chan error // the error, if it ended without Close or Shutdown
 }
 
 func (p *Proxy) listen(addr string, h http.Handler, requests context.Context, b connBounds, cert *certificate) (*server, error) {
@@ -252,7 +252,7 @@ func (p *Proxy) listen(addr string, h http.Handler, requests context.Context, b 
 	s := &server{
 		Server: &http.Server{
 			Handler:           h,
-			ReadHeaderTimeout: 10 * time.Second, // a client that sends a byte now and then must not hold a connection
+			ReadHeaderTimeout: 10 * time.Second, // bounds clients that send a byte now and then
 			IdleTimeout:       2 * time.Minute,
 			MaxHeaderBytes:    64 << 10,
 			ErrorLog:          slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
@@ -275,8 +275,8 @@ func (p *Proxy) listen(addr string, h http.Handler, requests context.Context, b 
 	return s, nil
 }
 
-// end cuts off what the server still serves.
-func (s *server) end() { _ = s.Close() } // a listener that was closed before
+// end closes the server and its connections.
+func (s *server) end() { _ = s.Close() } // the listener may be closed already
 
 func (p *Proxy) announce(front, back *server) {
 	scheme := "http://"
@@ -299,10 +299,10 @@ func (p *Proxy) announce(front, back *server) {
 	p.cfg.Log.Info("serving", append(attrs, "by", p.cfg.By.String())...)
 }
 
-// drain lets the requests in flight finish. The admin address serves on meanwhile, and says that it
-// stops.
+// drain waits for the requests in flight. The admin address keeps serving meanwhile, with a failing
+// health check.
 func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
-	front.SetKeepAlivesEnabled(false) // clients come on a new connection, and so elsewhere
+	front.SetKeepAlivesEnabled(false) // clients open new connections, which a load balancer sends elsewhere
 	p.stopping.Store(true)
 	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())
 	p.delayDrain(requests, front)
@@ -316,13 +316,13 @@ func (p *Proxy) drain(requests context.Context, front *server, cut func()) error
 	cut()
 	p.cfg.Log.Warn("stopped", "cut_off", left)
 	if left == 0 {
-		return nil // it was connections that had not asked for anything yet
+		return nil // only connections without a request were left
 	}
 	return fmt.Errorf("%d requests were still in flight after %v", left, p.cfg.Drain)
 }
 
-// delayDrain serves on for DrainDelay, while the health check says that the proxy stops: load
-// balancers need time to notice.
+// delayDrain keeps serving for DrainDelay while the health check fails: load balancers need time to
+// notice.
 func (p *Proxy) delayDrain(requests context.Context, front *server) {
 	if p.cfg.DrainDelay <= 0 {
 		return
@@ -333,8 +333,8 @@ func (p *Proxy) delayDrain(requests context.Context, front *server) {
 	}
 }
 
-// finished waits for the connections that were hijacked, which Shutdown does not: WebSockets, which
-// ReverseProxy still serves. It reports whether all were done before ctx was.
+// finished waits for hijacked connections, which Shutdown does not: ReverseProxy still serves their
+// WebSockets. It reports whether all ended before ctx.
 func (p *Proxy) finished(ctx context.Context) bool {
 	done := make(chan struct{})
 	go func() {

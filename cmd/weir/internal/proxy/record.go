@@ -14,12 +14,12 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// record is what is known of one request. Only the goroutine that serves it writes to it, except
+// record holds the facts about one request. Only the goroutine that serves it writes to it, except
 // for slow.
 type record struct {
 	decision httplimit.Decision
 	decided  bool
-	slow     atomic.Bool // the body came too slowly; set by the goroutine that reads it
+	slow     atomic.Bool // the body arrived too slowly; set by the goroutine that reads it
 }
 
 type recordKey struct{}
@@ -43,7 +43,7 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 		observed.Pattern = p.routes.pattern(r)
 		meter := &writer{ResponseWriter: w}
 		defer func() {
-			// A handler that panics, as ReverseProxy does when the upstream breaks off, has its line too.
+			// Deferred, since ReverseProxy panics when the upstream breaks off.
 			if p.cfg.Access != nil {
 				p.access(r, rec, meter, time.Since(start))
 			}
@@ -52,9 +52,9 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 	})
 }
 
-// access writes a line of the access log. What clients can choose goes through report.Printable:
-// not every slog.Handler escapes what could forge a line or act on a terminal. There is no query in
-// it, as many hold secrets.
+// access writes a line of the access log. Text that clients choose goes through report.Printable:
+// not every slog.Handler escapes bytes that forge a line or control a terminal. The query is left
+// out, since many hold secrets.
 func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Duration) {
 	attrs := make([]slog.Attr, 0, 12)
 	attrs = append(attrs,
@@ -66,7 +66,7 @@ func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Durati
 		slog.Int64("bytes", w.bytes),
 		slog.Float64("ms", float64(took.Microseconds())/1e3))
 	if d := &rec.decision; rec.decided {
-		attrs = append(attrs, slog.Any("", d)) // its attributes stand beside those of the request
+		attrs = append(attrs, slog.Any("", d)) // inlined beside the request's attributes
 		if p.cfg.LogKey {
 			attrs = append(attrs, slog.String("key", report.Printable(d.Key)))
 		}
@@ -74,7 +74,7 @@ func (p *Proxy) access(r *http.Request, rec *record, w *writer, took time.Durati
 	p.cfg.Access.LogAttrs(r.Context(), slog.LevelInfo, "request", attrs...)
 }
 
-// client returns the client's address, or what the peer's is if that cannot be told.
+// client returns the client's address, or the peer's if the forwarding fields are invalid.
 func (p *Proxy) client(r *http.Request) string {
 	addr, err := p.ip.Addr(r)
 	if err != nil {
@@ -83,7 +83,8 @@ func (p *Proxy) client(r *http.Request) string {
 	return addr.String()
 }
 
-// writer counts what goes through it, and keeps all that ReverseProxy and the middleware look for.
+// writer records status and size, and keeps the optional interfaces that ReverseProxy and the
+// middleware use.
 type writer struct {
 	http.ResponseWriter
 	status int // 0: none
@@ -104,7 +105,7 @@ func (w *writer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom keeps net/http's way of sending files.
+// ReadFrom keeps net/http's sendfile path.
 func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 	w.begun()
 	n, err := io.Copy(w.ResponseWriter, src)
@@ -115,7 +116,7 @@ func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 // Flush implements http.Flusher.
 func (w *writer) Flush() {
 	w.begun()
-	_ = http.NewResponseController(w.ResponseWriter).Flush() // there is nobody to tell
+	_ = http.NewResponseController(w.ResponseWriter).Flush() // Flush has no error result
 }
 
 // Hijack implements http.Hijacker.
@@ -127,7 +128,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// Unwrap lets http.ResponseController through.
+// Unwrap is used by http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *writer) begun() {

@@ -9,10 +9,10 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// routes finds the Route of a request by the rules of http.ServeMux, which does not serve here.
+// routes matches requests to Routes with an http.ServeMux that serves no request.
 type routes struct {
-	mux   *http.ServeMux    // nil: there are none
-	exact bool              // go by the request's own spelling
+	mux   *http.ServeMux    // nil: no routes
+	exact bool              // match the request's own spelling
 	given map[string]string // the patterns as given, by those in mux
 	costs map[string]uint64 // by the pattern as given
 }
@@ -38,10 +38,10 @@ func newRoutes(all []Route, exact bool) (*routes, error) {
 	return r, nil
 }
 
-// elsewhere is the pattern of requests that no route matches.
+// elsewhere is the pattern of requests without a route.
 const elsewhere = "(no route)"
 
-// pattern returns the pattern of the route that r takes, as it was given.
+// pattern returns the pattern, as given, of the route that matches r.
 func (rs *routes) pattern(r *http.Request) string {
 	if rs.mux == nil {
 		return ""
@@ -55,7 +55,7 @@ func (rs *routes) pattern(r *http.Request) string {
 	return elsewhere
 }
 
-// cost is httplimit's CostFunc; nil if all requests cost the same.
+// cost returns httplimit's CostFunc; nil if all requests cost the same.
 func (rs *routes) cost() func(*http.Request) uint64 {
 	if len(rs.costs) == 0 {
 		return nil
@@ -63,8 +63,8 @@ func (rs *routes) cost() func(*http.Request) uint64 {
 	return func(r *http.Request) uint64 { return rs.costs[r.Pattern] }
 }
 
-// guard puts the middleware in front of next: one for the routes without a limit of their own and
-// all that is on no route, and one for each of the other routes.
+// guard returns next behind the middleware: one for each route with limits of its own, and one for
+// all other requests.
 func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	general, err := p.middleware(p.cfg.Limits, next)
 	if err != nil {
@@ -93,7 +93,7 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 	}), nil
 }
 
-// middleware makes the middleware for these limits.
+// middleware returns next behind a middleware for these limits.
 func (p *Proxy) middleware(limits []Limit, next http.Handler) (h http.Handler, err error) {
 	cfg := p.cfg.Guard
 	cfg.Extractor = p.cfg.By.extractor(p.ip, p.cfg.ExactPaths)
@@ -119,7 +119,7 @@ func (p *Proxy) middleware(limits []Limit, next http.Handler) (h http.Handler, e
 	return h, err
 }
 
-// boundInFlight puts the bounds on requests in flight in front of next, over all routes.
+// boundInFlight returns next behind the bounds on requests in flight, over all routes.
 func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
 	if p.cfg.MaxInFlight == 0 && p.cfg.MaxInFlightPerClient == 0 {
 		return next, nil
@@ -137,7 +137,7 @@ func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
 		Shadow:               p.cfg.Guard.Shadow,
 		Stats:                &p.flight,
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Status != 0 && !d.Shadow { // no limit will see it
+			if d.Status != 0 && !d.Shadow { // no limit sees it
 				p.onDecision(r, d)
 			}
 		},
@@ -146,8 +146,7 @@ func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
 	return h, err
 }
 
-// allowed is httplimit's Skip: whether the client is on the list of those without a limit. nil:
-// there is no list.
+// allowed returns httplimit's Skip: whether the client is in Allow. nil: Allow is empty.
 func (p *Proxy) allowed() func(*http.Request) bool {
 	if len(p.cfg.Allow) == 0 {
 		return nil
@@ -158,8 +157,8 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 	}
 }
 
-// count returns how many requests have had this outcome. One that the bounds on requests in flight
-// refuse is seen by no limit.
+// count returns the number of requests with this outcome, including refusals by the bounds on
+// requests in flight, which no limit sees.
 func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	n := p.stats.Count(o)
 	if o == httplimit.Busy || o == httplimit.NoKey {
@@ -171,7 +170,7 @@ func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	return n
 }
 
-// onDecision notes what the middleware decided.
+// onDecision records a decision of the middleware.
 func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
 	p.watch.decisions.OnDecision(r, d)
 	if rec := recordOf(r.Context()); rec != nil {

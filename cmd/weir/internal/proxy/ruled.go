@@ -18,12 +18,12 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Rules are rules to limit by, in the place of Limits.
+// Rules are rules to limit by, in place of Limits.
 type Rules struct {
-	Paths  []string // files and directories; empty: there are none
+	Paths  []string // files and directories; empty: no rules
 	Loader rules.Loader
 
-	// Domain returns the domain of a set that requests are limited by. Rules that it refuses are not
+	// Domain returns the domain in a set that applies to requests. Sets that it refuses are not
 	// loaded.
 	Domain func(*rules.Set) (string, error)
 }
@@ -58,7 +58,7 @@ func (p *Proxy) newRuled() (err error) {
 	return err
 }
 
-// source makes the strategies that count for rules.
+// source returns the source of the rules' strategies.
 func (s *strategies) source(log *slog.Logger) rules.Source {
 	local := rules.SourceOf(s.limiter)
 	if s.shared == nil {
@@ -71,7 +71,7 @@ func (s *strategies) source(log *slog.Logger) rules.Source {
 	})
 }
 
-// guardByRules puts the rules in front of next, and the lists in front of the rules.
+// guardByRules returns next behind the rules, and the rules behind the deny and allow lists.
 func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	guard := rules.Guard{
 		Engine: p.ruled.Engine, Domain: p.ruled.domain, ClientIP: p.ip, DeniedStatus: p.cfg.Guard.DeniedStatus,
@@ -83,7 +83,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Status != 0 { // no rule will see it, or in shadow mode no rule matters
+			if d.Status != 0 { // no rule sees it or, in shadow mode, none changes it
 				p.decided(r, d)
 			}
 		},
@@ -104,7 +104,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	}), nil
 }
 
-// onRules notes what the rules decided.
+// onRules records a decision of the rules.
 func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
 	d := httplimit.Decision{Shadow: p.cfg.Guard.Shadow, Err: err, Cost: 1}
 	switch {
@@ -133,8 +133,8 @@ func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
 	p.decided(r, d)
 }
 
-// describeRule makes d one of the rule that matters most: of one that is over its limit or, if none
-// is, of the one with the least left.
+// describeRule sets the fields of d that describe a rule: one that is over its limit or, if none
+// is, the one with the least remaining.
 func describeRule(d *httplimit.Decision, resp *rules.Response) {
 	var of *rules.Status
 	for i := range resp.Statuses {
@@ -157,13 +157,14 @@ func describeRule(d *httplimit.Decision, resp *rules.Response) {
 	}
 }
 
-// decided counts and notes a decision.
+// decided counts and records a decision.
 func (p *Proxy) decided(r *http.Request, d httplimit.Decision) {
 	p.ruled.counts[d.Outcome].Add(1)
 	p.onDecision(r, d)
 }
 
-// maxRulesShown bounds the rules on the page, those with the most hits over their limits first.
+// maxRulesShown bounds the rules on the page. Rules with the most hits over their limits come
+// first.
 const maxRulesShown = 200
 
 // ruleShown is a rule on the page.
@@ -176,7 +177,7 @@ type ruleShown struct {
 	Shadowed uint64 `json:"shadowed"`
 }
 
-// rulesShown is what the page shows of rules.
+// rulesShown is the part of the page about rules.
 type rulesShown struct {
 	Domain  string      `json:"domain"`
 	Version string      `json:"version"`
@@ -187,7 +188,7 @@ type rulesShown struct {
 	Top     []ruleShown `json:"top"`
 }
 
-// shown returns what the page shows.
+// shown returns the part of the page about rules.
 func (r *ruled) shown() *rulesShown {
 	s := r.Status()
 	out := &rulesShown{Domain: report.Printable(r.domain), Version: live.Short(s.Version), Loaded: s.Loaded.UnixMilli()}

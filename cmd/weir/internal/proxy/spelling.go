@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// This file gives a request the one spelling that routes and keys go by. Servers treat /login,
-// /LOGIN, /login/, /x/../login and /login;v=1 alike, each in part at least; a limit that does not
-// is evaded by the spelling.
+// This file normalizes the path and host of a request for routes and keys. Many servers treat some
+// of /login, /LOGIN, /login/, /x/../login and /login;v=1 alike; a limit that distinguishes them can
+// be evaded.
 
 // plainPath returns the decoded path, cleaned, in lower case, without a final slash and without
 // path parameters.
@@ -38,15 +38,14 @@ func plainHost(host string) string {
 	return strings.ToLower(strings.TrimRight(strings.Trim(host, "[]"), "."))
 }
 
-// plainRequest returns what http.ServeMux needs to know of r, in plain spelling.
+// plainRequest returns a request with the fields of r that http.ServeMux uses, in plain spelling.
 func plainRequest(r *http.Request) *http.Request {
 	return &http.Request{
 		Method: strings.ToUpper(r.Method), Host: plainHost(r.Host), URL: &url.URL{Path: plainPath(r.URL.Path)},
 	}
 }
 
-// plainPattern returns a pattern of http.ServeMux in plain spelling. The names of wildcards stay as
-// they are.
+// plainPattern returns a pattern of http.ServeMux in plain spelling. Wildcards are unchanged.
 func plainPattern(pattern string) string {
 	method, rest, ok := strings.Cut(pattern, " ")
 	if !ok {
@@ -54,7 +53,7 @@ func plainPattern(pattern string) string {
 	}
 	host, p, ok := strings.Cut(strings.TrimLeft(rest, " \t"), "/")
 	if !ok {
-		return pattern // http.ServeMux says what is wrong with it
+		return pattern // http.ServeMux reports the error
 	}
 	segments := strings.Split(p, "/")
 	for i, s := range segments {
@@ -63,7 +62,7 @@ func plainPattern(pattern string) string {
 		}
 	}
 	if n := len(segments); n > 1 && segments[n-1] == "{$}" {
-		segments = segments[:n-1] // with or without the slash is the same
+		segments = segments[:n-1] // plain paths have no final slash
 	}
 	plain := plainHost(host) + "/" + strings.Join(segments, "/")
 	if method != "" {

@@ -11,20 +11,20 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// stateFile keeps the counts of a limiter over a restart. A file that could not be loaded is kept:
-// nothing is saved until somebody has moved it away.
+// stateFile stores the counts of a limiter over a restart. A file that could not be loaded is not
+// overwritten: nothing is saved until it is moved away.
 type stateFile struct {
 	name    string
 	limiter *weir.Limiter
 	log     *slog.Logger
-	bad     error // why the file that is there was not loaded
+	bad     error // why the existing file was not loaded
 }
 
-// stateEvery is how often the state is saved. A process that is killed forgets what it counted
-// since.
+// stateEvery is the interval between saves. A process that is killed loses the counts since the
+// last one.
 const stateEvery = time.Minute
 
-// openState loads the file, if there is one, and saves it again: so a file that cannot be written
+// openState loads the file, if it exists, and saves it again, so that a file that cannot be written
 // is an error at the start.
 func openState(name string, l *weir.Limiter, log *slog.Logger) (*stateFile, error) {
 	s := &stateFile{name: name, limiter: l, log: log}
@@ -32,7 +32,7 @@ func openState(name string, l *weir.Limiter, log *slog.Logger) (*stateFile, erro
 	return s, s.save()
 }
 
-// load returns why the file is a bad one, or nil.
+// load loads the file. A file that exists and is invalid is an error.
 func (s *stateFile) load() error {
 	f, err := os.Open(s.name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,14 +41,14 @@ func (s *stateFile) load() error {
 	if err == nil {
 		err = errors.Join(s.limiter.Load(f), f.Close())
 	}
-	if errors.Is(err, weir.ErrFull) { // what there is room for was loaded
+	if errors.Is(err, weir.ErrFull) { // entries that fit were loaded
 		s.log.Warn("state loaded in part", "file", s.name, "error", err.Error())
 		return nil
 	}
 	return err
 }
 
-// save replaces the file, at once and whole, unless it is a bad one.
+// save replaces the file atomically, unless an invalid file is in the way.
 func (s *stateFile) save() error {
 	if s.bad != nil {
 		if _, err := os.Lstat(s.name); !errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +60,7 @@ func (s *stateFile) save() error {
 	return replaceFile(s.name, s.limiter.Save)
 }
 
-// run saves the state again and again, and once more when ctx has ended. done is closed then.
+// run saves the state every stateEvery and once more when ctx has ended, and then closes done.
 func (s *stateFile) run(ctx context.Context, done chan<- struct{}) {
 	defer close(done)
 	if s.bad != nil {
@@ -81,8 +81,7 @@ func (s *stateFile) run(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// keepState saves the state while the proxy runs. The function that it returns saves it for the
-// last time.
+// keepState saves the state while the proxy runs. The returned function saves it for the last time.
 func (p *Proxy) keepState() (stop func()) {
 	if p.state == nil {
 		return func() {}

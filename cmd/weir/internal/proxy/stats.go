@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// figures is what /-/stats says. Times are in ms since the Unix epoch.
+// figures is the body of /-/stats. Times are in ms since the Unix epoch.
 type figures struct {
 	Started  int64        `json:"started"`
 	Now      int64        `json:"now"`
@@ -32,7 +32,7 @@ type figures struct {
 	Denials   uint64            `json:"denials"`
 	Worst     []caller          `json:"worst"`
 	DenyList  []listed          `json:"deny_list"`
-	Listed    int               `json:"listed"` // how many DenyList would hold, were it whole
+	Listed    int               `json:"listed"` // the number of entries, of which DenyList may be a part
 	Deciding  []deciding        `json:"deciding"`
 	Rules     *rulesShown       `json:"rules,omitempty"`
 }
@@ -57,10 +57,10 @@ type (
 		Sweeps      uint64  `json:"sweeps"`
 		Swept       uint64  `json:"swept"`
 		LastSweepMs float64 `json:"last_sweep_ms"`
-		Full        uint64  `json:"full"` // callers who found no room
+		Full        uint64  `json:"full"` // new callers refused with ErrFull
 	}
 
-	// caller is one who was denied. Between N-Error and N times.
+	// caller was denied between N-Error and N times.
 	caller struct {
 		ID     string `json:"id"`
 		Name   string `json:"name"`
@@ -72,15 +72,15 @@ type (
 
 	listed struct {
 		ID     string `json:"id,omitempty"`     // of a key
-		Prefix string `json:"prefix,omitempty"` // or this
+		Prefix string `json:"prefix,omitempty"` // of a prefix
 		Name   string `json:"name"`
-		Until  int64  `json:"until,omitempty"` // 0: for good
+		Until  int64  `json:"until,omitempty"` // 0: without end
 	}
 
-	// deciding is who decides on a limit that is held together with others.
+	// deciding is the source of decisions on a shared limit.
 	deciding struct {
 		Limit   string            `json:"limit"`
-		Source  string            `json:"source"` // "redis" or "local", or "open" or "closed" if that is what becomes of requests
+		Source  string            `json:"source"` // "redis", or without Redis "local", "open" or "closed"
 		Breaker string            `json:"breaker"`
 		Since   int64             `json:"since"`
 		Counts  map[string]uint64 `json:"counts"`
@@ -94,10 +94,10 @@ const (
 
 func (p *Proxy) serveStats(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(p.figures()) // there is nobody to tell
+	_ = json.NewEncoder(w).Encode(p.figures()) // the client is gone
 }
 
-// figures gathers what there is to say.
+// figures collects the statistics.
 func (p *Proxy) figures() *figures {
 	f := &figures{
 		Started:  p.started.UnixMilli(),
@@ -185,7 +185,7 @@ func (p *Proxy) listShown() ([]listed, int) {
 	return shown, len(entries)
 }
 
-// describe names an entry for people.
+// describe returns an entry as text for logs and the page.
 func describe(e httplimit.Entry) string {
 	if e.Key != "" {
 		return report.Printable(e.Key)
@@ -213,8 +213,7 @@ func (h hybrid) deciding() deciding {
 	return d
 }
 
-// tableFigures are the limiter's, which visits all its buckets to tell them: once in tableEvery at
-// most.
+// tableFigures caches the limiter's statistics for tableEvery: computing them visits all buckets.
 type tableFigures struct {
 	mu   sync.Mutex
 	at   time.Time // guarded by mu, as last

@@ -20,7 +20,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// upstream returns the handler that passes requests on to target.
+// upstream returns the handler that forwards requests to target.
 func (p *Proxy) upstream(target *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -34,15 +34,15 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 		},
 		ModifyResponse: p.dropOwnFields,
 		Transport:      transport(p.cfg.UpstreamTimeout, p.bounds.max),
-		FlushInterval:  -1, // what the upstream sends in pieces, the client gets in pieces
+		FlushInterval:  -1, // flush each piece of the answer at once
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
 		ErrorHandler:   p.badGateway,
 	}
 }
 
-// keepWebSocketsOnly strips every other upgrade. After one, the connection is a tunnel: requests in
-// it, as those of HTTP/2 after Upgrade: h2c, would be neither counted nor logged.
+// keepWebSocketsOnly strips every other upgrade. An upgraded connection is a tunnel: requests in
+// it, such as HTTP/2 after Upgrade: h2c, would be neither counted nor logged.
 func keepWebSocketsOnly(h http.Header) {
 	if strings.EqualFold(h.Get("Upgrade"), "websocket") {
 		h.Set("Upgrade", "websocket")
@@ -56,8 +56,8 @@ func keepWebSocketsOnly(h http.Header) {
 // newVia returns a name for this process in the Via field.
 func newVia() string { return "weir-" + strings.ToLower(rand.Text()[:12]) }
 
-// refuseTunnels refuses what must not be passed on: CONNECT, which asks for a tunnel, and a request
-// that has been here.
+// refuseTunnels refuses CONNECT, which would open a tunnel, and requests that have passed this
+// proxy before.
 func (p *Proxy) refuseTunnels(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -83,7 +83,7 @@ func (p *Proxy) wasHere(r *http.Request) bool {
 	return false
 }
 
-// loopLog logs loops now and then.
+// loopLog logs loops, at most once in logEvery.
 type loopLog struct{ noisy logging }
 
 func (l *loopLog) log(log *slog.Logger) {
@@ -92,9 +92,9 @@ func (l *loopLog) log(log *slog.Logger) {
 	}
 }
 
-// dropOwnFields removes the upstream's rate limit fields that have one value only, and that the
-// middleware sets itself: a client could not tell which of the two to believe. Those of the draft
-// are lists, and stay.
+// dropOwnFields removes the upstream's rate limit fields that the middleware sets too: with two
+// values for a field of one value, a client could not choose. The draft's fields are lists and
+// stay.
 func (p *Proxy) dropOwnFields(resp *http.Response) error {
 	if p.cfg.Guard.Headers == httplimit.HeadersDraft || p.cfg.Guard.Shadow {
 		return nil
@@ -105,20 +105,19 @@ func (p *Proxy) dropOwnFields(resp *http.Response) error {
 	return nil
 }
 
-// addressFields are fields in which servers look for the client's address, besides those that
-// ReverseProxy strips. Proxies in front set one of them or another; anybody else forges it.
+// addressFields are the fields in which servers look for the client's address, besides the ones
+// that ReverseProxy strips. Only trusted proxies may set them.
 var addressFields = []string{
 	"X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "Fly-Client-Ip",
 	"X-Client-Ip", "X-Cluster-Client-Ip", "X-Forwarded", "Forwarded-For", "X-Original-Forwarded-For", "X-Originating-Ip",
 	"X-Remote-Ip", "X-Remote-Addr", "X-Envoy-External-Address", "X-Azure-Clientip", "X-Appengine-User-Ip", "Client-Ip", "X-Proxyuser-Ip",
 }
 
-// forward tells the upstream who the client is. The client's own word is taken from a trusted peer
-// only, as the limiter does, and of the two fields for chains only the one that the peer is known
-// to write.
+// forward sets the forwarding fields. The incoming ones are kept from a trusted peer only, as in
+// the limiter, and of the two fields for chains only the one that trusted peers write.
 func (p *Proxy) forward(r *httputil.ProxyRequest) {
 	dropAliases(r.Out.Header)
-	r.Out.Header.Del("Proxy") // a CGI program takes it for its HTTP_PROXY
+	r.Out.Header.Del("Proxy") // CGI programs see it as HTTP_PROXY
 	if !p.trusts(r.In.RemoteAddr) {
 		for _, name := range addressFields {
 			r.Out.Header.Del(name)
@@ -133,11 +132,11 @@ func (p *Proxy) forward(r *httputil.ProxyRequest) {
 	copyField(r, "X-Forwarded-For") // SetXForwarded appends the peer to it
 	r.SetXForwarded()
 	copyField(r, "X-Forwarded-Host")
-	copyField(r, "X-Forwarded-Proto") // https, perhaps, which ends at the peer
+	copyField(r, "X-Forwarded-Proto") // TLS may end at the peer
 }
 
-// forwardChain passes Forwarded on, and makes X-Forwarded-For of it: what the client has put there
-// is not the peer's.
+// forwardChain keeps Forwarded and derives X-Forwarded-For from it, since the incoming
+// X-Forwarded-For may be the client's.
 func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
 	copyField(r, "Forwarded")
 	if addr, err := p.ip.Addr(r.In); err == nil && addr != peerAddr(r.In.RemoteAddr) {
@@ -146,8 +145,8 @@ func (p *Proxy) forwardChain(r *httputil.ProxyRequest) {
 	r.SetXForwarded()
 }
 
-// dropAliases removes fields with an underscore whose names a CGI or WSGI server cannot tell from
-// those of a forwarding field.
+// dropAliases removes fields with an underscore that CGI and WSGI servers confuse with forwarding
+// fields.
 func dropAliases(h http.Header) {
 	for name := range h {
 		if !strings.Contains(name, "_") {
@@ -183,29 +182,29 @@ func (p *Proxy) trustsAddr(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.cfg.Trust, func(t netip.Prefix) bool { return t.Contains(addr) })
 }
 
-// transport keeps as many connections as there are requests at one time: a connection for each
-// request would be the better part of its cost, and use up the ports.
+// transport keeps enough idle connections for all concurrent requests: a new connection for each
+// would be most of the cost of a request, and use up the ports.
 func transport(timeout time.Duration, most int) *http.Transport {
 	return &http.Transport{
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
 		ResponseHeaderTimeout: timeout,
 		MaxIdleConnsPerHost:   1024,
-		MaxConnsPerHost:       most, // of clients there are no more
+		MaxConnsPerHost:       most, // the bound on the clients' connections
 		IdleConnTimeout:       time.Minute,
 		ForceAttemptHTTP2:     true,
-		DisableCompression:    true, // what the client did not ask for is neither asked for nor unpacked here
+		DisableCompression:    true, // the client's Accept-Encoding passes through
 	}
 }
 
-// badGateway answers when the upstream does not.
+// badGateway answers when the upstream fails.
 func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 	if status := clientsFault(r, err); status != 0 {
 		http.Error(w, http.StatusText(status), status)
 		return
 	}
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		w.WriteHeader(statusGone) // nobody reads it, but the access log
+		w.WriteHeader(statusGone) // for the access log
 		return
 	}
 	status := http.StatusBadGateway
@@ -229,10 +228,10 @@ func clientsFault(r *http.Request, err error) int {
 	return 0
 }
 
-// statusGone is what nginx logs for a client that went away.
+// statusGone is nginx's status for a client that closed the connection.
 const statusGone = 499
 
-// buffers are what ReverseProxy copies through.
+// buffers is ReverseProxy's BufferPool.
 type buffers struct{ pool sync.Pool }
 
 func (b *buffers) Get() []byte {
