@@ -180,27 +180,34 @@ var notWithRules = []string{
 func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "the `address` to serve on")
-	flags.StringVarP(&f.upstream, "upstream", "u", "", "the `URL` to pass requests on to (default a built-in page)")
+	flags.StringVarP(&f.upstream, "upstream", "u", "",
+		"the `URL` to pass requests on to (default a built-in page)")
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
 	f.rules.add(cmd)
-	flags.StringVarP(&f.strategy, "strategy", "s", rule.Fixed, "how to count: fixed, sliding, log, token or leaky")
+	flags.StringVarP(&f.strategy, "strategy", "s", rule.Fixed,
+		"how to count: fixed, sliding, log, token or leaky")
 	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket (default the limit)")
 	flags.Uint64Var(&f.queue, "queue", 0, "depth of the leaky bucket's queue (default the limit)")
 	flags.StringArrayVar(&f.routes, "route", nil,
 		"`PATTERN [cost=N] [limit=LIMIT]`: a cost or a limit for a part of the traffic (repeatable)")
-	flags.BoolVar(&f.exactPaths, "exact-paths", false, "distinguish /a, /A, /a/ and /a;b in routes and --by path")
-	flags.StringVar(&f.by, "by", "ip", "what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
+	flags.BoolVar(&f.exactPaths, "exact-paths", false,
+		"distinguish /a, /A, /a/ and /a;b in routes and --by path")
+	flags.StringVar(&f.by, "by", "ip",
+		"what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
 	flags.IntVar(&f.maxKeys, "max-keys", 1000, "how many keys one address may use; further ones share a budget")
-	flags.StringSliceVar(&f.trust, "trust", nil, "addresses and `prefixes` of proxies in front, whose X-Forwarded-For, -Host and -Proto are believed")
+	flags.StringSliceVar(&f.trust, "trust", nil,
+		"addresses and `prefixes` of proxies in front, whose X-Forwarded-For, -Host and -Proto are believed")
 	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address tell callers apart")
 	flags.StringSliceVar(&f.allow, "allow", nil, "addresses and `prefixes` of clients without a limit")
 	flags.StringSliceVar(&f.deny, "deny", nil, "refuse these addresses, prefixes and `keys` from the start")
 	flags.StringVar(&f.denyFile, "deny-file", "", "keep the deny list in this `file`")
 	flags.StringVar(&f.state, "state", "", "keep what is counted in this `file`, over a restart")
-	flags.IntVar(&f.maxDeny, "max-deny", 10_000, "how many may be on the deny list, and as many in the penalty box")
-	flags.StringVar(&f.penalty, "penalty-box", "", "`DENIALS/WITHIN=FOR`: 20/1m=10m refuses a caller denied 20 times in 1m for 10m")
+	flags.IntVar(&f.maxDeny, "max-deny", 10_000,
+		"how many may be on the deny list, and as many in the penalty box")
+	flags.StringVar(&f.penalty, "penalty-box", "",
+		"`DENIALS/WITHIN=FOR`: 20/1m=10m refuses a caller denied 20 times in 1m for 10m")
 }
 
 func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
@@ -208,55 +215,81 @@ func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
 	flags.StringVar(&f.headers, "headers", "draft",
 		"the fields clients get: draft (RateLimit), legacy (X-RateLimit), original (Rate-Limiting) or none")
 	flags.IntVar(&f.status, "status", http.StatusTooManyRequests, "the status of a denial")
-	flags.BoolVar(&f.mochiweb, "mochiweb", false, "answer as the Erlang original did: 413, a page in HTML and no fields")
+	flags.BoolVar(&f.mochiweb, "mochiweb", false,
+		"answer as the Erlang original did: 413, a page in HTML and no fields")
 	flags.StringVar(&f.deniedPage, "denied-page", "", "answer with the page in this HTML `file`")
 	flags.DurationVar(&f.jitter, "jitter", 0, "spread those who are denied at once over so much time")
-	flags.StringSliceVar(&f.countIf, "count-if", nil, "count only requests answered with these `statuses`: 401, 4xx")
+	flags.StringSliceVar(&f.countIf, "count-if", nil,
+		"count only requests answered with these `statuses`: 401, 4xx")
 	flags.StringSliceVar(&f.corsOrigins, "cors-origin", nil, "`origins` whose scripts may read denials, or *")
 	flags.BoolVar(&f.corsCredentials, "cors-credentials", false, "also on requests with cookies")
 	flags.BoolVar(&f.countPreflights, "count-preflights", false, "count CORS preflight requests, too")
-	flags.StringVar(&f.fail, "fail", "closed", "a request on which the limiter cannot decide: open (it passes) or closed (503)")
+	flags.StringVar(&f.fail, "fail", "closed",
+		"a request on which the limiter cannot decide: open (it passes) or closed (503)")
 	flags.StringVar(&f.onFull, "on-full", "refuse", "a new caller when the table is full: refuse (503) or admit")
 	flags.BoolVar(&f.shadow, "shadow", false, "decide, report and count, but let every request pass")
 }
 
 func (f *proxyFlags) addServer(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.tlsCert, "tls-cert", "", "serve HTTPS and HTTP/2 with the certificate in this PEM `file`, read again when it changes")
+	flags.StringVar(&f.tlsCert, "tls-cert", "",
+		"serve HTTPS and HTTP/2 with the certificate in this PEM `file`, read again when it changes")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "the `file` with its key")
-	flags.BoolVar(&f.preserveHost, "preserve-host", false, "pass the client's Host to the upstream, not the upstream's own")
+	flags.BoolVar(&f.preserveHost, "preserve-host", false,
+		"pass the client's Host to the upstream, not the upstream's own")
 	flags.DurationVar(&f.upstreamTimeout, "upstream-timeout", time.Minute,
 		"how long the upstream may take to begin its answer; 0: as long as it likes")
-	flags.IntVar(&f.maxConns, "max-conns", 0, "connections at one time (default half of what the process may open, up to 10000)")
-	flags.IntVar(&f.maxConnsPerIP, "max-conns-per-ip", 256, "connections of one address or IPv6 /64 that is not trusted; 0: no bound")
+	flags.IntVar(&f.maxConns, "max-conns", 0,
+		"connections at one time (default half of what the process may open, up to 10000)")
+	flags.IntVar(&f.maxConnsPerIP, "max-conns-per-ip", 256,
+		"connections of one address or IPv6 /64 that is not trusted; 0: no bound")
 	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "requests at one time; 0: no bound")
-	flags.IntVar(&f.maxInFlightPerClient, "max-in-flight-per-client", 0, "requests of one caller at one time; 0: no bound")
+	flags.IntVar(&f.maxInFlightPerClient, "max-in-flight-per-client", 0,
+		"requests of one caller at one time; 0: no bound")
 	flags.Int64Var(&f.maxBody, "max-body", 32<<20, "`bytes` of a request's body; 0: no bound")
-	flags.Int64Var(&f.bodyRate, "body-rate", 1<<10, "`bytes` a second that a body must come with, after 10s; 0: no bound")
-	flags.DurationVar(&f.drainDelay, "drain-delay", 0, "how long to take new connections after SIGTERM, while the health check fails")
-	flags.DurationVar(&f.drain, "drain", 30*time.Second, "how long requests in flight may take then, WebSockets and streams included")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many buckets may be kept at one time, of about 115 bytes each")
+	flags.Int64Var(&f.bodyRate, "body-rate", 1<<10,
+		"`bytes` a second that a body must come with, after 10s; 0: no bound")
+	flags.DurationVar(&f.drainDelay, "drain-delay", 0,
+		"how long to take new connections after SIGTERM, while the health check fails")
+	flags.DurationVar(&f.drain, "drain", 30*time.Second,
+		"how long requests in flight may take then, WebSockets and streams included")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20,
+		"how many buckets may be kept at one time, of about 115 bytes each")
 	flags.DurationVar(&f.keep, "keep", time.Minute, "how long a bucket is kept when it is over")
 	flags.DurationVar(&f.sweepEvery, "sweep-every", 10*time.Second, "the time between two sweeps")
-	flags.StringVar(&f.accessLog, "access-log", "text", "the form of the access log, and of the other: text, json, or off")
-	flags.BoolVar(&f.logKeys, "log-keys", false, "log the callers' keys, which may be secrets; addresses are logged anyway")
-	flags.StringVar(&f.admin, "admin", "127.0.0.1:8081", "the `address` of the page, the figures and the health check, or off")
-	flags.BoolVar(&f.adminRemote, "admin-remote", false, "let --admin be other than a loopback address; needs a token")
-	flags.StringVar(&f.adminToken, "admin-token-file", "", "the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
-	flags.StringSliceVar(&f.adminHosts, "admin-host", nil, "`names`, besides localhost, that --admin is asked for by")
+	flags.StringVar(&f.accessLog, "access-log", "text",
+		"the form of the access log, and of the other: text, json, or off")
+	flags.BoolVar(&f.logKeys, "log-keys", false,
+		"log the callers' keys, which may be secrets; addresses are logged anyway")
+	flags.StringVar(&f.admin, "admin", "127.0.0.1:8081",
+		"the `address` of the page, the figures and the health check, or off")
+	flags.BoolVar(&f.adminRemote, "admin-remote", false,
+		"let --admin be other than a loopback address; needs a token")
+	flags.StringVar(&f.adminToken, "admin-token-file", "",
+		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
+	flags.StringSliceVar(&f.adminHosts, "admin-host", nil,
+		"`names`, besides localhost, that --admin is asked for by")
 }
 
 func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.redis, "redis", "", "hold the limits on this Redis, `redis://[user@]host[:port][/database]`")
-	flags.StringVar(&f.redisPassword, "redis-password-file", "", "the `file` with its password (default $WEIR_REDIS_PASSWORD)")
-	flags.IntVar(&f.instances, "instances", 1, "how many proxies share the Redis: without it, each has one such part of a limit")
-	flags.StringVar(&f.onFail, "on-redis-failure", "local", "who decides without Redis: local, open (all pass) or closed (none does)")
+	flags.StringVar(&f.redis, "redis", "",
+		"hold the limits on this Redis, `redis://[user@]host[:port][/database]`")
+	flags.StringVar(&f.redisPassword, "redis-password-file", "",
+		"the `file` with its password (default $WEIR_REDIS_PASSWORD)")
+	flags.IntVar(&f.instances, "instances", 1,
+		"how many proxies share the Redis: without it, each has one such part of a limit")
+	flags.StringVar(&f.onFail, "on-redis-failure", "local",
+		"who decides without Redis: local, open (all pass) or closed (none does)")
 	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "how keys on Redis begin")
-	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout, "how long a decision may wait for Redis")
-	flags.DurationVar(&f.redisProbe, "redis-probe", fallback.DefaultProbeInterval, "how often a Redis that is down is tried")
-	flags.IntVar(&f.redisLease, "redis-lease", 0, "take a caller's budget in blocks of so many, to ask Redis less (fixed windows)")
-	flags.IntVar(&f.redisDenials, "redis-denials", 0, "keep so many denials, so that an attack does not reach Redis")
+	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout,
+		"how long a decision may wait for Redis")
+	flags.DurationVar(&f.redisProbe, "redis-probe", fallback.DefaultProbeInterval,
+		"how often a Redis that is down is tried")
+	flags.IntVar(&f.redisLease, "redis-lease", 0,
+		"take a caller's budget in blocks of so many, to ask Redis less (fixed windows)")
+	flags.IntVar(&f.redisDenials, "redis-denials", 0,
+		"keep so many denials, so that an attack does not reach Redis")
 }
 
 // usage100 is cobra's usage within 100 columns.
