@@ -10,7 +10,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"weir": main})
+	testscript.Main(m, map[string]func(){"weir": func() {
+		serveControl()
+		main()
+	}})
 }
 
 func TestScripts(t *testing.T) {

@@ -2,4 +2,4 @@
 
 package main
 
-const memoryFactor, timeFactor = 1, 1
+const memoryFactor = 1

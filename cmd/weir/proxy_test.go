@@ -137,24 +137,32 @@ func TestHelpFitsIn100Columns(t *testing.T) {
 	}
 }
 
-// process is a weir proxy at work.
+// process is a running weir proxy.
 type process struct {
 	*exec.Cmd
 	front, back string        // addresses, with http://
 	access      *bytes.Buffer // to be read when it has ended
-	rest        chan string   // what it said on the standard error after it served
+	rest        chan string   // its standard error after it began to serve
 }
 
 var serving = regexp.MustCompile(`msg=serving listen=(\S+).* admin=(\S+)/-/`)
 
-// proxyProcess starts the proxy on free ports. TestMain put the test binary on the PATH as weir.
+// proxyProcess starts the proxy on free ports.
 func proxyProcess(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := &process{
-		Cmd:    exec.Command("weir", append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...),
-		access: new(bytes.Buffer),
-		rest:   make(chan string, 1),
-	}
+	return startProcess(t, proxyCommand(args...))
+}
+
+// proxyCommand returns the command of a proxy on free ports. TestMain put the test binary on the
+// PATH as weir.
+func proxyCommand(args ...string) *exec.Cmd {
+	return exec.Command("weir", append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+}
+
+// startProcess starts a proxy and waits until it serves.
+func startProcess(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{Cmd: cmd, access: new(bytes.Buffer), rest: make(chan string, 1)}
 	p.Stdout = p.access
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)

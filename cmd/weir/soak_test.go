@@ -2,8 +2,8 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -28,15 +28,15 @@ import (
 
 const (
 	soakMemory  = 512 << 20 // bytes of the proxy's resident set, at most
-	soakHealth  = timeFactor * 50 * time.Millisecond
+	soakHealth  = 50 * time.Millisecond
 	soakLimit   = 20 // requests of a caller a day
 	soakCallers = 30
 )
 
-// TestSoak runs the proxy in a process of its own against what attackers and clients do all at
-// once: slow bodies, silent connections, upgrades, hang-ups, a million addresses, and callers who
-// ask for twice their limit. The health check always answers, the memory stays below a bound, and
-// of each caller exactly the limit reaches the upstream.
+// TestSoak runs the proxy in a process of its own against attackers and clients at once: slow
+// bodies, silent connections, upgrades, hang-ups, a million addresses, and callers that send twice
+// their limit. Every health check is answered in time, the memory stays below a bound, and of each
+// caller exactly the limit reaches the upstream.
 func TestSoak(t *testing.T) {
 	slow.Test(t)
 	var reached sync.Map // of the callers' requests, by caller
@@ -48,19 +48,28 @@ func TestSoak(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}))
 	defer upstream.Close()
-	p := proxyProcess(t, "--limit", fmt.Sprintf("%d/1d", soakLimit), "--upstream", upstream.URL, "--access-log", "off",
-		"--trust", "127.0.0.0/8", "--max-conns", "1000", "--max-in-flight-per-client", "20", "--body-rate", "100", "--drain", "5s")
-	idle := proxyProcess(t, "--limit", "1/1d", "--access-log", "off")
-	s := &soak{addr: strings.TrimPrefix(p.front, "http://"), health: p.back + "/-/healthz", idle: idle.back + "/-/healthz"}
+	p := controlledProxy(t, "--limit", fmt.Sprintf("%d/1d", soakLimit), "--upstream", upstream.URL,
+		"--access-log", "off", "--trust", "127.0.0.0/8", "--max-conns", "1000", "--max-in-flight-per-client", "20",
+		"--body-rate", "100", "--drain", "5s")
+	idle := controlledProxy(t, "--limit", "1/1d", "--access-log", "off")
+	s := &soak{addr: strings.TrimPrefix(p.front, "http://")}
 	length := time.Duration(slow.N(30, 30, 300)) * time.Second
 	ctx, stop := context.WithTimeout(t.Context(), length)
 	defer stop()
-	for n, attack := range map[int]func(context.Context){250: s.slowBody, 700: s.silent, 10: s.upgrade, 11: s.hangUp, 4: s.addresses} {
+	for n, attack := range map[int]func(context.Context){
+		250: s.slowBody, 700: s.silent, 10: s.upgrade, 11: s.hangUp, 4: s.addresses,
+	} {
 		for range n {
 			s.all.Go(func() { attack(ctx) })
 		}
 	}
-	s.all.Go(func() { s.probe(ctx) })
+	var probes []probe
+	s.all.Go(func() {
+		for ctx.Err() == nil {
+			probes = append(probes, newProbe(p.back+"/-/healthz", p.control, idle.control))
+			wait(ctx, 50*time.Millisecond)
+		}
+	})
 	for i := range soakCallers {
 		s.all.Go(func() { s.caller(ctx, length, i) })
 	}
@@ -71,54 +80,160 @@ func TestSoak(t *testing.T) {
 		require.True(t, ok)
 		assert.EqualValues(t, soakLimit, n.(*atomic.Int64).Load(), "caller %d", i)
 	}
-	require.NotEmpty(t, s.delays)
-	late := s.late()
-	t.Logf("health: %d answers, median %v, slowest %v; of an idle proxy %v and %v; %d late; %d addresses; peak memory %d MiB",
-		len(s.delays), median(s.delays, attacked), slowest(s.delays, attacked), median(s.delays, control), slowest(s.delays, control),
-		late, s.served.Load(), peakMemory(t, p.Process.Pid)>>20)
-	assert.Zero(t, s.failed.Load(), "health checks without an answer")
-	assert.LessOrEqual(t, late, len(s.delays)/100, "answers %v later than those of an idle proxy", soakHealth)
-	assert.Less(t, peakMemory(t, p.Process.Pid), memoryFactor*soakMemory)
-	for _, proxy := range []*process{p, idle} {
+	peak := peakMemory(t, p.Process.Pid)
+	t.Logf("%d health checks; %d requests of the million addresses; peak memory %d MiB",
+		len(probes), s.served.Load(), peak>>20)
+	for _, of := range []struct {
+		name string
+		took func(probe) time.Duration
+	}{
+		{"health check", func(p probe) time.Duration { return p.health }},
+		{"control of this process", func(p probe) time.Duration { return p.control }},
+		{"control of an idle process", func(p probe) time.Duration { return p.idle }},
+	} {
+		t.Logf("%s: median %v, slowest %v", of.name, median(probes, of.took), slices.Max(durations(probes, of.took)))
+	}
+	require.NotEmpty(t, probes)
+	for _, late := range lateProbes(probes) {
+		t.Errorf("a health check was late: %+v", late)
+	}
+	assert.LessOrEqual(t, median(probes, func(p probe) time.Duration { return p.control - p.idle }), soakHealth,
+		"the process as a whole is slow")
+	assert.Less(t, peak, memoryFactor*soakMemory)
+	for _, proxy := range []*controlled{p, idle} {
 		require.NoError(t, proxy.Process.Signal(syscall.SIGTERM))
 		assert.NoError(t, proxy.Wait())
 	}
 }
 
-type soak struct {
-	addr, health, idle string
-	all                sync.WaitGroup
-	served             atomic.Int64 // requests of the million addresses
-	failed             atomic.Int64 // health checks
-	delays             []delays
+// TestSoakNoticesALateHealthCheck is the negative control: an endpoint that takes longer than a
+// health check may is found to be late.
+func TestSoakNoticesALateHealthCheck(t *testing.T) {
+	p := controlledProxy(t, "--limit", "1/1d", "--access-log", "off")
+	assert.Len(t, lateProbes([]probe{newProbe(p.control+"/late", p.control, p.control)}), 1)
+	assert.Len(t, lateProbes([]probe{newProbe(p.control+"/missing", p.control, p.control)}), 1)
 }
 
-// delays are how long the proxy that is attacked, and one that nobody else asks, took to answer a
-// health check at one time. The machine may hold up either, and attackers and clients share it.
-type delays [2]time.Duration
+// controlled is a proxy whose process also serves a handler that does nothing. Its answers show how
+// long the machine and the Go runtime hold up any answer of this process.
+type controlled struct {
+	*process
+	control string // its URL
+}
 
-const attacked, control = 0, 1
+// controlVariable makes the child process serve the control on file 3.
+const controlVariable = "WEIR_TEST_CONTROL"
 
-// late returns how many answers took soakHealth longer than the slowest of the idle proxy in the
-// checks around them. Where twenty processes share two cores, one or two of five hundred do, as the
-// busier of two processes waits longer for a core.
-func (s *soak) late() (n int) {
-	for i, d := range s.delays {
-		near := s.delays[max(i-2, 0):min(i+3, len(s.delays))]
-		if d[attacked] > slowest(near, control)+soakHealth {
-			n++
+func controlledProxy(t *testing.T, args ...string) *controlled {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	file, err := l.(*net.TCPListener).File()
+	require.NoError(t, err)
+	cmd := proxyCommand(args...)
+	cmd.Env = append(os.Environ(), controlVariable+"=1")
+	cmd.ExtraFiles = []*os.File{file}
+	p := startProcess(t, cmd)
+	require.NoError(t, errors.Join(l.Close(), file.Close()))
+	return &controlled{p, "http://" + l.Addr().String()}
+}
+
+// serveControl serves the control, if this process is to have one.
+func serveControl() {
+	if os.Getenv(controlVariable) == "" {
+		return
+	}
+	l, err := net.FileListener(os.NewFile(3, "control"))
+	if err != nil {
+		panic(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/{$}", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("/late", func(http.ResponseWriter, *http.Request) { time.Sleep(20 * soakHealth) })
+	go func() { _ = http.Serve(l, mux) }()
+}
+
+// probe is one health check and how long controls took at the same time.
+type probe struct {
+	health  time.Duration
+	control time.Duration // of the slowest answer of the same process that was outstanding meanwhile
+	idle    time.Duration // of an answer of an idle process
+	err     error         // the health check failed
+}
+
+// newProbe makes a health check. Meanwhile two loops send requests to the control, so that at each
+// instant one is outstanding and any delay of the process falls on one of them, too.
+func newProbe(health, control, idle string) (p probe) {
+	var controls sync.WaitGroup
+	var slowest [2]time.Duration
+	begun, done := make(chan struct{}, len(slowest)), make(chan struct{})
+	for i := range slowest {
+		controls.Go(func() {
+			_, _ = answer(control)
+			begun <- struct{}{}
+			for more := true; more; {
+				d, _ := answer(control)
+				slowest[i] = max(slowest[i], d)
+				select {
+				case <-done:
+					more = false
+				default:
+				}
+			}
+		})
+	}
+	for range slowest {
+		<-begun
+	}
+	controls.Go(func() { p.idle, _ = answer(idle) })
+	p.health, p.err = answer(health)
+	close(done)
+	controls.Wait()
+	p.control = max(slowest[0], slowest[1])
+	return p
+}
+
+// answer returns how long a GET on a new connection took.
+func answer(url string) (time.Duration, error) {
+	start := time.Now()
+	resp, err := oneShot.Get(url)
+	if err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			err = errors.New(resp.Status)
 		}
 	}
-	return n
+	return time.Since(start), err
 }
 
-func slowest(all []delays, of int) time.Duration {
-	return slices.MaxFunc(all, func(a, b delays) int { return cmp.Compare(a[of], b[of]) })[of]
+var oneShot = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+
+// lateProbes returns the health checks that failed, or that took soakHealth longer than the slowest
+// control.
+func lateProbes(probes []probe) []probe {
+	return slices.DeleteFunc(slices.Clone(probes), func(p probe) bool {
+		return p.err == nil && p.health <= p.control+soakHealth
+	})
 }
 
-func median(all []delays, of int) time.Duration {
-	sorted := slices.SortedFunc(slices.Values(all), func(a, b delays) int { return cmp.Compare(a[of], b[of]) })
-	return sorted[len(sorted)/2][of]
+func durations(probes []probe, of func(probe) time.Duration) []time.Duration {
+	all := make([]time.Duration, len(probes))
+	for i, p := range probes {
+		all[i] = of(p)
+	}
+	return all
+}
+
+func median(probes []probe, of func(probe) time.Duration) time.Duration {
+	all := durations(probes, of)
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+type soak struct {
+	addr   string
+	all    sync.WaitGroup
+	served atomic.Int64 // requests of the million addresses
 }
 
 // again calls one until ctx ends, with a connection each time.
@@ -196,7 +311,8 @@ func (s *soak) addresses(ctx context.Context) {
 	})
 }
 
-// caller asks for twice its limit, and again if a connection was closed before an answer.
+// caller sends twice its limit of requests, and sends a request again if its connection was closed
+// before an answer.
 func (s *soak) caller(ctx context.Context, length time.Duration, i int) {
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
@@ -213,34 +329,6 @@ func (s *soak) caller(ctx context.Context, length time.Duration, i int) {
 		}
 		wait(ctx, length/(4*soakLimit))
 	}
-}
-
-// probe asks both proxies for their health, on new connections each time.
-func (s *soak) probe(ctx context.Context) {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	for ctx.Err() == nil {
-		var d delays
-		var both sync.WaitGroup
-		for i, url := range []string{attacked: s.health, control: s.idle} {
-			both.Go(func() { d[i] = s.ask(client, url) })
-		}
-		both.Wait()
-		s.delays = append(s.delays, d)
-		wait(ctx, 50*time.Millisecond)
-	}
-}
-
-// ask returns how long an answer took.
-func (s *soak) ask(client *http.Client, url string) time.Duration {
-	start := time.Now()
-	resp, err := client.Get(url)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		s.failed.Add(1)
-	}
-	if err == nil {
-		_ = resp.Body.Close()
-	}
-	return time.Since(start)
 }
 
 // peakMemory returns the largest resident set that a process has had.
