@@ -3,8 +3,6 @@ package httplimit
 import (
 	"context"
 	"time"
-
-	"github.com/weirgo/weir"
 )
 
 // forecast sets, for each policy that admitted the request, when more of its limit becomes
@@ -15,7 +13,7 @@ func (m *middleware) forecast(ctx context.Context, c *call) {
 		return
 	}
 	for i := range c.states {
-		if s := &c.states[i]; s.answered {
+		if s := &c.states[i]; s.answered && !s.renewsAtOnce {
 			s.more = s.nextQuota(ctx)
 		}
 	}
@@ -36,7 +34,7 @@ func (s *policyState) nextQuota(ctx context.Context) time.Time {
 		return s.res.ExpiresAt
 	}
 	left := s.remaining()
-	if _, ok := s.Strategy.(*weir.FixedWindow); ok || s.peeker == nil || left >= s.req.Limit || left > 0 && s.direct == nil {
+	if s.peeker == nil || left >= s.req.Limit || left > 0 && s.direct == nil {
 		return s.res.ExpiresAt
 	}
 	s.probe = s.req

@@ -94,12 +94,19 @@ type fields struct {
 	header http.Header
 	values []string
 	used   int
+	fresh  bool // header was empty; no key is added twice
+}
+
+func newFields(header http.Header, values []string) fields {
+	return fields{header: header, values: values, fresh: len(header) == 0}
 }
 
 func (f *fields) add(key, value string) {
-	if old := f.header[key]; len(old) > 0 {
-		f.header[key] = append(old, value)
-		return
+	if !f.fresh {
+		if old := f.header[key]; len(old) > 0 {
+			f.header[key] = append(old, value)
+			return
+		}
 	}
 	f.set(key, value)
 }
@@ -115,7 +122,8 @@ func (f *fields) set(key, value string) {
 	f.header[key] = f.values[i : i+1 : i+1]
 }
 
-// setFields sets the fields of the style from the answers in c.
+// setFields sets the fields of the style from the answers in c. The zero now is the present; see
+// until.
 func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 	switch m.Headers {
 	case HeadersDraft:
@@ -185,7 +193,7 @@ func appendRateLimit(dst []byte, states []policyState, now time.Time, jitter int
 		if reset.IsZero() || denied && s.res.Allowed() {
 			continue
 		}
-		t := ceilSeconds(reset.Sub(now))
+		t := ceilSeconds(until(reset, now))
 		if denied {
 			t = max(1, t) + jitter
 		}
@@ -255,6 +263,15 @@ func retryAfter(states []policyState, now time.Time, jitter int64) int64 {
 		return 0
 	}
 	return longest + jitter
+}
+
+// until returns the time from now to t. If now is zero it returns time.Until, which takes 60 % of
+// the time of time.Now for a t with a monotonic reading, such as package weir's.
+func until(t, now time.Time) time.Duration {
+	if now.IsZero() {
+		return time.Until(t)
+	}
+	return t.Sub(now)
 }
 
 // ceilSeconds rounds up to whole seconds, so that a client that waits for them is not early.

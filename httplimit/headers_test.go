@@ -118,7 +118,7 @@ func TestSerialiserAllocations(t *testing.T) {
 	tell := func() {
 		c.states[0].res.TotalRequests++ // the figures differ each time
 		clear(header)
-		f := fields{header: header, values: make([]string, m.headerCount)}
+		f := newFields(header, make([]string, m.headerCount))
 		m.setFields(&f, c, now)
 	}
 	tell() // the buffers grow once

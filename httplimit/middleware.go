@@ -55,9 +55,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		defer h.flight.leave(c.slot) // whatever panics
 	}
 	h.decide(c, r)
-	now := h.Now()
 	if c.outcome == Denied && !h.Shadow {
-		h.penalize(c, r, now)
+		h.penalize(c, r)
 	}
 	if h.Stats != nil {
 		h.Stats.counts[c.outcome].Add(1)
@@ -66,7 +65,8 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.OnDecision(r, h.report(c))
 	}
 	if c.status != 0 && !h.Shadow {
-		f := fields{header: w.Header(), values: make([]string, h.headerCount+deniedFields)}
+		now := h.Now()
+		f := newFields(w.Header(), make([]string, h.headerCount+deniedFields))
 		if c.decider != none {
 			h.setFields(&f, c, now)
 		}
@@ -74,7 +74,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.calls.Put(c)
 		return
 	}
-	h.serve(w, r, c, now)
+	h.serve(w, r, c)
 }
 
 // deniedFields is the number of fields of a refusal besides the style's: X-Ratelimit-Retry-After,
@@ -93,7 +93,7 @@ func (h *handler) skip(w http.ResponseWriter, r *http.Request) {
 }
 
 // serve runs the handler, with w itself if there is neither a field to send nor a status to watch.
-func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now time.Time) {
+func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 	counting := h.CountIf != nil && c.taken
 	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
 	marked := bypassed(r, c)
@@ -105,7 +105,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call, now tim
 	rw, wrapped := wrap(w)
 	if sends {
 		rw.style = &h.fieldNames
-		h.setAdmittedFields(&fields{header: w.Header(), values: rw.values[:]}, c, now)
+		f := newFields(w.Header(), rw.values[:])
+		h.setAdmittedFields(&f, c)
 	}
 	if counting {
 		h.serveCounting(rw, wrapped, marked, c)
@@ -125,7 +126,11 @@ func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *ht
 	h.calls.Put(c)
 }
 
-func (h *handler) setAdmittedFields(f *fields, c *call, now time.Time) {
+func (h *handler) setAdmittedFields(f *fields, c *call) {
+	var now time.Time // the present
+	if !h.realTime {
+		now = h.Now()
+	}
 	h.setFields(f, c, now)
 	if c.outcome == Bypassed {
 		f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
@@ -149,7 +154,8 @@ type middleware struct {
 	headerCount  int      // how many fields the style has
 	fieldNames   []string // these, and RateLimit-Bypassed
 	exposed      string   // Access-Control-Expose-Headers
-	forecasts    bool     // the style has a field for the time at which more is available
+	forecasts    bool     // a field reports when more is available, and a policy has to find out
+	realTime     bool     // Now is time.Now
 	policyLine   string   // the RateLimit-Policy field; empty if a LimitFunc makes it differ
 	calls        sync.Pool
 	flight       *inFlight   // nil: no bound
@@ -195,7 +201,7 @@ func (m *middleware) setDefaults() {
 		m.DeniedStatus = http.StatusTooManyRequests
 	}
 	if m.Now == nil {
-		m.Now = time.Now
+		m.Now, m.realTime = time.Now, true
 	}
 	if ip, ok := findIP(m.Extractor); ok && m.ClientIP.isZero() {
 		m.ClientIP = ip
@@ -246,11 +252,12 @@ func (m *middleware) checkPolicies() {
 
 func (m *middleware) precompute() {
 	longest := len(penaltyPrefix)
-	static := true
+	static, forecasts := true, false
 	states := make([]policyState, len(m.policies))
 	for i, p := range m.policies {
 		longest = max(longest, len(p.prefix))
 		static = static && p.LimitFunc == nil
+		forecasts = forecasts || !p.renewsAtOnce
 		states[i].policy = p
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")
@@ -258,7 +265,7 @@ func (m *middleware) precompute() {
 		m.policyLine = string(appendPolicies(nil, states))
 	}
 	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
-	m.forecasts = !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
+	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
 	m.fieldNames = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
 	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.Headers]...), ", ")
 	m.calls.New = func() any { return newCall(m.policies) }

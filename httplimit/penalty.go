@@ -46,7 +46,7 @@ func (p Penalty) check(list *DenyList) {
 }
 
 // penalize counts a denial and lists the caller if it was the last one allowed.
-func (m *middleware) penalize(c *call, r *http.Request, now time.Time) {
+func (m *middleware) penalize(c *call, r *http.Request) {
 	if m.Penalty.Denials == 0 {
 		return
 	}
@@ -61,7 +61,7 @@ func (m *middleware) penalize(c *call, r *http.Request, now time.Time) {
 		Duration: m.Penalty.Within,
 	})
 	if err == nil && res != nil && !res.Allowed() {
-		err = m.list(c, r, now.Add(m.Penalty.For))
+		err = m.list(c, r, m.Now().Add(m.Penalty.For))
 	}
 	if err != nil {
 		m.logPenalty(ctx, string(c.key), err)

@@ -62,6 +62,8 @@ type policy struct {
 	strategy   string          // its name, for a Decision
 	unnamed    bool            // Name is the default
 
+	renewsAtOnce bool // the whole limit is available again at ExpiresAt, and nothing before
+
 	prefix    []byte // of every key: the name as the first part of a joined key
 	rateItem  string // `"name";r=`
 	policyTag string // `"name";q=100;w=60`; empty if LimitFunc is set
@@ -103,6 +105,7 @@ func (p *policy) inspectStrategy() {
 	p.forecaster, _ = p.Strategy.(weir.Forecaster)
 	p.sourcer, _ = p.Strategy.(sourcer)
 	p.strategy = strategyName(p.Strategy)
+	_, p.renewsAtOnce = p.Strategy.(*weir.FixedWindow)
 	switch s := p.Strategy.(type) {
 	// The types themselves, not the interface: a type that embeds one to replace its Run also inherits
 	// a Decide, which would bypass that Run.

@@ -14,6 +14,7 @@ import (
 type policyState struct {
 	*policy
 	req      weir.Request
+	keyLen   int          // of the extracted key at the end of req.Key; 0: it ends with a shared key
 	probe    weir.Request // for forecast
 	res      weir.Result
 	source   Source    // set by run
@@ -76,22 +77,32 @@ func (s *policyState) run(ctx context.Context) (err error) {
 
 // fill sets s.req. shared is the key that a client's keys beyond MaxKeysPerClient share, or empty.
 func (s *policyState) fill(r *http.Request, key, shared []byte, cost uint64) {
+	if !s.hasKey(key) || len(shared) > 0 {
+		s.setKey(key, shared)
+	}
+	s.req.Limit, s.req.Duration, s.req.Cost = s.Limit, s.Duration, cost
+	if s.LimitFunc != nil {
+		s.req.Limit, s.req.Duration = s.LimitFunc(r)
+		s.exempt = s.req.Limit == NoLimit
+	}
+}
+
+// hasKey reports whether s.req.Key is made of this extracted key already: consecutive requests
+// often have the same one.
+func (s *policyState) hasKey(key []byte) bool {
+	joined := s.req.Key
+	return len(key) == s.keyLen && joined[len(joined)-len(key):] == string(key)
+}
+
+func (s *policyState) setKey(key, shared []byte) {
 	var buf [96]byte
 	joined := append(buf[:0], s.prefix...)
 	if len(shared) > 0 {
-		joined = append(joined, shared...)
+		joined, s.keyLen = append(joined, shared...), 0
 	} else {
-		joined = appendPart(joined, key)
+		joined, s.keyLen = appendPart(joined, key), len(key)
 	}
-	req := &s.req
-	if string(joined) != req.Key { // consecutive requests often have one key
-		req.Key = string(joined)
-	}
-	req.Limit, req.Duration, req.Cost = s.Limit, s.Duration, cost
-	if s.LimitFunc != nil {
-		req.Limit, req.Duration = s.LimitFunc(r)
-		s.exempt = req.Limit == NoLimit
-	}
+	s.req.Key = string(joined)
 }
 
 func anyDenied(states []policyState) bool {
