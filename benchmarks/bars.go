@@ -40,7 +40,7 @@ var bars = []bar{
 	share("token bucket, hot id, to x/time/rate in a sync.Map", 0.65, "TokenBucket", &hot, "x-time-rate"),
 	share("sliding window, hot id, to slidingwindow in a sync.Map", 0.5, "SlidingWindow", &hot, "slidingwindow"),
 	share("sliding window, hot id, to httprate", 0.5, "SlidingWindow", &hot, "httprate"),
-	share("middleware, hot id, to the best rival", 0.7, "Middleware", &hotPeer, "go-limiter", "ulule", "httprate"),
+	share("middleware, hot id, to the best rival", 0.6, "Middleware", &hotPeer, "go-limiter", "ulule", "httprate"),
 	{is: "allocations for a known id, CheckRate", measured: allocations("CheckRate", "weir", &hot, &denied, &tenThousand, &zipf, &uniform)},
 	{is: "allocations for a known id, token bucket", measured: allocations("TokenBucket", "weir", &hot, &tenThousand, &denied)},
 	{is: "allocations for a known id, sliding window", measured: allocations("SlidingWindow", "weir", &hot, &tenThousand, &denied)},
