@@ -177,7 +177,7 @@ func (a all) take(ctx context.Context, r *Request, parts []part) (*Result, []par
 			parts, taken = more, append(taken, res)
 			continue
 		}
-		lost := giveBack(ctx, parts[before:], max(1, r.Cost))
+		lost := refundParts(ctx, parts[before:], max(1, r.Cost))
 		switch {
 		case err == nil && lost == nil:
 			return a.latest(ctx, r, i, res), parts[:before], nil
@@ -191,9 +191,9 @@ func (a all) take(ctx context.Context, r *Request, parts []part) (*Result, []par
 	return a.tightest(r, taken), parts, nil
 }
 
-// giveBack gives back so much of what each part has taken. The context may have ended; it is given
+// refundParts refunds so much of what each part has taken. The context may have ended; it is given
 // back all the same.
-func giveBack(ctx context.Context, parts []part, cost uint64) error {
+func refundParts(ctx context.Context, parts []part, cost uint64) error {
 	var errs []error
 	for _, p := range parts {
 		q := *p.request

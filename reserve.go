@@ -7,22 +7,21 @@ import (
 	"sync/atomic"
 )
 
-// Reservation is an estimate that was taken, and is settled when the cost is known. Make one with
+// Reservation is an estimate that was taken, and is corrected when the cost is known. Make one with
 // [Reserve]. It is safe for concurrent use.
 type Reservation struct {
-	result  Result
-	parts   []part
-	settled atomic.Bool
+	result Result
+	parts  []part
+	done   atomic.Bool
 }
 
-// settler is what a Strategy must offer for its admissions to be settled.
-type settler interface {
+// refundCharger is what a Strategy must offer for a Reservation.
+type refundCharger interface {
 	Refunder
 	Charger
 }
 
-// Reserve has s decide on r, of which the Cost is an estimate. Settle it with Commit when the cost is
-// known, or with Cancel; what is never settled stands until its period ends:
+// Reserve has s decide on r, of which the Cost is an estimate. Commit it X// known, or Cancel it; what is neither committed nor cancelled stands until its period ends:
 //
 //	res, err := weir.Reserve(ctx, s, &weir.Request{Key: user, Limit: 100_000, Duration: time.Hour, Cost: 2_000})
 //	if err != nil { … }
@@ -31,7 +30,7 @@ type settler interface {
 //	tokens := generate()
 //	return res.Commit(ctx, tokens)
 //
-// A denial is in the Reservation and not an error; there is nothing to settle then. The errors are
+// A denial is in the Reservation and not an error; there is nothing to commit then. The errors are
 // those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s is not a [Refunder] and a
 // [Charger]: the strategies of this package, of redislimit and of fallback are, and a Policy and All
 // are if those in them are.
@@ -40,7 +39,7 @@ type settler interface {
 // commits exceeded their estimates.
 func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) {
 	for _, leaf := range leaves(s) {
-		if _, ok := leaf.(settler); !ok {
+		if _, ok := leaf.(refundCharger); !ok {
 			return nil, fmt.Errorf("weir: Reserve: %T cannot refund and charge: %w", leaf, errors.ErrUnsupported)
 		}
 	}
@@ -58,7 +57,7 @@ func (v *Reservation) Result() Result { return v.result }
 // Allowed reports whether the estimate was admitted.
 func (v *Reservation) Allowed() bool { return v.result.Allowed() }
 
-// Commit settles the reservation at the cost that it came to. Of an estimate that was too high the
+// Commit corrects the reservation to the cost that it came to. Of an estimate that was too high the
 // rest is given back, within the period that it was taken from; after that nothing is, since it counts
 // no more. What exceeds the estimate is charged to the current period, without asking whether it
 // fits. Commit(ctx, 0) gives everything back.
@@ -67,7 +66,7 @@ func (v *Reservation) Allowed() bool { return v.result.Allowed() }
 // whether a lost call was counted is unknown. An error means that the estimate may stand as it is.
 // That ctx has ended does not matter, so that a client that hangs up is charged too.
 func (v *Reservation) Commit(ctx context.Context, actual uint64) error {
-	if v.settled.Swap(true) || len(v.parts) == 0 {
+	if v.done.Swap(true) || len(v.parts) == 0 {
 		return nil
 	}
 	estimate := max(1, v.parts[0].request.Cost)
@@ -75,7 +74,7 @@ func (v *Reservation) Commit(ctx context.Context, actual uint64) error {
 	case actual == estimate:
 		return nil
 	case actual < estimate:
-		return giveBack(ctx, v.parts, estimate-actual)
+		return refundParts(ctx, v.parts, estimate-actual)
 	}
 	var errs []error
 	for _, p := range v.parts {

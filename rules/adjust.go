@@ -86,7 +86,7 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 		req.Cost = min(req.Cost, a.limit.capacity())
 	}
 	if log, ok := a.strategy.Strategy.(entries); ok {
-		err = a.giveBackEntries(ctx, log, req)
+		err = a.refundEntries(ctx, log, req)
 	} else if taken.Allowed() {
 		err = a.strategy.refunder.Refund(ctx, &req, taken)
 	}
@@ -114,8 +114,8 @@ type entries interface {
 	Entries(ctx context.Context, r *weir.Request) ([]weir.Entry, error)
 }
 
-// giveBackEntries returns hits to a log, the newest first.
-func (a *ask) giveBackEntries(ctx context.Context, log entries, req weir.Request) error {
+// refundEntries returns hits to a log, the newest first.
+func (a *ask) refundEntries(ctx context.Context, log entries, req weir.Request) error {
 	hits, err := log.Entries(ctx, &req)
 	left := req.Cost
 	for i := len(hits) - 1; err == nil && i >= 0 && left > 0; i-- {

@@ -44,7 +44,7 @@ type reservation struct {
 	at               time.Time
 	epoch            int // in which it was admitted
 	estimate, actual uint64
-	settled          bool
+	done             bool
 }
 
 func (s *Subject) begin(seed uint64) *history {
@@ -76,7 +76,7 @@ func (h *history) reserve() (*reservation, error) {
 	return made, nil
 }
 
-// settle settles one of the last reservations, or one that is settled already, which is to do nothing.
+// settle settles one of the last reservations, or one that is done, which is to do nothing.
 func (h *history) settle() (v *reservation, first bool, err error) {
 	v = h.made[len(h.made)-1-h.IntN(min(len(h.made), 4))]
 	actual := v.estimate
@@ -99,8 +99,8 @@ func (h *history) settle() (v *reservation, first bool, err error) {
 	} else {
 		err = v.Commit(ctx, actual)
 	}
-	if first = !v.settled; first {
-		v.settled, v.actual = true, actual
+	if first = !v.done; first {
+		v.done, v.actual = true, actual
 	}
 	return v, first, err
 }

@@ -72,8 +72,8 @@ func (c callerCache) find(t shortText) uint32 {
 	return 0
 }
 
-// learn takes in the callers of a block that was collected.
-func (c callerCache) learn(numbered []unnumbered) {
+// add adds the callers of a block that was collected.
+func (c callerCache) add(numbered []unnumbered) {
 	for _, u := range numbered {
 		if u.text != (shortText{}) {
 			*c.place(u.text) = cachedCaller{u.text, u.number + 1}

@@ -36,7 +36,7 @@ func TestCallersAreRightWithAFullCache(t *testing.T) {
 	const callers = 3 << cacheBits
 	text := func(i int) shortText { return shortTextOf(fmt.Append(nil, i)) }
 	for i := range callers {
-		c.learn([]unnumbered{{text: text(i), number: uint32(i)}, {number: 7}})
+		c.add([]unnumbered{{text: text(i), number: uint32(i)}, {number: 7}})
 	}
 	found := 0
 	for i := range callers {

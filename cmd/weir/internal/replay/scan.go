@@ -95,7 +95,7 @@ func newScanner(cfg *Config, seed maphash.Seed) *scanner {
 
 // scan fills in what the lines of b say. It learns from what b held before.
 func (s *scanner) scan(b *block) {
-	s.known.learn(b.unnumbered)
+	s.known.add(b.unnumbered)
 	b.content = content{records: b.records[:0], unnumbered: b.unnumbered[:0], arena: b.arena[:0],
 		first: math.MaxInt64, final: math.MinInt64}
 	for rest := b.data; len(rest) > 0; {
