@@ -12,7 +12,7 @@ FUZZTIME  ?= 30s
 MUTANTS   ?= 330
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need recovery contrib
+.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need recovery scaling contrib
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ test: need ## the tests of every module, with the race detector: at most 3 minut
 
 recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
 	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
+
+scaling: ## simulate and compute the tables of docs/scaling.md; writes them into it
+	cd verify && SCALING_TABLES=$(CURDIR)/docs/scaling.md go test -timeout 30m -run TestScalingTables ./fleet
 
 verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; contrib
 	@.ci/need prometheus

@@ -1,0 +1,344 @@
+// Package fleet simulates fleets of instances that hold limits together: package fallback around the leases of package near,
+// the code itself, around a Redis in memory, on a virtual clock without a network. docs/scaling.md has its results.
+//
+// Time is that of a testing/synctest bubble, which advances to the next event when every goroutine waits. So a minute of a
+// fleet takes as long as its decisions do, and the clock of every part is the same.
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sort"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/near"
+)
+
+// Fleet says what is simulated. All fields must be set, but for those whose zero value is
+// described.
+type Fleet struct {
+	Instances int
+	Block     int           // what a lease takes at once; 0: no leases
+	Denials   bool          // whether denials are cached
+	Limit     uint64        // of each caller in each Window
+	Window    time.Duration // a fixed window
+	Callers   int
+	Skew      float64       // the exponent of a Zipf distribution of requests over callers; 0: all ask alike
+	Rate      float64       // requests a second, of all callers
+	Length    time.Duration // of the run: whole Windows
+	RoundTrip time.Duration // to Redis
+
+	// Redis refuses connections from OutageFrom to OutageTo, and keeps its counts. 0: there is no outage.
+	OutageFrom, OutageTo time.Duration
+
+	// Configured is the number of instances that the configuration of each says. 0: Instances.
+	Configured int
+
+	// Churn is how often an instance leaves at once, with its leases, and a new one joins. 0: never.
+	Churn time.Duration
+}
+
+// Outcome is what came of a run.
+type Outcome struct {
+	Decisions, Admitted uint64
+	Local               uint64 // of Decisions, those that an instance made without Redis and leases
+	Commands            uint64 // that Redis ran
+	Peak                uint64 // of Commands in one second
+
+	// Over is by how much the admissions of one caller in one window exceeded Limit at most; OverAll is the sum of that
+	// over all callers and windows.
+	Over, OverAll uint64
+
+	// Unused is how much of Limit was not given out in one window at most, to a caller who asked for all of it and was
+	// denied; UnusedMean is the mean share of Limit of all these.
+	Unused     uint64
+	UnusedMean float64
+	Exhausted  int // how many callers in a window asked for all of Limit
+}
+
+// Bound returns what one caller can be admitted in one window at most, by the documentation of fallback.New. An instance
+// that begins an outage with a lease admits from it beside its share. Instances that left in the window have had theirs.
+func (f Fleet) Bound() uint64 {
+	if f.OutageTo == 0 {
+		return f.Limit
+	}
+	n := uint64(f.Instances)
+	share := (f.Limit + n - 1) / n
+	return f.Limit + (f.present()-1)*share + f.present()*f.block()
+}
+
+// MaxUnused returns how much of a Limit can be left over in a window without an outage: a block of each instance.
+func (f Fleet) MaxUnused() uint64 { return f.present() * f.block() }
+
+// present returns how many instances there are in one window at most.
+func (f Fleet) present() uint64 {
+	n := uint64(f.Instances)
+	if f.Churn > 0 {
+		n += uint64(f.Window/f.Churn) + 1
+	}
+	return n
+}
+
+// block returns the largest block that near.Lease takes.
+func (f Fleet) block() uint64 {
+	if f.Block == 0 {
+		return 0
+	}
+	return max(1, min(uint64(f.Block), f.Limit/(2*uint64(f.Instances))))
+}
+
+// errDown is the error of a Redis that is not there.
+var errDown = errors.New("connection refused")
+
+// redis counts as a Redis does, in one round trip a command.
+type redis struct {
+	strategy interface {
+		weir.Strategy
+		weir.Seeder
+		weir.Charger
+	}
+	roundTrip time.Duration
+	down      atomic.Bool
+	start     time.Time
+
+	mu        sync.Mutex
+	perSecond []uint64 // guarded by mu; commands
+}
+
+// command runs what one command does, half a round trip from now.
+func (s *redis) command(do func() error) error {
+	time.Sleep(s.roundTrip / 2)
+	defer time.Sleep(s.roundTrip / 2)
+	if s.down.Load() {
+		return errDown
+	}
+	second := int(time.Since(s.start) / time.Second)
+	s.mu.Lock()
+	for len(s.perSecond) <= second {
+		s.perSecond = append(s.perSecond, 0)
+	}
+	s.perSecond[second]++
+	s.mu.Unlock()
+	return do()
+}
+
+// Run implements weir.Strategy.
+func (s *redis) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+	err = s.command(func() (err error) { res, err = s.strategy.Run(ctx, r); return err })
+	return res, err
+}
+
+// Reconcile implements weir.Reconciler. No answer is lost here, so no debt is charged twice.
+func (s *redis) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (res *weir.Result, err error) {
+	err = s.command(func() (err error) {
+		if b.Counted != nil {
+			err = s.strategy.Seed(ctx, r, b.Counted)
+		}
+		if debt := b.Total - b.Charged; err == nil && debt > 0 {
+			q := *r
+			q.Cost = debt
+			err = s.strategy.Charge(ctx, &q)
+		}
+		if err == nil {
+			res, err = s.strategy.Run(ctx, r)
+		}
+		return err
+	})
+	return res, err
+}
+
+// instance is one process of the fleet.
+type instance struct {
+	*fallback.Fallback
+	local *weir.Limiter
+}
+
+// window is a caller in one window.
+type window struct {
+	caller int
+	ends   int64 // Unix ms
+}
+
+// run is a Fleet at work.
+type run struct {
+	Fleet
+	server    *redis
+	instances []*instance
+	retired   []*instance
+	callers   []string
+	weights   []float64 // of callers, each with the sum of those before it
+	random    *rand.Rand
+
+	mu       sync.Mutex
+	admitted map[window]uint64 // guarded by mu, as all below
+	asked    map[window]uint64
+	out      Outcome
+}
+
+// Run simulates f with random numbers from seed. It must be called in a testing/synctest bubble. It fails if a decision
+// does, or if f cannot be.
+func (f Fleet) Run(seed uint64) (Outcome, error) {
+	if f.Length%f.Window != 0 || f.Instances < 1 || f.Callers < 1 {
+		return Outcome{}, errors.New("fleet: the length is no number of windows, or there is nobody")
+	}
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		return Outcome{}, err
+	}
+	defer limiter.Close()
+	r := &run{
+		Fleet:    f,
+		server:   &redis{strategy: limiter.FixedWindow(), roundTrip: f.RoundTrip, start: time.Now()},
+		random:   rand.New(rand.NewPCG(seed, 0)),
+		admitted: make(map[window]uint64),
+		asked:    make(map[window]uint64),
+	}
+	defer r.close()
+	for range f.Instances {
+		if err := r.join(); err != nil {
+			return Outcome{}, err
+		}
+	}
+	total := 0.0
+	for i := range f.Callers {
+		total += math.Pow(float64(i+1), -f.Skew)
+		r.weights = append(r.weights, total)
+		r.callers = append(r.callers, fmt.Sprint("caller ", i))
+	}
+	err = r.simulate()
+	return r.result(), err
+}
+
+// join adds an instance.
+func (r *run) join() error {
+	local, err := weir.New(weir.Config{})
+	if err != nil {
+		return err
+	}
+	var primary weir.Strategy = r.server
+	instances := cmp.Or(r.Configured, r.Instances)
+	if r.Denials {
+		primary = near.Denials(primary, near.DenialsConfig{})
+	}
+	if r.Block > 0 {
+		primary = near.Lease(primary, near.LeaseConfig{Block: r.Block, Instances: instances})
+	}
+	f, err := fallback.New(primary, local.FixedWindow(), fallback.Config{Instances: instances})
+	r.instances = append(r.instances, &instance{f, local})
+	return err
+}
+
+func (r *run) close() {
+	for _, in := range append(r.instances, r.retired...) {
+		in.local.Close()
+	}
+}
+
+// tick is the time between two arrivals of requests, which is short beside a round trip.
+const tick = 250 * time.Microsecond
+
+// simulate lets time pass.
+func (r *run) simulate() error {
+	var requests sync.WaitGroup
+	errs := make(chan error, 1)
+	ask := func(in *instance, caller int) {
+		requests.Go(func() {
+			if err := r.ask(in, caller); err != nil {
+				select {
+				case errs <- err:
+				default:
+				}
+			}
+		})
+	}
+	lastChurn := time.Duration(0)
+	for at, due := time.Duration(0), 0.0; at < r.Length; at += tick {
+		r.server.down.Store(at >= r.OutageFrom && at < r.OutageTo)
+		if r.Churn > 0 && at-lastChurn >= r.Churn {
+			lastChurn = at
+			if err := r.replace(); err != nil {
+				return err
+			}
+		}
+		for due += r.Rate * tick.Seconds(); due >= 1; due-- {
+			ask(r.instances[r.random.IntN(len(r.instances))], r.pick())
+		}
+		time.Sleep(tick)
+	}
+	requests.Wait()
+	select {
+	case err := <-errs:
+		return err
+	default:
+		return nil
+	}
+}
+
+// replace has one instance leave and another join.
+func (r *run) replace() error {
+	i := r.random.IntN(len(r.instances))
+	r.retired = append(r.retired, r.instances[i])
+	r.instances = append(r.instances[:i], r.instances[i+1:]...)
+	return r.join()
+}
+
+// pick draws a caller.
+func (r *run) pick() int {
+	return sort.SearchFloat64s(r.weights, r.random.Float64()*r.weights[len(r.weights)-1])
+}
+
+// ask has an instance decide on a request.
+func (r *run) ask(in *instance, caller int) error {
+	ends := time.Now().Truncate(r.Window).Add(r.Window)
+	res, err := in.Run(context.Background(), &weir.Request{Key: r.callers[caller], Limit: r.Limit, Duration: r.Window})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.out.Decisions++
+	r.asked[window{caller, ends.UnixMilli()}]++
+	if res.Allowed() {
+		r.out.Admitted++
+		r.admitted[window{caller, res.ExpiresAt.UnixMilli()}]++
+	}
+	return nil
+}
+
+// result sums up.
+func (r *run) result() Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.out
+	for _, in := range append(r.instances, r.retired...) {
+		out.Local += in.Stats().Local
+	}
+	for _, n := range r.server.perSecond {
+		out.Commands += n
+		out.Peak = max(out.Peak, n)
+	}
+	for _, n := range r.admitted {
+		over := n - min(n, r.Limit)
+		out.Over = max(out.Over, over)
+		out.OverAll += over
+	}
+	for w, asked := range r.asked {
+		if asked < r.Limit+r.Limit/10 { // a few may have come at the edge, and count in the next window
+			continue
+		}
+		unused := r.Limit - min(r.Limit, r.admitted[w])
+		out.Exhausted++
+		out.Unused = max(out.Unused, unused)
+		out.UnusedMean += float64(unused) / float64(r.Limit)
+	}
+	out.UnusedMean /= float64(max(1, out.Exhausted))
+	return out
+}

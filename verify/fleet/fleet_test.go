@@ -1,0 +1,85 @@
+package fleet_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/verify/fleet"
+)
+
+// simulate runs a fleet in a bubble.
+func simulate(t *testing.T, f fleet.Fleet) (out fleet.Outcome) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		var err error
+		out, err = f.Run(1)
+		require.NoError(t, err)
+	})
+	return out
+}
+
+// small is a fleet whose busiest callers ask for more than their limit.
+func small() fleet.Fleet {
+	return fleet.Fleet{
+		Instances: 4, Limit: 400, Window: time.Second, Callers: 20, Skew: 1.2, Rate: 4000,
+		Length: 3 * time.Second, RoundTrip: time.Millisecond, Denials: true,
+	}
+}
+
+// Without an outage nothing is admitted beyond a limit, and at most a block of each instance is not given out, however
+// instances come and go.
+func TestBoundsOfLeases(t *testing.T) {
+	slow.Test(t)
+	for _, churn := range []time.Duration{0, 300 * time.Millisecond} {
+		before := 2.0
+		for _, block := range []int{0, 10, 100} {
+			t.Run(fmt.Sprint("churn ", churn, ", block ", block), func(t *testing.T) {
+				f := small()
+				f.Churn, f.Block = churn, block
+				out := simulate(t, f)
+				t.Logf("%+v", out)
+				require.Greater(t, out.Exhausted, 3, "callers asked for more than their limits")
+				assert.Zero(t, out.Over)
+				assert.LessOrEqual(t, out.Unused, f.MaxUnused())
+				commands := float64(out.Commands) / float64(out.Decisions)
+				if block > 1 {
+					assert.Less(t, commands, before, "larger leases spare round trips")
+				}
+				before = commands
+			})
+		}
+	}
+}
+
+// An outage admits no more than fallback.New documents, with leases and without, while instances come and go.
+func TestBoundsOfAnOutage(t *testing.T) {
+	slow.Test(t)
+	for _, churn := range []time.Duration{0, 300 * time.Millisecond} {
+		for _, block := range []int{0, 100} {
+			t.Run(fmt.Sprint("churn ", churn, ", block ", block), func(t *testing.T) {
+				f := small()
+				f.Churn, f.Block = churn, block
+				f.OutageFrom, f.OutageTo = 700*time.Millisecond, 2300*time.Millisecond
+				out := simulate(t, f)
+				t.Logf("%+v", out)
+				assert.LessOrEqual(t, f.Limit+out.Over, f.Bound())
+				assert.Less(t, out.Commands, out.Decisions*3/4, "Redis was down for half of the time")
+				assert.Greater(t, out.Admitted, uint64(0))
+			})
+		}
+	}
+}
+
+// The negative control: instances that each take themselves for the only one break the bound, and the simulation shows it.
+func TestBoundRejectsInstancesThatDoNotShare(t *testing.T) {
+	slow.Test(t)
+	f := small()
+	f.OutageFrom, f.OutageTo, f.Configured = 700*time.Millisecond, 2300*time.Millisecond, 1
+	assert.Greater(t, f.Limit+simulate(t, f).Over, f.Bound())
+}
