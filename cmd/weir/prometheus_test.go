@@ -22,14 +22,14 @@ import (
 // watching are the dashboard and the alerting rules.
 const watching = "../../metrics/prometheus/"
 
-// prometheusProcess starts a Prometheus that scrapes these targets, each as a job of that name, once a second. It returns a
+// prometheusProcess starts a Prometheus that scrapes these targets, each as a job of that name, four times a second. It returns a
 // function that reads its API.
 func prometheusProcess(t *testing.T, targets map[string]string) (read func(path string, into any)) {
 	t.Helper()
 	dir := t.TempDir()
 	rules, err := filepath.Abs(watching + "alerts.yaml")
 	require.NoError(t, err)
-	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\nscrape_configs:\n", rules)
+	config := fmt.Sprintf("global: {scrape_interval: 250ms, evaluation_interval: 250ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
 	for job, target := range targets {
 		u, err := url.Parse(target)
 		require.NoError(t, err)
