@@ -24,6 +24,21 @@ func testBreaker(now *time.Time) *breaker {
 	return b
 }
 
+// With a long Timeout the first of the failures that count must be long ago, too, so Interval is longer by default.
+func TestBreakerOpensWithALongTimeout(t *testing.T) {
+	for _, timeout := range []time.Duration{DefaultTimeout, time.Second, 10 * time.Second} {
+		now := time.Unix(100, 0)
+		cfg, err := Config{Timeout: timeout, Now: func() time.Time { return now }}.withDefaults()
+		require.NoError(t, err)
+		b := newBreaker(&cfg, "")
+		opened := false
+		for end := now.Add(3*timeout + 2*time.Second); now.Before(end); now = now.Add(timeout / 4) {
+			opened = opened || b.record(now, errTest) != nil
+		}
+		assert.True(t, opened, "timeout %v", timeout)
+	}
+}
+
 func TestBreakerJudgesShares(t *testing.T) {
 	for _, row := range []struct {
 		name  string

@@ -55,8 +55,8 @@ type Config struct {
 	Timeout time.Duration
 
 	// The breaker opens when, of the calls that ended in the last Interval, at least MinCalls and the share FailureRate
-	// failed or were late, and the first of these failures is at least Stall ago. Defaults: DefaultInterval,
-	// DefaultMinCalls, DefaultFailureRate, and Timeout for Stall: a stall of less than twice Timeout does not open it,
+	// failed or were late, and the first of these failures is at least Stall ago. Defaults: DefaultInterval, or twice Stall
+	// if that is longer; DefaultMinCalls; DefaultFailureRate; and Timeout for Stall: a stall of less than twice Timeout does not open it,
 	// however many callers it holds. Negative Stall: none. With less traffic than MinCalls in Interval the breaker stays
 	// closed, and each call waits for up to Timeout.
 	Interval    time.Duration
@@ -108,7 +108,7 @@ func (c Config) withDefaults() (Config, error) {
 	var errs []error
 	setDefault(&errs, "Instances", &c.Instances, 1)
 	setDefault(&errs, "Timeout", &c.Timeout, DefaultTimeout)
-	setDefault(&errs, "Interval", &c.Interval, DefaultInterval)
+	setDefault(&errs, "Interval", &c.Interval, max(DefaultInterval, 2*cmp.Or(c.Stall, c.Timeout)))
 	setDefault(&errs, "MinCalls", &c.MinCalls, DefaultMinCalls)
 	setDefault(&errs, "FailureRate", &c.FailureRate, DefaultFailureRate)
 	setDefault(&errs, "ProbeInterval", &c.ProbeInterval, DefaultProbeInterval)

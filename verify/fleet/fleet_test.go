@@ -60,11 +60,14 @@ func TestBoundsOfLeases(t *testing.T) {
 // An outage admits no more than fallback.New documents, with leases and without, while instances come and go.
 func TestBoundsOfAnOutage(t *testing.T) {
 	slow.Test(t)
-	for _, churn := range []time.Duration{0, 300 * time.Millisecond} {
+	for _, instances := range []int{1, 4} {
 		for _, block := range []int{0, 100} {
-			t.Run(fmt.Sprint("churn ", churn, ", block ", block), func(t *testing.T) {
+			t.Run(fmt.Sprint(instances, " instances, block ", block), func(t *testing.T) {
 				f := small()
-				f.Churn, f.Block = churn, block
+				f.Instances, f.Block = instances, block
+				if instances > 1 {
+					f.Churn = 300 * time.Millisecond
+				}
 				f.OutageFrom, f.OutageTo = 700*time.Millisecond, 2300*time.Millisecond
 				out := simulate(t, f)
 				t.Logf("%+v", out)
