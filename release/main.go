@@ -1,6 +1,7 @@
 // Command release packs, checks and tags the modules of the workspaces.
 //
-//	release standalone vet ./...   run a go command in every module without the workspace
+//	release standalone vet ./...   run a go command in every module without the workspace; type-check contrib
+//	release platforms linux/amd64… type-check the modules of contrib for platforms
 //	release tidy                   run go mod tidy in every module
 //	release pack DIR VERSION       pack the published modules into a module proxy in DIR
 //	release tag VERSION            commit and tag a release of every published module
@@ -17,7 +18,7 @@ import (
 	"strings"
 )
 
-const usage = "usage: release standalone ARG… | tidy | pack DIR VERSION | tag VERSION"
+const usage = "usage: release standalone ARG… | platforms PLATFORM… | tidy | pack DIR VERSION | tag VERSION"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -38,6 +39,8 @@ func run(args []string) error {
 	switch {
 	case len(args) > 1 && args[0] == "standalone":
 		return tree.Standalone(args[1:]...)
+	case len(args) > 1 && args[0] == "platforms":
+		return tree.Platforms(args[1:]...)
 	case len(args) == 1 && args[0] == "tidy":
 		return tree.Tidy()
 	case len(args) == 3 && args[0] == "pack":

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/caddyserver/caddy/v2 v2.11.9
 	github.com/redis/go-redis/v9 v9.23.0
+	github.com/stretchr/testify v1.12.1
 	github.com/weirgo/weir v0.1.0
 	github.com/weirgo/weir/redislimit v0.1.0
 	go.uber.org/zap v1.28.0
