@@ -4,7 +4,9 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -14,18 +16,46 @@ import (
 const testVersion = "v0.9.9"
 
 // packed packs a copy of the repository and returns it, with the environment of a user who can install
-// it: no workspace, and the project's modules at testVersion only.
+// it: no workspace, and the project's modules at testVersion only. All tests share one, to download and unzip the
+// frameworks' modules once; none of them changes it.
 func packed(t *testing.T) (*Tree, []string) {
 	t.Helper()
-	tree, err := Open("..")
+	p, err := pack()
 	require.NoError(t, err)
-	tree, err = tree.Copy(t.TempDir())
-	require.NoError(t, err)
-	proxy := t.TempDir()
-	require.NoError(t, tree.Pack(proxy, testVersion))
-	env, err := goEnv(proxy, t.TempDir())
-	require.NoError(t, err)
-	return tree, env
+	return p.tree, slices.Clip(p.env)
+}
+
+var scratch string // a directory, set by TestMain
+
+var pack = sync.OnceValues(func() (p packing, err error) {
+	if p.tree, err = Open(".."); err != nil {
+		return p, err
+	}
+	if p.tree, err = p.tree.Copy(filepath.Join(scratch, "weir")); err != nil {
+		return p, err
+	}
+	proxy := filepath.Join(scratch, "proxy")
+	if err := p.tree.Pack(proxy, testVersion); err != nil {
+		return p, err
+	}
+	p.env, err = goEnv(proxy, filepath.Join(scratch, "modules"))
+	return p, err
+})
+
+// packing is a packed copy of the repository.
+type packing struct {
+	tree *Tree
+	env  []string
+}
+
+func TestMain(m *testing.M) {
+	var err error
+	if scratch, err = os.MkdirTemp("", "weir-release-"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	_ = os.RemoveAll(scratch)
+	os.Exit(code)
 }
 
 // shell runs a shell command in dir and returns its standard output.
