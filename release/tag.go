@@ -124,7 +124,7 @@ func (t *Tree) check(version string) (err error) {
 // repository, as if it were the public one.
 func (t *Tree) directEnv(cache string) []string {
 	return []string{
-		"GOWORK=off", "GOFLAGS=-modcacherw", "GOMODCACHE=" + cache,
+		"GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOMODCACHE=" + cache,
 		"GOPRIVATE=github.com/weirgo/weir", // taken from the repository, and not looked up in the sum database
 		"GIT_CONFIG_COUNT=1",
 		"GIT_CONFIG_KEY_0=url." + fileURL(t.Dir) + ".insteadOf", "GIT_CONFIG_VALUE_0=" + repository,
