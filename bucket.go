@@ -1,6 +1,10 @@
 package weir
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirgo/weir/internal/arith"
+)
 
 // Bucket is a snapshot of what one ID has used in one window.
 type Bucket struct {
@@ -18,7 +22,7 @@ type Bucket struct {
 func (l *Limiter) snapshot(x *index, s *slot) Bucket {
 	_, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
 	at := func(stamp uint64) time.Time {
-		return l.clock.time(addSat(windowStart(number, scale), int64(stamp<<stampShift(scale))))
+		return l.clock.time(arith.Add(windowStart(number, scale), int64(stamp<<stampShift(scale))))
 	}
 	return Bucket{
 		ID:       string(x.appendID(nil, s)),

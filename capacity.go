@@ -1,6 +1,10 @@
 package weir
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/arith"
+)
 
 // capacity is the cap: how many buckets all tables of a limiter may hold together, and how many
 // bytes beside them.
@@ -25,7 +29,7 @@ const (
 )
 
 func newCapacity(buckets int64, j *janitor) capacity {
-	bytes := addSat(freeBytes, mulSat(uint64(buckets), bytesPerBucket))
+	bytes := arith.Add(freeBytes, arith.Mul(uint64(buckets), bytesPerBucket))
 	return capacity{max: buckets, maxBytes: bytes, janitor: j}
 }
 

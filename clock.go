@@ -4,6 +4,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // clock is the only reader of time in this package. An instant inside the package is an int64:
@@ -81,7 +83,7 @@ func (c *clock) instantOf(t time.Time) int64 {
 	if c.now != nil {
 		return instant(t)
 	}
-	return addSat(c.unix, int64(t.Sub(c.start)))
+	return arith.Add(c.unix, int64(t.Sub(c.start)))
 }
 
 // instant converts t, saturating outside the years 1678 to 2262, which int64 nanoseconds cannot

@@ -1,5 +1,7 @@
 package weir
 
+import "github.com/weirgo/weir/internal/arith"
+
 // Counter counts in a period of one Duration that begins with the caller's first hit. Make one with
 // [Limiter.Counter].
 type Counter struct{ locked[slot] }
@@ -28,7 +30,7 @@ func (s *slot) start() int64 { return int64(s[deniedWord]) }
 // running returns the start of the period that holds now, and what is counted in it. If there is
 // none, that is a new one.
 func (a *anchored) running(s *slot, p params, now int64) (start, total int64) {
-	if now < addSat(s.start(), p.scale*msec) {
+	if now < arith.Add(s.start(), p.scale*msec) {
 		return s.start(), count(s[stateWord])
 	}
 	return now, 0
@@ -45,14 +47,14 @@ func (a *anchored) prepare(p params) (params, error) {
 
 func (a *anchored) advance(s *slot, p params, now int64) {
 	s[usedWord] = uint64(now)
-	if now >= addSat(s.start(), p.scale*msec) {
+	if now >= arith.Add(s.start(), p.scale*msec) {
 		a.set(s, noInstant, 0)
 	}
 }
 
 func (a *anchored) decide(s *slot, p params, now int64) verdict {
 	start, total := a.running(s, p, now)
-	end := addSat(start, p.scale*msec)
+	end := arith.Add(start, p.scale*msec)
 	switch {
 	case p.exceedsLimit():
 		return verdict{state: Deny, total: total, at: noInstant}
@@ -64,11 +66,11 @@ func (a *anchored) decide(s *slot, p params, now int64) verdict {
 
 func (a *anchored) admit(s *slot, p params, now, cost int64, _ string) {
 	start, total := a.running(s, p, now)
-	a.set(s, start, min(addSat(total, cost), maxCount))
+	a.set(s, start, min(arith.Add(total, cost), maxCount))
 }
 
 func (a *anchored) refund(s *slot, p params, _, expires int64, _ string) {
-	if expires == addSat(s.start(), p.scale*msec) {
+	if expires == arith.Add(s.start(), p.scale*msec) {
 		a.set(s, s.start(), max(0, count(s[stateWord])-p.cost))
 	}
 }
@@ -77,7 +79,7 @@ func (a *anchored) refund(s *slot, p params, _, expires int64, _ string) {
 func (a *anchored) raise(s *slot, p params, now, expires, total int64, _ string) {
 	start, have := a.running(s, p, now)
 	if s.start() != start {
-		start = min(start, subSat(expires, p.scale*msec))
+		start = min(start, arith.Sub(expires, p.scale*msec))
 	}
 	if total > have {
 		a.set(s, start, min(total, maxCount))

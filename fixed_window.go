@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // FixedWindow is the [Limiter] as a [Strategy]: the counter of CheckRate, which it shares. Make one
@@ -165,7 +167,7 @@ func (a *counters) decide(s *slot, p params, now int64) verdict {
 }
 
 func (a *counters) admit(s *slot, _ params, _, cost int64, _ string) {
-	a.l.extraCost.Add(s.update(func(have int64) int64 { return addSat(have, cost) }))
+	a.l.extraCost.Add(s.update(func(have int64) int64 { return arith.Add(have, cost) }))
 }
 
 func (a *counters) refund(s *slot, p params, now, expires int64, _ string) {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
@@ -76,7 +78,7 @@ func (q *queue) start(now int64) int64 {
 func (q *queue) free(now int64) bool { return q.line.Len() == 0 && q.start(now) <= now }
 
 // empty returns when the queue will be empty if nothing more comes.
-func (q *queue) empty(now int64) int64 { return addSat(q.start(now), q.waiting) }
+func (q *queue) empty(now int64) int64 { return arith.Add(q.start(now), q.waiting) }
 
 // move makes next the instant at which the first in line may leave, and wakes it.
 func (q *queue) move(next int64) {
@@ -96,19 +98,19 @@ func (q *queue) wake() {
 
 // prepare sets p.each to the ns between two requests of cost 1.
 func (a *queues) prepare(p params) (params, error) {
-	p.each = ceilDiv(p.scale*msec, max(p.limit, 1))
+	p.each = arith.CeilDiv(p.scale*msec, max(p.limit, 1))
 	return p, nil
 }
 
 func (a *queues) advance(*queue, params, int64) {}
 
 func (a *queues) decide(q *queue, p params, now int64) verdict {
-	level := ceilDiv(max(0, subSat(q.empty(now), now)), p.each)
+	level := arith.CeilDiv(max(0, arith.Sub(q.empty(now), now)), p.each)
 	switch {
 	case p.exceedsLimit():
 		return verdict{state: Deny, total: level, at: noInstant}
 	case q.free(now), q.line.Len() < a.length:
-		return verdict{state: Allow, total: addSat(level, p.cost), at: addSat(q.empty(now), p.cost*p.each)}
+		return verdict{state: Allow, total: arith.Add(level, p.cost), at: arith.Add(q.empty(now), p.cost*p.each)}
 	}
 	return verdict{state: Deny, total: level, at: a.freeAt(q, now)}
 }
@@ -121,24 +123,24 @@ func (a *queues) freeAt(q *queue, now int64) int64 {
 	}
 	at := q.start(now)
 	for e, n := q.line.Front(), q.line.Len()-a.length; n > 0; e, n = e.Next(), n-1 {
-		at = addSat(at, e.Value.(*waiter).interval)
+		at = arith.Add(at, e.Value.(*waiter).interval)
 	}
 	return at
 }
 
 func (a *queues) admit(q *queue, p params, now, cost int64, _ string) {
-	q.move(addSat(q.start(now), mulSat(uint64(cost), p.each)))
+	q.move(arith.Add(q.start(now), arith.Mul(uint64(cost), p.each)))
 }
 
 // refund moves those in line up, by no more than has yet to leak.
 func (a *queues) refund(q *queue, p params, now, expires int64, _ string) {
-	if back := min(p.cost*p.each, subSat(expires, now)); back > 0 {
-		q.move(max(min(q.next, now), subSat(q.next, back)))
+	if back := min(p.cost*p.each, arith.Sub(expires, now)); back > 0 {
+		q.move(max(min(q.next, now), arith.Sub(q.next, back)))
 	}
 }
 
 func (a *queues) raise(q *queue, p params, now, _, total int64, _ string) {
-	q.move(max(q.start(now), addSat(now, mulSat(uint64(total), p.each))))
+	q.move(max(q.start(now), arith.Add(now, arith.Mul(uint64(total), p.each))))
 }
 
 // Reset implements [Resetter]: the first in line may leave at once.
@@ -223,11 +225,11 @@ func (b *LeakyBucket) wait(
 		now := b.l.clock.read()
 		h.entry.mu.Lock()
 		h.now = max(now, h.entry.latest)
-		left := subSat(q.next, h.now)
+		left := arith.Sub(q.next, h.now)
 		if left <= 0 {
 			b.take(q, element)
-			q.move(addSat(q.start(h.now), w.interval))
-			level := ceilDiv(max(0, subSat(q.empty(h.now), h.now)), p.each)
+			q.move(arith.Add(q.start(h.now), w.interval))
+			level := arith.CeilDiv(max(0, arith.Sub(q.empty(h.now), h.now)), p.each)
 			res := b.l.result(verdict{state: Allow, total: level, at: q.empty(h.now)})
 			b.store.unlock(h, changed)
 			return &res, nil

@@ -1,6 +1,10 @@
 package weir
 
-import "context"
+import (
+	"context"
+
+	"github.com/weirgo/weir/internal/arith"
+)
 
 // List is Counter with an entry for each admitted request in place of a number. Make one with
 // [Limiter.List].
@@ -24,7 +28,7 @@ const listPlan = "list"
 type lists struct{ logs }
 
 func (a *lists) over(g *hitLog, p params, now int64) bool {
-	return g.hits.n == 0 || now >= addSat(g.hits.at(0).at, p.scale*msec)
+	return g.hits.Len() == 0 || now >= arith.Add(g.hits.At(0).at, p.scale*msec)
 }
 
 func (a *lists) advance(g *hitLog, p params, now int64) {
@@ -36,9 +40,9 @@ func (a *lists) advance(g *hitLog, p params, now int64) {
 func (a *lists) decide(g *hitLog, p params, now int64) verdict {
 	start, used := now, int64(0)
 	if !a.over(g, p, now) {
-		start, used = g.hits.at(0).at, g.used
+		start, used = g.hits.At(0).at, g.used
 	}
-	end := addSat(start, p.scale*msec)
+	end := arith.Add(start, p.scale*msec)
 	switch {
 	case p.exceedsLimit():
 		return verdict{state: Deny, total: used, at: noInstant}
@@ -53,13 +57,13 @@ const maxRefunded = 1000
 
 // refund takes the cost from the newest hits that have meta, then from the newest of the others.
 func (a *lists) refund(g *hitLog, p params, _, expires int64, meta string) {
-	if g.hits.n == 0 || expires != addSat(g.hits.at(0).at, p.scale*msec) {
+	if g.hits.Len() == 0 || expires != arith.Add(g.hits.At(0).at, p.scale*msec) {
 		return
 	}
-	oldest := max(0, g.hits.n-maxRefunded)
+	oldest := max(0, g.hits.Len()-maxRefunded)
 	for _, same := range [...]bool{true, false} {
-		for i := g.hits.n - 1; i >= oldest && p.cost > 0; i-- {
-			h := g.hits.at(i)
+		for i := g.hits.Len() - 1; i >= oldest && p.cost > 0; i-- {
+			h := g.hits.At(i)
 			if (g.meta(i) == meta) != same {
 				continue
 			}
@@ -76,8 +80,8 @@ func (a *lists) refund(g *hitLog, p params, _, expires int64, meta string) {
 
 // raise has a period that began elsewhere go on here, and end when it would have.
 func (a *lists) raise(g *hitLog, p params, now, expires, total int64, meta string) {
-	if g.hits.n == 0 {
-		now = min(now, subSat(expires, p.scale*msec))
+	if g.hits.Len() == 0 {
+		now = min(now, arith.Sub(expires, p.scale*msec))
 	}
 	a.logs.raise(g, p, now, expires, total, meta)
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
@@ -58,7 +60,7 @@ func (l *Limiter) check(data []byte) error {
 	if d.bad {
 		return fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, len(data)-len(d.data))
 	}
-	if now := l.clock.read(); saved > addSat(now, maxAhead) {
+	if now := l.clock.read(); saved > arith.Add(now, maxAhead) {
 		return fmt.Errorf("%w: it is of %v, and the clock shows %v", ErrSnapshot, l.clock.time(saved), l.clock.time(now))
 	}
 	return nil
@@ -256,8 +258,8 @@ func (d *decoder) tiers() error {
 	last := int64(math.MinInt64)
 	for n := d.int(0, math.MaxInt64); n > 0 && !d.bad; n-- {
 		last = d.int(last, math.MaxInt64)
-		s.counts.push(sliceCount{last, d.int(0, math.MaxInt64-total)})
-		total += s.counts.newest().cost
+		s.counts.Push(sliceCount{last, d.int(0, math.MaxInt64-total)})
+		total += s.counts.Newest().cost
 	}
 	t.algorithm.(*tierSums).sumUp(s, total)
 	return restore(d, &t.operations, stateKey{id, scale, plan}, s)

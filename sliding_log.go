@@ -5,6 +5,9 @@ import (
 	"math"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/ring"
 )
 
 // SlidingLog is the exact rolling window: it keeps the time of every admitted hit of the last
@@ -37,9 +40,9 @@ type logs struct{}
 // hitLog is one caller's hits.
 type hitLog struct {
 	used  int64 // the sum of the costs in hits
-	hits  ring[hit]
-	metas ring[string] // beside hits, from the first hit that had a Meta until the log is empty
-	bytes int64        // in metas
+	hits  ring.Ring[hit]
+	metas ring.Ring[string] // beside hits, from the first hit that had a Meta until the log is empty
+	bytes int64             // in metas
 }
 
 type hit struct{ at, cost int64 }
@@ -51,30 +54,30 @@ const (
 
 func (g *hitLog) end(key stateKey) int64 {
 	switch {
-	case g.hits.n == 0:
+	case g.hits.Len() == 0:
 		return math.MinInt64
 	case key.plan == listPlan:
-		return addSat(g.hits.at(0).at, key.scale*msec)
+		return arith.Add(g.hits.At(0).at, key.scale*msec)
 	}
-	return addSat(g.hits.newest().at, key.scale*msec)
+	return arith.Add(g.hits.Newest().at, key.scale*msec)
 }
 
 func (g *hitLog) size() int64 {
-	return int64(len(g.hits.buf)*hitBytes+len(g.metas.buf)*stringBytes) + g.bytes
+	return int64(g.hits.Cap()*hitBytes+g.metas.Cap()*stringBytes) + g.bytes
 }
 
 func (g *hitLog) growth(meta string) int64 {
-	n := int64(g.hits.growth()*hitBytes + len(meta))
-	if meta != "" || g.metas.n > 0 {
-		n += int64((len(g.hits.buf) + g.hits.growth() - len(g.metas.buf)) * stringBytes)
+	n := int64(g.hits.Growth()*hitBytes + len(meta))
+	if meta != "" || g.metas.Len() > 0 {
+		n += int64((g.hits.Cap() + g.hits.Growth() - g.metas.Cap()) * stringBytes)
 	}
 	return n
 }
 
 // expired returns how many hits no longer count at now, and their cost.
 func (g *hitLog) expired(scale, now int64) (n int, cost int64) {
-	for n < g.hits.n && now >= addSat(g.hits.at(n).at, scale*msec) {
-		cost += g.hits.at(n).cost
+	for n < g.hits.Len() && now >= arith.Add(g.hits.At(n).at, scale*msec) {
+		cost += g.hits.At(n).cost
 		n++
 	}
 	return n, cost
@@ -88,8 +91,8 @@ func (a *logs) advance(g *hitLog, p params, now int64) {
 	for range n {
 		g.popOldest()
 	}
-	if g.hits.n == 0 {
-		g.metas = ring[string]{}
+	if g.hits.Len() == 0 {
+		g.metas = ring.Ring[string]{}
 	}
 }
 
@@ -102,57 +105,57 @@ func (a *logs) decide(g *hitLog, p params, now int64) verdict {
 	case used > p.limit-p.cost:
 		return verdict{state: Deny, total: used, at: g.retry(first, used-(p.limit-p.cost), p.scale)}
 	}
-	return verdict{state: Allow, total: used + p.cost, at: addSat(now, p.scale*msec)}
+	return verdict{state: Allow, total: used + p.cost, at: arith.Add(now, p.scale*msec)}
 }
 
 // retry returns the instant at which hits of the cost excess no longer count.
 func (g *hitLog) retry(first int, excess, scale int64) int64 {
-	for ; excess > g.hits.at(first).cost; first++ {
-		excess -= g.hits.at(first).cost
+	for ; excess > g.hits.At(first).cost; first++ {
+		excess -= g.hits.At(first).cost
 	}
-	return addSat(g.hits.at(first).at, scale*msec)
+	return arith.Add(g.hits.At(first).at, scale*msec)
 }
 
 func (a *logs) admit(g *hitLog, _ params, now, cost int64, meta string) {
 	cost = min(cost, math.MaxInt64-g.used) // what is added here is what is subtracted later
 	g.used += cost
-	if meta != "" && g.metas.n == 0 {
-		g.metas.resize(len(g.hits.buf))
-		for range g.hits.n {
-			g.metas.push("")
+	if meta != "" && g.metas.Len() == 0 {
+		g.metas.Resize(g.hits.Cap())
+		for range g.hits.Len() {
+			g.metas.Push("")
 		}
 	}
-	g.hits.push(hit{now, cost})
-	if meta != "" || g.metas.n > 0 {
-		g.metas.push(strings.Clone(meta))
+	g.hits.Push(hit{now, cost})
+	if meta != "" || g.metas.Len() > 0 {
+		g.metas.Push(strings.Clone(meta))
 		g.bytes += int64(len(meta))
 	}
 }
 
 // popOldest removes the oldest hit, whose cost is no longer in used.
 func (g *hitLog) popOldest() {
-	g.hits.pop()
-	if g.metas.n > 0 {
-		g.bytes -= int64(len(*g.metas.at(0)))
-		g.metas.pop()
+	g.hits.Pop()
+	if g.metas.Len() > 0 {
+		g.bytes -= int64(len(*g.metas.At(0)))
+		g.metas.Pop()
 	}
 }
 
 // remove removes the i-th oldest hit, whose cost is no longer in used.
 func (g *hitLog) remove(i int) {
-	g.hits.remove(i)
-	if g.metas.n > 0 {
-		g.bytes -= int64(len(*g.metas.at(i)))
-		g.metas.remove(i)
+	g.hits.Remove(i)
+	if g.metas.Len() > 0 {
+		g.bytes -= int64(len(*g.metas.At(i)))
+		g.metas.Remove(i)
 	}
 }
 
 // refund takes the cost from the hits at the instant at which it was admitted; of several any will
 // do, since they expire together.
 func (a *logs) refund(g *hitLog, p params, _, expires int64, _ string) {
-	at := subSat(expires, p.scale*msec)
-	for i := g.hits.n - 1; i >= 0 && p.cost > 0 && g.hits.at(i).at >= at; i-- {
-		h := g.hits.at(i)
+	at := arith.Sub(expires, p.scale*msec)
+	for i := g.hits.Len() - 1; i >= 0 && p.cost > 0 && g.hits.At(i).at >= at; i-- {
+		h := g.hits.At(i)
 		if h.at != at {
 			continue
 		}
@@ -198,16 +201,16 @@ func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
 
 // meta returns the Meta of the i-th oldest hit.
 func (g *hitLog) meta(i int) string {
-	if g.metas.n == 0 {
+	if g.metas.Len() == 0 {
 		return ""
 	}
-	return *g.metas.at(i)
+	return *g.metas.At(i)
 }
 
 // entries lists the hits from the first on.
 func (g *hitLog) entries(c *clock, first int) (entries []Entry) {
-	for i := first; i < g.hits.n; i++ {
-		e := Entry{At: c.time(g.hits.at(i).at), Cost: uint64(g.hits.at(i).cost), Meta: g.meta(i)}
+	for i := first; i < g.hits.Len(); i++ {
+		e := Entry{At: c.time(g.hits.At(i).at), Cost: uint64(g.hits.At(i).cost), Meta: g.meta(i)}
 		if e.Cost > 0 { // else it was given back
 			entries = append(entries, e)
 		}

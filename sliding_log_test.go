@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/ring"
 )
 
 // A refunded hit leaves the log: otherwise a caller who is refunded each time grows it without a bound.
@@ -192,15 +194,15 @@ func TestGrowthOfALogIsKnownInAdvance(t *testing.T) {
 			}
 			require.Equal(t, used, g.used)
 			require.Equal(t, metas, g.bytes)
-			require.Contains(t, []int{0, g.hits.n}, g.metas.n)
+			require.Contains(t, []int{0, g.hits.Len()}, g.metas.Len())
 		}
 	}
 }
 
 // contents returns the elements of a ring, the oldest first.
-func contents[T any](r *ring[T]) (list []T) {
-	for i := range r.n {
-		list = append(list, *r.at(i))
+func contents[T any](r *ring.Ring[T]) (list []T) {
+	for i := range r.Len() {
+		list = append(list, *r.At(i))
 	}
 	return list
 }

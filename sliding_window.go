@@ -1,6 +1,10 @@
 package weir
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/weirgo/weir/internal/arith"
+)
 
 // SlidingWindow is the sliding window counter: the previous window's count, weighted by the part of
 // it that the last Duration still covers, plus the current one's. Make one with
@@ -51,7 +55,7 @@ func (a *sliders) at(s *slot, scale, now int64) (slide, *window) {
 	switch used := int64(s[usedWord]); {
 	case used >= w.start:
 		at.prev, at.cur = max(0, int64(s[deniedWord])), count(s[stateWord])
-	case used >= subSat(w.start, scale*msec):
+	case used >= arith.Sub(w.start, scale*msec):
 		at.prev = count(s[stateWord])
 	}
 	return at, w
@@ -79,7 +83,7 @@ func (at slide) used() int64 {
 	if rem > 0 {
 		quo++
 	}
-	return addSat(int64(quo), at.cur)
+	return arith.Add(int64(quo), at.cur)
 }
 
 // retry returns when a cost that is denied now, and is no more than limit, will pass if nothing
@@ -108,14 +112,14 @@ func (a *sliders) decide(s *slot, p params, now int64) verdict {
 	case p.exceedsLimit():
 		return verdict{state: Deny, total: used, at: noInstant}
 	case used > p.limit-p.cost:
-		return verdict{state: Deny, total: used, at: addSat(w.start, at.retry(p.cost, p.limit)*msec)}
+		return verdict{state: Deny, total: used, at: arith.Add(w.start, at.retry(p.cost, p.limit)*msec)}
 	}
-	return verdict{state: Allow, total: used + p.cost, at: addSat(w.end, p.scale*msec)}
+	return verdict{state: Allow, total: used + p.cost, at: arith.Add(w.end, p.scale*msec)}
 }
 
 func (a *sliders) admit(s *slot, p params, now, cost int64, _ string) {
 	at, _ := a.at(s, p.scale, now)
-	at.cur = min(addSat(at.cur, cost), maxCount)
+	at.cur = min(arith.Add(at.cur, cost), maxCount)
 	a.set(s, at)
 }
 
@@ -123,7 +127,7 @@ func (a *sliders) admit(s *slot, p params, now, cost int64, _ string) {
 func (a *sliders) refund(s *slot, p params, now, expires int64, _ string) {
 	at, w := a.at(s, p.scale, now)
 	switch expires {
-	case addSat(w.end, p.scale*msec):
+	case arith.Add(w.end, p.scale*msec):
 		at.cur = max(0, at.cur-p.cost)
 	case w.end:
 		at.prev = max(0, at.prev-p.cost)

@@ -1,6 +1,10 @@
 package weir
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/arith"
+)
 
 // slot holds one bucket in one cache line, without a pointer, so that the garbage collector has
 // nothing to follow. Its words change under the shard's mutex, except that hits of a live fixed
@@ -91,9 +95,9 @@ func (s *slot) end() int64 {
 	case tokenKind:
 		return max(s.arrival(), int64(s[usedWord]))
 	case counterKind:
-		return max(addSat(s.start(), scale*msec), int64(s[usedWord]))
+		return max(arith.Add(s.start(), scale*msec), int64(s[usedWord]))
 	case slidingKind:
-		number, _ := floorDiv(int64(s[usedWord]), scale*msec)
+		number, _ := arith.FloorDiv(int64(s[usedWord]), scale*msec)
 		return windowStart(number+2, scale)
 	}
 	return windowStart(number+1, scale)

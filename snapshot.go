@@ -140,19 +140,19 @@ func (s *sliceCounts) record() byte { return tiersRecord }
 func (q *queue) record() byte       { return queueRecord }
 
 func (g *hitLog) save(e *encoder) {
-	e.int(int64(g.hits.n))
-	for i := range g.hits.n {
-		e.int(g.hits.at(i).at)
-		e.int(g.hits.at(i).cost)
+	e.int(int64(g.hits.Len()))
+	for i := range g.hits.Len() {
+		e.int(g.hits.At(i).at)
+		e.int(g.hits.At(i).cost)
 		e.string(g.meta(i))
 	}
 }
 
 func (s *sliceCounts) save(e *encoder) {
-	e.int(int64(s.counts.n))
-	for i := range s.counts.n {
-		e.int(s.counts.at(i).slice)
-		e.int(s.counts.at(i).cost)
+	e.int(int64(s.counts.Len()))
+	for i := range s.counts.Len() {
+		e.int(s.counts.At(i).slice)
+		e.int(s.counts.At(i).cost)
 	}
 }
 

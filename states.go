@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 
 	"github.com/puzpuzpuz/xsync/v3"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // state is what an algorithm keeps of one caller where that has no fixed size: a log, a queue, the
@@ -280,7 +282,7 @@ func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (remove
 		seen++
 		e.mu.Lock()
 		end := t.end(e)
-		over := now >= addSat(end, timeout) && !e.removed
+		over := now >= arith.Add(end, timeout) && !e.removed
 		if end == math.MinInt64 && timeout == 0 { // being made: reclaiming takes it from no caller
 			over = false
 		}

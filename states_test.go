@@ -199,7 +199,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	_, err := l.SlidingLog().Run(t.Context(), &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]})
 	require.NoError(t, err)
 	key := stateKey{"m", 1000, ""}
-	meta := *l.logs.shard(key).find(key).state.metas.at(0)
+	meta := *l.logs.shard(key).find(key).state.metas.At(0)
 	assert.Equal(t, "xxxxxx", meta)
 	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
 }

@@ -3,6 +3,8 @@ package weir
 import (
 	"math"
 	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // A bucket expires when no later reading of the clock uses its count any more. A sweep removes it
@@ -82,7 +84,7 @@ func (sh *shard) sweepChunk(i int, now, timeout int64) (removed int) {
 	earliest := int64(maxInstant)
 	for n, s := range sh.chunkSlots(i) {
 		end := s.end()
-		if now < addSat(end, timeout) {
+		if now < arith.Add(end, timeout) {
 			earliest = min(earliest, end)
 			continue
 		}

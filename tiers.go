@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/ring"
 )
 
 // Tier is one of several limits that hold at once: at most Limit in Duration.
@@ -102,9 +105,9 @@ type bound struct {
 
 // sliceCounts is one caller's counts.
 type sliceCounts struct {
-	counts  ring[sliceCount] // of the slices that have any, the oldest first
-	sums    []sum            // one a tier, the shortest first
-	longest int64            // slices
+	counts  ring.Ring[sliceCount] // of the slices that have any, the oldest first
+	sums    []sum                 // one a tier, the shortest first
+	longest int64                 // slices
 }
 
 // sliceCount is the cost admitted in one slice.
@@ -119,16 +122,16 @@ type sum struct {
 const sliceBytes, sumBytes = 16, 16
 
 func (s *sliceCounts) end(key stateKey) int64 {
-	if newest := s.counts.newest(); newest != nil {
+	if newest := s.counts.Newest(); newest != nil {
 		return windowStart(newest.slice+s.longest, key.scale)
 	}
 	return math.MinInt64
 }
 
-func (s *sliceCounts) size() int64 { return int64(len(s.counts.buf)*sliceBytes + len(s.sums)*sumBytes) }
+func (s *sliceCounts) size() int64 { return int64(s.counts.Cap()*sliceBytes + len(s.sums)*sumBytes) }
 
 func (s *sliceCounts) growth(string) int64 {
-	return int64(s.counts.growth()*sliceBytes + len(s.sums)*sumBytes)
+	return int64(s.counts.Growth()*sliceBytes + len(s.sums)*sumBytes)
 }
 
 // prepare sets p.limit to the lowest limit.
@@ -139,7 +142,7 @@ func (a *tierSums) prepare(p params) (params, error) {
 
 // current returns the slice that holds now.
 func (a *tierSums) current(now int64) int64 {
-	current, _ := floorDiv(now, a.slice*msec)
+	current, _ := arith.FloorDiv(now, a.slice*msec)
 	return current
 }
 
@@ -148,8 +151,8 @@ func (a *tierSums) sum(s *sliceCounts, i int, current int64) (t sum) {
 	if s.sums != nil {
 		t = s.sums[i]
 	}
-	for t.first < s.counts.n && s.counts.at(t.first).slice <= current-a.bounds[i].n {
-		t.cost -= s.counts.at(t.first).cost
+	for t.first < s.counts.Len() && s.counts.At(t.first).slice <= current-a.bounds[i].n {
+		t.cost -= s.counts.At(t.first).cost
 		t.first++
 	}
 	return t
@@ -205,21 +208,21 @@ func (a *tierSums) binds(v, other tierVerdict) bool {
 
 // freeAt returns the first slice by whose start at least excess has expired in a tier.
 func (a *tierSums) freeAt(s *sliceCounts, t sum, b bound, excess int64) int64 {
-	for ; excess > s.counts.at(t.first).cost; t.first++ {
-		excess -= s.counts.at(t.first).cost
+	for ; excess > s.counts.At(t.first).cost; t.first++ {
+		excess -= s.counts.At(t.first).cost
 	}
-	return s.counts.at(t.first).slice + b.n
+	return s.counts.At(t.first).slice + b.n
 }
 
 func (a *tierSums) admit(s *sliceCounts, _ params, now, cost int64, _ string) {
 	current := a.current(now)
-	if newest := s.counts.newest(); newest == nil || newest.slice < current {
-		s.counts.push(sliceCount{slice: current})
+	if newest := s.counts.Newest(); newest == nil || newest.slice < current {
+		s.counts.Push(sliceCount{slice: current})
 	}
 	for _, t := range s.sums {
 		cost = min(cost, math.MaxInt64-t.cost) // what is added here is what is subtracted later
 	}
-	s.counts.newest().cost += cost
+	s.counts.Newest().cost += cost
 	for i := range s.sums {
 		s.sums[i].cost += cost
 	}
@@ -239,7 +242,7 @@ func (a *tierSums) advance(s *sliceCounts, _ params, now int64) {
 	}
 	unused := s.sums[len(s.sums)-1].first // the longest tier's
 	for range unused {
-		s.counts.pop()
+		s.counts.Pop()
 	}
 	for i := range s.sums {
 		s.sums[i].first -= unused
@@ -249,9 +252,9 @@ func (a *tierSums) advance(s *sliceCounts, _ params, now int64) {
 // refund gives back to the newest slice that expires may stand for: which it is depends on the tier
 // that bound, and a Result does not say that.
 func (a *tierSums) refund(s *sliceCounts, p params, _, expires int64, _ string) {
-	end, _ := floorDiv(expires, a.slice*msec)
-	for j := s.counts.n - 1; j >= 0; j-- {
-		c := s.counts.at(j)
+	end, _ := arith.FloorDiv(expires, a.slice*msec)
+	for j := s.counts.Len() - 1; j >= 0; j-- {
+		c := s.counts.At(j)
 		if !slices.ContainsFunc(a.bounds, func(b bound) bool { return c.slice == end-b.n }) {
 			continue
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // TokenBucket is the token bucket, kept as the generic cell rate algorithm (GCRA) keeps it: one
@@ -40,7 +42,7 @@ func (t *tokens) prepare(p params) (params, error) {
 	if p.limit == 0 {
 		return p, nil
 	}
-	p.each = ceilDiv(p.scale*msec, p.limit)
+	p.each = arith.CeilDiv(p.scale*msec, p.limit)
 	size := cmp.Or(t.burst, p.limit)
 	if hi, lo := bits.Mul64(uint64(p.each), uint64(size)); hi > 0 || lo > 1<<62 {
 		return p, fmt.Errorf("%w: a burst of %d at %d in %d ms takes centuries to refill",
@@ -55,11 +57,11 @@ func (t *tokens) advance(s *slot, _ params, now int64) { s[usedWord] = uint64(no
 func (t *tokens) decide(s *slot, p params, now int64) verdict {
 	at := s.arrival()
 	if p.exceedsLimit() {
-		return verdict{state: Deny, total: inflow(subSat(at, now), p.each), at: noInstant}
+		return verdict{state: Deny, total: inflow(arith.Sub(at, now), p.each), at: noInstant}
 	}
-	next := addSat(max(at, now), p.cost*p.each)
-	if full := p.limit * p.each; subSat(next, now) > full {
-		return verdict{state: Deny, total: inflow(subSat(at, now), p.each), at: next - full}
+	next := arith.Add(max(at, now), p.cost*p.each)
+	if full := p.limit * p.each; arith.Sub(next, now) > full {
+		return verdict{state: Deny, total: inflow(arith.Sub(at, now), p.each), at: next - full}
 	}
 	return verdict{state: Allow, total: inflow(next-now, p.each), at: next}
 }
@@ -72,20 +74,20 @@ func inflow(ns, each int64) int64 {
 	case ns <= each: // most callers stay below their limit, and a division costs as much as a look-up
 		return 1
 	}
-	return ceilDiv(ns, each)
+	return arith.CeilDiv(ns, each)
 }
 
 func (t *tokens) admit(s *slot, p params, now, cost int64, _ string) {
-	s[deniedWord] = uint64(addSat(max(s.arrival(), now), mulSat(uint64(cost), p.each)))
+	s[deniedWord] = uint64(arith.Add(max(s.arrival(), now), arith.Mul(uint64(cost), p.each)))
 }
 
 // refund gives back no more than has yet to flow in again.
 func (t *tokens) refund(s *slot, p params, now, expires int64, _ string) {
-	if back := min(p.cost*p.each, subSat(expires, now)); back > 0 && s.arrival() > now {
+	if back := min(p.cost*p.each, arith.Sub(expires, now)); back > 0 && s.arrival() > now {
 		s[deniedWord] = uint64(max(now, s.arrival()-back))
 	}
 }
 
 func (t *tokens) raise(s *slot, p params, now, _, total int64, _ string) {
-	s[deniedWord] = uint64(max(s.arrival(), addSat(now, mulSat(uint64(total), p.each))))
+	s[deniedWord] = uint64(max(s.arrival(), arith.Add(now, arith.Mul(uint64(total), p.each))))
 }

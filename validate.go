@@ -3,6 +3,7 @@ package weir
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -48,6 +49,9 @@ func (p params) clamp(most int64) params {
 	p.limit, p.cost = min(p.limit, most), min(p.cost, most)
 	return p
 }
+
+// clampCost returns n, or the largest int64.
+func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
 // parse reads r, with another duration if period is not 0.
 func parse(r *Request, period time.Duration) (p params, err error) {

@@ -5,11 +5,15 @@ import (
 	"math/bits"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 const (
 	msec     = int64(time.Millisecond)
 	maxScale = 365 * 24 * 60 * 60 * 1000 // ms: one year
+
+	maxInstant = math.MaxInt64
 )
 
 // windowStart returns when window number of a scale begins. It saturates.
@@ -42,12 +46,12 @@ type window struct {
 var noWindow = new(window)
 
 func windowAt(now, scaleMs int64) *window {
-	number, into := floorDiv(now, scaleMs*msec)
+	number, into := arith.FloorDiv(now, scaleMs*msec)
 	return &window{
 		scale:      scaleMs,
 		number:     number,
-		start:      subSat(now, into),
-		end:        addSat(now, scaleMs*msec-into),
+		start:      arith.Sub(now, into),
+		end:        arith.Add(now, scaleMs*msec-into),
 		shift:      stampShift(scaleMs),
 		touchEvery: min(scaleMs*msec>>16, 1<<24) >> stampShift(scaleMs),
 		fixed:      periodOf(fixedKind, scaleMs, number),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/arith"
 )
 
 const maxDuration = 365 * 24 * time.Hour
@@ -65,7 +66,7 @@ func (sliding) answer(r *weir.Request, v numbers) (decision, error) {
 	if current < 0 || previous < 0 {
 		return decision{}, strange(v)
 	}
-	_, into := floorDiv(now, d)
+	_, into := arith.FloorDiv(now, d)
 	end := now + d - into
 	weight := mulDiv(previous, d-into, d, d-1)
 	res := decision{allowed: v[0] == 1, total: min(maxCount, weight+current), limit: clamp(r.Limit), at: ofMillis(end + d)}

@@ -3,6 +3,8 @@ package redislimit
 import (
 	"math"
 	"time"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // instant is a point in time as the scripts have it: whole seconds since the Unix epoch and the nanoseconds of that
@@ -28,7 +30,7 @@ func instantOf(t time.Time) instant {
 
 // ofMillis is the instant ms milliseconds after the epoch.
 func ofMillis(ms int64) instant {
-	s, ms := floorDiv(ms, 1000)
+	s, ms := arith.FloorDiv(ms, 1000)
 	return instant{s, ms * int64(time.Millisecond)}
 }
 
@@ -79,14 +81,4 @@ func (i instant) time(now *time.Time) time.Time {
 		return t
 	}
 	return now.Add(t.Sub(*now))
-}
-
-// floorDiv returns the quotient and remainder of a/b rounded towards negative infinity. b > 0.
-func floorDiv(a, b int64) (quo, rem int64) {
-	quo, rem = a/b, a%b
-	if rem < 0 {
-		quo--
-		rem += b
-	}
-	return quo, rem
 }

@@ -3,6 +3,8 @@ package replay
 import (
 	"math"
 	"math/bits"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // The state of one caller under the strategies that need no more than a few numbers. weir's own strategies keep the same
@@ -26,7 +28,7 @@ const noWindow = math.MinInt64
 
 // at goes to the window that ns is in.
 func (w *window) at(ns, length int64) {
-	if number, _ := floorDiv(ns, length); number != w.number {
+	if number, _ := arith.FloorDiv(ns, length); number != w.number {
 		w.number, w.n = number, 0
 	}
 }
@@ -34,7 +36,7 @@ func (w *window) at(ns, length int64) {
 // at goes to the window that ns is in and returns the estimate of the requests in the last length: those of the window
 // before, weighted by the part of it that is still covered, to the millisecond and rounded up, and those of the window.
 func (s *slide) at(ns, length int64) uint64 {
-	number, into := floorDiv(ns, length)
+	number, into := arith.FloorDiv(ns, length)
 	switch number {
 	case s.number:
 	case s.number + 1:

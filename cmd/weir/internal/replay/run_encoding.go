@@ -1,6 +1,10 @@
 package replay
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/weirgo/weir/internal/arith"
+)
 
 // A run is encoded as groups. A group is the requests of a second that have nothing finer: how many seconds it is after
 // the group before it, doubled; how many requests; and four bytes for the code of each. Or it is one request that has:
@@ -45,7 +49,7 @@ func (e *encoder) endGroup() {
 	if len(e.codes) == 0 {
 		return
 	}
-	second, nanos := floorDiv(e.at.nanoseconds(), 1e9)
+	second, nanos := arith.FloorDiv(e.at.nanoseconds(), 1e9)
 	if len(e.data) == 0 {
 		e.data = binary.AppendVarint(e.data, second)
 		e.second = second
@@ -66,13 +70,4 @@ func (e *encoder) endGroup() {
 func (e *encoder) end() []byte {
 	e.endGroup()
 	return e.data
-}
-
-// floorDiv returns the quotient of a and a positive b, rounded down, and the rest, which is never negative.
-func floorDiv(a, b int64) (quotient, rest int64) {
-	quotient, rest = a/b, a%b
-	if rest < 0 {
-		quotient, rest = quotient-1, rest+b
-	}
-	return quotient, rest
 }

@@ -1,6 +1,10 @@
 package replay
 
-import "time"
+import (
+	"time"
+
+	"github.com/weirgo/weir/internal/arith"
+)
 
 // maxBins bounds a timeline, whatever span of time it shows.
 const maxBins = 600
@@ -35,7 +39,7 @@ func (t *Timeline) Bins() int { return len(t.Rows[0]) }
 // Coarser returns the same counts in at most n bins, which is at least 2: no bin reaches across the epoch.
 func (t *Timeline) Coarser(n int) *Timeline {
 	g := growing{width: t.Width, rows: make([][]uint64, len(t.Rows)), max: t.Bins()}
-	g.first, _ = floorDiv(t.Start.UnixNano(), int64(t.Width))
+	g.first, _ = arith.FloorDiv(t.Start.UnixNano(), int64(t.Width))
 	for i, row := range t.Rows {
 		g.rows[i] = append([]uint64(nil), row...)
 	}
@@ -63,13 +67,13 @@ func (g *growing) bin(ns int64) int {
 	if n := len(g.rows[0]); n > 0 && ns < g.end {
 		return n - 1
 	}
-	i, _ := floorDiv(ns, int64(g.width))
+	i, _ := arith.FloorDiv(ns, int64(g.width))
 	if len(g.rows[0]) == 0 {
 		g.first = i
 	}
 	for i-g.first >= int64(g.max) {
 		g.widen()
-		i, _ = floorDiv(ns, int64(g.width))
+		i, _ = arith.FloorDiv(ns, int64(g.width))
 	}
 	for r, row := range g.rows {
 		for int64(len(row)) <= i-g.first {
@@ -133,11 +137,11 @@ func (g *growing) bins() int64 { return int64(len(g.rows[0])) }
 func (g *growing) widen() {
 	width := wider(g.width)
 	ratio := int64(width / g.width)
-	first, _ := floorDiv(g.first, ratio)
+	first, _ := arith.FloorDiv(g.first, ratio)
 	for r, row := range g.rows {
 		merged := row[:0]
 		for i, n := range row {
-			j, _ := floorDiv(g.first+int64(i), ratio)
+			j, _ := arith.FloorDiv(g.first+int64(i), ratio)
 			if j-first == int64(len(merged)) {
 				merged = append(merged, 0)
 			}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // Whatever span they cover, the bins are few, and each holds what came in it.
@@ -39,7 +41,7 @@ func checkTimeline(t *testing.T, got *Timeline, atMost int, all []int64) {
 	}
 	require.Equal(t, want, got.Rows[0])
 	require.Len(t, got.Rows[1], got.Bins(), "rows are of one length")
-	_, rest := floorDiv(got.Start.UnixNano(), int64(got.Width))
+	_, rest := arith.FloorDiv(got.Start.UnixNano(), int64(got.Width))
 	require.Zero(t, rest, "bins are aligned")
 }
 

@@ -1,4 +1,4 @@
-package weir
+package arith
 
 import (
 	"math"
@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAddSat(t *testing.T) {
+func TestAdd(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		a, b, want int64
@@ -22,11 +22,11 @@ func TestAddSat(t *testing.T) {
 		{"up to the largest is exact", math.MaxInt64 - 1, 1, math.MaxInt64},
 		{"down to the least is exact", math.MinInt64 + 1, -1, math.MinInt64},
 	} {
-		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, addSat(c.a, c.b)) })
+		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, Add(c.a, c.b)) })
 	}
 }
 
-func TestSubSat(t *testing.T) {
+func TestSub(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		a, b, want int64
@@ -39,17 +39,17 @@ func TestSubSat(t *testing.T) {
 		{"down to the least is exact", math.MinInt64 + 1, 1, math.MinInt64},
 		{"the least less itself is zero", math.MinInt64, math.MinInt64, 0},
 	} {
-		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, subSat(c.a, c.b)) })
+		t.Run(c.name, func(t *testing.T) { assert.Equal(t, c.want, Sub(c.a, c.b)) })
 	}
 }
 
-func TestMulSat(t *testing.T) {
-	assert.EqualValues(t, 6, mulSat(2, 3))
-	assert.Zero(t, mulSat(math.MaxUint64, 0))
-	assert.EqualValues(t, int64(math.MaxInt64), mulSat(math.MaxUint64, 1))
-	assert.EqualValues(t, int64(math.MaxInt64), mulSat(math.MaxInt64, 1), "exact")
-	assert.EqualValues(t, int64(math.MaxInt64), mulSat(1<<62, 2))
-	assert.EqualValues(t, int64(math.MaxInt64-1), mulSat(math.MaxInt64/2, 2), "exact")
+func TestMul(t *testing.T) {
+	assert.EqualValues(t, 6, Mul(2, 3))
+	assert.Zero(t, Mul(math.MaxUint64, 0))
+	assert.EqualValues(t, int64(math.MaxInt64), Mul(math.MaxUint64, 1))
+	assert.EqualValues(t, int64(math.MaxInt64), Mul(math.MaxInt64, 1), "exact")
+	assert.EqualValues(t, int64(math.MaxInt64), Mul(1<<62, 2))
+	assert.EqualValues(t, int64(math.MaxInt64-1), Mul(math.MaxInt64/2, 2), "exact")
 }
 
 func TestDivisionRounds(t *testing.T) {
@@ -57,13 +57,13 @@ func TestDivisionRounds(t *testing.T) {
 		{7, 3, 2, 1}, {6, 3, 2, 0}, {0, 3, 0, 0}, {-1, 3, -1, 2}, {-3, 3, -1, 0}, {-4, 3, -2, 2},
 		{math.MinInt64, 1, math.MinInt64, 0}, {math.MinInt64, 1000, math.MinInt64/1000 - 1, 192},
 	} {
-		quo, rem := floorDiv(c.a, c.b)
+		quo, rem := FloorDiv(c.a, c.b)
 		assert.Equal(t, c.quo, quo, "%d/%d", c.a, c.b)
 		assert.Equal(t, c.rem, rem, "%d/%d", c.a, c.b)
 	}
 	for _, c := range []struct{ a, b, want int64 }{
 		{0, 3, 0}, {1, 3, 1}, {3, 3, 1}, {4, 3, 2}, {math.MaxInt64, 1, math.MaxInt64}, {math.MaxInt64, 2, 1 << 62},
 	} {
-		assert.Equal(t, c.want, ceilDiv(c.a, c.b), "%d/%d", c.a, c.b)
+		assert.Equal(t, c.want, CeilDiv(c.a, c.b), "%d/%d", c.a, c.b)
 	}
 }

@@ -1,0 +1,54 @@
+// Package arith has the integer arithmetic of instants and counts: sums, differences and products that
+// stop at the bounds of an int64, and divisions that round as is said.
+package arith
+
+import "math"
+
+// Add returns a+b, or the bound it passed.
+func Add(a, b int64) int64 {
+	switch {
+	case b > 0 && a > math.MaxInt64-b:
+		return math.MaxInt64
+	case b < 0 && a < math.MinInt64-b:
+		return math.MinInt64
+	}
+	return a + b
+}
+
+// Sub returns a-b, or the bound it passed.
+func Sub(a, b int64) int64 {
+	switch {
+	case b < 0 && a > math.MaxInt64+b:
+		return math.MaxInt64
+	case b > 0 && a < math.MinInt64+b:
+		return math.MinInt64
+	}
+	return a - b
+}
+
+// Mul returns n*each, or the largest int64. each is not negative.
+func Mul(n uint64, each int64) int64 {
+	if each > 0 && n > uint64(math.MaxInt64/each) {
+		return math.MaxInt64
+	}
+	return int64(n) * each
+}
+
+// FloorDiv returns the quotient and remainder of a/b rounded toward negative infinity, so that 0 <=
+// rem < b. b > 0. It overflows for no a.
+func FloorDiv(a, b int64) (quo, rem int64) {
+	quo, rem = a/b, a%b
+	if rem < 0 {
+		quo--
+		rem += b
+	}
+	return quo, rem
+}
+
+// CeilDiv returns a/b rounded up. a >= 0, b > 0.
+func CeilDiv(a, b int64) int64 {
+	if a == 0 {
+		return 0
+	}
+	return (a-1)/b + 1
+}
