@@ -7,8 +7,10 @@ type Ring[T any] struct {
 	head, n int
 }
 
-// Len returns how many elements there are, and Cap how many there is memory for.
+// Len returns how many elements there are.
 func (r *Ring[T]) Len() int { return r.n }
+
+// Cap returns how many elements there is memory for.
 func (r *Ring[T]) Cap() int { return len(r.buf) }
 
 // At returns the i-th oldest element. 0 <= i < Len.
