@@ -6,15 +6,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ParseURL returns settings for redis.NewClient with which every promise of this package holds, as [Options] does, for a
-// server given by a URL:
+// ParseURL returns settings for redis.NewClient with which every promise of this package holds, as
+// [Options] does, for a server given by a URL:
 //
 //	redis://[[user]:password@]host[:port][/database]
 //	rediss://[[user]:password@]host[:port][/database]   over TLS
 //	unix://[[user]:password@]/path[?db=database]
 //
-// Parameters such as pool_size are those of redis.ParseURL; retries and timeouts are not taken from the URL. It fails if
-// url is none of these. The error does not quote url, which may hold a password.
+// Parameters such as pool_size are those of redis.ParseURL; retries and timeouts are not taken from
+// the URL. It fails if url is none of these. The error does not quote url, which may hold a
+// password.
 func ParseURL(url string) (*redis.Options, error) {
 	o, err := redis.ParseURL(url)
 	if err != nil {

@@ -14,9 +14,10 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// A checker type-checks packages and all that they import, from source, for any platform and any Go. The modules of
-// contrib import a thousand packages: to compile these takes minutes for each platform, to check them five seconds. It
-// does not look into the functions of other projects; whatever else a compiler would reject, it finds.
+// A checker type-checks packages and all that they import, from source, for any platform and any
+// Go. The modules of contrib import a thousand packages: to compile these takes minutes for each
+// platform, to check them five seconds. It does not look into the functions of other projects;
+// whatever else a compiler would reject, it finds.
 type checker struct {
 	own  string // a directory: functions of packages within are checked too
 	fset *token.FileSet
@@ -29,7 +30,8 @@ func newChecker(own string) *checker {
 	return &checker{own: own + string(filepath.Separator), fset: token.NewFileSet(), files: map[string]*ast.File{}}
 }
 
-// check type-checks what the patterns match in dir, and the tests if asked to. env is that of the go command.
+// check type-checks what the patterns match in dir, and the tests if asked to. env is that of the
+// go command.
 func (c *checker) check(dir string, env []string, tests bool, patterns ...string) error {
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
@@ -47,7 +49,8 @@ func (c *checker) check(dir string, env []string, tests bool, patterns ...string
 	return errors.Join(mistakes...)
 }
 
-// mistakes returns the errors of a package, but for those that come of removing bodies: imports that are not used.
+// mistakes returns the errors of a package, but for those that come of removing bodies: imports
+// that are not used.
 func (c *checker) mistakes(p *packages.Package) (mistakes []error) {
 	for _, err := range p.Errors {
 		if err.Kind != packages.TypeError {
@@ -64,7 +67,8 @@ func (c *checker) mistakes(p *packages.Package) (mistakes []error) {
 
 func (c *checker) owns(file string) bool { return strings.HasPrefix(file, c.own) }
 
-// parse parses a file. Functions of other projects get a body that never returns, so that it needs no result.
+// parse parses a file. Functions of other projects get a body that never returns, so that it needs
+// no result.
 func (c *checker) parse(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
 	if c.owns(name) {
 		return parser.ParseFile(fset, name, src, parser.SkipObjectResolution)
@@ -90,14 +94,14 @@ func (c *checker) parse(fset *token.FileSet, name string, src []byte) (*ast.File
 	return file, nil
 }
 
-// elsewhere lists the platforms that modules of contrib do not build on because the framework does not, with the reason.
-// docs/frameworks.md repeats it.
+// elsewhere lists the platforms that modules of contrib do not build on because the framework does
+// not, with the reason. docs/frameworks.md repeats it.
 var elsewhere = map[string]map[string]string{
 	"contrib/caddy": {"js/wasm": "Caddy requires bbolt and readline, which do not build there"},
 }
 
-// Platforms type-checks the published modules of contrib for each platform, such as linux/amd64. It goes on after a
-// mistake.
+// Platforms type-checks the published modules of contrib for each platform, such as linux/amd64. It
+// goes on after a mistake.
 func (t *Tree) Platforms(platforms ...string) error {
 	dir, err := filepath.Abs(t.Dir)
 	if err != nil {

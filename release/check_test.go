@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A mistake on one platform is found, in a function of our own as in a declaration of another project's; what the latter
-// has inside of a function is not looked at.
+// A mistake on one platform is found, in a function of our own as in a declaration of another
+// project's; what the latter has inside of a function is not looked at.
 func TestCheckFindsMistakesOnOnePlatform(t *testing.T) {
 	for _, tt := range []struct{ name, file, code, want string }{
 		{"an unknown name in a function", "app/app_windows.go", "package app\n\nfunc f() { unknown() }\n", "undefined: unknown"},

@@ -19,8 +19,8 @@ import (
 
 // Redis says where several Caddys count together, and what becomes of decisions while it is down.
 type Redis struct {
-	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix://. It may have global
-	// placeholders: redis://:{env.REDIS_PASSWORD}@10.0.0.3
+	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix://. It may
+	// have global placeholders: redis://:{env.REDIS_PASSWORD}@10.0.0.3
 	URL string `json:"url"`
 
 	// Prefix begins every key on Redis. Default: weir:
@@ -29,11 +29,12 @@ type Redis struct {
 	// Timeout is how long a decision may wait for Redis. Default: 50ms.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// Instances is how many Caddys share the limits: without Redis, each has one such part. Default: 1.
+	// Instances is how many Caddys share the limits: without Redis, each has one such part. Default:
+	// 1.
 	Instances int `json:"instances,omitempty"`
 
-	// OnFailure says who decides without Redis: local goes on from the last known count and charges Redis later, open
-	// admits all, closed admits none. Default: local.
+	// OnFailure says who decides without Redis: local goes on from the last known count and charges
+	// Redis later, open admits all, closed admits none. Default: local.
 	OnFailure string `json:"on_failure,omitempty"`
 }
 
@@ -48,8 +49,8 @@ func (r *Redis) check() error {
 	return err
 }
 
-// backends are what handlers count on. A new configuration is provisioned before the old one is cleaned up, so a backend
-// that both use is never without a user.
+// backends are what handlers count on. A new configuration is provisioned before the old one is
+// cleaned up, so a backend that both use is never without a user.
 var backends = caddy.NewUsagePool()
 
 // backendKey is what a backend is made of; handlers that agree on it share one.
@@ -155,7 +156,8 @@ func (b *backend) on(key backendKey) (weir.Strategy, error) {
 	})
 }
 
-// share returns this process's part of the burst, which is not in a request: fallback divides only what is.
+// share returns this process's part of the burst, which is not in a request: fallback divides only
+// what is.
 func share(key backendKey) uint64 {
 	if key.burst == 0 {
 		return 0
@@ -163,7 +165,8 @@ func share(key backendKey) uint64 {
 	return (key.burst-1)/uint64(max(1, key.redis.Instances)) + 1
 }
 
-// guard returns the middleware in front of serve. What httplimit panics on comes from the configuration here.
+// guard returns the middleware in front of serve. What httplimit panics on comes from the
+// configuration here.
 func guard(s weir.Strategy, cfg httplimit.Config) (h http.Handler, err error) {
 	defer func() {
 		if mistake := recover(); mistake != nil {

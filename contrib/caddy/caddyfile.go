@@ -12,7 +12,8 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 )
 
-// UnmarshalCaddyfile reads the directive. Each option is described at the field of [Handler] or [Redis]:
+// UnmarshalCaddyfile reads the directive. Each option is described at the field of [Handler] or
+// [Redis]:
 //
 //	weir [<matcher>] [<limit>...] {
 //		limit       [<name>=]<count>/<period>...
@@ -238,8 +239,8 @@ func none(d *caddyfile.Dispenser) error {
 // namesKey is the adaptation's list of names that were made of limits.
 const namesKey = "weir.default_names"
 
-// parseDirective reads a directive, and refuses a limit without a name that another directive has too: whether the two
-// share budgets is for the author to say.
+// parseDirective reads a directive, and refuses a limit without a name that another directive has
+// too: whether the two share budgets is for the author to say.
 func parseDirective(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h := new(Handler)
 	if err := h.UnmarshalCaddyfile(helper.Dispenser); err != nil {

@@ -1,4 +1,5 @@
-// Package caddylimit is a Caddy module that limits requests, http.handlers.weir, with a directive for the Caddyfile:
+// Package caddylimit is a Caddy module that limits requests, http.handlers.weir, with a directive
+// for the Caddyfile:
 //
 //	example.com {
 //		weir /login* {
@@ -17,7 +18,8 @@
 //
 //	xcaddy build --with github.com/weirgo/weir/contrib/caddy
 //
-// [Handler.UnmarshalCaddyfile] lists the directive's options. Counts outlive a reload of the configuration.
+// [Handler.UnmarshalCaddyfile] lists the directive's options. Counts outlive a reload of the
+// configuration.
 package caddylimit
 
 import (
@@ -43,19 +45,22 @@ func init() {
 	httpcaddyfile.RegisterDirectiveOrder("weir", httpcaddyfile.After, "try_files")
 }
 
-// Handler is the Caddy module http.handlers.weir. It answers a refused request with an error, which handle_errors can
-// render: 429 if a limit denies it or its caller is denied for a while, 403 if its caller is on the deny list, 400 if it
-// has no key, 503 if it could not be decided. RateLimit, RateLimit-Policy and Retry-After fields go with it.
+// Handler is the Caddy module http.handlers.weir. It answers a refused request with an error, which
+// handle_errors can render: 429 if a limit denies it or its caller is denied for a while, 403 if
+// its caller is on the deny list, 400 if it has no key, 503 if it could not be decided. RateLimit,
+// RateLimit-Policy and Retry-After fields go with it.
 //
-// It sets the placeholders {http.weir.outcome}, {http.weir.policy}, {http.weir.source} and {http.weir.remaining}, for
-// logs and error pages.
+// It sets the placeholders {http.weir.outcome}, {http.weir.policy}, {http.weir.source} and
+// {http.weir.remaining}, for logs and error pages.
 type Handler struct {
-	// Limits are what a request must pass, all of them: one that is denied takes nothing from any. At least one.
+	// Limits are what a request must pass, all of them: one that is denied takes nothing from any. At
+	// least one.
 	Limits []Limit `json:"limits"`
 
-	// Key says which requests share a budget: "ip" for the client's address, by Caddy's trusted_proxies, IPv6 addresses
-	// by their /64; "all" for one budget for everybody; or text with placeholders, such as "{http.request.host}".
-	// Several are joined. A request for which a placeholder is empty or unknown is answered with 400. Default: ip.
+	// Key says which requests share a budget: "ip" for the client's address, by Caddy's
+	// trusted_proxies, IPv6 addresses by their /64; "all" for one budget for everybody; or text with
+	// placeholders, such as "{http.request.host}". Several are joined. A request for which a
+	// placeholder is empty or unknown is answered with 400. Default: ip.
 	Key []string `json:"key,omitempty"`
 
 	// Strategy is the algorithm: fixed, sliding, log or token. Default: sliding.
@@ -73,7 +78,8 @@ type Handler struct {
 	// Shadow decides and sets the placeholders, and admits every request.
 	Shadow bool `json:"shadow,omitempty"`
 
-	// Headers are the fields that report the limit: draft, legacy (X-RateLimit-*) or none. Default: draft.
+	// Headers are the fields that report the limit: draft, legacy (X-RateLimit-*) or none. Default:
+	// draft.
 	Headers string `json:"headers,omitempty"`
 
 	// Status is the status of a denial. Default: 429.
@@ -82,8 +88,8 @@ type Handler struct {
 	// Jitter spreads clients that are denied at once: up to so much is added to Retry-After.
 	Jitter caddy.Duration `json:"jitter,omitempty"`
 
-	// MaxKeys bounds the budgets that one client address may use in a period; its further keys share one. Default:
-	// 10,000; negative: no bound.
+	// MaxKeys bounds the budgets that one client address may use in a period; its further keys share
+	// one. Default: 10,000; negative: no bound.
 	MaxKeys int `json:"max_keys,omitempty"`
 
 	// MaxBuckets bounds the budgets that are kept in memory, about 72 bytes each. Default: 1,048,576.
@@ -98,8 +104,9 @@ type Handler struct {
 
 // Limit is one limit.
 type Limit struct {
-	// Name is what clients read in the fields, and part of what is counted: limits of one name and period share
-	// budgets, also those of different handlers. Default: made of the limit, such as 100/1m.
+	// Name is what clients read in the fields, and part of what is counted: limits of one name and
+	// period share budgets, also those of different handlers. Default: made of the limit, such as
+	// 100/1m.
 	Name string `json:"name,omitempty"`
 
 	// Limit is how many requests of a key are admitted in Period.
@@ -114,8 +121,8 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.weir", New: func() caddy.Module { return new(Handler) }}
 }
 
-// Provision sets the handler up. Handlers with the same Strategy, Burst, MaxBuckets and Redis count together, also with
-// those of the configuration that this one replaces: a reload forgets nothing.
+// Provision sets the handler up. Handlers with the same Strategy, Burst, MaxBuckets and Redis count
+// together, also with those of the configuration that this one replaces: a reload forgets nothing.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.check(); err != nil {
 		return err
@@ -175,8 +182,8 @@ type callKey struct{}
 
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
-// serve is the handler behind every guard. Caddy's handlers tell each other things by the request itself, so they get
-// the one that came.
+// serve is the handler behind every guard. Caddy's handlers tell each other things by the request
+// itself, so they get the one that came.
 func serve(w http.ResponseWriter, r *http.Request) {
 	call := callOf(r)
 	call.err = call.next.ServeHTTP(w, call.request)

@@ -20,8 +20,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// options are the global options of every test: no admin endpoint, no certificates, nothing kept on disk, and clients
-// of the loopback interface are proxies, so that a test can have several clients.
+// options are the global options of every test: no admin endpoint, no certificates, nothing kept on
+// disk, and clients of the loopback interface are proxies, so that a test can have several clients.
 const options = `{
 	admin off
 	auto_https off
@@ -46,7 +46,8 @@ func adapt(t *testing.T, sites string) ([]byte, error) {
 	return config, err
 }
 
-// run runs Caddy with a site on a loopback address, and returns its URL and what loads another site in its place.
+// run runs Caddy with a site on a loopback address, and returns its URL and what loads another site
+// in its place.
 func run(t *testing.T, site string) (url string, reload func(site string)) {
 	t.Helper()
 	var addr string
@@ -253,7 +254,8 @@ func TestFailClosed(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 }
 
-// A new configuration goes on with the old one's counts, also by a new limit under the same name and period.
+// A new configuration goes on with the old one's counts, also by a new limit under the same name
+// and period.
 func TestReloadKeepsCounts(t *testing.T) {
 	clock := atQuarter(t)
 	url, reload := run(t, "weir api=2/1m\nrespond old")
@@ -274,8 +276,8 @@ func TestReloadKeepsCounts(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
-// Two Caddys on one Redis share the limit: here one after the other, without anything in memory in between. When Redis
-// is gone, the process decides alone.
+// Two Caddys on one Redis share the limit: here one after the other, without anything in memory in
+// between. When Redis is gone, the process decides alone.
 func TestRedis(t *testing.T) {
 	server := redistest.Start(t)
 	site := `

@@ -33,7 +33,8 @@ func choose(what, name string, names []string) (int, error) {
 	return 0, fmt.Errorf("there is no %s %q: want %s", what, name, strings.Join(names, ", "))
 }
 
-// check reports what httplimit does not, and what the Caddyfile's parser should report with its line.
+// check reports what httplimit does not, and what the Caddyfile's parser should report with its
+// line.
 func (h *Handler) check() error {
 	_, strategyErr := choose("strategy", h.Strategy, strategies)
 	_, headersErr := choose("style of headers", h.Headers, headerStyles)
@@ -85,8 +86,9 @@ func (h *Handler) config() (httplimit.Config, error) {
 	return cfg, err
 }
 
-// name returns the Name, or the limit as people write it. It is never left to httplimit, which gives a default name on
-// one Strategy only once: a configuration that is loaded again would be the second.
+// name returns the Name, or the limit as people write it. It is never left to httplimit, which
+// gives a default name on one Strategy only once: a configuration that is loaded again would be the
+// second.
 func (l Limit) name() string {
 	if l.Name != "" {
 		return l.Name

@@ -1,4 +1,5 @@
-// Package echolimit limits requests to an Echo v5 server by the policies of package httplimit, in either of two ways:
+// Package echolimit limits requests to an Echo v5 server by the policies of package httplimit, in
+// either of two ways:
 //
 //	e.Use(echolimit.New(httplimit.New(limiter.SlidingWindow(), httplimit.Config{
 //		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
@@ -6,11 +7,11 @@
 //		Duration:  time.Minute,
 //	})))
 //
-// [New] makes a middleware with everything that httplimit has. [NewStore] makes a store for Echo's own rate limiter,
-// for programs that use its Skipper, IdentifierExtractor and DenyHandler.
+// [New] makes a middleware with everything that httplimit has. [NewStore] makes a store for Echo's
+// own rate limiter, for programs that use its Skipper, IdentifierExtractor and DenyHandler.
 //
-// For Echo v4 there is github.com/weirgo/weir/contrib/echov4, a module of its own, so that a program requires only the
-// version of Echo that it uses.
+// For Echo v4 there is github.com/weirgo/weir/contrib/echov4, a module of its own, so that a
+// program requires only the version of Echo that it uses.
 package echolimit
 
 import (
@@ -22,16 +23,18 @@ import (
 	"github.com/labstack/echo/v5"
 )
 
-// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as one for Use. A request that guard
-// refuses is answered by guard, and the handlers after it do not run.
+// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as one for
+// Use. A request that guard refuses is answered by guard, and the handlers after it do not run.
 //
-// The request's Pattern is the method and the matched route, as in "GET /users/:id", so that [httplimit.Pattern] keys by
-// route. Requests that match no route have none, and that extractor refuses them with 400: give a guard that uses it to a
-// group or a route rather than to the whole server. [Context] returns the echo.Context in the functions of the Config.
+// The request's Pattern is the method and the matched route, as in "GET /users/:id", so that
+// [httplimit.Pattern] keys by route. Requests that match no route have none, and that extractor
+// refuses them with 400: give a guard that uses it to a group or a route rather than to the whole
+// server. [Context] returns the echo.Context in the functions of the Config.
 //
-// CountIf sees the status that the handlers have written, or that Echo's default error handler will write for the error
-// that they returned. The address of the client is the business of the Extractor; Echo's IPExtractor has no effect on it.
-// New panics if guard is nil. The middleware is safe for concurrent use and adds four allocations to guard's own.
+// CountIf sees the status that the handlers have written, or that Echo's default error handler will
+// write for the error that they returned. The address of the client is the business of the
+// Extractor; Echo's IPExtractor has no effect on it. New panics if guard is nil. The middleware is
+// safe for concurrent use and adds four allocations to guard's own.
 //
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
@@ -55,8 +58,9 @@ func New(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	}
 }
 
-// Context returns the echo.Context of a request that a guard made by [New] sees: in an Extractor, for instance, the user
-// that an authenticating middleware has set. It returns nil for other requests.
+// Context returns the echo.Context of a request that a guard made by [New] sees: in an Extractor,
+// for instance, the user that an authenticating middleware has set. It returns nil for other
+// requests.
 func Context(r *http.Request) *echo.Context {
 	call, ok := r.Context().Value(callKey{}).(*call)
 	if !ok {
@@ -84,7 +88,8 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	c.SetResponse(w)
 	call.err = call.next(c)
 	c.SetResponse(outer)
-	// The error handler runs after all middleware: tell the guard, and nobody else, the status that it will write.
+	// The error handler runs after all middleware: tell the guard, and nobody else, the status that it
+	// will write.
 	_, status := echo.ResolveResponseStatus(outer, call.err)
 	call.writer.muted = true
 	w.WriteHeader(status)

@@ -12,7 +12,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Store is a store for middleware.RateLimiterConfig, made by [NewStore]. It is safe for concurrent use.
+// Store is a store for middleware.RateLimiterConfig, made by [NewStore]. It is safe for concurrent
+// use.
 type Store struct {
 	guard http.Handler
 	blank *http.Request // for Allow
@@ -23,10 +24,11 @@ var (
 	_ middleware.RateLimiterStoreContext = (*Store)(nil)
 )
 
-// NewStore returns a store that decides by s and the policies of cfg. The identifier that Echo's rate limiter extracts is
-// the key, so the Extractor of cfg must be nil. The store has no handler to run and does not write the answer, so CountIf,
-// MaxInFlight, MaxInFlightPerClient, Respond, CORS and DeniedStatus must not be set; [New] has all of them. The zero
-// MaxKeysPerClient is no bound, since the store does not know the client's address.
+// NewStore returns a store that decides by s and the policies of cfg. The identifier that Echo's
+// rate limiter extracts is the key, so the Extractor of cfg must be nil. The store has no handler
+// to run and does not write the answer, so CountIf, MaxInFlight, MaxInFlightPerClient, Respond,
+// CORS and DeniedStatus must not be set; [New] has all of them. The zero MaxKeysPerClient is no
+// bound, since the store does not know the client's address.
 //
 // NewStore panics on these, and where httplimit.New does.
 func NewStore(s weir.Strategy, cfg httplimit.Config) *Store {
@@ -53,17 +55,18 @@ func NewStore(s weir.Strategy, cfg httplimit.Config) *Store {
 	return &Store{guard: httplimit.New(s, cfg)(admit), blank: blank}
 }
 
-// Allow reports whether a request of this client is admitted. The error says why a request was refused other than by a
-// limit: the strategy could not decide, the identifier is empty, or the client is on the deny list. Echo's default
-// DenyHandler answers 429 in any case.
+// Allow reports whether a request of this client is admitted. The error says why a request was
+// refused other than by a limit: the strategy could not decide, the identifier is empty, or the
+// client is on the deny list. Echo's default DenyHandler answers 429 in any case.
 //
-// Echo calls AllowContext instead. Allow is for others: it sends no fields, and the functions of the Config get a request
-// that is empty.
+// Echo calls AllowContext instead. Allow is for others: it sends no fields, and the functions of
+// the Config get a request that is empty.
 func (s *Store) Allow(identifier string) (bool, error) {
 	return s.ask(http.Header{}, s.blank, identifier)
 }
 
-// AllowContext is Allow with the request at hand: it sets the fields that report the limit, and Retry-After on a denial.
+// AllowContext is Allow with the request at hand: it sets the fields that report the limit, and
+// Retry-After on a denial.
 func (s *Store) AllowContext(c *echo.Context, identifier string) (bool, error) {
 	return s.ask(c.Response().Header(), c.Request(), identifier)
 }

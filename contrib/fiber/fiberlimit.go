@@ -1,4 +1,5 @@
-// Package fiberlimit limits requests to a Fiber v3 app by the policies of package httplimit, in either of two ways:
+// Package fiberlimit limits requests to a Fiber v3 app by the policies of package httplimit, in
+// either of two ways:
 //
 //	app.Use(fiberlimit.New(httplimit.New(limiter.SlidingWindow(), httplimit.Config{
 //		Extractor: httplimit.RemoteAddr(),
@@ -6,9 +7,9 @@
 //		Duration:  time.Minute,
 //	})))
 //
-// [New] makes a handler with everything that httplimit has. [Handler] makes a LimiterMiddleware for Fiber's own limiter,
-// for programs that use its Config. A fiber.Storage on a weir.Strategy there is not: Fiber reads and writes counts in
-// two steps, between which other processes count too.
+// [New] makes a handler with everything that httplimit has. [Handler] makes a LimiterMiddleware for
+// Fiber's own limiter, for programs that use its Config. A fiber.Storage on a weir.Strategy there
+// is not: Fiber reads and writes counts in two steps, between which other processes count too.
 package fiberlimit
 
 import (
@@ -20,19 +21,21 @@ import (
 	"github.com/gofiber/fiber/v3"
 )
 
-// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler for Use or a route. A
-// request that guard refuses is answered by guard, and the handlers after it do not run. Unlike the adaptor that comes
-// with Fiber, it runs them inside of guard, so that CountIf sees the status, MaxInFlight the end of the request, and the
-// Extractor every line of a header that was sent twice.
+// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler
+// for Use or a route. A request that guard refuses is answered by guard, and the handlers after it
+// do not run. Unlike the adaptor that comes with Fiber, it runs them inside of guard, so that
+// CountIf sees the status, MaxInFlight the end of the request, and the Extractor every line of a
+// header that was sent twice.
 //
-// Guard sees a copy of the request's head, without the body. Its Pattern is the method and the path that the handler was
-// registered for, as in "GET /users/:id", so that [httplimit.Pattern] keys by route; for one registered by Use, that is
-// the path given to Use. [Context] returns the fiber.Ctx in the functions of the Config. The address of the client is
-// the business of the Extractor; Fiber's ProxyHeader has no effect on it. In the handlers after it,
-// httplimit.IsBypassed takes c.Context().
+// Guard sees a copy of the request's head, without the body. Its Pattern is the method and the path
+// that the handler was registered for, as in "GET /users/:id", so that [httplimit.Pattern] keys by
+// route; for one registered by Use, that is the path given to Use. [Context] returns the fiber.Ctx
+// in the functions of the Config. The address of the client is the business of the Extractor;
+// Fiber's ProxyHeader has no effect on it. In the handlers after it, httplimit.IsBypassed takes
+// c.Context().
 //
-// A request whose URI is none is answered with 400. Fiber does not notice that a client hangs up. New panics if guard is
-// nil. The handler is safe for concurrent use.
+// A request whose URI is none is answered with 400. Fiber does not notice that a client hangs up.
+// New panics if guard is nil. The handler is safe for concurrent use.
 //
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
@@ -52,8 +55,8 @@ func New(guard func(http.Handler) http.Handler) fiber.Handler {
 	}
 }
 
-// Context returns the fiber.Ctx of a request that a guard made by [New] sees: in an Extractor, for instance, the user
-// that an authenticating handler has set. It returns nil for other requests.
+// Context returns the fiber.Ctx of a request that a guard made by [New] sees: in an Extractor, for
+// instance, the user that an authenticating handler has set. It returns nil for other requests.
 func Context(r *http.Request) fiber.Ctx {
 	call, ok := r.Context().Value(callKey{}).(*call)
 	if !ok {
@@ -73,9 +76,9 @@ type call struct {
 
 type callKey struct{}
 
-// request copies the head of the request: Fiber uses the memory of the original again, while the functions of a Config
-// may keep what they were given. Fasthttp's own conversion reads the body, and keeps the last line only of a header that
-// was sent twice.
+// request copies the head of the request: Fiber uses the memory of the original again, while the
+// functions of a Config may keep what they were given. Fasthttp's own conversion reads the body,
+// and keeps the last line only of a header that was sent twice.
 func (call *call) request() (*http.Request, error) {
 	from := call.ctx.RequestCtx()
 	uri := string(from.RequestURI())
@@ -107,7 +110,8 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status(call.ctx, call.err)) // for CountIf
 }
 
-// status returns the status that the handlers have set, or that Fiber's default error handler will set for err.
+// status returns the status that the handlers have set, or that Fiber's default error handler will
+// set for err.
 func status(c fiber.Ctx, err error) int {
 	var failure *fiber.Error
 	switch {

@@ -188,8 +188,8 @@ func TestShadowDeniesNobody(t *testing.T) {
 	assert.EqualValues(t, 2, stats.Count(httplimit.Denied))
 }
 
-// Only failed logins count, and CountIf sees the status of every kind of answer, errors included; the client gets the
-// error handler's answer with the guard's fields.
+// Only failed logins count, and CountIf sees the status of every kind of answer, errors included;
+// the client gets the error handler's answer with the guard's fields.
 func TestCountIfSeesTheStatus(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	statuses := make(chan int, 1)

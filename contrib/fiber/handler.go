@@ -20,16 +20,18 @@ import (
 //		LimiterMiddleware: fiberlimit.Handler(weirLimiter.SlidingWindow(), httplimit.Config{Name: "api"}),
 //	}))
 //
-// The fields of Fiber's Config mean what Fiber says, but for these: Storage must be nil; a key that is empty is answered
-// with 400; a request that is denied and, with SkipFailedRequests or SkipSuccessfulRequests, one that does not count takes
-// nothing from the limit; an Expiration is exact to the millisecond. The fields sent to the client are Fiber's,
-// X-RateLimit-Limit, -Remaining and -Reset, and Retry-After; the last is when the request would pass.
+// The fields of Fiber's Config mean what Fiber says, but for these: Storage must be nil; a key that
+// is empty is answered with 400; a request that is denied and, with SkipFailedRequests or
+// SkipSuccessfulRequests, one that does not count takes nothing from the limit; an Expiration is
+// exact to the millisecond. The fields sent to the client are Fiber's, X-RateLimit-Limit,
+// -Remaining and -Reset, and Retry-After; the last is when the request would pass.
 //
-// Of cfg, a Name is needed, under which s counts: limiters of one Name on one Strategy share budgets. FailOpen, Shadow,
-// DenyList, Policies, OnDecision and the like are as in package httplimit. Extractor, Limit, Duration, LimitFunc,
-// CountIf, Skip, Respond and Headers must be zero, since Fiber's Config has their part. The zero MaxKeysPerClient is no
-// bound, since Fiber finds the client's address. LimitReached answers requests that are denied or whose client is on the
-// deny list; others that are refused are a fiber.Error.
+// Of cfg, a Name is needed, under which s counts: limiters of one Name on one Strategy share
+// budgets. FailOpen, Shadow, DenyList, Policies, OnDecision and the like are as in package
+// httplimit. Extractor, Limit, Duration, LimitFunc, CountIf, Skip, Respond and Headers must be
+// zero, since Fiber's Config has their part. The zero MaxKeysPerClient is no bound, since Fiber
+// finds the client's address. LimitReached answers requests that are denied or whose client is on
+// the deny list; others that are refused are a fiber.Error.
 //
 // New of the result panics on what must be zero, and where httplimit.New does.
 func Handler(s weir.Strategy, cfg httplimit.Config) limiter.Handler { return handler{s, cfg} }
@@ -98,8 +100,8 @@ func withDefaults(config *limiter.Config) limiter.Config {
 	return of
 }
 
-// limit returns the limit for a request. As in Fiber, a maximum of 0 is no limit, a negative one admits nothing, and an
-// expiration that is none is the default.
+// limit returns the limit for a request. As in Fiber, a maximum of 0 is no limit, a negative one
+// admits nothing, and an expiration that is none is the default.
 func limit(of *limiter.Config, c fiber.Ctx) (uint64, time.Duration) {
 	most := of.MaxFunc(c)
 	if most == 0 {

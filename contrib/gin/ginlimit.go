@@ -15,16 +15,18 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler for Use and Group. A
-// request that guard refuses is answered by guard, and the handlers after it do not run.
+// New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler
+// for Use and Group. A request that guard refuses is answered by guard, and the handlers after it
+// do not run.
 //
-// The request's Pattern is the method and the matched route, as in "GET /users/:id", so that [httplimit.Pattern] keys by
-// route. Requests that match no route have none, and that extractor refuses them with 400: give a guard that uses it to a
-// group or a route rather than to the engine. [Context] returns the gin.Context in the functions of the Config.
+// The request's Pattern is the method and the matched route, as in "GET /users/:id", so that
+// [httplimit.Pattern] keys by route. Requests that match no route have none, and that extractor
+// refuses them with 400: give a guard that uses it to a group or a route rather than to the engine.
+// [Context] returns the gin.Context in the functions of the Config.
 //
-// CountIf sees the status that the handlers set. The address of the client is the business of the Extractor; Gin's
-// SetTrustedProxies has no effect on it. New panics if guard is nil. The handler is safe for concurrent use and adds three
-// allocations to guard's own.
+// CountIf sees the status that the handlers set. The address of the client is the business of the
+// Extractor; Gin's SetTrustedProxies has no effect on it. New panics if guard is nil. The handler
+// is safe for concurrent use and adds three allocations to guard's own.
 //
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
@@ -47,8 +49,8 @@ func New(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// Context returns the gin.Context of a request that a guard made by [New] sees: in an Extractor, for instance, the user
-// that an authenticating handler has set. It returns nil for other requests.
+// Context returns the gin.Context of a request that a guard made by [New] sees: in an Extractor,
+// for instance, the user that an authenticating handler has set. It returns nil for other requests.
 func Context(r *http.Request) *gin.Context {
 	call, ok := r.Context().Value(callKey{}).(*call)
 	if !ok {
