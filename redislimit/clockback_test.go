@@ -66,3 +66,35 @@ func TestClockStepsBack(t *testing.T) {
 		}
 	}
 }
+
+// A Peek does not move a caller's clock: what is denied without it is denied after it, also if the clock steps back.
+func TestPeekBeforeAStepBack(t *testing.T) {
+	o := redislimit.Options(redistest.Start(t).Addr)
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	start := time.Unix(1_700_000_000, 0)
+	clock := weirtest.NewClock(start)
+	for _, p := range pairs(t, client, "peek:", clock.Now) {
+		clock.Set(start)
+		r := &weir.Request{Key: p.name, Limit: 5, Duration: time.Second, Cost: 5}
+		if p.fixed != nil {
+			r.Cost = p.fixed[0].Limit
+		}
+		for who, s := range map[string]interface {
+			weir.Strategy
+			weir.Peeker
+		}{"local": p.local, "redis": p.remote} {
+			clock.Set(start)
+			res, err := s.Run(t.Context(), r)
+			require.NoError(t, err)
+			require.True(t, res.Allowed(), "%s, %s", p.name, who)
+			clock.Set(start.Add(time.Second))
+			_, err = s.Peek(t.Context(), r)
+			require.NoError(t, err)
+			clock.Set(start.Add(999 * time.Millisecond))
+			res, err = s.Run(t.Context(), r)
+			require.NoError(t, err)
+			assert.False(t, res.Allowed(), "%s, %s", p.name, who)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
 )
 
 // wrapped is a client that hides its options.
@@ -72,6 +73,14 @@ func TestNewRefusesBadConfig(t *testing.T) {
 	}
 	_, err := redislimit.New(nil, redislimit.Config{})
 	assert.ErrorIs(t, err, redislimit.ErrConfig)
+}
+
+// Config.Timeout alone bounds a call, also above its default.
+func TestTimeoutAboveTheDefault(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	proxy.Latency(3 * redislimit.DefaultTimeout)
+	_, err := open(t, proxy.Addr, redislimit.Config{Timeout: generous}).FixedWindow().Run(t.Context(), daily)
+	assert.NoError(t, err)
 }
 
 // The caller's deadline is the caller's affair; ours is the server's.

@@ -1,0 +1,54 @@
+package redislimit_test
+
+import (
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// In a partition, dials outlive the calls that started them, and then fail. None of them is left in the pool: once the
+// network is back, no call fails.
+func TestLateDialsLeaveThePool(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	o := redislimit.Options(proxy.Addr)
+	o.PoolSize, o.DialTimeout = callers, time.Second
+	dial := o.Dialer
+	var started, ended atomic.Int64
+	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		started.Add(1)
+		defer ended.Add(1)
+		return dial(ctx, network, addr)
+	}
+	client := redis.NewClient(o)
+	t.Cleanup(func() { _ = client.Close() })
+	timed := func(timeout time.Duration) weir.Strategy {
+		s, err := redislimit.New(client, redislimit.Config{Timeout: timeout})
+		require.NoError(t, err)
+		return s.FixedWindow()
+	}
+	proxy.Partition(true)
+	out, _ := storm(timed(redislimit.DefaultTimeout), daily)
+	for _, o := range out {
+		assert.Equal(t, redislimit.Down, redislimit.Classify(o.err))
+	}
+	require.NotZero(t, started.Load())
+	redistest.Eventually(t, 20*time.Second, "the dials end", func() bool { return ended.Load() == started.Load() })
+	proxy.Partition(false)
+	s, lost := timed(generous), 0
+	for range 2 * callers {
+		if _, err := s.Run(t.Context(), daily); err != nil {
+			lost++
+		}
+	}
+	t.Logf("%d late dials, %d calls failed after them", started.Load(), lost)
+	assert.Zero(t, lost)
+}
