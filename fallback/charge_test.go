@@ -34,7 +34,7 @@ func TestReserve(t *testing.T) {
 				}
 				return newFallback(t, primary(l()), l(), with(fallback.Config{Now: now, Timeout: time.Minute}))
 			}}
-			for seed := range uint64(slow.N(10, 100, 1000)) {
+			for seed := range uint64(slow.N(10, 40, 1000)) {
 				require.NoError(t, subject.Check(seed, 60), "seed %d", seed)
 				require.NoError(t, subject.CheckSpans(seed, 60), "seed %d", seed)
 			}

@@ -115,7 +115,7 @@ func episodes(t *testing.T, n int, forgets bool, to front) (all toll) {
 // without the carry-over.
 func TestOutagesAreBounded(t *testing.T) {
 	t.Parallel()
-	n := slow.N(10, 50, 1000)
+	n := slow.N(10, 20, 1000)
 	with, without := episodes(t, n, false, whole), episodes(t, n, false, bareFront)
 	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize), with.windows, with.outages)
 	t.Logf("with the carry-over: %d too many in all, %d at the worst; without it: %d, %d", with.over, with.worst, without.over, without.worst)
@@ -127,7 +127,7 @@ func TestOutagesAreBounded(t *testing.T) {
 // So it is with a server that comes back empty.
 func TestEmptiedServerIsBounded(t *testing.T) {
 	t.Parallel()
-	n := slow.N(10, 50, 1000)
+	n := slow.N(10, 20, 1000)
 	with, without := episodes(t, n, true, whole), episodes(t, n, true, bareFront)
 	t.Logf("%d outages; with: %d too many in all, %d at the worst, %d unknown to the first to ask; without: %d, %d",
 		with.outages, with.over, with.worst, with.lost, without.over, without.worst)

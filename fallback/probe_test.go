@@ -117,7 +117,7 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 // of primary's or of the breaker's, and none waits for longer than Timeout. A goroutine that is left fails the bubble.
 func TestProbesNeverWedge(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(slow.N(100, 1000, 20_000)) {
+	for seed := range uint64(slow.N(100, 300, 20_000)) {
 		synctest.Test(t, func(t *testing.T) {
 			if err := ordeal(t, seed); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)

@@ -23,17 +23,17 @@ func TestLeaseAsksSeldom(t *testing.T) {
 	clock, server := running(t)
 	l := near.Lease(server, near.LeaseConfig{Block: 100, Now: clock.Now})
 	r := weir.Request{Key: "a", Limit: 1e6, Duration: time.Hour}
-	for range 100_000 {
+	for range 20_000 {
 		ask(t, l, r)
 	}
-	assert.EqualValues(t, 1+1000, server.asked.Load(), "the first shows that it is a fixed window")
-	assert.Equal(t, near.LeaseStats{Leased: 98_999, Fetched: 1000, Keys: 1}, l.Stats())
+	assert.EqualValues(t, 1+200, server.asked.Load(), "the first shows that it is a fixed window")
+	assert.Equal(t, near.LeaseStats{Leased: 19_799, Fetched: 200, Keys: 1}, l.Stats())
 }
 
 // Near the limit blocks get smaller: whoever asks, nearly all of the budget is given out, and never more.
 func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10} {
-		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(500, 3_000, 10_000))} {
+		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(250, 1_000, 10_000))} {
 			for _, block := range []int{1, 10, 100} {
 				t.Run(fmt.Sprintf("%d instances, limit %d, block %d", n, limit, block), func(t *testing.T) {
 					clock, server := running(t)
@@ -91,7 +91,7 @@ func spend(t *testing.T, seed uint64, front func(s weir.Strategy, clock *weirtes
 }
 
 func TestLeaseNeverOverAdmits(t *testing.T) {
-	for seed := range uint64(slow.N(80, 400, 4000)) {
+	for seed := range uint64(slow.N(40, 160, 4000)) {
 		over := spend(t, seed, func(s weir.Strategy, clock *weirtest.Clock, rng *rand.Rand) weir.Strategy {
 			s = near.Denials(s, near.DenialsConfig{Size: 8, Now: clock.Now})
 			return near.Lease(s, near.LeaseConfig{Block: 1 + rng.IntN(50), Instances: 3, Now: clock.Now})
@@ -381,7 +381,7 @@ func TestLeasesAreEvicted(t *testing.T) {
 	before := func() uint64 { n := server.asked.Load(); ask(t, l, regular); return server.asked.Load() - n }
 	before()
 	fetches := uint64(0)
-	for n := range slow.N(20_000, 60_000, 200_000) {
+	for n := range slow.N(6_000, 25_000, 200_000) {
 		ask(t, l, weir.Request{Key: fmt.Sprint(n), Limit: 1e9, Duration: time.Minute})
 		if n%20 == 0 {
 			clock.Advance(time.Millisecond)
@@ -389,7 +389,7 @@ func TestLeasesAreEvicted(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, l.Stats().Keys, 640)
-	assert.LessOrEqual(t, fetches, uint64(slow.N(20_000, 60_000, 200_000)/20/8), "of every 20th request")
+	assert.LessOrEqual(t, fetches, uint64(slow.N(6_000, 25_000, 200_000)/20/8), "of every 20th request")
 }
 
 // A store that lost its counts is told of what is leased too.

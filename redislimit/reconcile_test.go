@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/weirtest"
@@ -44,7 +45,7 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 	for i, p := range pairs(t, client, "names", time.Now) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			for n := range 10 {
+			for n := range slow.N(3, 6, 100) {
 				clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
 				p := pairs(t, client, fmt.Sprintf("reconcile %d %d:", n, i), clock.Now)[i]
 				rng := rand.New(rand.NewPCG(uint64(n), uint64(i)))

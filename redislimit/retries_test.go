@@ -125,7 +125,7 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				illegal, unknown, undecided := 0, 0, 0
-				histories := slow.N(0, 12, 66) // of 16 strategies: 1,056 in make nightly
+				histories := slow.N(0, 4, 66) // of 16 strategies: 1,056 in make nightly
 				for i := range histories {
 					verdict, lost := history(limit, runner(t, s, limit, strconv.Itoa(i)))
 					unknown += lost

@@ -124,7 +124,7 @@ func TestFloodOfKeys(t *testing.T) {
 		l = near.Lease(s, near.LeaseConfig{Block: 10, Keys: 320})
 		return l
 	})
-	for n := range 2000 {
+	for n := range 1000 {
 		ask(t, h, weir.Request{Key: fmt.Sprint(n), Limit: 1000, Duration: 24 * time.Hour})
 	}
 	regular := weir.Request{Key: "regular", Limit: 1000, Duration: 24 * time.Hour}
