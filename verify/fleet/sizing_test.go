@@ -22,7 +22,7 @@ const (
 	usClient         = 28.8    // benchmarks/redis/RESULTS.md, FixedWindow, admitted, client
 	usServer         = 22.6    // the same, server
 	usLeased         = 1.0     // the same, leases of 100, client
-	bytesRedis       = 200     // redislimit, TestMemoryOfACaller
+	bytesRedis       = 200     // docs/scaling.md, rounded up
 	ledger           = 1 << 17 // fallback.DefaultMaxCallers
 	leasesHeld       = 1 << 16 // near.DefaultKeys
 	denialsHeld      = 1 << 14 // near.DefaultDenials
