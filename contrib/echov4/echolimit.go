@@ -107,7 +107,7 @@ func status(response *echo.Response, err error) int {
 	case !errors.As(err, &failure):
 		return http.StatusInternalServerError
 	}
-	if inner, ok := failure.Internal.(*echo.HTTPError); ok {
+	if inner, ok := failure.Internal.(*echo.HTTPError); ok { //nolint:errorlint // as Echo itself does
 		failure = inner
 	}
 	return failure.Code
