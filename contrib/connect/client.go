@@ -3,7 +3,6 @@ package connectlimit
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
 // Client is a connect.Interceptor for clients: it keeps their RPCs under a limit of their own, and heeds the RetryInfo of
@@ -45,7 +45,7 @@ func (c *Client) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		key := c.key(ctx, req.Peer(), req.Spec())
 		if err := c.Transport.Admit(ctx, key); err != nil {
-			return nil, clientError(err)
+			return nil, notSent(err)
 		}
 		resp, err := next(ctx, req)
 		c.heed(key, err)
@@ -61,7 +61,7 @@ func (c *Client) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 		key := c.key(ctx, conn.Peer(), spec)
 		admit := sync.OnceValue(func() error {
 			if err := c.Transport.Admit(ctx, key); err != nil {
-				return clientError(err)
+				return notSent(err)
 			}
 			return nil
 		})
@@ -163,21 +163,8 @@ func RetryDelay(err error) time.Duration {
 	return 0
 }
 
-// clientError returns the error of an RPC that was not sent.
-func clientError(err error) error {
-	var over *httplimit.LimitError
-	code, wait := connect.CodeUnavailable, time.Duration(0)
-	if errors.As(err, &over) {
-		code = connect.CodeResourceExhausted
-		if over.Wait < math.MaxInt64 { // else it can never pass
-			wait = over.Wait
-		}
-	}
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		code = connect.CodeDeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		code = connect.CodeCanceled
-	}
-	return withRetryInfo(connect.NewError(code, err), wait)
+// notSent returns the error of an RPC that was not sent.
+func notSent(err error) error {
+	code, wait := rpclimit.NotSent(err)
+	return withRetryInfo(connect.NewError(connect.Code(code), err), wait)
 }

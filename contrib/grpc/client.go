@@ -2,8 +2,6 @@ package grpclimit
 
 import (
 	"context"
-	"errors"
-	"math"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -12,6 +10,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
 // Client keeps the RPCs of a client under a limit of its own, and heeds the RetryInfo of servers: after a
@@ -45,7 +44,7 @@ func (c *Client) Unary(
 ) error {
 	key := c.key(ctx, cc.Target(), method)
 	if err := c.Transport.Admit(ctx, key); err != nil {
-		return clientError(err)
+		return notSent(err)
 	}
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	c.heed(key, err)
@@ -58,7 +57,7 @@ func (c *Client) Stream(
 ) (grpc.ClientStream, error) {
 	key := c.key(ctx, cc.Target(), method)
 	if err := c.Transport.Admit(ctx, key); err != nil {
-		return nil, clientError(err)
+		return nil, notSent(err)
 	}
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
@@ -113,21 +112,8 @@ func RetryDelay(err error) time.Duration {
 	return 0
 }
 
-// clientError returns the status error of an RPC that was not sent.
-func clientError(err error) error {
-	var over *httplimit.LimitError
-	code, wait := codes.Unavailable, time.Duration(0)
-	if errors.As(err, &over) {
-		code = codes.ResourceExhausted
-		if over.Wait < math.MaxInt64 { // else it can never pass
-			wait = over.Wait
-		}
-	}
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		code = codes.DeadlineExceeded
-	case errors.Is(err, context.Canceled):
-		code = codes.Canceled
-	}
-	return withRetryInfo(status.New(code, err.Error()), wait).Err()
+// notSent returns the status error of an RPC that was not sent.
+func notSent(err error) error {
+	code, wait := rpclimit.NotSent(err)
+	return withRetryInfo(status.New(codes.Code(code), err.Error()), wait).Err()
 }

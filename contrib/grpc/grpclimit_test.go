@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
@@ -52,9 +54,9 @@ func (s service) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc_health_
 }
 
 // serve starts a server on loopback and returns its address.
-func serve(t *testing.T, s service, limit *grpclimit.Server) string {
+func serve(t *testing.T, s service, limit *grpclimit.Server, opts ...grpc.ServerOption) string {
 	t.Helper()
-	server := grpc.NewServer(grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))
+	server := grpc.NewServer(append(opts, grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))...)
 	grpc_health_v1.RegisterHealthServer(server, s)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -196,6 +198,33 @@ func TestLimitsPerMethodAndPeer(t *testing.T) {
 		assert.NoError(t, a.err, "another peer")
 	}
 	assert.Equal(t, codes.ResourceExhausted, rpcs["unary"](deadline(t), other).code())
+}
+
+// The functions of the Config see the request that an RPC is, with the state of its TLS connection.
+func TestRequestOfAnRPC(t *testing.T) {
+	https := httptest.NewTLSServer(http.NotFoundHandler()) // for its certificate
+	defer https.Close()
+	seen := make(chan *http.Request, 1)
+	limit := grpclimit.NewServer(&weirtest.Fake{}, httplimit.Config{
+		Extractor: httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}),
+		Name:      "plan",
+		LimitFunc: func(r *http.Request) (uint64, time.Duration) { seen <- r; return 1, time.Minute },
+		OnDecision: func(_ *http.Request, d httplimit.Decision) {
+			assert.Equal(t, "198.51.100.7", d.Key, "of x-forwarded-for, which a trusted proxy wrote")
+		},
+	})
+	addr := serve(t, service{}, limit, grpc.Creds(credentials.NewServerTLSFromCert(&https.TLS.Certificates[0])))
+	roots := https.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(roots, "example.com")))
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, conn.Close()) }()
+	client := grpc_health_v1.NewHealthClient(conn)
+	require.NoError(t, check(t, client, "x-forwarded-for", "198.51.100.7", "tenant", "acme").err)
+	r := <-seen
+	assert.Equal(t, grpc_health_v1.Health_Check_FullMethodName, r.URL.Path)
+	assert.Equal(t, "acme", r.Header.Get("Tenant"))
+	assert.Equal(t, "example.com", r.Host)
+	assert.NotNil(t, r.TLS)
 }
 
 // A denial takes nothing from any policy, and waits for the one that denies for the longest.

@@ -102,3 +102,31 @@ func TestMaxInFlight(t *testing.T) {
 	assert.Nil(t, guard.Run(context.Background(), call, admit))
 	assert.ErrorContains(t, guard.CheckNoHandler(), "in flight")
 }
+
+func TestNotSent(t *testing.T) {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	never := func(context.Context, *weir.Request, time.Time) (weir.Result, error) { return weir.Result{}, nil }
+	for name, c := range map[string]*struct {
+		ctx       context.Context
+		transport httplimit.Transport
+		code      rpclimit.Code
+		wait      time.Duration
+	}{
+		"a client that does not wait":  {soon, httplimit.Transport{NoWait: true}, rpclimit.ResourceExhausted, time.Hour},
+		"a deadline that is too early": {soon, httplimit.Transport{}, rpclimit.DeadlineExceeded, time.Hour},
+		"a call that was given up":     {ended, httplimit.Transport{}, rpclimit.Canceled, 0},
+		"a call that can never pass":   {soon, httplimit.Transport{Strategy: &weirtest.Fake{Answer: never}}, rpclimit.ResourceExhausted, 0},
+		"no decision":                  {soon, httplimit.Transport{Strategy: weirtest.FailAll(weir.ErrFull)}, rpclimit.Unavailable, 0},
+	} {
+		if c.transport.Strategy == nil {
+			c.transport.Strategy = weirtest.DenyAll()
+		}
+		c.transport.Limit, c.transport.Duration = 1, time.Hour
+		code, wait := rpclimit.NotSent(c.transport.Admit(c.ctx, "server"))
+		assert.Equal(t, c.code, code, name)
+		assert.InDelta(t, c.wait, wait, float64(time.Minute), name)
+	}
+}
