@@ -94,7 +94,7 @@ func difference(t testing.TB, r *rand.Rand, bucket *xrate.Bucket, burst int, gri
 
 // In histories of random calls a Bucket answers as a rate.Limiter does.
 func TestBucketIsARateLimiter(t *testing.T) {
-	for seed := range uint64(2000) {
+	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		burst := 1 + r.IntN(10)
 		what := difference(t, r, newBucket(t, perSecond, time.Second, burst), burst, fine, false)
