@@ -159,7 +159,7 @@ func (d *decoder) slot() error {
 		}
 		return nil
 	}
-	d.bad = d.bad || k < 0 || k > counterKind
+	d.bad = d.bad || k > counterKind
 	key := periodOf(k, scale, 0)
 	saved := slot{stateWord: uint64(total + 1), lowWord: key.low, restWord: key.mid, tailWord: key.high}
 	saved[deniedWord] = uint64(d.int(math.MinInt64, math.MaxInt64))

@@ -313,6 +313,31 @@ func framed(records []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
+// A record with a value that Save writes nowhere is refused, though the checksum is right.
+func TestLoadRejectsBadRecords(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	load := func(k kind, id string, scale int64) error {
+		var e encoder
+		e.buf = append(e.buf, slotRecord, byte(k))
+		e.string(id)
+		for _, v := range []int64{scale, 1, 0, 0} {
+			e.int(v)
+		}
+		e.buf = append(e.buf, endRecord)
+		e.int(1)
+		return l.Load(bytes.NewReader(framed(e.buf)))
+	}
+	for k := slidingKind; k <= counterKind; k++ {
+		require.NoError(t, load(k, "a", 1000), "a good one")
+		assert.ErrorIs(t, load(k, "a", 0), ErrSnapshot)
+		assert.ErrorIs(t, load(k, "a", maxScale+1), ErrSnapshot)
+		assert.ErrorIs(t, load(k, "", 1000), ErrSnapshot)
+		assert.ErrorIs(t, load(k, strings.Repeat("a", maxID+1), 1000), ErrSnapshot)
+	}
+	assert.ErrorIs(t, load(counterKind+1, "a", 1000), ErrSnapshot)
+	assert.ErrorIs(t, load(255, "a", 1000), ErrSnapshot)
+}
+
 func FuzzLoad(f *testing.F) {
 	l, snapshot := sample(f)
 	f.Add(snapshot, false)
