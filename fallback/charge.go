@@ -26,7 +26,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err == nil {
 		now := f.cfg.Now()
 		f.ledger.Find(r, now, func(a *account) {
-			if a != nil && a.counted.until.After(now) {
+			if a.counted.until.After(now) {
 				a.counted.total += min(wrap.Cost(r), ^a.counted.total)
 			}
 		})

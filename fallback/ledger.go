@@ -36,12 +36,13 @@ func (l *ledger) open(r *weir.Request, now time.Time, f func(a *account)) bool {
 // update calls change with a, with a lock held, and reports true, unless a is no longer the account of r's caller. If a is
 // nil, it reports whether there is still none, and calls nothing.
 func (l *ledger) update(r *weir.Request, now time.Time, a *account, change func(a *account)) (current bool) {
-	l.Find(r, now, func(found *account) {
-		if current = found == a; current && a != nil {
+	var found *account
+	l.Find(r, now, func(own *account) {
+		if found = own; found == a {
 			change(a)
 		}
 	})
-	return current
+	return found == a
 }
 
 // drop records that primary will not be charged with cost that local admitted, of a limit shared out to n instances.

@@ -73,11 +73,7 @@ func (f *Fallback) runLocal(ctx context.Context, b *breaker, r *weir.Request) (*
 // more.
 func (f *Fallback) sharedAmong(r *weir.Request) uint64 {
 	now, sharing := f.cfg.Now(), f.ledger.unrecordedNow()
-	f.ledger.Find(r, now, func(a *account) {
-		if a != nil {
-			sharing = a.sharing
-		}
-	})
+	f.ledger.Find(r, now, func(a *account) { sharing = a.sharing })
 	return sharing.among(f.instances(), now)
 }
 

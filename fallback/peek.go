@@ -15,7 +15,7 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 		return nil, err
 	}
 	b, now, behind := f.breakers.of(r.Key), f.cfg.Now(), false
-	f.ledger.Find(r, now, func(a *account) { behind = a != nil && a.behind(b.epoch.Load(), now) })
+	f.ledger.Find(r, now, func(a *account) { behind = a.behind(b.epoch.Load(), now) })
 	if b.closed() && !behind {
 		// No breaker: a primary that can be read may still be unable to count.
 		if res, err := f.call(ctx, nil, r, f.primary.Peek); err != errUndecided {

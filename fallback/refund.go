@@ -24,9 +24,6 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	rest.Cost = wrap.Cost(r)
 	counted := taken.ExpiresAt.After(f.ledger.unrecordedNow().until)
 	f.ledger.Find(r, now, func(a *account) {
-		if a == nil {
-			return
-		}
 		rest.Cost -= a.forgive(rest.Cost, now)
 		if counted {
 			a.counted.total -= min(a.counted.total, rest.Cost) // or primary would be seeded with it after an outage

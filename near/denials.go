@@ -106,7 +106,7 @@ func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
 func (d *DenialCache) find(r *weir.Request) (res *weir.Result) {
 	now := d.cfg.Now()
 	d.denials.Find(r, now, func(kept *denial) {
-		if kept != nil && now.Before(kept.until) && kept.limit == r.Limit && kept.cost == wrap.Cost(r) {
+		if now.Before(kept.until) && kept.limit == r.Limit && kept.cost == wrap.Cost(r) {
 			own := kept.res
 			res = &own
 		}

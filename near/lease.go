@@ -171,7 +171,7 @@ func (l *Leases) answer(r *weir.Request, res *weir.Result, err error) (*weir.Res
 func (l *Leases) withLease(r *weir.Request, f func(*lease)) {
 	now := l.cfg.Now()
 	l.leases.Find(r, now, func(h *lease) {
-		if h != nil && now.Add(l.cfg.Skew).Before(h.until) {
+		if now.Add(l.cfg.Skew).Before(h.until) {
 			f(h)
 		}
 	})

@@ -77,10 +77,12 @@ func (t *Table[V]) Update(r *weir.Request, now time.Time, change func(*V) *V) bo
 	return true
 }
 
-// Find calls f with the value of r's caller, nil if there is none. A lock is held meanwhile.
+// Find calls f with the value of r's caller, if there is one. A lock is held meanwhile.
 func (t *Table[V]) Find(r *weir.Request, now time.Time, f func(*V)) {
 	t.Update(r, now, func(v *V) *V {
-		f(v)
+		if v != nil {
+			f(v)
+		}
 		return v
 	})
 }

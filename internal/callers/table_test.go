@@ -15,6 +15,12 @@ import (
 
 func request(n int) *weir.Request { return &weir.Request{Key: fmt.Sprint(n), Duration: time.Minute} }
 
+// value returns the value of r's caller, or nil.
+func value(table *callers.Table[int], r *weir.Request) (found *int) {
+	table.Find(r, time.Time{}, func(n *int) { found = n })
+	return found
+}
+
 // one is a change that counts.
 func one(n *int) *int {
 	if n == nil {
@@ -32,7 +38,7 @@ func TestTableIsBounded(t *testing.T) {
 		table.Update(&weir.Request{Key: "regular"}, now, one)
 	}
 	assert.LessOrEqual(t, table.Len(), 640)
-	table.Find(&weir.Request{Key: "regular"}, now, func(n *int) { assert.Equal(t, 10_000, *n, "it was never the oldest") })
+	assert.Equal(t, 10_000, *value(table, &weir.Request{Key: "regular"}), "it was never the oldest")
 }
 
 // Values that are not idle are not evicted: there is no room for others.
@@ -47,11 +53,7 @@ func TestTableKeepsWhatIsNotIdle(t *testing.T) {
 	assert.Equal(t, 64, stored)
 	assert.Equal(t, 64, table.Len())
 	for n := range 10_000 {
-		table.Find(request(n), time.Time{}, func(n *int) {
-			if n != nil {
-				*n = 2
-			}
-		})
+		table.Find(request(n), time.Time{}, func(n *int) { *n = 2 })
 	}
 	assert.True(t, table.Update(request(10_001), time.Time{}, one))
 	assert.Equal(t, 64, table.Len())
@@ -62,11 +64,12 @@ func TestTableTellsCallersApart(t *testing.T) {
 	table := callers.New[int](1000, nil)
 	a, b := &weir.Request{Key: "a", Duration: 1}, &weir.Request{Key: "a", Duration: 2}
 	table.Update(a, time.Time{}, one)
-	table.Find(b, time.Time{}, func(n *int) { assert.Nil(t, n) })
+	assert.NotNil(t, value(table, a))
+	assert.Nil(t, value(table, b))
 	before := table.Removals(a)
 	table.Remove(a)
 	assert.NotEqual(t, before, table.Removals(a))
-	table.Find(a, time.Time{}, func(n *int) { assert.Nil(t, n) })
+	assert.Nil(t, value(table, a))
 	assert.Zero(t, table.Len())
 }
 
@@ -81,5 +84,5 @@ func TestTableConcurrently(t *testing.T) {
 		})
 	}
 	all.Wait()
-	table.Find(request(3), time.Time{}, func(n *int) { assert.Equal(t, 800, *n) })
+	assert.Equal(t, 800, *value(table, request(3)))
 }
