@@ -14,26 +14,30 @@ import (
 	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
-// Client is a connect.Interceptor for clients: it keeps their RPCs under a limit of their own, and heeds the RetryInfo of
-// servers. After a CodeResourceExhausted or CodeUnavailable that has one, it sends nothing of that key until the delay is
-// over. RPCs that wait are sent in order; one whose deadline comes first fails at once. See [httplimit.Transport].
+// Client is a connect.Interceptor for clients: it keeps their RPCs under a limit of their own, and
+// heeds the RetryInfo of servers. After a CodeResourceExhausted or CodeUnavailable that has one, it
+// sends nothing of that key until the delay is over. RPCs that wait are sent in order; one whose
+// deadline comes first fails at once. See [httplimit.Transport].
 //
 //	limit := &connectlimit.Client{Transport: httplimit.Transport{
 //		Strategy: limiter.TokenBucket(20),
 //		Limit:    100,
 //		Duration: time.Second,
 //	}}
-//	client := pingv1connect.NewPingServiceClient(http.DefaultClient, url, connect.WithInterceptors(limit))
+//	client := pingv1connect.NewPingServiceClient(http.DefaultClient, url,
+//		connect.WithInterceptors(limit))
 //
-// An RPC that is not sent fails with CodeResourceExhausted and the time to wait as a RetryInfo; with CodeDeadlineExceeded
-// or CodeCanceled if its context is what ends the wait; and with CodeUnavailable if the Strategy cannot decide. Client never
-// sends an RPC twice. The zero value has no limit of its own and heeds servers. It is safe for concurrent use, and must not
-// be copied or changed after the first RPC.
+// An RPC that is not sent fails with CodeResourceExhausted and the time to wait as a RetryInfo;
+// with CodeDeadlineExceeded or CodeCanceled if its context is what ends the wait; and with
+// CodeUnavailable if the Strategy cannot decide. Client never sends an RPC twice. The zero value
+// has no limit of its own and heeds servers. It is safe for concurrent use, and must not be copied
+// or changed after the first RPC.
 type Client struct {
 	// Transport holds the limit. Base and Key are not used.
 	Transport httplimit.Transport
 
-	// Key returns the key of an RPC; RPCs with one key share a limit and a pause. nil: the server's host.
+	// Key returns the key of an RPC; RPCs with one key share a limit and a pause. nil: the server's
+	// host.
 	Key func(ctx context.Context, peer connect.Peer, spec connect.Spec) string
 }
 
@@ -53,8 +57,8 @@ func (c *Client) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor. A stream counts once. It waits when it is first used, since its
-// request is sent then.
+// WrapStreamingClient implements connect.Interceptor. A stream counts once. It waits when it is
+// first used, since its request is sent then.
 func (c *Client) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
 		conn := next(ctx, spec)
@@ -74,8 +78,8 @@ func (c *Client) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 	return next
 }
 
-// clientConn is a stream whose request is sent once it is admitted. Its methods that may send the request, or wait for
-// the response, ask first.
+// clientConn is a stream whose request is sent once it is admitted. Its methods that may send the
+// request, or wait for the response, ask first.
 type clientConn struct {
 	connect.StreamingClientConn
 	client *Client
@@ -144,11 +148,14 @@ func (c *Client) heed(key string, err error) {
 	}
 }
 
-// RetryDelay returns the delay that a server asks for with err: the RetryInfo of a CodeResourceExhausted or
-// CodeUnavailable; 0 if there is none.
+// RetryDelay returns the delay that a server asks for with err: the RetryInfo of a
+// CodeResourceExhausted or CodeUnavailable; 0 if there is none.
 func RetryDelay(err error) time.Duration {
 	var e *connect.Error
-	if !errors.As(err, &e) || e.Code() != connect.CodeResourceExhausted && e.Code() != connect.CodeUnavailable {
+	if !errors.As(err, &e) {
+		return 0
+	}
+	if c := e.Code(); c != connect.CodeResourceExhausted && c != connect.CodeUnavailable {
 		return 0
 	}
 	for _, detail := range e.Details() {

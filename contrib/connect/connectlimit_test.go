@@ -30,8 +30,8 @@ type (
 	request = connect.Request[message]
 )
 
-// serve starts a server of a unary and a bidirectional streaming procedure, and returns its URL. check is what they
-// answer; nil: OK.
+// serve starts a server of a unary and a bidirectional streaming procedure, and returns its URL.
+// check is what they answer; nil: OK.
 func serve(t *testing.T, check func(context.Context, http.Header) error, interceptors ...connect.Interceptor) *httptest.Server {
 	if check == nil {
 		check = func(context.Context, http.Header) error { return nil }

@@ -1,15 +1,17 @@
 // Package connectlimit limits RPCs of connect-go handlers and clients with any [weir.Strategy].
 //
 //	limit := connectlimit.NewServer(limiter.SlidingWindow(), httplimit.Config{
-//		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), // per peer and procedure
+//		// The limit is per peer and procedure.
+//		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()),
 //		Limit:     100,
 //		Duration:  time.Minute,
 //	})
 //	path, handler := pingv1connect.NewPingServiceHandler(server, connect.WithInterceptors(limit))
 //
-// The Config is that of the HTTP middleware, whose functions see a POST to the procedure, "/package.Service/Method", with
-// the request's headers and the peer's address as RemoteAddr. The middleware itself works around a connect handler too, but
-// answers as HTTP does: clients of gRPC and streams would not understand it.
+// The Config is that of the HTTP middleware, whose functions see a POST to the procedure,
+// "/package.Service/Method", with the request's headers and the peer's address as RemoteAddr. The
+// middleware itself works around a connect handler too, but answers as HTTP does: clients of gRPC
+// and streams would not understand it.
 package connectlimit
 
 import (
@@ -28,21 +30,26 @@ import (
 	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
-// Server is a connect.Interceptor for handlers. It is safe for concurrent use. Make one with [NewServer].
+// Server is a connect.Interceptor for handlers. It is safe for concurrent use. Make one with
+// [NewServer].
 type Server struct{ guard *rpclimit.Guard }
 
-// NewServer returns the interceptor that consults s before each RPC, as cfg says; see [httplimit.New], which panics for the
-// same reasons. NewServer also panics if cfg has Respond or CORS: put a CORS middleware around the handler.
+// NewServer returns the interceptor that consults s before each RPC, as cfg says; see
+// [httplimit.New], which panics for the same reasons. NewServer also panics if cfg has Respond or
+// CORS: put a CORS middleware around the handler.
 //
-//   - The key: [httplimit.RemoteAddr] is the peer, [httplimit.Pattern] the procedure, [httplimit.Headers] reads headers. A
-//     LimitFunc or CostFunc finds the procedure in r.URL.Path. The host and the TLS state are not known.
-//   - A denial is connect.CodeResourceExhausted with a google.rpc.RetryInfo, and the header Retry-After. A
-//     denial that can never pass has neither.
-//   - A caller on the deny list gets CodePermissionDenied, or CodeResourceExhausted if the listing ends. An RPC without
-//     a key gets CodeInvalidArgument. If a Strategy cannot decide, or too many RPCs of all clients are in flight, it is
-//     CodeUnavailable; with FailOpen the handler runs, and [httplimit.IsBypassed] is true of its context.
+//   - The key: [httplimit.RemoteAddr] is the peer, [httplimit.Pattern] the procedure,
+//     [httplimit.Headers] reads headers. A LimitFunc or CostFunc finds the procedure in r.URL.Path.
+//     The host and the TLS state are not known.
+//   - A denial is connect.CodeResourceExhausted with a google.rpc.RetryInfo, and the header
+//     Retry-After. A denial that can never pass has neither.
+//   - A caller on the deny list gets CodePermissionDenied, or CodeResourceExhausted if the listing
+//     ends. An RPC without a key gets CodeInvalidArgument. If a Strategy cannot decide, or too many
+//     RPCs of all clients are in flight, it is CodeUnavailable; with FailOpen the handler runs, and
+//     [httplimit.IsBypassed] is true of its context.
 //   - The fields of cfg.Headers are sent as response headers.
-//   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for CodeUnauthenticated.
+//   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for
+//     CodeUnauthenticated.
 func NewServer(s weir.Strategy, cfg httplimit.Config) *Server {
 	return &Server{rpclimit.New(s, cfg)}
 }
@@ -65,9 +72,8 @@ func (s *Server) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 // WrapStreamingHandler implements connect.Interceptor. A stream counts once, when it is opened.
 func (s *Server) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		return s.run(ctx, callOf(conn.Spec(), conn.Peer(), conn.RequestHeader()), conn, func(ctx context.Context) error {
-			return next(ctx, conn)
-		})
+		call := callOf(conn.Spec(), conn.Peer(), conn.RequestHeader())
+		return s.run(ctx, call, conn, func(ctx context.Context) error { return next(ctx, conn) })
 	}
 }
 
@@ -76,11 +82,14 @@ func (s *Server) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 	return next
 }
 
-// response is where the headers of an answer are set, an error's too: a CallInfo or a StreamingHandlerConn.
+// response is where the headers of an answer are set, an error's too: a CallInfo or a
+// StreamingHandlerConn.
 type response interface{ ResponseHeader() http.Header }
 
 // run runs the handler if the RPC is admitted, and returns its error or that of the refusal.
-func (s *Server) run(ctx context.Context, call rpclimit.Call, resp response, handle func(context.Context) error) (err error) {
+func (s *Server) run(
+	ctx context.Context, call rpclimit.Call, resp response, handle func(context.Context) error,
+) (err error) {
 	refusal := s.guard.Run(ctx, call, func(ctx context.Context, fields http.Header) rpclimit.Code {
 		setFields(resp, fields)
 		err = handle(ctx)
@@ -90,7 +99,8 @@ func (s *Server) run(ctx context.Context, call rpclimit.Call, resp response, han
 		return err
 	}
 	setFields(resp, refusal.Fields)
-	return withRetryInfo(connect.NewError(connect.Code(refusal.Code), errors.New(refusal.Message)), refusal.RetryDelay)
+	refused := connect.NewError(connect.Code(refusal.Code), errors.New(refusal.Message))
+	return withRetryInfo(refused, refusal.RetryDelay)
 }
 
 func setFields(resp response, fields http.Header) {
@@ -115,7 +125,8 @@ func withRetryInfo(err *connect.Error, delay time.Duration) *connect.Error {
 	if delay <= 0 {
 		return err
 	}
-	if detail, failed := connect.NewErrorDetail(&errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}); failed == nil {
+	info := &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)}
+	if detail, failed := connect.NewErrorDetail(info); failed == nil {
 		err.AddDetail(detail)
 	}
 	return err

@@ -13,9 +13,10 @@ import (
 	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
-// Client keeps the RPCs of a client under a limit of its own, and heeds the RetryInfo of servers: after a
-// ResourceExhausted or Unavailable that has one, it sends nothing of that key until the delay is over. RPCs that wait are
-// sent in order; one whose deadline comes first fails at once. See [httplimit.Transport].
+// Client keeps the RPCs of a client under a limit of its own, and heeds the RetryInfo of servers:
+// after a ResourceExhausted or Unavailable that has one, it sends nothing of that key until the
+// delay is over. RPCs that wait are sent in order; one whose deadline comes first fails at once.
+// See [httplimit.Transport].
 //
 //	client := &grpclimit.Client{Transport: httplimit.Transport{
 //		Strategy: limiter.TokenBucket(20),
@@ -25,22 +26,24 @@ import (
 //	conn, err := grpc.NewClient(target, grpc.WithChainUnaryInterceptor(client.Unary),
 //		grpc.WithChainStreamInterceptor(client.Stream), …)
 //
-// An RPC that is not sent fails with codes.ResourceExhausted and the time to wait as a RetryInfo; with DeadlineExceeded or
-// Canceled if its context is what ends the wait; and with Unavailable if the Strategy cannot decide. Client never sends an
-// RPC twice. The zero value has no limit of its own and heeds servers. It is safe for concurrent use, and must not be copied
-// or changed after the first RPC.
+// An RPC that is not sent fails with codes.ResourceExhausted and the time to wait as a RetryInfo;
+// with DeadlineExceeded or Canceled if its context is what ends the wait; and with Unavailable if
+// the Strategy cannot decide. Client never sends an RPC twice. The zero value has no limit of its
+// own and heeds servers. It is safe for concurrent use, and must not be copied or changed after the
+// first RPC.
 type Client struct {
 	// Transport holds the limit. Base and Key are not used.
 	Transport httplimit.Transport
 
-	// Key returns the key of an RPC; RPCs with one key share a limit and a pause. target is that of the connection, method
-	// is "/package.Service/Method". nil: the target.
+	// Key returns the key of an RPC; RPCs with one key share a limit and a pause. target is that of
+	// the connection, method is "/package.Service/Method". nil: the target.
 	Key func(ctx context.Context, target, method string) string
 }
 
 // Unary is a grpc.UnaryClientInterceptor.
 func (c *Client) Unary(
-	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
+	invoke grpc.UnaryInvoker, opts ...grpc.CallOption,
 ) error {
 	key := c.key(ctx, cc.Target(), method)
 	if err := c.Transport.Admit(ctx, key); err != nil {
@@ -53,7 +56,8 @@ func (c *Client) Unary(
 
 // Stream is a grpc.StreamClientInterceptor. A stream counts once, when it is opened.
 func (c *Client) Stream(
-	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
+	ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+	streamer grpc.Streamer, opts ...grpc.CallOption,
 ) (grpc.ClientStream, error) {
 	key := c.key(ctx, cc.Target(), method)
 	if err := c.Transport.Admit(ctx, key); err != nil {
@@ -97,8 +101,8 @@ func (c *Client) heed(key string, err error) {
 	}
 }
 
-// RetryDelay returns the delay that a server asks for with err: the RetryInfo of a ResourceExhausted or Unavailable; 0 if
-// there is none.
+// RetryDelay returns the delay that a server asks for with err: the RetryInfo of a
+// ResourceExhausted or Unavailable; 0 if there is none.
 func RetryDelay(err error) time.Duration {
 	s, ok := status.FromError(err)
 	if !ok || s.Code() != codes.ResourceExhausted && s.Code() != codes.Unavailable {

@@ -10,8 +10,9 @@
 //		grpc.ChainStreamInterceptor(limit.Stream),
 //	)
 //
-// The Config is that of the HTTP middleware. Its functions see an RPC as the HTTP request that it is: a POST to
-// "/package.Service/Method", with the metadata as headers and the peer's address as RemoteAddr.
+// The Config is that of the HTTP middleware. Its functions see an RPC as the HTTP request that it
+// is: a POST to "/package.Service/Method", with the metadata as headers and the peer's address as
+// RemoteAddr.
 package grpclimit
 
 import (
@@ -36,22 +37,28 @@ import (
 	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
-// Server limits the RPCs that a server handles. It is safe for concurrent use. Make one with [NewServer].
+// Server limits the RPCs that a server handles. It is safe for concurrent use. Make one with
+// [NewServer].
 type Server struct{ guard *rpclimit.Guard }
 
-// NewServer returns the interceptors that consult s before each RPC, as cfg says; see [httplimit.New], which panics for
-// the same reasons. NewServer also panics if cfg has Respond or CORS, which are HTTP's.
+// NewServer returns the interceptors that consult s before each RPC, as cfg says; see
+// [httplimit.New], which panics for the same reasons. NewServer also panics if cfg has Respond or
+// CORS, which are HTTP's.
 //
-//   - The key: [httplimit.RemoteAddr] is the peer, [httplimit.Pattern] the full method, [httplimit.Headers] reads metadata.
-//     A LimitFunc or CostFunc finds the method in r.URL.Path, metadata in r.Header, a client certificate in r.TLS.
-//   - A denial is codes.ResourceExhausted with a google.rpc.RetryInfo, and the same delay as the trailer
-//     grpc-retry-pushback-ms, which clients with a retry policy heed. A denial that can never pass has neither.
-//   - A caller on the deny list gets codes.PermissionDenied, or ResourceExhausted if the listing ends. An RPC without a
-//     key gets InvalidArgument. If a Strategy cannot decide, or too many RPCs of all clients are in flight, it is
-//     Unavailable; with FailOpen the handler runs, and [httplimit.IsBypassed] is true of its context.
-//   - The fields of cfg.Headers are sent as metadata, "ratelimit" and "ratelimit-policy": in the header of an RPC that is
-//     admitted, and in the trailer of one that is not.
-//   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for Unauthenticated.
+//   - The key: [httplimit.RemoteAddr] is the peer, [httplimit.Pattern] the full method,
+//     [httplimit.Headers] reads metadata. A LimitFunc or CostFunc finds the method in r.URL.Path,
+//     metadata in r.Header, a client certificate in r.TLS.
+//   - A denial is codes.ResourceExhausted with a google.rpc.RetryInfo, and the same delay as the
+//     trailer grpc-retry-pushback-ms, which clients with a retry policy heed. A denial that can
+//     never pass has neither.
+//   - A caller on the deny list gets codes.PermissionDenied, or ResourceExhausted if the listing
+//     ends. An RPC without a key gets InvalidArgument. If a Strategy cannot decide, or too many
+//     RPCs of all clients are in flight, it is Unavailable; with FailOpen the handler runs, and
+//     [httplimit.IsBypassed] is true of its context.
+//   - The fields of cfg.Headers are sent as metadata, "ratelimit" and "ratelimit-policy": in the
+//     header of an RPC that is admitted, and in the trailer of one that is not.
+//   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for
+//     Unauthenticated.
 func NewServer(s weir.Strategy, cfg httplimit.Config) *Server {
 	return &Server{rpclimit.New(s, cfg)}
 }
@@ -60,8 +67,10 @@ func NewServer(s weir.Strategy, cfg httplimit.Config) *Server {
 func (s *Server) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (resp any, err error) {
-	refusal := s.guard.Run(ctx, callOf(ctx, info.FullMethod), func(ctx context.Context, fields http.Header) rpclimit.Code {
-		_ = grpc.SetHeader(ctx, metadataOf(fields)) // it fails if an interceptor sent the header: then the fields are lost
+	call := callOf(ctx, info.FullMethod)
+	refusal := s.guard.Run(ctx, call, func(ctx context.Context, fields http.Header) rpclimit.Code {
+		// It fails if an interceptor sent the header already: the fields are then lost.
+		_ = grpc.SetHeader(ctx, metadataOf(fields))
 		resp, err = handler(ctx, req)
 		return codeOf(err)
 	})
@@ -73,9 +82,12 @@ func (s *Server) Unary(
 }
 
 // Stream is a grpc.StreamServerInterceptor. A stream counts once, when it is opened.
-func (s *Server) Stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+func (s *Server) Stream(
+	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+) (err error) {
 	ctx := stream.Context()
-	refusal := s.guard.Run(ctx, callOf(ctx, info.FullMethod), func(ctx context.Context, fields http.Header) rpclimit.Code {
+	call := callOf(ctx, info.FullMethod)
+	refusal := s.guard.Run(ctx, call, func(ctx context.Context, fields http.Header) rpclimit.Code {
 		_ = stream.SetHeader(metadataOf(fields))
 		err = handler(srv, &serverStream{stream, ctx})
 		return codeOf(err)
@@ -95,13 +107,15 @@ type serverStream struct {
 
 func (s *serverStream) Context() context.Context { return s.ctx }
 
-// Limiter returns s as the Limiter of go-grpc-middleware's ratelimit interceptors, for servers that have them already:
+// Limiter returns s as the Limiter of go-grpc-middleware's ratelimit interceptors, for servers that
+// have them already:
 //
 //	ratelimit.UnaryServerInterceptor(limit.Limiter())
 //
-// These make a ResourceExhausted of their own from its error: clients read the reason in the text, but get no RetryInfo.
-// The fields and grpc-retry-pushback-ms are sent. Limiter panics if the Config has CountIf, MaxInFlight or
-// MaxInFlightPerClient: it is not told how and when the RPC ends. Only servers can use it.
+// These make a ResourceExhausted of their own from its error: clients read the reason in the text,
+// but get no RetryInfo. The fields and grpc-retry-pushback-ms are sent. Limiter panics if the
+// Config has CountIf, MaxInFlight or MaxInFlightPerClient: it is not told how and when the RPC
+// ends. Only servers can use it.
 func (s *Server) Limiter() Limiter {
 	if err := s.guard.CheckNoHandler(); err != nil {
 		panic("grpclimit: Limiter: " + err.Error())
@@ -112,8 +126,9 @@ func (s *Server) Limiter() Limiter {
 // Limiter is made by [Server.Limiter].
 type Limiter struct{ guard *rpclimit.Guard }
 
-// Limit returns the status error of an RPC that is not admitted, with its RetryInfo. ctx is that of the server's RPC. An
-// RPC that is admitted undecided is not marked: [httplimit.IsBypassed] needs the interceptors of Server.
+// Limit returns the status error of an RPC that is not admitted, with its RetryInfo. ctx is that of
+// the server's RPC. An RPC that is admitted undecided is not marked: [httplimit.IsBypassed] needs
+// the interceptors of Server.
 func (l Limiter) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
 	var fields http.Header
@@ -165,8 +180,8 @@ func metadataOf(fields http.Header) metadata.MD {
 	return md
 }
 
-// trailerOf returns the metadata of an RPC that was not admitted. It is all in the trailer, since clients do not retry once
-// they have a header.
+// trailerOf returns the metadata of an RPC that was not admitted. It is all in the trailer, since
+// clients do not retry once they have a header.
 func trailerOf(r *rpclimit.Refusal) metadata.MD {
 	md := metadataOf(r.Fields)
 	if r.RetryDelay > 0 {

@@ -1,4 +1,5 @@
-// Package interop_test tests the modules of contrib against interfaces and programs of others that they must not require.
+// Package interop_test tests the modules of contrib against interfaces and programs of others that
+// they must not require.
 package interop_test
 
 import (
@@ -55,7 +56,8 @@ func newBucket(t testing.TB, limit uint64, d time.Duration, burst int) *xrate.Bu
 	return b
 }
 
-// difference returns the first difference between a rate.Limiter and a Bucket in a random history, or "".
+// difference returns the first difference between a rate.Limiter and a Bucket in a random history,
+// or "".
 func difference(t testing.TB, r *rand.Rand, bucket *xrate.Bucket, burst int, grid time.Duration, cancels bool) string {
 	theirs := rate.NewLimiter(perSecond, burst)
 	var reserved []*rate.Reservation

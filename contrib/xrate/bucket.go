@@ -12,16 +12,17 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Bucket is a token bucket with the methods of a rate.Limiter, which take the instant as an argument: Limit tokens flow in
-// evenly in each Duration, and at most Burst are kept. Make one with [NewBucket]. It is safe for concurrent use. It is for
-// one key: for many, take a [Limiter] for each on one weir.TokenBucket, which bounds their memory.
+// Bucket is a token bucket with the methods of a rate.Limiter, which take the instant as an
+// argument: Limit tokens flow in evenly in each Duration, and at most Burst are kept. Make one with
+// [NewBucket]. It is safe for concurrent use. It is for one key: for many, take a [Limiter] for
+// each on one weir.TokenBucket, which bounds their memory.
 //
 // It admits what a rate.Limiter of the same rate and burst admits, with these differences:
 //
-//   - An instant before the latest one counts as that, so calls whose instants are out of order add no tokens.
-//     A rate.Limiter goes back with them (golang/go#65508).
-//   - Tokens are whole: TokensAt rounds down, and the interval between two tokens is Duration/Limit rounded up to a
-//     nanosecond. A rate.Limiter counts in float64.
+//   - An instant before the latest one counts as that, so calls whose instants are out of order add
+//     no tokens. A rate.Limiter goes back with them (golang/go#65508).
+//   - Tokens are whole: TokensAt rounds down, and the interval between two tokens is Duration/Limit
+//     rounded up to a nanosecond. A rate.Limiter counts in float64.
 //   - A negative n counts as 0. A rate.Limiter adds tokens.
 //   - CancelAt gives back whole tokens, and once.
 //   - Instants are from 1678 to 2262; the zero time.Time counts as the latest instant.
@@ -42,16 +43,17 @@ type Bucket struct {
 // earliest is before all instants that callers may begin with: 1678-01-01.
 var earliest = time.Date(1678, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano()
 
-// NewBucket returns a full Bucket. It fails if limit or burst is not positive, if duration is not a whole number of
-// milliseconds from 1 ms to 365 days, or if the burst takes longer than 146 years to flow in. rate.Limit(0.5), a token each
-// two seconds, is NewBucket(1, 2*time.Second, burst).
+// NewBucket returns a full Bucket. It fails if limit or burst is not positive, if duration is not a
+// whole number of milliseconds from 1 ms to 365 days, or if the burst takes longer than 146 years
+// to flow in. rate.Limit(0.5), a token each two seconds, is NewBucket(1, 2*time.Second, burst).
 func NewBucket(limit uint64, duration time.Duration, burst int) (*Bucket, error) {
 	if limit == 0 || burst <= 0 {
-		return nil, fmt.Errorf("xrate: a bucket of %d tokens in %v and a burst of %d admits nothing", limit, duration, burst)
+		return nil, fmt.Errorf("xrate: %d tokens in %v and a burst of %d admit nothing", limit, duration, burst)
 	}
 	clock := new(atomic.Int64)
-	clock.Store(time.Now().UnixNano())
-	limiter, err := weir.New(weir.Config{MaxBuckets: 1, Now: func() time.Time { return time.Unix(0, clock.Load()) }})
+	clock.Store(earliest)
+	now := func() time.Time { return time.Unix(0, clock.Load()) }
+	limiter, err := weir.New(weir.Config{MaxBuckets: 1, Now: now})
 	if err != nil {
 		return nil, err
 	}
@@ -66,14 +68,16 @@ func NewBucket(limit uint64, duration time.Duration, burst int) (*Bucket, error)
 		_ = limiter.Close()
 		return nil, err
 	}
-	b.each = time.Duration((uint64(duration) + min(limit, uint64(duration)) - 1) / min(limit, uint64(duration)))
-	clock.Store(earliest)
-	b.cleanup = runtime.AddCleanup(b, func(l *weir.Limiter) { _ = l.Close() }, limiter) // its janitor ends with b
+	limit = min(limit, uint64(duration)) // no interval is shorter than a nanosecond
+	b.each = time.Duration((uint64(duration) + limit - 1) / limit)
+	// The goroutine of the limiter's janitor ends with b.
+	b.cleanup = runtime.AddCleanup(b, func(l *weir.Limiter) { _ = l.Close() }, limiter)
 	return b, nil
 }
 
-// Close ends the goroutine that a Bucket has once it is used; later calls admit nothing. It is not needed: a Bucket that
-// nobody holds any more is closed. In a testing/synctest bubble, close it before the bubble ends.
+// Close ends the goroutine that a Bucket has once it is used; later calls admit nothing. It is not
+// needed: a Bucket that nobody holds any more is closed. In a testing/synctest bubble, close it
+// before the bubble ends.
 func (b *Bucket) Close() {
 	b.cleanup.Stop()
 	_ = b.limiter.Close()
@@ -97,7 +101,8 @@ func (b *Bucket) AllowN(t time.Time, n int) bool {
 	return r.ok
 }
 
-// Tokens returns how many tokens there are now; fewer than 0 are reserved ones that have yet to flow in.
+// Tokens returns how many tokens there are now; fewer than 0 are reserved ones that have yet to
+// flow in.
 func (b *Bucket) Tokens() float64 { return b.TokensAt(time.Now()) }
 
 // TokensAt returns how many tokens there are at t.
@@ -111,8 +116,8 @@ func (b *Bucket) TokensAt(t time.Time) float64 {
 // Reserve is ReserveN(time.Now(), 1).
 func (b *Bucket) Reserve() *Reservation { return b.ReserveN(time.Now(), 1) }
 
-// ReserveN takes n tokens at t, those that have yet to flow in too, and returns when the n events may happen. It is not OK,
-// and takes nothing, if n is over the burst.
+// ReserveN takes n tokens at t, those that have yet to flow in too, and returns when the n events
+// may happen. It is not OK, and takes nothing, if n is over the burst.
 func (b *Bucket) ReserveN(t time.Time, n int) *Reservation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -124,9 +129,10 @@ func (b *Bucket) ReserveN(t time.Time, n int) *Reservation {
 // Wait waits until an event may happen. It is WaitN(ctx, 1).
 func (b *Bucket) Wait(ctx context.Context) error { return b.WaitN(ctx, 1) }
 
-// WaitN waits until n events may happen, in order of arrival. It fails at once, and takes nothing, if n is over the burst,
-// with an error that wraps weir.ErrLimit, or if the deadline of ctx is too early, with one that wraps
-// context.DeadlineExceeded. It fails with the context's error if that ends before, and gives back what it can.
+// WaitN waits until n events may happen, in order of arrival. It fails at once, and takes nothing,
+// if n is over the burst, with an error that wraps weir.ErrLimit, or if the deadline of ctx is too
+// early, with one that wraps context.DeadlineExceeded. It fails with the context's error if that
+// ends before, and gives back what it can.
 func (b *Bucket) WaitN(ctx context.Context, n int) error {
 	if n > b.burst {
 		return fmt.Errorf("%w: xrate: %d is over the burst of %d", weir.ErrLimit, n, b.burst)
@@ -185,8 +191,8 @@ func (r *Reservation) DelayFrom(t time.Time) time.Duration {
 // Cancel is CancelAt(time.Now()).
 func (r *Reservation) Cancel() { r.CancelAt(time.Now()) }
 
-// CancelAt gives the tokens back, unless the events may have happened at t. As with a rate.Limiter, tokens that later
-// reservations build on are not given back: their instants stand.
+// CancelAt gives the tokens back, unless the events may have happened at t. As with a rate.Limiter,
+// tokens that later reservations build on are not given back: their instants stand.
 func (r *Reservation) CancelAt(t time.Time) {
 	if !r.ok || r.act.Before(t) {
 		return
@@ -202,7 +208,7 @@ func (r *Reservation) CancelAt(t time.Time) {
 	}
 	b.advance(t)
 	q.Cost = uint64(n - later)
-	_ = b.tokens.Refund(context.Background(), &q, &r.taken) // it fails for bad input only, and NewBucket checked it
+	_ = b.tokens.Refund(context.Background(), &q, &r.taken) // it fails for bad input or after Close only
 	if before := r.act.Add(-time.Duration(n) * b.each); later == 0 && !before.Before(t) {
 		b.last = before
 	}

@@ -1,16 +1,18 @@
-// Package xrate has the methods of golang.org/x/time/rate on the strategies of package weir, for programs that are written
-// to them.
+// Package xrate has the methods of golang.org/x/time/rate on the strategies of package weir, for
+// programs that are written to them.
 //
-//	lim := xrate.New(limiter.SlidingWindow(), xrate.Config{Key: tenant, Limit: 100, Duration: time.Minute})
+//	requests := limiter.SlidingWindow()
+//	lim := xrate.New(requests, xrate.Config{Key: tenant, Limit: 100, Duration: time.Minute})
 //	if !lim.Allow() { … }
 //	if err := lim.Wait(ctx); err != nil { … }
 //
-// Two types, by what a Strategy can do. A [Limiter] is one key of any Strategy, and decides now: it has Allow, Wait, WaitN
-// and Tokens. A [Bucket] is a token bucket of its own, and also decides at the instants of its callers: it has AllowN(t, n),
-// Reserve, ReserveN(t, n) and TokensAt(t) too, as a rate.Limiter has, except for Inf, SetLimit and SetBurst.
+// Two types, by what a Strategy can do. A [Limiter] is one key of any Strategy, and decides now: it
+// has Allow, Wait, WaitN and Tokens. A [Bucket] is a token bucket of its own, and also decides at
+// the instants of its callers: it has AllowN(t, n), Reserve, ReserveN(t, n) and TokensAt(t) too, as
+// a rate.Limiter has, except for Inf, SetLimit and SetBurst.
 //
-// Package weir has no part of golang.org/x/time in it, and this package has none either: a Reservation is not a
-// *rate.Reservation.
+// Package weir has no part of golang.org/x/time in it, and this package has none either: a
+// Reservation is not a *rate.Reservation.
 package xrate
 
 import (
@@ -24,41 +26,44 @@ import (
 
 // Config says what a [Limiter] limits.
 type Config struct {
-	// Key names what is limited: 1 to 1024 bytes. Limiters with one key on one Strategy share a budget.
+	// Key names what is limited: 1 to 1024 bytes. Limiters with one key on one Strategy share a
+	// budget.
 	Key string
 
-	// Limit is how much is admitted in each Duration: a whole number of milliseconds, 1 ms to 365 days.
+	// Limit is how much is admitted in each Duration: a whole number of milliseconds, 1 ms to 365
+	// days.
 	Limit    uint64
 	Duration time.Duration
 
-	// Burst is the burst that the Strategy was made with, if it is a token bucket; 0 means Limit. Only Burst and Tokens
-	// go by it.
+	// Burst is the burst that the Strategy was made with, if it is a token bucket; 0 means Limit. Only
+	// Burst and Tokens go by it.
 	Burst uint64
 
 	// FailOpen admits when the Strategy cannot decide. false: Allow returns false, and Wait the error.
 	FailOpen bool
 
-	// OnError is called with the error of a Strategy that cannot decide, since Allow has nowhere to return it. It is called
-	// concurrently. nil: none.
+	// OnError is called with the error of a Strategy that cannot decide, since Allow has nowhere to
+	// return it. It is called concurrently. nil: none.
 	OnError func(error)
 }
 
-// Limiter is one key of a Strategy. It is safe for concurrent use. Make one with [New]; it holds nothing but its Config, so
-// one can be made for each request.
+// Limiter is one key of a Strategy. It is safe for concurrent use. Make one with [New]; it holds
+// nothing but its Config, so one can be made for each request.
 //
 // It differs from a rate.Limiter in what its Strategy does, and in this:
 //
-//   - Wait keeps no queue: it asks again when a denial says so, and any of several waiters may be the next. A [Bucket], or a
-//     weir.LeakyBucket as the Strategy, admits in order.
-//   - There are no AllowN(t, n) and ReserveN(t, n): a Strategy decides by its own clock, and does not promise an admission at
-//     a later instant. TakeN(n) is AllowN(time.Now(), n).
+//   - Wait keeps no queue: it asks again when a denial says so, and any of several waiters may be
+//     the next. A [Bucket], or a weir.LeakyBucket as the Strategy, admits in order.
+//   - There are no AllowN(t, n) and ReserveN(t, n): a Strategy decides by its own clock, and does
+//     not promise an admission at a later instant. TakeN(n) is AllowN(time.Now(), n).
 //   - A negative n counts as 0, which is always admitted and counts nothing.
 type Limiter struct {
 	strategy weir.Strategy
 	cfg      Config
 }
 
-// New returns a Limiter on s. It checks nothing: a bad Key or Duration is an error of the first decision.
+// New returns a Limiter on s. It checks nothing: a bad Key or Duration is an error of the first
+// decision.
 func New(s weir.Strategy, cfg Config) *Limiter { return &Limiter{s, cfg} }
 
 // Limit returns the rate in events per second.
@@ -92,9 +97,9 @@ func (l *Limiter) TakeN(n int) bool {
 // Wait waits until an event may happen. It is WaitN(ctx, 1).
 func (l *Limiter) Wait(ctx context.Context) error { return l.WaitN(ctx, 1) }
 
-// WaitN waits until n events may happen. It fails at once if n can never be admitted, with an error that wraps
-// weir.ErrLimit, or if the deadline of ctx is earlier than that, with one that wraps context.DeadlineExceeded. See
-// [weir.Wait].
+// WaitN waits until n events may happen. It fails at once if n can never be admitted, with an error
+// that wraps weir.ErrLimit, or if the deadline of ctx is earlier than that, with one that wraps
+// context.DeadlineExceeded. See [weir.Wait].
 func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	if n <= 0 {
 		return ctx.Err()
@@ -106,7 +111,8 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	return nil
 }
 
-// isVerdict reports whether err says that waiting is of no use, rather than that the Strategy cannot decide.
+// isVerdict reports whether err says that waiting is of no use, rather than that the Strategy
+// cannot decide.
 func isVerdict(err error) bool {
 	return errors.Is(err, weir.ErrLimit) || errors.Is(err, context.DeadlineExceeded)
 }
@@ -119,7 +125,8 @@ func (l *Limiter) failed(err error) bool {
 	return l.cfg.FailOpen
 }
 
-// Tokens returns how many events may happen now. It is NaN if the Strategy is no [weir.Peeker], or cannot decide.
+// Tokens returns how many events may happen now. It is NaN if the Strategy is no [weir.Peeker], or
+// cannot decide.
 func (l *Limiter) Tokens() float64 {
 	p, ok := l.strategy.(weir.Peeker)
 	if !ok {

@@ -180,7 +180,8 @@ func TestBucketWaits(t *testing.T) {
 	})
 }
 
-// However many goroutines call it, at most the burst and the inflow are admitted; callers' clocks differ.
+// However many goroutines call it, at most the burst and the inflow are admitted; callers' clocks
+// differ.
 func TestBucketNeverExceedsItsRate(t *testing.T) {
 	b := newBucket(t, 1000, time.Second, 10)
 	var admitted atomic.Int64

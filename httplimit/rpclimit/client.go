@@ -9,8 +9,9 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// NotSent returns the code of a client's call that [httplimit.Transport.Admit] refused with err, and how long it would have
-// had to wait: 0 if it can never pass, or if the Strategy could not decide, which is Unavailable.
+// NotSent returns the code of a client's call that [httplimit.Transport.Admit] refused with err,
+// and how long it would have had to wait: 0 if it can never pass, or if the Strategy could not
+// decide, which is Unavailable.
 func NotSent(err error) (code Code, wait time.Duration) {
 	code = Unavailable
 	var over *httplimit.LimitError

@@ -37,8 +37,8 @@ var statuses = [...]int{
 	16: http.StatusUnauthorized,
 }
 
-// HTTPStatus returns the HTTP status of a code, as google.rpc.Code maps it: 401 for Unauthenticated, 429 for
-// ResourceExhausted. It is 500 for an undefined code.
+// HTTPStatus returns the HTTP status of a code, as google.rpc.Code maps it: 401 for
+// Unauthenticated, 429 for ResourceExhausted. It is 500 for an undefined code.
 func (c Code) HTTPStatus() int {
 	if int(c) < len(statuses) {
 		return statuses[c]

@@ -1,8 +1,10 @@
-// Package rpclimit guards remote procedure calls by the policies of package httplimit. It is for adapters to RPC
-// frameworks, such as those in contrib/grpc and contrib/connect: a program uses these.
+// Package rpclimit guards remote procedure calls by the policies of package httplimit. It is for
+// adapters to RPC frameworks, such as those in contrib/grpc and contrib/connect: a program uses
+// these.
 //
-// A call is presented to the functions of an [httplimit.Config] as the HTTP request that it is in gRPC: a POST to
-// "/package.Service/Method", with the metadata as headers. So every Extractor, LimitFunc and policy works on it.
+// A call is presented to the functions of an [httplimit.Config] as the HTTP request that it is in
+// gRPC: a POST to "/package.Service/Method", with the metadata as headers. So every Extractor,
+// LimitFunc and policy works on it.
 package rpclimit
 
 import (
@@ -21,8 +23,8 @@ import (
 
 // Call describes a call for the functions of the Config.
 type Call struct {
-	// Method is the full name, "/package.Service/Method". It is the request's path, and its Pattern: the extractor
-	// [httplimit.Pattern] keys by it.
+	// Method is the full name, "/package.Service/Method". It is the request's path, and its Pattern:
+	// the extractor [httplimit.Pattern] keys by it.
 	Method string
 
 	// Host is the authority that the client asked for.
@@ -64,8 +66,8 @@ type Guard struct {
 	cfg     httplimit.Config
 }
 
-// New returns a Guard that consults s before each call, as [httplimit.New] does, with the same panics. It also panics if
-// Respond or CORS is set: their answers are HTTP's.
+// New returns a Guard that consults s before each call, as [httplimit.New] does, with the same
+// panics. It also panics if Respond or CORS is set: their answers are HTTP's.
 func New(s weir.Strategy, cfg httplimit.Config) *Guard {
 	switch {
 	case cfg.Respond != nil:
@@ -82,12 +84,13 @@ func New(s weir.Strategy, cfg httplimit.Config) *Guard {
 	return g
 }
 
-// Handler runs a call that was admitted, and returns the code that it ended with. The fields are those that report the
-// limit to the client; it keeps them if it likes. ctx serves [httplimit.IsBypassed].
+// Handler runs a call that was admitted, and returns the code that it ended with. The fields are
+// those that report the limit to the client; it keeps them if it likes. ctx serves
+// [httplimit.IsBypassed].
 type Handler func(ctx context.Context, fields http.Header) Code
 
-// Run runs handle at most once, if the call is admitted or in shadow mode, and returns nil then. Otherwise it returns the
-// answer. Panics of handle pass through.
+// Run runs handle at most once, if the call is admitted or in shadow mode, and returns nil then.
+// Otherwise it returns the answer. Panics of handle pass through.
 //
 // CountIf sees the code as an HTTP status, see [Code.HTTPStatus].
 func (g *Guard) Run(ctx context.Context, c Call, handle Handler) *Refusal {
@@ -96,8 +99,8 @@ func (g *Guard) Run(ctx context.Context, c Call, handle Handler) *Refusal {
 	return w.refusal
 }
 
-// CheckNoHandler returns an error if the Config has a field that concerns what a handler does, for adapters that are
-// asked before the handler runs and not told when it is done.
+// CheckNoHandler returns an error if the Config has a field that concerns what a handler does, for
+// adapters that are asked before the handler runs and not told when it is done.
 func (g *Guard) CheckNoHandler() error {
 	switch {
 	case g.cfg.CountIf != nil:
@@ -115,8 +118,8 @@ type Refusal struct {
 	Fields   http.Header // that report the limit
 	Decision httplimit.Decision
 
-	// RetryDelay is how long the client should wait before it repeats the call; 0 if waiting is of no use, or of unknown
-	// length.
+	// RetryDelay is how long the client should wait before it repeats the call; 0 if waiting is of no
+	// use, or of unknown length.
 	RetryDelay time.Duration
 }
 

@@ -1,5 +1,5 @@
-// Package switching_test runs the programs of docs/switching.md, before and after, and checks what it says of their
-// verdicts.
+// Package switching_test runs the programs of docs/switching.md, before and after, and checks what
+// it says of their verdicts.
 package switching_test
 
 import (
@@ -162,7 +162,8 @@ func or(s, none string) string {
 	return s
 }
 
-// seconds checks that s is a number of seconds, at most the two periods of a sliding window, and returns words for it.
+// seconds checks that s is a number of seconds, at most the two periods of a sliding window, and
+// returns words for it.
 func seconds(t *testing.T, s string) string {
 	t.Helper()
 	n, err := strconv.Atoi(s)
@@ -370,7 +371,8 @@ func TestEnvoy(t *testing.T) {
 		strconv.FormatUint(denied.Statuses[0].Remaining, 10))
 }
 
-// nginx is the arithmetic of limit_req with nodelay: excess in thousandths, leaking by the millisecond.
+// nginx is the arithmetic of limit_req with nodelay: excess in thousandths, leaking by the
+// millisecond.
 type nginx struct {
 	rate, burst, excess, last int64
 	known                     bool
