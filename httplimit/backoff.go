@@ -16,7 +16,8 @@ const never = time.Duration(math.MaxInt64)
 // 503 and 413, RFC 6585 for 429, and some APIs send it with the 403 of their abuse limits.
 func pausesOn(status int) bool {
 	switch status {
-	case http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTooManyRequests, http.StatusServiceUnavailable:
+	case http.StatusForbidden, http.StatusRequestEntityTooLarge,
+		http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return true
 	}
 	return false
@@ -57,7 +58,7 @@ func serverTime(h http.Header, now time.Time) time.Time {
 
 // parseRetryAfter parses a Retry-After field (RFC 9110 section 10.2.3): seconds, or a date.
 func parseRetryAfter(s string, now time.Time) (time.Duration, bool) {
-	s = strings.Trim(s, " \t")
+	s = strings.Trim(s, blanks)
 	if d, ok := parseSeconds(s); ok {
 		return d, true
 	}

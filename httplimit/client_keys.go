@@ -82,7 +82,8 @@ func (k *clientKeys) admit(client, key []byte, now time.Time) bool {
 	}
 	if _, ok := s.prev.keys[pair]; ok {
 		s.prev.remove(owner, pair)
-	} else if s.cur.clients[owner]+s.prev.clients[owner] >= k.max || len(s.cur.keys)+len(s.prev.keys) >= k.maxShard {
+	} else if s.cur.clients[owner]+s.prev.clients[owner] >= k.max ||
+		len(s.cur.keys)+len(s.prev.keys) >= k.maxShard {
 		return false
 	}
 	s.cur.keys[pair] = struct{}{}

@@ -168,9 +168,9 @@ func (ip IP) walkXFF(peer netip.Addr, lines []string) (netip.Addr, error) {
 func cutLast(list string) (last, rest string, more bool) {
 	i := strings.LastIndexByte(list, ',')
 	if i < 0 {
-		return strings.Trim(list, " \t"), "", false
+		return strings.Trim(list, blanks), "", false
 	}
-	return strings.Trim(list[i+1:], " \t"), list[:i], true
+	return strings.Trim(list[i+1:], blanks), list[:i], true
 }
 
 // parsePeer parses an address as net/http writes it in RemoteAddr, host:port, or without the port,

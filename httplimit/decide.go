@@ -123,8 +123,8 @@ func (m *middleware) bypasses(err error) bool {
 // isMistake reports whether err is a mistake in the program. Unlike an outage it does not end, so
 // failing open would mean no limit at all.
 func isMistake(err error) bool {
-	return errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit) || errors.Is(err, errors.ErrUnsupported) ||
-		errors.Is(err, errNoResult)
+	return errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit) ||
+		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, errNoResult)
 }
 
 // endDenied ends a request that the i-th policy denied.
@@ -186,5 +186,6 @@ func (m *middleware) peekRest(ctx context.Context, c *call, n int) {
 
 // isPreflight reports whether r is a CORS preflight request (Fetch standard, section 3.3.2).
 func isPreflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
+	return r.Method == http.MethodOptions &&
+		len(r.Header["Origin"]) > 0 && len(r.Header["Access-Control-Request-Method"]) > 0
 }

@@ -22,7 +22,7 @@ const (
 	Listed                  // the caller is on the deny list
 	NoKey                   // its key could not be extracted
 	Failed                  // a Strategy could not decide, and the middleware fails closed
-	Bypassed                // a Strategy could not decide, and the middleware fails open; no other policy denied it
+	Bypassed                // a Strategy could not decide, no policy denied, and the middleware fails open
 	Canceled                // the client disconnected, or the context ended, before a Strategy decided
 	Busy                    // too many requests in flight, of all clients or of this one
 	Exempt                  // no limit applied: Skip, NoLimit, or a CORS preflight
@@ -68,7 +68,9 @@ const (
 	sources = iota
 )
 
-var sourceNames = [sources]string{"none", "local", "strategy", "primary", "lease", "denial cache", "deny list", "bypass"}
+var sourceNames = [sources]string{
+	"none", "local", "strategy", "primary", "lease", "denial cache", "deny list", "bypass",
+}
 
 // String returns the source's name, in lower case.
 func (s Source) String() string {

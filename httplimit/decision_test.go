@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -67,6 +68,24 @@ func TestTheLogExplainsAFailure(t *testing.T) {
 	serve(weirtest.FailAll(errDown), cfg, from("203.0.113.7:1"))
 	assert.Regexp(t, regexp.MustCompile(`outcome=Failed source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 `+
 		`error="the store is down" key=hmac:[0-9a-f]{16}`), log.String())
+}
+
+// A flood of one kind of failure does not keep another kind out of the log.
+func TestAFloodOfOneFailureDoesNotHideAnother(t *testing.T) {
+	var log strings.Builder
+	failure := weir.ErrFull
+	cfg := hundred()
+	cfg.Logger, cfg.Now = slog.New(slog.NewTextHandler(&log, nil)), at(noon)
+	guard := httplimit.New(&weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
+		return weir.Result{}, failure
+	}}, cfg)(&hello{})
+	for range 10 {
+		guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
+	}
+	failure = errDown
+	guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
+	assert.Equal(t, 2, strings.Count(log.String(), "\n"))
+	assert.Contains(t, log.String(), errDown.Error())
 }
 
 // Each source of a fallback has its name in the Decision.

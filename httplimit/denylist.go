@@ -27,7 +27,7 @@ const (
 // Entry is one line of a [DenyList]: either a Key or a Prefix.
 type Entry struct {
 	Key    string       // an extracted key, without the policy's name; 1 to 1024 bytes
-	Prefix netip.Prefix // of the client's address; bits past its length are ignored, IPv4-mapped prefixes are IPv4
+	Prefix netip.Prefix // of the client's address; masked, and IPv4 if it is IPv4-mapped
 	Until  time.Time    // when the entry ends; the zero time: never
 }
 

@@ -132,7 +132,7 @@ func headerValue(r *http.Request, name string) (string, error) {
 		// With two lines, this package and the handler might each use a different one.
 		return "", fmt.Errorf("%w: %d %s headers, not one", ErrKey, len(values), name)
 	}
-	value := strings.Trim(values[0], " \t")
+	value := strings.Trim(values[0], blanks)
 	if value == "" {
 		return "", fmt.Errorf("%w: blank %s header", ErrKey, name)
 	}

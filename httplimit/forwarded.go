@@ -43,10 +43,10 @@ func parseNode(s string) (netip.Addr, error) {
 // forwardedFor returns the for parameter of each element of a Forwarded line, "" for an element
 // without one.
 func forwardedFor(line string) ([]string, error) {
-	p := fieldScanner{rest: line}
+	p := parser{rest: line}
 	var hops []string
 	for {
-		p.skipBlank()
+		p.skip(blanks)
 		switch {
 		case p.rest == "":
 			return hops, nil
@@ -62,15 +62,15 @@ func forwardedFor(line string) ([]string, error) {
 }
 
 // forwardedElement reads the name=value pairs up to the next comma and returns the value of "for".
-func forwardedElement(p *fieldScanner) (hop string, err error) {
+func forwardedElement(p *parser) (hop string, err error) {
 	seen := false
 	for {
-		p.skipBlank()
-		name := p.token()
+		p.skip(blanks)
+		name := p.while(isTokenByte)
 		if name == "" || !p.take('=') {
 			return "", fmt.Errorf("no name=value at %.20q", p.rest)
 		}
-		value, err := p.value()
+		value, err := forwardedValue(p)
 		if err != nil {
 			return "", err
 		}
@@ -80,7 +80,7 @@ func forwardedElement(p *fieldScanner) (hop string, err error) {
 			}
 			hop, seen = value, true
 		}
-		p.skipBlank()
+		p.skip(blanks)
 		switch {
 		case p.rest == "" || p.take(','):
 			return hop, nil
@@ -90,13 +90,10 @@ func forwardedElement(p *fieldScanner) (hop string, err error) {
 	}
 }
 
-// fieldScanner reads a header field from left to right.
-type fieldScanner struct{ rest string }
-
-// value reads a token, or a quoted string without its quotes.
-func (p *fieldScanner) value() (string, error) {
+// forwardedValue parses a token, or a quoted string without its quotes.
+func forwardedValue(p *parser) (string, error) {
 	if !p.take('"') {
-		if v := p.token(); v != "" {
+		if v := p.while(isTokenByte); v != "" {
 			return v, nil
 		}
 		return "", fmt.Errorf("no value at %.20q", p.rest)
@@ -116,26 +113,6 @@ func (p *fieldScanner) value() (string, error) {
 	}
 	return "", fmt.Errorf("a quote that does not end")
 }
-
-func (p *fieldScanner) token() string {
-	n := 0
-	for n < len(p.rest) && isTokenByte(p.rest[n]) {
-		n++
-	}
-	token := p.rest[:n]
-	p.rest = p.rest[n:]
-	return token
-}
-
-func (p *fieldScanner) take(c byte) bool {
-	if p.rest == "" || p.rest[0] != c {
-		return false
-	}
-	p.rest = p.rest[1:]
-	return true
-}
-
-func (p *fieldScanner) skipBlank() { p.rest = strings.TrimLeft(p.rest, " \t") }
 
 // isToken reports whether s is a token of RFC 9110 section 5.6.2.
 func isToken(s string) bool {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime"
+	"slices"
 	"sync"
 	"weak"
 
@@ -25,12 +26,12 @@ func claimDefaultNames(m *middleware) {
 	defer guards.mu.Unlock()
 	for _, p := range m.policies {
 		id := identity(p.Strategy)
-		if !p.unnamed || id == nil || containsClaim(claims, id) {
+		if !p.unnamed || id == nil || slices.Contains(claims, id) {
 			continue
 		}
 		if guards.unnamed[id] {
-			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy %s a Name of its own, "+
-				"or the first one's Name to share the budget", p.strategy, quote(p.Name)))
+			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy %s "+
+				"a Name of its own, or the first one's Name to share the budget", p.strategy, quote(p.Name)))
 		}
 		claims = append(claims, id)
 	}
@@ -52,15 +53,6 @@ func releaseClaims(claims []any) {
 	for _, id := range claims {
 		delete(guards.unnamed, id)
 	}
-}
-
-func containsClaim(claims []any, id any) bool {
-	for _, c := range claims {
-		if c == id {
-			return true
-		}
-	}
-	return false
 }
 
 // identity returns a value that is equal for Strategies that share counts, or nil if it is unknown

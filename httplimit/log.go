@@ -72,7 +72,9 @@ func (m *middleware) logShared(ctx context.Context, client string) {
 }
 
 // log writes a record if t allows it.
-func (m *middleware) log(ctx context.Context, t *throttle, level slog.Level, msg, key string, attrs []slog.Attr) {
+func (m *middleware) log(
+	ctx context.Context, t *throttle, level slog.Level, msg, key string, attrs []slog.Attr,
+) {
 	dropped, ok := t.allow(m.Now())
 	if !ok {
 		return

@@ -242,10 +242,12 @@ func (m *middleware) checkPolicies() {
 			continue
 		}
 		if m.CountIf != nil {
-			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %T, cannot refund", p.Name, p.Strategy))
+			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %T, cannot refund",
+				p.Name, p.Strategy))
 		}
 		if i < len(m.policies)-1 {
-			panic(fmt.Sprintf("httplimit: policy %q must come last: its Strategy, a %T, cannot refund", p.Name, p.Strategy))
+			panic(fmt.Sprintf("httplimit: policy %q must come last: its Strategy, a %T, cannot refund",
+				p.Name, p.Strategy))
 		}
 	}
 }

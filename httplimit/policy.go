@@ -166,8 +166,8 @@ func checkName(name string) {
 
 func checkDuration(name string, d time.Duration) {
 	if !validDuration(d) {
-		panic(fmt.Sprintf("httplimit: policy %q: the Duration %v is not a whole number of milliseconds from 1 ms to 365 days",
-			name, d))
+		panic(fmt.Sprintf("httplimit: policy %q: the Duration %v is not a whole number of milliseconds "+
+			"from 1 ms to 365 days", name, d))
 	}
 }
 
@@ -179,8 +179,8 @@ func validDuration(d time.Duration) bool {
 func checkLimit(p Policy) {
 	switch {
 	case p.Limit == 0 && !p.DenyAll:
-		panic(fmt.Sprintf("httplimit: policy %q has no Limit and would deny everything; set Limit, or DenyAll if that is meant",
-			p.Name))
+		panic(fmt.Sprintf("httplimit: policy %q has no Limit and would deny everything; "+
+			"set Limit, or DenyAll if that is meant", p.Name))
 	case p.Limit != 0 && p.DenyAll:
 		panic(fmt.Sprintf("httplimit: policy %q has both a Limit and DenyAll", p.Name))
 	}

@@ -17,5 +17,6 @@ func respondHTML(w http.ResponseWriter, _ *http.Request, d Decision) {
 	w.Header().Set(fieldContentType, "text/html")
 	w.WriteHeader(d.Status)
 	text := http.StatusText(d.Status)
-	_, _ = fmt.Fprintf(w, "<html><head><title>%d %s</title></head><body><h1>%s</h1></body></html>\n", d.Status, text, text)
+	_, _ = fmt.Fprintf(w, "<html><head><title>%d %s</title></head><body><h1>%s</h1></body></html>\n",
+		d.Status, text, text)
 }

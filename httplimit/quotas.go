@@ -82,9 +82,7 @@ func (q Quotas) Deny(w http.ResponseWriter, status int) {
 // Undecided answers 503 to a request that could not be decided.
 func Undecided(w http.ResponseWriter) {
 	const status = http.StatusServiceUnavailable
-	writeProblem(w, status, problem{
-		problemCapacity, "Temporary Reduced Capacity", status, "The rate limiter could not decide.", nil,
-	}.body())
+	writeProblem(w, status, problem{problemCapacity, titleCapacity, status, detailUndecided, nil}.body())
 }
 
 func writeProblem(w http.ResponseWriter, status int, body []byte) {

@@ -44,6 +44,11 @@ const (
 	detailSeveral = "The limits of these policies are used up."
 )
 
+const (
+	titleCapacity   = "Temporary Reduced Capacity"
+	detailUndecided = "The rate limiter could not decide."
+)
+
 // deniedProblem is the body of a denial by these policies.
 func deniedProblem(status int, detail string, names ...string) []byte {
 	return problem{problemQuota, "Quota Exceeded", status, detail, names}.body()
@@ -80,17 +85,20 @@ func (m *middleware) retryAfter(c *call, now time.Time) int64 {
 }
 
 func (m *middleware) problemBody(c *call) []byte {
+	p := problem{Status: c.status}
 	switch c.outcome {
 	case Denied:
 		return c.deniedBody()
 	case Listed:
-		return problem{problemAbnormal, "Abnormal Usage Detected", c.status, "This caller is on the deny list.", nil}.body()
+		p.Type, p.Title, p.Detail = problemAbnormal, "Abnormal Usage Detected", "This caller is on the deny list."
 	case NoKey:
-		return problem{problemUntyped, "Bad Request", c.status, "The request does not say who sent it.", nil}.body()
+		p.Type, p.Title, p.Detail = problemUntyped, "Bad Request", "The request does not say who sent it."
 	case Busy:
-		return problem{problemCapacity, "Temporary Reduced Capacity", c.status, "Too many requests are in flight.", nil}.body()
+		p.Type, p.Title, p.Detail = problemCapacity, titleCapacity, "Too many requests are in flight."
+	default:
+		p.Type, p.Title, p.Detail = problemCapacity, titleCapacity, detailUndecided
 	}
-	return problem{problemCapacity, "Temporary Reduced Capacity", c.status, "The rate limiter could not decide.", nil}.body()
+	return p.body()
 }
 
 func (c *call) deniedBody() []byte {

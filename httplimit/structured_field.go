@@ -93,6 +93,9 @@ func parseDictionary(field string) (members map[string]member, ok bool) {
 	return members, true
 }
 
+// blanks are the optional blanks around the members of a list (RFC 9110 section 5.6.3).
+const blanks = " \t"
+
 // parser consumes rest from the left. Its methods return false at the first invalid byte, which
 // makes the whole field invalid.
 type parser struct{ rest string }
@@ -105,14 +108,14 @@ func (p *parser) members(one func() (member, bool)) (members []member, ok bool) 
 			return nil, false
 		}
 		members = append(members, m)
-		p.skip(" \t")
+		p.skip(blanks)
 		if p.rest == "" {
 			break
 		}
 		if !p.take(',') {
 			return nil, false
 		}
-		p.skip(" \t")
+		p.skip(blanks)
 		if p.rest == "" {
 			return nil, false // a trailing comma
 		}
@@ -177,7 +180,9 @@ func (p *parser) key() (string, bool) {
 	if p.rest == "" || !isLower(p.rest[0]) && p.rest[0] != '*' {
 		return "", false
 	}
-	return p.while(func(c byte) bool { return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0 }), true
+	return p.while(func(c byte) bool {
+		return isLower(c) || isDigit(c) || strings.IndexByte("_-.*", c) >= 0
+	}), true
 }
 
 // bareItem parses a bare item (section 4.2.3.1).

@@ -82,7 +82,7 @@ type Transport struct {
 // not send r.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	key := t.key(r)
-	if err := t.admit(r.Context(), key); err != nil {
+	if err := t.Admit(r.Context(), key); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // nothing was read from it
 		}
@@ -98,7 +98,28 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // Admit waits until a request of this key may be sent, as RoundTrip does: it runs the Strategy and
 // waits for its turn. If the request must not be sent the error is a [LimitError] or the
 // Strategy's. Admit and Pause are for clients of other protocols; they do not use Base and Key.
-func (t *Transport) Admit(ctx context.Context, key string) error { return t.admit(ctx, key) }
+func (t *Transport) Admit(ctx context.Context, key string) error {
+	if t.turns.free(key, t.now()) {
+		allowed, wait, err := t.ask(ctx, key)
+		if err != nil {
+			return err
+		}
+		if allowed && t.turns.free(key, t.now()) { // a pause may have begun while the Strategy waited
+			return nil
+		}
+		if !allowed && t.hopeless(ctx, wait) {
+			return t.refusal(key, wait, false)
+		}
+		return t.wait(ctx, key, allowed)
+	}
+	if d := t.turns.pause(key, t.now()); d > 0 && t.hopeless(ctx, d) {
+		return t.refusal(key, d, true)
+	}
+	if err := t.peek(ctx, key); err != nil {
+		return err
+	}
+	return t.wait(ctx, key, false)
+}
 
 // Pause holds requests of this key back for d, as an answer with Retry-After does: MaxPause bounds
 // it, and Jitter is added. A pause that is shorter than the current one, or not positive, changes
@@ -152,30 +173,6 @@ func (t *Transport) key(r *http.Request) string {
 	return host + ":" + port
 }
 
-// admit returns when neither the server nor the client's own limit holds the request back.
-func (t *Transport) admit(ctx context.Context, key string) error {
-	if t.turns.free(key, t.now()) {
-		allowed, wait, err := t.ask(ctx, key)
-		if err != nil {
-			return err
-		}
-		if allowed && t.turns.free(key, t.now()) { // a Strategy may wait in Run, and a pause may have begun meanwhile
-			return nil
-		}
-		if !allowed && t.hopeless(ctx, wait) {
-			return t.refusal(key, wait, false)
-		}
-		return t.wait(ctx, key, allowed)
-	}
-	if d := t.turns.pause(key, t.now()); d > 0 && t.hopeless(ctx, d) {
-		return t.refusal(key, d, true)
-	}
-	if err := t.peek(ctx, key); err != nil {
-		return err
-	}
-	return t.wait(ctx, key, false)
-}
-
 // wait waits until a request may be sent. allowed is whether the Strategy has admitted it already.
 func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
 	w := t.turns.join(key)
@@ -184,7 +181,8 @@ func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
 	select {
 	case <-w.first:
 	case <-ctx.Done():
-		return &LimitError{Key: key, Wait: t.turns.pause(key, t.now()), Server: t.turns.pause(key, t.now()) > 0, Err: ctx.Err()}
+		d := t.turns.pause(key, t.now())
+		return &LimitError{Key: key, Wait: d, Server: d > 0, Err: ctx.Err()}
 	}
 	for {
 		d, server := t.turns.ready(key, t.now()), true
