@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What can be watched links no metrics library: an importer of the root module gets xsync and x/sync, as before.
+// What can be watched links no metrics library: an importer of the root module gets xsync and
+// x/sync, as before.
 func TestWatchingBringsNoLibrary(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}",
 		".", "..", "../httplimit", "../fallback", "../near").Output()

@@ -1,5 +1,5 @@
-// Package metrics lists what the parts of weir count, in a form that fits any metrics system. The modules
-// metrics/prometheus and metrics/otel export it:
+// Package metrics lists what the parts of weir count, in a form that fits any metrics system. The
+// modules metrics/prometheus and metrics/otel export it:
 //
 //	import weirprom "github.com/weirgo/weir/metrics/prometheus"
 //	…
@@ -41,13 +41,14 @@ func (d Desc) PrometheusName() string {
 	return name
 }
 
-// Source is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback] or [Leases], or of your own.
+// Source is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback] or [Leases], or
+// of your own.
 type Source struct {
 	// Descs are the metrics; read-only.
 	Descs []Desc
 
-	// Read calls emit with the current value of each metric: i is its index in Descs, label the value of its label.
-	// It must be safe for concurrent use.
+	// Read calls emit with the current value of each metric: i is its index in Descs, label the value
+	// of its label. It must be safe for concurrent use.
 	Read func(emit func(i int, label string, value float64))
 }
 
@@ -81,16 +82,21 @@ func sourceOf[S any](snapshot func() S, metrics []metric[S]) Source {
 
 // counter returns a counter without a label.
 func counter[S any](name, help string, of func(s S) uint64) metric[S] {
-	return metric[S]{Desc{Name: name, Help: help, Counter: true}, func(s S) []point { return []point{{value: float64(of(s))}} }}
+	return metric[S]{Desc{Name: name, Help: help, Counter: true}, func(s S) []point {
+		return []point{{value: float64(of(s))}}
+	}}
 }
 
 // gauge returns a gauge without a label.
 func gauge[S any](name, help, unit string, of func(s S) float64) metric[S] {
-	return metric[S]{Desc{Name: name, Help: help, Unit: unit}, func(s S) []point { return []point{{value: of(s)}} }}
+	return metric[S]{Desc{Name: name, Help: help, Unit: unit}, func(s S) []point {
+		return []point{{value: of(s)}}
+	}}
 }
 
-// Limiter returns the metrics of a Limiter, of which stats is the method Stats. That visits each bucket: about 10 ns
-// each, for each time that the metrics are read. The table's saturation is weir_buckets / weir_buckets_max.
+// Limiter returns the metrics of a Limiter, of which stats is the method Stats. That visits each
+// bucket: about 10 ns each, for each time that the metrics are read. The table's saturation is
+// weir_buckets / weir_buckets_max.
 func Limiter(stats func() weir.Stats) Source {
 	return sourceOf(stats, []metric[weir.Stats]{
 		{Desc{Name: "weir.checks", Help: "Decisions of the limiter, and errors.", Counter: true, Label: "outcome"},
@@ -100,19 +106,26 @@ func Limiter(stats func() weir.Stats) Source {
 					{"invalid", float64(s.Invalid)}, {"full", float64(s.Full)}, {"closed", float64(s.Closed)},
 				}
 			}},
-		gauge("weir.buckets", "Buckets in the table.", "", func(s weir.Stats) float64 { return float64(s.Buckets) }),
-		gauge("weir.buckets.max", "Buckets that the table can hold.", "", func(s weir.Stats) float64 { return float64(s.MaxBuckets) }),
-		counter("weir.sweeps", "Sweeps of the table.", func(s weir.Stats) uint64 { return s.Sweeps }),
-		counter("weir.swept_buckets", "Expired buckets that sweeps removed.", func(s weir.Stats) uint64 { return s.Swept }),
-		gauge("weir.last_sweep", "How long the last sweep took.", "s", func(s weir.Stats) float64 { return s.LastSweep.Seconds() }),
+		gauge("weir.buckets", "Buckets in the table.", "",
+			func(s weir.Stats) float64 { return float64(s.Buckets) }),
+		gauge("weir.buckets.max", "Buckets that the table can hold.", "",
+			func(s weir.Stats) float64 { return float64(s.MaxBuckets) }),
+		counter("weir.sweeps", "Sweeps of the table.",
+			func(s weir.Stats) uint64 { return s.Sweeps }),
+		counter("weir.swept_buckets", "Expired buckets that sweeps removed.",
+			func(s weir.Stats) uint64 { return s.Swept }),
+		gauge("weir.last_sweep", "How long the last sweep took.", "s",
+			func(s weir.Stats) float64 { return s.LastSweep.Seconds() }),
 	})
 }
 
-// HTTP returns the metrics of an HTTP middleware, of which count is the method Count of its httplimit.Stats.
+// HTTP returns the metrics of an HTTP middleware, of which count is the method Count of its
+// httplimit.Stats.
 func HTTP(count func(httplimit.Outcome) uint64) Source {
-	return sourceOf(func() func(httplimit.Outcome) uint64 { return count }, []metric[func(httplimit.Outcome) uint64]{
+	type counts = func(httplimit.Outcome) uint64
+	return sourceOf(func() counts { return count }, []metric[counts]{
 		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Counter: true, Label: "outcome"},
-			func(count func(httplimit.Outcome) uint64) (points []point) {
+			func(count counts) (points []point) {
 				for _, o := range httplimit.Outcomes() {
 					points = append(points, point{o.String(), float64(count(o))})
 				}
@@ -128,8 +141,10 @@ func Fallback(stats func() fallback.Stats) Source {
 		{Desc{Name: "weir.fallback.decisions", Help: "Decisions, by who made them.", Counter: true, Label: "source"},
 			func(s stat) []point {
 				return []point{
-					{fallback.FromPrimary.String(), float64(s.Primary)}, {fallback.FromLease.String(), float64(s.Lease)},
-					{fallback.FromDenials.String(), float64(s.Denials)}, {fallback.FromLocal.String(), float64(s.Local)},
+					{fallback.FromPrimary.String(), float64(s.Primary)},
+					{fallback.FromLease.String(), float64(s.Lease)},
+					{fallback.FromDenials.String(), float64(s.Denials)},
+					{fallback.FromLocal.String(), float64(s.Local)},
 					{fallback.FromPolicy.String(), float64(s.Policy)},
 				}
 			}},
@@ -144,33 +159,48 @@ func Fallback(stats func() fallback.Stats) Source {
 				}
 				return points
 			}},
-		gauge("weir.fallback.open_partitions", "Breakers that are not closed.", "", func(s stat) float64 { return float64(s.OpenPartitions) }),
-		counter("weir.fallback.breaker.opens", "How often a breaker opened.", func(s stat) uint64 { return s.Opens }),
-		counter("weir.fallback.probes", "Probes of the primary.", func(s stat) uint64 { return s.Probes }),
-		counter("weir.fallback.failures", "Calls and probes of the primary that failed or were late.", func(s stat) uint64 { return s.Failures }),
-		counter("weir.fallback.reconciled", "Cost that local admitted and the primary was charged with.", func(s stat) uint64 { return s.Reconciled }),
-		counter("weir.fallback.dropped", "Cost that local admitted and that found no room in the ledger.", func(s stat) uint64 { return s.Dropped }),
-		gauge("weir.fallback.callers", "Callers in the ledger.", "", func(s stat) float64 { return float64(s.Callers) }),
-		counter("weir.fallback.panics", "Panics of the primary and of callbacks.", func(s stat) uint64 { return s.Panics }),
+		gauge("weir.fallback.open_partitions", "Breakers that are not closed.", "",
+			func(s stat) float64 { return float64(s.OpenPartitions) }),
+		counter("weir.fallback.breaker.opens", "How often a breaker opened.",
+			func(s stat) uint64 { return s.Opens }),
+		counter("weir.fallback.probes", "Probes of the primary.",
+			func(s stat) uint64 { return s.Probes }),
+		counter("weir.fallback.failures", "Calls and probes of the primary that failed or were late.",
+			func(s stat) uint64 { return s.Failures }),
+		counter("weir.fallback.reconciled", "Cost that local admitted and the primary was charged with.",
+			func(s stat) uint64 { return s.Reconciled }),
+		counter("weir.fallback.dropped", "Cost that local admitted and that found no room in the ledger.",
+			func(s stat) uint64 { return s.Dropped }),
+		gauge("weir.fallback.callers", "Callers in the ledger.", "",
+			func(s stat) float64 { return float64(s.Callers) }),
+		counter("weir.fallback.panics", "Panics of the primary and of callbacks.",
+			func(s stat) uint64 { return s.Panics }),
 	})
 }
 
 // Leases returns the metrics of a near.Leases, of which stats is the method Stats.
 func Leases(stats func() near.LeaseStats) Source {
 	return sourceOf(stats, []metric[near.LeaseStats]{
-		counter("weir.lease.decisions", "Decisions without a round trip.", func(s near.LeaseStats) uint64 { return s.Leased }),
-		counter("weir.lease.fetches", "Blocks asked for, granted or not.", func(s near.LeaseStats) uint64 { return s.Fetched }),
-		gauge("weir.leases", "Leases held.", "", func(s near.LeaseStats) float64 { return float64(s.Keys) }),
+		counter("weir.lease.decisions", "Decisions without a round trip.",
+			func(s near.LeaseStats) uint64 { return s.Leased }),
+		counter("weir.lease.fetches", "Blocks asked for, granted or not.",
+			func(s near.LeaseStats) uint64 { return s.Fetched }),
+		gauge("weir.leases", "Leases held.", "",
+			func(s near.LeaseStats) float64 { return float64(s.Keys) }),
 	})
 }
 
-// The metrics of single decisions and calls, which metrics/prometheus and metrics/otel record as they happen.
+// The metrics of single decisions and calls, which metrics/prometheus and metrics/otel record as
+// they happen.
 var (
 	// Decisions has the labels policy, outcome and source.
 	Decisions = Desc{Name: "weir.decisions", Help: "Decisions of the HTTP middleware.", Counter: true}
 
 	// Calls is a histogram with the label result.
-	Calls = Desc{Name: "weir.primary.call.duration", Help: "How long calls of the primary took.", Unit: "s", Label: "result"}
+	Calls = Desc{
+		Name: "weir.primary.call.duration", Help: "How long calls of the primary took.",
+		Unit: "s", Label: "result",
+	}
 )
 
 // CallBounds returns the bounds of the buckets of Calls, in seconds.
@@ -181,8 +211,8 @@ func CallBounds() []float64 {
 // MaxValues is how many values a [Label] has, and one more.
 const MaxValues = 100
 
-// Label bounds the values of a label that is not listed here, such as the names of policies. The zero value is ready to
-// use; it is safe for concurrent use.
+// Label bounds the values of a label that is not listed here, such as the names of policies. The
+// zero value is ready to use; it is safe for concurrent use.
 type Label struct {
 	values sync.Map // of struct{}, by value
 	n      atomic.Int64
@@ -203,8 +233,8 @@ func (l *Label) Value(value string) string {
 	return value
 }
 
-// Result returns the value of the label result for a call that failed with err, or did not: "ok", or what classify
-// returns; without classify, "error".
+// Result returns the value of the label result for a call that failed with err, or did not: "ok",
+// or what classify returns; without classify, "error".
 func Result(err error, classify func(error) string) string {
 	switch {
 	case err == nil:

@@ -47,7 +47,10 @@ func TestEveryMetricIsDescribedAndRead(t *testing.T) {
 
 func TestSourcesReadTheirFigures(t *testing.T) {
 	sources := every(
-		weir.Stats{Allowed: 1, Denied: 2, Invalid: 3, Full: 4, Closed: 5, Buckets: 6, MaxBuckets: 7, Swept: 8, Sweeps: 9, LastSweep: 10 * time.Second},
+		weir.Stats{
+			Allowed: 1, Denied: 2, Invalid: 3, Full: 4, Closed: 5,
+			Buckets: 6, MaxBuckets: 7, Swept: 8, Sweeps: 9, LastSweep: 10 * time.Second,
+		},
 		fallback.Stats{
 			State: fallback.HalfOpen, OpenPartitions: 1, Primary: 2, Lease: 3, Denials: 4, Local: 5, Policy: 6,
 			Opens: 7, Probes: 8, Failures: 9, Reconciled: 10, Dropped: 11, Callers: 12, Panics: 13,

@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// TestMemoryOfACaller holds what a caller takes of the server's memory, by the server's own account, of which
-// docs/scaling.md has the figures.
+// TestMemoryOfACaller holds what a caller takes of the server's memory, by the server's own
+// account, of which docs/scaling.md has the figures.
 func TestMemoryOfACaller(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))
@@ -25,7 +25,9 @@ func TestMemoryOfACaller(t *testing.T) {
 		weir.Strategy
 		most int64
 	}{
-		"fixed window": {store.FixedWindow(), 160}, "sliding window": {store.SlidingWindow(), 160}, "token bucket": {store.TokenBucket(0), 160},
+		"fixed window":   {store.FixedWindow(), 160},
+		"sliding window": {store.SlidingWindow(), 160},
+		"token bucket":   {store.TokenBucket(0), 160},
 	} {
 		server.Do("flushall")
 		for range 2 {

@@ -22,14 +22,15 @@ import (
 // watching are the dashboard and the alerting rules.
 const watching = "../../metrics/prometheus/"
 
-// prometheusProcess starts a Prometheus that scrapes these targets, each as a job of that name, four times a second. It returns a
-// function that reads its API.
+// prometheusProcess starts a Prometheus that scrapes these targets, each as a job of that name,
+// four times a second. It returns a function that reads its API.
 func prometheusProcess(t *testing.T, targets map[string]string) (read func(path string, into any)) {
 	t.Helper()
 	dir := t.TempDir()
 	rules, err := filepath.Abs(watching + "alerts.yaml")
 	require.NoError(t, err)
-	config := fmt.Sprintf("global: {scrape_interval: 250ms, evaluation_interval: 250ms}\nrule_files: [%q]\nscrape_configs:\n", rules)
+	config := fmt.Sprintf("global: {scrape_interval: 250ms, evaluation_interval: 250ms}\n"+
+		"rule_files: [%q]\nscrape_configs:\n", rules)
 	for job, target := range targets {
 		u, err := url.Parse(target)
 		require.NoError(t, err)
@@ -59,8 +60,9 @@ func prometheusProcess(t *testing.T, targets map[string]string) (read func(path 
 	}
 }
 
-// TestPrometheusScrapes has a real Prometheus scrape a proxy and a decision server through an outage of their Redis. Every
-// query of the dashboard then has an answer, and the alert of the outage is on its way.
+// TestPrometheusScrapes has a real Prometheus scrape a proxy and a decision server through an
+// outage of their Redis. Every query of the dashboard then has an answer, and the alert of the
+// outage is on its way.
 func TestPrometheusScrapes(t *testing.T) {
 	slow.Test(t)
 	redis := redistest.Start(t)
@@ -68,7 +70,9 @@ func TestPrometheusScrapes(t *testing.T) {
 	p := proxyProcess(t, append(shared, "--limit", "40/1d", "--access-log", "off")...)
 	s := serveProcess(t, append(shared, "--rules", rulesFile(t, yearly))...)
 	conn := s.dial(t, nil)
-	read := prometheusProcess(t, map[string]string{"proxy": p.back + "/-/metrics", "serve": "http://" + s.admin + "/metrics"})
+	read := prometheusProcess(t, map[string]string{
+		"proxy": p.back + "/-/metrics", "serve": "http://" + s.admin + "/metrics",
+	})
 	type vector struct {
 		Result []struct {
 			Metric map[string]string

@@ -1,15 +1,16 @@
-// Package otel exports the metrics of weir by OpenTelemetry's metric API. Since its name is that of the API's root package,
-// import it under another one:
+// Package otel exports the metrics of weir by OpenTelemetry's metric API. Since its name is that of
+// the API's root package, import it under another one:
 //
 //	import weirotel "github.com/weirgo/weir/metrics/otel"
 //
 //	meter := otel.Meter("github.com/weirgo/weir")
 //	_, err := weirotel.Register(meter, "api", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count))
 //
-// The attributes are the name given to Register, and outcome, policy, source, state and result, whose values are few
-// whatever clients send. OpenTelemetry has no conventions for rate limiting; the names are weir's own, listed in package
-// [metrics]. Its Prometheus exporter gives them the names that module metrics/prometheus does, so that the dashboard and
-// the alerting rules there serve both.
+// The attributes are the name given to Register, and outcome, policy, source, state and result,
+// whose values are few whatever clients send. OpenTelemetry has no conventions for rate limiting;
+// the names are weir's own, listed in package [metrics]. Its Prometheus exporter gives them the
+// names that module metrics/prometheus does, so that the dashboard and the alerting rules there
+// serve both.
 package otel
 
 import (
@@ -32,9 +33,9 @@ func nameOf(name string) []attribute.KeyValue {
 	return []attribute.KeyValue{attribute.String("name", name)}
 }
 
-// Register makes the instruments of sources on m and has their values read whenever m's provider collects, with the
-// attribute name, which distinguishes several sources of one kind; without it if name is empty. It ends with the
-// registration's Unregister. The error is m's.
+// Register makes the instruments of sources on m and has their values read whenever m's provider
+// collects, with the attribute name, which distinguishes several sources of one kind; without it if
+// name is empty. It ends with the registration's Unregister. The error is m's.
 func Register(m metric.Meter, name string, sources ...metrics.Source) (metric.Registration, error) {
 	instruments := make([][]metric.Float64Observable, len(sources))
 	var all []metric.Observable
@@ -70,22 +71,24 @@ func instrument(m metric.Meter, d metrics.Desc) (metric.Float64Observable, error
 	return m.Float64ObservableGauge(d.Name, metric.WithDescription(d.Help), metric.WithUnit(d.Unit))
 }
 
-// Decisions counts the decisions of HTTP middleware by policy, outcome and source. Make one with [NewDecisions] and set its
-// OnDecision in the middleware's Config; several middlewares may share it. It is safe for concurrent use.
+// Decisions counts the decisions of HTTP middleware by policy, outcome and source. Make one with
+// [NewDecisions] and set its OnDecision in the middleware's Config; several middlewares may share
+// it. It is safe for concurrent use.
 type Decisions struct {
 	counter  metric.Int64Counter
 	name     []attribute.KeyValue
 	policies metrics.Label
 }
 
-// NewDecisions returns a counter of decisions on m, with the attribute name as that of [Register]. The error is m's.
+// NewDecisions returns a counter of decisions on m, with the attribute name as that of [Register].
+// The error is m's.
 func NewDecisions(m metric.Meter, name string) (*Decisions, error) {
 	c, err := m.Int64Counter(metrics.Decisions.Name, metric.WithDescription(metrics.Decisions.Help))
 	return &Decisions{counter: c, name: nameOf(name)}, err
 }
 
-// OnDecision counts d. It is made for httplimit.Config.OnDecision. Of more than metrics.MaxValues policies the last ones
-// are counted as "other".
+// OnDecision counts d. It is made for httplimit.Config.OnDecision. Of more than metrics.MaxValues
+// policies the last ones are counted as "other".
 func (d *Decisions) OnDecision(r *http.Request, of httplimit.Decision) {
 	d.counter.Add(r.Context(), 1, metric.WithAttributes(d.name...), metric.WithAttributes(
 		attribute.String("policy", d.policies.Value(of.Policy)),
@@ -93,8 +96,9 @@ func (d *Decisions) OnDecision(r *http.Request, of httplimit.Decision) {
 		attribute.String("source", of.Source.String())))
 }
 
-// Calls measures the calls of a remote strategy by result. Make one with [NewCalls] and set its OnCall in
-// redislimit.Config or, to see late calls too, in fallback.Config. It is safe for concurrent use.
+// Calls measures the calls of a remote strategy by result. Make one with [NewCalls] and set its
+// OnCall in redislimit.Config or, to see late calls too, in fallback.Config. It is safe for
+// concurrent use.
 type Calls struct {
 	histogram metric.Float64Histogram
 	name      []attribute.KeyValue
@@ -102,8 +106,9 @@ type Calls struct {
 	results   metrics.Label
 }
 
-// NewCalls returns a histogram of the duration of calls on m, with the attribute name as that of [Register]. The attribute
-// result is "ok", or what classify returns of an error; nil: "error". The error is m's. With redislimit:
+// NewCalls returns a histogram of the duration of calls on m, with the attribute name as that of
+// [Register]. The attribute result is "ok", or what classify returns of an error; nil: "error". The
+// error is m's. With redislimit:
 //
 //	weirotel.NewCalls(meter, "redis", func(err error) string { return redislimit.Classify(err).String() })
 func NewCalls(m metric.Meter, name string, classify func(error) string) (*Calls, error) {

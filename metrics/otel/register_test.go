@@ -32,11 +32,13 @@ import (
 	"github.com/weirgo/weir/near"
 )
 
-// newMeter returns a meter of the SDK, and a server from which its Prometheus exporter can be scraped.
+// newMeter returns a meter of the SDK, and a server from which its Prometheus exporter can be
+// scraped.
 func newMeter(t *testing.T) (metric.Meter, *httptest.Server) {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
-	exporter, err := otelprom.New(otelprom.WithRegisterer(registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
+	exporter, err := otelprom.New(
+		otelprom.WithRegisterer(registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
 	require.NoError(t, err)
 	provider := sdk.NewMeterProvider(sdk.WithReader(exporter))
 	t.Cleanup(func() { _ = provider.Shutdown(context.WithoutCancel(t.Context())) })
@@ -100,7 +102,8 @@ func TestScrape(t *testing.T) {
 		Extractor: httplimit.Headers("Key"), Name: "per key", Limit: 2, Duration: time.Minute,
 		Stats: stats, OnDecision: decisions.OnDecision,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	registration, err := weirotel.Register(meter, "edge", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(f.Stats))
+	registration, err := weirotel.Register(meter, "edge",
+		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(f.Stats))
 	require.NoError(t, err)
 	ask := func(key string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -111,7 +114,10 @@ func TestScrape(t *testing.T) {
 		ask("caller-a")
 	}
 	const slowest = "weir_primary_call_duration_seconds name=edge,result=down"
-	require.Eventually(t, func() bool { s, _ := scrape(t, server); return s[slowest] == 1 }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool {
+		s, _ := scrape(t, server)
+		return s[slowest] == 1
+	}, time.Minute, time.Millisecond)
 	samples, families := scrape(t, server)
 	for sample, want := range map[string]float64{
 		"weir_requests_total name=edge,outcome=Admitted": 2, "weir_requests_total name=edge,outcome=Denied": 1,
@@ -142,7 +148,8 @@ func TestScrape(t *testing.T) {
 	assert.NotContains(t, samples, "weir_buckets_max name=edge")
 }
 
-// The exporter gives every metric the name that module metrics/prometheus does, so one dashboard serves both.
+// The exporter gives every metric the name that module metrics/prometheus does, so one dashboard
+// serves both.
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	meter, server := newMeter(t)
 	limiter, err := weir.New(weir.Config{})

@@ -1,13 +1,13 @@
-// Package prometheus exports the metrics of weir to Prometheus. Since its name is that of the client library, import it
-// under another one:
+// Package prometheus exports the metrics of weir to Prometheus. Since its name is that of the
+// client library, import it under another one:
 //
 //	import weirprom "github.com/weirgo/weir/metrics/prometheus"
 //
 //	prometheus.MustRegister(weirprom.New("api", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
 //
-// The labels are the name given to New, and outcome, policy, source, state and result, whose values are few whatever
-// clients send. The metrics are listed in package [metrics]; dashboard.json is a dashboard for Grafana, and alerts.yaml has
-// three alerting rules.
+// The labels are the name given to New, and outcome, policy, source, state and result, whose values
+// are few whatever clients send. The metrics are listed in package [metrics]; dashboard.json is a
+// dashboard for Grafana, and alerts.yaml has three alerting rules.
 package prometheus
 
 import (
@@ -36,8 +36,9 @@ type Collector struct {
 
 var _ prometheus.Collector = (*Collector)(nil)
 
-// New returns a Collector of the metrics of sources, with the label name, which distinguishes several collectors in one
-// registry; without the label if name is empty. To read the sources is all that it costs, and only when it is scraped.
+// New returns a Collector of the metrics of sources, with the label name, which distinguishes
+// several collectors in one registry; without the label if name is empty. To read the sources is
+// all that it costs, and only when it is scraped.
 func New(name string, sources ...metrics.Source) *Collector {
 	c := &Collector{sources: sources}
 	for _, s := range sources {
@@ -80,9 +81,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Decisions counts the decisions of HTTP middleware by policy, outcome and source. Make one with [NewDecisions], register
-// it, and set its OnDecision in the middleware's Config; several middlewares may share it. It is safe for concurrent use,
-// and costs about 200 ns a request.
+// Decisions counts the decisions of HTTP middleware by policy, outcome and source. Make one with
+// [NewDecisions], register it, and set its OnDecision in the middleware's Config; several
+// middlewares may share it. It is safe for concurrent use, and costs about 200 ns a request.
 type Decisions struct {
 	*prometheus.CounterVec
 	policies metrics.Label
@@ -90,33 +91,36 @@ type Decisions struct {
 
 // NewDecisions returns a counter of decisions, with the label name as that of [New].
 func NewDecisions(name string) *Decisions {
-	opts := prometheus.CounterOpts{Name: metrics.Decisions.PrometheusName(), Help: metrics.Decisions.Help, ConstLabels: labels(name)}
+	d := metrics.Decisions
+	opts := prometheus.CounterOpts{Name: d.PrometheusName(), Help: d.Help, ConstLabels: labels(name)}
 	return &Decisions{CounterVec: prometheus.NewCounterVec(opts, []string{"policy", "outcome", "source"})}
 }
 
-// OnDecision counts d. It is made for httplimit.Config.OnDecision. Of more than metrics.MaxValues policies the last ones
-// are counted as "other".
+// OnDecision counts d. It is made for httplimit.Config.OnDecision. Of more than metrics.MaxValues
+// policies the last ones are counted as "other".
 func (d *Decisions) OnDecision(_ *http.Request, of httplimit.Decision) {
 	d.WithLabelValues(d.policies.Value(of.Policy), of.Outcome.String(), of.Source.String()).Inc()
 }
 
-// Calls measures the calls of a remote strategy by result. Make one with [NewCalls], register it, and set its OnCall in
-// redislimit.Config or, to see late calls too, in fallback.Config. It is safe for concurrent use.
+// Calls measures the calls of a remote strategy by result. Make one with [NewCalls], register it,
+// and set its OnCall in redislimit.Config or, to see late calls too, in fallback.Config. It is safe
+// for concurrent use.
 type Calls struct {
 	*prometheus.HistogramVec
 	classify func(error) string
 	results  metrics.Label
 }
 
-// NewCalls returns a histogram of the duration of calls, with the label name as that of [New]. The label result is "ok",
-// or what classify returns of an error; nil: "error". With redislimit:
+// NewCalls returns a histogram of the duration of calls, with the label name as that of [New]. The
+// label result is "ok", or what classify returns of an error; nil: "error". With redislimit:
 //
 //	weirprom.NewCalls("redis", func(err error) string { return redislimit.Classify(err).String() })
 func NewCalls(name string, classify func(error) string) *Calls {
+	d := metrics.Calls
 	opts := prometheus.HistogramOpts{
-		Name: metrics.Calls.PrometheusName(), Help: metrics.Calls.Help, ConstLabels: labels(name), Buckets: metrics.CallBounds(),
+		Name: d.PrometheusName(), Help: d.Help, ConstLabels: labels(name), Buckets: metrics.CallBounds(),
 	}
-	return &Calls{HistogramVec: prometheus.NewHistogramVec(opts, []string{metrics.Calls.Label}), classify: classify}
+	return &Calls{HistogramVec: prometheus.NewHistogramVec(opts, []string{d.Label}), classify: classify}
 }
 
 // OnCall measures a call.

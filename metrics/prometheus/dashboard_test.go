@@ -28,7 +28,8 @@ type dashboard struct {
 
 var metricName = regexp.MustCompile(`\bweir_[a-z_]+`)
 
-// A dashboard that has a panel for a metric that is not exported shows "No data", which looks like health.
+// A dashboard that has a panel for a metric that is not exported shows "No data", which looks like
+// health.
 func TestDashboardAndAlertsUseMetricsThatExist(t *testing.T) {
 	s := newService(t)
 	s.ask("a")

@@ -1,8 +1,10 @@
-// Package fleet simulates fleets of instances that hold limits together: package fallback around the leases of package near,
-// the code itself, around a Redis in memory, on a virtual clock without a network. docs/scaling.md has its results.
+// Package fleet simulates fleets of instances that hold limits together: package fallback around
+// the leases of package near, the code itself, around a Redis in memory, on a virtual clock without
+// a network. docs/scaling.md has its results.
 //
-// Time is that of a testing/synctest bubble, which advances to the next event when every goroutine waits. So a minute of a
-// fleet takes as long as its decisions do, and the clock of every part is the same.
+// Time is that of a testing/synctest bubble, which advances to the next event when every goroutine
+// waits. So a minute of a fleet takes as long as its decisions do, and the clock of every part is
+// the same.
 package fleet
 
 import (
@@ -14,7 +16,6 @@ import (
 	"math/rand/v2"
 	"sort"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -36,7 +37,8 @@ type Fleet struct {
 	Length    time.Duration // of the run: whole Windows
 	RoundTrip time.Duration // to Redis
 
-	// Redis refuses connections from OutageFrom to OutageTo, and keeps its counts. 0: there is no outage.
+	// Redis refuses connections from OutageFrom to OutageTo, and keeps its counts. 0: there is no
+	// outage.
 	OutageFrom, OutageTo time.Duration
 
 	// Configured is the number of instances that the configuration of each says. 0: Instances.
@@ -53,19 +55,20 @@ type Outcome struct {
 	Commands            uint64 // that Redis ran
 	Peak                uint64 // of Commands in one second
 
-	// Over is by how much the admissions of one caller in one window exceeded Limit at most; OverAll is the sum of that
-	// over all callers and windows.
+	// Over is by how much the admissions of one caller in one window exceeded Limit at most; OverAll
+	// is the sum of that over all callers and windows.
 	Over, OverAll uint64
 
-	// Unused is how much of Limit was not given out in one window at most, to a caller who asked for all of it and was
-	// denied; UnusedMean is the mean share of Limit of all these.
+	// Unused is how much of Limit was not given out in one window at most, to a caller who asked for
+	// all of it and was denied; UnusedMean is the mean share of Limit of all these.
 	Unused     uint64
 	UnusedMean float64
 	Exhausted  int // how many callers in a window asked for all of Limit
 }
 
-// Bound returns what one caller can be admitted in one window at most, by the documentation of fallback.New. An instance
-// that begins an outage with a lease admits from it beside its share. Instances that left in the window have had theirs.
+// Bound returns what one caller can be admitted in one window at most, by the documentation of
+// fallback.New. An instance that begins an outage with a lease admits from it beside its share.
+// Instances that left in the window have had theirs.
 func (f Fleet) Bound() uint64 {
 	if f.OutageTo == 0 {
 		return f.Limit
@@ -75,7 +78,8 @@ func (f Fleet) Bound() uint64 {
 	return f.Limit + (f.present()-1)*share + f.present()*f.block()
 }
 
-// MaxUnused returns how much of a Limit can be left over in a window without an outage: a block of each instance.
+// MaxUnused returns how much of a Limit can be left over in a window without an outage: a block of
+// each instance.
 func (f Fleet) MaxUnused() uint64 { return f.present() * f.block() }
 
 // present returns how many instances there are in one window at most.
@@ -93,66 +97,6 @@ func (f Fleet) block() uint64 {
 		return 0
 	}
 	return max(1, min(uint64(f.Block), f.Limit/(2*uint64(f.Instances))))
-}
-
-// errDown is the error of a Redis that is not there.
-var errDown = errors.New("connection refused")
-
-// redis counts as a Redis does, in one round trip a command.
-type redis struct {
-	strategy interface {
-		weir.Strategy
-		weir.Seeder
-		weir.Charger
-	}
-	roundTrip time.Duration
-	down      atomic.Bool
-	start     time.Time
-
-	mu        sync.Mutex
-	perSecond []uint64 // guarded by mu; commands
-}
-
-// command runs what one command does, half a round trip from now.
-func (s *redis) command(do func() error) error {
-	time.Sleep(s.roundTrip / 2)
-	defer time.Sleep(s.roundTrip / 2)
-	if s.down.Load() {
-		return errDown
-	}
-	second := int(time.Since(s.start) / time.Second)
-	s.mu.Lock()
-	for len(s.perSecond) <= second {
-		s.perSecond = append(s.perSecond, 0)
-	}
-	s.perSecond[second]++
-	s.mu.Unlock()
-	return do()
-}
-
-// Run implements weir.Strategy.
-func (s *redis) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	err = s.command(func() (err error) { res, err = s.strategy.Run(ctx, r); return err })
-	return res, err
-}
-
-// Reconcile implements weir.Reconciler. No answer is lost here, so no debt is charged twice.
-func (s *redis) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (res *weir.Result, err error) {
-	err = s.command(func() (err error) {
-		if b.Counted != nil {
-			err = s.strategy.Seed(ctx, r, b.Counted)
-		}
-		if debt := b.Total - b.Charged; err == nil && debt > 0 {
-			q := *r
-			q.Cost = debt
-			err = s.strategy.Charge(ctx, &q)
-		}
-		if err == nil {
-			res, err = s.strategy.Run(ctx, r)
-		}
-		return err
-	})
-	return res, err
 }
 
 // instance is one process of the fleet.
@@ -183,8 +127,8 @@ type run struct {
 	out      Outcome
 }
 
-// Run simulates f with random numbers from seed. It must be called in a testing/synctest bubble. It fails if a decision
-// does, or if f cannot be.
+// Run simulates f with random numbers from seed. It must be called in a testing/synctest bubble. It
+// fails if a decision does, or if f cannot be.
 func (f Fleet) Run(seed uint64) (Outcome, error) {
 	if f.Length%f.Window != 0 || f.Instances < 1 || f.Callers < 1 {
 		return Outcome{}, errors.New("fleet: the length is no number of windows, or there is nobody")
@@ -298,7 +242,8 @@ func (r *run) pick() int {
 // ask has an instance decide on a request.
 func (r *run) ask(in *instance, caller int) error {
 	ends := time.Now().Truncate(r.Window).Add(r.Window)
-	res, err := in.Run(context.Background(), &weir.Request{Key: r.callers[caller], Limit: r.Limit, Duration: r.Window})
+	q := &weir.Request{Key: r.callers[caller], Limit: r.Limit, Duration: r.Window}
+	res, err := in.Run(context.Background(), q)
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,8 @@ func small() fleet.Fleet {
 	}
 }
 
-// Without an outage nothing is admitted beyond a limit, and at most a block of each instance is not given out, however
-// instances come and go.
+// Without an outage nothing is admitted beyond a limit, and at most a block of each instance is not
+// given out, however instances come and go.
 func TestBoundsOfLeases(t *testing.T) {
 	slow.Test(t)
 	for _, churn := range []time.Duration{0, 300 * time.Millisecond} {
@@ -55,7 +55,8 @@ func TestBoundsOfLeases(t *testing.T) {
 	}
 }
 
-// An outage admits no more than fallback.New documents, with leases and without, while instances come and go.
+// An outage admits no more than fallback.New documents, with leases and without, while instances
+// come and go.
 func TestBoundsOfAnOutage(t *testing.T) {
 	slow.Test(t)
 	for _, instances := range []int{1, 4} {
@@ -77,7 +78,8 @@ func TestBoundsOfAnOutage(t *testing.T) {
 	}
 }
 
-// The negative control: instances that each take themselves for the only one break the bound, and the simulation shows it.
+// The negative control: instances that each take themselves for the only one break the bound, and
+// the simulation shows it.
 func TestBoundRejectsInstancesThatDoNotShare(t *testing.T) {
 	slow.Test(t)
 	f := small()

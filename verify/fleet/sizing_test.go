@@ -52,7 +52,8 @@ var sizes = []size{
 	{1000, 1e9, 1e7, routed},
 }
 
-// sizing computes the table from the constants, and from the commands a decision in the simulated tables.
+// sizing computes the table from the constants, and from the commands a decision in the simulated
+// tables.
 func sizing(t *testing.T, simulated string) string {
 	t.Helper()
 	var b strings.Builder
@@ -63,8 +64,8 @@ func sizing(t *testing.T, simulated string) string {
 		cells := []string{strconv.Itoa(s.instances), amount(s.callers), amount(s.decisions), s.composition}
 		switch s.composition {
 		case alone, routed:
-			cells = append(cells, bytes(s.callers*bytesCaller/float64(s.instances)), fmt.Sprintf("%.2f", s.decisions*nsDecision/1e9),
-				"–", "–", "–", "–", "computed")
+			memory, cores := s.callers*bytesCaller/float64(s.instances), s.decisions*nsDecision/1e9
+			cells = append(cells, bytes(memory), fmt.Sprintf("%.2f", cores), "–", "–", "–", "–", "computed")
 		default:
 			perDecision, how, client := 1.0, "computed", s.decisions*usClient
 			memory := min(s.callers, ledger)*bytesLedger + min(s.callers, 1<<20)*bytesCaller // what MaxBuckets allows
@@ -84,7 +85,8 @@ func sizing(t *testing.T, simulated string) string {
 	return b.String()
 }
 
-// commandsADecision reads from the simulated tables what a fleet of skewed callers with a lease of 100 needs.
+// commandsADecision reads from the simulated tables what a fleet of skewed callers with a lease of
+// 100 needs.
 func commandsADecision(t *testing.T, simulated string, instances int) float64 {
 	t.Helper()
 	_, bySize, ok := strings.Cut(simulated, "| | instances |")
@@ -124,7 +126,8 @@ func replace(t *testing.T, page, name, text string) string {
 	return before + "\n" + text + "\n" + after
 }
 
-// part cuts the page around the part of that name. What is before and after includes the lines that mark it.
+// part cuts the page around the part of that name. What is before and after includes the lines that
+// mark it.
 func part(t *testing.T, page, name string) (before, text, after string) {
 	t.Helper()
 	begin, end := "<!-- "+name+": make scaling -->\n", "<!-- end of "+name+" -->\n"

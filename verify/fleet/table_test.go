@@ -40,8 +40,8 @@ func large() fleet.Fleet {
 // leases are the rows of a scenario. Those from 0 on cache denials.
 var leases = []int{-1, 0, 1, 3, 10, 30, 100, 300, 1000}
 
-// TestScalingTables simulates the tables of docs/scaling.md, computes the sizing table by them, and writes them into the
-// file that SCALING_TABLES names.
+// TestScalingTables simulates the tables of docs/scaling.md, computes the sizing table by them, and
+// writes them into the file that SCALING_TABLES names.
 func TestScalingTables(t *testing.T) {
 	name := os.Getenv("SCALING_TABLES")
 	if name == "" {

@@ -11,8 +11,9 @@ import (
 	weirprom "github.com/weirgo/weir/metrics/prometheus"
 )
 
-// Fallbacks collects the figures of the Fallbacks that rules count by, which may change with the rules. It is a
-// prometheus.Collector. The zero value is ready to use; it is safe for concurrent use.
+// Fallbacks collects the figures of the Fallbacks that rules count by, which may change with the
+// rules. It is a prometheus.Collector. The zero value is ready to use; it is safe for concurrent
+// use.
 type Fallbacks struct {
 	mu     sync.Mutex
 	byName map[string]*fallback.Fallback // guarded by mu

@@ -32,14 +32,18 @@ func newWatch() watch {
 // so the series are as many as the limits and rules are.
 func (p *Proxy) serveMetrics() http.Handler {
 	registry := prometheus.NewRegistry()
+	table := func() weir.Stats { return p.table.stats(p.limiter) }
 	registry.MustRegister(
-		weirprom.New("", metrics.Limiter(func() weir.Stats { return p.table.stats(p.limiter) }), metrics.HTTP(p.count)),
+		weirprom.New("", metrics.Limiter(table), metrics.HTTP(p.count)),
 		p.watch.decisions,
-		gauge("weir_requests_in_flight", "Requests that are served now.", func() float64 { return float64(p.open.Load()) }),
-		gauge("weir_deny_list_entries", "Entries on the deny list.", func() float64 { return float64(p.denied.Len()) }),
+		gauge("weir_requests_in_flight", "Requests that are served now.",
+			func() float64 { return float64(p.open.Load()) }),
+		gauge("weir_deny_list_entries", "Entries on the deny list.",
+			func() float64 { return float64(p.denied.Len()) }),
 		gauge("weir_start_time_seconds", "When the proxy started, since the epoch.",
 			func() float64 { return float64(p.started.UnixMilli()) / 1e3 }),
-		gauge("weir_stopping", "1 while the proxy drains.", func() float64 { return oneIf(p.stopping.Load()) }),
+		gauge("weir_stopping", "1 while the proxy drains.",
+			func() float64 { return oneIf(p.stopping.Load()) }),
 		collect(p.collectConns),
 	)
 	if p.make.shared != nil {
@@ -47,11 +51,14 @@ func (p *Proxy) serveMetrics() http.Handler {
 	}
 	if p.ruled != nil {
 		registry.MustRegister(collect(p.ruled.collect),
-			gauge("weir_rules", "Rules in force.", func() float64 { return float64(p.ruled.Status().Rules) }),
+			gauge("weir_rules", "Rules in force.",
+				func() float64 { return float64(p.ruled.Status().Rules) }),
 			gauge("weir_rules_loaded_timestamp_seconds", "When the rules in force were loaded.",
 				func() float64 { return float64(p.ruled.Status().Loaded.UnixMilli()) / 1e3 }),
-			counter("weir_rules_load_success_total", "Rules loaded.", func() float64 { return float64(p.ruled.Status().Successes) }),
-			counter("weir_rules_load_error_total", "Rules refused.", func() float64 { return float64(p.ruled.Status().Failures) }),
+			counter("weir_rules_load_success_total", "Rules loaded.",
+				func() float64 { return float64(p.ruled.Status().Successes) }),
+			counter("weir_rules_load_error_total", "Rules refused.",
+				func() float64 { return float64(p.ruled.Status().Failures) }),
 			gauge("weir_rules_refused", "1 if the last rules were refused and older ones are in force.",
 				func() float64 { return oneIf(p.ruled.Status().Err != nil) }),
 		)
@@ -87,7 +94,8 @@ var (
 	descConns   = prometheus.NewDesc("weir_connections", "Connections of clients.", nil, nil)
 	descWaiting = prometheus.NewDesc("weir_connections_waiting", "Connections without a request.", nil, nil)
 	descRefused = prometheus.NewDesc("weir_connections_refused_total", "Connections over a bound.", nil, nil)
-	descEvicted = prometheus.NewDesc("weir_connections_evicted_total", "Connections without a request, closed for new ones.", nil, nil)
+	descEvicted = prometheus.NewDesc("weir_connections_evicted_total",
+		"Connections without a request, closed for new ones.", nil, nil)
 )
 
 // collectConns collects the figures of the clients' connections, once the proxy serves.
@@ -121,16 +129,21 @@ func (s *shared) collect(ch chan<- prometheus.Metric) {
 var (
 	ruleLabels = []string{"domain", "rule"}
 	descHits   = prometheus.NewDesc("weir_rule_hits_total", "Requests that a rule was about.", ruleLabels, nil)
-	descOver   = prometheus.NewDesc("weir_rule_over_limit_total", "Those over its limit, shadowed ones included.", ruleLabels, nil)
-	descShadow = prometheus.NewDesc("weir_rule_shadow_mode_total", "Those over the limit of a rule in shadow mode.", ruleLabels, nil)
+	descOver   = prometheus.NewDesc("weir_rule_over_limit_total",
+		"Those over its limit, shadowed ones included.", ruleLabels, nil)
+	descShadow = prometheus.NewDesc("weir_rule_shadow_mode_total",
+		"Those over the limit of a rule in shadow mode.", ruleLabels, nil)
 )
 
 // collect collects the figures of each rule.
 func (r *ruled) collect(ch chan<- prometheus.Metric) {
 	for of, f := range r.Figures.All() {
 		domain, rule := strings.ToValidUTF8(of.Domain, "\uFFFD"), strings.ToValidUTF8(of.Path, "\uFFFD")
-		ch <- prometheus.MustNewConstMetric(descHits, prometheus.CounterValue, float64(f.Hits), domain, rule)
-		ch <- prometheus.MustNewConstMetric(descOver, prometheus.CounterValue, float64(f.Over), domain, rule)
-		ch <- prometheus.MustNewConstMetric(descShadow, prometheus.CounterValue, float64(f.Shadowed), domain, rule)
+		send := func(d *prometheus.Desc, n uint64) {
+			ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), domain, rule)
+		}
+		send(descHits, f.Hits)
+		send(descOver, f.Over)
+		send(descShadow, f.Shadowed)
 	}
 }

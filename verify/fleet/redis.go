@@ -1,0 +1,71 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// errDown is the error of a Redis that is not there.
+var errDown = errors.New("connection refused")
+
+// redis counts as a Redis does, in one round trip a command.
+type redis struct {
+	strategy interface {
+		weir.Strategy
+		weir.Seeder
+		weir.Charger
+	}
+	roundTrip time.Duration
+	down      atomic.Bool
+	start     time.Time
+
+	mu        sync.Mutex
+	perSecond []uint64 // guarded by mu; commands
+}
+
+// command runs what one command does, half a round trip from now.
+func (s *redis) command(do func() error) error {
+	time.Sleep(s.roundTrip / 2)
+	defer time.Sleep(s.roundTrip / 2)
+	if s.down.Load() {
+		return errDown
+	}
+	second := int(time.Since(s.start) / time.Second)
+	s.mu.Lock()
+	for len(s.perSecond) <= second {
+		s.perSecond = append(s.perSecond, 0)
+	}
+	s.perSecond[second]++
+	s.mu.Unlock()
+	return do()
+}
+
+// Run implements weir.Strategy.
+func (s *redis) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+	err = s.command(func() (err error) { res, err = s.strategy.Run(ctx, r); return err })
+	return res, err
+}
+
+// Reconcile implements weir.Reconciler. No answer is lost here, so no debt is charged twice.
+func (s *redis) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (res *weir.Result, err error) {
+	err = s.command(func() (err error) {
+		if b.Counted != nil {
+			err = s.strategy.Seed(ctx, r, b.Counted)
+		}
+		if debt := b.Total - b.Charged; err == nil && debt > 0 {
+			q := *r
+			q.Cost = debt
+			err = s.strategy.Charge(ctx, &q)
+		}
+		if err == nil {
+			res, err = s.strategy.Run(ctx, r)
+		}
+		return err
+	})
+	return res, err
+}
