@@ -340,6 +340,19 @@ func TestCaddyfileErrors(t *testing.T) {
 	}
 }
 
+// One directive is one, however many addresses its site has, and limits may share a name on purpose.
+func TestDirectivesThatAreNoMistake(t *testing.T) {
+	for _, sites := range []string{
+		"http://a.test, http://b.test {\nweir 10/1m\n}\n",
+		"http://a.test {\nhandle /x/* {\nweir 10/1m\n}\nroute /y {\nweir 20/1m\n}\n}\n",
+		"(limits) {\nweir {args[0]}=10/1m\n}\nhttp://a.test {\nimport limits a\n}\nhttp://b.test {\nimport limits b\n}\n",
+		"http://a.test {\nweir /x api=10/1m\nweir /y api=10/1m\n}\n",
+	} {
+		_, err := adapt(t, sites)
+		assert.NoError(t, err, sites)
+	}
+}
+
 // These are found when the configuration is loaded; the one that runs stays.
 func TestConfigurationErrors(t *testing.T) {
 	atQuarter(t)

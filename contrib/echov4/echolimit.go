@@ -35,7 +35,7 @@ import (
 // CountIf sees the status that the handlers have written, or that Echo's default error handler will
 // write for the error that they returned. The address of the client is the business of the
 // Extractor; Echo's IPExtractor has no effect on it. New panics if guard is nil. The middleware is
-// safe for concurrent use and adds four allocations to guard's own.
+// safe for concurrent use.
 //
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern

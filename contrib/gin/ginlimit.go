@@ -26,7 +26,7 @@ import (
 //
 // CountIf sees the status that the handlers set. The address of the client is the business of the
 // Extractor; Gin's SetTrustedProxies has no effect on it. New panics if guard is nil. The handler
-// is safe for concurrent use and adds three allocations to guard's own.
+// is safe for concurrent use.
 //
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
