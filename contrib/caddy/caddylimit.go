@@ -150,7 +150,7 @@ func (h *Handler) Validate() error {
 	return nil
 }
 
-// Cleanup gives up what Provision has taken. Counts go with the last handler that uses them.
+// Cleanup releases what Provision acquired. Counts are dropped with the last handler that uses them.
 func (h *Handler) Cleanup() error {
 	if h.backend == nil {
 		return nil
@@ -182,8 +182,8 @@ type callKey struct{}
 
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
-// serve is the handler behind every guard. Caddy's handlers tell each other things by the request
-// itself, so they get the one that came.
+// serve is the handler behind every guard. Caddy's handlers communicate through the request itself,
+// so they get the original.
 func serve(w http.ResponseWriter, r *http.Request) {
 	call := callOf(r)
 	call.err = call.next.ServeHTTP(w, call.request)

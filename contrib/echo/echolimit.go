@@ -88,8 +88,8 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	c.SetResponse(w)
 	call.err = call.next(c)
 	c.SetResponse(outer)
-	// The error handler runs after all middleware: tell the guard, and nobody else, the status that it
-	// will write.
+	// The error handler runs after all middleware. Report the status that it will write to the
+	// guard only.
 	_, status := echo.ResolveResponseStatus(outer, call.err)
 	call.writer.muted = true
 	w.WriteHeader(status)

@@ -90,8 +90,8 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	call.writer.ResponseWriter, response.Writer = outer, w
 	call.err = call.next(c)
 	response.Writer = outer
-	// The error handler runs after all middleware: tell the guard, and nobody else, the status that it
-	// will write.
+	// The error handler runs after all middleware. Report the status that it will write to the
+	// guard only.
 	call.writer.muted = true
 	w.WriteHeader(status(response, call.err))
 	call.writer.muted = false

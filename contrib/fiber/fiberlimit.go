@@ -8,8 +8,8 @@
 //	})))
 //
 // [New] makes a handler with everything that httplimit has. [Handler] makes a LimiterMiddleware for
-// Fiber's own limiter, for programs that use its Config. A fiber.Storage on a weir.Strategy there
-// is not: Fiber reads and writes counts in two steps, between which other processes count too.
+// Fiber's own limiter, for programs that use its Config. There is no fiber.Storage: Fiber reads
+// and writes counts in two steps, and other processes may count in between.
 package fiberlimit
 
 import (
@@ -34,7 +34,7 @@ import (
 // Fiber's ProxyHeader has no effect on it. In the handlers after it, httplimit.IsBypassed takes
 // c.Context().
 //
-// A request whose URI is none is answered with 400. Fiber does not notice that a client hangs up.
+// A request with an invalid URI is answered with 400. Fiber does not notice that a client hangs up.
 // New panics if guard is nil. The handler is safe for concurrent use.
 //
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
