@@ -83,7 +83,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 
 // Decisions counts the decisions of HTTP middleware by policy, outcome and source. Make one with
 // [NewDecisions], register it, and set its OnDecision in the middleware's Config; several
-// middlewares may share it. It is safe for concurrent use, and costs about 200 ns a request.
+// middlewares may share it. It is safe for concurrent use. A request costs about two decisions on a
+// busy key more (see BenchmarkHooks), and allocates nothing.
 type Decisions struct {
 	*prometheus.CounterVec
 	policies metrics.Label
