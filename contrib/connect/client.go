@@ -111,8 +111,8 @@ func (s *clientConn) Receive(m any) error {
 }
 
 func (s *clientConn) CloseResponse() error {
-	if s.admit() != nil {
-		return nil // no request was sent, so there is no response to close
+	if sent := s.admit() == nil; !sent {
+		return nil
 	}
 	return s.StreamingClientConn.CloseResponse()
 }
