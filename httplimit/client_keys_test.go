@@ -142,7 +142,7 @@ func TestKeysNeverExceedTheBound(t *testing.T) {
 	}
 }
 
-// Who a request's keys count for does not depend on what the client writes.
+// The client that a request's keys count for does not depend on the fields that it sends.
 func TestClientOf(t *testing.T) {
 	trusted := ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	for _, row := range []struct {

@@ -180,7 +180,7 @@ func TestClientIPTrustsMappedAndUnmaskedPrefixes(t *testing.T) {
 	for _, peer := range []string{"10.9.9.9:1", "[::ffff:10.9.9.9]:1", "192.0.2.5:1"} {
 		wantKey(t, httplimit.ClientIP(trusted), from(peer, "X-Forwarded-For: 203.0.113.7"), "203.0.113.7")
 	}
-	trusted[0] = netip.MustParsePrefix("0.0.0.0/0") // the caller's slice is his again
+	trusted[0] = netip.MustParsePrefix("0.0.0.0/0") // the caller may reuse its slice
 	assert.Panics(t, func() { httplimit.ClientIP([]netip.Prefix{{}}) })
 }
 
@@ -252,7 +252,7 @@ func generate(rng *rand.Rand, r *http.Request) (want string) {
 		fwd[i] = "for=" + strings.ReplaceAll(line, ", ", ", for=")
 	}
 	hop := client
-	for range rng.IntN(4) { // each proxy appends whom it was asked by
+	for range rng.IntN(4) { // each proxy appends the address of its peer
 		node := fmt.Sprintf(`for="%s"`, notation(rng, hop, true))
 		xff, fwd = appendHop(rng, xff, notation(rng, hop, false)), append(fwd, node)
 		hop = netip.AddrFrom4([4]byte{10, byte(rng.IntN(256)), 0, 1})
@@ -358,8 +358,7 @@ func requireKeyOfAddress(t *testing.T, key string) {
 	require.Equal(t, p.Masked().String(), key)
 }
 
-// Clients behind a NAT64 are told apart by the IPv4 address that each has, not merged into the /64
-// of the translator.
+// Clients behind a NAT64 are keyed by their IPv4 addresses, not by the /64 of the translator.
 func TestNAT64ClientsAreToldApart(t *testing.T) {
 	key := func(peer string) string {
 		k, err := httplimit.RemoteAddr().Extract(from(peer))

@@ -20,8 +20,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// A decision explains itself: who decided what by which policy, what was counted, what is left, and
-// when it would pass.
+// A decision explains itself: its source and policy, what was counted, what is left, and when a
+// denied request would pass.
 func TestADecisionExplainsItself(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})

@@ -78,13 +78,13 @@ func TestPrefixesAreComparedWithTheClientsAddressWhateverTheKey(t *testing.T) {
 	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: 198.51.100.7"))
 	assert.Equal(t, http.StatusOK, w.Code)
 	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
-	assert.Equal(t, http.StatusBadRequest, w.Code) // who may be anybody may be one of those listed
+	assert.Equal(t, http.StatusBadRequest, w.Code) // a client without an address may be a listed one
 
 	list.Remove(prefix("203.0.113.0/24")) // with no prefix there is nothing to compare
 	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
 	assert.Equal(t, http.StatusOK, w.Code)
 
-	require.NoError(t, list.Add(prefix("203.0.113.0/24"))) // an IP that extracts the key is asked for the address too
+	require.NoError(t, list.Add(prefix("203.0.113.0/24"))) // the IP in the Extractor also supplies the address
 	cfg.Extractor, cfg.ClientIP = httplimit.ClientIP(proxies), httplimit.IP{}
 	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7"))
 	assert.Equal(t, http.StatusForbidden, w.Code)
@@ -237,8 +237,7 @@ func TestThePenaltyBoxTakesInWhoIsDeniedAgainAndAgain(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", 1).Code)
 }
 
-// judge is a penalty Strategy that finds every denial one too many, and has something happen before
-// it says so.
+// judge is a penalty Strategy that denies every request after it has called a hook.
 type judge func(ctx context.Context)
 
 func (j judge) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
@@ -332,7 +331,7 @@ func TestThePenaltyBoxLeavesTheOperatorRoom(t *testing.T) {
 		assert.True(t, list.Remove(e))
 	}
 	assert.Zero(t, list.Len())
-	for i := range 3 { // the counts are those of the entries
+	for i := range 3 { // the counts agree with the entries
 		guard.ServeHTTP(httptest.NewRecorder(), from(fmt.Sprintf("203.0.113.%d:1", i)))
 	}
 	assert.Equal(t, 3, list.Len())

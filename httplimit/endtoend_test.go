@@ -31,7 +31,7 @@ func newLimiter(t *testing.T, now func() time.Time) *weir.Limiter {
 	return limiter
 }
 
-// strategies are those of the limiter that answer at once.
+// strategies are the strategies of a limiter that answer at once.
 func strategies(l *weir.Limiter) map[string]weir.Strategy {
 	return map[string]weir.Strategy{
 		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(), "token bucket": l.TokenBucket(0),
@@ -77,8 +77,9 @@ func TestExactlyTheLimitReachesTheHandler(t *testing.T) {
 	assert.Greater(t, got[0], int64(1))
 }
 
-// lookThenCount is the mistake: between the look and the count, others look. The first two do for
-// certain: nobody counts before both have looked.
+// lookThenCount is the negative control: it reads the count and writes it later, so that requests
+// in between are admitted too. The first two are for certain: neither counts before both have
+// looked.
 type lookThenCount struct {
 	mu     sync.Mutex
 	counts map[string]uint64
@@ -139,7 +140,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 				w = httptest.NewRecorder()
 				guard.ServeHTTP(w, from(peer))
 				if rng.IntN(200) == 0 {
-					break // this client is slower than his limit
+					break // this client is slower than its limit
 				}
 			}
 			if w.Code != http.StatusTooManyRequests {
@@ -288,8 +289,8 @@ func TestInASynctestBubble(t *testing.T) {
 	})
 }
 
-// A client that goes away while a slow store decides, over a real connection: the handler does not
-// run for nobody.
+// If the client goes away while a slow store decides, over a real connection, the handler does not
+// run.
 func TestAClientThatHangsUpFreesTheRequest(t *testing.T) {
 	asked, gone := make(chan struct{}), make(chan httplimit.Decision, 1)
 	slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {

@@ -73,7 +73,7 @@ func TestJoin(t *testing.T) {
 	boom := errors.New("boom")
 	_, err := httplimit.Join(httplimit.RemoteAddr(), failing(boom)).Extract(r)
 	assert.ErrorIs(t, err, boom)
-	wantKey(t, httplimit.Join(constant("")), r, "") // an empty key is nobody's
+	wantKey(t, httplimit.Join(constant("")), r, "") // an empty key is an error
 	wantKey(t, httplimit.Join(constant(strings.Repeat("k", 2000))), r, "")
 	assert.Panics(t, func() { httplimit.Join() })
 	assert.Panics(t, func() { httplimit.Join(httplimit.RemoteAddr(), nil) })

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// A script of an allowed origin can read a denial and its Retry-After; nobody else's can.
+// Only scripts of an allowed origin can read a denial and its Retry-After.
 func TestDenialsCanBeReadAcrossOrigins(t *testing.T) {
 	const app = "https://app.example.com"
 	for name, row := range map[string]struct {

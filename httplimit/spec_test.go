@@ -28,7 +28,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func at(t time.Time) func() time.Time { return func() time.Time { return t } }
 
-// answer is an Answer of these figures, whatever is asked.
+// answer returns an Answer with this result for every request.
 func answer(state weir.State, total uint64, expires time.Time) weirtest.Answer {
 	return func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
 		return weir.Result{State: state, TotalRequests: total, ExpiresAt: expires}, nil
@@ -508,7 +508,7 @@ func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 	assert.Equal(t, httplimit.Denied, seen.Outcome)
 	assert.True(t, seen.Shadow)
 	assert.Equal(t, http.StatusTooManyRequests, seen.Status)
-	assert.Zero(t, list.Len()) // nobody is put on a list that others enforce
+	assert.Zero(t, list.Len()) // shadow mode adds nothing to a list that other middlewares enforce
 
 	for outcome, req := range map[httplimit.Outcome]*http.Request{
 		httplimit.NoKey:  from("@"),
@@ -577,8 +577,7 @@ func TestARefundThatFailsIsLogged(t *testing.T) {
 	assert.Contains(t, log.String(), `error="refund: boom"`)
 }
 
-// A type that embeds one of weir's strategies to put a Run of its own before it is asked by that
-// Run.
+// The middleware calls the Run of a type that embeds one of weir's strategies and replaces its Run.
 func TestARunThatHidesAnEmbeddedOneIsAsked(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	counting := &countingRun{FixedWindow: limiter.FixedWindow()}

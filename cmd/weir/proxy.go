@@ -171,7 +171,7 @@ func (f *proxyFlags) command() *cobra.Command {
 	return cmd
 }
 
-// notWithRules are the flags that rules say, or that they have no counterpart of.
+// notWithRules are the flags whose settings are part of the rules or do not apply to them.
 var notWithRules = []string{
 	"limit", "strategy", "burst", "queue", "route", "max-keys", "penalty-box", "headers", "mochiweb", "denied-page", "jitter",
 	"count-if", "cors-origin", "cors-credentials", "count-preflights", "on-full", "redis-lease", "redis-denials",
@@ -294,8 +294,8 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 
 // usage100 is cobra's usage within 100 columns.
 func usage100(cmd *cobra.Command) error {
-	_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nExamples:\n%s\n\nFlags:\n%s", cmd.UseLine(), cmd.Example,
-		cmd.LocalFlags().FlagUsagesWrapped(100))
+	_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nExamples:\n%s\n\nFlags:\n%s",
+		cmd.UseLine(), cmd.Example, cmd.LocalFlags().FlagUsagesWrapped(100))
 	return err
 }
 

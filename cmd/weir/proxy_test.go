@@ -93,7 +93,7 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, all, set, "a flag that is not in this test")
 }
 
-// Mochiweb's answer is a start: a status or a style that is asked for as well holds.
+// --headers and --status override --mochiweb.
 func TestMochiwebWithAStatusAndFields(t *testing.T) {
 	for args, want := range map[string][2]any{
 		"--mochiweb":                              {413, httplimit.HeadersNone},

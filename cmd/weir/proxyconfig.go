@@ -192,7 +192,9 @@ func secret(what, file, variable string) (string, error) {
 }
 
 func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
-	onFail, ok := map[string]fallback.OnFail{"local": fallback.FailLocal, "open": fallback.FailOpen, "closed": fallback.FailClosed}[f.onFail]
+	onFail, ok := map[string]fallback.OnFail{
+		"local": fallback.FailLocal, "open": fallback.FailOpen, "closed": fallback.FailClosed,
+	}[f.onFail]
 	if !ok {
 		return fmt.Errorf("on-redis-failure is local, open or closed, not %q", f.onFail)
 	}

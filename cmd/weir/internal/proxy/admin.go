@@ -53,7 +53,8 @@ func (p *Proxy) adminHandler() http.Handler {
 // secure sets the fields that make a browser run only the page's own files, refuse to frame it, and
 // cache nothing.
 func secure(next http.Handler) http.Handler {
-	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; " +
+	const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+		"img-src data:; " +
 		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -52,7 +52,8 @@ func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
 		grace = bodyGrace
 	}
 	p := &pacedBody{
-		ReadCloser: r.Body, conn: http.NewResponseController(w), deadline: time.Now().Add(grace), rate: b.Rate, rec: recordOf(r.Context()),
+		ReadCloser: r.Body, conn: http.NewResponseController(w),
+		deadline: time.Now().Add(grace), rate: b.Rate, rec: recordOf(r.Context()),
 	}
 	_ = p.conn.SetReadDeadline(p.deadline) // only writers of tests have no deadlines
 	return p

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// browser starts a Chromium, which must be there: a page that nobody has looked at is not tested.
-// What scripts fail with, and what the Content-Security-Policy refuses, fails the test.
+// browser starts Chromium, which must be installed. Errors of scripts and violations of the
+// Content-Security-Policy fail the test.
 func browser(t *testing.T) tab {
 	t.Helper()
 	path, err := exec.LookPath("chromium")

@@ -29,7 +29,8 @@ func builtIn(limit string) http.Handler {
 		panic(err) // cannot happen: the template is constant
 	}
 	page := b.Bytes()
-	policy := "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
+	policy := "default-src 'none'; connect-src 'self'; img-src data:; " +
+		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'" +
 		"; style-src " + digest(builtInText, "style") + "; script-src " + digest(builtInText, "script")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -27,7 +27,7 @@ type Config struct {
 
 	UpstreamTimeout time.Duration // for the header of the upstream's answer; 0: no bound
 	Drain           time.Duration // how long requests in flight may take after a stop
-	DrainDelay      time.Duration // from the stop, when the health check begins to fail, until the listener closes
+	DrainDelay      time.Duration // from the stop, when health checks begin to fail, to the closing of the listener
 
 	Limits     []Limit
 	Routes     []Route
@@ -103,7 +103,8 @@ func (a Admin) check() error {
 	case isLoopback(host):
 		return nil
 	case !a.Remote:
-		return fmt.Errorf("admin address %q is not a loopback address: who reaches it can change the deny list; say --admin-remote if that is meant", a.Addr)
+		return fmt.Errorf("admin address %q is not a loopback address: who reaches it can change the deny list; "+
+			"say --admin-remote if that is meant", a.Addr)
 	case a.Token == "":
 		return fmt.Errorf("admin address %q is not a loopback address, so it needs a token", a.Addr)
 	}
@@ -140,7 +141,8 @@ func (c *Config) check() error {
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		return errors.New("a certificate needs its key, and a key its certificate")
 	}
-	if min(c.MaxConns, c.MaxConnsPerAddr, c.MaxInFlight, c.MaxInFlightPerClient) < 0 || min(c.Bodies.Max, c.Bodies.Rate) < 0 {
+	if min(c.MaxConns, c.MaxConnsPerAddr, c.MaxInFlight, c.MaxInFlightPerClient) < 0 ||
+		min(c.Bodies.Max, c.Bodies.Rate) < 0 {
 		return errors.New("a bound is negative")
 	}
 	if err := c.Redis.check(); err != nil {

@@ -127,7 +127,8 @@ func (p *Proxy) reloadDenyFile() error {
 	}
 	entries = append(entries, p.cfg.Deny...)
 	for _, old := range p.denied.Added() {
-		if !slices.ContainsFunc(entries, func(e httplimit.Entry) bool { return e.Key == old.Key && e.Prefix == old.Prefix }) {
+		same := func(e httplimit.Entry) bool { return e.Key == old.Key && e.Prefix == old.Prefix }
+		if !slices.ContainsFunc(entries, same) {
 			p.denied.Remove(old)
 		}
 	}

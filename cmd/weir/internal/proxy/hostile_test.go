@@ -207,7 +207,7 @@ func TestSpellingsOfAPathAreOneKey(t *testing.T) {
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/a/c"))
 }
 
-// One address that asks for more paths than the table has buckets keeps nobody out.
+// One address that requests more paths than the table has buckets does not keep other clients out.
 func TestOneAddressCannotFillTheTable(t *testing.T) {
 	for most, want := range map[int]int{100: 200, -1: 503} { // and without the bound it does
 		cfg := config(t, "5/1d:fixed")
@@ -447,7 +447,7 @@ func TestAProxyThatIsItsOwnUpstream(t *testing.T) {
 	assert.Contains(t, log.String(), "a request came back")
 }
 
-// What clients write to pass for somebody else does not get through, in any spelling.
+// Address fields that clients forge are not forwarded, in any spelling.
 func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -480,8 +480,8 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	assert.Contains(t, got, "True-Client-Ip=192.0.2.1\n", "which a trusted proxy may set")
 }
 
-// Fields that have one value are the proxy's; a client would not know which of two to believe.
-// Those of the draft are lists.
+// Fields with one value are the proxy's: a client could not choose between two. The draft's fields
+// are lists.
 func TestTheUpstreamsFieldsAreNotDuplicated(t *testing.T) {
 	for style, want := range map[string]int{"legacy": 1, "original": 1, "draft": 2} {
 		cfg := config(t, "1000/1d")

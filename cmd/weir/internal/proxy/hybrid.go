@@ -46,14 +46,16 @@ func (r *Redis) check() error {
 func (r *Redis) options() (*redis.Options, error) {
 	o, err := redis.ParseURL(r.URL)
 	if err != nil {
-		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://") // err may quote the password
+		// err may quote the password.
+		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://")
 	}
 	if r.Password != "" {
 		o.Password = r.Password
 	}
 	safe := redislimit.Options(o.Addr)
 	o.MaxRetries, o.ContextTimeoutEnabled = safe.MaxRetries, safe.ContextTimeoutEnabled
-	o.DialerRetries, o.DialerRetryTimeout, o.DialTimeout = safe.DialerRetries, safe.DialerRetryTimeout, safe.DialTimeout
+	o.DialerRetries, o.DialerRetryTimeout = safe.DialerRetries, safe.DialerRetryTimeout
+	o.DialTimeout = safe.DialTimeout
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = safe.ReadTimeout, safe.WriteTimeout, safe.PoolTimeout
 	o.DisableIdentity, o.MaintNotificationsConfig = safe.DisableIdentity, safe.MaintNotificationsConfig
 	o.Dialer = redislimit.Dialer(o)
@@ -86,7 +88,8 @@ func newShared(r Redis, log *slog.Logger) (*shared, error) {
 		return nil, err
 	}
 	s := &shared{Redis: r, cfg: r.Fallback, client: redis.NewClient(o), log: log}
-	if s.store, err = redislimit.New(s.client, redislimit.Config{Prefix: r.Prefix, Timeout: s.cfg.Timeout}); err != nil {
+	s.store, err = redislimit.New(s.client, redislimit.Config{Prefix: r.Prefix, Timeout: s.cfg.Timeout})
+	if err != nil {
 		return nil, errors.Join(err, s.client.Close())
 	}
 	return s, nil
@@ -133,7 +136,9 @@ func (s *shared) spare(l Limit, primary weir.Strategy) weir.Strategy {
 		primary = near.Denials(primary, near.DenialsConfig{Size: s.Denials})
 	}
 	if s.Lease > 0 && l.Strategy == rule.Fixed { // only fixed windows support leases
-		primary = near.Lease(primary, near.LeaseConfig{Block: s.Lease, Instances: s.cfg.Instances, InstancesFunc: s.cfg.InstancesFunc})
+		primary = near.Lease(primary, near.LeaseConfig{
+			Block: s.Lease, Instances: s.cfg.Instances, InstancesFunc: s.cfg.InstancesFunc,
+		})
 	}
 	return primary
 }
@@ -152,7 +157,8 @@ func (s *shared) primary(l Limit) (weir.Strategy, error) {
 	case rule.Tiers:
 		return s.store.Tiers(l.Tiers...)
 	}
-	return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; choose another with --redis", l.Strategy)
+	return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; "+
+		"choose another with --redis", l.Strategy)
 }
 
 // share returns l with this instance's part of the limits that the Request does not carry: the
@@ -186,7 +192,8 @@ func (s *shared) changed(l Limit, c fallback.Change) {
 	if c.Cause != nil {
 		cause = c.Cause.Error()
 	}
-	s.log.Log(context.Background(), level, "redis breaker", "limit", l.Name, "from", c.From.String(), "to", c.To.String(), "cause", cause)
+	s.log.Log(context.Background(), level, "redis breaker",
+		"limit", l.Name, "from", c.From.String(), "to", c.To.String(), "cause", cause)
 }
 
 // failed logs an error of Redis, at most once in logEvery: in an outage each probe fails.

@@ -61,7 +61,7 @@ func sources(proxies []served) (all []string) {
 }
 
 // Two proxies on one Redis hold one limit; when it is killed they hold it still, from what was
-// spent; and when it is back it is told what they admitted.
+// spent; and when it is back it is charged with what they admitted.
 func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 	for _, limit := range []string{"20/365d:fixed", "20/1d:sliding", "20/1d:log", "20/1d:token", "20/1d,30/2d"} {
 		t.Run(strings.ReplaceAll(limit, "/", " in "), func(t *testing.T) {
@@ -113,8 +113,7 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 	assert.Equal(t, 50, admitted)
 }
 
-// What is taken in blocks, and the denials that are kept, are not asked of Redis; and the limit is
-// the same.
+// Leases and cached denials save round trips to Redis, and the limit is the same.
 func TestRedisIsSpared(t *testing.T) {
 	s := redistest.Start(t)
 	cfg := config(t, "40/365d:fixed")

@@ -11,8 +11,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The tier that binds is told by its instant alone, wherever in a slice that is: against weir's own
-// RunTier.
+// binding finds the same tier as weir's RunTier by ExpiresAt alone, at any instant of a slice.
 func TestBindingIsTheTierThatRunTierNames(t *testing.T) {
 	tiers := []weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 25, Duration: 6 * time.Second}, {Limit: 40, Duration: 15 * time.Second}}
 	now := time.UnixMilli(1_700_000_000_123)

@@ -137,7 +137,10 @@ func ParsePrefixes(flag string, texts []string) ([]netip.Prefix, error) {
 }
 
 // FullPolicies are the values of --on-full.
-var FullPolicies = map[string]httplimit.FullPolicy{"refuse": httplimit.FullRefuse, "admit": httplimit.FullAdmit}
+var FullPolicies = map[string]httplimit.FullPolicy{
+	"refuse": httplimit.FullRefuse,
+	"admit":  httplimit.FullAdmit,
+}
 
 // HeaderStyles are the values of --headers.
 var HeaderStyles = map[string]httplimit.HeaderStyle{

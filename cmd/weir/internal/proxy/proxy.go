@@ -200,7 +200,8 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	p.conns.Store(front.conns)
 	back := &server{}
 	if p.cfg.Admin.Addr != "" {
-		if back, err = p.listen(p.cfg.Admin.Addr, p.admin, requests, connBounds{max: maxAdminConns}, nil); err != nil {
+		back, err = p.listen(p.cfg.Admin.Addr, p.admin, requests, connBounds{max: maxAdminConns}, nil)
+		if err != nil {
 			return err
 		}
 		defer back.end()
@@ -244,7 +245,9 @@ type server struct {
 	failed chan error // the error, if it ended without Close or Shutdown
 }
 
-func (p *Proxy) listen(addr string, h http.Handler, requests context.Context, b connBounds, cert *certificate) (*server, error) {
+func (p *Proxy) listen(
+	addr string, h http.Handler, requests context.Context, b connBounds, cert *certificate,
+) (*server, error) {
 	l, err := (&net.ListenConfig{}).Listen(requests, "tcp", addr)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,10 @@ func newRoutes(all []Route, exact bool) (*routes, error) {
 	if len(all) == 0 {
 		return &routes{}, nil
 	}
-	r := &routes{mux: http.NewServeMux(), exact: exact, given: make(map[string]string), costs: make(map[string]uint64)}
+	r := &routes{
+		mux: http.NewServeMux(), exact: exact,
+		given: make(map[string]string), costs: make(map[string]uint64),
+	}
 	for _, route := range all {
 		pattern := route.Pattern
 		if !exact {
@@ -106,7 +109,9 @@ func (p *Proxy) middleware(limits []Limit, next http.Handler) (h http.Handler, e
 	cfg.Logger = p.cfg.Log
 	if p.cfg.Penalty != (Penalty{}) {
 		in := p.cfg.Penalty
-		cfg.Penalty = httplimit.Penalty{Strategy: p.limiter.FixedWindow(), Denials: in.Denials, Within: in.Within, For: in.For}
+		cfg.Penalty = httplimit.Penalty{
+			Strategy: p.limiter.FixedWindow(), Denials: in.Denials, Within: in.Within, For: in.For,
+		}
 	}
 	for _, l := range limits {
 		policy, err := p.make.policy(l)

@@ -79,7 +79,8 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	}
 	behind := guard.Wrap(next)
 	cfg := httplimit.Config{
-		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip, DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus,
+		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip,
+		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus,
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
@@ -142,7 +143,8 @@ func describeRule(d *httplimit.Decision, resp *rules.Response) {
 		if s.Limit == nil || s.Rule == nil {
 			continue
 		}
-		if of == nil || s.Reason == rules.Over && of.Reason != rules.Over || s.Reason == of.Reason && s.Remaining < of.Remaining {
+		if of == nil || s.Reason == rules.Over && of.Reason != rules.Over ||
+			s.Reason == of.Reason && s.Remaining < of.Remaining {
 			of = s
 		}
 	}
@@ -151,7 +153,8 @@ func describeRule(d *httplimit.Decision, resp *rules.Response) {
 	}
 	d.Policy, d.Strategy = of.Rule.Name(), strings.ReplaceAll(of.Limit.Algorithm.String(), "_", " ")
 	d.Limit, d.Duration, d.Remaining = uint64(of.Limit.Requests), of.Limit.Period(), of.Remaining
-	d.Result = weir.Result{ExpiresAt: time.Now().Add(of.Reset), TotalRequests: d.Limit - min(d.Limit, d.Remaining)}
+	d.Result.ExpiresAt = time.Now().Add(of.Reset)
+	d.Result.TotalRequests = d.Limit - min(d.Limit, d.Remaining)
 	if of.Reason == rules.Within {
 		d.Result.State = weir.Allow
 	}
@@ -191,13 +194,17 @@ type rulesShown struct {
 // shown returns the part of the page about rules.
 func (r *ruled) shown() *rulesShown {
 	s := r.Status()
-	out := &rulesShown{Domain: report.Printable(r.domain), Version: live.Short(s.Version), Loaded: s.Loaded.UnixMilli()}
+	out := &rulesShown{
+		Domain: report.Printable(r.domain), Version: live.Short(s.Version), Loaded: s.Loaded.UnixMilli(),
+	}
 	if s.Err != nil {
 		out.Error, out.Failed = report.Printable(s.Err.Error()), s.Failed.UnixMilli()
 	}
 	for rule, f := range r.Figures.All() {
 		if rule.Domain == r.domain {
-			out.Top = append(out.Top, ruleShown{report.Printable(rule.Path), rule.Limit.String(), f.Hits, f.Within, f.Over, f.Shadowed})
+			out.Top = append(out.Top, ruleShown{
+				report.Printable(rule.Path), rule.Limit.String(), f.Hits, f.Within, f.Over, f.Shadowed,
+			})
 		}
 	}
 	out.Count = len(out.Top)

@@ -153,7 +153,7 @@ func TestRulesAreReloaded(t *testing.T) {
 	assert.Contains(t, s.metrics(), "weir_rules_load_error_total 3")
 }
 
-// TestRulesAreWatched changes them and asks nobody to look.
+// TestRulesAreWatched changes the rules without a reload request.
 func TestRulesAreWatched(t *testing.T) {
 	cfg, file := rulesConfig(t, ruleText)
 	r := run(t, cfg)

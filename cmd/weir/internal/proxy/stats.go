@@ -133,8 +133,10 @@ func (p *Proxy) figures() *figures {
 
 func (p *Proxy) limitsShown() []limitShown {
 	show := func(l Limit, route string) limitShown {
-		strategy := map[string]string{rule.Fixed: "fixed window", rule.Sliding: "sliding window", rule.Log: "sliding log",
-			rule.Token: "token bucket", rule.Leaky: "leaky bucket", rule.Tiers: "tiers"}[l.Strategy]
+		strategy := map[string]string{
+			rule.Fixed: "fixed window", rule.Sliding: "sliding window", rule.Log: "sliding log",
+			rule.Token: "token bucket", rule.Leaky: "leaky bucket", rule.Tiers: "tiers",
+		}[l.Strategy]
 		return limitShown{Name: l.Name, Limit: l.Limit, Strategy: strategy, Route: route}
 	}
 	var shown []limitShown
@@ -150,7 +152,8 @@ func (p *Proxy) limitsShown() []limitShown {
 }
 
 func series(past []second) perSecond {
-	s := perSecond{Admitted: make([]uint64, len(past)), Denied: make([]uint64, len(past)), Failed: make([]uint64, len(past))}
+	n := len(past)
+	s := perSecond{Admitted: make([]uint64, n), Denied: make([]uint64, n), Failed: make([]uint64, n)}
 	for i, x := range past {
 		s.Admitted[i], s.Denied[i], s.Failed[i] = x.admitted, x.denied, x.failed
 	}
@@ -161,7 +164,9 @@ func (p *Proxy) worstShown() ([]caller, uint64) {
 	top, total := p.worst.Top(worstShown)
 	shown := make([]caller, len(top))
 	for i, c := range top {
-		shown[i] = caller{ID: idOf(c.Key), Name: report.Printable(c.Key), N: c.Denied, Error: c.Error, Last: c.Last.UnixMilli()}
+		shown[i] = caller{
+			ID: idOf(c.Key), Name: report.Printable(c.Key), N: c.Denied, Error: c.Error, Last: c.Last.UnixMilli(),
+		}
 		_, shown[i].Listed = p.denied.Lookup(c.Key, netip.Addr{})
 	}
 	return shown, total
@@ -193,7 +198,9 @@ func describe(e httplimit.Entry) string {
 	return e.Prefix.String()
 }
 
-var onFailNames = [...]string{fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed"}
+var onFailNames = [...]string{
+	fallback.FailLocal: "local", fallback.FailOpen: "open", fallback.FailClosed: "closed",
+}
 
 func (h hybrid) deciding() deciding {
 	s := h.Stats()
@@ -204,7 +211,8 @@ func (h hybrid) deciding() deciding {
 		Since:   s.Since.UnixMilli(),
 		Counts: map[string]uint64{
 			"primary": s.Primary, "lease": s.Lease, "denials": s.Denials, "local": s.Local, "policy": s.Policy,
-			"outages": s.Opens, "probes": s.Probes, "failures": s.Failures, "carried_back": s.Reconciled, "dropped": s.Dropped,
+			"outages": s.Opens, "probes": s.Probes, "failures": s.Failures,
+			"carried_back": s.Reconciled, "dropped": s.Dropped,
 		},
 	}
 	if s.State != fallback.Closed {

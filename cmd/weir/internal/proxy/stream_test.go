@@ -45,7 +45,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 	}
 }
 
-// echoUpgrade is a server that switches protocols and then repeats what it is told.
+// echoUpgrade is a server that switches protocols and then echoes its input.
 func echoUpgrade(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "websocket" {
 		http.Error(w, "upgrade", http.StatusUpgradeRequired)

@@ -108,9 +108,10 @@ func (p *Proxy) dropOwnFields(resp *http.Response) error {
 // addressFields are the fields in which servers look for the client's address, besides the ones
 // that ReverseProxy strips. Only trusted proxies may set them.
 var addressFields = []string{
-	"X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4", "Fastly-Client-Ip", "Fly-Client-Ip",
-	"X-Client-Ip", "X-Cluster-Client-Ip", "X-Forwarded", "Forwarded-For", "X-Original-Forwarded-For", "X-Originating-Ip",
-	"X-Remote-Ip", "X-Remote-Addr", "X-Envoy-External-Address", "X-Azure-Clientip", "X-Appengine-User-Ip", "Client-Ip", "X-Proxyuser-Ip",
+	"X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip", "Cf-Connecting-Ipv6", "Cf-Pseudo-Ipv4",
+	"Fastly-Client-Ip", "Fly-Client-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "X-Forwarded",
+	"Forwarded-For", "X-Original-Forwarded-For", "X-Originating-Ip", "X-Remote-Ip", "X-Remote-Addr",
+	"X-Envoy-External-Address", "X-Azure-Clientip", "X-Appengine-User-Ip", "Client-Ip", "X-Proxyuser-Ip",
 }
 
 // forward sets the forwarding fields. The incoming ones are kept from a trusted peer only, as in
@@ -153,7 +154,8 @@ func dropAliases(h http.Header) {
 			continue
 		}
 		plain := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-"))
-		if strings.HasPrefix(plain, "X-Forwarded") || plain == "Forwarded" || plain == "Via" || slices.Contains(addressFields, plain) {
+		if strings.HasPrefix(plain, "X-Forwarded") || plain == "Forwarded" || plain == "Via" ||
+			slices.Contains(addressFields, plain) {
 			delete(h, name)
 		}
 	}
@@ -212,7 +214,8 @@ func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.As(err, &timeout) && timeout.Timeout() {
 		status = http.StatusGatewayTimeout
 	}
-	p.cfg.Log.Warn("the upstream failed", "method", report.Printable(r.Method), "path", report.Printable(r.URL.Path), "error", report.Printable(err.Error()))
+	p.cfg.Log.Warn("the upstream failed", "method", report.Printable(r.Method),
+		"path", report.Printable(r.URL.Path), "error", report.Printable(err.Error()))
 	http.Error(w, http.StatusText(status), status)
 }
 
