@@ -8,37 +8,38 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// account is what is known of one caller. The ledger's lock guards it.
+// account is the state of one caller. The ledger's lock guards it.
 type account struct {
-	counted tally  // what primary last counted
-	epoch   uint64 // of the breaker when it did
+	counted tally  // the last count of primary
+	epoch   uint64 // of the breaker at that count
 
-	// debts is what local admitted, oldest first. Running totals make a debt's charge repeatable: total is everything
-	// local has admitted, charged the part of it that primary has charged or that counts no more, sent the largest total
-	// that primary was sent. None of them restarts: primary knows them by the number of the account.
+	// debts is the cost that local admitted, oldest first. Running totals make a debt's charge
+	// repeatable: total is all cost that local has admitted, charged the part of it that primary has
+	// charged or that counts no more, sent the largest total that primary was sent. None of them
+	// restarts: primary stores them under the number of the account.
 	debts                []debt
 	total, charged, sent uint64
 	number               uint64
 
-	reset   bool // primary is still to forget the caller
+	reset   bool // primary is still to be reset
 	sharing sharing
 }
 
-// debt is the admitted cost between the upTo before it and its own. Its admissions lapse between two instants, and the
-// debt does so as a whole at the later one.
+// debt is the admitted cost between the upTo before it and its own. Its admissions lapse between
+// two instants, and the debt does so as a whole at the later one.
 type debt struct {
 	upTo        uint64
 	from, until time.Time
 }
 
-// sharing is how many instances local's counts of a caller are shared out to, until its period ends. A smaller number
-// must wait for that: the counts would be too low for it.
+// sharing is the number of instances that local's counts of a caller are a share of, until its
+// period ends. A smaller number must wait for that: the counts would be too low for it.
 type sharing struct {
 	instances uint64
 	until     time.Time
 }
 
-// among returns the number of instances to go by now.
+// among returns the number of instances that share a limit now, of which there are n.
 func (s sharing) among(n uint64, now time.Time) uint64 {
 	if now.Before(s.until) {
 		return max(n, s.instances)
@@ -53,15 +54,15 @@ func (s *sharing) extend(n uint64, until time.Time) {
 	}
 }
 
-// tally is a count of primary's.
+// tally is a count of primary.
 type tally struct {
 	total     uint64
 	at, until time.Time // until: nothing of it counts any more
 	constant  bool      // all of it counts until then, as in a fixed window
 }
 
-// now returns how much still counts. In a fixed window all of it does; elsewhere it is taken to decrease evenly, as it
-// does in a token bucket.
+// now returns how much still counts. In a fixed window all of it does; elsewhere it is taken to
+// decrease evenly, as it does in a token bucket.
 func (t tally) now(now time.Time) uint64 {
 	if !now.Before(t.until) {
 		return 0
@@ -72,8 +73,9 @@ func (t tally) now(now time.Time) uint64 {
 	return uint64(float64(t.total) * float64(t.until.Sub(now)) / float64(t.until.Sub(t.at)))
 }
 
-// count notes what primary counted. Of a denial, ExpiresAt is not when the period ends, unless the period is a window,
-// aligned to the Unix epoch, that has begun on clocks that differ by up to 10 ms.
+// count records the count in res. The ExpiresAt of a denial is not the end of the period, unless
+// the period is a window, aligned to the Unix epoch, that has begun on clocks that differ by up to
+// 10 ms.
 func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
 	end := res.ExpiresAt
 	window := r.Duration > 0 && end.UnixNano()%int64(r.Duration) == 0 && end.Sub(now) <= r.Duration+10*time.Millisecond
@@ -82,9 +84,9 @@ func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
 	}
 }
 
-// addDebt adds cost that counts until an instant: to the last debt, if that lapses later or began to lapse little earlier,
-// and otherwise as a debt of its own. So there are few debts, in the order in which they lapse, and those of fixed windows
-// lapse with their windows.
+// addDebt adds cost that counts until an instant: to the last debt, if that lapses later or began
+// to lapse little earlier, and otherwise as a debt of its own. So there are few debts, in the order
+// in which they lapse, and those of fixed windows lapse with their windows.
 func (a *account) addDebt(cost uint64, until, now time.Time) {
 	a.lapse(now)
 	a.total += min(cost, math.MaxUint64-a.total)
@@ -99,7 +101,8 @@ func (a *account) addDebt(cost uint64, until, now time.Time) {
 	}
 }
 
-// lapse drops the debts that count no more. When none is left, the totals start afresh, above all that primary was sent.
+// lapse removes the debts that count no more. When none is left, the totals are equal, and not
+// below those that primary was sent.
 func (a *account) lapse(now time.Time) {
 	for len(a.debts) > 0 && !a.debts[0].until.After(now) {
 		a.charged = max(a.charged, a.debts[0].upTo)
@@ -111,14 +114,14 @@ func (a *account) lapse(now time.Time) {
 	}
 }
 
-// owed returns what local admitted, primary has not charged, and still counts.
+// owed returns the cost that local admitted, that primary has not charged, and that still counts.
 func (a *account) owed(now time.Time) uint64 {
 	a.lapse(now)
 	return a.total - min(a.total, a.charged)
 }
 
-// forgive takes back up to cost of what is owed, and returns how much it took back.
-func (a *account) forgive(cost uint64, now time.Time) uint64 {
+// refund removes up to cost from the debts, and returns how much it removed.
+func (a *account) refund(cost uint64, now time.Time) uint64 {
 	cost = min(cost, a.owed(now))
 	a.total -= cost
 	for i := range a.debts {
@@ -127,13 +130,13 @@ func (a *account) forgive(cost uint64, now time.Time) uint64 {
 	return cost
 }
 
-// idle reports whether the account may be removed. What primary counted is lost with it, which matters only if primary
-// loses its counts too.
+// idle reports whether the account may be removed. The last count is lost with it, which matters
+// only if primary loses its counts too.
 func (a *account) idle(now time.Time) bool {
 	return !a.reset && a.owed(now) == 0
 }
 
-// behind reports whether primary lacks something of the caller before it decides.
+// behind reports whether primary must be reset, charged or seeded before it decides for the caller.
 func (a *account) behind(epoch uint64, now time.Time) bool {
 	return a.reset || a.owed(now) > 0 || a.epoch != epoch && a.counted.now(now) > 0
 }

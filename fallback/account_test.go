@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// However many instants debts lapse at, few are kept, and what is owed is never less than it is, and little more.
+// However many instants debts lapse at, few are kept, and what is owed is never less than it is,
+// and little more.
 func TestDebtsAreBounded(t *testing.T) {
 	type hit struct {
 		cost  uint64
@@ -42,7 +43,8 @@ func TestDebtsAreBounded(t *testing.T) {
 	}
 }
 
-// The totals of an account never fall behind what primary was sent, whatever is charged, forgiven or lapses.
+// The totals of an account never fall behind what primary was sent, whatever is charged, forgiven
+// or lapses.
 func TestTotalsAreMonotone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for range 200 {
@@ -56,7 +58,7 @@ func TestTotalsAreMonotone(t *testing.T) {
 				a.addDebt(c, now.Truncate(time.Minute).Add(time.Minute), now)
 				owes += c
 			case 2:
-				owes -= a.forgive(rng.Uint64N(4), now)
+				owes -= a.refund(rng.Uint64N(4), now)
 			case 3, 4: // a charge, whose answer may be lost
 				if a.owed(now) == 0 {
 					break

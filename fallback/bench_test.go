@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/near"
 )
 
-// BenchmarkRun is what a Fallback adds to a decision, on 10 000 callers: "nothing" is the primary alone, which is in
-// memory. A round trip to a Redis on the same machine takes some 20 µs.
+// BenchmarkRun is what a Fallback adds to a decision, on 10 000 callers: "nothing" is the primary
+// alone, which is in memory. A round trip to a Redis on the same machine takes some 20 µs.
 func BenchmarkRun(b *testing.B) {
 	keys := make([]string, 10_000)
 	for i := range keys {

@@ -15,7 +15,7 @@ type State int
 const (
 	Closed   State = iota // primary decides
 	Open                  // primary is not called
-	HalfOpen              // a probe is calling primary, nobody else does
+	HalfOpen              // only a probe calls primary
 )
 
 // String returns the state in lower case.
@@ -29,19 +29,20 @@ type Change struct {
 	Cause     error // the last failure, if To is Open
 }
 
-// breaker decides whether primary may be called. It calls nobody and waits for nothing.
+// breaker decides whether primary may be called. Its methods call no user code and do not block.
 type breaker struct {
 	cfg       *Config
 	partition string
 	start     time.Time
 	interval  time.Duration // ProbeInterval, and up to a tenth
 
-	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns since start. An open
-	// breaker costs one atomic load.
+	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns since
+	// start. An open breaker costs one atomic load.
 	gate atomic.Int64
 
-	// epoch counts the times that primary may have lost its counts: each opening, and once in a ProbeInterval a failure.
-	// Counts that primary confirmed in an earlier epoch are sent to it again. Changes under mu.
+	// epoch counts the times that primary may have lost its counts: each opening, and once in a
+	// ProbeInterval a failure. Counts that primary confirmed in an earlier epoch are sent to it again.
+	// Changes under mu.
 	epoch atomic.Uint64
 	opens atomic.Uint64
 
@@ -77,7 +78,8 @@ func (b *breaker) at(now time.Time) int64 { return max(1, int64(now.Sub(b.start)
 
 func (b *breaker) closed() bool { return b.gate.Load() == 0 }
 
-// probeDue makes an open breaker whose pause is over half-open, for the caller to start a probe. Otherwise it returns nil.
+// probeDue makes an open breaker whose pause is over half-open, for the caller to start a probe.
+// Otherwise it returns nil.
 func (b *breaker) probeDue(now time.Time) *Change {
 	gate := b.gate.Load()
 	if gate == 0 || b.at(now) < gate || !b.gate.CompareAndSwap(gate, probing) {
@@ -88,8 +90,8 @@ func (b *breaker) probeDue(now time.Time) *Change {
 	return b.turn(HalfOpen, probing, now, nil)
 }
 
-// record counts a call that ended now; failure is nil if primary answered in time. Calls that end when the breaker is no
-// longer closed do not count.
+// record counts a call that ended now; failure is nil if primary answered in time. Calls that end
+// when the breaker is no longer closed do not count.
 func (b *breaker) record(now time.Time, failure error) *Change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -139,8 +141,8 @@ func (b *breaker) finish(started, now time.Time, failure error) *Change {
 	return b.turn(Open, b.at(started.Add(b.pause())), now, failure)
 }
 
-// pause returns the time until the next probe. A primary that ignores its context costs a goroutine for each probe, so
-// probes that do not return make the next ones rarer.
+// pause returns the time until the next probe. A primary that ignores its context costs a goroutine
+// for each probe, so probes that do not return make the next ones rarer.
 func (b *breaker) pause() time.Duration {
 	return b.interval * time.Duration(1+b.probes.Load()/8)
 }

@@ -12,7 +12,8 @@ import (
 
 var errTest = errors.New("connection refused")
 
-// testBreaker is a breaker at the instant 100 s that opens with 5 calls of which half failed over at least 50 ms.
+// testBreaker is a breaker at the instant 100 s that opens with 5 calls of which half failed over
+// at least 50 ms.
 func testBreaker(now *time.Time) *breaker {
 	*now = time.Unix(100, 0)
 	cfg, err := Config{Now: func() time.Time { return *now }}.withDefaults()
@@ -24,7 +25,8 @@ func testBreaker(now *time.Time) *breaker {
 	return b
 }
 
-// With a long Timeout the first of the failures that count must be long ago, too, so Interval is longer by default.
+// With a long Timeout the first of the failures that count must be long ago, too, so Interval is
+// longer by default.
 func TestBreakerOpensWithALongTimeout(t *testing.T) {
 	for _, timeout := range []time.Duration{DefaultTimeout, time.Second, 10 * time.Second} {
 		now := time.Unix(100, 0)
@@ -107,7 +109,8 @@ func TestBreakerStates(t *testing.T) {
 	}
 }
 
-// Probes that do not return make the next ones rarer, and those that return at last make them as frequent as before.
+// Probes that do not return make the next ones rarer, and those that return at last make them as
+// frequent as before.
 func TestBreakerSlowsDownForStuckProbes(t *testing.T) {
 	var now time.Time
 	b := testBreaker(&now)

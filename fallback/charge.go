@@ -9,10 +9,11 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// Charge adds r.Cost whether it fits or not, so that weir.Reserve can settle on a Fallback. Primary is charged, and local
-// with its share, so that it continues from there. If primary is no weir.Charger the error is errors.ErrUnsupported. While
-// primary does not answer, local alone is charged, if it is a weir.Charger, and primary before it next decides for that
-// key. A charge whose answer was lost may be counted by both.
+// Charge adds r.Cost whether it fits or not, so that weir.Reserve can settle on a Fallback. Primary
+// is charged, and local with its share, so that it continues from there. If primary is no
+// weir.Charger the error is errors.ErrUnsupported. While primary does not answer, local alone is
+// charged, if it is a weir.Charger, and primary before it next decides for that key. A charge whose
+// answer was lost may be counted by both.
 func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err

@@ -17,10 +17,10 @@ const (
 	DefaultMaxCallers    = 1 << 17
 )
 
-// ErrConfig: a strategy is missing, or a field of Config is out of its range.
+// ErrConfig is the error of [New] for a missing strategy, or a field of Config out of its range.
 var ErrConfig = errors.New("fallback: bad config")
 
-// OnFail says who decides when primary cannot.
+// OnFail selects how to decide when primary cannot.
 type OnFail int
 
 // The values of Config.OnFail.
@@ -32,71 +32,80 @@ const (
 
 // Config bounds a [Fallback]. The zero value of a field is its default.
 type Config struct {
-	// OnFail says who decides when primary cannot. Default FailLocal; only then is local needed.
+	// OnFail selects how to decide when primary cannot. Default FailLocal; only then is local needed.
 	OnFail OnFail
 
-	// Instances is N, the number of processes that hold the limit together: without primary, each gives out one Nth of
-	// it. Default 1. Too small over-admits in an outage, too large under-admits.
+	// Instances is N, the number of processes that hold the limit together: without primary, each
+	// admits one Nth of it. Default 1. Too small over-admits in an outage, too large under-admits.
 	Instances int
 
-	// InstancesFunc, if set, is called for N in place of Instances, for fleets that grow and shrink. Below 1 counts as 1.
-	// It must be fast and safe for concurrent use. When N falls while local decides, a caller keeps its smaller share
-	// until its period ends: the instances that left may have given out theirs.
+	// InstancesFunc, if set, is called for N in place of Instances, for fleets that grow and shrink.
+	// Below 1 counts as 1. It must be fast and safe for concurrent use. When N falls while local
+	// decides, a caller keeps its smaller share until its period ends: the instances that left may
+	// have used theirs.
 	InstancesFunc func() int
 
-	// OwnLimits says that primary and local go by limits of their own and ignore the request's Limit and Duration. The
-	// Tiers of weir and redislimit and weir.Policy are recognized without it, also inside of wrappers with a method Unwrap.
+	// OwnLimits reports that primary and local have limits of their own and ignore the request's Limit
+	// and Duration. The Tiers of weir and redislimit and weir.Policy are recognized without it, also
+	// inside of wrappers with a method Unwrap.
 	OwnLimits bool
 
-	// Timeout is how long a decision may wait for primary. Default DefaultTimeout. It should be at least three round
-	// trips: a new connection takes two before it carries a decision. A caller whose deadline is nearer than twice Timeout
-	// waits for half of the time it has left, so that local can still decide; the call goes on without it, and counts as
-	// late only after all of Timeout.
+	// Timeout is how long a decision may wait for primary. Default DefaultTimeout. It should be at
+	// least three round trips: a new connection takes two before it carries a decision. A caller whose
+	// deadline is nearer than twice Timeout waits for half of the time it has left, so that local can
+	// still decide; the call goes on without it, and counts as late only after all of Timeout.
 	Timeout time.Duration
 
-	// The breaker opens when, of the calls that ended in the last Interval, at least MinCalls and the share FailureRate
-	// failed or were late, and the first of these failures is at least Stall ago. Defaults: DefaultInterval, or twice Stall
-	// if that is longer; DefaultMinCalls; DefaultFailureRate; and Timeout for Stall: a stall of less than twice Timeout does not open it,
-	// however many callers it holds. Negative Stall: none. With less traffic than MinCalls in Interval the breaker stays
-	// closed, and each call waits for up to Timeout.
+	// The breaker opens when, of the calls that ended in the last Interval, at least MinCalls and the
+	// share FailureRate failed or were late, and the first of these failures is at least Stall ago.
+	// Defaults: DefaultInterval, or twice Stall if that is longer; DefaultMinCalls;
+	// DefaultFailureRate; and Timeout for Stall: a stall of less than twice Timeout does not open it,
+	// however many callers it holds. Negative Stall: none. With less traffic than MinCalls in Interval
+	// the breaker stays closed, and each call waits for up to Timeout.
 	Interval    time.Duration
 	MinCalls    int
 	FailureRate float64
 	Stall       time.Duration
 
-	// ProbeInterval is how long an open breaker waits until a request starts a probe; up to a tenth longer, at random for
-	// each breaker, so that a fleet does not probe in step. Default DefaultProbeInterval. Nobody waits for a probe.
+	// ProbeInterval is how long an open breaker waits until a request starts a probe; up to a tenth
+	// longer, at random for each breaker, so that a fleet does not probe in step. Default
+	// DefaultProbeInterval. No caller waits for a probe.
 	ProbeInterval time.Duration
 
-	// ProbeTimeout bounds a probe, which may have to connect. Default: ten times Timeout, at least a second.
+	// ProbeTimeout bounds a probe, which may have to connect. Default: ten times Timeout, at least a
+	// second.
 	ProbeTimeout time.Duration
 
-	// Partition, if set, names the part of primary that a key belongs to, such as the shard of a Redis Cluster (see
-	// redislimit.Shard). Each part has a breaker of its own, so that callers of healthy shards do not suffer from one that
-	// is down; there are at most 1024, and further parts share one. It must be fast, must not block, and must be safe for
-	// concurrent use. Of the keys that extend a key some must belong to the same part, as with a hash or a prefix: a
-	// probe uses such a key.
+	// Partition, if set, names the part of primary that a key belongs to, such as the shard of a Redis
+	// Cluster (see redislimit.Shard). Each part has a breaker of its own, so that callers of healthy
+	// shards do not suffer from one that is down; there are at most 1024, and further parts share one.
+	// It must be fast, must not block, and must be safe for concurrent use. Of the keys that extend a
+	// key some must belong to the same part, as with a hash or a prefix: a probe uses such a key.
 	Partition func(key string) string
 
-	// IsDown reports whether an error of primary counts against it. Default: every error does. If it returns false the
-	// server is up: local decides and the breaker stays closed. With redislimit:
+	// IsDown reports whether an error of primary counts against it. Default: every error does. If it
+	// returns false the server is up: local decides and the breaker stays closed. With redislimit:
 	//
 	//	IsDown: func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 	//
-	// It is not called for weir.ErrID, ErrScale and ErrLimit, which callers get, nor for calls that are late.
+	// It is not called for weir.ErrID, ErrScale and ErrLimit, which callers get, nor for calls that
+	// are late.
 	IsDown func(error) bool
 
-	// MaxCallers bounds the ledger: how many callers, each a key in a Duration, are remembered; about 280 bytes each, up
-	// to 700 in an outage. Default DefaultMaxCallers. What local admits for a caller without a place is not charged to
-	// primary (Stats.Dropped). Callers who owe nothing make room for others.
+	// MaxCallers bounds the ledger: how many callers, each a key in a Duration, are remembered; about
+	// 280 bytes each, up to 700 in an outage. Default DefaultMaxCallers. What local admits for a
+	// caller without a place is not charged to primary (Stats.Dropped). Callers who owe nothing make
+	// room for others.
 	MaxCallers int
 
-	// OnCall is called after each call of primary, and after each probe, with how long it took and its error; a late one
-	// took Timeout, or ProbeTimeout for a probe. It must be fast, and safe for concurrent use.
+	// OnCall is called after each call of primary, and after each probe, with how long it took and its
+	// error; a late one took Timeout, or ProbeTimeout for a probe. It must be fast, and safe for
+	// concurrent use.
 	OnCall func(took time.Duration, err error)
 
-	// OnChange is called after each change of a breaker's state, OnError with each error of primary that callers do not
-	// see. They run outside of every lock, possibly concurrently, and should be fast. Panics are dropped (Stats.Panics).
+	// OnChange is called after each change of a breaker's state, OnError with each error of primary
+	// that callers do not see. They run outside of every lock, possibly concurrently, and should be
+	// fast. Panics are dropped (Stats.Panics).
 	OnChange func(Change)
 	OnError  func(error)
 

@@ -17,8 +17,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// network is what lies between the instances and their server: it can be down, lose answers and be slow, all at once.
-// It also is the witness of what the server does.
+// network is what lies between the instances and their server: it can be down, lose answers and be
+// slow, all at once. It also is the witness of what the server does.
 type network struct {
 	*server
 	mu      sync.Mutex
@@ -138,8 +138,8 @@ const (
 	manyLimit  = 120
 )
 
-// play is one episode: for a while the network fails in every way, instances join and leave, callers ask, refund and
-// reset; then all is well, and every caller returns to every instance.
+// play is one episode: for a while the network fails in every way, instances join and leave,
+// callers ask, refund and reset; then all is well, and every caller returns to every instance.
 func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares bool) (out findings) {
 	rng := rand.New(rand.NewPCG(seed, 1000))
 	limiter, err := weir.New(weir.Config{})
@@ -264,8 +264,8 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 	return out
 }
 
-// episodesOf plays so many episodes, each in a bubble of its own, and returns what they came to, and how many goroutines
-// were left.
+// episodesOf plays so many episodes, each in a bubble of its own, and returns what they came to,
+// and how many goroutines were left.
 func episodesOf(t *testing.T, n int, to func(*network) weir.Strategy, shares bool) (all findings, left int) {
 	before := runtime.NumGoroutine()
 	for seed := range uint64(n) {
@@ -279,8 +279,9 @@ func episodesOf(t *testing.T, n int, to func(*network) weir.Strategy, shares boo
 
 func through(n *network) weir.Strategy { return n }
 
-// In many random episodes the bound holds: primary admits no more than the limit, and each instance no more than its
-// share besides. Each debt is charged once: never twice, and not for no caller who returns.
+// In many random episodes the bound holds: primary admits no more than the limit, and each instance
+// no more than its share besides. Each debt is charged once: never twice, and not for no caller who
+// returns.
 func TestRandomEpisodes(t *testing.T) {
 	all, left := episodesOf(t, slow.N(40, 250, 10_000), through, true)
 	t.Logf("%+v", all)

@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// A service of three instances loses its Redis, for which a Fake stands here: each goes on with a third of what remains.
+// A service of three instances loses its Redis, for which a Fake stands here: each goes on with a
+// third of what remains.
 func ExampleNew() {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC))
 	counted := func(n uint64) weirtest.Answer {

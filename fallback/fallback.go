@@ -13,16 +13,16 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// Source says who made a decision.
+// Source is where a decision was made.
 type Source int
 
 // The sources of decisions.
 const (
-	Nobody      Source = iota // there is none, but an error
+	Nobody      Source = iota // nowhere: Run failed
 	FromPrimary               // primary, in a round trip
 	FromLease                 // a near.Lease inside of primary, without a round trip
 	FromDenials               // near.Denials inside of primary, without a round trip
-	FromLocal                 // local, as primary did not decide
+	FromLocal                 // local
 	FromPolicy                // Config.OnFail
 )
 
@@ -31,9 +31,9 @@ func (s Source) String() string {
 	return [...]string{"nobody", "primary", "lease", "denials", "local", "policy"}[s]
 }
 
-// Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Peeker, Refunder, Resetter and
-// Charger. Make one with [New]. It is safe for concurrent use and needs no closing: its goroutines are calls and probes of
-// primary, which end with their timeouts.
+// Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Peeker,
+// Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and needs no
+// closing: its goroutines are calls and probes of primary, which end with their timeouts.
 type Fallback struct {
 	primary, local wrap.Strategy
 	localSeeder    weir.Seeder // nil if local is none
@@ -46,49 +46,54 @@ type Fallback struct {
 	stats    counters
 }
 
-// New returns a Strategy that has primary decide, and local when primary cannot. It fails with [ErrConfig].
+// New returns a Strategy that has primary decide, and local when primary cannot. It fails with
+// [ErrConfig].
 //
 // # What callers see
 //
-// Callers see no error of primary's, and never wait for it longer than Config.Timeout, even if it ignores its context:
-// local decides in the same call. The errors they see are those of weir for a bad request, those of their own context, and
-// those of local, if it has to decide and cannot. While the breaker is open primary costs nothing. A Result of local
-// reports, as TotalRequests, the limit less what this instance still has to give: the shares of others count as used.
+// Callers see no error of primary, and never wait for it longer than Config.Timeout, even if it
+// ignores its context: local decides in the same call. They see the errors of weir for a bad
+// request, of their own context, and of local, if it has to decide and cannot. While the breaker is
+// open primary costs nothing. The TotalRequests of a Result of local is the limit less the cost
+// that this instance can still admit: the shares of others count as used.
 //
-// # What is not forgotten
+// # How counts carry over
 //
-// Local is seeded with each count of primary's (if it is a weir.Seeder), so at the switch every caller continues from what
-// was spent. Before primary decides for a caller again, it is charged with what local admitted and, as it may have lost
-// its counts, seeded with the last one. If primary is a weir.Reconciler this takes no round trip of its own and a debt is
-// charged exactly once, however many answers are lost; with weir.Seeder and weir.Charger it is charged at least once. Both
-// concern periods that still run and callers who return to the same instance. A request whose answer was lost may be
-// counted by both.
+// Local is seeded with each count of primary (if it is a weir.Seeder), so every caller continues
+// from the last count. Before primary decides for a caller again, it is charged with the cost that
+// local admitted and, as it may have lost its counts, seeded with the last one. If primary is a
+// weir.Reconciler this takes no round trip of its own and a debt is charged exactly once, however
+// many answers are lost; with weir.Seeder and weir.Charger it is charged at least once. Both hold
+// for periods that still run and callers that return to the same instance. A request whose answer
+// was lost may be counted by both.
 //
 // # How much an outage can over-admit
 //
-// With limit L and N instances, local goes by ceil(L/N), and is seeded with ceil(c/N) when primary counts c. So it can
-// give, of what remains, at most its share ceil((L-c)/N), and in a period at most ceil(L/N), however often primary goes
-// and returns. If all instances know the same c when primary goes, and all are charged when it returns,
+// With limit L and N instances, the limit of local is ceil(L/N), and it is seeded with ceil(c/N)
+// when primary counts c. So it admits at most its share of the rest, ceil((L-c)/N), and in a period
+// at most ceil(L/N), however often primary fails and returns. If all instances know the same c when
+// primary fails, and all charge it when it returns,
 //
 //	admitted <= L + N - 1
 //
-// in one fixed window. In the worst case, when an instance has not seen what others took last, or does not return and so
-// does not charge,
+// in one fixed window. In the worst case, when an instance has not seen the last admissions of
+// others, or does not return and so does not charge,
 //
 //	admitted <= L + (N-1)*ceil(L/N)
 //
-// and for N = 1 the limit itself. Decisions whose answers are lost as primary goes may add themselves; but no instance ever
-// adds more than ceil(L/N) to what primary admits. A primary that loses its counts, as a Redis without persistence does
-// when it restarts, adds c-s each time: c is what it had counted, s what the first instance to call it afterwards seeds, or
-// 0 if that instance saw no failure. For strategies other than fixed windows the same holds of what they count, in place
-// of a window.
+// and for N = 1 the limit itself. Decisions whose answers are lost as primary fails may add
+// themselves; but no instance ever adds more than ceil(L/N) to what primary admits. A primary that
+// loses its counts, as a Redis without persistence does when it restarts, adds c-s each time: c is
+// what it had counted, s what the first instance to call it afterwards seeds, or 0 if that instance
+// saw no failure. For strategies other than fixed windows the same holds for the period that they
+// count, in place of a window.
 //
 // # What primary and local must be
 //
-// Two strategies of one algorithm, on clocks that agree. Local is passed the request with its share of the Limit. A local
-// that goes by limits of its own (see Config.OwnLimits; also the burst of a token bucket) must be made with its share of
-// them. A primary that ignores its context costs a goroutine for each call that hangs, until the breaker opens, and then
-// for each probe, which become rarer.
+// Two strategies of one algorithm, on clocks that agree. Local gets the request with its share of
+// the Limit. A local with limits of its own (see Config.OwnLimits; also the burst of a token
+// bucket) must be made with its share of them. A primary that ignores its context costs a goroutine
+// for each call that hangs, until the breaker opens, and then for each probe, which become rarer.
 func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	cfg, err := cfg.withDefaults()
 	switch {
@@ -114,7 +119,7 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return res, err
 }
 
-// RunSource is Run, and returns who decided too.
+// RunSource is Run, and returns where the decision was made.
 func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, by Source, err error) {
 	if err = f.validate(ctx, r); err == nil {
 		res, by, err = f.decideBy(ctx, r)
@@ -126,7 +131,7 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Re
 	return res, by, nil
 }
 
-// decideBy has the strategies of near decide that primary may be made of, or else primary, or else local.
+// decideBy decides on r by a lease or cached denial, or else by primary, or else by local.
 func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
 	if res := f.primary.Lookup(r); res != nil {
 		if res.Allowed() {

@@ -26,8 +26,8 @@ func twice(limit uint64) uint64 {
 	return 2 * limit
 }
 
-// With one instance a Fallback is a strategy as lawful as those behind it, whoever decides; and so are its compositions
-// with near.
+// With one instance a Fallback is a strategy as lawful as those behind it, whoever decides; and so
+// are its compositions with near.
 func TestConformance(t *testing.T) {
 	fixed := func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }
 	log := func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() }
@@ -151,7 +151,8 @@ func TestAnswersOfPrimary(t *testing.T) {
 	}
 }
 
-// An IsDown that panics, or a primary that exits, in a probe harms nobody, and leaves the breaker open.
+// An IsDown that panics, or a primary that exits, in a probe harms nobody, and leaves the breaker
+// open.
 func TestWildProbes(t *testing.T) {
 	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "exits": runtime.Goexit} {
 		for _, inIsDown := range []bool{true, false} {
@@ -259,8 +260,9 @@ func slowly(takes time.Duration) weir.Strategy {
 	})
 }
 
-// A caller with little time left gives half of it to primary, and has a decision in time. Whether primary was late is
-// judged by Timeout all the same: short deadlines open nothing, and hide nothing.
+// A caller with little time left gives half of it to primary, and has a decision in time. Whether
+// primary was late is judged by Timeout all the same: short deadlines open nothing, and hide
+// nothing.
 func TestShortDeadlines(t *testing.T) {
 	for _, row := range []struct {
 		takes time.Duration

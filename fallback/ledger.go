@@ -16,13 +16,13 @@ type ledger struct {
 
 	mu sync.Mutex
 
-	// unrecorded is the sharing of the callers for whom local admitted cost that no account holds, until none of that
-	// cost counts any more. Guarded by mu.
+	// unrecorded is the sharing of the callers for whom local admitted cost that no account holds,
+	// until none of that cost counts any more. Guarded by mu.
 	unrecorded sharing
 }
 
-// open calls f with the account of r's caller, with a lock held. It makes the account if there is none, and reports
-// whether there was room; if not, the account is not kept.
+// open calls f with the account of r's caller, with a lock held. It makes the account if there is
+// none, and reports whether there was room; if not, the account is not kept.
 func (l *ledger) open(r *weir.Request, now time.Time, f func(a *account)) bool {
 	return l.Update(r, now, func(a *account) *account {
 		if a == nil {
@@ -33,8 +33,8 @@ func (l *ledger) open(r *weir.Request, now time.Time, f func(a *account)) bool {
 	})
 }
 
-// update calls change with a, with a lock held, and reports true, unless a is no longer the account of r's caller. If a is
-// nil, it reports whether there is still none, and calls nothing.
+// update calls change with a, with a lock held, and reports true, unless a is no longer the account
+// of r's caller. If a is nil, it reports whether there is still none, and calls nothing.
 func (l *ledger) update(r *weir.Request, now time.Time, a *account, change func(a *account)) (current bool) {
 	var found *account
 	l.Find(r, now, func(own *account) {
@@ -45,7 +45,8 @@ func (l *ledger) update(r *weir.Request, now time.Time, a *account, change func(
 	return found == a
 }
 
-// drop records that primary will not be charged with cost that local admitted, of a limit shared out to n instances.
+// drop records that primary will not be charged with cost that local admitted, of a limit shared
+// out to n instances.
 func (l *ledger) drop(cost, n uint64, now, until time.Time) {
 	l.dropped.Add(cost)
 	l.mu.Lock()

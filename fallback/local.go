@@ -13,13 +13,13 @@ import (
 // instances returns N.
 func (f *Fallback) instances() uint64 { return uint64(max(1, f.cfg.InstancesFunc())) }
 
-// share returns one Nth of total, rounded up. As limits and counts are both rounded up, their difference is never more
-// than one Nth of what remains, rounded up.
+// share returns one Nth of total, rounded up. As limits and counts are both rounded up, their
+// difference is never more than one Nth of what remains, rounded up.
 func share(total, n uint64) uint64 {
 	return total/n + min(1, total%n)
 }
 
-// toShare returns r with this instance's share of the limit.
+// toShare returns r with one nth of its limit.
 func (f *Fallback) toShare(r *weir.Request, n uint64) *weir.Request {
 	if n == 1 || f.cfg.OwnLimits {
 		return r
@@ -29,7 +29,8 @@ func (f *Fallback) toShare(r *weir.Request, n uint64) *weir.Request {
 	return &own
 }
 
-// fromShare turns local's Result on its share of r into one on r: the shares of others count as used.
+// fromShare turns local's Result on its share of r into one on r: the shares of others count as
+// used.
 func (f *Fallback) fromShare(b *breaker, r, own *weir.Request, res *weir.Result) *weir.Result {
 	if r == own {
 		return res
@@ -41,8 +42,8 @@ func (f *Fallback) fromShare(b *breaker, r, own *weir.Request, res *weir.Result)
 	return res
 }
 
-// seedLocal raises local's count to this instance's share of primary's. That local has no room for it is no error: it has
-// none for the caller either.
+// seedLocal raises local's count to this instance's share of primary's. An error is ignored: a
+// local without room for the count has none for the caller's requests either.
 func (f *Fallback) seedLocal(ctx context.Context, r *weir.Request, n uint64, res *weir.Result) {
 	if f.localSeeder == nil || res.TotalRequests == 0 || res.ExpiresAt.IsZero() {
 		return
@@ -69,15 +70,16 @@ func (f *Fallback) runLocal(ctx context.Context, b *breaker, r *weir.Request) (*
 	return f.fromShare(b, r, own, res), FromLocal, nil
 }
 
-// sharedAmong returns how many instances r's limit is shared out to: N, or what it was earlier in the period if that is
-// more.
+// sharedAmong returns the number of instances that share r's limit: N, or an earlier, larger N of
+// the same period.
 func (f *Fallback) sharedAmong(r *weir.Request) uint64 {
 	now, sharing := f.cfg.Now(), f.ledger.unrecordedNow()
 	f.ledger.Find(r, now, func(a *account) { sharing = a.sharing })
 	return sharing.among(f.instances(), now)
 }
 
-// recordDebt records that local admitted r, of a limit shared out to n instances, in a period that ends at until.
+// recordDebt records that local admitted r, of a limit shared out to n instances, in a period that
+// ends at until.
 func (f *Fallback) recordDebt(r *weir.Request, n uint64, until time.Time) {
 	now := f.cfg.Now()
 	if !f.ledger.open(r, now, func(a *account) {

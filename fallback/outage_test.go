@@ -57,8 +57,8 @@ func (m *memory) first(i int, total uint64) (lost uint64) {
 	return lost
 }
 
-// episode is one window of demand, twice what the limit allows, on three instances at random, while the server goes and
-// comes. A server that forgets comes back empty.
+// episode is one window of demand, twice what the limit allows, on three instances at random, while
+// the server goes and comes. A server that forgets comes back empty.
 func episode(t *testing.T, seed uint64, forgets bool, to front) toll {
 	rng := rand.New(rand.NewPCG(seed, 38))
 	f := newFleet(t, fleetSize, fixedWindow, fallback.Config{MinCalls: 3, Stall: -1}, to)
@@ -111,8 +111,8 @@ func episodes(t *testing.T, n int, forgets bool, to front) (all toll) {
 	return all
 }
 
-// In many episodes no window is beyond the bound, and what is admitted is at least ten times closer to the limit than
-// without the carry-over.
+// In many episodes no window is beyond the bound, and what is admitted is at least ten times closer
+// to the limit than without the carry-over.
 func TestOutagesAreBounded(t *testing.T) {
 	t.Parallel()
 	n := slow.N(10, 20, 1000)

@@ -7,9 +7,9 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Peek returns the Result that Run would return, and counts nothing. It calls primary, or local where local would decide
-// or primary is still to be charged with what local admitted. It starts no probe, and the breaker ignores how it ends. If
-// the one it calls is no weir.Peeker, the error is errors.ErrUnsupported.
+// Peek returns the Result that Run would return, and counts nothing. It calls primary, or local
+// where local would decide or primary is still to be charged. It starts no probe, and the breaker
+// ignores how it ends. If the one it calls is no weir.Peeker, the error is errors.ErrUnsupported.
 func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err

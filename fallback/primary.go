@@ -21,10 +21,10 @@ var (
 // operation is one call of primary.
 type operation func(ctx context.Context, r *weir.Request) (*weir.Result, error)
 
-// call runs op and waits for it: at most Timeout, half of the time that the caller has left, or until the caller gives up.
-// The error is errUndecided, or one for the caller. The operation goes on without its caller, and b records how it ends;
-// if b is nil nothing is recorded. Its goroutine costs about a microsecond, and a primary that ignores its context delays
-// no caller.
+// call runs op and waits for it: at most Timeout, half of the time that the caller has left, or
+// until the caller gives up. The error is errUndecided, or one for the caller. The operation goes
+// on without its caller, and b records how it ends; if b is nil nothing is recorded. Its goroutine
+// costs about a microsecond, and a primary that ignores its context delays no caller.
 func (f *Fallback) call(ctx context.Context, b *breaker, r *weir.Request, op operation) (*weir.Result, error) {
 	wait := f.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
@@ -62,8 +62,8 @@ func (f *Fallback) apply(ctx context.Context, r *weir.Request, op func(context.C
 	return err
 }
 
-// attempt runs op within timeout and calls end exactly once: when op returns, panics or exits, or, with errTimeout, when
-// timeout is over.
+// attempt runs op within timeout and calls end exactly once: when op returns, panics or exits, or,
+// with errTimeout, when timeout is over.
 func (f *Fallback) attempt(ctx context.Context, timeout time.Duration, op func(context.Context) error, end func(error)) {
 	if f.cfg.OnCall != nil {
 		end = f.measured(time.Now(), end)
@@ -89,8 +89,8 @@ func (f *Fallback) measured(start time.Time, end func(error)) func(error) {
 	}
 }
 
-// judge records the end of a call in b, and returns its error for the caller. Errors that depend on the request alone are
-// not recorded.
+// judge records the end of a call in b, and returns its error for the caller. Errors that depend on
+// the request alone are not recorded.
 func (f *Fallback) judge(b *breaker, err error) error {
 	var failure error
 	switch {

@@ -9,18 +9,20 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// Warmer is an optional interface of a primary. Warm prepares it for decisions on r's key: it connects and loads what
-// decisions need, however long that takes within ctx, and counts nothing. Without it, a connection that takes longer than
-// primary's own timeout is never made by a probe. The strategies of redislimit have it, and those of near pass it on.
+// Warmer is an optional interface of a primary. Warm prepares it for decisions on r's key: it
+// connects and loads all that decisions need, however long that takes within ctx, and counts
+// nothing. Without it, a connection that takes longer than primary's own timeout is never made by a
+// probe. The strategies of redislimit have it, and those of near pass it on.
 type Warmer interface {
 	Warm(ctx context.Context, r *weir.Request) error
 }
 
-// attempts is how often a probe tries to get a decision within Timeout. A connection that died unnoticed costs one.
+// attempts is how often a probe tries to get a decision within Timeout. A connection that died
+// unnoticed costs one.
 const attempts = 4
 
-// startProbe probes in a goroutine of its own, which ends with ProbeTimeout if primary heeds its context. Nobody waits for
-// it: the request that started it is decided like any other while the breaker is open.
+// startProbe probes in a goroutine of its own, which ends with ProbeTimeout if primary respects its
+// context. No caller waits for it: local decides on the request that started it.
 func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
 	name, key, started := fmt.Sprintf("weir/fallback probe %s %d", f.id, f.stats.probes.Add(1)), r.Key, f.cfg.Now()
 	b.probes.Add(1)
@@ -38,9 +40,9 @@ func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
 	}()
 }
 
-// probe returns nil once primary admitted a request within Timeout. To admit takes writing, and to deny does not: a
-// server that can only read must not pass for a healthy one. So each request is for a fresh key. It tries again after an
-// attempt that took longer than Timeout, and not after one that failed sooner.
+// probe returns nil once primary admitted a request within Timeout. Each request has a new key, so
+// that primary must write to admit it: a server that can only be read is not healthy. After an
+// attempt that took longer than Timeout it tries again, and not after one that failed sooner.
 func (f *Fallback) probe(ctx context.Context, b *breaker, name, near string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
 		r := &weir.Request{Key: f.probeKey(b, fmt.Sprint(name, " ", i), near), Limit: 1 << 40, Duration: time.Second}
@@ -51,7 +53,8 @@ func (f *Fallback) probe(ctx context.Context, b *breaker, name, near string) err
 	return errTimeout
 }
 
-// timed warms primary up for r and returns how long its decision then took, or how long it took to fail.
+// timed warms primary up for r and returns how long its decision then took, or how long it took to
+// fail.
 func (f *Fallback) timed(ctx context.Context, r *weir.Request) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.ProbeTimeout/attempts)
 	defer cancel()
@@ -68,7 +71,8 @@ func (f *Fallback) timed(ctx context.Context, r *weir.Request) (time.Duration, e
 	return time.Since(start), err
 }
 
-// probeKey returns a key that begins with name or ends in it and is in the same part of primary as near.
+// probeKey returns a key that begins with name or ends in it and is in the same part of primary as
+// near.
 func (f *Fallback) probeKey(b *breaker, name, near string) string {
 	for i := range 512 {
 		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(near[:min(len(near), 512)], " ", i, " ", name)} {

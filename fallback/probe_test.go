@@ -57,8 +57,9 @@ var moods = []func(ctx context.Context, rng *rand.Rand, end <-chan struct{}) (*w
 	},
 }
 
-// ordeal has callers come while primary is in random moods, some of whom give up; then primary is well, and though
-// callers still give up the breaker must close within two intervals. It returns what went wrong.
+// ordeal has callers come while primary is in random moods, some of whom give up; then primary is
+// well, and though callers still give up the breaker must close within two intervals. It returns
+// what went wrong.
 func ordeal(t *testing.T, seed uint64) (wrong error) {
 	rng := rand.New(rand.NewPCG(seed, 37))
 	end := make(chan struct{})
@@ -113,8 +114,9 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 	return wrong
 }
 
-// Probes that are lost, slow or panic, and callers who give up, never keep the breaker from closing; callers see no error
-// of primary's or of the breaker's, and none waits for longer than Timeout. A goroutine that is left fails the bubble.
+// Probes that are lost, slow or panic, and callers who give up, never keep the breaker from
+// closing; callers see no error of primary's or of the breaker's, and none waits for longer than
+// Timeout. A goroutine that is left fails the bubble.
 func TestProbesNeverWedge(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(slow.N(100, 300, 20_000)) {
@@ -126,7 +128,8 @@ func TestProbesNeverWedge(t *testing.T) {
 	}
 }
 
-// 64 callers come to a breaker whose interval is over: one probe starts, nobody waits for it, and then primary decides.
+// 64 callers come to a breaker whose interval is over: one probe starts, nobody waits for it, and
+// then primary decides.
 func TestOneProbeFor64Callers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -201,8 +204,8 @@ func nowTakes() time.Duration {
 	return time.Since(start) / n
 }
 
-// The best of a few tries: on a busy machine the others measure the machine. Nor is the price of its clock the breaker's:
-// each decision reads it several times.
+// The best of a few tries: on a busy machine the others measure the machine. Nor is the price of
+// its clock the breaker's: each decision reads it several times.
 func TestOpenBreakerIsFast(t *testing.T) {
 	cfg := atOnce
 	cfg.ProbeInterval = time.Hour
@@ -300,7 +303,8 @@ func (s distant) Run(ctx context.Context, _ *weir.Request) (*weir.Result, error)
 	}
 }
 
-// To connect may take far longer than Timeout. What counts is a decision within Timeout, on the warm connection.
+// To connect may take far longer than Timeout. What counts is a decision within Timeout, on the
+// warm connection.
 func TestProbeMayConnectSlowly(t *testing.T) {
 	for _, row := range []struct {
 		run   time.Duration
@@ -320,7 +324,8 @@ func TestProbeMayConnectSlowly(t *testing.T) {
 	}
 }
 
-// Each part of primary has its breaker: those of other parts do not suffer, and a probe asks the part that is down.
+// Each part of primary has its breaker: those of other parts do not suffer, and a probe asks the
+// part that is down.
 func TestPartitions(t *testing.T) {
 	for name, partition := range map[string]func(key string) string{
 		"prefix": func(key string) string { before, _, _ := strings.Cut(key, ":"); return before },

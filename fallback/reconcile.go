@@ -60,8 +60,8 @@ func (f *Fallback) standing(r *weir.Request, epoch uint64) standing {
 	return s
 }
 
-// recordResult records a decision of primary here and seeds local with it, unless the caller was reset since the call
-// began.
+// recordResult records a decision of primary here and seeds local with it, unless the caller was
+// reset since the call began.
 func (f *Fallback) recordResult(ctx context.Context, r *weir.Request, s standing, res *weir.Result) {
 	now, n := f.cfg.Now(), f.instances()
 	if f.ledger.update(r, now, s.account, func(a *account) {
@@ -82,8 +82,9 @@ func (f *Fallback) charged(a *account, s standing) {
 	a.charged = max(a.charged, s.backlog.Total)
 }
 
-// catchUp resets, or seeds and charges, a primary that cannot do that and decide in one step. Concurrent calls for one
-// caller share one such step. A step that hangs holds up no others after its Timeout.
+// catchUp resets, or seeds and charges, a primary that cannot do that and decide in one step.
+// Concurrent calls for one caller share one such step. A step that hangs holds up no others after
+// its Timeout.
 func (f *Fallback) catchUp(ctx context.Context, r *weir.Request, epoch uint64) error {
 	name := fmt.Sprint(r.Duration, " ", r.Key)
 	_, err, _ := f.turns.Do(name, func() (any, error) {
@@ -93,7 +94,8 @@ func (f *Fallback) catchUp(ctx context.Context, r *weir.Request, epoch uint64) e
 	return err
 }
 
-// resetOrCharge is the step of catchUp. A charge whose answer is lost is repeated: a debt is charged at least once.
+// resetOrCharge is the step of catchUp. A charge whose answer is lost is repeated: a debt is
+// charged at least once.
 func (f *Fallback) resetOrCharge(ctx context.Context, r *weir.Request, s standing) (err error) {
 	switch {
 	case s.reset:

@@ -24,8 +24,9 @@ func eachFront(t *testing.T, test func(t *testing.T, to front)) {
 	}
 }
 
-// At the switch each caller continues from what was spent, in the share of this instance, and back on primary from what
-// was spent meanwhile. The clock stands still, so every strategy says the same.
+// At the switch each caller continues from what was spent, in the share of this instance, and back
+// on primary from what was spent meanwhile. The clock stands still, so every strategy says the
+// same.
 func TestContinuesFromWhatWasSpent(t *testing.T) {
 	for name, of := range strategies() {
 		for _, n := range []int{1, 2, 3, 7} {
@@ -119,7 +120,8 @@ func TestDebtsRunOff(t *testing.T) {
 	assert.LessOrEqual(t, f.instances[0].Stats().Reconciled, uint64(100*5/4), "little more than a bucketful")
 }
 
-// While answers are lost, a debt is charged once, however often it is sent. Each request whose answer is lost may count.
+// While answers are lost, a debt is charged once, however often it is sent. Each request whose
+// answer is lost may count.
 func TestLostAnswersChargeOnce(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
@@ -288,7 +290,8 @@ func TestSeedThatHangs(t *testing.T) {
 	})
 }
 
-// Concurrent callers of one key wait for the one that seeds and charges; each is decided by primary.
+// Concurrent callers of one key wait for the one that seeds and charges; each is decided by
+// primary.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := weir.New(weir.Config{})
@@ -518,7 +521,8 @@ func TestResetWithoutRoom(t *testing.T) {
 	assert.EqualValues(t, 100, most(t, i, r))
 }
 
-// An answer that was given before a Reset and arrives after it is not learned from; another caller's Reset is no matter.
+// An answer that was given before a Reset and arrives after it is not learned from; another
+// caller's Reset is no matter.
 func TestResetWhileAnAnswerIsUnderWay(t *testing.T) {
 	for name, reset := range map[string]func(i *fallback.Fallback) error{
 		"this caller": func(i *fallback.Fallback) error { r := hundred; return i.Reset(t.Context(), &r) },

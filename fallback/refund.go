@@ -7,10 +7,11 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// Refund takes back the cost that Run admitted for r with the Result taken. The part that local admitted and primary has
-// not been charged with is given back to local and not charged; the rest goes to primary, if it is a weir.Refunder. A
-// refund that primary does not receive is lost: the caller is denied a little early. So are refunds in a period in which
-// local admitted something that primary is never charged with (see Stats.Dropped): primary must not give back what it has
+// Refund takes back the cost that Run admitted for r with the Result taken. The part that local
+// admitted and primary has not been charged with is given back to local and not charged; the rest
+// goes to primary, if it is a weir.Refunder. A refund that primary does not receive is lost: the
+// caller is denied a little early. So are refunds in a period in which local admitted something
+// that primary is never charged with (see Stats.Dropped): primary must not give back what it has
 // not counted.
 func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	if err := f.validate(ctx, r); err != nil {
@@ -24,7 +25,7 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	rest.Cost = wrap.Cost(r)
 	counted := taken.ExpiresAt.After(f.ledger.unrecordedNow().until)
 	f.ledger.Find(r, now, func(a *account) {
-		rest.Cost -= a.forgive(rest.Cost, now)
+		rest.Cost -= a.refund(rest.Cost, now)
 		if counted {
 			a.counted.total -= min(a.counted.total, rest.Cost) // or primary would be seeded with it after an outage
 		}

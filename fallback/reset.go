@@ -8,10 +8,10 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// Reset sets the count of r.Key in r.Duration to zero: here, in primary and in local, each as far as it is a
-// weir.Resetter. While primary does not answer, the reset is recorded, and primary resets before it next decides for that
-// key; without room in the ledger the error is weir.ErrFull. The Results of decisions under way are not recorded; a charge
-// under way may still arrive.
+// Reset sets the count of r.Key in r.Duration to zero: here, in primary and in local, each as far
+// as it is a weir.Resetter. While primary does not answer, the reset is recorded, and primary
+// resets before it next decides for that key; without room in the ledger the error is weir.ErrFull.
+// The Results of decisions under way are not recorded; a charge under way may still arrive.
 func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err

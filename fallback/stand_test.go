@@ -24,8 +24,8 @@ var (
 // atOnce opens the breaker with the first failure.
 var atOnce = fallback.Config{MinCalls: 1, Stall: -1}
 
-// server is a primary that a test can take down, that several instances share, and that can come back empty. It
-// reconciles, as redislimit does.
+// server is a primary that a test can take down, that several instances share, and that can come
+// back empty. It reconciles, as redislimit does.
 type server struct {
 	make func() weir.Strategy
 

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Stats is what a [Fallback] has done so far. The numbers are read one by one, so they may be of slightly different
-// moments.
+// Stats are the counts of a [Fallback] so far. They are read one by one, so they may be of slightly
+// different moments.
 type Stats struct {
 	State State     // of the breaker; with partitions, Open or HalfOpen if any of them is
 	Since time.Time // when it came into State
@@ -20,18 +20,18 @@ type Stats struct {
 	Failures uint64 // calls of primary, and probes, that failed or were late
 
 	Reconciled uint64 // cost that local admitted and primary was charged with
-	Dropped    uint64 // cost that local admitted and that found no room in the ledger
+	Dropped    uint64 // cost that local admitted and primary is never charged with: the ledger is full, or primary cannot be charged
 	Callers    int    // in the ledger
 	Panics     uint64 // of primary and of callbacks
 }
 
-// counters is what Stats is made of.
+// counters are the sources of Stats.
 type counters struct {
 	decided                              [FromPolicy + 1]atomic.Uint64 // by Source
 	probes, failures, reconciled, panics atomic.Uint64
 }
 
-// Stats returns what f has done so far. It locks each part of the ledger once.
+// Stats returns the counts so far. It locks each part of the ledger once.
 func (f *Fallback) Stats() Stats {
 	s := Stats{
 		Primary:    f.stats.decided[FromPrimary].Load(),

@@ -16,19 +16,20 @@ const DefaultDenials = 1 << 14
 
 // DenialsConfig bounds a [DenialCache]. The zero value of a field is its default.
 type DenialsConfig struct {
-	// Size is how many denials are kept, each of one key in one Duration; about 250 bytes each. When there are too many,
-	// one that was not repeated for long goes. Default DefaultDenials.
+	// Size is how many denials are kept, each of one key in one Duration; about 250 bytes each. When
+	// there are too many, one that was not repeated for long goes. Default DefaultDenials.
 	Size int
 
-	// Skew is how far the wrapped strategy's clock may be from Now: a denial ends that much before the instant it states.
-	// Default DefaultSkew; negative: the clocks agree.
+	// Skew is how far the wrapped strategy's clock may be from Now: a denial ends that much before the
+	// instant it states. Default DefaultSkew; negative: the clocks agree.
 	Skew time.Duration
 
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// DenialCache is a Strategy that repeats denials. Make one with [Denials]. It is safe for concurrent use.
+// DenialCache is a Strategy that repeats denials. Make one with [Denials]. It is safe for
+// concurrent use.
 type DenialCache struct {
 	inner
 	cfg      DenialsConfig
@@ -43,11 +44,12 @@ type denial struct {
 	until       time.Time
 }
 
-// Denials returns a Strategy that repeats each denial of s, until the instant it states, to the same request: the same
-// key, Duration, Limit and Cost; its TotalRequests is as of the decision. An attack on a full window then costs s nothing.
-// It never denies what s would admit,
-// except after a Refund or Reset by another process, which it cannot notice, and after s lost its counts. Flooding it with
-// keys evicts denials, which costs one decision of s each. It panics without s, and with a negative Size.
+// Denials returns a Strategy that repeats each denial of s, until the instant it states, to the
+// same request: the same key, Duration, Limit and Cost; its TotalRequests is as of the decision. An
+// attack on a full window then costs s nothing. It never denies a request that s would admit,
+// except after a Refund or Reset by another process, of which it does not know, and after s lost
+// its counts. A flood of keys evicts denials, which costs one decision of s each. It panics without
+// s, and with a negative Size.
 func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
 	if s == nil || cfg.Size < 0 {
 		panic("near: Denials of no strategy, or with a negative number")
@@ -72,8 +74,8 @@ func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Ba
 	return d.decide(r, func() (*weir.Result, error) { return d.inner.Reconcile(ctx, r, b) })
 }
 
-// decide has the wrapped strategy decide, and keeps its denial. An admission ends the one kept, whose figures are out of
-// date.
+// decide has the wrapped strategy decide, and stores its denial. An admission removes the stored
+// one: its figures are out of date.
 func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
 	removals := d.denials.Removals(r)
 	res, err := by()
@@ -114,7 +116,7 @@ func (d *DenialCache) find(r *weir.Request) (res *weir.Result) {
 	return res
 }
 
-// Forget drops what is kept here of r's key.
+// Forget removes the denial of r's key.
 func (d *DenialCache) Forget(r *weir.Request) {
 	d.denials.Remove(r)
 	d.inner.Forget(r)

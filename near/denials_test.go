@@ -60,7 +60,8 @@ func TestDenialsEndWithARefundOrReset(t *testing.T) {
 	assert.EqualValues(t, 100, most(t, d, r))
 }
 
-// Two denials of one set do not evict each other: nearly as many attackers as the cache holds are kept from the server.
+// Two denials of one set do not evict each other: nearly as many attackers as the cache holds are
+// kept from the server.
 func TestDenialsOfManyAttackers(t *testing.T) {
 	clock, server := minute(t)
 	d := near.Denials(server, near.DenialsConfig{Size: 1024, Now: clock.Now})

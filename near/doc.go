@@ -3,23 +3,26 @@
 //   - [Lease] takes budget from the remote strategy in blocks and admits from them.
 //   - [Denials] repeats a denial until the instant it states.
 //
-// Each wraps any weir.Strategy and is one itself, with every optional interface; a call that the wrapped strategy has no
-// counterpart of fails with errors.ErrUnsupported. They compose, with each other and with package fallback:
+// Each wraps any weir.Strategy and is one itself, with every optional interface; a call that the
+// wrapped strategy has no counterpart of fails with errors.ErrUnsupported. They compose, with each
+// other and with package fallback:
 //
 //	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}), near.LeaseConfig{Block: 50})
 //	f, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: 3})
 //
 // # Where to put them
 //
-// Inside of a fallback, as above, leases and denials are of the primary alone. They are used up or repeated during an
-// outage too, before local decides, and they are no evidence of the primary's health: the breaker judges round trips
-// only. What is left of a lease is admitted beside local's share, so an outage over-admits up to a Block more for each
-// instance than fallback.New says. This is the recommended order.
+// Inside of a fallback, as above, leases and denials are of the primary alone. They are used up or
+// repeated during an outage too, before local decides, and they are no evidence of the primary's
+// health: the breaker judges round trips only. What is left of a lease is admitted beside local's
+// share, so an outage over-admits up to a Block more for each instance than fallback.New says. This
+// is the recommended order.
 //
-// Around a fallback, Lease takes blocks from whichever strategy decides. Each is counted as a whole, so during an
-// outage local admits a block at once and charges it as a whole. Denials around a fallback repeats local's denials for up
-// to a Duration after the primary is back, although there may be room again: more is denied than need be.
+// Around a fallback, Lease takes blocks from whichever strategy decides. Each is counted as a
+// whole, so during an outage local admits a block at once and charges it as a whole. Denials around
+// a fallback repeats local's denials for up to a Duration after the primary is back, although there
+// may be room again: more is denied than need be.
 //
-// Lease belongs outside of Denials: then a denial of a block is cached for that block's cost only, and a smaller request
-// is still asked for.
+// Lease belongs outside of Denials: then a denial of a block is cached for that block's cost only,
+// and a smaller request still reaches the wrapped strategy.
 package near

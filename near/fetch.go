@@ -9,12 +9,13 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// fetchTimeout bounds a fetch. After it another one for the same request may start, even if the first still hangs.
+// fetchTimeout bounds a fetch. After it another one for the same request may start, even if the
+// first still hangs.
 const fetchTimeout = time.Second
 
-// fetch takes a block, or waits for the caller who does so for the same request, and decides on r. It returns neither a
-// Result nor an error if r is to be decided from the lease, which now has a block. The fetch goes on without its caller,
-// for others wait for it too.
+// fetch takes a block, or waits for a caller that does so for the same request, and decides on r.
+// It returns neither a Result nor an error if r is to be decided from the lease, which now has a
+// block. The fetch goes on without its caller, for others wait for it too.
 func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	var own *weir.Result // set if this caller takes the block
 	q, removals := *r, l.leases.Removals(r)
@@ -25,7 +26,7 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 		defer context.AfterFunc(bounded, func() { l.fetches.Forget(name) })()
 		res, err := l.take(bounded, &q, removals)
 		if res != nil && !res.Allowed() {
-			return *res, nil // it holds for all who asked the same
+			return *res, nil // for each caller with the same request
 		}
 		own = res
 		return nil, err
@@ -41,8 +42,8 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	}
 }
 
-// take takes a block from the wrapped strategy, and a smaller one if there is not enough, and decides on r. It returns
-// neither a Result nor an error if others took too much of the block.
+// take takes a block from the wrapped strategy, and a smaller one if there is not enough, and
+// decides on r. It returns neither a Result nor an error if others took too much of the block.
 func (l *Leases) take(ctx context.Context, r *weir.Request, removals uint64) (res *weir.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil { // singleflight would end the process
@@ -62,7 +63,7 @@ func (l *Leases) take(ctx context.Context, r *weir.Request, removals uint64) (re
 		if res.Allowed() {
 			return l.lend(r, block, res, removals), nil
 		}
-		// A fixed window has room for what it has not counted. A smaller block is of use only if it covers need.
+		// A smaller block is of use only if it fits into the rest of the window and covers need.
 		room := r.Limit - min(r.Limit, res.TotalRequests)
 		if block == need || room < need {
 			return l.answer(r, res, nil)
@@ -71,18 +72,18 @@ func (l *Leases) take(ctx context.Context, r *weir.Request, removals uint64) (re
 	}
 }
 
-// block returns how much to take at once: cfg.Block while there is plenty, and less near the limit, so that the other
-// instances find some budget too.
+// block returns how much to take at once: cfg.Block while there is plenty, and less near the limit,
+// so that the other instances find some budget too.
 func (l *Leases) block(total, limit uint64) uint64 {
 	left, instances := limit-min(limit, total), uint64(max(1, l.cfg.InstancesFunc()))
 	return max(1, min(uint64(l.cfg.Block), left/2/instances))
 }
 
-// lend adds a block to the lease of r's key and decides on r from it. A block that cannot be lent, as the window is about
-// to end or the key was reset meanwhile, is for r alone.
+// lend adds a block to the lease of r's key and decides on r from it. A block that cannot be lent,
+// as the window is about to end or the key was reset meanwhile, is for r alone.
 func (l *Leases) lend(r *weir.Request, block uint64, res *weir.Result, removals uint64) (own *weir.Result) {
 	l.leases.Update(r, l.cfg.Now(), func(h *lease) *lease {
-		if !l.learn(r, res) || l.leases.Removals(r) != removals {
+		if !l.detect(r, res) || l.leases.Removals(r) != removals {
 			if block >= wrap.Cost(r) {
 				own = res
 			}
@@ -107,12 +108,13 @@ func (l *Leases) leasable(r *weir.Request) bool {
 		now.UnixMilli()/ms == now.Add(l.cfg.Skew).UnixMilli()/ms
 }
 
-// learn reports whether the window of an answer can be leased, and notes of an admission whether the wrapped strategy is a
-// fixed window.
+// detect reports whether the window of an answer can be leased, and records for an admission
+// whether the wrapped strategy is a fixed window.
 //
-// An end more than a Duration away is that of a window that has not begun, on a clock that is ahead, or of a strategy that
-// counts this window and the next, as a sliding window does. Until an end excludes the latter nothing is leased.
-func (l *Leases) learn(r *weir.Request, res *weir.Result) bool {
+// If a window ends more than a Duration from now, either it has not begun, on a clock that is
+// ahead, or the strategy counts this window and the next, as a sliding window does. Until an end
+// excludes the latter nothing is leased.
+func (l *Leases) detect(r *weir.Request, res *weir.Result) bool {
 	if !res.Allowed() || r.Duration < time.Millisecond {
 		return false
 	}

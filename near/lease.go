@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// The defaults of LeaseConfig; DefaultSkew is that of DenialsConfig too.
+// The defaults of LeaseConfig. DefaultSkew is the default of DenialsConfig, too.
 const (
 	DefaultBlock = 16
 	DefaultKeys  = 1 << 16
@@ -23,58 +23,61 @@ const (
 
 // LeaseConfig bounds [Leases]. The zero value of a field is its default.
 type LeaseConfig struct {
-	// Block is how much cost at most is taken at once: the wrapped strategy sees one Block-th of the traffic. Default
-	// DefaultBlock. What is left of a block when its window ends was denied to others.
+	// Block is how much cost at most is taken at once: the wrapped strategy sees one Block-th of the
+	// traffic. Default DefaultBlock. What is left of a block when its window ends was denied to
+	// others.
 	Block int
 
-	// Instances is how many processes lease from the same counts. Near the limit blocks get smaller, so that each of them
-	// finds some budget. Default 1.
+	// Instances is how many processes lease from the same counts. Near the limit blocks get smaller,
+	// so that each of them finds some budget. Default 1.
 	Instances int
 
 	// InstancesFunc, if set, is called for each block in place of Instances. Below 1 counts as 1.
 	InstancesFunc func() int
 
-	// Skew is how far the wrapped strategy's clock may be from Now: a lease ends that much before its window. Durations
-	// should be many times as long. Default DefaultSkew; negative: the clocks agree.
+	// Skew is how far the wrapped strategy's clock may be from Now: a lease ends that much before its
+	// window. Durations should be many times as long. Default DefaultSkew; negative: the clocks agree.
 	Skew time.Duration
 
-	// Keys bounds how many leases there are, each of one key in one Duration; about 200 bytes each. When there are too
-	// many, one that was not used for long goes: what was left of it is given out to nobody. Default DefaultKeys.
+	// Keys bounds how many leases there are, each of one key in one Duration; about 200 bytes each.
+	// When there are too many, one that was not used for long is removed: its rest is not admitted to
+	// anyone. Default DefaultKeys.
 	Keys int
 
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// Leases is a Strategy that admits from blocks of budget. Make one with [Lease]. It is safe for concurrent use.
+// Leases is a Strategy that admits from blocks of budget. Make one with [Lease]. It is safe for
+// concurrent use.
 type Leases struct {
 	inner
 	cfg     LeaseConfig
 	leases  *callers.Table[lease]
 	fetches singleflight.Group
 
-	// fixed is whether the last admission showed that the wrapped strategy is a fixed window. While it is not, requests
-	// are passed on.
+	// fixed is whether the last admission showed that the wrapped strategy is a fixed window. While it
+	// is not, requests are passed on.
 	fixed atomic.Bool
 	first chan struct{} // the first request to receive is passed on alone; closed when it has its answer
 
 	leased, fetched atomic.Uint64
 }
 
-// lease is what a key was granted in one window.
+// lease is the budget of a key in one window.
 type lease struct {
 	until time.Time // the end of the window
 	spent uint64    // the last known count of the window, less left
 	left  uint64    // of the blocks, which the wrapped strategy has counted
 }
 
-// Lease returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without asking s. It never
-// admits more than s does: s has counted each block. While one caller fetches a block, others with the same request wait
-// for it, each until its own context ends.
+// Lease returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without
+// asking s. It never admits more than s does: s has counted each block. While one caller fetches a
+// block, others with the same request wait for it, each until its own context ends.
 //
-// Only a fixed window that is aligned to the Unix epoch can be leased. The first admission shows whether s is one; with
-// any other strategy every request is passed on. So are requests in the last cfg.Skew of a window, and those whose Cost
-// exceeds their Limit.
+// Only a fixed window that is aligned to the Unix epoch can be leased. The first admission shows
+// whether s is one; with any other strategy every request is passed on. So are requests in the last
+// cfg.Skew of a window, and those whose Cost exceeds their Limit.
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
@@ -95,7 +98,8 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 // inner is a wrapped strategy with every optional interface.
 type inner = wrap.Strategy
 
-// settings returns a skew and a clock with their defaults: 0 stands for DefaultSkew, a negative skew for none.
+// settings returns a skew and a clock with their defaults: 0 stands for DefaultSkew, a negative
+// skew for none.
 func settings(skew time.Duration, now func() time.Time) (time.Duration, func() time.Time) {
 	if now == nil {
 		now = time.Now
@@ -103,20 +107,21 @@ func settings(skew time.Duration, now func() time.Time) (time.Duration, func() t
 	return max(0, cmp.Or(skew, DefaultSkew)), now
 }
 
-// LeaseStats is what a [Leases] has done so far.
+// LeaseStats counts the decisions and fetches of [Leases].
 type LeaseStats struct {
 	Leased  uint64 // decisions without a round trip
-	Fetched uint64 // blocks asked for, granted or not
+	Fetched uint64 // blocks requested, granted or not
 	Keys    int    // leases held now
 }
 
-// Stats returns what l has done so far.
+// Stats returns the counts so far.
 func (l *Leases) Stats() LeaseStats {
 	return LeaseStats{Leased: l.leased.Load(), Fetched: l.fetched.Load(), Keys: l.leases.Len()}
 }
 
-// Run implements weir.Strategy. The first request is passed on alone: its answer shows whether there are blocks to take,
-// and one that was passed on beside the first block would be counted in no order with it.
+// Run implements weir.Strategy. The first request is passed on alone: its answer shows whether
+// there are blocks to take, and one that was passed on beside the first block would be counted in
+// no order with it.
 func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if res := l.Lookup(r); res != nil {
 		return res, nil
@@ -157,17 +162,18 @@ func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 	return res
 }
 
-// answer returns an answer of the wrapped strategy on r as one of l's, and learns from it.
+// answer returns a Result of the wrapped strategy on r as a Result of l.
 func (l *Leases) answer(r *weir.Request, res *weir.Result, err error) (*weir.Result, error) {
 	if err != nil || res == nil {
 		return nil, err
 	}
-	l.learn(r, res)
+	l.detect(r, res)
 	l.withLease(r, func(h *lease) { res = h.withoutRest(res) })
 	return res, nil
 }
 
-// withLease calls f with the lease of r's key, with a lock held, if there is one and its window is not about to end.
+// withLease calls f with the lease of r's key, with a lock held, if there is one and its window is
+// not about to end.
 func (l *Leases) withLease(r *weir.Request, f func(*lease)) {
 	now := l.cfg.Now()
 	l.leases.Find(r, now, func(h *lease) {
@@ -183,7 +189,8 @@ func (l *Leases) held(r *weir.Request) (held lease) {
 	return held
 }
 
-// take admits r, or returns nil if too little is left. A limit lower than that of the blocks holds at once.
+// take admits r, or returns nil if too little is left. A limit lower than that of the blocks holds
+// at once.
 func (h *lease) take(r *weir.Request) *weir.Result {
 	c := wrap.Cost(r)
 	if c > h.left || c > r.Limit || h.spent > r.Limit-c {
@@ -194,8 +201,8 @@ func (h *lease) take(r *weir.Request) *weir.Result {
 	return &weir.Result{State: weir.Allow, TotalRequests: h.spent, ExpiresAt: h.until}
 }
 
-// withoutRest returns a Result of the wrapped strategy without what is left here of its window, and notes its count. One
-// from before the last block does not count what is left.
+// withoutRest returns a Result of the wrapped strategy less the rest of the lease, and records its
+// count. A Result from before the last block does not count that rest.
 func (h *lease) withoutRest(res *weir.Result) *weir.Result {
 	own := *res
 	if h.until.Equal(own.ExpiresAt) && own.TotalRequests >= h.spent+h.left {
@@ -205,7 +212,8 @@ func (h *lease) withoutRest(res *weir.Result) *weir.Result {
 	return &own
 }
 
-// withRest returns a Result of this Strategy as the wrapped one counts, with what is left here.
+// withRest returns a Result of this Strategy plus the rest of the lease, as the wrapped strategy
+// counts.
 func (h lease) withRest(res *weir.Result) *weir.Result {
 	if res == nil || !h.until.Equal(res.ExpiresAt) {
 		return res
@@ -215,7 +223,7 @@ func (h lease) withRest(res *weir.Result) *weir.Result {
 	return &all
 }
 
-// Forget drops what is kept here of r's key.
+// Forget removes the lease of r's key.
 func (l *Leases) Forget(r *weir.Request) {
 	l.leases.Remove(r)
 	l.inner.Forget(r)
@@ -235,7 +243,8 @@ func (l *Leases) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error
 	return res, err
 }
 
-// Refund implements weir.Refunder. While the key has a lease the cost returns to it, and otherwise to the wrapped strategy.
+// Refund implements weir.Refunder. While the key has a lease the cost returns to it, and otherwise
+// to the wrapped strategy.
 func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	rest := *r
 	rest.Cost = wrap.Cost(r)
@@ -259,7 +268,7 @@ func (l *Leases) Reset(ctx context.Context, r *weir.Request) error {
 	return l.inner.Reset(ctx, r)
 }
 
-// Seed implements weir.Seeder. A store that lost its counts learns what is left of the lease too.
+// Seed implements weir.Seeder. The count includes the rest of the lease.
 func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
 	return l.inner.Seed(ctx, r, l.held(r).withRest(counted))
 }

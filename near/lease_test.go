@@ -30,7 +30,8 @@ func TestLeaseAsksSeldom(t *testing.T) {
 	assert.Equal(t, near.LeaseStats{Leased: 19_799, Fetched: 200, Keys: 1}, l.Stats())
 }
 
-// Near the limit blocks get smaller: whoever asks, nearly all of the budget is given out, and never more.
+// Near the limit blocks get smaller: whoever asks, nearly all of the budget is given out, and never
+// more.
 func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10} {
 		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(250, 1_000, 10_000))} {
@@ -60,8 +61,8 @@ func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
 	}
 }
 
-// spend plays random costs, refunds and resets on three instances, and returns the most that one window admitted beyond
-// the limit.
+// spend plays random costs, refunds and resets on three instances, and returns the most that one
+// window admitted beyond the limit.
 func spend(t *testing.T, seed uint64, front func(s weir.Strategy, clock *weirtest.Clock, rng *rand.Rand) weir.Strategy) (over uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	clock, server := running(t)
@@ -130,7 +131,8 @@ func (e *generous) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return &res, nil
 }
 
-// Strategies that are no fixed windows cannot be leased: the first answer shows it, and nothing is lost.
+// Strategies that are no fixed windows cannot be leased: the first answer shows it, and nothing is
+// lost.
 func TestLeaseOnlyOfFixedWindows(t *testing.T) {
 	for name, of := range map[string]func(*weir.Limiter) weir.Strategy{
 		"SlidingWindow": func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() },
@@ -172,7 +174,8 @@ func TestLeaseAtTheEndOfAWindow(t *testing.T) {
 	}
 }
 
-// A server whose clock is 50 ms ahead is in the next window before this process is: only those 50 ms are not leased.
+// A server whose clock is 50 ms ahead is in the next window before this process is: only those 50
+// ms are not leased.
 func TestLeaseOfAClockThatIsAhead(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 59, int(980*time.Millisecond), time.UTC))
 	ahead := weirtest.NewClock(clock.Now().Add(50 * time.Millisecond))
@@ -224,7 +227,8 @@ func far(t *testing.T, takes time.Duration) distant {
 	return distant{&remote{Strategy: l.FixedWindow()}, takes, new(atomic.Int64), new(atomic.Int64)}
 }
 
-// 64 callers on three instances at once: one caller of each fetches at a time, and the limit passes.
+// 64 callers on three instances at once: one caller of each fetches at a time, and the limit
+// passes.
 func TestLeaseConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 20_000
@@ -255,7 +259,8 @@ func TestLeaseConcurrently(t *testing.T) {
 	})
 }
 
-// A caller waits for another's fetch no longer than its own context lasts, and an impatient caller fails nobody else.
+// A caller waits for another's fetch no longer than its own context lasts, and an impatient caller
+// fails nobody else.
 func TestLeaseHeedsEachContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := far(t, 20*time.Millisecond)
@@ -314,7 +319,8 @@ func (s *hangsOnce) Run(ctx context.Context, r *weir.Request) (*weir.Result, err
 	return s.remote.Run(ctx, r)
 }
 
-// When the server fails, everybody who waited for the block learns it, and what was leased is still given out.
+// When the server fails, everybody who waited for the block learns it, and what was leased is still
+// given out.
 func TestLeaseInAnOutage(t *testing.T) {
 	clock, server := running(t)
 	l := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now})
@@ -346,7 +352,8 @@ func (w wild) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return nil, nil
 }
 
-// A strategy that panics, exits or returns nothing while a block is fetched ends neither the process nor the lease.
+// A strategy that panics, exits or returns nothing while a block is fetched ends neither the
+// process nor the lease.
 func TestLeaseOfAWildStrategy(t *testing.T) {
 	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "nothing": func() {}, "exits": runtime.Goexit} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -92,7 +92,8 @@ func minute(t testing.TB) (*weirtest.Clock, *remote) {
 	return clock, &remote{Strategy: limiterOn(t, clock).FixedWindow()}
 }
 
-// running is minute, a second into the window: at its start a lease cannot tell it from a sliding window.
+// running is minute, a second into the window: at its start a lease cannot tell it from a sliding
+// window.
 func running(t testing.TB) (*weirtest.Clock, *remote) {
 	clock, server := minute(t)
 	clock.Advance(time.Second)

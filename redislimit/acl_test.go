@@ -20,8 +20,8 @@ var minimal = []any{
 	"+get", "+psetex", "+lindex", "+llen", "+lrange", "+lset", "+ltrim", "+rpush",
 }
 
-// With the permissions that are documented everything works, and without any of those that scripts need it is a
-// misconfiguration, no bug.
+// With the permissions that are documented everything works, and without any of those that scripts
+// need it is a misconfiguration, no bug.
 func TestPermissions(t *testing.T) {
 	server := redistest.Start(t)
 	admin := server.Client()

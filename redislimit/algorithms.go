@@ -12,14 +12,14 @@ import (
 
 const maxDuration = 365 * 24 * time.Hour
 
-// FixedWindow counts in windows of r.Duration aligned to the Unix epoch. It admits at most twice the limit in any span of
-// one Duration. The counterpart of weir's FixedWindow.
+// FixedWindow counts in windows of r.Duration aligned to the Unix epoch. It admits at most twice
+// the limit in any span of one Duration. The counterpart of weir's FixedWindow.
 func (s *Store) FixedWindow() *Strategy {
 	return &Strategy{store: s, kind: "fixed", script: fixedWindow, algorithm: fixed{}}
 }
 
-// SlidingWindow counts as FixedWindow does, and adds the window before, weighted by how much of it the last Duration still
-// covers. The counterpart of weir's SlidingWindow.
+// SlidingWindow counts as FixedWindow does, and adds the window before, weighted by how much of it
+// the last Duration still covers. The counterpart of weir's SlidingWindow.
 func (s *Store) SlidingWindow() *Strategy {
 	return &Strategy{store: s, kind: "sliding", script: slidingWindow, algorithm: sliding{}}
 }
@@ -60,7 +60,8 @@ func (sliding) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 	return fixed{}.ask(args, r, n)
 }
 
-// answer works out the count and the instants from what the script found, as weir does: the products need 128 bits.
+// answer works out the count and the instants from what the script found, as weir does: the
+// products need 128 bits.
 func (sliding) answer(r *weir.Request, v numbers) (decision, error) {
 	current, previous, now, d := v[1], v[2], v[3], r.Duration.Milliseconds()
 	if current < 0 || previous < 0 {

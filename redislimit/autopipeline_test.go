@@ -15,7 +15,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// The recipe of docs/autopipeline.md: 64 callers through one AutoPipeline, and exactly the limit is admitted.
+// The recipe of docs/autopipeline.md: 64 callers through one AutoPipeline, and exactly the limit is
+// admitted.
 func TestAutoPipeline(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))

@@ -6,7 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batching is a client that sends together what many ask at once: most of what a command costs is its way.
+// batching is a client that sends together what many ask at once: most of what a command costs is
+// its way.
 type batching struct {
 	*redis.Client
 	asked chan question

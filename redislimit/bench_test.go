@@ -13,7 +13,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// BenchmarkRun is a decision against a server on this machine, from 16 goroutines for each CPU, on 10,000 keys.
+// BenchmarkRun is a decision against a server on this machine, from 16 goroutines for each CPU, on
+// 10,000 keys.
 func BenchmarkRun(b *testing.B) {
 	server := redistest.Start(b)
 	like := &weir.Request{Limit: 1 << 30, Duration: time.Hour}

@@ -9,7 +9,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Class says whose fault an error is, and so what to do about it.
+// Class is the cause of an error, and so how to handle it.
 type Class int
 
 // The classes.
@@ -17,16 +17,17 @@ const (
 	// None: no error.
 	None Class = iota
 
-	// Down: the server cannot be reached, did not answer in time, or cannot write now (LOADING, READONLY, OOM, …). It may
-	// pass by itself: decide otherwise meanwhile, and count it against the server.
+	// Down: the server cannot be reached, did not answer in time, or cannot write now (LOADING,
+	// READONLY, OOM, …). It may pass by itself: decide otherwise meanwhile, and count it against the
+	// server.
 	Down
 
-	// Misconfigured: the server refuses this client (NOAUTH, WRONGPASS, NOPERM), or the client is closed. Decide
-	// otherwise, and tell somebody: it does not pass by itself.
+	// Misconfigured: the server refuses this client (NOAUTH, WRONGPASS, NOPERM), or the client is
+	// closed. Decide otherwise, and tell somebody: it does not pass by itself.
 	Misconfigured
 
-	// Bug: the server answered, and not as it should: a key of another type, a reply of another form, a script error.
-	// Decide otherwise, and tell somebody; the server is not down.
+	// Bug: the server answered, and not as it should: a key of another type, a reply of another form,
+	// a script error. Decide otherwise, and tell somebody; the server is not down.
 	Bug
 
 	// Caller: the caller's context ended, or the Request is bad. It says nothing about the server.
@@ -57,8 +58,8 @@ var downPrefixes = []string{
 var refusals = []string{"NOAUTH", "WRONGPASS", "NOPERM", "DENIED", "invalid password", "invalid username-password pair",
 	"The user executing the script"}
 
-// Classify returns the class of an error from this package or from the client. What is neither the caller's doing nor a
-// message of the server is a server that cannot be reached.
+// Classify returns the class of an error from this package or from the client. What is neither the
+// caller's doing nor a message of the server is a server that cannot be reached.
 func Classify(err error) Class {
 	var message redis.Error
 	switch {
@@ -81,7 +82,8 @@ func Classify(err error) Class {
 
 func classifyMessage(m string) Class {
 	m = strings.TrimPrefix(m, "ERR ")
-	// Before Redis 7, an error in a script comes wrapped: "Error running script …: @user_script:12: -OOM command …".
+	// Before Redis 7, an error in a script comes wrapped: "Error running script …: @user_script:12:
+	// -OOM command …".
 	if _, inner, ok := strings.Cut(m, "@user_script"); ok && strings.HasPrefix(m, "Error ") {
 		if _, code, ok := strings.Cut(inner, " -"); ok {
 			m = code

@@ -15,7 +15,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// backSteps plays a trace with a clock that steps back now and then, at most by most, and returns how many Results differ.
+// backSteps plays a trace with a clock that steps back now and then, at most by most, and returns
+// how many Results differ.
 func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64, most time.Duration) (differ int, example string) {
 	rng := rand.New(rand.NewPCG(seed, 15))
 	d, limit := time.Minute, uint64(20)
@@ -47,8 +48,9 @@ func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64, most ti
 	return differ, example
 }
 
-// The differences that the package comment states for a clock that steps back, and no others: none without steps, and none
-// of fixed windows for steps of a part of a Duration. Peek makes no difference.
+// The differences that the package comment states for a clock that steps back, and no others: none
+// without steps, and none of fixed windows for steps of a part of a Duration. Peek makes no
+// difference.
 func TestClockStepsBack(t *testing.T) {
 	server := redistest.Start(t)
 	o := redislimit.Options(server.Addr)
@@ -67,7 +69,8 @@ func TestClockStepsBack(t *testing.T) {
 	}
 }
 
-// A Peek does not move a caller's clock: what is denied without it is denied after it, also if the clock steps back.
+// A Peek does not move a caller's clock: what is denied without it is denied after it, also if the
+// clock steps back.
 func TestPeekBeforeAStepBack(t *testing.T) {
 	o := redislimit.Options(redistest.Start(t).Addr)
 	client := redis.NewClient(o)

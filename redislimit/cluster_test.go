@@ -17,8 +17,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// A slot that moves from one node to another while callers count in it loses no hit and counts none twice: answers
-// that redirect say that nothing was run.
+// A slot that moves from one node to another while callers count in it loses no hit and counts none
+// twice: answers that redirect say that nothing was run.
 func TestClusterSlotMoves(t *testing.T) {
 	slow.Test(t)
 	cluster := redistest.StartCluster(t)

@@ -27,8 +27,9 @@ func TestConformance(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 
 	tier := weir.Tier{Limit: 10, Duration: time.Second}
-	// Had its first request not been made, such a period would have begun later, and so would end later: that cannot be
-	// given back late. TestRefundWhereThePeriodStartsWithTheFirstHit has the rest of the law.
+	// Had its first request not been made, such a period would have begun later, and so would end
+	// later: that cannot be given back late. TestRefundWhereThePeriodStartsWithTheFirstHit has the
+	// rest of the law.
 	firstHit := weirtest.Laws{Span: twice, Skip: map[string]string{"Refund": "the period starts with the first request"}}
 	for name, tt := range map[string]struct {
 		pick func(testing.TB, *redislimit.Store) weir.Strategy
@@ -80,7 +81,8 @@ func TestConformance(t *testing.T) {
 			}, tt.laws)
 		})
 	}
-	// The keys of the originals have no Grace: they die by the server's clock, while the suite's stands still.
+	// The keys of the originals have no Grace: they die by the server's clock, while the suite's
+	// stands still.
 	hours := []time.Duration{time.Hour, time.Minute, 24 * time.Hour}
 	firstHit.Durations = hours
 	t.Run("originals", func(t *testing.T) {
@@ -98,7 +100,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What a period that starts with the first hit gives back, it gives back inside that period only, and not below zero.
+// What a period that starts with the first hit gives back, it gives back inside that period only,
+// and not below zero.
 func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()

@@ -6,10 +6,12 @@ import (
 	"time"
 )
 
-// A context with a timer of its own is six allocations and a microsecond for each decision, of which Redis takes ten. So
-// calls that nobody can cancel share one, if they begin at nearly the same time.
+// A context with a timer of its own is six allocations and a microsecond for each decision, of
+// which Redis takes ten. So calls that cannot be canceled share one, if they begin at nearly the
+// same time.
 
-// share is the part of the timeout in which calls begin that share a deadline: the last of them has so much less time.
+// share is the part of the timeout in which calls begin that share a deadline: the last of them has
+// so much less time.
 const share = 32
 
 // deadlines makes the contexts that end a call.
@@ -40,7 +42,8 @@ func (d *deadlines) within(ctx context.Context) (context.Context, context.Cancel
 	return valued{shared, ctx}, func() {}
 }
 
-// valued is a deadline with the values of the caller's context, which the hooks of a client may want.
+// valued is a deadline with the values of the caller's context, which the hooks of a client may
+// want.
 type valued struct {
 	*deadline
 	values context.Context

@@ -11,7 +11,8 @@ import (
 
 type mark struct{}
 
-// Calls that nobody can cancel share a deadline, which is never later than their timeout; the others have their own.
+// Calls that nobody can cancel share a deadline, which is never later than their timeout; the
+// others have their own.
 func TestWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = share * time.Millisecond

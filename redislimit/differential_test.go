@@ -54,7 +54,8 @@ func pairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time
 	}
 }
 
-// trace is one random history: a few callers, one duration, limits and costs of one order of magnitude.
+// trace is one random history: a few callers, one duration, limits and costs of one order of
+// magnitude.
 type trace struct {
 	random   *rand.Rand
 	clock    *weirtest.Clock
@@ -65,7 +66,8 @@ type trace struct {
 	log      []event
 }
 
-// event is one step, to be told of when a later one fails. Seed's results are what was to be counted.
+// event is one step, to be told of when a later one fails. Seed's results are what was to be
+// counted.
 type event struct {
 	at         time.Time
 	op         string
@@ -181,7 +183,8 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 	return a, ""
 }
 
-// On one clock and one random trace, a local strategy and its counterpart give the same Results, bit for bit.
+// On one clock and one random trace, a local strategy and its counterpart give the same Results,
+// bit for bit.
 func TestDifferential(t *testing.T) {
 	// Larger hashes are in no order.
 	server := redistest.Start(t, "--hash-max-ziplist-entries", "4")

@@ -1,53 +1,61 @@
-// Package redislimit is the shared half of a hybrid deployment: the strategies of package weir, counted in Redis, so that
-// many processes hold one limit together.
+// Package redislimit is the shared half of a hybrid deployment: the strategies of package weir,
+// counted in Redis, so that many processes hold one limit together.
 //
 //	client := redis.NewClient(redislimit.Options("127.0.0.1:6379"))
 //	store, err := redislimit.New(client, redislimit.Config{})
 //	if err != nil { … }
 //	res, err := store.SlidingWindow().Run(ctx, &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Minute})
 //
-// Any redis.UniversalClient will do: one server, Sentinel, Cluster, Ring; Redis 5 or newer, or Valkey. The names, the
-// arithmetic and the laws are those of weir: on one clock that does not step back, the local strategy and its counterpart
-// here give the same Results.
+// Any redis.UniversalClient will do: one server, Sentinel, Cluster, Ring; Redis 5 or newer, or
+// Valkey. The names, the arithmetic and the laws are those of weir: on one clock that does not step
+// back, the local strategy and its counterpart here give the same Results.
 //
 // # What a decision is
 //
-// One Lua script, one key, one round trip. The script reads the clock of the server (unless Config.Now is set), so the
-// clocks of the processes do not matter. Its key has a time to live from its first write on, and a key that has lost it
-// gets a new one on the next call. A Result's ExpiresAt is an instant of the clock that decided. Scripts travel by their
-// digest; a server that does not know one (NOSCRIPT, so nothing was counted) is sent the source, once.
+// One Lua script, one key, one round trip. The script reads the clock of the server (unless
+// Config.Now is set), so the clocks of the processes do not matter. Its key has a time to live from
+// its first write on, and a key that has lost it gets a new one on the next call. A Result's
+// ExpiresAt is an instant of the clock that decided. Scripts travel by their digest; a server that
+// does not know one (NOSCRIPT, so nothing was counted) is sent the source, once.
 //
 // # What an error is
 //
-// An error means "could not decide", and never an admission. A command is sent once: when its reply is lost, the request
-// may have been counted, and nobody knows; asking again would count it twice. So the error is returned, and the caller
-// errs towards denying a little early. [Classify] tells what kind of error it is.
+// An error means "could not decide", and never an admission. A command is sent once: when its reply
+// is lost, the request may have been counted or not; to send it again could count it twice. So the
+// error is returned, and the count errs towards denying a little early. [Classify] returns the kind
+// of an error.
 //
 // # Limits of the exactness
 //
-// Lua counts in doubles, so a limit or a count over 2^53-1 (9 007 199 254 740 991) counts as that. In package weir the fixed
-// and the sliding window end at 2^48-2 (281 474 976 710 654), and everything else at 2^63-1: up to 2^48-2 the Results are
-// equal, and over it a local window saturates sooner. After a failover, Redis may have lost the last writes, which were acknowledged but not yet replicated: up to twice the limit can be admitted in
-// that period. A server that evicts keys forgets counts, and every key here has a time to live, so volatile-… evicts them
-// as allkeys-… does: use maxmemory-policy noeviction.
+// Lua counts in doubles, so a limit or a count over 2^53-1 (9 007 199 254 740 991) counts as that.
+// In package weir the fixed and the sliding window end at 2^48-2 (281 474 976 710 654), and
+// everything else at 2^63-1: up to 2^48-2 the Results are equal, and over it a local window
+// saturates sooner. After a failover, Redis may have lost the last writes, which were acknowledged
+// but not yet replicated: up to twice the limit can be admitted in that period. A server that
+// evicts keys forgets counts, and every key here has a time to live, so volatile-… evicts them as
+// allkeys-… does: use maxmemory-policy noeviction.
 //
-// Results equal those of package weir as long as the clock does not step back, and those of FixedWindow as long as it steps
-// back by less than a Duration. After such a step weir stays at the latest instant it has seen of a caller, until the clock
-// has passed it. Here a script knows less: SlidingLog and Tiers stay at the latest admitted hit; SlidingWindow returns to
-// the window that the clock shows, of which it kept the count; TokenBucket goes by the clock, so that a bucket is filled
-// later by as much as the clock stepped back. Tiers of more than 1024 slices, and refunds of hits that more than 1000 others
-// followed, differ too, on the side of denying: see Store.Tiers and Strategy.Refund.
+// Results equal those of package weir as long as the clock does not step back, and those of
+// FixedWindow as long as it steps back by less than a Duration. After such a step weir stays at the
+// latest instant it has seen of a caller, until the clock has passed it. Here a script knows less:
+// SlidingLog and Tiers stay at the latest admitted hit; SlidingWindow returns to the window that
+// the clock shows, of which it kept the count; TokenBucket goes by the clock, so that a bucket is
+// filled later by as much as the clock stepped back. Tiers of more than 1024 slices, and refunds of
+// hits that more than 1000 others followed, differ too, on the side of denying: see Store.Tiers and
+// Strategy.Refund.
 //
 // # Permissions
 //
-// A user of Redis' ACL needs, on the keys of Config.Prefix (~weir:*), EVAL, EVALSHA and TIME, PTTL and PEXPIRE, DEL for
-// Reset, and for FixedWindow, SlidingWindow, Counter, Tiers and the totals of Reconcile HGET, HSET, HINCRBY, HKEYS, HDEL,
-// HMGET and HGETALL; for TokenBucket GET and PSETEX; for SlidingLog and List LINDEX, LLEN, LRANGE, LSET, LTRIM and RPUSH.
-// NewSortedSetCounterStrategy needs ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM and ZREMRANGEBYRANK. A missing one is
-// a Misconfigured error.
+// A user of Redis' ACL needs, on the keys of Config.Prefix (~weir:*), EVAL, EVALSHA and TIME, PTTL
+// and PEXPIRE, DEL for Reset, and for FixedWindow, SlidingWindow, Counter, Tiers and the totals of
+// Reconcile HGET, HSET, HINCRBY, HKEYS, HDEL, HMGET and HGETALL; for TokenBucket GET and PSETEX;
+// for SlidingLog and List LINDEX, LLEN, LRANGE, LSET, LTRIM and RPUSH. NewSortedSetCounterStrategy
+// needs ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM and ZREMRANGEBYRANK. A missing one is a
+// Misconfigured error.
 //
 // # Throughput
 //
-// A decision costs the server about 10 µs, and the client a round trip. Where the client is the bottleneck, go-redis'
-// AutoPipeline joins the commands of many callers: see the recipe docs/autopipeline.md of the repository.
+// A decision costs the server about 10 µs, and the client a round trip. Where the client is the
+// bottleneck, go-redis' AutoPipeline joins the commands of many callers: see the recipe
+// docs/autopipeline.md of the repository.
 package redislimit

@@ -12,7 +12,8 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// memory returns a client of a Redis in this process, so that the examples run anywhere, and how to end it.
+// memory returns a client of a Redis in this process, so that the examples run anywhere, and how to
+// end it.
 func memory() (client *redis.Client, end func()) {
 	server, err := miniredis.Run()
 	if err != nil {

@@ -105,7 +105,8 @@ func TestEveryKeyExpires(t *testing.T) {
 	keys, longest := lives(t, server)
 	t.Logf("%d clients killed, %d keys, longest life %v", deaths, keys, longest)
 	assert.Greater(t, keys, 40)
-	// Two of the kinds look back on one more period: the sliding window, and a tier of twice the length.
+	// Two of the kinds look back on one more period: the sliding window, and a tier of twice the
+	// length.
 	assert.LessOrEqual(t, longest, 2*mortalPeriod+mortalGrace)
 }
 
@@ -124,7 +125,8 @@ func lives(t *testing.T, server *redistest.Server) (keys int, longest time.Durat
 	return keys, longest
 }
 
-// A key that has lost its time to live gets one with the next call, whatever that call is and decides.
+// A key that has lost its time to live gets one with the next call, whatever that call is and
+// decides.
 func TestLostExpiryIsRestored(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()

@@ -30,7 +30,8 @@ func spend(s weir.Strategy) (admitted int) {
 	return admitted
 }
 
-// A failover forgets at most what was not replicated: what is admitted stays within twice the limit.
+// A failover forgets at most what was not replicated: what is admitted stays within twice the
+// limit.
 func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
 	slow.Test(t)
 	master := redistest.Start(t)
@@ -59,7 +60,8 @@ func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
 	lives(t, replica)
 }
 
-// A master that is demoted while the connections to it stay up gives errors, and decides again as soon as it may write.
+// A master that is demoted while the connections to it stay up gives errors, and decides again as
+// soon as it may write.
 func TestPromotedMasterDecidesAgain(t *testing.T) {
 	slow.Test(t)
 	server := redistest.Start(t)
@@ -81,8 +83,9 @@ func TestPromotedMasterDecidesAgain(t *testing.T) {
 	}
 }
 
-// A Sentinel fails over, first on request, so that the connections to the old master stay up, then because the master was
-// killed. The same client decides again within a second of the promotion, and no call takes longer than the timeout.
+// A Sentinel fails over, first on request, so that the connections to the old master stay up, then
+// because the master was killed. The same client decides again within a second of the promotion,
+// and no call takes longer than the timeout.
 func TestSentinelFailover(t *testing.T) {
 	slow.Test(t)
 	sentinel := redistest.StartSentinel(t)

@@ -151,8 +151,9 @@ func busy(t *testing.T, b *bench) func() {
 	return func() { b.server.Do("script", "kill"); <-ended }
 }
 
-// Every fault gives a prompt error to each of 64 callers: no admission, no denial made up, no panic, nothing counted
-// unless it is the answer that was lost; and when the fault is over, decisions are made again.
+// Every fault gives a prompt error to each of 64 callers: no admission, no denial made up, no
+// panic, nothing counted unless it is the answer that was lost; and when the fault is over,
+// decisions are made again.
 func TestFaultTable(t *testing.T) {
 	slow.Test(t)
 	for _, f := range faults {
@@ -254,11 +255,13 @@ func storm(s weir.Strategy, r *weir.Request) (out []outcome, slowest time.Durati
 	return out, slowest
 }
 
-// rounds is how many storms there are, at most, until all of one were answered in time. A machine that is busy with other
-// things makes some callers late in some rounds; a deadline that is not kept makes some late in all of them.
+// rounds is how many storms there are, at most, until all of one were answered in time. A machine
+// that is busy with other things makes some callers late in some rounds; a deadline that is not
+// kept makes some late in all of them.
 const rounds = 5
 
-// weather storms until a round was within limit, and what the machine itself was late by, and fails if none was.
+// weather storms until a round was within limit, and what the machine itself was late by, and fails
+// if none was.
 func weather(t *testing.T, name string, limit time.Duration, s weir.Strategy, r *weir.Request, each func(outcome)) {
 	t.Helper()
 	var took []time.Duration
@@ -277,8 +280,8 @@ func weather(t *testing.T, name string, limit time.Duration, s weir.Strategy, r 
 	assert.Fail(t, "late in every round", "%s: %v, not %v", name, took, limit)
 }
 
-// A frozen server holds nobody for longer than the timeout: 64 callers share 10 connections, and none of them waits for
-// another's.
+// A frozen server holds nobody for longer than the timeout: 64 callers share 10 connections, and
+// none of them waits for another's.
 func TestFrozenServerDelaysNobody(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// instant is a point in time as the scripts have it: whole seconds since the Unix epoch and the nanoseconds of that
-// second. One number of nanoseconds would not fit a Lua number.
+// instant is a point in time as the scripts have it: whole seconds since the Unix epoch and the
+// nanoseconds of that second. One number of nanoseconds would not fit a Lua number.
 type instant struct{ s, ns int64 }
 
 const (
@@ -67,11 +67,12 @@ func (i instant) minus(j instant) int64 {
 	return s*second + ns
 }
 
-// valid tells whether a script can have written i.
+// valid reports whether a script can have written i.
 func (i instant) valid() bool { return i.ns >= 0 && i.ns < second }
 
-// time returns i as a time.Time, in 2262 if it is later: counted from now, the reading it was decided by, if the caller brought one, so that it
-// has the location and the monotonic reading of that clock.
+// time returns i as a time.Time, in 2262 if it is later: counted from now, the reading it was
+// decided by, if the caller brought one, so that it has the location and the monotonic reading of
+// that clock.
 func (i instant) time(now *time.Time) time.Time {
 	if i.s > last || i.s == last && i.ns > math.MaxInt64%second {
 		i = instant{last, math.MaxInt64 % second}

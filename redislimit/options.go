@@ -9,22 +9,25 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// maxDial is the longest dial timeout New accepts. A dial outlives the call that started it and holds its place in the
-// pool: with the client's default of 5 s, a server that came back is not noticed for that long.
+// maxDial is the longest dial timeout New accepts. A dial outlives the call that started it and
+// holds its place in the pool: with the client's default of 5 s, a server that came back is not
+// noticed for that long.
 const maxDial = time.Second
 
-// ioTimeout is how long the client of Options waits for a reply or a connection. Config.Timeout ends each call sooner: it is
-// no bound of this package, but one for what else the client is used for.
+// ioTimeout is how long the client of Options waits for a reply or a connection. Config.Timeout
+// ends each call sooner: it is no bound of this package, but one for other uses of the client.
 const ioTimeout = 10 * time.Second
 
-// ErrUnsafeClient: the client's settings break a promise of this package. The message names each of them.
+// ErrUnsafeClient: the client's settings break a promise of this package. The message names each of
+// them.
 var ErrUnsafeClient = errors.New("redislimit: unsafe client settings")
 
-// Options returns settings for redis.NewClient with which every promise of this package holds. Change what is of no
-// concern to them: credentials, TLS, the database, the pool's size. For Cluster, Sentinel and Ring, set the same fields.
+// Options returns settings for redis.NewClient with which every promise of this package holds.
+// Change what is of no concern to them: credentials, TLS, the database, the pool's size. For
+// Cluster, Sentinel and Ring, set the same fields.
 //
-// The client's own defaults hold a caller for 2 s when the server is gone and for 5 s when it is frozen, whatever the
-// context says, and count a hit twice when a reply is lost.
+// The client's own defaults hold a caller for 2 s when the server is gone and for 5 s when it is
+// frozen, whatever the context says, and count a hit twice when a reply is lost.
 func Options(addr string) *redis.Options {
 	o := &redis.Options{
 		Addr:                  addr,
@@ -69,7 +72,7 @@ func read(c redis.UniversalClient) (settings, bool) {
 	return settings{}, false
 }
 
-// checkClient tells what is wrong with a client's settings, each with what it would cost.
+// checkClient returns the faults of a client's settings, each with its consequence.
 func checkClient(c redis.UniversalClient, timeout time.Duration) error {
 	o, ok := read(c)
 	if !ok {

@@ -154,7 +154,8 @@ type said string
 func (s said) Error() string { return string(s) }
 func (said) RedisError()     {}
 
-// A password that is wrong, a command that is not allowed, a key of another type: found on a real server.
+// A password that is wrong, a command that is not allowed, a key of another type: found on a real
+// server.
 func TestClassifyRealRefusals(t *testing.T) {
 	b := newBench(t)
 	ctx := context.Background()

@@ -7,10 +7,11 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The three below are drop-in replacements for the strategies of a Go limiter over Redis, "Rate limiting HTTP requests in
-// Go using Redis" (2021), and for the list of the Redis documentation's INCR page. They count as the originals do, and:
-// concurrent calls never admit more than the limit, every key has a time to live, and a denied hit leaves nothing behind.
-// Their keys are their own: a process that still runs an original does not share its counts.
+// The three below are drop-in replacements for the strategies of a Go limiter over Redis, "Rate
+// limiting HTTP requests in Go using Redis" (2021), and for the list of the Redis documentation's
+// INCR page. They count as the originals do, and: concurrent calls never admit more than the limit,
+// every key has a time to live, and a denied hit leaves nothing behind. Their keys are their own: a
+// process that still runs an original does not share its counts.
 //
 // Deliberately different from the originals are:
 //   - the counter's period starts with the first hit and ends a Duration later; the original sets EXPIRE again with the
@@ -21,21 +22,25 @@ import (
 //     from now on;
 //   - a limit of 0 denies everything; the original admits the first hit.
 //
-// They take any client, so they cannot refuse one; its commands are still never retried, and each decision has half a
-// second, which a *redis.Client keeps to whatever its settings are. For the deadlines of the rest of the package, take
-// Options, New and the constructors of Store. now is the clock that periods are reckoned by; nil is the server's.
+// They take any client, so they cannot refuse one; its commands are still never retried, and each
+// decision has half a second, which a *redis.Client keeps to whatever its settings are. For the
+// deadlines of the rest of the package, take Options, New and the constructors of Store. now is the
+// clock that periods are reckoned by; nil is the server's.
 
-// originalTimeout is longer than DefaultTimeout: the originals had none, and nothing is there to decide in their place.
+// originalTimeout is longer than DefaultTimeout: the originals had none, and nothing is there to
+// decide in their place.
 const originalTimeout = 500 * time.Millisecond
 
-// NewCounterStrategy returns a Strategy that counts in a period of the request's Duration that starts with the first hit.
-// Within one minute and with a limit of 100, the 101st call is a Deny with TotalRequests 100. See Store.Counter.
+// NewCounterStrategy returns a Strategy that counts in a period of the request's Duration that
+// starts with the first hit. Within one minute and with a limit of 100, the 101st call is a Deny
+// with TotalRequests 100. See Store.Counter.
 func NewCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Strategy {
 	return original(c, now).Counter()
 }
 
-// NewSortedSetCounterStrategy returns a Strategy that keeps one member of a sorted set for each admitted request of the
-// last Duration: a rolling window. Store.SlidingLog decides alike in less time.
+// NewSortedSetCounterStrategy returns a Strategy that keeps one member of a sorted set for each
+// admitted request of the last Duration: a rolling window. Store.SlidingLog decides alike in less
+// time.
 func NewSortedSetCounterStrategy(c redis.UniversalClient, now func() time.Time) weir.Strategy {
 	return original(c, now).sortedSet()
 }
@@ -44,8 +49,8 @@ func (s *Store) sortedSet() *Strategy {
 	return &Strategy{store: s, kind: "zset", script: sortedSet, algorithm: rolling{}}
 }
 
-// NewListStrategy returns a Strategy that keeps the admitted requests of a period with their Meta, and lists them with
-// Entries. See Store.List.
+// NewListStrategy returns a Strategy that keeps the admitted requests of a period with their Meta,
+// and lists them with Entries. See Store.List.
 func NewListStrategy(c redis.UniversalClient, now func() time.Time) *Log {
 	return original(c, now).List()
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// originals are the drop-ins, on a client with the library's own settings, as the originals have it.
+// originals are the drop-ins, on a client with the library's own settings, as the originals have
+// it.
 var originals = map[string]func(c redis.UniversalClient, now func() time.Time) weir.Strategy{
 	"counter":    redislimit.NewCounterStrategy,
 	"sorted set": redislimit.NewSortedSetCounterStrategy,
@@ -112,7 +113,8 @@ func TestOriginalPeriodStartsWithTheFirstHit(t *testing.T) {
 	}
 }
 
-// The defects of the originals: keys without a time to live, denied hits that are stored, keys that one hit keeps for ever.
+// The defects of the originals: keys without a time to live, denied hits that are stored, keys that
+// one hit keeps for ever.
 func TestOriginalsLeaveNothingBehind(t *testing.T) {
 	ctx := context.Background()
 	server := redistest.Start(t)
@@ -153,7 +155,8 @@ func (s readThenWrite) Run(ctx context.Context, r *weir.Request) (*weir.Result, 
 	return &weir.Result{State: weir.Allow, TotalRequests: total}, err
 }
 
-// flood has 64 goroutines ask for three times the limit, and returns how many were admitted, and how many may have been.
+// flood has 64 goroutines ask for three times the limit, and returns how many were admitted, and
+// how many may have been.
 func flood(t *testing.T, s weir.Strategy, r *weir.Request) (admitted, unknown uint64) {
 	var allowed, failed atomic.Uint64
 	var start, done sync.WaitGroup
@@ -177,7 +180,8 @@ func flood(t *testing.T, s weir.Strategy, r *weir.Request) (admitted, unknown ui
 	return allowed.Load(), failed.Load()
 }
 
-// However many callers ask at once, exactly the limit is admitted. The control reads before it writes, and admits more.
+// However many callers ask at once, exactly the limit is admitted. The control reads before it
+// writes, and admits more.
 func TestExactUnderConcurrency(t *testing.T) {
 	server := redistest.Start(t)
 	still := time.Unix(1_700_000_000, 0)

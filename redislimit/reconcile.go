@@ -10,9 +10,10 @@ import (
 // maxSource is the longest Source of a weir.Backlog, in bytes.
 const maxSource = 64
 
-// Reconcile raises what is counted for r.Key to b.Counted, charges b's debt as far as it was not charged before, and
-// decides on r, in one script. It can be repeated when its answer was lost: the debt is charged once, for as long as the
-// server keeps its data. For that the server keeps, beside r.Key's count and for as long, the last Total of each Source.
+// Reconcile raises the count of r.Key to b.Counted, charges b's debt as far as it was not charged
+// before, and decides on r, in one script. It can be repeated when its answer was lost: the debt is
+// charged once, for as long as the server keeps its data. For that the server keeps, beside r.Key's
+// count and for as long, the last Total of each Source.
 func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
 	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
 		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged, b.Total, weir.ErrLimit)
@@ -64,7 +65,8 @@ func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result) ([]any, error
 	return append(args[head+2:], end.s, end.ns), nil
 }
 
-// reconcile returns the script that reconciles and then decides: sc as a function, and reconcile.lua, which calls it.
+// reconcile returns the script that reconciles and then decides: sc as a function, and
+// reconcile.lua, which calls it.
 func (sc *script) reconcile() *script {
 	sc.once.Do(func() {
 		sc.reconciling = newScript("local function step(ARGV)\n"+sc.source+"\nend\n"+source("reconcile"), sc.values)
@@ -72,8 +74,9 @@ func (sc *script) reconcile() *script {
 	return sc.reconciling
 }
 
-// Warm prepares the server of r's key for decisions: it connects and loads the scripts, and counts nothing. Unlike
-// decisions it is bounded by ctx and the client's own settings only, and not by Config.Timeout.
+// Warm prepares the server of r's key for decisions: it connects and loads the scripts, and counts
+// nothing. Unlike decisions it is bounded by ctx and the client's own settings only, and not by
+// Config.Timeout.
 func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
 	key, args, _, err := s.prepare(opPeek, r, cost(r))
 	if err != nil {

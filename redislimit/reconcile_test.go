@@ -17,7 +17,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// reconcileLocally is what Reconcile does, in three steps on a local strategy; debt is what was not charged before.
+// reconcileLocally is what Reconcile does, in three steps on a local strategy; debt is what was not
+// charged before.
 func reconcileLocally(s strategy, r *weir.Request, counted *weir.Result, debt uint64) (*weir.Result, error) {
 	ctx := context.Background()
 	if counted != nil {
@@ -35,8 +36,8 @@ func reconcileLocally(s strategy, r *weir.Request, counted *weir.Result, debt ui
 	return s.Run(ctx, r)
 }
 
-// Reconcile is Seed, Charge and Run in one step, and repeated it charges nothing again: on random traces it gives the
-// Results of those steps on the local counterpart.
+// Reconcile is Seed, Charge and Run in one step, and repeated it charges nothing again: on random
+// traces it gives the Results of those steps on the local counterpart.
 func TestReconcileEqualsItsSteps(t *testing.T) {
 	server := redistest.Start(t)
 	o := redislimit.Options(server.Addr)
@@ -81,7 +82,8 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 	lives(t, server)
 }
 
-// The totals live as long as the count, in a Cluster in the slot of the count, and each Source has its own.
+// The totals live as long as the count, in a Cluster in the slot of the count, and each Source has
+// its own.
 func TestReconcileKeepsTotals(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()

@@ -13,7 +13,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// A refund costs the server a bounded time, however long the log is: of a recent hit it is exact, and an old one stays.
+// A refund costs the server a bounded time, however long the log is: of a recent hit it is exact,
+// and an old one stays.
 func TestRefundOfALongLog(t *testing.T) {
 	hits := slow.N(4_000, 8_000, 100_000)
 	server := redistest.Start(t)

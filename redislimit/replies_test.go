@@ -77,7 +77,8 @@ func TestHostileRepliesNeverAdmit(t *testing.T) {
 	}
 }
 
-// FuzzReplies is the same for whatever the fuzzer comes upon. What it admits, it admits within the limit.
+// FuzzReplies is the same for whatever the fuzzer comes upon. What it admits, it admits within the
+// limit.
 func FuzzReplies(f *testing.F) {
 	for _, reply := range hostile {
 		if len(reply) < 1000 {
@@ -102,7 +103,8 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// Replies made at random from pieces of real ones never make it panic, and never admit more than the limit.
+// Replies made at random from pieces of real ones never make it panic, and never admit more than
+// the limit.
 func TestRandomRepliesNeverExceedLimit(t *testing.T) {
 	pieces := []string{"*", "$", "+", "-", ":", "%", "~", ">", "_", "#", ",", "(", "=", "!", "|", "\r\n", "\n", " ", "0", "1", "3", "5", "-1",
 		"16", "60000", "9007199254740991", "9223372036854775807", "MOVED", "ERR", "NOSCRIPT", "$5\r\n1 1 1\r\n", "$7\r\n1 1 1 1\r\n", "abc", "\x00", "\xff"}

@@ -16,8 +16,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// Reservations are settled on Redis as in process: they equal a model, and never more is admitted than the limit and what
-// commits exceeded their estimates.
+// Reservations are settled on Redis as in process: they equal a model, and never more is admitted
+// than the limit and what commits exceeded their estimates.
 func TestReserve(t *testing.T) {
 	server := redistest.Start(t)
 	o := redislimit.Options(server.Addr)

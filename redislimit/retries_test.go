@@ -46,8 +46,8 @@ var counts = (&porcupine.NondeterministicModel{
 	Equal: func(a, b any) bool { return a == b },
 }).ToModel()
 
-// history has 6 callers make a fifth more decisions than the limit is, and reports whether what they saw can be explained
-// by one counter, and how many decisions were lost.
+// history has 6 callers make a fifth more decisions than the limit is, and reports whether what
+// they saw can be explained by one counter, and how many decisions were lost.
 func history(limit uint64, decide func() seen) (legal porcupine.CheckResult, lost int) {
 	const callers = 6
 	ops := make([][]porcupine.Operation, callers)
@@ -104,9 +104,9 @@ func runner(t *testing.T, s weir.Strategy, limit uint64, key string) func() seen
 	}
 }
 
-// One script is one atomic step, and a decision whose reply was lost is never made again: with one reply in ten lost,
-// every history of concurrent decisions is that of one counter. So it is with a client that retries by default, for its
-// retries do not reach our commands.
+// One script is one atomic step, and a decision whose reply was lost is never made again: with one
+// reply in ten lost, every history of concurrent decisions is that of one counter. So it is with a
+// client that retries by default, for its retries do not reach our commands.
 func TestLostRepliesAreNotRetried(t *testing.T) {
 	slow.Test(t)
 	const limit = 50 // and so 60 decisions in each history
@@ -145,8 +145,8 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 	}
 }
 
-// The negative control: the counting script of the Redis documentation, run by the library's own Script.Run on a client
-// with default settings. It is retried, and counts twice.
+// The negative control: the counting script of the Redis documentation, run by the library's own
+// Script.Run on a client with default settings. It is retried, and counts twice.
 func TestRetriesControlDefaultClientCountsTwice(t *testing.T) {
 	slow.Test(t)
 	t.Parallel()

@@ -19,13 +19,14 @@ import (
 //go:embed lua/*.lua
 var sources embed.FS
 
-// script is one of lua/*.lua, with what it includes.
+// script is one of lua/*.lua, with its includes.
 type script struct {
 	source string
 	digest any // a string, ready to be an argument: SHA-1 in hex, the name EVALSHA knows the script by
 	values int // how many numbers it returns
 
-	// Where the cost stands among the script's own arguments, from 1, and in how many: 1, or 2 if it is a time.
+	// Where the cost stands among the script's own arguments, from 1, and in how many: 1, or 2 if it
+	// is a time.
 	cost, width int
 
 	once        sync.Once
@@ -70,11 +71,12 @@ func source(name string) string {
 	return b.String()
 }
 
-// maxReply bounds an answer: five numbers of at most 20 bytes, spaces between, and the two bytes that end it.
+// maxReply bounds an answer: five numbers of at most 20 bytes, spaces between, and the two bytes
+// that end it.
 const maxReply = 128
 
-// eval runs a script on one key within s.timeout, and returns its numbers; args began as Store.args. One round trip, unless the server does not
-// know the script.
+// eval runs a script on one key within s.timeout, and returns its numbers; args began as
+// Store.args. One round trip, unless the server does not know the script.
 func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v numbers, err error) {
 	return s.evalKeys(ctx, sc, oneKey, key, args)
 }
@@ -106,14 +108,14 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string, 
 	return parse(reply, sc.values)
 }
 
-// What stands in a command before the script's arguments. Making an interface of a string costs an allocation, hence
-// the variables.
+// What stands in a command before the script's arguments. Making an interface of a string costs an
+// allocation, hence the variables.
 var evalsha, eval, oneKey any = "evalsha", "eval", 1
 
 const head = 4 // command, script, number of keys, key
 
-// args begins a command for eval, with room for the head and for what the scripts add to the arguments that all share.
-// See clock.lua.
+// args begins a command for eval, with room for the head and for what the scripts add to the
+// arguments that all share. See clock.lua.
 func (s *Store) args(op any) []any {
 	return append(make([]any, head, head+12), op, s.grace)
 }
@@ -158,9 +160,9 @@ func (s *Store) called(start time.Time, err error) {
 	}
 }
 
-// send sends one command, once: go-redis never retries a ZeroCopyStringCmd, whatever the client's settings, and Cluster's
-// redirections follow only answers that say the command was not run. Nor does its reply allocate what a hostile length
-// asks for.
+// send sends one command, once: go-redis never retries a ZeroCopyStringCmd, whatever the client's
+// settings, and Cluster's redirections follow only answers that say the command was not run. Nor
+// does its reply allocate what a hostile length asks for.
 func (s *Store) send(ctx context.Context, args []any) ([]byte, error) {
 	cmd := redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply), args...)
 	if err := s.client.Process(ctx, cmd); err != nil {
@@ -169,8 +171,9 @@ func (s *Store) send(ctx context.Context, args []any) ([]byte, error) {
 	return cmd.Bytes(), nil
 }
 
-// explain tells the caller's own deadline from ours, and wraps what the client says. The connection's deadline may
-// strike a moment before the context's timer does, hence the look at the time.
+// explain tells the caller's own deadline from ours, and wraps what the client says. The
+// connection's deadline may strike a moment before the context's timer does, hence the look at the
+// time.
 func explain(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("redislimit: %w", cause)
@@ -204,12 +207,13 @@ func unparsable(err error) bool {
 	return false
 }
 
-// numbers are what a script returns.
+// numbers are the reply of a script.
 type numbers [maxNumbers]int64
 
 const maxNumbers = 5
 
-// parse reads exactly n whole numbers with one space between, as the scripts write them. The first is 0 or 1.
+// parse reads exactly n whole numbers with one space between, as the scripts write them. The first
+// is 0 or 1.
 func parse(reply []byte, n int) (v numbers, err error) {
 	rest := reply
 	for i := range n {

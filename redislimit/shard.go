@@ -7,9 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Shard returns a function that names the master of the Cluster that counts a key, for fallback.Config.Partition: with it
-// each shard has a breaker of its own. It goes by what the client knows and never waits: until the client knows the
-// Cluster, which the first call finds out in the background, every key belongs to the shard "".
+// Shard returns a function that names the master of the Cluster that counts a key, for
+// fallback.Config.Partition: with it each shard has a breaker of its own. It uses the client's own
+// view of the Cluster and never waits: until the client has the Cluster, which the first call finds
+// out in the background, every key belongs to the shard "".
 func Shard(c *redis.ClusterClient) func(key string) string {
 	var known, asking atomic.Bool
 	name := func(key string) (string, error) {
@@ -21,7 +22,7 @@ func Shard(c *redis.ClusterClient) func(key string) string {
 	}
 	return func(key string) string {
 		if known.Load() {
-			addr, _ := name(key) // an error: nobody has the slot
+			addr, _ := name(key) // an error: the slot has no master
 			return addr
 		}
 		if !asking.Swap(true) {

@@ -17,8 +17,9 @@ import (
 // skewed is a clock that goes wrong by d.
 func skewed(d time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(d) } }
 
-// admitted has three instances ask for two seconds, all they can, and returns the admitted calls of each window that the
-// load lasted for, by the instant it ends at on the true clock: skews are what each instance's clock is off by.
+// admitted has three instances ask for two seconds, all they can, and returns the admitted calls of
+// each window that the load lasted for, by the instant it ends at on the true clock: skews are what
+// each instance's clock is off by.
 func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Duration, clocks [3]func() time.Time) map[int64]uint64 {
 	server := redistest.Start(t)
 	var (
@@ -56,7 +57,8 @@ func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Du
 	return counts
 }
 
-// Instances whose clocks are half a second apart share one window: it is the server's clock that cuts them.
+// Instances whose clocks are half a second apart share one window: it is the server's clock that
+// cuts them.
 func TestSkewedClientClocksShareWindow(t *testing.T) {
 	slow.Test(t)
 	const window, limit = 250 * time.Millisecond, 40

@@ -18,20 +18,21 @@ type Log struct{ Strategy }
 // Entry is one admitted request in a Log.
 type Entry = weir.Entry
 
-// SlidingLog keeps the admitted requests of the last r.Duration, each with its instant: the exact rolling window. It is a
-// list with one element, of 56 bytes and the Meta, for each of them. The counterpart of weir's SlidingLog.
+// SlidingLog keeps the admitted requests of the last r.Duration, each with its instant: the exact
+// rolling window. It is a list with one element, of 56 bytes and the Meta, for each of them. The
+// counterpart of weir's SlidingLog.
 func (s *Store) SlidingLog() *Log {
 	return &Log{Strategy{store: s, kind: "log", script: slidingLog, algorithm: rolling{}}}
 }
 
-// List keeps the admitted requests of a period of r.Duration that starts with the caller's first, in a list: Counter, with
-// who it was in place of a number.
+// List keeps the admitted requests of a period of r.Duration that starts with the caller's first,
+// in a list: Counter, with who it was in place of a number.
 func (s *Store) List() *Log {
 	return &Log{Strategy{store: s, kind: "list", script: list, algorithm: listed{}}}
 }
 
-// Entries lists the admitted requests of r.Key that still count, newest last: who is behind this address? It costs what
-// the list is long, and is for people to look at, not for decisions.
+// Entries lists the admitted requests of r.Key that still count, newest last: who is behind this
+// address? It costs what the list is long, and is for people to look at, not for decisions.
 func (l *Log) Entries(ctx context.Context, r *weir.Request) ([]Entry, error) {
 	key, args, _, err := l.prepare("entries", r, 1)
 	if err != nil {

@@ -24,34 +24,37 @@ var ErrConfig = errors.New("redislimit: bad config")
 
 // Config bounds a Store. The zero value of a field is its default.
 type Config struct {
-	// Prefix begins every key. Default DefaultPrefix. No braces: they would move the hash tag. Stores with one Prefix
-	// on one server share their counts.
+	// Prefix begins every key. Default DefaultPrefix. No braces: they would move the hash tag. Stores
+	// with one Prefix on one server share their counts.
 	Prefix string
 
-	// Timeout bounds one decision, the wait for a connection included; the caller's context may end it sooner, and it may
-	// end up to a 32nd early. Default DefaultTimeout. Too small turns every garbage collection and every slow network into
-	// an error; too large makes callers wait for a server that does not answer.
+	// Timeout bounds one decision, the wait for a connection included; the caller's context may end it
+	// sooner, and it may end up to a 32nd early. Default DefaultTimeout. Too small turns every garbage
+	// collection and every slow network into an error; too large makes callers wait for a server that
+	// does not answer.
 	Timeout time.Duration
 
-	// Now replaces the server's clock: for tests and simulations, and for fleets whose clocks are better than their
-	// server's. All processes must then agree on the time: windows are cut by it.
+	// Now replaces the server's clock: for tests and simulations, and for fleets whose clocks are
+	// better than their server's. All processes must then agree on the time: windows are cut by it.
 	Now func() time.Time
 
-	// Grace is how much longer than its period a key lives. Default DefaultGrace. With Now set it is DefaultClockGrace,
-	// for keys die by the server's clock: it must be longer than the two can differ. Larger only costs memory.
-	// Negative: none.
+	// Grace is how much longer than its period a key lives. Default DefaultGrace. With Now set it is
+	// DefaultClockGrace, for keys die by the server's clock: it must be longer than the two can
+	// differ. Larger only costs memory. Negative: none.
 	Grace time.Duration
 
-	// OnCall is called after each call of the server, with how long it took and its error, which Classify reads. It must
-	// be fast, and safe for concurrent use. nil: none.
+	// OnCall is called after each call of the server, with how long it took and its error, which
+	// Classify reads. It must be fast, and safe for concurrent use. nil: none.
 	OnCall func(took time.Duration, err error)
 
-	// AllowUnsafeClient lets New accept a client that breaks a promise of this package; see Options and ErrUnsafeClient.
+	// AllowUnsafeClient lets New accept a client that breaks a promise of this package; see Options
+	// and ErrUnsafeClient.
 	AllowUnsafeClient bool
 }
 
-// Store makes the strategies that count in one Redis. It holds no counts, and is safe for concurrent use. Strategies of
-// different kinds never share a count; those of one kind, prefix and server do, from whichever process.
+// Store makes the strategies that count in one Redis. It holds no counts, and is safe for
+// concurrent use. Strategies of different kinds never share a count; those of one kind, prefix and
+// server do, from whichever process.
 type Store struct {
 	deadlines
 	client redis.UniversalClient
@@ -61,12 +64,12 @@ type Store struct {
 	onCall func(took time.Duration, err error)
 }
 
-// New returns a Store on c. It sends nothing to the server: it works, and the Store will, while the server is down. It
-// fails with ErrUnsafeClient when the settings of c would break a promise, unless cfg.AllowUnsafeClient is set, and with
-// ErrConfig. The client stays the caller's to close.
+// New returns a Store on c. It sends nothing to the server: it works, and the Store will, while the
+// server is down. It fails with ErrUnsafeClient when the settings of c would break a promise,
+// unless cfg.AllowUnsafeClient is set, and with ErrConfig. The client stays the caller's to close.
 //
-// Whatever the client's settings are, this package's commands are never sent twice by go-redis: they are marked as not to
-// be retried.
+// Whatever the client's settings are, this package's commands are never sent twice by go-redis:
+// they are marked as not to be retried.
 func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 	switch {
 	case c == nil:

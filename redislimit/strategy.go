@@ -14,9 +14,10 @@ const (
 	maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
 )
 
-// Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Peeker, Refunder, Resetter, Seeder,
-// Charger and Reconciler. Each call is one script, or one DEL, in one round trip. Errors are those of weir for a bad Request,
-// and those that Classify tells apart. It is safe for concurrent use, by any number of processes.
+// Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Peeker, Refunder,
+// Resetter, Seeder, Charger and Reconciler. Each call is one script, or one DEL, in one round trip.
+// Errors are those of weir for a bad Request, and those of Classify. It is safe for concurrent use,
+// by any number of processes.
 type Strategy struct {
 	store     *Store
 	kind      string // in the key
@@ -34,19 +35,22 @@ var _ interface {
 	weir.Reconciler
 } = (*Strategy)(nil)
 
-// algorithm is the half of a strategy that is in Go: what to ask the script, and how to read what it says.
+// algorithm is the part of a strategy in Go: the arguments of its script, and the meaning of the
+// reply.
 type algorithm interface {
-	// period names, in the key, what is counted apart for one caller. It fails with weir.ErrScale.
+	// period returns the part of the key that separates the counts of one caller. It fails with
+	// weir.ErrScale.
 	period(r *weir.Request) (string, error)
 
-	// ask adds to args the script's own for n hits, and tells whether so many can ever pass. It fails with weir.ErrLimit.
+	// ask adds to args the script's own for n hits, and reports whether so many can ever pass. It
+	// fails with weir.ErrLimit.
 	ask(args []any, r *weir.Request, n int64) (with []any, possible bool, err error)
 
 	// answer reads the script's numbers.
 	answer(r *weir.Request, v numbers) (decision, error)
 }
 
-// decision is what a script's answer means.
+// decision is the meaning of a script's reply.
 type decision struct {
 	allowed      bool
 	total, limit int64
@@ -57,8 +61,8 @@ type decision struct {
 // The operations that decide, ready to be arguments.
 var opRun, opPeek any = "run", "peek"
 
-// Run decides on r, and counts it if it is admitted. After an error the request may have been counted, if its reply was
-// lost, but it was not admitted.
+// Run decides on r, and counts it if it is admitted. After an error the request may have been
+// counted, if its reply was lost, but it was not admitted.
 func (s *Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, _, err := s.decide(ctx, opRun, r)
 	return res, err
@@ -70,8 +74,9 @@ func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	return res, err
 }
 
-// Refund gives back what Run took for r and reported in taken, inside the same period only. In a log or list it costs 10 µs
-// of the server's time for each later hit; with more than 1000 of them nothing is given back.
+// Refund takes back the cost that Run admitted for r with the Result taken, inside the same period
+// only. In a log or list it costs 10 µs of the server's time for each later hit; with more than
+// 1000 of them nothing is given back.
 func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	if !taken.Allowed() || taken.ExpiresAt.IsZero() {
 		_, err := s.key(r)
@@ -80,8 +85,8 @@ func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	return s.do(ctx, "refund", r, cost(r), &taken.ExpiresAt)
 }
 
-// Seed raises what is counted for r.Key to counted.TotalRequests. It never lowers it, and does nothing if the period that
-// counted speaks of is over.
+// Seed raises the count of r.Key to counted.TotalRequests. It never lowers it, and does nothing
+// after counted.ExpiresAt.
 func (s *Strategy) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
 	if counted.ExpiresAt.IsZero() {
 		_, err := s.key(r)
@@ -110,7 +115,7 @@ func (s *Strategy) decide(ctx context.Context, op any, r *weir.Request) (*weir.R
 		return nil, decision{}, err
 	}
 	if !possible {
-		args[head] = opPeek // What can never pass takes nothing, and is still told what is counted.
+		args[head] = opPeek // A request that can never pass takes nothing; its Result still has the count.
 	}
 	now := s.store.read()
 	v, err := s.store.eval(ctx, s.script, key, at(args, now))
@@ -139,7 +144,8 @@ func (s *Strategy) result(r *weir.Request, v numbers, possible bool, now *time.T
 	return res, d, nil
 }
 
-// do runs an operation of the script that decides nothing. end is the instant that the operation is about.
+// do runs an operation of the script that decides nothing. end is the instant that the operation is
+// about.
 func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end *time.Time) error {
 	key, args, _, err := s.prepare(op, r, n)
 	if err != nil {
@@ -153,7 +159,7 @@ func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end
 	return err
 }
 
-// prepare checks r and returns what to ask for n hits.
+// prepare checks r and returns the key and the arguments for n hits.
 func (s *Strategy) prepare(op any, r *weir.Request, n int64) (key string, args []any, possible bool, err error) {
 	if key, err = s.key(r); err == nil {
 		args, possible, err = s.algorithm.ask(s.store.args(op), r, n)
@@ -161,8 +167,9 @@ func (s *Strategy) prepare(op any, r *weir.Request, n int64) (key string, args [
 	return key, args, possible, err
 }
 
-// key is prefix, kind and period, none of which holds a brace, and the caller in braces: the hash tag, which puts all of
-// one caller's keys into one slot of a Cluster. No two of (kind, period, caller) have one key.
+// key is prefix, kind and period, none of which holds a brace, and the caller in braces: the hash
+// tag, which puts all of one caller's keys into one slot of a Cluster. No two of (kind, period,
+// caller) have one key.
 func (s *Strategy) key(r *weir.Request) (string, error) {
 	if n := len(r.Key); n == 0 || n > maxKey {
 		return "", fmt.Errorf("redislimit: key of %d bytes: %w", n, weir.ErrID)

@@ -14,15 +14,17 @@ type Tiers struct {
 	tiers []weir.Tier
 }
 
-// Tiers holds several limits at once over one key, all or nothing, in one round trip: 1000 in 1 s, 5000 in 10 s, 7000 in
-// 15 s. The request's own Limit and Duration are ignored. It fails with weir.ErrScale for a Duration that cannot be or is
-// given twice, and for none. The counterpart of weir's Tiers.
+// Tiers holds several limits at once over one key, all or nothing, in one round trip: 1000 in 1 s,
+// 5000 in 10 s, 7000 in 15 s. The request's own Limit and Duration are ignored. It fails with
+// weir.ErrScale for a Duration that cannot be or is given twice, and for none. The counterpart of
+// weir's Tiers.
 //
-// Time is cut into slices, as long as the greatest common divisor of the Durations. A decision reads one number for each
-// slice of the longest tier that has a hit: about 0.6 µs of the server's time and 60 bytes each. Up to 1024 slices it
-// equals its counterpart. Of longer tiers the older slices are merged, so that a caller has at most about 500 of them (1 s
-// and 24 h), and 32 more for each doubling: then a hit counts for up to 1/32 of its age longer than in the counterpart,
-// never shorter, and a refund of a hit older than 64 slices gives nothing back.
+// Time is cut into slices, as long as the greatest common divisor of the Durations. A decision
+// reads one number for each slice of the longest tier that has a hit: about 0.6 µs of the server's
+// time and 60 bytes each. Up to 1024 slices it equals its counterpart. Of longer tiers the older
+// slices are merged, so that a caller has at most about 500 of them (1 s and 24 h), and 32 more for
+// each doubling: then a hit counts for up to 1/32 of its age longer than in the counterpart, never
+// shorter, and a refund of a hit older than 64 slices gives nothing back.
 func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 	if len(tiers) == 0 {
 		return nil, fmt.Errorf("redislimit: no tiers: %w", weir.ErrScale)

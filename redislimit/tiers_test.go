@@ -16,8 +16,9 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// Tiers of 1 s and 24 h keep a bounded number of slices, and a decision costs the server a bounded time, although there is
-// a hit in every second of a day and a half. They never admit more than the exact tiers would, and hardly less.
+// Tiers of 1 s and 24 h keep a bounded number of slices, and a decision costs the server a bounded
+// time, although there is a hit in every second of a day and a half. They never admit more than the
+// exact tiers would, and hardly less.
 func TestTiersAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()

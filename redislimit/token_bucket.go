@@ -12,9 +12,9 @@ import (
 // maxFill is the longest time a bucket may take to fill: weir's bound.
 const maxFill = 1 << 62 // ns
 
-// TokenBucket gives each caller a bucket of burst tokens (0: the request's Limit), which fills at Limit tokens in
-// Duration; a hit takes one. It fails with weir.ErrLimit for a bucket that would take longer than 1<<62 ns, 146 years, to
-// fill. The counterpart of weir's TokenBucket.
+// TokenBucket gives each caller a bucket of burst tokens (0: the request's Limit), which fills at
+// Limit tokens in Duration; a hit takes one. It fails with weir.ErrLimit for a bucket that would
+// take longer than 1<<62 ns, 146 years, to fill. The counterpart of weir's TokenBucket.
 func (s *Store) TokenBucket(burst uint64) *Strategy {
 	return &Strategy{store: s, kind: "token", script: tokenBucket, algorithm: token{burst: clamp(burst)}}
 }
@@ -24,7 +24,8 @@ type token struct {
 	burst int64
 }
 
-// spacing is the time in which one token grows back, in ns, and 0 for a limit of 0, at which none does.
+// spacing is the time in which one token grows back, in ns, and 0 for a limit of 0, at which none
+// does.
 func spacing(r *weir.Request) int64 {
 	if r.Limit == 0 {
 		return 0

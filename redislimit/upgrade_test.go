@@ -12,8 +12,9 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// A fleet is upgraded instance by instance: the scripts of before and those of today count together, on the same keys. In
-// testdata/released are those that have changed; the others are pinned by their digests.
+// A fleet is upgraded instance by instance: the scripts of before and those of today count
+// together, on the same keys. In testdata/released are those that have changed; the others are
+// pinned by their digests.
 func TestRollingUpgrade(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})

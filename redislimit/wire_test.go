@@ -23,7 +23,8 @@ type strategy interface {
 	weir.Charger
 }
 
-// everyone makes each strategy of a Store, by name. The tiers are those of the request given, and one of twice as long.
+// everyone makes each strategy of a Store, by name. The tiers are those of the request given, and
+// one of twice as long.
 func everyone(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]strategy {
 	t.Helper()
 	tiers, err := s.Tiers(weir.Tier{Limit: like.Limit, Duration: like.Duration}, weir.Tier{Limit: 2 * like.Limit, Duration: 2 * like.Duration})

@@ -1,4 +1,4 @@
-// Package callers holds what strategies keep of each caller: a key in a Duration.
+// Package callers stores the state of strategies for each caller: a key in a Duration.
 package callers
 
 import (
@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Table holds a value for each of a bounded number of callers. Make one with [New]. It is safe for concurrent use.
+// Table holds a value for each of a bounded number of callers. Make one with [New]. It is safe for
+// concurrent use.
 type Table[V any] struct {
 	hash   maphash.Seed
 	most   int // values a shard
@@ -25,7 +26,8 @@ type shard[V any] struct {
 	mu      sync.Mutex
 	entries map[caller]*entry[V] // guarded by mu, as are the values
 
-	// removals counts the calls of Remove. What began before a removal and ends after it is out of date.
+	// removals counts the calls of Remove. What began before a removal and ends after it is out of
+	// date.
 	removals atomic.Uint64
 }
 
@@ -39,8 +41,9 @@ type entry[V any] struct {
 	used  time.Time
 }
 
-// New returns a table of at most so many callers, rounded up to a multiple of 64. A value makes room for another's if idle
-// returns true for it; if idle is nil, each does. idle is called with a lock held.
+// New returns a table of at most so many callers, rounded up to a multiple of 64. A value makes
+// room for another's if idle returns true for it; if idle is nil, each does. idle is called with a
+// lock held.
 func New[V any](most int, idle func(v *V, now time.Time) bool) *Table[V] {
 	t := &Table[V]{hash: maphash.MakeSeed(), most: (most-1)/shards + 1, idle: idle}
 	for i := range t.shards {
@@ -53,8 +56,8 @@ func (t *Table[V]) shard(r *weir.Request) *shard[V] {
 	return &t.shards[maphash.String(t.hash, r.Key)%shards]
 }
 
-// Update calls change with the value of r's caller, nil if there is none, and stores what change returns, nil for none. A
-// lock is held meanwhile. It reports whether there was room to store.
+// Update calls change with the value of r's caller, nil if there is none, and stores what change
+// returns, nil for none. A lock is held meanwhile. It reports whether there was room to store.
 func (t *Table[V]) Update(r *weir.Request, now time.Time, change func(*V) *V) bool {
 	s, c := t.shard(r), caller{r.Key, r.Duration}
 	s.mu.Lock()
@@ -87,8 +90,8 @@ func (t *Table[V]) Find(r *weir.Request, now time.Time, f func(*V)) {
 	})
 }
 
-// evict removes the least recently used of those that are idle among a few entries. Their order is random: a full shard
-// must not make each new caller pay for all others.
+// evict removes the least recently used of those that are idle among a few entries. Their order is
+// random: a full shard must not make each new caller pay for all others.
 func (t *Table[V]) evict(s *shard[V], now time.Time) (found bool) {
 	var victim caller
 	var oldest time.Time
@@ -107,11 +110,12 @@ func (t *Table[V]) evict(s *shard[V], now time.Time) (found bool) {
 
 // Remove removes the value of r's caller.
 func (t *Table[V]) Remove(r *weir.Request) {
-	t.shard(r).removals.Add(1) // first, so that who does not see it stores before the removal
+	t.shard(r).removals.Add(1) // first: a call that does not see it stores before the removal
 	t.Update(r, time.Time{}, func(*V) *V { return nil })
 }
 
-// Removals returns a number that changes when r's caller, or about one in 64 of the others, is removed.
+// Removals returns a number that changes when r's caller, or about one in 64 of the others, is
+// removed.
 func (t *Table[V]) Removals(r *weir.Request) uint64 { return t.shard(r).removals.Load() }
 
 // Len returns the number of values.

@@ -1,4 +1,4 @@
-// Package wrap is what the strategies that wrap others share.
+// Package wrap is shared by the strategies that wrap others.
 package wrap
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Strategy is a wrapped strategy with every optional interface. Calls of an interface that the strategy lacks fail with
-// [errors.ErrUnsupported]. A decision is never nil without an error.
+// Strategy is a wrapped strategy with every optional interface. Calls of an interface that the
+// strategy lacks fail with [errors.ErrUnsupported]. A decision is never nil without an error.
 type Strategy struct {
 	weir.Strategy
 	weir.Peeker
@@ -30,12 +30,13 @@ type Warmer interface {
 	Warm(ctx context.Context, r *weir.Request) error
 }
 
-// Cache is a strategy that decides on some requests without a round trip, such as those of package near.
+// Cache is a strategy that decides on some requests without a round trip, such as those of package
+// near.
 type Cache interface {
 	// Lookup returns the decision on r if it takes no round trip, or nil.
 	Lookup(r *weir.Request) *weir.Result
 
-	// Forget drops what is cached of r.Key in r.Duration.
+	// Forget removes the cached state of r.Key in r.Duration.
 	Forget(r *weir.Request)
 }
 
@@ -106,7 +107,8 @@ func (a absent) Forecast(context.Context, *weir.Request, *weir.Result) (time.Tim
 func (absent) Lookup(*weir.Request) *weir.Result { return nil }
 func (absent) Forget(*weir.Request)              {}
 
-// OwnLimits reports whether s, or what it wraps, is known to ignore the Limit and Duration of requests.
+// OwnLimits reports whether s, or what it wraps, is known to ignore the Limit and Duration of
+// requests.
 func OwnLimits(s weir.Strategy) bool {
 	switch s := s.(type) {
 	case weir.Policy, interface {

@@ -31,7 +31,8 @@ func trap(t *testing.T) (addr string, dials *atomic.Int64) {
 	return l.Addr().String(), dials
 }
 
-// While the breaker is open, one dial in an interval is all that primary sees of 64 callers, and they do not notice it.
+// While the breaker is open, one dial in an interval is all that primary sees of 64 callers, and
+// they do not notice it.
 func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 	slow.Test(t)
 	addr, dials := trap(t)

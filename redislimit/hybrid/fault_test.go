@@ -136,8 +136,8 @@ func (f fault) start(t *testing.T, cfg fallback.Config) (*bench, *fallback.Fallb
 	return b, h, f.with(t, b)
 }
 
-// Every fault gives each of 64 callers a decision of local's, and in time: the first callers, who find out, and those
-// who come when the breaker is open.
+// Every fault gives each of 64 callers a decision of local's, and in time: the first callers, who
+// find out, and those who come when the breaker is open.
 func TestEveryFaultIsDecidedLocally(t *testing.T) {
 	slow.Test(t)
 	for _, f := range faults {
@@ -199,7 +199,8 @@ func TestFaultControlDefaultClientIsSlow(t *testing.T) {
 	assert.Greater(t, time.Since(start), time.Second, "the store by itself does")
 }
 
-// A frozen server, ten connections, 64 callers: nobody waits for longer than the timeout, and a little.
+// A frozen server, ten connections, 64 callers: nobody waits for longer than the timeout, and a
+// little.
 func TestFrozenServerDelaysNobody(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
@@ -241,9 +242,9 @@ func TestKilledServerIsDecidedLocally(t *testing.T) {
 	assert.LessOrEqual(t, quantile(first, 0.5), 5*time.Millisecond)
 }
 
-// Once writes work again, the first probe closes the breaker; and none does before, though the server may
-// answer PING all the while. It counts probes, not milliseconds: that they are a ProbeInterval apart is
-// shown in package fallback, on a virtual clock.
+// Once writes work again, the first probe closes the breaker; and none does before, though the
+// server may answer PING all the while. It counts probes, not milliseconds: that they are a
+// ProbeInterval apart is shown in package fallback, on a virtual clock.
 func TestRecovery(t *testing.T) {
 	slow.Test(t)
 	hold := time.Duration(slow.N(1, 1, 60)) * time.Second
@@ -268,7 +269,8 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// hold asks until the breaker opens, and then for a while if the server answers PING: it must not close.
+// hold asks until the breaker opens, and then for a while if the server answers PING: it must not
+// close.
 func (f fault) hold(t *testing.T, h *fallback.Fallback, hold time.Duration) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, "the breaker opens", func() bool { // a signal takes a moment to arrive

@@ -1,4 +1,5 @@
-// Package hybrid_test holds fallback and redislimit together, on a real Redis that is broken in all the ways it can be.
+// Package hybrid_test holds fallback and redislimit together, on a real Redis that is broken in all
+// the ways it can be.
 package hybrid_test
 
 import (
@@ -74,8 +75,9 @@ type outcome struct {
 	took time.Duration
 }
 
-// storm is n callers at once, one decision each. late is by how much the machine itself was late meanwhile: how long the
-// latest of some sleepers overslept, in all. A deadline cannot be kept better than that, and the machine may be busy.
+// storm is n callers at once, one decision each. late is by how much the machine itself was late
+// meanwhile: how long the latest of some sleepers overslept, in all. A deadline cannot be kept
+// better than that, and the machine may be busy.
 func storm(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late time.Duration) {
 	out = make([]outcome, n)
 	overslept := make([]time.Duration, 16)
@@ -115,7 +117,8 @@ func storm(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late tim
 	return out, slices.Max(overslept)
 }
 
-// warmUp asks until primary decides for everybody: on a busy machine a connection may take longer than the timeout.
+// warmUp asks until primary decides for everybody: on a busy machine a connection may take longer
+// than the timeout.
 func warmUp(t *testing.T, f *fallback.Fallback) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, "primary decides for all", func() bool {

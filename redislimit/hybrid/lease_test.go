@@ -21,8 +21,9 @@ func leases(block int) func(weir.Strategy) weir.Strategy {
 	}
 }
 
-// Three instances lease one caller's budget from a real Redis: exactly the limit is admitted in the end, for a fraction of
-// the round trips, and in none of the windows that pass meanwhile more than that.
+// Three instances lease one caller's budget from a real Redis: exactly the limit is admitted in the
+// end, for a fraction of the round trips, and in none of the windows that pass meanwhile more than
+// that.
 func TestLease(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)

@@ -89,7 +89,8 @@ func (f *fleet) ask(t *testing.T, n int) {
 	}
 }
 
-// outages cuts primary off n times, each time while requests are under way, and mends it after a part of a window.
+// outages cuts primary off n times, each time while requests are under way, and mends it after a
+// part of a window.
 func (f *fleet) outages(t *testing.T, n int, cut, mend func()) {
 	rng := rand.New(rand.NewPCG(38, 38))
 	for range n {
@@ -121,7 +122,8 @@ func (f *fleet) verdict(t *testing.T) (over, worst uint64) {
 	return over, worst
 }
 
-// killed has a fleet go through episodes in which its server is killed and started again, and returns the verdict.
+// killed has a fleet go through episodes in which its server is killed and started again, and
+// returns the verdict.
 func killed(t *testing.T, carry bool, episodes int, args ...string) (over, worst uint64) {
 	t.Run(fmt.Sprint("carry-over ", carry), func(t *testing.T) {
 		b := newBench(t, args...)
@@ -135,8 +137,9 @@ func killed(t *testing.T, carry bool, episodes int, args ...string) (over, worst
 	return over, worst
 }
 
-// Three instances, and a server that is killed and started again at random. It keeps its counts on disk: what is admitted
-// in a window is never over the bound, and ten times nearer to the limit than without the carry-over.
+// Three instances, and a server that is killed and started again at random. It keeps its counts on
+// disk: what is admitted in a window is never over the bound, and ten times nearer to the limit
+// than without the carry-over.
 func TestKillAndRestoreIsBounded(t *testing.T) {
 	slow.Test(t)
 	episodes := slow.N(20, 20, 100)

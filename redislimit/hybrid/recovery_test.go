@@ -146,13 +146,15 @@ type row struct {
 	opens     uint64
 }
 
-// stalls notes when the machine stalls: a decision or probe that is late then says nothing about fallback.
+// stalls notes when the machine stalls: a decision or probe that is late then says nothing about
+// fallback.
 type stalls struct {
 	mu sync.Mutex
 	at []time.Time // guarded by mu; ends of stalls, in order
 }
 
-// watch notes the stalls of more than limit from now on, of this process and of the server, until ctx is done.
+// watch notes the stalls of more than limit from now on, of this process and of the server, until
+// ctx is done.
 func watch(ctx context.Context, server *redistest.Server, limit time.Duration) *stalls {
 	s, client := &stalls{}, server.Client()
 	loop := func(do func(), takes time.Duration) {
@@ -171,7 +173,8 @@ func watch(ctx context.Context, server *redistest.Server, limit time.Duration) *
 	return s
 }
 
-// last returns the end of the last stall before an instant, or since if there was none, and how many there were.
+// last returns the end of the last stall before an instant, or since if there was none, and how
+// many there were.
 func (s *stalls) last(since, before time.Time) (last time.Time, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -258,7 +261,8 @@ func (f *recoveringFleet) ask(i, k int) {
 	}
 }
 
-// recovered notes how long after the mending primary decided on every instance; false if it has not yet.
+// recovered notes how long after the mending primary decided on every instance; false if it has not
+// yet.
 func (f *recoveringFleet) recovered(stalls *stalls, out *row) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -307,8 +311,9 @@ func endure(t *testing.T, o outage, probeInterval time.Duration, limit uint64) (
 	return out
 }
 
-// commandsPerCall counts the commands and calls of half a second. There is one for each call, but for those under way at
-// its edges and for probes, which take three for each of up to four attempts. A call that fails may have sent none.
+// commandsPerCall counts the commands and calls of half a second. There is one for each call, but
+// for those under way at its edges and for probes, which take three for each of up to four
+// attempts. A call that fails may have sent none.
 func (f *recoveringFleet) commandsPerCall(t *testing.T, b *bench, o outage) float64 {
 	count := func() (primary, failed, probes int) {
 		for _, i := range f.instances {
@@ -364,8 +369,9 @@ func (f *recoveringFleet) reckon(t *testing.T, b *bench, out *row) {
 	}
 }
 
-// The recovery table: how a fleet of three instances under load goes through each outage. With RECOVERY_TABLE set to the
-// path of a file it is written there. Otherwise, and not in make nightly, all is shorter: outages, probe interval, limit.
+// The recovery table: how a fleet of three instances under load goes through each outage. With
+// RECOVERY_TABLE set to the path of a file it is written there. Otherwise, and not in make nightly,
+// all is shorter: outages, probe interval, limit.
 func TestRecoveryTable(t *testing.T) {
 	slow.Test(t)
 	path, probeInterval, limit := os.Getenv("RECOVERY_TABLE"), fallback.DefaultProbeInterval, uint64(600)

@@ -16,8 +16,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// One of three shards dies. With a breaker for each, the callers of the others do not notice; with one for all, the
-// control, most of them are decided locally too.
+// One of three shards dies. With a breaker for each, the callers of the others do not notice; with
+// one for all, the control, most of them are decided locally too.
 func TestShardsFailAlone(t *testing.T) {
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
 	o := redislimit.Options("")
@@ -79,7 +79,8 @@ func TestShardsFailAlone(t *testing.T) {
 	})
 }
 
-// Callers whose deadlines are shorter than twice Timeout find out that a frozen server is down, and so does a lease.
+// Callers whose deadlines are shorter than twice Timeout find out that a frozen server is down, and
+// so does a lease.
 func TestFrozenServerOpensTheBreaker(t *testing.T) {
 	for name, row := range map[string]struct {
 		deadline time.Duration
@@ -115,7 +116,8 @@ func TestFrozenServerOpensTheBreaker(t *testing.T) {
 	}
 }
 
-// After a flood of keys that came once, a regular caller has its lease, and its debts of an outage are charged.
+// After a flood of keys that came once, a regular caller has its lease, and its debts of an outage
+// are charged.
 func TestFloodOfKeys(t *testing.T) {
 	b := newBench(t)
 	var l *near.Leases
@@ -153,7 +155,8 @@ func TestFloodOfKeys(t *testing.T) {
 	assert.EqualValues(t, local, h.Stats().Reconciled)
 }
 
-// A minute's worth of lost replies: every debt is charged once, and a hit for each lost answer at most.
+// A minute's worth of lost replies: every debt is charged once, and a hit for each lost answer at
+// most.
 func TestLostReplies(t *testing.T) {
 	for _, name := range []string{"fixed window", "token bucket"} {
 		t.Run(name, func(t *testing.T) {

@@ -15,8 +15,8 @@ type Cluster struct {
 	Nodes []*Server
 }
 
-// StartCluster starts a Cluster of three masters, with args added to their command lines, and waits until each of them
-// says it is whole.
+// StartCluster starts a Cluster of three masters, with args added to their command lines, and waits
+// until each of them says it is whole.
 func StartCluster(t testing.TB, args ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{}
@@ -67,7 +67,8 @@ func (s *Server) busPort() string {
 	return ""
 }
 
-// Move moves a slot and the keys in it to the node of that index, in the steps of redis-cli's reshard.
+// Move moves a slot and the keys in it to the node of that index, in the steps of redis-cli's
+// reshard.
 func (c *Cluster) Move(slot int64, to int) {
 	target := c.Nodes[to]
 	var source *Server

@@ -23,8 +23,8 @@ const (
 	Reset                   // do not forward it, and break the connection
 )
 
-// Proxy stands between clients and one server and speaks the protocol: it sees each command and each reply, so it can
-// lose exactly this one. It is safe for concurrent use.
+// Proxy stands between clients and one server and speaks the protocol: it sees each command and
+// each reply, so it can lose exactly this one. It is safe for concurrent use.
 type Proxy struct {
 	Addr string
 
@@ -58,11 +58,12 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// OnCommand has f choose what happens to each command from now on, by the words of the command; nil passes all. f is
-// called from many goroutines.
+// OnCommand has f choose what happens to each command from now on, by the words of the command; nil
+// passes all. f is called from many goroutines.
 func (p *Proxy) OnCommand(f func(command []string) Action) { p.mu.Lock(); p.decide = f; p.mu.Unlock() }
 
-// Answer has f answer commands in the server's place, in the bytes of the protocol, where it reports true; nil: none.
+// Answer has f answer commands in the server's place, in the bytes of the protocol, where it
+// reports true; nil: none.
 func (p *Proxy) Answer(f func(command []string) ([]byte, bool)) {
 	p.mu.Lock()
 	p.answer = f
@@ -84,8 +85,9 @@ func (p *Proxy) Refuse(refuse bool) {
 	}
 }
 
-// Partition cuts the proxy off, until it is called with false: connections stay open and carry nothing, and new ones are
-// not answered, as on a network that drops packets. What was sent meanwhile arrives afterwards.
+// Partition cuts the proxy off, until it is called with false: connections stay open and carry
+// nothing, and new ones are not answered, as on a network that drops packets. What was sent
+// meanwhile arrives afterwards.
 func (p *Proxy) Partition(cut bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,7 +114,8 @@ func (p *Proxy) Partition(cut bool) {
 	}
 }
 
-// listen sets the length of the listener's queue. A full queue drops the packets that open connections.
+// listen sets the length of the listener's queue. A full queue drops the packets that open
+// connections.
 func (p *Proxy) listen(queue int) {
 	if raw, err := p.listener.(*net.TCPListener).SyscallConn(); err == nil {
 		_ = raw.Control(func(fd uintptr) { setQueue(fd, queue) })
@@ -197,7 +200,8 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 }
 
-// relay carries one command and its reply, or what the fault makes of them, and reports whether to go on.
+// relay carries one command and its reply, or what the fault makes of them, and reports whether to
+// go on.
 func (p *Proxy) relay(client, server net.Conn, out *bufio.Reader, raw []byte, words []string) bool {
 	decide, answer, latency := p.note(words)
 	if answer != nil {

@@ -19,7 +19,8 @@ type Sentinel struct {
 	process         *Server
 }
 
-// StartSentinel starts the three and waits until the Sentinel knows the replica and the replica follows the master.
+// StartSentinel starts the three and waits until the Sentinel knows the replica and the replica
+// follows the master.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	master := Start(t)
@@ -38,7 +39,8 @@ sentinel failover-timeout %s 1000
 		t.Fatalf("the Sentinel does not start:\n%s", s.process.log)
 	}
 	t.Cleanup(s.process.end)
-	// It asks servers for their INFO every ten seconds. A Sentinel before 7.0 knows no better, and then it takes that long.
+	// It asks servers for their INFO every ten seconds. A Sentinel before 7.0 knows no better, and
+	// then it takes that long.
 	_ = s.process.Client().Do(context.Background(), "sentinel", "debug", "info-period", 200).Err()
 	s.AwaitReplica()
 	return s
@@ -47,7 +49,8 @@ sentinel failover-timeout %s 1000
 // Do runs one command of the Sentinel's.
 func (s *Sentinel) Do(args ...any) any { return s.process.Do(args...) }
 
-// AwaitReplica waits until the Sentinel knows a replica to promote: it knows of them by the INFO of their master.
+// AwaitReplica waits until the Sentinel knows a replica to promote: it knows of them by the INFO of
+// their master.
 func (s *Sentinel) AwaitReplica() {
 	t := s.process.t
 	t.Helper()

@@ -1,7 +1,7 @@
-// Package redistest runs real Redis servers for tests, alone, as a Cluster or with a Sentinel, and puts a Proxy before them
-// that fails in the ways a network does. Everything listens on free ports of the loopback interface, keeps its files in
-// the test's own directory, and ends with the test. A missing redis-server fails the test: a test that was skipped has
-// shown nothing.
+// Package redistest runs real Redis servers for tests, alone, as a Cluster or with a Sentinel, and
+// puts a Proxy before them that fails in the ways a network does. Everything listens on free ports
+// of the loopback interface, keeps its files in the test's own directory, and ends with the test. A
+// missing redis-server fails the test: a test that was skipped has shown nothing.
 package redistest
 
 import (
@@ -35,7 +35,8 @@ type Server struct {
 	done chan struct{} // closed when cmd has ended
 }
 
-// Start starts a server that persists nothing, with args added to its command line, and waits until it answers.
+// Start starts a server that persists nothing, with args added to its command line, and waits until
+// it answers.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	var s *Server
@@ -89,7 +90,8 @@ func (s *Server) start() bool {
 	return false
 }
 
-// answers reports whether the server speaks. A wrong word is an answer too: the server may want a password.
+// answers reports whether the server speaks. A wrong word is an answer too: the server may want a
+// password.
 func (s *Server) answers() bool {
 	c, err := net.DialTimeout("tcp", s.Addr, 100*time.Millisecond)
 	if err != nil {
@@ -123,8 +125,8 @@ func (s *Server) Restart() {
 	s.t.Fatalf("redis-server does not start again:\n%s", s.log)
 }
 
-// Freeze stops the process (SIGSTOP): its sockets stay open and nothing answers, as on a machine that swaps.
-// Only Unix can do it; elsewhere it fails the test.
+// Freeze stops the process (SIGSTOP): its sockets stay open and nothing answers, as on a machine
+// that swaps. Only Unix can do it; elsewhere it fails the test.
 func (s *Server) Freeze() { s.t.Helper(); s.signal(sigStop) }
 
 // Thaw lets a frozen process go on.
@@ -143,7 +145,8 @@ func (s *Server) end() {
 	<-s.done
 }
 
-// Client returns a client for the test's own commands, with the library's own settings. It is closed with the test.
+// Client returns a client for the test's own commands, with the library's own settings. It is
+// closed with the test.
 func (s *Server) Client() *redis.Client {
 	c := redis.NewClient(&redis.Options{Addr: s.Addr, DisableIdentity: true})
 	s.t.Cleanup(func() { _ = c.Close() })
@@ -193,7 +196,8 @@ func FreePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// Eventually waits until ok, and fails the test when it takes longer than limit. It returns how long it took.
+// Eventually waits until ok, and fails the test when it takes longer than limit. It returns how
+// long it took.
 func Eventually(t testing.TB, limit time.Duration, what string, ok func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()
