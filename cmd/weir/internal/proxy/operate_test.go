@@ -230,19 +230,27 @@ func TestARedisThatIsAwayIsReportedAtTheStart(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	var log bytes.Buffer
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
 	cfg := config(t, "1/1d")
 	cfg.Redis.URL, cfg.Redis.Password = "redis://"+l.Addr().String(), "secret"
-	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	cfg.Log = slog.New(slog.NewTextHandler(writerFunc(func(line []byte) (int, error) {
+		if bytes.Contains(line, []byte("redis cannot be reached")) {
+			stop()
+		}
+		return log.Write(line)
+	}), nil))
 	p, err := New(cfg)
 	require.NoError(t, err)
 	o, err := cfg.Redis.options()
 	require.NoError(t, err)
 	assert.Equal(t, "secret", o.Password)
-	ctx, stop := context.WithCancel(t.Context())
-	stop()
 	assert.NoError(t, p.Run(ctx))
-	p.make.shared.greet(t.Context(), "local")
 	assert.Contains(t, log.String(), "redis cannot be reached")
 	assert.Contains(t, log.String(), "until_then=local")
 	assert.NotContains(t, log.String(), "secret")
 }
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
