@@ -302,37 +302,50 @@ func endure(t *testing.T, o outage, probeInterval time.Duration, limit uint64) (
 	redistest.Eventually(t, time.Minute, "primary decides on all instances", func() bool { return f.recovered(stalls, &out) })
 	time.Sleep(200 * time.Millisecond) // what is late is late by now
 	if !o.direct {
-		out.perCall = f.commandsPerCall(t, b, o)
+		out.perCall = f.perCall(b)
 	}
 	cancel()
 	workers.Wait()
 	f.settle(t)
 	f.reckon(t, b, &out)
+	if !o.direct {
+		f.oneEach(t, b)
+	}
 	return out
 }
 
-// commandsPerCall counts the commands and calls of half a second. There is one for each call, but
-// for those under way at its edges and for probes, which take three for each of up to four
-// attempts. A call that fails may have sent none.
-func (f *recoveringFleet) commandsPerCall(t *testing.T, b *bench, o outage) float64 {
-	count := func() (primary, failed, probes int) {
-		for _, i := range f.instances {
-			s := i.Stats()
-			primary, failed, probes = primary+int(s.Primary), failed+int(s.Failures), probes+int(s.Probes)
-		}
-		return primary, failed, probes
+// commands returns how many decisions the proxy has seen, and how many calls ended, late or not.
+func (f *recoveringFleet) commands(b *bench) (sent, calls uint64) {
+	for _, i := range f.instances {
+		s := i.Stats()
+		calls += s.Primary + s.Failures
 	}
-	primary, failed, probes := count()
-	b.proxy.Forget()
+	return uint64(b.proxy.Seen()["evalsha"]), calls
+}
+
+// perCall returns the commands for each call, in half a second.
+func (f *recoveringFleet) perCall(b *bench) float64 {
+	sent, calls := f.commands(b)
 	time.Sleep(500 * time.Millisecond)
-	seen := b.proxy.Seen()
-	sent := seen["evalsha"] + seen["eval"]
-	p, f2, q := count()
-	primary, failed, probes = p-primary, f2-failed, q-probes
-	underWay := recoveryInstances * o.perInstance()
-	assert.GreaterOrEqual(t, sent, primary-underWay)
-	assert.LessOrEqual(t, sent, primary+failed+12*probes+underWay)
-	return float64(sent) / float64(max(1, primary+failed))
+	sentThen, callsThen := f.commands(b)
+	return float64(sentThen-sent) / float64(max(1, callsThen-calls))
+}
+
+// oneEach checks that each call sent one command, and each probe at most four, from the start until
+// nothing is under way. A call that ends as its caller leaves may count as neither success nor failure.
+func (f *recoveringFleet) oneEach(t *testing.T, b *bench) {
+	sent, most := f.commands(b)
+	least := uint64(0)
+	for _, i := range f.instances {
+		s := i.Stats()
+		least += s.Primary
+		most += 4 * s.Probes
+	}
+	for _, n := range f.unsure {
+		most += n
+	}
+	assert.GreaterOrEqual(t, sent, least)
+	assert.LessOrEqual(t, sent, most)
 }
 
 // settle has every caller return to every instance, so that all debts are charged.
