@@ -40,6 +40,8 @@ type Config struct {
 	Burst uint64
 
 	// FailOpen admits when the Strategy cannot decide. false: Allow returns false, and Wait the error.
+	// As in httplimit, it does not admit on bad input (weir.ErrID, ErrScale, ErrLimit) nor on
+	// weir.ErrFull, which a client that varies its key can cause.
 	FailOpen bool
 
 	// OnError is called with the error of a Strategy that cannot decide, since Allow has nowhere to
@@ -104,23 +106,36 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	if n <= 0 {
 		return ctx.Err()
 	}
-	_, err := weir.Wait(ctx, l.strategy, l.request(n))
-	if err == nil || isVerdict(err) || ctx.Err() != nil || !l.failed(err) {
+	s := &watched{Strategy: l.strategy}
+	_, err := weir.Wait(ctx, s, l.request(n))
+	if s.err == nil || ctx.Err() != nil || !l.failed(s.err) {
 		return err
 	}
 	return nil
 }
 
-// isVerdict reports whether err says that waiting is of no use, rather than that the Strategy
-// cannot decide.
-func isVerdict(err error) bool {
-	return errors.Is(err, weir.ErrLimit) || errors.Is(err, context.DeadlineExceeded)
+// watched keeps the last error of a Strategy, to distinguish it from an error of weir.Wait, which
+// means that waiting is of no use.
+type watched struct {
+	weir.Strategy
+	err error
+}
+
+func (w *watched) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := w.Strategy.Run(ctx, r)
+	w.err = err
+	return res, err
 }
 
 // failed reports whether to admit although the Strategy failed.
 func (l *Limiter) failed(err error) bool {
 	if l.cfg.OnError != nil {
 		l.cfg.OnError(err)
+	}
+	for _, refused := range [...]error{weir.ErrID, weir.ErrScale, weir.ErrLimit, weir.ErrFull} {
+		if errors.Is(err, refused) {
+			return false
+		}
 	}
 	return l.cfg.FailOpen
 }

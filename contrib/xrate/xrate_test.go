@@ -77,6 +77,30 @@ func TestLimiterThatCannotDecide(t *testing.T) {
 	assert.Len(t, reported, 4)
 }
 
+// Bad input and a full table, which a client can cause, are not admitted.
+func TestFailOpenRefusesWhatAClientCanCause(t *testing.T) {
+	for _, bad := range []error{weir.ErrID, weir.ErrScale, weir.ErrLimit, weir.ErrFull} {
+		var reported int
+		lim := xrate.New(weirtest.FailAll(fmt.Errorf("wrapped: %w", bad)), xrate.Config{
+			Key: "k", Limit: 1, Duration: time.Minute, FailOpen: true, OnError: func(error) { reported++ },
+		})
+		assert.False(t, lim.Allow(), bad)
+		assert.ErrorIs(t, lim.Wait(context.Background()), bad)
+		assert.Equal(t, 2, reported, bad)
+	}
+}
+
+// A Strategy's own timeout is a failure, not the end of the caller's context.
+func TestWaitOnAStrategyThatTimesOut(t *testing.T) {
+	var reported []error
+	cfg := xrate.Config{Key: "k", Limit: 1, Duration: time.Minute, OnError: func(err error) { reported = append(reported, err) }}
+	s := weirtest.FailAll(context.DeadlineExceeded)
+	assert.ErrorIs(t, xrate.New(s, cfg).Wait(context.Background()), context.DeadlineExceeded)
+	cfg.FailOpen = true
+	assert.NoError(t, xrate.New(s, cfg).Wait(context.Background()))
+	assert.Len(t, reported, 2)
+}
+
 // A Strategy that cannot peek has no Tokens.
 func TestTokensWithoutPeeker(t *testing.T) {
 	run := struct{ weir.Strategy }{&weirtest.Fake{}}
