@@ -73,7 +73,11 @@ func (s *Store) AllowContext(c *echo.Context, identifier string) (bool, error) {
 
 func (s *Store) ask(header http.Header, r *http.Request, identifier string) (bool, error) {
 	d := &decision{identifier: identifier, header: header}
-	s.guard.ServeHTTP(d, r.WithContext(context.WithValue(r.Context(), decisionKey{}, d)))
+	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
+	if r.RemoteAddr == "" {
+		r.RemoteAddr = identifier // often an address, for the prefixes on a DenyList
+	}
+	s.guard.ServeHTTP(d, r)
 	return d.admitted, d.err
 }
 

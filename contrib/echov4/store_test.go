@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -102,6 +103,13 @@ func TestStoreRefusesTheDenyList(t *testing.T) {
 	allowed, err := store.Allow("mallory")
 	assert.False(t, allowed)
 	assert.ErrorContains(t, err, "Listed")
+
+	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24")}))
+	for identifier, want := range map[string]bool{"203.0.113.7": false, "198.51.100.7": true} {
+		allowed, err = store.Allow(identifier)
+		assert.Equal(t, want, allowed, identifier)
+		assert.Equal(t, want, err == nil, identifier)
+	}
 }
 
 func TestNewStorePanicsOnWhatAStoreCannotDo(t *testing.T) {
