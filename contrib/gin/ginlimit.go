@@ -24,7 +24,7 @@ import (
 // refuses them with 400: give a guard that uses it to a group or a route rather than to the engine.
 // [Context] returns the gin.Context in the functions of the Config.
 //
-// CountIf sees the status that the handlers set. The address of the client is the business of the
+// CountIf sees the status that the handlers set, when the answer begins. The address of the client is the business of the
 // Extractor; Gin's SetTrustedProxies has no effect on it. New panics if guard is nil. The handler
 // is safe for concurrent use.
 //
@@ -73,6 +73,48 @@ func next(w http.ResponseWriter, r *http.Request) {
 	call.passed = true
 	c := call.ginContext
 	c.Request = r // its context may carry a value of the guard's
+	outer := c.Writer
+	defer func() { c.Writer = outer }() // also on a panic: Recovery must not write to the guard
+	c.Writer = &writer{outer, w}
 	c.Next()
-	w.WriteHeader(c.Writer.Status()) // for CountIf; Gin's writer has this status already
+	w.WriteHeader(outer.Status()) // Gin's writer has this status already
 }
+
+// writer passes the status to the guard, for CountIf, as soon as the answer begins.
+type writer struct {
+	gin.ResponseWriter
+	guard http.ResponseWriter
+}
+
+func (w *writer) begin() {
+	if !w.Written() {
+		w.guard.WriteHeader(w.Status())
+	}
+}
+
+// WriteHeaderNow implements gin.ResponseWriter.
+func (w *writer) WriteHeaderNow() {
+	w.begin()
+	w.ResponseWriter.WriteHeaderNow()
+}
+
+// Write implements io.Writer.
+func (w *writer) Write(p []byte) (int, error) {
+	w.begin()
+	return w.ResponseWriter.Write(p)
+}
+
+// WriteString implements io.StringWriter.
+func (w *writer) WriteString(s string) (int, error) {
+	w.begin()
+	return w.ResponseWriter.WriteString(s)
+}
+
+// Flush implements http.Flusher.
+func (w *writer) Flush() {
+	w.begin()
+	w.ResponseWriter.Flush()
+}
+
+// Unwrap serves http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }

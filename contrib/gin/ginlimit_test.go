@@ -1,6 +1,7 @@
 package ginlimit_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -185,6 +186,56 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 	}
 	resp, _ := get(t, url+"/login")
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "the second attempt after a failed one")
+}
+
+// The status counts that the answer began with, though the client hangs up before the handler
+// returns.
+func TestCountIfSeesTheStatusWhenTheAnswerBegins(t *testing.T) {
+	gin.SetMode(gin.ReleaseMode)
+	for name, begin := range map[string]func(*gin.Context){
+		"Write":          func(c *gin.Context) { _, _ = c.Writer.Write([]byte("hello")) },
+		"WriteString":    func(c *gin.Context) { _, _ = c.Writer.WriteString("hello") },
+		"WriteHeaderNow": func(c *gin.Context) { c.Writer.WriteHeaderNow() },
+		"Flush":          func(c *gin.Context) { c.Writer.Flush() },
+	} {
+		limiter, clock := newLimiter(t)
+		guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now,
+			CountIf: func(status int) bool { return status == http.StatusUnauthorized },
+		})
+		engine := gin.New()
+		engine.Use(ginlimit.New(guard))
+		ctx, hangUp := context.WithCancel(context.Background())
+		engine.GET("/", func(c *gin.Context) {
+			begin(c)
+			hangUp()
+		})
+		for range 2 {
+			w := httptest.NewRecorder()
+			engine.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil).WithContext(ctx))
+			assert.Equal(t, http.StatusOK, w.Code, name)
+			ctx = context.Background()
+		}
+	}
+}
+
+// A panic leaves the writer to Recovery as it was before the guard.
+func TestPanicRestoresTheWriter(t *testing.T) {
+	limiter, _ := newLimiter(t)
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
+	})
+	url := serve(t, func(e *gin.Engine) {
+		var before gin.ResponseWriter
+		e.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) {
+			assert.Same(t, before, c.Writer)
+			c.AbortWithStatus(http.StatusInternalServerError)
+		}))
+		e.Use(func(c *gin.Context) { before = c.Writer }, ginlimit.New(guard))
+		e.GET("/", func(*gin.Context) { panic("handler") })
+	})
+	resp, _ := get(t, url)
+	assert.Equal(t, http.StatusInternalServerError, resp.StatusCode)
 }
 
 func TestNewWithoutAGuardPanics(t *testing.T) {
