@@ -49,7 +49,7 @@ func (c *Client) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		}
 		key := c.key(ctx, req.Peer(), req.Spec())
 		if err := c.Transport.Admit(ctx, key); err != nil {
-			return nil, notSent(err)
+			return nil, notSent(ctx, err)
 		}
 		resp, err := next(ctx, req)
 		c.heed(key, err)
@@ -65,7 +65,7 @@ func (c *Client) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 		key := c.key(ctx, conn.Peer(), spec)
 		admit := sync.OnceValue(func() error {
 			if err := c.Transport.Admit(ctx, key); err != nil {
-				return notSent(err)
+				return notSent(ctx, err)
 			}
 			return nil
 		})
@@ -171,7 +171,7 @@ func RetryDelay(err error) time.Duration {
 }
 
 // notSent returns the error of an RPC that was not sent.
-func notSent(err error) error {
-	code, wait := rpclimit.NotSent(err)
+func notSent(ctx context.Context, err error) error {
+	code, wait := rpclimit.NotSent(ctx, err)
 	return withRetryInfo(connect.NewError(connect.Code(code), err), wait)
 }

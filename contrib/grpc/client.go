@@ -47,7 +47,7 @@ func (c *Client) Unary(
 ) error {
 	key := c.key(ctx, cc.Target(), method)
 	if err := c.Transport.Admit(ctx, key); err != nil {
-		return notSent(err)
+		return notSent(ctx, err)
 	}
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	c.heed(key, err)
@@ -61,7 +61,7 @@ func (c *Client) Stream(
 ) (grpc.ClientStream, error) {
 	key := c.key(ctx, cc.Target(), method)
 	if err := c.Transport.Admit(ctx, key); err != nil {
-		return nil, notSent(err)
+		return nil, notSent(ctx, err)
 	}
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
@@ -117,7 +117,7 @@ func RetryDelay(err error) time.Duration {
 }
 
 // notSent returns the status error of an RPC that was not sent.
-func notSent(err error) error {
-	code, wait := rpclimit.NotSent(err)
+func notSent(ctx context.Context, err error) error {
+	code, wait := rpclimit.NotSent(ctx, err)
 	return withRetryInfo(status.New(codes.Code(code), err.Error()), wait).Err()
 }

@@ -120,12 +120,15 @@ func TestNotSent(t *testing.T) {
 		"a call that was given up":     {ended, httplimit.Transport{}, rpclimit.Canceled, 0},
 		"a call that can never pass":   {soon, httplimit.Transport{Strategy: &weirtest.Fake{Answer: never}}, rpclimit.ResourceExhausted, 0},
 		"no decision":                  {soon, httplimit.Transport{Strategy: weirtest.FailAll(weir.ErrFull)}, rpclimit.Unavailable, 0},
+		"a Strategy that times out":    {soon, httplimit.Transport{Strategy: weirtest.FailAll(context.DeadlineExceeded)}, rpclimit.Unavailable, 0},
+		"a Strategy that gives up":     {soon, httplimit.Transport{Strategy: weirtest.FailAll(context.Canceled)}, rpclimit.Unavailable, 0},
+		"a Strategy that was given up": {ended, httplimit.Transport{Strategy: weirtest.FailAll(context.Canceled)}, rpclimit.Canceled, 0},
 	} {
 		if c.transport.Strategy == nil {
 			c.transport.Strategy = weirtest.DenyAll()
 		}
 		c.transport.Limit, c.transport.Duration = 1, time.Hour
-		code, wait := rpclimit.NotSent(c.transport.Admit(c.ctx, "server"))
+		code, wait := rpclimit.NotSent(c.ctx, c.transport.Admit(c.ctx, "server"))
 		assert.Equal(t, c.code, code, name)
 		assert.InDelta(t, c.wait, wait, float64(time.Minute), name)
 	}
