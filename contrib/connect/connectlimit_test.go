@@ -18,6 +18,7 @@ import (
 	"github.com/weirgo/weir"
 	connectlimit "github.com/weirgo/weir/contrib/connect"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/rpclimit"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -262,6 +263,25 @@ func TestCountIf(t *testing.T) {
 	})
 }
 
+// CountIf is given the status of the code that is sent for the error of a context.
+func TestCountIfSeesContextErrors(t *testing.T) {
+	each(t, func(t *testing.T, call caller) {
+		coded := connect.NewError(connect.CodeNotFound, context.Canceled)
+		for err, want := range map[error]int{context.DeadlineExceeded: 504, context.Canceled: 499, coded: 404} {
+			statuses := make(chan int, 1)
+			server := serve(t, func(context.Context, http.Header) error { return err }, connectlimit.NewServer(
+				&weirtest.Fake{}, httplimit.Config{
+					Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
+					CountIf: func(status int) bool { statuses <- status; return true },
+				}))
+			a := call(t, server, nil)
+			status := <-statuses
+			assert.Equal(t, want, status, err)
+			assert.Equal(t, rpclimit.Code(a.code()).HTTPStatus(), status, "what the client sees")
+		}
+	})
+}
+
 // The interceptor of a server, given to a client, does nothing, and the other way round.
 func TestInterceptorsOnTheOtherSide(t *testing.T) {
 	deny := connectlimit.NewServer(weirtest.DenyAll(), httplimit.Config{
@@ -323,6 +343,10 @@ func TestClientErrors(t *testing.T) {
 			Strategy: weirtest.FailAll(errors.New("connection refused")), Limit: 1, Duration: time.Minute,
 		}})
 		assert.Equal(t, connect.CodeUnavailable, call(t, server, nil, down).code())
+		slow := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{
+			Strategy: weirtest.FailAll(context.DeadlineExceeded), Limit: 1, Duration: time.Minute,
+		}})
+		assert.Equal(t, connect.CodeUnavailable, call(t, server, nil, slow).code(), "a Strategy's own timeout")
 		late := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{
 			Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Hour,
 		}})

@@ -113,9 +113,18 @@ func callOf(spec connect.Spec, peer connect.Peer, header http.Header) rpclimit.C
 	return rpclimit.Call{Method: spec.Procedure, Peer: peer.Addr, Header: header}
 }
 
+// codeOf returns the code that connect sends for a handler's error.
 func codeOf(err error) rpclimit.Code {
-	if err == nil {
+	var coded *connect.Error
+	switch {
+	case err == nil:
 		return rpclimit.OK
+	case errors.As(err, &coded):
+		return rpclimit.Code(coded.Code())
+	case errors.Is(err, context.DeadlineExceeded):
+		return rpclimit.DeadlineExceeded
+	case errors.Is(err, context.Canceled):
+		return rpclimit.Canceled
 	}
 	return rpclimit.Code(connect.CodeOf(err))
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/weirgo/weir"
 	grpclimit "github.com/weirgo/weir/contrib/grpc"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/rpclimit"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -317,6 +318,27 @@ func TestCountIf(t *testing.T) {
 			}
 			assert.Equal(t, codes.Unauthenticated, call(deadline(t), client).code())
 			assert.Equal(t, codes.ResourceExhausted, call(right, client).code())
+		})
+	}
+}
+
+// CountIf is given the status of the code that is sent for the error of a context.
+func TestCountIfSeesContextErrors(t *testing.T) {
+	for name, call := range rpcs {
+		t.Run(name, func(t *testing.T) {
+			coded := status.Error(codes.NotFound, "canceled")
+			for err, want := range map[error]int{context.DeadlineExceeded: 504, context.Canceled: 499, coded: 404} {
+				statuses := make(chan int, 1)
+				client := dial(t, serve(t, service{check: func(context.Context) error { return err }}, grpclimit.NewServer(
+					&weirtest.Fake{}, httplimit.Config{
+						Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
+						CountIf: func(status int) bool { statuses <- status; return true },
+					})))
+				a := call(deadline(t), client)
+				got := <-statuses
+				assert.Equal(t, want, got, err)
+				assert.Equal(t, rpclimit.Code(a.code()).HTTPStatus(), got, "what the client sees")
+			}
 		})
 	}
 }

@@ -169,7 +169,14 @@ func callOf(ctx context.Context, method string) rpclimit.Call {
 	return c
 }
 
-func codeOf(err error) rpclimit.Code { return rpclimit.Code(status.Code(err)) }
+// codeOf returns the code that gRPC sends for a handler's error.
+func codeOf(err error) rpclimit.Code {
+	s, ok := status.FromError(err)
+	if !ok {
+		s = status.FromContextError(err)
+	}
+	return rpclimit.Code(s.Code())
+}
 
 // metadataOf returns fields by the keys of metadata.
 func metadataOf(fields http.Header) metadata.MD {
