@@ -282,6 +282,26 @@ func TestCountIfSeesContextErrors(t *testing.T) {
 	})
 }
 
+// Each of two limiters in a row reports its limit.
+func TestStackedServersSendBothFields(t *testing.T) {
+	each(t, func(t *testing.T, call caller) {
+		limiter, clock := newLimiter(t)
+		limit := func(name string, n uint64) *connectlimit.Server {
+			return connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
+				Extractor: httplimit.RemoteAddr(), Name: name, Limit: n, Duration: time.Minute, Now: clock.Now,
+			})
+		}
+		server := serve(t, nil, limit("outer", 3), limit("inner", 1))
+		a := call(t, server, nil)
+		require.NoError(t, a.err)
+		assert.Equal(t, []string{`"outer";r=2;t=45`, `"inner";r=0;t=45`}, a.header.Values("RateLimit"))
+		a = call(t, server, nil)
+		assert.Equal(t, connect.CodeResourceExhausted, a.code())
+		assert.Equal(t, []string{`"outer";r=1;t=45`, `"inner";r=0;t=45`}, a.header.Values("RateLimit"))
+		assert.Equal(t, []string{"45"}, a.header.Values("Retry-After"))
+	})
+}
+
 // The interceptor of a server, given to a client, does nothing, and the other way round.
 func TestInterceptorsOnTheOtherSide(t *testing.T) {
 	deny := connectlimit.NewServer(weirtest.DenyAll(), httplimit.Config{

@@ -17,7 +17,6 @@ package connectlimit
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"time"
 
@@ -103,9 +102,17 @@ func (s *Server) run(
 	return withRetryInfo(refused, refusal.RetryDelay)
 }
 
+// setFields adds fields to those of another interceptor. Retry-After has one value.
 func setFields(resp response, fields http.Header) {
-	if resp != nil { // an interceptor of tests may have no CallInfo
-		maps.Copy(resp.ResponseHeader(), fields)
+	if resp == nil {
+		return // an interceptor of tests may have no CallInfo
+	}
+	header := resp.ResponseHeader()
+	for name, values := range fields {
+		if name != "Retry-After" {
+			values = append(header[name], values...)
+		}
+		header[name] = values
 	}
 }
 
