@@ -52,7 +52,6 @@ type breaker struct {
 	state  State       // guarded by mu, as all below
 	since  time.Time   // when it came into state
 	slots  [slots]slot // the last Interval
-	first  time.Time   // the first failure of the last Interval
 	raised time.Time   // when epoch last changed
 }
 
@@ -63,6 +62,7 @@ const slots = 10
 type slot struct {
 	number        int64 // of the part, since start
 	calls, failed int
+	first         time.Duration // the first failure, since start; the largest Duration for none
 }
 
 // probing is the gate while a probe runs.
@@ -100,25 +100,23 @@ func (b *breaker) record(now time.Time, failure error) *Change {
 	}
 	number := b.at(now) / max(1, int64(b.cfg.Interval/slots))
 	s := &b.slots[number%slots]
-	if s.number != number {
-		*s = slot{number: number}
+	if s.number != number || s.calls == 0 {
+		*s = slot{number: number, first: math.MaxInt64}
 	}
 	s.calls++
 	if failure == nil {
 		return nil
 	}
 	s.failed++
-	calls, failed := 0, 0
+	s.first = min(s.first, now.Sub(b.start))
+	calls, failed, first := 0, 0, s.first
 	for _, s := range b.slots {
-		if s.number > number-slots {
-			calls += s.calls
-			failed += s.failed
+		if s.number > number-slots && s.calls > 0 {
+			calls, failed, first = calls+s.calls, failed+s.failed, min(first, s.first)
 		}
 	}
-	if failed == 1 {
-		b.first = now
-	}
-	tripped := calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) && now.Sub(b.first) >= b.cfg.Stall
+	tripped := calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) &&
+		now.Sub(b.start)-first >= b.cfg.Stall
 	if tripped || now.Sub(b.raised) >= b.cfg.ProbeInterval {
 		b.raised = now
 		b.epoch.Add(1)

@@ -77,6 +77,22 @@ func TestBreakerJudgesShares(t *testing.T) {
 	}
 }
 
+// The failures that open the breaker are those of one Interval: those before it do not make a stall
+// of the last few long enough.
+func TestFailuresBeforeTheIntervalDoNotCount(t *testing.T) {
+	var now time.Time
+	cfg := Config{Now: func() time.Time { return now }, Interval: 10 * time.Second, Stall: 200 * time.Millisecond, MinCalls: 4}
+	cfg, err := cfg.withDefaults()
+	require.NoError(t, err)
+	b := newBreaker(&cfg, "")
+	for _, ms := range []int{0, 9900, 10_010, 10_011, 10_012, 10_013} {
+		now = time.Time{}.Add(time.Duration(ms) * time.Millisecond)
+		assert.Nil(t, b.record(now, errTest), "%d ms", ms)
+	}
+	now = time.Time{}.Add(10_100 * time.Millisecond)
+	assert.NotNil(t, b.record(now, errTest), "200 ms after the first that counts")
+}
+
 func TestBreakerStates(t *testing.T) {
 	var now time.Time
 	b := testBreaker(&now)

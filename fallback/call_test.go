@@ -38,6 +38,7 @@ func TestOnCall(t *testing.T) {
 		s := &delayed{}
 		f := newFallback(t, s, nil, fallback.Config{
 			OnFail: fallback.FailOpen, MinCalls: 4, FailureRate: 0.7, Stall: -1,
+			OnError: func(error) { time.Sleep(time.Second) }, // it is no part of the call
 			OnCall: func(took time.Duration, err error) {
 				mu.Lock()
 				defer mu.Unlock()

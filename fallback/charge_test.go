@@ -50,6 +50,20 @@ func total(t *testing.T, s weir.Strategy, r weir.Request) uint64 {
 	return res.TotalRequests - uint64(res.State)
 }
 
+// A local that never decides is not charged either, so that it cannot refuse what primary is owed.
+func TestChargeWithoutLocal(t *testing.T) {
+	l, err := weir.New(weir.Config{MaxBuckets: 1})
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = l.CheckRate("another", 60_000, 1)
+	require.NoError(t, err)
+	server := newServer(func() weir.Strategy { return fixedWindow(l) })
+	server.fails(errDown)
+	f := newFallback(t, server, l.FixedWindow(), with(fallback.Config{OnFail: fallback.FailOpen}))
+	require.NoError(t, f.Charge(t.Context(), &hundred))
+	assert.Equal(t, 1, f.Stats().Callers, "the debt is kept")
+}
+
 // A charge of an outage reaches primary once, before it decides for that caller again.
 func TestChargesOfAnOutageReachPrimary(t *testing.T) {
 	for name, to := range fronts {

@@ -101,12 +101,14 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		return nil, err
 	case primary == nil:
 		return nil, fmt.Errorf("%w: no primary", ErrConfig)
-	case local == nil && cfg.OnFail == FailLocal:
+	case cfg.OnFail != FailLocal:
+		local = nil // it would never decide
+	case local == nil:
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
 	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}
-	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle)
+	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.breakers.cfg = &f.cfg
 	f.breakers.all.Store("", newBreaker(&f.cfg, ""))
 	f.localSeeder, _ = local.(weir.Seeder)

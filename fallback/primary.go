@@ -83,8 +83,9 @@ func (f *Fallback) attempt(ctx context.Context, timeout time.Duration, op func(c
 // measured returns end, followed by OnCall. A method that primary lacks was no call.
 func (f *Fallback) measured(start time.Time, end func(error)) func(error) {
 	return func(err error) {
+		took := time.Since(start)
 		if end(err); !errors.Is(err, errors.ErrUnsupported) {
-			_ = f.safely(func() error { f.cfg.OnCall(time.Since(start), err); return nil })
+			_ = f.safely(func() error { f.cfg.OnCall(took, err); return nil })
 		}
 	}
 }

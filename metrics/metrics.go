@@ -169,7 +169,7 @@ func Fallback(stats func() fallback.Stats) Source {
 			func(s stat) uint64 { return s.Failures }),
 		counter("weir.fallback.reconciled", "Cost that local admitted and the primary was charged with.",
 			func(s stat) uint64 { return s.Reconciled }),
-		counter("weir.fallback.dropped", "Cost that local admitted and that found no room in the ledger.",
+		counter("weir.fallback.dropped", "Cost that local admitted and the primary is never charged with.",
 			func(s stat) uint64 { return s.Dropped }),
 		gauge("weir.fallback.callers", "Callers in the ledger.", "",
 			func(s stat) float64 { return float64(s.Callers) }),

@@ -44,6 +44,8 @@ type denial struct {
 	until       time.Time
 }
 
+func (d *denial) ended(now time.Time) bool { return !now.Before(d.until) }
+
 // Denials returns a Strategy that repeats each denial of s, until the instant it states, to the
 // same request: the same key, Duration, Limit and Cost; its TotalRequests is as of the decision. An
 // attack on a full window then costs s nothing. It never denies a request that s would admit,
@@ -55,7 +57,7 @@ func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
 		panic("near: Denials of no strategy, or with a negative number")
 	}
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	return &DenialCache{inner: wrap.Of(s), cfg: cfg, denials: callers.New[denial](cmp.Or(cfg.Size, DefaultDenials), nil)}
+	return &DenialCache{inner: wrap.Of(s), cfg: cfg, denials: callers.New(cmp.Or(cfg.Size, DefaultDenials), nil, (*denial).ended)}
 }
 
 // Repeated returns how many denials were repeated.
@@ -106,9 +108,8 @@ func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
 }
 
 func (d *DenialCache) find(r *weir.Request) (res *weir.Result) {
-	now := d.cfg.Now()
-	d.denials.Find(r, now, func(kept *denial) {
-		if now.Before(kept.until) && kept.limit == r.Limit && kept.cost == wrap.Cost(r) {
+	d.denials.Find(r, d.cfg.Now(), func(kept *denial) {
+		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) {
 			own := kept.res
 			res = &own
 		}

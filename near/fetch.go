@@ -51,6 +51,9 @@ func (l *Leases) take(ctx context.Context, r *weir.Request, removals uint64) (re
 		}
 	}()
 	held := l.held(r)
+	if held.take(r) != nil {
+		return nil, nil // a block has come since r was looked up
+	}
 	need := wrap.Cost(r) - min(wrap.Cost(r)-1, held.left)
 	for block := max(need, l.block(held.spent+held.left, r.Limit)); ; {
 		q := *r
@@ -82,8 +85,9 @@ func (l *Leases) block(total, limit uint64) uint64 {
 // lend adds a block to the lease of r's key and decides on r from it. A block that cannot be lent,
 // as the window is about to end or the key was reset meanwhile, is for r alone.
 func (l *Leases) lend(r *weir.Request, block uint64, res *weir.Result, removals uint64) (own *weir.Result) {
+	leasable := l.detect(r, res)
 	l.leases.Update(r, l.cfg.Now(), func(h *lease) *lease {
-		if !l.detect(r, res) || l.leases.Removals(r) != removals {
+		if !leasable || l.leases.Removals(r) != removals {
 			if block >= wrap.Cost(r) {
 				own = res
 			}

@@ -89,7 +89,8 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 		cfg.InstancesFunc = func() int { return cfg.Instances }
 	}
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	keys := callers.New[lease](cmp.Or(cfg.Keys, DefaultKeys), nil)
+	ended := func(h *lease, now time.Time) bool { return !now.Add(cfg.Skew).Before(h.until) }
+	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, ended)
 	l := &Leases{inner: wrap.Of(s), cfg: cfg, leases: keys, first: make(chan struct{}, 1)}
 	l.first <- struct{}{}
 	return l
@@ -135,7 +136,7 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	case <-ctx.Done():
 		return nil, fmt.Errorf("near: %w", ctx.Err())
 	}
-	for l.leasable(r) {
+	for ctx.Err() == nil && l.leasable(r) {
 		if res, err := l.fetch(ctx, r); res != nil || err != nil {
 			return res, err
 		}
@@ -175,12 +176,7 @@ func (l *Leases) answer(r *weir.Request, res *weir.Result, err error) (*weir.Res
 // withLease calls f with the lease of r's key, with a lock held, if there is one and its window is
 // not about to end.
 func (l *Leases) withLease(r *weir.Request, f func(*lease)) {
-	now := l.cfg.Now()
-	l.leases.Find(r, now, func(h *lease) {
-		if now.Add(l.cfg.Skew).Before(h.until) {
-			f(h)
-		}
-	})
+	l.leases.Find(r, l.cfg.Now(), f)
 }
 
 // held returns a copy of the lease of r's key, with nothing left if there is none.

@@ -259,6 +259,31 @@ func TestLeaseConcurrently(t *testing.T) {
 	})
 }
 
+// Of many first requests at once none is denied while there is budget, though one of them fetches
+// all of it before the others look.
+func TestLeaseOfManyFirstRequests(t *testing.T) {
+	for range 20 {
+		const limit = 400
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer limiter.Close()
+		server := &remote{Strategy: limiter.FixedWindow()}
+		server.meanwhile(func() { time.Sleep(5 * time.Millisecond) }) // the others wait for the first
+		l := near.Lease(server, near.LeaseConfig{Block: 100})
+		var admitted atomic.Int64
+		var callers sync.WaitGroup
+		for range limit {
+			callers.Go(func() {
+				res, err := l.Run(t.Context(), &weir.Request{Key: "a", Limit: limit, Duration: 365 * 24 * time.Hour})
+				assert.NoError(t, err)
+				admitted.Add(int64(res.State))
+			})
+		}
+		callers.Wait()
+		assert.EqualValues(t, limit, admitted.Load())
+	}
+}
+
 // A caller waits for another's fetch no longer than its own context lasts, and an impatient caller
 // fails nobody else.
 func TestLeaseHeedsEachContext(t *testing.T) {

@@ -133,7 +133,7 @@ func TestPrometheusScrapes(t *testing.T) {
 		assert.Equal(t, "ok", r.Health, r.LastError)
 		states[r.Name] = r.State
 	}
-	assert.Equal(t, map[string]string{
-		"WeirTableNearlyFull": "inactive", "WeirPrimaryDown": "pending", "WeirUndecided": "inactive",
-	}, states)
+	assert.Contains(t, []string{"pending", "firing"}, states["WeirPrimaryDown"])
+	delete(states, "WeirPrimaryDown")
+	assert.Equal(t, map[string]string{"WeirTableNearlyFull": "inactive", "WeirUndecided": "inactive"}, states)
 }

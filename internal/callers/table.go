@@ -17,6 +17,7 @@ type Table[V any] struct {
 	hash   maphash.Seed
 	most   int // values a shard
 	idle   func(v *V, now time.Time) bool
+	ended  func(v *V, now time.Time) bool
 	shards [shards]shard[V]
 }
 
@@ -42,10 +43,11 @@ type entry[V any] struct {
 }
 
 // New returns a table of at most so many callers, rounded up to a multiple of 64. A value makes
-// room for another's if idle returns true for it; if idle is nil, each does. idle is called with a
+// room for another's if idle returns true for it; if idle is nil, each does. One for which ended
+// returns true is removed when it is looked up; if ended is nil, none is. Both are called with a
 // lock held.
-func New[V any](most int, idle func(v *V, now time.Time) bool) *Table[V] {
-	t := &Table[V]{hash: maphash.MakeSeed(), most: (most-1)/shards + 1, idle: idle}
+func New[V any](most int, idle, ended func(v *V, now time.Time) bool) *Table[V] {
+	t := &Table[V]{hash: maphash.MakeSeed(), most: (most-1)/shards + 1, idle: idle, ended: ended}
 	for i := range t.shards {
 		t.shards[i].entries = map[caller]*entry[V]{}
 	}
@@ -62,7 +64,12 @@ func (t *Table[V]) Update(r *weir.Request, now time.Time, change func(*V) *V) bo
 	s, c := t.shard(r), caller{r.Key, r.Duration}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.entries[c]; e != nil {
+	e := s.entries[c]
+	if e != nil && t.ended != nil && t.ended(e.value, now) {
+		delete(s.entries, c)
+		e = nil
+	}
+	if e != nil {
 		if e.value, e.used = change(e.value), now; e.value == nil {
 			delete(s.entries, c)
 		}

@@ -31,7 +31,7 @@ func one(n *int) *int {
 }
 
 func TestTableIsBounded(t *testing.T) {
-	table, now := callers.New[int](640, nil), time.Unix(0, 0)
+	table, now := callers.New[int](640, nil, nil), time.Unix(0, 0)
 	for n := range 10_000 {
 		now = now.Add(time.Millisecond)
 		require.True(t, table.Update(request(n), now, one))
@@ -43,7 +43,7 @@ func TestTableIsBounded(t *testing.T) {
 
 // Values that are not idle are not evicted: there is no room for others.
 func TestTableKeepsWhatIsNotIdle(t *testing.T) {
-	table := callers.New(64, func(n *int, _ time.Time) bool { return *n > 1 })
+	table := callers.New(64, func(n *int, _ time.Time) bool { return *n > 1 }, nil)
 	stored := 0
 	for n := range 10_000 {
 		if table.Update(request(n), time.Time{}, one) {
@@ -61,7 +61,7 @@ func TestTableKeepsWhatIsNotIdle(t *testing.T) {
 
 // Callers are told apart by key and Duration, a nil change removes, and a removal is noticed.
 func TestTableTellsCallersApart(t *testing.T) {
-	table := callers.New[int](1000, nil)
+	table := callers.New[int](1000, nil, nil)
 	a, b := &weir.Request{Key: "a", Duration: 1}, &weir.Request{Key: "a", Duration: 2}
 	table.Update(a, time.Time{}, one)
 	assert.NotNil(t, value(table, a))
@@ -74,7 +74,7 @@ func TestTableTellsCallersApart(t *testing.T) {
 }
 
 func TestTableConcurrently(t *testing.T) {
-	table := callers.New[int](1000, nil)
+	table := callers.New[int](1000, nil, nil)
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -85,4 +85,20 @@ func TestTableConcurrently(t *testing.T) {
 	}
 	all.Wait()
 	assert.Equal(t, 800, *value(table, request(3)))
+}
+
+func TestEndedValuesAreRemovedWhenLookedUp(t *testing.T) {
+	table := callers.New(1000, nil, func(end *int, now time.Time) bool { return now.Unix() >= int64(*end) })
+	r, end := &weir.Request{Key: "a"}, 10
+	table.Update(r, time.Unix(0, 0), func(*int) *int { return &end })
+	table.Find(r, time.Unix(9, 0), func(n *int) { assert.Equal(t, 10, *n) })
+	assert.Equal(t, 1, table.Len())
+	table.Find(r, time.Unix(10, 0), func(*int) { assert.Fail(t, "it has ended") })
+	assert.Zero(t, table.Len())
+	table.Update(r, time.Unix(0, 0), func(*int) *int { return &end })
+	table.Update(r, time.Unix(10, 0), func(n *int) *int {
+		assert.Nil(t, n)
+		return nil
+	})
+	assert.Zero(t, table.Len())
 }

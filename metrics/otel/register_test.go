@@ -99,7 +99,7 @@ func TestScrape(t *testing.T) {
 	require.NoError(t, err)
 	stats := new(httplimit.Stats)
 	h := httplimit.New(f, httplimit.Config{
-		Extractor: httplimit.Headers("Key"), Name: "per key", Limit: 2, Duration: time.Minute,
+		Extractor: httplimit.Headers("Key"), Name: "per key", Limit: 2, Duration: 365 * 24 * time.Hour,
 		Stats: stats, OnDecision: decisions.OnDecision,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	registration, err := weirotel.Register(meter, "edge",

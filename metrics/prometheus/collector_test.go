@@ -69,7 +69,7 @@ func newService(t *testing.T) *service {
 	require.NoError(t, err)
 	stats, decisions := new(httplimit.Stats), weirprom.NewDecisions("edge")
 	s.handler = httplimit.New(f, httplimit.Config{
-		Extractor: httplimit.Headers("Key"), Name: "per key", Limit: 2, Duration: time.Minute,
+		Extractor: httplimit.Headers("Key"), Name: "per key", Limit: 2, Duration: 365 * 24 * time.Hour,
 		Stats: stats, OnDecision: decisions.OnDecision,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	s.registry.MustRegister(decisions, calls, weirprom.New("edge", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count),
@@ -140,7 +140,11 @@ func TestScrape(t *testing.T) {
 	var families map[string]*dto.MetricFamily
 	require.Eventually(t, func() bool { // OnCall runs after the caller has its answer
 		families, _ = scrape(t, s.registry)
-		return len(families["weir_primary_call_duration_seconds"].GetMetric()) == 2
+		calls := uint64(0)
+		for _, m := range families["weir_primary_call_duration_seconds"].GetMetric() {
+			calls += m.Histogram.GetSampleCount()
+		}
+		return calls == 4
 	}, time.Minute, time.Millisecond)
 	of := func(name string, pairs ...string) float64 {
 		return value(t, families, name, append(pairs, "name", "edge")...)

@@ -6,7 +6,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -35,7 +37,11 @@ func TestDashboardAndAlertsUseMetricsThatExist(t *testing.T) {
 	s.ask("a")
 	s.down = true
 	s.ask("b")
-	families, _ := scrape(t, s.registry)
+	var families map[string]*dto.MetricFamily
+	require.Eventually(t, func() bool { // OnCall runs after the caller has its answer
+		families, _ = scrape(t, s.registry)
+		return len(families["weir_primary_call_duration_seconds"].GetMetric()) == 2
+	}, time.Minute, time.Millisecond)
 	for _, name := range []string{"dashboard.json", "alerts.yaml", "alerts_test.yaml"} {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
