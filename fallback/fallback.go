@@ -85,7 +85,8 @@ type Fallback struct {
 // themselves; but no instance ever adds more than ceil(L/N) to what primary admits. A primary that
 // loses its counts, as a Redis without persistence does when it restarts, adds c-s each time: c is
 // what it had counted, s what the first instance to call it afterwards seeds, or 0 if that instance
-// saw no failure. For strategies other than fixed windows the same holds for the period that they
+// saw no failure. Leases around primary, of package near, add what is left of a block for each
+// instance and window. For strategies other than fixed windows the same holds for the period that they
 // count, in place of a window.
 //
 // # What primary and local must be

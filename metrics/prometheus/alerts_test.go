@@ -34,7 +34,9 @@ func TestAlertsAreTested(t *testing.T) {
 	require.NoError(t, err)
 	tests, err := os.ReadFile("alerts_test.yaml")
 	require.NoError(t, err)
-	for from, to := range map[string]string{"> 0.8": "> 0.79", "== 0": "== 1", "for: 1m": "for: 3m", "> 0.01": "> 0.03"} {
+	for from, to := range map[string]string{
+		"> 0.8": "> 0.79", "== 0": "== 1", "for: 1m": "for: 3m", "> 0.01": "> 0.03", "[5m])) > 0\n": "[5m])) >= 0\n",
+	} {
 		dir := t.TempDir()
 		require.Equal(t, 1, bytes.Count(rules, []byte(from)), from)
 		changed := bytes.Replace(rules, []byte(from), []byte(to), 1)

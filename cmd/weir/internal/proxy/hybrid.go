@@ -117,10 +117,14 @@ func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error)
 	return f, nil
 }
 
+// add adds h, or puts it in the place of one for the same limit, which reloaded rules no longer use.
 func (s *shared) add(h hybrid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hybrids = append(s.hybrids, h)
+	same := func(other hybrid) bool {
+		return other.limit.Name == h.limit.Name && other.limit.Rule.String() == h.limit.Rule.String()
+	}
+	s.hybrids = append(slices.DeleteFunc(slices.Clone(s.hybrids), same), h)
 }
 
 // all returns the current hybrids.

@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -179,6 +181,42 @@ func TestRedisAddresses(t *testing.T) {
 		require.Error(t, err, text)
 		assert.NotContains(t, err.Error(), "secret")
 	}
+}
+
+// Limits on Redis are told apart in the metrics, whatever they are called; one that a reload of rules
+// makes again takes the place of the one before.
+func TestMetricsOfLimitsOfAnyName(t *testing.T) {
+	var limits []Limit
+	for i, name := range []string{"a", "a (2)", "a", "caf\xe9"} {
+		l, err := ParseLimit(fmt.Sprintf("%d/1d", i+1), rule.Defaults{Strategy: rule.Fixed})
+		require.NoError(t, err)
+		l.Name = name
+		limits = append(limits, l)
+	}
+	s, err := newShared(Redis{URL: "redis://127.0.0.1:1"}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer s.close()
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	for range 2 {
+		for _, l := range limits {
+			_, err := s.strategy(l, limiter)
+			require.NoError(t, err)
+		}
+	}
+	assert.Len(t, s.all(), 4)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collect(s.collect))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() == "weir_fallback_callers" {
+			assert.Len(t, f.Metric, 4)
+			return
+		}
+	}
+	assert.Fail(t, "no such metric")
 }
 
 func TestALeakyBucketIsLocal(t *testing.T) {

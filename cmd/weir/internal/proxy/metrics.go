@@ -116,12 +116,14 @@ func (p *Proxy) collectConns(ch chan<- prometheus.Metric) {
 // collect collects the figures of each limit on Redis, by its name. Limits of one name are
 // numbered.
 func (s *shared) collect(ch chan<- prometheus.Metric) {
-	known := make(map[string]int)
+	known := make(map[string]bool)
 	for _, h := range s.all() {
-		name := h.limit.Name
-		if known[name]++; known[name] > 1 {
-			name = fmt.Sprintf("%s (%d)", name, known[name])
+		first := strings.ToValidUTF8(h.limit.Name, "\uFFFD")
+		name := first
+		for n := 2; known[name]; n++ {
+			name = fmt.Sprintf("%s (%d)", first, n)
 		}
+		known[name] = true
 		weirprom.New(name, metrics.Fallback(h.Stats)).Collect(ch)
 	}
 }
