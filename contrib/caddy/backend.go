@@ -20,7 +20,8 @@ import (
 // Redis says where several Caddys count together, and what becomes of decisions while it is down.
 type Redis struct {
 	// URL is redis://[user:password@]host[:port][/database], rediss:// for TLS, or unix://. It may
-	// have global placeholders: redis://:{env.REDIS_PASSWORD}@10.0.0.3
+	// have global placeholders: redis://:{env.REDIS_PASSWORD}@10.0.0.3. They are replaced when the
+	// configuration is loaded, and one that is empty or unknown is an error.
 	URL string `json:"url"`
 
 	// Prefix begins every key on Redis. Default: weir:
@@ -58,15 +59,23 @@ type backendKey struct {
 	strategy   string
 	burst      uint64
 	maxBuckets int
-	redis      Redis // zero: none
+	redis      Redis // zero: none; its URL has no placeholders
 }
 
-func (h *Handler) backendKey() backendKey {
+// backendKey returns the key with the placeholders of the URL replaced, so that a reload with another
+// password makes another backend. Its errors do not contain the URL, which may have a password.
+func (h *Handler) backendKey() (backendKey, error) {
 	key := backendKey{strategy: cmp.Or(h.Strategy, strategies[0]), burst: h.Burst, maxBuckets: h.MaxBuckets}
-	if h.Redis != nil {
-		key.redis = *h.Redis
+	if h.Redis == nil {
+		return key, nil
 	}
-	return key
+	key.redis = *h.Redis
+	url, err := caddy.NewReplacer().ReplaceOrErr(h.Redis.URL, true, true)
+	if err != nil {
+		return key, errors.New("weir: redis: a placeholder of the URL is empty or unknown")
+	}
+	key.redis.URL = url
+	return key, nil
 }
 
 // backend is a strategy and what it runs on.
@@ -128,7 +137,7 @@ func (b *backend) on(key backendKey) (weir.Strategy, error) {
 	if key.redis == (Redis{}) {
 		return local(key, key.burst, b.limiter), nil
 	}
-	options, err := redislimit.ParseURL(caddy.NewReplacer().ReplaceAll(key.redis.URL, ""))
+	options, err := redislimit.ParseURL(key.redis.URL)
 	if err != nil {
 		return nil, err
 	}

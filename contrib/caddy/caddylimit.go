@@ -127,7 +127,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.check(); err != nil {
 		return err
 	}
-	key := h.backendKey()
+	key, err := h.backendKey()
+	if err != nil {
+		return err
+	}
 	value, _, err := backends.LoadOrNew(key, func() (caddy.Destructor, error) { return newBackend(key) })
 	if err != nil {
 		return fmt.Errorf("weir: %w", err)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -308,6 +309,33 @@ func TestRedis(t *testing.T) {
 	assert.Equal(t, "local", text)
 }
 
+// A reload reads the placeholders of the URL again, though the configuration is the same: here the
+// database, in general a password.
+func TestReloadReplacesPlaceholders(t *testing.T) {
+	server := redistest.Start(t)
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("0"), 0o600))
+	site := `
+		weir 1/1h {
+			redis redis://` + server.Addr + `/{file.` + secret + `} {
+				timeout 2s
+			}
+		}
+		respond "{http.weir.source}"`
+	url, reload := run(t, site)
+	for _, step := range []struct {
+		database string
+		want     int
+	}{
+		{"0", 200}, {"0", 429}, {"1", 200}, {"1", 429}, {"0", 429},
+	} {
+		require.NoError(t, os.WriteFile(secret, []byte(step.database), 0o600))
+		reload(site)
+		resp, _ := get(t, url, alice)
+		assert.Equal(t, step.want, resp.StatusCode, step.database)
+	}
+}
+
 func TestCaddyfileErrors(t *testing.T) {
 	for _, tt := range []struct{ name, directive, want string }{
 		{"no limit", "weir", "no limit: want one such as 100/1m"},
@@ -359,10 +387,12 @@ func TestConfigurationErrors(t *testing.T) {
 	url, _ := run(t, "weir 1/1m\nrespond hello")
 	for handler, want := range map[string]string{
 		`{"handler": "weir"}`: "no limit",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1ns"}]}`:                                      "whole number of milliseconds",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "status": 200}`:                        "no error status",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "max_buckets": -1}`:                    "max_buckets",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "http://x:secret@"}}`: "want redis://",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1ns"}]}`:                                                           "whole number of milliseconds",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "status": 200}`:                                             "no error status",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "max_buckets": -1}`:                                         "max_buckets",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "http://x:secret@"}}`:                      "want redis://",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "redis://:{env.WEIR_TEST_UNSET}@secret"}}`: "a placeholder of the URL",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "redis://:{nothing}@secret"}}`:             "a placeholder of the URL",
 	} {
 		config, err := adapt(t, "http://127.0.0.1:1 {\nrespond x\n}\n")
 		require.NoError(t, err)
