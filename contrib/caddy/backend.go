@@ -151,13 +151,13 @@ func (b *backend) on(key backendKey) (weir.Strategy, error) {
 	if err != nil {
 		return nil, err
 	}
-	logger := caddy.Log().Named("http.handlers.weir")
 	return fallback.New(remote(key, store), local(key, share(key), b.limiter), fallback.Config{
 		OnFail:    []fallback.OnFail{fallback.FailLocal, fallback.FailOpen, fallback.FailClosed}[onFail],
 		Instances: key.redis.Instances,
 		Timeout:   timeout,
 		IsDown:    func(err error) bool { return redislimit.Classify(err) != redislimit.Bug },
 		OnChange: func(c fallback.Change) {
+			logger := caddy.Log().Named("http.handlers.weir") // a reload may have replaced it
 			logger.Warn("redis breaker", zap.String("from", c.From.String()), zap.String("to", c.To.String()),
 				zap.NamedError("cause", c.Cause))
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/modules/filestorage"
+	_ "github.com/caddyserver/caddy/v2/modules/logging"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -334,6 +335,28 @@ func TestReloadReplacesPlaceholders(t *testing.T) {
 		resp, _ := get(t, url, alice)
 		assert.Equal(t, step.want, resp.StatusCode, step.database)
 	}
+}
+
+// A backend outlives a reload, but logs by the configuration that is loaded.
+func TestBreakerLogsAfterReload(t *testing.T) {
+	server := redistest.Start(t)
+	site := "weir 100/1h {\nredis redis://" + server.Addr + "\n}\nrespond hello"
+	url, _ := run(t, site)
+	get(t, url, alice)
+
+	file := filepath.Join(t.TempDir(), "caddy.log")
+	config, err := adapt(t, url+" {\n"+site+"\n}\n")
+	require.NoError(t, err)
+	const discard = `"writer":{"output":"discard"}`
+	require.Contains(t, string(config), discard)
+	to := fmt.Sprintf(`"writer":{"output":"file","filename":%q}`, file)
+	require.NoError(t, caddy.Load([]byte(strings.Replace(string(config), discard, to, 1)), true))
+	server.Kill()
+	redistest.Eventually(t, time.Minute, "a change of the breaker in the new log", func() bool {
+		get(t, url, alice)
+		log, err := os.ReadFile(file)
+		return err == nil && strings.Contains(string(log), "redis breaker")
+	})
 }
 
 func TestCaddyfileErrors(t *testing.T) {
