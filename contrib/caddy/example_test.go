@@ -5,6 +5,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
@@ -12,33 +13,43 @@ import (
 	_ "github.com/weirgo/weir/contrib/caddy"
 )
 
-// A Caddy with the directive, in this process. In a program of its own, xcaddy builds it.
-func ExampleHandler() {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // to find a free port
-	if err != nil {
-		log.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	_ = listener.Close()
-	caddyfile := `{
-		admin off
-		auto_https off
-		persist_config off
-		log {
-			output discard
+// start runs Caddy with a site in this process, and returns its address.
+func start(site string) (addr string) {
+	for try := 0; ; try++ {
+		listener, err := net.Listen("tcp", "127.0.0.1:0") // to find a free port
+		if err != nil {
+			log.Fatal(err)
+		}
+		addr = listener.Addr().String()
+		_ = listener.Close()
+		config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(`{
+			admin off
+			auto_https off
+			persist_config off
+			log {
+				output discard
+			}
+		}
+		http://`+addr+` {`+site+`}`), nil)
+		if err != nil {
+			log.Fatal(err)
+		}
+		err = caddy.Load(config, true)
+		if err == nil {
+			return addr
+		}
+		if try == 5 || !strings.Contains(err.Error(), "address already in use") { // by another program since
+			log.Fatal(err)
 		}
 	}
-	http://` + addr + ` {
+}
+
+// A Caddy with the directive, in this process. In a program of its own, xcaddy builds it.
+func ExampleHandler() {
+	addr := start(`
 		weir 2/1h
 		respond hello
-	}`
-	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(caddyfile), nil)
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := caddy.Load(config, true); err != nil {
-		log.Fatal(err)
-	}
+	`)
 	for range 3 {
 		resp, err := http.Get("http://" + addr)
 		if err != nil {
