@@ -48,28 +48,31 @@ func adapt(t *testing.T, sites string) ([]byte, error) {
 	return config, err
 }
 
-// run runs Caddy with a site on a loopback address, and returns its URL and what loads another site
-// in its place.
-func run(t *testing.T, site string) (url string, reload func(site string)) {
+// run runs Caddy with a site, and returns its URL and what loads another site in its place.
+func run(t *testing.T, site string) (url string, reload func(site string) (url string)) {
 	t.Helper()
-	var addr string
-	load := func(site string) error {
-		config, err := adapt(t, "http://"+addr+" {\n"+site+"\n}\n")
-		require.NoError(t, err)
-		return caddy.Load(config, true)
-	}
+	url = load(t, site)
+	t.Cleanup(func() { assert.NoError(t, caddy.Stop()) })
+	return url, func(site string) string { t.Helper(); return load(t, site) }
+}
+
+// load loads a configuration with a site on a loopback address that nobody else uses: after a
+// reload the server of the old configuration still accepts, or resets, connections to the old
+// address for a while. The strings of replace are replaced in the configuration.
+func load(t *testing.T, site string, replace ...string) (url string) {
+	t.Helper()
 	for try := 0; ; try++ {
-		addr = fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
-		err := load(site)
+		url = fmt.Sprintf("http://127.0.0.1:%d", redistest.FreePort(t))
+		config, err := adapt(t, url+" {\n"+site+"\n}\n")
+		require.NoError(t, err)
+		err = caddy.Load([]byte(strings.NewReplacer(replace...).Replace(string(config))), true)
 		if err == nil {
-			break
+			return url
 		}
 		if try == 5 || !strings.Contains(err.Error(), "address already in use") { // by another program since
 			require.NoError(t, err)
 		}
 	}
-	t.Cleanup(func() { assert.NoError(t, caddy.Stop()) })
-	return "http://" + addr, func(site string) { t.Helper(); require.NoError(t, load(site)) }
 }
 
 // atQuarter has handlers run on a clock that stands at 15 s past a minute.
@@ -265,7 +268,7 @@ func TestReloadKeepsCounts(t *testing.T) {
 		resp, _ := get(t, url, alice)
 		require.Equal(t, http.StatusOK, resp.StatusCode)
 	}
-	reload("weir api=3/1m\nrespond new")
+	url = reload("weir api=3/1m\nrespond new")
 	resp, text := get(t, url, alice)
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Equal(t, "new", text)
@@ -318,6 +321,7 @@ func TestReloadReplacesPlaceholders(t *testing.T) {
 	require.NoError(t, os.WriteFile(secret, []byte("0"), 0o600))
 	site := `
 		weir 1/1h {
+			strategy log
 			redis redis://` + server.Addr + `/{file.` + secret + `} {
 				timeout 2s
 			}
@@ -331,7 +335,7 @@ func TestReloadReplacesPlaceholders(t *testing.T) {
 		{"0", 200}, {"0", 429}, {"1", 200}, {"1", 429}, {"0", 429},
 	} {
 		require.NoError(t, os.WriteFile(secret, []byte(step.database), 0o600))
-		reload(site)
+		url = reload(site)
 		resp, _ := get(t, url, alice)
 		assert.Equal(t, step.want, resp.StatusCode, step.database)
 	}
@@ -340,17 +344,12 @@ func TestReloadReplacesPlaceholders(t *testing.T) {
 // A backend outlives a reload, but logs by the configuration that is loaded.
 func TestBreakerLogsAfterReload(t *testing.T) {
 	server := redistest.Start(t)
-	site := "weir 100/1h {\nredis redis://" + server.Addr + "\n}\nrespond hello"
+	site := "weir 100/1h {\nredis redis://" + server.Addr + " {\ntimeout 2s\n}\n}\nrespond hello"
 	url, _ := run(t, site)
 	get(t, url, alice)
 
 	file := filepath.Join(t.TempDir(), "caddy.log")
-	config, err := adapt(t, url+" {\n"+site+"\n}\n")
-	require.NoError(t, err)
-	const discard = `"writer":{"output":"discard"}`
-	require.Contains(t, string(config), discard)
-	to := fmt.Sprintf(`"writer":{"output":"file","filename":%q}`, file)
-	require.NoError(t, caddy.Load([]byte(strings.Replace(string(config), discard, to, 1)), true))
+	url = load(t, site, `"writer":{"output":"discard"}`, fmt.Sprintf(`"writer":{"output":"file","filename":%q}`, file))
 	server.Kill()
 	redistest.Eventually(t, time.Minute, "a change of the breaker in the new log", func() bool {
 		get(t, url, alice)
