@@ -25,10 +25,11 @@ var (
 )
 
 // NewStore returns a store that decides by s and the policies of cfg. The identifier that Echo's
-// rate limiter extracts is the key, so the Extractor of cfg must be nil. The store has no handler
-// to run and does not write the answer, so CountIf, MaxInFlight, MaxInFlightPerClient, Respond,
-// CORS and DeniedStatus must not be set; [New] has all of them. The zero MaxKeysPerClient is no
-// bound, since the store does not know the client's address.
+// rate limiter extracts is the key, so the Extractor of cfg must be nil. By default it is
+// c.RealIP(), which goes by the IPExtractor of the Echo. The store has no handler to run and does
+// not write the answer, so CountIf, MaxInFlight, MaxInFlightPerClient, Respond, CORS and
+// DeniedStatus must not be set; [New] has all of them. The zero MaxKeysPerClient is no bound, since
+// the store does not know the client's address.
 //
 // NewStore panics on these, and where httplimit.New does.
 func NewStore(s weir.Strategy, cfg httplimit.Config) *Store {

@@ -16,12 +16,17 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// request sends a request to e and prints the answer.
+// request sends requests to e and prints the answers. Each claims to come from another address.
 func request(e *echo.Echo) {
 	server := httptest.NewServer(e) // e.Start(":8080")
 	defer server.Close()
-	for range 3 {
-		resp, err := http.Get(server.URL)
+	for i := range 3 {
+		r, err := http.NewRequest(http.MethodGet, server.URL, http.NoBody)
+		if err != nil {
+			log.Fatal(err)
+		}
+		r.Header.Set("X-Forwarded-For", fmt.Sprintf("203.0.113.%d", i))
+		resp, err := http.DefaultClient.Do(r)
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -59,6 +64,7 @@ func ExampleNewStore() {
 	}
 	defer limiter.Close()
 	e := echo.New()
+	e.IPExtractor = echo.ExtractIPDirect() // or clients choose their address; behind proxies: ExtractIPFromXFFHeader
 	e.Use(middleware.RateLimiter(echolimit.NewStore(limiter.SlidingWindow(), httplimit.Config{
 		Limit:    2,
 		Duration: time.Hour,

@@ -20,11 +20,13 @@ import (
 //		LimiterMiddleware: fiberlimit.Handler(weirLimiter.SlidingWindow(), httplimit.Config{Name: "api"}),
 //	}))
 //
-// The fields of Fiber's Config mean what Fiber says, but for these: Storage must be nil; a key that
-// is empty is answered with 400; a request that is denied and, with SkipFailedRequests or
-// SkipSuccessfulRequests, one that does not count takes nothing from the limit; an Expiration is
-// exact to the millisecond. The fields sent to the client are Fiber's, X-RateLimit-Limit,
-// -Remaining and -Reset, and Retry-After; the last is when the request would pass.
+// The key is that of Fiber's KeyGenerator, c.IP() by default, which goes by the TrustProxy of the
+// fiber.Config. The fields of Fiber's Config mean what Fiber says, but for these: Storage must be
+// nil; a key that is empty is answered with 400; a request that is denied and, with
+// SkipFailedRequests or SkipSuccessfulRequests, one that does not count takes nothing from the
+// limit; an Expiration is exact to the millisecond. The fields sent to the client are Fiber's,
+// X-RateLimit-Limit, -Remaining and -Reset, and Retry-After; the last is when the request would
+// pass.
 //
 // Of cfg, a Name is needed, under which s counts: limiters of one Name on one Strategy share
 // budgets. FailOpen, Shadow, DenyList, Policies, OnDecision and the like are as in package
