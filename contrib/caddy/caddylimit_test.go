@@ -327,7 +327,7 @@ func TestReloadReplacesPlaceholders(t *testing.T) {
 			}
 		}
 		respond "{http.weir.source}"`
-	url, reload := run(t, site)
+	_, reload := run(t, site)
 	for _, step := range []struct {
 		database string
 		want     int
@@ -335,7 +335,7 @@ func TestReloadReplacesPlaceholders(t *testing.T) {
 		{"0", 200}, {"0", 429}, {"1", 200}, {"1", 429}, {"0", 429},
 	} {
 		require.NoError(t, os.WriteFile(secret, []byte(step.database), 0o600))
-		url = reload(site)
+		url := reload(site)
 		resp, _ := get(t, url, alice)
 		assert.Equal(t, step.want, resp.StatusCode, step.database)
 	}
