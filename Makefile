@@ -11,6 +11,10 @@ LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
 MUTANTS   ?= 330
 
+# By default each program with the race detector sleeps for a second before it exits: the tests of each
+# package, and each run of the tool in its tests.
+export GORACE ?= atexit_sleep_ms=0
+
 .DEFAULT_GOAL := help
 .PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need recovery scaling contrib
 
