@@ -25,7 +25,7 @@ need: # what the tests run against: a real Redis, a real browser, curl
 	@.ci/need redis-server chromium curl
 
 test: need ## the tests of every module, with the race detector: at most 3 minutes on 2 cores
-	go test -race -shuffle=on -ldflags '-s -w' -timeout 8m work
+	go test -race -shuffle=on -ldflags '-s -w' -timeout 8m ./verify ./redislimit work # the longest first
 
 recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
 	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .

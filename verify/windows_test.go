@@ -78,7 +78,7 @@ func TestAtMostTwiceTheLimitInAnySpan(t *testing.T) {
 	l := newLimiter(t, weir.Config{Now: func() time.Time { return at(now) }, Timeout: 1, SweepEvery: still})
 	rnd := rand.New(rand.NewPCG(8, 8))
 	worst := 0
-	runs := slow.N(20_000, 100_000, 1_000_000)
+	runs := slow.N(10_000, 50_000, 1_000_000)
 	if raceDetector {
 		runs /= 5 // nothing runs beside it
 	}
@@ -189,7 +189,7 @@ func TestRetryInstantIsExact(t *testing.T) {
 			clock := func() time.Time { return time.Unix(0, ns.Load()) }
 			l := newLimiter(t, weir.Config{Now: clock, Timeout: 1})
 			strategy := s.make(l, clock)
-			denials := slow.N(500, 2000, 100_000)
+			denials := slow.N(500, 1000, 100_000)
 			for denied := 0; denied < denials; {
 				if rnd.IntN(4) == 0 {
 					ns.Add(rnd.Int64N(4 * msec))
