@@ -44,21 +44,13 @@ func (r *Redis) check() error {
 
 // options returns the settings of the URL and, for the rest, the ones that redislimit needs.
 func (r *Redis) options() (*redis.Options, error) {
-	o, err := redis.ParseURL(r.URL)
+	o, err := redislimit.ParseURL(r.URL)
 	if err != nil {
-		// err may quote the password.
 		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://")
 	}
 	if r.Password != "" {
 		o.Password = r.Password
 	}
-	safe := redislimit.Options(o.Addr)
-	o.MaxRetries, o.ContextTimeoutEnabled = safe.MaxRetries, safe.ContextTimeoutEnabled
-	o.DialerRetries, o.DialerRetryTimeout = safe.DialerRetries, safe.DialerRetryTimeout
-	o.DialTimeout = safe.DialTimeout
-	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = safe.ReadTimeout, safe.WriteTimeout, safe.PoolTimeout
-	o.DisableIdentity, o.MaintNotificationsConfig = safe.DisableIdentity, safe.MaintNotificationsConfig
-	o.Dialer = redislimit.Dialer(o)
 	return o, nil
 }
 
