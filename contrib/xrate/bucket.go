@@ -140,13 +140,13 @@ func (b *Bucket) WaitN(ctx context.Context, n int) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	now, patience := time.Now(), time.Duration(math.MaxInt64)
+	now, maxWait := time.Now(), time.Duration(math.MaxInt64)
 	if deadline, ok := ctx.Deadline(); ok {
-		patience = deadline.Sub(now)
+		maxWait = deadline.Sub(now)
 	}
 	b.mu.Lock()
 	b.advance(now)
-	r := b.reserve(n, patience)
+	r := b.reserve(n, maxWait)
 	b.mu.Unlock()
 	if !r.ok {
 		return fmt.Errorf("xrate: waiting for %d: %w", n, context.DeadlineExceeded)
@@ -230,8 +230,8 @@ func (b *Bucket) count() float64 {
 	return tokens(res, b.burst)
 }
 
-// reserve takes n tokens, unless that means to wait for longer than patience. mu is held.
-func (b *Bucket) reserve(n int, patience time.Duration) Reservation {
+// reserve takes n tokens, unless that means to wait for longer than maxWait. mu is held.
+func (b *Bucket) reserve(n int, maxWait time.Duration) Reservation {
 	now := time.Unix(0, b.clock.Load())
 	r := Reservation{bucket: b, n: max(0, n), act: now}
 	if r.n > b.burst {
@@ -239,7 +239,7 @@ func (b *Bucket) reserve(n int, patience time.Duration) Reservation {
 	}
 	if r.n == 0 {
 		r.act = b.paid(now)
-		r.ok = r.act.Sub(now) <= patience
+		r.ok = r.act.Sub(now) <= maxWait
 		return r
 	}
 	q := b.request
@@ -251,7 +251,7 @@ func (b *Bucket) reserve(n int, patience time.Duration) Reservation {
 		return r
 	case !res.Allowed():
 		r.act = res.ExpiresAt
-		if r.act.Sub(now) > patience || b.tokens.Charge(ctx, &q) != nil {
+		if r.act.Sub(now) > maxWait || b.tokens.Charge(ctx, &q) != nil {
 			return r
 		}
 	}
