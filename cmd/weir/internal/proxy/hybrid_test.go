@@ -86,7 +86,8 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 				return fmt.Sprint(sources(proxies)) == "[redis redis]"
 			}, 10*time.Second, 20*time.Millisecond)
 			// Until the other has asked too, Redis does not know what it admitted: fallback.New states this
-			// bound.
+			// bound. A breaker may have closed just after its proxy last asked.
+			late += spend(t, proxies, 1)
 			assert.LessOrEqual(t, late, 10)
 			assert.Zero(t, spend(t, proxies, 5), "all is spent, and Redis knows")
 			carried := proxies[0].figures().Deciding[0].Counts["carried_back"] + proxies[1].figures().Deciding[0].Counts["carried_back"]
