@@ -25,7 +25,7 @@ need: # what the tests run against: a real Redis, a real browser, curl
 	@.ci/need redis-server chromium curl
 
 test: need ## the tests of every module, with the race detector: at most 3 minutes on 2 cores
-	go test -race -shuffle=on -ldflags '-s -w' -timeout 8m ./verify ./redislimit work # the longest first
+	go test -race -vet=off -shuffle=on -ldflags '-s -w' -timeout 8m ./verify ./redislimit work # the longest first
 
 recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
 	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
@@ -74,7 +74,8 @@ pictures: ## the README's pictures, in docs
 tidy: ## go mod tidy in each module; it finds the others unreleased
 	@cd release && go run . tidy
 
-# What contrib imports is compiled once, with the race detector, for the tests and for the linters, and vet is one of these.
+# vet is one of the linters, and no test target runs it again. What contrib imports is compiled once, with the
+# race detector, for the tests and for the linters.
 lint: $(LINT) ## golangci-lint on every module
 	@failed=; for m in $(MODULES) ./release; do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
 	  for m in $(CONTRIB); do echo "== contrib/$$m"; (cd contrib/$$m && GOFLAGS=-race $(LINT) run ./...) || failed="$$failed contrib/$$m"; done; \

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // janitors counts the goroutines of janitors.
@@ -229,7 +230,7 @@ func closeInMidSweep(t *testing.T, end func(*Limiter) error, wait time.Duration)
 }
 
 func TestCloseDuringConcurrentCalls(t *testing.T) {
-	for range 15 {
+	for range slow.N(5, 15, 500) {
 		l, err := New(Config{SweepEvery: time.Microsecond, Timeout: 1})
 		require.NoError(t, err)
 		var wg sync.WaitGroup
@@ -259,7 +260,7 @@ func TestCloseDuringConcurrentCalls(t *testing.T) {
 
 func TestReclaimedCapacityServesAllWaiters(t *testing.T) {
 	const n = 64
-	for range 200 {
+	for range slow.N(50, 200, 5000) {
 		l, clock := newTestLimiter(t, Config{})
 		l.capacity.max = n // after New, which makes as many shards as a large table has
 		for i := range n {

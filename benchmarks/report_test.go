@@ -108,7 +108,7 @@ func TestPercentiles(t *testing.T) {
 
 // TestTheLayoutIsThatOfTheTable fills a small part of what the report computes.
 func TestTheLayoutIsThatOfTheTable(t *testing.T) {
-	const n = 300_000
+	const n = 60_000
 	g := measureGrowth(store{"weir", modWeir, func(q quota) instance { return openCheckRate(q, weir.Config{MaxBuckets: n}) }}, n)
 	if want := layoutOf(n).perID(); g.bytes < want-3 || g.bytes > want+3 {
 		t.Fatalf("%.1f bytes an id, the layout has %.1f", g.bytes, want)

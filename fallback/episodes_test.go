@@ -283,7 +283,7 @@ func through(n *network) weir.Strategy { return n }
 // no more than its share besides. Each debt is charged once: never twice, and not for no caller who
 // returns.
 func TestRandomEpisodes(t *testing.T) {
-	all, left := episodesOf(t, slow.N(40, 250, 10_000), through, true)
+	all, left := episodesOf(t, slow.N(16, 250, 10_000), through, true)
 	t.Logf("%+v", all)
 	assert.Zero(t, all.overPrimary)
 	assert.Zero(t, all.overShare)
@@ -291,7 +291,7 @@ func TestRandomEpisodes(t *testing.T) {
 	assert.Zero(t, all.never)
 	assert.Zero(t, all.errors)
 	assert.LessOrEqual(t, left, 0)
-	assert.Greater(t, all.outages, uint64(slow.N(40, 250, 10_000)))
+	assert.Greater(t, all.outages, uint64(slow.N(16, 250, 10_000)))
 }
 
 // forgetful is a server that takes no debts.

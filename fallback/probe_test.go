@@ -119,7 +119,7 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 // Timeout. A goroutine that is left fails the bubble.
 func TestProbesNeverWedge(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(slow.N(100, 300, 20_000)) {
+	for seed := range uint64(slow.N(40, 300, 20_000)) {
 		synctest.Test(t, func(t *testing.T) {
 			if err := ordeal(t, seed); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)

@@ -384,7 +384,7 @@ func TestFloodDoesNotPinTheLedger(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 640}), whole)
 	i := f.instances[0]
-	for n := range slow.N(2_000, 8_000, 200_000) {
+	for n := range slow.N(800, 8_000, 200_000) {
 		ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 100, Duration: time.Hour})
 	}
 	f.server.fails(errDown)

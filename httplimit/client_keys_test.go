@@ -31,7 +31,7 @@ func request(peer, path string) *http.Request {
 // /64 has; another one still gets a bucket. Without the bound it does not, which is the negative
 // control.
 func TestOneClientCannotFillTheTable(t *testing.T) {
-	const buckets = 2000
+	const buckets = 600
 	for name, row := range map[string]struct {
 		extractor Extractor
 		most      int

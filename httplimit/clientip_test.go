@@ -198,7 +198,7 @@ func TestAddrIsTheWholeAddress(t *testing.T) {
 func TestSpoofedHeadersNeverChooseKey(t *testing.T) {
 	requests := 1_000_000
 	if httplimit.RaceEnabled {
-		requests /= 20 // one goroutine, and twenty times slower
+		requests /= 50 // one goroutine, and twenty times slower
 	}
 	xff, fwd := httplimit.ClientIP(proxies), httplimit.ClientIP(proxies).Forwarded()
 	rng := rand.New(rand.NewPCG(42, 1))

@@ -34,7 +34,7 @@ func TestLeaseAsksSeldom(t *testing.T) {
 // more.
 func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10} {
-		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(250, 1_000, 10_000))} {
+		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(100, 1_000, 10_000))} {
 			for _, block := range []int{1, 10, 100} {
 				t.Run(fmt.Sprintf("%d instances, limit %d, block %d", n, limit, block), func(t *testing.T) {
 					clock, server := running(t)
@@ -92,7 +92,7 @@ func spend(t *testing.T, seed uint64, front func(s weir.Strategy, clock *weirtes
 }
 
 func TestLeaseNeverOverAdmits(t *testing.T) {
-	for seed := range uint64(slow.N(40, 160, 4000)) {
+	for seed := range uint64(slow.N(15, 160, 4000)) {
 		over := spend(t, seed, func(s weir.Strategy, clock *weirtest.Clock, rng *rand.Rand) weir.Strategy {
 			s = near.Denials(s, near.DenialsConfig{Size: 8, Now: clock.Now})
 			return near.Lease(s, near.LeaseConfig{Block: 1 + rng.IntN(50), Instances: 3, Now: clock.Now})

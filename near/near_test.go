@@ -124,7 +124,7 @@ func twice(limit uint64) uint64 {
 }
 
 func TestConformance(t *testing.T) {
-	laws := weirtest.Laws{Span: twice, Aligned: true, Histories: slow.N(5, 20, 100)}
+	laws := weirtest.Laws{Span: twice, Aligned: true, Histories: slow.N(3, 20, 100)}
 	clockBack := map[string]string{"ClockBack": "a denial is good by the clock"}
 	fixed := func(t testing.TB, c *weirtest.Clock) weir.Strategy { return limiterOn(t, c).FixedWindow() }
 	log := func(t testing.TB, c *weirtest.Clock) weir.Strategy { return limiterOn(t, c).SlidingLog() }
@@ -142,7 +142,7 @@ func TestConformance(t *testing.T) {
 		"Lease":   {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(fixed(t, c), c) }, laws, nil},
 		"Denials": {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(fixed(t, c), c) }, laws, clockBack},
 		"Denials of a log": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(log(t, c), c) }, weirtest.Laws{Histories: slow.N(5, 20, 100)}, map[string]string{
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(log(t, c), c) }, weirtest.Laws{Histories: slow.N(3, 20, 100)}, map[string]string{
 				"ClockBack": clockBack["ClockBack"], "Refund": "the TotalRequests of a repeated denial is as of its decision",
 			},
 		},

@@ -6,11 +6,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batching is a client that sends together what many ask at once: most of what a command costs is
-// its way.
+// batching is the hook of a client that sends together what many ask at once: most of what a command
+// costs is its way.
 type batching struct {
-	*redis.Client
-	asked chan question
+	client *redis.Client // sends the batches
+	asked  chan question
 }
 
 type question struct {
@@ -18,10 +18,15 @@ type question struct {
 	answered chan struct{}
 }
 
-// newBatching returns a client that ends with ctx.
-func newBatching(ctx context.Context, c *redis.Client) batching {
-	b := batching{c, make(chan question, 100)}
+// newBatching returns a client of the server of c that ends with ctx.
+func newBatching(ctx context.Context, c *redis.Client) *redis.Client {
+	o := *c.Options()
+	o.MaxRetries = -1 // which its options show as 0
+	together := redis.NewClient(&o)
+	b := &batching{client: c, asked: make(chan question, 100)}
+	together.AddHook(b)
 	go func() {
+		defer together.Close()
 		for {
 			select {
 			case <-ctx.Done():
@@ -31,12 +36,12 @@ func newBatching(ctx context.Context, c *redis.Client) batching {
 			}
 		}
 	}()
-	return b
+	return together
 }
 
 // answer asks q and what else is there.
-func (b batching) answer(ctx context.Context, q question) {
-	all, pipe := []question{q}, b.Pipeline()
+func (b *batching) answer(ctx context.Context, q question) {
+	all, pipe := []question{q}, b.client.Pipeline()
 	for range len(b.asked) {
 		all = append(all, <-b.asked)
 	}
@@ -49,10 +54,20 @@ func (b batching) answer(ctx context.Context, q question) {
 	}
 }
 
-// Process implements redis.UniversalClient.
-func (b batching) Process(_ context.Context, cmd redis.Cmder) error {
-	q := question{cmd, make(chan struct{})}
-	b.asked <- q
-	<-q.answered
-	return cmd.Err()
+// ProcessHook implements redis.Hook.
+func (b *batching) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error {
+		q := question{cmd, make(chan struct{})}
+		b.asked <- q
+		<-q.answered
+		return cmd.Err()
+	}
+}
+
+// DialHook implements redis.Hook.
+func (b *batching) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+// ProcessPipelineHook implements redis.Hook.
+func (b *batching) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }

@@ -70,7 +70,7 @@ func TestConformance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tt.laws.Histories = slow.N(4, 8, 100)
+			tt.laws.Histories = slow.N(2, 8, 100)
 			var made atomic.Int64
 			weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 				s, err := redislimit.New(client, redislimit.Config{
@@ -90,7 +90,7 @@ func TestConformance(t *testing.T) {
 		own := redistest.Start(t).Client()
 		for name, tt := range map[string]weirtest.Laws{"counter": firstHit, "sorted set": {Durations: hours}, "list": firstHit} {
 			t.Run(name, func(t *testing.T) {
-				tt.Histories = slow.N(4, 8, 100)
+				tt.Histories = slow.N(2, 8, 100)
 				weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 					require.NoError(t, own.FlushDB(context.Background()).Err()) // Their keys are those of the strategy before.
 					return originals[name](own, clock.Now)

@@ -16,7 +16,7 @@ import (
 // A refund costs the server a bounded time, however long the log is: of a recent hit it is exact,
 // and an old one stays.
 func TestRefundOfALongLog(t *testing.T) {
-	hits := slow.N(4_000, 8_000, 100_000)
+	hits := slow.N(2_000, 8_000, 100_000)
 	server := redistest.Start(t)
 	client := server.Client()
 	store := open(t, server.Addr, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})

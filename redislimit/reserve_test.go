@@ -52,7 +52,7 @@ func TestReserve(t *testing.T) {
 				require.NoError(t, err)
 				return s.pick(store)
 			}}
-			for seed := range uint64(slow.N(3, 8, 1000)) {
+			for seed := range uint64(slow.N(2, 8, 1000)) {
 				assert.NoError(t, subject.Check(seed, 60), "seed %d", seed)
 				assert.NoError(t, subject.CheckSpans(seed, 60), "seed %d", seed)
 			}

@@ -116,7 +116,7 @@ func peeksLeaveNoTrace(t *rapid.T, s subject, peeked func(weir.Strategy) peeker)
 // Peek changes nothing, not even if it is called at a later time than what follows: a Run at 0, a Peek at 1000 ms and a
 // Run at 999 ms answer as if there had been no Peek.
 func TestPeekChangesNothing(t *testing.T) {
-	checks(t, slow.N(25, 200, 100_000))
+	checks(t, slow.N(10, 200, 100_000))
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -182,7 +182,7 @@ func (m latest) ask(now int64, a ask) (model, answer, bool) {
 
 // Every strategy but the fixed window decides as if the clock had stood still when it is read out of order.
 func TestReadingsOutOfOrder(t *testing.T) {
-	checks(t, slow.N(60, 400, 100_000))
+	checks(t, slow.N(30, 400, 100_000))
 	for _, s := range subjects() {
 		if s.name == "FixedWindow" {
 			continue // it counts in the window that was read: see TestFixedWindowReadOutOfOrder
@@ -221,7 +221,7 @@ func TestReadingsOutOfOrder(t *testing.T) {
 
 // A hit that is decided late counts in the window that was read, while that is kept.
 func TestFixedWindowReadOutOfOrder(t *testing.T) {
-	checks(t, slow.N(60, 500, 100_000))
+	checks(t, slow.N(30, 500, 100_000))
 	rapid.Check(t, func(t *rapid.T) {
 		m := reference{now: rapid.SampledFrom(starts).Draw(t, "start"), counts: map[window]*counted{}}
 		l, err := weir.New(weir.Config{Now: func() time.Time { return at(m.now) }, SweepEvery: still})

@@ -90,7 +90,7 @@ func (s *sides) open(t *rapid.T) {
 
 // Sequences of calls are drawn from few ids, scales and instants, so that windows meet, and every answer is compared.
 func TestCoreEqualsReference(t *testing.T) {
-	checks(t, slow.N(700, 3000, 1_000_000))
+	checks(t, slow.N(300, 3000, 1_000_000))
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
 		s := &sides{model: reference{now: rapid.SampledFrom(starts).Draw(t, "start")}}

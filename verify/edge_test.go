@@ -92,7 +92,7 @@ func lostRefunds(t *testing.T, rounds int, wrap func(*weir.SlidingWindow, func()
 }
 
 func TestRefundsAtAWindowsEdgeAreNotLost(t *testing.T) {
-	lost := lostRefunds(t, slow.N(1000, 10_000, 100_000), func(s *weir.SlidingWindow, _ func() time.Time) changer { return s })
+	lost := lostRefunds(t, slow.N(500, 10_000, 100_000), func(s *weir.SlidingWindow, _ func() time.Time) changer { return s })
 	require.Zero(t, lost)
 }
 
@@ -102,7 +102,7 @@ func TestRefundsControlForgetfulIsRejected(t *testing.T) {
 }
 
 func TestResetsAtAWindowsEdgeAreNotLost(t *testing.T) {
-	for round := range slow.N(1000, 10_000, 100_000) {
+	for round := range slow.N(500, 10_000, 100_000) {
 		var clock movingClock
 		l, err := weir.New(weir.Config{Now: clock.now, SweepEvery: still})
 		require.NoError(t, err)

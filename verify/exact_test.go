@@ -56,7 +56,7 @@ func crowd(t *testing.T, l checker, clock *atomic.Int64, keys, windows, calls in
 
 // Five million calls, ten in their longest form, in windows that follow each other, with the janitor sweeping all the time.
 func TestExactUnderConcurrency(t *testing.T) {
-	calls := slow.N(50_000, 500_000, 1_000_000)
+	calls := slow.N(20_000, 500_000, 1_000_000)
 	for _, c := range []struct {
 		keys, windows, calls int
 		limit                int64
@@ -104,7 +104,7 @@ func TestExactControlIsRejected(t *testing.T) {
 // A clock that moves with every reading: window edges fall between the readings of one call, and between its parts.
 func TestExactAcrossWindows(t *testing.T) {
 	const scale, limit, goroutines = 10, 7, 16
-	calls := slow.N(20_000, 20_000, 200_000)
+	calls := slow.N(10_000, 20_000, 200_000)
 	var ns atomic.Int64
 	l := newLimiter(t, weir.Config{
 		Now: func() time.Time { return time.Unix(0, ns.Add(20_000)) }, Timeout: 1, SweepEvery: time.Microsecond,
@@ -141,7 +141,7 @@ func TestRaceFree(t *testing.T) {
 	l := newLimiter(t, weir.Config{Now: clock.now, MaxBuckets: room, Timeout: 1, SweepEvery: 50 * time.Microsecond})
 	var wg sync.WaitGroup
 	for g := range 16 {
-		wg.Go(func() { mix(t, l, &clock, g, slow.N(1000, 3000, 30_000)) })
+		wg.Go(func() { mix(t, l, &clock, g, slow.N(500, 3000, 30_000)) })
 	}
 	wg.Wait()
 	assert.LessOrEqual(t, l.Stats().Buckets, room)

@@ -17,7 +17,7 @@ import (
 // over, so there is always room.
 func TestReclaimNeverFailsWhenAllIsOver(t *testing.T) {
 	const callers, scale = 8, 10
-	windows := slow.N(300, 2500, 100_000)
+	windows := slow.N(100, 2500, 100_000)
 	fill := func(l *weir.Limiter, first, calls int) error {
 		var g errgroup.Group
 		for c := range callers {

@@ -227,9 +227,9 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 func TestLinearizable(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
-			n := slow.N(30, 700, 10_000)
+			n := slow.N(20, 700, 10_000)
 			if s.name == "FixedWindow" {
-				n = slow.N(90, 1500, 10_000)
+				n = slow.N(40, 1500, 10_000)
 			}
 			start := time.Now()
 			sum, worst := check(t, s, n)
@@ -333,7 +333,7 @@ func yield() {
 
 // The controls: broken strategies must not pass.
 func TestLinearizableControlsAreRejected(t *testing.T) {
-	n := slow.N(20, 100, 200)
+	n := slow.N(10, 100, 200)
 	rejected := func(t *testing.T, s subject) {
 		sum, _ := check(t, s, n)
 		t.Logf("%d of %d histories rejected", sum.illegal.Load(), n)

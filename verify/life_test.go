@@ -124,7 +124,7 @@ func TestStalledGoroutineControlIsRejected(t *testing.T) {
 
 func TestNeverExceedsCapacity(t *testing.T) {
 	const room, callers = 2000, 64
-	ids := slow.N(20_000, 50_000, 10_000_000)
+	ids := slow.N(10_000, 50_000, 10_000_000)
 	var ms atomic.Int64
 	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(ms.Load()) }, Timeout: 1})
 	var most, full atomic.Int64
@@ -197,7 +197,7 @@ func TestFloodResetsNoCounter(t *testing.T) {
 	for range limit - 1 {
 		ask("victim")
 	}
-	for trial := range slow.N(25, 150, 1000) {
+	for trial := range slow.N(8, 150, 1000) {
 		for i := range 10 * room {
 			_, err := l.CheckRate(fmt.Sprint("flood", trial, "-", i), scale, limit)
 			if err != nil && err != weir.ErrFull {
@@ -268,7 +268,7 @@ func TestClose(t *testing.T) {
 		l, err := weir.New(weir.Config{SweepEvery: time.Microsecond, Timeout: 1})
 		require.NoError(t, err)
 		var wg sync.WaitGroup
-		for i := range 1000 {
+		for i := range slow.N(300, 1000, 10_000) {
 			wg.Go(func() {
 				if err := l.Close(); err != nil {
 					t.Error(err)
@@ -288,7 +288,7 @@ func TestClose(t *testing.T) {
 		var ms atomic.Int64
 		l, err := weir.New(weir.Config{Now: func() time.Time { return at(ms.Load()) }, SweepEvery: time.Millisecond, Timeout: 1})
 		require.NoError(t, err)
-		const n = 40_000
+		n := slow.N(10_000, 40_000, 40_000)
 		for i := range n {
 			if _, err := l.CheckRate(fmt.Sprint(i), 1000, 1); err != nil {
 				t.Fatal(err)

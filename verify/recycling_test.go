@@ -120,7 +120,7 @@ func recycle(t *testing.T, l checker, clock *atomic.Int64, calls int, limit int6
 // Slots are recycled as fast as possible, with the janitor running: no hit is lost, and none lands in another bucket.
 func TestRecycledSlotsCountExactly(t *testing.T) {
 	const limit = 15
-	calls := slow.N(50_000, 500_000, 10_000_000)
+	calls := slow.N(20_000, 500_000, 10_000_000)
 	var clock atomic.Int64
 	l := newLimiter(t, weir.Config{
 		Now: func() time.Time { return at(clock.Load()) }, MaxBuckets: 2, Timeout: 1, SweepEvery: time.Microsecond,

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // arrival is one request of a trace.
@@ -82,16 +83,17 @@ func compare(t *testing.T, trace []arrival, limit uint64, span time.Duration) di
 func TestSlidingWindowErrorOnBursts(t *testing.T) {
 	const limit, span = 100, time.Minute
 	start := time.Unix(1_700_000_040, 0) // a whole minute
+	length := time.Duration(slow.N(1, 4, 24)) * time.Hour
 	rnd := rand.New(rand.NewPCG(1, 2))
 	steady := func(perSpan float64) (trace []arrival) {
-		for at := start; at.Before(start.Add(4 * time.Hour)); {
+		for at := start; at.Before(start.Add(length)); {
 			trace = append(trace, arrival{at, "a"})
 			at = at.Add(time.Duration(rnd.ExpFloat64() * float64(span) / perSpan))
 		}
 		return trace
 	}
 	bursts := func() (trace []arrival) {
-		for at := start; at.Before(start.Add(4 * time.Hour)); at = at.Add(time.Duration(rnd.Int64N(int64(2 * span)))) {
+		for at := start; at.Before(start.Add(length)); at = at.Add(time.Duration(rnd.Int64N(int64(2 * span)))) {
 			for i := range 20 + rnd.IntN(80) {
 				trace = append(trace, arrival{at.Add(time.Duration(i) * 10 * time.Millisecond), "a"})
 			}

@@ -14,7 +14,7 @@ import (
 
 // Every strategy answers as its model does, ask after ask, whatever is swept in between.
 func TestStrategiesEqualTheirModels(t *testing.T) {
-	checks(t, slow.N(60, 300, 100_000))
+	checks(t, slow.N(25, 300, 100_000))
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

@@ -118,7 +118,7 @@ func fields(t *rapid.T) string {
 }
 
 func TestRateLimitFieldsAreReadAsTheReferenceDoes(t *testing.T) {
-	checks(t, slow.N(3_000, 20_000, 5_000_000))
+	checks(t, slow.N(1_000, 20_000, 5_000_000))
 	asks, invalid := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		field := fields(t)

@@ -25,7 +25,7 @@ func TestWindowArithmeticIsTotal(t *testing.T) {
 	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 62, -1_000_000, -1, 0, 1, 1_000_000, 1 << 62, math.MaxInt64 - 1, math.MaxInt64}
 	var now int64
 	l := newLimiter(t, weir.Config{Now: func() time.Time { return time.Unix(0, now) }, SweepEvery: still})
-	for i := range slow.N(50_000, 200_000, 100_000_000) {
+	for i := range slow.N(20_000, 200_000, 100_000_000) {
 		now = int64(rnd.Uint64())
 		scale := 1 + rnd.Int64N(year)>>rnd.IntN(36)
 		if i%4 == 0 {
@@ -78,7 +78,7 @@ func TestAtMostTwiceTheLimitInAnySpan(t *testing.T) {
 	l := newLimiter(t, weir.Config{Now: func() time.Time { return at(now) }, Timeout: 1, SweepEvery: still})
 	rnd := rand.New(rand.NewPCG(8, 8))
 	worst := 0
-	runs := slow.N(10_000, 50_000, 1_000_000)
+	runs := slow.N(5_000, 50_000, 1_000_000)
 	if raceDetector {
 		runs /= 5 // nothing runs beside it
 	}
@@ -130,8 +130,9 @@ func TestDenialsDelayNobody(t *testing.T) {
 		_, err := l.CheckRate("id", scale, limit)
 		require.NoError(t, err)
 	}
-	for i := range 1_000_000 {
-		now = 200 + int64(i)/1250 // to the end of the window
+	denials := int64(slow.N(100_000, 1_000_000, 10_000_000))
+	for i := range denials {
+		now = 200 + i*800/denials // to the end of the window
 		res, err := l.CheckRate("id", scale, limit)
 		if err != nil || res.Allowed() || res.TotalRequests != limit || res.ExpiresAt.UnixMilli() != scale {
 			t.Fatalf("denial %d: %+v, %v", i, res, err)
@@ -189,7 +190,7 @@ func TestRetryInstantIsExact(t *testing.T) {
 			clock := func() time.Time { return time.Unix(0, ns.Load()) }
 			l := newLimiter(t, weir.Config{Now: clock, Timeout: 1})
 			strategy := s.make(l, clock)
-			denials := slow.N(500, 1000, 100_000)
+			denials := slow.N(200, 1000, 100_000)
 			for denied := 0; denied < denials; {
 				if rnd.IntN(4) == 0 {
 					ns.Add(rnd.Int64N(4 * msec))
@@ -231,7 +232,7 @@ func TestKeysAreInjective(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
 	parts := []string{"", "a", "b", ":", "1", "1:", "2:a", "-", "|", "/", "_", "\x00", "\xff", "{}", "a:b", "b:c", "é"}
 	seen := make(map[string][]string)
-	tries := slow.N(100_000, 500_000, 10_000_000)
+	tries := slow.N(40_000, 500_000, 10_000_000)
 	for range tries {
 		list := make([]string, rnd.IntN(5))
 		for i := range list {

@@ -29,7 +29,7 @@ func conforms(t *testing.T, pick func(testing.TB, *weir.Limiter) weir.Strategy, 
 func twice(limit uint64) uint64 { return 2 * limit }
 
 func TestFixedWindowConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.FixedWindow() },
 		weirtest.Laws{Histories: histories, Span: twice, Aligned: true})
 }

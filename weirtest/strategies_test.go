@@ -14,7 +14,7 @@ import (
 )
 
 func TestSlidingWindowConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, weirtest.Laws{
 		Histories: histories,
 		// All of the limit at the end of one window, and at the end of the next what its weight then leaves.
@@ -24,12 +24,12 @@ func TestSlidingWindowConforms(t *testing.T) {
 }
 
 func TestSlidingLogConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingLog() }, weirtest.Laws{Histories: histories})
 }
 
 func TestTokenBucketConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	t.Run("burst of the limit", func(t *testing.T) {
 		conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, weirtest.Laws{
 			Histories: histories,
@@ -55,13 +55,13 @@ func TestTokenBucketConforms(t *testing.T) {
 var firstHit = map[string]string{"Refund": "the period begins with the first request"}
 
 func TestCounterConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.Counter() },
 		weirtest.Laws{Histories: histories, Span: twice, Skip: firstHit})
 }
 
 func TestListConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.List() },
 		weirtest.Laws{Histories: histories, Span: twice, Skip: firstHit})
 }
@@ -78,7 +78,7 @@ func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
 const others = "an admission's figures are those of one tier, and the others may count for longer"
 
 func TestTiersConform(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	for _, c := range []struct {
 		what  string
 		tiers []weir.Tier
@@ -119,7 +119,7 @@ func TestTiersConform(t *testing.T) {
 }
 
 func TestLeakyBucketConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	for _, queue := range []int{0, 1, 3, 20} {
 		t.Run(fmt.Sprintf("queue of %d", queue), func(t *testing.T) {
 			weirtest.TestStrategy(t, func(t testing.TB, _ *weirtest.Clock) weir.Strategy {
@@ -133,7 +133,7 @@ func TestLeakyBucketConforms(t *testing.T) {
 }
 
 func TestPolicyConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		return weir.Policy{Name: "hourly", Strategy: l.SlidingLog(), Limit: 10, Duration: time.Hour}
 	}, weirtest.Laws{
@@ -146,7 +146,7 @@ func TestPolicyConforms(t *testing.T) {
 }
 
 func TestAllConforms(t *testing.T) {
-	histories := slow.N(15, 60, 1000)
+	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
 		return weir.All(l.SlidingLog(), l.FixedWindow())
 	}, weirtest.Laws{

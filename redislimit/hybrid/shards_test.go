@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -19,6 +20,7 @@ import (
 // One of three shards dies. With a breaker for each, the callers of the others do not notice; with
 // one for all, the control, most of them are decided locally too.
 func TestShardsFailAlone(t *testing.T) {
+	slow.Test(t)
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
 	o := redislimit.Options("")
 	client := redis.NewClusterClient(&redis.ClusterOptions{

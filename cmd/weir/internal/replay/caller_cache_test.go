@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // Two texts are the same shortText only if they are the same, whatever stands after them in the line.
@@ -32,6 +34,7 @@ func TestShortTextsStayApart(t *testing.T) {
 
 // More callers than the cache has places keep their numbers: a text that was replaced is not found.
 func TestCallersAreRightWithAFullCache(t *testing.T) {
+	slow.Test(t)
 	c := make(callerCache, 1<<cacheBits)
 	const callers = 3 << cacheBits
 	text := func(i int) shortText { return shortTextOf(fmt.Append(nil, i)) }

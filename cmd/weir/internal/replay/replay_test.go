@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/internal/slow"
 )
 
 // request is a request of a made-up log.
@@ -135,7 +136,7 @@ func TestMemoryIsBoundedByTheCallers(t *testing.T) {
 	require.NoError(t, err)
 	defer j.close()
 	most := 0
-	for i := range 4 * sweepEvery {
+	for i := range slow.N(2, 4, 40) * sweepEvery {
 		require.NoError(t, j.decide(question{caller: uint32(i % 50_000), ns: int64(i/10) * 1e9, counted: true}, []bool{false}))
 		if i%(sweepEvery/2) == sweepEvery/2-2 { // Stats looks at every bucket
 			most = max(most, j.limiter.Stats().Buckets)
