@@ -56,7 +56,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.slice = gcd(a.slice, p.scale)
+		a.slice = arith.GCD(a.slice, p.scale)
 		a.bounds = append(a.bounds, bound{limit: clampCost(tier.Limit), n: p.scale, given: i})
 		a.least = min(a.least, clampCost(tier.Limit))
 	}
@@ -82,13 +82,6 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 }
 
 func (t *Tiers) plan() string { return t.store.(*planned[sliceCounts, *sliceCounts]).plan }
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
 
 // tierSums is the arithmetic of Tiers.
 type tierSums struct {

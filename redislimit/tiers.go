@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // Tiers is a Strategy that holds several limits at once. Make one with [Store.Tiers].
@@ -43,7 +44,7 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 		}
 		names[i] = name
 		t.limits[i] = clamp(given.Limit)
-		t.slice = gcd(t.slice, given.Duration.Milliseconds())
+		t.slice = arith.GCD(t.slice, given.Duration.Milliseconds())
 	}
 	for i, given := range tiers {
 		t.args = append(t.args, given.Duration.Milliseconds()/t.slice, t.limits[i])
@@ -89,11 +90,4 @@ func (t several) answer(_ *weir.Request, v numbers) (decision, error) {
 		return decision{}, strange(v)
 	}
 	return decision{v[0] == 1, used, t.limits[which], ofMillis(at), int(which)}, nil
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }

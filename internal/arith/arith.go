@@ -52,3 +52,11 @@ func CeilDiv(a, b int64) int64 {
 	}
 	return (a-1)/b + 1
 }
+
+// GCD returns the greatest common divisor of a and b, which are not negative; that of 0 and b is b.
+func GCD(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

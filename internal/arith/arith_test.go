@@ -67,3 +67,11 @@ func TestDivisionRounds(t *testing.T) {
 		assert.Equal(t, c.want, CeilDiv(c.a, c.b), "%d/%d", c.a, c.b)
 	}
 }
+
+func TestGCD(t *testing.T) {
+	for _, c := range []struct{ a, b, want int64 }{
+		{0, 7, 7}, {7, 0, 7}, {12, 18, 6}, {18, 12, 6}, {7, 15, 1}, {1000, 60_000, 1000},
+	} {
+		assert.Equal(t, c.want, GCD(c.a, c.b), "of %d and %d", c.a, c.b)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // step is one request of a history, made so long after the one before it.
@@ -198,16 +199,9 @@ func (s *suite) origin() time.Time {
 	edge := int64(1)
 	for _, d := range s.Durations {
 		ms := max(d.Milliseconds(), 1)
-		if factor := ms / gcd(edge, ms); edge <= latest/factor {
+		if factor := ms / arith.GCD(edge, ms); edge <= latest/factor {
 			edge *= factor
 		}
 	}
 	return time.UnixMilli(latest / edge * edge).UTC()
-}
-
-func gcd(a, b int64) int64 {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
