@@ -128,7 +128,11 @@ func (l *Limiter) countLocked(
 
 // Run implements [Strategy]. Its errors are those of [Limiter.CheckRate].
 func (f *FixedWindow) Run(ctx context.Context, r *Request) (*Result, error) {
-	res, err := f.Decide(ctx, r)
+	return allocate(f.Decide(ctx, r))
+}
+
+// allocate returns what Run returns for what Decide returns.
+func allocate(res Result, err error) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -145,13 +145,9 @@ func (a *queues) raise(q *queue, p params, now, _, total int64, _ string) {
 
 // Reset implements [Resetter]: the first in line may leave at once.
 func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
-	p, err := b.parse(r)
+	_, h, err := b.find(r)
 	if err != nil {
 		return err
-	}
-	h, err := b.store.lock(r.Key, p.scale, false)
-	if err != nil {
-		return b.l.fail(err)
 	}
 	if h.kept {
 		h.state.move(min(h.state.next, h.now))
@@ -180,11 +176,11 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 		switch {
 		case v.state == Deny:
 			b.store.unlock(h, denied)
-			return &res, nil
+			return res, nil
 		case h.state.free(h.now):
 			b.algorithm.admit(h.state, p, h.now, p.cost, "")
 			b.store.unlock(h, admitted)
-			return &res, nil
+			return res, nil
 		case b.store.reserve(h, ""):
 			return b.wait(ctx, p, h, b.join(h, p))
 		}
@@ -232,7 +228,7 @@ func (b *LeakyBucket) wait(
 			level := arith.CeilDiv(max(0, arith.Sub(q.empty(h.now), h.now)), p.each)
 			res := b.l.result(verdict{state: Allow, total: level, at: q.empty(h.now)})
 			b.store.unlock(h, changed)
-			return &res, nil
+			return res, nil
 		}
 		h.entry.mu.Unlock()
 		if b.l.clock.now != nil {

@@ -89,13 +89,9 @@ func (a *lists) raise(g *hitLog, p params, now, expires, total int64, meta strin
 // Entries lists the admitted requests of r.Key in its period, newest last. It counts nothing, and
 // takes time linear in their number.
 func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
-	p, err := s.l.validate(r, 0)
+	p, h, err := s.find(r)
 	if err != nil {
 		return nil, err
-	}
-	h, err := s.store.lock(r.Key, p.scale, false)
-	if err != nil {
-		return nil, s.l.fail(err)
 	}
 	defer s.store.unlock(h, seen)
 	if (&lists{}).over(h.state, p, h.now) {

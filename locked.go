@@ -16,8 +16,8 @@ type verdict struct {
 
 const noInstant = math.MinInt64
 
-func (l *Limiter) result(v verdict) Result {
-	r := Result{State: v.state, TotalRequests: uint64(v.total)}
+func (l *Limiter) result(v verdict) *Result {
+	r := &Result{State: v.state, TotalRequests: uint64(v.total)}
 	if v.at != noInstant {
 		r.ExpiresAt = l.clock.time(v.at)
 	}
@@ -50,7 +50,7 @@ type algorithm[S any] interface {
 // store keeps the states of an algorithm.
 type store[S any] interface {
 	// lock returns the state of a caller, locked. If there is none it makes one if create is set,
-	// and otherwise returns one that is empty and not kept. It fails with ErrFull.
+	// and otherwise returns one that is empty and not kept. Only making one fails, with ErrFull.
 	lock(id string, scaleMs int64, create bool) (lockedState[S], error)
 
 	// reserve makes room for what an admission adds to the state. It reports false if there is none.
@@ -97,11 +97,7 @@ func newLocked[S any](l *Limiter, a algorithm[S], st store[S]) locked[S] {
 
 // Run implements [Strategy]. Its errors are those of [Limiter.CheckRate].
 func (s *locked[S]) Run(ctx context.Context, r *Request) (*Result, error) {
-	res, err := s.Decide(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return &res, nil
+	return allocate(s.Decide(ctx, r))
 }
 
 // Decide is Run without the allocation of a Result.
@@ -170,20 +166,23 @@ func (s *operations[S]) parse(r *Request) (params, error) {
 	return p, nil
 }
 
+// find parses r, and locks the state that it would count in, if there is one.
+func (s *operations[S]) find(r *Request) (p params, h lockedState[S], err error) {
+	if p, err = s.parse(r); err == nil {
+		h, err = s.store.lock(r.Key, p.scale, false)
+	}
+	return p, h, err
+}
+
 // Peek implements [Peeker].
 func (s *operations[S]) Peek(_ context.Context, r *Request) (*Result, error) {
-	p, err := s.parse(r)
+	p, h, err := s.find(r)
 	if err != nil {
 		return nil, err
 	}
-	h, err := s.store.lock(r.Key, p.scale, false)
-	if err != nil {
-		return nil, s.l.fail(err)
-	}
 	v := s.algorithm.decide(h.state, p, h.now)
 	s.store.unlock(h, seen)
-	res := s.l.result(v)
-	return &res, nil
+	return s.l.result(v), nil
 }
 
 // Refund implements [Refunder].
@@ -206,13 +205,9 @@ func (s *operations[S]) Refund(_ context.Context, r *Request, taken *Result) err
 
 // Reset implements [Resetter].
 func (s *operations[S]) Reset(_ context.Context, r *Request) error {
-	p, err := s.parse(r)
+	_, h, err := s.find(r)
 	if err != nil {
 		return err
-	}
-	h, err := s.store.lock(r.Key, p.scale, false)
-	if err != nil {
-		return s.l.fail(err)
 	}
 	if h.kept {
 		s.store.remove(h)

@@ -186,13 +186,9 @@ type Entry struct {
 // Entries lists the admitted requests of r.Key in the last r.Duration, newest last: which users are
 // behind this address? It counts nothing, and takes time linear in their number.
 func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
-	p, err := s.l.validate(r, 0)
+	p, h, err := s.find(r)
 	if err != nil {
 		return nil, err
-	}
-	h, err := s.store.lock(r.Key, p.scale, false)
-	if err != nil {
-		return nil, s.l.fail(err)
 	}
 	defer s.store.unlock(h, seen)
 	first, _ := h.state.expired(p.scale, h.now)

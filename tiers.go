@@ -275,6 +275,5 @@ func (t *Tiers) RunTier(_ context.Context, r *Request) (*Result, Tier, error) {
 	if err != nil {
 		return nil, Tier{}, err
 	}
-	res := t.l.result(v)
-	return &res, t.tiers[v.tier], nil
+	return t.l.result(v), t.tiers[v.tier], nil
 }
