@@ -158,7 +158,7 @@ func (l *Limiter) Buckets() iter.Seq[Bucket] {
 				var found []Bucket
 				sh.mu.Lock()
 				if more = c < len(sh.chunks); more {
-					for _, s := range sh.chunkSlots(c) {
+					for _, s := range sh.slots(c, c+1) {
 						found = append(found, l.snapshot(sh.index.Load(), s))
 					}
 				}

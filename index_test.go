@@ -42,7 +42,7 @@ func checkIndex(t *testing.T, sh *shard) {
 		require.Less(t, len(x.words), 32*sh.buckets, "an index that is much too large is replaced")
 	}
 	live := 0
-	for n, s := range sh.slots() {
+	for n, s := range sh.slots(0, len(sh.chunks)) {
 		live++
 		require.True(t, words[n], "slot %d has no word", n)
 		id := string(x.appendID(nil, s))
@@ -66,7 +66,7 @@ func checkChunks(t *testing.T, sh *shard) {
 	t.Helper()
 	x := sh.index.Load()
 	used := map[int]bool{}
-	for n, s := range sh.slots() {
+	for n, s := range sh.slots(0, len(sh.chunks)) {
 		used[n] = true
 		part, left := int(s.load(restWord)&countMask), int(s.load(tailWord)&lenMask)
 		if left <= inlineID {

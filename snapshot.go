@@ -81,7 +81,7 @@ func (t *table) save(e *encoder, now int64) {
 		for c, more := 0, true; more && e.err == nil; c++ {
 			sh.mu.Lock()
 			if more = c < len(sh.chunks); more {
-				for _, s := range sh.chunkSlots(c) {
+				for _, s := range sh.slots(c, c+1) {
 					sh.saveSlot(e, s, now)
 				}
 			}

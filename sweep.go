@@ -82,7 +82,7 @@ func (sh *shard) sweepChunk(i int, now, timeout int64) (removed int) {
 		return 0
 	}
 	earliest := int64(maxInstant)
-	for n, s := range sh.chunkSlots(i) {
+	for n, s := range sh.slots(i, i+1) {
 		end := s.end()
 		if now < arith.Add(end, timeout) {
 			earliest = min(earliest, end)

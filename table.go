@@ -236,7 +236,7 @@ func (sh *shard) rebuild() {
 		size *= 2
 	}
 	x := &index{words: make([]uint32, size), shift: uint(32 - bits.Len(uint(size-1))), chunks: old.chunks}
-	for n, s := range sh.slots() {
+	for n, s := range sh.slots(0, len(sh.chunks)) {
 		x.put(sh.position(s), n)
 	}
 	sh.filled = sh.buckets
@@ -251,28 +251,16 @@ func (sh *shard) position(s *slot) uint32 {
 	return uint32(sh.hasher.hashBytes(id) ^ periodOf(k, scale, number).salt)
 }
 
-// slots yields the live slots. The shard's mutex is held throughout.
-func (sh *shard) slots() iter.Seq2[int, *slot] {
+// slots yields the live slots of the chunks from first to before end, and their numbers. The shard's
+// mutex is held throughout.
+func (sh *shard) slots(first, end int) iter.Seq2[int, *slot] {
 	return func(yield func(int, *slot) bool) {
-		for i := range sh.chunks {
-			for n, s := range sh.chunkSlots(i) {
-				if !yield(n, s) {
+		for i := first; i < end; i++ {
+			c := sh.index.Load().chunks[i].Load()
+			for j := 0; c != nil && j < chunkSlots; j++ {
+				if s := &c[j]; s.load(stateWord)&countMask != 0 && !yield(i*chunkSlots+j, s) {
 					return
 				}
-			}
-		}
-	}
-}
-
-func (sh *shard) chunkSlots(i int) iter.Seq2[int, *slot] {
-	return func(yield func(int, *slot) bool) {
-		c := sh.index.Load().chunks[i].Load()
-		if c == nil {
-			return
-		}
-		for j := range c {
-			if s := &c[j]; s.load(stateWord)&countMask != 0 && !yield(i*chunkSlots+j, s) {
-				return
 			}
 		}
 	}
@@ -336,22 +324,17 @@ func (sh *shard) free(n int, state uint64) {
 // stats implements sweeper. It holds a shard's mutex, so that no bucket is missed or counted twice.
 func (t *table) stats() (allowed, denied uint64) {
 	for i := range t.shards {
-		a, d := t.shards[i].stats()
-		allowed += a
-		denied += d
-	}
-	return allowed, denied
-}
-
-func (sh *shard) stats() (allowed, denied uint64) {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	allowed, denied = sh.allowed, sh.denied
-	for _, s := range sh.slots() {
-		if s.kind() == fixedKind {
-			allowed += uint64(count(s.load(stateWord)))
-			denied += s.load(deniedWord) & countMask
+		sh := &t.shards[i]
+		sh.mu.Lock()
+		allowed += sh.allowed
+		denied += sh.denied
+		for _, s := range sh.slots(0, len(sh.chunks)) {
+			if s.kind() == fixedKind {
+				allowed += uint64(count(s.load(stateWord)))
+				denied += s.load(deniedWord) & countMask
+			}
 		}
+		sh.mu.Unlock()
 	}
 	return allowed, denied
 }

@@ -418,7 +418,7 @@ func TestEarliestIsALowerBound(t *testing.T) {
 		for _, tab := range []*table{l.buckets, l.callers} {
 			for i := range tab.shards {
 				sh := &tab.shards[i]
-				for n, s := range sh.slots() {
+				for n, s := range sh.slots(0, len(sh.chunks)) {
 					require.LessOrEqual(t, sh.chunks[n/chunkSlots].earliest, s.end())
 					require.LessOrEqual(t, sh.earliest.Load(), s.end())
 				}
