@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -17,27 +16,25 @@ import (
 // uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
 // that time, and from then on instants lie behind the wall clock.
 type Limiter struct {
-	clock    clock
+	clock   clock
+	closed  atomic.Bool
+	windows windows
+	buckets *table // of fixed windows
+	callers *table // of sliding windows, token buckets and counters, one a caller
+
+	// The states of no fixed size are in tables of their own, made by the first call.
+	logs   func() *states[hitLog, *hitLog]
+	queues func() *states[queue, *queue]
+	slices func() *states[sliceCounts, *sliceCounts]
+
 	capacity capacity
 	janitor  janitor
-	windows  windows
-	buckets  *table // of fixed windows
-	callers  *table // of sliding windows and token buckets, one a caller
-	closed   atomic.Bool
-	done     chan struct{} // closed by Close
 
-	// The states of no fixed size have tables of their own, made by the first strategy that needs
-	// them.
-	logsOnce, queuesOnce, slicesOnce sync.Once
-	logs                             *states[hitLog, *hitLog]
-	queues                           *states[queue, *queue]
-	slices                           *states[sliceCounts, *sliceCounts]
+	// extraCost is the admitted cost of fixed windows less their admitted hits: costs over 1, charges
+	// and refunds. A hit of cost 1 does not write it: Stats adds up the buckets' counts instead.
+	extraCost atomic.Int64
 
-	// extraCost is the sum of the counts of fixed windows less the number of their hits: costs over
-	// 1, charges and refunds. Hits are counted in the buckets alone, so that Stats costs a decision
-	// nothing.
-	extraCost              atomic.Int64
-	invalid, full, refused atomic.Uint64 // errors
+	invalid, full, afterClose atomic.Uint64 // calls that failed
 }
 
 // Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
@@ -87,7 +84,7 @@ func New(cfg Config) (*Limiter, error) {
 		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v, Resolution %v",
 			cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
 	}
-	l := &Limiter{clock: newClock(cfg.Now, cfg.Resolution), done: make(chan struct{})}
+	l := &Limiter{clock: newClock(cfg.Now, cfg.Resolution)}
 	l.capacity = newCapacity(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), &l.janitor)
 	l.janitor = janitor{
 		clock:    &l.clock,
@@ -100,6 +97,7 @@ func New(cfg Config) (*Limiter, error) {
 	l.buckets, l.callers = newTable(&l.capacity), newTable(&l.capacity)
 	l.janitor.add(l.buckets)
 	l.janitor.add(l.callers)
+	l.logs, l.queues, l.slices = lazyStates[hitLog](l), lazyStates[queue](l), lazyStates[sliceCounts](l)
 	return l, nil
 }
 
@@ -215,7 +213,7 @@ func (l *Limiter) Stats() Stats {
 	s := Stats{
 		Invalid:    l.invalid.Load(),
 		Full:       l.full.Load(),
-		Closed:     l.refused.Load(),
+		Closed:     l.afterClose.Load(),
 		Buckets:    int(l.capacity.used()),
 		MaxBuckets: int(l.capacity.max),
 		Swept:      l.janitor.removed.Load(),
@@ -236,9 +234,7 @@ func (l *Limiter) Stats() Stats {
 // that decide, read or change a count fail with [ErrClosed]. It is safe at any time, from
 // Config.Now too, beside any other call, and more than once. It always returns nil.
 func (l *Limiter) Close() error {
-	if !l.closed.Swap(true) {
-		close(l.done)
-	}
+	l.closed.Store(true)
 	l.janitor.close()
 	return nil
 }
@@ -249,7 +245,7 @@ func (l *Limiter) fail(err error) error {
 	case ErrFull:
 		l.full.Add(1)
 	case ErrClosed:
-		l.refused.Add(1)
+		l.afterClose.Add(1)
 	default:
 		l.invalid.Add(1)
 	}

@@ -17,12 +17,9 @@ var hashes = map[string]uint64{"all alike": 0, "16 values": 15, "one shard": 1<<
 func breakHash(l *Limiter, mask uint64) {
 	l.buckets.mask = mask
 	l.callers.mask = mask
-	l.SlidingLog()
-	l.logs.mask = mask
-	l.LeakyBucket(0)
-	l.queues.mask = mask
-	_, _ = l.Tiers(Tier{1, time.Second})
-	l.slices.mask = mask
+	l.logs().mask = mask
+	l.queues().mask = mask
+	l.slices().mask = mask
 }
 
 // A hash says where to look, and keys are compared in full: with equal hashes everything is slower and nothing is wrong.

@@ -31,8 +31,7 @@ type LeakyBucket struct{ operations[queue] }
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
-	l.queuesOnce.Do(func() { l.queues = newStates[queue](l) })
-	return &LeakyBucket{operations[queue]{l: l, algorithm: &queues{max(length, 0)}, store: l.queues}}
+	return &LeakyBucket{operations[queue]{l: l, algorithm: &queues{max(length, 0)}, store: l.queues()}}
 }
 
 // queues is the arithmetic of a LeakyBucket.
@@ -215,7 +214,7 @@ func (b *LeakyBucket) wait(
 		case <-timer.C:
 		case <-ctx.Done():
 			return nil, b.quit(h, element, ctx.Err())
-		case <-b.l.done:
+		case <-b.l.janitor.stop:
 			return nil, b.quit(h, element, b.l.fail(ErrClosed))
 		}
 		now := b.l.clock.read()

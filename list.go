@@ -17,7 +17,7 @@ type List struct{ locked[hitLog] }
 // It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
 // redislimit's List gives the same Results and entries.
 func (l *Limiter) List() *List {
-	st := &planned[hitLog, *hitLog]{l.hitLogs(), listPlan}
+	st := &planned[hitLog, *hitLog]{l.logs(), listPlan}
 	return &List{newLocked[hitLog](l, &lists{}, st)}
 }
 

@@ -26,12 +26,7 @@ type SlidingLog struct{ locked[hitLog] }
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
-	return &SlidingLog{newLocked[hitLog](l, &logs{}, l.hitLogs())}
-}
-
-func (l *Limiter) hitLogs() *states[hitLog, *hitLog] {
-	l.logsOnce.Do(func() { l.logs = newStates[hitLog](l) })
-	return l.logs
+	return &SlidingLog{newLocked[hitLog](l, &logs{}, l.logs())}
 }
 
 // logs is the arithmetic of a SlidingLog.

@@ -68,17 +68,20 @@ type entry[S any] struct {
 // millisecond.
 const stateShardSize = 2048
 
-func newStates[S any, P state[S]](l *Limiter) *states[S, P] {
-	n := 1
-	for int64(n)*stateShardSize < l.capacity.max && n < 1<<16 {
-		n *= 2
-	}
-	t := &states[S, P]{hasher: newHasher(), l: l, shards: make([]stateShard[S], n)}
-	for i := range t.shards {
-		t.shards[i].expiry.reset()
-	}
-	l.janitor.add(t)
-	return t
+// lazyStates returns a function that makes the table when it is first called.
+func lazyStates[S any, P state[S]](l *Limiter) func() *states[S, P] {
+	return sync.OnceValue(func() *states[S, P] {
+		n := 1
+		for int64(n)*stateShardSize < l.capacity.max && n < 1<<16 {
+			n *= 2
+		}
+		t := &states[S, P]{hasher: newHasher(), l: l, shards: make([]stateShard[S], n)}
+		for i := range t.shards {
+			t.shards[i].expiry.reset()
+		}
+		l.janitor.add(t)
+		return t
+	})
 }
 
 func (t *states[S, P]) hashKey(k stateKey) uint64 {

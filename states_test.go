@@ -104,7 +104,7 @@ func TestRemovedEntryIsNotCountedIn(t *testing.T) {
 	r := &Request{Key: "id", Limit: 2, Duration: time.Second}
 	_, err := s.Run(t.Context(), r)
 	require.NoError(t, err)
-	sh := l.logs.shard(stateKey{"id", 1000, ""})
+	sh := l.logs().shard(stateKey{"id", 1000, ""})
 	old := sh.find(stateKey{"id", 1000, ""})
 	require.NotNil(t, old)
 	old.mu.Lock()
@@ -116,7 +116,7 @@ func TestRemovedEntryIsNotCountedIn(t *testing.T) {
 	for !blockedIn("lock") { // it has found the entry
 		runtime.Gosched()
 	}
-	l.logs.mark(old)
+	l.logs().mark(old)
 	old.mu.Unlock()
 	assert.EqualValues(t, 1, (<-got).TotalRequests)
 	assert.NotSame(t, old, sh.find(stateKey{"id", 1000, ""}))
@@ -171,11 +171,11 @@ func TestEveryRemovalMarksTheEntry(t *testing.T) {
 			s := l.SlidingLog()
 			_, err := s.Run(t.Context(), hitOf("id"))
 			require.NoError(t, err)
-			e := l.logs.shard(key).find(key)
+			e := l.logs().shard(key).find(key)
 			clock.setMs(11)
 			remove(l, s)
 			assert.True(t, e.removed)
-			assert.Nil(t, l.logs.shard(key).find(key))
+			assert.Nil(t, l.logs().shard(key).find(key))
 			assert.Zero(t, l.Stats().Buckets)
 		})
 	}
@@ -191,7 +191,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 			require.NoError(t, err, "%s, %d bytes", name, n)
 		}
 	}
-	keys := append(append(keysOf(l.logs), keysOf(l.queues)...), keysOf(l.slices)...)
+	keys := append(append(keysOf(l.logs()), keysOf(l.queues())...), keysOf(l.slices())...)
 	require.Equal(t, 24, len(keys), "in the map and in the entry")
 	for _, k := range keys {
 		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.id), "%d bytes", len(k.id))
@@ -199,7 +199,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	_, err := l.SlidingLog().Run(t.Context(), &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]})
 	require.NoError(t, err)
 	key := stateKey{"m", 1000, ""}
-	meta := *l.logs.shard(key).find(key).state.metas.At(0)
+	meta := *l.logs().shard(key).find(key).state.metas.At(0)
 	assert.Equal(t, "xxxxxx", meta)
 	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
 }
@@ -224,7 +224,7 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	r := &Request{Key: "id", Limit: math.MaxInt64, Duration: time.Second, Meta: strings.Repeat("m", 1<<10)}
 	held := func() (n int64) {
 		key := stateKey{"id", 1000, ""}
-		if e := l.logs.shard(key).find(key); e != nil {
+		if e := l.logs().shard(key).find(key); e != nil {
 			n = e.state.size()
 		}
 		return n

@@ -71,8 +71,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	for i := range a.bounds {
 		a.bounds[i].n /= a.slice
 	}
-	l.slicesOnce.Do(func() { l.slices = newStates[sliceCounts](l) })
-	st := &planned[sliceCounts, *sliceCounts]{l.slices, durations.String()}
+	st := &planned[sliceCounts, *sliceCounts]{l.slices(), durations.String()}
 	t := &Tiers{newLocked[sliceCounts](l, a, st), make([]Tier, len(tiers))}
 	for i, b := range a.bounds {
 		t.tiers[i] = tiers[b.given]
