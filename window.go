@@ -18,16 +18,14 @@ const (
 
 // windowStart returns when window number of a scale begins. It saturates.
 func windowStart(number, scaleMs int64) int64 {
-	hi, lo := bits.Mul64(uint64(max(number, -number)), uint64(scaleMs*msec))
+	start := arith.Mul(uint64(max(number, -number)), scaleMs*msec)
 	switch {
-	case hi == 0 && lo <= maxInstant && number >= 0:
-		return int64(lo)
-	case hi == 0 && lo <= maxInstant:
-		return -int64(lo)
-	case number < 0:
+	case number >= 0:
+		return start
+	case start == maxInstant:
 		return math.MinInt64
 	}
-	return maxInstant
+	return -start
 }
 
 // window is one window of one scale. Windows are aligned to the Unix epoch: window n begins n
@@ -45,6 +43,7 @@ type window struct {
 // noWindow accompanies errors and requests that can never pass.
 var noWindow = new(window)
 
+// windowAt returns the window of a scale that holds now, without its expires.
 func windowAt(now, scaleMs int64) *window {
 	number, into := arith.FloorDiv(now, scaleMs*msec)
 	return &window{
@@ -71,7 +70,7 @@ func stampShift(scaleMs int64) uint { return uint(max(0, bits.Len64(uint64(scale
 // division nor the making of a time.Time. It grows with the number of scales, up to maxWindows.
 type windows struct{ table atomic.Pointer[windowTable] }
 
-type windowTable []atomic.Pointer[window] // a power of two long; each window is read-only
+type windowTable []atomic.Pointer[window] // a power of two long
 
 const (
 	minWindows = 64
@@ -84,7 +83,7 @@ func newWindowTable(n int) *windowTable {
 	return &t
 }
 
-// slot returns one of the places for windows of scale.
+// slot returns one of the probes places for windows of scale.
 func (t windowTable) slot(scaleMs int64, way int) *atomic.Pointer[window] {
 	return &t[(int(uint64(scaleMs)*0x9e3779b97f4a7c15>>40)^way)&(len(t)-1)]
 }

@@ -2,7 +2,10 @@
 // stop at the bounds of an int64, and divisions that round as is said.
 package arith
 
-import "math"
+import (
+	"math"
+	"math/bits"
+)
 
 // Add returns a+b, or the bound it passed.
 func Add(a, b int64) int64 {
@@ -28,10 +31,11 @@ func Sub(a, b int64) int64 {
 
 // Mul returns n*each, or the largest int64. each is not negative.
 func Mul(n uint64, each int64) int64 {
-	if each > 0 && n > uint64(math.MaxInt64/each) {
+	hi, lo := bits.Mul64(n, uint64(each))
+	if hi > 0 || lo > math.MaxInt64 {
 		return math.MaxInt64
 	}
-	return int64(n) * each
+	return int64(lo)
 }
 
 // FloorDiv returns the quotient and remainder of a/b rounded toward negative infinity, so that 0 <=
