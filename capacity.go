@@ -6,30 +6,23 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// capacity is the cap: how many buckets all tables of a limiter may hold together, and how many
-// bytes beside them.
+// capacity bounds how many buckets all tables of a limiter hold together, and how many bytes beside
+// them.
 type capacity struct {
-	max      int64 // buckets
-	maxBytes int64
-	taken    atomic.Int64 // usedBits of buckets in use, and above them how often one was taken
-	bytes    atomic.Int64
-	janitor  *janitor
+	max, maxBytes int64
+	taken         atomic.Int64 // usedBits of buckets in use, and above them how often one was taken
+	bytes         atomic.Int64
+	janitor       *janitor
 }
 
-// usedBits hold more than any memory does.
 const (
-	usedBits = 40
+	usedBits = 40 // they count more buckets than any memory holds
 	usedMask = 1<<usedBits - 1
 )
 
-// bytesPerBucket is what logs, tiers and queues may hold, on average, for each of MaxBuckets.
-const (
-	bytesPerBucket = 256
-	freeBytes      = 1 << 20
-)
-
+// newCapacity allows the logs, tiers and queues together 1 MiB, and 256 bytes for each bucket.
 func newCapacity(buckets int64, j *janitor) capacity {
-	bytes := arith.Add(freeBytes, arith.Mul(uint64(buckets), bytesPerBucket))
+	bytes := arith.Add(1<<20, arith.Mul(uint64(buckets), 256))
 	return capacity{max: buckets, maxBytes: bytes, janitor: j}
 }
 

@@ -51,7 +51,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		l, clock := newTestLimiter(t, Config{MaxBuckets: 100})
 		s := l.SlidingLog()
 		bound := l.capacity.maxBytes
-		require.EqualValues(t, freeBytes+100*bytesPerBucket, bound)
+		require.EqualValues(t, 1<<20+100*256, bound)
 		hits := 0
 		for full := 0; full < 50; {
 			r := &Request{Key: strconv.Itoa(hits % 50), Limit: 1 << 40, Duration: time.Second, Meta: meta}

@@ -219,7 +219,7 @@ func keysOf[S any, P state[S]](t *states[S, P]) (keys []stateKey) {
 // bytes follows what the states hold, and goes over its bound for nobody.
 func TestBytesOfStatesAreBounded(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 1, SweepEvery: time.Hour})
-	require.EqualValues(t, freeBytes+bytesPerBucket, l.capacity.maxBytes)
+	require.EqualValues(t, 1<<20+256, l.capacity.maxBytes)
 	s := l.SlidingLog()
 	r := &Request{Key: "id", Limit: math.MaxInt64, Duration: time.Second, Meta: strings.Repeat("m", 1<<10)}
 	held := func() (n int64) {
