@@ -54,14 +54,7 @@ func (a *anchored) advance(s *slot, p params, now int64) {
 
 func (a *anchored) decide(s *slot, p params, now int64) verdict {
 	start, total := a.running(s, p, now)
-	end := arith.Add(start, p.scale*msec)
-	switch {
-	case p.exceedsLimit():
-		return verdict{state: Deny, total: total, at: noInstant}
-	case total > p.limit-p.cost:
-		return verdict{state: Deny, total: total, at: end}
-	}
-	return verdict{state: Allow, total: total + p.cost, at: end}
+	return p.verdict(total, arith.Add(start, p.scale*msec))
 }
 
 func (a *anchored) admit(s *slot, p params, now, cost int64, _ string) {

@@ -96,8 +96,7 @@ func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window) (v 
 	return v, total
 }
 
-// countLocked is the path of count under the shard's mutex: no slot was found without it, or cost
-// can never pass.
+// countLocked is count under the shard's mutex: no slot was found without it, or cost > limit.
 func (l *Limiter) countLocked(
 	hash uint64, id string, w *window, at *reading, limit, cost int64,
 ) (State, int64, error) {
@@ -126,7 +125,7 @@ func (l *Limiter) countLocked(
 	return v, total, nil
 }
 
-// Run implements [Strategy]. Its errors are those of [Limiter.CheckRate].
+// Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (f *FixedWindow) Run(ctx context.Context, r *Request) (*Result, error) {
 	return allocate(f.Decide(ctx, r))
 }
@@ -150,24 +149,16 @@ func (f *FixedWindow) Decide(_ context.Context, r *Request) (Result, error) {
 	return Result{v, total, w.expires}, err
 }
 
-// counters is the arithmetic of a FixedWindow apart from its decisions. Hits go on beside it.
+// counters is the arithmetic of a FixedWindow apart from Run: Peek, Refund, Seed and the like hold
+// the shard's mutex, but hits do not, so every change is a compare-and-swap.
 type counters struct{ l *Limiter }
 
-func (a *counters) prepare(p params) (params, error) {
-	return p.clamp(maxCount), nil
-}
+func (a *counters) prepare(p params) (params, error) { return p.clamp(maxCount), nil }
 
 func (a *counters) advance(*slot, params, int64) {}
 
 func (a *counters) decide(s *slot, p params, now int64) verdict {
-	w, total := a.l.window(now, p.scale), count(s.load(stateWord))
-	switch {
-	case p.exceedsLimit():
-		return verdict{state: Deny, total: total, at: noInstant}
-	case total > p.limit-p.cost:
-		return verdict{state: Deny, total: total, at: w.end}
-	}
-	return verdict{state: Allow, total: total + p.cost, at: w.end}
+	return p.verdict(count(s.load(stateWord)), a.l.window(now, p.scale).end)
 }
 
 func (a *counters) admit(s *slot, _ params, _, cost int64, _ string) {

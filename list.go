@@ -17,8 +17,7 @@ type List struct{ locked[hitLog] }
 // It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
 // redislimit's List gives the same Results and entries.
 func (l *Limiter) List() *List {
-	st := &planned[hitLog, *hitLog]{l.logs(), listPlan}
-	return &List{newLocked[hitLog](l, &lists{}, st)}
+	return &List{newLocked[hitLog](l, &lists{}, l.logs().of(listPlan))}
 }
 
 const listPlan = "list"
@@ -42,14 +41,7 @@ func (a *lists) decide(g *hitLog, p params, now int64) verdict {
 	if !a.over(g, p, now) {
 		start, used = g.hits.At(0).at, g.used
 	}
-	end := arith.Add(start, p.scale*msec)
-	switch {
-	case p.exceedsLimit():
-		return verdict{state: Deny, total: used, at: noInstant}
-	case used > p.limit-p.cost:
-		return verdict{state: Deny, total: used, at: end}
-	}
-	return verdict{state: Allow, total: used + p.cost, at: end}
+	return p.verdict(used, arith.Add(start, p.scale*msec))
 }
 
 // maxRefunded is how many hits, the newest, a refund looks at.

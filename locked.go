@@ -16,6 +16,18 @@ type verdict struct {
 
 const noInstant = math.MinInt64
 
+// verdict returns the verdict on p where used is counted: an admission expires at the given instant,
+// and there a denial ends.
+func (p params) verdict(used, at int64) verdict {
+	switch {
+	case p.exceedsLimit():
+		return verdict{state: Deny, total: used, at: noInstant}
+	case used > p.limit-p.cost:
+		return verdict{state: Deny, total: used, at: at}
+	}
+	return verdict{state: Allow, total: used + p.cost, at: at}
+}
+
 func (l *Limiter) result(v verdict) *Result {
 	r := &Result{State: v.state, TotalRequests: uint64(v.total)}
 	if v.at != noInstant {
@@ -95,7 +107,7 @@ func newLocked[S any](l *Limiter, a algorithm[S], st store[S]) locked[S] {
 	return locked[S]{operations[S]{l: l, algorithm: a, store: st}}
 }
 
-// Run implements [Strategy]. Its errors are those of [Limiter.CheckRate].
+// Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *locked[S]) Run(ctx context.Context, r *Request) (*Result, error) {
 	return allocate(s.Decide(ctx, r))
 }

@@ -26,7 +26,7 @@ type SlidingLog struct{ locked[hitLog] }
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
-	return &SlidingLog{newLocked[hitLog](l, &logs{}, l.logs())}
+	return &SlidingLog{newLocked[hitLog](l, &logs{}, l.logs().of(""))}
 }
 
 // logs is the arithmetic of a SlidingLog.
@@ -94,13 +94,11 @@ func (a *logs) advance(g *hitLog, p params, now int64) {
 func (a *logs) decide(g *hitLog, p params, now int64) verdict {
 	first, expired := g.expired(p.scale, now)
 	used := g.used - expired
-	switch {
-	case p.exceedsLimit():
-		return verdict{state: Deny, total: used, at: noInstant}
-	case used > p.limit-p.cost:
-		return verdict{state: Deny, total: used, at: g.retry(first, used-(p.limit-p.cost), p.scale)}
+	v := p.verdict(used, arith.Add(now, p.scale*msec))
+	if v.state == Deny && !p.exceedsLimit() {
+		v.at = g.retry(first, used-(p.limit-p.cost), p.scale)
 	}
-	return verdict{state: Allow, total: used + p.cost, at: arith.Add(now, p.scale*msec)}
+	return v
 }
 
 // retry returns the instant at which hits of the cost excess no longer count.

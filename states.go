@@ -92,16 +92,13 @@ func (t *states[S, P]) shard(k stateKey) *stateShard[S] {
 	return &t.shards[t.hashKey(k)>>40&uint64(len(t.shards)-1)]
 }
 
-// lock implements store.
-func (t *states[S, P]) lock(id string, scaleMs int64, create bool) (lockedState[S], error) {
-	return t.lockKey(stateKey{id: id, scale: scaleMs}, create)
-}
-
 // planned is the store of the states of one plan.
 type planned[S any, P state[S]] struct {
 	*states[S, P]
 	plan string
 }
+
+func (t *states[S, P]) of(plan string) store[S] { return &planned[S, P]{t, plan} }
 
 func (t *planned[S, P]) lock(id string, scaleMs int64, create bool) (lockedState[S], error) {
 	return t.lockKey(stateKey{id, scaleMs, t.plan}, create)
@@ -285,10 +282,8 @@ func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (remove
 		seen++
 		e.mu.Lock()
 		end := t.end(e)
-		over := now >= arith.Add(end, timeout) && !e.removed
-		if end == math.MinInt64 && timeout == 0 { // being made: reclaiming takes it from no caller
-			over = false
-		}
+		beingMade := end == math.MinInt64 && timeout == 0 // reclaiming takes it from no caller
+		over := now >= arith.Add(end, timeout) && !e.removed && !beingMade
 		if over {
 			t.mark(e)
 		}

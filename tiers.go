@@ -71,8 +71,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	for i := range a.bounds {
 		a.bounds[i].n /= a.slice
 	}
-	st := &planned[sliceCounts, *sliceCounts]{l.slices(), durations.String()}
-	t := &Tiers{newLocked[sliceCounts](l, a, st), make([]Tier, len(tiers))}
+	t := &Tiers{newLocked(l, a, l.slices().of(durations.String())), make([]Tier, len(tiers))}
 	for i, b := range a.bounds {
 		t.tiers[i] = tiers[b.given]
 	}

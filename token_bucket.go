@@ -22,9 +22,8 @@ type TokenBucket struct {
 //
 // The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more
 // than Limit flow in. A decision takes the mutex of one shard for a few nanoseconds. A clock that
-// goes back adds no tokens: time never runs before the bucket's last use. A change of Limit does
-// not change when tokens already used return. A burst that takes longer than 146 years to flow in
-// is [ErrLimit].
+// goes back adds no tokens. A change of Limit does not change when tokens already used return. A
+// burst that takes longer than 146 years to flow in is [ErrLimit].
 //
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
@@ -66,7 +65,7 @@ func (t *tokens) decide(s *slot, p params, now int64) verdict {
 	return verdict{state: Allow, total: inflow(next-now, p.each), at: next}
 }
 
-// inflow returns how many tokens flow in in ns, one each so many, rounded up.
+// inflow returns how many tokens flow in within ns, one every each ns, rounded up.
 func inflow(ns, each int64) int64 {
 	switch {
 	case ns <= 0 || each == 0: // full, or never to flow in
