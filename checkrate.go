@@ -39,18 +39,17 @@ type Limiter struct {
 
 // Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
 type Config struct {
-	// MaxBuckets bounds the memory: the number of buckets, of all strategies together, that are
-	// kept at one time. It is never exceeded. 0 means 1<<20. A bucket takes about 75 bytes, and an
-	// ID over 22 bytes 64 more for each 40 bytes beyond its first 16. Those of SlidingLog, List,
-	// Tiers and LeakyBucket take about 300 bytes, and their contents are bounded too, see there.
-	// When MaxBuckets is reached, expired buckets are removed at once; if there is none, an ID
-	// without a bucket gets [ErrFull], and the others go on. If it is too small, new callers are
-	// refused; if it is too large, a flood of made-up IDs takes the memory.
+	// MaxBuckets bounds the memory: how many buckets, of all strategies together, are kept at one
+	// time. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes beyond the
+	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket take about
+	// 300 bytes, and their contents, bounded as [Limiter.SlidingLog] says. At a full table expired
+	// buckets are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small
+	// refuses new callers; too large lets a flood of made-up IDs take the memory.
 	MaxBuckets int
 
-	// Timeout is how long a bucket is kept after it expired or was last used, whichever is later; at
-	// a full table it is not kept. Counting does not need it: for that long Buckets shows it, and Now
-	// may step back to it. 0 means a minute. Too small does no harm; too large keeps memory.
+	// Timeout is how long a bucket is kept after it expired or was last used, whichever is later,
+	// unless the table is full. 0 means a minute. No count needs it: for that long Buckets yields the
+	// bucket, and Now may step back to its window. Too small does no harm; too large keeps memory.
 	Timeout time.Duration
 
 	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU; too large keeps
@@ -75,10 +74,8 @@ type Config struct {
 }
 
 // New returns a Limiter. It fails if a field of cfg is negative. It starts no goroutine: the
-// janitor starts with the first bucket and ends with the last.
-//
-// Within a testing/synctest bubble, make the limiter in the bubble and close it before the bubble
-// ends.
+// janitor starts with the first bucket and ends with the last. A limiter for a testing/synctest
+// bubble is made in the bubble, and closed before the bubble ends.
 func New(cfg Config) (*Limiter, error) {
 	if cfg.MaxBuckets < 0 || cfg.Timeout < 0 || cfg.SweepEvery < 0 || cfg.Resolution < 0 {
 		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v, Resolution %v",
@@ -128,9 +125,9 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 	return
 }
 
-// Inspect returns the Bucket of id in the current window of scaleMs. It counts and creates nothing:
-// the Bucket of an id without one has Count 0 and the zero Created. It fails as CheckRate does for
-// a bad id or scale, and with [ErrClosed].
+// Inspect returns the Bucket of id in the current window of scaleMs. It creates nothing: the Bucket
+// of an id without one has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and
+// [ErrClosed].
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	h, err := l.lockWindow(id, scaleMs)
 	if err != nil {
@@ -146,8 +143,7 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 
 // Buckets yields the buckets of CheckRate and FixedWindow that are kept, expired ones too, in no
 // order. Those present for the whole iteration are yielded once; those added or removed meanwhile
-// may be missed. No lock is held while it yields. It costs about 150 ns a bucket, most of it for
-// the ID.
+// may be missed. No lock is held while it yields. It costs about 150 ns a bucket.
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {
 		for i := range l.buckets.shards {
@@ -205,9 +201,8 @@ type Stats struct {
 	LastSweep  time.Duration // how long the last one took, in real time
 }
 
-// Stats adds up what the buckets and shards have counted. It is not a snapshot of one instant. It
-// visits every bucket, about 10 ns each, so that decisions need not count themselves; it holds the
-// mutex of one shard at a time.
+// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing. It
+// is not a snapshot of one instant. It holds the mutex of one shard at a time.
 func (l *Limiter) Stats() Stats {
 	extra := l.extraCost.Load() // before the counts: a count moves first, the extra cost after
 	s := Stats{
@@ -231,8 +226,8 @@ func (l *Limiter) Stats() Stats {
 }
 
 // Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
-// that decide, read or change a count fail with [ErrClosed]. It is safe at any time, from
-// Config.Now too, beside any other call, and more than once. It always returns nil.
+// that decide, read or change a count fail with [ErrClosed]. It may be called more than once, and
+// from Config.Now. It always returns nil.
 func (l *Limiter) Close() error {
 	l.closed.Store(true)
 	l.janitor.close()

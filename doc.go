@@ -12,16 +12,14 @@
 // the Unix epoch. A sharded hash table, keyed by ID, scale and window number, holds a bucket for
 // each caller in each window, and a janitor goroutine removes the buckets that have expired. The
 // window is part of the key, so nothing is counted in a bucket once its window has ended, and
-// removing it loses no count. That is what CheckRate does. The file checkrate.go holds the methods
-// of a [Limiter] that are neither constructors of strategies nor adapters.
+// removing it loses no count.
 //
-// A [Strategy] decides behind an interface, which the strategies of redislimit implement too.
-// Methods of [Limiter] return them: FixedWindow, which is CheckRate behind that interface,
-// SlidingWindow, SlidingLog, TokenBucket, LeakyBucket, Tiers, Counter and List. All strategies of
-// one Limiter share its bound on memory, its janitor and its clock. Those of one kind count
-// together for each key and Duration; different kinds count separately. The counts of CheckRate,
-// FixedWindow and SlidingWindow saturate at 2^48-2, those of redislimit at 2^53-1; a limit over that
-// counts as that.
+// CheckRate is such a fixed window counter. The other algorithms are each a [Strategy], which the
+// strategies of redislimit implement too. Methods of [Limiter] return them: FixedWindow, which is
+// CheckRate behind that interface, SlidingWindow, SlidingLog, TokenBucket, LeakyBucket, Tiers,
+// Counter and List. All strategies of one Limiter share its bound on memory, its janitor and its
+// clock. Those of one kind count together for each key and Duration; different kinds count
+// separately. [All], [Policy], [Wait] and [Reserve] work with any Strategy.
 //
 // The package promises, and its tests prove: CheckRate admits exactly the limit in a window,
 // however many goroutines call it; a denial takes nothing; an error counts nothing; memory is

@@ -6,12 +6,9 @@ import (
 	"time"
 )
 
-// Strategy decides whether a request may pass. Every algorithm of this package is one, those of
-// redislimit are, and a user's own may be; the middleware and the fallback take any.
-//
-// A Strategy is safe for concurrent use. Run neither keeps nor changes r. A denial is a Result with
-// State [Deny]; an error means that the Strategy could not decide, and then nothing was counted and
-// the Result is nil.
+// Strategy decides whether a request may pass. It is safe for concurrent use. Run neither keeps nor
+// changes r. A denial is a Result with State [Deny]; an error means that the Strategy could not
+// decide, and then nothing was counted and the Result is nil.
 type Strategy interface {
 	Run(ctx context.Context, r *Request) (*Result, error)
 }
@@ -22,7 +19,8 @@ type Request struct {
 	Key string
 
 	// Limit is how much cost is admitted in one Duration. 0 denies everything. Above 2^63-1, and in
-	// a fixed or sliding window above 2^48-2, it counts as that, and so does a Cost up to Limit.
+	// FixedWindow, SlidingWindow and Counter above 2^48-2, it counts as that, and so does a Cost up
+	// to Limit.
 	Limit uint64
 
 	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days.
@@ -38,10 +36,10 @@ type Request struct {
 	Meta string
 }
 
-// State is the verdict of a Strategy.
+// State is the verdict of a Strategy: Deny or Allow.
 type State int64
 
-// The verdicts.
+// The values of a State.
 const (
 	Deny  State = 0
 	Allow State = 1
@@ -63,10 +61,9 @@ type Result struct {
 	// admitted.
 	TotalRequests uint64
 
-	// ExpiresAt is, for an admitted request, the instant at which the period rolls over: if nothing
-	// more is asked, nothing admitted so far counts from then on. For a denied one it is the
-	// earliest instant at which the same request would pass, if nothing else is admitted until
-	// then; the zero time if it can never pass.
+	// ExpiresAt is, for an admitted request, the end of the period: if nothing more is asked, nothing
+	// admitted so far counts from then on. For a denied one it is the earliest instant at which the
+	// same request would pass, if nothing else is admitted until then; the zero time if it never can.
 	ExpiresAt time.Time
 }
 
