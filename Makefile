@@ -5,6 +5,7 @@
 # not say "not published" have no replace directive, and require real versions of each other.
 MODULES   := $(shell awk '$$1 ~ /^\./ {print $$1}' go.work)
 CONTRIB   := $(patsubst ./%,%,$(shell awk '$$1 ~ /^\.\// {print $$1}' contrib/go.work))
+TESTED    := $(filter-out ./benchmarks,$(MODULES)) # whose rivals take long to compile
 PUBLISHED := $(patsubst %/go.mod,%,$(shell grep -L '// not published' $(MODULES:=/go.mod)))
 TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
@@ -25,7 +26,7 @@ need: # what the tests run against: a real Redis, a real browser, curl
 	@.ci/need redis-server chromium curl
 
 test: need ## the tests of every module, with the race detector: at most 3 minutes on 2 cores
-	go test -race -vet=off -shuffle=on -ldflags '-s -w' -timeout 8m ./verify ./redislimit work # the longest first
+	go test -race -vet=off -shuffle=on -ldflags '-s -w' -timeout 8m ./verify ./redislimit $(TESTED:=/...) # the longest first
 
 recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
 	cd redislimit/hybrid && WEIR_VERIFY=1 RECOVERY_TABLE=$(CURDIR)/recovery.md go test -timeout 10m -run TestRecoveryTable .
