@@ -228,10 +228,11 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 	if f.redis == "" {
 		return func() { _ = limiter.Close() }, nil
 	}
-	client, err := redisClient(f.redis)
-	if err != nil {
-		return nil, err
+	options, err := redislimit.ParseURL(f.redis)
+	if err != nil { // which may quote the password
+		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://")
 	}
+	client := redis.NewClient(options)
 	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
 	store, err := redislimit.New(client, redislimit.Config{Prefix: f.redisPrefix, Timeout: f.redisTimeout, OnCall: calls.OnCall})
 	if err != nil {
@@ -246,16 +247,4 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 		f.cfg.Metrics = append(f.cfg.Metrics, made)
 	}
 	return func() { _, _ = client.Close(), limiter.Close() }, nil
-}
-
-// redisClient returns a client with the settings that the URL asks for, and for the rest those that redislimit needs.
-func redisClient(url string) (*redis.Client, error) {
-	o, err := redis.ParseURL(url)
-	if err != nil { // which may quote the password
-		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://")
-	}
-	safe := redislimit.Options(o.Addr)
-	safe.Network, safe.Username, safe.Password, safe.DB, safe.TLSConfig = o.Network, o.Username, o.Password, o.DB, o.TLSConfig
-	safe.Dialer = redislimit.Dialer(safe)
-	return redis.NewClient(safe), nil
 }
