@@ -6,7 +6,7 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// Bucket is a snapshot of what one ID has used in one window.
+// Bucket is what one ID has used in one window.
 type Bucket struct {
 	ID       string
 	Scale    time.Duration // of the window
@@ -36,7 +36,7 @@ func (l *Limiter) snapshot(x *index, s *slot) Bucket {
 	}
 }
 
-// lockWindow returns what id has used in the window that is now, with its lock held.
+// lockWindow returns the slot of id in the current window, with the shard's mutex held.
 func (l *Limiter) lockWindow(id string, scaleMs int64) (lockedState[slot], error) {
 	err := checkArgs(id, scaleMs, 0)
 	if err == nil && l.closed.Load() {

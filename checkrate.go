@@ -41,10 +41,10 @@ type Limiter struct {
 type Config struct {
 	// MaxBuckets bounds the memory: how many buckets, of all strategies together, are kept at one
 	// time. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes beyond the
-	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket take about
-	// 300 bytes, and their contents, bounded as [Limiter.SlidingLog] says. At a full table expired
-	// buckets are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small
-	// refuses new callers; too large lets a flood of made-up IDs take the memory.
+	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket take about 300
+	// bytes, and their contents, bounded as [Limiter.SlidingLog] says. At a full table expired buckets
+	// are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small refuses
+	// new callers; too large lets a flood of made-up IDs take the memory.
 	MaxBuckets int
 
 	// Timeout is how long a bucket is kept after it expired or was last used, whichever is later,
@@ -57,19 +57,18 @@ type Config struct {
 	SweepEvery time.Duration
 
 	// Resolution, if not 0, makes the clock coarse: decisions load an instant that the janitor's
-	// goroutine advances every Resolution, and take a third to a half less time. A window may then
-	// end up to Resolution late, and later if the process gets no CPU; a retry at ExpiresAt may come
-	// up to Resolution too early, and is denied again. Readings never go back, so in each window of
-	// this clock at most the limit is admitted. Without a janitor, before the first bucket and after
-	// the sweep that removed the last one, the clock is exact. A millisecond costs up to 4 % of a
-	// core, which is what it gains at a million decisions a second; less costs more. Ignored with
-	// Now.
+	// goroutine advances every Resolution, and take a third to a half less time. A window may then end
+	// up to Resolution late, and later if the process gets no CPU; a retry at ExpiresAt may come up to
+	// Resolution too early, and is denied again. Readings never go back, so in each window of this
+	// clock at most the limit is admitted. Without a janitor, before the first bucket and after the
+	// sweep that removed the last one, the clock is exact. A millisecond costs up to 4 % of a core,
+	// which is what it gains at a million decisions a second; less costs more. Ignored with Now.
 	Resolution time.Duration
 
 	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be
-	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back:
-	// within Timeout the windows that it returns to still have their counts, before that they start
-	// at 0. The janitor still wakes by real time; see Sweep.
+	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back: within
+	// Timeout the windows that it returns to still have their counts, before that they start at 0. The
+	// janitor still wakes by real time; see Sweep.
 	Now func() time.Time
 }
 
@@ -184,7 +183,7 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 // Sweep removes the buckets that expired, and were last used, at least Timeout ago, as the janitor
 // does every SweepEvery, and returns their number. Simulations that set Config.Now call it as their
 // time passes.
-func (l *Limiter) Sweep() int { return l.janitor.sweep() }
+func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.read()) }
 
 // Stats counts the decisions, errors and sweeps of a limiter since New.
 type Stats struct {
@@ -201,8 +200,8 @@ type Stats struct {
 	LastSweep  time.Duration // how long the last one took, in real time
 }
 
-// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing. It
-// is not a snapshot of one instant. It holds the mutex of one shard at a time.
+// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing.
+// It is not a snapshot of one instant. It holds the mutex of one shard at a time.
 func (l *Limiter) Stats() Stats {
 	extra := l.extraCost.Load() // before the counts: a count moves first, the extra cost after
 	s := Stats{

@@ -33,8 +33,8 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *
 	hash := l.buckets.hash(id)
 	index := &l.buckets.indexes[hash>>l.buckets.shift]
 	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
-		// Look the slot up in the window that was current last, and read the clock while its words
-		// are on their way.
+		// Look the slot up in the window that was current last, and read the clock while its words are on
+		// their way.
 		w := l.windows.last(scaleMs)
 		s, state, _ := index.Load().find(hash, id, &w.fixed)
 		at.now = l.clock.read()

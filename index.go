@@ -70,9 +70,9 @@ func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, 
 	}
 }
 
-// continues reports whether id, the part of a long ID beyond headID, is what is held from the slot
-// in rest on. Where a slot is released meanwhile it may be wrong; callers check the
-// generation of the state afterwards, which is raised first.
+// continues reports whether id, the part of a long ID beyond headID, is held by the slots from the
+// one in rest on. It may be wrong if one is released meanwhile: the caller then finds another
+// generation in the state, which is raised first.
 func (x *index) continues(rest uint64, id string) bool {
 	for next := int(rest & countMask); ; {
 		s := x.slot(next)
@@ -120,8 +120,8 @@ func (x *index) put(at uint32, n int) (wasEmpty bool) {
 	}
 }
 
-// remove takes a word out, and returns how many words became empty: if the next one is empty, this
-// one and the tombstones before it end no search any more.
+// remove takes a word out, and returns how many words became empty: if the next one is empty, no
+// search needs to pass this one and the tombstones before it.
 func (x *index) remove(at uint32, n int) (emptied int) {
 	mask := len(x.words) - 1
 	i := int(at >> x.shift)

@@ -32,8 +32,8 @@ type sweeper interface {
 	// sweep removes the states that at now expired, and were last used, at least timeout ago.
 	sweep(now, timeout int64) (removed int)
 
-	// reclaimSome removes some states that have expired at now. It returns 0 if it found none, or
-	// has used up budget: a number of states to look at, which it lowers.
+	// reclaimSome removes some states that have expired at now. It returns 0 if it found none, or has
+	// used up budget: a number of states to look at, which it lowers.
 	reclaimSome(now int64, budget *int) (removed int)
 
 	// soonest returns an instant at or before the one at which the first state expires.
@@ -42,8 +42,8 @@ type sweeper interface {
 	// save writes the states that have not expired at now.
 	save(e *encoder, now int64)
 
-	// stats returns the admitted cost of fixed windows or the admitted hits of others, and the
-	// denied hits.
+	// stats returns the admitted cost of fixed windows or the admitted hits of others, and the denied
+	// hits.
 	stats() (allowed, denied uint64)
 }
 
@@ -103,7 +103,7 @@ func (j *janitor) run() {
 			if !ok {
 				return
 			}
-			j.sweepAt(now)
+			j.sweep(now)
 			if j.idle() {
 				return
 			}
@@ -142,9 +142,7 @@ func (j *janitor) idle() bool {
 	return true
 }
 
-func (j *janitor) sweep() (removed int) { return j.sweepAt(j.clock.read()) }
-
-func (j *janitor) sweepAt(now int64) (removed int) {
+func (j *janitor) sweep(now int64) (removed int) {
 	start := time.Now()
 	for _, t := range j.all() {
 		removed += t.sweep(now, j.timeout)

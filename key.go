@@ -20,10 +20,9 @@ const (
 )
 
 // period is the part of a key beside the ID: kind, scale and window number, as the words of a slot
-// hold them. The number is 0 where state is kept from window to window. A scale takes 35 bits, a
-// kind 2, a number 48: it needs 45 in windows of 1 ms, and fewer in longer ones.
+// hold them. The number is 0 where state is kept from window to window.
 type period struct {
-	low  uint64 // number 48, scale 16
+	low  uint64 // number 48 (windows of 1 ms need 45), scale 16
 	mid  uint64 // scale 16, above 48 zero bits
 	high uint64 // kind 2 and scale 3, above 11 zero bits
 	salt uint64 // spreads the periods of one ID over its shard
@@ -37,8 +36,7 @@ const (
 func periodOf(k kind, scaleMs, number int64) period {
 	x := uint64(k)<<scaleBits | uint64(scaleMs)
 	p := period{low: uint64(number)<<16 | x&0xffff, mid: x >> 16 << 48, high: x >> 32 << lenBits}
-	// The constants are the fractional parts of the golden ratio and of the square roots of 2 and
-	// 3, made odd.
+	// The fractional parts of the golden ratio and of the square roots of 2 and 3, made odd.
 	mixed := p.low*0x9e3779b97f4a7c15 ^ bits.RotateLeft64(x*0x6a09e667f3bcc909, 32)
 	hi, lo := bits.Mul64(mixed, 0xbb67ae8584caa73b)
 	p.salt = hi ^ lo
@@ -51,14 +49,12 @@ func unpackPeriod(low, rest, tail uint64) (k kind, scaleMs, number int64) {
 	return kind(x >> scaleBits), int64(x & (1<<scaleBits - 1)), int64(low) >> 16
 }
 
-// inlineID is the length of the longest ID that a slot holds; a longer one continues, from headID
-// on, in others.
 const (
-	inlineID = 22
-	headID   = 16
+	inlineID = 22 // the length of the longest ID that one slot holds
+	headID   = 16 // where a longer one goes on in other slots
 )
 
-// packID returns the first 22 bytes of an ID, or the first 16 of one longer than that, as words,
+// packID returns an ID of up to inlineID bytes, or the first headID of a longer one, as words,
 // padded with zeros.
 func packID(id string) (a, b, c uint64) {
 	n := len(id)
@@ -91,8 +87,7 @@ func shortWord(s string) (w uint64) {
 // appendWord appends the bytes of w, the inverse of word.
 func appendWord(dst []byte, w uint64) []byte { return binary.LittleEndian.AppendUint64(dst, w) }
 
-// hasher spreads IDs over shards. It is seeded, so that nobody outside the process can aim at one
-// shard.
+// hasher spreads IDs over shards. Its seed is secret, so that no client can aim at one shard.
 type hasher struct {
 	seed maphash.Seed
 	mask uint64 // of the bits that count: all, except in tests of a broken hash
@@ -104,8 +99,8 @@ func (h *hasher) hash(id string) uint64 { return maphash.String(h.seed, id) & h.
 
 func (h *hasher) hashBytes(id []byte) uint64 { return maphash.Bytes(h.seed, id) & h.mask }
 
-// JoinKey joins parts into one key, such that no two lists of parts give the same key: each part is
-// preceded by its length. ("a", "b:c") and ("a:b", "c") are two keys.
+// JoinKey joins parts into one key, each preceded by its length, so that no two lists of parts give
+// the same key: ("a", "b:c") and ("a:b", "c") are two.
 func JoinKey(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {

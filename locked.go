@@ -16,8 +16,8 @@ type verdict struct {
 
 const noInstant = math.MinInt64
 
-// verdict returns the verdict on p where used is counted: an admission expires at the given instant,
-// and there a denial ends.
+// verdict returns the verdict on p where used is counted, and a denial ends, or an admission
+// expires, at the given instant.
 func (p params) verdict(used, at int64) verdict {
 	switch {
 	case p.exceedsLimit():
@@ -61,8 +61,8 @@ type algorithm[S any] interface {
 
 // store keeps the states of an algorithm.
 type store[S any] interface {
-	// lock returns the state of a caller, locked. If there is none it makes one if create is set,
-	// and otherwise returns one that is empty and not kept. Only making one fails, with ErrFull.
+	// lock returns the state of a caller, locked. If there is none it makes one if create is set, and
+	// otherwise returns one that is empty and not kept. Only making one fails, with ErrFull.
 	lock(id string, scaleMs int64, create bool) (lockedState[S], error)
 
 	// reserve makes room for what an admission adds to the state. It reports false if there is none.
@@ -167,12 +167,16 @@ type operations[S any] struct {
 // Limiter returns the Limiter in which the Strategy counts.
 func (s *operations[S]) Limiter() *Limiter { return s.l }
 
+// parse returns the params of r. It fails with ErrClosed after Close.
 func (s *operations[S]) parse(r *Request) (params, error) {
-	p, err := s.l.validate(r, s.period)
-	if err != nil {
-		return p, err
+	p, err := parse(r, s.period)
+	switch {
+	case err == nil && s.l.closed.Load():
+		err = ErrClosed
+	case err == nil:
+		p, err = s.algorithm.prepare(p)
 	}
-	if p, err = s.algorithm.prepare(p); err != nil {
+	if err != nil {
 		return p, s.l.fail(err)
 	}
 	return p, nil

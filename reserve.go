@@ -21,7 +21,8 @@ type refundCharger interface {
 	Charger
 }
 
-// Reserve has s decide on r, of which the Cost is an estimate. Commit it X// known, or Cancel it; what is neither committed nor cancelled stands until its period ends:
+// Reserve has s decide on r, whose Cost is an estimate. Commit it when the cost is known, or Cancel
+// it; a Reservation that is neither committed nor cancelled stands until its period ends:
 //
 //	res, err := weir.Reserve(ctx, s, &weir.Request{Key: user, Limit: 100_000, Duration: time.Hour, Cost: 2_000})
 //	if err != nil { … }
@@ -31,12 +32,12 @@ type refundCharger interface {
 //	return res.Commit(ctx, tokens)
 //
 // A denial is in the Reservation and not an error; there is nothing to commit then. The errors are
-// those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s is not a [Refunder] and a
-// [Charger]: the strategies of this package, of redislimit and of fallback are, and a Policy and All
-// are if those in them are.
+// those of s. It fails with [errors.ErrUnsupported], and takes nothing, if s is not a [Refunder]
+// and a [Charger]: the strategies of this package, of redislimit and of fallback are, and a Policy
+// and All are if those in them are.
 //
-// With a strategy that gives back and charges exactly, never more is admitted than the limit and what
-// commits exceeded their estimates.
+// With a strategy that refunds and charges exactly, at most the limit is admitted, and what commits
+// exceeded their estimates by.
 func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) {
 	for _, leaf := range leaves(s) {
 		if _, ok := leaf.(refundCharger); !ok {
@@ -58,13 +59,13 @@ func (v *Reservation) Result() Result { return v.result }
 func (v *Reservation) Allowed() bool { return v.result.Allowed() }
 
 // Commit corrects the reservation to the cost that it came to. Of an estimate that was too high the
-// rest is given back, within the period that it was taken from; after that nothing is, since it counts
-// no more. What exceeds the estimate is charged to the current period, without asking whether it
-// fits. Commit(ctx, 0) gives everything back.
+// rest is given back, within the period that it was taken from; after that nothing is, since it
+// counts no more. What exceeds the estimate is charged to the current period, without asking
+// whether it fits. Commit(ctx, 0) gives everything back.
 //
-// The first Commit or Cancel counts; later ones do nothing and return nil, even if the first failed:
-// whether a lost call was counted is unknown. An error means that the estimate may stand as it is.
-// That ctx has ended does not matter, so that a client that hangs up is charged too.
+// The first Commit or Cancel counts; later ones do nothing and return nil, even if the first
+// failed: whether a lost call was counted is unknown. An error means that the estimate may stand as
+// it is. That ctx has ended does not matter, so that a client that hangs up is charged too.
 func (v *Reservation) Commit(ctx context.Context, actual uint64) error {
 	if v.done.Swap(true) || len(v.parts) == 0 {
 		return nil

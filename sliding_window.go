@@ -11,16 +11,16 @@ import (
 // [Limiter.SlidingWindow].
 type SlidingWindow struct{ locked[slot] }
 
-// SlidingWindow returns the sliding window counter as a Strategy. It assumes that the hits of
-// the previous window were evenly spread, and rounds up. Its instants are whole milliseconds.
+// SlidingWindow returns the sliding window counter as a Strategy. It assumes that the hits of the
+// previous window were evenly spread, and rounds up. Its instants are whole milliseconds.
 //
-// In any span of one Duration less than twice Limit is admitted: 1.99 times if all of Limit falls on
-// the end of a window and the next one is filled as it frees up. On arrivals at random around the
-// limit a span holds up to 1.1 times Limit, and 5 % of the decisions admit a request that the exact
-// log would deny; on random bursts it is 1.7 times and 6 %. On 10,000 real requests of 1,753
-// addresses, at 20 an hour, 0.02 % were admitted wrongly and 6.5 % denied wrongly, with at most 1.05
-// times the limit in one hour. It denies too much where hits are early in a window, and admits too
-// much where they are late. Where that matters take SlidingLog.
+// In any span of one Duration less than twice Limit is admitted: 1.99 times if all of Limit falls
+// on the end of a window and the next one is filled as it frees up. On arrivals at random around
+// the limit a span holds up to 1.1 times Limit, and 5 % of the decisions admit a request that the
+// exact log would deny; on random bursts it is 1.7 times and 6 %. On 10,000 real requests of 1,753
+// addresses, at 20 an hour, 0.02 % were admitted wrongly and 6.5 % denied wrongly, with at most
+// 1.05 times the limit in one hour. It denies too much where hits are early in a window, and admits
+// too much where they are late. Where that matters take SlidingLog.
 //
 // A caller has one bucket, from window to window. A decision takes the mutex of one shard for a few
 // nanoseconds. Denied hits are not counted, so a caller who hammers recovers.

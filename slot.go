@@ -20,10 +20,10 @@ import (
 // the denied hits, beside the generation, and 40 bytes from the fourth word on.
 type slot [8]uint64
 
-// The words of a slot, with the bits of their parts, the high ones first. A sliding window has the
-// count of the window before in place of denied hits, a token bucket its arrival time, a counter
-// the start of its period; they have the instant of the last use in usedWord. No hit without a lock
-// comes near those.
+// The words of a slot, with the bits of their parts, the high ones first. In place of denied hits a
+// sliding window has the count of the window before, a token bucket its arrival time, a counter the
+// start of its period; all three have the instant of the last use in usedWord, without a
+// generation, since they change only under the mutex.
 const (
 	stateWord  = iota // generation 16, count+1 48
 	deniedWord        // generation 16, denied hits 48
@@ -87,8 +87,7 @@ func (s *slot) touch(state, stamp uint64) {
 	}
 }
 
-// end returns the instant at which the bucket expires. The shard's mutex
-// is held.
+// end returns the instant at which the bucket expires. The shard's mutex is held.
 func (s *slot) end() int64 {
 	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
 	switch k {
@@ -108,7 +107,7 @@ type chunk [chunkSlots]slot
 
 const chunkSlots = 128
 
-// chunkInfo is what a shard keeps of a chunk. It is guarded by the shard's mutex.
+// chunkInfo describes a chunk. It is guarded by the shard's mutex.
 type chunkInfo struct {
 	free     [chunkSlots / 64]uint64 // a bit for each slot that is free
 	earliest int64                   // at most the instant at which the first of its buckets expires

@@ -2,8 +2,8 @@ package weir
 
 import "math"
 
-// slotStore keeps the states of an algorithm in slots: one a caller, reused in place from period to
-// period, or one a caller in each fixed window.
+// slotStore keeps the states of an algorithm in slots: one for each caller, reused from period to
+// period, or of a fixed window one for each caller in each window.
 type slotStore struct {
 	l    *Limiter
 	kind kind

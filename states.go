@@ -19,8 +19,8 @@ type state[S any] interface {
 	// end returns the instant from which the state counts nothing, if it is not used again.
 	end(key stateKey) int64
 
-	// size returns the bytes that the state holds beside itself, and growth how many more it may
-	// hold when a request with meta is admitted.
+	// size returns the bytes that the state holds beside itself, and growth how many more it may hold
+	// when a request with meta is admitted.
 	size() int64
 	growth(meta string) int64
 
@@ -129,7 +129,7 @@ func (t *states[S, P]) lockKey(k stateKey, create bool) (lockedState[S], error) 
 			return lockedState[S]{state: &e.state, kept: true, now: max(now, e.latest), entry: e}, nil
 		}
 		e.mu.Unlock()
-		t.delete(sh, e)
+		t.delete(e)
 	}
 }
 
@@ -163,8 +163,8 @@ func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) 
 }
 
 // delete takes an entry that is marked removed out of the map.
-func (t *states[S, P]) delete(sh *stateShard[S], e *entry[S]) {
-	sh.entries.Load().Compute(e.key, func(in *entry[S], _ bool) (*entry[S], bool) {
+func (t *states[S, P]) delete(e *entry[S]) {
+	e.shard.entries.Load().Compute(e.key, func(in *entry[S], _ bool) (*entry[S], bool) {
 		if in == e {
 			t.l.capacity.give()
 		}
@@ -214,7 +214,7 @@ func (t *states[S, P]) end(e *entry[S]) int64 { return max(P(&e.state).end(e.key
 func (t *states[S, P]) remove(h lockedState[S]) {
 	t.mark(h.entry)
 	h.entry.mu.Unlock()
-	t.delete(h.entry.shard, h.entry)
+	t.delete(h.entry)
 }
 
 // mark marks an entry removed, before it is taken out of the map. Its lock is held.
@@ -289,7 +289,7 @@ func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (remove
 		}
 		e.mu.Unlock()
 		if over {
-			t.delete(sh, e)
+			t.delete(e)
 			removed++
 		} else {
 			earliest = min(earliest, end)

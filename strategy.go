@@ -19,12 +19,12 @@ type Request struct {
 	Key string
 
 	// Limit is how much cost is admitted in one Duration. 0 denies everything. Above 2^63-1, and in
-	// FixedWindow, SlidingWindow and Counter above 2^48-2, it counts as that, and so does a Cost up
-	// to Limit.
+	// FixedWindow, SlidingWindow and Counter above 2^48-2, it counts as that, and so does a Cost up to
+	// Limit.
 	Limit uint64
 
-	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days.
-	// One key counts separately in each Duration.
+	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days. One
+	// key counts separately in each Duration.
 	Duration time.Duration
 
 	// Cost is the number of hits this request counts for; 0 means 1. A cost that does not fit takes
@@ -93,8 +93,8 @@ type (
 		Peek(ctx context.Context, r *Request) (*Result, error)
 	}
 
-	// Refunder takes back the cost that Run admitted for r with the Result taken. It does nothing
-	// for a denial, and once the period has ended. The count never goes below zero.
+	// Refunder takes back the cost that Run admitted for r with the Result taken. It does nothing for
+	// a denial, and once the period has ended. The count never goes below zero.
 	Refunder interface {
 		Refund(ctx context.Context, r *Request, taken *Result) error
 	}
@@ -110,9 +110,9 @@ type (
 		Seed(ctx context.Context, r *Request, counted *Result) error
 	}
 
-	// Forecaster returns the earliest instant at which more of r.Limit is available than is left
-	// after admitted, the Result of r, if nothing else is admitted until then; the zero time if
-	// nothing was taken. A strategy whose admissions all lapse at ExpiresAt returns that.
+	// Forecaster returns the earliest instant at which more of r.Limit is available than is left after
+	// admitted, the Result of r, if nothing else is admitted until then; the zero time if nothing was
+	// taken. A strategy whose admissions all lapse at ExpiresAt returns that.
 	Forecaster interface {
 		Forecast(ctx context.Context, r *Request, admitted *Result) (time.Time, error)
 	}
@@ -122,10 +122,10 @@ type (
 		Charge(ctx context.Context, r *Request) error
 	}
 
-	// Reconciler catches up with another store and decides on r, in one step: it raises the count
-	// as a Seeder does, charges the debts of b that it has not charged before, and then does what
-	// Run does. After a lost answer the call can be repeated: debts are charged once, though r
-	// itself may be counted again.
+	// Reconciler catches up with another store and decides on r, in one step: it raises the count as a
+	// Seeder does, charges the debts of b that it has not charged before, and then does what Run does.
+	// After a lost answer the call can be repeated: debts are charged once, though r itself may be
+	// counted again.
 	Reconciler interface {
 		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
 	}
@@ -138,13 +138,13 @@ type Backlog struct {
 	// raised.
 	Counted *Result
 
-	// Source names the store that decided: 1 to 64 bytes, different for each process and each start
-	// of it.
+	// Source names the store that decided: 1 to 64 bytes, different for each process and each start of
+	// it.
 	Source string
 
 	// Total is the cost that Source has admitted for this caller so far, a running total that never
-	// restarts; Charged is the part of it that is known to be charged or no longer counts.
-	// Reconcile charges Total less Charged, or less the largest Total that it has seen of Source,
-	// whichever is less. It remembers that Total for as long as the period.
+	// restarts; Charged is the part of it that is known to be charged or no longer counts. Reconcile
+	// charges Total less Charged, or less the largest Total that it has seen of Source, whichever is
+	// less. It remembers that Total for as long as the period.
 	Charged, Total uint64
 }

@@ -118,10 +118,10 @@ func (sh *shard) trim() {
 	}
 }
 
-// expiry is a lower bound, kept without a mutex, of the instants at which states expire. A sweep
-// of them raises it again: it calls begin, looks at every state, and calls finish with the earliest
-// it saw. States that change meanwhile are in recent. note lowers recent, then earliest; finish
-// stores earliest, then reads recent: so each note is seen by finish, or lowers what finish stored.
+// expiry is a lower bound, kept without a mutex, of the instants at which states expire. A sweep of
+// them raises it again: it calls begin, looks at every state, and calls finish with the earliest it
+// saw. States that change meanwhile are in recent. note lowers recent, then earliest; finish stores
+// earliest, then reads recent: so each note is seen by finish, or lowers what finish stored.
 type expiry struct{ earliest, recent atomic.Int64 }
 
 func (e *expiry) reset() {

@@ -44,10 +44,8 @@ type shard struct {
 	allowed, denied uint64 // guarded by mu; of removed buckets, and hits that no bucket tallies
 }
 
-// shardSlots is how many buckets a full shard has, up to maxShards of them. Its index is rebuilt in
-// half a millisecond.
 const (
-	shardSlots = 20_000
+	shardSlots = 20_000 // buckets of a full shard, whose index is rebuilt in half a millisecond
 	maxShards  = 1 << 13
 )
 
@@ -127,7 +125,7 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 	}
 }
 
-// noteEnd keeps the promise of earliest for a bucket that is new, or may expire sooner than before.
+// noteEnd lowers earliest for a bucket that is new, or may expire sooner than before.
 func (sh *shard) noteEnd(n int, end int64) {
 	info := &sh.chunks[n/chunkSlots]
 	info.earliest = min(info.earliest, end)
@@ -251,8 +249,8 @@ func (sh *shard) position(s *slot) uint32 {
 	return uint32(sh.hasher.hashBytes(id) ^ periodOf(k, scale, number).salt)
 }
 
-// slots yields the live slots of the chunks from first to before end, and their numbers. The shard's
-// mutex is held throughout.
+// slots yields the live slots of the chunks in [first, end), with their numbers. The shard's mutex
+// is held throughout.
 func (sh *shard) slots(first, end int) iter.Seq2[int, *slot] {
 	return func(yield func(int, *slot) bool) {
 		for i := first; i < end; i++ {
@@ -266,9 +264,9 @@ func (sh *shard) slots(first, end int) iter.Seq2[int, *slot] {
 	}
 }
 
-// release ends the bucket in a slot. The order is what hits without a lock rely on: the state
-// first, by a compare-and-swap that yields the final count, then the generations of the other
-// words, then the index.
+// release removes the bucket in a slot. Hits without a lock rely on the order: the state first, by
+// a compare-and-swap that yields the final count, then the generations of the other words, then the
+// index.
 func (sh *shard) release(s *slot, n int) {
 	at := sh.position(s)
 	state := s.load(stateWord)
@@ -308,8 +306,8 @@ func (s *slot) kind() kind {
 }
 
 // free returns a slot to its chunk. The chunk is closed if the slot has one generation left, and
-// then freed as soon as all its slots are free: its generations begin again in new memory, which
-// a search that still holds the old chunk does not see.
+// then freed as soon as all its slots are free: generations begin again in new memory, which a
+// search that still holds the old chunk does not see.
 func (sh *shard) free(n int, state uint64) {
 	i, j := n/chunkSlots, n%chunkSlots
 	c := &sh.chunks[i]

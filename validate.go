@@ -72,15 +72,3 @@ func parse(r *Request, period time.Duration) (p params, err error) {
 	}
 	return p, nil
 }
-
-// validate parses r. It fails with ErrClosed after Close.
-func (l *Limiter) validate(r *Request, period time.Duration) (params, error) {
-	p, err := parse(r, period)
-	if err == nil && l.closed.Load() {
-		err = ErrClosed
-	}
-	if err != nil {
-		return p, l.fail(err)
-	}
-	return p, nil
-}
