@@ -18,8 +18,8 @@ import (
 //		weir.Policy{"daily", limiter.FixedWindow(), 10_000, 24 * time.Hour},
 //	)
 //
-// The name and a few bytes more count towards the 1024 bytes that a key may have. A Policy offers
-// every optional interface but [Forecaster]; a call that Strategy has no counterpart of fails with
+// The name and a few bytes more count towards the 1024 bytes that a key may have. A Policy has
+// every optional interface but [Forecaster]; a call that Strategy does not offer fails with
 // [errors.ErrUnsupported].
 type Policy struct {
 	Name     string
@@ -30,7 +30,7 @@ type Policy struct {
 
 func (p Policy) request(r *Request) *Request {
 	q := *r
-	q.Key, q.Limit, q.Duration = r.Key, p.Limit, p.Duration
+	q.Limit, q.Duration = p.Limit, p.Duration
 	if r.Key != "" { // an empty key is to stay an error
 		q.Key = JoinKey(p.Name, r.Key)
 	}
@@ -106,9 +106,8 @@ func (p Policy) Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result,
 // denial, the one with the latest instant among all strategies that can peek.
 //
 // It is not one atomic step: a request that is denied in the end has for a moment been counted by
-// the first strategies, and may have cost another caller its admission. It never admits a request
-// that one of them denies. Where all limits are on one key, Tiers is exact. If the context ends or
-// a strategy fails midway, All refunds the others and returns the error.
+// the first strategies, and may have cost another caller its admission. Where all limits are on one
+// key, Tiers is exact. If a strategy fails, All refunds the others and returns the error.
 //
 // It panics without strategies, and if one but the last is no [Refunder]; put a strategy that waits
 // last.
@@ -179,20 +178,17 @@ func (a all) take(ctx context.Context, r *Request, parts []part) (*Result, []par
 		}
 		lost := refundParts(ctx, parts[before:], max(1, r.Cost))
 		switch {
-		case err == nil && lost == nil:
-			return a.latest(ctx, r, i, res), parts[:before], nil
-		case err == nil:
-			return nil, nil, lost
 		case lost != nil:
-			err = errors.Join(err, lost)
+			return nil, nil, errors.Join(err, lost)
+		case err != nil:
+			return nil, nil, err
 		}
-		return nil, nil, err
+		return a.latest(ctx, r, i, res), parts[:before], nil
 	}
 	return a.tightest(r, taken), parts, nil
 }
 
-// refundParts refunds so much of what each part has taken. The context may have ended; it is given
-// back all the same.
+// refundParts refunds cost to each part, even if the context has ended.
 func refundParts(ctx context.Context, parts []part, cost uint64) error {
 	var errs []error
 	for _, p := range parts {
@@ -203,8 +199,7 @@ func refundParts(ctx context.Context, parts []part, cost uint64) error {
 	return errors.Join(errs...)
 }
 
-// latest returns the denial that ends last: res, the i-th strategy's, or one that another would now
-// give.
+// latest returns the denial that ends last: res, the i-th strategy's, or that of another now.
 func (a all) latest(ctx context.Context, r *Request, i int, res *Result) *Result {
 	for j, s := range a {
 		p, ok := s.(Peeker)

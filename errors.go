@@ -2,9 +2,8 @@ package weir
 
 import "errors"
 
-// An error from this package means "could not decide": nothing was counted, and the caller's
-// policy, fail open or fail closed, takes over. A denial is never an error. Errors of bad input
-// wrap these with the operands; compare with [errors.Is].
+// An error means "could not decide": nothing was counted, and the caller fails open or fails
+// closed. Errors of bad input wrap these with the operands; compare with [errors.Is].
 var (
 	// ErrFull: MaxBuckets are in use, and no expired one was found in the part of the table that a
 	// call looks at. Callers who hold a bucket are unaffected; others are refused until a bucket

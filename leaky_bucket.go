@@ -19,14 +19,13 @@ type LeakyBucket struct{ operations[queue] }
 // room. With a length of 0 or less none waits: a request is admitted at its turn or denied.
 //
 // Run returns the context's error when it ends first, and [ErrClosed] when the limiter is closed:
-// the caller has then left the queue, those behind it move up, and nothing was counted. A caller
-// that waits sleeps on a channel; the first in the queue, on a timer. There is no goroutine per
-// key. Where Config.Now is set, the first looks at it every millisecond of real time. What has been
-// queued keeps its interval when Limit changes.
+// the caller has then left the queue, those behind it move up, and nothing was counted. There is no
+// goroutine per key. Where Config.Now is set, the first in the queue looks at it every millisecond
+// of real time. A queued request keeps its interval when Limit changes.
 //
-// TotalRequests is the cost in the bucket: what left less than an interval ago, and what waits. In
-// any span of one Duration at most Limit+1 requests of cost 1 leave. What all queues, logs and
-// tiers of a Limiter hold is bounded as [Limiter.SlidingLog] says.
+// TotalRequests is the cost in the bucket: requests that wait, or left less than an interval ago.
+// In any span of one Duration at most Limit+1 requests of cost 1 leave. A request that waits holds
+// 256 bytes, within the bound of [Limiter.SlidingLog].
 //
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
 // honoring the context, in having no slack, and in denying.

@@ -27,19 +27,17 @@ func (v Verdict) String() string {
 }
 
 // Verdict is [Limiter.CheckRate] with raterlimiter's answer: check_rate(Id, Scale, Limit). Call for
-// call it is the verdict of the original for any trace in which an id's limit stays the same inside
-// a window, but for these differences, which are deliberate:
+// call it is the verdict of the original, but for these differences, which are deliberate:
 //
 //   - limit 0: the original lets the first hit of a window through; here nothing passes.
 //   - scale 0: the original crashes; here it is [ErrScale], as is a negative one.
 //   - the scale is part of the key: in the original 3,600,000 ms and 3,600,001 ms share a counter
 //     in the windows that have the same number; here each scale counts by itself.
-//   - sweeping: the original forgets by idle time alone, so a timeout shorter than the scale forgets
-//     a live count; here a bucket outlives its window.
+//   - sweeping: the original removes a bucket by idle time alone, so a timeout shorter than the
+//     scale removes a live count; here a bucket outlives its window.
 //   - rounding of the clock: the original rounds microseconds to the nearest millisecond, and so
 //     opens a window up to half a millisecond early; here the clock is rounded down.
-//
-// Where a limit changes inside a window the two differ: the original counts denied hits too.
+//   - a limit that changes inside a window: the original counts denied hits too.
 func (l *Limiter) Verdict(id string, scaleMs, limit int64) (Verdict, error) {
 	r, err := l.CheckRate(id, scaleMs, limit)
 	if err != nil || r.Allowed() {

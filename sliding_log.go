@@ -19,10 +19,10 @@ type SlidingLog struct{ locked[hitLog] }
 // counts until just before t+Duration.
 //
 // It keeps 16 bytes for each hit that counts, and 16 and the Meta more in a caller's log that has
-// one; a denied request leaves nothing behind. What all logs, tiers and queues of a Limiter hold is
-// bounded too, by 1 MiB and 256 bytes for each of MaxBuckets: over that a hit fails with [ErrFull],
-// also of a caller who is known. A decision takes the caller's own lock and, over time, drops as
-// many hits as were added.
+// one; a denied request leaves nothing behind. All logs, tiers and queues of a Limiter together
+// hold at most 1 MiB and 256 bytes for each of MaxBuckets: over that a hit fails with [ErrFull],
+// also of a known caller. A decision takes the caller's own lock, and over time drops as many hits
+// as it added.
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
@@ -143,8 +143,7 @@ func (g *hitLog) remove(i int) {
 	}
 }
 
-// refund takes the cost from the hits at the instant at which it was admitted; of several any will
-// do, since they expire together.
+// refund takes the cost from the hits at the instant of its admission, which all expire together.
 func (a *logs) refund(g *hitLog, p params, _, expires int64, _ string) {
 	at := arith.Sub(expires, p.scale*msec)
 	for i := g.hits.Len() - 1; i >= 0 && p.cost > 0 && g.hits.At(i).at >= at; i-- {

@@ -74,7 +74,6 @@ func (e *encoder) flush(above int) {
 	e.buf = e.buf[:0]
 }
 
-// save implements sweeper.
 func (t *table) save(e *encoder, now int64) {
 	for i := range t.shards {
 		sh := &t.shards[i]
@@ -111,7 +110,6 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 	e.int(int64(s[usedWord]))
 }
 
-// save implements sweeper.
 func (t *states[S, P]) save(e *encoder, now int64) {
 	for i := range t.shards {
 		m := t.shards[i].entries.Load()

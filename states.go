@@ -12,11 +12,12 @@ import (
 )
 
 // state is what an algorithm keeps of one caller where that has no fixed size: a log, a queue, the
-// counts of tiers. It is reused in place from period to period, under a lock of its own.
+// counts of tiers. It is reused from period to period, under a lock of its own.
 type state[S any] interface {
 	*S
 
-	// end returns the instant from which the state counts nothing, if it is not used again.
+	// end returns the instant from which the state counts nothing, if it is not used again;
+	// math.MinInt64 if it counts nothing now.
 	end(key stateKey) int64
 
 	// size returns the bytes that the state holds beside itself, and growth how many more it may hold
@@ -35,7 +36,7 @@ type stateKey struct {
 	plan  string // of Tiers: their durations; of a List: listPlan
 }
 
-// states is a sharded concurrent map from keys to states.
+// states is a sharded concurrent map from keys to states. It implements sweeper.
 //
 // A sweep marks an entry removed, under its lock, before it removes it from the map; a caller who
 // finds a removed entry looks again. So no count is lost to a sweep.
@@ -64,9 +65,7 @@ type entry[S any] struct {
 	state   S     // guarded by mu
 }
 
-// stateShardSize is how many entries a full shard has. A sweep of them takes a fraction of a
-// millisecond.
-const stateShardSize = 2048
+const stateShardSize = 2048 // entries of a full shard, which are swept in a fraction of a millisecond
 
 // lazyStates returns a function that makes the table when it is first called.
 func lazyStates[S any, P state[S]](l *Limiter) func() *states[S, P] {
@@ -92,7 +91,7 @@ func (t *states[S, P]) shard(k stateKey) *stateShard[S] {
 	return &t.shards[t.hashKey(k)>>40&uint64(len(t.shards)-1)]
 }
 
-// planned is the store of the states of one plan.
+// planned implements store for the states of one plan.
 type planned[S any, P state[S]] struct {
 	*states[S, P]
 	plan string
@@ -104,8 +103,8 @@ func (t *planned[S, P]) lock(id string, scaleMs int64, create bool) (lockedState
 	return t.lockKey(stateKey{id, scaleMs, t.plan}, create)
 }
 
-// lockKey reads the clock when the entry is in the map, and an entry that is locked and not removed
-// stays there. So every earlier entry of the key was removed at an earlier reading.
+// lockKey reads the clock after it found the entry, which stays in the map while it is locked and
+// not removed. So every earlier entry of the key was removed at an earlier reading.
 func (t *states[S, P]) lockKey(k stateKey, create bool) (lockedState[S], error) {
 	sh := t.shard(k)
 	for {
@@ -172,7 +171,6 @@ func (t *states[S, P]) delete(e *entry[S]) {
 	})
 }
 
-// reserve implements store.
 func (t *states[S, P]) reserve(h lockedState[S], meta string) bool {
 	n := P(h.state).growth(meta)
 	if n > 0 && !t.l.capacity.tryGrow(n) {
@@ -182,7 +180,6 @@ func (t *states[S, P]) reserve(h lockedState[S], meta string) bool {
 	return true
 }
 
-// unlock implements store.
 func (t *states[S, P]) unlock(h lockedState[S], u use) {
 	e := h.entry
 	switch {
@@ -207,10 +204,10 @@ func (t *states[S, P]) unlock(h lockedState[S], u use) {
 	e.mu.Unlock()
 }
 
-// end returns the instant from which an entry counts nothing, and was not used. Its lock is held.
+// end returns when an entry expires: it counts nothing, and was not used, from then on. Its lock is
+// held.
 func (t *states[S, P]) end(e *entry[S]) int64 { return max(P(&e.state).end(e.key), e.latest) }
 
-// remove implements store.
 func (t *states[S, P]) remove(h lockedState[S]) {
 	t.mark(h.entry)
 	h.entry.mu.Unlock()
@@ -224,7 +221,6 @@ func (t *states[S, P]) mark(e *entry[S]) {
 	e.bytes = 0
 }
 
-// sweep implements sweeper.
 func (t *states[S, P]) sweep(now, timeout int64) (removed int) {
 	for i := range t.shards {
 		t.l.clock.advance()
@@ -234,7 +230,6 @@ func (t *states[S, P]) sweep(now, timeout int64) (removed int) {
 	return removed
 }
 
-// makeRoom implements store.
 func (t *states[S, P]) makeRoom(h lockedState[S]) bool {
 	held := t.l.capacity.bytes.Load()
 	if P(h.state).end(h.entry.key) == math.MinInt64 {
@@ -245,7 +240,6 @@ func (t *states[S, P]) makeRoom(h lockedState[S]) bool {
 	return t.l.capacity.bytes.Load() < held || t.l.janitor.reclaimBytes(h.now)
 }
 
-// reclaimSome implements sweeper.
 func (t *states[S, P]) reclaimSome(now int64, budget *int) int {
 	for i := range t.shards {
 		removed, seen := t.sweepShard(&t.shards[i], now, 0)
@@ -256,7 +250,6 @@ func (t *states[S, P]) reclaimSome(now int64, budget *int) int {
 	return 0
 }
 
-// soonest implements sweeper.
 func (t *states[S, P]) soonest() int64 {
 	soonest := int64(maxInstant)
 	for i := range t.shards {
@@ -265,8 +258,8 @@ func (t *states[S, P]) soonest() int64 {
 	return soonest
 }
 
-// sweepShard removes what expired timeout ago from a shard where something may have expired, and
-// returns how many entries it saw.
+// sweepShard removes the entries of a shard that expired timeout ago. It returns how many entries
+// it saw: none if nothing can have expired.
 func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (removed, seen int) {
 	if sh.expiry.earliest.Load() > now {
 		return 0, 0
@@ -300,7 +293,6 @@ func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (remove
 	return removed, seen
 }
 
-// stats implements sweeper.
 func (t *states[S, P]) stats() (allowed, denied uint64) {
 	denied = t.denied.Load()
 	for i := range t.shards {

@@ -29,7 +29,6 @@ func (t *table) sweep(now, timeout int64) (removed int) {
 	return removed
 }
 
-// reclaimSome implements sweeper.
 func (t *table) reclaimSome(now int64, budget *int) (removed int) {
 	for i := range t.shards {
 		if t.shards[i].earliest.Load() > now {
@@ -58,7 +57,6 @@ func (sh *shard) reclaim(now int64, budget *int) (removed int) {
 	return removed
 }
 
-// soonest implements sweeper.
 func (t *table) soonest() int64 {
 	soonest := int64(maxInstant)
 	for i := range t.shards {

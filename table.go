@@ -319,7 +319,7 @@ func (sh *shard) free(n int, state uint64) {
 	sh.open = min(sh.open, i)
 }
 
-// stats implements sweeper. It holds a shard's mutex, so that no bucket is missed or counted twice.
+// stats holds a shard's mutex, so that no bucket is missed or counted twice.
 func (t *table) stats() (allowed, denied uint64) {
 	for i := range t.shards {
 		sh := &t.shards[i]

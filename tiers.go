@@ -27,19 +27,18 @@ type Tiers struct {
 
 // Tiers returns a Strategy that admits a request if every tier has room for it, and charges it to
 // all of them; a request that one tier denies is charged to none. The request's own Limit and
-// Duration are ignored. The Result's figures are those of the tier that binds: of a denial, the one
-// that has room last; of an admission, the one with the least room left. Among equals it is the
-// first given. RunTier names it. After ExpiresAt of an admission longer tiers may still count it.
-// Refund gives back to the newest slice that may have admitted the request, and Seed raises the
-// longest tier, since a Result does not say which tier it is of.
+// Duration are ignored. The Result is that of the tier that binds: of a denial, the one that has
+// room last; of an admission, the one with the least room left; among equals, the first given.
+// RunTier returns it too. After ExpiresAt of an admission longer tiers may still count it. Refund
+// gives back to the newest slice that may have admitted the request, and Seed raises the longest
+// tier, since a Result does not say which tier it is of.
 //
-// Time is cut into slices as long as the greatest common divisor of the Durations. A tier counts
-// the current slice and the earlier ones that with it make one Duration. So at most Limit are
-// admitted in any span that is one slice shorter than Duration, and up to twice Limit in a whole
-// one: 1000 in 1 s, 5000 in 10 s and 7000 in 15 s are counted by the second. It keeps 16 bytes for
-// each slice of the longest tier that has a hit, however many tiers there are; what all tiers, logs
-// and queues of a Limiter hold is bounded as [Limiter.SlidingLog] says. Two Tiers of one Limiter
-// count together if they have the same Durations.
+// Time is cut into slices as long as the greatest common divisor of the Durations: 1000 in 1 s,
+// 5000 in 10 s and 7000 in 15 s are counted by the second. A tier counts the slices of the last
+// Duration, the current one included. So at most Limit are admitted in any span that is one slice
+// shorter than Duration, and up to twice Limit in a whole one. It keeps 16 bytes for each slice of
+// the longest tier that has a hit, within the bound of [Limiter.SlidingLog]. Two Tiers of one
+// Limiter count together if they have the same Durations.
 //
 // It fails with [ErrScale] for no tier, for a Duration that a Request could not have, and for two
 // of the same.
@@ -240,8 +239,7 @@ func (a *tierSums) advance(s *sliceCounts, _ params, now int64) {
 	}
 }
 
-// refund gives back to the newest slice that expires may stand for: which it is depends on the tier
-// that bound, and a Result does not say that.
+// refund gives back to the newest slice that a tier has end at expires.
 func (a *tierSums) refund(s *sliceCounts, p params, _, expires int64, _ string) {
 	end, _ := arith.FloorDiv(expires, a.slice*msec)
 	for j := s.counts.Len() - 1; j >= 0; j-- {
@@ -267,7 +265,7 @@ func (a *tierSums) raise(s *sliceCounts, p params, now, _, total int64, meta str
 	}
 }
 
-// RunTier is Run, and the tier that binds.
+// RunTier is Run, and returns the tier that binds too.
 func (t *Tiers) RunTier(_ context.Context, r *Request) (*Result, Tier, error) {
 	v, err := t.verdict(r)
 	if err != nil {
