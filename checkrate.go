@@ -146,16 +146,10 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {
 		for i := range l.buckets.shards {
+			var found []Bucket
 			sh := &l.buckets.shards[i]
-			for c, more := 0, true; more; c++ {
-				var found []Bucket
-				sh.mu.Lock()
-				if more = c < len(sh.chunks); more {
-					for _, s := range sh.slots(c, c+1) {
-						found = append(found, l.snapshot(sh.index.Load(), s))
-					}
-				}
-				sh.mu.Unlock()
+			add := func(s *slot) { found = append(found, l.snapshot(sh.index.Load(), s)) }
+			for c := 0; sh.visit(c, add); c, found = c+1, found[:0] {
 				for _, b := range found {
 					if !yield(b) {
 						return

@@ -154,8 +154,7 @@ func (f *FixedWindow) Decide(_ context.Context, r *Request) (Result, error) {
 type counters struct{ l *Limiter }
 
 func (a *counters) prepare(p params) (params, error) { return p.clamp(maxCount), nil }
-
-func (a *counters) advance(*slot, params, int64) {}
+func (a *counters) advance(*slot, params, int64)     {}
 
 func (a *counters) decide(s *slot, p params, now int64) verdict {
 	return p.verdict(count(s.load(stateWord)), a.l.window(now, p.scale).end)

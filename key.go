@@ -93,10 +93,8 @@ type hasher struct {
 	mask uint64 // of the bits that count: all, except in tests of a broken hash
 }
 
-func newHasher() hasher { return hasher{maphash.MakeSeed(), math.MaxUint64} }
-
-func (h *hasher) hash(id string) uint64 { return maphash.String(h.seed, id) & h.mask }
-
+func newHasher() hasher                      { return hasher{maphash.MakeSeed(), math.MaxUint64} }
+func (h *hasher) hash(id string) uint64      { return maphash.String(h.seed, id) & h.mask }
 func (h *hasher) hashBytes(id []byte) uint64 { return maphash.Bytes(h.seed, id) & h.mask }
 
 // JoinKey joins parts into one key, each preceded by its length, so that no two lists of parts give

@@ -24,7 +24,7 @@ type refundCharger interface {
 // Reserve has s decide on r, whose Cost is an estimate. Commit it when the cost is known, or Cancel
 // it; a Reservation that is neither committed nor cancelled stands until its period ends:
 //
-//	res, err := weir.Reserve(ctx, s, &weir.Request{Key: user, Limit: 100_000, Duration: time.Hour, Cost: 2_000})
+//	res, err := weir.Reserve(ctx, s, r) // r.Cost is the estimate
 //	if err != nil { … }
 //	if !res.Allowed() { … }
 //	defer res.Cancel(ctx)

@@ -61,7 +61,8 @@ func (l *Limiter) check(data []byte) error {
 		return fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, len(data)-len(d.data))
 	}
 	if now := l.clock.read(); saved > arith.Add(now, maxAhead) {
-		return fmt.Errorf("%w: it is of %v, and the clock shows %v", ErrSnapshot, l.clock.time(saved), l.clock.time(now))
+		return fmt.Errorf("%w: it is of %v, and the clock shows %v",
+			ErrSnapshot, l.clock.time(saved), l.clock.time(now))
 	}
 	return nil
 }

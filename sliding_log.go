@@ -84,7 +84,7 @@ func (a *logs) advance(g *hitLog, p params, now int64) {
 	n, expired := g.expired(p.scale, now)
 	g.used -= expired
 	for range n {
-		g.popOldest()
+		g.remove(0)
 	}
 	if g.hits.Len() == 0 {
 		g.metas = ring.Ring[string]{}
@@ -122,15 +122,6 @@ func (a *logs) admit(g *hitLog, _ params, now, cost int64, meta string) {
 	if meta != "" || g.metas.Len() > 0 {
 		g.metas.Push(strings.Clone(meta))
 		g.bytes += int64(len(meta))
-	}
-}
-
-// popOldest removes the oldest hit, whose cost is no longer in used.
-func (g *hitLog) popOldest() {
-	g.hits.Pop()
-	if g.metas.Len() > 0 {
-		g.bytes -= int64(len(*g.metas.At(0)))
-		g.metas.Pop()
 	}
 }
 

@@ -77,14 +77,8 @@ func (e *encoder) flush(above int) {
 func (t *table) save(e *encoder, now int64) {
 	for i := range t.shards {
 		sh := &t.shards[i]
-		for c, more := 0, true; more && e.err == nil; c++ {
-			sh.mu.Lock()
-			if more = c < len(sh.chunks); more {
-				for _, s := range sh.slots(c, c+1) {
-					sh.saveSlot(e, s, now)
-				}
-			}
-			sh.mu.Unlock()
+		saveSlot := func(s *slot) { sh.saveSlot(e, s, now) }
+		for c := 0; e.err == nil && sh.visit(c, saveSlot); c++ {
 			e.flush(saveBuffer)
 		}
 	}

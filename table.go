@@ -264,6 +264,19 @@ func (sh *shard) slots(first, end int) iter.Seq2[int, *slot] {
 	}
 }
 
+// visit calls f for the live slots of a chunk, with the mutex held, if there is such a chunk.
+func (sh *shard) visit(i int, f func(*slot)) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if i >= len(sh.chunks) {
+		return false
+	}
+	for _, s := range sh.slots(i, i+1) {
+		f(s)
+	}
+	return true
+}
+
 // release removes the bucket in a slot. Hits without a lock rely on the order: the state first, by
 // a compare-and-swap that yields the final count, then the generations of the other words, then the
 // index.

@@ -49,8 +49,16 @@ func (r *Ring[T]) Pop() {
 	r.shrink()
 }
 
-// Remove removes the i-th oldest element. It moves those newer than it.
+// Remove removes the i-th oldest element. It moves those older than it or those newer, whichever
+// are fewer.
 func (r *Ring[T]) Remove(i int) {
+	if i < r.n/2 {
+		for ; i > 0; i-- {
+			*r.At(i) = *r.At(i - 1)
+		}
+		r.Pop()
+		return
+	}
 	for ; i < r.n-1; i++ {
 		*r.At(i) = *r.At(i + 1)
 	}
