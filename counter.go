@@ -36,11 +36,6 @@ func (a *anchored) running(s *slot, p params, now int64) (start, total int64) {
 	return now, 0
 }
 
-func (a *anchored) set(s *slot, start, total int64) {
-	s[deniedWord] = uint64(start)
-	s[stateWord] = generation(s[stateWord]) | uint64(total+1)
-}
-
 func (a *anchored) prepare(p params) (params, error) {
 	return p.clamp(maxCount), nil
 }
@@ -48,7 +43,7 @@ func (a *anchored) prepare(p params) (params, error) {
 func (a *anchored) advance(s *slot, p params, now int64) {
 	s[usedWord] = uint64(now)
 	if now >= arith.Add(s.start(), p.scale*msec) {
-		a.set(s, noInstant, 0)
+		s.set(noInstant, 0)
 	}
 }
 
@@ -59,12 +54,12 @@ func (a *anchored) decide(s *slot, p params, now int64) verdict {
 
 func (a *anchored) admit(s *slot, p params, now, cost int64, _ string) {
 	start, total := a.running(s, p, now)
-	a.set(s, start, min(arith.Add(total, cost), maxCount))
+	s.set(start, min(arith.Add(total, cost), maxCount))
 }
 
 func (a *anchored) refund(s *slot, p params, _, expires int64, _ string) {
 	if expires == arith.Add(s.start(), p.scale*msec) {
-		a.set(s, s.start(), max(0, count(s[stateWord])-p.cost))
+		s.set(s.start(), max(0, count(s[stateWord])-p.cost))
 	}
 }
 
@@ -75,6 +70,6 @@ func (a *anchored) raise(s *slot, p params, now, expires, total int64, _ string)
 		start = min(start, arith.Sub(expires, p.scale*msec))
 	}
 	if total > have {
-		a.set(s, start, min(total, maxCount))
+		s.set(start, min(total, maxCount))
 	}
 }

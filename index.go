@@ -22,8 +22,7 @@ const (
 	slotBits = 20
 	slotMask = 1<<slotBits - 1
 	maxSlots = slotMask - 1 // of a shard
-
-	minIndex = 16
+	minIndex = 16           // words
 )
 
 // noIndex is the index of a shard without buckets.

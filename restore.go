@@ -212,14 +212,14 @@ func (l *Limiter) loadCaller(k kind, id string, scale int64, saved *slot) error 
 		was, _ := a.at(saved, scale, h.now)
 		at, _ := a.at(s, scale, h.now)
 		at.prev, at.cur = max(at.prev, was.prev), max(at.cur, was.cur)
-		a.set(s, at)
+		s.set(at.prev, at.cur)
 	case tokenKind:
 		s[usedWord], s[deniedWord] = uint64(h.now), uint64(max(s.arrival(), saved.arrival()))
 	case counterKind:
 		a := &anchored{}
 		a.advance(s, p, h.now)
 		if s.start() == noInstant { // a period goes on, also if all of it was given back
-			a.set(s, saved.start(), count(saved[stateWord]))
+			s.set(saved.start(), count(saved[stateWord]))
 		}
 		a.raise(s, p, h.now, saved.end(), count(saved[stateWord]), "")
 	}

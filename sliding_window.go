@@ -62,12 +62,7 @@ func (a *sliders) at(s *slot, scale, now int64) (slide, *window) {
 func (a *sliders) advance(s *slot, p params, now int64) {
 	at, _ := a.at(s, p.scale, now)
 	s[usedWord] = uint64(now)
-	a.set(s, at)
-}
-
-func (a *sliders) set(s *slot, at slide) {
-	s[deniedWord] = uint64(at.prev)
-	s[stateWord] = generation(s[stateWord]) | uint64(at.cur+1)
+	s.set(at.prev, at.cur)
 }
 
 // used returns the weighted cost, rounded up: the estimate is never below the weight it stands for.
@@ -114,7 +109,7 @@ func (a *sliders) decide(s *slot, p params, now int64) verdict {
 func (a *sliders) admit(s *slot, p params, now, cost int64, _ string) {
 	at, _ := a.at(s, p.scale, now)
 	at.cur = min(arith.Add(at.cur, cost), maxCount)
-	a.set(s, at)
+	s.set(at.prev, at.cur)
 }
 
 // refund takes the cost from the window in which it was admitted, while that counts.
@@ -126,7 +121,7 @@ func (a *sliders) refund(s *slot, p params, now, expires int64, _ string) {
 	case w.end:
 		at.prev = max(0, at.prev-p.cost)
 	}
-	a.set(s, at)
+	s.set(at.prev, at.cur)
 }
 
 func (a *sliders) raise(s *slot, p params, now, _, total int64, meta string) {

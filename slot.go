@@ -87,6 +87,12 @@ func (s *slot) touch(state, stamp uint64) {
 	}
 }
 
+// set stores a count, and the word in place of denied hits, where no hit comes without the mutex.
+func (s *slot) set(second, count int64) {
+	s[deniedWord] = uint64(second)
+	s[stateWord] = generation(s[stateWord]) | uint64(count+1)
+}
+
 // end returns the instant at which the bucket expires. The shard's mutex is held.
 func (s *slot) end() int64 {
 	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))

@@ -204,8 +204,7 @@ func (t *states[S, P]) unlock(h lockedState[S], u use) {
 	e.mu.Unlock()
 }
 
-// end returns when an entry expires: it counts nothing, and was not used, from then on. Its lock is
-// held.
+// end returns the instant at which an entry expires. Its lock is held.
 func (t *states[S, P]) end(e *entry[S]) int64 { return max(P(&e.state).end(e.key), e.latest) }
 
 func (t *states[S, P]) remove(h lockedState[S]) {

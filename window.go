@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	msec     = int64(time.Millisecond)
-	maxScale = 365 * 24 * 60 * 60 * 1000 // ms: one year
-
+	msec       = int64(time.Millisecond)
+	maxScale   = 365 * 24 * 60 * 60 * 1000 // ms: one year
 	maxInstant = math.MaxInt64
 )
 
@@ -97,17 +96,6 @@ func (ws *windows) last(scaleMs int64) *window {
 	return noWindow
 }
 
-// find returns the window of scale that holds now, or nil.
-func (ws *windows) find(now, scaleMs int64) *window {
-	t := ws.table.Load()
-	for way := range probes {
-		if w := t.slot(scaleMs, way).Load(); w != nil && w.scale == scaleMs && w.holds(now) {
-			return w
-		}
-	}
-	return nil
-}
-
 // store keeps w, which holds now, in the place of an earlier window of its scale or of one that has
 // ended. If there is none it doubles the table, which look-ups then fill again.
 func (ws *windows) store(w *window, now int64) {
@@ -126,11 +114,14 @@ func (ws *windows) store(w *window, now int64) {
 
 // window returns the window of scale that holds now.
 func (l *Limiter) window(now, scaleMs int64) *window {
-	w := l.windows.find(now, scaleMs)
-	if w == nil {
-		w = windowAt(now, scaleMs)
-		w.expires = l.clock.time(w.end)
-		l.windows.store(w, now)
+	t := l.windows.table.Load()
+	for way := range probes {
+		if w := t.slot(scaleMs, way).Load(); w != nil && w.scale == scaleMs && w.holds(now) {
+			return w
+		}
 	}
+	w := windowAt(now, scaleMs)
+	w.expires = l.clock.time(w.end)
+	l.windows.store(w, now)
 	return w
 }

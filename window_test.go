@@ -101,7 +101,8 @@ func TestWindowsAreKept(t *testing.T) {
 
 // The place of a window that is over goes to another scale; that of one which is not, does not.
 func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
-	ws := new(windows)
+	l := new(Limiter)
+	ws := &l.windows
 	ws.table.Store(newWindowTable(probes))
 	for s := range int64(probes) {
 		ws.store(windowAt(0, 1000+s), 0)
@@ -110,17 +111,20 @@ func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
 	assert.Len(t, *ws.table.Load(), 2*probes, "a fifth running one makes the table grow")
 
 	ws.table.Store(newWindowTable(probes))
+	var stored []*window
 	for s := range int64(probes) {
-		ws.store(windowAt(0, 1000+s), 0)
+		stored = append(stored, windowAt(0, 1000+s))
+		ws.store(stored[s], 0)
 	}
 	now := 1000 * msec // the first is over
-	ws.store(windowAt(now, 5000), now)
+	other := windowAt(now, 5000)
+	ws.store(other, now)
 	assert.Len(t, *ws.table.Load(), probes)
-	assert.NotNil(t, ws.find(now, 5000))
-	assert.Nil(t, ws.find(now-1, 1000))
+	assert.Same(t, other, l.window(now, 5000))
 	for s := range int64(probes - 1) {
-		assert.NotNil(t, ws.find(now, 1001+s))
+		assert.Same(t, stored[s+1], l.window(now, 1001+s))
 	}
+	assert.NotSame(t, stored[0], l.window(now-1, 1000))
 }
 
 // After the last instant that can be counted the clock stands still, and so does what is counted.
