@@ -97,7 +97,9 @@ func openWeirHTTP(of func(*weir.Limiter) weir.Strategy) func(quota) instance {
 
 func openGoLimiterHTTP(q quota) instance {
 	s := must(memorystore.New(&memorystore.Config{Tokens: uint64(q.limit), Interval: q.period}))
-	return serving(must(golimiter.NewMiddleware(s, golimiter.IPKeyFunc())).Handle(guarded))
+	in := serving(must(golimiter.NewMiddleware(s, golimiter.IPKeyFunc())).Handle(guarded))
+	in.close = func() { must(0, s.Close(context.Background())) }
+	return in
 }
 
 func openUluleHTTP(q quota) instance {
