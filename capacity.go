@@ -6,8 +6,7 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// capacity bounds how many buckets all tables of a limiter hold together, and how many bytes beside
-// them.
+// capacity bounds the buckets that the tables of a limiter hold, and the bytes beside them.
 type capacity struct {
 	max, maxBytes int64
 	taken         atomic.Int64 // usedBits of buckets in use, and above them how often one was taken

@@ -52,8 +52,7 @@ type Config struct {
 	// bucket, and Now may step back to its window. Too small does no harm; too large keeps memory.
 	Timeout time.Duration
 
-	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU; too large keeps
-	// memory.
+	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU, too large memory.
 	SweepEvery time.Duration
 
 	// Resolution, if not 0, makes the clock coarse: decisions load an instant that the janitor's
@@ -124,9 +123,8 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 	return
 }
 
-// Inspect returns the Bucket of id in the current window of scaleMs. It creates nothing: the Bucket
-// of an id without one has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and
-// [ErrClosed].
+// Inspect returns the Bucket of id in the current window of scaleMs. It creates none: that of an id
+// without one has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and [ErrClosed].
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	h, err := l.lockWindow(id, scaleMs)
 	if err != nil {
@@ -175,8 +173,7 @@ func (l *Limiter) Reset(id string, scaleMs int64) error {
 }
 
 // Sweep removes the buckets that expired, and were last used, at least Timeout ago, as the janitor
-// does every SweepEvery, and returns their number. Simulations that set Config.Now call it as their
-// time passes.
+// does every SweepEvery, and returns their number. Simulations with a Config.Now call it.
 func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.read()) }
 
 // Stats counts the decisions, errors and sweeps of a limiter since New.

@@ -18,9 +18,8 @@ import (
 //		weir.Policy{"daily", limiter.FixedWindow(), 10_000, 24 * time.Hour},
 //	)
 //
-// The name and a few bytes more count towards the 1024 bytes that a key may have. A Policy has
-// every optional interface but [Forecaster]; a call that Strategy does not offer fails with
-// [errors.ErrUnsupported].
+// The name and a few bytes more count towards the 1024 bytes of a key. A Policy has every optional
+// interface but [Forecaster]; what Strategy does not offer fails with [errors.ErrUnsupported].
 type Policy struct {
 	Name     string
 	Strategy Strategy

@@ -8,23 +8,21 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// FixedWindow is the [Limiter] as a [Strategy]: the counter of CheckRate, which it shares. Make one
-// with [Limiter.FixedWindow].
+// FixedWindow is CheckRate as a [Strategy]: both count together. Make one with
+// [Limiter.FixedWindow].
 //
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
 // lies across two windows up to twice that. A decision on a key that has a bucket takes a
 // compare-and-swap, or two, and no lock.
 type FixedWindow struct{ operations[slot] }
 
-// FixedWindow returns the fixed window counter as a Strategy. It is the cheapest, and remembers
-// nothing across windows.
+// FixedWindow returns the fixed window counter as a Strategy. It is the cheapest of them.
 func (l *Limiter) FixedWindow() *FixedWindow {
 	return &FixedWindow{operations[slot]{l: l, algorithm: &counters{l}, store: &slotStore{l, fixedKind}}}
 }
 
-// count decides by the fixed window. It returns the parts of a Result, which CheckRate, being
-// inlined, assembles in its caller: a struct of five words is returned through memory, at 8 ns of
-// 61.
+// count decides by the fixed window. It returns the parts of a Result, which CheckRate, inlined,
+// assembles in its caller: a struct of five words is returned through memory, at 8 ns of 61.
 func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *window, error) {
 	if !validArgs(id, scaleMs, limit) {
 		return Deny, 0, noWindow, l.fail(checkArgs(id, scaleMs, limit))
@@ -33,8 +31,7 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *
 	hash := l.buckets.hash(id)
 	index := &l.buckets.indexes[hash>>l.buckets.shift]
 	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
-		// Look the slot up in the window that was current last, and read the clock while its words are on
-		// their way.
+		// Look in the window that was current last, and read the clock while its words are on their way.
 		w := l.windows.last(scaleMs)
 		s, state, _ := index.Load().find(hash, id, &w.fixed)
 		at.now = l.clock.read()

@@ -42,8 +42,7 @@ type sweeper interface {
 	// save writes the states that have not expired at now.
 	save(e *encoder, now int64)
 
-	// stats returns the admitted cost of fixed windows or the admitted hits of others, and the denied
-	// hits.
+	// stats returns the admitted cost of fixed windows, or hits of others, and the denied hits.
 	stats() (allowed, denied uint64)
 }
 
@@ -153,8 +152,7 @@ func (j *janitor) sweep(now int64) (removed int) {
 	return removed
 }
 
-// reclaimBudget is how many buckets a call looks at, at a full table, before it gives up with
-// ErrFull. It takes 0.2 ms.
+// reclaimBudget is how many buckets a call looks at before it fails with ErrFull, in 0.2 ms.
 const reclaimBudget = 1 << 14
 
 // reclaim removes expired buckets, whatever the timeout, or finds that there is room again. now was
@@ -184,8 +182,7 @@ func (j *janitor) reclaim(now int64) bool {
 	return false
 }
 
-// reclaimBytes removes expired states until some bytes are free again. It reports false if none
-// are.
+// reclaimBytes removes expired states until some bytes are free, and reports whether any are.
 func (j *janitor) reclaimBytes(now int64) bool {
 	tables := slices.DeleteFunc(slices.Clone(j.all()), func(s sweeper) bool {
 		_, slots := s.(*table) // these hold no bytes
@@ -202,8 +199,7 @@ func (j *janitor) reclaimBytes(now int64) bool {
 	return j.capacity.bytes.Load() < held
 }
 
-// reclaimSome looks through the tables. One that used up the budget is followed, in the next call,
-// by another.
+// reclaimSome looks through the tables. The next call begins after one that used up the budget.
 func (j *janitor) reclaimSome(tables []sweeper, now int64, budget *int) (removed int) {
 	first := int(j.turn.Load())
 	for i := range tables {

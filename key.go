@@ -54,8 +54,7 @@ const (
 	headID   = 16 // where a longer one goes on in other slots
 )
 
-// packID returns an ID of up to inlineID bytes, or the first headID of a longer one, as words,
-// padded with zeros.
+// packID returns an ID of up to inlineID bytes, or the head of a longer one, padded with zeros.
 func packID(id string) (a, b, c uint64) {
 	n := len(id)
 	switch {

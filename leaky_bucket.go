@@ -94,6 +94,11 @@ func (q *queue) wake() {
 	}
 }
 
+// remove takes a waiter out of the line.
+func (q *queue) remove(element *list.Element) {
+	q.waiting -= q.line.Remove(element).(*waiter).interval
+}
+
 // prepare sets p.each to the ns between two requests of cost 1.
 func (a *queues) prepare(p params) (params, error) {
 	p.each = arith.CeilDiv(p.scale*msec, max(p.limit, 1))
@@ -113,8 +118,7 @@ func (a *queues) decide(q *queue, p params, now int64) verdict {
 	return verdict{state: Deny, total: level, at: a.freeAt(q, now)}
 }
 
-// freeAt returns when so many have left the line that there is room in it or, where none may wait,
-// when it is empty.
+// freeAt returns when there is room in the line or, where none may wait, when it is empty.
 func (a *queues) freeAt(q *queue, now int64) int64 {
 	if a.length == 0 {
 		return q.empty(now)
@@ -154,8 +158,7 @@ func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 	return nil
 }
 
-// Run implements [Strategy]: it waits. Its errors are those of [Limiter.CheckRate], and the
-// context's.
+// Run implements [Strategy]: it waits. It fails as [Limiter.CheckRate] does, and with ctx.
 func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 	p, err := b.parse(r)
 	if err == nil {
@@ -221,7 +224,7 @@ func (b *LeakyBucket) wait(
 		h.now = max(now, h.entry.latest)
 		left := arith.Sub(q.next, h.now)
 		if left <= 0 {
-			b.take(q, element)
+			q.remove(element)
 			q.move(arith.Add(q.start(h.now), w.interval))
 			level := arith.CeilDiv(max(0, arith.Sub(q.empty(h.now), h.now)), p.each)
 			res := b.l.result(verdict{state: Allow, total: level, at: q.empty(h.now)})
@@ -236,17 +239,11 @@ func (b *LeakyBucket) wait(
 	}
 }
 
-// take takes a waiter out of the line.
-func (b *LeakyBucket) take(q *queue, element *list.Element) {
-	q.line.Remove(element)
-	q.waiting -= element.Value.(*waiter).interval
-}
-
 // quit takes a waiter out of the line, and out of Stats.
 func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err error) error {
 	h.entry.mu.Lock()
 	first := h.state.line.Front() == element
-	b.take(h.state, element)
+	h.state.remove(element)
 	if first {
 		h.state.wake()
 	}

@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"math"
 	"time"
 )
 
@@ -14,10 +13,7 @@ type verdict struct {
 	tier  int   // of Tiers: the one that binds
 }
 
-const noInstant = math.MinInt64
-
-// verdict returns the verdict on p where used is counted, and a denial ends, or an admission
-// expires, at the given instant.
+// verdict decides on p where used is counted; at is when a denial ends, or an admission expires.
 func (p params) verdict(used, at int64) verdict {
 	switch {
 	case p.exceedsLimit():
@@ -36,8 +32,7 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
-// algorithm is the arithmetic of a strategy that decides under a lock. Its methods are called with
-// the lock held.
+// algorithm is the arithmetic of a strategy that decides under a lock, which its callers hold.
 type algorithm[S any] interface {
 	// prepare completes the params of a Request.
 	prepare(p params) (params, error)
@@ -45,8 +40,7 @@ type algorithm[S any] interface {
 	// advance drops what no longer counts at now.
 	advance(s *S, p params, now int64)
 
-	// decide returns the verdict on p at now, and changes nothing. It does not rely on advance, which
-	// Peek does not call.
+	// decide returns the verdict on p at now. It changes nothing, and Peek calls it without advance.
 	decide(s *S, p params, now int64) verdict
 
 	// admit counts cost at now, whether it fits or not.

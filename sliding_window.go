@@ -6,9 +6,8 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// SlidingWindow is the sliding window counter: the previous window's count, weighted by the part of
-// it that the last Duration still covers, plus the current one's. Make one with
-// [Limiter.SlidingWindow].
+// SlidingWindow is the sliding window counter: the current window's count and the previous one's,
+// weighted by how much of it the last Duration covers. Make one with [Limiter.SlidingWindow].
 type SlidingWindow struct{ locked[slot] }
 
 // SlidingWindow returns the sliding window counter as a Strategy. It assumes that the hits of the
@@ -44,8 +43,7 @@ type slide struct {
 	left, scale int64 // ms: what is left of the current window, and its length; 0 < left <= scale
 }
 
-// at returns the slide of a slot at now, which is not before its last use, and the window that
-// holds now.
+// at returns the slide of a slot at now, not before its last use, and the window that holds now.
 func (a *sliders) at(s *slot, scale, now int64) (slide, *window) {
 	w := a.l.window(now, scale)
 	at := slide{left: scale - (now-w.start)/msec, scale: scale}

@@ -18,9 +18,9 @@ type Request struct {
 	// Key names the caller: 1 to 1024 bytes, any bytes.
 	Key string
 
-	// Limit is how much cost is admitted in one Duration. 0 denies everything. Above 2^63-1, and in
-	// FixedWindow, SlidingWindow and Counter above 2^48-2, it counts as that, and so does a Cost up to
-	// Limit.
+	// Limit is how much cost is admitted in one Duration. 0 denies everything. A Limit above 2^63-1,
+	// and in FixedWindow, SlidingWindow and Counter above 2^48-2, counts as that, as does a Cost up to
+	// it.
 	Limit uint64
 
 	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days. One
@@ -28,8 +28,7 @@ type Request struct {
 	Duration time.Duration
 
 	// Cost is the number of hits this request counts for; 0 means 1. A cost that does not fit takes
-	// nothing. A cost over the limit, or a token bucket's burst, can never pass: it is denied, with
-	// the zero ExpiresAt.
+	// nothing. One over the limit, or a token bucket's burst, is denied with the zero ExpiresAt.
 	Cost uint64
 
 	// Meta is kept with the hit by strategies that keep a log; others ignore it.
@@ -57,8 +56,7 @@ func (s State) String() string {
 type Result struct {
 	State State
 
-	// TotalRequests is the cost admitted in the current period, this request included if it was
-	// admitted.
+	// TotalRequests is the cost admitted in the current period, with this request if it was admitted.
 	TotalRequests uint64
 
 	// ExpiresAt is, for an admitted request, the end of the period: if nothing more is asked, nothing
@@ -124,22 +122,18 @@ type (
 
 	// Reconciler catches up with another store and decides on r, in one step: it raises the count as a
 	// Seeder does, charges the debts of b that it has not charged before, and then does what Run does.
-	// After a lost answer the call can be repeated: debts are charged once, though r itself may be
-	// counted again.
+	// The call can be repeated: debts are charged once, though r itself may be counted again.
 	Reconciler interface {
 		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
 	}
 )
 
-// Backlog is what a Strategy has missed of one caller while another store decided. See
-// [Reconciler].
+// Backlog is what a [Reconciler] has missed of one caller while another store decided.
 type Backlog struct {
-	// Counted is the last known count, to which the count is raised, as by [Seeder]. nil: it is not
-	// raised.
+	// Counted is the last known count, to which the count is raised, as by [Seeder]; nil: it is not.
 	Counted *Result
 
-	// Source names the store that decided: 1 to 64 bytes, different for each process and each start of
-	// it.
+	// Source names the store that decided: 1 to 64 bytes, different for each start of each process.
 	Source string
 
 	// Total is the cost that Source has admitted for this caller so far, a running total that never

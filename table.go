@@ -91,8 +91,8 @@ type reading struct {
 
 // lock returns the cell of a key. If it has no slot and create is set, lock makes one with a count
 // of 0. It fails with ErrFull, and with errEarlier if the caller is to read the clock again: then
-// it has set at.horizon. A reading made after that is taken even if the clock went back. The mutex
-// is not held on an error.
+// it has set at.horizon. A reading made after that is taken even if the clock went back. On an
+// error the mutex is free.
 func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool) (cell, error) {
 	sh := &t.shards[hash>>t.shift]
 	for {
@@ -249,8 +249,7 @@ func (sh *shard) position(s *slot) uint32 {
 	return uint32(sh.hasher.hashBytes(id) ^ periodOf(k, scale, number).salt)
 }
 
-// slots yields the live slots of the chunks in [first, end), with their numbers. The shard's mutex
-// is held throughout.
+// slots yields the live slots of the chunks in [first, end), with their numbers. The mutex is held.
 func (sh *shard) slots(first, end int) iter.Seq2[int, *slot] {
 	return func(yield func(int, *slot) bool) {
 		for i := first; i < end; i++ {
@@ -278,8 +277,7 @@ func (sh *shard) visit(i int, f func(*slot)) bool {
 }
 
 // release removes the bucket in a slot. Hits without a lock rely on the order: the state first, by
-// a compare-and-swap that yields the final count, then the generations of the other words, then the
-// index.
+// a compare-and-swap that yields the final count, then the other words' generations, then the index.
 func (sh *shard) release(s *slot, n int) {
 	at := sh.position(s)
 	state := s.load(stateWord)

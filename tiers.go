@@ -40,11 +40,10 @@ type Tiers struct {
 // the longest tier that has a hit, within the bound of [Limiter.SlidingLog]. Two Tiers of one
 // Limiter count together if they have the same Durations.
 //
-// It fails with [ErrScale] for no tier, for a Duration that a Request could not have, and for two
-// of the same.
+// It fails with [ErrScale] for no tier, a Duration that a Request could not have, or two of the
+// same.
 //
-// The scheme is that of per-second counters in Redis, summed with MGET; it differs in being one
-// decision, not two.
+// The scheme is that of per-second counters in Redis, summed with MGET, in one decision, not two.
 func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	if len(tiers) == 0 {
 		return nil, fmt.Errorf("%w: no tiers", ErrScale)

@@ -8,17 +8,17 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// TokenBucket is the token bucket, kept as the generic cell rate algorithm (GCRA) keeps it: one
-// instant per caller, the theoretical arrival time, at which its bucket is full again. Make one
-// with [Limiter.TokenBucket].
+// TokenBucket is the token bucket, kept as the generic cell rate algorithm (GCRA) does: one instant
+// per caller, the theoretical arrival time, at which the bucket is full again. Make one with
+// [Limiter.TokenBucket].
 type TokenBucket struct {
 	locked[slot]
 	burst uint64
 }
 
 // TokenBucket returns a token bucket as a Strategy: Limit tokens flow in evenly in each Duration,
-// and at most burst of them are kept; 0 means Limit. In any span of one Duration at most
-// burst+Limit are admitted.
+// and at most burst, or Limit if that is 0, are kept. In any span of one Duration at most
+// burst+Limit pass.
 //
 // The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more
 // than Limit flow in. A decision takes the mutex of one shard for a few nanoseconds. A clock that

@@ -40,8 +40,7 @@ type params struct {
 // exceedsLimit reports whether the request can never pass.
 func (p params) exceedsLimit() bool { return p.cost > p.limit }
 
-// clamp returns p with a limit and a cost of at most the given. A cost over the limit stays over
-// it.
+// clamp returns p with limit and cost of at most the given. A cost over the limit stays over it.
 func (p params) clamp(most int64) params {
 	if p.exceedsLimit() {
 		p.limit = min(p.limit, most-1)

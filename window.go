@@ -13,6 +13,7 @@ const (
 	msec       = int64(time.Millisecond)
 	maxScale   = 365 * 24 * 60 * 60 * 1000 // ms: one year
 	maxInstant = math.MaxInt64
+	noInstant  = math.MinInt64
 )
 
 // windowStart returns when window number of a scale begins. It saturates.
@@ -27,8 +28,7 @@ func windowStart(number, scaleMs int64) int64 {
 	return -start
 }
 
-// window is one window of one scale. Windows are aligned to the Unix epoch: window n begins n
-// scales after it.
+// window is one window of one scale: window n begins n scales after the Unix epoch.
 type window struct {
 	scale      int64 // ms
 	number     int64
@@ -87,8 +87,7 @@ func (t windowTable) slot(scaleMs int64, way int) *atomic.Pointer[window] {
 	return &t[(int(uint64(scaleMs)*0x9e3779b97f4a7c15>>40)^way)&(len(t)-1)]
 }
 
-// last returns the window that was current last if it is in the first of its places, or one of
-// another scale.
+// last returns the window that was current last, or one of another scale.
 func (ws *windows) last(scaleMs int64) *window {
 	if w := ws.table.Load().slot(scaleMs, 0).Load(); w != nil {
 		return w
