@@ -3,25 +3,31 @@ package fallback
 import (
 	"math"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
 )
 
-// account is the state of one caller. The ledger's lock guards it.
+// account is the state of one caller. Its methods require mu, but for restart and idle.
 type account struct {
+	users     atomic.Int32 // requests under way: the account must stay
+	temporary bool         // the ledger had no room, so no other request finds it; set by open
+	reset     bool         // primary is still to be reset; guarded by mu, as all below
+
+	mu      sync.Mutex
 	counted tally  // the last count of primary
 	epoch   uint64 // of the breaker at that count
 
 	// debts is the cost that local admitted, oldest first. Running totals make a debt's charge
 	// repeatable: total is all cost that local has admitted, charged the part of it that primary has
-	// charged or that counts no more, sent the largest total that primary was sent. None of them
-	// restarts: primary stores them under the number of the account.
+	// charged or that counts no more, sent the largest total that primary was sent. Primary stores them
+	// under the number, so they start again only with another one, after a reset.
 	debts                []debt
 	total, charged, sent uint64
 	number               uint64
 
-	reset   bool // primary is still to be reset
 	sharing sharing
 }
 
@@ -47,12 +53,8 @@ func (s sharing) among(n uint64, now time.Time) uint64 {
 	return n
 }
 
-func (s *sharing) extend(n uint64, until time.Time) {
-	s.instances = n
-	if until.After(s.until) {
-		s.until = until
-	}
-}
+// later returns the later of two instants.
+func later(t, u time.Time) time.Time { return slices.MaxFunc([]time.Time{t, u}, time.Time.Compare) }
 
 // tally is a count of primary.
 type tally struct {
@@ -84,6 +86,14 @@ func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
 	}
 }
 
+// restart resets the account. Decisions that began with another number are not recorded.
+func (a *account) restart(number uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.number, a.reset = number, true
+	a.counted, a.debts, a.total, a.charged, a.sent, a.sharing = tally{}, nil, 0, 0, 0, sharing{}
+}
+
 // addDebt adds cost that counts until an instant: to the last debt, if that lapses later or began
 // to lapse little earlier, and otherwise as a debt of its own. So there are few debts, in the order
 // in which they lapse, and those of fixed windows lapse with their windows.
@@ -96,9 +106,7 @@ func (a *account) addDebt(cost uint64, until, now time.Time) {
 	}
 	last := &a.debts[len(a.debts)-1]
 	last.upTo = a.total
-	if until.After(last.until) {
-		last.until = until
-	}
+	last.until = later(last.until, until)
 }
 
 // lapse removes the debts that count no more. When none is left, the totals are equal, and not
@@ -133,10 +141,7 @@ func (a *account) refund(cost uint64, now time.Time) uint64 {
 // idle reports whether the account may be removed. The last count is lost with it, which matters
 // only if primary loses its counts too.
 func (a *account) idle(now time.Time) bool {
-	return !a.reset && a.owed(now) == 0
-}
-
-// behind reports whether primary must be reset, charged or seeded before it decides for the caller.
-func (a *account) behind(epoch uint64, now time.Time) bool {
-	return a.reset || a.owed(now) > 0 || a.epoch != epoch && a.counted.now(now) > 0
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.users.Load() == 0 && !a.reset && a.owed(now) == 0
 }

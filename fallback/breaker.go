@@ -1,11 +1,16 @@
 package fallback
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir"
 )
 
 // State is the state of a breaker.
@@ -73,6 +78,81 @@ func newBreaker(cfg *Config, partition string) *breaker {
 	return &breaker{cfg: cfg, partition: partition, start: now, since: now, interval: interval}
 }
 
+// call runs op in a goroutine, unless b is open: then it starts a probe, if one is due. It waits for
+// op at most Timeout, half of the time that the caller has left, or until the caller gives up. The
+// error is errUndecided, or one for the caller. The operation goes on without its caller, and b
+// records how it ends; if b is nil nothing is recorded. The goroutine costs about a microsecond.
+func (f *Fallback) call(ctx context.Context, b *breaker, r *weir.Request, op operation) (*weir.Result, error) {
+	if b != nil && !b.closed() {
+		f.startProbe(b, r)
+		return nil, errUndecided
+	}
+	wait := f.cfg.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	own, done := *r, make(chan error, 1) // a copy: the caller may reuse r before op ends
+	var res *weir.Result                 // read only after op has ended
+	go f.attempt(context.WithoutCancel(ctx), f.cfg.Timeout, func(ctx context.Context) (err error) {
+		res, err = op(ctx, &own)
+		return err
+	}, func(err error) { done <- f.judge(b, err) })
+	select {
+	case err := <-done:
+		if err != nil {
+			return nil, err
+		}
+		return res, nil
+	case <-timer.C:
+		return nil, errUndecided
+	case <-ctx.Done():
+		return nil, fmt.Errorf("fallback: %w", ctx.Err())
+	}
+}
+
+// judge records the end of a call in b, and returns its error for the caller. Errors that depend on
+// the request alone are not recorded.
+func (f *Fallback) judge(b *breaker, err error) error {
+	var failure error
+	switch {
+	case errors.Is(err, errors.ErrUnsupported),
+		errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit):
+		return err
+	case err == errTimeout, err != nil && f.isDown(err):
+		f.stats.failures.Add(1)
+		failure = err
+	}
+	if b != nil {
+		f.notify(b.record(f.cfg.Now(), failure))
+	}
+	if err == nil {
+		return nil
+	}
+	f.report(err)
+	return errUndecided
+}
+
+// isDown reports whether err counts against primary. If Config.IsDown panics, it does.
+func (f *Fallback) isDown(err error) (down bool) {
+	return f.cfg.IsDown == nil || f.safely(func() error { down = f.cfg.IsDown(err); return nil }) != nil || down
+}
+
+// report calls Config.OnError.
+func (f *Fallback) report(err error) {
+	if f.cfg.OnError != nil {
+		_ = f.safely(func() error { f.cfg.OnError(err); return nil })
+	}
+}
+
+// notify calls Config.OnChange, unless c is nil.
+func (f *Fallback) notify(c *Change) {
+	if c != nil && f.cfg.OnChange != nil {
+		_ = f.safely(func() error { f.cfg.OnChange(*c); return nil })
+	}
+}
+
 // at returns now as a gate, never that of a closed breaker.
 func (b *breaker) at(now time.Time) int64 { return max(1, int64(now.Sub(b.start))) }
 
@@ -133,7 +213,6 @@ func (b *breaker) finish(started, now time.Time, failure error) *Change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if failure == nil {
-		b.slots = [slots]slot{}
 		return b.turn(Closed, 0, now, nil)
 	}
 	return b.turn(Open, b.at(started.Add(b.pause())), now, failure)
@@ -147,7 +226,7 @@ func (b *breaker) pause() time.Duration {
 
 func (b *breaker) turn(to State, gate int64, now time.Time, cause error) *Change {
 	c := &Change{Partition: b.partition, From: b.state, To: to, At: now, Cause: cause}
-	b.state, b.since = to, now
+	b.state, b.since, b.slots = to, now, [slots]slot{}
 	b.gate.Store(gate)
 	return c
 }
@@ -166,20 +245,19 @@ const maxBreakers = 1024
 
 // breakers holds a breaker for each part of primary.
 type breakers struct {
-	cfg *Config
 	all sync.Map     // of *breaker, by part: "" without Config.Partition, and for parts beyond maxBreakers
 	n   atomic.Int64 // parts
 }
 
-// of returns the breaker of key.
-func (b *breakers) of(key string) *breaker {
-	part := b.cfg.Partition(key)
-	found, ok := b.all.Load(part)
+// breaker returns the breaker of key.
+func (f *Fallback) breaker(key string) *breaker {
+	part := f.cfg.Partition(key)
+	found, ok := f.breakers.all.Load(part)
 	if !ok {
-		if b.n.Add(1) > maxBreakers {
+		if f.breakers.n.Add(1) > maxBreakers {
 			part = ""
 		}
-		found, _ = b.all.LoadOrStore(part, newBreaker(b.cfg, part))
+		found, _ = f.breakers.all.LoadOrStore(part, newBreaker(&f.cfg, part))
 	}
 	return found.(*breaker)
 }

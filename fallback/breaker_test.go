@@ -155,11 +155,11 @@ func TestEpochIsRaisedOnceAnInterval(t *testing.T) {
 func TestBreakersAreBounded(t *testing.T) {
 	cfg, err := Config{Partition: func(key string) string { return key }}.withDefaults()
 	require.NoError(t, err)
-	all := &breakers{cfg: &cfg}
-	all.all.Store("", newBreaker(&cfg, ""))
+	f := &Fallback{cfg: cfg}
+	f.breakers.all.Store("", newBreaker(&cfg, ""))
 	for i := range 2 * maxBreakers {
 		key := fmt.Sprint(i)
-		require.Same(t, all.of(key), all.of(key))
-		assert.Equal(t, i < maxBreakers, all.of(key) != all.of(""))
+		require.Same(t, f.breaker(key), f.breaker(key))
+		assert.Equal(t, i < maxBreakers, f.breaker(key) != f.breaker(""))
 	}
 }

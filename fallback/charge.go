@@ -18,19 +18,20 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
-	err := f.apply(ctx, r, f.primary.Charge)
+	a := f.ledger.open(r, f.cfg.Now())
+	defer a.users.Add(-1)
+	_, err := f.call(ctx, f.breaker(r.Key), r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+		return nil, f.primary.Charge(ctx, r)
+	})
 	if err != nil && err != errUndecided {
 		return err
 	}
-	n := f.sharedAmong(r)
+	n := f.sharedAmong(a)
 	own := *f.toShare(r, n)
 	if err == nil {
-		now := f.cfg.Now()
-		f.ledger.Find(r, now, func(a *account) {
-			if a.counted.until.After(now) {
-				a.counted.total += min(wrap.Cost(r), ^a.counted.total)
-			}
-		})
+		a.mu.Lock()
+		a.counted.total += min(wrap.Cost(r), ^a.counted.total)
+		a.mu.Unlock()
 		own.Cost = share(wrap.Cost(r), n)
 		_ = f.local.Charge(ctx, &own) // if local has no room for the key, it denies its requests too
 		return nil
@@ -38,7 +39,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err := wrap.Supported(f.local.Charge(ctx, &own)); err != nil {
 		return fmt.Errorf("fallback: local: %w", err)
 	}
-	f.recordDebt(r, n, f.periodEnd(ctx, own))
+	f.recordDebt(a, r, n, f.periodEnd(ctx, own))
 	return nil
 }
 

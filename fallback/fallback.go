@@ -110,7 +110,6 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
 	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
-	f.breakers.cfg = &f.cfg
 	f.breakers.all.Store("", newBreaker(&f.cfg, ""))
 	f.localSeeder, _ = local.(weir.Seeder)
 	return f, nil
@@ -134,7 +133,9 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Re
 	return res, by, nil
 }
 
-// decideBy decides on r by a lease or cached denial, or else by primary, or else by local.
+// decideBy decides on r by a lease or cached denial, or else by primary, or else by local. A call of
+// primary that fails takes this path: ledger.open, call (breaker.go), attempt (primary.go), decide
+// and standing (reconcile.go, account.go), and runLocal (local.go).
 func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
 	if res := f.primary.Lookup(r); res != nil {
 		if res.Allowed() {
@@ -142,19 +143,15 @@ func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result,
 		}
 		return res, FromDenials, nil
 	}
-	b := f.breakers.of(r.Key)
-	if b.closed() {
-		res, err := f.call(ctx, b, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-			return f.decide(ctx, b, r)
-		})
-		if err != errUndecided {
-			return res, FromPrimary, err
-		}
-	} else if change := b.probeDue(f.cfg.Now()); change != nil {
-		f.notify(change)
-		f.startProbe(b, r)
+	a, b := f.ledger.open(r, f.cfg.Now()), f.breaker(r.Key)
+	defer a.users.Add(-1)
+	res, err := f.call(ctx, b, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+		return f.decide(ctx, b, a, r)
+	})
+	if err != errUndecided {
+		return res, FromPrimary, err
 	}
-	return f.runLocal(ctx, b, r)
+	return f.runLocal(ctx, b, a, r, f.local.Run, true)
 }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.

@@ -12,7 +12,7 @@ import (
 // ledger holds the accounts of a bounded number of callers.
 type ledger struct {
 	*callers.Table[account]
-	opened, dropped atomic.Uint64
+	numbers, dropped atomic.Uint64
 
 	mu sync.Mutex
 
@@ -21,28 +21,19 @@ type ledger struct {
 	unrecorded sharing
 }
 
-// open calls f with the account of r's caller, with a lock held. It makes the account if there is
-// none, and reports whether there was room; if not, the account is not kept.
-func (l *ledger) open(r *weir.Request, now time.Time, f func(a *account)) bool {
-	return l.Update(r, now, func(a *account) *account {
-		if a == nil {
-			a = &account{number: l.opened.Add(1)}
+// open returns the account of r's caller, and makes it if there is none. It is not removed until the
+// caller of open subtracts 1 from its users.
+func (l *ledger) open(r *weir.Request, now time.Time) (a *account) {
+	if !l.Update(r, now, func(found *account) *account {
+		if a = found; a == nil {
+			a = &account{number: l.numbers.Add(1), sharing: l.unrecordedNow()}
 		}
-		f(a)
+		a.users.Add(1)
 		return a
-	})
-}
-
-// update calls change with a, with a lock held, and reports true, unless a is no longer the account
-// of r's caller. If a is nil, it reports whether there is still none, and calls nothing.
-func (l *ledger) update(r *weir.Request, now time.Time, a *account, change func(a *account)) (current bool) {
-	var found *account
-	l.Find(r, now, func(own *account) {
-		if found = own; found == a {
-			change(a)
-		}
-	})
-	return found == a
+	}) {
+		a.temporary = true
+	}
+	return a
 }
 
 // drop records that primary will not be charged with cost that local admitted, of a limit shared
@@ -51,7 +42,7 @@ func (l *ledger) drop(cost, n uint64, now, until time.Time) {
 	l.dropped.Add(cost)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unrecorded.extend(l.unrecorded.among(n, now), until)
+	l.unrecorded = sharing{l.unrecorded.among(n, now), later(l.unrecorded.until, until)}
 }
 
 func (l *ledger) unrecordedNow() sharing {

@@ -53,41 +53,47 @@ func (f *Fallback) seedLocal(ctx context.Context, r *weir.Request, n uint64, res
 	_ = f.localSeeder.Seed(ctx, f.toShare(r, n), &counted)
 }
 
-// runLocal decides on r without primary.
-func (f *Fallback) runLocal(ctx context.Context, b *breaker, r *weir.Request) (*weir.Result, Source, error) {
+// runLocal decides on r without primary, by run, which is a method of local. If it counts, what it
+// admits is recorded.
+func (f *Fallback) runLocal(
+	ctx context.Context, b *breaker, a *account, r *weir.Request, run operation, counts bool,
+) (*weir.Result, Source, error) {
 	if f.cfg.OnFail != FailLocal {
 		return f.policy(b, r), FromPolicy, nil
 	}
-	n := f.sharedAmong(r)
+	n := f.sharedAmong(a)
 	own := f.toShare(r, n)
-	res, err := f.local.Run(ctx, own)
+	res, err := run(ctx, own)
 	if err != nil {
 		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
 	}
-	if res.Allowed() {
-		f.recordDebt(r, n, res.ExpiresAt)
+	if res.Allowed() && counts {
+		f.recordDebt(a, r, n, res.ExpiresAt)
 	}
 	return f.fromShare(b, r, own, res), FromLocal, nil
 }
 
-// sharedAmong returns the number of instances that share r's limit: N, or an earlier, larger N of
-// the same period.
-func (f *Fallback) sharedAmong(r *weir.Request) uint64 {
-	now, sharing := f.cfg.Now(), f.ledger.unrecordedNow()
-	f.ledger.Find(r, now, func(a *account) { sharing = a.sharing })
-	return sharing.among(f.instances(), now)
+// sharedAmong returns the number of instances that share the limit of a's caller: N, or an earlier,
+// larger N of the same period.
+func (f *Fallback) sharedAmong(a *account) uint64 {
+	n, now := f.instances(), f.cfg.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.sharing.among(n, now)
 }
 
 // recordDebt records that local admitted r, of a limit shared out to n instances, in a period that
 // ends at until.
-func (f *Fallback) recordDebt(r *weir.Request, n uint64, until time.Time) {
+func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, until time.Time) {
 	now := f.cfg.Now()
-	if !f.ledger.open(r, now, func(a *account) {
-		a.sharing.extend(n, until)
-		a.addDebt(wrap.Cost(r), until, now)
-	}) {
+	if a.temporary {
 		f.ledger.drop(wrap.Cost(r), n, now, until)
+		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.sharing = sharing{n, later(a.sharing.until, until)}
+	a.addDebt(wrap.Cost(r), until, now)
 }
 
 // policy returns the Result of Config.OnFail.

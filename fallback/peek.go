@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/weirgo/weir"
 )
@@ -14,21 +13,14 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err
 	}
-	b, now, behind := f.breakers.of(r.Key), f.cfg.Now(), false
-	f.ledger.Find(r, now, func(a *account) { behind = a.behind(b.epoch.Load(), now) })
-	if b.closed() && !behind {
+	a, b := f.ledger.open(r, f.cfg.Now()), f.breaker(r.Key)
+	defer a.users.Add(-1)
+	if b.closed() && !f.standing(a, b.epoch.Load()).behind {
 		// No breaker: a primary that can be read may still be unable to count.
 		if res, err := f.call(ctx, nil, r, f.primary.Peek); err != errUndecided {
 			return res, err
 		}
 	}
-	if f.cfg.OnFail != FailLocal {
-		return f.policy(b, r), nil
-	}
-	own := f.toShare(r, f.sharedAmong(r))
-	res, err := f.local.Peek(ctx, own)
-	if err != nil {
-		return nil, fmt.Errorf("fallback: local: %w", err)
-	}
-	return f.fromShare(b, r, own, res), nil
+	res, _, err := f.runLocal(ctx, b, a, r, f.local.Peek, false)
+	return res, err
 }

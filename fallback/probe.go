@@ -21,15 +21,21 @@ type Warmer interface {
 // unnoticed costs one.
 const attempts = 4
 
-// startProbe probes in a goroutine of its own, which ends with ProbeTimeout if primary respects its
-// context. No caller waits for it: local decides on the request that started it.
+// startProbe probes primary, if a probe is due, in a goroutine of its own, which ends with
+// ProbeTimeout if primary respects its context. No caller waits for it: local decides on the request
+// that started it.
 func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
-	name, key, started := fmt.Sprintf("weir/fallback probe %s %d", f.id, f.stats.probes.Add(1)), r.Key, f.cfg.Now()
+	key, started := r.Key, f.cfg.Now()
+	change := b.probeDue(started)
+	if change == nil {
+		return
+	}
+	f.notify(change)
 	b.probes.Add(1)
 	go func() {
 		defer b.probes.Add(-1)
 		f.attempt(context.Background(), f.cfg.ProbeTimeout, func(ctx context.Context) error {
-			return f.probe(ctx, b, name, key)
+			return f.probe(ctx, b, f.stats.probes.Add(1), key)
 		}, func(err error) {
 			f.notify(b.finish(started, f.cfg.Now(), err))
 			if err != nil {
@@ -43,9 +49,10 @@ func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
 // probe returns nil once primary admitted a request within Timeout. Each request has a new key, so
 // that primary must write to admit it: a server that can only be read is not healthy. After an
 // attempt that took longer than Timeout it tries again, and not after one that failed sooner.
-func (f *Fallback) probe(ctx context.Context, b *breaker, name, near string) error {
+func (f *Fallback) probe(ctx context.Context, b *breaker, number uint64, near string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
-		r := &weir.Request{Key: f.probeKey(b, fmt.Sprint(name, " ", i), near), Limit: 1 << 40, Duration: time.Second}
+		name := fmt.Sprintf("weir/fallback probe %s %d %d", f.id, number, i)
+		r := &weir.Request{Key: f.probeKey(b, name, near), Limit: 1 << 40, Duration: time.Second}
 		if took, err := f.timed(ctx, r); took <= f.cfg.Timeout {
 			return err
 		}

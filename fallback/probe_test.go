@@ -256,6 +256,33 @@ func TestDenialsProveNothing(t *testing.T) {
 	assert.EqualValues(t, 20, stats.Probes)
 }
 
+// A probe that is due is started by whatever primary is wanted for, but not by a Peek.
+func TestEveryCallStartsAProbe(t *testing.T) {
+	for name, call := range map[string]func(*fallback.Fallback, *weir.Request) error{
+		"Run":    func(f *fallback.Fallback, r *weir.Request) error { _, err := f.Run(t.Context(), r); return err },
+		"Charge": func(f *fallback.Fallback, r *weir.Request) error { return f.Charge(t.Context(), r) },
+		"Reset":  func(f *fallback.Fallback, r *weir.Request) error { return f.Reset(t.Context(), r) },
+		"Refund": func(f *fallback.Fallback, r *weir.Request) error {
+			r.Cost = 2 // of which local has admitted 1
+			return f.Refund(t.Context(), r, &weir.Result{State: weir.Allow, ExpiresAt: time.Now().AddDate(9, 0, 0)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1, fixedWindow, atOnce, whole)
+			i, r := f.instances[0], hundred
+			f.server.fails(errDown)
+			assert.Equal(t, fallback.FromLocal, source(t, i, r))
+			f.server.fails(nil)
+			f.clock.Advance(2 * time.Second)
+			_, err := i.Peek(t.Context(), &r)
+			require.NoError(t, err)
+			assert.Equal(t, fallback.Open, i.Stats().State)
+			require.NoError(t, call(i, &r))
+			require.Eventually(t, func() bool { return i.Stats().State == fallback.Closed }, 10*time.Second, time.Millisecond)
+		})
+	}
+}
+
 // Nor do leases and cached denials: a probe reaches the server behind them.
 func TestProbesReachTheServer(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, atOnce, func(s *server) weir.Strategy {

@@ -416,6 +416,43 @@ func TestTotalsNeverRestart(t *testing.T) {
 	assert.EqualValues(t, 3*11+1, res.TotalRequests)
 }
 
+// interrupted is a server whose next call for "a" fails, after something else happened.
+type interrupted struct {
+	*server
+	during func()
+}
+
+func (s *interrupted) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if r.Key == "a" && s.during != nil {
+		s.during()
+		s.during = nil
+		return nil, errDown
+	}
+	return s.server.Run(ctx, r)
+}
+
+// A caller keeps its account while primary decides, however many others come and go meanwhile: what
+// local then admits is charged.
+func TestAccountsInUseAreNotEvicted(t *testing.T) {
+	s := &interrupted{}
+	f := newFleet(t, 1, fixedWindow, fallback.Config{MaxCallers: 64}, func(own *server) weir.Strategy {
+		s.server = own
+		return s
+	})
+	i := f.instances[0]
+	s.during = func() {
+		for k := range 1_000 {
+			assert.Equal(t, fallback.FromPrimary, source(t, i, weir.Request{Key: fmt.Sprint(k), Limit: 1, Duration: time.Minute}))
+		}
+	}
+	assert.Equal(t, fallback.FromLocal, source(t, i, hundred))
+	assert.Zero(t, i.Stats().Dropped)
+	res, by := ask(t, i, hundred)
+	assert.Equal(t, fallback.FromPrimary, by)
+	assert.EqualValues(t, 2, res.TotalRequests)
+	assert.EqualValues(t, 1, i.Stats().Reconciled)
+}
+
 func TestLedgerWithoutABound(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: math.MaxInt}), whole)
 	f.server.fails(errDown)

@@ -24,13 +24,15 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	rest := *r
 	rest.Cost = wrap.Cost(r)
 	counted := taken.ExpiresAt.After(f.ledger.unrecordedNow().until)
-	f.ledger.Find(r, now, func(a *account) {
-		rest.Cost -= a.refund(rest.Cost, now)
-		if counted {
-			a.counted.total -= min(a.counted.total, rest.Cost) // or primary would be seeded with it after an outage
-		}
-	})
-	if own := *f.toShare(r, f.sharedAmong(r)); rest.Cost < wrap.Cost(r) {
+	a := f.ledger.open(r, now)
+	defer a.users.Add(-1)
+	a.mu.Lock()
+	rest.Cost -= a.refund(rest.Cost, now)
+	if counted {
+		a.counted.total -= min(a.counted.total, rest.Cost) // or primary would be seeded with it after an outage
+	}
+	a.mu.Unlock()
+	if own := *f.toShare(r, f.sharedAmong(a)); rest.Cost < wrap.Cost(r) {
 		own.Cost = wrap.Cost(r) - rest.Cost
 		if err := wrap.Supported(f.local.Refund(ctx, &own, taken)); err != nil {
 			return err
@@ -40,7 +42,9 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		return nil
 	}
 	was := *taken // the call may outlive its caller
-	err := f.apply(ctx, &rest, func(ctx context.Context, r *weir.Request) error { return f.primary.Refund(ctx, r, &was) })
+	_, err := f.call(ctx, f.breaker(r.Key), &rest, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+		return nil, f.primary.Refund(ctx, r, &was)
+	})
 	if err == errUndecided {
 		return nil
 	}

@@ -17,12 +17,14 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 		return err
 	}
 	f.primary.Forget(r)
-	// A new account: decisions that began with the old one are not recorded.
-	a := &account{number: f.ledger.opened.Add(1), reset: true}
-	recorded := f.ledger.Update(r, f.cfg.Now(), func(*account) *account { return a })
-	err := wrap.Supported(f.apply(ctx, r, func(ctx context.Context, r *weir.Request) error { return f.resetPrimary(ctx, r, a) }))
-	switch {
-	case err == errUndecided && !recorded:
+	a, number := f.ledger.open(r, f.cfg.Now()), f.ledger.numbers.Add(1)
+	defer a.users.Add(-1)
+	a.restart(number)
+	_, err := f.call(ctx, f.breaker(r.Key), r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+		return nil, f.resetPrimary(ctx, r, a, number)
+	})
+	switch err := wrap.Supported(err); {
+	case err == errUndecided && a.temporary:
 		return fmt.Errorf("fallback: primary does not answer, and there is no room to record the reset: %w", weir.ErrFull)
 	case err != nil && err != errUndecided:
 		return err
@@ -30,11 +32,12 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	return wrap.Supported(f.local.Reset(ctx, r))
 }
 
-// resetPrimary resets primary, which a's key no longer waits for then.
-func (f *Fallback) resetPrimary(ctx context.Context, r *weir.Request, a *account) error {
+// resetPrimary resets primary, which a no longer waits for then, unless it was reset again and has
+// another number.
+func (f *Fallback) resetPrimary(ctx context.Context, r *weir.Request, a *account, number uint64) error {
 	err := f.primary.Reset(ctx, r)
-	if wrap.Supported(err) == nil {
-		f.ledger.update(r, f.cfg.Now(), a, func(a *account) { a.reset = false })
-	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reset = a.reset && (wrap.Supported(err) != nil || a.number != number)
 	return err
 }
