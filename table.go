@@ -276,8 +276,8 @@ func (sh *shard) visit(i int, f func(*slot)) bool {
 	return true
 }
 
-// release removes the bucket in a slot. Hits without a lock rely on the order: the state first, by
-// a compare-and-swap that yields the final count, then the other words' generations, then the index.
+// release removes the bucket in a slot. Hits without a lock rely on the order: first the state, by
+// a compare-and-swap that yields the final count; then the other generations; last the index.
 func (sh *shard) release(s *slot, n int) {
 	at := sh.position(s)
 	state := s.load(stateWord)
