@@ -76,8 +76,7 @@ func (j *janitor) start() {
 
 // setRunning has readings of a coarse clock rely on the janitor, or not. mu is held.
 func (j *janitor) setRunning(running bool) {
-	j.clock.advance()
-	j.clock.running.Store(running && j.clock.resolution > 0)
+	j.clock.setTicking(running)
 	j.running.Store(running)
 }
 
@@ -221,5 +220,5 @@ func (j *janitor) close() {
 	}
 	j.mu.Unlock()
 	j.done.Wait()
-	j.clock.running.Store(false)
+	j.clock.setTicking(false)
 }

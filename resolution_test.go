@@ -107,7 +107,7 @@ func TestSweepAdvancesTheCoarseClock(t *testing.T) {
 
 // goesBack has many read a clock that becomes coarse and exact again, and returns how often a reading was before one that
 // another had before.
-func goesBack(read func() int64, setRunning func(bool)) (times int64) {
+func goesBack(read func() int64, setTicking func(bool)) (times int64) {
 	var latest, back atomic.Int64
 	var stop atomic.Bool
 	var wg sync.WaitGroup
@@ -127,7 +127,7 @@ func goesBack(read func() int64, setRunning func(bool)) (times int64) {
 		})
 	}
 	for i := range 100 {
-		setRunning(i%2 == 0)
+		setTicking(i%2 == 0)
 		time.Sleep(time.Microsecond)
 	}
 	stop.Store(true)
@@ -137,27 +137,25 @@ func goesBack(read func() int64, setRunning func(bool)) (times int64) {
 
 func TestCoarseClockNeverGoesBack(t *testing.T) {
 	c := newClock(nil, time.Millisecond)
-	assert.Zero(t, goesBack(c.read, func(running bool) {
-		c.advance()
-		c.running.Store(running)
-	}))
+	assert.Zero(t, goesBack(c.read, c.setTicking))
 }
 
 // The control reads the exact clock without raising the coarse one.
 func TestCoarseClockControlIsRejected(t *testing.T) {
 	c := newClock(nil, time.Millisecond)
+	c.setTicking(false)
 	read := func() int64 {
-		if c.running.Load() {
-			return c.unix + c.coarse.Load()
+		if now := c.coarse.Load(); now > 0 {
+			return now
 		}
 		return c.unix + int64(time.Since(c.start))
 	}
 	rejected(t, func() bool {
-		return goesBack(read, func(running bool) {
-			if !running {
+		return goesBack(read, func(ticking bool) {
+			if !ticking {
 				c.advance() // the tick of the janitor
 			}
-			c.running.Store(running)
+			c.coarse.Store(-c.coarse.Load())
 		}) > 0
 	})
 }
