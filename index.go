@@ -58,12 +58,14 @@ func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, 
 			continue
 		}
 		state := s.load(stateWord)
-		if state&countMask == 0 || s.load(lowWord) != p.low || s.load(idWord) != a || s.load(idWord2) != b ||
-			s.load(tailWord)&keyMask != tail {
+		switch { // by jumps; || would be computed
+		case state&countMask == 0, s.load(lowWord) != p.low, s.load(idWord) != a, s.load(idWord2) != b,
+			s.load(tailWord)&keyMask != tail:
 			continue
 		}
-		if rest := s.load(restWord); rest == p.mid|c ||
-			len(id) > inlineID && generation(rest) == p.mid && x.continues(rest, id[headID:]) {
+		switch rest := s.load(restWord); {
+		case rest == p.mid|c,
+			len(id) > inlineID && generation(rest) == p.mid && x.continues(rest, id[headID:]):
 			return s, state, n
 		}
 	}
