@@ -28,16 +28,16 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *
 		return Deny, 0, noWindow, l.fail(checkArgs(id, scaleMs, limit))
 	}
 	limit = min(limit, maxCount)
-	hash := l.buckets.hash(id)
-	index := &l.buckets.indexes[hash>>l.buckets.shift]
+	k := l.buckets.pack(id)
+	index := &l.buckets.indexes[k.hash>>l.buckets.shift]
 	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
 		// Look in the window that was current last, and read the clock while its words are on their way.
 		w := l.windows.last(scaleMs)
-		s, state, _ := index.Load().find(hash, id, &w.fixed)
+		s, state, _ := index.Load().find(k, id, &w.fixed)
 		at.now = l.clock.read()
 		if w.scale != scaleMs || at.now < w.start || at.now >= w.end {
 			w = l.window(at.now, scaleMs)
-			s, state, _ = index.Load().find(hash, id, &w.fixed)
+			s, state, _ = index.Load().find(k, id, &w.fixed)
 		}
 		at.stamp = w.stamp(at.now)
 		if s != nil && cost <= limit {
@@ -48,7 +48,7 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *
 				return v, uint64(total), w, nil
 			}
 		}
-		v, total, err := l.countLocked(hash, id, w, &at, limit, cost)
+		v, total, err := l.countLocked(k, id, w, &at, limit, cost)
 		switch {
 		case err == errEarlier:
 			continue
@@ -95,9 +95,9 @@ func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window) (v 
 
 // countLocked is count under the shard's mutex: no slot was found without it, or cost > limit.
 func (l *Limiter) countLocked(
-	hash uint64, id string, w *window, at *reading, limit, cost int64,
+	k packedID, id string, w *window, at *reading, limit, cost int64,
 ) (State, int64, error) {
-	c, err := l.buckets.lock(hash, id, &w.fixed, at, cost <= limit)
+	c, err := l.buckets.lock(k, id, &w.fixed, at, cost <= limit)
 	if err != nil {
 		return Deny, 0, err
 	}

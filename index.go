@@ -40,10 +40,9 @@ func (x *index) slot(n int) *slot {
 
 // find returns the slot of a key and its number, with its state as read before the key was
 // compared; nil if there is none.
-func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, n int) {
-	a, b, c := packID(id)
+func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n int) {
 	tail := p.high | uint64(len(id))
-	at := uint32(hash ^ p.salt)
+	at := uint32(k.hash ^ p.salt)
 	for i := at >> x.shift; ; i++ {
 		word := atomic.LoadUint32(&x.words[int(i)&(len(x.words)-1)])
 		if word == emptyWord {
@@ -59,12 +58,12 @@ func (x *index) find(hash uint64, id string, p *period) (s *slot, state uint64, 
 		}
 		state := s.load(stateWord)
 		switch { // by jumps; || would be computed
-		case state&countMask == 0, s.load(lowWord) != p.low, s.load(idWord) != a, s.load(idWord2) != b,
+		case state&countMask == 0, s.load(lowWord) != p.low, s.load(idWord) != k.a, s.load(idWord2) != k.b,
 			s.load(tailWord)&keyMask != tail:
 			continue
 		}
 		switch rest := s.load(restWord); {
-		case rest == p.mid|c,
+		case rest == p.mid|k.c,
 			len(id) > inlineID && generation(rest) == p.mid && x.continues(rest, id[headID:]):
 			return s, state, n
 		}

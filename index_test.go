@@ -48,7 +48,7 @@ func checkIndex(t *testing.T, sh *shard) {
 		id := string(x.appendID(nil, s))
 		k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
 		p := periodOf(k, scale, number)
-		found, state, at := x.find(sh.hasher.hash(id), id, &p)
+		found, state, at := x.find(sh.hasher.pack(id), id, &p)
 		require.Same(t, s, found)
 		require.Equal(t, n, at)
 		require.Equal(t, s.load(stateWord), state)

@@ -32,31 +32,35 @@ func TestSlotHoldsTheKeyItWasGiven(t *testing.T) {
 		id := testID(n)
 		_, err := l.CheckRate(id, scale, 1)
 		require.NoError(t, err)
-		hash := l.buckets.hash(id)
-		x := l.buckets.indexes[hash>>l.buckets.shift].Load()
-		s, _, _ := x.find(hash, id, &p)
+		packed := l.buckets.pack(id)
+		x := l.buckets.indexes[packed.hash>>l.buckets.shift].Load()
+		s, _, _ := x.find(packed, id, &p)
 		require.NotNil(t, s, "%d bytes", n)
 		assert.Equal(t, id, string(x.appendID(nil, s)), "%d bytes", n)
 		k, ms, window := unpackPeriod(s[lowWord], s[restWord], s[tailWord])
 		assert.Equal(t, []int64{int64(fixedKind), scale, number}, []int64{int64(k), ms, window}, "%d bytes", n)
 
 		// With the same hash, only the whole key is the key.
+		find := func(other string) *slot {
+			with := l.buckets.pack(other)
+			with.hash = packed.hash
+			s, _, _ := x.find(with, other, &p)
+			return s
+		}
 		for i := range n {
 			other := []byte(id)
 			other[i]++
-			s, _, _ := x.find(hash, string(other), &p)
-			require.Nil(t, s, "%d bytes, another byte %d", n, i)
+			require.Nil(t, find(string(other)), "%d bytes, another byte %d", n, i)
 		}
 		for _, other := range []string{id[1:], id[:n-1], id + "x", id + "\x00", "\x00" + id} {
-			s, _, _ := x.find(hash, other, &p)
-			assert.Nil(t, s, "%d bytes and %q", n, other)
+			assert.Nil(t, find(other), "%d bytes and %q", n, other)
 		}
 		for _, q := range []period{
 			periodOf(fixedKind, scale, number+1), periodOf(fixedKind, scale+1, number), periodOf(slidingKind, scale, number),
 			periodOf(fixedKind, scale+1<<16, number), periodOf(fixedKind, scale+1<<32, number),
 		} {
 			q.salt = p.salt
-			s, _, _ := x.find(hash, id, &q)
+			s, _, _ := x.find(packed, id, &q)
 			assert.Nil(t, s, "%d bytes and another period", n)
 		}
 	}

@@ -174,14 +174,14 @@ func (d *decoder) slot() error {
 
 // loadWindow raises the count of a fixed window, if that has not ended.
 func (l *Limiter) loadWindow(id string, w *window, total int64) error {
-	hash := l.buckets.hash(id)
+	k := l.buckets.pack(id)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = l.clock.read()
 		if at.now >= w.end {
 			return nil
 		}
 		at.stamp = w.stamp(max(at.now, w.start))
-		c, err := l.buckets.lock(hash, id, &w.fixed, &at, true)
+		c, err := l.buckets.lock(k, id, &w.fixed, &at, true)
 		if err == errEarlier {
 			continue
 		}

@@ -17,14 +17,14 @@ func (st *slotStore) lock(id string, scaleMs int64, create bool) (lockedState[sl
 	if st.kind == fixedKind {
 		t = st.l.buckets
 	}
-	hash := t.hash(id)
+	packed := t.pack(id)
 	for at := (reading{horizon: math.MinInt64}); ; {
 		at.now = st.l.clock.read()
 		if st.kind == fixedKind {
 			w := st.l.window(at.now, scaleMs)
 			key, at.stamp = w.fixed, w.stamp(at.now)
 		}
-		c, err := t.lock(hash, id, &key, &at, create)
+		c, err := t.lock(packed, id, &key, &at, create)
 		switch {
 		case err == errEarlier:
 			continue

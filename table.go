@@ -93,12 +93,12 @@ type reading struct {
 // of 0. It fails with ErrFull, and with errEarlier if the caller is to read the clock again: then
 // it has set at.horizon. A reading made after that is taken even if the clock went back. On an
 // error the mutex is free.
-func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool) (cell, error) {
-	sh := &t.shards[hash>>t.shift]
+func (t *table) lock(k packedID, id string, p *period, at *reading, create bool) (cell, error) {
+	sh := &t.shards[k.hash>>t.shift]
 	for {
 		sh.mu.Lock()
 		c := cell{shard: sh}
-		c.slot, _, c.n = sh.index.Load().find(hash, id, p)
+		c.slot, _, c.n = sh.index.Load().find(k, id, p)
 		var err error
 		switch {
 		case c.slot != nil:
@@ -111,7 +111,7 @@ func (t *table) lock(hash uint64, id string, p *period, at *reading, create bool
 		case (len(sh.chunks)+2)*chunkSlots > maxSlots: // of long IDs, or of more than maxShards can hold
 			err = ErrFull
 		case t.capacity.tryTake():
-			c.slot, c.n = sh.insert(hash, id, p, at.stamp)
+			c.slot, c.n = sh.insert(k, id, p, at.stamp)
 			c.fresh = true
 			return c, nil
 		}
@@ -135,26 +135,25 @@ func (sh *shard) noteEnd(n int, end int64) {
 }
 
 // insert makes a slot for a key that has none, with a count of 0.
-func (sh *shard) insert(hash uint64, id string, p *period, stamp uint64) (*slot, int) {
+func (sh *shard) insert(k packedID, id string, p *period, stamp uint64) (*slot, int) {
 	if x := sh.index.Load(); 4*(sh.filled+1) > 3*len(x.words) {
 		sh.rebuild()
 	}
 	n, s := sh.take()
-	a, b, c := packID(id)
 	if len(id) > inlineID {
-		c = uint64(sh.insertParts(id[headID:]))
+		k.c = uint64(sh.insertParts(id[headID:]))
 	}
 	s.write(lowWord, p.low)
-	s.write(idWord, a)
-	s.write(idWord2, b)
-	s.write(restWord, p.mid|c)
+	s.write(idWord, k.a)
+	s.write(idWord2, k.b)
+	s.write(restWord, p.mid|k.c)
 	s.write(tailWord, stamp<<16|p.high|uint64(len(id)))
 	state := s.load(stateWord)
 	s.write(deniedWord, generation(state))
 	s.write(usedWord, generation(state)|stamp)
 	// Readers look at the state first. It is stored after the other words, and the index word last.
 	atomic.StoreUint64(&s[stateWord], state+1)
-	if sh.index.Load().put(uint32(hash^p.salt), n) {
+	if sh.index.Load().put(uint32(k.hash^p.salt), n) {
 		sh.filled++
 	}
 	sh.buckets++

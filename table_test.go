@@ -112,6 +112,33 @@ func TestFloodAimedAtOneShard(t *testing.T) {
 	}
 }
 
+// IDs that differ in two bytes, at every length that is hashed in another way.
+func TestSimilarIDsSpread(t *testing.T) {
+	const n, places = 1024, 32
+	h := newHasher()
+	for _, length := range []int{2, 7, 8, 9, 15, 16, 17, 22, 23, 64} {
+		for _, at := range []int{0, length / 3, length - 2} {
+			id := make([]byte, length)
+			var high, low [places]int
+			seen := map[uint64]bool{}
+			for i := range n {
+				id[at], id[at+1] = byte(i), byte(i>>8)
+				hash := h.hash(string(id))
+				if hash != h.hashBytes(id) || seen[hash] {
+					t.Fatalf("%d bytes, changed at %d: %x again, or not of bytes", length, at, hash)
+				}
+				seen[hash] = true
+				high[hash>>59]++
+				low[hash%places]++
+			}
+			for i := range places {
+				require.InDelta(t, n/places, high[i], n/places, "%d bytes, changed at %d", length, at)
+				require.InDelta(t, n/places, low[i], n/places, "%d bytes, changed at %d", length, at)
+			}
+		}
+	}
+}
+
 // Random inserting, finding and removing beside a map of Go, with short, long and very long IDs in few places.
 func TestTableIsAMap(t *testing.T) {
 	for name, mask := range hashes {
@@ -128,9 +155,9 @@ func TestTableIsAMap(t *testing.T) {
 					continue
 				}
 				want, known := model[id]
-				s, _, _ := tab.indexes[tab.hash(id)>>tab.shift].Load().find(tab.hash(id), id, &p)
+				s, _, _ := tab.indexes[tab.hash(id)>>tab.shift].Load().find(tab.pack(id), id, &p)
 				require.Equal(t, known, s != nil, "step %d", step)
-				c, err := tab.lock(tab.hash(id), id, &p, &reading{}, random.IntN(2) == 0)
+				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, random.IntN(2) == 0)
 				require.NoError(t, err)
 				switch {
 				case c.slot == nil:
@@ -151,7 +178,7 @@ func TestTableIsAMap(t *testing.T) {
 				require.EqualValues(t, len(model), l.capacity.used())
 			}
 			for id := range model {
-				c, err := tab.lock(tab.hash(id), id, &p, &reading{}, false)
+				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, false)
 				require.NoError(t, err)
 				c.shard.release(c.slot, c.n)
 				c.shard.mu.Unlock()
@@ -174,10 +201,10 @@ func TestInsertionWantsAReadingSinceTheLatestRemoval(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	tab := l.buckets
 	p := periodOf(fixedKind, 10, 0)
-	hash := tab.hash("id")
-	sh := &tab.shards[hash>>tab.shift]
+	k := tab.pack("id")
+	sh := &tab.shards[k.hash>>tab.shift]
 	lock := func(at *reading) error {
-		c, err := tab.lock(hash, "id", &p, at, true)
+		c, err := tab.lock(k, "id", &p, at, true)
 		if err == nil {
 			require.True(t, c.fresh)
 			c.shard.release(c.slot, c.n)
@@ -199,7 +226,7 @@ func TestInsertionWantsAReadingSinceTheLatestRemoval(t *testing.T) {
 	at.now = 15
 	require.NoError(t, lock(&at), "the clock went back")
 	require.True(t, sh.chunks[0].empty(), "no slot is left in use")
-	_, err := tab.lock(hash, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
+	_, err := tab.lock(k, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
 	require.ErrorIs(t, err, errEarlier, "a look at what was removed since")
 }
 
@@ -211,7 +238,7 @@ func TestGenerationsNeverReturn(t *testing.T) {
 	sh := &tab.shards[0]
 	p := periodOf(tokenKind, 1000, 0)
 	lock := func(id string, create bool) cell {
-		c, err := tab.lock(tab.hash(id), id, &p, &reading{}, create)
+		c, err := tab.lock(tab.pack(id), id, &p, &reading{}, create)
 		require.NoError(t, err)
 		return c
 	}
@@ -257,8 +284,8 @@ func TestStaleHitsFail(t *testing.T) {
 	_, err := l.CheckRate("old", 10, 5)
 	require.NoError(t, err)
 	w := l.window(0, 10)
-	hash := l.buckets.hash("old")
-	s, state, _ := l.buckets.indexes[hash>>l.buckets.shift].Load().find(hash, "old", &w.fixed)
+	k := l.buckets.pack("old")
+	s, state, _ := l.buckets.indexes[k.hash>>l.buckets.shift].Load().find(k, "old", &w.fixed)
 	require.NotNil(t, s)
 	clock.ns.Store(10*msec + 1)
 	require.Equal(t, 1, l.Sweep())
@@ -354,7 +381,7 @@ func TestShardOutOfNumbersIsFull(t *testing.T) {
 	sh := &l.buckets.shards[0]
 	sh.chunks = make([]chunkInfo, maxSlots/chunkSlots-1)
 	p := periodOf(fixedKind, 1000, 0)
-	_, err := l.buckets.lock(0, "id", &p, &reading{}, true)
+	_, err := l.buckets.lock(packedID{}, "id", &p, &reading{}, true)
 	require.ErrorIs(t, err, ErrFull)
 	require.Zero(t, l.capacity.used())
 	sh.chunks = nil

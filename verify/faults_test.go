@@ -67,8 +67,8 @@ var faults = []fault{
 			{"verify/recycling_test.go", "const limit = 15\n\tcalls :=", "const limit = 1\n\tcalls :="},
 		},
 		breaks: []edit{
-			{"table.go", "\ta, b, c := packID(id)\n",
-				"\ta, b, c := packID(id)\n\tatomic.AddUint64(&s[stateWord], 1)\n"},
+			{"table.go", "\tif len(id) > inlineID {\n\t\tk.c = ",
+				"\tatomic.AddUint64(&s[stateWord], 1)\n\tif len(id) > inlineID {\n\t\tk.c = "},
 			{"table.go", "\tatomic.StoreUint64(&s[stateWord], state+1)\n", ""},
 		},
 		test: "TestRecycledSlotsCountExactly",
