@@ -204,31 +204,25 @@ func nowTakes() time.Duration {
 	return time.Since(start) / n
 }
 
-// The best of a few tries: on a busy machine the others measure the machine. Nor is the price of
-// its clock the breaker's: each decision reads it several times.
+// An open breaker delays nobody: the median, since the slowest decisions measure the machine.
 func TestOpenBreakerIsFast(t *testing.T) {
 	cfg := atOnce
 	cfg.ProbeInterval = time.Hour
 	f := newFallback(t, weirtest.FailAll(errDown), local(t), cfg)
 	ask(t, f, hour)
-	limit := 5 * time.Microsecond
+	limit := 5*time.Microsecond + 5*nowTakes() // a decision reads its clock several times
 	if raceEnabled {
 		limit *= 20
 	}
-	limit += 5 * nowTakes()
-	best := time.Hour
-	for try := 0; try < 5 && best > limit; try++ {
-		took := make([]time.Duration, 20_000)
-		for i := range took {
-			start := time.Now()
-			ask(t, f, hour)
-			took[i] = time.Since(start)
-		}
-		slices.Sort(took)
-		t.Logf("p50 %v, p99 %v", took[len(took)/2], took[len(took)*99/100])
-		best = min(best, took[len(took)*99/100])
+	took := make([]time.Duration, 20_000)
+	for i := range took {
+		start := time.Now()
+		ask(t, f, hour)
+		took[i] = time.Since(start)
 	}
-	assert.LessOrEqual(t, best, limit)
+	slices.Sort(took)
+	t.Logf("p50 %v, p99 %v", took[len(took)/2], took[len(took)*99/100])
+	assert.LessOrEqual(t, took[len(took)/2], limit)
 }
 
 // readOnly is a primary that can only read: it denies, and cannot admit.
