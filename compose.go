@@ -139,58 +139,58 @@ func leaves(s Strategy) []Strategy {
 	return []Strategy{s}
 }
 
-// part is what a leaf has admitted.
-type part struct {
+// admission is what one leaf has admitted.
+type admission struct {
 	strategy Strategy
 	request  *Request
 	taken    *Result
 }
 
-// take is Run. It appends what each leaf has admitted to parts, nothing if the request is denied.
-func take(ctx context.Context, s Strategy, r *Request, parts []part) (*Result, []part, error) {
+// take is Run. It appends what each leaf has admitted; nothing if the request is denied.
+func take(ctx context.Context, s Strategy, r *Request, admissions []admission) (*Result, []admission, error) {
 	switch s := s.(type) {
 	case Policy:
-		return take(ctx, s.Strategy, s.request(r), parts)
+		return take(ctx, s.Strategy, s.request(r), admissions)
 	case all:
-		return s.take(ctx, r, parts)
+		return s.take(ctx, r, admissions)
 	}
 	res, err := s.Run(ctx, r)
 	if err == nil && res.Allowed() {
-		parts = append(parts, part{s, r, res})
+		admissions = append(admissions, admission{s, r, res})
 	}
-	return res, parts, err
+	return res, admissions, err
 }
 
 // Run implements [Strategy].
 func (a all) Run(ctx context.Context, r *Request) (*Result, error) {
-	res, _, err := a.take(ctx, r, make([]part, 0, len(a)))
+	res, _, err := a.take(ctx, r, make([]admission, 0, len(a)))
 	return res, err
 }
 
-func (a all) take(ctx context.Context, r *Request, parts []part) (*Result, []part, error) {
-	before, taken := len(parts), make([]*Result, 0, len(a))
+func (a all) take(ctx context.Context, r *Request, admissions []admission) (*Result, []admission, error) {
+	before, taken := len(admissions), make([]*Result, 0, len(a))
 	for i, s := range a {
-		res, more, err := take(ctx, s, r, parts)
+		res, more, err := take(ctx, s, r, admissions)
 		if err == nil && res.Allowed() {
-			parts, taken = more, append(taken, res)
+			admissions, taken = more, append(taken, res)
 			continue
 		}
-		lost := refundParts(ctx, parts[before:], max(1, r.Cost))
+		lost := refundAll(ctx, admissions[before:], max(1, r.Cost))
 		switch {
 		case lost != nil:
 			return nil, nil, errors.Join(err, lost)
 		case err != nil:
 			return nil, nil, err
 		}
-		return a.latest(ctx, r, i, res), parts[:before], nil
+		return a.latest(ctx, r, i, res), admissions[:before], nil
 	}
-	return a.tightest(r, taken), parts, nil
+	return a.tightest(r, taken), admissions, nil
 }
 
-// refundParts refunds cost to each part, even if the context has ended.
-func refundParts(ctx context.Context, parts []part, cost uint64) error {
+// refundAll refunds cost to each leaf, even if the context has ended.
+func refundAll(ctx context.Context, admissions []admission, cost uint64) error {
 	var errs []error
-	for _, p := range parts {
+	for _, p := range admissions {
 		q := *p.request
 		q.Cost = cost
 		errs = append(errs, p.strategy.(Refunder).Refund(context.WithoutCancel(ctx), &q, p.taken))
@@ -238,7 +238,7 @@ func limitOf(s Strategy, limit uint64) (uint64, bool) {
 	case *Tiers:
 		return 0, false
 	}
-	return limit, limit > 0 // of 0 nothing is admitted, unless a strategy has limits of its own
+	return limit, limit > 0 // of 0 nothing is admissions, unless a strategy has limits of its own
 }
 
 // Peek implements [Peeker], as far as the strategies do.

@@ -187,15 +187,15 @@ func (j *janitor) reclaimBytes(now int64) bool {
 		_, slots := s.(*table) // these hold no bytes
 		return slots
 	})
-	held := j.capacity.bytes.Load()
+	before := j.capacity.bytes.Load()
 	for budget := reclaimBudget; budget > 0; {
 		removed := j.reclaimSome(tables, now, &budget)
 		j.removed.Add(uint64(removed))
-		if removed == 0 || j.capacity.bytes.Load() < held {
+		if removed == 0 || j.capacity.bytes.Load() < before {
 			break
 		}
 	}
-	return j.capacity.bytes.Load() < held
+	return j.capacity.bytes.Load() < before
 }
 
 // reclaimSome looks through the tables. The next call begins after one that used up the budget.

@@ -10,9 +10,9 @@ import (
 // Reservation is an estimate that was taken, and is corrected when the cost is known. Make one with
 // [Reserve]. It is safe for concurrent use.
 type Reservation struct {
-	result Result
-	parts  []part
-	done   atomic.Bool
+	result     Result
+	admissions []admission
+	done       atomic.Bool
 }
 
 // refundCharger is what a Strategy must offer for a Reservation.
@@ -45,11 +45,11 @@ func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) 
 		}
 	}
 	q := *r // r is the caller's again when Reserve returns
-	res, parts, err := take(ctx, s, &q, nil)
+	res, admissions, err := take(ctx, s, &q, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &Reservation{result: *res, parts: parts}, nil
+	return &Reservation{result: *res, admissions: admissions}, nil
 }
 
 // Result returns the decision on the estimate.
@@ -67,18 +67,18 @@ func (v *Reservation) Allowed() bool { return v.result.Allowed() }
 // failed: whether a lost call was counted is unknown. An error means that the estimate may stand as
 // it is. That ctx has ended does not matter, so that a client that hangs up is charged too.
 func (v *Reservation) Commit(ctx context.Context, actual uint64) error {
-	if v.done.Swap(true) || len(v.parts) == 0 {
+	if v.done.Swap(true) || len(v.admissions) == 0 {
 		return nil
 	}
-	estimate := max(1, v.parts[0].request.Cost)
+	estimate := max(1, v.admissions[0].request.Cost)
 	switch {
 	case actual == estimate:
 		return nil
 	case actual < estimate:
-		return refundParts(ctx, v.parts, estimate-actual)
+		return refundAll(ctx, v.admissions, estimate-actual)
 	}
 	var errs []error
-	for _, p := range v.parts {
+	for _, p := range v.admissions {
 		q := *p.request
 		q.Cost = actual - estimate
 		errs = append(errs, p.strategy.(Charger).Charge(context.WithoutCancel(ctx), &q))

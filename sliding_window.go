@@ -88,10 +88,10 @@ func (at slide) retry(cost, limit int64) int64 {
 	return 2*at.scale - share(limit-cost, at.scale, at.cur) // the current window will be the previous one
 }
 
-// share returns part*scale/whole, rounded down. part < whole.
-func share(part, scale, whole int64) int64 {
-	hi, lo := bits.Mul64(uint64(part), uint64(scale))
-	quo, _ := bits.Div64(hi, lo, uint64(whole))
+// share returns n*scale/of, rounded down. n < of.
+func share(n, scale, of int64) int64 {
+	hi, lo := bits.Mul64(uint64(n), uint64(scale))
+	quo, _ := bits.Div64(hi, lo, uint64(of))
 	return int64(quo)
 }
 

@@ -230,13 +230,13 @@ func (t *states[S, P]) sweep(now, timeout int64) (removed int) {
 }
 
 func (t *states[S, P]) makeRoom(h lockedState[S]) bool {
-	held := t.l.capacity.bytes.Load()
+	before := t.l.capacity.bytes.Load()
 	if P(h.state).end(h.entry.key) == math.MinInt64 {
 		t.remove(h)
 	} else {
 		t.unlock(h, changed)
 	}
-	return t.l.capacity.bytes.Load() < held || t.l.janitor.reclaimBytes(h.now)
+	return t.l.capacity.bytes.Load() < before || t.l.janitor.reclaimBytes(h.now)
 }
 
 func (t *states[S, P]) reclaimSome(now int64, budget *int) int {

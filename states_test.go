@@ -272,17 +272,17 @@ func (e *rightOrder) bound() int64 { return e.earliest.Load() }
 type noteWrong struct{ rightOrder }
 
 func (e *noteWrong) note(end int64) {
-	lower(&e.earliest, end)
+	storeMin(&e.earliest, end)
 	runtime.Gosched()
-	lower(&e.recent, end)
+	storeMin(&e.noted, end)
 }
 
 type finishWrong struct{ rightOrder }
 
 func (e *finishWrong) finish(earliest int64) {
-	recent := e.recent.Load()
+	noted := e.noted.Load()
 	runtime.Gosched()
-	e.earliest.Store(min(earliest, recent))
+	e.earliest.Store(min(earliest, noted))
 }
 
 // missed has a sweep and a use of a state meet many times, and returns how often the bound was above the end noted.
@@ -330,8 +330,8 @@ func TestExpiryMissesNoUseBesideASweep(t *testing.T) {
 		}
 		return false
 	}
-	assert.True(t, rejected(func() lowerBound { return new(noteWrong) }), "control: earliest before recent")
-	assert.True(t, rejected(func() lowerBound { return new(finishWrong) }), "control: recent before earliest")
+	assert.True(t, rejected(func() lowerBound { return new(noteWrong) }), "control: earliest before noted")
+	assert.True(t, rejected(func() lowerBound { return new(finishWrong) }), "control: noted before earliest")
 }
 
 func TestSizesOfWhatStatesHold(t *testing.T) {

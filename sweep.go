@@ -118,28 +118,28 @@ func (sh *shard) trim() {
 
 // expiry is a lower bound, kept without a mutex, of the instants at which states expire. A sweep of
 // them raises it again: it calls begin, looks at every state, and calls finish with the earliest it
-// saw. States that change meanwhile are in recent. note lowers recent, then earliest; finish stores
-// earliest, then reads recent: so each note is seen by finish, or lowers what finish stored.
-type expiry struct{ earliest, recent atomic.Int64 }
+// saw. States that change meanwhile are in noted. note lowers noted, then earliest; finish stores
+// earliest, then reads noted: so each note is seen by finish, or lowers what finish stored.
+type expiry struct{ earliest, noted atomic.Int64 }
 
 func (e *expiry) reset() {
 	e.earliest.Store(maxInstant)
-	e.recent.Store(maxInstant)
+	e.noted.Store(maxInstant)
 }
 
 func (e *expiry) note(end int64) {
-	lower(&e.recent, end)
-	lower(&e.earliest, end)
+	storeMin(&e.noted, end)
+	storeMin(&e.earliest, end)
 }
 
-func (e *expiry) begin() { e.recent.Store(math.MaxInt64) }
+func (e *expiry) begin() { e.noted.Store(math.MaxInt64) }
 
 func (e *expiry) finish(earliest int64) {
 	e.earliest.Store(earliest)
-	lower(&e.earliest, e.recent.Load())
+	storeMin(&e.earliest, e.noted.Load())
 }
 
-func lower(a *atomic.Int64, to int64) {
+func storeMin(a *atomic.Int64, to int64) {
 	for {
 		if at := a.Load(); at <= to || a.CompareAndSwap(at, to) {
 			return
