@@ -8,8 +8,7 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// FixedWindow is CheckRate as a [Strategy]: both count together. Make one with
-// [Limiter.FixedWindow].
+// FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
 //
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
 // lies across two windows up to twice that. A decision on a key that has a bucket takes a

@@ -74,8 +74,8 @@ func shortWord(s string) (w uint64) {
 func appendWord(dst []byte, w uint64) []byte { return binary.LittleEndian.AppendUint64(dst, w) }
 
 // hasher spreads IDs over shards. Its keys are secret, so that no client can aim at one shard. IDs
-// of up to inlineID bytes are hashed from their words, by multiplication, as hash/maphash does on
-// processors without AES instructions. That saves three calls.
+// of up to inlineID bytes are hashed from their words by multiplication, as hash/maphash does on
+// processors without AES instructions, which saves three calls.
 type hasher struct {
 	seed maphash.Seed
 	keys [3]uint64
@@ -87,8 +87,8 @@ func newHasher() hasher {
 	return hasher{seed: maphash.MakeSeed(), keys: keys, mask: math.MaxUint64}
 }
 
-// packedID is an ID of up to inlineID bytes, or the head of a longer one, padded with zeros, and the
-// hash of the ID.
+// packedID is an ID of up to inlineID bytes, or the head of a longer one, padded, and the ID's
+// hash.
 type packedID struct{ a, b, c, hash uint64 }
 
 func (h *hasher) pack(id string) packedID {

@@ -36,15 +36,13 @@ const (
 )
 
 const (
-	countBits = 48
-	countMask = 1<<countBits - 1
-	maxCount  = countMask - 1 // a slot's count is stored plus one
-
+	countBits      = 48
+	countMask      = 1<<countBits - 1
+	maxCount       = countMask - 1 // a slot's count is stored plus one
 	lastGeneration = 1<<16 - 1
-
-	lenMask   = 1<<lenBits - 1
-	keyMask   = 0xffff // of tailWord: what belongs to the key
-	partBytes = 40     // of a long ID in a further slot
+	lenMask        = 1<<lenBits - 1
+	keyMask        = 0xffff // of tailWord: what belongs to the key
+	partBytes      = 40     // of a long ID in a further slot
 )
 
 func generation(word uint64) uint64 { return word >> countBits << countBits }

@@ -18,9 +18,8 @@ type Request struct {
 	// Key names the caller: 1 to 1024 bytes, any bytes.
 	Key string
 
-	// Limit is how much cost is admitted in one Duration. 0 denies everything. A Limit above 2^63-1,
-	// and in FixedWindow, SlidingWindow and Counter above 2^48-2, counts as that, as does a Cost up to
-	// it.
+	// Limit is how much cost is admitted in one Duration. 0 denies everything. It counts as 2^63-1 at
+	// most, in FixedWindow, SlidingWindow and Counter as 2^48-2, and so does a Cost up to Limit.
 	Limit uint64
 
 	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days. One

@@ -40,8 +40,7 @@ type Tiers struct {
 // the longest tier that has a hit, within the bound of [Limiter.SlidingLog]. Two Tiers of one
 // Limiter count together if they have the same Durations.
 //
-// It fails with [ErrScale] for no tier, a Duration that a Request could not have, or two of the
-// same.
+// It fails with [ErrScale] for no tier, a Duration that no Request has, or two of the same.
 //
 // The scheme is that of per-second counters in Redis, summed with MGET, in one decision, not two.
 func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {

@@ -17,8 +17,7 @@ type TokenBucket struct {
 }
 
 // TokenBucket returns a token bucket as a Strategy: Limit tokens flow in evenly in each Duration,
-// and at most burst, or Limit if that is 0, are kept. In any span of one Duration at most
-// burst+Limit pass.
+// and at most burst are kept; 0 means Limit. In any span of one Duration at most burst+Limit pass.
 //
 // The interval between two tokens is Duration/Limit rounded up to a whole nanosecond, so never more
 // than Limit flow in. A decision takes the mutex of one shard for a few nanoseconds. A clock that
