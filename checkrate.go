@@ -23,9 +23,9 @@ type Limiter struct {
 	callers *table // of sliding windows, token buckets and counters, one a caller
 
 	// The states of no fixed size are in tables of their own, made by the first call.
-	logs   func() *states[hitLog, *hitLog]
-	queues func() *states[queue, *queue]
-	slices func() *states[sliceCounts, *sliceCounts]
+	logs   func() *states
+	queues func() *states
+	slices func() *states
 
 	capacity capacity
 	janitor  janitor
@@ -92,7 +92,9 @@ func New(cfg Config) (*Limiter, error) {
 	l.buckets, l.callers = newTable(&l.capacity), newTable(&l.capacity)
 	l.janitor.add(l.buckets)
 	l.janitor.add(l.callers)
-	l.logs, l.queues, l.slices = lazyStates[hitLog](l), lazyStates[queue](l), lazyStates[sliceCounts](l)
+	l.logs = lazyStates(l, func() state { return new(hitLog) })
+	l.queues = lazyStates(l, func() state { return new(queue) })
+	l.slices = lazyStates(l, func() state { return new(sliceCounts) })
 	return l, nil
 }
 

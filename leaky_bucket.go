@@ -30,7 +30,7 @@ type LeakyBucket struct{ operations[queue] }
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
-	return &LeakyBucket{operations[queue]{l: l, algorithm: &queues{max(length, 0)}, store: l.queues().of("")}}
+	return &LeakyBucket{operations[queue]{l: l, algorithm: &queues{max(length, 0)}, store: &planned[queue]{l.queues(), ""}}}
 }
 
 // queues is the arithmetic of a LeakyBucket.
@@ -154,7 +154,7 @@ func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 	if h.kept {
 		h.state.move(min(h.state.next, h.now))
 	}
-	b.store.unlock(h, changed)
+	b.store.unlock(h.handle, changed)
 	return nil
 }
 
@@ -176,16 +176,16 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 		res := b.l.result(v)
 		switch {
 		case v.state == Deny:
-			b.store.unlock(h, denied)
+			b.store.unlock(h.handle, denied)
 			return res, nil
 		case h.state.free(h.now):
 			b.algorithm.admit(h.state, p, h.now, p.cost, "")
-			b.store.unlock(h, admitted)
+			b.store.unlock(h.handle, admitted)
 			return res, nil
-		case b.store.reserve(h, ""):
+		case b.store.reserve(h.handle, ""):
 			return b.wait(ctx, p, h, b.join(h, p))
 		}
-		if !b.store.makeRoom(h) {
+		if !b.store.makeRoom(h.handle) {
 			return nil, b.l.fail(ErrFull)
 		}
 	}
@@ -199,7 +199,7 @@ func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
 	if q.line.Len() == 1 {
 		q.wake()
 	}
-	b.store.unlock(h, admitted)
+	b.store.unlock(h.handle, admitted)
 	return element
 }
 
@@ -228,7 +228,7 @@ func (b *LeakyBucket) wait(
 			q.move(arith.Add(q.start(h.now), w.interval))
 			level := arith.CeilDiv(max(0, arith.Sub(q.empty(h.now), h.now)), p.each)
 			res := b.l.result(verdict{state: Allow, total: level, at: q.empty(h.now)})
-			b.store.unlock(h, changed)
+			b.store.unlock(h.handle, changed)
 			return res, nil
 		}
 		h.entry.mu.Unlock()
@@ -249,6 +249,6 @@ func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err erro
 	}
 	h.entry.shard.allowed.Add(^uint64(0)) // it was counted when it joined
 	h.now = h.entry.latest
-	b.store.unlock(h, changed)
+	b.store.unlock(h.handle, changed)
 	return err
 }

@@ -17,7 +17,7 @@ type List struct{ locked[hitLog] }
 // It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
 // redislimit's List gives the same Results and entries.
 func (l *Limiter) List() *List {
-	return &List{newLocked[hitLog](l, &lists{}, l.logs().of(listPlan))}
+	return &List{newLocked[hitLog](l, &lists{}, &planned[hitLog]{l.logs(), listPlan})}
 }
 
 const listPlan = "list"
@@ -85,7 +85,7 @@ func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.store.unlock(h, seen)
+	defer s.store.unlock(h.handle, seen)
 	if (&lists{}).over(h.state, p, h.now) {
 		return nil, nil
 	}

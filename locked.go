@@ -60,17 +60,17 @@ type store[S any] interface {
 	lock(id string, scaleMs int64, create bool) (lockedState[S], error)
 
 	// reserve makes room for what an admission adds to the state. It reports false if there is none.
-	reserve(h lockedState[S], meta string) bool
+	reserve(h handle, meta string) bool
 
 	// unlock ends the use of the state.
-	unlock(h lockedState[S], u use)
+	unlock(h handle, u use)
 
 	// remove removes the state, and unlocks it.
-	remove(h lockedState[S])
+	remove(h handle)
 
 	// makeRoom unlocks a state for which reserve found no room, and removes expired states of others.
 	// A state that counts nothing is removed too. It reports false if that freed nothing.
-	makeRoom(h lockedState[S]) bool
+	makeRoom(h handle) bool
 }
 
 // use is what was done with a state.
@@ -85,13 +85,18 @@ const (
 
 // lockedState is a state with its lock held.
 type lockedState[S any] struct {
+	handle
 	state *S
-	now   int64     // read before the lock was taken; not before the state was last used
-	shard *shard    // of a state in a slot
-	entry *entry[S] // of another; nil if there is none
-	n     int32     // number of the slot
-	kept  bool      // false: state is empty, and not to be changed
-	fresh bool      // lock has made the slot
+}
+
+// handle says where a locked state is kept.
+type handle struct {
+	now   int64  // read before the lock was taken; not before the state was last used
+	shard *shard // of a state in a slot
+	entry *entry // of another; nil if there is none
+	n     int32  // number of the slot
+	kept  bool   // false: the state is empty, and not to be changed
+	fresh bool   // lock has made the slot
 }
 
 // locked implements [Strategy] for an algorithm that decides under a lock.
@@ -137,14 +142,14 @@ func (s *locked[S]) verdict(r *Request) (verdict, error) {
 		v := s.algorithm.decide(h.state, p, h.now)
 		switch {
 		case v.state == Deny:
-			s.store.unlock(h, denied)
+			s.store.unlock(h.handle, denied)
 			return v, nil
-		case s.store.reserve(h, r.Meta):
+		case s.store.reserve(h.handle, r.Meta):
 			s.algorithm.admit(h.state, p, h.now, p.cost, r.Meta)
-			s.store.unlock(h, admitted)
+			s.store.unlock(h.handle, admitted)
 			return v, nil
 		}
-		if !s.store.makeRoom(h) {
+		if !s.store.makeRoom(h.handle) {
 			return verdict{}, s.l.fail(ErrFull)
 		}
 	}
@@ -191,7 +196,7 @@ func (s *operations[S]) Peek(_ context.Context, r *Request) (*Result, error) {
 		return nil, err
 	}
 	v := s.algorithm.decide(h.state, p, h.now)
-	s.store.unlock(h, seen)
+	s.store.unlock(h.handle, seen)
 	return s.l.result(v), nil
 }
 
@@ -209,7 +214,7 @@ func (s *operations[S]) Refund(_ context.Context, r *Request, taken *Result) err
 		s.algorithm.advance(h.state, p, h.now)
 		s.algorithm.refund(h.state, p, h.now, s.l.clock.instantOf(taken.ExpiresAt), r.Meta)
 	}
-	s.store.unlock(h, changed)
+	s.store.unlock(h.handle, changed)
 	return nil
 }
 
@@ -220,9 +225,9 @@ func (s *operations[S]) Reset(_ context.Context, r *Request) error {
 		return err
 	}
 	if h.kept {
-		s.store.remove(h)
+		s.store.remove(h.handle)
 	} else {
-		s.store.unlock(h, seen)
+		s.store.unlock(h.handle, seen)
 	}
 	return nil
 }
@@ -260,12 +265,12 @@ func (s *operations[S]) change(r *Request, p params, change func(lockedState[S])
 			return s.l.fail(err)
 		}
 		s.algorithm.advance(h.state, p, h.now)
-		if s.store.reserve(h, r.Meta) {
+		if s.store.reserve(h.handle, r.Meta) {
 			change(h)
-			s.store.unlock(h, changed)
+			s.store.unlock(h.handle, changed)
 			return nil
 		}
-		if !s.store.makeRoom(h) {
+		if !s.store.makeRoom(h.handle) {
 			return s.l.fail(ErrFull)
 		}
 	}

@@ -223,7 +223,7 @@ func (l *Limiter) loadCaller(k kind, id string, scale int64, saved *slot) error 
 		}
 		a.raise(s, p, h.now, saved.end(), count(saved[stateWord]), "")
 	}
-	st.unlock(h, changed)
+	st.unlock(h.handle, changed)
 	return nil
 }
 
@@ -271,7 +271,8 @@ func (s *sliceCounts) total() int64 { return s.sums[len(s.sums)-1].cost }
 
 // totaled is a state that knows how much it counts, once it was advanced.
 type totaled[S any] interface {
-	state[S]
+	*S
+	state
 	total() int64
 }
 
@@ -292,12 +293,12 @@ func restore[S any, P totaled[S]](d *decoder, s *operations[S], key stateKey, sa
 	case have.total() == 0 && d.l.capacity.tryGrow(saved.size()):
 		h.entry.bytes += saved.size()
 		*have = *saved
-	case have.total() > 0 && s.store.reserve(h, ""):
+	case have.total() > 0 && s.store.reserve(h.handle, ""):
 		s.algorithm.raise(h.state, p, h.now, math.MaxInt64, saved.total(), "")
 	default:
 		err = ErrFull
 	}
-	s.store.unlock(h, changed)
+	s.store.unlock(h.handle, changed)
 	return err
 }
 
@@ -315,6 +316,6 @@ func (d *decoder) queue() error {
 	if q := h.state; !q.used || q.next < next {
 		q.move(next)
 	}
-	st.unlock(h, changed)
+	st.unlock(h.handle, changed)
 	return nil
 }

@@ -26,7 +26,7 @@ type SlidingLog struct{ locked[hitLog] }
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
-	return &SlidingLog{newLocked[hitLog](l, &logs{}, l.logs().of(""))}
+	return &SlidingLog{newLocked[hitLog](l, &logs{}, &planned[hitLog]{l.logs(), ""})}
 }
 
 // logs is the arithmetic of a SlidingLog.
@@ -170,7 +170,7 @@ func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.store.unlock(h, seen)
+	defer s.store.unlock(h.handle, seen)
 	first, _ := h.state.expired(p.scale, h.now)
 	return h.state.entries(&s.l.clock, first), nil
 }

@@ -31,9 +31,9 @@ func (st *slotStore) lock(id string, scaleMs int64, create bool) (lockedState[sl
 		case err != nil:
 			return lockedState[slot]{}, err
 		case c.slot == nil:
-			return lockedState[slot]{state: &noSlot, now: at.now, shard: c.shard}, nil
+			return lockedState[slot]{handle{now: at.now, shard: c.shard}, &noSlot}, nil
 		}
-		h := lockedState[slot]{c.slot, at.now, c.shard, nil, int32(c.n), true, c.fresh}
+		h := lockedState[slot]{handle{at.now, c.shard, nil, int32(c.n), true, c.fresh}, c.slot}
 		if st.kind != fixedKind {
 			if c.fresh {
 				h.state[deniedWord], h.state[usedWord] = noSlot[deniedWord], noSlot[usedWord]
@@ -44,9 +44,11 @@ func (st *slotStore) lock(id string, scaleMs int64, create bool) (lockedState[sl
 	}
 }
 
-func (st *slotStore) unlock(h lockedState[slot], u use) {
+func (h handle) slot() *slot { return h.shard.index.Load().slot(int(h.n)) }
+
+func (st *slotStore) unlock(h handle, u use) {
 	if h.kept && (h.fresh || u == changed) { // a decision on a known caller ends its state no sooner
-		h.shard.noteEnd(int(h.n), h.state.end())
+		h.shard.noteEnd(int(h.n), h.slot().end())
 	}
 	switch u {
 	case denied:
@@ -57,11 +59,11 @@ func (st *slotStore) unlock(h lockedState[slot], u use) {
 	h.shard.mu.Unlock()
 }
 
-func (st *slotStore) remove(h lockedState[slot]) {
-	h.shard.release(h.state, int(h.n))
+func (st *slotStore) remove(h handle) {
+	h.shard.release(h.slot(), int(h.n))
 	h.shard.mu.Unlock()
 }
 
 // A slot never grows.
-func (st *slotStore) reserve(lockedState[slot], string) bool { return true }
-func (st *slotStore) makeRoom(lockedState[slot]) bool        { return false }
+func (st *slotStore) reserve(handle, string) bool { return true }
+func (st *slotStore) makeRoom(handle) bool        { return false }

@@ -104,15 +104,15 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 	e.int(int64(s[usedWord]))
 }
 
-func (t *states[S, P]) save(e *encoder, now int64) {
+func (t *states) save(e *encoder, now int64) {
 	for i := range t.shards {
 		m := t.shards[i].entries.Load()
 		if m == nil {
 			continue
 		}
-		m.Range(func(key stateKey, in *entry[S]) bool {
+		m.Range(func(key stateKey, in *entry) bool {
 			in.mu.Lock()
-			if s := P(&in.state); !in.removed && s.end(key) > now {
+			if s := in.state; !in.removed && s.end(key) > now {
 				e.records++
 				e.buf = append(e.buf, s.record())
 				e.string(key.id)

@@ -338,6 +338,21 @@ func TestLoadRejectsBadRecords(t *testing.T) {
 	assert.ErrorIs(t, load(255, "a", 1000), ErrSnapshot)
 }
 
+// So is one that has another number of records than it says, or anything after them.
+func TestLoadRejectsABadEnd(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	load := func(says int64, after ...byte) error {
+		e := encoder{buf: []byte{endRecord}}
+		e.int(says)
+		return l.Load(bytes.NewReader(framed(append(e.buf, after...))))
+	}
+	require.NoError(t, load(0), "a good one")
+	assert.ErrorIs(t, load(1), ErrSnapshot)
+	assert.ErrorIs(t, load(-1), ErrSnapshot)
+	assert.ErrorIs(t, load(0, 0), ErrSnapshot)
+	assert.ErrorIs(t, l.Load(bytes.NewReader(framed([]byte{endRecord}))), ErrSnapshot, "no number")
+}
+
 func FuzzLoad(f *testing.F) {
 	l, snapshot := sample(f)
 	f.Add(snapshot, false)

@@ -13,9 +13,7 @@ import (
 
 // state is what an algorithm keeps of one caller where that has no fixed size: a log, a queue, the
 // counts of tiers. It is reused from period to period, under a lock of its own.
-type state[S any] interface {
-	*S
-
+type state interface {
 	// end returns the instant from which the state counts nothing, if it is not used again;
 	// math.MinInt64 if it counts nothing now.
 	end(key stateKey) int64
@@ -40,41 +38,42 @@ type stateKey struct {
 //
 // A sweep marks an entry removed, under its lock, before it removes it from the map; a caller who
 // finds a removed entry looks again. So no count is lost to a sweep.
-type states[S any, P state[S]] struct {
+type states struct {
 	hasher
 	l      *Limiter
-	shards []stateShard[S]
+	empty  func() state // makes the states, which are of one type
+	shards []stateShard
 	denied atomic.Uint64 // of callers without an entry
 }
 
-type stateShard[S any] struct {
-	entries  atomic.Pointer[xsync.MapOf[stateKey, *entry[S]]] // made with the first entry
+type stateShard struct {
+	entries  atomic.Pointer[xsync.MapOf[stateKey, *entry]] // made with the first entry
 	expiry   expiry
 	sweeping sync.Mutex // held by the sweep that raises expiry
 
 	allowed, denied atomic.Uint64
 }
 
-type entry[S any] struct {
-	key     stateKey       // read-only
-	shard   *stateShard[S] // read-only
+type entry struct {
+	key     stateKey    // read-only
+	shard   *stateShard // read-only
+	state   state       // what it points to is guarded by mu, as all below
 	mu      sync.Mutex
-	removed bool  // guarded by mu; set before the entry leaves the map
-	latest  int64 // guarded by mu; the instant of the last use
-	bytes   int64 // guarded by mu; reserved for state
-	state   S     // guarded by mu
+	removed bool  // set before the entry leaves the map
+	latest  int64 // the instant of the last use
+	bytes   int64 // reserved for state
 }
 
 const stateShardSize = 2048 // entries of a full shard, which are swept in a fraction of a millisecond
 
 // lazyStates returns a function that makes the table when it is first called.
-func lazyStates[S any, P state[S]](l *Limiter) func() *states[S, P] {
-	return sync.OnceValue(func() *states[S, P] {
+func lazyStates(l *Limiter, empty func() state) func() *states {
+	return sync.OnceValue(func() *states {
 		n := 1
 		for int64(n)*stateShardSize < l.capacity.max && n < 1<<16 {
 			n *= 2
 		}
-		t := &states[S, P]{hasher: newHasher(), l: l, shards: make([]stateShard[S], n)}
+		t := &states{hasher: newHasher(), l: l, empty: empty, shards: make([]stateShard, n)}
 		for i := range t.shards {
 			t.shards[i].expiry.reset()
 		}
@@ -83,56 +82,61 @@ func lazyStates[S any, P state[S]](l *Limiter) func() *states[S, P] {
 	})
 }
 
-func (t *states[S, P]) hashKey(k stateKey) uint64 {
+func (t *states) hashKey(k stateKey) uint64 {
 	return t.hash(k.id) ^ periodOf(fixedKind, k.scale, int64(len(k.plan))).salt&t.mask
 }
 
-func (t *states[S, P]) shard(k stateKey) *stateShard[S] {
+func (t *states) shard(k stateKey) *stateShard {
 	return &t.shards[t.hashKey(k)>>40&uint64(len(t.shards)-1)]
 }
 
-// planned implements store for the states of one plan.
-type planned[S any, P state[S]] struct {
-	*states[S, P]
+// planned implements store for the states of one plan. S is their type.
+type planned[S any] struct {
+	*states
 	plan string
 }
 
-func (t *states[S, P]) of(plan string) store[S] { return &planned[S, P]{t, plan} }
-
-func (t *planned[S, P]) lock(id string, scaleMs int64, create bool) (lockedState[S], error) {
-	return t.lockKey(stateKey{id, scaleMs, t.plan}, create)
+func (t *planned[S]) lock(id string, scaleMs int64, create bool) (lockedState[S], error) {
+	e, now, err := t.lockKey(stateKey{id, scaleMs, t.plan}, create)
+	if err != nil {
+		return lockedState[S]{}, err
+	}
+	if e == nil {
+		return lockedState[S]{handle{now: now}, new(S)}, nil
+	}
+	return lockedState[S]{handle{now: max(now, e.latest), entry: e, kept: true}, any(e.state).(*S)}, nil
 }
 
-// lockKey reads the clock after it found the entry, which stays in the map while it is locked and
-// not removed. So every earlier entry of the key was removed at an earlier reading.
-func (t *states[S, P]) lockKey(k stateKey, create bool) (lockedState[S], error) {
+// lockKey returns the entry of a key, locked, or nil if there is none and create is not set. It reads
+// the clock after it found the entry, which stays in the map while it is locked and not removed. So
+// every earlier entry of the key was removed at an earlier reading.
+func (t *states) lockKey(k stateKey, create bool) (e *entry, now int64, err error) {
 	sh := t.shard(k)
 	for {
-		e := sh.find(k)
+		e = sh.find(k)
 		if e == nil && !create {
-			now := t.l.clock.read()
+			now = t.l.clock.read()
 			if sh.find(k) == nil { // absent before and after the reading
-				return lockedState[S]{state: new(S), now: now}, nil
+				return nil, now, nil
 			}
 			continue
 		}
 		if e == nil {
-			var err error
 			if e, err = t.insert(sh, k); err != nil {
-				return lockedState[S]{}, err
+				return nil, 0, err
 			}
 		}
-		now := t.l.clock.read()
+		now = t.l.clock.read()
 		e.mu.Lock()
 		if !e.removed {
-			return lockedState[S]{state: &e.state, kept: true, now: max(now, e.latest), entry: e}, nil
+			return e, now, nil
 		}
 		e.mu.Unlock()
 		t.delete(e)
 	}
 }
 
-func (sh *stateShard[S]) find(k stateKey) *entry[S] {
+func (sh *stateShard) find(k stateKey) *entry {
 	if m := sh.entries.Load(); m != nil {
 		e, _ := m.Load(k)
 		return e
@@ -142,7 +146,7 @@ func (sh *stateShard[S]) find(k stateKey) *entry[S] {
 
 // insert returns the entry of a key, which it makes if there is none. It reserves capacity first,
 // so that there are never more buckets than MaxBuckets.
-func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) {
+func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
 	for !t.l.capacity.tryTake() {
 		if !t.l.janitor.reclaim(t.l.clock.read()) {
 			return nil, ErrFull
@@ -151,10 +155,10 @@ func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) 
 	k.id = strings.Clone(k.id) // six bytes cut from a header of 8 KiB must not pin the header
 	if sh.entries.Load() == nil {
 		hash := func(k stateKey, _ uint64) uint64 { return t.hashKey(k) }
-		m := xsync.NewMapOfWithHasher[stateKey, *entry[S]](hash)
+		m := xsync.NewMapOfWithHasher[stateKey, *entry](hash)
 		sh.entries.CompareAndSwap(nil, m)
 	}
-	e, loaded := sh.entries.Load().LoadOrStore(k, &entry[S]{key: k, shard: sh, latest: math.MinInt64})
+	e, loaded := sh.entries.Load().LoadOrStore(k, &entry{key: k, shard: sh, state: t.empty(), latest: math.MinInt64})
 	if loaded {
 		t.l.capacity.give()
 	}
@@ -162,8 +166,8 @@ func (t *states[S, P]) insert(sh *stateShard[S], k stateKey) (*entry[S], error) 
 }
 
 // delete takes an entry that is marked removed out of the map.
-func (t *states[S, P]) delete(e *entry[S]) {
-	e.shard.entries.Load().Compute(e.key, func(in *entry[S], _ bool) (*entry[S], bool) {
+func (t *states) delete(e *entry) {
+	e.shard.entries.Load().Compute(e.key, func(in *entry, _ bool) (*entry, bool) {
 		if in == e {
 			t.l.capacity.give()
 		}
@@ -171,8 +175,8 @@ func (t *states[S, P]) delete(e *entry[S]) {
 	})
 }
 
-func (t *states[S, P]) reserve(h lockedState[S], meta string) bool {
-	n := P(h.state).growth(meta)
+func (t *states) reserve(h handle, meta string) bool {
+	n := h.entry.state.growth(meta)
 	if n > 0 && !t.l.capacity.tryGrow(n) {
 		return false
 	}
@@ -180,7 +184,7 @@ func (t *states[S, P]) reserve(h lockedState[S], meta string) bool {
 	return true
 }
 
-func (t *states[S, P]) unlock(h lockedState[S], u use) {
+func (t *states) unlock(h handle, u use) {
 	e := h.entry
 	switch {
 	case u == admitted:
@@ -196,7 +200,7 @@ func (t *states[S, P]) unlock(h lockedState[S], u use) {
 	if u != seen {
 		e.latest = h.now
 	}
-	if size := P(h.state).size(); size != e.bytes {
+	if size := h.entry.state.size(); size != e.bytes {
 		t.l.capacity.bytes.Add(size - e.bytes)
 		e.bytes = size
 	}
@@ -205,22 +209,22 @@ func (t *states[S, P]) unlock(h lockedState[S], u use) {
 }
 
 // end returns the instant at which an entry expires. Its lock is held.
-func (t *states[S, P]) end(e *entry[S]) int64 { return max(P(&e.state).end(e.key), e.latest) }
+func (t *states) end(e *entry) int64 { return max(e.state.end(e.key), e.latest) }
 
-func (t *states[S, P]) remove(h lockedState[S]) {
+func (t *states) remove(h handle) {
 	t.mark(h.entry)
 	h.entry.mu.Unlock()
 	t.delete(h.entry)
 }
 
 // mark marks an entry removed, before it is taken out of the map. Its lock is held.
-func (t *states[S, P]) mark(e *entry[S]) {
+func (t *states) mark(e *entry) {
 	e.removed = true
 	t.l.capacity.bytes.Add(-e.bytes)
 	e.bytes = 0
 }
 
-func (t *states[S, P]) sweep(now, timeout int64) (removed int) {
+func (t *states) sweep(now, timeout int64) (removed int) {
 	for i := range t.shards {
 		t.l.clock.advance()
 		n, _ := t.sweepShard(&t.shards[i], now, timeout)
@@ -229,9 +233,9 @@ func (t *states[S, P]) sweep(now, timeout int64) (removed int) {
 	return removed
 }
 
-func (t *states[S, P]) makeRoom(h lockedState[S]) bool {
+func (t *states) makeRoom(h handle) bool {
 	before := t.l.capacity.bytes.Load()
-	if P(h.state).end(h.entry.key) == math.MinInt64 {
+	if h.entry.state.end(h.entry.key) == math.MinInt64 {
 		t.remove(h)
 	} else {
 		t.unlock(h, changed)
@@ -239,7 +243,7 @@ func (t *states[S, P]) makeRoom(h lockedState[S]) bool {
 	return t.l.capacity.bytes.Load() < before || t.l.janitor.reclaimBytes(h.now)
 }
 
-func (t *states[S, P]) reclaimSome(now int64, budget *int) int {
+func (t *states) reclaimSome(now int64, budget *int) int {
 	for i := range t.shards {
 		removed, seen := t.sweepShard(&t.shards[i], now, 0)
 		if *budget -= seen; removed > 0 || *budget <= 0 {
@@ -249,7 +253,7 @@ func (t *states[S, P]) reclaimSome(now int64, budget *int) int {
 	return 0
 }
 
-func (t *states[S, P]) soonest() int64 {
+func (t *states) soonest() int64 {
 	soonest := int64(maxInstant)
 	for i := range t.shards {
 		soonest = min(soonest, t.shards[i].expiry.earliest.Load())
@@ -259,7 +263,7 @@ func (t *states[S, P]) soonest() int64 {
 
 // sweepShard removes the entries of a shard that expired timeout ago. It returns how many entries
 // it saw: none if nothing can have expired.
-func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (removed, seen int) {
+func (t *states) sweepShard(sh *stateShard, now, timeout int64) (removed, seen int) {
 	if sh.expiry.earliest.Load() > now {
 		return 0, 0
 	}
@@ -270,7 +274,7 @@ func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (remove
 	}
 	sh.expiry.begin()
 	earliest := int64(maxInstant)
-	sh.entries.Load().Range(func(_ stateKey, e *entry[S]) bool {
+	sh.entries.Load().Range(func(_ stateKey, e *entry) bool {
 		seen++
 		e.mu.Lock()
 		end := t.end(e)
@@ -292,7 +296,7 @@ func (t *states[S, P]) sweepShard(sh *stateShard[S], now, timeout int64) (remove
 	return removed, seen
 }
 
-func (t *states[S, P]) stats() (allowed, denied uint64) {
+func (t *states) stats() (allowed, denied uint64) {
 	denied = t.denied.Load()
 	for i := range t.shards {
 		allowed += t.shards[i].allowed.Load()

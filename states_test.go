@@ -130,7 +130,7 @@ func TestRemovedEntryIsNotCountedIn(t *testing.T) {
 func blockedIn(method string) bool {
 	buf := make([]byte, 1<<20)
 	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
-		if strings.Contains(g, "[sync.Mutex.Lock") && strings.Contains(g, "weir.(*states[...])."+method) {
+		if strings.Contains(g, "[sync.Mutex.Lock") && strings.Contains(g, "weir.(*states)."+method) {
 			return true
 		}
 	}
@@ -199,15 +199,15 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	_, err := l.SlidingLog().Run(t.Context(), &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]})
 	require.NoError(t, err)
 	key := stateKey{"m", 1000, ""}
-	meta := *l.logs().shard(key).find(key).state.metas.At(0)
+	meta := *l.logs().shard(key).find(key).state.(*hitLog).metas.At(0)
 	assert.Equal(t, "xxxxxx", meta)
 	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
 }
 
-func keysOf[S any, P state[S]](t *states[S, P]) (keys []stateKey) {
+func keysOf(t *states) (keys []stateKey) {
 	for i := range t.shards {
 		if m := t.shards[i].entries.Load(); m != nil {
-			m.Range(func(k stateKey, e *entry[S]) bool {
+			m.Range(func(k stateKey, e *entry) bool {
 				keys = append(keys, k, e.key)
 				return true
 			})

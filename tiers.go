@@ -68,7 +68,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	for i := range a.bounds {
 		a.bounds[i].n /= a.slice
 	}
-	t := &Tiers{newLocked(l, a, l.slices().of(durations.String())), make([]Tier, len(tiers))}
+	t := &Tiers{newLocked(l, a, &planned[sliceCounts]{l.slices(), durations.String()}), make([]Tier, len(tiers))}
 	for i, b := range a.bounds {
 		t.tiers[i] = tiers[b.given]
 	}
@@ -76,7 +76,7 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	return t, nil
 }
 
-func (t *Tiers) plan() string { return t.store.(*planned[sliceCounts, *sliceCounts]).plan }
+func (t *Tiers) plan() string { return t.store.(*planned[sliceCounts]).plan }
 
 // tierSums is the arithmetic of Tiers.
 type tierSums struct {

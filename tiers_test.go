@@ -49,3 +49,14 @@ func TestTiersNameTheFirstGivenAmongEquals(t *testing.T) {
 		assert.Equal(t, given[0], tier)
 	}
 }
+
+func TestTiersKeepNothingForWhatCanNeverPass(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s, err := l.Tiers(Tier{3, time.Second}, Tier{10, time.Minute})
+	require.NoError(t, err)
+	res, err := s.Run(t.Context(), &Request{Key: "id", Cost: 4})
+	require.NoError(t, err)
+	assert.False(t, res.Allowed())
+	assert.True(t, res.ExpiresAt.IsZero())
+	assert.Zero(t, l.Stats().Buckets)
+}
