@@ -82,7 +82,9 @@ func newBreaker(cfg *Config, partition string) *breaker {
 // op at most Timeout, half of the time that the caller has left, or until the caller gives up. The
 // error is errUndecided, or one for the caller. The operation goes on without its caller, and b
 // records how it ends; if b is nil nothing is recorded. The goroutine costs about a microsecond.
-func (f *Fallback) call(ctx context.Context, b *breaker, r *weir.Request, op operation) (*weir.Result, error) {
+func (f *Fallback) call(
+	ctx context.Context, b *breaker, a *account, r *weir.Request, op operation,
+) (*weir.Result, error) {
 	if b != nil && !b.closed() {
 		f.startProbe(b, r)
 		return nil, errUndecided
@@ -95,7 +97,9 @@ func (f *Fallback) call(ctx context.Context, b *breaker, r *weir.Request, op ope
 	defer timer.Stop()
 	own, done := *r, make(chan error, 1) // a copy: the caller may reuse r before op ends
 	var res *weir.Result                 // read only after op has ended
+	a.users.Add(1)                       // it stays until op has ended
 	go f.attempt(context.WithoutCancel(ctx), f.cfg.Timeout, func(ctx context.Context) (err error) {
+		defer a.users.Add(-1)
 		res, err = op(ctx, &own)
 		return err
 	}, func(err error) { done <- f.judge(b, err) })

@@ -94,8 +94,8 @@ type Config struct {
 
 	// MaxCallers bounds the ledger: how many callers, each a key in a Duration, are remembered; about
 	// 280 bytes each, up to 700 in an outage. Default DefaultMaxCallers. What local admits for a
-	// caller without a place is not charged to primary (Stats.Dropped). Callers who owe nothing make
-	// room for others.
+	// caller without a place is not charged to primary (Stats.Dropped). Every call takes a place, also
+	// of Peek; callers who owe nothing make room for others.
 	MaxCallers int
 
 	// OnCall is called after each call of primary, and after each probe, with how long it took and its

@@ -143,9 +143,9 @@ func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result,
 		}
 		return res, FromDenials, nil
 	}
-	a, b := f.ledger.open(r, f.cfg.Now()), f.breaker(r.Key)
+	b, a := f.breaker(r.Key), f.ledger.open(r, f.cfg.Now()) // in this order: Partition may panic
 	defer a.users.Add(-1)
-	res, err := f.call(ctx, b, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := f.call(ctx, b, a, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 		return f.decide(ctx, b, a, r)
 	})
 	if err != errUndecided {

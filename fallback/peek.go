@@ -13,11 +13,11 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err
 	}
-	a, b := f.ledger.open(r, f.cfg.Now()), f.breaker(r.Key)
+	b, a := f.breaker(r.Key), f.ledger.open(r, f.cfg.Now()) // in this order: Partition may panic
 	defer a.users.Add(-1)
 	if b.closed() && !f.standing(a, b.epoch.Load()).behind {
 		// No breaker: a primary that can be read may still be unable to count.
-		if res, err := f.call(ctx, nil, r, f.primary.Peek); err != errUndecided {
+		if res, err := f.call(ctx, nil, a, r, f.primary.Peek); err != errUndecided {
 			return res, err
 		}
 	}

@@ -12,9 +12,8 @@ import (
 // standing is how one caller stands with primary when a call of primary begins.
 type standing struct {
 	number, epoch uint64       // of the account, and of the breaker
-	behind        bool         // primary has missed something of the caller
-	reset         bool         // namely a reset
-	backlog       weir.Backlog // and this
+	behind, reset bool         // primary has missed something of the caller, or also a reset
+	backlog       weir.Backlog // what it has missed beside a reset
 }
 
 // decide has primary decide on r, together with or after what it has missed of r's caller.

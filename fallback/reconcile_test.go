@@ -384,7 +384,7 @@ func TestFloodDoesNotPinTheLedger(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 640}), whole)
 	i := f.instances[0]
-	for n := range slow.N(800, 8_000, 200_000) {
+	for n := range slow.N(1_600, 8_000, 200_000) {
 		ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 100, Duration: time.Hour})
 	}
 	f.server.fails(errDown)
@@ -556,6 +556,32 @@ func TestResetWithoutRoom(t *testing.T) {
 	most(t, i, r)
 	assert.NoError(t, i.Reset(t.Context(), &r))
 	assert.EqualValues(t, 100, most(t, i, r))
+}
+
+// Its caller may have left, and many others come: the Reset is of the same account.
+func TestResetWhileTheAnswerToNobodyIsUnderWay(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
+	i := f.instances[0]
+	ask(t, i, hundred)
+	ctx, leave := context.WithCancel(t.Context())
+	left, recorded := make(chan struct{}), make(chan struct{})
+	f.server.afterRun(func() {
+		leave()
+		<-left
+		for k := range 1_000 {
+			ask(t, i, weir.Request{Key: fmt.Sprint(k), Limit: 1, Duration: time.Minute})
+		}
+		r := hundred
+		assert.NoError(t, i.Reset(t.Context(), &r))
+		close(recorded)
+	})
+	r := hundred
+	_, err := i.Run(ctx, &r)
+	assert.ErrorIs(t, err, context.Canceled)
+	close(left)
+	<-recorded
+	f.server.fails(errDown)
+	assert.EqualValues(t, 100, most(t, i, hundred))
 }
 
 // An answer that was given before a Reset and arrives after it is not learned from; another

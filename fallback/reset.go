@@ -20,7 +20,7 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	a, number := f.ledger.open(r, f.cfg.Now()), f.ledger.numbers.Add(1)
 	defer a.users.Add(-1)
 	a.restart(number)
-	_, err := f.call(ctx, f.breaker(r.Key), r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	_, err := f.call(ctx, f.breaker(r.Key), a, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 		return nil, f.resetPrimary(ctx, r, a, number)
 	})
 	switch err := wrap.Supported(err); {
