@@ -25,7 +25,7 @@ help: ## list the targets
 need: # what the tests run against: a real Redis, a real browser, curl
 	@.ci/need redis-server chromium curl
 
-test: need ## the tests of every module, with the race detector: at most 3 minutes on 2 cores
+test: need ## the tests, with the race detector: at most 3 minutes on 2 cores
 	go test -race -vet=off -shuffle=on -ldflags '-s -w' -timeout 8m ./verify ./redislimit $(TESTED:=/...) # the longest first
 
 recovery: need ## measure the recovery table of docs/redis.md; writes recovery.md
@@ -34,7 +34,7 @@ recovery: need ## measure the recovery table of docs/redis.md; writes recovery.m
 scaling: ## simulate and compute the tables of docs/scaling.md; writes them into it
 	cd verify && SCALING_TABLES=$(CURDIR)/docs/scaling.md go test -timeout 30m -run TestScalingTables ./fleet
 
-verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; contrib
+verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; benchmarks, contrib
 	@.ci/need prometheus
 	@.ci/verify
 
@@ -75,7 +75,7 @@ pictures: ## the README's pictures, in docs
 tidy: ## go mod tidy in each module; it finds the others unreleased
 	@cd release && go run . tidy
 
-# vet is one of the linters, and no test target runs it again. What contrib imports is compiled once, with the
+# vet is one of the linters, so that test, verify and contrib leave it out. What contrib imports is compiled once, with the
 # race detector, for the tests and for the linters.
 lint: $(LINT) ## golangci-lint on every module
 	@failed=; for m in $(MODULES) ./release; do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \

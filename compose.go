@@ -238,7 +238,7 @@ func limitOf(s Strategy, limit uint64) (uint64, bool) {
 	case *Tiers:
 		return 0, false
 	}
-	return limit, limit > 0 // of 0 nothing is admissions, unless a strategy has limits of its own
+	return limit, limit > 0 // of 0 nothing is admitted, unless a strategy has limits of its own
 }
 
 // Peek implements [Peeker], as far as the strategies do.

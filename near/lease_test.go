@@ -34,7 +34,7 @@ func TestLeaseAsksSeldom(t *testing.T) {
 // more.
 func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10} {
-		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(100, 1_000, 10_000))} {
+		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(250, 1_000, 10_000))} {
 			for _, block := range []int{1, 10, 100} {
 				t.Run(fmt.Sprintf("%d instances, limit %d, block %d", n, limit, block), func(t *testing.T) {
 					clock, server := running(t)

@@ -83,7 +83,7 @@ func bounded(table *offenders.Table, size, sample, denials int) error {
 func TestDocumentedErrorHoldsForAMillionCallers(t *testing.T) {
 	for _, tt := range []struct{ size, sample, denials int }{
 		{1000, 1, slow.N(20_000, 1_000_000, 10_000_000)}, {100, 1, 30_000},
-		{1000, 64, slow.N(80_000, 5_000_000, 50_000_000)}, {1000, 16, 100_000},
+		{1000, 64, slow.N(200_000, 5_000_000, 50_000_000)}, {1000, 16, 100_000},
 	} {
 		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 			t.Parallel()

@@ -28,7 +28,7 @@ func TestTiersAreBounded(t *testing.T) {
 	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Second}, weir.Tier{Limit: limit, Duration: 24 * time.Hour})
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(13, 13))
-	steps := slow.N(700, 3_000, 130_000)
+	steps := slow.N(1_100, 3_000, 130_000)
 	step := 36 * time.Hour / time.Duration(steps)
 	var hits []time.Time // of the last 24 h
 	fields, fullest := int64(0), 0

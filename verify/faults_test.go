@@ -129,7 +129,7 @@ func testCore(t *testing.T, test string, edits []edit) string {
 	require.NoError(t, err)
 	file := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=20", "-failfast", "-v", "-timeout", "1m",
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=50", "-failfast", "-v", "-timeout", "1m",
 		"-run", "^"+strings.ReplaceAll(test, "/", "$/^")+"$", ".")
 	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // small sizes, often: a fault needs luck
 	out, _ := cmd.CombinedOutput()                 // it fails where the test does

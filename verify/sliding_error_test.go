@@ -83,7 +83,7 @@ func compare(t *testing.T, trace []arrival, limit uint64, span time.Duration) di
 func TestSlidingWindowErrorOnBursts(t *testing.T) {
 	const limit, span = 100, time.Minute
 	start := time.Unix(1_700_000_040, 0) // a whole minute
-	length := time.Duration(slow.N(1, 4, 24)) * time.Hour
+	length := time.Duration(slow.N(1, 4, 4)) * time.Hour
 	rnd := rand.New(rand.NewPCG(1, 2))
 	steady := func(perSpan float64) (trace []arrival) {
 		for at := start; at.Before(start.Add(length)); {
