@@ -115,7 +115,7 @@ func episodes(t *testing.T, n int, forgets bool, to front) (all toll) {
 // to the limit than without the carry-over.
 func TestOutagesAreBounded(t *testing.T) {
 	t.Parallel()
-	n := slow.N(10, 20, 1000)
+	n := slow.N(4, 20, 1000)
 	with, without := episodes(t, n, false, whole), episodes(t, n, false, bareFront)
 	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize), with.windows, with.outages)
 	t.Logf("with the carry-over: %d too many in all, %d at the worst; without it: %d, %d", with.over, with.worst, without.over, without.worst)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -18,6 +19,7 @@ import (
 // The recipe of docs/autopipeline.md: 64 callers through one AutoPipeline, and exactly the limit is
 // admitted.
 func TestAutoPipeline(t *testing.T) {
+	slow.Test(t)
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))
 	t.Cleanup(func() { _ = client.Close() })

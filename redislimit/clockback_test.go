@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 	"github.com/weirgo/weir/weirtest"
@@ -52,6 +53,7 @@ func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64, most ti
 // without steps, and none of fixed windows for steps of a part of a Duration. Peek makes no
 // difference.
 func TestClockStepsBack(t *testing.T) {
+	slow.Test(t)
 	server := redistest.Start(t)
 	o := redislimit.Options(server.Addr)
 	client := redis.NewClient(o)

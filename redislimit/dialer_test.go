@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -18,6 +19,7 @@ import (
 // In a partition, dials outlive the calls that started them, and then fail. They do not stay in the
 // pool, where each would fail one more call once the network is back.
 func TestLateDialsLeaveThePool(t *testing.T) {
+	slow.Test(t)
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	o := redislimit.Options(proxy.Addr)
 	o.PoolSize, o.DialTimeout = callers, time.Second

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/redislimit"
 	"github.com/weirgo/weir/redislimit/redistest"
 )
@@ -77,6 +78,7 @@ func TestNewRefusesBadConfig(t *testing.T) {
 
 // Config.Timeout alone bounds a call, also above its default.
 func TestTimeoutAboveTheDefault(t *testing.T) {
+	slow.Test(t)
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	proxy.Latency(3 * redislimit.DefaultTimeout)
 	_, err := open(t, proxy.Addr, redislimit.Config{Timeout: generous}).FixedWindow().Run(t.Context(), daily)

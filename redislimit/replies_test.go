@@ -54,6 +54,7 @@ func confused(t testing.TB, reply *atomic.Pointer[string]) *redislimit.Store {
 
 // A reply that is not one of the script's is an error, in time, and never an admission.
 func TestHostileRepliesNeverAdmit(t *testing.T) {
+	slow.Test(t)
 	var answer atomic.Pointer[string]
 	store := confused(t, &answer)
 	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
