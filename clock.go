@@ -67,7 +67,11 @@ func (c *clock) advance() int64 {
 	for {
 		was := c.coarse.Load()
 		latest := max(now, was, -was)
-		if was > 0 && c.coarse.CompareAndSwap(was, latest) || was <= 0 && c.coarse.CompareAndSwap(was, -latest) {
+		to := -latest
+		if was > 0 {
+			to = latest
+		}
+		if c.coarse.CompareAndSwap(was, to) {
 			return latest
 		}
 	}
@@ -76,8 +80,10 @@ func (c *clock) advance() int64 {
 // setTicking has readings rely on the janitor to raise coarse, or not.
 func (c *clock) setTicking(on bool) {
 	c.advance()
-	for was := c.coarse.Load(); was > 0 != on && c.resolution > 0 && !c.coarse.CompareAndSwap(was, -was); {
-		was = c.coarse.Load()
+	for c.resolution > 0 {
+		if was := c.coarse.Load(); was > 0 == on || c.coarse.CompareAndSwap(was, -was) {
+			return
+		}
 	}
 }
 
