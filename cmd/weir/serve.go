@@ -229,8 +229,8 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 		return func() { _ = limiter.Close() }, nil
 	}
 	options, err := redislimit.ParseURL(f.redis)
-	if err != nil { // which may quote the password
-		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://")
+	if err != nil {
+		return nil, err
 	}
 	client := redis.NewClient(options)
 	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })

@@ -45,13 +45,10 @@ func (r *Redis) check() error {
 // options returns the settings of the URL and, for the rest, the ones that redislimit needs.
 func (r *Redis) options() (*redis.Options, error) {
 	o, err := redislimit.ParseURL(r.URL)
-	if err != nil {
-		return nil, errors.New("redis: want redis://[user:password@]host[:port][/database], rediss:// or unix://")
-	}
-	if r.Password != "" {
+	if err == nil && r.Password != "" {
 		o.Password = r.Password
 	}
-	return o, nil
+	return o, err
 }
 
 // shared makes hybrids, each with its own breaker.
