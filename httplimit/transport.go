@@ -96,8 +96,9 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // Admit waits until a request of this key may be sent, as RoundTrip does: it runs the Strategy and
-// waits for its turn. If the request must not be sent the error is a [LimitError], the
-// Strategy's, or that of ctx if it has ended. Admit and Pause are for clients of other protocols; they do not use Base and Key.
+// waits for its turn. If the request must not be sent the error is a [LimitError], the Strategy's,
+// or that of ctx if it has ended. Admit and Pause are for clients of other protocols; they do not
+// use Base and Key.
 func (t *Transport) Admit(ctx context.Context, key string) error {
 	if err := ctx.Err(); err != nil {
 		return err // nothing is counted for a caller who has gone
