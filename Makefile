@@ -41,7 +41,7 @@ scaling: ## simulate and compute the tables of docs/scaling.md; writes them into
 
 verify: need ## the slow tests: linearizability, memory, leases, recovery, a real Redis in all its faults; benchmarks, contrib
 	@.ci/need prometheus
-	@.ci/verify
+	@.ci/verify $(LATER:=/...)
 
 contrib: need ## the tests of the modules in contrib, each in the framework itself, with the race detector
 	cd contrib && WEIR_VERIFY=$${WEIR_VERIFY:-1} $(GOTEST) -timeout 15m work
@@ -80,8 +80,8 @@ pictures: ## the README's pictures, in docs
 tidy: ## go mod tidy in each module; it finds the others unreleased
 	@cd release && go run . tidy
 
-# vet is one of the linters, so that test, verify and contrib leave it out. What contrib imports is compiled once, with the
-# race detector, for the tests and for the linters.
+# vet is one of the linters, so that test, verify and contrib leave it out. What contrib imports is compiled
+# once, with the race detector, for the tests and for the linters.
 lint: $(LINT) ## golangci-lint on every module
 	@failed=; for m in $(MODULES) ./release; do echo "== $$m"; (cd $$m && $(LINT) run ./...) || failed="$$failed $$m"; done; \
 	  for m in $(CONTRIB); do echo "== contrib/$$m"; (cd contrib/$$m && GOFLAGS=-race $(LINT) run ./...) || failed="$$failed contrib/$$m"; done; \
