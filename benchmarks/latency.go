@@ -11,8 +11,8 @@ import (
 
 // latencies are of single decisions, the reading of the clock around each included.
 type latencies struct {
-	n                   int
-	p50, p99, p999, max time.Duration
+	N                   int
+	P50, P99, P999, Max time.Duration
 }
 
 func newLatencies(took []time.Duration) latencies {
@@ -50,7 +50,7 @@ func bestSweeping(n int) sweeping {
 }
 
 func better(a, b latencies) latencies {
-	if b.p999 < a.p999 {
+	if b.P999 < a.P999 {
 		return b
 	}
 	return a
@@ -67,18 +67,18 @@ func measureSweeping() sweeping {
 	}))
 	defer func() { must(0, l.Close()) }()
 	ids := populate(l)
-	decision := func(i int) { // in another order than they were inserted
-		if r := must(l.CheckRate(ids[i*7919%lasting], 365*day.Milliseconds(), unlimited)); !r.Allowed() {
+	decision := func(id string) {
+		if r := must(l.CheckRate(id, 365*day.Milliseconds(), unlimited)); !r.Allowed() {
 			panic("denied")
 		}
 	}
 	var s sweeping
 	settle()
-	s.timing = timed(func(int) {}, decisions, nil)
-	s.idle = timed(decision, decisions, nil)
-	s.neighbor = beside(scribble, decision)
+	s.timing = timed(ids, func(string) {}, nil)
+	s.idle = timed(ids, decision, nil)
+	s.neighbor = beside(ids, scribble, decision)
 	swept := 0
-	s.swept = beside(func(stop func() bool) {
+	s.swept = beside(ids, func(stop func() bool) {
 		for range waves {
 			ahead.Add(int64(time.Hour))
 			swept += l.Sweep()
@@ -105,33 +105,39 @@ func populate(l *weir.Limiter) []string {
 }
 
 // beside times decisions for as long as work takes, on the other core.
-func beside(work func(stop func() bool), decision func(i int)) latencies {
+func beside(ids []string, work func(stop func() bool), decision func(id string)) latencies {
 	var enough, done atomic.Bool
 	go func() {
 		work(enough.Load)
 		done.Store(true)
 	}()
-	l := timed(decision, decisions, func(n int) bool {
+	l := timed(ids, decision, func(n int) bool {
 		enough.Store(n >= decisions)
 		return done.Load()
 	})
 	return l
 }
 
-// timed times at least n decisions and, with an until, also as many more as it takes for that to come true.
-func timed(decision func(i int), n int, until func(n int) bool) latencies {
-	took := make([]time.Duration, 0, 20*n)
+// timed times at least as many decisions as the constant says and, with an until, also as many more as it takes for that to
+// come true. The ids come in another order than they were inserted in. Each is read while the clock is stopped: a service has
+// just taken it from a request.
+func timed(ids []string, decision func(id string), until func(n int) bool) latencies {
+	took := make([]time.Duration, 0, 20*decisions)
 	base := time.Now()
 	for i := 0; len(took) < cap(took); i++ {
-		if until == nil && i >= n || until != nil && until(i) {
+		if until == nil && i >= decisions || until != nil && until(i) {
 			break
 		}
+		id := ids[i*7919%len(ids)]
+		lastBytes += int(id[len(id)-1])
 		before := time.Since(base)
-		decision(i)
+		decision(id)
 		took = append(took, time.Since(base)-before)
 	}
 	return newLatencies(took)
 }
+
+var lastBytes int // keeps the compiler from leaving out what is only read
 
 // scribble writes to 64 MiB in no order until it is stopped: a neighbor that shares the machine and nothing else.
 func scribble(stop func() bool) {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -23,13 +24,18 @@ var (
 	out       = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
 	groupRE   = flag.String("group", ".", "with -print: these groups (regular expression)")
 	workRE    = flag.String("workload", ".", "with -print: these workloads (regular expression)")
-	holding   = flag.Int("hold", 0, "fill a limiter with so many ids, print the peak of resident bytes, and do nothing else")
+	growing   = flag.String("grow", "", "take this store to five million ids, print its figures, and do nothing else")
+	holding   = flag.Int("hold", 0, "fill a limiter with so many ids, print the most bytes resident, and do nothing else")
 	storeList = flag.String("store", "", "with -print: these stores (comma-separated); all if empty")
 )
 
 func main() {
 	flag.Parse()
-	if *holding > 0 {
+	switch {
+	case *growing != "":
+		grow(*growing)
+		return
+	case *holding > 0:
 		hold(*holding)
 		return
 	}
@@ -69,8 +75,8 @@ func main() {
 	for _, s := range grows {
 		r.growths = append(r.growths, bestGrowth(s, attempts))
 	}
-	r.stall = longestStall(r.growths[0].lasted, attempts)
-	r.peak = peakOf(huge)
+	r.stall = longestStall(r.growths[0].Lasted, attempts)
+	r.peak = alone[float64]("-hold", strconv.Itoa(huge))
 	progress("done")
 	if err := os.WriteFile(*out, append(r.report(), rulesSection()+replaySection()+verbsSection()...), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)

@@ -8,9 +8,9 @@ import (
 
 // footprint is the cost of a million ids in a store.
 type footprint struct {
-	store string
-	bytes float64       // live heap per id
-	gc    time.Duration // CPU time of one garbage collection, less that of one without the store
+	Store string
+	Bytes float64       // live heap per id
+	GC    time.Duration // CPU time of one garbage collection, less that of one without the store
 }
 
 // footprints fills each store with a million ids. Each of them is a string of its own, as ids are that come in requests.

@@ -1,14 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
+	"slices"
 	"syscall"
 	"time"
 
@@ -32,8 +32,8 @@ var (
 type growth struct {
 	footprint
 	latencies     // of the decisions that did so
-	slow      int // decisions over a millisecond
-	lasted    time.Duration
+	Slow      int // decisions over a millisecond
+	Lasted    time.Duration
 }
 
 // measureGrowth makes each id while the clock is stopped: a service has it from a request.
@@ -44,7 +44,7 @@ func measureGrowth(s store, n int) growth {
 	defer in.close()
 	d := in.caller()
 	took := make([]time.Duration, n)
-	g := growth{footprint: footprint{store: s.name}}
+	g := growth{footprint: footprint{Store: s.name}}
 	base := time.Now()
 	for i := range took {
 		id := string(appendID(nil, i))
@@ -53,26 +53,35 @@ func measureGrowth(s store, n int) growth {
 			panic("denied")
 		}
 		if took[i] = time.Since(base) - begun; took[i] > time.Millisecond {
-			g.slow++
+			g.Slow++
 		}
 	}
-	g.latencies, g.lasted = newLatencies(took), time.Since(base)
+	g.latencies, g.Lasted = newLatencies(took), time.Since(base)
 	settle()
-	g.bytes = (float64(heap()-before) - float64(8*len(took))) / float64(n)
-	g.gc = max(0, collection()-bare)
+	g.Bytes = (float64(heap()-before) - float64(8*len(took))) / float64(n)
+	g.GC = max(0, collection()-bare)
 	runtime.KeepAlive(took)
 	return g
 }
 
-// bestGrowth is the best of n attempts: what else the machine does makes a stall longer, never shorter.
-func bestGrowth(s store, n int) growth {
-	best := measureGrowth(s, grown)
-	for range n - 1 {
-		if g := measureGrowth(s, grown); g.max < best.max {
+// bestGrowth is the best of n attempts: what else the machine does makes a stall longer, never shorter. Each has a process
+// of its own, whose heap holds nothing that was measured before.
+func bestGrowth(s store, n int) (best growth) {
+	for i := range n {
+		if g := alone[growth]("-grow", s.name); i == 0 || g.Max < best.Max {
 			best = g
 		}
 	}
 	return best
+}
+
+// grow is what the process of an attempt does.
+func grow(name string) {
+	i := slices.IndexFunc(grows, func(s store) bool { return s.name == name })
+	if i < 0 {
+		panic("no such store: " + name)
+	}
+	must(0, json.NewEncoder(os.Stdout).Encode(measureGrowth(grows[i], grown)))
 }
 
 // longestStall returns the longest time between two readings of the clock in a loop that does nothing
@@ -99,7 +108,7 @@ func hold(n int) {
 		panic(fmt.Sprintf("the limiter holds %d ids, want %d", held, n))
 	}
 	runtime.KeepAlive(in)
-	fmt.Println(peakResident())
+	must(0, json.NewEncoder(os.Stdout).Encode(peakResident()))
 }
 
 // peakResident returns the most memory that this process had resident, in bytes. Linux counts it in KiB.
@@ -111,12 +120,12 @@ func peakResident() int64 {
 	return u.Maxrss * 1024
 }
 
-// peakOf runs hold in a process of its own.
-func peakOf(n int) float64 {
-	cmd := exec.CommandContext(context.Background(), must(os.Executable()), "-hold", strconv.Itoa(n))
+// alone runs this program again with the arguments, and returns what it prints.
+func alone[T any](args ...string) (v T) {
+	cmd := exec.CommandContext(context.Background(), must(os.Executable()), args...)
 	cmd.Stderr = os.Stderr
-	out := must(cmd.Output())
-	return must(strconv.ParseFloat(string(bytes.TrimSpace(out)), 64))
+	must(0, json.Unmarshal(must(cmd.Output()), &v))
+	return v
 }
 
 // layout is the arithmetic of weir's memory: what a table of n ids takes by its construction.

@@ -108,13 +108,14 @@ func (r *results) writeMemory(b *bytes.Buffer) {
 }
 
 func (f footprint) row(b *bytes.Buffer) {
-	row(b, f.store, fmt.Sprintf("%.0f", f.bytes), fmt.Sprintf("%.0f", units(f.gc, time.Millisecond)))
+	row(b, f.Store, fmt.Sprintf("%.0f", f.Bytes), fmt.Sprintf("%.0f", units(f.GC, time.Millisecond)))
 }
 
 func (r *results) writeLatency(b *bytes.Buffer) {
 	fmt.Fprintf(b, "\n## Latency while sweeping\n\nSingle decisions on %d known ids, timed one by one, while %d other buckets end in %d\n"+
-		"waves and are swept, back to back, on the other core. Timing: no decision at all. Idle: nothing else runs. Neighbor:\n"+
-		"the other core works on memory of its own, which shows what the machine adds. Each line is the best of three.\n\n",
+		"waves and are swept, back to back, on the other core. An id is in the cache, as one that a request brings. Timing: no\n"+
+		"decision at all. Idle: nothing else runs. Neighbor: the other core works on memory of its own, which shows what the\n"+
+		"machine adds. Each line is the best of three.\n\n",
 		lasting, ending, waves)
 	table(b, "", "decisions", "p50, ns", "p99, ns", "p99.9, ns", "slowest, µs")
 	r.sweeping.timing.row(b, "timing")
@@ -124,8 +125,8 @@ func (r *results) writeLatency(b *bytes.Buffer) {
 }
 
 func (l latencies) row(b *bytes.Buffer, name string) {
-	row(b, name, fmt.Sprint(l.n), fmt.Sprint(l.p50.Nanoseconds()), fmt.Sprint(l.p99.Nanoseconds()),
-		fmt.Sprint(l.p999.Nanoseconds()), fmt.Sprintf("%.0f", units(l.max, time.Microsecond)))
+	row(b, name, fmt.Sprint(l.N), fmt.Sprint(l.P50.Nanoseconds()), fmt.Sprint(l.P99.Nanoseconds()),
+		fmt.Sprint(l.P999.Nanoseconds()), fmt.Sprintf("%.0f", units(l.Max, time.Microsecond)))
 }
 
 // table writes the head of a table whose columns, but for the first, are numbers.

@@ -110,7 +110,7 @@ func TestPercentiles(t *testing.T) {
 func TestTheLayoutIsThatOfTheTable(t *testing.T) {
 	const n = 60_000
 	g := measureGrowth(store{"weir", modWeir, func(q quota) instance { return openCheckRate(q, weir.Config{MaxBuckets: n}) }}, n)
-	if want := layoutOf(n).perID(); g.bytes < want-3 || g.bytes > want+3 {
-		t.Fatalf("%.1f bytes an id, the layout has %.1f", g.bytes, want)
+	if want := layoutOf(n).perID(); g.Bytes < want-3 || g.Bytes > want+3 {
+		t.Fatalf("%.1f bytes an id, the layout has %.1f", g.Bytes, want)
 	}
 }

@@ -25,7 +25,7 @@ func (r *results) writeSummary(b *bytes.Buffer) {
 	w := r.growths[0]
 	fmt.Fprintf(b, "\nWith five million callers it takes %.0f bytes a caller, a full garbage collection %.0f ms of CPU (go-limiter: %.0f),\n"+
 		"and the longest decision on the way there %.1f ms.\n",
-		w.bytes, units(w.gc, time.Millisecond), units(r.growths[1].gc, time.Millisecond), units(w.max, time.Millisecond))
+		w.Bytes, units(w.GC, time.Millisecond), units(r.growths[1].GC, time.Millisecond), units(w.Max, time.Millisecond))
 	b.WriteString("\nThe stores do not promise the same; [what was measured](#how-it-was-measured) says how they differ. Below\n" +
 		"are the [bars](#bars) that weir is held to, with those it misses, then every figure.\n")
 }
@@ -33,8 +33,8 @@ func (r *results) writeSummary(b *bytes.Buffer) {
 // bytesOf returns the memory of one id in a store.
 func (r *results) bytesOf(store string) string {
 	for _, f := range r.rivals {
-		if f.store == store {
-			return fmt.Sprintf("%.0f", f.bytes)
+		if f.Store == store {
+			return fmt.Sprintf("%.0f", f.Bytes)
 		}
 	}
 	return ""

@@ -67,12 +67,12 @@ func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 }
 
 func (r *results) writeMillions(b *bytes.Buffer) {
-	b.WriteString("\n## Millions of ids\n\nFrom nothing to five million ids of up to 14 bytes, the best of five: live heap per id, the CPU time of a full\n" +
+	b.WriteString("\n## Millions of ids\n\nFrom nothing to five million ids of up to 14 bytes, the best of five processes: live heap per id, the CPU time of a full\n" +
 		"garbage collection, and single decisions. weir's bytes are the same for ids of up to 22 bytes.\n\n")
 	table(b, "", "bytes per id", "GC, ms", "longest, ms", "over 1 ms", "p99.9, µs", "p50, ns")
 	for _, g := range r.growths {
-		row(b, g.store, fmt.Sprintf("%.1f", g.bytes), fmt.Sprintf("%.0f", g.gc.Seconds()*1e3), fmt.Sprintf("%.2f", g.max.Seconds()*1e3),
-			fmt.Sprint(g.slow), fmt.Sprintf("%.1f", g.p999.Seconds()*1e6), fmt.Sprint(g.p50.Nanoseconds()))
+		row(b, g.Store, fmt.Sprintf("%.1f", g.Bytes), fmt.Sprintf("%.0f", g.GC.Seconds()*1e3), fmt.Sprintf("%.2f", g.Max.Seconds()*1e3),
+			fmt.Sprint(g.Slow), fmt.Sprintf("%.1f", g.P999.Seconds()*1e6), fmt.Sprint(g.P50.Nanoseconds()))
 	}
 	fmt.Fprintf(b, "\nA loop that did nothing but read the clock, for as long as weir took, stood still for up to %.2f ms, in\n"+
 		"the best of five.\n", units(r.stall, time.Millisecond))
@@ -85,12 +85,12 @@ func (r *results) writeMillions(b *bytes.Buffer) {
 		l := layoutOf(n)
 		measured := ""
 		if n == grown {
-			measured = fmt.Sprintf("%.1f", r.growths[0].bytes)
+			measured = fmt.Sprintf("%.1f", r.growths[0].Bytes)
 		}
 		row(b, fmt.Sprintf("%d million", n/million), fmt.Sprint(l.shards), fmt.Sprintf("%.0f", l.perShard), fmt.Sprint(slotBytes),
 			fmt.Sprintf("%.1f", l.words), fmt.Sprintf("%.1f", l.slack), fmt.Sprintf("%.1f", l.chunks), fmt.Sprintf("%.1f", l.perID()),
 			fmt.Sprintf("%.2f", l.total()/1e9), measured)
 	}
 	fmt.Fprintf(b, "\nA garbage collection looks at one object for each 128 ids, and at none of the ids: for 100 million ids it takes about\n"+
-		"20 times what it takes for 5 million, %.1f s of CPU.\n", 20*r.growths[0].gc.Seconds())
+		"20 times what it takes for 5 million, %.1f s of CPU.\n", 20*r.growths[0].GC.Seconds())
 }
