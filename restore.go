@@ -35,10 +35,11 @@ func (l *Limiter) Load(r io.Reader) error {
 	if l.closed.Load() {
 		return l.fail(ErrClosed)
 	}
-	if err := l.check(data); err != nil {
+	body, err := l.check(data)
+	if err != nil {
 		return err
 	}
-	d := &decoder{data: data, l: l, load: true}
+	d := &decoder{data: body, l: l, load: true}
 	d.all()
 	if d.full > 0 {
 		return fmt.Errorf("%w: no room for %d of %d saved buckets", l.fail(ErrFull), d.full, d.records)
@@ -46,25 +47,27 @@ func (l *Limiter) Load(r io.Reader) error {
 	return nil
 }
 
-// check reads a snapshot without loading it.
-func (l *Limiter) check(data []byte) error {
-	body := len(data) - crc32.Size
+// check reads a snapshot without loading it, and returns what comes after its version and before
+// its checksum.
+func (l *Limiter) check(data []byte) (body []byte, err error) {
+	end := len(data) - crc32.Size
 	switch {
-	case body < len(snapshotVersion) || string(data[:len(snapshotVersion)]) != snapshotVersion:
-		return fmt.Errorf("%w: it does not begin with %q", ErrSnapshot, snapshotVersion)
-	case crc32.Checksum(data[:body], castagnoli) != binary.LittleEndian.Uint32(data[body:]):
-		return fmt.Errorf("%w: checksum of %d bytes is wrong", ErrSnapshot, len(data))
+	case end < len(snapshotVersion) || string(data[:len(snapshotVersion)]) != snapshotVersion:
+		return nil, fmt.Errorf("%w: it does not begin with %q", ErrSnapshot, snapshotVersion)
+	case crc32.Checksum(data[:end], castagnoli) != binary.LittleEndian.Uint32(data[end:]):
+		return nil, fmt.Errorf("%w: checksum of %d bytes is wrong", ErrSnapshot, len(data))
 	}
-	d := &decoder{data: data, l: l}
+	body = data[len(snapshotVersion):end]
+	d := &decoder{data: body, l: l}
 	saved := d.all()
 	if d.bad {
-		return fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, len(data)-len(d.data))
+		return nil, fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, end-len(d.data))
 	}
 	if now := l.clock.read(); saved > arith.Add(now, maxAhead) {
-		return fmt.Errorf("%w: it is of %v, and the clock shows %v",
+		return nil, fmt.Errorf("%w: it is of %v, and the clock shows %v",
 			ErrSnapshot, l.clock.time(saved), l.clock.time(now))
 	}
-	return nil
+	return body, nil
 }
 
 // decoder reads a snapshot. Once something is bad, it reads zeros.
@@ -118,7 +121,6 @@ func (d *decoder) key() (id string, scale int64, plan string) {
 
 // all reads the records, and returns the instant of the snapshot.
 func (d *decoder) all() (saved int64) {
-	d.data = d.data[len(snapshotVersion):]
 	saved = d.int(math.MinInt64, math.MaxInt64)
 	for !d.bad {
 		var err error
@@ -132,7 +134,7 @@ func (d *decoder) all() (saved int64) {
 		case queueRecord:
 			err = d.queue()
 		case endRecord:
-			d.bad = d.int(0, math.MaxInt64) != d.records || d.bad || len(d.data) != crc32.Size
+			d.bad = d.int(0, math.MaxInt64) != d.records || d.bad || len(d.data) > 0
 			return saved
 		default:
 			d.bad = true

@@ -338,7 +338,7 @@ func TestLoadRejectsBadRecords(t *testing.T) {
 	assert.ErrorIs(t, load(255, "a", 1000), ErrSnapshot)
 }
 
-// So is one that has another number of records than it says, or anything after them.
+// So is one that has another number of records than it says, anything after them, or no end.
 func TestLoadRejectsABadEnd(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	load := func(says int64, after ...byte) error {
@@ -350,7 +350,12 @@ func TestLoadRejectsABadEnd(t *testing.T) {
 	assert.ErrorIs(t, load(1), ErrSnapshot)
 	assert.ErrorIs(t, load(-1), ErrSnapshot)
 	assert.ErrorIs(t, load(0, 0), ErrSnapshot)
-	assert.ErrorIs(t, l.Load(bytes.NewReader(framed([]byte{endRecord}))), ErrSnapshot, "no number")
+	_, snapshot := sample(t)
+	records := snapshot[len(snapshotVersion)+1 : len(snapshot)-crc32.Size]
+	require.NoError(t, l.Load(bytes.NewReader(framed(records))))
+	for n := range records {
+		require.ErrorIs(t, l.Load(bytes.NewReader(framed(records[:n]))), ErrSnapshot, "it ends after %d bytes", n)
+	}
 }
 
 func FuzzLoad(f *testing.F) {
