@@ -94,7 +94,7 @@ func New(cfg Config) (*Limiter, error) {
 	l.janitor.add(l.buckets)
 	l.janitor.add(l.callers)
 	l.logs = lazyStates(l, func() state { return new(hitLog) })
-	l.queues = lazyStates(l, func() state { return new(queue) })
+	l.queues = lazyStates(l, func() state { return &queue{next: noInstant} })
 	l.slices = lazyStates(l, func() state { return new(sliceCounts) })
 	return l, nil
 }

@@ -38,8 +38,7 @@ type queues struct{ length int }
 
 // queue is one caller's queue.
 type queue struct {
-	used    bool      // false: next is not set
-	next    int64     // the instant at which the first in line may leave
+	next    int64     // the instant at which the first in line may leave; noInstant before the first hit
 	line    list.List // of *waiter
 	waiting int64     // ns: the sum of the intervals of those in line
 }
@@ -52,11 +51,8 @@ type waiter struct {
 const waiterBytes = 256
 
 func (q *queue) end(stateKey) int64 {
-	switch {
-	case q.line.Len() > 0:
+	if q.line.Len() > 0 {
 		return maxInstant
-	case !q.used:
-		return math.MinInt64
 	}
 	return q.next
 }
@@ -65,12 +61,7 @@ func (q *queue) size() int64         { return int64(q.line.Len()) * waiterBytes 
 func (q *queue) growth(string) int64 { return waiterBytes }
 
 // start returns the instant at which the first in line, or a new one, may leave.
-func (q *queue) start(now int64) int64 {
-	if !q.used {
-		return now
-	}
-	return max(q.next, now)
-}
+func (q *queue) start(now int64) int64 { return max(q.next, now) }
 
 // free reports whether a request leaves at once.
 func (q *queue) free(now int64) bool { return q.line.Len() == 0 && q.start(now) <= now }
@@ -80,7 +71,7 @@ func (q *queue) empty(now int64) int64 { return arith.Add(q.start(now), q.waitin
 
 // move makes next the instant at which the first in line may leave, and wakes it.
 func (q *queue) move(next int64) {
-	q.used, q.next = true, next
+	q.next = next
 	q.wake()
 }
 

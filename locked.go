@@ -202,19 +202,17 @@ func (s *operations[S]) Peek(_ context.Context, r *Request) (*Result, error) {
 
 // Refund implements [Refunder].
 func (s *operations[S]) Refund(_ context.Context, r *Request, taken *Result) error {
-	p, err := s.parse(r)
-	if err != nil || !taken.Allowed() || p.exceedsLimit() {
+	p, h, err := s.find(r)
+	if err != nil {
 		return err
 	}
-	h, err := s.store.lock(r.Key, p.scale, false)
-	if err != nil {
-		return s.l.fail(err)
-	}
-	if h.kept {
+	u := seen
+	if h.kept && taken.Allowed() && !p.exceedsLimit() {
 		s.algorithm.advance(h.state, p, h.now)
 		s.algorithm.refund(h.state, p, h.now, s.l.clock.instantOf(taken.ExpiresAt), r.Meta)
+		u = changed
 	}
-	s.store.unlock(h.handle, changed)
+	s.store.unlock(h.handle, u)
 	return nil
 }
 

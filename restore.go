@@ -315,7 +315,7 @@ func (d *decoder) queue() error {
 	if err != nil {
 		return err
 	}
-	if q := h.state; !q.used || q.next < next {
+	if q := h.state; q.next < next {
 		q.move(next)
 	}
 	st.unlock(h.handle, changed)

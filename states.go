@@ -102,7 +102,7 @@ func (t *planned[S]) lock(id string, scaleMs int64, create bool) (lockedState[S]
 		return lockedState[S]{}, err
 	}
 	if e == nil {
-		return lockedState[S]{handle{now: now}, new(S)}, nil
+		return lockedState[S]{handle{now: now}, any(t.empty()).(*S)}, nil
 	}
 	return lockedState[S]{handle{now: max(now, e.latest), entry: e, kept: true}, any(e.state).(*S)}, nil
 }
