@@ -16,24 +16,25 @@ local current = (ms - ms % g) / g
 
 local stored = call('HGETALL', key) -- the slice, its count, and so on
 local n = #stored
-local have -- the count of the current slice
+local have, field -- the count of the current slice, and its number as it is stored
 local sorted = true -- the oldest is first, as in a small hash that grew slice by slice
 for i = 1, n, 2 do
-  local slice, count = stored[i] + 0, stored[i + 1] + 0
+  local name, slice, count = stored[i], stored[i] + 0, stored[i + 1] + 0
   stored[i], stored[i + 1] = slice, count
   if i > 1 and stored[i - 2] > slice then sorted = false end
   -- A clock that is set back goes on in the latest slice.
-  if slice > current then current, have = slice, count elseif slice == current then have = count end
+  if slice >= current then current, have, field = slice, count, name end
 end
 
 -- An admission has the figures of the tier with the least room left; of equals, the first. A denial has those of the first
 -- tier that can never admit the cost; else, of those without room, of the one that gets room last, and of equals the first.
--- It gets room with the start of the slice that stands at least for what lacks.
+-- It gets room with the start of the slice that stands at least for what lacks. The last tier, which most often is the
+-- longest, comes first: no shorter one is then searched for that slice.
 local stop = (op == 'seed' or op == 'refund') and #args - 2 or #args
 local allowed, never, tier, used, slice = true, false, 0, 0, 0
 local least, latest -- room; slice
 local most, longest = 0, 0
-for i = 5, stop, 2 do
+for i = stop - 1, 5, -2 do
   local look, fit, sum = args[i] + 0, args[i + 1] - cost, 0
   local over = current - look
   for j = 1, n, 2 do
@@ -42,11 +43,12 @@ for i = 5, stop, 2 do
   if sum > MAX then sum = MAX end
   local left = fit - sum
   if left >= 0 then
-    if allowed and (not least or left < least) then tier, used, slice, least = i, sum, current + look, left end
+    if allowed and (not least or left <= least) then tier, used, slice, least = i, sum, current + look, left end
   elseif fit < 0 then
-    if not never then tier, used, slice = i, sum, current end
-    allowed, never = false, true
-  elseif not never then
+    tier, used, slice, allowed, never = i, sum, current, false, true
+  elseif never or latest and current + look < latest then
+    allowed = false
+  else
     allowed = false
     if not sorted then
       local row = {}
@@ -65,7 +67,7 @@ for i = 5, stop, 2 do
         end
       end
     end
-    if not latest or at > latest then tier, used, slice, latest = i, sum, at, at end
+    if not latest or at >= latest then tier, used, slice, latest = i, sum, at, at end
   end
   if sum > most then most = sum end
   if look > longest then longest = look end
@@ -76,7 +78,7 @@ if op == 'run' and (have or not allowed) then
   local reply = '0 %d %d %d'
   if allowed then
     used = used + cost
-    call('HINCRBY', key, format('%d', current), args[4])
+    call('HINCRBY', key, field, args[4])
     reply = '1 %d %d %d'
   end
   if call('PTTL', key) == -1 then call('PEXPIRE', key, format('%d', ttl)) end
