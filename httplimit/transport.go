@@ -42,9 +42,9 @@ func (e *LimitError) Unwrap() error { return e.Err }
 // 11, or with X-RateLimit-Remaining and -Reset. During a pause it sends nothing to that server.
 //
 // Waiting requests are sent in order of arrival. After a pause the first is sent alone and the
-// others follow at a growing rate, so that a server that is not ready yet can ask for another
-// pause. A request waits as long as its context allows, and fails at once with a [LimitError] if
-// the context's deadline is earlier than the end of the wait.
+// others follow at a growing rate, which is unlimited after about 200 ms, so that a server that is
+// not ready yet can ask for another pause. A request waits as long as its context allows, and fails
+// at once with a [LimitError] if the context's deadline is earlier than the end of the wait.
 //
 // Transport never sends a request twice: retries are the caller's affair. The zero value has no
 // limit of its own and pauses when servers ask for it. It is safe for concurrent use, and must not
@@ -179,11 +179,11 @@ func (t *Transport) key(r *http.Request) string {
 
 // wait waits until a request may be sent. allowed is whether the Strategy has admitted it already.
 func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
-	w := t.turns.join(key)
+	place, first := t.turns.join(key)
 	sent := false
-	defer func() { t.turns.leave(key, w, sent, t.now()) }()
+	defer func() { t.turns.leave(key, place, sent, t.now()) }()
 	select {
-	case <-w.first:
+	case <-first:
 	case <-ctx.Done():
 		d := t.turns.pause(key, t.now())
 		return &LimitError{Key: key, Wait: d, Server: d > 0, Err: ctx.Err()}

@@ -388,35 +388,62 @@ func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 50
 		s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
-		var mu sync.Mutex
-		var order []string
+		var sent [waiters]time.Time // each set by its own request
 		client := &httplimit.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			mu.Lock()
-			order = append(order, r.URL.Path)
-			mu.Unlock()
+			var i int
+			if _, err := fmt.Sscanf(r.URL.Path, "/%d", &i); err == nil {
+				sent[i] = time.Now()
+			}
 			return s.RoundTrip(r)
 		})}
 		_, err := get(t.Context(), client, "http://a.example/first")
 		require.NoError(t, err)
 		var wg sync.WaitGroup
-		var want []string
 		for i := range waiters {
-			path := fmt.Sprint("/", i)
-			want = append(want, path)
 			wg.Go(func() {
-				_, err := get(t.Context(), client, "http://a.example"+path)
+				_, err := get(t.Context(), client, fmt.Sprintf("http://a.example/%d", i))
 				assert.NoError(t, err)
 			})
 			synctest.Wait() // it is in the queue
 		}
 		wg.Wait()
-		assert.Equal(t, want, order[1:])
 		assert.Equal(t, 10*time.Second, s.asked[1])
-		assert.GreaterOrEqual(t, s.asked[2]-s.asked[1], 50*time.Millisecond, "the first one is alone")
-		for i := 2; i < len(s.asked); i++ {
-			assert.Greater(t, s.asked[i], s.asked[i-1])
+		assert.GreaterOrEqual(t, sent[1].Sub(sent[0]), 50*time.Millisecond, "the first one is alone")
+		for i := range sent[1:] {
+			if i < 6 {
+				assert.True(t, sent[i+1].After(sent[i]), "the first ones are spread out")
+			}
+			assert.False(t, sent[i+1].Before(sent[i]), "request %d overtook another", i+1)
 		}
 		assert.Less(t, s.asked[waiters], 11*time.Second, "and the last one soon after")
+	})
+}
+
+// A pause delays a busy client, but does not slow it down for good: those who wait leave faster than
+// others arrive.
+func TestTransportReachesItsFullRateAgainAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every, rounds = 500 * time.Microsecond, 4000 // 2000 a second, for two seconds
+		s := serving([]string{"429", "Retry-After: 1"}, []string{"200"})
+		client := &httplimit.Transport{Base: s}
+		_, err := get(t.Context(), client, "http://a.example/")
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		var late atomic.Int64 // requests of the last half second that waited
+		for i := range rounds {
+			wg.Go(func() {
+				start := time.Now()
+				_, err := get(t.Context(), client, "http://a.example/")
+				assert.NoError(t, err)
+				if i >= rounds*3/4 && time.Since(start) > 0 {
+					late.Add(1)
+				}
+			})
+			time.Sleep(every)
+		}
+		wg.Wait()
+		assert.Zero(t, late.Load())
+		assert.LessOrEqual(t, s.asked[rounds], rounds*every)
 	})
 }
 

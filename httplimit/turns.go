@@ -1,9 +1,9 @@
 package httplimit
 
 import (
+	"container/list"
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 )
@@ -12,8 +12,9 @@ const (
 	// maxPaused bounds the keys with a pause. Beyond it, pauses are ignored.
 	maxPaused = 10_000
 
-	// firstGap is the time between the first two requests after a pause; each further gap is half of
-	// the one before. A server can so ask for another pause before it gets many requests.
+	// firstGap is the mean time between the first two requests after a pause. Each further gap is half
+	// of the previous one, and below leastGap there is none. The server gets about eight requests in
+	// the first 200 ms, so it can ask for another pause before it gets many.
 	firstGap = 100 * time.Millisecond
 	leastGap = time.Millisecond
 )
@@ -30,12 +31,12 @@ type turns struct {
 type queue struct {
 	until   time.Time     // the end of the pause
 	next    time.Time     // no request before it; set by the previous request
-	gap     time.Duration // between the next two requests
-	waiting []*turn       // in order of arrival; it is the first one's turn
+	gap     time.Duration // between the next two requests; 0: they need not keep apart
+	waiting list.List     // of turn, in order of arrival
 }
 
-// turn is one request's place in a queue.
-type turn struct{ first chan struct{} } // closed when it is first
+// turn is one waiting request. It is closed when the request is the first of its queue.
+type turn chan struct{}
 
 // earliest returns when the first request may be sent.
 func (q *queue) earliest() time.Time {
@@ -64,43 +65,45 @@ func (t *turns) free(key string, now time.Time) bool {
 	if q == nil {
 		return true
 	}
-	if len(q.waiting) > 0 || q.earliest().After(now) {
+	if q.waiting.Len() > 0 || q.earliest().After(now) {
 		return false
 	}
 	delete(t.keys, key)
 	return true
 }
 
-// join appends a request to the queue of key.
-func (t *turns) join(key string) *turn {
+// join appends a request to the queue of key. The channel is closed when the request is first.
+func (t *turns) join(key string) (*list.Element, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	q := t.keys[key]
 	if q == nil {
 		q = t.add(key)
 	}
-	w := &turn{make(chan struct{})}
-	if q.waiting = append(q.waiting, w); len(q.waiting) == 1 {
-		close(w.first)
+	w := make(turn)
+	if q.waiting.Len() == 0 {
+		close(w)
 	}
-	return w
+	return q.waiting.PushBack(w), w
 }
 
-// leave removes w from the queue; sent reports whether its request is sent now.
-func (t *turns) leave(key string, w *turn, sent bool, now time.Time) {
+// leave removes place from the queue; sent reports whether its request is sent now.
+func (t *turns) leave(key string, place *list.Element, sent bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	q := t.keys[key]
-	i := slices.Index(q.waiting, w)
-	q.waiting = slices.Delete(q.waiting, i, i+1)
+	wasFirst := q.waiting.Front() == place
+	q.waiting.Remove(place)
 	if sent && q.gap > 0 {
 		q.next = now.Add(q.gap/2 + rand.N(q.gap))
-		q.gap = max(q.gap/2, leastGap)
+		if q.gap /= 2; q.gap < leastGap {
+			q.gap = 0
+		}
 	}
-	switch {
-	case i == 0 && len(q.waiting) > 0:
-		close(q.waiting[0].first)
-	case len(q.waiting) == 0 && !q.earliest().After(now):
+	switch first := q.waiting.Front(); {
+	case first != nil && wasFirst:
+		close(first.Value.(turn))
+	case first == nil && !q.earliest().After(now):
 		delete(t.keys, key)
 	}
 }
@@ -142,7 +145,7 @@ func (t *turns) add(key string) *queue {
 // purge removes the entries whose pause has ended and reports whether there is room. mu is held.
 func (t *turns) purge(now time.Time) bool {
 	for key, q := range t.keys {
-		if len(q.waiting) == 0 && !q.earliest().After(now) {
+		if q.waiting.Len() == 0 && !q.earliest().After(now) {
 			delete(t.keys, key)
 		}
 	}
