@@ -21,7 +21,8 @@ const (
 
 // turns orders the waiting requests of each key: the first waits for the pause and the limit, the
 // others for their turn, so that they are sent in order of arrival. A key has an entry while it is
-// paused or has waiting requests.
+// paused or has waiting requests; after a pause the entry stays until the next request of the key,
+// or until purge removes it.
 type turns struct {
 	mu   sync.Mutex
 	keys map[string]*queue // guarded by mu
