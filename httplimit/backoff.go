@@ -23,8 +23,8 @@ func pausesOn(status int) bool {
 	return false
 }
 
-// askedPause returns the pause that the server asks for, or 0. Retry-After takes precedence.
-func askedPause(resp *http.Response, now time.Time) time.Duration {
+// requestedPause returns the pause that the server requests, or 0. Retry-After takes precedence.
+func requestedPause(resp *http.Response, now time.Time) time.Duration {
 	h := resp.Header
 	if pausesOn(resp.StatusCode) {
 		if d, ok := parseRetryAfter(h.Get(fieldRetryAfter), serverTime(h, now)); ok {
@@ -94,7 +94,7 @@ func legacyPause(s string, now time.Time) time.Duration {
 		return 0
 	case n < 1e9: // 31 years from now, or 2001
 		return d
-	case n < 1e12 && d != never:
+	case d != never: // before 2262; milliseconds since the epoch saturate
 		return max(0, time.Unix(n, 0).Sub(now))
 	}
 	ms, err := strconv.ParseInt(s, 10, 64)

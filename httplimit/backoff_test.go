@@ -23,8 +23,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-// FuzzAskedPause: no header makes the client panic, or wait a negative time.
-func FuzzAskedPause(f *testing.F) {
+// FuzzRequestedPause: no header makes the client panic, or wait a negative time.
+func FuzzRequestedPause(f *testing.F) {
 	f.Add(429, "7", `"a";r=0;t=5`, "0", "6", "0", "2000000000", "", "")
 	f.Add(200, "", "limit=1, remaining=0, reset=7", "0", "x", "0", "99999999999999", "0", "Fri, 20 Nov 2026 12:00:05 GMT")
 	f.Add(503, "Sat", `"a\"b";r=0;t=5;pk=:YQ==:, tok;r=1`, "", "", "0", "9223372036854775807", "3", "x")
@@ -36,6 +36,6 @@ func FuzzAskedPause(f *testing.F) {
 		if limit != "" {
 			resp.Header["Ratelimit"] = []string{limit}
 		}
-		require.GreaterOrEqual(t, askedPause(resp, time.Unix(1_800_000_000, 0)), time.Duration(0))
+		require.GreaterOrEqual(t, requestedPause(resp, time.Unix(1_800_000_000, 0)), time.Duration(0))
 	})
 }

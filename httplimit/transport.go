@@ -262,5 +262,5 @@ func (t *Transport) refusal(key string, d time.Duration, server bool) error {
 
 // pauseFor records the pause that resp asks for.
 func (t *Transport) pauseFor(key string, resp *http.Response) {
-	t.Pause(key, askedPause(resp, t.now()))
+	t.Pause(key, requestedPause(resp, t.now()))
 }
