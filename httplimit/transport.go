@@ -53,7 +53,10 @@ type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Strategy is the client's own limit, run with Limit and Duration for each request. nil: none.
+	// Strategy is the client's own limit, run with Limit and Duration for each request, and for one at
+	// a time while requests wait. A request that it admits but that is not sent, because a pause
+	// began meanwhile, is refunded if Strategy is a [weir.Refunder]; otherwise it stays counted. nil:
+	// none.
 	Strategy weir.Strategy
 	Limit    uint64
 	Duration time.Duration
@@ -104,17 +107,19 @@ func (t *Transport) Admit(ctx context.Context, key string) error {
 		return err // nothing is counted for a caller who has gone
 	}
 	if t.turns.free(key, t.now()) {
-		allowed, wait, err := t.ask(ctx, key)
-		if err != nil {
+		res, err := t.run(ctx, key)
+		switch {
+		case err != nil:
 			return err
-		}
-		if allowed && t.turns.free(key, t.now()) { // a pause may have begun while the Strategy waited
+		case !res.Allowed():
+			if d := res.RetryAfter(t.now()); t.hopeless(ctx, d) {
+				return t.refusal(key, d, false)
+			}
+			return t.wait(ctx, key, nil)
+		case t.turns.free(key, t.now()):
 			return nil
 		}
-		if !allowed && t.hopeless(ctx, wait) {
-			return t.refusal(key, wait, false)
-		}
-		return t.wait(ctx, key, allowed)
+		return t.wait(ctx, key, res) // a pause has begun while the Strategy ran
 	}
 	if d := t.turns.pause(key, t.now()); d > 0 && t.hopeless(ctx, d) {
 		return t.refusal(key, d, true)
@@ -122,7 +127,7 @@ func (t *Transport) Admit(ctx context.Context, key string) error {
 	if err := t.peek(ctx, key); err != nil {
 		return err
 	}
-	return t.wait(ctx, key, false)
+	return t.wait(ctx, key, nil)
 }
 
 // Pause holds requests of this key back for d, as an answer with Retry-After does: MaxPause bounds
@@ -177,11 +182,17 @@ func (t *Transport) key(r *http.Request) string {
 	return host + ":" + port
 }
 
-// wait waits until a request may be sent. allowed is whether the Strategy has admitted it already.
-func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
+// wait waits until a request may be sent. taken is the Strategy's Result if it has admitted the
+// request already; otherwise wait runs it.
+func (t *Transport) wait(ctx context.Context, key string, taken *weir.Result) error {
 	place, first := t.turns.join(key)
 	sent := false
 	defer func() { t.turns.leave(key, place, sent, t.now()) }()
+	defer func() {
+		if !sent && taken != nil {
+			t.refund(ctx, key, taken) // before the next request's turn
+		}
+	}()
 	select {
 	case <-first:
 	case <-ctx.Done():
@@ -191,18 +202,19 @@ func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
 	for {
 		d, server := t.turns.ready(key, t.now()), true
 		if d == 0 {
-			if allowed {
+			if taken != nil {
 				sent = true
 				return nil
 			}
-			var err error
-			if allowed, d, err = t.ask(ctx, key); err != nil {
+			res, err := t.run(ctx, key)
+			if err != nil {
 				return err
 			}
-			if allowed {
+			if res.Allowed() {
+				taken = res
 				continue // a pause may have begun meanwhile
 			}
-			server = false
+			d, server = res.RetryAfter(t.now()), false
 		}
 		if t.hopeless(ctx, d) {
 			return t.refusal(key, d, server)
@@ -213,19 +225,33 @@ func (t *Transport) wait(ctx context.Context, key string, allowed bool) error {
 	}
 }
 
-// ask runs the Strategy. If it denies, wait is the time until the request passes.
-func (t *Transport) ask(ctx context.Context, key string) (allowed bool, wait time.Duration, err error) {
+// admitted is the Result without a Strategy.
+var admitted = &weir.Result{State: weir.Allow}
+
+// run runs the Strategy.
+func (t *Transport) run(ctx context.Context, key string) (*weir.Result, error) {
 	if t.Strategy == nil {
-		return true, 0, nil
+		return admitted, nil
 	}
-	res, err := t.Strategy.Run(ctx, &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration})
+	res, err := t.Strategy.Run(ctx, t.request(key))
 	switch {
 	case err != nil:
-		return false, 0, fmt.Errorf("httplimit: request for %q not sent: %w", key, err)
+		return nil, fmt.Errorf("httplimit: request for %q not sent: %w", key, err)
 	case res == nil:
-		return false, 0, errNoResult
+		return nil, errNoResult
 	}
-	return res.Allowed(), res.RetryAfter(t.now()), nil
+	return res, nil
+}
+
+// refund gives back what the Strategy admitted, even if ctx has ended.
+func (t *Transport) refund(ctx context.Context, key string, taken *weir.Result) {
+	if s, ok := t.Strategy.(weir.Refunder); ok {
+		_ = s.Refund(context.WithoutCancel(ctx), t.request(key), taken) // it stays counted
+	}
+}
+
+func (t *Transport) request(key string) *weir.Request {
+	return &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration}
 }
 
 // peek returns an error if the request would have to wait for its limit for longer than it can, as
@@ -235,7 +261,7 @@ func (t *Transport) peek(ctx context.Context, key string) error {
 	if !ok {
 		return nil
 	}
-	res, err := p.Peek(ctx, &weir.Request{Key: key, Limit: t.Limit, Duration: t.Duration})
+	res, err := p.Peek(ctx, t.request(key))
 	if err != nil || res == nil || res.Allowed() {
 		return nil //nolint:nilerr // Run reports it
 	}

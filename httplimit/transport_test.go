@@ -382,6 +382,71 @@ func TestTransportHeedsAPauseThatBeganWhileItsStrategyWaited(t *testing.T) {
 	})
 }
 
+// A request that the client's own limit has admitted, and that a pause then keeps back until it gives
+// up, is refunded.
+func TestTransportRefundsWhatItDoesNotSend(t *testing.T) {
+	for name, row := range map[string]struct {
+		noWait   bool
+		paused   time.Duration // before it comes
+		deadline time.Duration
+		ended    time.Duration // when it is canceled
+		want     time.Duration // when it gives up
+	}{
+		"it must not wait":                     {noWait: true},
+		"it has too little time":               {deadline: 30 * time.Second},
+		"it is canceled in the pause":          {ended: 30 * time.Second, want: 30 * time.Second},
+		"it has too little time for a second":  {paused: time.Second, deadline: 30 * time.Second, want: time.Second},
+		"it is canceled in the second of them": {paused: time.Second, ended: 30 * time.Second, want: 30 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := &httplimit.Transport{NoWait: row.noWait, Limit: 1, Duration: time.Hour}
+				fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+					client.Pause(r.Key, time.Minute) // the answer of an earlier request
+					return weirtest.Allow(ctx, r, now)
+				}}
+				client.Strategy = struct { // no Peeker
+					weir.Strategy
+					weir.Refunder
+				}{fake, refundCtx{fake}}
+				client.Pause("db", row.paused)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if row.ended > 0 {
+					time.AfterFunc(row.ended, cancel)
+				}
+				if row.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, row.deadline)
+					defer cancel()
+				}
+				start := time.Now()
+				var limited *httplimit.LimitError
+				require.ErrorAs(t, client.Admit(ctx, "db"), &limited)
+				assert.Equal(t, row.want, time.Since(start))
+				calls := fake.Calls()
+				require.Len(t, calls, 2)
+				run, refund := calls[0], calls[1]
+				assert.Equal(t, "Refund", refund.Method)
+				assert.Equal(t, run.Request, refund.Request)
+				assert.Equal(t, run.Result, refund.Result)
+			})
+		})
+	}
+}
+
+// A Strategy that is no Refunder keeps the count of what was not sent.
+func TestTransportNeedsNoRefunder(t *testing.T) {
+	client := &httplimit.Transport{NoWait: true, Limit: 1, Duration: time.Hour}
+	fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+		client.Pause(r.Key, time.Minute)
+		return weirtest.Allow(ctx, r, now)
+	}}
+	client.Strategy = struct{ weir.Strategy }{fake}
+	var limited *httplimit.LimitError
+	require.ErrorAs(t, client.Admit(t.Context(), "db"), &limited)
+	assert.Equal(t, []string{"Run"}, methods(fake))
+}
+
 // After a pause the requests are sent in the order in which they came, the first one alone, and not
 // all at once.
 func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
