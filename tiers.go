@@ -76,6 +76,10 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 	return t, nil
 }
 
+// Longest returns the longest tier's Duration: for so long an admission counts, even if its Result
+// is of a shorter one.
+func (t *Tiers) Longest() time.Duration { return t.tiers[len(t.tiers)-1].Duration }
+
 func (t *Tiers) plan() string { return t.store.(*planned[sliceCounts]).plan }
 
 // tierSums is the arithmetic of Tiers.

@@ -8,17 +8,60 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/callers"
 )
+
+// ledger holds the accounts of a bounded number of callers.
+type ledger struct {
+	*callers.Table[account]
+	numbers, dropped atomic.Uint64
+
+	mu sync.Mutex
+
+	// unrecorded is the sharing of the callers for whom local admitted cost that no account holds,
+	// until none of that cost counts any more. Guarded by mu.
+	unrecorded sharing
+}
+
+// open returns the account of r's caller, and makes it if there is none. It is not removed until the
+// caller of open, and each call of primary by then, has subtracted 1 from its users.
+func (l *ledger) open(r *weir.Request, now time.Time) (a *account) {
+	if !l.Update(r, now, func(found *account) *account {
+		if a = found; a == nil {
+			a = &account{number: l.numbers.Add(1), sharing: l.unrecordedNow()}
+		}
+		a.users.Add(1)
+		return a
+	}) {
+		a.temporary = true
+	}
+	return a
+}
+
+// drop records that primary will not be charged with cost that local admitted, of a limit shared
+// out to n instances.
+func (l *ledger) drop(cost, n uint64, now, until time.Time) {
+	l.dropped.Add(cost)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unrecorded = sharing{l.unrecorded.among(n, now), later(l.unrecorded.until, until)}
+}
+
+func (l *ledger) unrecordedNow() sharing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unrecorded
+}
 
 // account is the state of one caller. Its methods require mu, but for restart and idle.
 type account struct {
 	users     atomic.Int32 // requests under way: the account must stay
 	temporary bool         // the ledger had no room, so no other request finds it; set by open
-	reset     bool         // primary is still to be reset; guarded by mu, as all below
 
 	mu      sync.Mutex
-	counted tally  // the last count of primary
-	epoch   uint64 // of the breaker at that count
+	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
+	counted tally     // the last count of primary
+	epoch   uint64    // of the breaker at that count
 
 	// debts is the cost that local admitted, oldest first. Running totals make a debt's charge
 	// repeatable: total is all cost that local has admitted, charged the part of it that primary has
@@ -75,22 +118,12 @@ func (t tally) now(now time.Time) uint64 {
 	return uint64(float64(t.total) * float64(t.until.Sub(now)) / float64(t.until.Sub(t.at)))
 }
 
-// count records the count in res. The ExpiresAt of a denial is not the end of the period, unless
-// the period is a window, aligned to the Unix epoch, that has begun on clocks that differ by up to
-// 10 ms.
-func (a *account) count(r *weir.Request, res *weir.Result, now time.Time) {
-	end := res.ExpiresAt
-	window := r.Duration > 0 && end.UnixNano()%int64(r.Duration) == 0 && end.Sub(now) <= r.Duration+10*time.Millisecond
-	if end.After(now) && (window || res.Allowed()) {
-		a.counted = tally{res.TotalRequests, now, end, window}
-	}
-}
-
-// restart resets the account. Decisions that began with another number are not recorded.
-func (a *account) restart(number uint64) {
+// restart resets the account; primary is to be reset too, until an instant. Decisions that began
+// with another number are not recorded.
+func (a *account) restart(number uint64, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.number, a.reset = number, true
+	a.number, a.reset = number, until
 	a.counted, a.debts, a.total, a.charged, a.sent, a.sharing = tally{}, nil, 0, 0, 0, sharing{}
 }
 
@@ -143,5 +176,5 @@ func (a *account) refund(cost uint64, now time.Time) uint64 {
 func (a *account) idle(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.users.Load() == 0 && !a.reset && a.owed(now) == 0
+	return a.users.Load() == 0 && !now.Before(a.reset) && a.owed(now) == 0
 }

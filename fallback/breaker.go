@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // State is the state of a breaker.
@@ -74,7 +75,8 @@ type slot struct {
 const probing = math.MaxInt64
 
 func newBreaker(cfg *Config, partition string) *breaker {
-	now, interval := cfg.Now(), time.Duration(float64(cfg.ProbeInterval)*(1+rand.Float64()/10))
+	now, p := cfg.Now(), int64(cfg.ProbeInterval)
+	interval := time.Duration(arith.Add(p, rand.Int64N(p/10+1)))
 	return &breaker{cfg: cfg, partition: partition, start: now, since: now, interval: interval}
 }
 
@@ -225,7 +227,7 @@ func (b *breaker) finish(started, now time.Time, failure error) *Change {
 // pause returns the time until the next probe. A primary that ignores its context costs a goroutine
 // for each probe, so probes that do not return make the next ones rarer.
 func (b *breaker) pause() time.Duration {
-	return b.interval * time.Duration(1+b.probes.Load()/8)
+	return time.Duration(arith.Mul(uint64(1+b.probes.Load()/8), int64(b.interval)))
 }
 
 func (b *breaker) turn(to State, gate int64, now time.Time, cause error) *Change {
@@ -261,7 +263,9 @@ func (f *Fallback) breaker(key string) *breaker {
 		if f.breakers.n.Add(1) > maxBreakers {
 			part = ""
 		}
-		found, _ = f.breakers.all.LoadOrStore(part, newBreaker(&f.cfg, part))
+		if found, ok = f.breakers.all.LoadOrStore(part, newBreaker(&f.cfg, part)); ok {
+			f.breakers.n.Add(-1) // another call has made it, or it is the shared one
+		}
 	}
 	return found.(*breaker)
 }

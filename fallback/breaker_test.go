@@ -3,6 +3,8 @@ package fallback
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +140,16 @@ func TestBreakerSlowsDownForStuckProbes(t *testing.T) {
 	assert.Equal(t, time.Second, b.pause())
 }
 
+func TestTheLongestProbeIntervalNeverProbes(t *testing.T) {
+	cfg, err := Config{MinCalls: 1, Stall: -1, ProbeInterval: math.MaxInt64}.withDefaults()
+	require.NoError(t, err)
+	b, now := newBreaker(&cfg, ""), time.Now()
+	require.NotNil(t, b.record(now, errTest), "it opens")
+	assert.Nil(t, b.probeDue(now.Add(200*365*24*time.Hour)))
+	b.probes.Add(100)
+	assert.EqualValues(t, math.MaxInt64, b.pause())
+}
+
 func TestEpochIsRaisedOnceAnInterval(t *testing.T) {
 	var now time.Time
 	b := testBreaker(&now)
@@ -162,4 +174,12 @@ func TestBreakersAreBounded(t *testing.T) {
 		require.Same(t, f.breaker(key), f.breaker(key))
 		assert.Equal(t, i < maxBreakers, f.breaker(key) != f.breaker(""))
 	}
+	assert.EqualValues(t, maxBreakers, f.breakers.n.Load())
+}
+
+// The parts that share a breaker are probed where the request goes that starts the probe.
+func TestProbeKeysOfPartsThatShareABreaker(t *testing.T) {
+	part := func(key string) string { part, _, _ := strings.Cut(key, ":"); return part }
+	f := &Fallback{cfg: Config{Partition: part}}
+	assert.Equal(t, "part 2000", part(f.probeKey("probe", "part 2000:a")))
 }

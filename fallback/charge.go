@@ -3,7 +3,6 @@ package fallback
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/wrap"
@@ -39,16 +38,11 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err := wrap.Supported(f.local.Charge(ctx, &own)); err != nil {
 		return fmt.Errorf("fallback: local: %w", err)
 	}
-	f.recordDebt(a, r, n, f.periodEnd(ctx, own))
-	return nil
-}
-
-// periodEnd returns the end of the period that local counts r in, as far as it can tell.
-func (f *Fallback) periodEnd(ctx context.Context, r weir.Request) time.Time {
-	now := f.cfg.Now()
-	r.Cost = 1
-	if res, err := f.local.Peek(ctx, &r); err == nil && res.ExpiresAt.After(now) {
-		return res.ExpiresAt
+	own.Cost = 1
+	counted, err := f.local.Peek(ctx, &own)
+	if err != nil {
+		counted = new(weir.Result)
 	}
-	return now.Add(r.Duration)
+	f.recordDebt(a, r, n, counted)
+	return nil
 }

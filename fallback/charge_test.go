@@ -90,6 +90,27 @@ func TestChargesOfAnOutageReachPrimary(t *testing.T) {
 	}
 }
 
+// It weighs to the end of its period, also where local is full and could admit another request sooner.
+func TestAChargeThatDoesNotFitReachesPrimary(t *testing.T) {
+	for name, of := range strategies() {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, 1, of, atOnce, whole)
+			one, charge := f.instances[0], hundred
+			for range 100 {
+				ask(t, one, hundred)
+				f.clock.Advance(time.Millisecond)
+			}
+			f.server.fails(errDown)
+			charge.Cost = 7
+			require.NoError(t, one.Charge(t.Context(), &charge))
+			f.clock.Advance(5 * time.Second)
+			f.heal(t)
+			ask(t, one, hundred)
+			assert.EqualValues(t, 7, one.Stats().Reconciled)
+		})
+	}
+}
+
 func TestChargeReturnsWhatCannotBeCharged(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), whole)
 	assert.ErrorIs(t, f.instances[0].Charge(t.Context(), &weir.Request{}), weir.ErrID)

@@ -38,7 +38,8 @@ type Fallback struct {
 	primary, local wrap.Strategy
 	localSeeder    weir.Seeder // nil if local is none
 	cfg            Config
-	id             string // the Source of backlogs
+	longest        time.Duration // of the tiers of primary and local
+	id             string        // the Source of backlogs
 
 	breakers breakers
 	ledger   ledger
@@ -112,6 +113,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.breakers.all.Store("", newBreaker(&f.cfg, ""))
 	f.localSeeder, _ = local.(weir.Seeder)
+	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
 	return f, nil
 }
 
@@ -152,6 +154,25 @@ func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result,
 		return res, FromPrimary, err
 	}
 	return f.runLocal(ctx, b, a, r, f.local.Run, true)
+}
+
+// Peek returns the Result that Run would return, and counts nothing. It calls primary, or local
+// where local would decide or primary is still to be charged. It starts no probe, and the breaker
+// ignores how it ends. If the one it calls is no weir.Peeker, the error is errors.ErrUnsupported.
+func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if err := f.validate(ctx, r); err != nil {
+		return nil, err
+	}
+	b, a := f.breaker(r.Key), f.ledger.open(r, f.cfg.Now()) // in this order: Partition may panic
+	defer a.users.Add(-1)
+	if b.closed() && !f.standing(a, b.epoch.Load()).behind {
+		// No breaker: a primary that can be read may still be unable to count.
+		if res, err := f.call(ctx, nil, a, r, f.primary.Peek); err != errUndecided {
+			return res, err
+		}
+	}
+	res, _, err := f.runLocal(ctx, b, a, r, f.local.Peek, false)
+	return res, err
 }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.

@@ -68,7 +68,7 @@ func (f *Fallback) runLocal(
 		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
 	}
 	if res.Allowed() && counts {
-		f.recordDebt(a, r, n, res.ExpiresAt)
+		f.recordDebt(a, r, n, res)
 	}
 	return f.fromShare(b, r, own, res), FromLocal, nil
 }
@@ -82,10 +82,11 @@ func (f *Fallback) sharedAmong(a *account) uint64 {
 	return a.sharing.among(n, now)
 }
 
-// recordDebt records that local admitted r, of a limit shared out to n instances, in a period that
-// ends at until.
-func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, until time.Time) {
+// recordDebt records that local admitted r, of a limit shared out to n instances, in the period that
+// res is of.
+func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, res *weir.Result) {
 	now := f.cfg.Now()
+	until, _ := f.periodEnd(r, res, now)
 	if a.temporary {
 		f.ledger.drop(wrap.Cost(r), n, now, until)
 		return
@@ -94,6 +95,18 @@ func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, until time.
 	defer a.mu.Unlock()
 	a.sharing = sharing{n, later(a.sharing.until, until)}
 	a.addDebt(wrap.Cost(r), until, now)
+}
+
+// periodEnd returns when nothing counts any more of the period that res is of, and whether that is a
+// window. The ExpiresAt of a denial is sooner, unless the period is a window, aligned to the Unix
+// epoch, that has begun on clocks that differ by up to 10 ms. That of Tiers may be a shorter tier's.
+func (f *Fallback) periodEnd(r *weir.Request, res *weir.Result, now time.Time) (end time.Time, window bool) {
+	end = res.ExpiresAt
+	window = r.Duration > 0 && end.UnixNano()%int64(r.Duration) == 0 && end.Sub(now) <= r.Duration+10*time.Millisecond
+	if !window && !res.Allowed() {
+		end = now.Add(r.Duration)
+	}
+	return later(end, now.Add(f.longest)), window
 }
 
 // policy returns the Result of Config.OnFail.

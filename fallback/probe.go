@@ -35,7 +35,7 @@ func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
 	go func() {
 		defer b.probes.Add(-1)
 		f.attempt(context.Background(), f.cfg.ProbeTimeout, func(ctx context.Context) error {
-			return f.probe(ctx, b, f.stats.probes.Add(1), key)
+			return f.probe(ctx, f.stats.probes.Add(1), key)
 		}, func(err error) {
 			f.notify(b.finish(started, f.cfg.Now(), err))
 			if err != nil {
@@ -46,13 +46,13 @@ func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
 	}()
 }
 
-// probe returns nil once primary admitted a request within Timeout. Each request has a new key, so
+// probe returns nil once primary decided on a request within Timeout. Each request has a new key, so
 // that primary must write to admit it: a server that can only be read is not healthy. After an
 // attempt that took longer than Timeout it tries again, and not after one that failed sooner.
-func (f *Fallback) probe(ctx context.Context, b *breaker, number uint64, near string) error {
+func (f *Fallback) probe(ctx context.Context, number uint64, near string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("weir/fallback probe %s %d %d", f.id, number, i)
-		r := &weir.Request{Key: f.probeKey(b, name, near), Limit: 1 << 40, Duration: time.Second}
+		r := &weir.Request{Key: f.probeKey(name, near), Limit: 1 << 40, Duration: time.Second}
 		if took, err := f.timed(ctx, r); took <= f.cfg.Timeout {
 			return err
 		}
@@ -80,10 +80,11 @@ func (f *Fallback) timed(ctx context.Context, r *weir.Request) (time.Duration, e
 
 // probeKey returns a key that begins with name or ends in it and is in the same part of primary as
 // near.
-func (f *Fallback) probeKey(b *breaker, name, near string) string {
+func (f *Fallback) probeKey(name, near string) string {
+	part, head := f.cfg.Partition(near), near[:min(len(near), 512)]
 	for i := range 512 {
-		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(near[:min(len(near), 512)], " ", i, " ", name)} {
-			if f.cfg.Partition(key) == b.partition {
+		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(head, " ", i, " ", name)} {
+			if f.cfg.Partition(key) == part {
 				return key
 			}
 		}

@@ -43,9 +43,9 @@ func (f *Fallback) standing(a *account, epoch uint64) standing {
 	now := f.cfg.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, n := standing{number: a.number, epoch: epoch, reset: a.reset}, a.counted.now(now)
+	s, n := standing{number: a.number, epoch: epoch, reset: now.Before(a.reset)}, a.counted.now(now)
 	seed := a.epoch != epoch && n > 0
-	if s.behind = a.reset || a.owed(now) > 0 || seed; !s.behind {
+	if s.behind = s.reset || a.owed(now) > 0 || seed; !s.behind {
 		return s
 	}
 	s.backlog = weir.Backlog{Source: fmt.Sprint(f.id, " ", a.number), Charged: a.charged, Total: max(a.total, a.charged)}
@@ -60,13 +60,14 @@ func (f *Fallback) standing(a *account, epoch uint64) standing {
 // reset since the call began.
 func (f *Fallback) recordResult(ctx context.Context, a *account, r *weir.Request, s standing, res *weir.Result) {
 	now, n := f.cfg.Now(), f.instances()
+	end, window := f.periodEnd(r, res, now)
 	a.mu.Lock()
 	current := f.caughtUp(a, s)
-	if current {
-		a.count(r, res, now)
-		if f.localSeeder != nil && a.owed(now) == 0 {
-			a.sharing = sharing{n, res.ExpiresAt} // as local is seeded now
-		}
+	if current && end.After(now) && (window || res.Allowed()) {
+		a.counted = tally{res.TotalRequests, now, end, window}
+	}
+	if current && f.localSeeder != nil && a.owed(now) == 0 && !res.ExpiresAt.IsZero() {
+		a.sharing = sharing{n, later(a.sharing.until, end)} // as local is seeded now
 	}
 	a.mu.Unlock()
 	if current {

@@ -120,6 +120,42 @@ func TestDebtsRunOff(t *testing.T) {
 	assert.LessOrEqual(t, f.instances[0].Stats().Reconciled, uint64(100*5/4), "little more than a bucketful")
 }
 
+// A debt to tiers counts as long as the longest of them, whichever the Result was of.
+func TestDebtsToTiers(t *testing.T) {
+	eachFront(t, func(t *testing.T, to front) {
+		of := func(l *weir.Limiter) weir.Strategy {
+			tiers, err := l.Tiers(weir.Tier{Limit: 100, Duration: time.Second}, weir.Tier{Limit: 1000, Duration: time.Hour})
+			require.NoError(t, err)
+			return tiers
+		}
+		f := newFleet(t, 1, of, with(fallback.Config{OwnLimits: true}), to)
+		i, admitted := f.instances[0], uint64(0)
+		r := weir.Request{Key: "a"}
+		for outage := range 3 {
+			f.server.fails(errDown)
+			for range 300 {
+				if res, _ := ask(t, i, r); res.Allowed() {
+					admitted++
+				}
+				f.clock.Advance(time.Second)
+			}
+			f.heal(t)
+			if res, _ := ask(t, i, r); res.Allowed() {
+				admitted++
+			}
+			assert.GreaterOrEqual(t, i.Stats().Reconciled, uint64(300*(outage+1)))
+			f.clock.Advance(time.Second)
+		}
+		for range 1000 {
+			if res, _ := ask(t, i, r); res.Allowed() {
+				admitted++
+			}
+			f.clock.Advance(20 * time.Millisecond)
+		}
+		assert.EqualValues(t, 1000, admitted, "within an hour")
+	})
+}
+
 // While answers are lost, a debt is charged once, however often it is sent. Each request whose
 // answer is lost may count.
 func TestLostAnswersChargeOnce(t *testing.T) {
@@ -543,6 +579,27 @@ func TestReset(t *testing.T) {
 	})
 }
 
+// What is recorded of a reset does not hold its place in the ledger for ever.
+func TestResetsOfCallersWhoDoNotReturn(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
+	i := f.instances[0]
+	f.server.fails(errDown)
+	reset := func() (err error) {
+		for n := range 1000 {
+			r := weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Minute}
+			err = errors.Join(err, i.Reset(t.Context(), &r))
+		}
+		return err
+	}
+	assert.ErrorIs(t, reset(), weir.ErrFull, "every place is taken")
+	f.clock.Advance(23 * time.Hour)
+	ask(t, i, hundred)
+	assert.EqualValues(t, 1, i.Stats().Dropped, "and still is")
+	f.clock.Advance(2 * time.Hour)
+	ask(t, i, hundred)
+	assert.EqualValues(t, 1, i.Stats().Dropped)
+}
+
 // Where the ledger has no room primary is reset all the same, if it answers.
 func TestResetWithoutRoom(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 1}), whole)
@@ -558,8 +615,8 @@ func TestResetWithoutRoom(t *testing.T) {
 	assert.EqualValues(t, 100, most(t, i, r))
 }
 
-// Its caller may have left, and many others come: the Reset is of the same account.
-func TestResetWhileTheAnswerToNobodyIsUnderWay(t *testing.T) {
+// An account stays in the ledger until the call of primary has ended, so a Reset finds it.
+func TestResetDuringACallWhoseCallerHasLeft(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
 	i := f.instances[0]
 	ask(t, i, hundred)
@@ -656,6 +713,41 @@ func TestInstancesThatLeave(t *testing.T) {
 			assert.EqualValues(t, 1000, most(t, i, r), "the next period has the whole limit")
 		})
 	}
+}
+
+// Nor does a denial give a caller the share of an instance that leaves after it.
+func TestInstancesThatLeaveAfterADenial(t *testing.T) {
+	r := weir.Request{Key: "a", Limit: 1000, Duration: time.Hour}
+	for name, of := range map[string]strategyOf{"FixedWindow": fixedWindow, "SlidingLog": strategies()["SlidingLog"]} {
+		t.Run(name, func(t *testing.T) {
+			n := 2
+			f := newFleet(t, 1, of, with(fallback.Config{InstancesFunc: func() int { return n }}), whole)
+			i := f.instances[0]
+			for range 999 {
+				ask(t, i, r)
+				f.clock.Advance(time.Hour / 1000)
+			}
+			ask(t, i, r)
+			denied, _ := ask(t, i, r)
+			require.False(t, denied.Allowed())
+			f.server.fails(errDown)
+			n = 1
+			if name == "SlidingLog" {
+				f.clock.Advance(time.Hour / 500) // to when the denial ends
+			}
+			assert.LessOrEqual(t, most(t, i, r), uint64(2))
+		})
+	}
+	t.Run("more than the limit", func(t *testing.T) {
+		n := 2
+		f := newFleet(t, 1, fixedWindow, with(fallback.Config{InstancesFunc: func() int { return n }}), whole)
+		i, big := f.instances[0], r
+		most(t, i, r)
+		n, big.Cost = 1, 1001
+		ask(t, i, big)
+		f.server.fails(errDown)
+		assert.Zero(t, most(t, i, r))
+	})
 }
 
 func TestInstancesFunc(t *testing.T) {

@@ -121,6 +121,20 @@ func OwnLimits(s weir.Strategy) bool {
 	return false
 }
 
+// Longest returns the longest tier of s, or of what it wraps, as far as that is known: for so long
+// an admission may count, whatever its ExpiresAt.
+func Longest(s weir.Strategy) time.Duration {
+	switch s := s.(type) {
+	case interface{ Longest() time.Duration }:
+		return s.Longest()
+	case weir.Policy:
+		return Longest(s.Strategy)
+	case interface{ Unwrap() weir.Strategy }:
+		return Longest(s.Unwrap())
+	}
+	return 0
+}
+
 // Supported returns err, or nil if it says that the strategy lacks what was called.
 func Supported(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
