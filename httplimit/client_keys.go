@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// defaultMaxKeys is a hundredth of the default table: filling the table takes a hundred addresses.
+	// defaultMaxKeys is a hundredth of the default table: filling the table takes a hundred
+	// addresses.
 	defaultMaxKeys = 10_000
 
 	keyShards = 16
 
-	// maxShardKeys bounds the memory to about 40 MB when every shard is full. In a full shard, clients
-	// use their shared key in place of further ones.
+	// maxShardKeys bounds the memory to about 40 MB when every shard is full. In a full shard,
+	// clients use their shared key in place of further ones.
 	maxShardKeys = 1 << 16
 )
 

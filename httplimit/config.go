@@ -16,12 +16,12 @@ const NoLimit = math.MaxUint64
 // every other field is its documented default. [New] reads it once.
 type Config struct {
 	// Extractor returns the key of the client that sent a request: [RemoteAddr], [ClientIP],
-	// [Headers], [Pattern], [Join], or your own. There is no default, since each choice trusts other
-	// data.
+	// [Headers], [Pattern], [Join], or your own. There is no default, since each choice trusts
+	// other data.
 	Extractor Extractor
 
-	// Name, Limit, Duration, LimitFunc and DenyAll are the fields of a [Policy] on the Strategy given
-	// to New. It runs before Policies. Leave all of them zero to use Policies alone.
+	// Name, Limit, Duration, LimitFunc and DenyAll are the fields of a [Policy] on the Strategy
+	// given to New. It runs before Policies. Leave all of them zero to use Policies alone.
 	Name      string
 	Limit     uint64
 	Duration  time.Duration
@@ -29,43 +29,44 @@ type Config struct {
 	DenyAll   bool
 
 	// Policies are further limits on the same request, such as a burst and a daily one. A request
-	// passes if all of them admit it; a denied one takes nothing from any. They run in order and are
-	// reported together. Every Strategy except the last one's must be a [weir.Refunder].
+	// passes if all of them admit it; a denied one takes nothing from any. They run in order and
+	// are reported together. Every Strategy except the last one's must be a [weir.Refunder].
 	Policies []Policy
 
 	// CostFunc returns the cost of a request in every policy; 0 counts as 1. nil: 1.
 	CostFunc func(*http.Request) uint64
 
-	// CountIf reports whether a request that was answered with this status counts: for failed logins
-	// only, func(status int) bool { return status == 401 }. The cost is taken before the handler runs,
-	// so that no burst passes, and refunded afterwards if CountIf returns false. The fields sent to
-	// the client include it.
+	// CountIf reports whether a request that was answered with this status counts: for failed
+	// logins only, func(status int) bool { return status == 401 }. The cost is taken before the
+	// handler runs, so that no burst passes, and refunded afterwards if CountIf returns false. The
+	// fields sent to the client include it.
 	//
-	// CountIf is not called, and the request counts, if the handler panics, or if the client hung up
-	// or failed to send the whole body before a status was written: hanging up must not undo an
+	// CountIf is not called, and the request counts, if the handler panics, or if the client hung
+	// up or failed to send the whole body before a status was written: hanging up must not undo an
 	// attempt. nil: every request counts. Every Strategy must be a [weir.Refunder].
 	CountIf func(status int) bool
 
 	// Skip reports whether a request is exempt: the handler runs, and neither the deny list nor any
-	// limit is consulted. It runs first, so it costs no bucket; it must not trust anything the client
-	// can forge. nil: no request is exempt.
+	// limit is consulted. It runs first, so it costs no bucket; it must not trust anything the
+	// client can forge. nil: no request is exempt.
 	Skip func(*http.Request) bool
 
-	// MaxInFlight bounds the requests inside the handler at one time, over all clients. One too many
-	// is answered with 503. 0: no bound. A slot is released when the handler returns or panics.
+	// MaxInFlight bounds the requests inside the handler at one time, over all clients. One too
+	// many is answered with 503. 0: no bound. A slot is released when the handler returns or
+	// panics.
 	MaxInFlight int
 
-	// MaxInFlightPerClient bounds the requests of one key inside the handler at one time. One too many
-	// is answered with DeniedStatus. 0: no bound.
+	// MaxInFlightPerClient bounds the requests of one key inside the handler at one time. One too
+	// many is answered with DeniedStatus. 0: no bound.
 	MaxInFlightPerClient int
 
 	// MaxKeysPerClient bounds the keys, and with them the buckets, that one client address (an IPv4
 	// address or an IPv6 /64, found by ClientIP) may hold in a period; its further keys share one
-	// bucket a policy. Without it one client that can vary its key, by path or by API key, fills the
-	// table, and new callers get ErrFull. Clients behind a proxy count as one unless ClientIP trusts
-	// the proxy. Requests whose peer has no IP address, as on a Unix socket, are not bounded. An
-	// Extractor that is an [IP] of at most 64 bits has one key an address and needs no bound. 0:
-	// 10,000; negative: no bound.
+	// bucket a policy. Without it one client that can vary its key, by path or by API key, fills
+	// the table, and new callers get ErrFull. Clients behind a proxy count as one unless ClientIP
+	// trusts the proxy. Requests whose peer has no IP address, as on a Unix socket, are not
+	// bounded. An Extractor that is an [IP] of at most 64 bits has one key an address and needs no
+	// bound. 0: 10,000; negative: no bound.
 	MaxKeysPerClient int
 
 	// OnFull selects the answer when a Strategy fails with [weir.ErrFull], whatever FailOpen is.
@@ -82,25 +83,25 @@ type Config struct {
 	// still apply.
 	CountPreflights bool
 
-	// Jitter spreads clients that are denied at once: a random whole number of seconds, 0 to Jitter,
-	// is added to Retry-After. 0: none.
+	// Jitter spreads clients that are denied at once: a random whole number of seconds, 0 to
+	// Jitter, is added to Retry-After. 0: none.
 	Jitter time.Duration
 
 	// DeniedStatus is the status of a denial, 400 to 599. 0: 429.
 	DeniedStatus int
 
-	// Respond writes the answer in the handler's place; the headers are set by then, and it must write
-	// d.Status. nil: a body in application/problem+json (RFC 9457).
+	// Respond writes the answer in the handler's place; the headers are set by then, and it must
+	// write d.Status. nil: a body in application/problem+json (RFC 9457).
 	Respond func(w http.ResponseWriter, r *http.Request, d Decision)
 
-	// FailOpen admits a request when the Strategy cannot decide. The handler sees it by [IsBypassed],
-	// the client by the RateLimit-Bypassed field, which lists the policies that did not decide. It
-	// does not cover a key that cannot be extracted, a full table (see OnFull), or a mistake in the
-	// configuration, such as a LimitFunc that returns no valid duration. false: 503.
+	// FailOpen admits a request when the Strategy cannot decide. The handler sees it by
+	// [IsBypassed], the client by the RateLimit-Bypassed field, which lists the policies that did
+	// not decide. It does not cover a key that cannot be extracted, a full table (see OnFull), or a
+	// mistake in the configuration, such as a LimitFunc that returns no valid duration. false: 503.
 	FailOpen bool
 
-	// Shadow decides, reports and counts, but admits every request, even one without a key, and sends
-	// the client no field. It adds nothing to the deny list.
+	// Shadow decides, reports and counts, but admits every request, even one without a key, and
+	// sends the client no field. It adds nothing to the deny list.
 	Shadow bool
 
 	// DenyList is consulted before any Strategy. nil: none.
@@ -114,19 +115,19 @@ type Config struct {
 	// Penalty puts clients that are denied repeatedly on DenyList. The zero value: none.
 	Penalty Penalty
 
-	// OnDecision is called once for each request, after the decision and before the answer. No lock is
-	// held; it is called concurrently, and the request waits for it. nil: none.
+	// OnDecision is called once for each request, after the decision and before the answer. No lock
+	// is held; it is called concurrently, and the request waits for it. nil: none.
 	OnDecision func(r *http.Request, d Decision)
 
 	// Stats counts the decisions; several middlewares may share one. nil: none.
 	Stats *Stats
 
-	// Logger gets a record at level Error when a Strategy fails, at most one a second for each kind of
-	// failure, with the number of those left out. nil: slog.Default().
+	// Logger gets a record at level Error when a Strategy fails, at most one a second for each kind
+	// of failure, with the number of those left out. nil: slog.Default().
 	Logger *slog.Logger
 
-	// LogKeys logs the caller's key, quoted. By default a record carries a digest of it under a secret
-	// of this process, which distinguishes callers and does not reveal them.
+	// LogKeys logs the caller's key, quoted. By default a record carries a digest of it under a
+	// secret of this process, which distinguishes callers and does not reveal them.
 	LogKeys bool
 
 	// Now is the clock for the fields sent to the client; it must agree with the Strategy's. nil:

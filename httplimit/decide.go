@@ -46,8 +46,8 @@ func (m *middleware) decide(c *call, r *http.Request) {
 	m.runPolicies(c, r)
 }
 
-// runPolicies runs the policies in turn. The first denial ends it, and the policies before it refund what
-// they took.
+// runPolicies runs the policies in turn. The first denial ends it, and the policies before it
+// refund what they took.
 func (m *middleware) runPolicies(c *call, r *http.Request) {
 	if len(c.states) == 0 {
 		return

@@ -101,8 +101,8 @@ func sourceOf(s fallback.Source) Source {
 type Decision struct {
 	Outcome Outcome
 
-	// Key is the extracted key. Its bytes may be the client's choice: quote it in logs and keep it out
-	// of metric labels. Empty after NoKey and after Skip.
+	// Key is the extracted key. Its bytes may be the client's choice: quote it in logs and keep it
+	// out of metric labels. Empty after NoKey and after Skip.
 	Key string
 
 	// Policy is the name of the policy that the fields below describe: the one that denied for the
@@ -115,8 +115,8 @@ type Decision struct {
 	Duration time.Duration
 	Cost     uint64 // at least 1, if a policy ran
 
-	// Result is the Strategy's. After Listed its ExpiresAt is the end of the entry, or zero if it has
-	// none. The zero Result means that no Strategy decided.
+	// Result is the Strategy's. After Listed its ExpiresAt is the end of the entry, or zero if it
+	// has none. The zero Result means that no Strategy decided.
 	Result weir.Result
 
 	// Remaining is how much of Limit is left.
@@ -130,8 +130,8 @@ type Decision struct {
 	// Outcome.
 	Shadow bool
 
-	// Err is the reason for a missing key, or the Strategy's error. It may quote bytes that the client
-	// sent.
+	// Err is the reason for a missing key, or the Strategy's error. It may quote bytes that the
+	// client sent.
 	Err error
 }
 
@@ -144,10 +144,12 @@ func (d Decision) LogValue() slog.Value {
 	}
 	if d.Policy != "" {
 		attrs = append(attrs, slog.String("policy", d.Policy), slog.String("strategy", d.Strategy),
-			slog.Uint64("limit", d.Limit), slog.String("period", d.Duration.String()), slog.Uint64("cost", d.Cost))
+			slog.Uint64("limit", d.Limit), slog.String("period", d.Duration.String()),
+			slog.Uint64("cost", d.Cost))
 	}
 	if d.Policy != "" && d.Result != (weir.Result{}) {
-		attrs = append(attrs, slog.Uint64("counted", d.Result.TotalRequests), slog.Uint64("remaining", d.Remaining))
+		attrs = append(attrs, slog.Uint64("counted", d.Result.TotalRequests),
+			slog.Uint64("remaining", d.Remaining))
 	}
 	if at := d.Result.ExpiresAt; !at.IsZero() && !d.Result.Allowed() {
 		attrs = append(attrs, slog.Time("passes_at", at))

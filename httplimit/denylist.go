@@ -34,12 +34,12 @@ type Entry struct {
 // DenyListConfig configures a [DenyList]; the zero value is the documented default.
 type DenyListConfig struct {
 	// MaxEntries bounds the entries that Add makes. When so many are listed and none has ended, Add
-	// fails: an entry is never dropped to make room. 0: 10,000. An entry takes about 150 bytes and its
-	// key.
+	// fails: an entry is never dropped to make room. 0: 10,000. An entry takes about 150 bytes and
+	// its key.
 	MaxEntries int
 
-	// MaxPenalties bounds the entries that a penalty box makes; they do not count towards MaxEntries.
-	// When so many are listed, further callers are not. 0: as MaxEntries.
+	// MaxPenalties bounds the entries that a penalty box makes; they do not count towards
+	// MaxEntries. When so many are listed, further callers are not. 0: as MaxEntries.
 	MaxPenalties int
 
 	// Now is the clock that ends entries. nil: time.Now.

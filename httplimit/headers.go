@@ -23,29 +23,30 @@ import (
 type HeaderStyle uint8
 
 const (
-	// HeadersDraft sends RateLimit-Policy and RateLimit as in draft-ietf-httpapi-ratelimit-headers-11,
-	// with all policies:
+	// HeadersDraft sends RateLimit-Policy and RateLimit as in
+	// draft-ietf-httpapi-ratelimit-headers-11, with all policies:
 	//
 	//	Ratelimit-Policy: "burst";q=10;w=1, "daily";q=1000;w=86400
 	//	Ratelimit: "burst";r=9;t=1, "daily";r=412;t=36000
 	//
-	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed window,
-	// until the oldest hit counts less for a sliding one. A Strategy of another package that is no
-	// [weir.Forecaster] has the time until all of the limit is available, except when nothing remains.
-	// On a denial only the policies that denied have a t, so that Retry-After is never earlier than t.
+	// r is the remainder, and t the seconds until it grows: until the window ends for a fixed
+	// window, until the oldest hit counts less for a sliding one. A Strategy of another package
+	// that is no [weir.Forecaster] has the time until all of the limit is available, except when
+	// nothing remains. On a denial only the policies that denied have a t, so that Retry-After is
+	// never earlier than t.
 	//
-	// The draft may still change, and this style then changes with it. A Duration that is not a whole
-	// number of seconds has no w, since the draft cannot express it.
+	// The draft may still change, and this style then changes with it. A Duration that is not a
+	// whole number of seconds has no w, since the draft cannot express it.
 	HeadersDraft HeaderStyle = iota
 
-	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (the t above,
-	// in seconds since the epoch, as GitHub does), and on a denial X-Ratelimit-Retry-After (in seconds
-	// from now), of the deciding policy.
+	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (the t
+	// above, in seconds since the epoch, as GitHub does), and on a denial X-Ratelimit-Retry-After
+	// (in seconds from now), of the deciding policy.
 	HeadersLegacy
 
-	// HeadersOriginal sends Rate-Limiting-Total-Requests, Rate-Limiting-State ("Allow" or "Deny") and
-	// Rate-Limiting-Expires-At (RFC 3339, rounded up to a second) of the deciding policy, as the Go
-	// limiter over Redis did that weir.Strategy comes from.
+	// HeadersOriginal sends Rate-Limiting-Total-Requests, Rate-Limiting-State ("Allow" or "Deny")
+	// and Rate-Limiting-Expires-At (RFC 3339, rounded up to a second) of the deciding policy, as
+	// the Go limiter over Redis did that weir.Strategy comes from.
 	HeadersOriginal
 
 	// HeadersNone sends no field: the figures can help an attacker.

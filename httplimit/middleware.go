@@ -185,7 +185,8 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 // allPolicies returns the policy in the fields of Config itself, if there is one, and Policies.
 func (cfg *Config) allPolicies() []Policy {
 	first := Policy{
-		Name: cfg.Name, Limit: cfg.Limit, Duration: cfg.Duration, LimitFunc: cfg.LimitFunc, DenyAll: cfg.DenyAll,
+		Name: cfg.Name, Limit: cfg.Limit, Duration: cfg.Duration,
+		LimitFunc: cfg.LimitFunc, DenyAll: cfg.DenyAll,
 	}
 	switch {
 	case cfg.Duration != 0 || cfg.LimitFunc != nil:
@@ -230,7 +231,8 @@ func (m *middleware) check() {
 
 func (m *middleware) checkPolicies() {
 	if len(m.policies) == 0 && m.MaxInFlight == 0 && m.MaxInFlightPerClient == 0 {
-		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, or a bound on requests in flight")
+		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, " +
+			"or a bound on requests in flight")
 	}
 	names := make(map[string]bool, len(m.policies))
 	for i, p := range m.policies {

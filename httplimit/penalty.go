@@ -75,7 +75,7 @@ func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
 	if len(c.shared) > 0 {
 		addr, err := m.ClientIP.Addr(r)
 		if err != nil {
-			return nil //nolint:nilerr // with an invalid chain the address is a proxy's, which other clients share
+			return nil //nolint:nilerr // the chain is invalid: the address is a proxy's, not the client's
 		}
 		e = Entry{Prefix: clientPrefix(addr), Until: until}
 	}

@@ -14,13 +14,13 @@ const maxNameLen = 64
 
 // Policy is one limit on a request.
 type Policy struct {
-	// Name appears in the RateLimit fields and is part of the key. Two policies of one Strategy share
-	// budgets if they have the same Name and Duration, and are separate otherwise. 1 to 64 bytes of
-	// printable ASCII.
+	// Name appears in the RateLimit fields and is part of the key. Two policies of one Strategy
+	// share budgets if they have the same Name and Duration, and are separate otherwise. 1 to 64
+	// bytes of printable ASCII.
 	//
 	// The default is made of Limit and Duration: "100/1m". Since two routes may well have the same
-	// limit, only one [New] on a Strategy may leave names out. A policy with a LimitFunc must have a
-	// Name.
+	// limit, only one [New] on a Strategy may leave names out. A policy with a LimitFunc must have
+	// a Name.
 	Name string
 
 	// Limit is the cost admitted in Duration. It must not be 0; see DenyAll.
@@ -29,10 +29,10 @@ type Policy struct {
 	// Duration is the period: a whole number of milliseconds, 1 ms to 365 days.
 	Duration time.Duration
 
-	// LimitFunc returns the limit and duration for a request, by plan or by route, in place of Limit
-	// and Duration; [NoLimit] exempts the request. It must rely on authenticated data only: a client
-	// that chooses its plan has no limit. An invalid duration fails the request with 503, even with
-	// FailOpen.
+	// LimitFunc returns the limit and duration for a request, by plan or by route, in place of
+	// Limit and Duration; [NoLimit] exempts the request. It must rely on authenticated data only: a
+	// client that chooses its plan has no limit. An invalid duration fails the request with 503,
+	// even with FailOpen.
 	LimitFunc func(*http.Request) (limit uint64, duration time.Duration)
 
 	// DenyAll makes a Limit of 0 valid: every request is denied.
@@ -107,8 +107,8 @@ func (p *policy) inspectStrategy() {
 	p.strategy = strategyName(p.Strategy)
 	_, p.renewsAtOnce = p.Strategy.(*weir.FixedWindow)
 	switch s := p.Strategy.(type) {
-	// The types themselves, not the interface: a type that embeds one to replace its Run also inherits
-	// a Decide, which would bypass that Run.
+	// The types themselves, not the interface: a type that embeds one to replace its Run also
+	// inherits a Decide, which would bypass that Run.
 	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket, *weir.Tiers,
 		*weir.Counter, *weir.List:
 		p.direct = s.(decider)

@@ -13,8 +13,8 @@ type Quotas []Quota
 
 // Quota is the state of one limit.
 type Quota struct {
-	// Name appears in the RateLimit fields and in the problem. Bytes that are no printable ASCII are
-	// replaced by "?", and names over 64 bytes are cut.
+	// Name appears in the RateLimit fields and in the problem. Bytes that are no printable ASCII
+	// are replaced by "?", and names over 64 bytes are cut.
 	Name string
 
 	Limit     uint64

@@ -90,7 +90,8 @@ func (m *middleware) problemBody(c *call) []byte {
 	case Denied:
 		return c.deniedBody()
 	case Listed:
-		p.Type, p.Title, p.Detail = problemAbnormal, "Abnormal Usage Detected", "This caller is on the deny list."
+		p.Type, p.Title = problemAbnormal, "Abnormal Usage Detected"
+		p.Detail = "This caller is on the deny list."
 	case NoKey:
 		p.Type, p.Title, p.Detail = problemUntyped, "Bad Request", "The request does not say who sent it."
 	case Busy:

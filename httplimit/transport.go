@@ -55,16 +55,17 @@ type Transport struct {
 	// Base sends the requests. nil: http.DefaultTransport.
 	Base http.RoundTripper
 
-	// Strategy is the client's own limit, run with Limit and Duration for each request, and for one at
-	// a time while requests wait. A request that it admits but that is not sent, because a pause
-	// began meanwhile, is refunded if Strategy is a [weir.Refunder]; otherwise it stays counted. nil:
-	// none.
+	// Strategy is the client's own limit, run with Limit and Duration for each request, and for one
+	// at a time while requests wait. A request that it admits but that is not sent, because a pause
+	// began meanwhile, is refunded if Strategy is a [weir.Refunder]; otherwise it stays counted.
+	// nil: none.
 	Strategy weir.Strategy
 	Limit    uint64
 	Duration time.Duration
 
-	// Key returns the key of a request; requests with one key share a limit and a pause. nil: the host
-	// in lower case, without a final dot, and with its port unless that is the scheme's default.
+	// Key returns the key of a request; requests with one key share a limit and a pause. nil: the
+	// host in lower case, without a final dot, and with its port unless that is the scheme's
+	// default.
 	Key func(*http.Request) string
 
 	// NoWait makes a request that would have to wait fail at once.
@@ -73,8 +74,8 @@ type Transport struct {
 	// MaxPause bounds the pauses that servers can ask for. 0: 10 minutes; negative: none.
 	MaxPause time.Duration
 
-	// Jitter spreads clients that a server gave the same time: a random duration up to Jitter is added
-	// to each pause. 0: none.
+	// Jitter spreads clients that a server gave the same time: a random duration up to Jitter is
+	// added to each pause. 0: none.
 	Jitter time.Duration
 
 	// Now is the clock for waits; it must agree with the Strategy's. nil: time.Now.

@@ -12,9 +12,9 @@ const (
 	// maxPaused bounds the keys with a pause. Beyond it, pauses are ignored.
 	maxPaused = 10_000
 
-	// firstGap is the mean time between the first two requests after a pause. Each further gap is half
-	// of the previous one, and below leastGap there is none. The server gets about eight requests in
-	// the first 200 ms, so it can ask for another pause before it gets many.
+	// firstGap is the mean time between the first two requests after a pause. Each further gap is
+	// half of the previous one, and below leastGap there is none. The server gets about eight
+	// requests in the first 200 ms, so it can ask for another pause before it gets many.
 	firstGap = 100 * time.Millisecond
 	leastGap = time.Millisecond
 )

@@ -23,8 +23,8 @@ import (
 
 // Call describes a call for the functions of the Config.
 type Call struct {
-	// Method is the full name, "/package.Service/Method". It is the request's path, and its Pattern:
-	// the extractor [httplimit.Pattern] keys by it.
+	// Method is the full name, "/package.Service/Method". It is the request's path, and its
+	// Pattern: the extractor [httplimit.Pattern] keys by it.
 	Method string
 
 	// Host is the authority that the client asked for.
@@ -118,8 +118,8 @@ type Refusal struct {
 	Fields   http.Header // that report the limit
 	Decision httplimit.Decision
 
-	// RetryDelay is how long the client should wait before it repeats the call; 0 if waiting is of no
-	// use, or of unknown length.
+	// RetryDelay is how long the client should wait before it repeats the call; 0 if waiting is of
+	// no use, or of unknown length.
 	RetryDelay time.Duration
 }
 
