@@ -91,8 +91,7 @@ func New(cfg Config) (*Limiter, error) {
 	}
 	l.windows.table.Store(newWindowTable(minWindows))
 	l.buckets, l.callers = newTable(&l.capacity), newTable(&l.capacity)
-	l.janitor.add(l.buckets)
-	l.janitor.add(l.callers)
+	l.janitor.add(l.buckets, l.callers)
 	l.logs = lazyStates(l, func() state { return new(hitLog) })
 	l.queues = lazyStates(l, func() state { return &queue{next: noInstant} })
 	l.slices = lazyStates(l, func() state { return new(sliceCounts) })

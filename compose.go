@@ -206,10 +206,8 @@ func (a all) latest(ctx context.Context, r *Request, i int, res *Result) *Result
 			continue
 		}
 		other, err := p.Peek(ctx, r)
-		if err != nil || other.Allowed() || res.ExpiresAt.IsZero() {
-			continue
-		}
-		if other.ExpiresAt.IsZero() || other.ExpiresAt.After(res.ExpiresAt) {
+		denies := err == nil && !other.Allowed() && !res.ExpiresAt.IsZero()
+		if denies && (other.ExpiresAt.IsZero() || other.ExpiresAt.After(res.ExpiresAt)) {
 			res = other
 		}
 	}

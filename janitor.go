@@ -46,10 +46,10 @@ type sweeper interface {
 	stats() (allowed, denied uint64)
 }
 
-func (j *janitor) add(s sweeper) {
+func (j *janitor) add(tables ...sweeper) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.tables = append(j.tables[:len(j.tables):len(j.tables)], s)
+	j.tables = append(j.tables[:len(j.tables):len(j.tables)], tables...)
 }
 
 func (j *janitor) all() []sweeper {

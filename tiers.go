@@ -65,12 +65,9 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		}
 		fmt.Fprint(&durations, a.bounds[i].n, " ")
 	}
-	for i := range a.bounds {
-		a.bounds[i].n /= a.slice
-	}
 	t := &Tiers{newLocked(l, a, &planned[sliceCounts]{l.slices(), durations.String()}), make([]Tier, len(tiers))}
 	for i, b := range a.bounds {
-		t.tiers[i] = tiers[b.given]
+		a.bounds[i].n, t.tiers[i] = b.n/a.slice, tiers[b.given]
 	}
 	t.period = time.Duration(a.slice * msec)
 	return t, nil
