@@ -382,8 +382,8 @@ func TestTransportHeedsAPauseThatBeganWhileItsStrategyWaited(t *testing.T) {
 	})
 }
 
-// A request that the client's own limit has admitted, and that a pause then keeps back until it gives
-// up, is refunded.
+// A request that the client's own limit has admitted, and that a pause then keeps back until it
+// gives up, is refunded.
 func TestTransportRefundsWhatItDoesNotSend(t *testing.T) {
 	for name, row := range map[string]struct {
 		noWait   bool
@@ -484,8 +484,8 @@ func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
 	})
 }
 
-// A pause delays a busy client, but does not slow it down for good: those who wait leave faster than
-// others arrive.
+// A pause delays a busy client, but does not slow it down for good: those who wait leave faster
+// than others arrive.
 func TestTransportReachesItsFullRateAgainAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every, rounds = 500 * time.Microsecond, 4000 // 2000 a second, for two seconds
