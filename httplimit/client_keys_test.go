@@ -54,7 +54,8 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 				Now: func() time.Time { return noon }, Logger: slog.New(slog.DiscardHandler), DenyList: list,
 			})(noop{})
 			for i := range 2 * buckets {
-				guard.ServeHTTP(httptest.NewRecorder(), request(fmt.Sprintf("[2001:db8::%x]:1", i), fmt.Sprintf("/%d", i)))
+				guard.ServeHTTP(httptest.NewRecorder(),
+					request(fmt.Sprintf("[2001:db8::%x]:1", i), fmt.Sprintf("/%d", i)))
 			}
 			w := httptest.NewRecorder()
 			guard.ServeHTTP(w, request("203.0.113.7:1", "/"))
@@ -89,7 +90,8 @@ func TestKeysBeyondTheBoundShareABudget(t *testing.T) {
 	assert.Equal(t, 3, passed("203.0.113.7:1", "/1", "/2", "/3"))
 	assert.Equal(t, 2, passed("203.0.113.7:2", "/4", "/5", "/6", "/7"), "the further ones share")
 	assert.Equal(t, 3, passed("203.0.113.7:3", "/1", "/2", "/3", "/1", "/2", "/3"), "the first ones do not")
-	assert.Equal(t, 5, passed("203.0.113.8:1", "/1", "/2", "/3", "/4", "/5", "/6", "/7"), "nor do other clients")
+	assert.Equal(t, 5, passed("203.0.113.8:1", "/1", "/2", "/3", "/4", "/5", "/6", "/7"),
+		"nor do other clients")
 	assert.Equal(t, 1, strings.Count(log.String(), "\n"), "one line a second: %s", log.String())
 }
 
@@ -179,7 +181,8 @@ func TestThePenaltyOfAClientWithTooManyKeysIsOnItsAddress(t *testing.T) {
 	})(noop{})
 	before := limiter.Stats().Buckets
 	for i := range 100 {
-		guard.ServeHTTP(httptest.NewRecorder(), request(fmt.Sprintf("[2001:db8::%x]:1", i), fmt.Sprintf("/%d", i)))
+		guard.ServeHTTP(httptest.NewRecorder(),
+			request(fmt.Sprintf("[2001:db8::%x]:1", i), fmt.Sprintf("/%d", i)))
 	}
 	entries := list.Entries()
 	require.Len(t, entries, 1)

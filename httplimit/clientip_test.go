@@ -39,24 +39,39 @@ func TestClientIP(t *testing.T) {
 		want string // "": an error
 	}{
 		{"a direct client is who he connects as", from("203.0.113.7:5000"), "203.0.113.7"},
-		{"a direct client cannot name another address", from("203.0.113.7:5000", "X-Forwarded-For: 198.51.100.1"), "203.0.113.7"},
-		{"a direct client cannot name a proxy", from("203.0.113.7:5000", "X-Forwarded-For: 10.0.0.1"), "203.0.113.7"},
-		{"no other header is read", from("10.0.0.1:5000", "X-Real-IP: 198.51.100.9", "True-Client-IP: 198.51.100.9",
-			"CF-Connecting-IP: 198.51.100.9", "Forwarded: for=198.51.100.9", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
-		{"behind a proxy the client is whom it names", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
-		{"what stands left of the client is his own invention", from("10.0.0.1:5000", "X-Forwarded-For: 198.51.100.1, 203.0.113.7"), "203.0.113.7"},
-		{"behind two proxies both are passed over", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, 192.0.2.10"), "203.0.113.7"},
-		{"a client who names a proxy is still found", from("10.0.0.1:5000", "X-Forwarded-For: 10.9.9.9, 203.0.113.7"), "203.0.113.7"},
-		{"several lines are one chain, the last line last", from("10.0.0.1:5000", "X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
-		{"a proxy may stand on the last line, the client on the one before", from("10.0.0.1:5000", "X-Forwarded-For: 198.51.100.1, 203.0.113.7", "X-Forwarded-For: 10.0.0.3"), "203.0.113.7"},
-		{"empty elements say nothing", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, ,\t, 10.0.0.3,"), "203.0.113.7"},
+		{"a direct client cannot name another address",
+			from("203.0.113.7:5000", "X-Forwarded-For: 198.51.100.1"), "203.0.113.7"},
+		{"a direct client cannot name a proxy",
+			from("203.0.113.7:5000", "X-Forwarded-For: 10.0.0.1"), "203.0.113.7"},
+		{"no other header is read",
+			from("10.0.0.1:5000", "X-Real-IP: 198.51.100.9", "True-Client-IP: 198.51.100.9",
+				"CF-Connecting-IP: 198.51.100.9", "Forwarded: for=198.51.100.9", "X-Forwarded-For: 203.0.113.7"),
+			"203.0.113.7"},
+		{"behind a proxy the client is whom it names",
+			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
+		{"what stands left of the client is his own invention",
+			from("10.0.0.1:5000", "X-Forwarded-For: 198.51.100.1, 203.0.113.7"), "203.0.113.7"},
+		{"behind two proxies both are passed over",
+			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, 192.0.2.10"), "203.0.113.7"},
+		{"a client who names a proxy is still found",
+			from("10.0.0.1:5000", "X-Forwarded-For: 10.9.9.9, 203.0.113.7"), "203.0.113.7"},
+		{"several lines are one chain, the last line last", from("10.0.0.1:5000",
+			"X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
+		{"a proxy may stand on the last line, the client on the one before", from("10.0.0.1:5000",
+			"X-Forwarded-For: 198.51.100.1, 203.0.113.7", "X-Forwarded-For: 10.0.0.3"), "203.0.113.7"},
+		{"empty elements say nothing",
+			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, ,\t, 10.0.0.3,"), "203.0.113.7"},
 		{"no chain at all: the proxy asks for itself", from("10.0.0.1:5000"), "10.0.0.1"},
 		{"an empty chain likewise", from("10.0.0.1:5000", "X-Forwarded-For: "), "10.0.0.1"},
-		{"every hop trusted: the farthest of them asks", from("10.0.0.1:5000", "X-Forwarded-For: 10.0.0.3, 10.0.0.2"), "10.0.0.3"},
+		{"every hop trusted: the farthest of them asks",
+			from("10.0.0.1:5000", "X-Forwarded-For: 10.0.0.3, 10.0.0.2"), "10.0.0.3"},
 
-		{"rubbish right of the client hides him", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, unknown"), ""},
-		{"rubbish left of him does not", from("10.0.0.1:5000", "X-Forwarded-For: unknown, 203.0.113.7"), "203.0.113.7"},
-		{"a chain of rubbish is an error, not the proxy's key", from("10.0.0.1:5000", "X-Forwarded-For: <script>"), ""},
+		{"rubbish right of the client hides him",
+			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, unknown"), ""},
+		{"rubbish left of him does not",
+			from("10.0.0.1:5000", "X-Forwarded-For: unknown, 203.0.113.7"), "203.0.113.7"},
+		{"a chain of rubbish is an error, not the proxy's key",
+			from("10.0.0.1:5000", "X-Forwarded-For: <script>"), ""},
 		{"a name is no address", from("10.0.0.1:5000", "X-Forwarded-For: localhost"), ""},
 		{"a number is no address", from("10.0.0.1:5000", "X-Forwarded-For: 3405803783"), ""},
 		{"an octet with a leading zero is none", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.007"), ""},
@@ -64,7 +79,8 @@ func TestClientIP(t *testing.T) {
 		{"a Unicode space is no blank", from("10.0.0.1:5000", "X-Forwarded-For: \u00a0203.0.113.7"), ""},
 
 		{"a port is tolerated", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7:49152"), "203.0.113.7"},
-		{"brackets and a port", from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1]:49152"), "2001:db8::/64"},
+		{"brackets and a port",
+			from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1]:49152"), "2001:db8::/64"},
 		{"brackets alone", from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1]"), "2001:db8::/64"},
 		{"half a bracket", from("10.0.0.1:5000", "X-Forwarded-For: [2001:db8::1"), ""},
 		{"brackets around IPv4", from("10.0.0.1:5000", "X-Forwarded-For: [203.0.113.7]"), ""},
@@ -72,21 +88,32 @@ func TestClientIP(t *testing.T) {
 		{"an IPv4-mapped peer is the IPv4 peer", from("[::ffff:203.0.113.7]:5000"), "203.0.113.7"},
 		{"also in hexadecimal", from("[::ffff:cb00:7107]:5000"), "203.0.113.7"},
 		{"also written out", from("[0:0:0:0:0:ffff:203.0.113.7]:5000"), "203.0.113.7"},
-		{"an IPv4-mapped proxy is trusted", from("[::ffff:10.0.0.1]:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
-		{"an IPv4-mapped proxy in the chain is passed over", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, ::ffff:10.0.0.3"), "203.0.113.7"},
-		{"a zoned one too, and IPv4-mapped", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, ::ffff:10.0.0.3%eth0"), "203.0.113.7"},
-		{"an IPv4-mapped client is the IPv4 client", from("10.0.0.1:5000", "X-Forwarded-For: ::FFFF:203.0.113.7"), "203.0.113.7"},
-		{"two IPv4-mapped clients are two", from("10.0.0.1:5000", "X-Forwarded-For: ::ffff:1.2.3.4"), "1.2.3.4"},
-		{"an embedded IPv4 tail does not escape the prefix", from("10.0.0.1:5000", "X-Forwarded-For: 2001:db8::1.2.3.4"), "2001:db8::/64"},
+		{"an IPv4-mapped proxy is trusted",
+			from("[::ffff:10.0.0.1]:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
+		{"an IPv4-mapped proxy in the chain is passed over",
+			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, ::ffff:10.0.0.3"), "203.0.113.7"},
+		{"a zoned one too, and IPv4-mapped",
+			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, ::ffff:10.0.0.3%eth0"), "203.0.113.7"},
+		{"an IPv4-mapped client is the IPv4 client",
+			from("10.0.0.1:5000", "X-Forwarded-For: ::FFFF:203.0.113.7"), "203.0.113.7"},
+		{"two IPv4-mapped clients are two",
+			from("10.0.0.1:5000", "X-Forwarded-For: ::ffff:1.2.3.4"), "1.2.3.4"},
+		{"an embedded IPv4 tail does not escape the prefix",
+			from("10.0.0.1:5000", "X-Forwarded-For: 2001:db8::1.2.3.4"), "2001:db8::/64"},
 
 		{"an IPv6 client is his /64", from("[2001:db8:1:2:aaaa:bbbb:cccc:dddd]:5000"), "2001:db8:1:2::/64"},
-		{"and stays it, whatever address he takes in it", from("[2001:db8:1:2::1]:5000"), "2001:db8:1:2::/64"},
+		{"and stays it, whatever address he takes in it",
+			from("[2001:db8:1:2::1]:5000"), "2001:db8:1:2::/64"},
 		{"in capitals too", from("[2001:DB8:1:2::1]:5000"), "2001:db8:1:2::/64"},
-		{"a zone is dropped", from("10.0.0.1:5000", "X-Forwarded-For: 2001:db8:1:2::1%eth0"), "2001:db8:1:2::/64"},
+		{"a zone is dropped",
+			from("10.0.0.1:5000", "X-Forwarded-For: 2001:db8:1:2::1%eth0"), "2001:db8:1:2::/64"},
 		{"a zoned peer has no key of its own", from("[fe80::1%eth0]:5000"), "fe80::/64"},
-		{"an IPv6 proxy is trusted", from("[2001:db8:feed::5]:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
-		{"with a zone as well", from("[2001:db8:feed::5%eth1]:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
-		{"an IPv6 proxy in the chain is passed over, with its zone", from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, 2001:db8:feed::6%x"), "203.0.113.7"},
+		{"an IPv6 proxy is trusted",
+			from("[2001:db8:feed::5]:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
+		{"with a zone as well",
+			from("[2001:db8:feed::5%eth1]:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
+		{"an IPv6 proxy in the chain is passed over, with its zone",
+			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, 2001:db8:feed::6%x"), "203.0.113.7"},
 
 		{"a peer without a port", from("203.0.113.7"), "203.0.113.7"},
 		{"a Unix socket has no address", from("@"), ""},
@@ -99,13 +126,16 @@ func TestClientIP(t *testing.T) {
 
 func TestRemoteAddrReadsNoHeader(t *testing.T) {
 	r := from("[2001:db8::1]:5000", "X-Forwarded-For: 198.51.100.1", "Forwarded: for=198.51.100.1")
-	for _, e := range []httplimit.Extractor{httplimit.RemoteAddr(), httplimit.ClientIP(nil), httplimit.IP{}, httplimit.RemoteAddr().Forwarded()} {
+	for _, e := range []httplimit.Extractor{
+		httplimit.RemoteAddr(), httplimit.ClientIP(nil), httplimit.IP{}, httplimit.RemoteAddr().Forwarded(),
+	} {
 		wantKey(t, e, r, "2001:db8::/64")
 	}
 	for _, peer := range []string{"1.2.3.4:80", "255.255.255.255:1", "0.0.0.0:0", "[::]:1", "[::1]:1"} {
 		key, err := httplimit.RemoteAddr().Extract(from(peer))
 		require.NoError(t, err)
-		assert.Equal(t, strings.ReplaceAll(netip.MustParseAddrPort(peer).Addr().String(), "::1", "::"), strings.TrimSuffix(key, "/64"))
+		assert.Equal(t, strings.ReplaceAll(netip.MustParseAddrPort(peer).Addr().String(), "::1", "::"),
+			strings.TrimSuffix(key, "/64"))
 	}
 	for _, peer := range []string{"1.2.3:80", "1.2.3.256:80", "1.2.3.4.5:80", "01.2.3.4:80", "1..3.4:80", ".1.2.3:80", "1.2.3.4 :80", "300.2.3.4:80"} {
 		wantKey(t, httplimit.RemoteAddr(), from(peer), "")
@@ -120,9 +150,12 @@ func TestClientIPByForwarded(t *testing.T) {
 		want  string
 	}{
 		{"one hop", []string{"for=203.0.113.7"}, "203.0.113.7"},
-		{"the name in any case, among other parameters", []string{`proto=https; FOR=203.0.113.7 ;by=10.0.0.1;host="a,b;c=d"`}, "203.0.113.7"},
-		{"right to left past the proxies", []string{"for=198.51.100.1, for=203.0.113.7, for=10.0.0.2"}, "203.0.113.7"},
-		{"over several lines", []string{"for=198.51.100.1", "for=203.0.113.7", "for=10.0.0.2"}, "203.0.113.7"},
+		{"the name in any case, among other parameters",
+			[]string{`proto=https; FOR=203.0.113.7 ;by=10.0.0.1;host="a,b;c=d"`}, "203.0.113.7"},
+		{"right to left past the proxies",
+			[]string{"for=198.51.100.1, for=203.0.113.7, for=10.0.0.2"}, "203.0.113.7"},
+		{"over several lines",
+			[]string{"for=198.51.100.1", "for=203.0.113.7", "for=10.0.0.2"}, "203.0.113.7"},
 		{"IPv6 in quotes and brackets", []string{`for="[2001:db8:cafe::17]"`}, "2001:db8:cafe::/64"},
 		{"with a port", []string{`for="[2001:db8:cafe::17]:4711"`}, "2001:db8:cafe::/64"},
 		{"IPv4 with a port", []string{`for="203.0.113.7:4711"`}, "203.0.113.7"},
@@ -145,10 +178,12 @@ func TestClientIPByForwarded(t *testing.T) {
 		{"something after the quote", []string{`for="203.0.113.7"x`}, ""},
 
 		// The client's part stands before what the proxy appended to the same line.
-		{"a quote opened to swallow the proxy's element", []string{`for=198.51.100.1;x=", for=203.0.113.7`}, ""},
+		{"a quote opened to swallow the proxy's element",
+			[]string{`for=198.51.100.1;x=", for=203.0.113.7`}, ""},
 		{"the same against a proxy that quotes", []string{`for=198.51.100.1;x=", for="203.0.113.7"`}, ""},
 		{"the same with an escape", []string{`for=198.51.100.1;x="\, for="203.0.113.7";by="10.0.0.1"`}, ""},
-		{"a malformed line of the client's own is not reached", []string{`for="`, "for=203.0.113.7"}, "203.0.113.7"},
+		{"a malformed line of the client's own is not reached",
+			[]string{`for="`, "for=203.0.113.7"}, "203.0.113.7"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := from(peer, "X-Forwarded-For: 198.51.100.77")
@@ -176,7 +211,8 @@ func TestIPv6Bits(t *testing.T) {
 }
 
 func TestClientIPTrustsMappedAndUnmaskedPrefixes(t *testing.T) {
-	trusted := []netip.Prefix{netip.MustParsePrefix("::ffff:10.1.2.3/104"), netip.PrefixFrom(netip.MustParseAddr("192.0.2.77"), 24)}
+	trusted := []netip.Prefix{netip.MustParsePrefix("::ffff:10.1.2.3/104"),
+		netip.PrefixFrom(netip.MustParseAddr("192.0.2.77"), 24)}
 	for _, peer := range []string{"10.9.9.9:1", "[::ffff:10.9.9.9]:1", "192.0.2.5:1"} {
 		wantKey(t, httplimit.ClientIP(trusted), from(peer, "X-Forwarded-For: 203.0.113.7"), "203.0.113.7")
 	}
@@ -242,7 +278,8 @@ func generate(rng *rand.Rand, r *http.Request) (want string) {
 	client := netip.AddrFrom4([4]byte{203, 0, 113, byte(rng.IntN(256))})
 	want = client.String()
 	if rng.IntN(3) == 0 {
-		b := [16]byte{0x20, 0x01, 0x0d, 0xb8, 0, byte(rng.IntN(4)), 0, byte(rng.IntN(4)), 8: byte(rng.Uint32()), 15: byte(rng.Uint32())}
+		b := [16]byte{0x20, 0x01, 0x0d, 0xb8, 0, byte(rng.IntN(4)), 0, byte(rng.IntN(4)),
+			8: byte(rng.Uint32()), 15: byte(rng.Uint32())}
 		client = netip.AddrFrom16(b)
 		want = netip.PrefixFrom(client, 64).Masked().String()
 	}
@@ -316,9 +353,12 @@ func FuzzClientIP(f *testing.F) {
 	f.Add("[::ffff:10.0.0.1%eth0]:1", "::ffff:1.2.3.4%2, [::1]:8", `FOR="\[::1\]"`)
 	f.Fuzz(func(t *testing.T, peer, xff, forwarded string) {
 		r := from(peer)
-		r.Header["X-Forwarded-For"], r.Header["Forwarded"] = strings.Split(xff, "\n"), strings.Split(forwarded, "\n")
+		r.Header["X-Forwarded-For"] = strings.Split(xff, "\n")
+		r.Header["Forwarded"] = strings.Split(forwarded, "\n")
 		direct, directErr := httplimit.RemoteAddr().Extract(r)
-		for _, ip := range []httplimit.IP{httplimit.ClientIP(proxies), httplimit.ClientIP(proxies).Forwarded()} {
+		for _, ip := range []httplimit.IP{
+			httplimit.ClientIP(proxies), httplimit.ClientIP(proxies).Forwarded(),
+		} {
 			key, err := ip.Extract(r)
 			if err != nil {
 				require.ErrorIs(t, err, httplimit.ErrKey)
@@ -367,7 +407,8 @@ func TestNAT64ClientsAreToldApart(t *testing.T) {
 	}
 	assert.Equal(t, "192.0.2.1", key("[64:ff9b::192.0.2.1]:1"))
 	assert.Equal(t, "192.0.2.2", key("[64:ff9b::c000:202]:1"))
-	assert.Equal(t, "64:ff9b:1::/64", key("[64:ff9b:1::c000:202]:1"), "another prefix says nothing about the bits after it")
+	assert.Equal(t, "64:ff9b:1::/64", key("[64:ff9b:1::c000:202]:1"),
+		"another prefix says nothing about the bits after it")
 
 	// The deny list knows the address in both forms, and a listed translator is not all of IPv4.
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})

@@ -21,6 +21,19 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
+// writeHeaders returns a handler that writes these statuses.
+func writeHeaders(codes ...int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for _, code := range codes {
+			w.WriteHeader(code)
+		}
+	}
+}
+
+func writeBody(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }
+
+func flush(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }
+
 // hangUps are the ways in which a client hides the status of its attempt. Each is judged by a
 // CountIf that counts 401 only, and must count.
 func TestHangingUpDoesNotUndoAnAttempt(t *testing.T) {
@@ -32,15 +45,15 @@ func TestHangingUpDoesNotUndoAnAttempt(t *testing.T) {
 		counts bool
 	}{
 		"gone, and nothing is written":   {func(http.ResponseWriter, *http.Request) {}, nil, true, true},
-		"gone, and 499 is written":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(499) }, nil, true, true},
-		"gone, and a body is written":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, nil, true, true},
+		"gone, and 499 is written":       {writeHeaders(499), nil, true, true},
+		"gone, and a body is written":    {writeBody, nil, true, true},
 		"the body breaks off":            {readAndAnswer(502), body{strings.NewReader(`{"password":"x"}`), failed}, false, true},
 		"the body is over a bound":       {readAndAnswer(413), body{strings.NewReader("x"), &http.MaxBytesError{Limit: 1}}, false, true},
 		"the whole body, and 200":        {readAndAnswer(200), body{strings.NewReader("x"), io.EOF}, false, false},
 		"the body is closed, then read":  {closeAndRead, body{strings.NewReader("x"), http.ErrBodyReadAfterClose}, false, false},
-		"here, and 401":                  {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, nil, false, true},
+		"here, and 401":                  {writeHeaders(401), nil, false, true},
 		"here, and nothing is written":   {func(http.ResponseWriter, *http.Request) {}, nil, false, false},
-		"here, and a flush sends a 200":  {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, nil, false, false},
+		"here, and a flush sends a 200":  {flush, nil, false, false},
 		"gone after a status of 200":     {nil, nil, false, false},
 		"a copy of the request was made": {nil, body{strings.NewReader("x"), failed}, false, true},
 	} {
@@ -55,7 +68,9 @@ func TestHangingUpDoesNotUndoAnAttempt(t *testing.T) {
 			case handle == nil && row.body == nil:
 				handle = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(200); hangUp() }
 			case handle == nil:
-				handle = func(w http.ResponseWriter, r *http.Request) { readAndAnswer(400)(w, r.Clone(r.Context())) }
+				handle = func(w http.ResponseWriter, r *http.Request) {
+					readAndAnswer(400)(w, r.Clone(r.Context()))
+				}
 			}
 			r := from("203.0.113.7:5000").WithContext(ctx)
 			r.Body = row.body
@@ -103,7 +118,8 @@ func TestAClientThatHangsUpHasNoFurtherAttempts(t *testing.T) {
 	var attempts atomic.Int64
 	done := make(chan struct{}, 60)
 	cfg := httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Name: "failed logins", Limit: 3, Duration: time.Hour, Now: at(noon),
+		Extractor: httplimit.RemoteAddr(), Name: "failed logins", Limit: 3, Duration: time.Hour,
+		Now:     at(noon),
 		CountIf: func(status int) bool { return status == http.StatusUnauthorized },
 	}
 	guard := httplimit.New(limiter.FixedWindow(), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -122,7 +138,8 @@ func TestAClientThatHangsUpHasNoFurtherAttempts(t *testing.T) {
 		_, err = io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
 		require.NoError(t, err)
 		if attempts.Load() < 3 {
-			require.Eventually(t, func() bool { return attempts.Load() > 0 }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return attempts.Load() > 0 }, 10*time.Second,
+				time.Millisecond)
 		}
 		require.NoError(t, conn.Close())
 		<-done
@@ -138,12 +155,12 @@ func TestCountIfSeesEveryStatusAndHidesNothing(t *testing.T) {
 		want   int
 	}{
 		"nothing written":         {func(http.ResponseWriter, *http.Request) {}, 200},
-		"a body alone":            {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x") }, 200},
-		"a status":                {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401) }, 401},
-		"the first status counts": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(401); w.WriteHeader(200) }, 401},
-		"early hints do not":      {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(103); w.WriteHeader(404) }, 404},
+		"a body alone":            {writeBody, 200},
+		"a status":                {writeHeaders(401), 401},
+		"the first status counts": {writeHeaders(401, 200), 401},
+		"early hints do not":      {writeHeaders(103, 404), 404},
 		"copied from a reader":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, 200},
-		"flushed by assertion":    {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200},
+		"flushed by assertion":    {flush, 200},
 		"flushed by a controller": {func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, 200},
 		"a deadline by controller": {func(w http.ResponseWriter, _ *http.Request) {
 			must1(http.NewResponseController(w).SetWriteDeadline(time.Time{}))
@@ -190,7 +207,9 @@ func TestCountIfInventsNoInterface(t *testing.T) {
 		http.Flusher
 	}
 	recorder := httptest.NewRecorder()
-	for _, w := range []http.ResponseWriter{plain{recorder}, flusher{recorder, recorder}, hijackOnly{recorder}} {
+	for _, w := range []http.ResponseWriter{
+		plain{recorder}, flusher{recorder, recorder}, hijackOnly{recorder},
+	} {
 		cfg := hundred()
 		cfg.CountIf = func(int) bool { return true }
 		_, canFlush := w.(http.Flusher)

@@ -37,7 +37,8 @@ func TestADecisionExplainsItself(t *testing.T) {
 			denying(100, 9*time.Second), "203.0.113.7:1", nil},
 		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z shadow=true": {
 			denying(100, 9*time.Second), "203.0.113.7:1", func(c *httplimit.Config) { c.Shadow = true }},
-		"outcome=Listed source=\"deny list\" passes_at=2026-11-20T13:00:00.000Z": {limiter.FixedWindow(), "198.51.100.1:1", nil},
+		"outcome=Listed source=\"deny list\" passes_at=2026-11-20T13:00:00.000Z": {limiter.FixedWindow(),
+			"198.51.100.1:1", nil},
 		"outcome=Bypassed source=bypass policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 error=\"the store is down\"": {
 			weirtest.FailAll(errDown), "203.0.113.7:1", func(c *httplimit.Config) { c.FailOpen = true }},
 		"outcome=Exempt": {weirtest.DenyAll(), "203.0.113.7:1", func(c *httplimit.Config) {

@@ -61,7 +61,8 @@ func TestListedCallersAreRefusedBeforeAnyStrategyIsAsked(t *testing.T) {
 			assert.Equal(t, row.status == http.StatusOK, ran == 1)
 			assert.Len(t, fake.Calls(), ran)
 			if row.status != http.StatusOK {
-				assert.Equal(t, "https://iana.org/assignments/http-problem-types#abnormal-usage-detected", problemOf(t, w)["type"])
+				assert.Equal(t, "https://iana.org/assignments/http-problem-types#abnormal-usage-detected",
+					problemOf(t, w)["type"])
 			}
 		})
 	}
@@ -73,18 +74,23 @@ func TestPrefixesAreComparedWithTheClientsAddressWhateverTheKey(t *testing.T) {
 	cfg := hundred()
 	cfg.DenyList, cfg.Extractor, cfg.ClientIP = list, httplimit.Headers("X-User"), httplimit.ClientIP(proxies)
 
-	w, _ := serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: 203.0.113.7"))
+	w, _ := serve(admitting(1, time.Second), cfg,
+		from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: 203.0.113.7"))
 	assert.Equal(t, http.StatusForbidden, w.Code)
-	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: 198.51.100.7"))
+	w, _ = serve(admitting(1, time.Second), cfg,
+		from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: 198.51.100.7"))
 	assert.Equal(t, http.StatusOK, w.Code)
-	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
+	w, _ = serve(admitting(1, time.Second), cfg,
+		from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
 	assert.Equal(t, http.StatusBadRequest, w.Code) // a client without an address may be a listed one
 
 	list.Remove(prefix("203.0.113.0/24")) // with no prefix there is nothing to compare
-	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
+	w, _ = serve(admitting(1, time.Second), cfg,
+		from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
 	assert.Equal(t, http.StatusOK, w.Code)
 
-	require.NoError(t, list.Add(prefix("203.0.113.0/24"))) // the IP in the Extractor also supplies the address
+	// The IP in the Extractor also supplies the address.
+	require.NoError(t, list.Add(prefix("203.0.113.0/24")))
 	cfg.Extractor, cfg.ClientIP = httplimit.ClientIP(proxies), httplimit.IP{}
 	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7"))
 	assert.Equal(t, http.StatusForbidden, w.Code)
@@ -121,7 +127,8 @@ func TestEntriesEndAndAreRemoved(t *testing.T) {
 	assert.Empty(t, list.Entries())
 
 	require.NoError(t, list.Add(httplimit.Entry{Key: "eve"}))
-	require.NoError(t, list.Add(httplimit.Entry{Key: "eve", Until: noon})) // over already: it takes the entry off
+	// An entry that is over already removes the listed one.
+	require.NoError(t, list.Add(httplimit.Entry{Key: "eve", Until: noon}))
 	assert.Empty(t, list.Entries())
 }
 
@@ -143,9 +150,11 @@ func TestDenyListIsBoundedAndDropsNobodyWhoIsListed(t *testing.T) {
 		require.NoError(t, list.Add(httplimit.Entry{Key: fmt.Sprint(i), Until: until}))
 	}
 	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "3"}), httplimit.ErrDenyListFull)
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "2", Until: noon.Add(30 * time.Second)}), "an entry that is there is changed")
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "2", Until: noon.Add(30 * time.Second)}),
+		"an entry that is there is changed")
 	clock.Advance(10 * time.Second)
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "3", Until: noon.Add(10*time.Second + 1)}), "what is over makes room")
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "3", Until: noon.Add(10*time.Second + 1)}),
+		"what is over makes room")
 	clock.Advance(1)
 	assert.NoError(t, list.Add(httplimit.Entry{Key: "3a"}), "however short a time after another did")
 	assert.ErrorIs(t, list.Add(prefix("10.0.0.0/8")), httplimit.ErrDenyListFull)
@@ -171,7 +180,8 @@ func TestDenyListAgainstAModel(t *testing.T) {
 			model = append(slices.DeleteFunc(model, same), e)
 			require.NoError(t, list.Add(e))
 		}
-		key, addr := fmt.Sprint(rng.IntN(8)), netip.AddrFrom4([4]byte{10, byte(rng.IntN(4)), 0, byte(rng.IntN(4))})
+		key, addr := fmt.Sprint(rng.IntN(8)), netip.AddrFrom4([4]byte{10, byte(rng.IntN(4)), 0,
+			byte(rng.IntN(4))})
 		live := func(m httplimit.Entry) bool { return m.Until.IsZero() || m.Until.After(clock.Now()) }
 		want := slices.ContainsFunc(model, func(m httplimit.Entry) bool {
 			return live(m) && (m.Key == key || m.Key == "" && m.Prefix.Contains(addr))
@@ -206,7 +216,8 @@ func TestThePenaltyBoxTakesInWhoIsDeniedAgainAndAgain(t *testing.T) {
 	var outcomes []httplimit.Outcome
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Second, Now: clock.Now, DenyList: list,
-		Penalty:    httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 3, Within: time.Minute, For: time.Hour},
+		Penalty: httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 3, Within: time.Minute,
+			For: time.Hour},
 		OnDecision: func(_ *http.Request, d httplimit.Decision) { outcomes = append(outcomes, d.Outcome) },
 	})(&hello{})
 	ask := func(peer string, n int) (last *httptest.ResponseRecorder) {
@@ -250,7 +261,8 @@ func TestThePenaltyBoxLetsNobodyOffWhoIsListedForLonger(t *testing.T) {
 		list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
 		entry := httplimit.Entry{Key: "203.0.113.7", Until: until}
 		guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
-			Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon), DenyList: list,
+			Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon),
+			DenyList: list,
 			Penalty: httplimit.Penalty{Denials: 1, Within: time.Minute, For: time.Hour,
 				Strategy: judge(func(context.Context) { assert.NoError(t, list.Add(entry)) })},
 		})(&hello{})
@@ -262,7 +274,8 @@ func TestThePenaltyBoxLetsNobodyOffWhoIsListedForLonger(t *testing.T) {
 func TestWhoHangsUpOnADenialHasBeenDenied(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
 	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon), DenyList: list,
+		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon),
+		DenyList: list,
 		Penalty: httplimit.Penalty{Denials: 1, Within: time.Minute, For: time.Hour,
 			Strategy: judge(func(ctx context.Context) { assert.NoError(t, ctx.Err()) })},
 	})(&hello{})
@@ -304,9 +317,11 @@ func TestTheDenyListIsSafeForConcurrentUse(t *testing.T) {
 func TestThePenaltyBoxLeavesTheOperatorRoom(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 5, MaxPenalties: 3, Now: at(noon)})
 	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon), DenyList: list,
-		Penalty: httplimit.Penalty{Strategy: weirtest.DenyAll(), Denials: 1, Within: time.Minute, For: time.Hour},
-		Logger:  slog.New(slog.DiscardHandler),
+		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon),
+		DenyList: list,
+		Penalty: httplimit.Penalty{Strategy: weirtest.DenyAll(), Denials: 1, Within: time.Minute,
+			For: time.Hour},
+		Logger: slog.New(slog.DiscardHandler),
 	})(&hello{})
 	for i := range 100 {
 		guard.ServeHTTP(httptest.NewRecorder(), from(fmt.Sprintf("203.0.113.%d:1", i)))
@@ -317,7 +332,8 @@ func TestThePenaltyBoxLeavesTheOperatorRoom(t *testing.T) {
 		assert.NoError(t, list.Add(httplimit.Entry{Key: fmt.Sprintf("198.51.100.%d", i)}))
 	}
 	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "198.51.100.5"}), httplimit.ErrDenyListFull)
-	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "203.0.113.0"}), httplimit.ErrDenyListFull, "nor can a penalty be made an entry then")
+	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "203.0.113.0"}), httplimit.ErrDenyListFull,
+		"nor can a penalty be made an entry then")
 	assert.Len(t, list.Added(), 5)
 	assert.Len(t, list.Entries(), 8)
 

@@ -34,7 +34,8 @@ func newLimiter(t *testing.T, now func() time.Time) *weir.Limiter {
 // strategies are the strategies of a limiter that answer at once.
 func strategies(l *weir.Limiter) map[string]weir.Strategy {
 	return map[string]weir.Strategy{
-		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(), "token bucket": l.TokenBucket(0),
+		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(),
+		"token bucket": l.TokenBucket(0),
 	}
 }
 
@@ -50,7 +51,8 @@ func admitted(guard func(http.Handler) http.Handler, clients, n int) []int64 {
 		for range 8 {
 			wg.Go(func() {
 				for range n / 8 {
-					handler.ServeHTTP(httptest.NewRecorder(), from(fmt.Sprintf("203.0.113.%d:1", i), "X-Client: "+strconv.Itoa(i)))
+					handler.ServeHTTP(httptest.NewRecorder(),
+						from(fmt.Sprintf("203.0.113.%d:1", i), "X-Client: "+strconv.Itoa(i)))
 				}
 			})
 		}
@@ -131,7 +133,8 @@ func TestRetryAfterIsExact(t *testing.T) {
 		for trial := range 200 {
 			duration := time.Duration(1+rng.IntN(60)) * time.Second
 			guard := httplimit.New(s, httplimit.Config{
-				Extractor: httplimit.RemoteAddr(), Name: name, Limit: uint64(1 + rng.IntN(9)), Duration: duration, Now: clock.Now,
+				Extractor: httplimit.RemoteAddr(), Name: name, Limit: uint64(1 + rng.IntN(9)),
+				Duration: duration, Now: clock.Now,
 			})(&hello{})
 			peer := fmt.Sprintf("[2001:db8:0:%x::1]:1", trial)
 			w := httptest.NewRecorder()
@@ -279,7 +282,8 @@ func TestInASynctestBubble(t *testing.T) {
 		code, _ = ask()
 		assert.Equal(t, http.StatusOK, code)
 
-		require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Until: time.Now().Add(time.Hour)}))
+		require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24"),
+			Until: time.Now().Add(time.Hour)}))
 		code, after = ask()
 		assert.Equal(t, http.StatusTooManyRequests, code)
 		assert.Equal(t, "3600", after)

@@ -162,8 +162,11 @@ func ExampleConfig_shadow() {
 	defer limiter.Close()
 	stats := &httplimit.Stats{}
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Shadow: true, Stats: stats, Now: clock.Now,
-		OnDecision: func(_ *http.Request, d httplimit.Decision) { fmt.Printf("%v by %q, ", d.Outcome, d.Policy) },
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Shadow: true, Stats: stats,
+		Now: clock.Now,
+		OnDecision: func(_ *http.Request, d httplimit.Decision) {
+			fmt.Printf("%v by %q, ", d.Outcome, d.Policy)
+		},
 	})
 	handler := guard(http.HandlerFunc(ok))
 	send(handler, "203.0.113.7", nil)
@@ -194,7 +197,8 @@ func ExampleHeaderStyle() {
 	for _, style := range []httplimit.HeaderStyle{httplimit.HeadersLegacy, httplimit.HeadersOriginal} {
 		limiter, clock := atNoon()
 		guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Headers: style, Now: clock.Now,
+			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Headers: style,
+			Now: clock.Now,
 		})
 		handler := guard(http.HandlerFunc(ok))
 		for range 2 {
@@ -259,7 +263,8 @@ func ExampleClientIP() {
 
 func ExampleIP_Forwarded() {
 	byProxy := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}).Forwarded()
-	extract(byProxy, from("10.0.0.1:5000", `Forwarded: for=198.51.100.1, for="[2001:db8::7]:4711";proto=https`, "X-Forwarded-For: 192.0.2.1"))
+	extract(byProxy, from("10.0.0.1:5000",
+		`Forwarded: for=198.51.100.1, for="[2001:db8::7]:4711";proto=https`, "X-Forwarded-For: 192.0.2.1"))
 	// Output: "2001:db8::/64"
 }
 
@@ -286,12 +291,15 @@ func ExampleHeaders() {
 
 func ExamplePattern() {
 	guard := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { extract(httplimit.Pattern(), r) })
+		return http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			extract(httplimit.Pattern(), r)
+		})
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /users/{id}", guard(http.HandlerFunc(ok))) // inside the mux
 	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/users/7", nil))
-	guard(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/users/7", nil)) // around it
+	// Around the mux no route has matched.
+	guard(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/users/7", nil))
 	// Output:
 	// "GET /users/{id}"
 	// httplimit: no key: no route has matched yet; the middleware belongs inside the mux
@@ -326,7 +334,8 @@ func ExampleDenyList() {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, Now: clock.Now, DenyList: list,
-		Penalty: httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 2, Within: time.Minute, For: time.Hour},
+		Penalty: httplimit.Penalty{Strategy: limiter.FixedWindow(), Denials: 2, Within: time.Minute,
+			For: time.Hour},
 	})
 	handler := guard(http.HandlerFunc(ok))
 

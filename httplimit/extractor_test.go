@@ -34,15 +34,20 @@ func TestHeaders(t *testing.T) {
 	}{
 		{"one header is its value", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: alice"), "alice"},
 		{"the name in any case", []string{"x-API-key"}, from("1.2.3.4:1", "X-Api-Key: alice"), "alice"},
-		{"blanks around it do not make another caller", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key:  \talice "), "alice"},
-		{"several are joined with their lengths", []string{"X-Org", "X-User"}, from("1.2.3.4:1", "X-Org: a", "X-User: b:c"), weir.JoinKey("a", "b:c")},
+		{"blanks around it do not make another caller",
+			[]string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key:  \talice "), "alice"},
+		{"several are joined with their lengths", []string{"X-Org", "X-User"},
+			from("1.2.3.4:1", "X-Org: a", "X-User: b:c"), weir.JoinKey("a", "b:c")},
 		{"the host asked for", []string{"Host"}, from("1.2.3.4:1"), "example.com"},
 		{"every one must be there", []string{"X-Org", "X-User"}, from("1.2.3.4:1", "X-Org: a"), ""},
 		{"an empty one is not there", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: "), ""},
 		{"nor is a blank one", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key:  \t "), ""},
-		{"which of two does the handler go by?", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: a", "X-Api-Key: a"), ""},
-		{"the longest there is", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: "+strings.Repeat("k", 1024)), strings.Repeat("k", 1024)},
-		{"one byte more", []string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: "+strings.Repeat("k", 1025)), ""},
+		{"which of two does the handler go by?",
+			[]string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: a", "X-Api-Key: a"), ""},
+		{"the longest there is", []string{"X-Api-Key"},
+			from("1.2.3.4:1", "X-Api-Key: "+strings.Repeat("k", 1024)), strings.Repeat("k", 1024)},
+		{"one byte more",
+			[]string{"X-Api-Key"}, from("1.2.3.4:1", "X-Api-Key: "+strings.Repeat("k", 1025)), ""},
 	} {
 		t.Run(row.name, func(t *testing.T) { wantKey(t, httplimit.Headers(row.names...), row.r, row.want) })
 	}
@@ -109,7 +114,8 @@ func FuzzExtractors(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b, pattern, peer string) {
 		r := from(peer)
 		r.Header["X-A"], r.Header["X-B"], r.Pattern = strings.Split(a, "\n"), strings.Split(b, "\n"), pattern
-		single := []httplimit.Extractor{httplimit.Headers("X-A"), httplimit.Headers("X-B"), httplimit.Pattern(), httplimit.RemoteAddr()}
+		single := []httplimit.Extractor{httplimit.Headers("X-A"), httplimit.Headers("X-B"),
+			httplimit.Pattern(), httplimit.RemoteAddr()}
 		parts, failed := make([]string, len(single)), false
 		for i, e := range single {
 			key, err := e.Extract(r)

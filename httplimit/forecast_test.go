@@ -25,7 +25,8 @@ func TestTheFieldsSayWhenMoreIsAvailable(t *testing.T) {
 			clock := weirtest.NewClock(noon)
 			s := strategies(newLimiter(t, clock.Now))[name]
 			guard := httplimit.New(s, httplimit.Config{
-				Extractor: httplimit.RemoteAddr(), Limit: 60, Duration: time.Minute, Now: clock.Now, Headers: style,
+				Extractor: httplimit.RemoteAddr(), Limit: 60, Duration: time.Minute, Now: clock.Now,
+				Headers: style,
 			})(&hello{})
 			ask := func() *httptest.ResponseRecorder {
 				w := httptest.NewRecorder()
@@ -37,9 +38,11 @@ func TestTheFieldsSayWhenMoreIsAvailable(t *testing.T) {
 				clock.Advance(100 * time.Millisecond)
 				last = ask()
 				require.Equal(t, http.StatusOK, last.Code)
-				used = strings.Contains(last.Header().Get("RateLimit"), ";r=0") || last.Header().Get("X-RateLimit-Remaining") == "0"
+				used = strings.Contains(last.Header().Get("RateLimit"), ";r=0") ||
+					last.Header().Get("X-RateLimit-Remaining") == "0"
 			}
-			assert.Equal(t, ask().Header().Get("Retry-After"), strconv.FormatInt(toldIn(t, last, clock.Now()), 10),
+			assert.Equal(t, ask().Header().Get("Retry-After"),
+				strconv.FormatInt(toldIn(t, last, clock.Now()), 10),
 				"%s: the last admission says what the denial says", name)
 			wait := toldIn(t, last, clock.Now())
 			clock.Advance(time.Duration(wait-1) * time.Second)

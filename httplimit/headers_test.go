@@ -16,7 +16,8 @@ import (
 
 func TestCeilSeconds(t *testing.T) {
 	for d, want := range map[time.Duration]int64{
-		0: 0, 1: 1, time.Second - 1: 1, time.Second: 1, time.Second + 1: 2, -1: 0, -time.Hour: 0, math.MinInt64: 0,
+		0: 0, 1: 1, time.Second - 1: 1, time.Second: 1, time.Second + 1: 2, -1: 0, -time.Hour: 0,
+		math.MinInt64: 0,
 		math.MaxInt64: 9223372037,
 	} {
 		assert.Equal(t, want, ceilSeconds(d), d)
@@ -27,8 +28,10 @@ func TestCeilSeconds(t *testing.T) {
 // parameters are Integers in range, a denial's Retry-After is at least 1 and no earlier than any t,
 // and nothing but printable ASCII is written.
 func FuzzRateLimitFields(f *testing.F) {
-	f.Add("burst", "daily", uint64(10), uint64(1000), uint64(3), uint64(1000), int64(time.Second), int64(-5), true, false, int64(0))
-	f.Add(`a"b\c`, " ", uint64(math.MaxUint64), uint64(0), uint64(0), uint64(math.MaxUint64), int64(math.MaxInt64), int64(math.MinInt64), false, false, int64(9))
+	f.Add("burst", "daily", uint64(10), uint64(1000), uint64(3), uint64(1000), int64(time.Second), int64(-5),
+		true, false, int64(0))
+	f.Add(`a"b\c`, " ", uint64(math.MaxUint64), uint64(0), uint64(0), uint64(math.MaxUint64),
+		int64(math.MaxInt64), int64(math.MinInt64), false, false, int64(9))
 	f.Fuzz(func(t *testing.T, name1, name2 string, limit1, limit2, total1, total2 uint64, left1, left2 int64, ok1, ok2 bool, jitter int64) {
 		now := time.Unix(1_800_000_000, 0)
 		jitter = max(0, jitter%1000)
@@ -72,8 +75,10 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	if len(name) > maxNameLen || name == "" {
 		name = "n"
 	}
-	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute}, nil, http.StatusTooManyRequests)
-	s := policyState{policy: p, req: weir.Request{Limit: limit, Duration: time.Minute}, res: weir.Result{TotalRequests: total}, answered: true}
+	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute}, nil,
+		http.StatusTooManyRequests)
+	s := policyState{policy: p, req: weir.Request{Limit: limit, Duration: time.Minute},
+		res: weir.Result{TotalRequests: total}, answered: true}
 	if ok {
 		s.res.State = weir.Allow
 	}
@@ -141,7 +146,9 @@ func TestAdmissionAllocations(t *testing.T) {
 	if RaceEnabled {
 		return // sync.Pool forgets on purpose then
 	}
-	for _, s := range []weir.Strategy{admitAll{}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0)} {
+	for _, s := range []weir.Strategy{
+		admitAll{}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0),
+	} {
 		guard := New(s, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute})(noop{})
 		w := &bareWriter{header: make(http.Header, 8)}
 		requests := [2]*http.Request{{RemoteAddr: "203.0.113.7:5000"}, {RemoteAddr: "[2001:db8::1]:5000"}}

@@ -50,9 +50,11 @@ func TestRequestsInFlightNeverExceedTheBound(t *testing.T) {
 			})
 		}
 		if bounded {
-			assert.Eventually(t, func() bool { return inside.Load() == all }, 10*time.Second, time.Millisecond)
+			assert.Eventually(t, func() bool { return inside.Load() == all }, 10*time.Second,
+				time.Millisecond)
 		} else {
-			assert.Eventually(t, func() bool { return inside.Load() == 20*clients }, 10*time.Second, time.Millisecond)
+			assert.Eventually(t, func() bool { return inside.Load() == 20*clients }, 10*time.Second,
+				time.Millisecond)
 		}
 		close(gate)
 		wg.Wait()
@@ -127,7 +129,8 @@ func TestOneTooManyInFlight(t *testing.T) {
 			stats := &httplimit.Stats{}
 			fake := &weirtest.Fake{}
 			cfg := httplimit.Config{
-				Extractor: httplimit.RemoteAddr(), MaxInFlight: row.all, MaxInFlightPerClient: row.each, Stats: stats,
+				Extractor: httplimit.RemoteAddr(), MaxInFlight: row.all, MaxInFlightPerClient: row.each,
+				Stats: stats,
 				Limit: 5, Duration: time.Hour,
 			}
 			var guard http.Handler
@@ -149,7 +152,8 @@ func TestOneTooManyInFlight(t *testing.T) {
 
 // A middleware may bound nothing but requests in flight.
 func TestInFlightAlone(t *testing.T) {
-	w, ran := serve(weirtest.DenyAll(), httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1}, from("203.0.113.7:1"))
+	w, ran := serve(weirtest.DenyAll(), httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1},
+		from("203.0.113.7:1"))
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Equal(t, 1, ran)
 	assert.Equal(t, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, w.Result().Header)

@@ -47,8 +47,9 @@ func TestASecondGuardWithoutANamePanics(t *testing.T) {
 	named.Name = "login"
 	first := httplimit.New(limiter.FixedWindow(), unnamed)
 	for name, s := range map[string]weir.Strategy{"of one limiter": limiter.FixedWindow()} {
-		assert.PanicsWithValue(t, `httplimit: a second middleware without a name on one fixed window: give its policy "5/1m" `+
-			`a Name of its own, or the first one's Name to share the budget`, func() { httplimit.New(s, unnamed) }, name)
+		const want = "httplimit: a second middleware without a name on one fixed window: give its policy " +
+			`"5/1m" a Name of its own, or the first one's Name to share the budget`
+		assert.PanicsWithValue(t, want, func() { httplimit.New(s, unnamed) }, name)
 		unlike := unnamed
 		unlike.Limit = 6 // separate by chance: the next change of configuration may make them equal
 		assert.Panics(t, func() { httplimit.New(s, unlike) }, name)
@@ -100,13 +101,17 @@ func TestAGuardThatIsGoneReleasesItsDefaultNames(t *testing.T) {
 
 func TestPolicyKeyIsTheKeyThatIsCounted(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
-	for _, p := range []httplimit.Policy{{Limit: 5, Duration: time.Minute}, {Name: "login", Limit: 5, Duration: time.Hour}} {
-		cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Policies: []httplimit.Policy{p}, Now: at(noon)}
+	for _, p := range []httplimit.Policy{
+		{Limit: 5, Duration: time.Minute}, {Name: "login", Limit: 5, Duration: time.Hour},
+	} {
+		cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Policies: []httplimit.Policy{p},
+			Now: at(noon)}
 		guard := httplimit.New(limiter.FixedWindow(), cfg)(&hello{})
 		for range 7 {
 			guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
 		}
-		res, err := limiter.FixedWindow().Peek(t.Context(), &weir.Request{Key: p.Key("203.0.113.7"), Limit: p.Limit, Duration: p.Duration})
+		res, err := limiter.FixedWindow().Peek(t.Context(),
+			&weir.Request{Key: p.Key("203.0.113.7"), Limit: p.Limit, Duration: p.Duration})
 		require.NoError(t, err)
 		assert.EqualValues(t, 5, res.TotalRequests)
 		limiter = newLimiter(t, at(noon))
@@ -116,7 +121,8 @@ func TestPolicyKeyIsTheKeyThatIsCounted(t *testing.T) {
 func TestFailOpenDoesNotCoverMistakes(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	cfg := httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Name: "plan", FailOpen: true, Now: at(noon), Logger: slog.New(slog.DiscardHandler),
+		Extractor: httplimit.RemoteAddr(), Name: "plan", FailOpen: true, Now: at(noon),
+		Logger:    slog.New(slog.DiscardHandler),
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return 0, 0 },
 	}
 	for range 100 {
@@ -137,12 +143,15 @@ func TestFailOpenDoesNotCoverMistakes(t *testing.T) {
 }
 
 func TestAFullTableHasAPolicyOfItsOwn(t *testing.T) {
-	for policy, want := range map[httplimit.FullPolicy]int{httplimit.FullRefuse: 503, httplimit.FullAdmit: 200} {
+	for policy, want := range map[httplimit.FullPolicy]int{
+		httplimit.FullRefuse: 503, httplimit.FullAdmit: 200,
+	} {
 		for _, failOpen := range []bool{false, true} {
 			clock := weirtest.NewClock(noon)
 			var log strings.Builder
 			cfg := hundred()
-			cfg.OnFull, cfg.FailOpen, cfg.Now, cfg.Logger = policy, failOpen, clock.Now, slog.New(slog.NewTextHandler(&log, nil))
+			cfg.OnFull, cfg.FailOpen, cfg.Now = policy, failOpen, clock.Now
+			cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 			full := weirtest.FailAll(weir.ErrFull)
 			cfg.Name = "p"
 			guard := httplimit.New(full, cfg)(&hello{})
@@ -172,8 +181,9 @@ func TestExemptCallersNeedNoBucket(t *testing.T) {
 	defer limiter.Close()
 	stats := &httplimit.Stats{}
 	cfg := httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Name: "plan", Now: at(noon), Stats: stats, Logger: slog.New(slog.DiscardHandler),
-		Skip: func(r *http.Request) bool { return r.URL.Path == "/healthz" },
+		Extractor: httplimit.RemoteAddr(), Name: "plan", Now: at(noon), Stats: stats,
+		Logger: slog.New(slog.DiscardHandler),
+		Skip:   func(r *http.Request) bool { return r.URL.Path == "/healthz" },
 		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
 			if r.Header.Get("X-Plan") == "gold" {
 				return httplimit.NoLimit, 0
@@ -261,7 +271,8 @@ func TestDenyCallersBehindTheMiddleware(t *testing.T) {
 		w, _ := serve(row.s, cfg, from(row.peer))
 		assert.Equal(t, row.want, w.Code)
 	}
-	res, err := weirtest.DenyCallers("x").Run(t.Context(), &weir.Request{Key: "x", Limit: 1, Duration: time.Second})
+	res, err := weirtest.DenyCallers("x").Run(t.Context(),
+		&weir.Request{Key: "x", Limit: 1, Duration: time.Second})
 	require.NoError(t, err)
 	assert.Equal(t, weir.Deny, res.State, "a key that is not joined is the caller")
 }

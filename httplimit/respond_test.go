@@ -48,7 +48,8 @@ func TestDenialsCanBeReadAcrossOrigins(t *testing.T) {
 	cfg.CORS = httplimit.CORS{Origins: []string{"*"}}
 	w := httptest.NewRecorder()
 	w.Header().Set("Access-Control-Allow-Origin", app)
-	httplimit.New(denying(100, time.Minute), cfg)(&hello{}).ServeHTTP(w, from("203.0.113.7:1", "Origin: "+app))
+	httplimit.New(denying(100, time.Minute), cfg)(&hello{}).ServeHTTP(w,
+		from("203.0.113.7:1", "Origin: "+app))
 	assert.Equal(t, []string{app}, w.Header()["Access-Control-Allow-Origin"])
 
 	cfg.CORS.Credentials = true

@@ -57,7 +57,8 @@ func TestOnlyTheFinalAnswerHasTheFields(t *testing.T) {
 				assert.NotEmpty(t, h["Link"])
 				return nil
 			}}
-			r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace), http.MethodGet, server.URL, nil)
+			r, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), trace),
+				http.MethodGet, server.URL, nil)
 			require.NoError(t, err)
 			resp, err := http.DefaultClient.Do(r)
 			require.NoError(t, err)

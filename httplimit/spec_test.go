@@ -45,7 +45,8 @@ func denying(total uint64, left time.Duration) *weirtest.Fake {
 
 // hundred is 100 in a minute by the peer's address, on a clock that reads noon.
 func hundred() httplimit.Config {
-	return httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, Now: at(noon)}
+	return httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		Now: at(noon)}
 }
 
 // hello is the guarded handler, and counts how often it ran.
@@ -80,7 +81,8 @@ func TestAnAdmittedRequestReachesTheHandlerOnce(t *testing.T) {
 		"Content-Type":     {"text/plain; charset=utf-8"},
 	}, w.Result().Header)
 	require.Len(t, fake.Calls(), 1)
-	assert.Equal(t, weir.Request{Key: weir.JoinKey("100/1m", "203.0.113.7"), Limit: 100, Duration: time.Minute}, fake.Calls()[0].Request)
+	assert.Equal(t, weir.Request{Key: weir.JoinKey("100/1m", "203.0.113.7"), Limit: 100,
+		Duration: time.Minute}, fake.Calls()[0].Request)
 }
 
 func TestADeniedRequestIsAnswered429(t *testing.T) {
@@ -112,7 +114,8 @@ func problemOf(t *testing.T, w *httptest.ResponseRecorder) (p map[string]any) {
 
 func TestRetryAfterIsNeverTooEarlyAndAtLeastASecond(t *testing.T) {
 	for left, want := range map[time.Duration]string{
-		-time.Second: "1", 0: "1", 1: "1", time.Millisecond: "1", time.Second: "1", time.Second + 1: "2", 59*time.Second + 1: "60",
+		-time.Second: "1", 0: "1", 1: "1", time.Millisecond: "1", time.Second: "1", time.Second + 1: "2",
+		59*time.Second + 1:   "60",
 		365 * 24 * time.Hour: "31536000",
 	} {
 		w, _ := serve(denying(100, left), hundred(), from("203.0.113.7:5000"))
@@ -122,7 +125,9 @@ func TestRetryAfterIsNeverTooEarlyAndAtLeastASecond(t *testing.T) {
 }
 
 func TestADenialForGoodHasNoRetryAfter(t *testing.T) {
-	for _, style := range []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy, httplimit.HeadersOriginal, httplimit.HeadersNone} {
+	for _, style := range []httplimit.HeaderStyle{
+		httplimit.HeadersDraft, httplimit.HeadersLegacy, httplimit.HeadersOriginal, httplimit.HeadersNone,
+	} {
 		cfg := hundred()
 		cfg.CostFunc = func(*http.Request) uint64 { return 101 }
 		cfg.Headers, cfg.Jitter = style, time.Minute
@@ -169,7 +174,8 @@ func TestJitterOnlyAddsDelay(t *testing.T) {
 		seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
 		require.NoError(t, err)
 		require.True(t, 5 <= seconds && seconds <= 5+jitter, seconds)
-		require.Equal(t, `"100/1m";r=0;t=`+strconv.Itoa(seconds), w.Header().Get("RateLimit")) // Retry-After is not earlier
+		// Retry-After is not earlier than t.
+		require.Equal(t, `"100/1m";r=0;t=`+strconv.Itoa(seconds), w.Header().Get("RateLimit"))
 		bins[seconds]++
 	}
 	assert.Len(t, bins, jitter+1)
@@ -210,7 +216,8 @@ func TestOriginalHeaders(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Equal(t, "100", w.Header().Get("Rate-Limiting-Total-Requests"))
 	assert.Equal(t, "Deny", w.Header().Get("Rate-Limiting-State"))
-	assert.Equal(t, "2026-11-20T12:00:31Z", w.Header().Get("Rate-Limiting-Expires-At")) // not a second that is too early
+	// Rounded up: never a second too early.
+	assert.Equal(t, "2026-11-20T12:00:31Z", w.Header().Get("Rate-Limiting-Expires-At"))
 	assert.Equal(t, "31", w.Header().Get("Retry-After"))
 }
 
@@ -309,7 +316,8 @@ func TestMiddlewaresOnOneRouteComposeOuterFirst(t *testing.T) {
 
 		// The outer one denies: the inner one is not asked.
 		outer, inner = denying(100, time.Second), admitting(1, time.Second)
-		httplimit.New(outer, site)(httplimit.New(inner, login)(h)).ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:5000"))
+		httplimit.New(outer, site)(httplimit.New(inner, login)(h)).ServeHTTP(httptest.NewRecorder(),
+			from("203.0.113.7:5000"))
 		assert.Empty(t, inner.Calls())
 	}
 }
@@ -323,7 +331,8 @@ func TestWhatAHandlerAddsToAFieldIsItsRequestsAlone(t *testing.T) {
 	for range 3 {
 		w := httptest.NewRecorder()
 		guard.ServeHTTP(w, from("203.0.113.7:5000"))
-		assert.Equal(t, []string{`"100/1m";q=100;w=60, "mine";q=1`, `"more";q=2`}, w.Header().Values("RateLimit-Policy"))
+		assert.Equal(t, []string{`"100/1m";q=100;w=60, "mine";q=1`, `"more";q=2`},
+			w.Header().Values("RateLimit-Policy"))
 		assert.Equal(t, []string{`"100/1m";r=99;t=1`, `"more";r=2`}, w.Header().Values("RateLimit"))
 	}
 }
@@ -374,7 +383,8 @@ func TestLimitFuncGivesEachPlanItsLimit(t *testing.T) {
 	assert.Equal(t, `"plan";r=999;t=1`, w.Header().Get("RateLimit"))
 	w, _ = serve(fake, cfg, from("1.2.3.4:1", "X-User: bob"))
 	assert.Equal(t, `"plan";q=10;w=60`, w.Header().Get("RateLimit-Policy"))
-	assert.Equal(t, weir.Request{Key: weir.JoinKey("plan", "bob"), Limit: 10, Duration: time.Minute}, fake.Calls()[1].Request)
+	assert.Equal(t, weir.Request{Key: weir.JoinKey("plan", "bob"), Limit: 10, Duration: time.Minute},
+		fake.Calls()[1].Request)
 }
 
 func TestWithoutAKeyTheAnswerIs400(t *testing.T) {
@@ -410,7 +420,8 @@ func TestALimiterThatCannotDecideFailsClosed(t *testing.T) {
 	w, ran := serve(weirtest.FailAll(weir.ErrFull), cfg, from("203.0.113.7:5000"))
 	assert.Zero(t, ran)
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-	assert.Equal(t, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity", problemOf(t, w)["type"])
+	assert.Equal(t, "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity",
+		problemOf(t, w)["type"])
 	assert.Equal(t, httplimit.Failed, seen.Outcome)
 	assert.ErrorIs(t, seen.Err, weir.ErrFull)
 	assert.Equal(t, "203.0.113.7", seen.Key)
@@ -432,7 +443,9 @@ func TestFailOpenLetsARequestThroughMarkedAndCounted(t *testing.T) {
 	cfg.FailOpen, cfg.Stats, cfg.Logger = true, &httplimit.Stats{}, slog.New(slog.DiscardHandler)
 	var bypassed bool
 	guard := httplimit.New(weirtest.Sequence(weirtest.Fail(errDown), weirtest.Allow), cfg)(
-		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { bypassed = httplimit.IsBypassed(r.Context()) }))
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			bypassed = httplimit.IsBypassed(r.Context())
+		}))
 
 	w := httptest.NewRecorder()
 	guard.ServeHTTP(w, from("203.0.113.7:5000"))
@@ -451,7 +464,8 @@ func TestFailOpenLetsARequestThroughMarkedAndCounted(t *testing.T) {
 func TestFailOpenStillHeedsThePoliciesThatDecide(t *testing.T) {
 	cfg := hundred()
 	cfg.FailOpen, cfg.Logger = true, slog.New(slog.DiscardHandler)
-	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 5, Duration: 24 * time.Hour, Strategy: denying(5, time.Hour)}}
+	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 5, Duration: 24 * time.Hour,
+		Strategy: denying(5, time.Hour)}}
 	w, ran := serve(weirtest.FailAll(errDown), cfg, from("203.0.113.7:5000"))
 	assert.Zero(t, ran)
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
@@ -468,7 +482,8 @@ func TestFailClosedGivesBackWhatOtherPoliciesTook(t *testing.T) {
 	burst := admitting(1, time.Second)
 	cfg := hundred()
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 5, Duration: 24 * time.Hour, Strategy: weirtest.FailAll(weir.ErrFull)}}
+	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 5, Duration: 24 * time.Hour,
+		Strategy: weirtest.FailAll(weir.ErrFull)}}
 	w, ran := serve(burst, cfg, from("203.0.113.7:5000"))
 	assert.Zero(t, ran)
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
@@ -496,15 +511,18 @@ func (w failingWriter) Write(p []byte) (int, error) {
 func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	cfg := hundred()
-	cfg.Shadow, cfg.Stats, cfg.DenyList, cfg.Logger = true, &httplimit.Stats{}, list, slog.New(slog.DiscardHandler)
-	cfg.Penalty = httplimit.Penalty{Strategy: weirtest.DenyAll(), Denials: 1, Within: time.Minute, For: time.Hour}
+	cfg.Shadow, cfg.Stats, cfg.DenyList = true, &httplimit.Stats{}, list
+	cfg.Logger = slog.New(slog.DiscardHandler)
+	cfg.Penalty = httplimit.Penalty{Strategy: weirtest.DenyAll(), Denials: 1, Within: time.Minute,
+		For: time.Hour}
 	var seen httplimit.Decision
 	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { seen = d }
 
 	w, ran := serve(denying(100, 9*time.Second), cfg, from("203.0.113.7:5000"))
 	assert.Equal(t, 1, ran)
 	assert.Equal(t, http.StatusOK, w.Code)
-	assert.Equal(t, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, w.Result().Header, "a polite client must not pause")
+	assert.Equal(t, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, w.Result().Header,
+		"a polite client must not pause")
 	assert.Equal(t, httplimit.Denied, seen.Outcome)
 	assert.True(t, seen.Shadow)
 	assert.Equal(t, http.StatusTooManyRequests, seen.Status)
@@ -525,7 +543,9 @@ func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 }
 
 func TestOnlyFailedLoginsCount(t *testing.T) {
-	for status, refunds := range map[int]int{http.StatusUnauthorized: 0, http.StatusOK: 1, http.StatusInternalServerError: 1} {
+	for status, refunds := range map[int]int{
+		http.StatusUnauthorized: 0, http.StatusOK: 1, http.StatusInternalServerError: 1,
+	} {
 		fake := admitting(1, time.Minute)
 		cfg := hundred()
 		cfg.CountIf = func(status int) bool { return status == http.StatusUnauthorized }
@@ -601,8 +621,10 @@ func TestAPanicInTheHandlerPassesThroughAndCounts(t *testing.T) {
 		fake := admitting(1, time.Minute)
 		cfg := hundred()
 		cfg.CountIf = countIf
-		guard := httplimit.New(fake, cfg)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-		assert.PanicsWithValue(t, http.ErrAbortHandler, func() { guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:5000")) })
+		abort := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
+		guard := httplimit.New(fake, cfg)(abort)
+		assert.PanicsWithValue(t, http.ErrAbortHandler,
+			func() { guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:5000")) })
 		assert.Equal(t, []string{"Run"}, methods(fake))
 	}
 }
@@ -617,7 +639,8 @@ func TestOnDecisionSeesEachRequestOnceBeforeTheAnswer(t *testing.T) {
 	}
 	httplimit.New(denying(100, time.Second), cfg)(&hello{}).ServeHTTP(w, from("203.0.113.7:5000"))
 	assert.Equal(t, []httplimit.Decision{{
-		Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "100/1m", Limit: 100, Duration: time.Minute, Cost: 1, Status: 429,
+		Outcome: httplimit.Denied, Key: "203.0.113.7", Policy: "100/1m", Limit: 100, Duration: time.Minute,
+		Cost: 1, Status: 429,
 		Strategy: "weirtest.Fake", Source: httplimit.SourceStrategy,
 		Result: weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: noon.Add(time.Second)},
 	}}, seen)
@@ -639,13 +662,15 @@ func TestRespondWritesTheAnswerInOnesOwnForm(t *testing.T) {
 
 func TestLogLinesCannotBeForged(t *testing.T) {
 	rng := rand.New(rand.NewPCG(42, 4))
-	evil := []string{"bob", "\r\n", "\n", "level=INFO", `"`, "\x1b[2J", "\u2028", "\u202e", "\xff", "\x00", `\`, "é", "\x7f", "\u0085"}
+	evil := []string{"bob", "\r\n", "\n", "level=INFO", `"`, "\x1b[2J", "\u2028", "\u202e", "\xff", "\x00",
+		`\`, "é", "\x7f", "\u0085"}
 	var log strings.Builder
 	down := &failWith{}
 	guards := make(map[bool]http.Handler)
 	clock := weirtest.NewClock(noon)
 	for _, logKeys := range []bool{false, true} {
-		guards[logKeys] = httplimit.New(down, httplimit.Config{Extractor: httplimit.Headers("X-User"), Name: "one", Limit: 1, Duration: time.Second, Now: clock.Now,
+		guards[logKeys] = httplimit.New(down, httplimit.Config{Extractor: httplimit.Headers("X-User"),
+			Name: "one", Limit: 1, Duration: time.Second, Now: clock.Now,
 			LogKeys: logKeys, Logger: slog.New(plainHandler{&log})})(&hello{})
 	}
 	keys := 100_000
@@ -729,7 +754,8 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 		"a style that is none":  func(c *httplimit.Config) weir.Strategy { c.Headers = 4; return noRefund{} },
 		"jitter downward":       func(c *httplimit.Config) weir.Strategy { c.Jitter = -1; return noRefund{} },
 		"a penalty without a list": func(c *httplimit.Config) weir.Strategy {
-			c.Penalty = httplimit.Penalty{Strategy: noRefund{}, Denials: 1, Within: time.Second, For: time.Second}
+			c.Penalty = httplimit.Penalty{Strategy: noRefund{}, Denials: 1, Within: time.Second,
+				For: time.Second}
 			return noRefund{}
 		},
 		"a penalty without a strategy": func(c *httplimit.Config) weir.Strategy {
@@ -737,7 +763,8 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 			return noRefund{}
 		},
 		"a penalty without a period": func(c *httplimit.Config) weir.Strategy {
-			c.DenyList, c.Penalty = list, httplimit.Penalty{Strategy: noRefund{}, Denials: 1, For: time.Second}
+			c.DenyList, c.Penalty = list, httplimit.Penalty{Strategy: noRefund{}, Denials: 1,
+				For: time.Second}
 			return noRefund{}
 		},
 	} {

@@ -38,7 +38,8 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	defer s.mu.Unlock()
 	answer := s.answers[min(len(s.asked), len(s.answers)-1)]
 	s.asked = append(s.asked, time.Since(s.start))
-	resp := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody, Request: r}
+	resp := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody,
+		Request: r}
 	for _, line := range answer {
 		if name, value, ok := strings.Cut(line, ": "); ok {
 			resp.Header.Add(name, value)
@@ -77,7 +78,8 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"404 with seconds", []string{"404", "Retry-After: 7"}, 0},
 		{"200 with seconds: they are not about a limit", []string{"200", "Retry-After: 7"}, 0},
 		{"a date", []string{"429", "Retry-After: Sat, 01 Jan 2000 00:00:09 GMT"}, 9 * time.Second},
-		{"a date by the server's own clock", []string{"429", "Retry-After: Fri, 20 Nov 2026 12:00:09 GMT", "Date: Fri, 20 Nov 2026 12:00:05 GMT"}, 4 * time.Second},
+		{"a date by the server's own clock", []string{"429", "Retry-After: Fri, 20 Nov 2026 12:00:09 GMT",
+			"Date: Fri, 20 Nov 2026 12:00:05 GMT"}, 4 * time.Second},
 		{"a date that is past", []string{"429", "Retry-After: Fri, 31 Dec 1999 00:00:09 GMT"}, 0},
 		{"no more than ten minutes", []string{"429", "Retry-After: 999999999999999999999"}, 10 * time.Minute},
 		{"rubbish", []string{"429", "Retry-After: soon"}, 0},
@@ -85,9 +87,12 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"a fraction", []string{"429", "Retry-After: 7.5"}, 0},
 		{"nothing left, on a 200", []string{"200", `RateLimit: "default";r=0;t=5`}, 5 * time.Second},
 		{"some left", []string{"200", `RateLimit: "default";r=1;t=5`}, 0},
-		{"the longest of those that have nothing left", []string{"200", `RateLimit: "a";r=0;t=5, "b";r=3;t=60`, `RateLimit: "c";t=8;r=0;pk=:YQ==:;x`}, 8 * time.Second},
-		{"Retry-After takes precedence", []string{"429", "Retry-After: 3", `RateLimit: "a";r=0;t=5`}, 3 * time.Second},
-		{"rubbish in Retry-After does not", []string{"429", "Retry-After: soon", `RateLimit: "a";r=0;t=5`}, 5 * time.Second},
+		{"the longest of those that have nothing left", []string{"200",
+			`RateLimit: "a";r=0;t=5, "b";r=3;t=60`, `RateLimit: "c";t=8;r=0;pk=:YQ==:;x`}, 8 * time.Second},
+		{"Retry-After takes precedence",
+			[]string{"429", "Retry-After: 3", `RateLimit: "a";r=0;t=5`}, 3 * time.Second},
+		{"rubbish in Retry-After does not",
+			[]string{"429", "Retry-After: soon", `RateLimit: "a";r=0;t=5`}, 5 * time.Second},
 		{"names as tokens", []string{"200", `RateLimit: default;r=0;t=5`}, 5 * time.Second},
 		{"nothing left, and no word of when", []string{"200", `RateLimit: "a";r=0`}, 0},
 		{"malformed: ignored as a whole", []string{"200", `RateLimit: "a";r=0;t=5, "b`}, 0},
@@ -100,24 +105,36 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"malformed: an escape that is none", []string{"200", "RateLimit: \"\a\";r=0;t=5"}, 0},
 		{"malformed: a parameter in upper case", []string{"200", `RateLimit: "a";R=0;t=5`}, 0},
 		{"malformed: a name that is an Integer", []string{"200", `RateLimit: 7;r=0;t=5`}, 0},
-		{"malformed: draft 07 with Strings", []string{"200", `RateLimit: limit="1", remaining="0", reset="6"`}, 0},
-		{"a parameter twice: the last one counts", []string{"200", `RateLimit: "a";r=3;t=50;r=0;t=5`}, 5 * time.Second},
-		{"parameters of other types", []string{"200", `RateLimit: "a";x;y=?0;z=1.5;d=@1;u=%"%c3%a9";p=:YQ==:;q=*tok/:;r=0;t=5`}, 5 * time.Second},
-		{"blanks and tabs between members", []string{"200", "RateLimit: \t\"a\";  r=1;t=9 \t,\t \"b\";r=0;t=5"}, 0},
-		{"blanks around members", []string{"200", "RateLimit:  \"a\"; r=1;t=9 \t,\t \"b\";r=0;t=5 "}, 5 * time.Second},
-		{"a member that is an inner list", []string{"200", `RateLimit: ("a" "b");r=0;t=50, "c";r=0;t=5`}, 5 * time.Second},
+		{"malformed: draft 07 with Strings",
+			[]string{"200", `RateLimit: limit="1", remaining="0", reset="6"`}, 0},
+		{"a parameter twice: the last one counts",
+			[]string{"200", `RateLimit: "a";r=3;t=50;r=0;t=5`}, 5 * time.Second},
+		{"parameters of other types", []string{"200",
+			`RateLimit: "a";x;y=?0;z=1.5;d=@1;u=%"%c3%a9";p=:YQ==:;q=*tok/:;r=0;t=5`}, 5 * time.Second},
+		{"blanks and tabs between members",
+			[]string{"200", "RateLimit: \t\"a\";  r=1;t=9 \t,\t \"b\";r=0;t=5"}, 0},
+		{"blanks around members",
+			[]string{"200", "RateLimit:  \"a\"; r=1;t=9 \t,\t \"b\";r=0;t=5 "}, 5 * time.Second},
+		{"a member that is an inner list",
+			[]string{"200", `RateLimit: ("a" "b");r=0;t=50, "c";r=0;t=5`}, 5 * time.Second},
 		{"an escaped name", []string{"200", `RateLimit: "say \"hi\" \\o/";r=0;t=5`}, 5 * time.Second},
-		{"draft 07 with parameters", []string{"200", "RateLimit: limit=100;w=60, remaining=0, reset=6"}, 6 * time.Second},
+		{"draft 07 with parameters",
+			[]string{"200", "RateLimit: limit=100;w=60, remaining=0, reset=6"}, 6 * time.Second},
 		{"out of a cache", []string{"200", `RateLimit: "a";r=0;t=5`, "Age: 30"}, 0},
 		{"fresh out of a cache", []string{"200", `RateLimit: "a";r=0;t=5`, "Age: 0"}, 5 * time.Second},
 		{"draft 07", []string{"200", "RateLimit: limit=100, remaining=0, reset=6"}, 6 * time.Second},
 		{"draft 07 with some left", []string{"200", "RateLimit: limit=100, remaining=1, reset=6"}, 0},
-		{"drafts to 06", []string{"200", "RateLimit-Limit: 100", "RateLimit-Remaining: 0", "RateLimit-Reset: 6"}, 6 * time.Second},
+		{"drafts to 06", []string{"200", "RateLimit-Limit: 100", "RateLimit-Remaining: 0",
+			"RateLimit-Reset: 6"}, 6 * time.Second},
 		{"drafts to 06 with some left", []string{"200", "RateLimit-Remaining: 2", "RateLimit-Reset: 6"}, 0},
-		{"legacy, seconds from now", []string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 6"}, 6 * time.Second},
-		{"legacy, since the epoch", []string{"200", "X-RateLimit-Remaining: 0", fmt.Sprint("X-RateLimit-Reset: ", 2_000_000_000)}, 10 * time.Minute},
-		{"legacy, since the epoch and past", []string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684799000"}, 0}, // ms
-		{"legacy, a date", []string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: Sat, 01 Jan 2000 00:00:06 GMT"}, 6 * time.Second},
+		{"legacy, seconds from now",
+			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 6"}, 6 * time.Second},
+		{"legacy, since the epoch", []string{"200", "X-RateLimit-Remaining: 0",
+			fmt.Sprint("X-RateLimit-Reset: ", 2_000_000_000)}, 10 * time.Minute},
+		{"legacy, since the epoch and past",
+			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684799000"}, 0}, // ms
+		{"legacy, a date", []string{"200", "X-RateLimit-Remaining: 0",
+			"X-RateLimit-Reset: Sat, 01 Jan 2000 00:00:06 GMT"}, 6 * time.Second},
 		{"legacy rubbish", []string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: tomorrow"}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -167,7 +184,8 @@ func TestTransportWaitsAsLongAsTheContextLetsIt(t *testing.T) {
 		_, err = get(short, client, "http://a.example/")
 		var limited *httplimit.LimitError
 		require.ErrorAs(t, err, &limited)
-		assert.Equal(t, httplimit.LimitError{Key: "a.example", Wait: time.Minute, Server: true, Err: context.DeadlineExceeded}, *limited)
+		assert.Equal(t, httplimit.LimitError{Key: "a.example", Wait: time.Minute, Server: true,
+			Err: context.DeadlineExceeded}, *limited)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Zero(t, time.Since(before), "waiting would have been in vain")
 
@@ -180,7 +198,8 @@ func TestTransportWaitsAsLongAsTheContextLetsIt(t *testing.T) {
 		client.NoWait = true
 		_, err = get(t.Context(), client, "http://a.example/")
 		require.ErrorAs(t, err, &limited)
-		assert.EqualError(t, err, `httplimit: request for "a.example" not sent: the server asked for a pause, wait 50s`)
+		assert.EqualError(t, err,
+			`httplimit: request for "a.example" not sent: the server asked for a pause, wait 50s`)
 		assert.Len(t, s.asked, 1)
 	})
 }
@@ -251,7 +270,8 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 		require.NoError(t, err)
 		defer limiter.Close()
 		s := serving([]string{"200"})
-		client := &httplimit.Transport{Base: s, Strategy: limiter.FixedWindow(), Limit: 2, Duration: time.Second}
+		client := &httplimit.Transport{Base: s, Strategy: limiter.FixedWindow(), Limit: 2,
+			Duration: time.Second}
 		for range 5 {
 			_, err := get(t.Context(), client, "http://a.example/")
 			require.NoError(t, err)
@@ -271,7 +291,8 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 func TestTransportFailsAtOnceIfWaitingIsOfNoUse(t *testing.T) {
 	s := serving([]string{"200"})
 	var limited *httplimit.LimitError
-	client := &httplimit.Transport{Base: s, Strategy: &weirtest.Fake{Answer: answer(weir.Deny, 0, time.Time{})}, Limit: 1, Duration: time.Second}
+	client := &httplimit.Transport{Base: s,
+		Strategy: &weirtest.Fake{Answer: answer(weir.Deny, 0, time.Time{})}, Limit: 1, Duration: time.Second}
 	_, err := get(t.Context(), client, "http://a.example/")
 	require.ErrorAs(t, err, &limited)
 
@@ -285,7 +306,8 @@ func TestTransportFailsAtOnceIfWaitingIsOfNoUse(t *testing.T) {
 }
 
 func TestTransportClosesTheBodyItDoesNotSend(t *testing.T) {
-	client := &httplimit.Transport{Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Second, NoWait: true}
+	client := &httplimit.Transport{Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Second,
+		NoWait: true}
 	body := &closeCounter{Reader: strings.NewReader("x")}
 	r, err := http.NewRequest(http.MethodPost, "http://a.example/", body)
 	require.NoError(t, err)
@@ -349,13 +371,15 @@ func TestTransportRemembersABoundedNumberOfServers(t *testing.T) {
 // The keys of one server are one, however it is spelled; another port is another server.
 func TestTransportKeysServersNotSpellings(t *testing.T) {
 	for url, want := range map[string]string{
-		"http://example.com/": "example.com", "http://EXAMPLE.com/": "example.com", "http://example.com:80/": "example.com",
+		"http://example.com/": "example.com", "http://EXAMPLE.com/": "example.com",
+		"http://example.com:80/":  "example.com",
 		"http://example.com.:80/": "example.com", "https://example.com:443/": "example.com",
 		"http://example.com:443/": "example.com:443", "https://example.com:8443/": "example.com:8443",
 		"http://[2001:DB8::1]:80/": "[2001:db8::1]", "http://[2001:db8::1]:8080/": "[2001:db8::1]:8080",
 	} {
 		fake := &weirtest.Fake{}
-		client := &httplimit.Transport{Base: serving([]string{"200"}), Strategy: fake, Limit: 1, Duration: time.Minute}
+		client := &httplimit.Transport{Base: serving([]string{"200"}), Strategy: fake, Limit: 1,
+			Duration: time.Minute}
 		_, err := get(t.Context(), client, url)
 		require.NoError(t, err)
 		assert.Equal(t, want, fake.Calls()[0].Request.Key, url)
@@ -374,7 +398,8 @@ func TestTransportHeedsAPauseThatBeganWhileItsStrategyWaited(t *testing.T) {
 		done := make(chan error)
 		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
 		time.Sleep(time.Second)
-		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }() // allowed one second into the pause
+		// It is allowed one second into the pause.
+		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
 		assert.Equal(t, []time.Duration{2 * time.Second, 62 * time.Second}, s.asked)
@@ -392,19 +417,16 @@ func TestTransportRefundsWhatItDoesNotSend(t *testing.T) {
 		ended    time.Duration // when it is canceled
 		want     time.Duration // when it gives up
 	}{
-		"it must not wait":                     {noWait: true},
-		"it has too little time":               {deadline: 30 * time.Second},
-		"it is canceled in the pause":          {ended: 30 * time.Second, want: 30 * time.Second},
-		"it has too little time for a second":  {paused: time.Second, deadline: 30 * time.Second, want: time.Second},
-		"it is canceled in the second of them": {paused: time.Second, ended: 30 * time.Second, want: 30 * time.Second},
+		"no wait":                                {noWait: true},
+		"a deadline before the end of the pause": {deadline: 30 * time.Second},
+		"canceled in the pause":                  {ended: 30 * time.Second, want: 30 * time.Second},
+		"a deadline in a second pause":           {paused: time.Second, deadline: 30 * time.Second, want: time.Second},
+		"canceled in a second pause":             {paused: time.Second, ended: 30 * time.Second, want: 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := &httplimit.Transport{NoWait: row.noWait, Limit: 1, Duration: time.Hour}
-				fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
-					client.Pause(r.Key, time.Minute) // the answer of an earlier request
-					return weirtest.Allow(ctx, r, now)
-				}}
+				fake := pausing(client)
 				client.Strategy = struct { // no Peeker
 					weir.Strategy
 					weir.Refunder
@@ -434,13 +456,20 @@ func TestTransportRefundsWhatItDoesNotSend(t *testing.T) {
 	}
 }
 
+// pausing returns a Strategy that admits everything, and makes client pause for a minute meanwhile.
+func pausing(client *httplimit.Transport) *weirtest.Fake {
+	fake := &weirtest.Fake{}
+	fake.Answer = func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+		client.Pause(r.Key, time.Minute)
+		return weirtest.Allow(ctx, r, now)
+	}
+	return fake
+}
+
 // A Strategy that is no Refunder keeps the count of what was not sent.
 func TestTransportNeedsNoRefunder(t *testing.T) {
 	client := &httplimit.Transport{NoWait: true, Limit: 1, Duration: time.Hour}
-	fake := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
-		client.Pause(r.Key, time.Minute)
-		return weirtest.Allow(ctx, r, now)
-	}}
+	fake := pausing(client)
 	client.Strategy = struct{ weir.Strategy }{fake}
 	var limited *httplimit.LimitError
 	require.ErrorAs(t, client.Admit(t.Context(), "db"), &limited)

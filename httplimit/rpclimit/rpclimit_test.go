@@ -22,15 +22,18 @@ func admit(context.Context, http.Header) rpclimit.Code { return rpclimit.OK }
 func TestCallIsARequest(t *testing.T) {
 	var seen *http.Request
 	guard := rpclimit.New(&weirtest.Fake{}, httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern(), httplimit.Headers("X-Tenant", "Host")),
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern(),
+			httplimit.Headers("X-Tenant", "Host")),
 		Name:      "plan",
 		LimitFunc: func(r *http.Request) (uint64, time.Duration) { seen = r; return 1, time.Minute },
 		OnDecision: func(_ *http.Request, d httplimit.Decision) {
-			assert.Equal(t, weir.JoinKey("192.0.2.1", "/shop.Cart/Add", weir.JoinKey("acme", "api.example.com")), d.Key)
+			assert.Equal(t,
+				weir.JoinKey("192.0.2.1", "/shop.Cart/Add", weir.JoinKey("acme", "api.example.com")), d.Key)
 		},
 	})
 	require.Nil(t, guard.Run(context.Background(), rpclimit.Call{
-		Method: "/shop.Cart/Add", Host: "API.example.com:443", Peer: "192.0.2.1:4711", Header: http.Header{"X-Tenant": {"acme"}},
+		Method: "/shop.Cart/Add", Host: "API.example.com:443", Peer: "192.0.2.1:4711",
+		Header: http.Header{"X-Tenant": {"acme"}},
 	}, admit))
 	assert.Equal(t, http.MethodPost, seen.Method)
 	assert.Equal(t, "/shop.Cart/Add", seen.URL.Path)
@@ -42,7 +45,8 @@ func TestRetryDelay(t *testing.T) {
 	limiter, err := weir.New(weir.Config{Now: clock.Now})
 	require.NoError(t, err)
 	defer limiter.Close()
-	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Name: "exact", Limit: 1, Duration: time.Minute, Now: clock.Now}
+	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Name: "exact", Limit: 1, Duration: time.Minute,
+		Now: clock.Now}
 	call := rpclimit.Call{Method: "/a.B/C", Peer: "192.0.2.1:1"}
 	guard := rpclimit.New(limiter.FixedWindow(), cfg)
 	require.Nil(t, guard.Run(context.Background(), call, admit))
@@ -75,7 +79,8 @@ func TestCodeOfRefusal(t *testing.T) {
 		"a client that hung up": {ended, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang}, rpclimit.Canceled},
 		"a deadline":            {late, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang}, rpclimit.DeadlineExceeded},
 	} {
-		guard := rpclimit.New(c.s, httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute})
+		guard := rpclimit.New(c.s,
+			httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute})
 		refusal := guard.Run(c.ctx, rpclimit.Call{Method: "/a.B/C", Peer: c.peer}, nil)
 		require.NotNil(t, refusal, name)
 		assert.Equal(t, c.want, refusal.Code, name)
@@ -90,7 +95,8 @@ func TestHTTPStatus(t *testing.T) {
 
 // In flight are the calls whose handler has not returned.
 func TestMaxInFlight(t *testing.T) {
-	guard := rpclimit.New(&weirtest.Fake{}, httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
+	guard := rpclimit.New(&weirtest.Fake{},
+		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
 	call := rpclimit.Call{Method: "/a.B/C", Peer: "192.0.2.1:1"}
 	require.Nil(t, guard.Run(context.Background(), call, func(context.Context, http.Header) rpclimit.Code {
 		refusal := guard.Run(context.Background(), call, nil)
@@ -108,7 +114,9 @@ func TestNotSent(t *testing.T) {
 	cancel()
 	soon, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	never := func(context.Context, *weir.Request, time.Time) (weir.Result, error) { return weir.Result{}, nil }
+	never := func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
+		return weir.Result{}, nil
+	}
 	for name, c := range map[string]*struct {
 		ctx       context.Context
 		transport httplimit.Transport
