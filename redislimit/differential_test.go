@@ -24,23 +24,51 @@ type pair struct {
 	name   string
 	local  strategy
 	remote strategy
-	fixed  []weir.Tier // the limits, if they are not the request's
+	fixed  []weir.Tier // of Tiers: the limits, which are not the request's
 
 	entries bool // both list their entries
 }
 
-// pairs makes them all, on one clock.
-func pairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) []pair {
+// counters makes a Limiter and a Store on one clock.
+func counters(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) (*weir.Limiter, *redislimit.Store) {
 	l, err := weir.New(weir.Config{Now: now})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	s, err := redislimit.New(c, redislimit.Config{Prefix: prefix, Now: now, Timeout: generous})
 	require.NoError(t, err)
-	tiers := []weir.Tier{{Limit: 30, Duration: time.Second}, {Limit: 50, Duration: 10 * time.Second}, {Limit: 70, Duration: 15 * time.Second}}
-	localTiers, err := l.Tiers(tiers...)
+	return l, s
+}
+
+// pairs makes one of each kind, on one clock.
+func pairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) []pair {
+	l, s := counters(t, c, prefix, now)
+	return append(plainPairs(l, s), tiersPair(t, l, s, "Tiers", tier(30, 1), tier(50, 10), tier(70, 15)))
+}
+
+// tierOrders makes pairs of Tiers that are not given the shortest first. The limits of the last two
+// are so low that often two tiers bind equally, and that costs exceed some of them and not others.
+func tierOrders(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) []pair {
+	l, s := counters(t, c, prefix, now)
+	return []pair{
+		tiersPair(t, l, s, "Tiers with equal limits", tier(30, 15), tier(30, 1), tier(30, 10)),
+		tiersPair(t, l, s, "Tiers with low limits", tier(2, 1), tier(5, 4), tier(3, 2), tier(4, 3)),
+		tiersPair(t, l, s, "Tiers with falling limits", tier(4, 4), tier(3, 2), tier(2, 1)),
+	}
+}
+
+func tier(limit uint64, seconds time.Duration) weir.Tier {
+	return weir.Tier{Limit: limit, Duration: seconds * time.Second}
+}
+
+func tiersPair(t *testing.T, l *weir.Limiter, s *redislimit.Store, name string, tiers ...weir.Tier) pair {
+	local, err := l.Tiers(tiers...)
 	require.NoError(t, err)
-	remoteTiers, err := s.Tiers(tiers...)
+	remote, err := s.Tiers(tiers...)
 	require.NoError(t, err)
+	return pair{name: name, local: local, remote: remote, fixed: tiers}
+}
+
+func plainPairs(l *weir.Limiter, s *redislimit.Store) []pair {
 	return []pair{
 		{name: "FixedWindow", local: l.FixedWindow(), remote: s.FixedWindow()},
 		{name: "SlidingWindow", local: l.SlidingWindow(), remote: s.SlidingWindow()},
@@ -50,7 +78,6 @@ func pairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time
 		{name: "TokenBucket of 5", local: l.TokenBucket(5), remote: s.TokenBucket(5)},
 		{name: "Counter", local: l.Counter(), remote: s.Counter()},
 		{name: "List", local: l.List(), remote: s.List(), entries: true},
-		{name: "Tiers", local: localTiers, remote: remoteTiers, fixed: tiers},
 	}
 }
 
@@ -74,10 +101,12 @@ type event struct {
 	r          weir.Request
 	a, b       *weir.Result
 	errA, errB error
+	tiers      [2]weir.Tier // of Tiers' Run: that of a and that of b
 }
 
 func (e event) String() string {
-	return fmt.Sprintf("\n%v %s %+v: local %v, %v; redis %v, %v", e.at.Format(time.RFC3339Nano), e.op, e.r, e.a, e.errA, e.b, e.errB)
+	return fmt.Sprintf("\n%v %s %+v: local %v, %v; redis %v, %v; tiers %v",
+		e.at.Format(time.RFC3339Nano), e.op, e.r, e.a, e.errA, e.b, e.errB, e.tiers)
 }
 
 func (x *trace) request() *weir.Request {
@@ -122,6 +151,17 @@ func same(a, b *weir.Result) bool {
 	return a.State == b.State && a.TotalRequests == b.TotalRequests && a.ExpiresAt.Equal(b.ExpiresAt)
 }
 
+// run runs r, and returns the tier too if s is Tiers.
+func run(ctx context.Context, s strategy, r *weir.Request) (*weir.Result, weir.Tier, error) {
+	if s, ok := s.(interface {
+		RunTier(context.Context, *weir.Request) (*weir.Result, weir.Tier, error)
+	}); ok {
+		return s.RunTier(ctx, r)
+	}
+	res, err := s.Run(ctx, r)
+	return res, weir.Tier{}, err
+}
+
 // sameEntries compares the entries of two logs.
 func sameEntries(ctx context.Context, p pair, r *weir.Request) bool {
 	type lister interface {
@@ -139,11 +179,12 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 	ctx, r := context.Background(), x.request()
 	var a, b *weir.Result
 	var errA, errB error
+	var tiers [2]weir.Tier
 	op := "Run"
 	switch n := x.random.IntN(40); {
 	case n < 28:
-		a, errA = p.local.Run(ctx, r)
-		b, errB = p.remote.Run(ctx, r)
+		a, tiers[0], errA = run(ctx, p.local, r)
+		b, tiers[1], errB = run(ctx, p.remote, r)
 		if errA == nil && a.Allowed() {
 			x.taken[r.Key], x.asked[r.Key] = a, *r
 		}
@@ -173,18 +214,18 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 	if len(x.log) == 25 {
 		x.log = append(x.log[:0], x.log[1:]...)
 	}
-	x.log = append(x.log, event{x.clock.Now(), op, *r, a, b, errA, errB})
+	x.log = append(x.log, event{x.clock.Now(), op, *r, a, b, errA, errB, tiers})
 	if n := x.random.IntN(20); n == 0 && p.entries && !sameEntries(ctx, p, r) {
 		return a, "their entries differ"
 	}
-	if (errA == nil) != (errB == nil) || a != nil && b != nil && !same(a, b) {
+	if (errA == nil) != (errB == nil) || a != nil && b != nil && !same(a, b) || tiers[0] != tiers[1] {
 		return a, "they differ"
 	}
 	return a, ""
 }
 
 // On one clock and one random trace, a local strategy and its counterpart give the same Results,
-// bit for bit.
+// bit for bit, and Tiers the same tier.
 func TestDifferential(t *testing.T) {
 	// Larger hashes are in no order.
 	server := redistest.Start(t, "--hash-max-ziplist-entries", "4")
@@ -199,25 +240,29 @@ func TestDifferential(t *testing.T) {
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	for i, p := range pairs(t, client, "names", time.Now) {
+	all := func(c redis.UniversalClient, prefix string, now func() time.Time) []pair {
+		return append(pairs(t, c, prefix, now), tierOrders(t, c, prefix, now)...)
+	}
+	for i, p := range all(client, "names", time.Now) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			together := newBatching(t.Context(), client)
-			var all sync.WaitGroup // The traces have clocks and keys of their own, and mostly wait for the server.
+			var playing sync.WaitGroup // The traces have clocks and keys of their own, and mostly wait for the server.
 			for n := range traces {
 				clock := weirtest.NewClock(starts[n%len(starts)])
-				p := pairs(t, together, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]
+				p := all(together, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]
 				random := rand.New(rand.NewPCG(uint64(n), uint64(i)))
 				x := &trace{
 					random: random, clock: clock, duration: durations[n%len(durations)], limit: limits[random.IntN(len(limits))],
 					taken: map[string]*weir.Result{}, asked: map[string]weir.Request{},
 				}
 				if p.fixed != nil {
-					x.duration, x.limit = p.fixed[random.IntN(len(p.fixed))].Duration, p.fixed[0].Limit
+					one := p.fixed[random.IntN(len(p.fixed))]
+					x.duration, x.limit = one.Duration, one.Limit // and so costs near to each of the limits
 				}
-				all.Go(func() { x.play(t, p, steps) })
+				playing.Go(func() { x.play(t, p, steps) })
 			}
-			all.Wait()
+			playing.Wait()
 		})
 	}
 }

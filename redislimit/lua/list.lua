@@ -55,9 +55,9 @@ local function push(c)
   end
 end
 
--- give_back takes c from the newest hits that carry meta, then from the newest of the others; the first hit stays, with
+-- refund takes c from the newest hits that carry meta, then from the newest of the others; the first hit stays, with
 -- a cost of 0 if need be: it holds the start of the period. It looks at the newest 1000: each costs 10 µs.
-local function give_back(c)
+local function refund(c)
   local older = math.max(0, call('LLEN', key) - 1000)
   local hits, left = call('LRANGE', key, int(older), -1), c
   for i, element in ipairs(hits) do hits[i] = parse(element) end
@@ -100,7 +100,7 @@ elseif op == 'seed' then
     push(cost - n)
   end
 elseif op == 'refund' then
-  if first and end_s == END_S and end_ns == END_NS then give_back(cost) end
+  if first and end_s == END_S and end_ns == END_NS then refund(cost) end
 end
 heal(ttl())
 return format('%d %d %d %d', allowed and 1 or 0, n, end_s, end_ns)

@@ -103,9 +103,9 @@ local function leaver(need)
   return at(low)
 end
 
--- give_back takes c away from the hits of an instant, the newest first, and from the sums of all that follow. It costs
+-- refund takes c away from the hits of an instant, the newest first, and from the sums of all that follow. It costs
 -- 10 µs a hit that follows: with more than 1000 of them nothing is given back.
-local function give_back(hit_s, hit_ns, c)
+local function refund(hit_s, hit_ns, c)
   if call('ZCOUNT', key, int(millis(hit_s, hit_ns)), '+inf') > 1000 then return end
   local members, hits, given = call('ZRANGEBYSCORE', key, int(millis(hit_s, hit_ns)), '+inf'), {}, {}
   for i = #members, 1, -1 do
@@ -140,7 +140,7 @@ elseif op == 'seed' then
   if before(clock_s, clock_ns, END_S, END_NS) and used < cost then put(cost - used) end
 elseif op == 'refund' and before(clock_s, clock_ns, END_S, END_NS) then
   local taken_s, taken_ns = sub(END_S, END_NS, d_s, d_ns)
-  give_back(taken_s, taken_ns, cost)
+  refund(taken_s, taken_ns, cost)
 end
 heal(d + grace)
 return format('%d %d %d %d', allowed and 1 or 0, used, hit_s, hit_ns)

@@ -28,8 +28,8 @@ end
 
 -- An admission has the figures of the tier with the least room left; of equals, the first. A denial has those of the first
 -- tier that can never admit the cost; else, of those without room, of the one that gets room last, and of equals the first.
--- It gets room with the start of the slice that stands at least for what lacks. The last tier, which most often is the
--- longest, comes first: no shorter one is then searched for that slice.
+-- It gets room when slices worth the missing cost have left its span. The last tier, which most often is the longest,
+-- comes first. A shorter one is then searched only if it may get room as late.
 local stop = (op == 'seed' or op == 'refund') and #args - 2 or #args
 local allowed, never, tier, used, slice = true, false, 0, 0, 0
 local least, latest -- room; slice
@@ -114,9 +114,9 @@ local function put(slice, n)
   alive = true
 end
 
--- give_back takes the cost out of the slice it was put into. Its period ends a tier's length after that slice began; which
+-- refund takes the cost out of the slice it was put into. Its period ends a tier's length after that slice began; which
 -- tier's, the end does not say: of the slices that it can have been, the latest gives it back.
-local function give_back()
+local function refund()
   local last = math.floor(millis(END_S, END_NS) / g)
   local from, count
   for i = 1, #stored, 2 do
@@ -142,7 +142,7 @@ elseif op == 'seed' then
   -- The sum that is nearest comes up to it; what the others lack of it is not made up for.
   if before(s, ns, END_S, END_NS) and most < cost then put(current, plus(have, cost - most)) end
 elseif op == 'refund' then
-  give_back()
+  refund()
 end
 heal(ttl)
 return format('%d %d %d %d', allowed and 1 or 0, (tier - 5) / 2, used, slice)
