@@ -47,8 +47,8 @@ func (l *Limiter) Load(r io.Reader) error {
 	return nil
 }
 
-// check reads a snapshot without loading it, and returns what comes after its version and before
-// its checksum.
+// check reads a snapshot without loading it, and returns the bytes between its version and its
+// checksum.
 func (l *Limiter) check(data []byte) (body []byte, err error) {
 	end := len(data) - crc32.Size
 	switch {

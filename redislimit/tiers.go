@@ -70,7 +70,10 @@ type several struct {
 	name   string // the Durations: the period of the key
 	slice  int64  // ms
 	limits []int64
-	args   []any // for each tier its slices and its limit: made once, for to make an interface of a number is an allocation
+
+	// For each tier its slices and its limit. Converting a number to an interface allocates, so they
+	// are converted once.
+	args []any
 }
 
 func (t several) period(*weir.Request) (string, error) { return t.name, nil }
