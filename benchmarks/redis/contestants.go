@@ -13,7 +13,8 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// period is so long that no window ends while its figures are taken, and no token grows back that counts.
+// period is so long that during the measurements no window ends, and no more tokens grow back than
+// matter.
 const period = 30 * 24 * time.Hour
 
 // The two loads, by what becomes of the calls.
@@ -58,12 +59,27 @@ var contestants = func() (all []contestant) {
 			contestant{"SlidingWindow", load, plain(func(s *stand) (weir.Strategy, error) { return s.store.SlidingWindow(), nil }), 1},
 			contestant{"TokenBucket", load, plain(func(s *stand) (weir.Strategy, error) { return s.store.TokenBucket(0), nil }), 1},
 			contestant{"SlidingLog", load, plain(func(s *stand) (weir.Strategy, error) { return s.store.SlidingLog(), nil }), 1},
-			contestant{"Tiers (3)", load, plain(threeTiers), 1},
+			contestant{tiers, load, plain(threeTiers), 1},
 		)
 	}
-	// As many calls as a lease has: in each measurement, each key uses up one.
-	return append(all, contestant{lease, admitted, plain(openLease), leased})
+	return append(all,
+		contestant{threeRivals, admitted, openThreeRivals, 1},
+		// As many calls as a lease has: in each measurement, each key uses up one.
+		contestant{lease, admitted, plain(openLease), leased},
+	)
 }()
+
+// The names of Tiers, and of its rival: with redis_rate three limits are three calls.
+const (
+	tiers       = "Tiers (3)"
+	threeRivals = rival + ", three limits"
+)
+
+// The three limits' periods, and what redis_rate's keys for them end in.
+var (
+	periods  = [3]time.Duration{time.Hour, 24 * time.Hour, period}
+	suffixes = [3]string{":1", ":2", ":3"}
+)
 
 var lease = fmt.Sprintf("FixedWindow, leases of %d", leased)
 
@@ -73,6 +89,22 @@ func openRival(s *stand) (decide, error) {
 	return func(ctx context.Context, key string) (bool, error) {
 		res, err := l.Allow(ctx, key, limit)
 		return err == nil && res.Allowed == 1, err
+	}, nil
+}
+
+// openThreeRivals asks for one limit after the other, each under a key of its own, up to the first
+// denial.
+func openThreeRivals(s *stand) (decide, error) {
+	l := redis_rate.NewLimiter(s.client)
+	return func(ctx context.Context, key string) (bool, error) {
+		for i, d := range periods {
+			limit := redis_rate.Limit{Rate: int(s.limit), Burst: int(s.limit), Period: d}
+			res, err := l.Allow(ctx, key+suffixes[i], limit)
+			if err != nil || res.Allowed == 0 {
+				return false, err
+			}
+		}
+		return true, nil
 	}, nil
 }
 
@@ -91,11 +123,11 @@ func plain(open func(*stand) (weir.Strategy, error)) func(*stand) (decide, error
 }
 
 func threeTiers(s *stand) (weir.Strategy, error) {
-	return s.store.Tiers(
-		weir.Tier{Limit: s.limit, Duration: time.Hour},
-		weir.Tier{Limit: s.limit, Duration: 24 * time.Hour},
-		weir.Tier{Limit: s.limit, Duration: period},
-	)
+	var all []weir.Tier
+	for _, d := range periods {
+		all = append(all, weir.Tier{Limit: s.limit, Duration: d})
+	}
+	return s.store.Tiers(all...)
 }
 
 func openLease(s *stand) (weir.Strategy, error) {

@@ -1,10 +1,11 @@
-// Command redis measures redislimit's strategies beside go-redis/redis_rate on a redis-server that it starts itself, and
-// writes RESULTS.md.
+// Command redis measures redislimit's strategies beside go-redis/redis_rate on a redis-server that
+// it starts itself, and writes RESULTS.md.
 //
 //	go run ./benchmarks/redis                      # from the root of the repository; about a minute
 //	go run ./benchmarks/redis -rounds 50 -o ''     # prints the report only
 //
-// It needs redis-server in the PATH. It exits with status 1 if a contestant admits or denies what it should not.
+// It needs redis-server in the PATH. It exits with status 1 if a contestant admits or denies what
+// it should not.
 package main
 
 import (
@@ -51,7 +52,7 @@ func run(ctx context.Context) error {
 	}
 	for i := range *rounds {
 		for j := range m.entrants {
-			// Each round begins with another, so that what else the machine does falls on all alike.
+			// Each round begins with another, so that other load falls on all alike.
 			e := m.entrants[(i+j)%len(m.entrants)]
 			if err := m.measure(ctx, e); err != nil {
 				return fmt.Errorf("%s, %s: %w", e.name, e.load, err)
@@ -74,8 +75,8 @@ func run(ctx context.Context) error {
 	return os.WriteFile(*out, []byte(text), 0o644)
 }
 
-// options are redislimit's, for every contestant, with a connection for each caller and time enough on a busy machine:
-// what is late is not what is measured.
+// options are redislimit's, for every contestant, with a connection for each caller and time enough
+// on a busy machine: what is late is not what is measured.
 func options(addr string) *redis.Options {
 	o := redislimit.Options(addr)
 	o.PoolSize = *callers
