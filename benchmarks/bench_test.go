@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The benchmarks are the driver's workloads, one at a time, for profiles and benchstat. To compare stores, use the
-// driver: it takes turns.
+// The benchmarks are the driver's workloads, one at a time, for profiles and benchstat. To compare
+// stores, use the driver: it takes turns.
 func BenchmarkCheckRate(b *testing.B)     { benchmark(b, "CheckRate") }
 func BenchmarkTokenBucket(b *testing.B)   { benchmark(b, "TokenBucket") }
 func BenchmarkSlidingWindow(b *testing.B) { benchmark(b, "SlidingWindow") }

@@ -21,8 +21,8 @@ func newLatencies(took []time.Duration) latencies {
 	return latencies{len(took), at(500), at(990), at(999), took[len(took)-1]}
 }
 
-// A million buckets end in waves, one an hour, and are swept. Beside them lie others that last: decisions on these are
-// timed.
+// A million buckets end in waves, one an hour, and are swept. Decisions are timed on other buckets,
+// which last.
 const (
 	waves     = 20
 	lasting   = 100_000
@@ -30,11 +30,12 @@ const (
 	decisions = 500_000
 )
 
-// sweeping holds the latencies of the timing alone, of decisions while nothing else runs, of the same beside a goroutine
-// that works on memory of its own, and beside one that sweeps.
+// sweeping holds the latencies of the timing alone, of decisions while nothing else runs, of
+// decisions beside a goroutine that works on memory of its own, and beside one that sweeps.
 type sweeping struct{ timing, idle, neighbor, swept latencies }
 
-// bestSweeping takes the best of each of n attempts, not the best attempt: a disturbed idle would flatter the sweep.
+// bestSweeping takes the best of each of n attempts, not the best attempt: a disturbed idle would
+// flatter the sweep.
 func bestSweeping(n int) sweeping {
 	best := measureSweeping()
 	for range n - 1 {
@@ -90,8 +91,8 @@ func measureSweeping() sweeping {
 	return s
 }
 
-// populate makes the buckets, and returns the ids of those that last. The clock of l stands at the beginning of 1970,
-// at which a window of every scale begins.
+// populate makes the buckets, and returns the ids of those that last. The clock of l stands at the
+// beginning of 1970, at which a window of every scale begins.
 func populate(l *weir.Limiter) []string {
 	ids := newStream(random().Perm(lasting+ending), "").ids
 	for i, id := range ids {
@@ -118,9 +119,9 @@ func beside(ids []string, work func(stop func() bool), decision func(id string))
 	return l
 }
 
-// timed times at least as many decisions as the constant says and, with an until, also as many more as it takes for that to
-// come true. The ids come in another order than they were inserted in. Each is read while the clock is stopped: a service has
-// just taken it from a request.
+// timed times decisions on ids, in another order than that of their insertion. If until is nil, it
+// stops after the constant decisions; otherwise when until returns true, or after 20 times as many.
+// It reads each id before it starts the clock, as a service has just read the id from a request.
 func timed(ids []string, decision func(id string), until func(n int) bool) latencies {
 	took := make([]time.Duration, 0, 20*decisions)
 	base := time.Now()
@@ -137,9 +138,10 @@ func timed(ids []string, decision func(id string), until func(n int) bool) laten
 	return newLatencies(took)
 }
 
-var lastBytes int // keeps the compiler from leaving out what is only read
+var lastBytes int // keeps the compiler from removing the reads of the ids
 
-// scribble writes to 64 MiB in no order until it is stopped: a neighbor that shares the machine and nothing else.
+// scribble writes to 64 MiB in no order until it is stopped: a neighbor that shares the machine and
+// nothing else.
 func scribble(stop func() bool) {
 	memory := make([]uint64, 8<<20)
 	for x := uint32(1); !stop(); {

@@ -1,4 +1,5 @@
-// Command benchmarks measures weir beside its rivals, in one process and interleaved, and writes BENCHMARKS.md.
+// Command benchmarks measures weir beside its rivals, in one process and interleaved, and writes
+// BENCHMARKS.md.
 //
 //	go run .                                                         # everything; some minutes
 //	go run . -print -group CheckRate -workload ids=1/mode=allow -store weir,go-limiter

@@ -63,8 +63,9 @@ func measure(in instance, w *workload, m mode, benchtime time.Duration) sample {
 	return sample{float64(took) / n, float64(after-before) / n, int(n)}
 }
 
-// cpuTime returns how long this process has run. On one processor that is the time a measurement takes if nothing else
-// runs on the machine, and other processes do not add to it, as they do to the wall clock.
+// cpuTime returns how long this process has run. On one processor that is the time a measurement
+// takes if nothing else runs on the machine, and other processes do not add to it, as they do to
+// the wall clock.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -85,7 +86,8 @@ func (r *run) all(callers []decide) {
 	wg.Wait()
 }
 
-// work makes calls, chunk by chunk, until the stream was used once or, unless that is all, also the time is up.
+// work makes calls, chunk by chunk, until the stream was used once or, unless that is all, also the
+// time is up.
 func (r *run) work(d decide) {
 	ids := r.stream.ids
 	calls, allowed := 0, 0
@@ -151,7 +153,8 @@ func prepare(s store, w *workload) instance {
 	return in
 }
 
-// settle frees what earlier stores have left. ulule's ends by a finalizer, and is garbage only after that.
+// settle frees what earlier stores have left. ulule's ends by a finalizer, and is garbage only
+// after that.
 func settle() {
 	for range 3 {
 		runtime.GC()

@@ -13,7 +13,8 @@ type footprint struct {
 	GC    time.Duration // CPU time of one garbage collection, less that of one without the store
 }
 
-// footprints fills each store with a million ids. Each of them is a string of its own, as ids are that come in requests.
+// footprints fills each store with a million ids. Each of them is a string of its own, as ids are
+// that come in requests.
 func footprints(stores []store) []footprint {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	settle()

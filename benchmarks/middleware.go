@@ -42,8 +42,8 @@ func answering(status int) http.Handler {
 // openNothing has no middleware: it is what the recorder and a handler cost.
 func openNothing(q quota) instance { return serving(undecided(q)) }
 
-// openFields has a middleware that decides nothing and sets two fields that it has ready: what net/http takes for them
-// is the part of the time that no middleware can do without that tells the client where it stands.
+// openFields has a middleware that decides nothing and sets two fields that it has ready. The time
+// that net/http takes for them is the least of any middleware that reports a limit to the client.
 func openFields(q quota) instance {
 	next := undecided(q)
 	policy, left := []string{`"100/1m";q=100;w=60`}, []string{`"100/1m";r=99;t=60`}
@@ -62,7 +62,8 @@ func undecided(q quota) http.Handler {
 	return answering(http.StatusTooManyRequests)
 }
 
-// serving is the instance of a guarded handler. An id is a RemoteAddr; each request has a recorder of its own.
+// serving is the instance of a guarded handler. An id is a RemoteAddr; each request has a recorder
+// of its own.
 func serving(h http.Handler) instance {
 	return instance{
 		caller: func() decide {

@@ -64,8 +64,8 @@ func measureGrowth(s store, n int) growth {
 	return g
 }
 
-// bestGrowth is the best of n attempts: what else the machine does makes a stall longer, never shorter. Each has a process
-// of its own, whose heap holds nothing that was measured before.
+// bestGrowth is the best of n attempts: what else the machine does makes a stall longer, never
+// shorter. Each has a process of its own, whose heap holds nothing that was measured before.
 func bestGrowth(s store, n int) (best growth) {
 	for i := range n {
 		if g := alone[growth]("-grow", s.name); i == 0 || g.Max < best.Max {
@@ -84,8 +84,8 @@ func grow(name string) {
 	must(0, json.NewEncoder(os.Stdout).Encode(measureGrowth(grows[i], grown)))
 }
 
-// longestStall returns the longest time between two readings of the clock in a loop that does nothing
-// else for d; the best of n attempts. No decision can be held to less on that machine.
+// longestStall returns the longest time between two readings of the clock in a loop that does
+// nothing else for d; the best of n attempts. No decision can be held to less on that machine.
 func longestStall(d time.Duration, n int) time.Duration {
 	best := d
 	for range n {
@@ -99,7 +99,7 @@ func longestStall(d time.Duration, n int) time.Duration {
 	return best
 }
 
-// hold fills a limiter with n ids, and prints the most memory that the process had resident, in bytes.
+// hold fills a limiter with n ids, and prints the process's peak resident memory in bytes.
 func hold(n int) {
 	in := openCheckRate(quota{unlimited, day}, weir.Config{MaxBuckets: n})
 	w := workload{known: n}
@@ -111,7 +111,7 @@ func hold(n int) {
 	must(0, json.NewEncoder(os.Stdout).Encode(peakResident()))
 }
 
-// peakResident returns the most memory that this process had resident, in bytes. Linux counts it in KiB.
+// peakResident returns this process's peak resident memory in bytes. Linux counts it in KiB.
 func peakResident() int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -130,9 +130,10 @@ func alone[T any](args ...string) (v T) {
 
 // layout is the arithmetic of weir's memory: what a table of n ids takes by its construction.
 type layout struct {
-	n, shards            int
-	perShard             float64 // ids
-	words, slack, chunks float64 // bytes an id: the index, the unused slots of last chunks, the lists of chunks
+	n, shards int
+	perShard  float64 // ids
+	// Bytes an ID: the index, the unused slots of last chunks, the lists of chunks.
+	words, slack, chunks float64
 }
 
 // The constants of the table.
@@ -154,8 +155,8 @@ func layoutOf(n int) layout {
 	for 3*small < 4*l.perShard {
 		small *= 2
 	}
-	// Hashing spreads ids over shards by the normal distribution. A shard beyond the three quarters has twice the words;
-	// one that is below half of them has half.
+	// Hashing spreads ids over shards by the normal distribution. A shard beyond the three quarters
+	// has twice the words; one that is below half of them has half.
 	more := beyond(small*3/4, l.perShard)
 	fewer := 1 - beyond(small*3/8, l.perShard)
 	l.words = wordBytes * small * (1 + more - fewer/2) / l.perShard

@@ -28,7 +28,8 @@ type results struct {
 //go:embed method.md
 var method string
 
-// report writes BENCHMARKS.md. Its figures and verdicts are this run's; notes.md and method.md are text.
+// report writes BENCHMARKS.md: figures and verdicts of this run, and the text of notes.md and
+// method.md.
 func (r *results) report() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Benchmarks\n\n")

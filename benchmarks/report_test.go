@@ -8,7 +8,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// made returns results in which every one of weir's stores takes ours ns a call and every rival 100.
+// made returns results in which each of weir's stores takes ours ns a call, and each rival 100.
 func made(ours float64) *results {
 	r := &results{figures: figures{}, begun: time.Now(), load: "0.00"}
 	for _, g := range groups {
@@ -91,7 +91,8 @@ func TestARatioIsWithinATurn(t *testing.T) {
 		cell{store: "a"}: {{ns: 50}, {ns: 10}, {ns: 40}},
 		cell{store: "b"}: {{ns: 100}, {ns: 20}, {ns: 20}},
 	}
-	if got := f.ratio(cell{store: "a"}, cell{store: "b"}); got != 0.5 { // 40 to 20 if the medians were compared
+	// The ratio of the medians would be 40 to 20.
+	if got := f.ratio(cell{store: "a"}, cell{store: "b"}); got != 0.5 {
 		t.Fatalf("ratio %v, want 0.5", got)
 	}
 }

@@ -24,7 +24,8 @@ type quota struct {
 	period time.Duration
 }
 
-// decide asks whether a hit of id passes. A store that cannot decide panics: a benchmark of errors means nothing.
+// decide asks whether a hit of id passes. A store that cannot decide panics: a benchmark of errors
+// means nothing.
 type decide func(id string) bool
 
 // store is a limiter to be measured.
@@ -34,8 +35,8 @@ type store struct {
 	open   func(quota) instance
 }
 
-// instance is an open store. Each goroutine that uses it makes a decide of its own, so that what a caller would keep on
-// its stack, a weir.Request, is not shared.
+// instance is an open store. Each goroutine that uses it makes a decide of its own, so that what a
+// caller would keep on its stack, a weir.Request, is not shared.
 type instance struct {
 	caller func() decide
 	size   func() int // how many ids it holds; nil if it cannot say
@@ -119,8 +120,8 @@ func openUlule(q quota) instance {
 	})
 }
 
-// openThrottled raises throttled's number of attempts: by default it gives up after ten that lost a compare-and-swap, and
-// that many are lost when 8 goroutines ask for one id.
+// openThrottled raises throttled's number of attempts: by default it gives up after ten that lost a
+// compare-and-swap, and that many are lost when 8 goroutines ask for one id.
 func openThrottled(q quota) instance {
 	l := must(throttled.NewGCRARateLimiterCtx(must(memstore.NewCtx(0)), throttled.RateQuota{
 		MaxRate:  throttled.PerDuration(int(q.limit), q.period),
@@ -137,16 +138,17 @@ func openThrottled(q quota) instance {
 	})
 }
 
-// openHTTPRate asks httprate without its middleware. OnLimit is its one decision that is exact: Status and then
-// Increment would be faster, and let bursts through. With no header to set it does not use the ResponseWriter.
+// openHTTPRate asks httprate without its middleware. OnLimit is its one decision that is exact:
+// Status and then Increment would be faster, and let bursts through. With no header to set it does
+// not use the ResponseWriter.
 func openHTTPRate(q quota) instance {
 	l := httprate.NewRateLimiter(int(q.limit), q.period, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
 	r := must(http.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil))
 	return shared(func(id string) bool { return !l.OnLimit(nil, r, id) })
 }
 
-// openXTime keeps a rate.Limiter for each id in a sync.Map, as its users do: Load first, since LoadOrStore alone would
-// make a limiter on every call.
+// openXTime keeps a rate.Limiter for each id in a sync.Map, as its users do: Load first, since
+// LoadOrStore alone would make a limiter on every call.
 func openXTime(q quota) instance {
 	var m sync.Map
 	perSecond := rate.Limit(float64(q.limit) / q.period.Seconds())

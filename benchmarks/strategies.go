@@ -78,7 +78,8 @@ func openTiers(q quota) instance {
 	})
 }
 
-// ask is a strategy's Decide or Run, called as its users call it: by its own type, so that it can be inlined.
+// ask is a strategy's Decide or Run, called as its users call it: by its own type, so that it can
+// be inlined.
 type ask func(*weir.Request) bool
 
 var always = context.Background()

@@ -52,12 +52,12 @@ var prints = slices.Concat(groups[0].stores, []store{slidingwStore})
 // figures holds the samples of each cell, one a turn.
 type figures map[cell][]sample
 
-// compare measures a workload on all stores of a group in turn, so that what else the machine does falls on all alike.
-// A round goes through all workloads before the next: the machine changes its pace, for seconds or minutes, and no figure
-// is to be of one pace only.
+// compare measures a workload on all stores of a group in turn, so that what else the machine does
+// falls on all alike. A round goes through all workloads before the next: the machine changes its
+// pace, for seconds or minutes, and no figure is to be of one pace only.
 //
-// A store that is soon filled is measured in several short turns a round instead of a long one: what is compared is then
-// measured within a second.
+// A store that is soon filled is measured in several short turns a round instead of a long one:
+// what is compared is then measured within a second.
 func (f figures) compare(g *group, w *workload, round int, benchtime time.Duration) {
 	turns := 1
 	if w.known <= 10_000 && !w.once {

@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir/offenders"
 )
 
-// What weir offers beside decisions is measured apart, by -verbs, and the report has what was measured last.
+// What weir offers beside decisions is measured apart, by -verbs, and the report has what was
+// measured last.
 
 const verbsResults = "verbs/RESULTS.md"
 

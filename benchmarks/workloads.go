@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Windows are a day long, and limits not in reach: no benchmark sees the end of a window, and what it measures is one
-// verdict, not a mixture.
+// Windows are a day long, and limits not in reach: no benchmark sees the end of a window, and what
+// it measures is one verdict, not a mixture.
 const (
 	day       = 24 * time.Hour
 	unlimited = 1_000_000_000
@@ -78,8 +78,8 @@ func one() []int { return []int{0} }
 
 func shuffled(n int) func() []int { return func() []int { return random().Perm(n) } }
 
-// zipfian draws from n ids, the k-th most frequent in proportion to k^-1.01. Which id is how frequent is random: the
-// frequent ones were not inserted together.
+// zipfian draws from n ids, the k-th most frequent in proportion to k^-1.01. Which id is how
+// frequent is random: the frequent ones were not inserted together.
 func zipfian(draws, n int) func() []int {
 	return func() []int {
 		r := random()
@@ -105,9 +105,9 @@ func drawn(draws, n int) func() []int {
 	}
 }
 
-// stream is ids in the order of their look-ups. Their bytes lie in that order, too: in a service the id of a request was
-// just read, so it is in the cache. They are other copies than those the stores were filled with; a look-up by the very
-// string that a store holds would flatter it.
+// stream is ids in the order of their look-ups. Their bytes lie in that order, too: in a service
+// the id of a request was just read, so it is in the cache. They are other copies than those the
+// stores were filled with; a look-up by the very string that a store holds would flatter it.
 type stream struct {
 	ids      []string
 	distinct int // how many different ones
@@ -134,7 +134,8 @@ func newStream(order []int, port string) *stream {
 	return s
 }
 
-// appendID appends the n-th id, an IPv4 address. n < 1<<24; the factor is odd, so no two are the same.
+// appendID appends the n-th id, an IPv4 address. n < 1<<24; the factor is odd, so no two
+// are the same.
 func appendID(dst []byte, n int) []byte {
 	x := uint32(n) * 0x9e3779b1
 	dst = append(dst, "10."...)
