@@ -37,9 +37,12 @@ func TestOnCall(t *testing.T) {
 	_, err = s.Run(canceled, r)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, []redislimit.Class{redislimit.None, redislimit.None}, calls)
+	_, err = store.List().Entries(t.Context(), r)
+	require.NoError(t, err)
+	assert.Equal(t, []redislimit.Class{redislimit.None}, calls[2:])
 	server.Kill()
 	_, err = s.Run(t.Context(), r)
 	require.Error(t, err)
 	require.Error(t, s.Reset(t.Context(), r))
-	assert.Equal(t, []redislimit.Class{redislimit.Down, redislimit.Down}, calls[2:])
+	assert.Equal(t, []redislimit.Class{redislimit.Down, redislimit.Down}, calls[3:])
 }

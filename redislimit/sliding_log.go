@@ -33,18 +33,20 @@ func (s *Store) List() *Log {
 
 // Entries lists the admitted requests of r.Key that still count, newest last: who is behind this
 // address? It costs what the list is long, and is for people to look at, not for decisions.
-func (l *Log) Entries(ctx context.Context, r *weir.Request) ([]Entry, error) {
+func (l *Log) Entries(ctx context.Context, r *weir.Request) (entries []Entry, err error) {
 	key, args, _, err := l.prepare("entries", r, 1)
 	if err != nil {
 		return nil, err
 	}
+	start := time.Now()
+	defer func() { l.store.called(start, err) }()
 	bounded, cancel := l.store.within(ctx)
 	defer cancel()
 	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.client, []string{key}, at(args, l.store.read())[head:]...).StringSlice()
 	if err != nil {
 		return nil, explain(ctx, err)
 	}
-	entries := make([]Entry, 0, len(texts))
+	entries = make([]Entry, 0, len(texts))
 	for _, text := range texts {
 		e, err := parseEntry(text)
 		if err != nil {

@@ -43,8 +43,8 @@ type Config struct {
 	// differ. Larger only costs memory. Negative: none.
 	Grace time.Duration
 
-	// OnCall is called after each call of the server, with how long it took and its error, which
-	// Classify reads. It must be fast, and safe for concurrent use. nil: none.
+	// OnCall is called after each call of the server but Warm's, with how long it took and its error,
+	// which Classify reads. It must be fast, and safe for concurrent use. nil: none.
 	OnCall func(took time.Duration, err error)
 
 	// AllowUnsafeClient lets New accept a client that breaks a promise of this package; see Options
