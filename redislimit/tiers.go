@@ -3,7 +3,10 @@ package redislimit
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/arith"
@@ -17,8 +20,8 @@ type Tiers struct {
 
 // Tiers holds several limits at once over one key, all or nothing, in one round trip: 1000 in 1 s,
 // 5000 in 10 s, 7000 in 15 s. The request's own Limit and Duration are ignored. It fails with
-// weir.ErrScale for a Duration that cannot be or is given twice, and for none. The counterpart of
-// weir's Tiers.
+// weir.ErrScale for a Duration that cannot be or is given twice, and for none. Tiers of the same
+// Durations count together, in whatever order they are given. The counterpart of weir's Tiers.
 //
 // Time is cut into slices, as long as the greatest common divisor of the Durations. A decision
 // reads one number for each slice of the longest tier that has a hit: about 0.6 µs of the server's
@@ -31,28 +34,30 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 		return nil, fmt.Errorf("redislimit: no tiers: %w", weir.ErrScale)
 	}
 	t := several{limits: make([]int64, len(tiers))}
-	names := make([]string, len(tiers))
+	durations := make([]time.Duration, len(tiers))
 	for i, given := range tiers {
-		name, err := byDuration{}.period(&weir.Request{Duration: given.Duration})
-		if err != nil {
+		if _, err := (byDuration{}).period(&weir.Request{Duration: given.Duration}); err != nil {
 			return nil, err
 		}
-		for _, other := range names[:i] {
-			if other == name {
-				return nil, fmt.Errorf("redislimit: two tiers of %v: %w", given.Duration, weir.ErrScale)
-			}
+		if slices.Contains(durations[:i], given.Duration) {
+			return nil, fmt.Errorf("redislimit: two tiers of %v: %w", given.Duration, weir.ErrScale)
 		}
-		names[i] = name
+		durations[i] = given.Duration
 		t.limits[i] = clamp(given.Limit)
 		t.slice = arith.GCD(t.slice, given.Duration.Milliseconds())
 	}
 	for i, given := range tiers {
 		t.args = append(t.args, given.Duration.Milliseconds()/t.slice, t.limits[i])
 	}
+	slices.Sort(durations)
+	names := make([]string, len(tiers))
+	for i, d := range durations {
+		names[i] = strconv.FormatInt(d.Milliseconds(), 10)
+	}
 	t.name = strings.Join(names, "-")
 	return &Tiers{
 		Strategy: Strategy{store: s, kind: "tiers", script: tiered, algorithm: t},
-		tiers:    append([]weir.Tier(nil), tiers...),
+		tiers:    slices.Clone(tiers),
 	}, nil
 }
 
@@ -67,7 +72,7 @@ func (t *Tiers) RunTier(ctx context.Context, r *weir.Request) (*weir.Result, wei
 
 // several is Tiers' algorithm.
 type several struct {
-	name   string // the Durations: the period of the key
+	name   string // the Durations, the shortest first: the period of the key
 	slice  int64  // ms
 	limits []int64
 

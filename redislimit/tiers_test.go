@@ -75,3 +75,25 @@ func TestTiersAreBounded(t *testing.T) {
 	assert.Less(t, size, int64(100_000))
 	lives(t, server)
 }
+
+// A process that has its tiers in another order counts under the same key, with its own limits.
+func TestTiersInAnotherOrderCountTogether(t *testing.T) {
+	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
+	store := open(t, redistest.Start(t).Addr, redislimit.Config{Now: clock.Now, Timeout: generous})
+	hour, day := tier(3, 3600), tier(5, 24*3600)
+	one, err := store.Tiers(hour, day)
+	require.NoError(t, err)
+	other, err := store.Tiers(day, hour)
+	require.NoError(t, err)
+	for n, s := range []*redislimit.Tiers{one, other, one} {
+		res, by, err := s.RunTier(t.Context(), &weir.Request{Key: "a"})
+		require.NoError(t, err)
+		assert.True(t, res.Allowed())
+		assert.EqualValues(t, n+1, res.TotalRequests)
+		assert.Equal(t, hour, by, "it has the least room")
+	}
+	res, by, err := other.RunTier(t.Context(), &weir.Request{Key: "a"})
+	require.NoError(t, err)
+	assert.False(t, res.Allowed())
+	assert.Equal(t, hour, by)
+}
