@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -124,21 +125,21 @@ func beside(ids []string, work func(stop func() bool), decision func(id string))
 // It reads each id before it starts the clock, as a service has just read the id from a request.
 func timed(ids []string, decision func(id string), until func(n int) bool) latencies {
 	took := make([]time.Duration, 0, 20*decisions)
+	read := 0
 	base := time.Now()
 	for i := 0; len(took) < cap(took); i++ {
 		if until == nil && i >= decisions || until != nil && until(i) {
 			break
 		}
 		id := ids[i*7919%len(ids)]
-		lastBytes += int(id[len(id)-1])
+		read += int(id[len(id)-1])
 		before := time.Since(base)
 		decision(id)
 		took = append(took, time.Since(base)-before)
 	}
+	runtime.KeepAlive(read) // or the compiler removes the reads
 	return newLatencies(took)
 }
-
-var lastBytes int // keeps the compiler from removing the reads of the ids
 
 // scribble writes to 64 MiB in no order until it is stopped: a neighbor that shares the machine and
 // nothing else.
