@@ -29,48 +29,48 @@ end
 -- An admission has the figures of the tier with the least room left; of equals, the first. A denial has those of the first
 -- tier that can never admit the cost; else, of those without room, of the one that gets room last, and of equals the first.
 -- It gets room when slices worth the missing cost have left its span. The last tier, which most often is the longest,
--- comes first. A shorter one is then searched only if it may get room as late.
+-- comes first. Once it denies, a shorter one is only looked at if it may get room as late, or never.
 local stop = (op == 'seed' or op == 'refund') and #args - 2 or #args
 local allowed, never, tier, used, slice = true, false, 0, 0, 0
 local least, latest -- room; slice
 local most, longest = 0, 0
 for i = stop - 1, 5, -2 do
-  local look, fit, sum = args[i] + 0, args[i + 1] - cost, 0
-  local over = current - look
-  for j = 1, n, 2 do
-    if stored[j] > over then sum = sum + stored[j + 1] end
-  end
-  if sum > MAX then sum = MAX end
-  local left = fit - sum
-  if left >= 0 then
-    if allowed and (not least or left <= least) then tier, used, slice, least = i, sum, current + look, left end
-  elseif fit < 0 then
-    tier, used, slice, allowed, never = i, sum, current, false, true
-  elseif never or latest and current + look < latest then
-    allowed = false
-  else
-    allowed = false
-    if not sorted then
-      local row = {}
-      for j = 1, n, 2 do row[#row + 1] = {stored[j], stored[j + 1]} end
-      table.sort(row, function(a, b) return a[1] < b[1] end)
-      for j, x in ipairs(row) do stored[2 * j - 1], stored[2 * j] = x[1], x[2] end
-      sorted = true
-    end
-    local at = current + look
+  local look, fit = args[i] + 0, args[i + 1] - cost
+  if look > longest then longest = look end
+  if not latest or fit < 0 or current + look >= latest or op == 'seed' then
+    local over, sum = current - look, 0
     for j = 1, n, 2 do
-      if stored[j] > over then
-        left = left + stored[j + 1]
-        if left >= 0 then
-          at = stored[j] + look
-          break
+      if stored[j] > over then sum = sum + stored[j + 1] end
+    end
+    if sum > MAX then sum = MAX end
+    if sum > most then most = sum end
+    local left = fit - sum
+    if left >= 0 then
+      if allowed and (not least or left <= least) then tier, used, slice, least = i, sum, current + look, left end
+    elseif fit < 0 then
+      tier, used, slice, allowed, never = i, sum, current, false, true
+    elseif not never then
+      allowed = false
+      if not sorted then
+        local row = {}
+        for j = 1, n, 2 do row[#row + 1] = {stored[j], stored[j + 1]} end
+        table.sort(row, function(a, b) return a[1] < b[1] end)
+        for j, x in ipairs(row) do stored[2 * j - 1], stored[2 * j] = x[1], x[2] end
+        sorted = true
+      end
+      local at = current + look
+      for j = 1, n, 2 do
+        if stored[j] > over then
+          left = left + stored[j + 1]
+          if left >= 0 then
+            at = stored[j] + look
+            break
+          end
         end
       end
+      if not latest or at >= latest then tier, used, slice, latest = i, sum, at, at end
     end
-    if not latest or at >= latest then tier, used, slice, latest = i, sum, at, at end
   end
-  if sum > most then most = sum end
-  if look > longest then longest = look end
 end
 local ttl = (current + longest) * g - ms + grace
 
