@@ -15,9 +15,7 @@ func (f *Fallback) instances() uint64 { return uint64(max(1, f.cfg.InstancesFunc
 
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their
 // difference is never more than one Nth of what remains, rounded up.
-func share(total, n uint64) uint64 {
-	return total/n + min(1, total%n)
-}
+func share(total, n uint64) uint64 { return total/n + min(1, total%n) }
 
 // toShare returns r with one nth of its limit.
 func (f *Fallback) toShare(r *weir.Request, n uint64) *weir.Request {

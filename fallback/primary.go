@@ -13,10 +13,8 @@ import (
 var errUndecided = errors.New("fallback: primary did not decide")
 
 // The failures that no error of primary describes.
-var (
-	errTimeout = errors.New("fallback: primary did not answer in time")
-	errExited  = errors.New("fallback: primary ended its goroutine")
-)
+var errTimeout = errors.New("fallback: primary did not answer in time")
+var errExited = errors.New("fallback: primary ended its goroutine")
 
 // operation is one call of primary or local.
 type operation func(ctx context.Context, r *weir.Request) (*weir.Result, error)

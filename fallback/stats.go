@@ -15,8 +15,8 @@ type Stats struct {
 
 	Primary, Lease, Denials, Local, Policy uint64 // decisions, by Source
 
-	Opens    uint64 // how often a breaker opened
-	Probes   uint64
+	Opens, Probes uint64 // how often a breaker opened, and a probe started
+
 	Failures uint64 // calls of primary, and probes, that failed or were late
 
 	Reconciled uint64 // cost that local admitted and primary was charged with
