@@ -1,12 +1,11 @@
 package redislimit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/arith"
@@ -34,26 +33,23 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 		return nil, fmt.Errorf("redislimit: no tiers: %w", weir.ErrScale)
 	}
 	t := several{limits: make([]int64, len(tiers))}
-	durations := make([]time.Duration, len(tiers))
+	names := make([]string, len(tiers)) // decimal numbers
 	for i, given := range tiers {
-		if _, err := (byDuration{}).period(&weir.Request{Duration: given.Duration}); err != nil {
+		name, err := byDuration{}.period(&weir.Request{Duration: given.Duration})
+		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(durations[:i], given.Duration) {
+		if slices.Contains(names[:i], name) {
 			return nil, fmt.Errorf("redislimit: two tiers of %v: %w", given.Duration, weir.ErrScale)
 		}
-		durations[i] = given.Duration
+		names[i] = name
 		t.limits[i] = clamp(given.Limit)
 		t.slice = arith.GCD(t.slice, given.Duration.Milliseconds())
 	}
 	for i, given := range tiers {
 		t.args = append(t.args, given.Duration.Milliseconds()/t.slice, t.limits[i])
 	}
-	slices.Sort(durations)
-	names := make([]string, len(tiers))
-	for i, d := range durations {
-		names[i] = strconv.FormatInt(d.Milliseconds(), 10)
-	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	t.name = strings.Join(names, "-")
 	return &Tiers{
 		Strategy: Strategy{store: s, kind: "tiers", script: tiered, algorithm: t},
