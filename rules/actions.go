@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Action makes an entry of a descriptor from an HTTP request, as those of Envoy's rate_limits do. The functions below
-// return the actions of Envoy's that have their names, and a few of weir's own.
+// Action makes an entry of a descriptor from an HTTP request, as those of Envoy's rate_limits do.
+// The functions below return the actions of Envoy's that have their names, and a few of weir's own.
 type Action struct {
 	// entry returns the entry, or whether its lack drops the descriptor or only the entry.
 	entry func(x *exchange) (Entry, presence)
@@ -51,7 +51,8 @@ type Descriptors struct {
 	HasHits bool
 }
 
-// Describe returns the descriptor that actions make, in order. If one has no entry there is no descriptor.
+// Describe returns the descriptor that actions make, in order. If one has no entry there is no
+// descriptor.
 func Describe(actions ...Action) Descriptors { return Descriptors{Actions: actions} }
 
 // describe appends the descriptors that the specs make of a request.
@@ -79,8 +80,8 @@ func (s *Descriptors) of(x *exchange) (Descriptor, bool) {
 	return d, len(d.Entries) > 0
 }
 
-// RequestOf returns the Request that set describes an HTTP request by: the descriptors of the domain's rate_limits. Ip
-// finds the client's address.
+// RequestOf returns the Request that set describes an HTTP request by: the descriptors of the
+// domain's rate_limits. Ip finds the client's address.
 func (s *Set) RequestOf(domain string, r *http.Request, ip httplimit.IP) *Request {
 	return &Request{Domain: domain, Descriptors: describe(nil, s.Descriptors(domain), r, ip)}
 }
@@ -123,7 +124,8 @@ func GenericKey(key, value string) Action { return always(Entry{key, value}) }
 // RemoteAddress is (remote_address, the client's address without its port).
 func RemoteAddress() Action { return MaskedRemoteAddress("remote_address", 32, 128) }
 
-// MaskedRemoteAddress is the client's address as a prefix of so many bits: 10.1.2.0/24. A whole address has no length.
+// MaskedRemoteAddress is the client's address as a prefix of so many bits: 10.1.2.0/24. A whole
+// address has no length.
 func MaskedRemoteAddress(key string, v4Bits, v6Bits int) Action {
 	return value(key, false, func(x *exchange) (string, bool) {
 		addr, err := x.ip.Addr(x.Request)
@@ -145,8 +147,8 @@ func MaskedRemoteAddress(key string, v4Bits, v6Bits int) Action {
 	})
 }
 
-// RemoteAddressMatch is a constant entry for requests whose client's address is in one of the ranges, or with invert in
-// none of them.
+// RemoteAddressMatch is a constant entry for requests whose client's address is in one of the
+// ranges, or with invert in none of them.
 func RemoteAddressMatch(key, value string, ranges []netip.Prefix, invert bool) Action {
 	return condition(Entry{key, value}, func(x *exchange) bool {
 		addr, err := x.ip.Addr(x.Request)
@@ -162,8 +164,9 @@ func RemoteAddressMatch(key, value string, ranges []netip.Prefix, invert bool) A
 	})
 }
 
-// RequestHeader is the first value of a header. The names :path (with the query), :method, :authority and :scheme stand
-// for the parts of the request's first line. Without the header there is no descriptor or, with skip, no entry.
+// RequestHeader is the first value of a header. The names :path (with the query), :method,
+// :authority and :scheme stand for the parts of the request's first line. Without the header there
+// is no descriptor or, with skip, no entry.
 func RequestHeader(name, key string, skip bool) Action {
 	return value(key, skip, func(x *exchange) (string, bool) { return header(x.Request, name) })
 }
@@ -189,8 +192,9 @@ func header(r *http.Request, name string) (string, bool) {
 	return values[0], true
 }
 
-// Path is the path without the query, which [RequestHeader] of :path has: a client that appends one would else have a
-// counter for each. No more of it is escaped than must be, so that /%6Cogin is /login.
+// Path is the path without the query, which [RequestHeader] of :path has: a client that appends one
+// would else have a counter for each. No more of it is escaped than must be, so that /%6Cogin is
+// /login.
 func Path(key string) Action {
 	return value(key, false, func(x *exchange) (string, bool) {
 		plain := url.URL{Path: x.URL.Path}
@@ -198,8 +202,8 @@ func Path(key string) Action {
 	})
 }
 
-// PathTemplate is the pattern that the request matched in an http.ServeMux, such as "GET /users/{id}". Inside the mux
-// only there is one.
+// PathTemplate is the pattern that the request matched in an http.ServeMux, such as "GET
+// /users/{id}". Inside the mux only there is one.
 func PathTemplate(key string) Action {
 	return value(key, true, func(x *exchange) (string, bool) { return x.Pattern, x.Pattern != "" })
 }
@@ -218,14 +222,14 @@ func QueryParameter(name, key string, skip bool) Action {
 // contextKey is the key of a value that the application knows.
 type contextKey string
 
-// WithValue returns a context with a value that [ContextValue] reads: a user or a plan that the application has found
-// out before the middleware runs.
+// WithValue returns a context with a value that [ContextValue] reads: a user or a plan that the
+// application has found out before the middleware runs.
 func WithValue(ctx context.Context, name, value string) context.Context {
 	return context.WithValue(ctx, contextKey(name), value)
 }
 
-// ContextValue is the value of that name in the request's context, as [WithValue] put it there. An empty value counts
-// as none.
+// ContextValue is the value of that name in the request's context, as [WithValue] put it there. An
+// empty value counts as none.
 func ContextValue(name, key string, skip bool) Action {
 	return value(key, skip, func(x *exchange) (string, bool) {
 		v, _ := x.Context().Value(contextKey(name)).(string)
@@ -244,7 +248,8 @@ func (m *Matcher) match(value string, ok bool) bool {
 	return (ok && (m.Test == nil || m.Test(value))) != m.Invert
 }
 
-// HeaderValueMatch is a constant entry for requests whose headers pass all tests or, without expect, do not.
+// HeaderValueMatch is a constant entry for requests whose headers pass all tests or, without
+// expect, do not.
 func HeaderValueMatch(key, value string, expect bool, tests ...Matcher) Action {
 	return condition(Entry{key, value}, func(x *exchange) bool {
 		for i := range tests {

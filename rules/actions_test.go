@@ -63,7 +63,9 @@ func TestActions(t *testing.T) {
 		{"a query match", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: x, string_match: {exact: '1'}}]}}", direct, "query_match=v"},
 		{"a query match of none", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: z, present_match: true}]}}", direct, "none"},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, described(t, row.actions, request, row.ip)) })
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, described(t, row.actions, request, row.ip))
+		})
 	}
 	for matcher, want := range map[string]bool{
 		"{name: x-plan, exact_match: Free}":                                              true,
@@ -90,7 +92,8 @@ func TestActions(t *testing.T) {
 	} {
 		for expect, opposite := range map[string]bool{"true": false, "false": true} {
 			want := want != opposite
-			got := described(t, "{header_value_match: {descriptor_value: v, expect_match: "+expect+", headers: ["+matcher+"]}}", request, direct)
+			got := described(t, "{header_value_match: {descriptor_value: v, expect_match: "+expect+
+				", headers: ["+matcher+"]}}", request, direct)
 			assert.Equal(t, want, got == "header_match=v", "%s, expect %s", matcher, expect)
 		}
 	}
@@ -131,7 +134,8 @@ func TestActionErrors(t *testing.T) {
 	}
 }
 
-// TestRateLimitsAreASecondDocument has the layout that Envoy's service loads too: it ignores later documents.
+// TestRateLimitsAreASecondDocument has the layout that Envoy's service loads too: it ignores later
+// documents.
 func TestRateLimitsAreASecondDocument(t *testing.T) {
 	first := "domain: d\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
 	second := "domain: d\nrate_limits: [{hits_addend: {number: 3}, actions: [{remote_address: {}}]}]\n"

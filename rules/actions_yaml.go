@@ -100,30 +100,43 @@ var actionKinds = map[string]actionKind{
 	}},
 	"remote_address": {nil, func(o *options) Action { return RemoteAddress() }},
 	"masked_remote_address": {[]string{"v4_prefix_mask_len", "v6_prefix_mask_len"}, func(o *options) Action {
-		return MaskedRemoteAddress("masked_remote_address", o.bits("v4_prefix_mask_len", 32), o.bits("v6_prefix_mask_len", 128))
+		return MaskedRemoteAddress("masked_remote_address", o.bits("v4_prefix_mask_len", 32),
+			o.bits("v6_prefix_mask_len", 128))
 	}},
-	"remote_address_match": {[]string{"descriptor_value", "descriptor_key", "address_matcher"}, func(o *options) Action {
-		ranges, invert := o.addresses()
-		return RemoteAddressMatch(o.text("descriptor_key", "remote_address_match"), o.text("descriptor_value", ""), ranges, invert)
-	}},
+	"remote_address_match": {[]string{"descriptor_value", "descriptor_key", "address_matcher"},
+		func(o *options) Action {
+			ranges, invert := o.addresses()
+			return RemoteAddressMatch(o.text("descriptor_key", "remote_address_match"),
+				o.text("descriptor_value", ""), ranges, invert)
+		}},
 	"request_headers": {[]string{"header_name", "descriptor_key", "skip_if_absent"}, func(o *options) Action {
-		return RequestHeader(o.text("header_name", ""), o.text("descriptor_key", ""), o.flag("skip_if_absent", false))
+		return RequestHeader(o.text("header_name", ""), o.text("descriptor_key", ""),
+			o.flag("skip_if_absent", false))
 	}},
-	"header_value_match": {[]string{"descriptor_value", "descriptor_key", "expect_match", "headers"}, func(o *options) Action {
-		return HeaderValueMatch(o.text("descriptor_key", "header_match"), o.text("descriptor_value", ""),
-			o.flag("expect_match", true), o.matchers("headers")...)
-	}},
-	"query_parameters": {[]string{"query_parameter_name", "descriptor_key", "skip_if_absent"}, func(o *options) Action {
-		return QueryParameter(o.text("query_parameter_name", ""), o.text("descriptor_key", ""), o.flag("skip_if_absent", false))
-	}},
-	"query_parameter_value_match": {[]string{"descriptor_value", "descriptor_key", "expect_match", "query_parameters"}, func(o *options) Action {
-		return QueryParameterValueMatch(o.text("descriptor_key", "query_match"), o.text("descriptor_value", ""),
-			o.flag("expect_match", true), o.matchers("query_parameters")...)
-	}},
+	"header_value_match": {[]string{"descriptor_value", "descriptor_key", "expect_match", "headers"},
+		func(o *options) Action {
+			return HeaderValueMatch(o.text("descriptor_key", "header_match"), o.text("descriptor_value", ""),
+				o.flag("expect_match", true), o.matchers("headers")...)
+		}},
+	"query_parameters": {[]string{"query_parameter_name", "descriptor_key", "skip_if_absent"},
+		func(o *options) Action {
+			return QueryParameter(o.text("query_parameter_name", ""), o.text("descriptor_key", ""),
+				o.flag("skip_if_absent", false))
+		}},
+	"query_parameter_value_match": {
+		[]string{"descriptor_value", "descriptor_key", "expect_match", "query_parameters"},
+		func(o *options) Action {
+			return QueryParameterValueMatch(o.text("descriptor_key", "query_match"),
+				o.text("descriptor_value", ""), o.flag("expect_match", true), o.matchers("query_parameters")...)
+		}},
 
 	// weir's own.
-	"path":          {[]string{"descriptor_key"}, func(o *options) Action { return Path(o.text("descriptor_key", "path")) }},
-	"path_template": {[]string{"descriptor_key"}, func(o *options) Action { return PathTemplate(o.text("descriptor_key", "path_template")) }},
+	"path": {[]string{"descriptor_key"}, func(o *options) Action {
+		return Path(o.text("descriptor_key", "path"))
+	}},
+	"path_template": {[]string{"descriptor_key"}, func(o *options) Action {
+		return PathTemplate(o.text("descriptor_key", "path_template"))
+	}},
 	"context_value": {[]string{"name", "descriptor_key", "skip_if_absent"}, func(o *options) Action {
 		name := o.text("name", "")
 		return ContextValue(name, o.text("descriptor_key", name), o.flag("skip_if_absent", false))
@@ -155,7 +168,8 @@ func (d *decoder) action(n *yaml.Node) []Action {
 // settingsOf returns the fields of an action, and notes those that it does not have.
 func (d *decoder) settingsOf(n *yaml.Node, name string, keys []string) []field {
 	if n.Kind != yaml.MappingNode {
-		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map", brief(n), name)
+		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map",
+			brief(n), name)
 		return nil
 	}
 	d.steps -= len(n.Content)
@@ -170,10 +184,10 @@ func (d *decoder) settingsOf(n *yaml.Node, name string, keys []string) []field {
 	return known
 }
 
-// matcherKeys are the keys of a header or query parameter matcher. Those that end in _match are the older form of
-// string_match.
-var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match", "suffix_match", "contains_match",
-	"safe_regex_match", "range_match", "present_match", "invert_match", "ignore_case"}
+// matcherKeys are the keys of a header or query parameter matcher. Those that end in _match are the
+// older form of string_match.
+var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match", "suffix_match",
+	"contains_match", "safe_regex_match", "range_match", "present_match", "invert_match", "ignore_case"}
 
 func (o *options) matchers(name string) []Matcher {
 	f := o.get(name)
@@ -195,8 +209,8 @@ func (o *options) matcher() Matcher {
 	if f := o.get("present_match"); f != nil && !o.flag("present_match", true) {
 		m.Invert = !m.Invert
 	}
-	for kind, key := range map[string]string{"exact": "exact_match", "prefix": "prefix_match", "suffix": "suffix_match",
-		"contains": "contains_match", "safe_regex": "safe_regex_match"} {
+	for kind, key := range map[string]string{"exact": "exact_match", "prefix": "prefix_match",
+		"suffix": "suffix_match", "contains": "contains_match", "safe_regex": "safe_regex_match"} {
 		if f := o.get(key); f != nil {
 			m.Test = o.test(kind, *f, o.flag("ignore_case", false))
 		}
@@ -213,7 +227,8 @@ func (o *options) matcher() Matcher {
 
 // sub returns the settings in a setting.
 func (o *options) sub(f field, name string, keys ...string) *options {
-	return &options{decoder: o.decoder, name: name, at: o.decoder.at(f.key), fields: o.settingsOf(f.value, name, keys)}
+	return &options{decoder: o.decoder, name: name, at: o.decoder.at(f.key),
+		fields: o.settingsOf(f.value, name, keys)}
 }
 
 func (o *options) whole(name string) int64 {
@@ -283,8 +298,9 @@ func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
 	return ranges, m.flag("invert_match", false)
 }
 
-// plainCopy returns n without what does not matter: positions, comments, anchors, aliases and merge keys. Copies of
-// rate_limits that mean the same, if they are not only written alike, may still differ.
+// plainCopy returns n without what does not matter: positions, comments, anchors, aliases and merge
+// keys. Copies of rate_limits that mean the same, if they are not only written alike, may still
+// differ.
 func (d *decoder) plainCopy(n *yaml.Node, depth int) *yaml.Node {
 	if d.steps--; d.steps < 0 || depth > maxDepth {
 		return &yaml.Node{Kind: yaml.ScalarNode}

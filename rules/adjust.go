@@ -7,8 +7,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// ample is a limit that no count reaches. Windows do not keep a limit with their counts, so a request with this one
-// reads and raises the same count.
+// ample is a limit that no count reaches. Windows do not keep a limit with their counts, so a
+// request with this one reads and raises the same count.
 const ample = 1 << 40
 
 // raises reports whether a, which is over, is to raise its count over the limit.
@@ -17,8 +17,8 @@ func (a *ask) raises() bool {
 		(a.limit.Algorithm == FixedWindow || a.req.Cost > 1)
 }
 
-// raise makes the count one more than the limit, so that a peek is over too. It does nothing once the window in which
-// a was over has ended.
+// raise makes the count one more than the limit, so that a peek is over too. It does nothing once
+// the window in which a was over has ended.
 func (a *ask) raise(ctx context.Context) error {
 	until, err := a.until(ctx)
 	if err != nil {
@@ -26,7 +26,8 @@ func (a *ask) raise(ctx context.Context) error {
 	}
 	to := a.limit.capacity() + 1
 	if a.strategy.seeder != nil {
-		return a.strategy.seeder.Seed(ctx, &a.req, &weir.Result{State: weir.Allow, TotalRequests: to, ExpiresAt: until})
+		return a.strategy.seeder.Seed(ctx, &a.req,
+			&weir.Result{State: weir.Allow, TotalRequests: to, ExpiresAt: until})
 	}
 	if a.limit.Algorithm == TokenBucket {
 		return nil // a bucket holds no more than its burst

@@ -17,8 +17,9 @@ func (b *builder) check(d *domain) {
 	}
 }
 
-// unreachable warns of the nodes of a level that no request can reach, as earlier wildcards take all of theirs. A
-// request for the very text of a pattern still reaches it; that is not what a pattern is for.
+// unreachable warns of the nodes of a level that no request can reach, as earlier wildcards take
+// all of theirs. A request for the very text of a pattern still reaches it; that is not what a
+// pattern is for.
 func (b *builder) unreachable(l *level) {
 	for key, a := range l.keys {
 		if a.wildcards == nil {
@@ -27,7 +28,8 @@ func (b *builder) unreachable(l *level) {
 		// What covers a pattern matches its text, and what matches its text covers it.
 		for _, n := range a.wildcards.all {
 			if by := a.wildcards.find(n.value); by != n {
-				b.warnf(n.position, "unreachable: %s=%s at line %d comes first and matches all that %s=%s does",
+				b.warnf(n.position,
+					"unreachable: %s=%s at line %d comes first and matches all that %s=%s does",
 					key, by.value, by.line, key, n.value)
 			}
 		}
@@ -35,7 +37,8 @@ func (b *builder) unreachable(l *level) {
 			continue
 		}
 		if by := a.wildcards.find("*"); by != nil {
-			b.warnf(a.any.position, "unreachable: %s=%s at line %d matches every value of %s", key, by.value, by.line, key)
+			b.warnf(a.any.position, "unreachable: %s=%s at line %d matches every value of %s", key, by.value,
+				by.line, key)
 		}
 	}
 }
@@ -68,12 +71,14 @@ func (b *builder) unknownReplaces(d *domain) {
 	})
 }
 
-// unportable warns of what Envoy's service reads otherwise, as it compares keys and values joined by underscores.
+// unportable warns of what Envoy's service reads otherwise, as it compares keys and values joined
+// by underscores.
 func (b *builder) unportable(d *domain) {
 	b.collisions(&d.root, d.name)
 	d.root.each(func(n *node) bool {
 		if strings.Contains(n.key, "*") {
-			b.warnf(n.position, "not portable: Envoy's service takes the asterisk in key '%s' for a wildcard", n.key)
+			b.warnf(n.position, "not portable: Envoy's service takes the asterisk in key '%s' for a wildcard",
+				n.key)
 		}
 		b.collisions(&n.level, d.name+"."+FormatEntries(n.path()))
 		return true
@@ -85,7 +90,8 @@ func (b *builder) collisions(l *level, path string) {
 	for _, n := range l.nodes {
 		text := compositeKey(n.key, n.value)
 		if first := joined[text]; first != nil {
-			b.warnf(n.position, "not portable: Envoy's service takes '%s' below %s for the descriptor at line %d",
+			b.warnf(n.position,
+				"not portable: Envoy's service takes '%s' below %s for the descriptor at line %d",
 				text, path, first.line)
 			continue
 		}

@@ -122,12 +122,13 @@ func TestDecide(t *testing.T) {
 			w.now = w.now.Add(2 * time.Millisecond)
 			assert.EqualValues(t, 60, w.ask(w.hit("one=x")).Statuses[0].ResetSeconds())
 		}},
-		{"a limit of 0 denies everything, a peek too, and counts nothing", rules.Config{}, func(t *testing.T, w *world) {
-			r := w.ask(w.hit("zero=x"), w.hits(0, "zero=x"))
-			_, each := codes(r)
-			assert.Equal(t, []string{over, over}, each)
-			assert.Equal(t, 40*time.Second, r.Statuses[0].Reset)
-		}},
+		{"a limit of 0 denies everything, a peek too, and counts nothing", rules.Config{},
+			func(t *testing.T, w *world) {
+				r := w.ask(w.hit("zero=x"), w.hits(0, "zero=x"))
+				_, each := codes(r)
+				assert.Equal(t, []string{over, over}, each)
+				assert.Equal(t, 40*time.Second, r.Statuses[0].Reset)
+			}},
 
 		{"no rule: OK without a limit", rules.Config{}, func(t *testing.T, w *world) {
 			r := w.ask(w.hit("other=x"), w.hit(""), w.hit("pass=x"))
@@ -135,18 +136,21 @@ func TestDecide(t *testing.T) {
 				assert.Equal(t, rules.Status{Code: rules.OK, Reason: rules.NoRule}, s)
 			}
 		}},
-		{"an unknown domain: OK without a limit, an override too", rules.Config{}, func(t *testing.T, w *world) {
-			r, err := w.engine.Decide(context.Background(), &rules.Request{Domain: "e", Descriptors: []rules.Descriptor{
-				{Entries: entries(t, "one=x"), Override: &rules.Override{Unit: rules.Day}}}})
-			require.NoError(t, err)
-			assert.Equal(t, []rules.Status{{Code: rules.OK, Reason: rules.NoDomain}}, r.Statuses)
-		}},
-		{"unlimited: the largest remainder, no limit, no reset", rules.Config{}, func(t *testing.T, w *world) {
-			s := w.ask(w.hit("free=x")).Statuses[0]
-			assert.EqualValues(t, math.MaxUint32, s.Remaining)
-			assert.Nil(t, s.Limit)
-			assert.Zero(t, s.ResetSeconds())
-		}},
+		{"an unknown domain: OK without a limit, an override too", rules.Config{},
+			func(t *testing.T, w *world) {
+				r, err := w.engine.Decide(context.Background(),
+					&rules.Request{Domain: "e", Descriptors: []rules.Descriptor{
+						{Entries: entries(t, "one=x"), Override: &rules.Override{Unit: rules.Day}}}})
+				require.NoError(t, err)
+				assert.Equal(t, []rules.Status{{Code: rules.OK, Reason: rules.NoDomain}}, r.Statuses)
+			}},
+		{"unlimited: the largest remainder, no limit, no reset", rules.Config{},
+			func(t *testing.T, w *world) {
+				s := w.ask(w.hit("free=x")).Statuses[0]
+				assert.EqualValues(t, math.MaxUint32, s.Remaining)
+				assert.Nil(t, s.Limit)
+				assert.Zero(t, s.ResetSeconds())
+			}},
 		{"an override wins over the rule", rules.Config{}, func(t *testing.T, w *world) {
 			d := w.hit("one=x")
 			d.Override = &rules.Override{Requests: 2, Unit: rules.Hour}
@@ -191,16 +195,18 @@ func TestDecide(t *testing.T) {
 			w.ask(w.hit("named=x"))
 			assert.Equal(t, rules.OverLimit, w.ask(w.hit("named=x")).Code)
 		}},
-		{"an unlimited rule replaces, and a replaced one does, too", rules.Config{}, func(t *testing.T, w *world) {
-			r := w.ask(w.hit("named=x"), w.hit("replacer=x"), w.hit("freereplacer=x"))
-			assert.Equal(t, rules.Replaced, r.Statuses[0].Reason)
-			assert.Equal(t, rules.Replaced, r.Statuses[1].Reason)
-			assert.Equal(t, rules.Unlimited, r.Statuses[2].Reason)
-		}},
+		{"an unlimited rule replaces, and a replaced one does, too", rules.Config{},
+			func(t *testing.T, w *world) {
+				r := w.ask(w.hit("named=x"), w.hit("replacer=x"), w.hit("freereplacer=x"))
+				assert.Equal(t, rules.Replaced, r.Statuses[0].Reason)
+				assert.Equal(t, rules.Replaced, r.Statuses[1].Reason)
+				assert.Equal(t, rules.Unlimited, r.Statuses[2].Reason)
+			}},
 
 		{"the request's hits are for every descriptor", rules.Config{}, func(t *testing.T, w *world) {
-			r, err := w.engine.Decide(context.Background(), &rules.Request{Domain: "d", Hits: 4, Descriptors: []rules.Descriptor{
-				w.hit("ten=x"), w.hit("ten=y"), w.hits(1, "ten=z")}})
+			r, err := w.engine.Decide(context.Background(),
+				&rules.Request{Domain: "d", Hits: 4, Descriptors: []rules.Descriptor{
+					w.hit("ten=x"), w.hit("ten=y"), w.hits(1, "ten=z")}})
 			require.NoError(t, err)
 			assert.EqualValues(t, 6, r.Statuses[0].Remaining)
 			assert.EqualValues(t, 6, r.Statuses[1].Remaining)
@@ -226,11 +232,12 @@ func TestDecide(t *testing.T) {
 			w.now = w.now.Add(time.Minute)
 			assert.Equal(t, rules.OK, w.ask(w.hits(0, "ten=x")).Code, "until the window ends")
 		}},
-		{"a denied cost stays counted: 8 of 10, then 3, then 1", rules.Config{}, func(t *testing.T, w *world) {
-			w.ask(w.hits(8, "ten=x"))
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(1, "ten=x")).Code)
-		}},
+		{"a denied cost stays counted: 8 of 10, then 3, then 1", rules.Config{},
+			func(t *testing.T, w *world) {
+				w.ask(w.hits(8, "ten=x"))
+				assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
+				assert.Equal(t, rules.OverLimit, w.ask(w.hits(1, "ten=x")).Code)
+			}},
 		{"the same descriptor twice counts twice", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("ten=x"), w.hit("ten=x"))
 			assert.EqualValues(t, 7, w.ask(w.hit("ten=x")).Statuses[0].Remaining)
@@ -284,13 +291,15 @@ func TestDecide(t *testing.T) {
 			assert.Zero(t, r.Statuses[0].Remaining)
 			assert.EqualValues(t, 9, r.Statuses[1].Remaining, "the neighbour is charged")
 		}},
-		{"everything in shadow: statuses are over, the whole is OK", rules.Config{Shadow: true}, func(t *testing.T, w *world) {
-			w.ask(w.hit("one=x"))
-			overall, each := codes(w.ask(w.hit("one=x"), w.hit("ten=x")))
-			assert.Equal(t, ok, overall)
-			assert.Equal(t, []string{over, ok}, each)
-			assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining, "counted as if it was denied")
-		}},
+		{"everything in shadow: statuses are over, the whole is OK", rules.Config{Shadow: true},
+			func(t *testing.T, w *world) {
+				w.ask(w.hit("one=x"))
+				overall, each := codes(w.ask(w.hit("one=x"), w.hit("ten=x")))
+				assert.Equal(t, ok, overall)
+				assert.Equal(t, []string{over, ok}, each)
+				assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining,
+					"counted as if it was denied")
+			}},
 		{"quota_mode: one of two over passes, both deny", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("quota=x"), w.hit("quota2=x"))
 			overall, each := codes(w.ask(w.hit("quota=x"), w.hit("quota2=x")))
@@ -309,11 +318,12 @@ func TestDecide(t *testing.T) {
 			w.ask(w.hit("one=x"))
 			assert.Equal(t, rules.OverLimit, w.ask(w.hit("quota=x"), w.hit("one=x")).Code)
 		}},
-		{"everything in quota mode: an unmatched descriptor is never over", rules.Config{Quota: true}, func(t *testing.T, w *world) {
-			w.ask(w.hit("one=x"))
-			assert.Equal(t, rules.OverLimit, w.ask(w.hit("one=x")).Code)
-			assert.Equal(t, rules.OK, w.ask(w.hit("one=x"), w.hit("other=x")).Code)
-		}},
+		{"everything in quota mode: an unmatched descriptor is never over", rules.Config{Quota: true},
+			func(t *testing.T, w *world) {
+				w.ask(w.hit("one=x"))
+				assert.Equal(t, rules.OverLimit, w.ask(w.hit("one=x")).Code)
+				assert.Equal(t, rules.OK, w.ask(w.hit("one=x"), w.hit("other=x")).Code)
+			}},
 
 		{"a token bucket passes its burst and fills up evenly", rules.Config{}, func(t *testing.T, w *world) {
 			for i := range 3 {
@@ -360,7 +370,8 @@ func TestDecide(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	w := newWorld(t, house, rules.Config{})
 	override := func(o rules.Override) *rules.Request {
-		return &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{w.hit("ten=x"), {Entries: entries(t, "one=x"), Override: &o}}}
+		return &rules.Request{Domain: "d",
+			Descriptors: []rules.Descriptor{w.hit("ten=x"), {Entries: entries(t, "one=x"), Override: &o}}}
 	}
 	for _, row := range []struct {
 		name string

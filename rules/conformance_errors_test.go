@@ -16,7 +16,8 @@ const rateLimit = "rate_limit: {unit: second, requests_per_unit: 1}"
 // in puts a text into a valid descriptor's place.
 func in(descriptor string) string { return "domain: d\ndescriptors:\n  - " + descriptor + "\n" }
 
-// TestErrors has a row for each mistake that Envoy's service has a text for. Ours contain it, and say where.
+// TestErrors has a row for each mistake that Envoy's service has a text for. Ours contain it, and
+// say where.
 func TestErrors(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
 		{"a syntax error is where it is, not where the block begins",
@@ -72,7 +73,8 @@ func TestErrors(t *testing.T) {
 		{"replaces with an empty name", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: ''}]}}"), "should not have an empty replaces entry"},
 		{"replaces of itself", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, name: a, replaces: [{name: a}]}}"), "replaces should not contain name of same descriptor"},
 		{"replaces that lists names", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [a]}}"), "config error, yaml file contains list of type other than map: a"},
-		{"share_threshold without a wildcard", in("{key: k, value: v, share_threshold: true, " + rateLimit + "}"),
+		{"share_threshold without a wildcard",
+			in("{key: k, value: v, share_threshold: true, " + rateLimit + "}"),
 			"share_threshold can only be used with wildcard values (containing '*'), but found key 'k_v'"},
 		{"metadata with a key that is a number", in("{key: k, metadata: {1: a}}"), "error parsing metadata: config error, key is not of type string: 1"},
 		{"metadata that JSON cannot express", in("{key: k, metadata: {a: [.nan]}}"), "error parsing metadata: .nan"},
@@ -98,7 +100,8 @@ func TestErrors(t *testing.T) {
 			if assert.Error(t, err) {
 				assert.Contains(t, err.Error()+"\n", row.want)
 				var p *rules.Problem
-				assert.True(t, errors.As(err, &p) && p.Line > 0 && p.Column > 0 && p.File == "r.yaml", "%+v", p)
+				assert.True(t, errors.As(err, &p) && p.Line > 0 && p.Column > 0 && p.File == "r.yaml",
+					"%+v", p)
 			}
 		})
 	}
@@ -121,11 +124,13 @@ func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 }
 
 func TestAMistakeIsReportedOnce(t *testing.T) {
-	_, found := (&rules.Loader{}).Check(files("r.yaml", in("{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}")))
+	_, found := (&rules.Loader{}).Check(files("r.yaml",
+		in("{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}")))
 	assert.Len(t, found, 1)
 }
 
-// TestWarnings has a row for each thing that Envoy's service accepts although it is surely a mistake.
+// TestWarnings has a row for each thing that Envoy's service accepts although it is surely a
+// mistake.
 func TestWarnings(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
 		{"a limit of 0", in("{key: k, rate_limit: {unit: day, requests_per_unit: 0}}"), "r.yaml:3:57: warning: requests_per_unit is 0: the rule denies everything"},
@@ -169,7 +174,8 @@ func TestNoWarnings(t *testing.T) {
 	}
 }
 
-// TestEnvoyWarnings has a row for each thing that weir takes and Envoy's service refuses or reads otherwise.
+// TestEnvoyWarnings has a row for each thing that weir takes and Envoy's service refuses or reads
+// otherwise.
 func TestEnvoyWarnings(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
 		{"unit_multiplier", in("{key: k, rate_limit: {unit: day, unit_multiplier: 2, requests_per_unit: 1}}"), "refuses the key unit_multiplier"},

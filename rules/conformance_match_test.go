@@ -8,8 +8,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// tree is rules below domain d, one a line: indentation is depth, a trailing ! is a rate_limit. The rule's name is the
-// line.
+// tree is rules below domain d, one a line: indentation is depth, a trailing ! is a rate_limit. The
+// rule's name is the line.
 func tree(t testing.TB, lines ...string) *rules.Set {
 	t.Helper()
 	text := "domain: d\ndescriptors:\n"

@@ -10,8 +10,9 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Decide decides on a request. It fails if the request cannot be decided: with [ErrNoDomain], [ErrNoDescriptors] or
-// [ErrOverride] for a bad one, and with the error of a strategy that could not. Nothing is counted then.
+// Decide decides on a request. It fails if the request cannot be decided: with [ErrNoDomain],
+// [ErrNoDescriptors] or [ErrOverride] for a bad one, and with the error of a strategy that could
+// not. Nothing is counted then.
 func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 	resp := new(Response)
 	if err := e.DecideInto(ctx, req, resp); err != nil {
@@ -20,7 +21,8 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 	return resp, nil
 }
 
-// DecideInto is Decide into a Response of the caller's, whose memory it uses again. After an error resp is of no use.
+// DecideInto is Decide into a Response of the caller's, whose memory it uses again. After an error
+// resp is of no use.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
 	if err := req.check(); err != nil {
 		return err
@@ -157,7 +159,8 @@ func (c *call) replace(statuses []Status) {
 	}
 }
 
-// run asks for each descriptor. Once one denies, the rest is only looked at: nothing is to be counted.
+// run asks for each descriptor. Once one denies, the rest is only looked at: nothing is to be
+// counted.
 func (c *call) run(ctx context.Context) error {
 	certain := false
 	for i := range c.asks {
@@ -219,7 +222,8 @@ func (s *strategy) run(ctx context.Context, req *weir.Request, res *weir.Result)
 	return nil
 }
 
-// peek reads the count. A strategy is asked whether a hit more passes; what is over is only a count above the limit.
+// peek reads the count. A strategy is asked whether a hit more passes; what is over is only a count
+// above the limit.
 func (a *ask) peek(ctx context.Context) error {
 	res, err := a.strategy.peeker.Peek(ctx, &a.req)
 	if err != nil {
@@ -233,8 +237,8 @@ func (a *ask) peek(ctx context.Context) error {
 	return nil
 }
 
-// denied reports whether the request is denied: if a descriptor is over that is not in quota mode, or if all that are
-// in quota mode are over.
+// denied reports whether the request is denied: if a descriptor is over that is not in quota mode,
+// or if all that are in quota mode are over.
 func (c *call) denied() bool {
 	quotas, over := 0, 0
 	for i := range c.asks {
@@ -253,7 +257,8 @@ func (c *call) denied() bool {
 	return quotas > 0 && over == quotas
 }
 
-// refund gives back what was taken. The context may be over; what was taken is given back all the same.
+// refund gives back what was taken. The context may be over; what was taken is given back all the
+// same.
 func (c *call) refund(ctx context.Context) error {
 	var errs []error
 	for i := range c.asks {

@@ -32,11 +32,12 @@ func init() {
 	homes["rate_limits"] = "the top of the file"
 }
 
-// mapping returns the fields of n that belong into a map of that name with these keys, and notes all others. It
-// returns nil for what is no map.
+// mapping returns the fields of n that belong into a map of that name with these keys, and notes
+// all others. It returns nil for what is no map.
 func (d *decoder) mapping(n *yaml.Node, name string, keys []string) []field {
 	if n.Kind != yaml.MappingNode {
-		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map", brief(n), name)
+		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map",
+			brief(n), name)
 		return nil
 	}
 	d.steps -= len(n.Content)
@@ -66,7 +67,8 @@ func (d *decoder) stray(f field, in string, keys []string) {
 	d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name, hint)
 }
 
-// checkStray checks a value that has no effect as far as Envoy's service does: its keys and its types.
+// checkStray checks a value that has no effect as far as Envoy's service does: its keys and its
+// types.
 func (d *decoder) checkStray(n *yaml.Node, depth int) {
 	if d.steps--; d.steps < 0 || depth > maxDepth {
 		return
@@ -156,7 +158,8 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 	return doc, true
 }
 
-// descriptors reads a list of descriptors into l. path is the domain and the entries above, as Envoy writes them.
+// descriptors reads a list of descriptors into l. path is the domain and the entries above, as
+// Envoy writes them.
 func (d *decoder) descriptors(l *level, list []*yaml.Node, parent *node, path string, depth int) {
 	if depth > maxDepth {
 		d.errorf(d.at(list[0]), "descriptors are nested more than %d deep", maxDepth)
@@ -207,7 +210,8 @@ func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, 
 	if x.key == "" && named {
 		d.errorf(x.position, "descriptor has empty key")
 	} else if same := l.add(x); same != nil {
-		d.errorf(x.position, "duplicate descriptor composite key '%s'; the first is at line %d", path, same.line)
+		d.errorf(x.position, "duplicate descriptor composite key '%s'; the first is at line %d", path,
+			same.line)
 	}
 	if limit != nil && !isNull(limit.value) {
 		d.rateLimit(x, limit)

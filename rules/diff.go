@@ -28,8 +28,9 @@ func (c Change) String() string {
 	return s
 }
 
-// Diff returns what changes from old to new, in the order of old and then of what is new. It returns nothing if both
-// match, count and answer alike; names of files, and the order of what cannot match the same request, may differ.
+// Diff returns what changes from old to new, in the order of old and then of what is new. It
+// returns nothing if both match, count and answer alike; names of files, and the order of what
+// cannot match the same request, may differ.
 func Diff(old, new *Set) []Change {
 	d := differ{old: old, new: new}
 	for _, a := range old.order {
@@ -104,7 +105,8 @@ func (d *differ) level(a, b *level) {
 	d.order(a, b)
 }
 
-// order notes wildcards that both have and that come in another order, if they can match the same value.
+// order notes wildcards that both have and that come in another order, if they can match the same
+// value.
 func (d *differ) order(a, b *level) {
 	for _, x := range a.nodes {
 		ys := b.keys[x.key]
@@ -116,12 +118,14 @@ func (d *differ) order(a, b *level) {
 			if z == nil || other.order <= x.order || y.order < z.order || !overlap(x.value, other.value) {
 				continue
 			}
-			d.add(x, "now comes after "+FormatEntries([]Entry{other.entry()}), "which takes the values that both match")
+			d.add(x, "now comes after "+FormatEntries([]Entry{other.entry()}),
+				"which takes the values that both match")
 		}
 	}
 }
 
-// overlap reports whether some text matches both patterns. What lies between their ends can always be made to.
+// overlap reports whether some text matches both patterns. What lies between their ends can always
+// be made to.
 func overlap(a, b string) bool {
 	p, q := compilePattern(a), compilePattern(b)
 	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&

@@ -20,7 +20,8 @@ func TestDiff(t *testing.T) {
 		{"the same, written otherwise", in(base), "---\ndescriptors:\n- rate_limit:\n    requests_per_unit: 1\n    unit: DAY\n  value: v\n  key: k\ndomain: d\n", nil},
 		{"descriptors of other values in another order", in(base + "\n  - {key: l}"), in("{key: l}\n  - " + base), nil},
 		{"wildcards that cannot match the same value", in("{key: k, value: 'a*'}\n  - {key: k, value: 'b*'}"), in("{key: k, value: 'b*'}\n  - {key: k, value: 'a*'}"), nil},
-		{"wildcards that can", in("{key: k, value: 'a*'}\n  - {key: k, value: '*b'}"), in("{key: k, value: '*b'}\n  - {key: k, value: 'a*'}"),
+		{"wildcards that can", in("{key: k, value: 'a*'}\n  - {key: k, value: '*b'}"),
+			in("{key: k, value: '*b'}\n  - {key: k, value: 'a*'}"),
 			[]string{"d: k=a*: now comes after k=*b; which takes the values that both match"}},
 		{"a limit", in(base), in("{key: k, value: v, rate_limit: {unit: day, requests_per_unit: 2}}"),
 			[]string{"d: k=v: 1 per day -> 2 per day; counters go on"}},
@@ -28,12 +29,16 @@ func TestDiff(t *testing.T) {
 			[]string{"d: k=v: 1 per day -> 1 per hour; counters start afresh"}},
 		{"flags, names and metadata", in(base), in("{key: k, value: v, shadow_mode: true, quota_mode: true, value_to_metric: true, detailed_metric: true, metadata: {a: 1}, rate_limit: {unit: day, requests_per_unit: 1, name: n, replaces: [{name: m}]}}"),
 			[]string{"d: k=v: name none -> n, replaces none -> m, shadow_mode false -> true, quota_mode false -> true, detailed_metric false -> true, value_to_metric false -> true, metadata changes"}},
-		{"a rule that is added, and whom it takes from another", in("{key: k, rate_limit: {unit: day, requests_per_unit: 9}}"), in("{key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n  - " + base),
+		{"a rule that is added, and whom it takes from another",
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 9}}"),
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 9}}\n  - " + base),
 			[]string{"d: k=v: added; requests such as k=v: 9 per day -> 1 per day"}},
 		{"a rule that is removed", in(base), in("{key: l}"),
-			[]string{"d: k=v: removed; requests such as k=v: 1 per day -> no limit", "d: l: added; requests such as l=any: no limit -> no limit"}},
+			[]string{"d: k=v: removed; requests such as k=v: 1 per day -> no limit",
+				"d: l: added; requests such as l=any: no limit -> no limit"}},
 		{"a tree that is removed", in("{key: k, descriptors: [" + base + ", {key: m}]}"), in("{key: l}"),
-			[]string{"d: k: removed; with 1 rule below it", "d: l: added; requests such as l=any: no limit -> no limit"}},
+			[]string{"d: k: removed; with 1 rule below it",
+				"d: l: added; requests such as l=any: no limit -> no limit"}},
 		{"a rule that is added behind a wildcard", in("{key: k, value: '*', rate_limit: {unit: day, requests_per_unit: 9}}"), in("{key: k, value: '*', rate_limit: {unit: day, requests_per_unit: 9}}\n  - {key: k, value: 'a*', rate_limit: {unit: day, requests_per_unit: 1}}"),
 			[]string{"d: k=a*: added; an earlier wildcard takes all its requests"}},
 		{"a limit that is dropped", in(base), in("{key: k, value: v}"), []string{"d: k=v: 1 per day -> no limit"}},
@@ -50,7 +55,9 @@ func TestDiff(t *testing.T) {
 }
 
 func TestYAMLIsAnEqualSet(t *testing.T) {
-	for _, text := range []string{house, in("{key: '1.5', value: 'yes', metadata: {a: {b: [1, 2.5, true, null, 'x: y']}}}"), "domain: \"a\\0b\"\n---\ndomain: b\n"} {
+	for _, text := range []string{house,
+		in("{key: '1.5', value: 'yes', metadata: {a: {b: [1, 2.5, true, null, 'x: y']}}}"),
+		"domain: \"a\\0b\"\n---\ndomain: b\n"} {
 		set := load(t, text)
 		written, err := set.YAML()
 		require.NoError(t, err)
@@ -65,14 +72,16 @@ func TestExplain(t *testing.T) {
 	set := load(t, house)
 	for _, row := range []struct{ name, request, want string }{
 		{"a rule", "ten=x", "domain d\n  ten=x -> ten (r.yaml:5): key only\nten: 10 per minute at r.yaml:5\n"},
-		{"a wildcard, and a level below", "sharedabove=ab,user=u", "domain d\n  sharedabove=ab -> sharedabove=a* (r.yaml:8): wildcard\n" +
-			"    user=u -> user (r.yaml:11): key only\nsharedabove=a*,user: 10 per minute, values of the wildcard share a counter at r.yaml:11\n"},
+		{"a wildcard, and a level below", "sharedabove=ab,user=u",
+			"domain d\n  sharedabove=ab -> sharedabove=a* (r.yaml:8): wildcard\n" +
+				"    user=u -> user (r.yaml:11): key only\nsharedabove=a*,user: 10 per minute, values of the wildcard share a counter at r.yaml:11\n"},
 		{"a misspelt key", "horly=x", "domain d\n  horly=x: no descriptor with this key; did you mean 'hourly'?\nno limit: no descriptor matches\n"},
 		{"no value", "shared=b", "domain d\n  shared=b: no match among the 1 value of this key\nno limit: no descriptor matches\n"},
 		{"too deep", "ten=x,y=z", "domain d\n  ten=x -> ten (r.yaml:5): key only\n    y=z: no descriptors below: the rule is not as deep as the request\n" +
 			"no limit: no descriptor matches; the choices above are final, so no other branch is tried\n"},
-		{"too shallow", "sharedabove=ab", "domain d\n  sharedabove=ab -> sharedabove=a* (r.yaml:8): wildcard\n" +
-			"no limit: the descriptor ends here, and only those below have a rate_limit\n"},
+		{"too shallow", "sharedabove=ab",
+			"domain d\n  sharedabove=ab -> sharedabove=a* (r.yaml:8): wildcard\n" +
+				"no limit: the descriptor ends here, and only those below have a rate_limit\n"},
 		{"whitelisted", "pass=x", "domain d\n  pass=x -> pass (r.yaml:17): key only\nno limit: the descriptor has no rate_limit, so it always passes\n"},
 		{"unlimited", "free=x", "domain d\n  free=x -> free (r.yaml:16): key only\nfree: unlimited at r.yaml:16\n"},
 		{"no entries", "", "domain d\nno limit: the descriptor has no entries\n"},
@@ -81,7 +90,8 @@ func TestExplain(t *testing.T) {
 			assert.Equal(t, row.want, set.Explain("d", entries(t, row.request)).String())
 		})
 	}
-	assert.Equal(t, "domain edge\nno limit: the rules do not know domain 'edge'\n", set.Explain("edge", entries(t, "a=b")).String())
+	assert.Equal(t, "domain edge\nno limit: the rules do not know domain 'edge'\n",
+		set.Explain("edge", entries(t, "a=b")).String())
 }
 
 func TestResponseSaysWhichRuleDenied(t *testing.T) {

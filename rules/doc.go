@@ -1,4 +1,5 @@
-// Package rules limits by rules in YAML: in the form that Lyft published and Envoy's rate limit service reads.
+// Package rules limits by rules in YAML: in the form that Lyft published and Envoy's rate limit
+// service reads.
 //
 //	domain: edge
 //	descriptors:
@@ -8,9 +9,10 @@
 //	      - key: user
 //	        rate_limit: {unit: minute, requests_per_unit: 20}
 //
-// [Load] reads and checks files and returns a [Set], or every mistake with its file, line and column. [Set.Match] finds
-// the rule for a descriptor, [Set.Explain] tells why it is that one, and [Diff] tells what another Set would change.
-// [New] makes an [Engine] of a Set, which decides on requests in process, on Redis, or on both:
+// [Load] reads and checks files and returns a [Set], or every mistake with its file, line and
+// column. [Set.Match] finds the rule for a descriptor, [Set.Explain] tells why it is that one, and
+// [Diff] tells what another Set would change. [New] makes an [Engine] of a Set, which decides on
+// requests in process, on Redis, or on both:
 //
 //	set, err := rules.LoadFiles("limits.yaml")
 //	if err != nil { … }
@@ -26,10 +28,11 @@
 //
 // # Settings of weir's own
 //
-// A descriptor's metadata may hold a map named weir, with the algorithm that counts (fixed_window, sliding_window,
-// sliding_log or token_bucket) and, for a token bucket, its burst. Envoy's service does not look into metadata, so the
-// file loads there too. A rate_limit may have a unit_multiplier, the number of units in a period, which the protocol has
-// and Envoy's service refuses in a file; [Loader.Envoy] warns of it.
+// A descriptor's metadata may hold a map named weir, with the algorithm that counts (fixed_window,
+// sliding_window, sliding_log or token_bucket) and, for a token bucket, its burst. Envoy's service
+// does not look into metadata, so the file loads there too. A rate_limit may have a
+// unit_multiplier, the number of units in a period, which the protocol has and Envoy's service
+// refuses in a file; [Loader.Envoy] warns of it.
 //
 // # Differences from Envoy's service
 //

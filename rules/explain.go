@@ -29,7 +29,8 @@ func (s *Set) Explain(domain string, entries []Entry) *Explanation {
 	d := s.domains[domain]
 	switch {
 	case d == nil:
-		x.Verdict = fmt.Sprintf("no limit: the rules do not know domain '%s'%s", domain, suggest(domain, s.Domains()))
+		x.Verdict = fmt.Sprintf("no limit: the rules do not know domain '%s'%s", domain,
+			suggest(domain, s.Domains()))
 		return x
 	case len(entries) == 0:
 		x.Verdict = "no limit: the descriptor has no entries"
@@ -47,7 +48,8 @@ func (s *Set) Explain(domain string, entries []Entry) *Explanation {
 			}
 			return x
 		}
-		x.Steps = append(x.Steps, Step{e, FormatEntries([]Entry{n.entry()}), l.reason(n, why), n.file, n.line})
+		x.Steps = append(x.Steps,
+			Step{e, FormatEntries([]Entry{n.entry()}), l.reason(n, why), n.file, n.line})
 		l = &n.level
 	}
 	x.conclude(n)
@@ -171,7 +173,8 @@ func (r *Response) String() string {
 	return b.String()
 }
 
-// Denying returns the rules that are over their limits and are not shadowed; an override appears as nil.
+// Denying returns the rules that are over their limits and are not shadowed; an override appears as
+// nil.
 func (r *Response) Denying() []*Rule {
 	var rules []*Rule
 	for i := range r.Statuses {

@@ -10,7 +10,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// FuzzLoad loads any text. Problems have their place; rules that load are written, loaded again, and equal.
+// FuzzLoad loads any text. Problems have their place; rules that load are written, loaded again,
+// and equal.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(house))
 	f.Add([]byte("domain: d\n---\ndomain: e\ndescriptors: [{key: a, value: '*'}]\n"))
@@ -41,11 +42,13 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// FuzzMatch matches any descriptor. Match and Explain agree, and so do Match and a set that was written and loaded.
+// FuzzMatch matches any descriptor. Match and Explain agree, and so do Match and a set that was
+// written and loaded.
 func FuzzMatch(f *testing.F) {
 	f.Add([]byte(house), "d", "ten=x,user=u")
 	f.Add([]byte(house), "d", `sharedabove="a\xff",user`)
-	f.Add([]byte("domain: d\ndescriptors: [{key: k, value: 'a*b*c'}, {key: k, value: '*', "+rateLimit+"}]\n"), "d", "k=abc")
+	f.Add([]byte("domain: d\ndescriptors: [{key: k, value: 'a*b*c'}, {key: k, value: '*', "+rateLimit+"}]\n"),
+		"d", "k=abc")
 	f.Fuzz(func(t *testing.T, data []byte, domain, descriptor string) {
 		set, _ := (&rules.Loader{MergeDomains: true}).Check(files("r.yaml", string(data)))
 		path, err := rules.ParseEntries(descriptor)
@@ -63,7 +66,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// FuzzDecide decides on any request, twice: it answers or fails, and no count goes down but by what is given back.
+// FuzzDecide decides on any request, twice: it answers or fails, and no count goes down but by what
+// is given back.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(`{"domain": "d", "hitsAddend": 2, "descriptors": [{"entries": [{"key": "ten", "value": "x"}]}, {"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
 	f.Add([]byte(`{"domain": "d", "descriptors": [{"limit": {"unit": 0}}, {}, {"entries": [{}], "limit": {"unit": 5, "unit_multiplier": 4294967295}}]}`))

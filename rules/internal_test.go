@@ -33,9 +33,11 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-// TestKeysDoNotCollide has entries that are easily taken for each other, in every way that they can be cut.
+// TestKeysDoNotCollide has entries that are easily taken for each other, in every way that they can
+// be cut.
 func TestKeysDoNotCollide(t *testing.T) {
-	words := []string{"", "a", "aa", "a*", "1:a", ":", "1", "a1:a", "#", strings.Repeat("x", 300), strings.Repeat("x", 301)}
+	words := []string{"", "a", "aa", "a*", "1:a", ":", "1", "a1:a", "#", strings.Repeat("x", 300),
+		strings.Repeat("x", 301)}
 	shared := &Rule{shared: []string{"a*", ""}}
 	seen := make(map[string]string)
 	for _, domain := range words {

@@ -103,7 +103,8 @@ type Limit struct {
 // maxPeriod is the longest Duration that a weir.Request may have.
 const maxPeriod = 365 * 24 * time.Hour
 
-// Period returns the length of time that Requests is for: Multiplier units, and the longest Duration if that overflows.
+// Period returns the length of time that Requests is for: Multiplier units, and the longest
+// Duration if that overflows.
 func (l *Limit) Period() time.Duration {
 	unit, n := l.Unit.Duration(), time.Duration(max(1, l.Multiplier))
 	if unit > 0 && n > math.MaxInt64/unit {
@@ -120,7 +121,8 @@ func (l *Limit) capacity() uint64 {
 	return uint64(l.Requests)
 }
 
-// String describes the limit, as in "10 per minute" or "100 per 5 minutes by token_bucket, burst 20".
+// String describes the limit, as in "10 per minute" or "100 per 5 minutes by token_bucket, burst
+// 20".
 func (l *Limit) String() string {
 	if l.Unlimited {
 		return "unlimited"

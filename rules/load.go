@@ -13,27 +13,28 @@ import (
 
 // Loader reads rules files. The zero value is the default.
 type Loader struct {
-	// MergeDomains allows a domain to be in more than one document. Its top lists are then joined, in the order of the
-	// files. By default that is a mistake.
+	// MergeDomains allows a domain to be in more than one document. Its top lists are then joined,
+	// in the order of the files. By default that is a mistake.
 	MergeDomains bool
 
 	// Envoy adds warnings of what Envoy's own service would refuse, ignore or read otherwise.
 	Envoy bool
 }
 
-// Load reads the rules of files and directories in fsys; no paths means all of it. It is [Loader.Load] of the default
-// Loader.
+// Load reads the rules of files and directories in fsys; no paths means all of it. It is
+// [Loader.Load] of the default Loader.
 func Load(fsys fs.FS, paths ...string) (*Set, error) { return (&Loader{}).Load(fsys, paths...) }
 
 // LoadFiles is [Load] of files and directories of the operating system.
 func LoadFiles(paths ...string) (*Set, error) { return (&Loader{}).LoadFiles(paths...) }
 
-// Load reads the rules of files and directories in fsys; no paths means all of it. In a directory and those below it
-// the files *.yaml and *.yml are read, in the order of their names; entries whose names begin with a dot are ignored, as
-// Kubernetes puts such beside the files of a ConfigMap. Every document of a file is read; each is of one domain.
+// Load reads the rules of files and directories in fsys; no paths means all of it. In a directory
+// and those below it the files *.yaml and *.yml are read, in the order of their names; entries
+// whose names begin with a dot are ignored, as Kubernetes puts such beside the files of a
+// ConfigMap. Every document of a file is read; each is of one domain.
 //
-// It returns either a Set or an error that joins every [*Problem], as [errors.Join] does, in the order of files and
-// lines. Warnings are no errors: see [Set.Warnings].
+// It returns either a Set or an error that joins every [*Problem], as [errors.Join] does, in the
+// order of files and lines. Warnings are no errors: see [Set.Warnings].
 func (l *Loader) Load(fsys fs.FS, paths ...string) (*Set, error) {
 	set, found := l.Check(fsys, paths...)
 	if set != nil {
@@ -54,8 +55,8 @@ func (l *Loader) LoadFiles(paths ...string) (*Set, error) { return l.Load(osFS{}
 // CheckFiles is [Loader.Check] of files and directories of the operating system.
 func (l *Loader) CheckFiles(paths ...string) (*Set, []*Problem) { return l.Check(osFS{}, paths...) }
 
-// Check is Load with all problems, warnings included, in the order of files and lines. The Set is nil if one of them is
-// no warning.
+// Check is Load with all problems, warnings included, in the order of files and lines. The Set is
+// nil if one of them is no warning.
 func (l *Loader) Check(fsys fs.FS, paths ...string) (*Set, []*Problem) {
 	b := builder{loader: l, fsys: fsys, set: &Set{domains: make(map[string]*domain)}}
 	if len(paths) == 0 {
@@ -190,8 +191,8 @@ func root(doc *yaml.Node) *yaml.Node {
 	return doc
 }
 
-// document reads the n-th document of a file. One that has rate_limits and no descriptors adds to its domain, in
-// whatever order they come.
+// document reads the n-th document of a file. One that has rate_limits and no descriptors adds to
+// its domain, in whatever order they come.
 func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 	doc, ok := d.document(n)
 	if !ok {
@@ -214,11 +215,13 @@ func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 	case !b.loader.MergeDomains:
 		d.errorf(doc.at, "duplicate domain '%s' in config file; the first is in %s, line %d",
 			doc.name, to.at.file, to.at.line)
-		to = &domain{name: doc.name} // its mistakes are of interest, duplicates of the first one's descriptors are not
+		// its mistakes are of interest, duplicates of the first one's descriptors are not
+		to = &domain{name: doc.name}
 	}
 	if doc.requests {
 		if to.specsNode != nil {
-			d.errorf(doc.requestsAt, "domain '%s' has rate_limits already, in %s, line %d", doc.name, to.specsAt.file, to.specsAt.line)
+			d.errorf(doc.requestsAt, "domain '%s' has rate_limits already, in %s, line %d", doc.name,
+				to.specsAt.file, to.specsAt.line)
 		}
 		to.specs, to.specsAt, to.specsNode = doc.specs, doc.requestsAt, doc.specsNode
 	}
@@ -227,14 +230,15 @@ func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 	}
 }
 
-// portable warns of documents that Envoy's service would not read as weir does. A later document that only says how
-// requests are described is ignored there, as it should be.
+// portable warns of documents that Envoy's service would not read as weir does. A later document
+// that only says how requests are described is ignored there, as it should be.
 func (d *decoder) portable(doc *document, number int, requestsOnly bool) {
 	switch {
 	case number > 1 && !requestsOnly:
 		d.warnf(doc.top, "not portable: Envoy's service reads only the first document of a file")
 	case number == 1 && doc.requests:
-		d.warnf(doc.requestsAt, "not portable: Envoy's service refuses rate_limits in the first document of a file")
+		d.warnf(doc.requestsAt,
+			"not portable: Envoy's service refuses rate_limits in the first document of a file")
 	}
 }
 
@@ -263,7 +267,8 @@ func (b *builder) finish() {
 	}
 }
 
-// patterns returns, for each level down to n, the pattern that all values share a counter by; nil if there is none.
+// patterns returns, for each level down to n, the pattern that all values share a counter by; nil
+// if there is none.
 func (n *node) patterns() []string {
 	var patterns []string
 	shared := false

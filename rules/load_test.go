@@ -53,7 +53,8 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	assert.EqualError(t, found[0], "x: warning: no *.yaml or *.yml file in this directory")
 }
 
-// TestConfigMap has the layout of a Kubernetes volume: files are links through a link to the current directory.
+// TestConfigMap has the layout of a Kubernetes volume: files are links through a link to the
+// current directory.
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := filepath.Join(dir, "..2026_11_21")
@@ -75,7 +76,8 @@ func TestMergeDomains(t *testing.T) {
 	b := "domain: d\ndescriptors: [{key: k, value: '*b', rate_limit: {unit: day, requests_per_unit: 2}}]\n"
 	fsys := files("1.yaml", a, "2.yaml", b)
 	_, err := rules.Load(fsys)
-	assert.EqualError(t, err, "2.yaml:1:9: duplicate domain 'd' in config file; the first is in 1.yaml, line 1")
+	assert.EqualError(t, err,
+		"2.yaml:1:9: duplicate domain 'd' in config file; the first is in 1.yaml, line 1")
 
 	set, err := (&rules.Loader{MergeDomains: true}).Load(fsys)
 	require.NoError(t, err)
@@ -83,7 +85,8 @@ func TestMergeDomains(t *testing.T) {
 	assert.Equal(t, "k=a*", set.Match("d", entries(t, "k=ab")).Path, "the first file's wildcards come first")
 
 	_, err = (&rules.Loader{MergeDomains: true}).Load(files("1.yaml", a, "2.yaml", a))
-	assert.EqualError(t, err, "2.yaml:2:15: duplicate descriptor composite key 'd.k_a*'; the first is at line 2")
+	assert.EqualError(t, err,
+		"2.yaml:2:15: duplicate descriptor composite key 'd.k_a*'; the first is at line 2")
 }
 
 // TestYAML has what the language has beside maps and lists.
@@ -128,7 +131,8 @@ func TestAliasBombs(t *testing.T) {
 	lists := "domain: d\ndescriptors:\n  - key: k\n    metadata:\n      a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for i := range 9 {
 		n, m := string(rune('0'+i)), string(rune('1'+i))
-		lists += "      a" + m + ": &a" + m + " [*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + "]\n"
+		lists += "      a" + m + ": &a" + m + " [*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n +
+			",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + "]\n"
 	}
 	for name, text := range map[string]string{
 		"metadata":               lists,
@@ -194,7 +198,8 @@ descriptors:
 	assert.Equal(t, []bool{true, false}, r.ValueToMetric())
 	assert.True(t, r.DetailedMetric())
 	assert.Equal(t, 48*time.Hour, r.Limit.Period())
-	assert.Equal(t, map[string]any{"owner": "me", "list": []any{int64(1), 2.5, int64(-3), true, nil, "x"}}, r.Metadata())
+	assert.Equal(t, map[string]any{"owner": "me", "list": []any{int64(1), 2.5, int64(-3), true, nil, "x"}},
+		r.Metadata())
 	assert.Equal(t, "a,b: 5 per 2 days by sliding_log, replaces n2, n3 (named n) at r.yaml:7", r.String())
 	assert.Equal(t, 7, r.Line)
 }

@@ -10,9 +10,10 @@ const (
 	byKey
 )
 
-// find returns the node of l for an entry: the one with exactly its key and value, else the first in file order whose
-// pattern matches, else the one with the key and no value. The choice is final: a request does not come back to try
-// another node if the chosen one has no limit or no fitting descriptor below it.
+// find returns the node of l for an entry: the one with exactly its key and value, else the first
+// in file order whose pattern matches, else the one with the key and no value. The choice is final:
+// a request does not come back to try another node if the chosen one has no limit or no fitting
+// descriptor below it.
 func (l *level) find(e Entry) (*node, choice) {
 	a := l.keys[e.Key]
 	if a == nil {
@@ -34,11 +35,13 @@ func (l *level) find(e Entry) (*node, choice) {
 	return nil, noChoice
 }
 
-// Match returns the rule that limits a descriptor, or nil if none does. It is that of the node chosen for the last
-// entry; a rule above or below it does not apply, and the order of entries matters. It allocates nothing.
+// Match returns the rule that limits a descriptor, or nil if none does. It is that of the node
+// chosen for the last entry; a rule above or below it does not apply, and the order of entries
+// matters. It allocates nothing.
 //
-// Keys and values are compared as they are. Envoy's own service compares them joined by underscores, so that there a
-// rule for key a_b and value c also serves key a and value b_c; here it does not.
+// Keys and values are compared as they are. Envoy's own service compares them joined by
+// underscores, so that there a rule for key a_b and value c also serves key a and value b_c; here
+// it does not.
 func (s *Set) Match(domain string, entries []Entry) *Rule {
 	d := s.domains[domain]
 	if d == nil {

@@ -9,13 +9,14 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// ownKey is the key of weir's own settings in a descriptor's metadata. Envoy's service refuses keys that it does not
-// know, but does not look into metadata, so a file with settings loads there too.
+// ownKey is the key of weir's own settings in a descriptor's metadata. Envoy's service refuses keys
+// that it does not know, but does not look into metadata, so a file with settings loads there too.
 const ownKey = "weir"
 
 var settingKeys = []string{"algorithm", "burst"}
 
-// metadata reads a descriptor's metadata into x, and returns weir's own settings, or nil if there are none.
+// metadata reads a descriptor's metadata into x, and returns weir's own settings, or nil if there
+// are none.
 func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
 	switch {
 	case isNull(f.value):

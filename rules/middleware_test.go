@@ -54,7 +54,8 @@ func TestMiddleware(t *testing.T) {
 	denied := get(h, "/login?x=3")
 	assert.Equal(t, 429, denied.Code)
 	assert.Equal(t, "40", denied.Header().Get("Retry-After"))
-	assert.Equal(t, `"address";r=1, "path=/login";r=0;t=40`, denied.Header().Get("RateLimit"), "the address was not charged")
+	assert.Equal(t, `"address";r=1, "path=/login";r=0;t=40`, denied.Header().Get("RateLimit"),
+		"the address was not charged")
 	assert.Equal(t, "no-store", denied.Header().Get("Cache-Control"))
 	assert.Equal(t, "application/problem+json", denied.Header().Get("Content-Type"))
 	var problem map[string]any
@@ -126,7 +127,8 @@ func TestGuardThatCannotDecide(t *testing.T) {
 }
 
 func TestRequestsWithoutDescriptorsPass(t *testing.T) {
-	w := newWorld(t, "domain: web\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}]\n", rules.Config{})
+	w := newWorld(t, "domain: web\ndescriptors: [{key: k, rate_limit: {unit: day, requests_per_unit: 0}}]\n",
+		rules.Config{})
 	answer := get(rules.Middleware(w.engine)(hello), "/")
 	assert.Equal(t, 200, answer.Code)
 	assert.Empty(t, answer.Header())
@@ -141,15 +143,17 @@ func TestSpellingsOfAPathAreOne(t *testing.T) {
 	}
 }
 
-// TestShadowSendsNoFields has an engine that denies nobody. Its clients must not be kept away by what it would do.
+// TestShadowSendsNoFields has an engine that denies nobody. Its clients must not be kept away by
+// what it would do.
 func TestShadowSendsNoFields(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{Shadow: true})
 	shadowed := 0
-	h := (&rules.Guard{Engine: w.engine, Domain: "web", OnDecision: func(_ *http.Request, resp *rules.Response, _ error) {
-		if resp.Shadowed {
-			shadowed++
-		}
-	}}).Wrap(hello)
+	h := (&rules.Guard{Engine: w.engine, Domain: "web",
+		OnDecision: func(_ *http.Request, resp *rules.Response, _ error) {
+			if resp.Shadowed {
+				shadowed++
+			}
+		}}).Wrap(hello)
 	for range 5 {
 		answer := get(h, "/")
 		assert.Equal(t, 200, answer.Code)

@@ -10,9 +10,9 @@ import (
 // Entry is one key and value of a descriptor.
 type Entry struct{ Key, Value string }
 
-// FormatEntries writes entries as one line: key=value, joined by commas. A key or value that holds a comma, an equals
-// sign, a quote, a space or an unprintable character is quoted as in Go. An empty value leaves the equals sign out.
-// [ParseEntries] reads it.
+// FormatEntries writes entries as one line: key=value, joined by commas. A key or value that holds
+// a comma, an equals sign, a quote, a space or an unprintable character is quoted as in Go. An
+// empty value leaves the equals sign out. [ParseEntries] reads it.
 func FormatEntries(entries []Entry) string {
 	var b strings.Builder
 	for i, e := range entries {
@@ -46,8 +46,8 @@ func writeWord(b *strings.Builder, s string) {
 	b.WriteString(s)
 }
 
-// ParseEntries reads what [FormatEntries] writes. Words may be quoted without need, and an equals sign in a value need
-// not be.
+// ParseEntries reads what [FormatEntries] writes. Words may be quoted without need, and an equals
+// sign in a value need not be.
 func ParseEntries(s string) ([]Entry, error) {
 	var entries []Entry
 	for rest := s; ; {
@@ -70,7 +70,8 @@ func ParseEntries(s string) ([]Entry, error) {
 	}
 }
 
-// cutWord returns the word that s begins with, and what follows it: nothing, or text that begins with one of stops.
+// cutWord returns the word that s begins with, and what follows it: nothing, or text that begins
+// with one of stops.
 func cutWord(s, stops string) (word, rest string, err error) {
 	if !strings.HasPrefix(s, `"`) {
 		i := strings.IndexAny(s, stops)

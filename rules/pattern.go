@@ -25,8 +25,9 @@ func compilePattern(value string) pattern {
 	return p
 }
 
-// match reports whether value is the prefix, the middle parts in order and the suffix, without overlap. Taking each
-// middle part leftmost loses no match: it leaves the most text for those after it.
+// match reports whether value is the prefix, the middle parts in order and the suffix, without
+// overlap. Taking each middle part leftmost loses no match: it leaves the most text for those after
+// it.
 func (p *pattern) match(value string) bool {
 	if len(value) < len(p.prefix)+len(p.suffix) ||
 		!strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
@@ -45,8 +46,9 @@ func (p *pattern) match(value string) bool {
 
 // wildcards are the nodes of one key whose values are patterns.
 //
-// The first in file order that matches is chosen. To find it among many, those with a literal prefix are looked up by
-// it, the others by their literal suffix; only patterns with neither are tried one by one.
+// The first in file order that matches is chosen. To find it among many, those with a literal
+// prefix are looked up by it, the others by their literal suffix; only patterns with neither are
+// tried one by one.
 type wildcards struct {
 	all      []*node // in file order
 	byPrefix affixes

@@ -58,7 +58,8 @@ func (p *problems) split() (errors, warnings []*Problem) {
 	return errors, warnings
 }
 
-// suggest returns "; did you mean 'x'?" for the candidate that is nearest to word, or nothing if none is near.
+// suggest returns "; did you mean 'x'?" for the candidate that is nearest to word, or nothing if
+// none is near.
 func suggest(word string, candidates []string) string {
 	best, least := "", 1+max(1, len(word)/3)
 	for _, c := range candidates {
@@ -72,8 +73,8 @@ func suggest(word string, candidates []string) string {
 	return "; did you mean '" + best + "'?"
 }
 
-// distance returns the edit distance of a and b: the insertions, deletions, substitutions and swaps of neighbours that
-// make one of the other. It returns bound if it is not less.
+// distance returns the edit distance of a and b: the insertions, deletions, substitutions and swaps
+// of neighbours that make one of the other. It returns bound if it is not less.
 func distance(a, b string, bound int) int {
 	if len(a)-len(b) >= bound || len(b)-len(a) >= bound {
 		return bound

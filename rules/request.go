@@ -16,7 +16,8 @@ type Request struct {
 	Hits uint64
 }
 
-// Descriptor is what one limit of a request goes by. The rules are asked for each descriptor by itself.
+// Descriptor is what one limit of a request goes by. The rules are asked for each descriptor by
+// itself.
 type Descriptor struct {
 	// Entries are matched in order. A descriptor without entries has no limit.
 	Entries []Entry
@@ -24,8 +25,8 @@ type Descriptor struct {
 	// Override replaces the limit of the rules. It needs no rule, but it needs the domain.
 	Override *Override
 
-	// Hits is the cost if HasHits is set. 0 then is a peek, which counts nothing and is over the limit only if the
-	// count is.
+	// Hits is the cost if HasHits is set. 0 then is a peek, which counts nothing and is over the
+	// limit only if the count is.
 	Hits    uint64
 	HasHits bool
 
@@ -69,8 +70,9 @@ type Response struct {
 	// Shadowed reports whether Code is OK only because of Config.Shadow.
 	Shadowed bool
 
-	// Err is what failed after the decision was made: a count could not be given back, or not be raised over the
-	// limit. The verdict stands; the next ones on the same counters may be off by the request's hits.
+	// Err is what failed after the decision was made: a count could not be given back, or not be
+	// raised over the limit. The verdict stands; the next ones on the same counters may be off by
+	// the request's hits.
 	Err error
 }
 
@@ -103,16 +105,18 @@ type Status struct {
 	Rule   *Rule  // that matched; nil if none did, and for an override
 	Limit  *Limit // that was counted against; nil if none was
 
-	// Remaining is how much of the limit is left, 0 if it is over or shadowed, and math.MaxUint32 if unlimited.
+	// Remaining is how much of the limit is left, 0 if it is over or shadowed, and math.MaxUint32
+	// if unlimited.
 	Remaining uint64
 
-	// Reset is, of a fixed window, how long it still runs. Of other algorithms it is how long it takes until nothing
-	// counts any more or, if the descriptor is over, until the same request would pass; the period if it never would.
-	// It is 0 without a limit.
+	// Reset is, of a fixed window, how long it still runs. Of other algorithms it is how long it
+	// takes until nothing counts any more or, if the descriptor is over, until the same request
+	// would pass; the period if it never would. It is 0 without a limit.
 	Reset time.Duration
 }
 
-// ResetSeconds is Reset in whole seconds, rounded up, as the protocol has it. It is at least 1 if there is a limit.
+// ResetSeconds is Reset in whole seconds, rounded up, as the protocol has it. It is at least 1 if
+// there is a limit.
 func (s *Status) ResetSeconds() int64 {
 	if s.Limit == nil {
 		return 0

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// ParseRequest reads a Request from the JSON form of the protocol's RateLimitRequest. As in every proto3 JSON, names
-// may be written like_this or likeThis, numbers may be strings, units are names or numbers, and null stands for what is
-// not set. Unknown and repeated fields are errors.
+// ParseRequest reads a Request from the JSON form of the protocol's RateLimitRequest. As in every
+// proto3 JSON, names may be written like_this or likeThis, numbers may be strings, units are names
+// or numbers, and null stands for what is not set. Unknown and repeated fields are errors.
 func ParseRequest(data []byte) (*Request, error) {
 	var r Request
 	err := object(data, func(name string, v json.RawMessage) (err error) {

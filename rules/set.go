@@ -7,7 +7,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Set is the rules of one or more domains. It is immutable and safe for concurrent use. [Load] makes one.
+// Set is the rules of one or more domains. It is immutable and safe for concurrent use. [Load]
+// makes one.
 type Set struct {
 	domains  map[string]*domain
 	order    []*domain // as loaded
@@ -50,10 +51,12 @@ type Rule struct {
 	node       *node
 	replacesAt []position // of Replaces
 	method     int        // index in Set.methods
-	shared     []string   // by level: the pattern that stands in for the value in the key, or ""; nil if none does
+	// by level: the pattern that stands in for the value in the key, or ""; nil if none does
+	shared []string
 }
 
-// Name returns the rule's name, or its path if the file names none. Names need not be unique; paths are, in a domain.
+// Name returns the rule's name, or its path if the file names none. Names need not be unique; paths
+// are, in a domain.
 func (r *Rule) Name() string {
 	if r.Limit.Name != "" {
 		return r.Limit.Name
@@ -61,11 +64,13 @@ func (r *Rule) Name() string {
 	return r.Path
 }
 
-// Metadata returns the descriptor's metadata without weir's own settings: a map that holds maps, slices, strings,
-// numbers (int64, uint64, float64), bools and nil. It is shared; do not change it. It is nil if there is none.
+// Metadata returns the descriptor's metadata without weir's own settings: a map that holds maps,
+// slices, strings, numbers (int64, uint64, float64), bools and nil. It is shared; do not change it.
+// It is nil if there is none.
 func (r *Rule) Metadata() map[string]any { return r.node.metadata }
 
-// DetailedMetric and ValueToMetric return the settings of these names. ValueToMetric has one for each level.
+// DetailedMetric and ValueToMetric return the settings of these names. ValueToMetric has one for
+// each level.
 func (r *Rule) DetailedMetric() bool { return r.node.detailedMetric }
 
 // ValueToMetric returns, for each level from the domain down, whether value_to_metric is set there.
@@ -104,7 +109,8 @@ func (s *Set) All() iter.Seq[*Rule] {
 	}
 }
 
-// Warnings returns what is surely a mistake although the rules can be used, ordered by file and line.
+// Warnings returns what is surely a mistake although the rules can be used, ordered by file and
+// line.
 func (s *Set) Warnings() []*Problem { return slices.Clone(s.warnings) }
 
 // position is where something is in the files.

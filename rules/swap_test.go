@@ -16,8 +16,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// The sets of rules that are swapped. In each, all rules have the set's own name, user's limit is the same although it
-// is reached by another rule, and changing's limit is 50 or 80.
+// The sets of rules that are swapped. In each, all rules have the set's own name, user's limit is
+// the same although it is reached by another rule, and changing's limit is 50 or 80.
 var generations = []string{`
 domain: d
 descriptors:
@@ -45,7 +45,8 @@ type findings struct {
 	mixed, overAdmitted, underAdmitted, errors int
 }
 
-// underSwaps has 64 goroutines ask while the rules are swapped 100 times, and reports what went wrong.
+// underSwaps has 64 goroutines ask while the rules are swapped 100 times, and reports what went
+// wrong.
 func underSwaps(t *testing.T, s swapper) findings {
 	const asking, users, swaps = 64, 8, 100
 	var admitted [users + 1]atomic.Int64
@@ -114,8 +115,10 @@ func engineOf(t *testing.T) *rules.Engine {
 func TestSwapUnderLoad(t *testing.T) {
 	engine := engineOf(t)
 	assert.Zero(t, underSwaps(t, swapper{
-		decide: func(r *rules.Request) (*rules.Response, error) { return engine.Decide(context.Background(), r) },
-		swap:   engine.Swap,
+		decide: func(r *rules.Request) (*rules.Response, error) {
+			return engine.Decide(context.Background(), r)
+		},
+		swap: engine.Swap,
 	}))
 }
 
@@ -125,7 +128,9 @@ func TestSwapUnderLoadRejects(t *testing.T) {
 		var current atomic.Pointer[rules.Engine]
 		current.Store(engineOf(t))
 		f := underSwaps(t, swapper{
-			decide: func(r *rules.Request) (*rules.Response, error) { return current.Load().Decide(context.Background(), r) },
+			decide: func(r *rules.Request) (*rules.Response, error) {
+				return current.Load().Decide(context.Background(), r)
+			},
 			swap: func(s *rules.Set) error {
 				if s == nil {
 					return errors.New("none")
@@ -144,7 +149,8 @@ func TestSwapUnderLoadRejects(t *testing.T) {
 				all := &rules.Response{Code: rules.OK}
 				for _, d := range r.Descriptors {
 					runtime.Gosched()
-					resp, err := engine.Decide(context.Background(), &rules.Request{Domain: r.Domain, Descriptors: []rules.Descriptor{d}})
+					resp, err := engine.Decide(context.Background(),
+						&rules.Request{Domain: r.Domain, Descriptors: []rules.Descriptor{d}})
 					if err != nil {
 						return nil, err
 					}
@@ -167,12 +173,13 @@ func TestSwapRefusesRulesWithoutAStrategy(t *testing.T) {
 	engine, err := rules.New(load(t, house), rules.Config{})
 	require.NoError(t, err)
 	engine.Close()
-	engine, err = rules.New(load(t, generations[0]), rules.Config{Source: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-		if a == rules.TokenBucket {
-			return nil, errors.New("no buckets here")
-		}
-		return all(a, burst)
-	}})
+	engine, err = rules.New(load(t, generations[0]),
+		rules.Config{Source: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+			if a == rules.TokenBucket {
+				return nil, errors.New("no buckets here")
+			}
+			return all(a, burst)
+		}})
 	require.NoError(t, err)
 	was := engine.Set()
 	err = engine.Swap(load(t, house))
@@ -195,7 +202,8 @@ func TestSwapKeepsCounters(t *testing.T) {
 		{"the unit changes", before, `{key: k, value: 'a*', rate_limit: {unit: minute, requests_per_unit: 10}}`, false},
 		{"the algorithm changes", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: sliding_log}}}`, false},
 		{"values come to share a counter", before, `{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
-		{"a shared pattern changes", `{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`,
+		{"a shared pattern changes",
+			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`,
 			`{key: k, value: '*b', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
 		{"a bucket's burst changes", `{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: token_bucket, burst: 5}}}`,
 			`{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: token_bucket, burst: 9}}}`, true},
@@ -222,8 +230,8 @@ func TestSwapKeepsCounters(t *testing.T) {
 	}
 }
 
-// TestDeniedRequestsChargeNobody has requests whose descriptors deny each other: what is charged and given back must come
-// out even.
+// TestDeniedRequestsChargeNobody has requests whose descriptors deny each other: what is charged
+// and given back must come out even.
 func TestDeniedRequestsChargeNobody(t *testing.T) {
 	engine, err := rules.New(load(t, `
 domain: d
@@ -238,8 +246,9 @@ descriptors:
 	for range 32 {
 		wg.Go(func() {
 			for range 50 {
-				resp, err := engine.Decide(context.Background(), &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{
-					{Entries: []rules.Entry{{Key: "a", Value: "x"}}}, {Entries: []rules.Entry{{Key: "b", Value: "x"}}}}})
+				resp, err := engine.Decide(context.Background(),
+					&rules.Request{Domain: "d", Descriptors: []rules.Descriptor{
+						{Entries: []rules.Entry{{Key: "a", Value: "x"}}}, {Entries: []rules.Entry{{Key: "b", Value: "x"}}}}})
 				if err == nil && resp.Allowed() {
 					passed.Add(1)
 				}
@@ -248,8 +257,9 @@ descriptors:
 	}
 	wg.Wait()
 	assert.EqualValues(t, 100, passed.Load())
-	resp, err := engine.Decide(context.Background(), &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{
-		{Entries: []rules.Entry{{Key: "a", Value: "x"}}, HasHits: true}}})
+	resp, err := engine.Decide(context.Background(),
+		&rules.Request{Domain: "d", Descriptors: []rules.Descriptor{
+			{Entries: []rules.Entry{{Key: "a", Value: "x"}}, HasHits: true}}})
 	require.NoError(t, err)
 	assert.EqualValues(t, 1000000-100, resp.Statuses[0].Remaining)
 }

@@ -12,7 +12,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// decoder reads the YAML nodes of one file and notes what is wrong with them. It never stops at a mistake.
+// decoder reads the YAML nodes of one file and notes what is wrong with them. It never stops at a
+// mistake.
 type decoder struct {
 	problems
 	file  string
@@ -20,8 +21,8 @@ type decoder struct {
 	steps int  // nodes that may yet be visited: aliases can make a short file long
 }
 
-// maxSteps bounds the nodes visited in a file of that length, in which an alias counts as often as it is used. Without
-// aliases there are fewer than two for each byte.
+// maxSteps bounds the nodes visited in a file of that length, in which an alias counts as often as
+// it is used. Without aliases there are fewer than two for each byte.
 func maxSteps(length int) int { return 100_000 + 20*length }
 
 // maxDepth bounds the nesting of descriptors and metadata.
@@ -99,8 +100,8 @@ type field struct {
 	value *yaml.Node // not an alias
 }
 
-// fields returns the fields of a mapping, those of its merge keys included unless the mapping has them itself. It notes
-// keys that are no strings or are there twice.
+// fields returns the fields of a mapping, those of its merge keys included unless the mapping has
+// them itself. It notes keys that are no strings or are there twice.
 func (d *decoder) fields(n *yaml.Node) []field {
 	fields := make([]field, 0, len(n.Content)/2)
 	var merges []*yaml.Node
@@ -127,7 +128,8 @@ func (d *decoder) fields(n *yaml.Node) []field {
 	return fields
 }
 
-// merge adds the fields of a merge key's value that are not there yet. Of several mappings the earlier ones win.
+// merge adds the fields of a merge key's value that are not there yet. Of several mappings the
+// earlier ones win.
 func (d *decoder) merge(fields []field, from *yaml.Node, depth int) []field {
 	if d.steps--; d.steps < 0 || depth > maxDepth {
 		return fields
@@ -148,7 +150,8 @@ func (d *decoder) merge(fields []field, from *yaml.Node, depth int) []field {
 			}
 		}
 	default:
-		d.errorf(d.at(from), "error loading config file: map merge requires map or sequence of maps as the value")
+		d.errorf(d.at(from),
+			"error loading config file: map merge requires map or sequence of maps as the value")
 	}
 	return fields
 }
@@ -166,7 +169,8 @@ func has(fields []field, name string) *yaml.Node {
 	return nil
 }
 
-// A scalar's type is that of YAML 1.1, as Envoy's service reads it: yes and on are booleans where one is wanted.
+// A scalar's type is that of YAML 1.1, as Envoy's service reads it: yes and on are booleans where
+// one is wanted.
 
 func plain(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|
@@ -199,7 +203,8 @@ func boolean(n *yaml.Node) (value, ok bool) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// str reads a string. Numbers without a fraction and booleans keep their text; null is the empty string.
+// str reads a string. Numbers without a fraction and booleans keep their text; null is the empty
+// string.
 func (d *decoder) str(f field) (string, bool) {
 	n := f.value
 	switch {
