@@ -23,7 +23,8 @@ type bar struct {
 // barEvery is the least time between two looks of a bar.
 const barEvery = 100 * time.Millisecond
 
-// newBar returns a bar for reading files, which shows nothing unless w is a terminal and all files have a size.
+// newBar returns a bar for reading files, which shows nothing unless w is a terminal and all files
+// have a size.
 func newBar(w io.Writer, files []string, quiet bool) *bar {
 	f, ok := w.(*os.File)
 	if quiet || !ok || !term.IsTerminal(int(f.Fd())) {
@@ -54,7 +55,8 @@ func (b *bar) show(p replay.Progress) {
 	}
 	full := int(share * width)
 	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %.1f M lines, %.1f M lines/s ", share*100, strings.Repeat("=", full),
-		strings.Repeat(" ", width-full), float64(p.Lines)/1e6, float64(p.Lines)/1e6/now.Sub(b.start).Seconds())
+		strings.Repeat(" ", width-full), float64(p.Lines)/1e6,
+		float64(p.Lines)/1e6/now.Sub(b.start).Seconds())
 }
 
 // clear takes the bar away, to make room for what comes next.

@@ -13,9 +13,12 @@ import (
 
 // Whatever is in a log, replay counts every line once and every form of the report can be written.
 func FuzzReplay(f *testing.F) {
-	f.Add(`1.1.1.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 1` + "\noops\n" + `{"ts":1e9,"request":{"remote_ip":"\u001b"}}`)
-	f.Add(`a - - [01/Jan/1900:00:00:00 +2359] "GET /` + "\xff\x1b" + ` HTTP/1.1"` + "\n" + `a - - [31/Dec/2099:23:59:60 -2359] "GET / HTTP/1.1"`)
-	f.Add(`{"ts":0.5,"duration":9,"request":{"remote_ip":"a","uri":"/"}}` + "\n" + `{"ts":0,"request":{"remote_ip":"a","uri":"/"}}`)
+	f.Add(`1.1.1.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 1` + "\noops\n" +
+		`{"ts":1e9,"request":{"remote_ip":"\u001b"}}`)
+	f.Add(`a - - [01/Jan/1900:00:00:00 +2359] "GET /` + "\xff\x1b" + ` HTTP/1.1"` + "\n" +
+		`a - - [31/Dec/2099:23:59:60 -2359] "GET / HTTP/1.1"`)
+	f.Add(`{"ts":0.5,"duration":9,"request":{"remote_ip":"a","uri":"/"}}` + "\n" +
+		`{"ts":0,"request":{"remote_ip":"a","uri":"/"}}`)
 	rules, err := rule.Cross([]string{"1/1s", "1/1s,2/3s"}, rule.Strategies, 1)
 	if err != nil {
 		f.Fatal(err)
@@ -25,8 +28,8 @@ func FuzzReplay(f *testing.F) {
 		if log != "" && !strings.HasSuffix(log, "\n") {
 			lines++
 		}
-		r, err := replay.Run(replay.Config{Files: []string{replay.Stdin}, Stdin: strings.NewReader(log), Rules: rules,
-			By: replay.ByIPPath, MaxBuckets: 1 << 16, Top: 10,
+		r, err := replay.Run(replay.Config{Files: []string{replay.Stdin}, Stdin: strings.NewReader(log),
+			Rules: rules, By: replay.ByIPPath, MaxBuckets: 1 << 16, Top: 10,
 			Suggest: &replay.Suggest{Strategies: rule.Strategies, Durations: replay.Durations, Share: 0.1}})
 		if err != nil {
 			if !errors.As(err, new(*replay.InputError)) && !strings.HasPrefix(log, "\x1f\x8b") {
@@ -34,12 +37,16 @@ func FuzzReplay(f *testing.F) {
 			}
 			return
 		}
-		if r.Lines != r.Requests+r.Unkeyed+r.Unreadable.Count || r.Lines != lines && !strings.HasPrefix(log, "\x1f\x8b") {
-			t.Fatalf("%d lines, of them %d requests, %d without key, %d unreadable", lines, r.Requests, r.Unkeyed, r.Unreadable.Count)
+		if r.Lines != r.Requests+r.Unkeyed+r.Unreadable.Count ||
+			r.Lines != lines && !strings.HasPrefix(log, "\x1f\x8b") {
+			t.Fatalf("%d lines, of them %d requests, %d without key, %d unreadable", lines, r.Requests,
+				r.Unkeyed, r.Unreadable.Count)
 		}
 		var text, html, all bytes.Buffer
 		report.Text(&text, r, report.Style{Width: 80})
-		if err := errors.Join(report.HTML(&html, r), report.JSON(&all, r), report.CSV(&all, r, "limits"), report.CSV(&all, r, "callers"), report.CSV(&all, r, "timeline"), report.CSV(&all, r, "suggest")); err != nil {
+		if err := errors.Join(report.HTML(&html, r), report.JSON(&all, r), report.CSV(&all, r, "limits"),
+			report.CSV(&all, r, "callers"), report.CSV(&all, r, "timeline"),
+			report.CSV(&all, r, "suggest")); err != nil {
 			t.Fatal(err)
 		}
 		for _, out := range []string{text.String(), html.String()} {

@@ -3,11 +3,12 @@
 //	weir replay --limit 100/1m access.log
 //	weir proxy --limit 100/1m --upstream http://127.0.0.1:9000
 //
-// The first asks what the limit would have done to the requests of an access log; the second is a reverse proxy that
-// holds it. See their --help.
+// The first asks what the limit would have done to the requests of an access log; the second is a
+// reverse proxy that holds it. See their --help.
 //
-// It exits with 0 if all went well, with 1 if it failed, and with 2 if it was called the wrong way or given input that
-// it cannot use. Data goes to the standard output, everything else to the standard error.
+// It exits with 0 if all went well, with 1 if it failed, and with 2 if it was called the wrong way
+// or given input that it cannot use. Data goes to the standard output, everything else to the
+// standard error.
 package main
 
 import (
@@ -31,7 +32,8 @@ const (
 	exitUsage   = 2
 )
 
-// failure is an error of a command that was called the right way, and so exits with 1. All others exit with 2.
+// failure is an error of a command that was called the right way, and so exits with 1. All others
+// exit with 2.
 type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }

@@ -39,7 +39,8 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	if err != nil {
 		code = err.Error()
 	}
-	if want := map[string]string{"0": "0", "1": "exit status 1", "2": "exit status 2"}[args[0]]; code != want {
+	if want := map[string]string{"0": "0", "1": "exit status 1",
+		"2": "exit status 2"}[args[0]]; code != want {
 		ts.Fatalf("%q: %s, want %s", args[1:], code, want)
 	}
 }

@@ -55,10 +55,12 @@ type oneRequest struct{ ip, target, agent string }
 func some() []oneRequest {
 	random := rand.New(rand.NewPCG(7, 8))
 	var all []oneRequest
-	targets := []string{"/", "/shared", "/docs/a", "/docs/b", "/quiet", "/login", "/login/x?y=1", "/search?page=1", "/search?page=2"}
+	targets := []string{"/", "/shared", "/docs/a", "/docs/b", "/quiet", "/login", "/login/x?y=1",
+		"/search?page=1", "/search?page=2"}
 	for range 700 {
 		all = append(all, oneRequest{
-			fmt.Sprintf("192.0.2.%d", random.IntN(9)), targets[random.IntN(len(targets))], []string{"bot/1", "bot/2", "cat", "cat", "cat", "cat", "cat", "cat"}[random.IntN(8)],
+			fmt.Sprintf("192.0.2.%d", random.IntN(9)), targets[random.IntN(len(targets))],
+			[]string{"bot/1", "bot/2", "cat", "cat", "cat", "cat", "cat", "cat"}[random.IntN(8)],
 		})
 	}
 	return all
@@ -95,15 +97,17 @@ func (d denials) addProblem(t *testing.T, caller string, status int, body io.Rea
 	d.add(caller, problem.Policies...)
 }
 
-// TestOneFileEverywhere has the same rules decide on the same requests in a replay, in the proxy, in the middleware and in
-// the server: they deny the same requests of the same callers, by the same rules.
+// TestOneFileEverywhere has the same rules decide on the same requests in a replay, in the proxy,
+// in the middleware and in the server: they deny the same requests of the same callers, by the same
+// rules.
 func TestOneFileEverywhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(oneFile), 0o600))
 	requests := some()
 	want := byMiddleware(t, file, requests)
 	assert.Greater(t, want["all rules of 192.0.2.1"], 5)
-	for _, rule := range []string{"remote_address", "path=/shared", "path=/docs/*", "path=/login*,remote_address", "agent=bot*", "page"} {
+	for _, rule := range []string{"remote_address", "path=/shared", "path=/docs/*",
+		"path=/login*,remote_address", "agent=bot*", "page"} {
 		assert.Positive(t, len(want.of(rule)), rule)
 	}
 	assert.Empty(t, want.of("path=/quiet"))
@@ -193,7 +197,8 @@ func byReplay(t *testing.T, file string, requests []oneRequest) denials {
 	var log, out, errs bytes.Buffer
 	for i, r := range requests {
 		when := at.Add(time.Duration(i) * time.Second).Format("02/Jan/2006:15:04:05 -0700")
-		fmt.Fprintf(&log, "%s - - [%s] \"GET %s HTTP/1.1\" 200 1 \"-\" \"%s\"\n", r.ip, when, r.target, r.agent)
+		fmt.Fprintf(&log, "%s - - [%s] \"GET %s HTTP/1.1\" 200 1 \"-\" \"%s\"\n", r.ip, when, r.target,
+			r.agent)
 	}
 	args := []string{"replay", "--rules", file, "--top", "1000", "-o", "json", "-q", "-"}
 	require.Equal(t, exitOK, run(args, &log, &out, &errs), errs.String())

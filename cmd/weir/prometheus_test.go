@@ -34,7 +34,8 @@ func prometheusProcess(t *testing.T, targets map[string]string) (read func(path 
 	for job, target := range targets {
 		u, err := url.Parse(target)
 		require.NoError(t, err)
-		config += fmt.Sprintf("  - {job_name: %s, metrics_path: %s, static_configs: [{targets: [%q]}]}\n", job, u.Path, u.Host)
+		config += fmt.Sprintf("  - {job_name: %s, metrics_path: %s, static_configs: [{targets: [%q]}]}\n",
+			job, u.Path, u.Host)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
 	at := fmt.Sprintf("127.0.0.1:%d", redistest.FreePort(t))
@@ -98,13 +99,16 @@ func TestPrometheusScrapes(t *testing.T) {
 	}
 	traffic("requests are denied", `rate(weir_requests_total{outcome="Denied"}[10s]) > 0`)
 	redis.Kill()
-	traffic("the outage is seen", `rate(weir_primary_call_duration_seconds_count{job="proxy", result!="ok"}[10s]) > 0 `+
-		`and on (job) weir_fallback_breaker_state{job="proxy", state="closed"} == 0`)
+	traffic("the outage is seen",
+		`rate(weir_primary_call_duration_seconds_count{job="proxy", result!="ok"}[10s]) > 0 `+
+			`and on (job) weir_fallback_breaker_state{job="proxy", state="closed"} == 0`)
 	traffic("the decision server sees it, too", `weir_fallback_breaker_state{job="serve", state="open"} == 1`)
 
 	for _, job := range []string{"proxy", "serve"} {
 		assert.Len(t, query(fmt.Sprintf(`weir_buckets{job=%q} / weir_buckets_max`, job)).Result, 1, job)
-		assert.NotEmpty(t, query(fmt.Sprintf(`rate(weir_fallback_decisions_total{job=%q, source="local"}[10s])`, job)).Result, job)
+		assert.NotEmpty(t,
+			query(fmt.Sprintf(`rate(weir_fallback_decisions_total{job=%q, source="local"}[10s])`,
+				job)).Result, job)
 	}
 	var d struct {
 		Panels []struct {
@@ -119,7 +123,8 @@ func TestPrometheusScrapes(t *testing.T) {
 	variables := strings.NewReplacer("$__rate_interval", "1m", "$job", ".*", "$instance", ".*")
 	for _, panel := range d.Panels {
 		for _, target := range panel.Targets {
-			assert.NotEmpty(t, query(variables.Replace(target.Expr)).Result, "%s: no data for %s", panel.Title, target.Expr)
+			assert.NotEmpty(t, query(variables.Replace(target.Expr)).Result, "%s: no data for %s",
+				panel.Title, target.Expr)
 		}
 	}
 	var rules struct {

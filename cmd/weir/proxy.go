@@ -173,8 +173,10 @@ func (f *proxyFlags) command() *cobra.Command {
 
 // notWithRules are the flags whose settings are part of the rules or do not apply to them.
 var notWithRules = []string{
-	"limit", "strategy", "burst", "queue", "route", "max-keys", "penalty-box", "headers", "mochiweb", "denied-page", "jitter",
-	"count-if", "cors-origin", "cors-credentials", "count-preflights", "on-full", "redis-lease", "redis-denials",
+	"limit", "strategy", "burst", "queue", "route", "max-keys", "penalty-box", "headers", "mochiweb",
+	"denied-page", "jitter",
+	"count-if", "cors-origin", "cors-credentials", "count-preflights", "on-full", "redis-lease",
+	"redis-denials",
 }
 
 func (f *proxyFlags) addLimits(cmd *cobra.Command) {
@@ -195,7 +197,8 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 		"distinguish /a, /A, /a/ and /a;b in routes and --by path")
 	flags.StringVar(&f.by, "by", "ip",
 		"what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
-	flags.IntVar(&f.maxKeys, "max-keys", 1000, "how many keys one address may use; further ones share a budget")
+	flags.IntVar(&f.maxKeys, "max-keys", 1000,
+		"how many keys one address may use; further ones share a budget")
 	flags.StringSliceVar(&f.trust, "trust", nil,
 		"addresses and `prefixes` of proxies in front, whose X-Forwarded-For, -Host and -Proto are believed")
 	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")
@@ -226,7 +229,8 @@ func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
 	flags.BoolVar(&f.countPreflights, "count-preflights", false, "count CORS preflight requests, too")
 	flags.StringVar(&f.fail, "fail", "closed",
 		"a request on which the limiter cannot decide: open (it passes) or closed (503)")
-	flags.StringVar(&f.onFull, "on-full", "refuse", "a new caller when the table is full: refuse (503) or admit")
+	flags.StringVar(&f.onFull, "on-full", "refuse",
+		"a new caller when the table is full: refuse (503) or admit")
 	flags.BoolVar(&f.shadow, "shadow", false, "decide, report and count, but let every request pass")
 }
 

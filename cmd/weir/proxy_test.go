@@ -33,15 +33,18 @@ func TestProxyFlags(t *testing.T) {
 	require.NoError(t, os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600))
 	var f proxyFlags
 	cmd := f.command()
-	require.NoError(t, cmd.ParseFlags(strings.Split("--listen :1 --upstream http://u:2/x --limit a=1/1m --limit 2/1h:leaky "+
-		"--strategy token --burst 3 --queue 4 --route /r --by path --trust 10.0.0.0/8,::1 --forwarded --ipv6-prefix 56 "+
-		"--deny 192.0.2.1,k --max-deny 5 --penalty-box 6/1m=7m --headers legacy --status 418 --jitter 8s --count-if 401 "+
-		"--fail open --shadow --preserve-host --upstream-timeout 9s --drain 10s --max-buckets 11 --keep 12s --sweep-every 13s "+
-		"--access-log json --log-keys --admin 127.0.0.1:14 --admin-token-file "+token+" --admin-remote --admin-host h "+
-		"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms --redis-probe 17s "+
-		"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+" --exact-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
-		"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c --tls-key k --max-conns 21 "+
-		"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 --drain-delay 27s --state s", " ")))
+	require.NoError(t,
+		cmd.ParseFlags(strings.Split("--listen :1 --upstream http://u:2/x --limit a=1/1m --limit 2/1h:leaky "+
+			"--strategy token --burst 3 --queue 4 --route /r --by path --trust 10.0.0.0/8,::1 --forwarded --ipv6-prefix 56 "+
+			"--deny 192.0.2.1,k --max-deny 5 --penalty-box 6/1m=7m --headers legacy --status 418 --jitter 8s --count-if 401 "+
+			"--fail open --shadow --preserve-host --upstream-timeout 9s --drain 10s --max-buckets 11 --keep 12s --sweep-every 13s "+
+			"--access-log json --log-keys --admin 127.0.0.1:14 --admin-token-file "+token+
+			" --admin-remote --admin-host h "+
+			"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms --redis-probe 17s "+
+			"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+
+			" --exact-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
+			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c --tls-key k --max-conns 21 "+
+			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 --drain-delay 27s --state s", " ")))
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
 
@@ -60,17 +63,23 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, []any{httplimit.HeadersLegacy, 418, 8 * time.Second, true, true, true},
 		[]any{g.Headers, g.DeniedStatus, g.Jitter, g.FailOpen, g.Shadow, g.LogKeys})
 	assert.True(t, g.CountIf(401))
-	assert.Equal(t, []any{true, 9 * time.Second, 10 * time.Second, true}, []any{cfg.PreserveHost, cfg.UpstreamTimeout, cfg.Drain, cfg.LogKey})
-	assert.Equal(t, []any{11, 12 * time.Second, 13 * time.Second}, []any{cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery})
+	assert.Equal(t, []any{true, 9 * time.Second, 10 * time.Second, true},
+		[]any{cfg.PreserveHost, cfg.UpstreamTimeout, cfg.Drain, cfg.LogKey})
+	assert.Equal(t, []any{11, 12 * time.Second, 13 * time.Second},
+		[]any{cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery})
 	assert.IsType(t, &slog.JSONHandler{}, cfg.Access.Handler())
-	assert.Equal(t, proxy.Admin{Addr: "127.0.0.1:14", Token: "0123456789abcdef", Remote: true, Hosts: []string{"h"}}, cfg.Admin)
-	assert.Equal(t, proxy.Redis{URL: "redis://r", Password: "0123456789abcdef", Prefix: "p:", Fallback: fallback.Config{
-		OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond, ProbeInterval: 17 * time.Second,
-	}, Lease: 18, Denials: 19}, cfg.Redis)
+	assert.Equal(t, proxy.Admin{Addr: "127.0.0.1:14", Token: "0123456789abcdef", Remote: true,
+		Hosts: []string{"h"}}, cfg.Admin)
+	assert.Equal(t, proxy.Redis{URL: "redis://r", Password: "0123456789abcdef", Prefix: "p:",
+		Fallback: fallback.Config{
+			OnFail: fallback.FailClosed, Instances: 15, Timeout: 16 * time.Millisecond,
+			ProbeInterval: 17 * time.Second,
+		}, Lease: 18, Denials: 19}, cfg.Redis)
 
 	assert.Equal(t, []any{true, "d", "s", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"}, 27 * time.Second},
 		[]any{cfg.ExactPaths, cfg.DenyFile, cfg.StateFile, fmt.Sprint(cfg.Allow), cfg.TLS, cfg.DrainDelay})
-	assert.Equal(t, []int{20, 21, 22, 23, 24}, []int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr, cfg.MaxInFlight, cfg.MaxInFlightPerClient})
+	assert.Equal(t, []int{20, 21, 22, 23, 24}, []int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr,
+		cfg.MaxInFlight, cfg.MaxInFlightPerClient})
 	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)
 	assert.Equal(t, httplimit.CORS{Origins: []string{"https://a.example"}, Credentials: true}, g.CORS)
 	assert.Equal(t, []any{true, httplimit.FullAdmit}, []any{g.CountPreflights, g.OnFull})
@@ -86,7 +95,8 @@ func TestProxyFlags(t *testing.T) {
 	cmd.Flags().Visit(func(*pflag.Flag) { set++ })
 	all := 0
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "mochiweb" && f.Name != "denied-page" && f.Name != "help" { // other answers; there can be but one
+		// other answers; there can be but one
+		if f.Name != "mochiweb" && f.Name != "denied-page" && f.Name != "help" {
 			all++
 		}
 	})
@@ -156,7 +166,8 @@ func proxyProcess(t *testing.T, args ...string) *process {
 // proxyCommand returns the command of a proxy on free ports. TestMain put the test binary on the
 // PATH as weir.
 func proxyCommand(args ...string) *exec.Cmd {
-	return exec.Command("weir", append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
+	return exec.Command("weir",
+		append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
 }
 
 // startProcess starts a proxy and waits until it serves.
@@ -282,7 +293,9 @@ func TestSIGHUP(t *testing.T) {
 	assert.Equal(t, http.StatusOK, ask())
 	require.NoError(t, os.WriteFile(list, []byte("127.0.0.1\n"), 0o600))
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
-	assert.Eventually(t, func() bool { return ask() == http.StatusForbidden }, 10*time.Second, 5*time.Millisecond)
+	assert.Eventually(t, func() bool {
+		return ask() == http.StatusForbidden
+	}, 10*time.Second, 5*time.Millisecond)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	assert.NoError(t, p.Wait())
 	assert.Contains(t, <-p.rest, "msg=reloaded")

@@ -132,7 +132,8 @@ func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err e
 		}
 		guard.Respond = cfg.DeniedPage.Respond
 	}
-	guard.FailOpen, guard.Shadow, guard.Jitter, guard.LogKeys = f.fail == "open", f.shadow, f.jitter, f.logKeys
+	guard.FailOpen, guard.Shadow, guard.Jitter, guard.LogKeys = f.fail == "open", f.shadow, f.jitter,
+		f.logKeys
 	guard.OnFull = proxy.FullPolicies[f.onFull]
 	guard.MaxKeysPerClient = f.maxKeys
 	guard.CORS = httplimit.CORS{Origins: f.corsOrigins, Credentials: f.corsCredentials}
@@ -224,7 +225,8 @@ func (f *proxyFlags) setLogs(cfg *proxy.Config, stdout, stderr io.Writer) error 
 	case "text":
 		cfg.Access, cfg.Log = text(stdout), text(stderr)
 	case "json":
-		cfg.Access, cfg.Log = slog.New(slog.NewJSONHandler(stdout, nil)), slog.New(slog.NewJSONHandler(stderr, nil))
+		cfg.Access, cfg.Log = slog.New(slog.NewJSONHandler(stdout, nil)),
+			slog.New(slog.NewJSONHandler(stderr, nil))
 	case "off":
 		cfg.Log = text(stderr)
 	default:

@@ -99,12 +99,16 @@ func (f *replayFlags) command() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVarP(&f.limits, "limit", "l", nil, "a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
-	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Fixed}, "how to count: fixed, sliding, log, token or leaky (repeatable)")
-	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket, depth of the leaky bucket's queue (default the limit)")
+	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
+		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
+	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Fixed},
+		"how to count: fixed, sliding, log, token or leaky (repeatable)")
+	flags.Uint64Var(&f.burst, "burst", 0,
+		"size of the token bucket, depth of the leaky bucket's queue (default the limit)")
 	f.rules.add(cmd)
 	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log")
-	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%", "the `share` of callers that a suggested limit may deny")
+	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%",
+		"the `share` of callers that a suggested limit may deny")
 	flags.StringVar(&f.by, "by", string(replay.ByIP), "what callers are keyed by: ip, path, user or ip+path")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
 	f.addInput(cmd)
@@ -122,18 +126,24 @@ func (f *replayFlags) addInput(cmd *cobra.Command) {
 	flags.StringVar(&f.fields, "map", "", "where a JSON line has what: `FIELD=PATH,...`; fields are time, ip, user, method, path, status, request, duration, duration_ms, duration_ns")
 	flags.StringVar(&f.since, "since", "", "leave out requests before this `time`: 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02 (UTC), or 24h for that long ago")
 	flags.StringVar(&f.until, "until", "", "leave out requests from this `time` on")
-	flags.StringSliceVar(&f.paths, "path", nil, "only requests whose path begins with one of these `prefixes`")
+	flags.StringSliceVar(&f.paths, "path", nil,
+		"only requests whose path begins with one of these `prefixes`")
 	flags.StringSliceVar(&f.methods, "method", nil, "only requests with one of these `methods`")
-	flags.StringSliceVar(&f.statuses, "status", nil, "only requests answered with one of these `statuses`: 200, 4xx")
-	flags.StringSliceVar(&f.countIf, "count-if", nil, "count only requests answered with one of these `statuses`: 401, 4xx")
+	flags.StringSliceVar(&f.statuses, "status", nil,
+		"only requests answered with one of these `statuses`: 200, 4xx")
+	flags.StringSliceVar(&f.countIf, "count-if", nil,
+		"count only requests answered with one of these `statuses`: 401, 4xx")
 }
 
 func (f *replayFlags) addOutput(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVarP(&f.output, "output", "o", "text", "what to print: text, json, html, csv (of the limits), csv:callers, csv:timeline or csv:suggest")
-	flags.StringVar(&f.html, "html", "", "write a report to look at to this `file`, too; - prints it in the place of the text")
+	flags.StringVarP(&f.output, "output", "o", "text",
+		"what to print: text, json, html, csv (of the limits), csv:callers, csv:timeline or csv:suggest")
+	flags.StringVar(&f.html, "html", "",
+		"write a report to look at to this `file`, too; - prints it in the place of the text")
 	flags.IntVar(&f.top, "top", 10, "how many callers to name for each limit")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24, "how many callers a sliding log or tiers may keep at one time")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24,
+		"how many callers a sliding log or tiers may keep at one time")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the report: no progress, no remarks")
 	flags.StringVar(&f.reorder, "reorder", "", "no longer needed")
 	if err := flags.MarkHidden("reorder"); err != nil {
@@ -153,7 +163,8 @@ var outputs = func() []string {
 func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	if f.html == "-" {
 		if cmd.Flags().Changed("output") && f.output != "html" {
-			return fmt.Errorf("--html - prints the page, and --output %s something else: choose one", f.output)
+			return fmt.Errorf("--html - prints the page, and --output %s something else: choose one",
+				f.output)
 		}
 		f.output, f.html = "html", ""
 	}
@@ -233,7 +244,8 @@ func (f *replayFlags) csvTable() string {
 	return "limits"
 }
 
-// textStyle looks at where the report goes: a terminal gets its own width, and colors unless NO_COLOR is set.
+// textStyle looks at where the report goes: a terminal gets its own width, and colors unless
+// NO_COLOR is set.
 func textStyle(stdout io.Writer) report.Style {
 	style := report.Style{Width: 80}
 	if f, ok := stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {

@@ -60,8 +60,10 @@ func (f *replayFlags) check(files []string) error {
 		return fmt.Errorf("output is %s, not %q", strings.Join(outputs, ", "), f.output)
 	case f.output == "csv:suggest" && !f.suggest:
 		return errors.New("csv:suggest is the table of --suggest")
-	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" && len(f.limits)+len(f.rules.paths) == 0:
-		return fmt.Errorf("%s is about limits, and there is none: the table of --suggest is csv:suggest", f.output)
+	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" &&
+		len(f.limits)+len(f.rules.paths) == 0:
+		return fmt.Errorf("%s is about limits, and there is none: the table of --suggest is csv:suggest",
+			f.output)
 	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
 		return fmt.Errorf("ipv6-prefix is from 1 to 128, not %d", f.ipv6Prefix)
 	case f.top < 0:
@@ -141,7 +143,8 @@ func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
 }
 
 // timeLayouts are the forms of a time. Those without a zone are UTC.
-var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
+var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04",
+	"2006-01-02"}
 
 // parseTime reads an instant, or a duration before now; nothing is the zero time.
 func parseTime(flag, text string, now time.Time) (time.Time, error) {

@@ -55,7 +55,8 @@ func newRules() *cobra.Command {
 
 // mergeFlag adds --merge-domains.
 func mergeFlag(cmd *cobra.Command, to *rules.Loader) {
-	cmd.Flags().BoolVar(&to.MergeDomains, "merge-domains", false, "allow a domain to be in several files or documents")
+	cmd.Flags().BoolVar(&to.MergeDomains, "merge-domains", false,
+		"allow a domain to be in several files or documents")
 }
 
 func newRulesLint() *cobra.Command {
@@ -75,7 +76,8 @@ The exit code is 0, or 1 if there are mistakes.`,
 			return printProblems(cmd, set, found, strict)
 		},
 	}
-	cmd.Flags().BoolVar(&loader.Envoy, "envoy", false, "also warn of what Envoy's service would refuse or read otherwise")
+	cmd.Flags().BoolVar(&loader.Envoy, "envoy", false,
+		"also warn of what Envoy's service would refuse or read otherwise")
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 if there are warnings, too")
 	mergeFlag(cmd, &loader)
 	return cmd
@@ -97,7 +99,8 @@ func printProblems(cmd *cobra.Command, set *rules.Set, found []*rules.Problem, s
 	case strict && warnings > 0:
 		return failure{errors.New(count(warnings, "warning"))}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", count(set.Len(), "rule"), count(len(set.Domains()), "domain"))
+	fmt.Fprintf(cmd.ErrOrStderr(), "%s in %s\n", count(set.Len(), "rule"),
+		count(len(set.Domains()), "domain"))
 	return nil
 }
 

@@ -16,8 +16,8 @@ import (
 
 func rulesFS(text string) fstest.MapFS { return fstest.MapFS{"r.yaml": {Data: []byte(text)}} }
 
-// TestRulesSchema compares the schema with the loader: it takes what loads without a problem, and refuses what does
-// not, but for what a schema cannot tell.
+// TestRulesSchema compares the schema with the loader: it takes what loads without a problem, and
+// refuses what does not, but for what a schema cannot tell.
 func TestRulesSchema(t *testing.T) {
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(rules.Schema()))
 	require.NoError(t, err)
@@ -73,7 +73,8 @@ func TestRulesSchema(t *testing.T) {
 			assert.Equal(t, len(found) == 0, err == nil, "%v, %v", found, err)
 		})
 	}
-	for _, algorithm := range []rules.Algorithm{rules.FixedWindow, rules.SlidingWindow, rules.SlidingLog, rules.TokenBucket} {
+	for _, algorithm := range []rules.Algorithm{rules.FixedWindow, rules.SlidingWindow, rules.SlidingLog,
+		rules.TokenBucket} {
 		assert.True(t, strings.Contains(string(rules.Schema()), `"`+algorithm.String()+`"`), algorithm)
 	}
 }

@@ -47,7 +47,8 @@ descriptors:
 `,
 }
 
-// TestRulesDecideAlikeEverywhere asks the same of engines in process, on Redis, and on both by way of fallback.
+// TestRulesDecideAlikeEverywhere asks the same of engines in process, on Redis, and on both by way
+// of fallback.
 func TestRulesDecideAlikeEverywhere(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))
@@ -108,7 +109,8 @@ func trace(t *testing.T, engine *rules.Engine) []string {
 		req := &rules.Request{Domain: "d"}
 		for range 1 + random.IntN(3) {
 			d := rules.Descriptor{
-				Entries: []rules.Entry{{Key: string("absq"[random.IntN(4)]), Value: fmt.Sprint(random.IntN(3))}},
+				Entries: []rules.Entry{{Key: string("absq"[random.IntN(4)]),
+					Value: fmt.Sprint(random.IntN(3))}},
 				Hits:    uint64(random.IntN(6)),
 				HasHits: true,
 			}

@@ -25,13 +25,16 @@ type adminFlags struct {
 
 func (f *adminFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.at, "admin", "127.0.0.1:6070", "the admin `address` of the server or the proxy, or its URL")
-	flags.StringVar(&f.token, "admin-token-file", "", "the `file` the admin token is in (default $WEIR_ADMIN_TOKEN)")
+	flags.StringVar(&f.at, "admin", "127.0.0.1:6070",
+		"the admin `address` of the server or the proxy, or its URL")
+	flags.StringVar(&f.token, "admin-token-file", "",
+		"the `file` the admin token is in (default $WEIR_ADMIN_TOKEN)")
 }
 
 func (f *adminFlags) addCaller(cmd *cobra.Command) {
 	f.add(cmd)
-	cmd.Flags().StringVarP(&f.descriptor, "descriptor", "d", "", "the `KEY=VALUE,...` that the caller is limited by")
+	cmd.Flags().StringVarP(&f.descriptor, "descriptor", "d", "",
+		"the `KEY=VALUE,...` that the caller is limited by")
 	cmd.Flags().StringVar(&f.domain, "domain", "", "the `domain` of the rules, if they have several")
 	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
 		panic(err) // the flag is defined above

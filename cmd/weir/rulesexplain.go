@@ -38,7 +38,8 @@ service takes it at /json:
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringArrayVarP(&f.descriptors, "descriptor", "d", nil, "a descriptor, `KEY=VALUE,...` (repeatable)")
+	flags.StringArrayVarP(&f.descriptors, "descriptor", "d", nil,
+		"a descriptor, `KEY=VALUE,...` (repeatable)")
 	flags.StringVar(&f.domain, "domain", "", "the domain of the descriptors (default the only one)")
 	flags.StringVar(&f.request, "request", "", "a JSON `file` with a request, or - for the standard input")
 	mergeFlag(cmd, &f.loader)

@@ -40,21 +40,25 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 	return &replay.RuleSet{Set: set, Domain: domain, Paths: f.paths}, nil
 }
 
-// choose returns the domain that is asked for or, if none is, the only one whose rate_limits describe requests.
+// choose returns the domain that is asked for or, if none is, the only one whose rate_limits
+// describe requests.
 func (f *rulesFlags) choose(set *rules.Set) (string, error) {
 	name := f.domain
 	domains := slices.DeleteFunc(set.Domains(), func(d string) bool { return set.Descriptors(d) == nil })
 	switch {
 	case name != "" && !set.Has(name):
-		return "", fmt.Errorf("the rules have no domain %q; they have %s", name, strings.Join(set.Domains(), ", "))
+		return "", fmt.Errorf("the rules have no domain %q; they have %s", name,
+			strings.Join(set.Domains(), ", "))
 	case name != "" && !slices.Contains(domains, name):
-		return "", fmt.Errorf("domain %q has no rate_limits, which say how a request becomes descriptors", name)
+		return "",
+			fmt.Errorf("domain %q has no rate_limits, which say how a request becomes descriptors", name)
 	case name != "":
 		return name, nil
 	case len(domains) == 0:
 		return "", errors.New("the rules have no rate_limits, which say how a request becomes descriptors")
 	case len(domains) > 1:
-		return "", fmt.Errorf("the rules have several domains, %s: choose one by --domain", strings.Join(domains, ", "))
+		return "", fmt.Errorf("the rules have several domains, %s: choose one by --domain",
+			strings.Join(domains, ", "))
 	}
 	return domains[0], nil
 }

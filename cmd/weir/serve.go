@@ -74,25 +74,35 @@ func newServe() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "a `file` or directory of rules (repeatable)")
-	flags.BoolVar(&f.cfg.MergeDomains, "merge-domains", false, "allow a domain to be in several files or documents")
+	flags.BoolVar(&f.cfg.MergeDomains, "merge-domains", false,
+		"allow a domain to be in several files or documents")
 	flags.StringVar(&f.cfg.GRPC, "grpc", "127.0.0.1:8081", "the `address` of the gRPC service")
 	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080", "the `address` of /json and /healthcheck, or off")
-	flags.StringVar(&f.cfg.Admin, "admin", "127.0.0.1:6070", "the `address` of the page and the metrics, or off")
+	flags.StringVar(&f.cfg.Admin, "admin", "127.0.0.1:6070",
+		"the `address` of the page and the metrics, or off")
 	flags.BoolVar(&f.cfg.AdminRemote, "admin-remote", false, "let --admin be other than a loopback address")
-	flags.StringVar(&f.adminToken, "admin-token-file", "", "the `file` the admin token is in (default $WEIR_ADMIN_TOKEN)")
+	flags.StringVar(&f.adminToken, "admin-token-file", "",
+		"the `file` the admin token is in (default $WEIR_ADMIN_TOKEN)")
 	flags.StringVar(&f.cert, "tls-cert", "", "the `file` of the certificate of the gRPC service")
 	flags.StringVar(&f.key, "tls-key", "", "the `file` of its key")
-	flags.StringVar(&f.clientCA, "tls-client-ca", "", "take only clients whose certificate is signed by an authority in this `file`")
-	flags.BoolVar(&f.cfg.Shadow, "shadow", false, "admit every request; the statuses say what would have been denied")
+	flags.StringVar(&f.clientCA, "tls-client-ca", "",
+		"take only clients whose certificate is signed by an authority in this `file`")
+	flags.BoolVar(&f.cfg.Shadow, "shadow", false,
+		"admit every request; the statuses say what would have been denied")
 	flags.BoolVar(&f.cfg.Quota, "quota", false, "treat every descriptor as one in quota mode")
-	flags.BoolVar(&f.cfg.Answers.Headers, "response-headers", false, "add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
-	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false, "add the descriptors and the rules' metadata to responses")
-	flags.StringVar(&f.redis, "redis", "", "count on this Redis, `redis://[user:password@]host[:port][/database]`")
+	flags.BoolVar(&f.cfg.Answers.Headers, "response-headers", false,
+		"add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
+	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
+		"add the descriptors and the rules' metadata to responses")
+	flags.StringVar(&f.redis, "redis", "",
+		"count on this Redis, `redis://[user:password@]host[:port][/database]`")
 	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "how keys on Redis begin")
-	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout, "how long a count may wait for Redis")
+	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout,
+		"how long a count may wait for Redis")
 	flags.IntVar(&f.instances, "instances", 0, "how many servers share the Redis; without it each goes on with one such part of a limit (0: none decides)")
 	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many counters may be kept in memory at one time")
-	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second, "how long requests under way may take after SIGTERM")
+	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second,
+		"how long requests under way may take after SIGTERM")
 	flags.StringVar(&f.logFormat, "log", "text", "the form of the log: text or json")
 	if err := cmd.MarkFlagRequired("rules"); err != nil {
 		panic(err) // the flag is defined above
@@ -234,7 +244,8 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 	}
 	client := redis.NewClient(options)
 	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
-	store, err := redislimit.New(client, redislimit.Config{Prefix: f.redisPrefix, Timeout: f.redisTimeout, OnCall: calls.OnCall})
+	store, err := redislimit.New(client,
+		redislimit.Config{Prefix: f.redisPrefix, Timeout: f.redisTimeout, OnCall: calls.OnCall})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
@@ -243,7 +254,8 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 	f.cfg.Metrics = append(f.cfg.Metrics, calls)
 	if f.instances > 0 {
 		made := new(live.Fallbacks)
-		f.cfg.Source = live.Hybrid(remote, local, fallback.Config{Instances: f.instances, Timeout: f.redisTimeout}, f.cfg.Log, made.Add)
+		f.cfg.Source = live.Hybrid(remote, local,
+			fallback.Config{Instances: f.instances, Timeout: f.redisTimeout}, f.cfg.Log, made.Add)
 		f.cfg.Metrics = append(f.cfg.Metrics, made)
 	}
 	return func() { _, _ = client.Close(), limiter.Close() }, nil

@@ -62,7 +62,8 @@ const adminToken = "0123456789abcdef"
 // serveProcess starts the server on free ports.
 func serveProcess(t *testing.T, args ...string) *server {
 	t.Helper()
-	args = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
+	args = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin",
+		"127.0.0.1:0"}, args...)
 	s := &server{Cmd: exec.Command("weir", args...), rest: make(chan string, 1)}
 	s.Env = append(os.Environ(), "WEIR_ADMIN_TOKEN="+adminToken)
 	stderr, err := s.StderrPipe()
@@ -106,7 +107,9 @@ func (s *server) dial(t *testing.T, cfg *tls.Config) *grpc.ClientConn {
 // ask asks for one hit of a key.
 func ask(ctx context.Context, conn *grpc.ClientConn, key string) (pb.RateLimitResponse_Code, error) {
 	resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{
-		Domain: "d", Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: key, Value: "x"}}}}})
+		Domain: "d",
+		Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: key,
+			Value: "x"}}}}})
 	return resp.GetOverallCode(), err
 }
 
@@ -130,7 +133,8 @@ func rulesFile(t *testing.T, text string) string {
 	return name
 }
 
-// TestServeListensOnLoopback reads the defaults: nobody else reaches a server that is started without a thought.
+// TestServeListensOnLoopback reads the defaults: nobody else reaches a server that is started
+// without a thought.
 func TestServeListensOnLoopback(t *testing.T) {
 	for _, cmd := range []*cobra.Command{newServe(), newProxy()} {
 		for _, name := range []string{"grpc", "http", "admin", "listen"} {
@@ -143,12 +147,14 @@ func TestServeListensOnLoopback(t *testing.T) {
 	}
 }
 
-// TestServeStopsGracefully has a stop wait for a request that is under way, and health checks fail meanwhile.
+// TestServeStopsGracefully has a stop wait for a request that is under way, and health checks fail
+// meanwhile.
 func TestServeStopsGracefully(t *testing.T) {
 	s := serveProcess(t, "--rules", rulesFile(t, yearly))
 	conn := s.dial(t, nil)
 	assert.Equal(t, 3, admitted(t, conn, "three", 5))
-	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: "ratelimit"})
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
+		&healthpb.HealthCheckRequest{Service: "ratelimit"})
 	require.NoError(t, err)
 	first, err := watch.Recv()
 	require.NoError(t, err)
@@ -159,7 +165,8 @@ func TestServeStopsGracefully(t *testing.T) {
 	require.NoError(t, err)
 	defer slow.Close()
 	const body = `{"domain": "d", "descriptors": [{"entries": [{"key": "three", "value": "y"}]}]}`
-	_, err = fmt.Fprintf(slow, "POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", len(body))
+	_, err = fmt.Fprintf(slow,
+		"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n", len(body))
 	require.NoError(t, err)
 	answers := bufio.NewReader(slow)
 	line, err := answers.ReadString('\n')
@@ -180,7 +187,8 @@ func TestServeStopsGracefully(t *testing.T) {
 	assert.NoError(t, s.Wait(), "exit 0")
 }
 
-// TestServeHangUp sends SIGHUP: the rules are loaded though no file has changed, and a mistake changes nothing.
+// TestServeHangUp sends SIGHUP: the rules are loaded though no file has changed, and a mistake
+// changes nothing.
 func TestServeHangUp(t *testing.T) {
 	file := rulesFile(t, yearly)
 	s := serveProcess(t, "--rules", file)
@@ -196,11 +204,15 @@ func TestServeHangUp(t *testing.T) {
 		}
 		return ""
 	}
-	require.Eventually(t, func() bool { return metric("ratelimit_service_config_load_success_total") == "2" }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return metric("ratelimit_service_config_load_success_total") == "2"
+	}, time.Minute, 5*time.Millisecond)
 	assert.Equal(t, 1, admitted(t, conn, "three", 3), "the count was kept")
 	require.NoError(t, os.WriteFile(file, []byte("domain: [\n"), 0o600))
 	require.NoError(t, s.Process.Signal(syscall.SIGHUP))
-	require.Eventually(t, func() bool { return metric("ratelimit_service_config_refused") == "1" }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return metric("ratelimit_service_config_refused") == "1"
+	}, time.Minute, 5*time.Millisecond)
 	assert.Zero(t, admitted(t, conn, "three", 2), "the old rules are in force")
 	assert.Contains(t, s.stop(t), "rules refused; the old ones stay in force")
 }
@@ -221,7 +233,8 @@ func TestServeJSON(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	require.NoError(t, err)
 	post := func(body string) string {
-		out, err := exec.Command(curl, "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", body, "http://"+s.http+"/json").Output()
+		out, err := exec.Command(curl, "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", body, "http://"+
+			s.http+"/json").Output()
 		require.NoError(t, err)
 		return string(out)
 	}
@@ -236,13 +249,15 @@ func TestServeJSON(t *testing.T) {
 	}
 }
 
-// TestServeHybrid has two servers count together on a Redis, and go on with their halves without it.
+// TestServeHybrid has two servers count together on a Redis, and go on with their halves without
+// it.
 func TestServeHybrid(t *testing.T) {
 	redis := redistest.Start(t)
 	file := rulesFile(t, yearly)
 	var conns []*grpc.ClientConn
 	for range 2 {
-		s := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--instances", "2", "--redis-timeout", "1s")
+		s := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--instances", "2",
+			"--redis-timeout", "1s")
 		conns = append(conns, s.dial(t, nil))
 	}
 	for i := range 20 {
@@ -258,8 +273,10 @@ func TestServeHybrid(t *testing.T) {
 func TestServeOnRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	file := rulesFile(t, yearly)
-	one := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--redis-timeout", "1s").dial(t, nil)
-	two := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--redis-timeout", "1s").dial(t, nil)
+	one := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--redis-timeout",
+		"1s").dial(t, nil)
+	two := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--redis-timeout",
+		"1s").dial(t, nil)
 	assert.Equal(t, 3, admitted(t, one, "three", 2)+admitted(t, two, "three", 5))
 	redis.Kill()
 	_, err := ask(t.Context(), one, "three")
@@ -287,9 +304,10 @@ func (a *authority) issue(t *testing.T, name string, by *authority) (cert, key s
 	require.NoError(t, err)
 	a.last++
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(a.last), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: by.cert == nil, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(a.last), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: by.cert == nil,
+		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	parent, signer := by.cert, by.key
 	if parent == nil {
@@ -305,12 +323,15 @@ func (a *authority) issue(t *testing.T, name string, by *authority) (cert, key s
 	text, err := x509.MarshalPKCS8PrivateKey(private)
 	require.NoError(t, err)
 	cert, key = filepath.Join(a.dir, name+".pem"), filepath.Join(a.dir, name+".key")
-	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}), 0o600))
+	require.NoError(t, os.WriteFile(cert,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(t, os.WriteFile(key,
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: text}), 0o600))
 	return cert, key
 }
 
-// client returns the configuration of a client that trusts a, with a certificate unless cert is empty.
+// client returns the configuration of a client that trusts a, with a certificate unless cert is
+// empty.
 func (a *authority) client(t *testing.T, cert, key string) *tls.Config {
 	t.Helper()
 	cfg := &tls.Config{RootCAs: x509.NewCertPool()}
@@ -340,15 +361,18 @@ func TestServeTLS(t *testing.T) {
 	plain := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key)
 	assert.True(t, reaches(plain, a.client(t, "", "")))
 	assert.False(t, reaches(plain, nil), "no TLS")
-	assert.False(t, reaches(plain, other.client(t, "", "")), "the certificate is not of an authority that the client trusts")
+	assert.False(t, reaches(plain, other.client(t, "", "")),
+		"the certificate is not of an authority that the client trusts")
 	old := serialOf(t, plain.grpc, a)
 	a.issue(t, "server", a)
 	assert.NotEqual(t, old, serialOf(t, plain.grpc, a), "a renewed certificate is used")
 
-	mutual := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca", filepath.Join(a.dir, "ca.pem"))
+	mutual := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca",
+		filepath.Join(a.dir, "ca.pem"))
 	assert.True(t, reaches(mutual, a.client(t, clientCert, clientKey)))
 	assert.False(t, reaches(mutual, a.client(t, "", "")), "no certificate")
-	assert.False(t, reaches(mutual, a.client(t, strangerCert, strangerKey)), "a certificate of another authority")
+	assert.False(t, reaches(mutual, a.client(t, strangerCert, strangerKey)),
+		"a certificate of another authority")
 }
 
 func serialOf(t *testing.T, addr string, a *authority) string {
@@ -361,10 +385,12 @@ func serialOf(t *testing.T, addr string, a *authority) string {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
-// TestRulesAdmin inspects and resets a caller, and reloads, from the command line, in a server and in a proxy.
+// TestRulesAdmin inspects and resets a caller, and reloads, from the command line, in a server and
+// in a proxy.
 func TestRulesAdmin(t *testing.T) {
 	t.Setenv("WEIR_ADMIN_TOKEN", adminToken)
-	file := rulesFile(t, yearly+"rate_limits: [{actions: [{generic_key: {descriptor_key: three, descriptor_value: x}}]}]\n")
+	file := rulesFile(t, yearly+
+		"rate_limits: [{actions: [{generic_key: {descriptor_key: three, descriptor_value: x}}]}]\n")
 	s := serveProcess(t, "--rules", file)
 	conn := s.dial(t, nil)
 	p := proxyProcess(t, "--rules", file)

@@ -49,8 +49,8 @@ func TestSoak(t *testing.T) {
 	}))
 	defer upstream.Close()
 	p := controlledProxy(t, "--limit", fmt.Sprintf("%d/1d", soakLimit), "--upstream", upstream.URL,
-		"--access-log", "off", "--trust", "127.0.0.0/8", "--max-conns", "1000", "--max-in-flight-per-client", "20",
-		"--body-rate", "100", "--drain", "5s")
+		"--access-log", "off", "--trust", "127.0.0.0/8", "--max-conns", "1000",
+		"--max-in-flight-per-client", "20", "--body-rate", "100", "--drain", "5s")
 	idle := controlledProxy(t, "--limit", "1/1d", "--access-log", "off")
 	s := &soak{addr: strings.TrimPrefix(p.front, "http://")}
 	length := time.Duration(slow.N(30, 30, 300)) * time.Second
@@ -91,13 +91,16 @@ func TestSoak(t *testing.T) {
 		{"control of this process", func(p probe) time.Duration { return p.control }},
 		{"control of an idle process", func(p probe) time.Duration { return p.idle }},
 	} {
-		t.Logf("%s: median %v, slowest %v", of.name, median(probes, of.took), slices.Max(durations(probes, of.took)))
+		t.Logf("%s: median %v, slowest %v", of.name, median(probes, of.took),
+			slices.Max(durations(probes, of.took)))
 	}
 	require.NotEmpty(t, probes)
 	for _, late := range lateProbes(probes) {
 		t.Errorf("a health check was late: %+v", late)
 	}
-	assert.LessOrEqual(t, median(probes, func(p probe) time.Duration { return p.control - p.idle }), soakHealth,
+	assert.LessOrEqual(t, median(probes, func(p probe) time.Duration {
+		return p.control - p.idle
+	}), soakHealth,
 		"the process as a whole is slow")
 	assert.Less(t, peak, memoryFactor*soakMemory)
 	for _, proxy := range []*controlled{p, idle} {
@@ -258,7 +261,8 @@ func wait(ctx context.Context, d time.Duration) {
 
 func (s *soak) slowBody(ctx context.Context) {
 	s.again(ctx, time.Second, func(c net.Conn) {
-		_, err := fmt.Fprintf(c, "POST / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.1\r\nContent-Length: 1000000\r\n\r\n")
+		_, err := fmt.Fprintf(c,
+			"POST / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.1\r\nContent-Length: 1000000\r\n\r\n")
 		for err == nil && ctx.Err() == nil {
 			_, err = c.Write([]byte("x"))
 			wait(ctx, time.Second)
@@ -292,7 +296,8 @@ func (s *soak) addresses(ctx context.Context) {
 			var b strings.Builder
 			for range 16 {
 				n := rand.N(1_000_000)
-				fmt.Fprintf(&b, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.%d.%d.%d\r\n\r\n", n>>16, n>>8&255, n&255)
+				fmt.Fprintf(&b, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.%d.%d.%d\r\n\r\n", n>>16,
+					n>>8&255, n&255)
 			}
 			if _, err := io.WriteString(c, b.String()); err != nil {
 				return

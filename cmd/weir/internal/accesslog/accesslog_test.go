@@ -124,9 +124,11 @@ func TestPresets(t *testing.T) {
 			var e Entry
 			for range 2 {
 				require.NoError(t, p.Parse([]byte(tc.line), &e), "%s: %s", name, tc.line)
-				assert.Equal(t, tc.start, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), "%s: %s", name, tc.line)
+				assert.Equal(t, tc.start, time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), "%s: %s",
+					name, tc.line)
 				assert.Equal(t, tc.coarse, e.Coarse, tc.line)
-				assert.Equal(t, []string{tc.ip, tc.user, tc.method, tc.path}, []string{string(e.IP), string(e.User), string(e.Method), string(e.Path)}, tc.line)
+				assert.Equal(t, []string{tc.ip, tc.user, tc.method, tc.path},
+					[]string{string(e.IP), string(e.User), string(e.Method), string(e.Path)}, tc.line)
 				assert.Equal(t, tc.status, e.Status, tc.line)
 			}
 		}
@@ -134,7 +136,8 @@ func TestPresets(t *testing.T) {
 }
 
 func TestMap(t *testing.T) {
-	f, err := ParseFormat("json", "time=at,time=t.end,ip=who.ip,path=url,user=who.name,status=code,duration_ms=took,method=verb")
+	f, err := ParseFormat("json",
+		"time=at,time=t.end,ip=who.ip,path=url,user=who.name,status=code,duration_ms=took,method=verb")
 	require.NoError(t, err)
 	p := NewParser(f)
 	var e Entry
@@ -144,7 +147,8 @@ func TestMap(t *testing.T) {
 	} {
 		require.NoError(t, p.Parse([]byte(line), &e), line)
 		assert.Equal(t, "2023-11-14T22:13:20.25Z", time.Unix(0, e.Start).UTC().Format(time.RFC3339Nano), line)
-		assert.Equal(t, "1.2.3.4 ann GET /a 503", fmt.Sprintf("%s %s %s %s %d", e.IP, e.User, e.Method, e.Path, e.Status), line)
+		assert.Equal(t, "1.2.3.4 ann GET /a 503",
+			fmt.Sprintf("%s %s %s %s %d", e.IP, e.User, e.Method, e.Path, e.Status), line)
 		assert.False(t, e.Coarse)
 	}
 	assert.ErrorIs(t, p.Parse([]byte(`{"at":1700000000}`), &e), ErrNoAccess, "ip is mapped, so it is needed")
@@ -156,7 +160,8 @@ func TestMap(t *testing.T) {
 	assert.Equal(t, "7", string(e.User))
 	assert.True(t, e.Coarse)
 
-	for _, text := range []string{"", "ip=a", "time", "time=", "time=a..b", "time=a,moon=b", "time=a,duration=b,duration_ms=c"} {
+	for _, text := range []string{"", "ip=a", "time", "time=", "time=a..b", "time=a,moon=b",
+		"time=a,duration=b,duration_ms=c"} {
 		_, err := ParseFormat("json", text)
 		assert.Error(t, err, text)
 	}
@@ -167,8 +172,8 @@ func TestMap(t *testing.T) {
 }
 
 func TestWithoutPort(t *testing.T) {
-	for addr, want := range map[string]string{"1.2.3.4:5": "1.2.3.4", "1.2.3.4": "1.2.3.4", "[::1]:80": "::1", "[::1]": "::1", "::1": "::1",
-		"2001:db8::7": "2001:db8::7", "": "", "[": "[", "host:80": "host"} {
+	for addr, want := range map[string]string{"1.2.3.4:5": "1.2.3.4", "1.2.3.4": "1.2.3.4", "[::1]:80": "::1",
+		"[::1]": "::1", "::1": "::1", "2001:db8::7": "2001:db8::7", "": "", "[": "[", "host:80": "host"} {
 		assert.Equal(t, want, string(withoutPort([]byte(addr))), addr)
 	}
 }
@@ -225,7 +230,8 @@ func TestParseRefuses(t *testing.T) {
 
 func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// The clock takes three ways: the same second, the same minute, anything else. Each must tell what time.Parse tells.
+// The clock takes three ways: the same second, the same minute, anything else. Each must tell what
+// time.Parse tells.
 func TestClockAgreesWithTheStandardLibrary(t *testing.T) {
 	const layout = "02/Jan/2006:15:04:05 -0700"
 	var c clock

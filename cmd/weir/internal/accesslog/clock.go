@@ -2,7 +2,8 @@ package accesslog
 
 import "math"
 
-// The years a log can be of. Nobody has logs of others, and within these the distance of two instants is a Duration.
+// The years a log can be of. Nobody has logs of others, and within these the distance of two
+// instants is a Duration.
 const (
 	minYear = 1900
 	maxYear = 2099
@@ -13,15 +14,16 @@ const (
 	minuteLen = len("17/May/2015:10:05:")
 )
 
-// clock reads the time of the common format. Lines come in runs of the same second, and those in runs of the same
-// minute: comparing bytes is several times cheaper than reading them.
+// clock reads the time of the common format. Lines come in runs of the same second, and those in
+// runs of the same minute: comparing bytes is several times cheaper than reading them.
 type clock struct {
 	stamp  [stampLen]byte // the last text read
 	second int64          // what it says, in seconds since the Unix epoch
 	ok     bool           // stamp and second hold
 }
 
-// read returns the time of text, which is stampLen bytes, in seconds since the Unix epoch, and whether it is one.
+// read returns the time of text, which is stampLen bytes, in seconds since the Unix epoch, and
+// whether it is one.
 func (c *clock) read(text []byte) (int64, bool) {
 	if c.ok && string(text) == string(c.stamp[:]) {
 		return c.second, true
@@ -45,7 +47,8 @@ func (c *clock) read(text []byte) (int64, bool) {
 	return s, true
 }
 
-// parseStamp reads "02/Jan/2006:15:04:05 -0700". Second 60 is a leap second and the same as second 0 of the next minute.
+// parseStamp reads "02/Jan/2006:15:04:05 -0700". Second 60 is a leap second and the same as second
+// 0 of the next minute.
 func parseStamp(t []byte) (int64, bool) {
 	if t[2] != '/' || t[6] != '/' || t[11] != ':' || t[14] != ':' || t[17] != ':' || t[20] != ' ' {
 		return 0, false
@@ -54,7 +57,8 @@ func parseStamp(t []byte) (int64, bool) {
 	century, year := digits(t[7:9]), digits(t[9:11])
 	hour, minute, second := digits(t[12:14]), digits(t[15:17]), digits(t[18:20])
 	zoneHour, zoneMinute := digits(t[22:24]), digits(t[24:26])
-	if century < 0 || year < 0 || month < 1 || day < 1 || hour < 0 || hour > 23 || minute < 0 || minute > 59 ||
+	if century < 0 || year < 0 || month < 1 || day < 1 || hour < 0 || hour > 23 || minute < 0 ||
+		minute > 59 ||
 		second < 0 || second > 60 || zoneHour < 0 || zoneHour > 23 || zoneMinute < 0 || zoneMinute > 59 {
 		return 0, false
 	}
@@ -106,8 +110,8 @@ func daysIn(year, month int) int {
 	return 31
 }
 
-// daysSinceEpoch counts the days from 1970-01-01 in the Gregorian calendar. The year is taken to begin in March, so
-// that the leap day is its last and the months before it have a closed form.
+// daysSinceEpoch counts the days from 1970-01-01 in the Gregorian calendar. The year is taken to
+// begin in March, so that the leap day is its last and the months before it have a closed form.
 func daysSinceEpoch(year, month, day int) int64 {
 	if month <= 2 {
 		year--

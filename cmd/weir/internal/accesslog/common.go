@@ -9,8 +9,8 @@ import (
 //
 //	ADDRESS IDENT USER [02/Jan/2006:15:04:05 -0700] "REQUEST" STATUS BYTES ...
 //
-// which is the common format and the beginning of the combined one. What follows the status is not looked at: servers
-// append fields of their own.
+// which is the common format and the beginning of the combined one. What follows the status is not
+// looked at: servers append fields of their own.
 func (p *Parser) common(line []byte, e *Entry) error {
 	ip, rest, ok := bytes.Cut(line, space)
 	if !ok || len(ip) == 0 {
@@ -21,8 +21,8 @@ func (p *Parser) common(line []byte, e *Entry) error {
 		return ErrFormat
 	}
 	if string(ident) != "-" {
-		// Apache's vhost_combined puts the virtual host in front. Taken as the common format it would make one caller
-		// of all the host's clients.
+		// Apache's vhost_combined puts the virtual host in front. Taken as the common format it
+		// would make one caller of all the host's clients.
 		if shifted, after, ok := virtualHost(ident, rest); ok {
 			ip, rest = shifted, after
 		}
@@ -48,8 +48,8 @@ func (p *Parser) common(line []byte, e *Entry) error {
 
 var space = []byte(" ")
 
-// virtualHost reports whether what stands in the place of the identity is an address, which no identity is, followed by
-// an identity; it returns the address and what follows the identity.
+// virtualHost reports whether what stands in the place of the identity is an address, which no
+// identity is, followed by an identity; it returns the address and what follows the identity.
 func virtualHost(ident, rest []byte) (ip, after []byte, ok bool) {
 	if c := ident[:min(1, len(ident))]; !bytes.ContainsAny(c, "0123456789abcdefABCDEF:") {
 		return nil, nil, false
@@ -61,13 +61,15 @@ func virtualHost(ident, rest []byte) (ip, after []byte, ok bool) {
 	return ident, after, ok
 }
 
-// cutUser reads the user, who may have spaces in the name, up to the bracket in front of the time. It returns what
-// follows the bracket, and makes sure that a time can stand there and is followed by the request line.
+// cutUser reads the user, who may have spaces in the name, up to the bracket in front of the time.
+// It returns what follows the bracket, and makes sure that a time can stand there and is followed
+// by the request line.
 func cutUser(rest []byte) (user, after []byte, ok bool) {
 	i := bytes.IndexByte(rest, '[')
 	for i >= 0 {
 		after = rest[i+1:]
-		if i > 0 && rest[i-1] == ' ' && len(after) > stampLen+2 && string(after[stampLen:stampLen+3]) == `] "` {
+		if i > 0 && rest[i-1] == ' ' && len(after) > stampLen+2 &&
+			string(after[stampLen:stampLen+3]) == `] "` {
 			break
 		}
 		next := bytes.IndexByte(after, '[')
@@ -86,7 +88,8 @@ func cutUser(rest []byte) (user, after []byte, ok bool) {
 	return user, after, true
 }
 
-// quoted returns what stands before the closing quote. A quote inside is escaped: \" by Apache, \x22 by nginx.
+// quoted returns what stands before the closing quote. A quote inside is escaped: \" by Apache,
+// \x22 by nginx.
 func quoted(s []byte) ([]byte, bool) {
 	for from := 0; ; {
 		i := bytes.IndexByte(s[from:], '"')
@@ -105,8 +108,8 @@ func quoted(s []byte) ([]byte, bool) {
 	}
 }
 
-// requestLine returns the method, the path and the query of "METHOD TARGET PROTOCOL", and of "METHOD TARGET", which is
-// HTTP/0.9. It returns none of them if there is no target.
+// requestLine returns the method, the path and the query of "METHOD TARGET PROTOCOL", and of
+// "METHOD TARGET", which is HTTP/0.9. It returns none of them if there is no target.
 func requestLine(request []byte) (method, path, query []byte) {
 	method, rest, ok := bytes.Cut(request, space)
 	if !ok {

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Format is the form of a log's lines. The zero value recognizes the common and the combined format and the JSON of
-// every preset.
+// Format is the form of a log's lines. The zero value recognizes the common and the combined format
+// and the JSON of every preset.
 type Format struct {
 	textOnly, jsonOnly bool
 	maps               []*tree // nil: all presets
 }
 
-// Map says where a JSON line has what. Each field is a list of dotted paths, such as request.client_ip, of which the
-// first that the line has, and that is not empty or "-", is taken.
+// Map says where a JSON line has what. Each field is a list of dotted paths, such as
+// request.client_ip, of which the first that the line has, and that is not empty or "-", is taken.
 type Map struct {
 	Time     []string // when the request ended, or came if there is no Duration
 	Duration []string // how long it took
@@ -40,23 +40,29 @@ var presets = []struct {
 }{
 	{"caddy", Map{
 		Time: []string{"ts"}, Duration: []string{"duration"},
-		IP:   []string{"request.client_ip", "request.remote_ip", "request.remote_addr"}, // remote_addr: before 2.5
+		// remote_addr: before 2.5
+		IP:   []string{"request.client_ip", "request.remote_ip", "request.remote_addr"},
 		User: []string{"user_id"}, Method: []string{"request.method"}, Path: []string{"request.uri"},
 		Status: []string{"status"}, exact: true,
 	}},
 	{"weir", Map{
-		Time: []string{"time"}, Duration: []string{"ms"}, DurationUnit: time.Millisecond, IP: []string{"client"},
+		Time: []string{"time"}, Duration: []string{"ms"}, DurationUnit: time.Millisecond,
+		IP:     []string{"client"},
 		Method: []string{"method"}, Path: []string{"path"}, Status: []string{"status"},
 	}},
 	{"nginx", Map{
 		Time:     []string{"msec", "time_iso8601", "time_local", "time", "@timestamp", "timestamp"},
-		Duration: []string{"request_time"}, IP: []string{"realip_remote_addr", "remote_addr"}, User: []string{"remote_user"},
-		Method: []string{"request_method", "method"}, Path: []string{"request_uri", "uri"}, Status: []string{"status"},
+		Duration: []string{"request_time"}, IP: []string{"realip_remote_addr", "remote_addr"},
+		User:   []string{"remote_user"},
+		Method: []string{"request_method", "method"}, Path: []string{"request_uri", "uri"},
+		Status:  []string{"status"},
 		Request: []string{"request"},
 	}},
 	{"traefik", Map{
-		Time: []string{"StartUTC", "StartLocal"}, IP: []string{"ClientHost", "ClientAddr"}, User: []string{"ClientUsername"},
-		Method: []string{"RequestMethod"}, Path: []string{"RequestPath"}, Status: []string{"DownstreamStatus"},
+		Time: []string{"StartUTC", "StartLocal"}, IP: []string{"ClientHost", "ClientAddr"},
+		User:   []string{"ClientUsername"},
+		Method: []string{"RequestMethod"}, Path: []string{"RequestPath"},
+		Status: []string{"DownstreamStatus"},
 	}},
 	{"envoy", Map{
 		Time: []string{"start_time"}, IP: []string{"downstream_remote_address"}, Method: []string{"method"},
@@ -80,8 +86,8 @@ func Formats() []string {
 	return append(names, "json")
 }
 
-// ParseFormat returns the format of that name: auto, common (which is the combined format, too), a preset, or json,
-// whose fields fields maps: time=ts,ip=client.address.
+// ParseFormat returns the format of that name: auto, common (which is the combined format, too), a
+// preset, or json, whose fields fields maps: time=ts,ip=client.address.
 func ParseFormat(name, fields string) (Format, error) {
 	if name == "json" || fields != "" {
 		if name != "json" && name != "auto" {
@@ -105,10 +111,11 @@ func ParseFormat(name, fields string) (Format, error) {
 }
 
 // fieldNames are the left sides of a map that is written as text.
-var fieldNames = []string{"time", "ip", "user", "method", "path", "status", "request", "duration", "duration_ms", "duration_ns"}
+var fieldNames = []string{"time", "ip", "user", "method", "path", "status", "request", "duration",
+	"duration_ms", "duration_ns"}
 
-// ParseMap reads FIELD=PATH,FIELD=PATH...; a FIELD that is given again has another PATH to look at if the first is not
-// in a line. It fails if a FIELD is unknown or time is not there.
+// ParseMap reads FIELD=PATH,FIELD=PATH...; a FIELD that is given again has another PATH to look at
+// if the first is not in a line. It fails if a FIELD is unknown or time is not there.
 func ParseMap(text string) (Map, error) {
 	var m Map
 	for part := range strings.SplitSeq(text, ",") {
@@ -127,7 +134,8 @@ func ParseMap(text string) (Map, error) {
 }
 
 func (m *Map) add(field, path string) error {
-	unit := map[string]time.Duration{"duration": time.Second, "duration_ms": time.Millisecond, "duration_ns": 1}[field]
+	unit := map[string]time.Duration{"duration": time.Second, "duration_ms": time.Millisecond,
+		"duration_ns": 1}[field]
 	if unit > 0 {
 		if len(m.Duration) > 0 && m.DurationUnit != unit {
 			return fmt.Errorf("map: durations of two units")
@@ -135,8 +143,8 @@ func (m *Map) add(field, path string) error {
 		m.Duration, m.DurationUnit = append(m.Duration, path), unit
 		return nil
 	}
-	to := map[string]*[]string{"time": &m.Time, "ip": &m.IP, "user": &m.User, "method": &m.Method, "path": &m.Path,
-		"status": &m.Status, "request": &m.Request}[field]
+	to := map[string]*[]string{"time": &m.Time, "ip": &m.IP, "user": &m.User, "method": &m.Method,
+		"path": &m.Path, "status": &m.Status, "request": &m.Request}[field]
 	if to == nil {
 		return fmt.Errorf("map: no field %q: there are %s", field, strings.Join(fieldNames, ", "))
 	}

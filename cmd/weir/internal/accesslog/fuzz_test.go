@@ -8,12 +8,15 @@ import (
 	"time"
 )
 
-// slowLine is the common format as a regular expression: the obvious reader that the parser must agree with.
+// slowLine is the common format as a regular expression: the obvious reader that the parser must
+// agree with.
 var slowLine = regexp.MustCompile(`(?s)^([^ ]+) ([^ ]*) (.*?) \[(.{26})\] "((?:[^"\\]|\\.)*)"`)
 
 func FuzzCommon(f *testing.F) {
-	for _, seed := range []string{nginxLine, apacheLine, `a - - [b] c [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`,
-		`h 1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16" 400 0`, `a - - [31/Dec/2016:23:59:60 +0000] "\\" 1 1`} {
+	for _, seed := range []string{nginxLine, apacheLine,
+		`a - - [b] c [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`,
+		`h 1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16" 400 0`,
+		`a - - [31/Dec/2016:23:59:60 +0000] "\\" 1 1`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
@@ -32,7 +35,8 @@ func FuzzCommon(f *testing.F) {
 			return
 		}
 		when, timeErr := time.Parse("02/Jan/2006:15:04:05 -0700", m[4])
-		plain := timeErr == nil && when.Format("02/Jan/2006:15:04:05 -0700") == m[4] && when.Year() >= minYear && when.Year() <= maxYear
+		plain := timeErr == nil && when.Format("02/Jan/2006:15:04:05 -0700") == m[4] &&
+			when.Year() >= minYear && when.Year() <= maxYear
 		if plain != (err == nil) && !strings.Contains(m[4], ":60 ") {
 			t.Fatalf("%q: the reference says %v, the parser %v", line, timeErr, err)
 		}
@@ -57,7 +61,8 @@ func FuzzCommon(f *testing.F) {
 }
 
 func FuzzCaddy(f *testing.F) {
-	for _, seed := range []string{caddyLine, `{"ts":1,"request":{"remote_ip":"a","uri":"\u002f"},"a":[1,-0.5e+3,null,true,{}]}`,
+	for _, seed := range []string{caddyLine,
+		`{"ts":1,"request":{"remote_ip":"a","uri":"\u002f"},"a":[1,-0.5e+3,null,true,{}]}`,
 		`{"ts":"2024-05-01T12:00:00Z","duration":"1s","request":{"remote_addr":"a:1"}}`} {
 		f.Add(seed)
 	}
@@ -83,8 +88,10 @@ func FuzzCaddy(f *testing.F) {
 		if len(e.IP) == 0 {
 			t.Fatalf("no address: %q", line)
 		}
-		// encoding/json matches keys without regard to case and mends broken UTF-8; the parser does neither.
-		if strings.ContainsRune(line, '\\') || !ascii(line) || foldedKeys(line) || json.Unmarshal([]byte(line), &ref) != nil {
+		// encoding/json matches keys without regard to case and mends broken UTF-8; the parser does
+		// neither.
+		if strings.ContainsRune(line, '\\') || !ascii(line) || foldedKeys(line) ||
+			json.Unmarshal([]byte(line), &ref) != nil {
 			return
 		}
 		if u := ref.UserID; u != nil && *u != string(e.User) {
@@ -96,7 +103,8 @@ func FuzzCaddy(f *testing.F) {
 	})
 }
 
-// foldedKeys reports whether a key occurs twice, or in capitals, or null undoes it: cases in which the readers may differ.
+// foldedKeys reports whether a key occurs twice, or in capitals, or null undoes it: cases in which
+// the readers may differ.
 func foldedKeys(line string) bool {
 	low := strings.ToLower(line)
 	return low != line || strings.Contains(line, "null") || strings.Count(low, `"request"`) > 1
@@ -111,11 +119,13 @@ func ascii(s string) bool {
 	return true
 }
 
-// FuzzParse feeds one parser two lines: whatever the first leaves behind must not change what the second is read as.
+// FuzzParse feeds one parser two lines: whatever the first leaves behind must not change what the
+// second is read as.
 func FuzzParse(f *testing.F) {
 	f.Add(nginxLine, apacheLine)
 	f.Add(caddyLine, nginxLine)
-	f.Add(`{"ts":1,"user_id":"\n","request":{"remote_ip":"a"}}`, `{"ts":1,"user_id":"\t\t","request":{"remote_ip":"a"}}`)
+	f.Add(`{"ts":1,"user_id":"\n","request":{"remote_ip":"a"}}`,
+		`{"ts":1,"user_id":"\t\t","request":{"remote_ip":"a"}}`)
 	f.Fuzz(func(t *testing.T, first, second string) {
 		var used, fresh Parser
 		var a, b Entry
@@ -124,7 +134,8 @@ func FuzzParse(f *testing.F) {
 		if errA != errB {
 			t.Fatalf("after %q, %q fails with %v, else with %v", first, second, errA, errB)
 		}
-		if errA == nil && (a.Start != b.Start || string(a.IP) != string(b.IP) || string(a.User) != string(b.User) || string(a.Path) != string(b.Path)) {
+		if errA == nil && (a.Start != b.Start || string(a.IP) != string(b.IP) ||
+			string(a.User) != string(b.User) || string(a.Path) != string(b.Path)) {
 			t.Fatalf("after %q, %q is read as %+v, else as %+v", first, second, a, b)
 		}
 	})

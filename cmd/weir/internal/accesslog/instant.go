@@ -12,9 +12,9 @@ var (
 	maxInstant = time.Date(maxYear+1, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1
 )
 
-// instant reads a time: a number of seconds, with or without a fraction, of milliseconds or of nanoseconds; the same as
-// text; RFC 3339 or the same without a zone, which is then UTC; the common format's time. coarse reports whether it is in
-// whole seconds.
+// instant reads a time: a number of seconds, with or without a fraction, of milliseconds or of
+// nanoseconds; the same as text; RFC 3339 or the same without a zone, which is then UTC; the common
+// format's time. coarse reports whether it is in whole seconds.
 func (p *Parser) instant(v value) (ns int64, coarse, ok bool) {
 	switch {
 	case !v.str || isNumber(v.text):
@@ -29,8 +29,8 @@ func (p *Parser) instant(v value) (ns int64, coarse, ok bool) {
 	return ns, coarse, ok && minInstant <= ns && ns <= maxInstant
 }
 
-// unixInstant reads a number. Its unit follows from its size: the ranges of seconds, milliseconds and nanoseconds do not
-// meet between the years 1973 and 5138.
+// unixInstant reads a number. Its unit follows from its size: the ranges of seconds, milliseconds
+// and nanoseconds do not meet between the years 1973 and 5138.
 func unixInstant(number []byte) (ns int64, coarse, ok bool) {
 	whole, fraction, _ := bytes.Cut(number, []byte("."))
 	unit := int64(time.Second)
@@ -46,7 +46,8 @@ func unixInstant(number []byte) (ns int64, coarse, ok bool) {
 
 func isoInstant(text []byte) (ns int64, coarse, ok bool) {
 	t, err := time.Parse(time.RFC3339Nano, string(text))
-	for _, layout := range []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04:05.999999999Z0700"} {
+	for _, layout := range []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999",
+		"2006-01-02T15:04:05.999999999Z0700"} {
 		if err != nil {
 			t, err = time.Parse(layout, string(text))
 		}
@@ -73,7 +74,8 @@ func isNumber(s []byte) bool {
 // maxDuration bounds how long a request may have taken.
 const maxDuration = 365 * 24 * int64(time.Hour)
 
-// span reads how long a request took: a number of units, with or without a fraction, or text such as "1.5ms". None is 0.
+// span reads how long a request took: a number of units, with or without a fraction, or text such
+// as "1.5ms". None is 0.
 func span(v value, unit int64) (ns int64, ok bool) {
 	if v.rank == 0 {
 		return 0, true
@@ -87,8 +89,8 @@ func span(v value, unit int64) (ns int64, ok bool) {
 	return ns, ok && 0 <= ns && ns <= maxDuration
 }
 
-// scaled returns a number times unit, cut to a whole number, without going through a float, which would be off by
-// hundreds of nanoseconds for the seconds of today.
+// scaled returns a number times unit, cut to a whole number, without going through a float, which
+// would be off by hundreds of nanoseconds for the seconds of today.
 func scaled(number []byte, unit int64) (int64, bool) {
 	s, negative := number, false
 	if len(s) > 0 && s[0] == '-' {
@@ -140,7 +142,8 @@ func statusOf(s []byte) int {
 	return 0
 }
 
-// floorMod returns the quotient of a and a positive b, rounded down, and the rest, which is never negative.
+// floorMod returns the quotient of a and a positive b, rounded down, and the rest, which is never
+// negative.
 func floorMod(a, b int64) (quotient, rest int64) {
 	quotient, rest = a/b, a%b
 	if rest < 0 {

@@ -42,7 +42,8 @@ func newTree(m Map) *tree {
 		t.unit = time.Second
 	}
 	t.needs[slotTime], t.needs[slotIP] = true, len(m.IP) > 0
-	for slot, paths := range [slots][]string{slotTime: m.Time, slotDuration: m.Duration, slotIP: m.IP, slotUser: m.User,
+	for slot, paths := range [slots][]string{slotTime: m.Time, slotDuration: m.Duration, slotIP: m.IP,
+		slotUser:   m.User,
 		slotMethod: m.Method, slotPath: m.Path, slotStatus: m.Status, slotRequest: m.Request} {
 		for i, path := range paths {
 			n := &t.root

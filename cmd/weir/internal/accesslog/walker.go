@@ -7,11 +7,13 @@ import (
 	"math/bits"
 )
 
-// maxDepth bounds how deep a line may nest, so that a hostile one cannot exhaust the stack. A Caddy line has depth 4.
+// maxDepth bounds how deep a line may nest, so that a hostile one cannot exhaust the stack. A Caddy
+// line has depth 4.
 const maxDepth = 64
 
-// walker goes through one JSON text once, from front to back, and hands out what its caller asks for. encoding/json
-// would take ten times as long, most of it for headers that nobody reads. Whatever walker takes, encoding/json takes.
+// walker goes through one JSON text once, from front to back, and hands out what its caller asks
+// for. encoding/json would take ten times as long, most of it for headers that nobody reads.
+// Whatever walker takes, encoding/json takes.
 type walker struct {
 	s       []byte
 	i       int
@@ -20,12 +22,14 @@ type walker struct {
 	used    int                   // of scratch
 }
 
-// scratchBlocks bounds the values of a line that are read and have escapes; a line with more is refused.
+// scratchBlocks bounds the values of a line that are read and have escapes; a line with more is
+// refused.
 const scratchBlocks = 2 * slots
 
 func (w *walker) reset(s []byte) { w.s, w.i, w.used = s, 0, 0 }
 
-// peek skips white space and returns the next byte, 0 at the end. Servers write none, so the loop is elsewhere.
+// peek skips white space and returns the next byte, 0 at the end. Servers write none, so the loop
+// is elsewhere.
 func (w *walker) peek() byte {
 	if w.i < len(w.s) && w.s[w.i] > ' ' {
 		return w.s[w.i]
@@ -128,7 +132,8 @@ func (w *walker) text(dst *[]byte) error {
 	return nil
 }
 
-// string reads a string and returns what stands between its quotes, and whether that has escapes in it.
+// string reads a string and returns what stands between its quotes, and whether that has escapes in
+// it.
 func (w *walker) string() (raw []byte, escaped bool, err error) {
 	s, from := w.s, w.i+1
 	for i := from; ; {
@@ -149,16 +154,17 @@ func (w *walker) string() (raw []byte, escaped bool, err error) {
 	}
 }
 
-// plain returns how many bytes s begins with that are neither a quote, nor a backslash, nor a control character. It
-// looks at eight at a time: strings are most of a line, and byte by byte they took two thirds of the time.
+// plain returns how many bytes s begins with that are neither a quote, nor a backslash, nor a
+// control character. It looks at eight at a time: strings are most of a line, and byte by byte they
+// took two thirds of the time.
 func plain(s []byte) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	i := 0
 	for ; i+8 <= len(s); i += 8 {
 		x := binary.LittleEndian.Uint64(s[i:])
 		quote, slash := x^ones*'"', x^ones*'\\'
-		// v-ones&^v has the high bit set in the lowest zero byte of v; a borrow can only mark bytes above it. Likewise
-		// for the bytes below a space.
+		// v-ones&^v has the high bit set in the lowest zero byte of v; a borrow can only mark bytes
+		// above it. Likewise for the bytes below a space.
 		if m := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & high; m != 0 {
 			return i + bits.TrailingZeros64(m)/8
 		}
@@ -191,7 +197,8 @@ func escapeLen(s []byte) int {
 	return 6
 }
 
-// unescape decodes a string that has escapes into buf, which it returns. They are rare enough to leave to encoding/json.
+// unescape decodes a string that has escapes into buf, which it returns. They are rare enough to
+// leave to encoding/json.
 func unescape(buf, raw []byte) ([]byte, error) {
 	var s string
 	if err := json.Unmarshal(append(append([]byte{'"'}, raw...), '"'), &s); err != nil {

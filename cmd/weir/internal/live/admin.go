@@ -8,9 +8,11 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// The handlers below are for those who have the token: they tell what a client has used up, and change it.
+// The handlers below are for those who have the token: they tell what a client has used up, and
+// change it.
 
-// ServeReload loads the rules again. It answers with their version, or with 422 and what is wrong with them.
+// ServeReload loads the rules again. It answers with their version, or with 422 and what is wrong
+// with them.
 func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
 	if err := r.Reload(); err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
@@ -20,8 +22,10 @@ func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]any{"version": s.Version, "rules": s.Rules})
 }
 
-// caller reads the descriptor that a request is about. It may leave out the domain if there is only one.
-func (r *Rules) caller(w http.ResponseWriter, req *http.Request) (domain string, entries []rules.Entry, ok bool) {
+// caller reads the descriptor that a request is about. It may leave out the domain if there is only
+// one.
+func (r *Rules) caller(w http.ResponseWriter, req *http.Request) (domain string, entries []rules.Entry,
+	ok bool) {
 	entries, err := rules.ParseEntries(req.FormValue("descriptor"))
 	domain = req.FormValue("domain")
 	if domains := r.Engine.Set().Domains(); domain == "" && len(domains) == 1 {
@@ -53,14 +57,16 @@ func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
 	if !ok {
 		return
 	}
-	resp, err := r.Engine.Decide(req.Context(), &rules.Request{Domain: domain, Descriptors: []rules.Descriptor{
-		{Entries: entries, HasHits: true}}})
+	resp, err := r.Engine.Decide(req.Context(),
+		&rules.Request{Domain: domain, Descriptors: []rules.Descriptor{
+			{Entries: entries, HasHits: true}}})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	s := &resp.Statuses[0]
-	answer := Caller{Code: s.Code.String(), Reason: s.Reason.String(), Remaining: s.Remaining, ResetSeconds: s.ResetSeconds()}
+	answer := Caller{Code: s.Code.String(), Reason: s.Reason.String(), Remaining: s.Remaining,
+		ResetSeconds: s.ResetSeconds()}
 	if s.Rule != nil {
 		answer.Rule, answer.Limit = s.Rule.Path, s.Rule.Limit.String()
 	}

@@ -25,7 +25,8 @@ type figure struct {
 	hits, within, near, over, shadow atomic.Uint64
 }
 
-// Figure is how many hits a rule has had. Hits are Within and Over, which include Near and Shadowed.
+// Figure is how many hits a rule has had. Hits are Within and Over, which include Near and
+// Shadowed.
 type Figure struct{ Hits, Within, Near, Over, Shadowed uint64 }
 
 func newFigures() *Figures {
@@ -36,7 +37,8 @@ func newFigures() *Figures {
 
 type ruleName struct{ domain, path string }
 
-// follow counts for the rules of set from now on. A rule of the same domain and path goes on with its figures.
+// follow counts for the rules of set from now on. A rule of the same domain and path goes on with
+// its figures.
 func (f *Figures) follow(set *rules.Set) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

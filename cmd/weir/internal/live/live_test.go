@@ -48,7 +48,8 @@ func load(t *testing.T, dir string, change func(*Config)) *Rules {
 	return r
 }
 
-// TestEventsThatFollowEachOtherAreOneChange writes a file five times, 50 ms apart: it is read once, when it is whole.
+// TestEventsThatFollowEachOtherAreOneChange writes a file five times, 50 ms apart: it is read once,
+// when it is whole.
 func TestEventsThatFollowEachOtherAreOneChange(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.yaml")
@@ -75,7 +76,8 @@ func TestEventsThatFollowEachOtherAreOneChange(t *testing.T) {
 	})
 }
 
-// TestChangesWithoutAnEventAreFound polls. A file that is as it was is not loaded again, and a mistake is logged once.
+// TestChangesWithoutAnEventAreFound polls. A file that is as it was is not loaded again, and a
+// mistake is logged once.
 func TestChangesWithoutAnEventAreFound(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.yaml")
@@ -115,8 +117,8 @@ func TestChangesWithoutAnEventAreFound(t *testing.T) {
 	})
 }
 
-// configMap puts rules in dir as Kubernetes mounts a ConfigMap: files in a directory of their own, and links to them
-// through ..data, which is replaced.
+// configMap puts rules in dir as Kubernetes mounts a ConfigMap: files in a directory of their own,
+// and links to them through ..data, which is replaced.
 func configMap(t *testing.T, dir, version, text string) {
 	t.Helper()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o755))
@@ -131,8 +133,8 @@ func configMap(t *testing.T, dir, version, text string) {
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, old)))
 }
 
-// TestConfigMap starts from a ConfigMap and follows its changes, by events of the file system. A directory that is itself
-// reached through a link, as a volume may be, is the same.
+// TestConfigMap starts from a ConfigMap and follows its changes, by events of the file system. A
+// directory that is itself reached through a link, as a volume may be, is the same.
 func TestConfigMap(t *testing.T) {
 	for _, linked := range []bool{false, true} {
 		dir := t.TempDir()
@@ -206,7 +208,8 @@ func TestHybridDividesTheBurst(t *testing.T) {
 		}
 	}
 	var names []string
-	hybrid := Hybrid(source("remote"), source("local"), fallback.Config{Instances: 3}, slog.New(slog.DiscardHandler),
+	hybrid := Hybrid(source("remote"), source("local"), fallback.Config{Instances: 3},
+		slog.New(slog.DiscardHandler),
 		func(name string, _ *fallback.Fallback) { names = append(names, name) })
 	for burst, part := range map[uint64]uint64{0: 0, 1: 1, 3: 1, 4: 2, 100: 34} {
 		_, err := hybrid(rules.TokenBucket, burst)

@@ -20,8 +20,8 @@ import (
 // errUnchanged is returned by reload if the files are as they were.
 var errUnchanged = errors.New("unchanged")
 
-// reload loads the rules, if their files have changed or force is set. Rules with a mistake are refused as a whole: the
-// old ones stay in force.
+// reload loads the rules, if their files have changed or force is set. Rules with a mistake are
+// refused as a whole: the old ones stay in force.
 func (r *Rules) reload(force bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,7 +33,8 @@ func (r *Rules) reload(force bool) error {
 	if err == nil {
 		r.seen = version
 		if set, err = r.load(); err == nil {
-			// What was read must be what was hashed: a file that changed in between is looked at again.
+			// What was read must be what was hashed: a file that changed in between is looked at
+			// again.
 			if again, changed := hashFiles(r.cfg.Paths); changed != nil || again != version {
 				r.seen = ""
 			}
@@ -45,12 +46,14 @@ func (r *Rules) reload(force bool) error {
 		r.status.Err, r.status.Failed = err, time.Now()
 		r.status.Failures++
 		if !repeated {
-			r.cfg.Log.Error("rules refused; the old ones stay in force", "version", Short(r.status.Version), "error", err)
+			r.cfg.Log.Error("rules refused; the old ones stay in force", "version", Short(r.status.Version),
+				"error", err)
 		}
 		return err
 	}
 	r.loaded(version, set)
-	r.cfg.Log.Info("rules loaded", "version", Short(version), "rules", set.Len(), "domains", len(set.Domains()))
+	r.cfg.Log.Info("rules loaded", "version", Short(version), "rules", set.Len(), "domains",
+		len(set.Domains()))
 	return nil
 }
 
@@ -117,7 +120,8 @@ const (
 func (r *Rules) Watch(ctx context.Context) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		r.cfg.Log.Warn("file events are not available; the rules are polled", "every", pollEvery, "error", err)
+		r.cfg.Log.Warn("file events are not available; the rules are polled", "every", pollEvery,
+			"error", err)
 		r.follow(ctx, nil, nil, func() {})
 		return
 	}
@@ -125,8 +129,10 @@ func (r *Rules) Watch(ctx context.Context) {
 	r.follow(ctx, watcher.Events, watcher.Errors, func() { r.observe(watcher) })
 }
 
-// follow reloads the rules after events, and now and then without one. It has observe look for what is to be watched.
-func (r *Rules) follow(ctx context.Context, events <-chan fsnotify.Event, failures <-chan error, observe func()) {
+// follow reloads the rules after events, and now and then without one. It has observe look for what
+// is to be watched.
+func (r *Rules) follow(ctx context.Context, events <-chan fsnotify.Event, failures <-chan error,
+	observe func()) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	var due <-chan time.Time
@@ -151,8 +157,9 @@ func (r *Rules) follow(ctx context.Context, events <-chan fsnotify.Event, failur
 	}
 }
 
-// observe watches the directories that the rules are in: those that the paths lead to, those below, and those that hold
-// the paths, in which a link may be replaced. Watching a directory twice is once.
+// observe watches the directories that the rules are in: those that the paths lead to, those below,
+// and those that hold the paths, in which a link may be replaced. Watching a directory twice is
+// once.
 func (r *Rules) observe(w *fsnotify.Watcher) {
 	for _, root := range r.cfg.Paths {
 		_ = w.Add(filepath.Dir(root)) // what cannot be watched is polled

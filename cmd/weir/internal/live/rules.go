@@ -1,5 +1,5 @@
-// Package live keeps rules in force: it loads them, loads them again when their files change, and counts what each has
-// decided. The proxy and the decision server limit by it.
+// Package live keeps rules in force: it loads them, loads them again when their files change, and
+// counts what each has decided. The proxy and the decision server limit by it.
 package live
 
 import (
@@ -89,7 +89,8 @@ func (r *Rules) swap(set *rules.Set) error {
 
 func (r *Rules) loaded(version string, set *rules.Set) {
 	s := &r.status
-	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = version, time.Now(), set.Len(), set.Domains(), len(set.Warnings())
+	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = version, time.Now(), set.Len(), set.Domains(),
+		len(set.Warnings())
 	s.Successes++
 	s.Err = nil
 }

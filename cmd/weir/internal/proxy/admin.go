@@ -79,7 +79,8 @@ func (p *Proxy) known(next http.Handler) http.Handler {
 		}
 		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		if err != nil && host != "localhost" && !slices.Contains(p.cfg.Admin.Hosts, host) {
-			http.Error(w, "This server is not known by that name; see --admin-host.", http.StatusMisdirectedRequest)
+			http.Error(w, "This server is not known by that name; see --admin-host.",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		next.ServeHTTP(w, r)

@@ -16,13 +16,15 @@ import (
 // deny sends a change as the page does.
 func deny(t testing.TB, s served, method, body string, header ...string) (int, string) {
 	t.Helper()
-	resp, text := send(t, method, s.back.URL+"/-/deny", strings.NewReader(body), append(header, changeHeader, "1")...)
+	resp, text := send(t, method, s.back.URL+"/-/deny", strings.NewReader(body),
+		append(header, changeHeader, "1")...)
 	return resp.StatusCode, text
 }
 
 func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
 	s := serve(t, config(t, "100/1d"))
-	for _, body := range []string{`{"what":"127.0.0.1"}`, `{"what":"127.0.0.0/8","for":"1h"}`, `{"prefix":"127.0.0.1"}`, `{"id":"` + idOf("127.0.0.1") + `"}`} {
+	for _, body := range []string{`{"what":"127.0.0.1"}`, `{"what":"127.0.0.0/8","for":"1h"}`,
+		`{"prefix":"127.0.0.1"}`, `{"id":"` + idOf("127.0.0.1") + `"}`} {
 		require.Equal(t, 200, status(t, "GET", s.front.URL))
 		code, text := deny(t, s, "POST", body)
 		require.Equal(t, http.StatusNoContent, code, text)
@@ -44,7 +46,8 @@ func TestChangesThatAreNone(t *testing.T) {
 	cfg.MaxDeny = 1
 	s := serve(t, cfg)
 	for _, body := range []string{
-		"", "{", "[]", "{}", `{"what":""}`, `{"what":"a","id":"YQ"}`, `{"prefix":"a"}`, `{"id":"?"}`, `{"what":"a","for":"soon"}`,
+		"", "{", "[]", "{}", `{"what":""}`, `{"what":"a","id":"YQ"}`, `{"prefix":"a"}`, `{"id":"?"}`,
+		`{"what":"a","for":"soon"}`,
 		`{"what":"a","for":"-1s"}`, `{"what":"a","for":"0s"}`, `{"what":"a","until":1}`,
 		`{"what":"` + strings.Repeat("a", 2000) + `"}`, `{"what":"` + strings.Repeat("a", 20_000) + `"}`,
 	} {
@@ -63,13 +66,14 @@ func TestForgedRequestsChangeNothing(t *testing.T) {
 	s := serve(t, config(t, "100/1d"))
 	body := func() *strings.Reader { return strings.NewReader(`{"what":"127.0.0.1"}`) }
 	for name, header := range map[string][]string{
-		"a form":                           {"Content-Type", "text/plain"},
-		"a form of another site":           {"Sec-Fetch-Site", "cross-site"},
-		"a script of another site":         {changeHeader, "1", "Sec-Fetch-Site", "cross-site"},
-		"one of another port":              {changeHeader, "1", "Sec-Fetch-Site", "same-site"},
-		"an old browser's":                 {changeHeader, "1", "Origin", "http://evil.example"},
-		"a sandbox's":                      {changeHeader, "1", "Origin", "null"},
-		"a name that was rebound":          {changeHeader, "1", "Host", "evil.example", "Origin", "http://evil.example", "Sec-Fetch-Site", "same-origin"},
+		"a form":                   {"Content-Type", "text/plain"},
+		"a form of another site":   {"Sec-Fetch-Site", "cross-site"},
+		"a script of another site": {changeHeader, "1", "Sec-Fetch-Site", "cross-site"},
+		"one of another port":      {changeHeader, "1", "Sec-Fetch-Site", "same-site"},
+		"an old browser's":         {changeHeader, "1", "Origin", "http://evil.example"},
+		"a sandbox's":              {changeHeader, "1", "Origin", "null"},
+		"a name that was rebound": {changeHeader, "1", "Host", "evil.example", "Origin",
+			"http://evil.example", "Sec-Fetch-Site", "same-origin"},
 		"a name like localhost":            {changeHeader, "1", "Host", "localhost.evil.example"},
 		"a name that begins as an address": {changeHeader, "1", "Host", "127.0.0.1.evil.example"},
 	} {
@@ -82,7 +86,8 @@ func TestForgedRequestsChangeNothing(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, status(t, "GET", s.back.URL+"/-/deny", changeHeader, "1"))
 
 	// The page's own, or else the test would pass if nothing got through.
-	resp, text := send(t, "POST", s.back.URL+"/-/deny", body(), changeHeader, "1", "Sec-Fetch-Site", "same-origin", "Origin", s.back.URL)
+	resp, text := send(t, "POST", s.back.URL+"/-/deny", body(), changeHeader, "1", "Sec-Fetch-Site",
+		"same-origin", "Origin", s.back.URL)
 	assert.Equal(t, http.StatusNoContent, resp.StatusCode, text)
 	assert.Equal(t, 1, s.denied.Len())
 }
@@ -92,8 +97,10 @@ func TestANameThatIsNotOurs(t *testing.T) {
 	cfg.Admin.Hosts = []string{"weir.internal"}
 	s := serve(t, cfg)
 	for host, want := range map[string]int{
-		"127.0.0.1:1": 200, "[::1]:80": 200, "[::1]": 200, "localhost": 200, "localhost:8081": 200, "weir.internal:80": 200, "10.0.0.1": 200,
-		"evil.example": 421, "evil.example:8081": 421, "localhost.evil.example": 421, "weir.internal.evil.example": 421,
+		"127.0.0.1:1": 200, "[::1]:80": 200, "[::1]": 200, "localhost": 200, "localhost:8081": 200,
+		"weir.internal:80": 200, "10.0.0.1": 200,
+		"evil.example": 421, "evil.example:8081": 421, "localhost.evil.example": 421,
+		"weir.internal.evil.example": 421,
 	} {
 		assert.Equal(t, want, status(t, "GET", s.back.URL+"/-/stats", "Host", host), host)
 		assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/healthz", "Host", host), host)
@@ -110,10 +117,12 @@ func TestTheTokenIsNeeded(t *testing.T) {
 		assert.NotContains(t, body, "admitted")
 		assert.Contains(t, resp.Header.Get("WWW-Authenticate"), "Basic")
 	}
-	for _, wrong := range []string{"Bearer ", "Bearer correct horse batter", "Bearer correct horse battery ", "Basic x", "correct horse battery"} {
+	for _, wrong := range []string{"Bearer ", "Bearer correct horse batter", "Bearer correct horse battery ",
+		"Basic x", "correct horse battery"} {
 		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats", "Authorization", wrong+"x"), wrong)
 	}
-	assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/stats", "Authorization", "Bearer correct horse battery"))
+	assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/stats", "Authorization",
+		"Bearer correct horse battery"))
 	r := httptest.NewRequest("GET", "http://127.0.0.1/-/stats", nil)
 	r.SetBasicAuth("anybody", "correct horse battery")
 	w := httptest.NewRecorder()
@@ -141,7 +150,9 @@ func TestThePageIsLockedDown(t *testing.T) {
 // The figures and the list are on the admin address alone.
 func TestTheFrontDoesNotLeadToTheAdmin(t *testing.T) {
 	cfg := config(t, "100/1d")
-	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("upstream " + r.URL.Path)) })
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte("upstream " + r.URL.Path))
+	})
 	s := serve(t, cfg)
 	for _, path := range []string{"/-/", "/-/stats", "/-/healthz", "/-/deny"} {
 		_, body := send(t, "GET", s.front.URL+path, nil)

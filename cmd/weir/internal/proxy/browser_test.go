@@ -69,7 +69,9 @@ func eval[T any](t tab, script string) T {
 // which the page's policy forbids.
 func (t tab) sees(script string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return eval[bool](t, "!!("+script+")") }, 20*time.Second, 20*time.Millisecond, script)
+	require.Eventually(t, func() bool {
+		return eval[bool](t, "!!("+script+")")
+	}, 20*time.Second, 20*time.Millisecond, script)
 }
 
 func TestThePageInARealBrowser(t *testing.T) {
@@ -124,7 +126,8 @@ func TestTheBuiltInPageInARealBrowser(t *testing.T) {
 	page := browser(t)
 	page.do(chromedp.Navigate(s.front.URL), chromedp.Click("#many"))
 	page.sees(`document.querySelectorAll("#dots i").length === 10`)
-	assert.Equal(t, 4, eval[int](page, `document.querySelectorAll("#dots i.ok").length`), "to load the page took one")
+	assert.Equal(t, 4, eval[int](page, `document.querySelectorAll("#dots i.ok").length`),
+		"to load the page took one")
 	assert.Equal(t, 6, eval[int](page, `document.querySelectorAll("#dots i.no").length`))
 	told := eval[string](page, `document.getElementById("told").textContent`)
 	assert.Contains(t, told, "429")

@@ -27,7 +27,8 @@ type Config struct {
 
 	UpstreamTimeout time.Duration // for the header of the upstream's answer; 0: no bound
 	Drain           time.Duration // how long requests in flight may take after a stop
-	DrainDelay      time.Duration // from the stop, when health checks begin to fail, to the closing of the listener
+	// from the stop, when health checks begin to fail, to the closing of the listener
+	DrainDelay time.Duration
 
 	Limits     []Limit
 	Routes     []Route
@@ -41,8 +42,8 @@ type Config struct {
 
 	TLS TLS
 
-	// Bounds beside the limits. 0: no bound, except for MaxConns, whose default is half of the files
-	// that the process may have open, up to 10,000.
+	// Bounds beside the limits. 0: no bound, except for MaxConns, whose default is half of the
+	// files that the process may have open, up to 10,000.
 	MaxConns, MaxConnsPerAddr         int
 	MaxInFlight, MaxInFlightPerClient int
 	Bodies                            Bodies
@@ -154,8 +155,8 @@ func (c *Config) check() error {
 const (
 	maxConns = 10_000
 
-	// spareFiles is the number of files for the admin address, the log, the certificate and the deny
-	// file.
+	// spareFiles is the number of files for the admin address, the log, the certificate and the
+	// deny file.
 	spareFiles = maxAdminConns + 64
 )
 
@@ -179,7 +180,8 @@ func checkUpstream(u *url.URL) error {
 	case u.Host == "":
 		return fmt.Errorf("upstream %q has no host", u.Redacted())
 	case u.User != nil || u.Fragment != "" || u.RawQuery != "":
-		return fmt.Errorf("upstream %q: want a scheme, a host and perhaps a path, and nothing else", u.Redacted())
+		return fmt.Errorf("upstream %q: want a scheme, a host and perhaps a path, and nothing else",
+			u.Redacted())
 	}
 	return nil
 }

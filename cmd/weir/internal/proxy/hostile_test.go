@@ -41,7 +41,8 @@ func tunnel(requests *atomic.Int64) http.HandlerFunc {
 			panic(err)
 		}
 		defer conn.Close()
-		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + protocol + "\r\n\r\n")
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
+			protocol + "\r\n\r\n")
 		_ = rw.Flush()
 		for {
 			line, err := rw.ReadString('\n')
@@ -57,7 +58,8 @@ func tunnel(requests *atomic.Int64) http.HandlerFunc {
 
 func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
 	for protocol, want := range map[string]int{
-		"h2c": 200, "H2C": 200, "TLS/1.0": 200, "websocket, h2c": 200, "h2c, websocket": 200, "anything": 200, "websocket": 101, "WebSocket": 101,
+		"h2c": 200, "H2C": 200, "TLS/1.0": 200, "websocket, h2c": 200, "h2c, websocket": 200, "anything": 200,
+		"websocket": 101, "WebSocket": 101,
 	} {
 		var requests atomic.Int64
 		cfg := config(t, "100/1d")
@@ -72,14 +74,16 @@ func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
 		resp, err := http.ReadResponse(r, nil)
 		require.NoError(t, err)
 		require.Equal(t, want, resp.StatusCode, protocol)
-		_, _ = io.WriteString(conn, strings.Repeat("POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 50))
+		_, _ = io.WriteString(conn,
+			strings.Repeat("POST /login HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n", 50))
 		if want == 200 {
 			for range 50 {
 				resp, err := http.ReadResponse(r, nil)
 				require.NoError(t, err)
 				require.NoError(t, resp.Body.Close())
 			}
-			assert.EqualValues(t, 51, s.stats.Count(httplimit.Admitted), "%s: each of them was counted", protocol)
+			assert.EqualValues(t, 51, s.stats.Count(httplimit.Admitted), "%s: each of them was counted",
+				protocol)
 		}
 		require.NoError(t, conn.Close())
 	}
@@ -134,9 +138,12 @@ func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 			_, err = io.WriteString(conn, "POST /login HTTP/1.1\r\nHost: a\r\n"+body)
 			require.NoError(t, err)
 			if n < 3 {
-				require.Eventually(t, func() bool { return attempts.Load() == int64(n+1) }, 10*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool {
+					return attempts.Load() == int64(n+1)
+				}, 10*time.Second, time.Millisecond)
 			} else {
-				require.NoError(t, conn.(*net.TCPConn).CloseWrite()) // or net/http waits for the rest of the body
+				// or net/http waits for the rest of the body
+				require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 				_, _ = io.Copy(io.Discard, conn)
 			}
 			require.NoError(t, conn.Close())
@@ -150,15 +157,18 @@ func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 // However a client spells a route, it is one route and has one budget.
 func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
 	cfg := config(t, "1000/1d")
-	for _, text := range []string{"POST /login limit=1/1d", "API.example.com/Orders/{ID} limit=1/1d", "/exact/{$} limit=1/1d", "/tree/ limit=1/1d"} {
+	for _, text := range []string{"POST /login limit=1/1d", "API.example.com/Orders/{ID} limit=1/1d",
+		"/exact/{$} limit=1/1d", "/tree/ limit=1/1d"} {
 		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
 		require.NoError(t, err)
 		cfg.Routes = append(cfg.Routes, r)
 	}
 	for first, others := range map[string][]string{
-		"POST /login": {"POST /LOGIN", "POST /login/", "POST /x/%2e%2e/login", "POST //login", "POST /login/.", "POST /%6Cogin", "POST /login;a=b",
+		"POST /login": {"POST /LOGIN", "POST /login/", "POST /x/%2e%2e/login", "POST //login",
+			"POST /login/.", "POST /%6Cogin", "POST /login;a=b",
 			"POST /x%2f..%2flogin", "POST /Login?a=b", "post /login"},
-		"GET http://api.example.com/orders/7": {"GET http://API.example.com/orders/8", "GET http://api.example.com./ORDERS/7",
+		"GET http://api.example.com/orders/7": {"GET http://API.example.com/orders/8",
+			"GET http://api.example.com./ORDERS/7",
 			"GET http://api.example.com:1/orders/9/"},
 		"GET /exact/":   {"GET /exact", "GET /Exact/"},
 		"GET /tree/a/b": {"GET /TREE/A", "GET /tree", "GET /tree/", "GET /x/..//tree/c"},
@@ -238,7 +248,8 @@ func TestAllowedClientsHaveNoLimit(t *testing.T) {
 	}
 	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "192.0.2.1"))
 	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "192.0.2.1"))
-	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1, 192.0.2.1"), "a forged address is not allowed")
+	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1, 192.0.2.1"),
+		"a forged address is not allowed")
 	assert.EqualValues(t, 3, s.figures().Requests["Exempt"])
 	assert.Equal(t, 1, s.limiter.Stats().Buckets)
 }
@@ -274,7 +285,9 @@ func TestRequestsInFlightAreBoundedOverAllRoutes(t *testing.T) {
 func TestBodiesAreBounded(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Bodies = Bodies{Max: 1000}
-	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
 	s := serve(t, cfg)
 	post := func(body io.Reader) int {
 		resp, _ := send(t, "POST", s.front.URL, body)
@@ -282,7 +295,8 @@ func TestBodiesAreBounded(t *testing.T) {
 	}
 	assert.Equal(t, 200, post(strings.NewReader(strings.Repeat("x", 1000))))
 	assert.Equal(t, 413, post(strings.NewReader(strings.Repeat("x", 1001))))
-	assert.Equal(t, 413, post(io.MultiReader(strings.NewReader(strings.Repeat("x", 1001)))), "chunked: its length is not announced")
+	assert.Equal(t, 413, post(io.MultiReader(strings.NewReader(strings.Repeat("x", 1001)))),
+		"chunked: its length is not announced")
 }
 
 // A body that dribbles ends at its rate, whether the upstream reads it or the client is denied; one
@@ -398,7 +412,10 @@ func TestConnectionsWithARequestAreKept(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	cfg.MaxConns = 2
 	arrived := make(chan struct{}, 2)
-	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) { arrived <- struct{}{}; <-release })
+	cfg.Upstream = upstreamOf(t, func(http.ResponseWriter, *http.Request) {
+		arrived <- struct{}{}
+		<-release
+	})
 	p := run(t, cfg)
 	var wg sync.WaitGroup
 	for range 2 {
@@ -457,7 +474,8 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	})
 	lies := []string{}
 	for _, name := range append([]string{
-		"X-Forwarded-For", "X_Forwarded_For", "X-Forwarded_For", "x_real_ip", "Forwarded", "Proxy", "X_Forwarded_Host", "True_Client_IP",
+		"X-Forwarded-For", "X_Forwarded_For", "X-Forwarded_For", "x_real_ip", "Forwarded", "Proxy",
+		"X_Forwarded_Host", "True_Client_IP",
 	}, addressFields...) {
 		lies = append(lies, name, "6.6.6.6")
 	}
@@ -471,8 +489,8 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	cfg.Forwarded = true
 	s = serve(t, cfg)
-	_, got = send(t, "GET", s.front.URL, nil, "Forwarded", "for=192.0.2.1", "X-Forwarded-For", "6.6.6.6", "X-Forwarded-Host", "evil", "X_Forwarded_For", "6.6.6.6",
-		"True-Client-Ip", "192.0.2.1")
+	_, got = send(t, "GET", s.front.URL, nil, "Forwarded", "for=192.0.2.1", "X-Forwarded-For", "6.6.6.6",
+		"X-Forwarded-Host", "evil", "X_Forwarded_For", "6.6.6.6", "True-Client-Ip", "192.0.2.1")
 	assert.NotContains(t, got, "6.6.6.6")
 	assert.NotContains(t, got, "evil")
 	assert.Contains(t, got, "X-Forwarded-For=192.0.2.1, 127.0.0.1\n")

@@ -106,7 +106,8 @@ func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error)
 	return f, nil
 }
 
-// add adds h, or puts it in the place of one for the same limit, which reloaded rules no longer use.
+// add adds h, or puts it in the place of one for the same limit, which reloaded rules no longer
+// use.
 func (s *shared) add(h hybrid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

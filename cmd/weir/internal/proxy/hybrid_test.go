@@ -30,8 +30,9 @@ func fleet(t *testing.T, s *redistest.Server, n int, limit string) []served {
 	for i := range proxies {
 		cfg := config(t, limit)
 		cfg.Redis = Redis{
-			URL:      "redis://" + s.Addr,
-			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: patient, MinCalls: 1, Stall: -1},
+			URL: "redis://" + s.Addr,
+			Fallback: fallback.Config{Instances: n, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
+				MinCalls: 1, Stall: -1},
 		}
 		proxies[i] = serve(t, cfg)
 	}
@@ -65,7 +66,8 @@ func sources(proxies []served) (all []string) {
 // Two proxies on one Redis hold one limit; when it is killed they hold it still, from what was
 // spent; and when it is back it is charged with what they admitted.
 func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
-	for _, limit := range []string{"20/365d:fixed", "20/1d:sliding", "20/1d:log", "20/1d:token", "20/1d,30/2d"} {
+	for _, limit := range []string{"20/365d:fixed", "20/1d:sliding", "20/1d:log", "20/1d:token",
+		"20/1d,30/2d"} {
 		t.Run(strings.ReplaceAll(limit, "/", " in "), func(t *testing.T) {
 			s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			proxies := fleet(t, s, 2, limit)
@@ -85,8 +87,8 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 				late += spend(t, proxies, 1)
 				return fmt.Sprint(sources(proxies)) == "[redis redis]"
 			}, 10*time.Second, 20*time.Millisecond)
-			// Until the other has asked too, Redis does not know what it admitted: fallback.New states this
-			// bound. A breaker may have closed just after its proxy last asked.
+			// Until the other has asked too, Redis does not know what it admitted: fallback.New
+			// states this bound. A breaker may have closed just after its proxy last asked.
 			late += spend(t, proxies, 1)
 			assert.LessOrEqual(t, late, 10)
 			assert.Zero(t, spend(t, proxies, 5), "all is spent, and Redis knows")
@@ -120,7 +122,8 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 func TestRedisIsSpared(t *testing.T) {
 	s := redistest.Start(t)
 	cfg := config(t, "40/365d:fixed")
-	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Timeout: patient}, Lease: 10, Denials: 100}
+	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Timeout: patient}, Lease: 10,
+		Denials: 100}
 	proxies := []served{serve(t, cfg)}
 	assert.Equal(t, 40, spend(t, proxies, 100))
 	counts := proxies[0].figures().Deciding[0].Counts
@@ -135,7 +138,8 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 		source string
 	}{fallback.FailOpen: {200, "open"}, fallback.FailClosed: {429, "closed"}} {
 		cfg := config(t, "1/1d")
-		cfg.Redis = Redis{URL: fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)), Fallback: fallback.Config{OnFail: onFail}}
+		cfg.Redis = Redis{URL: fmt.Sprintf("redis://127.0.0.1:%d", redistest.FreePort(t)),
+			Fallback: fallback.Config{OnFail: onFail}}
 		var log bytes.Buffer
 		cfg.Access = slog.New(slog.NewJSONHandler(&log, nil))
 		p := serve(t, cfg)
@@ -166,7 +170,8 @@ func TestTheLocalHalfHasItsShare(t *testing.T) {
 }
 
 func TestRedisAddresses(t *testing.T) {
-	for _, text := range []string{"redis://127.0.0.1:6379", "redis://user:secret@example.com/3", "rediss://example.com", "unix:///run/redis.sock"} {
+	for _, text := range []string{"redis://127.0.0.1:6379", "redis://user:secret@example.com/3",
+		"rediss://example.com", "unix:///run/redis.sock"} {
 		r := Redis{URL: text}
 		o, err := r.options()
 		require.NoError(t, err, text)
@@ -184,8 +189,8 @@ func TestRedisAddresses(t *testing.T) {
 	}
 }
 
-// Limits on Redis are told apart in the metrics, whatever they are called; one that a reload of rules
-// makes again takes the place of the one before.
+// Limits on Redis are told apart in the metrics, whatever they are called; one that a reload of
+// rules makes again takes the place of the one before.
 func TestMetricsOfLimitsOfAnyName(t *testing.T) {
 	var limits []Limit
 	for i, name := range []string{"a", "a (2)", "a", "caf\xe9"} {

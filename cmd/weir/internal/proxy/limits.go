@@ -26,7 +26,8 @@ func (s *strategies) policy(l Limit) (httplimit.Policy, error) {
 		return httplimit.Policy{}, fmt.Errorf("limit %s: %w", l.Name, err)
 	}
 	most, longest := bounds(l.Tiers)
-	p := httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0, Strategy: strategy}
+	p := httplimit.Policy{Name: l.Name, Limit: most, Duration: longest, DenyAll: most == 0,
+		Strategy: strategy}
 	if l.Strategy == rule.Tiers {
 		p.Strategy = &tiered{backend: strategy.(backend), tiers: l.Tiers, slice: sliceOf(l.Tiers), most: most}
 	}

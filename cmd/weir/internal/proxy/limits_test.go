@@ -13,7 +13,8 @@ import (
 
 // binding finds the same tier as weir's RunTier by ExpiresAt alone, at any instant of a slice.
 func TestBindingIsTheTierThatRunTierNames(t *testing.T) {
-	tiers := []weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 25, Duration: 6 * time.Second}, {Limit: 40, Duration: 15 * time.Second}}
+	tiers := []weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 25, Duration: 6 * time.Second},
+		{Limit: 40, Duration: 15 * time.Second}}
 	now := time.UnixMilli(1_700_000_000_123)
 	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
@@ -27,7 +28,8 @@ func TestBindingIsTheTierThatRunTierNames(t *testing.T) {
 	named := map[time.Duration]int{}
 	for range 20_000 {
 		now = now.Add(time.Duration(rng.Int64N(int64(300 * time.Millisecond))))
-		res, want, err := s.RunTier(t.Context(), &weir.Request{Key: "k", Limit: 40, Duration: 15 * time.Second})
+		res, want, err := s.RunTier(t.Context(),
+			&weir.Request{Key: "k", Limit: 40, Duration: 15 * time.Second})
 		require.NoError(t, err)
 		got := p.adjust(res, now)
 		assert.Equal(t, res.State, got.State)

@@ -26,7 +26,8 @@ func (m *meter) tick() {
 	now := m.totals()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	last := second{now.admitted - m.before.admitted, now.denied - m.before.denied, now.failed - m.before.failed}
+	last := second{now.admitted - m.before.admitted, now.denied - m.before.denied,
+		now.failed - m.before.failed}
 	m.before = now
 	if len(m.seconds) == history {
 		m.seconds = m.seconds[:copy(m.seconds, m.seconds[1:])]

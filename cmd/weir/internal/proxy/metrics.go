@@ -130,8 +130,9 @@ func (s *shared) collect(ch chan<- prometheus.Metric) {
 
 var (
 	ruleLabels = []string{"domain", "rule"}
-	descHits   = prometheus.NewDesc("weir_rule_hits_total", "Requests that a rule was about.", ruleLabels, nil)
-	descOver   = prometheus.NewDesc("weir_rule_over_limit_total",
+	descHits   = prometheus.NewDesc("weir_rule_hits_total", "Requests that a rule was about.",
+		ruleLabels, nil)
+	descOver = prometheus.NewDesc("weir_rule_over_limit_total",
 		"Those over its limit, shadowed ones included.", ruleLabels, nil)
 	descShadow = prometheus.NewDesc("weir_rule_shadow_mode_total",
 		"Those over the limit of a rule in shadow mode.", ruleLabels, nil)

@@ -39,15 +39,18 @@ func writeCertificate(t testing.TB, files TLS, name string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	require.NoError(t, err)
 	raw, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(files.Cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
-	require.NoError(t, os.WriteFile(files.Key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
+	require.NoError(t, os.WriteFile(files.Cert,
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600))
+	require.NoError(t, os.WriteFile(files.Key,
+		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
 }
 
 func TestTLSWithACertificateThatIsRenewed(t *testing.T) {
@@ -57,7 +60,9 @@ func TestTLSWithACertificateThatIsRenewed(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	cfg.TLS = files
 	proto := ""
-	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { proto = r.Header.Get("X-Forwarded-Proto") })
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		proto = r.Header.Get("X-Forwarded-Proto")
+	})
 	p := run(t, cfg)
 	addr := strings.TrimPrefix(p.front, "https://")
 	ask := func() (name, protocol string) {
@@ -80,7 +85,8 @@ func TestTLSWithACertificateThatIsRenewed(t *testing.T) {
 	name, _ = ask()
 	assert.Equal(t, "second", name)
 
-	// Without a signal the change is seen in time; a file that is no certificate leaves the old one.
+	// Without a signal the change is seen in time; a file that is no certificate leaves the old
+	// one.
 	writeCertificate(t, files, "third")
 	p.cert.mu.Lock()
 	p.cert.looked, p.cert.written = time.Time{}, [2]time.Time{}
@@ -166,7 +172,8 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 		resp, _ := send(t, method, s.back.URL+"/-/deny", strings.NewReader(body), "Weir-Admin", "1")
 		return resp.StatusCode
 	}
-	for _, body := range []string{`{"what":"192.0.2.0/24"}`, `{"what":"2001:db8::1","for":"7d"}`, `{"what":"a key\n# \"with\" everything "}`, `{"what":"198.51.100.1"}`} {
+	for _, body := range []string{`{"what":"192.0.2.0/24"}`, `{"what":"2001:db8::1","for":"7d"}`,
+		`{"what":"a key\n# \"with\" everything "}`, `{"what":"198.51.100.1"}`} {
 		assert.Equal(t, 204, change("POST", body), body)
 	}
 	assert.Equal(t, 204, change("DELETE", `{"what":"198.51.100.1"}`))
@@ -189,8 +196,8 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	until := again.denied.Entries()[2].Until
 	assert.WithinDuration(t, time.Now().Add(7*24*time.Hour), until, time.Hour)
 
-	// An edit is read on a signal: what is gone goes, except for what the command line says; a mistake
-	// changes nothing.
+	// An edit is read on a signal: what is gone goes, except for what the command line says; a
+	// mistake changes nothing.
 	require.NoError(t, os.WriteFile(name, []byte("# edited\n\n203.0.113.0/24 2126-01-01T00:00:00Z\n"), 0o600))
 	require.NoError(t, again.Reload())
 	assert.Len(t, again.denied.Added(), 2)
@@ -209,7 +216,9 @@ func TestDrainDelay(t *testing.T) {
 	cfg.DrainDelay = time.Hour
 	p := run(t, cfg)
 	p.stop()
-	require.Eventually(t, func() bool { return status(t, "GET", "http://"+p.back+"/-/healthz") == 503 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return status(t, "GET", "http://"+p.back+"/-/healthz") == 503
+	}, 10*time.Second, time.Millisecond)
 	client := &http.Client{Transport: &http.Transport{}}
 	for range 3 {
 		resp, err := client.Get("http://" + p.front)

@@ -18,29 +18,37 @@ import (
 
 func TestParseLimit(t *testing.T) {
 	for text, want := range map[string]Limit{
-		"100/1m":            {"100/1m", rule.Rule{Limit: "100/1m", Strategy: "fixed", Tiers: []weir.Tier{{Limit: 100, Duration: time.Minute}}}},
-		"daily=9/1d":        {"daily", rule.Rule{Limit: "9/1d", Strategy: "fixed", Tiers: []weir.Tier{{Limit: 9, Duration: 24 * time.Hour}}}},
-		"burst=10/1s:token": {"burst", rule.Rule{Limit: "10/1s", Strategy: "token", Burst: 7, Tiers: []weir.Tier{{Limit: 10, Duration: time.Second}}}},
-		"5/1s,9/10s":        {"5/1s,9/10s", rule.Rule{Limit: "5/1s,9/10s", Strategy: "tiers", Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}}},
-		"both=5/1s,9/10s":   {"both", rule.Rule{Limit: "5/1s,9/10s", Strategy: "tiers", Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}}},
+		"100/1m": {"100/1m", rule.Rule{Limit: "100/1m", Strategy: "fixed",
+			Tiers: []weir.Tier{{Limit: 100, Duration: time.Minute}}}},
+		"daily=9/1d": {"daily", rule.Rule{Limit: "9/1d", Strategy: "fixed",
+			Tiers: []weir.Tier{{Limit: 9, Duration: 24 * time.Hour}}}},
+		"burst=10/1s:token": {"burst", rule.Rule{Limit: "10/1s", Strategy: "token", Burst: 7,
+			Tiers: []weir.Tier{{Limit: 10, Duration: time.Second}}}},
+		"5/1s,9/10s": {"5/1s,9/10s", rule.Rule{Limit: "5/1s,9/10s", Strategy: "tiers",
+			Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}}},
+		"both=5/1s,9/10s": {"both", rule.Rule{Limit: "5/1s,9/10s", Strategy: "tiers",
+			Tiers: []weir.Tier{{Limit: 5, Duration: time.Second}, {Limit: 9, Duration: 10 * time.Second}}}},
 	} {
 		got, err := ParseLimit(text, rule.Defaults{Strategy: rule.Fixed, Burst: 7})
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "x", "name=", "=", "1/1m:wish", "1/1us", "-1/1m", "1/1m:", "a=b=1/1m", "5/1s,9/10s:log"} {
+	for _, text := range []string{"", "x", "name=", "=", "1/1m:wish", "1/1us", "-1/1m", "1/1m:", "a=b=1/1m",
+		"5/1s,9/10s:log"} {
 		_, err := ParseLimit(text, rule.Defaults{Strategy: rule.Fixed})
 		assert.Error(t, err, text)
 	}
 }
 
 func TestParseRoute(t *testing.T) {
-	r, err := ParseRoute("POST /login limit=5/1m cost=2 limit=slow=20/1h", rule.Defaults{Strategy: rule.Fixed})
+	r, err := ParseRoute("POST /login limit=5/1m cost=2 limit=slow=20/1h",
+		rule.Defaults{Strategy: rule.Fixed})
 	require.NoError(t, err)
 	assert.Equal(t, "POST /login", r.Pattern)
 	assert.EqualValues(t, 2, r.Cost)
 	require.Len(t, r.Limits, 2)
-	assert.Equal(t, "5/1m POST /login", r.Limits[0].Name, "counted apart from the same limit on another route")
+	assert.Equal(t, "5/1m POST /login", r.Limits[0].Name,
+		"counted apart from the same limit on another route")
 	assert.Equal(t, "slow", r.Limits[1].Name)
 	for _, text := range []string{"", "limit=5/1m", "/x cost=0", "/x cost=-1", "/x limit=wish"} {
 		_, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
@@ -76,7 +84,8 @@ func TestParsePenalty(t *testing.T) {
 	p, err := ParsePenalty("20/1m=10m")
 	require.NoError(t, err)
 	assert.Equal(t, Penalty{20, time.Minute, 10 * time.Minute}, p)
-	for _, text := range []string{"", "20/1m", "0/1m=1m", "20/1m=0s", "20/1m=-1s", "20/1m=x", "1/1s,2/2s=1m"} {
+	for _, text := range []string{"", "20/1m", "0/1m=1m", "20/1m=0s", "20/1m=-1s", "20/1m=x",
+		"1/1s,2/2s=1m"} {
 		_, err := ParsePenalty(text)
 		assert.Error(t, err, text)
 	}

@@ -125,13 +125,15 @@ func TestExactlyTheLimitReachesTheUpstream(t *testing.T) {
 func TestTheUpstreamIsToldWhoAsks(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
-		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-Ip"} {
+		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded",
+			"X-Real-Ip"} {
 			fmt.Fprintf(w, "%s=%s;", name, strings.Join(r.Header[name], "|"))
 		}
 		fmt.Fprintf(w, "uri=%s;host=%s", r.RequestURI, r.Host)
 	})
 	cfg.Upstream.Path = "/base"
-	lies := []string{"X-Forwarded-For", "6.6.6.6", "X-Forwarded-Host", "lie", "X-Forwarded-Proto", "https", "Forwarded", "for=6.6.6.6", "X-Real-IP", "6.6.6.6", "Host", "www.example.com"}
+	lies := []string{"X-Forwarded-For", "6.6.6.6", "X-Forwarded-Host", "lie", "X-Forwarded-Proto", "https",
+		"Forwarded", "for=6.6.6.6", "X-Real-IP", "6.6.6.6", "Host", "www.example.com"}
 
 	s := serve(t, cfg)
 	_, got := send(t, "GET", s.front.URL+"/a%2Fb?c=d", nil, lies...)
@@ -155,7 +157,8 @@ func TestCallersBehindATrustedProxyAreToldApart(t *testing.T) {
 	cfg := config(t, "1/1d")
 	s := serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
-	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"), "a made-up address is no further budget")
+	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"),
+		"a made-up address is no further budget")
 
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
 	s = serve(t, cfg)
@@ -176,13 +179,15 @@ func TestRoutes(t *testing.T) {
 	}
 	s := serve(t, cfg)
 	for _, path := range []string{"/login", "//login"} {
-		assert.Equal(t, 200, status(t, "POST", s.front.URL+path), "no way of writing the path is another route")
+		assert.Equal(t, 200, status(t, "POST", s.front.URL+path),
+			"no way of writing the path is another route")
 	}
 	resp, _ := send(t, "POST", s.front.URL+"/x/../%6Cogin", nil)
 	assert.Equal(t, 429, resp.StatusCode)
 	assert.Equal(t, `"2/1d POST /login";q=2;w=86400`, resp.Header.Get("Ratelimit-Policy"))
 	resp, _ = send(t, "GET", s.front.URL+"/login", nil)
-	assert.Equal(t, `"10/1d";r=9`, strings.Split(resp.Header.Get("Ratelimit"), ";t=")[0], "the others have not touched this budget")
+	assert.Equal(t, `"10/1d";r=9`, strings.Split(resp.Header.Get("Ratelimit"), ";t=")[0],
+		"the others have not touched this budget")
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/search/a"))
 	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/search/b"), "4 are left, and it costs 5")
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"))
@@ -254,7 +259,8 @@ func TestAFullTable(t *testing.T) {
 		s := serve(t, cfg)
 		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
 		assert.Equal(t, want, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.2"))
-		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"), "a caller with a bucket goes on")
+		assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"),
+			"a caller with a bucket goes on")
 	}
 }
 
@@ -303,7 +309,8 @@ func TestMochiwebAndTheOtherHeaders(t *testing.T) {
 	assert.Equal(t, 413, resp.StatusCode)
 	assert.Equal(t, "text/html", resp.Header.Get("Content-Type"))
 	assert.Contains(t, body, "Request Entity Too Large")
-	for name, field := range map[string]string{"draft": "Ratelimit", "legacy": "X-Ratelimit-Limit", "original": "Rate-Limiting-State", "none": ""} {
+	for name, field := range map[string]string{"draft": "Ratelimit", "legacy": "X-Ratelimit-Limit",
+		"original": "Rate-Limiting-State", "none": ""} {
 		cfg := config(t, "5/1d")
 		cfg.Guard.Headers = HeaderStyles[name]
 		resp, _ := send(t, "GET", serve(t, cfg).front.URL, nil)

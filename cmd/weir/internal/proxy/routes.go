@@ -158,7 +158,9 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 	}
 	return func(r *http.Request) bool {
 		addr, err := p.ip.Addr(r)
-		return err == nil && slices.ContainsFunc(p.cfg.Allow, func(a netip.Prefix) bool { return a.Contains(addr) })
+		return err == nil && slices.ContainsFunc(p.cfg.Allow, func(a netip.Prefix) bool {
+			return a.Contains(addr)
+		})
 	}
 }
 

@@ -66,16 +66,18 @@ func (s *strategies) source(log *slog.Logger) rules.Source {
 	}
 	cfg := s.shared.cfg
 	cfg.OnError = s.shared.failed
-	return live.Hybrid(rules.SourceOf(s.shared.store), local, cfg, log, func(name string, f *fallback.Fallback) {
-		s.shared.add(hybrid{f, Limit{Name: name}, cfg.OnFail})
-	})
+	return live.Hybrid(rules.SourceOf(s.shared.store), local, cfg, log,
+		func(name string, f *fallback.Fallback) {
+			s.shared.add(hybrid{f, Limit{Name: name}, cfg.OnFail})
+		})
 }
 
 // guardByRules returns next behind the rules, and the rules behind the deny and allow lists.
 func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	guard := rules.Guard{
-		Engine: p.ruled.Engine, Domain: p.ruled.domain, ClientIP: p.ip, DeniedStatus: p.cfg.Guard.DeniedStatus,
-		FailOpen: p.cfg.Guard.FailOpen, OnDecision: p.onRules, Logger: p.cfg.Log,
+		Engine: p.ruled.Engine, Domain: p.ruled.domain, ClientIP: p.ip,
+		DeniedStatus: p.cfg.Guard.DeniedStatus,
+		FailOpen:     p.cfg.Guard.FailOpen, OnDecision: p.onRules, Logger: p.cfg.Log,
 	}
 	behind := guard.Wrap(next)
 	cfg := httplimit.Config{

@@ -55,14 +55,16 @@ func TestRules(t *testing.T) {
 	s := serve(t, cfg)
 	answer, _ := send(t, "GET", s.front.URL+"/login?x=1", nil)
 	assert.Equal(t, 200, answer.StatusCode)
-	assert.Contains(t, answer.Header.Get("RateLimit-Policy"), `"remote_address";q=5;w=31536000, "logins";q=2;w=31536000`)
+	assert.Contains(t, answer.Header.Get("RateLimit-Policy"),
+		`"remote_address";q=5;w=31536000, "logins";q=2;w=31536000`)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/login"))
 	answer, body := send(t, "GET", s.front.URL+"/login", nil)
 	assert.Equal(t, 429, answer.StatusCode)
 	assert.NotEmpty(t, answer.Header.Get("Retry-After"))
 	assert.Contains(t, body, `"violated-policies":["logins"]`)
 	for range 3 {
-		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"), "the denied request took nothing from the address")
+		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"),
+			"the denied request took nothing from the address")
 	}
 	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/"))
 
@@ -160,9 +162,12 @@ func TestRulesAreWatched(t *testing.T) {
 	ask := func() int { return status(t, "GET", "http://"+r.front+"/login") }
 	assert.Equal(t, 200, ask())
 	temp := filepath.Join(filepath.Dir(file), ".new")
-	require.NoError(t, os.WriteFile(temp, []byte(strings.ReplaceAll(ruleText, "requests_per_unit: 2", "requests_per_unit: 0")), 0o600))
+	require.NoError(t, os.WriteFile(temp,
+		[]byte(strings.ReplaceAll(ruleText, "requests_per_unit: 2", "requests_per_unit: 0")), 0o600))
 	require.NoError(t, os.Rename(temp, file))
-	require.Eventually(t, func() bool { return r.ruled.Status().Successes == 2 }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return r.ruled.Status().Successes == 2
+	}, time.Minute, 5*time.Millisecond)
 	assert.Equal(t, 429, ask())
 }
 
@@ -177,7 +182,8 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 	answer, body := send(t, "GET", caller, nil, bearer...)
 	assert.Equal(t, 200, answer.StatusCode)
 	assert.Contains(t, body, `"rule":"path=/login","limit":"2 per year","remaining":0`)
-	assert.Equal(t, 403, status(t, "DELETE", caller, bearer[:2]...), "a page of another site cannot send the header")
+	assert.Equal(t, 403, status(t, "DELETE", caller, bearer[:2]...),
+		"a page of another site cannot send the header")
 	assert.Equal(t, 200, status(t, "DELETE", caller, bearer...))
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/login"))
 	assert.Equal(t, 401, status(t, "DELETE", caller, changeHeader, "1"))
@@ -186,8 +192,10 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 
 	cfg.Admin.Token = ""
 	open := serve(t, cfg)
-	for method, path := range map[string]string{"POST": "/-/reload", "DELETE": "/-/caller", "GET": "/-/caller"} {
-		assert.Equal(t, 403, status(t, method, open.back.URL+path, changeHeader, "1"), "%s %s without a token", method, path)
+	for method, path := range map[string]string{"POST": "/-/reload", "DELETE": "/-/caller",
+		"GET": "/-/caller"} {
+		assert.Equal(t, 403, status(t, method, open.back.URL+path, changeHeader, "1"),
+			"%s %s without a token", method, path)
 	}
 }
 
@@ -209,7 +217,8 @@ func TestRulesOnRedis(t *testing.T) {
 	server := redistest.Start(t)
 	var proxies []served
 	for range 2 {
-		cfg, _ := rulesConfig(t, strings.Replace(ruleText, "requests_per_unit: 5", "requests_per_unit: 60", 1))
+		cfg, _ := rulesConfig(t, strings.Replace(ruleText, "requests_per_unit: 5",
+			"requests_per_unit: 60", 1))
 		cfg.Redis = Redis{URL: "redis://" + server.Addr, Prefix: "p:"}
 		cfg.Redis.Fallback.Instances, cfg.Redis.Fallback.Timeout = 2, time.Second
 		proxies = append(proxies, serve(t, cfg))
@@ -244,6 +253,7 @@ func TestRulesOnRedis(t *testing.T) {
 func TestTheBuiltInPageOfRules(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
 	s := serve(t, cfg)
-	_, body := send(t, http.MethodGet, s.front.URL+"/", io.NopCloser(strings.NewReader("")), "Accept", "text/html")
+	_, body := send(t, http.MethodGet, s.front.URL+"/", io.NopCloser(strings.NewReader("")), "Accept",
+		"text/html")
 	assert.Contains(t, body, "It limits by rules.")
 }

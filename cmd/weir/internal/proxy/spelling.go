@@ -41,7 +41,8 @@ func plainHost(host string) string {
 // plainRequest returns a request with the fields of r that http.ServeMux uses, in plain spelling.
 func plainRequest(r *http.Request) *http.Request {
 	return &http.Request{
-		Method: strings.ToUpper(r.Method), Host: plainHost(r.Host), URL: &url.URL{Path: plainPath(r.URL.Path)},
+		Method: strings.ToUpper(r.Method), Host: plainHost(r.Host),
+		URL: &url.URL{Path: plainPath(r.URL.Path)},
 	}
 }
 

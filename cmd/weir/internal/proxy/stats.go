@@ -165,7 +165,8 @@ func (p *Proxy) worstShown() ([]caller, uint64) {
 	shown := make([]caller, len(top))
 	for i, c := range top {
 		shown[i] = caller{
-			ID: idOf(c.Key), Name: report.Printable(c.Key), N: c.Denied, Error: c.Error, Last: c.Last.UnixMilli(),
+			ID: idOf(c.Key), Name: report.Printable(c.Key), N: c.Denied, Error: c.Error,
+			Last: c.Last.UnixMilli(),
 		}
 		_, shown[i].Listed = p.denied.Lookup(c.Key, netip.Addr{})
 	}
@@ -210,8 +211,8 @@ func (h hybrid) deciding() deciding {
 		Breaker: s.State.String(),
 		Since:   s.Since.UnixMilli(),
 		Counts: map[string]uint64{
-			"primary": s.Primary, "lease": s.Lease, "denials": s.Denials, "local": s.Local, "policy": s.Policy,
-			"outages": s.Opens, "probes": s.Probes, "failures": s.Failures,
+			"primary": s.Primary, "lease": s.Lease, "denials": s.Denials, "local": s.Local,
+			"policy": s.Policy, "outages": s.Opens, "probes": s.Probes, "failures": s.Failures,
 			"carried_back": s.Reconciled, "dropped": s.Dropped,
 		},
 	}

@@ -67,7 +67,8 @@ func upgrade(t testing.TB, addr string) (net.Conn, *bufio.Reader, int) {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-	_, err = fmt.Fprintf(conn, "GET /chat HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", addr)
+	_, err = fmt.Fprintf(conn,
+		"GET /chat HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", addr)
 	require.NoError(t, err)
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)

@@ -188,7 +188,8 @@ func (p *Proxy) trustsAddr(addr netip.Addr) bool {
 // would be most of the cost of a request, and use up the ports.
 func transport(timeout time.Duration, most int) *http.Transport {
 	return &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second,
+			KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   5 * time.Second,
 		ResponseHeaderTimeout: timeout,
 		MaxIdleConnsPerHost:   1024,

@@ -2,8 +2,9 @@ package replay
 
 import "github.com/weirgo/weir/cmd/weir/internal/rule"
 
-// bucketSearch is for token and leaky buckets: a caller's peak is found by bisection, since what a bucket admits grows
-// with its limit. Each step is one pass over the log, for all callers at a time.
+// bucketSearch is for token and leaky buckets: a caller's peak is found by bisection, since what a
+// bucket admits grows with its limit. Each step is one pass over the log, for all callers at a
+// time.
 type bucketSearch struct {
 	length int64
 	burst  uint64 // 0: the limit
@@ -19,8 +20,8 @@ type bucketTry struct {
 	denied    bool
 }
 
-// newBucketSearch begins with the peaks of a sliding log, to which a bucket's are close: a bucket of the limit admits in
-// any span of its duration less than twice the limit, and the extra.
+// newBucketSearch begins with the peaks of a sliding log, to which a bucket's are close: a bucket
+// of the limit admits in any span of its duration less than twice the limit, and the extra.
 func newBucketSearch(length int64, burst, extra uint64, rolling []uint64) *bucketSearch {
 	b := &bucketSearch{length: length, burst: burst, extra: extra, state: make([]bucketTry, len(rolling))}
 	for i, peak := range rolling {
@@ -94,7 +95,8 @@ func (b *bucketSearch) peaks() []uint64 {
 	return out
 }
 
-// searchPeaks replaces the peaks of meters of buckets, which are those of sliding logs, by the buckets' own.
+// searchPeaks replaces the peaks of meters of buckets, which are those of sliding logs, by the
+// buckets' own.
 func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) error {
 	searches := map[int]*bucketSearch{} // by index in peaks
 	for i, strategy := range s.Strategies {

@@ -5,10 +5,11 @@ import (
 	"math/bits"
 )
 
-// callerCache has the numbers of callers by the text that a log has for them: an address as it is written. A request whose
-// text is found needs neither a key nor the table of all callers. Each parser has its own, which learns from the blocks
-// that come back to be filled again, so nothing is locked. It is a cache, not a table: texts that share a place replace
-// each other, and longer ones are not kept.
+// callerCache has the numbers of callers by the text that a log has for them: an address as it is
+// written. A request whose text is found needs neither a key nor the table of all callers. Each
+// parser has its own, which learns from the blocks that come back to be filled again, so nothing is
+// locked. It is a cache, not a table: texts that share a place replace each other, and longer ones
+// are not kept.
 type callerCache []cachedCaller
 
 type cachedCaller struct {
@@ -16,14 +17,14 @@ type cachedCaller struct {
 	number uint32 // and 1; 0: empty
 }
 
-// cacheBits is the size of a cache: 3 MB. Of 100,000 callers it finds nine requests in ten; half the size finds eight and
-// takes a tenth more time.
+// cacheBits is the size of a cache: 3 MB. Of 100,000 callers it finds nine requests in ten; half
+// the size finds eight and takes a tenth more time.
 const cacheBits = 17
 
 func newCallerCache() callerCache { return make(callerCache, 1<<cacheBits) }
 
-// shortText is a text of at most maxShort bytes and its length: two of them are the same only if the texts are. The zero
-// shortText is that of no text.
+// shortText is a text of at most maxShort bytes and its length: two of them are the same only if
+// the texts are. The zero shortText is that of no text.
 type shortText struct{ low, high uint64 }
 
 const maxShort = 15 // an IPv4 address has that many

@@ -10,10 +10,13 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// Two texts are the same shortText only if they are the same, whatever stands after them in the line.
+// Two texts are the same shortText only if they are the same, whatever stands after them in the
+// line.
 func TestShortTextsStayApart(t *testing.T) {
-	texts := []string{"", "1", "1.2.3.4", "1.2.3.4\x00", "1.2.3.40", "\x00", "\x00\x00", "12345678", "12345678\x00", "123456789",
-		"255.255.255.255", "255.255.255.254", "2001:db8::1", "2001:DB8::1", "2001:db8::1:2:3", "a name that is too long"}
+	texts := []string{"", "1", "1.2.3.4", "1.2.3.4\x00", "1.2.3.40", "\x00", "\x00\x00", "12345678",
+		"12345678\x00", "123456789",
+		"255.255.255.255", "255.255.255.254", "2001:db8::1", "2001:DB8::1", "2001:db8::1:2:3",
+		"a name that is too long"}
 	seen := map[shortText]string{}
 	for _, text := range texts {
 		for _, after := range []string{"", "x", " - - [17/May/2015:10:05:03 +0000]"} {

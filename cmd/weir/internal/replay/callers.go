@@ -62,13 +62,15 @@ func (k *keyer) text(e *accesslog.Entry) []byte {
 	return e.IP
 }
 
-// append appends the key of a request, or nothing if it has none: nobody was logged in, or no path was asked for.
+// append appends the key of a request, or nothing if it has none: nobody was logged in, or no path
+// was asked for.
 func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	from := len(dst)
 	if k.by != ByIPPath {
 		dst = k.appendText(dst, k.text(e))
 	} else if len(e.Path) > 0 && len(e.IP) > 0 {
-		dst = append(k.appendAddr(dst, e.IP), ' ') // an address holds no space, so no two pairs make the same key
+		// an address holds no space, so no two pairs make the same key
+		dst = append(k.appendAddr(dst, e.IP), ' ')
 		dst = append(dst, e.Path...)
 	}
 	if len(dst)-from > maxName {
@@ -85,8 +87,8 @@ func (k *keyer) appendText(dst, text []byte) []byte {
 	return k.appendAddr(dst, text)
 }
 
-// appendAddr appends the key that httplimit has for an address. A name, which a server that looks names up has in the
-// place of an address, is its own key.
+// appendAddr appends the key that httplimit has for an address. A name, which a server that looks
+// names up has in the place of an address, is its own key.
 func (k *keyer) appendAddr(dst, addr []byte) []byte {
 	if len(addr) == 0 || plainIPv4(addr) {
 		return append(dst, addr...)
@@ -102,8 +104,9 @@ func (k *keyer) appendAddr(dst, addr []byte) []byte {
 	return append(dst, k.key...)
 }
 
-// plainIPv4 reports whether addr is an IPv4 address in the one notation that net/netip writes. It is its own key, and
-// nearly all addresses are: to parse it would be a fifth of the time a line takes.
+// plainIPv4 reports whether addr is an IPv4 address in the one notation that net/netip writes. It
+// is its own key, and nearly all addresses are: to parse it would be a fifth of the time a line
+// takes.
 func plainIPv4(addr []byte) bool {
 	octet, digits, dots := 0, 0, 0
 	for _, c := range addr {
@@ -126,9 +129,9 @@ func plainIPv4(addr []byte) bool {
 	return dots == 3 && digits > 0
 }
 
-// callers numbers callers in the order in which they are met. It is a hash table of its
-// own because the parsers hash for it, and because with a million callers a look-up takes as long as it has cache misses:
-// here two, in a map of strings five.
+// callers numbers callers in the order in which they are met. It is a hash table of its own because
+// the parsers hash for it, and because with a million callers a look-up takes as long as it has
+// cache misses: here two, in a map of strings five.
 type callers struct {
 	seed  maphash.Seed
 	slots []slot // a power of two of them
@@ -155,7 +158,8 @@ func newCallers() *callers { return &callers{seed: maphash.MakeSeed(), slots: ma
 // maxCallers leaves a bit of a number for other use.
 const maxCallers = math.MaxInt32
 
-// number returns the number of the caller of a key, whose hash is given. It copies the key if it is new.
+// number returns the number of the caller of a key, whose hash is given. It copies the key if it is
+// new.
 func (c *callers) number(key []byte, hash uint64) (uint32, error) {
 	mask, tag := uint64(len(c.slots)-1), uint32(hash>>32)
 	i := hash & mask
@@ -180,8 +184,8 @@ func (c *callers) number(key []byte, hash uint64) (uint32, error) {
 	return n, nil
 }
 
-// fetch brings what number will look at for these requests into the cache: the processor waits for one cache miss of
-// number at a time, and for many of fetch's at once.
+// fetch brings what number will look at for these requests into the cache: the processor waits for
+// one cache miss of number at a time, and for many of fetch's at once.
 func (c *callers) fetch(of []unnumbered) {
 	c.guesses = c.guesses[:0]
 	mask := uint64(len(c.slots) - 1)
@@ -221,7 +225,8 @@ func (c *callers) grow() {
 // maxName is the longest key weir takes. Paths can be longer.
 const maxName = 1024
 
-// shorten replaces the end of a key that is too long by the digest of the whole, so that two of them stay two.
+// shorten replaces the end of a key that is too long by the digest of the whole, so that two of
+// them stay two.
 func shorten(key []byte) []byte {
 	sum := sha256.Sum256(key)
 	digest := "…sha256:" + hex.EncodeToString(sum[:])

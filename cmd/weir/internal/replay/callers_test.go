@@ -21,9 +21,12 @@ import (
 // One caller has one key, however the address is written: the key that the middleware has for it.
 func TestAddressesAreNormalized(t *testing.T) {
 	for bits, tc := range map[int]map[string]string{
-		0: {"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::/64", "2001:DB8::1": "2001:db8::/64",
-			"[2001:db8::1]": "2001:db8::/64", "2001:db8:0:0:9::": "2001:db8::/64", "2001:db8::1%eth0": "2001:db8::/64",
-			"192.0.2.01": "192.0.2.01", "Host.Example": "host.example", "256.1.1.1": "256.1.1.1", "1.2.3": "1.2.3", "1..2.3": "1..2.3"},
+		0: {"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::/64",
+			"2001:DB8::1":   "2001:db8::/64",
+			"[2001:db8::1]": "2001:db8::/64", "2001:db8:0:0:9::": "2001:db8::/64",
+			"2001:db8::1%eth0": "2001:db8::/64",
+			"192.0.2.01":       "192.0.2.01", "Host.Example": "host.example", "256.1.1.1": "256.1.1.1",
+			"1.2.3": "1.2.3", "1..2.3": "1..2.3"},
 		128: {"2001:DB8::1": "2001:db8::1"},
 		48:  {"2001:DB8:0:7::1": "2001:db8::/48"},
 	} {
@@ -42,7 +45,8 @@ func TestAddressesAreNormalized(t *testing.T) {
 	for _, ip := range []string{"2001:db8::1", "2001:DB8::1", "2001:db8::2"} {
 		lines += request{at: time.Unix(0, 0).UTC(), ip: ip, path: "/"}.common() + "\n"
 	}
-	lines += strings.Replace(request{at: time.Unix(0, 0).UTC(), ip: "2001:db8::3", path: "/"}.caddy(), "2001:db8::3", "[2001:db8::3]:443", 1)
+	lines += strings.Replace(request{at: time.Unix(0, 0).UTC(), ip: "2001:db8::3", path: "/"}.caddy(),
+		"2001:db8::3", "[2001:db8::3]:443", 1)
 	got, err := Run(config(t, []string{writeText(t, "a.log", lines)}, "1/1m"))
 	require.NoError(t, err)
 	assert.Equal(t, 1, got.Callers)
@@ -72,7 +76,8 @@ func TestPlainIPv4IsItsOwnKey(t *testing.T) {
 func TestLongNames(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	long := "/" + strings.Repeat("x", 2000)
-	requests := []request{{at: at, ip: "a", path: long + "1"}, {at: at, ip: "a", path: long + "2"}, {at: at, ip: "a", path: long + "1"}}
+	requests := []request{{at: at, ip: "a", path: long + "1"}, {at: at, ip: "a", path: long + "2"},
+		{at: at, ip: "a", path: long + "1"}}
 	cfg := config(t, []string{write(t, "a.log", requests, request.common)}, "1/1m")
 	cfg.By = ByPath
 	got, err := Run(cfg)
@@ -83,7 +88,8 @@ func TestLongNames(t *testing.T) {
 	assert.Len(t, got.Rules[0].Worst[0].Name, maxName)
 }
 
-// Callers are told apart by their whole keys, also if hashes are the same, and keep their numbers as the table grows.
+// Callers are told apart by their whole keys, also if hashes are the same, and keep their numbers
+// as the table grows.
 func TestCallersAreNumbered(t *testing.T) {
 	for name, hash := range map[string]func(c *callers, key string) uint64{
 		"hashes":       func(c *callers, key string) uint64 { return maphash.String(c.seed, key) },
@@ -92,7 +98,8 @@ func TestCallersAreNumbered(t *testing.T) {
 		c := newCallers()
 		var keys []string
 		for i := range 200 { // the table does not grow: it hashes anew when it does
-			keys = append(keys, strings.Repeat("k", i%40)+fmt.Sprint(i), strings.Repeat("k", i%40)+fmt.Sprint(i)+"\x00")
+			keys = append(keys, strings.Repeat("k", i%40)+fmt.Sprint(i),
+				strings.Repeat("k", i%40)+fmt.Sprint(i)+"\x00")
 		}
 		for range 2 {
 			for i, key := range keys {

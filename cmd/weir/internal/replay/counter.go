@@ -7,9 +7,9 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// The state of one caller under the strategies that need no more than a few numbers. weir's own strategies keep the same
-// in their tables; here a caller has a number, which is its place, and a decision takes a tenth of the time.
-// TestJudgesSayWhatWeirSays holds each to the original.
+// The state of one caller under the strategies that need no more than a few numbers. weir's own
+// strategies keep the same in their tables; here a caller has a number, which is its place, and a
+// decision takes a tenth of the time. TestJudgesSayWhatWeirSays holds each to the original.
 
 // window counts the requests in a fixed window.
 type window struct {
@@ -33,8 +33,9 @@ func (w *window) at(ns, length int64) {
 	}
 }
 
-// at goes to the window that ns is in and returns the estimate of the requests in the last length: those of the window
-// before, weighted by the part of it that is still covered, to the millisecond and rounded up, and those of the window.
+// at goes to the window that ns is in and returns the estimate of the requests in the last length:
+// those of the window before, weighted by the part of it that is still covered, to the millisecond
+// and rounded up, and those of the window.
 func (s *slide) at(ns, length int64) uint64 {
 	number, into := arith.FloorDiv(ns, length)
 	switch number {

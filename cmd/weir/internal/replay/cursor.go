@@ -57,7 +57,8 @@ func (c *cursor) fetch() error {
 	return nil
 }
 
-// next goes to the next group, when the codes of this one are read. It reports false if there is none.
+// next goes to the next group, when the codes of this one are read. It reports false if there is
+// none.
 func (c *cursor) next() (bool, error) {
 	if len(c.buf) < maxHead+codeSize {
 		if err := c.fetch(); err != nil {

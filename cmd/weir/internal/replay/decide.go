@@ -1,7 +1,7 @@
 package replay
 
-// part is the decisions on some of the callers. Callers share no counter, so that each part has judges and a goroutine
-// of its own; if a judge shares counters there is one part.
+// part is the decisions on some of the callers. Callers share no counter, so that each part has
+// judges and a goroutine of its own; if a judge shares counters there is one part.
 type part struct {
 	spool     *spool
 	callers   int
@@ -61,8 +61,8 @@ func (p *part) measure(s *Suggest) error {
 	return searchPeaks(s, p.spool, p.peaks)
 }
 
-// batchSize is how many requests are decided on at a time: by one judge after the other, so that the processor waits for
-// the state of many callers at once.
+// batchSize is how many requests are decided on at a time: by one judge after the other, so that
+// the processor waits for the state of many callers at once.
 const batchSize = 512
 
 // decide asks every judge about every request.

@@ -21,9 +21,10 @@ type RuleSet struct {
 	Paths  []string // that Set was loaded from
 }
 
-// Rules decide on all requests of a run together, by descriptors, of which several callers may share one. So what is
-// numbered while a log is read is not its callers but its distinct descriptions: of who made a request, and of the
-// descriptors that the rules' rate_limits make of it. A description is text, and memory is by descriptions.
+// Rules decide on all requests of a run together, by descriptors, of which several callers may
+// share one. So what is numbered while a log is read is not its callers but its distinct
+// descriptions: of who made a request, and of the descriptors that the rules' rate_limits make of
+// it. A description is text, and memory is by descriptions.
 
 // describer describes requests. It is not safe for concurrent use.
 type describer struct {
@@ -37,14 +38,15 @@ func newDescriber(cfg *Config) *describer {
 	return &describer{keys: newKeyer(cfg.By, cfg.IPv6Bits), rules: cfg.RuleSet, header: make(http.Header)}
 }
 
-// append appends the description of a request. A request without a caller is decided on all the same, as it would be by
-// the middleware; a hyphen takes the caller's place.
+// append appends the description of a request. A request without a caller is decided on all the
+// same, as it would be by the middleware; a hyphen takes the caller's place.
 func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 	if d.caller = d.keys.append(d.caller[:0], e); len(d.caller) == 0 {
 		d.caller = append(d.caller, '-')
 	}
 	dst = appendText(dst, string(d.caller))
-	for _, desc := range d.rules.Set.RequestOf(d.rules.Domain, d.request(e), httplimit.RemoteAddr()).Descriptors {
+	for _, desc := range d.rules.Set.RequestOf(d.rules.Domain, d.request(e),
+		httplimit.RemoteAddr()).Descriptors {
 		hits := uint64(0)
 		if desc.HasHits {
 			hits = desc.Hits + 1
@@ -57,8 +59,9 @@ func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 	return dst
 }
 
-// request returns the request as far as the log has it: the address, the method, the target, the user as the context
-// value of that name, and of the combined format the referer and the user agent.
+// request returns the request as far as the log has it: the address, the method, the target, the
+// user as the context value of that name, and of the combined format the referer and the user
+// agent.
 func (d *describer) request(e *accesslog.Entry) *http.Request {
 	target := string(e.Path)
 	if len(e.Query) > 0 {
@@ -75,7 +78,8 @@ func (d *describer) request(e *accesslog.Entry) *http.Request {
 			d.header.Set(name, value)
 		}
 	}
-	r := &http.Request{Method: string(e.Method), URL: u, Host: u.Host, Header: d.header, RemoteAddr: string(e.IP)}
+	r := &http.Request{Method: string(e.Method), URL: u, Host: u.Host, Header: d.header,
+		RemoteAddr: string(e.IP)}
 	if len(e.User) > 0 {
 		r = r.WithContext(rules.WithValue(r.Context(), "user", string(e.User)))
 	}
@@ -137,7 +141,8 @@ type described struct {
 	ranks  []uint32 // by code: the place in an order that does not depend on that of the lines
 }
 
-// divide makes descriptions of what r has numbered as callers, and numbers the callers that they are of.
+// divide makes descriptions of what r has numbered as callers, and numbers the callers that they
+// are of.
 func (r *run) divide() error {
 	all := r.callers
 	n := len(all.names)

@@ -25,7 +25,8 @@ type Statuses struct {
 }
 
 func (f *Filter) matches(e *accesslog.Entry) bool {
-	if !f.Since.IsZero() && e.Start < f.Since.UnixNano() || !f.Until.IsZero() && e.Start >= f.Until.UnixNano() {
+	if !f.Since.IsZero() && e.Start < f.Since.UnixNano() ||
+		!f.Until.IsZero() && e.Start >= f.Until.UnixNano() {
 		return false
 	}
 	if f.Statuses != nil && !f.Statuses.Match(e.Status) {
@@ -34,7 +35,9 @@ func (f *Filter) matches(e *accesslog.Entry) bool {
 	if len(f.Methods) > 0 && !slices.Contains(f.Methods, string(e.Method)) {
 		return false
 	}
-	return len(f.Paths) == 0 || slices.ContainsFunc(f.Paths, func(p string) bool { return bytes.HasPrefix(e.Path, []byte(p)) })
+	return len(f.Paths) == 0 || slices.ContainsFunc(f.Paths, func(p string) bool {
+		return bytes.HasPrefix(e.Path, []byte(p))
+	})
 }
 
 func (f *Filter) counts(e *accesslog.Entry) bool {
@@ -43,5 +46,6 @@ func (f *Filter) counts(e *accesslog.Entry) bool {
 
 // Active reports whether the filter leaves requests out.
 func (f *Filter) Active() bool {
-	return !f.Since.IsZero() || !f.Until.IsZero() || len(f.Paths) > 0 || len(f.Methods) > 0 || f.Statuses != nil
+	return !f.Since.IsZero() || !f.Until.IsZero() || len(f.Paths) > 0 || len(f.Methods) > 0 ||
+		f.Statuses != nil
 }

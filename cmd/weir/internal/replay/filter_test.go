@@ -20,11 +20,20 @@ func TestFilter(t *testing.T) {
 		filter Filter
 		want   func(r request) bool
 	}{
-		"since and until": {Filter{Since: since, Until: until}, func(r request) bool { return !r.at.Before(since) && r.at.Before(until) }},
-		"paths":           {Filter{Paths: []string{"/p1", "/p7"}}, func(r request) bool { return strings.HasPrefix(r.path, "/p1") || r.path == "/p7" }},
-		"a method":        {Filter{Methods: []string{"POST", "GET"}}, func(request) bool { return true }},
-		"a status":        {Filter{Statuses: &Statuses{Match: func(s int) bool { return s == 401 }}}, func(r request) bool { return r.status() == 401 }},
-		"all of them": {Filter{Since: since, Paths: []string{"/p1"}, Methods: []string{"GET"}, Statuses: &Statuses{Match: func(s int) bool { return s != 401 }}},
+		"since and until": {Filter{Since: since, Until: until}, func(r request) bool {
+			return !r.at.Before(since) && r.at.Before(until)
+		}},
+		"paths": {Filter{Paths: []string{"/p1", "/p7"}}, func(r request) bool {
+			return strings.HasPrefix(r.path, "/p1") || r.path == "/p7"
+		}},
+		"a method": {Filter{Methods: []string{"POST", "GET"}}, func(request) bool { return true }},
+		"a status": {Filter{Statuses: &Statuses{Match: func(s int) bool {
+			return s == 401
+		}}}, func(r request) bool { return r.status() == 401 }},
+		"all of them": {Filter{Since: since, Paths: []string{"/p1"}, Methods: []string{"GET"},
+			Statuses: &Statuses{Match: func(s int) bool {
+				return s != 401
+			}}},
 			func(r request) bool {
 				return !r.at.Before(since) && strings.HasPrefix(r.path, "/p1") && r.status() != 401
 			}},
@@ -50,11 +59,13 @@ func TestFilter(t *testing.T) {
 	assert.True(t, errors.As(err, new(*InputError)))
 }
 
-// As in the middleware, a request with a status that does not count is decided on and takes nothing.
+// As in the middleware, a request with a status that does not count is decided on and takes
+// nothing.
 func TestCountIf(t *testing.T) {
 	var text string
 	for i, status := range []int{401, 200, 401, 200, 401, 401, 200} {
-		text += fmt.Sprintf(`{"ts":%d.5,"request":{"remote_ip":"10.0.0.1"},"status":%d}`+"\n", 1_700_000_000+i, status)
+		text += fmt.Sprintf(`{"ts":%d.5,"request":{"remote_ip":"10.0.0.1"},"status":%d}`+"\n",
+			1_700_000_000+i, status)
 	}
 	cfg := config(t, []string{writeText(t, "a.log", text)})
 	cfg.Rules = crossed(t, []string{"3/1h", "3/1h,3/2h"}, rule.Strategies...)

@@ -4,8 +4,9 @@ import "github.com/weirgo/weir/cmd/weir/internal/rule"
 
 // judge decides on requests, which come in the order of time. It is used by one goroutine.
 //
-// A limit is one judge with one row of the report. A set of rules that is decided on together is a judge with a row for
-// each rule; it says by shared, in its spec, if a counter belongs to several callers.
+// A limit is one judge with one row of the report. A set of rules that is decided on together is a
+// judge with a row for each rule; it says by shared, in its spec, if a counter belongs to several
+// callers.
 type judge interface {
 	// decide sets denied[i] if its i-th row denies q. All of denied is false when it is called.
 	decide(q question, denied []bool) error
@@ -26,7 +27,8 @@ type spec struct {
 	open   func(names func(caller uint32) string, callers int) (judge, error)
 }
 
-// limitSpec is the spec of a judge by one rule. If that needs limiters, they may keep maxBuckets in all parts together.
+// limitSpec is the spec of a judge by one rule. If that needs limiters, they may keep maxBuckets in
+// all parts together.
 func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 	return spec{rows: 1, open: func(_ func(uint32) string, callers int) (judge, error) {
 		limit, length := r.Tiers[0].Limit, int64(r.Tiers[0].Duration)
@@ -36,14 +38,16 @@ func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 		case rule.Sliding:
 			return &slideJudge{limit, length, filled(callers, slide{window: window{number: noWindow}})}, nil
 		case rule.Token, rule.Leaky:
-			return &bucketJudge{bucketSize(r), interval(limit, length), filled(callers, bucket{noBucket})}, nil
+			buckets := filled(callers, bucket{noBucket})
+			return &bucketJudge{bucketSize(r), interval(limit, length), buckets}, nil
 		}
 		return newLimitJudge(r, callers, (maxBuckets-1)/parts+1, parts*(callers+1))
 	}}
 }
 
-// bucketSize returns how many requests a bucket of r admits at one instant. A leaky bucket with a queue of n admits as a
-// token bucket of n+1 does: beside those in the queue there is the one that left last.
+// bucketSize returns how many requests a bucket of r admits at one instant. A leaky bucket with a
+// queue of n admits as a token bucket of n+1 does: beside those in the queue there is the one that
+// left last.
 func bucketSize(r rule.Rule) uint64 {
 	switch limit := r.Tiers[0].Limit; {
 	case limit == 0:

@@ -64,7 +64,8 @@ func TestLeakyBucketIsReplayedAsItRuns(t *testing.T) {
 	}
 }
 
-// waited sends requests at these instants to a leaky bucket's Run, each from a goroutine of its own.
+// waited sends requests at these instants to a leaky bucket's Run, each from a goroutine of its
+// own.
 func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()
 	l, err := weir.New(weir.Config{})
@@ -94,7 +95,8 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	return out
 }
 
-// admits says if a leaky bucket would let a request wait that is not to be counted. Peek leaves the queue out.
+// admits says if a leaky bucket would let a request wait that is not to be counted. Peek leaves the
+// queue out.
 func admits(t *testing.T, s weir.Strategy, ask *weir.Request, r rule.Rule) bool {
 	t.Helper()
 	res, err := s.(weir.Peeker).Peek(context.Background(), ask)
@@ -104,7 +106,8 @@ func admits(t *testing.T, s weir.Strategy, ask *weir.Request, r rule.Rule) bool 
 
 // A judge says what weir's strategy says, for every strategy and on either side of the Unix epoch.
 func TestJudgesSayWhatWeirSays(t *testing.T) {
-	rules, err := rule.Cross([]string{"4/2s", "1/1500ms", "0/1s", "3/1s,4/3s", "7/10s"}, []string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
+	rules, err := rule.Cross([]string{"4/2s", "1/1500ms", "0/1s", "3/1s,4/3s", "7/10s"},
+		[]string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
 	require.NoError(t, err)
 	require.Len(t, rules, 17)
 	for _, year := range []int{2026, 1950} {
@@ -154,6 +157,7 @@ func TestJudgesAreFoundOut(t *testing.T) {
 	require.NoError(t, err)
 	for i, r := range right {
 		other := right[(i+1)%len(right)]
-		require.NotEqual(t, weirSays(t, r, instants(0, start)), verdicts(t, other, instants(0, start)), "%s for %s", other, r)
+		require.NotEqual(t, weirSays(t, r, instants(0, start)), verdicts(t, other, instants(0, start)),
+			"%s for %s", other, r)
 	}
 }

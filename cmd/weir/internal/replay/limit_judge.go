@@ -13,7 +13,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// clock is the log's own. It is atomic because the limiter's janitor, which lives on real time, reads it too.
+// clock is the log's own. It is atomic because the limiter's janitor, which lives on real time,
+// reads it too.
 type clock struct{ ns atomic.Int64 }
 
 func (c *clock) set(ns int64)   { c.ns.Store(ns) }
@@ -39,9 +40,10 @@ func (l *logLimiter) open(maxBuckets int) (err error) {
 
 func (l *logLimiter) close() { l.limiter.Close() }
 
-// decided sweeps now and then. It drops the buckets that are over on the log's clock, of which the janitor, on real
-// time, knows nothing. A sweep looks at all of them, so it is done once per as many decisions as there are buckets: that
-// bounds both its cost and, by the callers and not by the lines, the memory.
+// decided sweeps now and then. It drops the buckets that are over on the log's clock, of which the
+// janitor, on real time, knows nothing. A sweep looks at all of them, so it is done once per as
+// many decisions as there are buckets: that bounds both its cost and, by the callers and not by the
+// lines, the memory.
 func (l *logLimiter) decided() {
 	if l.sweepAt--; l.sweepAt > 0 {
 		return
@@ -51,7 +53,8 @@ func (l *logLimiter) decided() {
 	l.sweepAt = int(max(sweepEvery, min(int64(live), math.MaxInt32)))
 }
 
-// limitJudge decides by one rule on a limiter of weir's: a sliding log or tiers, whose state grows with the limit.
+// limitJudge decides by one rule on a limiter of weir's: a sliding log or tiers, whose state grows
+// with the limit.
 type limitJudge struct {
 	logLimiter
 	rule    rule.Rule
@@ -61,7 +64,8 @@ type limitJudge struct {
 	enough  int          // a --max-buckets that is
 }
 
-// keyLen is how long a caller's key is for the limiter: shorter than any name, and never two of one.
+// keyLen is how long a caller's key is for the limiter: shorter than any name, and never two of
+// one.
 const keyLen = 4
 
 // sweepEvery is the least number of decisions between two sweeps.

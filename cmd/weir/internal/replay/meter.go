@@ -27,8 +27,8 @@ func (m *windowMeter) see(q question) error {
 
 func (m *windowMeter) peaks() []uint64 { return m.peak }
 
-// slideMeter is for a sliding window: a caller's peak is the most that the estimate comes to. At that limit nothing is
-// denied, so the estimate is of all requests.
+// slideMeter is for a sliding window: a caller's peak is the most that the estimate comes to. At
+// that limit nothing is denied, so the estimate is of all requests.
 type slideMeter struct {
 	length int64
 	state  []slide
@@ -46,8 +46,9 @@ func (m *slideMeter) see(q question) error {
 
 func (m *slideMeter) peaks() []uint64 { return m.peak }
 
-// rollingMeter is for a sliding log: a caller's peak is the most requests in any span of the length. It reads the log a
-// second time, that much later, to see which requests no longer count: so its memory is by callers, not by requests.
+// rollingMeter is for a sliding log: a caller's peak is the most requests in any span of the
+// length. It reads the log a second time, that much later, to see which requests no longer count:
+// so its memory is by callers, not by requests.
 type rollingMeter struct {
 	length int64
 	state  []rollingCount
@@ -95,8 +96,8 @@ func (m *rollingMeter) peaks() []uint64 {
 	return out
 }
 
-// openMeters returns the meters of one part: for each strategy and duration one, in that order. Those of buckets find
-// the bounds of the search.
+// openMeters returns the meters of one part: for each strategy and duration one, in that order.
+// Those of buckets find the bounds of the search.
 func openMeters(s *Suggest, sp *spool, callers int) ([]meter, error) {
 	var all []meter
 	for _, strategy := range s.Strategies {
@@ -107,7 +108,8 @@ func openMeters(s *Suggest, sp *spool, callers int) ([]meter, error) {
 			case rule.Fixed:
 				m = &windowMeter{int64(d), filled(callers, window{number: noWindow}), make([]uint64, callers)}
 			case rule.Sliding:
-				m = &slideMeter{int64(d), filled(callers, slide{window: window{number: noWindow}}), make([]uint64, callers)}
+				m = &slideMeter{int64(d), filled(callers, slide{window: window{number: noWindow}}),
+					make([]uint64, callers)}
 			default:
 				m, err = newRollingMeter(int64(d), callers, sp)
 			}

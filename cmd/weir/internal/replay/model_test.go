@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// model returns how many requests of one caller a rule denies. It is as plain as can be: for each request it looks at all
-// those it admitted before.
+// model returns how many requests of one caller a rule denies. It is as plain as can be: for each
+// request it looks at all those it admitted before.
 func model(r rule.Rule, at []int64) (denied uint64) {
 	var admitted []int64
 	since := func(from int64) (n int64) {
@@ -63,7 +63,8 @@ func model(r rule.Rule, at []int64) (denied uint64) {
 	return denied
 }
 
-// instantsOf returns when the requests of each caller come: sorted, and those of a whole second spread over it.
+// instantsOf returns when the requests of each caller come: sorted, and those of a whole second
+// spread over it.
 func instantsOf(requests []request, key func(request) string, coarse bool) map[string][]int64 {
 	out := map[string][]int64{}
 	for _, r := range requests {
@@ -101,10 +102,11 @@ var keys = map[By]func(request) string{
 	ByIPPath: func(r request) string { return r.ip + " " + r.path },
 }
 
-// Whatever order the lines of a log are in, and however it is cut into files, the report is right: for every strategy and
-// every key there is no difference to the model.
+// Whatever order the lines of a log are in, and however it is cut into files, the report is right:
+// for every strategy and every key there is no difference to the model.
 func TestAnyOrderAgreesWithTheModel(t *testing.T) {
-	all := crossed(t, []string{"3/1s", "7/13s", "2/1500ms", "20/1h", "0/1m", "2/2s,9/10s"}, rule.Strategies...)
+	all := crossed(t, []string{"3/1s", "7/13s", "2/1500ms", "20/1h", "0/1m", "2/2s,9/10s"},
+		rule.Strategies...)
 	burst, err := rule.Cross([]string{"3/2s"}, []string{rule.Token, rule.Leaky}, 5)
 	require.NoError(t, err)
 	all = append(all, burst...)
@@ -112,12 +114,15 @@ func TestAnyOrderAgreesWithTheModel(t *testing.T) {
 		requests := traffic(seed, 800)
 		rnd := rand.New(rand.NewPCG(seed, 9))
 		rnd.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
-		for form, render := range map[string]func(request) string{"common": request.common, "caddy": request.caddy} {
+		for form, render := range map[string]func(request) string{"common": request.common,
+			"caddy": request.caddy} {
 			for by, key := range keys {
 				cut := 1 + rnd.IntN(len(requests)-1)
-				cfg := config(t, []string{write(t, "a.log", requests[:cut], render), write(t, "b.log", requests[cut:], render)})
+				cfg := config(t, []string{write(t, "a.log", requests[:cut], render),
+					write(t, "b.log", requests[cut:], render)})
 				cfg.Rules, cfg.By, cfg.Top = all, by, 1<<20
-				cfg.limits = spoolLimits{events: 100, run: 60, inMemory: 1000} // many runs, most of them in a file
+				// many runs, most of them in a file
+				cfg.limits = spoolLimits{events: 100, run: 60, inMemory: 1000}
 				got, err := Run(cfg)
 				require.NoError(t, err)
 				addsUp(t, got)
@@ -166,7 +171,9 @@ func TestOrderMakesNoDifference(t *testing.T) {
 			require.NotZero(t, got.Rules[0].Denied)
 		}
 		require.Equal(t, want, got, "order %d", seed)
-		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) {
+			requests[i], requests[j] = requests[j], requests[i]
+		})
 	}
 }
 
@@ -199,7 +206,9 @@ func TestStreamSpreadsInParts(t *testing.T) {
 			want = append(want, came{c.ns + i*s/n, c.code})
 		}
 	}
-	slices.SortFunc(want, func(a, b came) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.code, b.code)) })
+	slices.SortFunc(want, func(a, b came) int {
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.code, b.code))
+	})
 	for _, maxPart := range []uint64{1, 7, 500, maxPart} {
 		in, err := sp.open()
 		require.NoError(t, err)

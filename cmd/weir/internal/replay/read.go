@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// read reads all files and gives their requests to the spools. Some goroutines take turns to read a block, which they
-// parse; this one takes the blocks in order.
+// read reads all files and gives their requests to the spools. Some goroutines take turns to read a
+// block, which they parse; this one takes the blocks in order.
 func (r *run) read() error {
 	for _, name := range r.cfg.Files {
 		if err := check(name); err != nil {
@@ -17,7 +17,8 @@ func (r *run) read() error {
 	}
 	workers := min(runtime.GOMAXPROCS(0), maxParts)
 	blocks := 2*workers + 1
-	in := &reader{files: r.cfg.Files, stdin: r.cfg.Stdin, free: make(chan *block, blocks), order: make(chan *block, blocks)}
+	in := &reader{files: r.cfg.Files, stdin: r.cfg.Stdin, free: make(chan *block, blocks),
+		order: make(chan *block, blocks)}
 	for range blocks {
 		in.free <- &block{buf: make([]byte, maxBlock), parsed: make(chan struct{}, 1)}
 	}
@@ -37,8 +38,8 @@ func (r *run) read() error {
 	return err
 }
 
-// reader hands out the blocks of all files. A block is parsed by the goroutine that read it, in whose processor's cache it
-// is.
+// reader hands out the blocks of all files. A block is parsed by the goroutine that read it, in
+// whose processor's cache it is.
 type reader struct {
 	files []string
 	stdin io.Reader
@@ -130,7 +131,8 @@ func (r *run) collect(in *reader) error {
 	return nil
 }
 
-// take numbers the callers of a block's requests that have no number, and puts the requests into their callers' spools.
+// take numbers the callers of a block's requests that have no number, and puts the requests into
+// their callers' spools.
 func (r *run) take(b *block) error {
 	r.callers.fetch(b.unnumbered)
 	for i := range b.unnumbered {
@@ -164,7 +166,8 @@ func (r *run) endOfFile(s *source, lines, bad uint64) error {
 	case 0:
 		r.result.Empty = append(r.result.Empty, s.name)
 	case bad:
-		return &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines, r.result.Unreadable.why(s.name))}
+		return &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines,
+			r.result.Unreadable.why(s.name))}
 	}
 	return nil
 }

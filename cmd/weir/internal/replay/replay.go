@@ -1,9 +1,10 @@
-// Package replay runs the requests of access logs through weir's limiters on the logs' own clock, and counts what the
-// limits would have done.
+// Package replay runs the requests of access logs through weir's limiters on the logs' own clock,
+// and counts what the limits would have done.
 //
-// It reads the log once, on all cores: a block of lines becomes records, the callers are numbered, and the requests go to
-// spools, each of which has its share of the callers. Then each spool hands its requests out in the order of time, and
-// they are decided on. Memory is by callers, not by lines.
+// It reads the log once, on all cores: a block of lines becomes records, the callers are numbered,
+// and the requests go to spools, each of which has its share of the callers. Then each spool hands
+// its requests out in the order of time, and they are decided on. Memory is by callers, not by
+// lines.
 package replay
 
 import (
@@ -73,11 +74,13 @@ type Result struct {
 // RuleResult is what one rule would have done.
 type RuleResult struct {
 	Rule    rule.Rule
-	Shadow  bool     // denials are those that there would be if the rule were not in shadow mode
-	Matched uint64   // requests that it was about: all, unless it is one of a RuleSet
-	Denied  uint64   // of these; the rest would have been admitted
-	Met     int      // callers with a denial
-	Worst   []Caller // of these Config.Top with the most denials, the most requests, the earliest denial, in this order
+	Shadow  bool   // denials are those that there would be if the rule were not in shadow mode
+	Matched uint64 // requests that it was about: all, unless it is one of a RuleSet
+	Denied  uint64 // of these; the rest would have been admitted
+	Met     int    // callers with a denial
+	// of these Config.Top with the most denials, the most requests, the earliest denial, in this
+	// order
+	Worst []Caller
 }
 
 // Caller is one caller's share of a RuleResult.
@@ -102,12 +105,13 @@ type run struct {
 	decided   atomic.Uint64
 }
 
-// Run replays. It fails with an InputError if a file cannot be opened or has lines but no readable one, or if no request
-// is left to decide on; with another error if reading fails midway or a limiter cannot decide. The order of the lines
-// makes no difference to the Result.
+// Run replays. It fails with an InputError if a file cannot be opened or has lines but no readable
+// one, or if no request is left to decide on; with another error if reading fails midway or a
+// limiter cannot decide. The order of the lines makes no difference to the Result.
 func Run(cfg Config) (*Result, error) {
 	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
-		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits, Suggest: cfg.Suggest, RuleSet: cfg.RuleSet}}
+		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits,
+			Suggest: cfg.Suggest, RuleSet: cfg.RuleSet}}
 	r.setParts()
 	defer func() {
 		for _, p := range r.parts {
@@ -132,8 +136,8 @@ func Run(cfg Config) (*Result, error) {
 	return r.result, nil
 }
 
-// The memory that sorting takes: the buffers of all parts together, of 16 bytes a request and two for each part, and the
-// runs before they go to a file.
+// The memory that sorting takes: the buffers of all parts together, of 16 bytes a request and two
+// for each part, and the runs before they go to a file.
 const (
 	bufferedEvents = 1 << 20
 	runSize        = 256 << 10
@@ -217,7 +221,8 @@ func (r *run) decidePart(p *part, i int) error {
 	err := p.decide(func(n int) {
 		decided := r.decided.Add(uint64(n))
 		if i == 0 && r.cfg.Progress != nil {
-			r.cfg.Progress(Progress{Bytes: r.bytes, Lines: r.result.Lines, Decided: decided, Requests: r.result.Requests})
+			r.cfg.Progress(Progress{Bytes: r.bytes, Lines: r.result.Lines, Decided: decided,
+				Requests: r.result.Requests})
 		}
 	})
 	if err == nil && suggest != nil {

@@ -41,7 +41,8 @@ func (r request) caddy() string {
 // status is 401 for about one in three.
 func (r request) status() int { return 200 + 201*((len(r.path)+r.at.Nanosecond()/1e6)%2) }
 
-// traffic makes up n requests in the order of time, over about n/10 seconds, with a few busy callers and many others.
+// traffic makes up n requests in the order of time, over about n/10 seconds, with a few busy
+// callers and many others.
 func traffic(seed uint64, n int) []request {
 	rnd := rand.New(rand.NewPCG(seed, 2))
 	at := time.Date(2026, 2, 28, 23, 50, 0, 0, time.UTC)
@@ -52,7 +53,8 @@ func traffic(seed uint64, n int) []request {
 		if rnd.IntN(2) == 0 {
 			caller = rnd.IntN(300)
 		}
-		out[i] = request{at: at, ip: fmt.Sprintf("10.0.%d.%d", caller/100, caller%100), path: fmt.Sprintf("/p%d", rnd.IntN(20))}
+		out[i] = request{at: at, ip: fmt.Sprintf("10.0.%d.%d", caller/100, caller%100),
+			path: fmt.Sprintf("/p%d", rnd.IntN(20))}
 		if caller%3 == 0 {
 			out[i].user = fmt.Sprintf("user%d", caller)
 		}
@@ -137,7 +139,8 @@ func TestMemoryIsBoundedByTheCallers(t *testing.T) {
 	defer j.close()
 	most := 0
 	for i := range slow.N(2, 4, 40) * sweepEvery {
-		require.NoError(t, j.decide(question{caller: uint32(i % 50_000), ns: int64(i/10) * 1e9, counted: true}, []bool{false}))
+		require.NoError(t, j.decide(question{caller: uint32(i % 50_000), ns: int64(i/10) * 1e9,
+			counted: true}, []bool{false}))
 		if i%(sweepEvery/2) == sweepEvery/2-2 { // Stats looks at every bucket
 			most = max(most, j.limiter.Stats().Buckets)
 		}
@@ -156,7 +159,8 @@ func TestWorstIsExact(t *testing.T) {
 		n, err := r.callers.number([]byte(name), maphash.String(r.callers.seed, name))
 		require.NoError(t, err)
 		require.EqualValues(t, i, n)
-		c := Caller{name, uint64(20 + rnd.IntN(3)), uint64(rnd.IntN(20)), time.Unix(0, int64(rnd.IntN(3))).UTC()}
+		c := Caller{name, uint64(20 + rnd.IntN(3)), uint64(rnd.IntN(20)),
+			time.Unix(0, int64(rnd.IntN(3))).UTC()}
 		r.callers.requests[i] = c.Requests
 		met[i%2] = append(met[i%2], encounters{c.Denied, c.FirstDenied.UnixNano()})
 		if c.Denied > 0 {
@@ -188,7 +192,8 @@ func BenchmarkRun(b *testing.B) {
 			b.ReportAllocs()
 			b.SetBytes(int64(text.Len()))
 			for b.Loop() {
-				got, err := Run(Config{Files: []string{Stdin}, Stdin: bytes.NewReader(text.Bytes()), Rules: bc.rules, By: ByIP, MaxBuckets: 1 << 20})
+				got, err := Run(Config{Files: []string{Stdin}, Stdin: bytes.NewReader(text.Bytes()),
+					Rules: bc.rules, By: ByIP, MaxBuckets: 1 << 20})
 				if err != nil || got.Requests != lines {
 					b.Fatal(got, err)
 				}

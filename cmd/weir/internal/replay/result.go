@@ -60,7 +60,8 @@ func (r *run) suggest() {
 	}
 }
 
-// instant returns ns as a time, no finer than the log has it: within its second a request's place was made up.
+// instant returns ns as a time, no finer than the log has it: within its second a request's place
+// was made up.
 func (r *run) instant(ns int64) time.Time {
 	t := time.Unix(0, ns).UTC()
 	if r.result.Coarse {
@@ -69,7 +70,8 @@ func (r *run) instant(ns int64) time.Time {
 	return t
 }
 
-// worst adds the callers of part n to the top. All are looked at: the counts are exact, and so is the order.
+// worst adds the callers of part n to the top. All are looked at: the counts are exact, and so is
+// the order.
 func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
 	for i, c := range callers {
 		if c.denied == 0 || len(top) == r.cfg.Top && (r.cfg.Top == 0 || c.denied < top[len(top)-1].Denied) {

@@ -12,9 +12,9 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// ruleJudge decides by rules, on an engine of theirs and the log's clock. Its first row is of the requests that the rules
-// together deny. The others are of the rules, in their order: of the requests that a rule denies or, in shadow mode,
-// would deny.
+// ruleJudge decides by rules, on an engine of theirs and the log's clock. Its first row is of the
+// requests that the rules together deny. The others are of the rules, in their order: of the
+// requests that a rule denies or, in shadow mode, would deny.
 type ruleJudge struct {
 	logLimiter
 	engine  *rules.Engine
@@ -27,14 +27,17 @@ type ruleJudge struct {
 
 // ruleSpec is the spec of the one judge by rules.
 func ruleSpec(s *RuleSet, maxBuckets int) spec {
-	return spec{rows: 1 + len(s.list()), shared: true, open: func(names func(uint32) string, _ int) (judge, error) {
-		return newRuleJudge(s, names, maxBuckets)
-	}}
+	return spec{rows: 1 + len(s.list()), shared: true,
+		open: func(names func(uint32) string, _ int) (judge, error) {
+			return newRuleJudge(s, names, maxBuckets)
+		}}
 }
 
 // list returns the rules of the domain.
 func (s *RuleSet) list() []*rules.Rule {
-	return slices.DeleteFunc(slices.Collect(s.Set.All()), func(r *rules.Rule) bool { return r.Domain != s.Domain })
+	return slices.DeleteFunc(slices.Collect(s.Set.All()), func(r *rules.Rule) bool {
+		return r.Domain != s.Domain
+	})
 }
 
 func newRuleJudge(s *RuleSet, names func(uint32) string, maxBuckets int) (*ruleJudge, error) {
@@ -74,8 +77,8 @@ func (j *ruleJudge) decide(q question, denied []bool) error {
 	return nil
 }
 
-// seen notes what became of the rules that matched. Two descriptors of a request may match the same rule: that is one
-// request.
+// seen notes what became of the rules that matched. Two descriptors of a request may match the same
+// rule: that is one request.
 func (j *ruleJudge) seen(denied []bool) {
 	for i := range j.resp.Statuses {
 		s := &j.resp.Statuses[i]
@@ -83,7 +86,9 @@ func (j *ruleJudge) seen(denied []bool) {
 			continue
 		}
 		row := j.rows[s.Rule]
-		again := slices.ContainsFunc(j.resp.Statuses[:i], func(o rules.Status) bool { return o.Rule == s.Rule })
+		again := slices.ContainsFunc(j.resp.Statuses[:i], func(o rules.Status) bool {
+			return o.Rule == s.Rule
+		})
 		if !again {
 			j.matched[row]++
 		}
@@ -101,7 +106,8 @@ func (j *ruleJudge) explain(err error, ns int64) error {
 
 // strategyOf are the names that algorithms of rules have on the command line.
 var strategyOf = map[rules.Algorithm]string{
-	rules.FixedWindow: rule.Fixed, rules.SlidingWindow: rule.Sliding, rules.SlidingLog: rule.Log, rules.TokenBucket: rule.Token,
+	rules.FixedWindow: rule.Fixed, rules.SlidingWindow: rule.Sliding, rules.SlidingLog: rule.Log,
+	rules.TokenBucket: rule.Token,
 }
 
 // results returns a RuleResult for each row, without denials.
@@ -110,8 +116,10 @@ func (s *RuleSet) results() []RuleResult {
 	for _, r := range s.list() {
 		rr := RuleResult{Shadow: r.Shadow, Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
 		if !r.Limit.Unlimited {
-			rate := rules.Limit{Requests: r.Limit.Requests, Unit: r.Limit.Unit, Multiplier: r.Limit.Multiplier}
-			rr.Rule.Limit, rr.Rule.Strategy, rr.Rule.Burst = rate.String(), strategyOf[r.Limit.Algorithm], r.Limit.Burst
+			rate := rules.Limit{Requests: r.Limit.Requests, Unit: r.Limit.Unit,
+				Multiplier: r.Limit.Multiplier}
+			rr.Rule.Limit, rr.Rule.Strategy, rr.Rule.Burst = rate.String(), strategyOf[r.Limit.Algorithm],
+				r.Limit.Burst
 			rr.Rule.Tiers = []weir.Tier{{Limit: uint64(r.Limit.Requests), Duration: r.Limit.Period()}}
 		}
 		all = append(all, rr)

@@ -18,7 +18,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// ruleText has rules by which callers share counters, in every algorithm, and one that no request meets.
+// ruleText has rules by which callers share counters, in every algorithm, and one that no request
+// meets.
 const ruleText = `
 domain: web
 descriptors:
@@ -56,7 +57,9 @@ func askEngine(t *testing.T, s *RuleSet, requests []request) (denied []uint64, m
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	defer limiter.Close()
-	engine, err := rules.New(s.Set, rules.Config{Source: rules.SourceOf(limiter), Now: func() time.Time { return now }})
+	engine, err := rules.New(s.Set, rules.Config{Source: rules.SourceOf(limiter), Now: func() time.Time {
+		return now
+	}})
 	require.NoError(t, err)
 	denied, matched = make([]uint64, 1+len(s.list())), make(map[string]uint64)
 	for _, r := range requests {
@@ -86,8 +89,8 @@ func askEngine(t *testing.T, s *RuleSet, requests []request) (denied []uint64, m
 	return denied, matched
 }
 
-// TestRulesSayWhatTheEngineSays replays a log by rules, whatever the order of its lines and with most of it in a
-// temporary file, and asks an engine the same.
+// TestRulesSayWhatTheEngineSays replays a log by rules, whatever the order of its lines and with
+// most of it in a temporary file, and asks an engine the same.
 func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	requests := traffic(11, 3000)
 	for i := range requests {
@@ -96,7 +99,9 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	s := ruleSet(t, ruleText)
 	want, matched := askEngine(t, s, requests)
 	shuffled := append([]request(nil), requests...)
-	rand.New(rand.NewPCG(1, 1)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	rand.New(rand.NewPCG(1, 1)).Shuffle(len(shuffled), func(i, j int) {
+		shuffled[i], shuffled[j] = shuffled[j], shuffled[i]
+	})
 	for name, lines := range map[string][]request{"in order": requests, "in any order": shuffled} {
 		file := write(t, "a.log", lines, func(r request) string { return r.caddy() })
 		got, err := Run(Config{Files: []string{file}, RuleSet: s, By: ByIP, MaxBuckets: 1 << 20, Top: 10,
@@ -110,7 +115,8 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 			if i > 0 {
 				assert.Equal(t, matched[rr.Rule.Name], rr.Matched, "%s: %s", name, rr.Rule.Name)
 				assert.Equal(t, rr.Rule.Name == "path=/p2", rr.Shadow)
-				assert.Equal(t, rr.Rule.Name != "path=/p5" && rr.Rule.Name != "nothing", rr.Denied > 0, rr.Rule.Name)
+				assert.Equal(t, rr.Rule.Name != "path=/p5" && rr.Rule.Name != "nothing", rr.Denied > 0,
+					rr.Rule.Name)
 			}
 		}
 		assert.Less(t, got.Callers, 301)
@@ -118,7 +124,8 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	}
 }
 
-// TestRulesInAnyOrder has requests of one instant and of one second, of callers that share counters.
+// TestRulesInAnyOrder has requests of one instant and of one second, of callers that share
+// counters.
 func TestRulesInAnyOrder(t *testing.T) {
 	requests := traffic(12, 2000)
 	for i := range requests {
@@ -144,12 +151,14 @@ func TestRulesInAnyOrder(t *testing.T) {
 			require.Equal(t, "-", got.Rules[0].Worst[0].Name, "requests of nobody are decided on, too")
 		}
 		require.Equal(t, want, got, "order %d", seed)
-		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
+		rand.New(rand.NewPCG(seed, 5)).Shuffle(len(requests), func(i, j int) {
+			requests[i], requests[j] = requests[j], requests[i]
+		})
 	}
 }
 
-// TestTiesMatter finds the test above out: without an order of its own for requests of one instant, a report depends on
-// the order of the lines.
+// TestTiesMatter finds the test above out: without an order of its own for requests of one instant,
+// a report depends on the order of the lines.
 func TestTiesMatter(t *testing.T) {
 	s := ruleSet(t, `
 domain: web
@@ -162,8 +171,8 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: all, descriptor_value: x
 		for _, ip := range ips {
 			requests = append(requests, request{at: at, ip: ip, path: "/"})
 		}
-		got, err := Run(Config{Files: []string{write(t, "a.log", requests, request.caddy)}, RuleSet: s, By: ByIP,
-			MaxBuckets: 10, Top: 2})
+		got, err := Run(Config{Files: []string{write(t, "a.log", requests, request.caddy)}, RuleSet: s,
+			By: ByIP, MaxBuckets: 10, Top: 2})
 		require.NoError(t, err)
 		require.Len(t, got.Rules[1].Worst, 1)
 		assert.Equal(t, "10.0.0.2", got.Rules[1].Worst[0].Name, "whatever line is first")
@@ -171,8 +180,8 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: all, descriptor_value: x
 }
 
 func TestRulesNeedRoom(t *testing.T) {
-	_, err := Run(Config{Files: []string{write(t, "a.log", traffic(1, 500), request.caddy)}, RuleSet: ruleSet(t, ruleText),
-		By: ByIP, MaxBuckets: 3, Top: 1})
+	_, err := Run(Config{Files: []string{write(t, "a.log", traffic(1, 500), request.caddy)},
+		RuleSet: ruleSet(t, ruleText), By: ByIP, MaxBuckets: 3, Top: 1})
 	assert.ErrorIs(t, err, weir.ErrFull)
 	assert.ErrorContains(t, err, "--max-buckets")
 }

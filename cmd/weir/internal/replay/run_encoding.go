@@ -6,10 +6,11 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// A run is encoded as groups. A group is the requests of a second that have nothing finer: how many seconds it is after
-// the group before it, doubled; how many requests; and four bytes for the code of each. Or it is one request that has:
-// the seconds doubled and one more; the nanoseconds in the second; and the code. All but the codes are varints. In front of
-// the first group is the second that it counts from.
+// A run is encoded as groups. A group is the requests of a second that have nothing finer: how many
+// seconds it is after the group before it, doubled; how many requests; and four bytes for the code
+// of each. Or it is one request that has: the seconds doubled and one more; the nanoseconds in the
+// second; and the code. All but the codes are varints. In front of the first group is the second
+// that it counts from.
 
 const (
 	maxHead  = 2 * binary.MaxVarintLen64 // bytes before the codes of a group

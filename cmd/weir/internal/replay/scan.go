@@ -51,8 +51,9 @@ type unnumbered struct {
 	number   uint32 // set when the block is collected
 }
 
-// stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, and one more if the log has more than
-// whole seconds. So the requests of a second that only have the second come before the others.
+// stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, and one more if
+// the log has more than whole seconds. So the requests of a second that only have the second come
+// before the others.
 type stamp int64
 
 func stampOf(e *accesslog.Entry) stamp {
@@ -147,8 +148,8 @@ func (s *scanner) line(b *block, line []byte) {
 	}
 }
 
-// number numbers the callers that the cache has. It does so for all records at one time: their places are all over the
-// cache, and the processor can wait for many of them at once.
+// number numbers the callers that the cache has. It does so for all records at one time: their
+// places are all over the cache, and the processor can wait for many of them at once.
 func (s *scanner) number(b *block) {
 	for i := range b.records {
 		rec := &b.records[i]
@@ -165,10 +166,12 @@ func (s *scanner) number(b *block) {
 	}
 }
 
-// leave leaves the record i, whose key begins at from in the arena, to be numbered by the collector.
+// leave leaves the record i, whose key begins at from in the arena, to be numbered by the
+// collector.
 func (s *scanner) leave(b *block, i, from int, text shortText) {
-	b.unnumbered = append(b.unnumbered, unnumbered{record: uint32(i), from: uint32(from), to: uint32(len(b.arena)),
-		hash: maphash.Bytes(s.seed, b.arena[from:]), text: text})
+	b.unnumbered = append(b.unnumbered,
+		unnumbered{record: uint32(i), from: uint32(from), to: uint32(len(b.arena)),
+			hash: maphash.Bytes(s.seed, b.arena[from:]), text: text})
 }
 
 // Unreadable are the lines that are not of an access log.

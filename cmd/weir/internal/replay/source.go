@@ -17,8 +17,8 @@ const (
 	// blockSize is how much of a file is parsed as one piece, if its lines are no longer.
 	blockSize = 128 << 10
 
-	// maxLine is the longest line that is read. Web servers refuse request headers long before. It is below maxBlock, so
-	// a block without an end of line is of a line that is too long.
+	// maxLine is the longest line that is read. Web servers refuse request headers long before. It
+	// is below maxBlock, so a block without an end of line is of a line that is too long.
 	maxLine  = 256 << 10
 	maxBlock = maxLine + blockSize
 )
@@ -48,8 +48,8 @@ func check(name string) error {
 	return nil
 }
 
-// open opens a file, or stdin if name is Stdin. Gzip is recognized by its first two bytes, not by the name. A byte order
-// mark is skipped.
+// open opens a file, or stdin if name is Stdin. Gzip is recognized by its first two bytes, not by
+// the name. A byte order mark is skipped.
 func open(name string, stdin io.Reader) (*source, error) {
 	s := &source{name: name}
 	if name == Stdin {
@@ -83,8 +83,8 @@ func (s *source) close() {
 	}
 }
 
-// fill reads the next lines into b. The last block of a file, which may be empty, has b.last set. Of a line that is too
-// long a block has the beginning, and no other line.
+// fill reads the next lines into b. The last block of a file, which may be empty, has b.last set.
+// Of a line that is too long a block has the beginning, and no other line.
 func (s *source) fill(b *block) error {
 	buf := b.buf
 	n := copy(buf, s.rest)
@@ -145,7 +145,8 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// InputError is an error of what replay was given: for the user to correct, not a failure at run time.
+// InputError is an error of what replay was given: for the user to correct, not a failure at run
+// time.
 type InputError struct{ err error }
 
 func (e *InputError) Error() string { return e.err.Error() }

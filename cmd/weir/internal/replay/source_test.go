@@ -45,7 +45,8 @@ func TestByteOrderMarksAreSkipped(t *testing.T) {
 
 func TestUnreadableLinesAreCountedAndShown(t *testing.T) {
 	good := traffic(1, 3)
-	text := "garbage 1\n" + good[0].common() + "\n\n" + good[1].common() + "\r\n" + strings.Repeat("x", maxLine+10) + "\n" +
+	text := "garbage 1\n" + good[0].common() + "\n\n" + good[1].common() + "\r\n" +
+		strings.Repeat("x", maxLine+10) + "\n" +
 		good[2].common() + "\n" + "g\x1b[2J\n" + "{\n" + "garbage 6\n" + "garbage 7"
 	got, err := Run(config(t, []string{writeText(t, "a.log", text)}, "1/1h"))
 	require.NoError(t, err)
@@ -69,12 +70,15 @@ func TestBadInput(t *testing.T) {
 		by    By
 		want  string
 	}{
-		"a file that is not there":     {[]string{good, good + ".not"}, ByIP, "no such file"},
-		"a directory":                  {[]string{t.TempDir()}, ByIP, "is a directory"},
-		"no readable line":             {[]string{writeText(t, "prose.log", "a\nb\n")}, ByIP, "none of its 2 lines"},
+		"a file that is not there": {[]string{good, good + ".not"}, ByIP, "no such file"},
+		"a directory":              {[]string{t.TempDir()}, ByIP, "is a directory"},
+		"no readable line": {[]string{writeText(t, "prose.log", "a\nb\n")}, ByIP,
+			"none of its 2 lines"},
 		"gzip in its first bytes only": {[]string{writeText(t, "z.log", "\x1f\x8bxx")}, ByIP, "z.log"},
-		"nobody was logged in":         {[]string{writeText(t, "a.log", request{at: time.Now(), ip: "a", path: "/"}.common())}, ByUser, "has a user"},
-		"nothing but empty files":      {[]string{writeText(t, "empty.log.gz", ""), writeText(t, "empty.log", "")}, ByIP, "each file is empty"},
+		"nobody was logged in": {[]string{writeText(t, "a.log",
+			request{at: time.Now(), ip: "a", path: "/"}.common())}, ByUser, "has a user"},
+		"nothing but empty files": {[]string{writeText(t, "empty.log.gz", ""),
+			writeText(t, "empty.log", "")}, ByIP, "each file is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t, tc.files, "1/1m")
@@ -133,7 +137,8 @@ func TestFilesAreMerged(t *testing.T) {
 		servers[i%3] = append(servers[i%3], r)
 	}
 	balanced := []string{
-		write(t, "1.log", servers[0], request.caddy), write(t, "2.log", servers[1], request.caddy), write(t, "3.log", servers[2], request.caddy),
+		write(t, "1.log", servers[0], request.caddy), write(t, "2.log", servers[1], request.caddy),
+		write(t, "3.log", servers[2], request.caddy),
 	}
 	for name, files := range map[string][]string{"rotated": rotated, "balanced": balanced} {
 		got, err := Run(config(t, files, "5/1m"))

@@ -11,13 +11,13 @@ import (
 	"sync"
 )
 
-// A spool holds the requests of some callers and hands them out in the order of time, whatever order they came in. It is
-// an external merge sort: a request that comes in order goes to the end of a run, at about five bytes; the others fill a
-// buffer, which is sorted and becomes a run; and a stream merges the runs. Runs beyond a number of bytes are in a
-// temporary file.
+// A spool holds the requests of some callers and hands them out in the order of time, whatever
+// order they came in. It is an external merge sort: a request that comes in order goes to the end
+// of a run, at about five bytes; the others fill a buffer, which is sorted and becomes a run; and a
+// stream merges the runs. Runs beyond a number of bytes are in a temporary file.
 //
-// A stream's order is by stamp and then by code. It does not depend on the order in which requests came, so a report does
-// not depend on the order of a log's lines.
+// A stream's order is by stamp and then by code. It does not depend on the order in which requests
+// came, so a report does not depend on the order of a log's lines.
 type spool struct {
 	ordered    encoder
 	buf, spare []event    // being filled, being sorted
@@ -151,8 +151,8 @@ func (s *spool) sort(events []event) error {
 	return err
 }
 
-// compareEvents orders events by stamp, and those of one instant by code. A stream sorts those of one second itself: they
-// are few, and an ordered log has nothing else to be sorted.
+// compareEvents orders events by stamp, and those of one instant by code. A stream sorts those of
+// one second itself: they are few, and an ordered log has nothing else to be sorted.
 func compareEvents(a, b event) int {
 	if a.at != b.at || a.at&1 == 0 {
 		return cmp.Compare(a.at, b.at)
@@ -176,7 +176,8 @@ func (s *spool) keep(run []byte) (bool, error) {
 		_ = os.Remove(s.file.Name()) // where the system can: then nothing stays if the process is killed
 	}
 	if _, err := s.file.Write(run); err != nil {
-		return false, fmt.Errorf("sorting the log in the directory for temporary files, which TMPDIR names: %w", err)
+		return false,
+			fmt.Errorf("sorting the log in the directory for temporary files, which TMPDIR names: %w", err)
 	}
 	s.runs = append(s.runs, sortedRun{from: s.fileSize, to: s.fileSize + int64(len(run))})
 	s.fileSize += int64(len(run))

@@ -6,11 +6,13 @@ import (
 	"slices"
 )
 
-// stream hands out a spool's requests in the order of time. Any number of streams can be open at one time.
+// stream hands out a spool's requests in the order of time. Any number of streams can be open at
+// one time.
 //
-// Logs in whole seconds do not say when in its second a request came. Those of one caller that share a second are spread
-// evenly over it: all at its start they would be a burst that never was. A caller's requests are spread without regard to
-// those of others, so that what a report says does not depend on the order of the lines.
+// Logs in whole seconds do not say when in its second a request came. Those of one caller that
+// share a second are spread evenly over it: all at its start they would be a burst that never was.
+// A caller's requests are spread without regard to those of others, so that what a report says does
+// not depend on the order of the lines.
 type stream struct {
 	runs    merged
 	loose   []uint32 // codes of requests of one second that have nothing finer, in any order
@@ -134,7 +136,8 @@ func (s *stream) gather(at stamp) error {
 	return nil
 }
 
-// spreadSingles spreads a second in which no code has two requests, as most seconds are. It reports false if one has.
+// spreadSingles spreads a second in which no code has two requests, as most seconds are. It reports
+// false if one has.
 func (s *stream) spreadSingles() bool {
 	slices.Sort(s.loose)
 	s.spread, s.handed, s.alone = s.spread[:0], 0, 0

@@ -15,12 +15,15 @@ import (
 func TestPeaksAreExact(t *testing.T) {
 	for seed := range uint64(2) {
 		requests := traffic(seed+20, 600)
-		for form, render := range map[string]func(request) string{"common": request.common, "caddy": request.caddy} {
+		for form, render := range map[string]func(request) string{"common": request.common,
+			"caddy": request.caddy} {
 			for _, burst := range []uint64{0, 3} {
-				s := &Suggest{Strategies: rule.Strategies, Burst: burst, Durations: []time.Duration{time.Second, 7 * time.Second, time.Hour}}
+				s := &Suggest{Strategies: rule.Strategies, Burst: burst,
+					Durations: []time.Duration{time.Second, 7 * time.Second, time.Hour}}
 				cfg := config(t, []string{write(t, "a.log", requests, render)})
 				cfg.Suggest, cfg.parts = s, 1
-				r := &run{cfg: cfg, callers: newCallers(), first: 1<<62 - 1, last: -1 << 62, result: &Result{}}
+				r := &run{cfg: cfg, callers: newCallers(), first: 1<<62 - 1, last: -1 << 62,
+					result: &Result{}}
 				r.setParts()
 				defer r.parts[0].close()
 				require.NoError(t, r.read())
@@ -31,7 +34,8 @@ func TestPeaksAreExact(t *testing.T) {
 						for n, peak := range r.parts[0].peaks[i*len(s.Durations)+k] {
 							at := instants[r.callers.names[n]]
 							limited := func(limit uint64) uint64 {
-								l := rule.Rule{Strategy: strategy, Tiers: []weir.Tier{{Limit: limit, Duration: d}}}
+								l := rule.Rule{Strategy: strategy,
+									Tiers: []weir.Tier{{Limit: limit, Duration: d}}}
 								if l.HasBurst() {
 									l.Burst = burst
 								}
@@ -41,8 +45,12 @@ func TestPeaksAreExact(t *testing.T) {
 								require.NotZero(t, limited(uint64(d)))
 								continue
 							}
-							require.Zero(t, limited(peak), "seed %d %s, burst %d: at %d/%v %s nothing is denied", seed, form, burst, peak, d, strategy)
-							require.NotZero(t, limited(peak-1), "seed %d %s, burst %d: below %d/%v %s something is", seed, form, burst, peak, d, strategy)
+							require.Zero(t, limited(peak),
+								"seed %d %s, burst %d: at %d/%v %s nothing is denied", seed, form, burst,
+								peak, d, strategy)
+							require.NotZero(t, limited(peak-1),
+								"seed %d %s, burst %d: below %d/%v %s something is", seed, form, burst, peak,
+								d, strategy)
 						}
 					}
 				}
@@ -68,7 +76,8 @@ func TestSuggestion(t *testing.T) {
 		got := s.suggestion(rule.Fixed, time.Minute, slices.Clone(peaks))
 		require.Equal(t, want.Limit, got.Limit, "%v", share)
 		require.Equal(t, want.Denied, got.Denied, "%v", share)
-		require.Equal(t, []uint64{1, 800, 980, 998, 1000}, []uint64{got.Peaks.P50, got.Peaks.P90, got.Peaks.P99, got.Peaks.P999, got.Peaks.Max})
+		require.Equal(t, []uint64{1, 800, 980, 998, 1000},
+			[]uint64{got.Peaks.P50, got.Peaks.P90, got.Peaks.P99, got.Peaks.P999, got.Peaks.Max})
 		total := 0
 		for i, b := range got.Peaks.Histogram {
 			total += b.Callers
@@ -77,7 +86,9 @@ func TestSuggestion(t *testing.T) {
 			}
 		}
 		require.Equal(t, 2000, total)
-		require.True(t, slices.ContainsFunc(got.Peaks.Histogram, func(b PeakBin) bool { return b.To == got.Limit }), "no bin is on both sides of the limit")
+		require.True(t, slices.ContainsFunc(got.Peaks.Histogram, func(b PeakBin) bool {
+			return b.To == got.Limit
+		}), "no bin is on both sides of the limit")
 	}
 	got := (&Suggest{Share: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute, []uint64{NoLimit, NoLimit, 4})
 	require.Equal(t, uint64(NoLimit), got.Limit)

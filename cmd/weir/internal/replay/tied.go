@@ -8,8 +8,9 @@ import (
 // next returns the next request, as a stream's does.
 type next func() (ns int64, code uint32, ok bool, err error)
 
-// tied hands out the requests of next, and those of one instant by the ranks of their descriptions. Where callers share
-// a counter it matters which comes first, and the numbers of descriptions depend on the order of the lines.
+// tied hands out the requests of next, and those of one instant by the ranks of their descriptions.
+// Where callers share a counter it matters which comes first, and the numbers of descriptions
+// depend on the order of the lines.
 type tied struct {
 	next  next
 	ranks []uint32

@@ -9,10 +9,11 @@ import (
 // maxBins bounds a timeline, whatever span of time it shows.
 const maxBins = 600
 
-// widths are the widths a timeline's bins may have. Each divides the next, so that bins merge whole; beyond the last
-// they double.
+// widths are the widths a timeline's bins may have. Each divides the next, so that bins merge
+// whole; beyond the last they double.
 var widths = []time.Duration{
-	time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 10 * time.Minute,
+	time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute,
+	10 * time.Minute,
 	30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
@@ -36,7 +37,8 @@ type Timeline struct {
 // Bins returns how many bins there are.
 func (t *Timeline) Bins() int { return len(t.Rows[0]) }
 
-// Coarser returns the same counts in at most n bins, which is at least 2: no bin reaches across the epoch.
+// Coarser returns the same counts in at most n bins, which is at least 2: no bin reaches across the
+// epoch.
 func (t *Timeline) Coarser(n int) *Timeline {
 	g := growing{width: t.Width, rows: make([][]uint64, len(t.Rows)), max: t.Bins()}
 	g.first, _ = arith.FloorDiv(t.Start.UnixNano(), int64(t.Width))
@@ -62,7 +64,8 @@ func newGrowing(rows int) *growing {
 	return &growing{width: widths[0], rows: make([][]uint64, rows), max: maxBins}
 }
 
-// bin returns the index of the bin that ns falls in. ns never runs back. An index holds until the next call.
+// bin returns the index of the bin that ns falls in. ns never runs back. An index holds until the
+// next call.
 func (g *growing) bin(ns int64) int {
 	if n := len(g.rows[0]); n > 0 && ns < g.end {
 		return n - 1

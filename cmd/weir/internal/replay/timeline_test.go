@@ -48,6 +48,7 @@ func checkTimeline(t *testing.T, got *Timeline, atMost int, all []int64) {
 func TestWidthsDivideEachOther(t *testing.T) {
 	for w := widths[0]; w < 1000*24*time.Hour; w = wider(w) {
 		assert.Zero(t, wider(w)%w, "%v after %v", wider(w), w)
-		assert.LessOrEqual(t, wider(w)/w, time.Duration(5), "%v after %v: a timeline must not shrink to nothing", wider(w), w)
+		assert.LessOrEqual(t, wider(w)/w, time.Duration(5),
+			"%v after %v: a timeline must not shrink to nothing", wider(w), w)
 	}
 }

@@ -23,8 +23,8 @@ type request struct {
 	random uint32
 }
 
-// writeLog writes a log, the same each time, in the order of time or shuffled: 20 requests a second, three in four of them
-// by Zipf's law and the others by any caller.
+// writeLog writes a log, the same each time, in the order of time or shuffled: 20 requests a
+// second, three in four of them by Zipf's law and the others by any caller.
 func writeLog(file string, shuffled bool) error {
 	r := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(r, 1.1, 10, uint64(*callers-1))
@@ -58,5 +58,6 @@ func writeLog(file string, shuffled bool) error {
 func (r *request) write(w *bufio.Writer) {
 	stamp := time.Unix(r.second, 0).UTC().Format("02/Jan/2006:15:04:05 -0700")
 	fmt.Fprintf(w, "10.%d.%d.%d - - [%s] \"GET /p/%d/item-%d?x=1 HTTP/1.1\" 200 %d \"https://example.com/p/%d\" \"%s\"\n",
-		r.caller>>16, r.caller>>8&255, r.caller&255, stamp, r.random%50, r.random%5000, r.random%100_000, r.random%47, agents[r.random%3])
+		r.caller>>16, r.caller>>8&255, r.caller&255, stamp, r.random%50, r.random%5000, r.random%100_000,
+		r.random%47, agents[r.random%3])
 }

@@ -1,5 +1,6 @@
-// Command replaybench measures weir replay: the time of a log in order beside the time that parsing it takes, the same log
-// shuffled, and the memory. It writes benchmarks/replay/RESULTS.md, which BENCHMARKS.md ends with.
+// Command replaybench measures weir replay: the time of a log in order beside the time that parsing
+// it takes, the same log shuffled, and the memory. It writes benchmarks/replay/RESULTS.md, which
+// BENCHMARKS.md ends with.
 //
 //	go run ./cmd/weir/internal/replaybench            # from the root of the repository; a minute, and 4 GB of disk
 //	go run ./cmd/weir/internal/replaybench -o ''      # prints the report only
@@ -28,7 +29,8 @@ var (
 	rounds  = flag.Int("rounds", 5, "measure each task this often; the median counts")
 	out     = flag.String("o", "benchmarks/replay/RESULTS.md", "write the report to this file; none if empty")
 	keep    = flag.String("logs", "", "keep the logs in this folder, or use those there")
-	task    = flag.String("task", "", "do this task on the file that is the argument, and print how many requests and kilobytes it was")
+	task    = flag.String("task", "",
+		"do this task on the file that is the argument, and print how many requests and kilobytes it was")
 )
 
 // tasks are what is measured, each in a process of its own.
@@ -112,7 +114,8 @@ func run(file string) (requests uint64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	r, err := replay.Run(replay.Config{Files: []string{file}, Rules: limits, By: replay.ByIP, MaxBuckets: 1 << 24, Top: 10})
+	r, err := replay.Run(replay.Config{Files: []string{file}, Rules: limits, By: replay.ByIP,
+		MaxBuckets: 1 << 24, Top: 10})
 	if err != nil {
 		return 0, err
 	}
@@ -127,10 +130,12 @@ func report(b *bytes.Buffer, rows []*row) {
 	parse, ordered, shuffled := rows[0], rows[1], rows[2]
 	fmt.Fprintf(b, "## Replay\n\nWritten by `go run ./cmd/weir/internal/replaybench`, %s. A log of %d million lines and %d callers in the\n"+
 		"combined format, by one limit. Each figure is the median of %d rounds, in each of which every task has a process of its\n"+
-		"own; ratios are the medians of those in one round.\n\n", machine(), *lines/1_000_000, *callers, *rounds)
+		"own; ratios are the medians of those in one round.\n\n", machine(), *lines/1_000_000, *callers,
+		*rounds)
 	fmt.Fprintf(b, "|  | time | CPU time | memory |\n|---|--:|--:|--:|\n")
 	for _, r := range rows {
-		fmt.Fprintf(b, "| %s | %.2f s | %.2f s | %.0f MB |\n", r.name, median(r.wall), median(r.cpu), median(r.memory))
+		fmt.Fprintf(b, "| %s | %.2f s | %.2f s | %.0f MB |\n", r.name, median(r.wall), median(r.cpu),
+			median(r.memory))
 	}
 	fmt.Fprintf(b, "\n|  | at most | measured |  |\n|---|--:|--:|---|\n")
 	bar := func(name string, most, got float64, unit string) {
@@ -144,7 +149,8 @@ func report(b *bytes.Buffer, rows []*row) {
 	bar("time shuffled, to in order", 4, ratio(shuffled.wall, ordered.wall), "×")
 	bar("memory, shuffled", 300, median(shuffled.memory), " MB")
 	fmt.Fprintf(b, "\nIn CPU time a log in order takes %.2f × parsing, and a shuffled one %.2f × one in order: parsing, numbering the\n"+
-		"callers and deciding are spread over the cores.\n", ratio(ordered.cpu, parse.cpu), ratio(shuffled.cpu, ordered.cpu))
+		"callers and deciding are spread over the cores.\n", ratio(ordered.cpu, parse.cpu),
+		ratio(shuffled.cpu, ordered.cpu))
 	if strings.Contains(b.String(), "missed") {
 		fmt.Fprintf(b, "Times of the wall clock depend on what else the machine did.\n")
 	}

@@ -19,7 +19,8 @@ type row struct {
 
 // measure does the task once, in a process of its own.
 func (r *row) measure() error {
-	cmd := exec.CommandContext(context.Background(), os.Args[0], "-task", r.task, "-callers", fmt.Sprint(*callers), r.file)
+	cmd := exec.CommandContext(context.Background(), os.Args[0], "-task", r.task, "-callers",
+		fmt.Sprint(*callers), r.file)
 	cmd.Stderr = os.Stderr
 	start := time.Now()
 	text, err := cmd.Output()
@@ -37,8 +38,8 @@ func (r *row) measure() error {
 	return nil
 }
 
-// peakMemory returns the most memory that this process has had, in kilobytes. Linux tells; a parent's view of it would
-// have the memory of the parent in it.
+// peakMemory returns the most memory that this process has had, in kilobytes. Linux tells; a
+// parent's view of it would have the memory of the parent in it.
 func peakMemory() (kilobytes int) {
 	text, _ := os.ReadFile("/proc/self/status")
 	if _, rest, ok := strings.Cut(string(text), "VmHWM:"); ok {
@@ -66,5 +67,6 @@ func machine() string {
 	if text, err := os.ReadFile("/proc/loadavg"); err == nil {
 		load, _, _ = strings.Cut(string(text), " ")
 	}
-	return fmt.Sprintf("on %s with %s, %d cores, load average %s", time.Now().UTC().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), load)
+	return fmt.Sprintf("on %s with %s, %d cores, load average %s", time.Now().UTC().Format(time.DateOnly),
+		runtime.Version(), runtime.NumCPU(), load)
 }

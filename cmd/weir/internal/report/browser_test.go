@@ -43,13 +43,15 @@ const layoutScript = `(() => {
   return out;
 })()`
 
-// The page can be read on a large screen and on a telephone: nothing is off screen, and no label is too small or hidden.
+// The page can be read on a large screen and on a telephone: nothing is off screen, and no label is
+// too small or hidden.
 func TestPageFitsTheScreen(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	require.NoError(t, err, "this test needs chromium: apt-get install chromium")
 	file := filepath.Join(t.TempDir(), "report.html")
 	require.NoError(t, os.WriteFile(file, []byte(render(t, "report.html")), 0o600))
-	allocator, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(chromium), chromedp.UserDataDir(t.TempDir()),
+	allocator, cancel := chromedp.NewExecAllocator(t.Context(), chromedp.ExecPath(chromium),
+		chromedp.UserDataDir(t.TempDir()),
 		chromedp.NoFirstRun, chromedp.NoSandbox, chromedp.Headless, chromedp.DisableGPU)
 	defer cancel()
 	ctx, cancel := chromedp.NewContext(allocator)
@@ -57,7 +59,8 @@ func TestPageFitsTheScreen(t *testing.T) {
 	ctx, cancel = context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for _, width := range []int64{1200, 400, 320} {
-		require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), chromedp.Navigate("file://"+file)))
+		require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900),
+			chromedp.Navigate("file://"+file)))
 		got, err := chromedp.Run(ctx, chromedp.Evaluate[layout](layoutScript))
 		require.NoError(t, err)
 		assert.EqualValues(t, width, got.Page, "the page does not scroll sideways")

@@ -56,7 +56,8 @@ func legend(denied bool, style Style) string {
 	return text
 }
 
-// bar returns the lines of one bin's bar, from the bottom: whole lines, of which what was denied has at least one.
+// bar returns the lines of one bin's bar, from the bottom: whole lines, of which what was denied
+// has at least one.
 func bar(admitted, denied, top uint64) []rune {
 	height := func(n uint64) float64 { return float64(n) / float64(top) * chartHeight }
 	all := make([]rune, chartHeight)

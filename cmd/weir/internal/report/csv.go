@@ -22,14 +22,16 @@ var csvTables = []struct {
 	columns []string
 	rows    func(r *replay.Result, add func(cells ...any))
 }{
-	{"limits", []string{"name", "limit", "strategy", "burst", "start", "end", "lines", "unreadable", "unkeyed", "filtered",
-		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share", "shadow"}, csvLimits},
-	{"callers", []string{"name", "limit", "strategy", "burst", "caller", "requests", "admitted", "denied", "denied_share",
-		"first_denied"}, csvCallers},
-	{"timeline", []string{"name", "limit", "strategy", "burst", "start", "end", "requests", "admitted", "denied",
-		"denied_share"}, csvTimeline},
-	{"suggest", []string{"strategy", "burst", "duration_seconds", "limit", "deny_at_most", "callers", "callers_denied", "p50",
-		"p90", "p99", "p99_9", "max"}, csvSuggest},
+	{"limits", []string{"name", "limit", "strategy", "burst", "start", "end", "lines", "unreadable",
+		"unkeyed", "filtered",
+		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share", "shadow"},
+		csvLimits},
+	{"callers", []string{"name", "limit", "strategy", "burst", "caller", "requests", "admitted", "denied",
+		"denied_share", "first_denied"}, csvCallers},
+	{"timeline", []string{"name", "limit", "strategy", "burst", "start", "end", "requests", "admitted",
+		"denied", "denied_share"}, csvTimeline},
+	{"suggest", []string{"strategy", "burst", "duration_seconds", "limit", "deny_at_most", "callers",
+		"callers_denied", "p50", "p90", "p99", "p99_9", "max"}, csvSuggest},
 }
 
 // CSVTables returns the names of the tables.
@@ -41,8 +43,8 @@ func CSVTables() []string {
 	return names
 }
 
-// CSV writes one of the tables: a header, and a row for each limit, each of its worst callers, each bin of its timeline, or
-// each suggestion. A cell that does not apply is empty.
+// CSV writes one of the tables: a header, and a row for each limit, each of its worst callers, each
+// bin of its timeline, or each suggestion. A cell that does not apply is empty.
 func CSV(w io.Writer, r *replay.Result, table string) error {
 	i := slices.Index(CSVTables(), table)
 	if i < 0 {
@@ -101,8 +103,8 @@ func countCells(requests, denied uint64) []any {
 func csvLimits(r *replay.Result, add func(...any)) {
 	for i := range r.Rules {
 		rr := &r.Rules[i]
-		cells := append(ruleCells(rr.Rule), r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed, r.Filtered, r.Uncounted,
-			r.Callers, rr.Met)
+		cells := append(ruleCells(rr.Rule), r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed,
+			r.Filtered, r.Uncounted, r.Callers, rr.Met)
 		add(append(append(cells, countCells(rr.Matched, rr.Denied)...), rr.Shadow)...)
 	}
 }
@@ -130,12 +132,13 @@ func csvTimeline(r *replay.Result, add func(...any)) {
 func csvSuggest(r *replay.Result, add func(...any)) {
 	for _, s := range r.Suggestions {
 		p := s.Peaks
-		add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), number(s.Limit), r.Suggest.Share, r.Callers, s.Denied,
-			number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Max))
+		add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), number(s.Limit), r.Suggest.Share, r.Callers,
+			s.Denied, number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Max))
 	}
 }
 
-// harmless makes a name safe to open in a spreadsheet, which takes a cell that begins with one of these for a formula.
+// harmless makes a name safe to open in a spreadsheet, which takes a cell that begins with one of
+// these for a formula.
 func harmless(name string) string {
 	name = Printable(name)
 	if name != "" {

@@ -14,8 +14,8 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// The page's data. Everything is a string that the template escapes, except the drawings, which are made of numbers and
-// times alone.
+// The page's data. Everything is a string that the template escapes, except the drawings, which are
+// made of numbers and times alone.
 type (
 	htmlPage struct {
 		Title       string
@@ -108,7 +108,8 @@ func HTML(w io.Writer, r *replay.Result) error {
 		last.Rows = append(last.Rows, htmlPeaksOf(s))
 	}
 	for _, e := range r.Unreadable.Examples {
-		p.Examples = append(p.Examples, htmlExample{fmt.Sprintf("%s:%d", Printable(e.File), e.Line), e.Reason, Printable(e.Text)})
+		p.Examples = append(p.Examples,
+			htmlExample{fmt.Sprintf("%s:%d", Printable(e.File), e.Line), e.Reason, Printable(e.Text)})
 	}
 	return page.Execute(w, p)
 }
@@ -126,7 +127,8 @@ func htmlOf(r *replay.Result, t *replay.Timeline, i int) htmlRule {
 		name := Printable(c.Name)
 		out.Worst = append(out.Worst, htmlCaller{
 			Name: short(name, 44), Full: name, Requests: count(c.Requests), Denied: count(c.Denied),
-			Share: percent(c.Denied, c.Requests), Bar: css(c.Denied, c.Requests), FirstTime: stamp(c.FirstDenied),
+			Share: percent(c.Denied, c.Requests), Bar: css(c.Denied, c.Requests),
+			FirstTime: stamp(c.FirstDenied),
 		})
 	}
 	return out
@@ -135,8 +137,8 @@ func htmlOf(r *replay.Result, t *replay.Timeline, i int) htmlRule {
 func htmlPeaksOf(s replay.Suggestion) htmlPeaks {
 	p := s.Peaks
 	return htmlPeaks{
-		Limit: suggested(s), Denied: count(s.Denied), P50: peak(p.P50), P90: peak(p.P90), P99: peak(p.P99), P999: peak(p.P999),
-		Max: peak(p.Max), Chart: peakChart(s),
+		Limit: suggested(s), Denied: count(s.Denied), P50: peak(p.P50), P90: peak(p.P90), P99: peak(p.P99),
+		P999: peak(p.P999), Max: peak(p.Max), Chart: peakChart(s),
 	}
 }
 

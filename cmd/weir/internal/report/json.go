@@ -10,8 +10,9 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// Schema names the JSON report, and the version of its fields and of the columns of CSV: fields and columns are added
-// without a new version; one that goes, or means something else, makes a new version. docs/replay.md describes them.
+// Schema names the JSON report, and the version of its fields and of the columns of CSV: fields and
+// columns are added without a new version; one that goes, or means something else, makes a new
+// version. docs/replay.md describes them.
 const Schema = "weir.replay/1"
 
 type (
@@ -50,12 +51,13 @@ type (
 		Requests     []uint64  `json:"requests"` // in each bin of that width
 	}
 	jsonRule struct {
-		Name          string       `json:"name,omitempty"`
-		Limit         string       `json:"limit"`
-		Strategy      string       `json:"strategy"`
-		Burst         uint64       `json:"burst,omitempty"`
-		Shadow        bool         `json:"shadow,omitempty"` // of a set of rules: in shadow mode it would deny nothing
-		Matched       uint64       `json:"matched"`          // requests that the rule is about
+		Name     string `json:"name,omitempty"`
+		Limit    string `json:"limit"`
+		Strategy string `json:"strategy"`
+		Burst    uint64 `json:"burst,omitempty"`
+		// of a set of rules: in shadow mode it would deny nothing
+		Shadow        bool         `json:"shadow,omitempty"`
+		Matched       uint64       `json:"matched"` // requests that the rule is about
 		Admitted      uint64       `json:"admitted"`
 		Denied        uint64       `json:"denied"`
 		DeniedShare   float64      `json:"denied_share"`   // from 0 to 1
@@ -71,14 +73,15 @@ type (
 		FirstDenied time.Time `json:"first_denied"`
 	}
 	jsonSuggestion struct {
-		Strategy        string    `json:"strategy"`
-		Burst           uint64    `json:"burst,omitempty"`
-		DurationSeconds float64   `json:"duration_seconds"`
-		Limit           *uint64   `json:"limit"`          // null: none is high enough
-		DenyAtMost      float64   `json:"deny_at_most"`   // the share of callers that was allowed, from 0 to 1
-		CallersDenied   int       `json:"callers_denied"` // with a peak above limit
-		Peaks           jsonPeaks `json:"peaks"`
-		Histogram       []jsonBin `json:"histogram"`
+		Strategy        string  `json:"strategy"`
+		Burst           uint64  `json:"burst,omitempty"`
+		DurationSeconds float64 `json:"duration_seconds"`
+		Limit           *uint64 `json:"limit"` // null: none is high enough
+		// the share of callers that was allowed, from 0 to 1
+		DenyAtMost    float64   `json:"deny_at_most"`
+		CallersDenied int       `json:"callers_denied"` // with a peak above limit
+		Peaks         jsonPeaks `json:"peaks"`
+		Histogram     []jsonBin `json:"histogram"`
 	}
 	jsonPeaks struct {
 		P50  *uint64 `json:"p50"`
@@ -97,7 +100,8 @@ type (
 // JSON writes the report as one object.
 func JSON(w io.Writer, r *replay.Result) error {
 	out := jsonReport{
-		Schema: Schema, Files: valid(r.Files), EmptyFiles: valid(r.Empty), By: string(r.By), Lines: r.Lines, Requests: r.Requests,
+		Schema: Schema, Files: valid(r.Files), EmptyFiles: valid(r.Empty), By: string(r.By), Lines: r.Lines,
+		Requests:  r.Requests,
 		Uncounted: r.Uncounted, Filtered: r.Filtered, Unkeyed: r.Unkeyed, WholeSeconds: r.Coarse,
 		Unreadable: jsonUnreadable{r.Unreadable.Count, []jsonExample{}},
 		Callers:    r.Callers, First: r.First, Last: r.Last,
@@ -105,7 +109,8 @@ func JSON(w io.Writer, r *replay.Result) error {
 		Rules:    []jsonRule{}, Suggestions: []jsonSuggestion{},
 	}
 	for _, e := range r.Unreadable.Examples {
-		out.Unreadable.Examples = append(out.Unreadable.Examples, jsonExample{utf8Only(e.File), e.Line, e.Reason, utf8Only(e.Text)})
+		out.Unreadable.Examples = append(out.Unreadable.Examples,
+			jsonExample{utf8Only(e.File), e.Line, e.Reason, utf8Only(e.Text)})
 	}
 	for i := range r.Rules {
 		out.Rules = append(out.Rules, jsonRuleOf(r, i))
@@ -125,7 +130,8 @@ func jsonRuleOf(r *replay.Result, i int) jsonRule {
 		Name: utf8Only(rr.Rule.Name), Limit: rr.Rule.Limit, Strategy: rr.Rule.Strategy, Burst: rr.Rule.Burst,
 		Shadow: rr.Shadow, Matched: rr.Matched,
 		Admitted: admitted(rr), Denied: rr.Denied, DeniedShare: share(rr.Denied, rr.Matched),
-		CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i], Enforce: Enforce(r, rr.Rule),
+		CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i],
+		Enforce: Enforce(r, rr.Rule),
 	}
 	for _, c := range rr.Worst {
 		out.Worst = append(out.Worst, jsonCaller{utf8Only(c.Name), c.Requests, c.Denied, c.FirstDenied})
@@ -137,7 +143,8 @@ func jsonSuggestionOf(s replay.Suggestion, share float64) jsonSuggestion {
 	out := jsonSuggestion{
 		Strategy: s.Strategy, Burst: s.Burst, DurationSeconds: s.Duration.Seconds(), Limit: orNull(s.Limit),
 		DenyAtMost: share, CallersDenied: s.Denied, Histogram: []jsonBin{},
-		Peaks: jsonPeaks{orNull(s.Peaks.P50), orNull(s.Peaks.P90), orNull(s.Peaks.P99), orNull(s.Peaks.P999), orNull(s.Peaks.Max)},
+		Peaks: jsonPeaks{orNull(s.Peaks.P50), orNull(s.Peaks.P90), orNull(s.Peaks.P99), orNull(s.Peaks.P999),
+			orNull(s.Peaks.Max)},
 	}
 	for _, b := range s.Peaks.Histogram {
 		out.Histogram = append(out.Histogram, jsonBin(b))
@@ -161,8 +168,8 @@ func valid(names []string) []string {
 	return out
 }
 
-// utf8Only writes bytes that are no UTF-8 as \xHH. encoding/json would make the same character of all of them, and one
-// caller of many.
+// utf8Only writes bytes that are no UTF-8 as \xHH. encoding/json would make the same character of
+// all of them, and one caller of many.
 func utf8Only(s string) string {
 	if utf8.ValidString(s) {
 		return s

@@ -49,7 +49,9 @@ func ruleFlags(words []string, s *replay.RuleSet) []string {
 func Enforce(r *replay.Result, l rule.Rule) string {
 	if s := r.RuleSet; s != nil {
 		words := ruleFlags([]string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000"}, s)
-		described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool { return s.Set.Descriptors(d) == nil })
+		described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool {
+			return s.Set.Descriptors(d) == nil
+		})
 		if len(described) > 1 {
 			words = append(words, "--domain", s.Domain)
 		}
@@ -85,7 +87,8 @@ func keyFlags(r *replay.Result) []string {
 	return words
 }
 
-// try returns the commands that replay the suggestions of one strategy, and that enforce one of them.
+// try returns the commands that replay the suggestions of one strategy, and that enforce one of
+// them.
 func try(r *replay.Result, all []replay.Suggestion) []Step {
 	words := []string{"weir", "replay"}
 	enforce := ""
@@ -112,7 +115,8 @@ func try(r *replay.Result, all []replay.Suggestion) []Step {
 	}
 	words = append(append(words, keyFlags(r)...), r.Files...)
 	name := strategyTitle(all[0].Strategy, all[0].Burst)
-	return []Step{{"see whom the suggested limits deny, " + name, shell(words)}, {"enforce one of them, " + name, enforce}}
+	return []Step{{"see whom the suggested limits deny, " + name, shell(words)},
+		{"enforce one of them, " + name, enforce}}
 }
 
 // limitText writes a suggestion as a limit.

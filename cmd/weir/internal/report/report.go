@@ -1,7 +1,8 @@
-// Package report shows what a replay found: as text for a terminal, as JSON, as CSV, and as a page of HTML.
+// Package report shows what a replay found: as text for a terminal, as JSON, as CSV, and as a page
+// of HTML.
 //
-// Callers, file names and unreadable lines come from whoever sent the requests. Each form makes them harmless in its
-// own way.
+// Callers, file names and unreadable lines come from whoever sent the requests. Each form makes
+// them harmless in its own way.
 package report
 
 import (
@@ -17,8 +18,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// Notes says in sentences what a reader of the figures must know: what was left out, and what is less than exact. They
-// are safe for a terminal.
+// Notes says in sentences what a reader of the figures must know: what was left out, and what is
+// less than exact. They are safe for a terminal.
 func Notes(r *replay.Result) []string {
 	var notes []string
 	add := func(n uint64, noun, format string, args ...any) {
@@ -29,7 +30,8 @@ func Notes(r *replay.Result) []string {
 	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
 	add(r.Unkeyed, "request", "had no %s and %s left out", missing(r.By), were(r.Unkeyed))
 	add(r.Filtered, "request", "%s not asked for and left out", were(r.Filtered))
-	add(r.Uncounted, "request", "had a status that does not count: decided on, they took nothing from any limit")
+	add(r.Uncounted, "request",
+		"had a status that does not count: decided on, they took nothing from any limit")
 	for _, name := range r.Empty {
 		notes = append(notes, fileName(name)+" is empty")
 	}
@@ -37,8 +39,9 @@ func Notes(r *replay.Result) []string {
 		notes = append(notes, idleNote(idle))
 	}
 	if r.Coarse && dependsOnFractions(r) {
-		notes = append(notes, "the log has whole seconds, over which each caller's requests were spread evenly: what limits "+
-			"on a second or less would do is an estimate, except for fixed windows of 1s")
+		notes = append(notes,
+			"the log has whole seconds, over which each caller's requests were spread evenly: what limits "+
+				"on a second or less would do is an estimate, except for fixed windows of 1s")
 	}
 	return notes
 }
@@ -74,7 +77,8 @@ func missing(by replay.By) string {
 	return string(by)
 }
 
-// dependsOnFractions reports whether a figure depends on where in its second a request came, by more than a little.
+// dependsOnFractions reports whether a figure depends on where in its second a request came, by
+// more than a little.
 func dependsOnFractions(r *replay.Result) bool {
 	short := func(strategy string, d time.Duration) bool {
 		return d < time.Second || d == time.Second && strategy != rule.Fixed && strategy != rule.Tiers
@@ -86,7 +90,9 @@ func dependsOnFractions(r *replay.Result) bool {
 			}
 		}
 	}
-	return slices.ContainsFunc(r.Suggestions, func(s replay.Suggestion) bool { return short(s.Strategy, s.Duration) })
+	return slices.ContainsFunc(r.Suggestions, func(s replay.Suggestion) bool {
+		return short(s.Strategy, s.Duration)
+	})
 }
 
 // fileName returns a file's name for people.
@@ -97,7 +103,8 @@ func fileName(name string) string {
 	return Printable(name)
 }
 
-// title names the strategy of a rule in full. Rules of a set that are not counted have none, nor have all together.
+// title names the strategy of a rule in full. Rules of a set that are not counted have none, nor
+// have all together.
 func title(rr *replay.RuleResult) string {
 	name := strategyTitle(rr.Rule.Strategy, rr.Rule.Burst)
 	if rr.Shadow {
@@ -130,8 +137,8 @@ func heading(r rule.Rule) string {
 // admitted returns how many requests the rule would have let through.
 func admitted(rr *replay.RuleResult) uint64 { return rr.Matched - rr.Denied }
 
-// shown reports whether a rule has a part of the report to itself: of a set, one that denied something has, and all
-// rules together.
+// shown reports whether a rule has a part of the report to itself: of a set, one that denied
+// something has, and all rules together.
 func shown(r *replay.Result, i int) bool { return r.RuleSet == nil || i == 0 || r.Rules[i].Denied > 0 }
 
 // share returns part of whole as a number from 0 to 1; of nothing, 0.
@@ -211,8 +218,9 @@ const stampLayout = "2006-01-02 15:04:05"
 
 func stamp(t time.Time) string { return t.Format(stampLayout) }
 
-// Printable replaces what a terminal would obey rather than show, or not show at all: control characters, those that
-// turn the direction of writing, broken UTF-8. A backslash stays: the result is for people.
+// Printable replaces what a terminal would obey rather than show, or not show at all: control
+// characters, those that turn the direction of writing, broken UTF-8. A backslash stays: the result
+// is for people.
 func Printable(s string) string {
 	clean := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
 	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) }) < 0 {

@@ -42,11 +42,13 @@ func example() *replay.Result {
 	var requests, few, many, none []uint64
 	for i := range 90 {
 		n := uint64(20 + i%9*5)
-		requests, few, many, none = append(requests, n), append(few, uint64(i%30/29)), append(many, n*uint64(i%10)/10), append(none, 0)
+		requests, few, many, none = append(requests, n), append(few, uint64(i%30/29)),
+			append(many, n*uint64(i%10)/10), append(none, 0)
 	}
 	var callers []replay.Caller
 	for i, name := range hostile {
-		callers = append(callers, replay.Caller{Name: name, Requests: uint64(1500 - 100*i), Denied: uint64(1400 - 140*i), FirstDenied: first.Add(time.Duration(i) * time.Second)})
+		callers = append(callers, replay.Caller{Name: name, Requests: uint64(1500 - 100*i),
+			Denied: uint64(1400 - 140*i), FirstDenied: first.Add(time.Duration(i) * time.Second)})
 	}
 	sum := func(row []uint64) (n uint64) {
 		for _, v := range row {
@@ -56,7 +58,8 @@ func example() *replay.Result {
 	}
 	tier := []weir.Tier{{Limit: 20, Duration: time.Minute}}
 	return &replay.Result{
-		Files: []string{"logs/\x1b[31maccess.log", replay.Stdin}, By: replay.ByIPPath, Empty: []string{"logs/\x1b[31mempty.log"},
+		Files: []string{"logs/\x1b[31maccess.log", replay.Stdin}, By: replay.ByIPPath,
+		Empty: []string{"logs/\x1b[31mempty.log"},
 		Lines: sum(requests) + 7 + 12 + 5, Requests: sum(requests), Unkeyed: 12, Filtered: 5, Uncounted: 1,
 		Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}, IPv6Bits: 48,
 		Unreadable: replay.Unreadable{Count: 7, Examples: []replay.Example{
@@ -65,7 +68,8 @@ func example() *replay.Result {
 		}},
 		Coarse: true, Callers: 1234,
 		First: first, Last: first.Add(89 * time.Second),
-		Timeline: &replay.Timeline{Start: first, Width: time.Second, Rows: [][]uint64{requests, few, many, none}},
+		Timeline: &replay.Timeline{Start: first, Width: time.Second,
+			Rows: [][]uint64{requests, few, many, none}},
 		Rules: []replay.RuleResult{
 			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Matched: sum(requests), Denied: sum(few), Met: 1, Worst: callers[:1]},
 			{Rule: rule.Rule{Name: "it's \x1b[1m", Limit: "20/1m", Strategy: rule.Token, Burst: 1000, Tiers: tier}, Matched: sum(requests), Denied: sum(many), Met: 900, Worst: callers},
@@ -77,12 +81,14 @@ func example() *replay.Result {
 			suggestionOf(rule.Fixed, 0, time.Hour, 75, 400, 700, 300, 120, 80, 20, 9, 4, 0, 1),
 			suggestionOf(rule.Token, 7, time.Minute, 9, 12, 1200, 33, 0, 1),
 			{Strategy: rule.Token, Burst: 7, Duration: 90 * time.Minute, Limit: replay.NoLimit, Denied: 1234,
-				Peaks: replay.Peaks{P50: replay.NoLimit, P90: replay.NoLimit, P99: replay.NoLimit, P999: replay.NoLimit, Max: replay.NoLimit}},
+				Peaks: replay.Peaks{P50: replay.NoLimit, P90: replay.NoLimit, P99: replay.NoLimit,
+					P999: replay.NoLimit, Max: replay.NoLimit}},
 		},
 	}
 }
 
-func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most uint64, callers ...int) replay.Suggestion {
+func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most uint64,
+	callers ...int) replay.Suggestion {
 	s := replay.Suggestion{Strategy: strategy, Burst: burst, Duration: d, Limit: limit, Denied: 1,
 		Peaks: replay.Peaks{P50: 1, P90: 2, P99: limit, P999: limit, Max: most}}
 	from, to := uint64(1), uint64(1)
@@ -101,8 +107,11 @@ func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most ui
 
 // forms are the report in each of its forms.
 var forms = map[string]func(io.Writer, *replay.Result) error{
-	"report.txt":  func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 80}); return nil },
-	"color.txt":   func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 100, Color: true}); return nil },
+	"report.txt": func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 80}); return nil },
+	"color.txt": func(w io.Writer, r *replay.Result) error {
+		Text(w, r, Style{Width: 100, Color: true})
+		return nil
+	},
 	"report.json": JSON,
 	"limits.csv":  func(w io.Writer, r *replay.Result) error { return CSV(w, r, "limits") },
 	"callers.csv": func(w io.Writer, r *replay.Result) error { return CSV(w, r, "callers") },
@@ -150,7 +159,8 @@ func TestNoFormHoldsControlCharacters(t *testing.T) {
 
 func TestHTMLIsSelfContainedAndInert(t *testing.T) {
 	got := render(t, "report.html")
-	for _, bad := range []string{"<script", "<img", "<link", "<iframe", "<form", "<a ", "javascript:", "@import", "url("} {
+	for _, bad := range []string{"<script", "<img", "<link", "<iframe", "<form", "<a ", "javascript:",
+		"@import", "url("} {
 		assert.NotContains(t, got, bad)
 	}
 	assert.NotRegexp(t, `<[^>]* on[a-z]+=`, got, "no handlers of events")
@@ -235,7 +245,8 @@ func TestPercentNeverRoundsToNothingOrAll(t *testing.T) {
 
 // The labels of a chart of small counts are the counts, and the bars stand beside the axis.
 func TestChartOfSmallCounts(t *testing.T) {
-	line := &replay.Timeline{Start: time.Unix(0, 0).UTC(), Width: time.Second, Rows: [][]uint64{{1, 0, 2, 3, 1}, {0, 0, 0, 1, 1}}}
+	line := &replay.Timeline{Start: time.Unix(0, 0).UTC(), Width: time.Second,
+		Rows: [][]uint64{{1, 0, 2, 3, 1}, {0, 0, 0, 1, 1}}}
 	var b bytes.Buffer
 	chart(&b, line, 1, Style{Width: 80})
 	want := `  requests per 1s:  █ admitted  ░ denied
@@ -253,7 +264,8 @@ func TestChartOfSmallCounts(t *testing.T) {
 	assert.Equal(t, want, b.String())
 }
 
-// What is denied has a line of its own even if it is one request of a million, and so has what is admitted below it.
+// What is denied has a line of its own even if it is one request of a million, and so has what is
+// admitted below it.
 func TestBar(t *testing.T) {
 	for _, tc := range []struct {
 		admitted, denied, top uint64
@@ -277,14 +289,17 @@ func TestEnforce(t *testing.T) {
 	} {
 		assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 "+want, Enforce(r, l))
 	}
-	r = &replay.Result{By: replay.ByIPPath, IPv6Bits: 48, Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}}
+	r = &replay.Result{By: replay.ByIPPath, IPv6Bits: 48,
+		Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}}
 	assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 --limit 1/1s --count-if 401,5xx --by ip+path --ipv6-prefix 48",
 		Enforce(r, rule.Rule{Limit: "1/1s", Strategy: rule.Fixed}))
 }
 
 func TestDurationText(t *testing.T) {
-	for d, want := range map[time.Duration]string{time.Second: "1s", time.Minute: "1m", time.Hour: "1h", 24 * time.Hour: "1d", 7 * 24 * time.Hour: "7d",
-		90 * time.Minute: "1h30m", 1500 * time.Millisecond: "1.5s", 10 * time.Minute: "10m", 36 * time.Hour: "36h", 90 * time.Second: "1m30s"} {
+	for d, want := range map[time.Duration]string{time.Second: "1s", time.Minute: "1m", time.Hour: "1h",
+		24 * time.Hour: "1d", 7 * 24 * time.Hour: "7d",
+		90 * time.Minute: "1h30m", 1500 * time.Millisecond: "1.5s", 10 * time.Minute: "10m",
+		36 * time.Hour: "36h", 90 * time.Second: "1m30s"} {
 		got := durationText(d)
 		assert.Equal(t, want, got)
 		back, err := rule.ParseDuration(got)
@@ -294,13 +309,15 @@ func TestDurationText(t *testing.T) {
 }
 
 func TestCount(t *testing.T) {
-	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", 1<<64 - 1: "18,446,744,073,709,551,615"} {
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567",
+		1<<64 - 1: "18,446,744,073,709,551,615"} {
 		assert.Equal(t, want, count(n))
 	}
 }
 
 func TestSpan(t *testing.T) {
-	for d, want := range map[time.Duration]string{0: "0s", 500 * time.Millisecond: "500ms", time.Second: "1s", 90 * time.Second: "1m 30s",
+	for d, want := range map[time.Duration]string{0: "0s", 500 * time.Millisecond: "500ms", time.Second: "1s",
+		90 * time.Second:        "1m 30s",
 		time.Hour + time.Second: "1h", 26 * time.Hour: "1d 2h", 4000 * 24 * time.Hour: "4,000d"} {
 		assert.Equal(t, want, span(d))
 	}
@@ -308,7 +325,8 @@ func TestSpan(t *testing.T) {
 
 func TestPrintable(t *testing.T) {
 	for s, want := range map[string]string{
-		"plain /päth": "plain /päth", "\x1b[2J": `\x1b[2J`, "a\x00\x7f\u0085": `a\x00\x7f\u0085`, "\xff\xc3": `\xff\xc3`,
+		"plain /päth": "plain /päth", "\x1b[2J": `\x1b[2J`, "a\x00\x7f\u0085": `a\x00\x7f\u0085`,
+		"\xff\xc3":     `\xff\xc3`,
 		"\u202e\u200b": `\u202e\u200b`, "tab\tnew\n": `tab\x09new\x0a`, "\ufffd": "\ufffd",
 	} {
 		assert.Equal(t, want, Printable(s))

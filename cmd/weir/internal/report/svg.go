@@ -10,8 +10,9 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// A drawing is as wide as there is room, and of a fixed height: its bars stretch, and its labels, which are text of the
-// page, do not. Lengths across are in thousandths of the width, lengths up in pixels.
+// A drawing is as wide as there is room, and of a fixed height: its bars stretch, and its labels,
+// which are text of the page, do not. Lengths across are in thousandths of the width, lengths up in
+// pixels.
 const (
 	htmlBins   = 240
 	plotWidth  = 1000
@@ -26,19 +27,22 @@ type plot struct {
 	yAxis, xAxis strings.Builder // labels
 }
 
-// bar adds a bar from x that is width wide: what is denied, from height cut to height top, above what is not.
+// bar adds a bar from x that is width wide: what is denied, from height cut to height top, above
+// what is not.
 func (p *plot) bar(x, width, cut, top float64) {
 	if cut > 0 {
 		fmt.Fprintf(&p.ok, "M%.2f %dV%.2fH%.2fV%dZ", x, plotHeight, plotHeight-cut, x+width, plotHeight)
 	}
 	if top > cut {
-		fmt.Fprintf(&p.no, "M%.2f %.2fV%.2fH%.2fV%.2fZ", x, plotHeight-cut, plotHeight-top, x+width, plotHeight-cut)
+		fmt.Fprintf(&p.no, "M%.2f %.2fV%.2fH%.2fV%.2fZ", x, plotHeight-cut, plotHeight-top, x+width,
+			plotHeight-cut)
 	}
 }
 
 // note adds what is shown when the mouse is over x to x+width. text is made of numbers and times.
 func (p *plot) note(x, width float64, text string) {
-	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s</title></rect>`, x, width, plotHeight, text)
+	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s</title></rect>`, x, width,
+		plotHeight, text)
 }
 
 // y adds a line across at a height, and its label.
@@ -60,7 +64,8 @@ func (p *plot) x(x float64, label string, minor bool) {
 func (p *plot) html(aria string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div><svg viewBox="0 0 %d %d" preserveAspectRatio="none" `+
 		`role="img" aria-label="%s"><path class="grid" d="%s"/><path class="ok" d="%s"/><path class="no" d="%s"/>%s<g class="hover">%s</g></svg>`+
-		`<div class="x">%s</div></div>`, &p.yAxis, plotWidth, plotHeight, aria, &p.grid, &p.ok, &p.no, &p.marks, &p.hover, &p.xAxis))
+		`<div class="x">%s</div></div>`, &p.yAxis, plotWidth, plotHeight, aria, &p.grid, &p.ok, &p.no,
+		&p.marks, &p.hover, &p.xAxis))
 }
 
 // timelineChart draws a bar for each bin: what was denied on top of what was admitted.
@@ -89,7 +94,8 @@ func timelineChart(t *replay.Timeline, row int) template.HTML {
 		}
 		x := float64(i) * step
 		p.bar(x, width, cut, all)
-		p.note(x, step, fmt.Sprintf("%s: %s admitted, %s denied", stamp(t.Start.Add(time.Duration(i)*t.Width)), count(requests-denied), count(denied)))
+		p.note(x, step, fmt.Sprintf("%s: %s admitted, %s denied",
+			stamp(t.Start.Add(time.Duration(i)*t.Width)), count(requests-denied), count(denied)))
 	}
 	return p.html("requests admitted and denied over time")
 }
@@ -109,8 +115,9 @@ func timeLabels(p *plot, t *replay.Timeline) {
 	}
 }
 
-// peakChart draws how many callers have which peak, by powers of two, with a line at the suggested limit: the callers on
-// its right would be denied. Heights are logarithms, or these few would not be seen.
+// peakChart draws how many callers have which peak, by powers of two, with a line at the suggested
+// limit: the callers on its right would be denied. Heights are logarithms, or these few would not
+// be seen.
 func peakChart(s replay.Suggestion) template.HTML {
 	var p plot
 	bins := s.Peaks.Histogram
@@ -172,9 +179,10 @@ func ticks(t *replay.Timeline) (every time.Duration, layout string) {
 	const most = 7
 	whole := time.Duration(t.Bins()) * t.Width
 	every = 24 * time.Hour
-	for _, d := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second, 15 * time.Second,
-		30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 30 * time.Minute,
-		time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour} {
+	for _, d := range []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
+		15 * time.Second,
+		30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
+		30 * time.Minute, time.Hour, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour} {
 		if whole/d <= most {
 			every = d
 			break
@@ -196,8 +204,8 @@ func ticks(t *replay.Timeline) (every time.Duration, layout string) {
 	return every, "Jan 2006"
 }
 
-// niceTop returns the least number of the form 4, 8, 12, 20, 40, 60, 80 × 10^n that is at least n: a quarter of it is
-// a whole number that reads well.
+// niceTop returns the least number of the form 4, 8, 12, 20, 40, 60, 80 × 10^n that is at least n:
+// a quarter of it is a whole number that reads well.
 func niceTop(n uint64) uint64 {
 	for unit := uint64(1); ; unit *= 10 {
 		for _, m := range []uint64{4, 8, 12, 16, 20, 24, 32} {

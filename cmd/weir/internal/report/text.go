@@ -34,7 +34,8 @@ func (s Style) paint(code, text string) string {
 // Text writes the report for a person at a terminal. Times are UTC.
 func Text(w io.Writer, r *replay.Result, style Style) {
 	fmt.Fprintf(w, "%s\n", style.paint(bold, headline(r)))
-	fmt.Fprintf(w, "%s to %s UTC (%s), callers keyed by %s\n", stamp(r.First), stamp(r.Last), span(r.Last.Sub(r.First)), r.By)
+	fmt.Fprintf(w, "%s to %s UTC (%s), callers keyed by %s\n", stamp(r.First), stamp(r.Last),
+		span(r.Last.Sub(r.First)), r.By)
 	fmt.Fprintf(w, "from %s\n", fileList(r, style.Width-5))
 	if len(r.Rules) > 1 {
 		comparison(w, r)
@@ -68,8 +69,8 @@ func comparison(w io.Writer, r *replay.Result) {
 	for i := range r.Rules {
 		rr := &r.Rules[i]
 		if rr.Matched > 0 {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", heading(rr.Rule), title(rr), count(admitted(rr)), count(rr.Denied),
-				percent(rr.Denied, rr.Matched), count(rr.Met))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", heading(rr.Rule), title(rr), count(admitted(rr)),
+				count(rr.Denied), percent(rr.Denied, rr.Matched), count(rr.Met))
 		}
 	}
 	t.Flush()
@@ -78,8 +79,10 @@ func comparison(w io.Writer, r *replay.Result) {
 func section(w io.Writer, r *replay.Result, i int, style Style) {
 	rr := &r.Rules[i]
 	fmt.Fprintf(w, "\n%s\n", style.paint(bold, full(rr)))
-	fmt.Fprintf(w, "  denied   %s of %s requests (%s)\n", count(rr.Denied), count(rr.Matched), percent(rr.Denied, rr.Matched))
-	fmt.Fprintf(w, "  callers  %s of %s met a denial (%s)\n", count(rr.Met), count(r.Callers), percent(uint64(rr.Met), uint64(r.Callers)))
+	fmt.Fprintf(w, "  denied   %s of %s requests (%s)\n", count(rr.Denied), count(rr.Matched),
+		percent(rr.Denied, rr.Matched))
+	fmt.Fprintf(w, "  callers  %s of %s met a denial (%s)\n", count(rr.Met), count(r.Callers),
+		percent(uint64(rr.Met), uint64(r.Callers)))
 	if len(rr.Worst) > 0 {
 		fmt.Fprintln(w)
 		worst(w, rr, style)
@@ -98,7 +101,8 @@ func worst(w io.Writer, rr *replay.RuleResult, style Style) {
 		names[i] = short(Printable(c.Name), room)
 		widest = max(widest, len([]rune(names[i])))
 	}
-	fmt.Fprintf(w, "  %-*s %9s %9s %8s  %s\n", widest, "caller", "requests", "denied", "share", "first denial (UTC)")
+	fmt.Fprintf(w, "  %-*s %9s %9s %8s  %s\n", widest, "caller", "requests", "denied", "share",
+		"first denial (UTC)")
 	for i, c := range rr.Worst {
 		pad := strings.Repeat(" ", widest-len([]rune(names[i])))
 		fmt.Fprintf(w, "  %s%s %9s %9s %8s  %s\n", names[i], pad, count(c.Requests), count(c.Denied),
@@ -110,12 +114,15 @@ func worst(w io.Writer, rr *replay.RuleResult, style Style) {
 func suggestions(w io.Writer, r *replay.Result, style Style) {
 	for i, s := range r.Suggestions {
 		if i == 0 || s.Strategy != r.Suggestions[i-1].Strategy {
-			fmt.Fprintf(w, "\n%s\n", style.paint(bold, "suggested limits, "+strategyTitle(s.Strategy, s.Burst)))
-			fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n", shareText(r.Suggest.Share), plural(uint64(r.Callers), "caller"))
+			fmt.Fprintf(w, "\n%s\n", style.paint(bold, "suggested limits, "+
+				strategyTitle(s.Strategy, s.Burst)))
+			fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n",
+				shareText(r.Suggest.Share), plural(uint64(r.Callers), "caller"))
 			fmt.Fprintf(w, suggestionLine, "limit", "callers denied", "p50", "p90", "p99", "p99.9", "max")
 		}
 		p := s.Peaks
-		fmt.Fprintf(w, suggestionLine, suggested(s), count(s.Denied), peak(p.P50), peak(p.P90), peak(p.P99), peak(p.P999), peak(p.Max))
+		fmt.Fprintf(w, suggestionLine, suggested(s), count(s.Denied), peak(p.P50), peak(p.P90), peak(p.P99),
+			peak(p.P999), peak(p.Max))
 	}
 	if len(r.Suggestions) > 0 {
 		fmt.Fprintf(w, "\n  %s\n", strings.Join(wrap(Method, style.Width-4), "\n  "))
@@ -181,7 +188,8 @@ func remarks(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintf(w, "%s %s\n", style.paint(red, "note:"), note)
 	}
 	for _, e := range r.Unreadable.Examples {
-		fmt.Fprintf(w, "  %s:%d: %s: \"%s\"\n", Printable(e.File), e.Line, e.Reason, short(Printable(e.Text), style.Width))
+		fmt.Fprintf(w, "  %s:%d: %s: \"%s\"\n", Printable(e.File), e.Line, e.Reason,
+			short(Printable(e.Text), style.Width))
 	}
 	if more := r.Unreadable.Count - uint64(len(r.Unreadable.Examples)); more > 0 && r.Unreadable.Count > 0 {
 		fmt.Fprintf(w, "  and %s more\n", count(more))

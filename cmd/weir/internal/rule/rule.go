@@ -1,4 +1,5 @@
-// Package rule is the language in which limits are written on a command line, and makes strategies of them:
+// Package rule is the language in which limits are written on a command line, and makes strategies
+// of them:
 //
 //	[NAME=]COUNT/DURATION[,COUNT/DURATION...][:STRATEGY]
 //
@@ -33,11 +34,12 @@ var Strategies = []string{Fixed, Sliding, Log, Token, Leaky}
 
 // Rule is one limit counted in one way.
 type Rule struct {
-	Name     string      // empty: none was given
-	Limit    string      // COUNT/DURATION as given, or several of them
-	Strategy string      // one of the names
-	Burst    uint64      // tokens of a token bucket, requests in a leaky bucket's queue; 0: the limit. 0 for the others
-	Tiers    []weir.Tier // one, unless Strategy is Tiers
+	Name     string // empty: none was given
+	Limit    string // COUNT/DURATION as given, or several of them
+	Strategy string // one of the names
+	// tokens of a token bucket, requests in a leaky bucket's queue; 0: the limit. 0 for the others
+	Burst uint64
+	Tiers []weir.Tier // one, unless Strategy is Tiers
 }
 
 // String returns the rule in a few words.
@@ -129,10 +131,10 @@ func (w written) rule(d Defaults) (Rule, error) {
 	return r, nil
 }
 
-// Cross returns a Rule for each limit by each strategy, in that order. A limit that names its strategy, or that has
-// several tiers, makes one Rule whatever the strategies. burst is the size of token buckets and of leaky buckets' queues.
-// Cross fails if a limit or a strategy is not one, if a Rule comes out twice, if weir refuses one, or if there is a burst
-// and nothing that has one.
+// Cross returns a Rule for each limit by each strategy, in that order. A limit that names its
+// strategy, or that has several tiers, makes one Rule whatever the strategies. burst is the size of
+// token buckets and of leaky buckets' queues. Cross fails if a limit or a strategy is not one, if a
+// Rule comes out twice, if weir refuses one, or if there is a burst and nothing that has one.
 func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 	for _, s := range strategies {
 		if err := checkStrategy(s); err != nil {
@@ -175,7 +177,9 @@ func (r Rule) HasBurst() bool { return r.Strategy == Token || r.Strategy == Leak
 // checkAll asks weir about each rule, and refuses one that is there twice.
 func checkAll(rules []Rule) error {
 	for i, r := range rules {
-		if slices.ContainsFunc(rules[:i], func(o Rule) bool { return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers) }) {
+		if slices.ContainsFunc(rules[:i], func(o Rule) bool {
+			return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers)
+		}) {
 			return fmt.Errorf("%s is given twice", r)
 		}
 		if err := r.check(); err != nil {
@@ -185,8 +189,8 @@ func checkAll(rules []Rule) error {
 	return nil
 }
 
-// ParseLimit reads one limit or several, separated by commas. A duration may be of days, 7d, and its 1 may be left out:
-// 100/m is 100/1m.
+// ParseLimit reads one limit or several, separated by commas. A duration may be of days, 7d, and
+// its 1 may be left out: 100/m is 100/1m.
 func ParseLimit(text string) ([]weir.Tier, error) {
 	var tiers []weir.Tier
 	for part := range strings.SplitSeq(text, ",") {
@@ -209,7 +213,8 @@ func ParseLimit(text string) ([]weir.Tier, error) {
 
 const maxDays = 365
 
-// ParseDuration reads a duration as time.ParseDuration does, or a number of days, 7d. A 1 may be left out: m is 1m.
+// ParseDuration reads a duration as time.ParseDuration does, or a number of days, 7d. A 1 may be
+// left out: m is 1m.
 func ParseDuration(s string) (time.Duration, error) {
 	given := s
 	if s != "" && s[0] >= 'a' && s[0] <= 'z' {

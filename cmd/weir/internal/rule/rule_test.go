@@ -14,20 +14,22 @@ import (
 
 func TestParseLimit(t *testing.T) {
 	for text, want := range map[string][]weir.Tier{
-		"100/1m":                      {{Limit: 100, Duration: time.Minute}},
-		"100/m":                       {{Limit: 100, Duration: time.Minute}},
-		"0/500ms":                     {{Limit: 0, Duration: 500 * time.Millisecond}},
-		"5/1h30m":                     {{Limit: 5, Duration: 90 * time.Minute}},
-		"5/7d":                        {{Limit: 5, Duration: 7 * 24 * time.Hour}},
-		"5/d":                         {{Limit: 5, Duration: 24 * time.Hour}},
-		"9223372036854775807/1s":      {{Limit: math.MaxInt64, Duration: time.Second}},
-		"1000/1s,5000/10s, 7000/15s ": {{Limit: 1000, Duration: time.Second}, {Limit: 5000, Duration: 10 * time.Second}, {Limit: 7000, Duration: 15 * time.Second}},
+		"100/1m":                 {{Limit: 100, Duration: time.Minute}},
+		"100/m":                  {{Limit: 100, Duration: time.Minute}},
+		"0/500ms":                {{Limit: 0, Duration: 500 * time.Millisecond}},
+		"5/1h30m":                {{Limit: 5, Duration: 90 * time.Minute}},
+		"5/7d":                   {{Limit: 5, Duration: 7 * 24 * time.Hour}},
+		"5/d":                    {{Limit: 5, Duration: 24 * time.Hour}},
+		"9223372036854775807/1s": {{Limit: math.MaxInt64, Duration: time.Second}},
+		"1000/1s,5000/10s, 7000/15s ": {{Limit: 1000, Duration: time.Second},
+			{Limit: 5000, Duration: 10 * time.Second}, {Limit: 7000, Duration: 15 * time.Second}},
 	} {
 		got, err := ParseLimit(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "100", "/1m", "100/", "-1/1m", "+1/1m", "1.5/1m", "1e3/1m", "1/1", "1/1x", "1/m1", "1/1.5d",
+	for _, text := range []string{"", "100", "/1m", "100/", "-1/1m", "+1/1m", "1.5/1m", "1e3/1m", "1/1",
+		"1/1x", "1/m1", "1/1.5d",
 		"9223372036854775808/1s", "1/1m,", "1/1m,,2/1h", "1/1m/2", "1/99999d", "1/-1dd"} {
 		_, err := ParseLimit(text)
 		assert.Error(t, err, text)
@@ -41,7 +43,8 @@ func TestCross(t *testing.T) {
 	for _, r := range rules {
 		got = append(got, r.String())
 	}
-	assert.Equal(t, []string{"10/1s fixed", "10/1s token burst 7", "1000/1s,5000/10s tiers", "20/1m fixed", "20/1m token burst 7"}, got)
+	assert.Equal(t, []string{"10/1s fixed", "10/1s token burst 7", "1000/1s,5000/10s tiers", "20/1m fixed",
+		"20/1m token burst 7"}, got)
 }
 
 // The language of weir proxy and of weir replay is one.
@@ -53,13 +56,15 @@ func TestParse(t *testing.T) {
 		"100/1m:log":         {Limit: "100/1m", Strategy: Log, Tiers: tier},
 		"burst=100/1m:token": {Name: "burst", Limit: "100/1m", Strategy: Token, Burst: 7, Tiers: tier},
 		"100/1m:leaky":       {Limit: "100/1m", Strategy: Leaky, Burst: 3, Tiers: tier},
-		"a=100/1m,5/1s":      {Name: "a", Limit: "100/1m,5/1s", Strategy: Tiers, Tiers: append(tier[:1:1], weir.Tier{Limit: 5, Duration: time.Second})},
+		"a=100/1m,5/1s": {Name: "a", Limit: "100/1m,5/1s", Strategy: Tiers,
+			Tiers: append(tier[:1:1], weir.Tier{Limit: 5, Duration: time.Second})},
 	} {
 		got, err := Parse(text, d)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
-	for _, text := range []string{"", "=1/1m", "a=", "a=b=1/1m", "1/1m:", "1/1m:wish", "1/1m:tiers", "1/1m:log:log", "1/1m,2/2m:log", "1/1us"} {
+	for _, text := range []string{"", "=1/1m", "a=", "a=b=1/1m", "1/1m:", "1/1m:wish", "1/1m:tiers",
+		"1/1m:log:log", "1/1m,2/2m:log", "1/1us"} {
 		_, err := Parse(text, d)
 		assert.Error(t, err, text)
 	}
@@ -74,7 +79,8 @@ func TestCrossTakesNamesAndStrategies(t *testing.T) {
 	for _, r := range rules {
 		got = append(got, r.Name+"|"+r.String())
 	}
-	assert.Equal(t, []string{"login|5/1m log", "|9/1s,20/1m tiers", "|3/1s fixed", "|3/1s leaky burst 4"}, got)
+	assert.Equal(t, []string{"login|5/1m log", "|9/1s,20/1m tiers", "|3/1s fixed", "|3/1s leaky burst 4"},
+		got)
 }
 
 func TestCrossRefuses(t *testing.T) {
@@ -83,25 +89,29 @@ func TestCrossRefuses(t *testing.T) {
 		burst              uint64
 		want               string
 	}{
-		"a strategy that is none":          {[]string{"1/1m"}, []string{"wish"}, 0, `no strategy "wish"`},
-		"tiers by name":                    {[]string{"1/1m"}, []string{Tiers}, 0, `no strategy "tiers"`},
-		"a limit that is none":             {[]string{"lots"}, []string{Fixed}, 0, "COUNT/DURATION"},
-		"a limit twice":                    {[]string{"1/1m", "1/60s"}, []string{Fixed}, 0, "twice"},
-		"a strategy twice":                 {[]string{"1/1m"}, []string{Log, Log}, 0, "twice"},
-		"tiers twice":                      {[]string{"1/1s,2/2s", "1/1s,2/2s"}, []string{Fixed}, 0, "twice"},
-		"a tier twice":                     {[]string{"1/1s,1/1s"}, []string{Fixed}, 0, "1/1s,1/1s"},
-		"a window below weir's":            {[]string{"1/1us"}, []string{Fixed}, 0, weir.ErrScale.Error()},
-		"half a millisecond":               {[]string{"1/1500us"}, []string{Sliding}, 0, weir.ErrScale.Error()},
-		"a window beyond weir's":           {[]string{"1/366d"}, []string{Log}, 0, "days"},
-		"a burst and nothing that has one": {[]string{"1/1m", "2/1m,1/1s"}, []string{Fixed, Sliding, Log}, 3, ErrBurst.Error()},
-		"a burst that takes ages to get":   {[]string{"1/365d"}, []string{Token}, math.MaxUint64, weir.ErrLimit.Error()},
+		"a strategy that is none": {[]string{"1/1m"}, []string{"wish"}, 0, `no strategy "wish"`},
+		"tiers by name":           {[]string{"1/1m"}, []string{Tiers}, 0, `no strategy "tiers"`},
+		"a limit that is none":    {[]string{"lots"}, []string{Fixed}, 0, "COUNT/DURATION"},
+		"a limit twice":           {[]string{"1/1m", "1/60s"}, []string{Fixed}, 0, "twice"},
+		"a strategy twice":        {[]string{"1/1m"}, []string{Log, Log}, 0, "twice"},
+		"tiers twice":             {[]string{"1/1s,2/2s", "1/1s,2/2s"}, []string{Fixed}, 0, "twice"},
+		"a tier twice":            {[]string{"1/1s,1/1s"}, []string{Fixed}, 0, "1/1s,1/1s"},
+		"a window below weir's":   {[]string{"1/1us"}, []string{Fixed}, 0, weir.ErrScale.Error()},
+		"half a millisecond": {[]string{"1/1500us"}, []string{Sliding}, 0,
+			weir.ErrScale.Error()},
+		"a window beyond weir's": {[]string{"1/366d"}, []string{Log}, 0, "days"},
+		"a burst and nothing that has one": {[]string{"1/1m", "2/1m,1/1s"}, []string{Fixed, Sliding, Log}, 3,
+			ErrBurst.Error()},
+		"a burst that takes ages to get": {[]string{"1/365d"}, []string{Token}, math.MaxUint64,
+			weir.ErrLimit.Error()},
 	} {
 		_, err := Cross(tc.limits, tc.strategies, tc.burst)
 		assert.ErrorContains(t, err, tc.want, name)
 	}
 }
 
-// Each strategy of a Rule admits the limit at once and no more, leaving the one that waits to the replay.
+// Each strategy of a Rule admits the limit at once and no more, leaving the one that waits to the
+// replay.
 func TestOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})

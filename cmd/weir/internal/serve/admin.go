@@ -21,10 +21,12 @@ var pageFile embed.FS
 
 var page = template.Must(template.ParseFS(pageFile, "page.html"))
 
-// admin returns the handler of the admin port: the status page, the metrics, and what looks at or changes things.
+// admin returns the handler of the admin port: the status page, the metrics, and what looks at or
+// changes things.
 //
-// A browser on the same machine can reach it on behalf of any site it shows. So a request must ask for an address or for
-// localhost, and to change anything it must bring the token, which no site knows.
+// A browser on the same machine can reach it on behalf of any site it shows. So a request must ask
+// for an address or for localhost, and to change anything it must bring the token, which no site
+// knows.
 func (s *Server) admin() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", s.servePage)
@@ -44,18 +46,21 @@ func known(next http.Handler) http.Handler {
 			host = h
 		}
 		if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err != nil && host != "localhost" {
-			http.Error(w, "This server is known by its address and as localhost only.", http.StatusMisdirectedRequest)
+			http.Error(w, "This server is known by its address and as localhost only.",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
+		h.Set("Content-Security-Policy",
+			"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
 }
 
-// authorized lets only requests with the admin token pass. Without a token in the configuration none does.
+// authorized lets only requests with the admin token pass. Without a token in the configuration
+// none does.
 func (s *Server) authorized(next http.HandlerFunc) http.Handler {
 	if s.gate == nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -109,7 +114,8 @@ func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
 		data.LastError, data.LastFailed = st.Err.Error(), st.Failed.UTC().Format(time.RFC3339)
 	}
 	for r, f := range s.live.Figures.All() {
-		data.Rules = append(data.Rules, ruleRow{r.Domain, r.Path, r.Limit.String(), f.Hits, f.Within, f.Over, f.Shadowed})
+		data.Rules = append(data.Rules,
+			ruleRow{r.Domain, r.Path, r.Limit.String(), f.Hits, f.Within, f.Over, f.Shadowed})
 	}
 	slices.SortFunc(data.Rules, func(a, b ruleRow) int {
 		switch {

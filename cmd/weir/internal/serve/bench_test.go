@@ -10,14 +10,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// BenchmarkShouldRateLimit decides on requests of 10,000 values, and reads and writes the messages as gRPC does.
+// BenchmarkShouldRateLimit decides on requests of 10,000 values, and reads and writes the messages
+// as gRPC does.
 func BenchmarkShouldRateLimit(b *testing.B) {
-	s := serviceOf(b, "domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}]\n")
+	s := serviceOf(b,
+		"domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}]\n")
 	s.answers = Answers{}
 	var requests [10_000]*pb.RateLimitRequest
 	var encoded [10_000][]byte
 	for i := range requests {
-		requests[i] = &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{descriptor("user", strconv.Itoa(i))}}
+		requests[i] = &pb.RateLimitRequest{Domain: "d",
+			Descriptors: []*common.RateLimitDescriptor{descriptor("user", strconv.Itoa(i))}}
 		encoded[i], _ = proto.Marshal(requests[i])
 	}
 	b.Run("decide", func(b *testing.B) {
@@ -37,15 +40,17 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
-			wire(b, encoded[i%len(requests)], func(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
-				return &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}, nil
-			})
+			wire(b, encoded[i%len(requests)],
+				func(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+					return &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}, nil
+				})
 		}
 	})
 }
 
 // wire decides on a request as it comes, and writes the answer.
-func wire(b *testing.B, request []byte, decide func(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error)) {
+func wire(b *testing.B, request []byte,
+	decide func(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error)) {
 	var in pb.RateLimitRequest
 	if err := proto.Unmarshal(request, &in); err != nil {
 		b.Fatal(err)

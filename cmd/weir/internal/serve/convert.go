@@ -29,7 +29,8 @@ func (x *exchange) read(in *pb.RateLimitRequest) {
 		for _, e := range d.GetEntries() {
 			entries = append(entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
 		}
-		*to = rules.Descriptor{Entries: entries, GiveBack: d.GetIsNegativeHits(), Override: override(d.GetLimit())}
+		*to = rules.Descriptor{Entries: entries, GiveBack: d.GetIsNegativeHits(),
+			Override: override(d.GetLimit())}
 		if h := d.GetHitsAddend(); h != nil {
 			to.Hits, to.HasHits = h.GetValue(), true
 		}
@@ -89,8 +90,8 @@ func (d *descriptorStatus) fill(s *rules.Status) {
 	d.status.CurrentLimit, d.status.DurationUntilReset = &d.limit, &d.reset
 }
 
-// headers returns the fields for the client: of the last descriptor that is over and not in quota mode or, if none is, of
-// the one with the least left.
+// headers returns the fields for the client: of the last descriptor that is over and not in quota
+// mode or, if none is, of the one with the least left.
 func headers(resp *rules.Response) []*core.HeaderValue {
 	var shown *rules.Status
 	for i := range resp.Statuses {
@@ -126,8 +127,8 @@ func headers(resp *rules.Response) []*core.HeaderValue {
 	return list
 }
 
-// metadata returns what was asked, and the metadata of the rules that passed: of one key the first wins, and maps are
-// merged. weir's own settings are not part of it.
+// metadata returns what was asked, and the metadata of the rules that passed: of one key the first
+// wins, and maps are merged. weir's own settings are not part of it.
 func metadata(req *rules.Request, resp *rules.Response) (*structpb.Struct, error) {
 	merged := map[string]any{}
 	var descriptors []any

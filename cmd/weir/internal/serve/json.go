@@ -12,8 +12,8 @@ import (
 // maxBody bounds a request at /json.
 const maxBody = 4 << 20
 
-// serveJSON answers /json as Envoy's service does: any method; 200 or 429 and the response; and 400 for what is no
-// request, and for what cannot be decided.
+// serveJSON answers /json as Envoy's service does: any method; 200 or 429 and the response; and 400
+// for what is no request, and for what cannot be decided.
 func (s *service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {

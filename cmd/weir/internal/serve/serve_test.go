@@ -85,8 +85,8 @@ func start(t testing.TB, text string, change func(*Config)) *running {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(text), 0o644))
 	r := &running{dir: dir, log: &lockedBuffer{}}
 	cfg := Config{
-		Paths: []string{dir}, GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", AdminToken: token,
-		Drain: 5 * time.Second, Log: slog.New(slog.NewTextHandler(r.log, nil)),
+		Paths: []string{dir}, GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0",
+		AdminToken: token, Drain: 5 * time.Second, Log: slog.New(slog.NewTextHandler(r.log, nil)),
 	}
 	if change != nil {
 		change(&cfg)
@@ -112,21 +112,24 @@ func start(t testing.TB, text string, change func(*Config)) *running {
 func descriptor(keysAndValues ...string) *common.RateLimitDescriptor {
 	d := &common.RateLimitDescriptor{}
 	for i := 0; i < len(keysAndValues); i += 2 {
-		d.Entries = append(d.Entries, &common.RateLimitDescriptor_Entry{Key: keysAndValues[i], Value: keysAndValues[i+1]})
+		d.Entries = append(d.Entries,
+			&common.RateLimitDescriptor_Entry{Key: keysAndValues[i], Value: keysAndValues[i+1]})
 	}
 	return d
 }
 
 func (r *running) ask(t testing.TB, descriptors ...*common.RateLimitDescriptor) *pb.RateLimitResponse {
 	t.Helper()
-	resp, err := r.client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d", Descriptors: descriptors})
+	resp, err := r.client.ShouldRateLimit(t.Context(),
+		&pb.RateLimitRequest{Domain: "d", Descriptors: descriptors})
 	require.NoError(t, err)
 	return resp
 }
 
 func TestGRPC(t *testing.T) {
 	s := start(t, yearly, nil)
-	first := s.ask(t, descriptor("ten", "x"), descriptor("halfyear", "x"), descriptor("free", "x"), descriptor("other", "x"))
+	first := s.ask(t, descriptor("ten", "x"), descriptor("halfyear", "x"), descriptor("free", "x"),
+		descriptor("other", "x"))
 	assert.Equal(t, pb.RateLimitResponse_OK, first.OverallCode)
 	ten := first.Statuses[0]
 	assert.EqualValues(t, 9, ten.LimitRemaining)
@@ -159,7 +162,8 @@ func TestGRPC(t *testing.T) {
 	assert.EqualValues(t, 10, s.ask(t, back).Statuses[0].LimitRemaining)
 
 	own := descriptor("any", "x")
-	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: typev3.RateLimitUnit_YEAR}
+	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1,
+		Unit: typev3.RateLimitUnit_YEAR}
 	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, own).OverallCode)
 	assert.Equal(t, pb.RateLimitResponse_OVER_LIMIT, s.ask(t, own).OverallCode)
 }
@@ -240,7 +244,8 @@ func TestAnswers(t *testing.T) {
 	assert.NotContains(t, fields, "Retry-After")
 	metadata := resp.DynamicMetadata.AsMap()
 	assert.Equal(t, "d", metadata["domain"])
-	assert.Equal(t, map[string]any{"team": map[string]any{"name": "a"}}, metadata["metadata"], "without weir's own")
+	assert.Equal(t, map[string]any{"team": map[string]any{"name": "a"}}, metadata["metadata"],
+		"without weir's own")
 	assert.Equal(t, []any{"ten=x"}, metadata["descriptors"].([]any)[0].(map[string]any)["entries"])
 
 	s.ask(t, descriptor("one", "x"))
@@ -265,7 +270,8 @@ func TestMemoryAndRedisAgree(t *testing.T) {
 	for range 150 {
 		var list []*common.RateLimitDescriptor
 		for range 1 + random.IntN(3) {
-			d := descriptor([]string{"one", "ten", "shadow", "tagged", "other"}[random.IntN(5)], fmt.Sprint(random.IntN(2)))
+			d := descriptor([]string{"one", "ten", "shadow", "tagged", "other"}[random.IntN(5)],
+				fmt.Sprint(random.IntN(2)))
 			if random.IntN(2) == 0 {
 				d.HitsAddend = wrapperspb.UInt64(uint64(random.IntN(5)))
 			}
@@ -288,8 +294,10 @@ func TestAdmin(t *testing.T) {
 	code, page := s.http(t, "GET", at+"/", "")
 	assert.Equal(t, 200, code)
 	assert.Contains(t, page, "d: one=x", "who was denied")
-	assert.Regexp(t, `Version <code>[0-9a-f]{12}</code> of the rules, loaded \d+m?s ago\. Loads: 1, refused: 0`, page)
-	assert.Regexp(t, `<b>one</b></td><td class="wide">1 per year</td><td class="n" data-is="hits">2</td>`, page)
+	assert.Regexp(t,
+		`Version <code>[0-9a-f]{12}</code> of the rules, loaded \d+m?s ago\. Loads: 1, refused: 0`, page)
+	assert.Regexp(t, `<b>one</b></td><td class="wide">1 per year</td><td class="n" data-is="hits">2</td>`,
+		page)
 	assert.Contains(t, page, `<b class="no">1</b><span>denied</span>`)
 	_, metrics := s.http(t, "GET", at+"/metrics", "")
 	assert.Contains(t, metrics, `ratelimit_service_rate_limit_over_limit_total{domain="d",rule="one"} 1`)
@@ -349,8 +357,9 @@ descriptors:
 `, n, n)
 }
 
-// TestReloadUnderLoad reloads by renames, by links as a ConfigMap has them, and with broken files in between, while
-// clients ask. Every decision is by the rules of one generation, none fails, and the counts go on.
+// TestReloadUnderLoad reloads by renames, by links as a ConfigMap has them, and with broken files
+// in between, while clients ask. Every decision is by the rules of one generation, none fails, and
+// the counts go on.
 func TestReloadUnderLoad(t *testing.T) {
 	reloads := slow.N(6, 100, 300)
 	s := start(t, generation(0), nil)
@@ -360,8 +369,9 @@ func TestReloadUnderLoad(t *testing.T) {
 	for i := range 64 {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				resp, err := s.client.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
-					descriptor("user", "u"), descriptor("other", fmt.Sprint(i, asked.Add(1)))}})
+				resp, err := s.client.ShouldRateLimit(context.Background(),
+					&pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{
+						descriptor("user", "u"), descriptor("other", fmt.Sprint(i, asked.Add(1)))}})
 				switch {
 				case err != nil:
 					failed.Add(1)
@@ -378,7 +388,9 @@ func TestReloadUnderLoad(t *testing.T) {
 		before := s.live.Status()
 		if n%3 == 0 {
 			replace(t, s.dir, "domain: [")
-			eventually(t, "a broken file is refused", func() bool { return s.live.Status().Failures > before.Failures })
+			eventually(t, "a broken file is refused", func() bool {
+				return s.live.Status().Failures > before.Failures
+			})
 			after := s.live.Status()
 			assert.ErrorContains(t, after.Err, "error loading config file")
 			assert.Equal(t, before.Version, after.Version, "the old rules stay")
@@ -418,7 +430,8 @@ func link(t testing.TB, dir string, n int) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, version, "rules.yaml"), []byte(generation(n)), 0o644))
 	require.NoError(t, os.Symlink(version, filepath.Join(dir, "..tmp")))
 	require.NoError(t, os.Rename(filepath.Join(dir, "..tmp"), filepath.Join(dir, "..data")))
-	if info, err := os.Lstat(filepath.Join(dir, "rules.yaml")); err == nil && info.Mode()&os.ModeSymlink != 0 {
+	if info, err := os.Lstat(filepath.Join(dir, "rules.yaml")); err == nil &&
+		info.Mode()&os.ModeSymlink != 0 {
 		return
 	}
 	require.NoError(t, os.Symlink("..data/rules.yaml", filepath.Join(dir, "..link")))
@@ -451,7 +464,8 @@ func hostile() map[string]*pb.RateLimitRequest {
 	unitless := descriptor("ten", "x")
 	unitless.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
 	never := descriptor("ten", "x")
-	never.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99, UnitMultiplier: wrapperspb.UInt32(0)}
+	never.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: 99,
+		UnitMultiplier: wrapperspb.UInt32(0)}
 	one := func(d *common.RateLimitDescriptor) *pb.RateLimitRequest {
 		return &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{d}}
 	}
@@ -465,7 +479,8 @@ func hostile() map[string]*pb.RateLimitRequest {
 		"control characters":          one(descriptor("ten", "\x00\x01\n\u2028")),
 		"a value of a megabyte":       one(descriptor("ten", strings.Repeat("x", 1<<20))),
 		"a descriptor that is no one": {Domain: "d", Descriptors: []*common.RateLimitDescriptor{nil}},
-		"a domain of a megabyte":      {Domain: strings.Repeat("x", 1<<20), Descriptors: []*common.RateLimitDescriptor{descriptor("a", "b")}},
+		"a domain of a megabyte": {Domain: strings.Repeat("x", 1<<20),
+			Descriptors: []*common.RateLimitDescriptor{descriptor("a", "b")}},
 	}
 }
 
@@ -474,7 +489,8 @@ func TestHostileRequests(t *testing.T) {
 	s.ask(t, descriptor("ten", "watched"))
 	for name, req := range hostile() {
 		resp, err := s.client.ShouldRateLimit(t.Context(), req)
-		assert.True(t, err != nil && status.Code(err) == codes.Unknown || err == nil && len(resp.Statuses) == len(req.Descriptors), "%s: %v", name, err)
+		assert.True(t, err != nil && status.Code(err) == codes.Unknown ||
+			err == nil && len(resp.Statuses) == len(req.Descriptors), "%s: %v", name, err)
 		peek := descriptor("ten", "watched")
 		peek.HitsAddend = wrapperspb.UInt64(0)
 		assert.EqualValues(t, 9, s.ask(t, peek).Statuses[0].LimitRemaining, name)
@@ -491,7 +507,8 @@ func TestRandomRequests(t *testing.T) {
 	texts := []string{"", "one", "ten", "tagged", "free", "shadow", "x", "y", "\xff", "\x00"}
 	used := uint32(0)
 	for n := range slow.N(20_000, 1_000_000, 1_000_000) {
-		req := &pb.RateLimitRequest{Domain: []string{"d", "d", "d", "", "e"}[random.IntN(5)], HitsAddend: random.Uint32() >> random.IntN(33)}
+		req := &pb.RateLimitRequest{Domain: []string{"d", "d", "d", "", "e"}[random.IntN(5)],
+			HitsAddend: random.Uint32() >> random.IntN(33)}
 		for range random.IntN(4) {
 			d := &common.RateLimitDescriptor{}
 			for range random.IntN(3) {
@@ -513,7 +530,8 @@ func TestRandomRequests(t *testing.T) {
 		peek := descriptor("ten", "x")
 		peek.HitsAddend = wrapperspb.UInt64(0)
 		if n%10 == 0 {
-			resp, err := s.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{peek}})
+			resp, err := s.ShouldRateLimit(context.Background(),
+				&pb.RateLimitRequest{Domain: "d", Descriptors: []*common.RateLimitDescriptor{peek}})
 			require.NoError(t, err)
 			now := 10 - resp.Statuses[0].LimitRemaining
 			require.GreaterOrEqual(t, now, used)
@@ -538,7 +556,8 @@ func TestTheTokenCannotBeGuessed(t *testing.T) {
 	s := start(t, yearly, nil)
 	codes := map[int]int{}
 	for range 100 {
-		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.Addresses().Admin+"/-/reload", nil)
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "http://"+s.Addresses().Admin+
+			"/-/reload", nil)
 		require.NoError(t, err)
 		req.Header.Set("Authorization", "Bearer wrong")
 		resp, err := http.DefaultClient.Do(req)

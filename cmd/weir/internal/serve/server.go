@@ -61,7 +61,8 @@ type Server struct {
 	grpcAt, httpAt, adminAt net.Listener
 }
 
-// New loads the rules and listens. It fails if the rules have a mistake: there are no old ones to go on with.
+// New loads the rules and listens. It fails if the rules have a mistake: there are no old ones to
+// go on with.
 func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -171,13 +172,15 @@ func (s *Server) Addresses() Addresses {
 // Reload loads the rules again, whether or not their files have changed.
 func (s *Server) Reload() error { return s.live.Reload() }
 
-// Run serves until ctx ends, and then as long as Drain for what is under way. Changed rules are loaded meanwhile.
+// Run serves until ctx ends, and then as long as Drain for what is under way. Changed rules are
+// loaded meanwhile.
 func (s *Server) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	at := s.Addresses()
-	s.cfg.Log.Info("serving", "grpc", at.GRPC, "http", at.HTTP, "admin", at.Admin, "rules", s.live.Engine.Set().Len())
+	s.cfg.Log.Info("serving", "grpc", at.GRPC, "http", at.HTTP, "admin", at.Admin, "rules",
+		s.live.Engine.Set().Len())
 	failed := make(chan error, 3)
 	go func() { failed <- s.grpc.Serve(s.grpcAt) }()
 	var servers []*http.Server
@@ -244,9 +247,12 @@ type statusCollector struct{ *live.Rules }
 var (
 	descLoads    = prometheus.NewDesc(namespace+"config_load_success_total", "Rules loaded.", nil, nil)
 	descRefusals = prometheus.NewDesc(namespace+"config_load_error_total", "Rules refused.", nil, nil)
-	descLoaded   = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds", "When the rules in force were loaded.", nil, nil)
-	descRules    = prometheus.NewDesc(namespace+"config_rules", "Rules in force, by the hash of their files.", []string{"version"}, nil)
-	descStale    = prometheus.NewDesc(namespace+"config_refused", "1 if the last rules were refused and older ones are in force.", nil, nil)
+	descLoaded   = prometheus.NewDesc(namespace+"config_loaded_timestamp_seconds",
+		"When the rules in force were loaded.", nil, nil)
+	descRules = prometheus.NewDesc(namespace+"config_rules", "Rules in force, by the hash of their files.",
+		[]string{"version"}, nil)
+	descStale = prometheus.NewDesc(namespace+"config_refused",
+		"1 if the last rules were refused and older ones are in force.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -1,4 +1,5 @@
-// Package serve is the decision server behind weir serve: Envoy's rate limit service, with rules that are reloaded.
+// Package serve is the decision server behind weir serve: Envoy's rate limit service, with rules
+// that are reloaded.
 package serve
 
 import (
@@ -39,8 +40,10 @@ func newService(engine *rules.Engine, answers Answers, t *tally) *service {
 	return s
 }
 
-// ShouldRateLimit decides on a request. Its errors have the code Unknown, as those of Envoy's service.
-func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+// ShouldRateLimit decides on a request. Its errors have the code Unknown, as those of Envoy's
+// service.
+func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) (*pb.RateLimitResponse,
+	error) {
 	x := s.pool.Get().(*exchange)
 	defer s.pool.Put(x)
 	x.read(in)
@@ -68,7 +71,8 @@ func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) 
 // errorKind returns the label of an error in the metrics.
 func errorKind(err error) string {
 	switch {
-	case errors.Is(err, rules.ErrNoDomain), errors.Is(err, rules.ErrNoDescriptors), errors.Is(err, rules.ErrOverride):
+	case errors.Is(err, rules.ErrNoDomain), errors.Is(err, rules.ErrNoDescriptors),
+		errors.Is(err, rules.ErrOverride):
 		return "request"
 	case errors.Is(err, weir.ErrFull):
 		return "full"

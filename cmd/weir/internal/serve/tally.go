@@ -70,15 +70,22 @@ const namespace = "ratelimit_service_"
 var (
 	ruleLabels = []string{"domain", "rule"}
 	descHits   = prometheus.NewDesc(namespace+"rate_limit_hits_total", "Hits of a rule.", ruleLabels, nil)
-	descWithin = prometheus.NewDesc(namespace+"rate_limit_within_limit_total", "Hits within the limit.", ruleLabels, nil)
-	descNear   = prometheus.NewDesc(namespace+"rate_limit_near_limit_total", "Hits within the limit, over 0.8 of it.", ruleLabels, nil)
-	descOver   = prometheus.NewDesc(namespace+"rate_limit_over_limit_total", "Hits over the limit, shadowed ones included.", ruleLabels, nil)
-	descShadow = prometheus.NewDesc(namespace+"rate_limit_shadow_mode_total", "Hits over the limit of a rule in shadow mode.", ruleLabels, nil)
-	descLimit  = prometheus.NewDesc(namespace+"rate_limit_limit", "Requests per period of a rule.", ruleLabels, nil)
+	descWithin = prometheus.NewDesc(namespace+"rate_limit_within_limit_total", "Hits within the limit.",
+		ruleLabels, nil)
+	descNear = prometheus.NewDesc(namespace+"rate_limit_near_limit_total",
+		"Hits within the limit, over 0.8 of it.", ruleLabels, nil)
+	descOver = prometheus.NewDesc(namespace+"rate_limit_over_limit_total",
+		"Hits over the limit, shadowed ones included.", ruleLabels, nil)
+	descShadow = prometheus.NewDesc(namespace+"rate_limit_shadow_mode_total",
+		"Hits over the limit of a rule in shadow mode.", ruleLabels, nil)
+	descLimit = prometheus.NewDesc(namespace+"rate_limit_limit", "Requests per period of a rule.",
+		ruleLabels, nil)
 
 	descRequests = prometheus.NewDesc(namespace+"requests_total", "Requests decided.", []string{"code"}, nil)
-	descErrors   = prometheus.NewDesc(namespace+"should_rate_limit_error_total", "Requests not decided.", []string{"err_type"}, nil)
-	descUnknown  = prometheus.NewDesc(namespace+"domain_not_found_total", "Requests for a domain without rules.", nil, nil)
+	descErrors   = prometheus.NewDesc(namespace+"should_rate_limit_error_total", "Requests not decided.",
+		[]string{"err_type"}, nil)
+	descUnknown = prometheus.NewDesc(namespace+"domain_not_found_total",
+		"Requests for a domain without rules.", nil, nil)
 )
 
 // Collect implements prometheus.Collector.
@@ -94,7 +101,8 @@ func (t *tally) Collect(ch chan<- prometheus.Metric) {
 		counter(descOver, f.Over, domain, path)
 		counter(descShadow, f.Shadowed, domain, path)
 		if !r.Limit.Unlimited {
-			ch <- prometheus.MustNewConstMetric(descLimit, prometheus.GaugeValue, float64(r.Limit.Requests), domain, path)
+			ch <- prometheus.MustNewConstMetric(descLimit, prometheus.GaugeValue, float64(r.Limit.Requests),
+				domain, path)
 		}
 	}
 	counter(descRequests, t.ok.Load(), rules.OK.String())
