@@ -38,16 +38,20 @@ type bar struct {
 var bars = []bar{
 	share("token bucket, hot id, to throttled", 0.6, "TokenBucket", &hot, "throttled"),
 	share("token bucket, hot id, to x/time/rate in a sync.Map", 0.65, "TokenBucket", &hot, "x-time-rate"),
-	share("sliding window, hot id, to slidingwindow in a sync.Map", 0.5, "SlidingWindow", &hot, "slidingwindow"),
+	share("sliding window, hot id, to slidingwindow in a sync.Map", 0.5, "SlidingWindow", &hot,
+		"slidingwindow"),
 	share("sliding window, hot id, to httprate", 0.5, "SlidingWindow", &hot, "httprate"),
-	share("middleware, hot id, to the best rival", 0.6, "Middleware", &hotPeer, "go-limiter", "ulule", "httprate"),
+	share("middleware, hot id, to the best rival", 0.6, "Middleware", &hotPeer, "go-limiter", "ulule",
+		"httprate"),
 	{is: "allocations for a known id, CheckRate", measured: allocations("CheckRate", "weir", &hot, &denied, &tenThousand, &zipf, &uniform)},
 	{is: "allocations for a known id, token bucket", measured: allocations("TokenBucket", "weir", &hot, &tenThousand, &denied)},
 	{is: "allocations for a known id, sliding window", measured: allocations("SlidingWindow", "weir", &hot, &tenThousand, &denied)},
 	{is: "allocations for a known id, sliding log, amortised", measured: allocations("Strategies", "SlidingLog", &hot)},
 	{is: "5M ids: bytes an id", most: 85, measured: func(r *results) float64 { return r.growths[0].Bytes }},
 	{is: "5M ids: a full garbage collection, to go-limiter's", most: 4, unit: " %",
-		measured: func(r *results) float64 { return 100 * units(r.growths[0].GC, 1) / units(r.growths[1].GC, 1) }},
+		measured: func(r *results) float64 {
+			return 100 * units(r.growths[0].GC, 1) / units(r.growths[1].GC, 1)
+		}},
 	{is: "longest decision from nothing to 5M ids", most: 2, unit: " ms",
 		measured: func(r *results) float64 { return units(r.growths[0].Max, time.Millisecond) }},
 	{is: "p99.9 of a decision while a million buckets are swept", most: 5, unit: " µs",
@@ -60,7 +64,8 @@ var bars = []bar{
 func share(is string, most float64, group string, w *workload, rivals ...string) bar {
 	return bar{is, most, "×", func(r *results) (largest float64) {
 		for _, rival := range rivals {
-			ratio := r.ratio(cell{group, w.name, oneCore.name, "weir"}, cell{group, w.name, oneCore.name, rival})
+			ratio := r.ratio(cell{group, w.name, oneCore.name, "weir"},
+				cell{group, w.name, oneCore.name, rival})
 			largest = max(largest, ratio)
 		}
 		return largest

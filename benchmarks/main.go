@@ -20,13 +20,16 @@ var (
 	rounds    = flag.Int("rounds", 6, "go through all workloads this often")
 	budget    = flag.Duration("for", 4*time.Minute, "begin no further round after this")
 	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "how long one measurement takes")
-	verbs     = flag.Bool("verbs", false, "measure what weir offers beside decisions, and write "+verbsResults)
-	only      = flag.Bool("print", false, "print figures instead of writing the report")
-	out       = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
-	groupRE   = flag.String("group", ".", "with -print: these groups (regular expression)")
-	workRE    = flag.String("workload", ".", "with -print: these workloads (regular expression)")
-	growing   = flag.String("grow", "", "take this store to five million ids, print its figures, and do nothing else")
-	holding   = flag.Int("hold", 0, "fill a limiter with so many ids, print the most bytes resident, and do nothing else")
+	verbs     = flag.Bool("verbs", false, "measure what weir offers beside decisions, and write "+
+		verbsResults)
+	only    = flag.Bool("print", false, "print figures instead of writing the report")
+	out     = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
+	groupRE = flag.String("group", ".", "with -print: these groups (regular expression)")
+	workRE  = flag.String("workload", ".", "with -print: these workloads (regular expression)")
+	growing = flag.String("grow", "",
+		"take this store to five million ids, print its figures, and do nothing else")
+	holding = flag.Int("hold", 0,
+		"fill a limiter with so many ids, print the most bytes resident, and do nothing else")
 	storeList = flag.String("store", "", "with -print: these stores (comma-separated); all if empty")
 )
 
@@ -79,7 +82,8 @@ func main() {
 	r.stall = longestStall(r.growths[0].Lasted, attempts)
 	r.peak = alone[float64]("-hold", strconv.Itoa(huge))
 	progress("done")
-	if err := os.WriteFile(*out, append(r.report(), rulesSection()+replaySection()+verbsSection()...), 0o644); err != nil {
+	if err := os.WriteFile(*out, append(r.report(), rulesSection()+replaySection()+verbsSection()...),
+		0o644); err != nil {
 		fmt.Fprintln(os.Stderr, "benchmarks:", err)
 		os.Exit(1)
 	}

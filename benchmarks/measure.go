@@ -129,7 +129,8 @@ func (r *run) check(in instance) {
 		panic(fmt.Sprintf("%s: %d of %d calls were admitted, want %d", r.name, allowed, calls, want))
 	}
 	if calls < len(r.stream.ids) {
-		panic(fmt.Sprintf("%s: %d calls were made, too few for all %d of the stream", r.name, calls, len(r.stream.ids)))
+		panic(fmt.Sprintf("%s: %d calls were made, too few for all %d of the stream", r.name, calls,
+			len(r.stream.ids)))
 	}
 	if in.size == nil {
 		return

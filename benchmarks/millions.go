@@ -24,8 +24,10 @@ const (
 )
 
 var (
-	grownStore = store{"weir", modWeir, func(q quota) instance { return openCheckRate(q, weir.Config{MaxBuckets: grown}) }}
-	grows      = []store{grownStore, goLimiterStore}
+	grownStore = store{"weir", modWeir, func(q quota) instance {
+		return openCheckRate(q, weir.Config{MaxBuckets: grown})
+	}}
+	grows = []store{grownStore, goLimiterStore}
 )
 
 // growth is a store that was taken from nothing to five million ids.

@@ -49,8 +49,8 @@ func (r *results) report() []byte {
 func (r *results) writeMachine(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s. Load average when it began: %s. It took %v, with %d rounds.\n"+
 		"The noise: a figure's slowest and fastest turn lie %.0f %% apart, in the median figure.\n\n",
-		r.begun.Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), cpuModel(),
-		r.load, time.Since(r.begun).Round(time.Second), r.rounds, 100*r.spread())
+		r.begun.Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		cpuModel(), r.load, time.Since(r.begun).Round(time.Second), r.rounds, 100*r.spread())
 	table(b, "module", "version")
 	seen := map[string]bool{"": true}
 	for _, g := range groups {

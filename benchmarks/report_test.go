@@ -19,7 +19,8 @@ func made(ours float64) *results {
 					if s.module == modWeir {
 						ns = ours
 					}
-					r.figures[cell{g.name, w.name, m.name, s.name}] = []sample{{ns: ns}, {ns: ns * 9}, {ns: ns / 9}}
+					r.figures[cell{g.name, w.name, m.name, s.name}] = []sample{{ns: ns}, {ns: ns * 9},
+						{ns: ns / 9}}
 				}
 			}
 		}
@@ -72,7 +73,8 @@ func TestTheReportSaysWhichBarsAreMet(t *testing.T) {
 }
 
 func TestABarIsMetAtTheFigureShown(t *testing.T) {
-	for measured, want := range map[float64]bool{0.64: true, 0.65: true, 0.6549: true, 0.656: false, 1: false} {
+	for measured, want := range map[float64]bool{0.64: true, 0.65: true, 0.6549: true, 0.656: false,
+		1: false} {
 		if got := within(measured, 0.65); got != want {
 			t.Errorf("%v under a bar of 0.65: met is %t, want %t", measured, got, want)
 		}
@@ -110,7 +112,9 @@ func TestPercentiles(t *testing.T) {
 // TestTheLayoutIsThatOfTheTable fills a small part of what the report computes.
 func TestTheLayoutIsThatOfTheTable(t *testing.T) {
 	const n = 60_000
-	g := measureGrowth(store{"weir", modWeir, func(q quota) instance { return openCheckRate(q, weir.Config{MaxBuckets: n}) }}, n)
+	g := measureGrowth(store{"weir", modWeir, func(q quota) instance {
+		return openCheckRate(q, weir.Config{MaxBuckets: n})
+	}}, n)
 	if want := layoutOf(n).perID(); g.Bytes < want-3 || g.Bytes > want+3 {
 		t.Fatalf("%.1f bytes an id, the layout has %.1f", g.Bytes, want)
 	}

@@ -142,7 +142,8 @@ func openThrottled(q quota) instance {
 // Status and then Increment would be faster, and let bursts through. With no header to set it does
 // not use the ResponseWriter.
 func openHTTPRate(q quota) instance {
-	l := httprate.NewRateLimiter(int(q.limit), q.period, httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
+	l := httprate.NewRateLimiter(int(q.limit), q.period,
+		httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
 	r := must(http.NewRequestWithContext(context.Background(), http.MethodGet, "/", nil))
 	return shared(func(id string) bool { return !l.OnLimit(nil, r, id) })
 }
@@ -168,9 +169,10 @@ func openSlidingWindow(q quota) instance {
 	in := shared(func(id string) bool {
 		l, ok := m.Load(id)
 		if !ok {
-			fresh, _ := slidingwindow.NewLimiter(q.period, q.limit, func() (slidingwindow.Window, slidingwindow.StopFunc) {
-				return slidingwindow.NewLocalWindow()
-			})
+			fresh, _ := slidingwindow.NewLimiter(q.period, q.limit,
+				func() (slidingwindow.Window, slidingwindow.StopFunc) {
+					return slidingwindow.NewLocalWindow()
+				})
 			l, _ = m.LoadOrStore(id, fresh)
 		}
 		return l.(*slidingwindow.Limiter).Allow()

@@ -37,7 +37,8 @@ func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
 		for _, bar := range shareBars {
 			at := func(s store) cell { return cell{groups[0].name, bar.workload.name, m.name, s.name} }
 			ratio := func(s store) string { return fmt.Sprintf("%.2f", r.ratio(at(s), at(stores[1]))) }
-			cells := []string{bar.workload.is + ", " + m.name, fmt.Sprintf("%.2f", bar.most(m)), ratio(stores[0]), "met"}
+			cells := []string{bar.workload.is + ", " + m.name, fmt.Sprintf("%.2f", bar.most(m)),
+				ratio(stores[0]), "met"}
 			if !within(r.ratio(at(stores[0]), at(stores[1])), bar.most(m)) {
 				cells[3] = "**missed**"
 				missed = append(missed, fmt.Sprintf("%s: %s, at most %s", cells[0], cells[2], cells[1]))
@@ -56,7 +57,8 @@ func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 	table(b, "", "at most", "measured", "")
 	for _, bar := range bars {
 		measured := bar.measured(r)
-		cells := []string{bar.is, fmt.Sprintf("%.2f%s", bar.most, bar.unit), fmt.Sprintf("%.2f%s", measured, bar.unit), "met"}
+		cells := []string{bar.is, fmt.Sprintf("%.2f%s", bar.most, bar.unit),
+			fmt.Sprintf("%.2f%s", measured, bar.unit), "met"}
 		if !within(measured, bar.most) {
 			cells[3] = "**missed**"
 			missed = append(missed, fmt.Sprintf("%s: %s, at most %s", cells[0], cells[2], cells[1]))
@@ -71,7 +73,8 @@ func (r *results) writeMillions(b *bytes.Buffer) {
 		"garbage collection, and single decisions. weir's bytes are the same for ids of up to 22 bytes.\n\n")
 	table(b, "", "bytes per id", "GC, ms", "longest, ms", "over 1 ms", "p99.9, µs", "p50, ns")
 	for _, g := range r.growths {
-		row(b, g.Store, fmt.Sprintf("%.1f", g.Bytes), fmt.Sprintf("%.0f", g.GC.Seconds()*1e3), fmt.Sprintf("%.2f", g.Max.Seconds()*1e3),
+		row(b, g.Store, fmt.Sprintf("%.1f", g.Bytes), fmt.Sprintf("%.0f", g.GC.Seconds()*1e3),
+			fmt.Sprintf("%.2f", g.Max.Seconds()*1e3),
 			fmt.Sprint(g.Slow), fmt.Sprintf("%.1f", g.P999.Seconds()*1e6), fmt.Sprint(g.P50.Nanoseconds()))
 	}
 	fmt.Fprintf(b, "\nA loop that did nothing but read the clock, for as long as weir took, stood still for up to %.2f ms, in\n"+
@@ -80,16 +83,18 @@ func (r *results) writeMillions(b *bytes.Buffer) {
 	b.WriteString("What the layout comes to, and what was measured. A table has the least power of two of shards that leaves each at\n" +
 		"most 20,000 slots of 64 bytes. An index word takes 4 bytes; an index starts with 16 words and is replaced when three\n" +
 		"quarters are full. The last chunk of 128 slots is half full on average, and a chunk takes 40 bytes in lists.\n\n")
-	table(b, "ids", "shards", "ids a shard", "slot", "index", "last chunk", "lists", "bytes an id", "in all, GB", "measured, bytes an id")
+	table(b, "ids", "shards", "ids a shard", "slot", "index", "last chunk", "lists", "bytes an id",
+		"in all, GB", "measured, bytes an id")
 	for _, n := range []int{grown, huge, 100 * million} {
 		l := layoutOf(n)
 		measured := ""
 		if n == grown {
 			measured = fmt.Sprintf("%.1f", r.growths[0].Bytes)
 		}
-		row(b, fmt.Sprintf("%d million", n/million), fmt.Sprint(l.shards), fmt.Sprintf("%.0f", l.perShard), fmt.Sprint(slotBytes),
-			fmt.Sprintf("%.1f", l.words), fmt.Sprintf("%.1f", l.slack), fmt.Sprintf("%.1f", l.chunks), fmt.Sprintf("%.1f", l.perID()),
-			fmt.Sprintf("%.2f", l.total()/1e9), measured)
+		row(b, fmt.Sprintf("%d million", n/million), fmt.Sprint(l.shards), fmt.Sprintf("%.0f", l.perShard),
+			fmt.Sprint(slotBytes),
+			fmt.Sprintf("%.1f", l.words), fmt.Sprintf("%.1f", l.slack), fmt.Sprintf("%.1f", l.chunks),
+			fmt.Sprintf("%.1f", l.perID()), fmt.Sprintf("%.2f", l.total()/1e9), measured)
 	}
 	fmt.Fprintf(b, "\nA garbage collection looks at one object for each 128 ids, and at none of the ids: for 100 million ids it takes about\n"+
 		"20 times what it takes for 5 million, %.1f s of CPU.\n", 20*r.growths[0].GC.Seconds())

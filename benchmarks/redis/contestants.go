@@ -55,10 +55,18 @@ var contestants = func() (all []contestant) {
 	for _, load := range []string{admitted, denied} {
 		all = append(all,
 			contestant{rival, load, openRival, 1},
-			contestant{"FixedWindow", load, plain(func(s *stand) (weir.Strategy, error) { return s.store.FixedWindow(), nil }), 1},
-			contestant{"SlidingWindow", load, plain(func(s *stand) (weir.Strategy, error) { return s.store.SlidingWindow(), nil }), 1},
-			contestant{"TokenBucket", load, plain(func(s *stand) (weir.Strategy, error) { return s.store.TokenBucket(0), nil }), 1},
-			contestant{"SlidingLog", load, plain(func(s *stand) (weir.Strategy, error) { return s.store.SlidingLog(), nil }), 1},
+			contestant{"FixedWindow", load, plain(func(s *stand) (weir.Strategy, error) {
+				return s.store.FixedWindow(), nil
+			}), 1},
+			contestant{"SlidingWindow", load, plain(func(s *stand) (weir.Strategy, error) {
+				return s.store.SlidingWindow(), nil
+			}), 1},
+			contestant{"TokenBucket", load, plain(func(s *stand) (weir.Strategy, error) {
+				return s.store.TokenBucket(0), nil
+			}), 1},
+			contestant{"SlidingLog", load, plain(func(s *stand) (weir.Strategy, error) {
+				return s.store.SlidingLog(), nil
+			}), 1},
 			contestant{tiers, load, plain(threeTiers), 1},
 		)
 	}

@@ -24,7 +24,8 @@ var (
 	benchtime = flag.Duration("benchtime", 100*time.Millisecond, "how long one measurement takes, at least")
 	callers   = flag.Int("callers", 32, "goroutines that ask, each with a connection")
 	keys      = flag.Int("keys", 10_000, "keys that are asked about in turn")
-	out       = flag.String("o", "benchmarks/redis/RESULTS.md", "write the report to this file; none if empty")
+	out       = flag.String("o", "benchmarks/redis/RESULTS.md",
+		"write the report to this file; none if empty")
 )
 
 func main() {

@@ -45,7 +45,8 @@ func (m *meter) enter(ctx context.Context, c *contestant) error {
 	if err != nil {
 		return err
 	}
-	e := &entrant{contestant: c, stand: stand{client: m.client, store: store, limit: limits[c.load], ids: make([]string, *keys)}}
+	e := &entrant{contestant: c,
+		stand: stand{client: m.client, store: store, limit: limits[c.load], ids: make([]string, *keys)}}
 	for i := range e.ids {
 		e.ids[i] = fmt.Sprintf("%d.%d.%d.%d", 10+n, i>>16&255, i>>8&255, i&255)
 	}
@@ -162,9 +163,11 @@ func (m *meter) read(ctx context.Context) (now reading, err error) {
 		return now, err
 	}
 	var user, sys float64
-	stats := strings.NewReplacer("calls=", "", "usec=", "", ",", " ").Replace(info["Commandstats"]["cmdstat_evalsha"])
+	stats := strings.NewReplacer("calls=", "", "usec=", "", ",",
+		" ").Replace(info["Commandstats"]["cmdstat_evalsha"])
 	_, _ = fmt.Sscan(stats, &now.scripts, &now.usec) // none yet: zeros
-	if _, err := fmt.Sscan(info["CPU"]["used_cpu_user"]+" "+info["CPU"]["used_cpu_sys"], &user, &sys); err != nil {
+	if _, err := fmt.Sscan(info["CPU"]["used_cpu_user"]+" "+info["CPU"]["used_cpu_sys"], &user,
+		&sys); err != nil {
 		return now, fmt.Errorf("INFO cpu: %w", err)
 	}
 	now.server = (user + sys) * 1e6

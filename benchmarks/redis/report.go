@@ -26,8 +26,10 @@ func (m *meter) report(ctx context.Context) (string, error) {
 		"figure that other processes disturb least. The program fails if a verdict is not the one its table claims, or if\n"+
 		"Redis has not counted what was admitted.\n\n"+
 		"%s, %s, %s/%s, %d × %s. redis-server %s, %s, go-redis %s.\n",
-		*callers, *keys, *benchtime, *rounds, time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH,
-		runtime.NumCPU(), cpuModel(), info["Server"]["redis_version"], rival+" "+version("github.com/go-redis/redis_rate/v10"),
+		*callers, *keys, *benchtime, *rounds, time.Now().Format(time.DateOnly), runtime.Version(),
+		runtime.GOOS, runtime.GOARCH,
+		runtime.NumCPU(), cpuModel(), info["Server"]["redis_version"], rival+" "+
+			version("github.com/go-redis/redis_rate/v10"),
 		version("github.com/redis/go-redis/v9"))
 	for _, load := range []string{admitted, denied} {
 		m.table(&b, load)
@@ -63,8 +65,10 @@ func (m *meter) table(b *strings.Builder, load string) {
 		}
 		fmt.Fprintf(b, "| %s | %.0f | %.2f | %.1f + %.1f | %.2f | %.3f |\n", e.name,
 			e.median(func(_ int, s sample) float64 { return s.perSecond }), e.ratio(base),
-			e.median(func(_ int, s sample) float64 { return s.client }), e.median(func(_ int, s sample) float64 { return s.server }),
-			e.median(func(_ int, s sample) float64 { return s.script }), e.median(func(_ int, s sample) float64 { return s.trips }))
+			e.median(func(_ int, s sample) float64 { return s.client }),
+			e.median(func(_ int, s sample) float64 { return s.server }),
+			e.median(func(_ int, s sample) float64 { return s.script }),
+			e.median(func(_ int, s sample) float64 { return s.trips }))
 	}
 }
 

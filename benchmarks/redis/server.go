@@ -26,7 +26,8 @@ func startServer(ctx context.Context) (addr string, stop func(), err error) {
 		return "", nil, err
 	}
 	var log bytes.Buffer
-	server := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", dir)
+	server := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "",
+		"--appendonly", "no", "--dir", dir)
 	server.Stdout = &log
 	if err := server.Start(); err != nil {
 		return "", nil, err

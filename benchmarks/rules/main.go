@@ -1,6 +1,6 @@
-// Command rules measures package rules: matching a descriptor beside the look-up that Envoy's rate limit service does,
-// loading beside decoding the same YAML into structs, and a whole decision. It writes RESULTS.md, which BENCHMARKS.md
-// ends with.
+// Command rules measures package rules: matching a descriptor beside the look-up that Envoy's rate
+// limit service does, loading beside decoding the same YAML into structs, and a whole decision. It
+// writes RESULTS.md, which BENCHMARKS.md ends with.
 //
 //	go run ./benchmarks/rules            # from the root of the repository; half a minute
 //	go run ./benchmarks/rules -o ''      # prints the report only
@@ -21,7 +21,8 @@ import (
 var (
 	rounds    = flag.Int("rounds", 15, "measure each contestant this often; the median counts")
 	benchtime = flag.Duration("benchtime", 50*time.Millisecond, "how long one measurement takes, at least")
-	out       = flag.String("o", "benchmarks/rules/RESULTS.md", "write the report to this file; none if empty")
+	out       = flag.String("o", "benchmarks/rules/RESULTS.md",
+		"write the report to this file; none if empty")
 )
 
 // row is a line of the report: what weir does, and the rival that does the same.
@@ -52,7 +53,8 @@ func main() {
 	}
 }
 
-// measure goes through the rows in rounds, so that what else the machine does falls on weir and rival alike.
+// measure goes through the rows in rounds, so that what else the machine does falls on weir and
+// rival alike.
 func measure(rows []row) []result {
 	results := make([]result, len(rows))
 	for i, r := range rows {
@@ -125,7 +127,8 @@ func report(results []result) []byte {
 			}
 			rival, ratio = show(median(r.rivalNs)), fmt.Sprintf("%.2f", median(ratios))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.0f | %s | %s |\n", r.name, show(us), bar, met, r.allocs, rival, ratio)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.0f | %s | %s |\n", r.name, show(us), bar, met, r.allocs,
+			rival, ratio)
 	}
 	return b.Bytes()
 }

@@ -18,9 +18,15 @@ func rows() []row {
 	deep := nested(10, 10, 10)
 	large := file(10_000, func(i int) string { return fmt.Sprintf("user%d", i) })
 	return []row{
-		match("match 1 of 1,000 values", exact, 300, "key", func(i int) string { return fmt.Sprintf("user%d", i) }),
-		match("match 1 of 1,000 wildcards", wild, 300, "key", func(i int) string { return fmt.Sprintf("/v1/path%d/x", i) }),
-		match("match none of 1,000 wildcards", wild, 300, "key", func(i int) string { return fmt.Sprintf("/v2/path%d/x", i) }),
+		match("match 1 of 1,000 values", exact, 300, "key", func(i int) string {
+			return fmt.Sprintf("user%d", i)
+		}),
+		match("match 1 of 1,000 wildcards", wild, 300, "key", func(i int) string {
+			return fmt.Sprintf("/v1/path%d/x", i)
+		}),
+		match("match none of 1,000 wildcards", wild, 300, "key", func(i int) string {
+			return fmt.Sprintf("/v2/path%d/x", i)
+		}),
 		matchDeep("match 3 levels of 10 × 10 × 10 rules", deep),
 		{name: "load and check 10,000 rules", bar: 200_000_000, weir: func() { load(large) }, rival: func() { decode(large) }},
 		decision("decide on one descriptor, 1,000 rules", exact),
@@ -65,7 +71,8 @@ func load(data []byte) *rules.Set {
 	return set
 }
 
-// match measures matching one entry. The values are made beforehand, and not of the strings that the rules hold.
+// match measures matching one entry. The values are made beforehand, and not of the strings that
+// the rules hold.
 func match(name string, data []byte, bar int64, key string, value func(i int) string) row {
 	set, rival := load(data), joinedOf(data)
 	requests := make([][]rules.Entry, 1000)
@@ -83,7 +90,8 @@ func matchDeep(name string, data []byte) row {
 	requests := make([][]rules.Entry, 1000)
 	for i := range requests {
 		for depth, v := range []int{i / 100, i / 10 % 10, i % 10} {
-			requests[i] = append(requests[i], rules.Entry{Key: fmt.Sprintf("key%d", depth), Value: fmt.Sprintf("v%d", v)})
+			requests[i] = append(requests[i],
+				rules.Entry{Key: fmt.Sprintf("key%d", depth), Value: fmt.Sprintf("v%d", v)})
 		}
 		if set.Match("d", requests[i]) == nil || !rival.match(requests[i]) {
 			panic(name + ": no match")
@@ -115,7 +123,8 @@ func decision(name string, data []byte) row {
 	var resp rules.Response
 	n := 0
 	return row{name: name, weir: func() {
-		if err := engine.DecideInto(context.Background(), &requests[n%1000], &resp); err != nil || !resp.Allowed() {
+		if err := engine.DecideInto(context.Background(), &requests[n%1000], &resp); err != nil ||
+			!resp.Allowed() {
 			panic(fmt.Sprint(resp.Code, err))
 		}
 		n++

@@ -84,14 +84,15 @@ func measure(ctx context.Context, s server, concurrency int) (load, error) {
 	}
 	spent := cpuOf(s.cmd.Process.Pid) - before
 	slices.Sort(took)
-	return load{float64(len(took)) / elapsed.Seconds(), took[len(took)*99/100], spent / time.Duration(len(took))}, nil
+	return load{float64(len(took)) / elapsed.Seconds(), took[len(took)*99/100],
+		spent / time.Duration(len(took))}, nil
 }
 
 // tick is the unit of a process's times in Linux.
 const tick = time.Second / 100
 
-// cpuOf returns the CPU time that a process has taken, or 0 where that cannot be told. It says what a request costs
-// whatever else the machine does.
+// cpuOf returns the CPU time that a process has taken, or 0 where that cannot be told. It says what
+// a request costs whatever else the machine does.
 func cpuOf(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -108,7 +109,8 @@ func cpuOf(pid int) time.Duration {
 }
 
 // loop asks for a while, and returns how long each request took, and all of it.
-func loop(ctx context.Context, client pb.RateLimitServiceClient, concurrency int, d time.Duration) ([]time.Duration, time.Duration, error) {
+func loop(ctx context.Context, client pb.RateLimitServiceClient, concurrency int,
+	d time.Duration) ([]time.Duration, time.Duration, error) {
 	var mu sync.Mutex
 	var all []time.Duration
 	var failed error

@@ -1,5 +1,6 @@
-// Command serve measures weir serve beside a gRPC server that answers OK without work, which is as fast as one can be. It
-// builds and runs both, and writes RESULTS.md, which is a part of BENCHMARKS.md.
+// Command serve measures weir serve beside a gRPC server that answers OK without work, which is as
+// fast as one can be. It builds and runs both, and writes RESULTS.md, which is a part of
+// BENCHMARKS.md.
 //
 //	go run ./benchmarks/serve            # from the root of the repository; three minutes
 //	go run ./benchmarks/serve -o ''      # prints the report only
@@ -20,10 +21,13 @@ import (
 )
 
 var (
-	rounds    = flag.Int("rounds", 41, "measure each server this often at each concurrency; the median counts")
-	benchtime = flag.Duration("benchtime", 500*time.Millisecond, "how long one measurement takes, after a fifth of that for warming up")
-	out       = flag.String("o", "benchmarks/serve/RESULTS.md", "write the report to this file; none if empty")
-	bare      = flag.String("bare", "", "be the server that answers OK, on this address")
+	rounds = flag.Int("rounds", 41,
+		"measure each server this often at each concurrency; the median counts")
+	benchtime = flag.Duration("benchtime", 500*time.Millisecond,
+		"how long one measurement takes, after a fifth of that for warming up")
+	out = flag.String("o", "benchmarks/serve/RESULTS.md",
+		"write the report to this file; none if empty")
+	bare = flag.String("bare", "", "be the server that answers OK, on this address")
 )
 
 // concurrencies are how many requests are under way at one time, on one connection.
@@ -99,7 +103,8 @@ func startServers(ctx context.Context, dir string) ([]server, error) {
 	if err := os.WriteFile(rules, []byte(ruleFile), 0o644); err != nil {
 		return nil, err
 	}
-	if text, err := exec.CommandContext(ctx, "go", "build", "-o", tool, "./cmd/weir").CombinedOutput(); err != nil {
+	if text, err := exec.CommandContext(ctx, "go", "build", "-o", tool,
+		"./cmd/weir").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("%w\n%s", err, text)
 	}
 	self, err := os.Executable()
@@ -114,7 +119,8 @@ func startServers(ctx context.Context, dir string) ([]server, error) {
 		}
 		cmd := exec.CommandContext(ctx, self, "-bare", addr)
 		if kind == weir {
-			cmd = exec.CommandContext(ctx, tool, "serve", "--rules", rules, "--grpc", addr, "--http", "off", "--admin", "off")
+			cmd = exec.CommandContext(ctx, tool, "serve", "--rules", rules, "--grpc", addr, "--http", "off",
+				"--admin", "off")
 		}
 		if err := cmd.Start(); err != nil {
 			return servers, err
@@ -162,28 +168,39 @@ func report(figures []figure) []byte {
 		"one round, which is under one load; CPU is what a request takes of the server's time. Held to at concurrency 8 and\n"+
 		"64: at least 0.85 of the ceiling's throughput, at most 1.5 of its p99.\n"+
 		"The load average at the end was %s.\n\n",
-		time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), *rounds, *benchtime, loadAverage())
+		time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), *rounds, *benchtime,
+		loadAverage())
 	b.WriteString("| concurrency | ceiling, requests/s | weir serve | ratio |  | ceiling, p99 | weir serve | ratio |  | ceiling, CPU | weir serve | ratio |\n" +
 		"|--:|--:|--:|--:|---|--:|--:|--:|---|--:|--:|--:|\n")
 	for _, c := range concurrencies {
-		rate := func(kind int) float64 { return over(figures, c, func(f figure) float64 { return f.loads[kind].rate }) }
+		rate := func(kind int) float64 {
+			return over(figures, c, func(f figure) float64 { return f.loads[kind].rate })
+		}
 		p99 := func(kind int) float64 {
 			return over(figures, c, func(f figure) float64 { return float64(f.loads[kind].p99) })
 		}
 		cpu := func(kind int) float64 {
 			return over(figures, c, func(f figure) float64 { return float64(f.loads[kind].cpu) })
 		}
-		cpus := over(figures, c, func(f figure) float64 { return float64(f.loads[weir].cpu) / float64(max(1, f.loads[ceiling].cpu)) })
-		rates := over(figures, c, func(f figure) float64 { return f.loads[weir].rate / f.loads[ceiling].rate })
-		tails := over(figures, c, func(f figure) float64 { return float64(f.loads[weir].p99) / float64(f.loads[ceiling].p99) })
-		fmt.Fprintf(&b, "| %d | %.0f | %.0f | %.2f | %s | %v | %v | %.2f | %s | %.1fµs | %.1fµs | %.2f |\n", c, rate(ceiling), rate(weir), rates,
-			verdict(c, rates >= 0.85), micros(p99(ceiling)), micros(p99(weir)), tails, verdict(c, tails <= 1.5),
-			cpu(ceiling)/1e3, cpu(weir)/1e3, cpus)
+		cpus := over(figures, c, func(f figure) float64 {
+			return float64(f.loads[weir].cpu) / float64(max(1, f.loads[ceiling].cpu))
+		})
+		rates := over(figures, c, func(f figure) float64 {
+			return f.loads[weir].rate / f.loads[ceiling].rate
+		})
+		tails := over(figures, c, func(f figure) float64 {
+			return float64(f.loads[weir].p99) / float64(f.loads[ceiling].p99)
+		})
+		fmt.Fprintf(&b, "| %d | %.0f | %.0f | %.2f | %s | %v | %v | %.2f | %s | %.1fµs | %.1fµs | %.2f |\n",
+			c, rate(ceiling), rate(weir), rates,
+			verdict(c, rates >= 0.85), micros(p99(ceiling)), micros(p99(weir)), tails,
+			verdict(c, tails <= 1.5), cpu(ceiling)/1e3, cpu(weir)/1e3, cpus)
 	}
 	return b.Bytes()
 }
 
-// loadAverage returns the machine's load average of the last minute, which is about 2 if nobody else uses it.
+// loadAverage returns the machine's load average of the last minute, which is about 2 if nobody
+// else uses it.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
