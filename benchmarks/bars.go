@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// shareBar is the most that weir's time in a workload may be as a share of go-limiter's.
+// shareBar is the highest allowed ratio of weir's time to go-limiter's in a workload.
 type shareBar struct {
 	workload *workload
 	one, two float64 // oneCore, twoCores
@@ -27,32 +27,36 @@ func (b shareBar) most(m mode) float64 {
 	return b.two
 }
 
-// bar is a figure that weir is held to.
+// bar is an upper bound that a figure of weir must meet.
 type bar struct {
-	is       string
+	is       string // its name in the report
 	most     float64
 	unit     string
 	measured func(*results) float64
 }
 
 var bars = []bar{
-	share("token bucket, hot id, to throttled", 0.6, "TokenBucket", &hot, "throttled"),
-	share("token bucket, hot id, to x/time/rate in a sync.Map", 0.65, "TokenBucket", &hot, "x-time-rate"),
-	share("sliding window, hot id, to slidingwindow in a sync.Map", 0.5, "SlidingWindow", &hot,
+	share("token bucket, hot id, vs throttled", 0.6, "TokenBucket", &hot, "throttled"),
+	share("token bucket, hot id, vs x/time/rate in a sync.Map", 0.65, "TokenBucket", &hot, "x-time-rate"),
+	share("sliding window, hot id, vs slidingwindow in a sync.Map", 0.5, "SlidingWindow", &hot,
 		"slidingwindow"),
-	share("sliding window, hot id, to httprate", 0.5, "SlidingWindow", &hot, "httprate"),
-	share("middleware, hot id, to the best rival", 0.6, "Middleware", &hotPeer, "go-limiter", "ulule",
+	share("sliding window, hot id, vs httprate", 0.5, "SlidingWindow", &hot, "httprate"),
+	share("middleware, hot id, vs the fastest rival", 0.6, "Middleware", &hotPeer, "go-limiter", "ulule",
 		"httprate"),
-	{is: "allocations for a known id, CheckRate", measured: allocations("CheckRate", "weir", &hot, &denied, &tenThousand, &zipf, &uniform)},
-	{is: "allocations for a known id, token bucket", measured: allocations("TokenBucket", "weir", &hot, &tenThousand, &denied)},
-	{is: "allocations for a known id, sliding window", measured: allocations("SlidingWindow", "weir", &hot, &tenThousand, &denied)},
-	{is: "allocations for a known id, sliding log, amortised", measured: allocations("Strategies", "SlidingLog", &hot)},
-	{is: "5M ids: bytes an id", most: 85, measured: func(r *results) float64 { return r.growths[0].Bytes }},
-	{is: "5M ids: a full garbage collection, to go-limiter's", most: 4, unit: " %",
+	{is: "allocations for a known id, CheckRate",
+		measured: allocations("CheckRate", "weir", &hot, &denied, &tenThousand, &zipf, &uniform)},
+	{is: "allocations for a known id, token bucket",
+		measured: allocations("TokenBucket", "weir", &hot, &tenThousand, &denied)},
+	{is: "allocations for a known id, sliding window",
+		measured: allocations("SlidingWindow", "weir", &hot, &tenThousand, &denied)},
+	{is: "allocations for a known id, sliding log, amortised",
+		measured: allocations("Strategies", "SlidingLog", &hot)},
+	{is: "5M ids: bytes per id", most: 85, measured: func(r *results) float64 { return r.growths[0].Bytes }},
+	{is: "5M ids: full garbage collection, vs go-limiter", most: 4, unit: " %",
 		measured: func(r *results) float64 {
 			return 100 * units(r.growths[0].GC, 1) / units(r.growths[1].GC, 1)
 		}},
-	{is: "longest decision from nothing to 5M ids", most: 2, unit: " ms",
+	{is: "longest decision while growing to 5M ids", most: 2, unit: " ms",
 		measured: func(r *results) float64 { return units(r.growths[0].Max, time.Millisecond) }},
 	{is: "p99.9 of a decision while a million buckets are swept", most: 5, unit: " µs",
 		measured: func(r *results) float64 { return units(r.sweeping.swept.P999, time.Microsecond) }},
@@ -60,7 +64,8 @@ var bars = []bar{
 		measured: func(r *results) float64 { return r.peak / 1e9 }},
 }
 
-// share is weir's time in a workload on one core, as a share of that of the fastest of the rivals.
+// share returns the bar for weir's time in a workload on one core, as a multiple of the fastest
+// rival's.
 func share(is string, most float64, group string, w *workload, rivals ...string) bar {
 	return bar{is, most, "×", func(r *results) (largest float64) {
 		for _, rival := range rivals {
@@ -72,7 +77,7 @@ func share(is string, most float64, group string, w *workload, rivals ...string)
 	}}
 }
 
-// allocations returns how many a decision makes, in the workload where it makes the most.
+// allocations returns the most allocations per decision in any of the workloads.
 func allocations(group, store string, workloads ...*workload) func(*results) float64 {
 	return func(r *results) (most float64) {
 		for _, w := range workloads {
@@ -84,5 +89,5 @@ func allocations(group, store string, workloads ...*workload) func(*results) flo
 
 func units(d, unit time.Duration) float64 { return float64(d) / float64(unit) }
 
-// within compares at the two decimals that the report shows.
+// within reports whether measured <= most, both rounded to the two decimals of the report.
 func within(measured, most float64) bool { return math.Round(measured*100) <= math.Round(most*100) }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The benchmarks are the driver's workloads, one at a time, for profiles and benchstat. To compare
-// stores, use the driver: it takes turns.
+// The benchmarks run the driver's workloads one at a time, for profiles and benchstat. To compare
+// stores, use the driver, which interleaves them.
 func BenchmarkCheckRate(b *testing.B)     { benchmark(b, "CheckRate") }
 func BenchmarkTokenBucket(b *testing.B)   { benchmark(b, "TokenBucket") }
 func BenchmarkSlidingWindow(b *testing.B) { benchmark(b, "SlidingWindow") }
@@ -29,7 +29,7 @@ func benchmark(b *testing.B, name string) {
 	}
 }
 
-// laps cuts b.N into laps, each on a store of its own if the workload uses its stream once.
+// laps runs b.N calls in laps. If the workload uses its stream only once, each lap has a new store.
 func laps(b *testing.B, s store, w *workload, run func(in instance, ids []string, n int) (allowed int)) {
 	ids := w.ids().ids
 	b.ReportAllocs()
@@ -39,7 +39,7 @@ func laps(b *testing.B, s store, w *workload, run func(in instance, ids []string
 	for left := b.N; left > 0; {
 		n := left
 		if w.once {
-			n = min(n, len(ids)) // a lap
+			n = min(n, len(ids))
 		}
 		b.StartTimer()
 		allowed := run(in, ids, n)
@@ -77,7 +77,7 @@ func sequential(b *testing.B, s store, w *workload) {
 
 func parallel(b *testing.B, s store, w *workload) {
 	if w.once {
-		b.Skip("every id is new once: see the driver")
+		b.Skip("each id is new only once: use the driver")
 	}
 	ids := w.ids().ids
 	in := prepare(s, w)

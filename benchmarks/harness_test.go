@@ -7,13 +7,13 @@ import (
 	"unsafe"
 )
 
-// few is within reach.
+// few is a quota that the tests can use up.
 var few = quota{5, day}
 
 func TestEveryStoreAdmitsItsLimitAndNoMore(t *testing.T) {
 	for _, g := range groups {
 		for _, s := range g.stores {
-			if !limits(s.name) || s.name == "SlidingLog" { // not in a period of a day
+			if !limits(s.name) || s.name == "SlidingLog" { // its period here is 10 ms, not a day
 				continue
 			}
 			t.Run(g.name+"/"+s.name, func(t *testing.T) {
@@ -28,14 +28,14 @@ func TestEveryStoreAdmitsItsLimitAndNoMore(t *testing.T) {
 					}
 				}
 				if in.size != nil && in.size() != 2 {
-					t.Fatalf("it holds %d ids, want 2", in.size())
+					t.Fatalf("the store holds %d ids, want 2", in.size())
 				}
 			})
 		}
 	}
 }
 
-func TestLookUpsAreOtherCopiesThanTheStoresHold(t *testing.T) {
+func TestLookupsUseOtherCopiesThanTheStores(t *testing.T) {
 	s := tenThousand.ids()
 	looked := map[string]*byte{}
 	for _, id := range s.ids {
@@ -54,8 +54,8 @@ func TestLookUpsAreOtherCopiesThanTheStoresHold(t *testing.T) {
 	}
 }
 
-// TestAMeasurementSeesThroughItsStore has stores do what their workload does not claim.
-func TestAMeasurementSeesThroughItsStore(t *testing.T) {
+// TestMeasureChecksItsStore measures stores whose decisions or sizes contradict the workload.
+func TestMeasureChecksItsStore(t *testing.T) {
 	always := func(allow bool, size int) instance {
 		in := shared(func(string) bool { return allow })
 		in.size = func() int { return size }
@@ -69,7 +69,7 @@ func TestAMeasurementSeesThroughItsStore(t *testing.T) {
 		w    *workload
 		ok   bool
 	}{
-		{"a store that does as claimed", always(true, 10_000), &tenThousand, true},
+		{"a correct store", always(true, 10_000), &tenThousand, true},
 		{"a store that denies", always(false, 10_000), &tenThousand, false},
 		{"a store that denies once", once, &tenThousand, false},
 		{"a store that admits over its limit", always(true, 1), &denied, false},

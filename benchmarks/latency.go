@@ -10,7 +10,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// latencies are of single decisions, the reading of the clock around each included.
+// latencies are percentiles of the time of single decisions, including two clock readings.
 type latencies struct {
 	N                   int
 	P50, P99, P999, Max time.Duration
@@ -22,8 +22,8 @@ func newLatencies(took []time.Duration) latencies {
 	return latencies{len(took), at(500), at(990), at(999), took[len(took)-1]}
 }
 
-// A million buckets end in waves, one an hour, and are swept. Decisions are timed on other buckets,
-// which last.
+// measureSweeping makes ending buckets that expire in waves, an hour apart, and sweeps them. It
+// times decisions on another lasting buckets, which do not expire.
 const (
 	waves     = 20
 	lasting   = 100_000
@@ -31,12 +31,12 @@ const (
 	decisions = 500_000
 )
 
-// sweeping holds the latencies of the timing alone, of decisions while nothing else runs, of
-// decisions beside a goroutine that works on memory of its own, and beside one that sweeps.
+// sweeping holds the latencies of an empty call, of decisions without other load, of decisions
+// while another goroutine writes to its own memory, and of decisions during a sweep.
 type sweeping struct{ timing, idle, neighbor, swept latencies }
 
-// bestSweeping takes the best of each of n attempts, not the best attempt: a disturbed idle would
-// flatter the sweep.
+// bestSweeping returns the best value of each field in n attempts. Taking one attempt as a whole
+// could pair a disturbed idle with an undisturbed sweep, which would flatter the sweep.
 func bestSweeping(n int) sweeping {
 	best := measureSweeping()
 	for range n - 1 {
@@ -59,11 +59,11 @@ func better(a, b latencies) latencies {
 }
 
 func measureSweeping() sweeping {
-	var ahead atomic.Int64 // the clock runs, and is put forward from wave to wave
+	var ahead atomic.Int64 // how far the clock has been advanced, in ns
 	begun := time.Now()
 	l := must(weir.New(weir.Config{
 		MaxBuckets: lasting + ending,
-		Timeout:    1, // ns: a bucket may go when it is over
+		Timeout:    1, // ns: a sweep removes a bucket as soon as its window ends
 		SweepEvery: day,
 		Now:        func() time.Time { return time.Unix(0, int64(time.Since(begun))+ahead.Load()) },
 	}))
@@ -93,8 +93,8 @@ func measureSweeping() sweeping {
 	return s
 }
 
-// populate makes the buckets, and returns the ids of those that last. The clock of l stands at the
-// beginning of 1970, at which a window of every scale begins.
+// populate makes all buckets and returns the ids of the lasting ones. The clock of l starts near
+// the beginning of 1970, where windows of every length begin.
 func populate(l *weir.Limiter) []string {
 	ids := newStream(random().Perm(lasting+ending), "").ids
 	for i, id := range ids {
@@ -107,7 +107,7 @@ func populate(l *weir.Limiter) []string {
 	return newStream(random().Perm(lasting + ending)[:lasting], "").ids
 }
 
-// beside times decisions for as long as work takes, on the other core.
+// beside times decisions until work, which runs on the other core, returns.
 func beside(ids []string, work func(stop func() bool), decision func(id string)) latencies {
 	var enough, done atomic.Bool
 	go func() {
@@ -121,9 +121,10 @@ func beside(ids []string, work func(stop func() bool), decision func(id string))
 	return l
 }
 
-// timed times decisions on ids, in another order than that of their insertion. If until is nil, it
-// stops after the constant decisions; otherwise when until returns true, or after 20 times as many.
-// It reads each id before it starts the clock, as a service has just read the id from a request.
+// timed times decisions on ids, in an order other than that of insertion. If until is nil, it makes
+// as many decisions as the constant says. Otherwise it stops when until returns true, or after 20
+// times as many. It reads each id before it starts the clock, since a service has just read the id
+// from a request.
 func timed(ids []string, decision func(id string), until func(n int) bool) latencies {
 	took := make([]time.Duration, 0, 20*decisions)
 	read := 0
@@ -138,12 +139,12 @@ func timed(ids []string, decision func(id string), until func(n int) bool) laten
 		decision(id)
 		took = append(took, time.Since(base)-before)
 	}
-	runtime.KeepAlive(read) // or the compiler removes the reads
+	runtime.KeepAlive(read) // keeps the compiler from removing the reads
 	return newLatencies(took)
 }
 
-// scribble writes to 64 MiB in no order until it is stopped: a neighbor that shares the machine and
-// nothing else.
+// scribble writes to 64 MiB in random order until stop returns true. It loads the machine but
+// shares no data with the limiter.
 func scribble(stop func() bool) {
 	memory := make([]uint64, 8<<20)
 	for x := uint32(1); !stop(); {

@@ -1,4 +1,4 @@
-// Command benchmarks measures weir beside its rivals, in one process and interleaved, and writes
+// Command benchmarks compares weir with other limiters, interleaved in one process, and writes
 // BENCHMARKS.md.
 //
 //	go run .                                                         # everything; some minutes
@@ -17,19 +17,19 @@ import (
 )
 
 var (
-	rounds    = flag.Int("rounds", 6, "go through all workloads this often")
-	budget    = flag.Duration("for", 4*time.Minute, "begin no further round after this")
-	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "how long one measurement takes")
-	verbs     = flag.Bool("verbs", false, "measure what weir offers beside decisions, and write "+
+	rounds    = flag.Int("rounds", 6, "number of rounds through all workloads")
+	budget    = flag.Duration("for", 4*time.Minute, "start no new round after this time")
+	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "duration of one measurement")
+	verbs     = flag.Bool("verbs", false, "measure operations other than decisions, and write "+
 		verbsResults)
 	only    = flag.Bool("print", false, "print figures instead of writing the report")
 	out     = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
 	groupRE = flag.String("group", ".", "with -print: these groups (regular expression)")
 	workRE  = flag.String("workload", ".", "with -print: these workloads (regular expression)")
 	growing = flag.String("grow", "",
-		"take this store to five million ids, print its figures, and do nothing else")
+		"only grow this store to five million ids and print its figures")
 	holding = flag.Int("hold", 0,
-		"fill a limiter with so many ids, print the most bytes resident, and do nothing else")
+		"only fill a limiter with this many ids and print the peak resident bytes")
 	storeList = flag.String("store", "", "with -print: these stores (comma-separated); all if empty")
 )
 
@@ -89,7 +89,7 @@ func main() {
 	}
 }
 
-// progress prints what is measured next.
+// progress prints the name of the next measurement.
 func progress(what string) { fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), what) }
 
 // selected returns the groups, stores and workloads that the flags select.
@@ -113,11 +113,11 @@ func filter[T any](in []T, keep func(T) bool) []T {
 	return slices.DeleteFunc(slices.Clone(in), func(v T) bool { return !keep(v) })
 }
 
-// rulesSection returns what the programs in rules and serve have measured last.
+// rulesSection returns the last results of the programs in rules and serve.
 func rulesSection() string { return "\n" + read("rules/RESULTS.md") + "\n" + read("serve/RESULTS.md") }
 
-// replaySection returns what the program replaybench has measured last.
+// replaySection returns the last results of the program replaybench.
 func replaySection() string { return "\n" + read("replay/RESULTS.md") }
 
-// verbsSection returns what -verbs has measured last.
+// verbsSection returns the last results of -verbs.
 func verbsSection() string { return "\n" + read(verbsResults) }

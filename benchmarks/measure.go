@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// mode is how many processors and goroutines a workload runs on.
+// mode is the number of processors and goroutines that a workload runs on.
 type mode struct {
 	name              string
 	procs, goroutines int
@@ -28,7 +28,7 @@ type sample struct {
 	calls  int
 }
 
-// chunk is how many calls a goroutine makes between two looks at the clock.
+// chunk is the number of calls that a goroutine makes between two clock readings.
 const chunk = 4096
 
 // run is a measurement in progress.
@@ -42,7 +42,8 @@ type run struct {
 	calls, allowed atomic.Int64
 }
 
-// measure has the workload run on an open store, and panics if it did not do what it claims.
+// measure runs the workload on an open store. It panics if the verdicts, the number of calls or the
+// number of ids differ from what the workload's name claims.
 func measure(in instance, w *workload, m mode, benchtime time.Duration) sample {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(m.procs))
 	r := &run{workload: w, stream: w.ids(), until: benchtime}
@@ -63,9 +64,8 @@ func measure(in instance, w *workload, m mode, benchtime time.Duration) sample {
 	return sample{float64(took) / n, float64(after-before) / n, int(n)}
 }
 
-// cpuTime returns how long this process has run. On one processor that is the time a measurement
-// takes if nothing else runs on the machine, and other processes do not add to it, as they do to
-// the wall clock.
+// cpuTime returns the CPU time of this process. On one processor it is the time that a measurement
+// takes on an idle machine; unlike wall time, it does not include the work of other processes.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -86,8 +86,8 @@ func (r *run) all(callers []decide) {
 	wg.Wait()
 }
 
-// work makes calls, chunk by chunk, until the stream was used once or, unless that is all, also the
-// time is up.
+// work makes calls, chunk by chunk, until the whole stream was used once and, unless r.once is set,
+// until the time is up.
 func (r *run) work(d decide) {
 	ids := r.stream.ids
 	calls, allowed := 0, 0
@@ -118,7 +118,7 @@ func (r *run) work(d decide) {
 	r.allowed.Add(int64(allowed))
 }
 
-// check looks whether the verdicts and the ids were those that the workload's name claims.
+// check panics if the verdicts or the ids differ from what the workload's name claims.
 func (r *run) check(in instance) {
 	calls, allowed := int(r.calls.Load()), int(r.allowed.Load())
 	want := 0
@@ -146,7 +146,7 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// prepare opens a store that knows what the workload needs it to.
+// prepare opens a store and fills it with the ids that the workload expects.
 func prepare(s store, w *workload) instance {
 	in := s.open(w.quota)
 	w.fill(in.caller())
@@ -154,8 +154,8 @@ func prepare(s store, w *workload) instance {
 	return in
 }
 
-// settle frees what earlier stores have left. ulule's ends by a finalizer, and is garbage only
-// after that.
+// settle frees the memory of earlier stores. ulule's store stops in a finalizer and becomes garbage
+// only after that, so settle collects three times.
 func settle() {
 	for range 3 {
 		runtime.GC()

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// footprint is the cost of a million ids in a store.
+// footprint is the memory and garbage collection cost of a million ids in a store.
 type footprint struct {
 	Store string
 	Bytes float64       // live heap per id
-	GC    time.Duration // CPU time of one garbage collection, less that of one without the store
+	GC    time.Duration // CPU time of one garbage collection, minus that without the store
 }
 
-// footprints fills each store with a million ids. Each of them is a string of its own, as ids are
-// that come in requests.
+// footprints fills each store with a million ids. Each id is a string with its own allocation, like
+// an id read from a request.
 func footprints(stores []store) []footprint {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	settle()

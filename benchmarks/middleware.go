@@ -27,10 +27,10 @@ var middlewares = []store{
 	{baseFields, "", openFields},
 }
 
-// What the middlewares add to.
+// The baselines: a handler without middleware, and one that sets two header fields.
 const baseNone, baseFields = "none", "two fields"
 
-// limits reports whether a store is one: all are, but those.
+// limits reports whether a store is a limiter and not a baseline.
 func limits(store string) bool { return store != baseNone && store != baseFields }
 
 var guarded = answering(http.StatusOK)
@@ -39,11 +39,12 @@ func answering(status int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 }
 
-// openNothing has no middleware: it is what the recorder and a handler cost.
+// openNothing serves without middleware: the cost of the recorder and the handler.
 func openNothing(q quota) instance { return serving(undecided(q)) }
 
-// openFields has a middleware that decides nothing and sets two fields that it has ready. The time
-// that net/http takes for them is the least of any middleware that reports a limit to the client.
+// openFields has a middleware that decides nothing and sets two prepared header fields. The time
+// that net/http takes for them is a lower bound for any middleware that reports a limit to the
+// client.
 func openFields(q quota) instance {
 	next := undecided(q)
 	policy, left := []string{`"100/1m";q=100;w=60`}, []string{`"100/1m";r=99;t=60`}
@@ -54,7 +55,8 @@ func openFields(q quota) instance {
 	}))
 }
 
-// undecided is the handler without a limiter; where all are to be denied it is the one that denies.
+// undecided returns a handler without a limiter. It answers 200, or 429 if the workload denies
+// every request.
 func undecided(q quota) http.Handler {
 	if q.limit == unlimited {
 		return guarded
@@ -62,8 +64,8 @@ func undecided(q quota) http.Handler {
 	return answering(http.StatusTooManyRequests)
 }
 
-// serving is the instance of a guarded handler. An id is a RemoteAddr; each request has a recorder
-// of its own.
+// serving returns the instance of a guarded handler. An id is a RemoteAddr. Each request has its
+// own recorder.
 func serving(h http.Handler) instance {
 	return instance{
 		caller: func() decide {

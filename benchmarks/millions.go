@@ -15,12 +15,12 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The sizes of the tables that are grown: one beside go-limiter, and one in a process of its own.
+// The table sizes: grown is compared with go-limiter, huge runs in a process of its own.
 const (
 	grown = 5 * million
 	huge  = 10 * million
 
-	attempts = 5 // of each, the best of which counts
+	attempts = 5 // of each measurement; the best one counts
 )
 
 var (
@@ -30,15 +30,16 @@ var (
 	grows = []store{grownStore, goLimiterStore}
 )
 
-// growth is a store that was taken from nothing to five million ids.
+// growth describes a store that grew from empty to five million ids.
 type growth struct {
 	footprint
-	latencies     // of the decisions that did so
-	Slow      int // decisions over a millisecond
+	latencies     // of the decisions that added the ids
+	Slow      int // decisions that took over 1 ms
 	Lasted    time.Duration
 }
 
-// measureGrowth makes each id while the clock is stopped: a service has it from a request.
+// measureGrowth fills a new store with n ids. It makes each id outside the timed part, since a
+// service gets it from a request.
 func measureGrowth(s store, n int) growth {
 	settle()
 	bare, before := collection(), heap()
@@ -66,8 +67,8 @@ func measureGrowth(s store, n int) growth {
 	return g
 }
 
-// bestGrowth is the best of n attempts: what else the machine does makes a stall longer, never
-// shorter. Each has a process of its own, whose heap holds nothing that was measured before.
+// bestGrowth returns the best of n attempts, because other load on the machine can only lengthen a
+// stall. Each attempt runs in its own process, with an empty heap.
 func bestGrowth(s store, n int) (best growth) {
 	for i := range n {
 		if g := alone[growth]("-grow", s.name); i == 0 || g.Max < best.Max {
@@ -77,7 +78,7 @@ func bestGrowth(s store, n int) (best growth) {
 	return best
 }
 
-// grow is what the process of an attempt does.
+// grow runs one attempt of bestGrowth and prints it as JSON.
 func grow(name string) {
 	i := slices.IndexFunc(grows, func(s store) bool { return s.name == name })
 	if i < 0 {
@@ -86,8 +87,9 @@ func grow(name string) {
 	must(0, json.NewEncoder(os.Stdout).Encode(measureGrowth(grows[i], grown)))
 }
 
-// longestStall returns the longest time between two readings of the clock in a loop that does
-// nothing else for d; the best of n attempts. No decision can be held to less on that machine.
+// longestStall returns the longest time between two clock readings in a loop that runs for d and
+// does nothing else; it is the best of n attempts. It is a lower bound for the longest decision on
+// this machine.
 func longestStall(d time.Duration, n int) time.Duration {
 	best := d
 	for range n {
@@ -122,7 +124,7 @@ func peakResident() int64 {
 	return u.Maxrss * 1024
 }
 
-// alone runs this program again with the arguments, and returns what it prints.
+// alone runs this program again with args and decodes the JSON that it prints.
 func alone[T any](args ...string) (v T) {
 	cmd := exec.CommandContext(context.Background(), must(os.Executable()), args...)
 	cmd.Stderr = os.Stderr
@@ -130,21 +132,21 @@ func alone[T any](args ...string) (v T) {
 	return v
 }
 
-// layout is the arithmetic of weir's memory: what a table of n ids takes by its construction.
+// layout is the memory that a table of n ids takes according to its data structures.
 type layout struct {
 	n, shards int
 	perShard  float64 // ids
-	// Bytes an ID: the index, the unused slots of last chunks, the lists of chunks.
+	// Bytes per id: the index, the unused slots of last chunks, the lists of chunks.
 	words, slack, chunks float64
 }
 
-// The constants of the table.
+// The constants of the table in package weir.
 const (
 	slotBytes  = 64
 	wordBytes  = 4
 	chunkSlots = 128
 	shardSlots = 20_000
-	chunkBytes = 40 // what a shard keeps of a chunk, its pointer included
+	chunkBytes = 40 // a shard's bookkeeping for a chunk, including its pointer
 )
 
 func layoutOf(n int) layout {
@@ -153,12 +155,12 @@ func layoutOf(n int) layout {
 		l.shards *= 2
 	}
 	l.perShard = float64(n) / float64(l.shards)
-	small := 1.0 // words of an index of up to three quarters, for most shards
+	small := 1.0 // index words of most shards, at most three quarters full
 	for 3*small < 4*l.perShard {
 		small *= 2
 	}
-	// Hashing spreads ids over shards by the normal distribution. A shard beyond the three quarters
-	// has twice the words; one that is below half of them has half.
+	// The number of ids in a shard is normally distributed. A shard beyond three quarters of small
+	// has twice as many words; one below half of that has half as many.
 	more := beyond(small*3/4, l.perShard)
 	fewer := 1 - beyond(small*3/8, l.perShard)
 	l.words = wordBytes * small * (1 + more - fewer/2) / l.perShard
@@ -168,7 +170,7 @@ func layoutOf(n int) layout {
 	return l
 }
 
-// beyond returns the share of shards that hold more than most ids where the mean is mean.
+// beyond returns the fraction of shards that hold more than most ids, given the mean.
 func beyond(most, mean float64) float64 {
 	return math.Erfc((most-mean)/math.Sqrt(2*mean)) / 2
 }

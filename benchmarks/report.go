@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// results is everything that was measured.
+// results holds all measurements.
 type results struct {
 	figures
 	rivals, ours []footprint
 	sweeping     sweeping
 	growths      []growth // of grows
 	stall        time.Duration
-	peak         float64 // bytes of a process with huge ids
+	peak         float64 // resident bytes of a process with huge ids
 	begun        time.Time
 	rounds       int
 	load         string
@@ -28,8 +28,8 @@ type results struct {
 //go:embed method.md
 var method string
 
-// report writes BENCHMARKS.md: figures and verdicts of this run, and the text of notes.md and
-// method.md.
+// report returns the text of BENCHMARKS.md: the figures and verdicts of this run, and the texts of
+// notes.md and method.md.
 func (r *results) report() []byte {
 	var b bytes.Buffer
 	b.WriteString("# Benchmarks\n\n")
@@ -47,8 +47,9 @@ func (r *results) report() []byte {
 }
 
 func (r *results) writeMachine(b *bytes.Buffer) {
-	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s. Load average when it began: %s. It took %v, with %d rounds.\n"+
-		"The noise: a figure's slowest and fastest turn lie %.0f %% apart, in the median figure.\n\n",
+	fmt.Fprintf(b, "%s, %s, %s/%s, %d × %s.\n"+
+		"Load average at the start: %s. The run took %v, with %d rounds.\n"+
+		"Noise: the slowest and the fastest turn of the median figure differ by %.0f %%.\n\n",
 		r.begun.Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
 		cpuModel(), r.load, time.Since(r.begun).Round(time.Second), r.rounds, 100*r.spread())
 	table(b, "module", "version")
@@ -64,7 +65,8 @@ func (r *results) writeMachine(b *bytes.Buffer) {
 }
 
 func (r *results) writeGroup(b *bytes.Buffer, g *group) {
-	fmt.Fprintf(b, "\n## %s\n\nns per call; in brackets weir's time as a share of it.\n", g.title)
+	fmt.Fprintf(b, "\n## %s\n\n"+
+		"Nanoseconds per call; in parentheses, weir's time divided by the rival's.\n", g.title)
 	for _, m := range modes {
 		fmt.Fprintf(b, "\n%s:\n\n", strings.ToUpper(m.name[:1])+m.name[1:])
 		head := []string{""}
@@ -83,7 +85,7 @@ func (r *results) writeGroup(b *bytes.Buffer, g *group) {
 	}
 }
 
-// cell formats a figure, with the ratio to it if it is a rival's.
+// cell formats a figure, with the ratio of weir's figure to it if it is a rival's.
 func (r *results) cell(c cell) string {
 	ours := c
 	ours.store = "weir"
@@ -95,8 +97,9 @@ func (r *results) cell(c cell) string {
 }
 
 func (r *results) writeMemory(b *bytes.Buffer) {
-	b.WriteString("\n## Memory\n\nA million ids of 12 bytes on average, each seen once: live heap per id, and the CPU time of one garbage\n" +
-		"collection. httprate keeps a digest of an id, not the id.\n\n")
+	b.WriteString("\n## Memory\n\n" +
+		"Live heap per id and CPU time of one garbage collection, with a million ids of 12 bytes on\n" +
+		"average, each seen once. httprate stores a hash of each id instead of the id.\n\n")
 	table(b, "", "bytes per id", "GC, ms")
 	for _, f := range r.rivals {
 		f.row(b)
@@ -113,10 +116,12 @@ func (f footprint) row(b *bytes.Buffer) {
 }
 
 func (r *results) writeLatency(b *bytes.Buffer) {
-	fmt.Fprintf(b, "\n## Latency while sweeping\n\nSingle decisions on %d known ids, timed one by one, while %d other buckets end in %d\n"+
-		"waves and are swept, back to back, on the other core. An id is in the cache, as one that a request brings. Timing: no\n"+
-		"decision at all. Idle: nothing else runs. Neighbor: the other core works on memory of its own, which shows what the\n"+
-		"machine adds. Each line is the best of three.\n\n",
+	fmt.Fprintf(b, "\n## Latency while sweeping\n\n"+
+		"The latency of single decisions on %d known ids while the other core sweeps %d other\n"+
+		"buckets, which expire in %d waves. Each id is in the CPU cache, as if it was just read from a\n"+
+		"request. In the rows, timing is an empty call, idle has no other load, and neighbor has the\n"+
+		"other core write to memory of its own, which shows the noise of the machine. Each row is the\n"+
+		"best of three.\n\n",
 		lasting, ending, waves)
 	table(b, "", "decisions", "p50, ns", "p99, ns", "p99.9, ns", "slowest, µs")
 	r.sweeping.timing.row(b, "timing")
@@ -130,7 +135,7 @@ func (l latencies) row(b *bytes.Buffer, name string) {
 		fmt.Sprint(l.P999.Nanoseconds()), fmt.Sprintf("%.0f", units(l.Max, time.Microsecond)))
 }
 
-// table writes the head of a table whose columns, but for the first, are numbers.
+// table writes the head of a table. All columns but the first hold numbers.
 func table(b *bytes.Buffer, head ...string) {
 	row(b, head...)
 	b.WriteString("|---" + strings.Repeat("|--:", len(head)-1) + "|\n")
@@ -150,7 +155,8 @@ func version(module string) string {
 	return "this tree"
 }
 
-// spread returns how far apart the turns of a figure lie, in the median figure.
+// spread returns the difference between the slowest and the fastest turn of a figure, divided by
+// its median; it is the median of all figures.
 func (f figures) spread() float64 {
 	var spreads []float64
 	for c := range f {
@@ -179,6 +185,6 @@ func load() string {
 }
 
 func read(file string) string {
-	text, _ := os.ReadFile(file) // "" where there is no such file
+	text, _ := os.ReadFile(file) // "" if there is no such file
 	return string(text)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// made returns results in which each of weir's stores takes ours ns a call, and each rival 100.
+// made returns results in which each of weir's stores takes ours ns per call, and each rival 100
+// ns.
 func made(ours float64) *results {
 	r := &results{figures: figures{}, begun: time.Now(), load: "0.00"}
 	for _, g := range groups {
@@ -45,16 +46,16 @@ func made(ours float64) *results {
 	return r
 }
 
-func TestTheReportSaysWhichBarsAreMet(t *testing.T) {
+func TestReportListsBarsMetAndMissed(t *testing.T) {
 	all := len(bars) + len(modes)*len(shareBars)
 	tests := []struct {
 		name        string
 		ours        float64
 		met, missed int
 	}{
-		{"a weir that takes a fifth", 20, all, 0},
-		// Allocations and the size of a process are met at any speed.
-		{"a weir that is no faster", 100, 5, all - 5},
+		{"weir takes a fifth of a rival's time", 20, all, 0},
+		// Allocations and the size of a process do not depend on the speed.
+		{"weir is no faster", 100, 5, all - 5},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestTheReportSaysWhichBarsAreMet(t *testing.T) {
 	}
 }
 
-func TestABarIsMetAtTheFigureShown(t *testing.T) {
+func TestWithinComparesRoundedFigures(t *testing.T) {
 	for measured, want := range map[float64]bool{0.64: true, 0.65: true, 0.6549: true, 0.656: false,
 		1: false} {
 		if got := within(measured, 0.65); got != want {
@@ -81,19 +82,19 @@ func TestABarIsMetAtTheFigureShown(t *testing.T) {
 	}
 }
 
-func TestTheMedianIsNoMean(t *testing.T) {
+func TestMedian(t *testing.T) {
 	samples := []sample{{ns: 1000}, {ns: 3}, {ns: 2}, {ns: 1}, {ns: 4}}
 	if got := median(samples, func(s sample) float64 { return s.ns }); got != 3 {
 		t.Fatalf("median %v, want 3", got)
 	}
 }
 
-func TestARatioIsWithinATurn(t *testing.T) {
+func TestRatioIsMedianOfTurns(t *testing.T) {
 	f := figures{
 		cell{store: "a"}: {{ns: 50}, {ns: 10}, {ns: 40}},
 		cell{store: "b"}: {{ns: 100}, {ns: 20}, {ns: 20}},
 	}
-	// The ratio of the medians would be 40 to 20.
+	// The ratio of the medians would be 40/20.
 	if got := f.ratio(cell{store: "a"}, cell{store: "b"}); got != 0.5 {
 		t.Fatalf("ratio %v, want 0.5", got)
 	}
@@ -109,13 +110,13 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-// TestTheLayoutIsThatOfTheTable fills a small part of what the report computes.
-func TestTheLayoutIsThatOfTheTable(t *testing.T) {
+// TestLayoutMatchesTable compares the computed bytes per id with a small table.
+func TestLayoutMatchesTable(t *testing.T) {
 	const n = 60_000
 	g := measureGrowth(store{"weir", modWeir, func(q quota) instance {
 		return openCheckRate(q, weir.Config{MaxBuckets: n})
 	}}, n)
 	if want := layoutOf(n).perID(); g.Bytes < want-3 || g.Bytes > want+3 {
-		t.Fatalf("%.1f bytes an id, the layout has %.1f", g.Bytes, want)
+		t.Fatalf("%.1f bytes per id, the layout has %.1f", g.Bytes, want)
 	}
 }

@@ -18,32 +18,32 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// quota is what every store is told to admit: limit hits of one id in each period.
+// quota is the limit of every store: limit hits per id in each period.
 type quota struct {
 	limit  int64
 	period time.Duration
 }
 
-// decide asks whether a hit of id passes. A store that cannot decide panics: a benchmark of errors
-// means nothing.
+// decide reports whether a hit of id is admitted. It panics if the store cannot decide, since a
+// benchmark of errors means nothing.
 type decide func(id string) bool
 
-// store is a limiter to be measured.
+// store is a limiter that is measured.
 type store struct {
 	name   string
-	module string // whose version the report gives
+	module string // the report shows its version
 	open   func(quota) instance
 }
 
-// instance is an open store. Each goroutine that uses it makes a decide of its own, so that what a
-// caller would keep on its stack, a weir.Request, is not shared.
+// instance is an open store. Each goroutine uses its own decide, so that a weir.Request, which a
+// caller would keep on its stack, is not shared.
 type instance struct {
 	caller func() decide
-	size   func() int // how many ids it holds; nil if it cannot say
+	size   func() int // the number of ids it holds; nil if unknown
 	close  func()
 }
 
-// shared is the instance of a store whose decide is safe for concurrent use as it is.
+// shared returns an instance whose goroutines all use d.
 func shared(d decide) instance {
 	return instance{caller: func() decide { return d }, close: func() {}}
 }
@@ -55,7 +55,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// The modules.
+// The module paths of the stores.
 const (
 	modWeir      = "github.com/weirgo/weir"
 	modGoLimiter = "github.com/sethvargo/go-limiter"
@@ -66,7 +66,7 @@ const (
 	modSlidingWn = "github.com/RussellLuo/slidingwindow"
 )
 
-// The stores. Every limiter has its own defaults, but for what a quota says.
+// The stores. Each limiter has its default settings, apart from the quota.
 var (
 	weirStore      = store{"weir", modWeir, openWeir}
 	goLimiterStore = store{"go-limiter", modGoLimiter, openGoLimiter}
@@ -120,8 +120,8 @@ func openUlule(q quota) instance {
 	})
 }
 
-// openThrottled raises throttled's number of attempts: by default it gives up after ten that lost a
-// compare-and-swap, and that many are lost when 8 goroutines ask for one id.
+// openThrottled raises throttled's number of attempts. By default it fails after losing ten
+// compare-and-swaps, which happens when 8 goroutines use one id.
 func openThrottled(q quota) instance {
 	l := must(throttled.NewGCRARateLimiterCtx(must(memstore.NewCtx(0)), throttled.RateQuota{
 		MaxRate:  throttled.PerDuration(int(q.limit), q.period),
@@ -138,9 +138,9 @@ func openThrottled(q quota) instance {
 	})
 }
 
-// openHTTPRate asks httprate without its middleware. OnLimit is its one decision that is exact:
-// Status and then Increment would be faster, and let bursts through. With no header to set it does
-// not use the ResponseWriter.
+// openHTTPRate uses httprate without its middleware. It decides by OnLimit, the only decision that
+// is exact under concurrency: Status followed by Increment is faster but admits bursts. With no
+// header to set, OnLimit does not use the ResponseWriter.
 func openHTTPRate(q quota) instance {
 	l := httprate.NewRateLimiter(int(q.limit), q.period,
 		httprate.WithResponseHeaders(httprate.ResponseHeaders{}))
@@ -148,8 +148,8 @@ func openHTTPRate(q quota) instance {
 	return shared(func(id string) bool { return !l.OnLimit(nil, r, id) })
 }
 
-// openXTime keeps a rate.Limiter for each id in a sync.Map, as its users do: Load first, since
-// LoadOrStore alone would make a limiter on every call.
+// openXTime keeps a rate.Limiter for each id in a sync.Map, as its users do. It calls Load first,
+// since LoadOrStore alone would allocate a limiter on every call.
 func openXTime(q quota) instance {
 	var m sync.Map
 	perSecond := rate.Limit(float64(q.limit) / q.period.Seconds())

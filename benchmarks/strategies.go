@@ -7,7 +7,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// weir's strategies, beside a rival under the name of weir, and beside each other under their own.
+// weir's strategies: under the name weir where they are compared with rivals, and under their own
+// names where they are compared with each other.
 var (
 	weirTokens  = store{"weir", modWeir, openTokens}
 	weirSliding = store{"weir", modWeir, openSliding}
@@ -44,7 +45,8 @@ func openTokens(q quota) instance {
 	})
 }
 
-// openLog keeps the hits of 10 ms: the log of a day would only grow, and be measured growing.
+// openLog uses a period of 10 ms. A log with a period of a day would only grow during the
+// measurement.
 func openLog(q quota) instance {
 	q.period = 10 * time.Millisecond
 	return openStrategy(q, func(l *weir.Limiter) ask {
@@ -78,8 +80,8 @@ func openTiers(q quota) instance {
 	})
 }
 
-// ask is a strategy's Decide or Run, called as its users call it: by its own type, so that it can
-// be inlined.
+// ask calls a strategy's Decide or Run on its concrete type, as users do, so that the call can be
+// inlined.
 type ask func(*weir.Request) bool
 
 var always = context.Background()

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// writeSummary writes what most readers come for: one table of the common limiters.
+// writeSummary writes the part that most readers need: one table of the common limiters.
 func (r *results) writeSummary(b *bytes.Buffer) {
 	g := &groups[0]
 	at := func(w *workload, s store) cell { return cell{g.name, w.name, oneCore.name, s.name} }
 	weir := g.stores[0]
-	fmt.Fprintf(b, "A decision on a known caller takes weir %.0f ns and allocates %s.\n"+
-		"The table has the time of one decision on one core, and weir's share of each rival's in brackets:\n\n",
+	fmt.Fprintf(b, "weir decides on a known caller in %.0f ns and allocates %s. The table shows the time\n"+
+		"of one decision on one core; in parentheses, weir's time divided by the rival's:\n\n",
 		r.ns(at(&hot, weir)), count(r.allocs(at(&hot, weir))))
-	table(b, "", "one busy caller, ns", "10,000 callers, ns", "a million callers, ns", "bytes a caller",
+	table(b, "", "one busy caller, ns", "10,000 callers, ns", "a million callers, ns", "bytes per caller",
 		"allocations")
 	for _, s := range g.stores {
 		cells := []string{s.name}
@@ -24,15 +24,16 @@ func (r *results) writeSummary(b *bytes.Buffer) {
 		row(b, append(cells, r.bytesOf(s.name), count(r.allocs(at(&hot, s))))...)
 	}
 	w := r.growths[0]
-	fmt.Fprintf(b, "\nWith five million callers it takes %.0f bytes a caller, a full garbage collection %.0f ms of CPU (go-limiter: %.0f),\n"+
-		"and the longest decision on the way there %.1f ms.\n",
+	fmt.Fprintf(b, "\nWith five million callers, weir uses %.0f bytes per caller, a full garbage\n"+
+		"collection takes %.0f ms of CPU (go-limiter: %.0f ms), and the longest decision while the table\n"+
+		"grew took %.1f ms.\n",
 		w.Bytes, units(w.GC, time.Millisecond), units(r.growths[1].GC, time.Millisecond),
 		units(w.Max, time.Millisecond))
-	b.WriteString("\nThe stores do not promise the same; [what was measured](#how-it-was-measured) says how they differ. Below\n" +
-		"are the [bars](#bars) that weir is held to, with those it misses, then every figure.\n")
+	b.WriteString("\nThe stores make different promises: see [how it was measured](#how-it-was-measured).\n" +
+		"Next come the [bars](#bars) that weir should meet and those that it misses, then all figures.\n")
 }
 
-// bytesOf returns the memory of one id in a store.
+// bytesOf returns the bytes per id of a store, or "" if it was not measured.
 func (r *results) bytesOf(store string) string {
 	for _, f := range r.rivals {
 		if f.Store == store {

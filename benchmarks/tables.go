@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// group is stores that do the same, and the workloads they are compared by.
+// group is a set of stores that do the same, and the workloads that compare them.
 type group struct {
 	name      string // of the benchmark
 	title     string
@@ -43,21 +43,21 @@ var groups = []group{
 	},
 }
 
-// cell is where a figure belongs.
+// cell identifies a figure.
 type cell struct{ group, workload, mode, store string }
 
-// prints is what the memory of a million ids is measured on.
+// prints are the stores whose memory is measured with a million ids.
 var prints = slices.Concat(groups[0].stores, []store{slidingwStore})
 
-// figures holds the samples of each cell, one a turn.
+// figures holds the samples of each cell, one per turn.
 type figures map[cell][]sample
 
-// compare measures a workload on all stores of a group in turn, so that what else the machine does
-// falls on all alike. A round goes through all workloads before the next: the machine changes its
-// pace, for seconds or minutes, and no figure is to be of one pace only.
+// compare measures a workload on all stores of a group in turn, so that other load on the machine
+// affects all alike. The caller goes through all workloads before it starts the next round, since
+// the machine changes its speed for seconds or minutes.
 //
-// A store that is soon filled is measured in several short turns a round instead of a long one:
-// what is compared is then measured within a second.
+// A store that is filled quickly has several short turns per round instead of a long one, so that
+// the compared measurements lie within a second.
 func (f figures) compare(g *group, w *workload, round int, benchtime time.Duration) {
 	turns := 1
 	if w.known <= 10_000 && !w.once {
@@ -71,7 +71,8 @@ func (f figures) compare(g *group, w *workload, round int, benchtime time.Durati
 	}
 }
 
-// turn measures a store in each mode. The modes share an open store, unless its ids are to be new.
+// turn measures a store in each mode. All modes share one open store, unless the workload needs new
+// ids.
 func (f figures) turn(g *group, s store, w *workload, benchtime time.Duration) {
 	in := prepare(s, w)
 	for i, m := range modes {
@@ -90,7 +91,7 @@ func (f figures) ns(c cell) float64 {
 	return median(f[c], func(s sample) float64 { return s.ns })
 }
 
-// ratio returns a's time as a share of b's: the median of the ratios of each turn.
+// ratio returns a's time divided by b's: the median of the ratios of all turns.
 func (f figures) ratio(a, b cell) float64 {
 	ratios := make([]float64, len(f[a]))
 	for i := range ratios {
@@ -124,7 +125,7 @@ func middle(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// print writes what was measured in lines, for a person at a terminal.
+// print writes the figures as lines of text.
 func (f figures) print() {
 	cells := slices.SortedFunc(maps.Keys(f), func(a, b cell) int {
 		return slices.Compare(

@@ -11,14 +11,14 @@ import (
 	"github.com/weirgo/weir/offenders"
 )
 
-// What weir offers beside decisions is measured apart, by -verbs, and the report has what was
-// measured last.
+// Operations other than decisions are measured separately, by -verbs. BENCHMARKS.md includes the
+// last results.
 
 const verbsResults = "verbs/RESULTS.md"
 
 var verbGroups = []group{
 	{
-		name: "Resolution", title: "A clock of a millisecond",
+		name: "Resolution", title: "Clock with a resolution of 1 ms",
 		stores:    []store{coarseStore, {"exact clock", modWeir, openWeir}, goLimiterStore},
 		workloads: []*workload{&hot, &denied, &tenThousand, &zipf},
 	},
@@ -29,7 +29,7 @@ var verbGroups = []group{
 	},
 }
 
-// zipfDenied is a flood of a million callers who are all denied.
+// zipfDenied has requests of a million callers, all denied.
 var zipfDenied = workload{
 	name: "ids=1M/mode=deny", is: "1M ids, Zipf, denied",
 	quota: quota{1, day}, known: million, allow: false, ids: lazily(zipfian(1<<20, million), ""),
@@ -39,7 +39,8 @@ func openUnwatched(q quota) instance {
 	return openStrategy(q, func(l *weir.Limiter) ask { return running(l.FixedWindow()) })
 }
 
-// openWatched counts denials. So many come before it is measured that it samples them.
+// openWatched counts denials. It makes so many of them before the measurement that offenders
+// samples the following ones.
 func openWatched(q quota) instance {
 	worst := offenders.New(offenders.Config{})
 	for i := range 1 << 15 {
@@ -48,7 +49,7 @@ func openWatched(q quota) instance {
 	return openStrategy(q, func(l *weir.Limiter) ask { return running(worst.Watch(l.FixedWindow())) })
 }
 
-// running asks a strategy by Run.
+// running calls a strategy's Run.
 func running(s weir.Strategy) ask {
 	return func(r *weir.Request) bool {
 		res, err := s.Run(always, r)
@@ -64,23 +65,23 @@ var coarseStore = store{"weir", modWeir, func(q quota) instance {
 }}
 
 var verbBars = []bar{
-	share("clock of 1 ms, hot id, to go-limiter", 0.28, "Resolution", &hot, "go-limiter"),
-	share("clock of 1 ms, always denied, to go-limiter", 0.30, "Resolution", &denied, "go-limiter"),
-	share("clock of 1 ms, 10k ids, to go-limiter", 0.42, "Resolution", &tenThousand, "go-limiter"),
-	share("clock of 1 ms, 1M ids, Zipf, to go-limiter", 0.50, "Resolution", &zipf, "go-limiter"),
-	{is: "CPU of a clock of 1 ms, of one core", most: 4, unit: " %", measured: func(*results) float64 { return 100 * tickCost() }},
-	share("a decision with offenders, hot id, to one without", 1.05, "Offenders", &hot, "unwatched"),
-	share("a decision with offenders, always denied, to one without", 1.05, "Offenders", &denied,
-		"unwatched"),
-	share("a decision with offenders, 1M ids denied, to one without", 1.05, "Offenders", &zipfDenied,
-		"unwatched"),
+	share("1 ms clock, hot id, vs go-limiter", 0.28, "Resolution", &hot, "go-limiter"),
+	share("1 ms clock, always denied, vs go-limiter", 0.30, "Resolution", &denied, "go-limiter"),
+	share("1 ms clock, 10k ids, vs go-limiter", 0.42, "Resolution", &tenThousand, "go-limiter"),
+	share("1 ms clock, 1M ids, Zipf, vs go-limiter", 0.50, "Resolution", &zipf, "go-limiter"),
+	{is: "CPU time of a 1 ms clock, share of one core", most: 4, unit: " %",
+		measured: func(*results) float64 { return 100 * tickCost() }},
+	share("with offenders vs without, hot id", 1.05, "Offenders", &hot, "unwatched"),
+	share("with offenders vs without, always denied", 1.05, "Offenders", &denied, "unwatched"),
+	share("with offenders vs without, 1M ids denied", 1.05, "Offenders", &zipfDenied, "unwatched"),
 	{is: "Save of a million buckets, CPU time", most: 250, unit: " ms",
 		measured: func(*results) float64 { save, _ := snapshotCost(); return save }},
 	{is: "Load of a million buckets, CPU time", most: 2000, unit: " ms",
 		measured: func(*results) float64 { _, load := snapshotCost(); return load }},
 }
 
-// snapshotCost returns the CPU time of Save and Load, in ms: the best of three.
+// snapshotCost returns the CPU time of Save and of Load with a million buckets, in ms; each is the
+// best of three.
 func snapshotCost() (save, load float64) {
 	l := must(weir.New(weir.Config{}))
 	defer l.Close()
@@ -102,7 +103,7 @@ func snapshotCost() (save, load float64) {
 	return save, load
 }
 
-// cpuOf returns the CPU time of f, in ms, a garbage collection beside it included.
+// cpuOf returns the CPU time of f, in ms, including concurrent garbage collection.
 func cpuOf(f func()) float64 {
 	settle()
 	before := cpuTime()
@@ -110,12 +111,14 @@ func cpuOf(f func()) float64 {
 	return units(cpuTime()-before, time.Millisecond)
 }
 
-const verbsMissed = `On a hot id the clock is about half of a decision; what is left is the hash, the index, the comparison of the key and
-the compare-and-swap. A tick wakes a goroutine, which costs more where other processes run. What offenders add to a
-denial is a random number, and a map access for one in 128: that shows where a decision is as short as on one hot id.
+const verbsMissed = `On a hot id, reading the clock is about half of a decision; the rest is the hash,
+the index, the key comparison and the compare-and-swap. A tick wakes a goroutine, which costs more
+when other processes run. Package offenders adds a random number to each denial, and a map access to
+one denial in 128. This shows only where a decision is as short as on one hot id.
 `
 
-// tickCost is the share of a core that a coarse clock takes beside an idle limiter with one bucket.
+// tickCost returns the share of one core that a coarse clock uses, on an idle limiter with one
+// bucket.
 func tickCost() float64 {
 	cost := func(resolution time.Duration) float64 {
 		l := must(weir.New(weir.Config{Resolution: resolution}))
@@ -132,7 +135,7 @@ func tickCost() float64 {
 // writeVerbs writes verbsResults.
 func (r *results) writeVerbs() error {
 	var b bytes.Buffer
-	b.WriteString("## Beside decisions\n\nBy `go run . -verbs`; see how the rest was measured.\n\n")
+	b.WriteString("## Other operations\n\nWritten by `go run . -verbs` and measured like the rest.\n\n")
 	if len(r.writeTable(&b, verbBars)) > 0 {
 		b.WriteString("\n" + verbsMissed)
 	}
@@ -141,7 +144,7 @@ func (r *results) writeVerbs() error {
 		r.writeGroup(&section, &verbGroups[i])
 		b.Write(bytes.Replace(section.Bytes(), []byte("\n## "), []byte("\n### "), 1))
 	}
-	fmt.Fprintf(&b, "\n%s. Load average when it began: %s. It took %v, with %d rounds.\n",
+	fmt.Fprintf(&b, "\n%s. Load average at the start: %s. The run took %v, with %d rounds.\n",
 		r.begun.Format(time.DateOnly), r.load, time.Since(r.begun).Round(time.Second), r.rounds)
 	return os.WriteFile(verbsResults, b.Bytes(), 0o644)
 }

@@ -11,21 +11,21 @@ import (
 //go:embed notes.md
 var notes string
 
-// writeBars writes what weir is held to, the bars that it misses, and why.
+// writeBars writes the bars, lists those that weir misses, and explains where the time goes.
 func (r *results) writeBars(b *bytes.Buffer) {
-	b.WriteString("\n## Bars\n\nThe time of a decision as a share of go-limiter's, by the median turn:\n\n")
+	b.WriteString("\n## Bars\n\nThe time of a decision divided by go-limiter's, in the median turn:\n\n")
 	missed := r.writeShares(b)
-	b.WriteString("\nThe rest; shares are of times on one core:\n\n")
+	b.WriteString("\nThe other bars; a ratio (×) compares times on one core:\n\n")
 	missed = append(missed, r.writeTable(b, bars)...)
 	if len(missed) == 0 {
-		b.WriteString("\nNo bar is missed.\n")
+		b.WriteString("\nAll bars are met.\n")
 	} else {
 		b.WriteString("\nMissed:\n\n- " + strings.Join(missed, "\n- ") + "\n")
 	}
 	b.WriteString("\n### Where the time goes\n\n" + strings.TrimSpace(notes) + "\n")
 }
 
-// writeShares returns the bars that are missed.
+// writeShares writes the table of shareBars and returns the bars that weir misses.
 func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
 	stores := groups[0].stores
 	head := []string{"", "at most", "weir", ""}
@@ -52,7 +52,7 @@ func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
 	return missed
 }
 
-// writeTable writes bars, and returns those that are missed.
+// writeTable writes a table of bars and returns those that weir misses.
 func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 	table(b, "", "at most", "measured", "")
 	for _, bar := range bars {
@@ -69,22 +69,27 @@ func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 }
 
 func (r *results) writeMillions(b *bytes.Buffer) {
-	b.WriteString("\n## Millions of ids\n\nFrom nothing to five million ids of up to 14 bytes, the best of five processes: live heap per id, the CPU time of a full\n" +
-		"garbage collection, and single decisions. weir's bytes are the same for ids of up to 22 bytes.\n\n")
+	b.WriteString("\n## Millions of ids\n\n" +
+		"A store grows from empty to five million ids of up to 14 bytes. The table shows the live heap\n" +
+		"per id, the CPU time of a full garbage collection, and the latency of single decisions, each\n" +
+		"in the best of five processes. weir uses the same memory for ids of up to 22 bytes.\n\n")
 	table(b, "", "bytes per id", "GC, ms", "longest, ms", "over 1 ms", "p99.9, µs", "p50, ns")
 	for _, g := range r.growths {
 		row(b, g.Store, fmt.Sprintf("%.1f", g.Bytes), fmt.Sprintf("%.0f", g.GC.Seconds()*1e3),
 			fmt.Sprintf("%.2f", g.Max.Seconds()*1e3),
 			fmt.Sprint(g.Slow), fmt.Sprintf("%.1f", g.P999.Seconds()*1e6), fmt.Sprint(g.P50.Nanoseconds()))
 	}
-	fmt.Fprintf(b, "\nA loop that did nothing but read the clock, for as long as weir took, stood still for up to %.2f ms, in\n"+
-		"the best of five.\n", units(r.stall, time.Millisecond))
-	fmt.Fprintf(b, "\nA process of its own that makes ten million ids and their buckets had at most %.2f GB resident.\n\n", r.peak/1e9)
-	b.WriteString("What the layout comes to, and what was measured. A table has the least power of two of shards that leaves each at\n" +
-		"most 20,000 slots of 64 bytes. An index word takes 4 bytes; an index starts with 16 words and is replaced when three\n" +
-		"quarters are full. The last chunk of 128 slots is half full on average, and a chunk takes 40 bytes in lists.\n\n")
-	table(b, "ids", "shards", "ids a shard", "slot", "index", "last chunk", "lists", "bytes an id",
-		"in all, GB", "measured, bytes an id")
+	fmt.Fprintf(b, "\nA loop that only read the clock, for as long as weir took, paused for up to %.2f\n"+
+		"ms in the best of five runs.\n", units(r.stall, time.Millisecond))
+	fmt.Fprintf(b, "\nA process with ten million ids and their buckets used at most %.2f GB of resident\n"+
+		"memory.\n\n", r.peak/1e9)
+	b.WriteString("The next table compares the computed size of the data structures with the measured\n" +
+		"one. The number of shards is the smallest power of two with at most 20,000 slots of 64 bytes in\n" +
+		"each. An index word takes 4 bytes; an index starts with 16 words and doubles when three quarters\n" +
+		"of them are used. The last chunk of 128 slots is half full on average, and each chunk takes 40\n" +
+		"bytes in lists.\n\n")
+	table(b, "ids", "shards", "ids per shard", "slot", "index", "last chunk", "lists", "bytes per id",
+		"total, GB", "measured bytes per id")
 	for _, n := range []int{grown, huge, 100 * million} {
 		l := layoutOf(n)
 		measured := ""
@@ -96,6 +101,7 @@ func (r *results) writeMillions(b *bytes.Buffer) {
 			fmt.Sprintf("%.1f", l.words), fmt.Sprintf("%.1f", l.slack), fmt.Sprintf("%.1f", l.chunks),
 			fmt.Sprintf("%.1f", l.perID()), fmt.Sprintf("%.2f", l.total()/1e9), measured)
 	}
-	fmt.Fprintf(b, "\nA garbage collection looks at one object for each 128 ids, and at none of the ids: for 100 million ids it takes about\n"+
-		"20 times what it takes for 5 million, %.1f s of CPU.\n", 20*r.growths[0].GC.Seconds())
+	fmt.Fprintf(b, "\nThe garbage collector scans one object per 128 ids and none of the ids. For 100\n"+
+		"million ids it takes about 20 times as long as for 5 million: %.1f s of CPU.\n",
+		20*r.growths[0].GC.Seconds())
 }

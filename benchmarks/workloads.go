@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Windows are a day long, and limits not in reach: no benchmark sees the end of a window, and what
-// it measures is one verdict, not a mixture.
+// Windows last a day and limits are out of reach, so that no window ends during a benchmark and all
+// calls have the same verdict.
 const (
 	day       = 24 * time.Hour
 	unlimited = 1_000_000_000
@@ -16,16 +16,16 @@ const (
 
 const million = 1_000_000
 
-// workload is a stream of ids, and what becomes of them.
+// workload is a stream of ids and the verdict that they get.
 type workload struct {
-	name string // of the benchmark: ids and mode
-	is   string // in words
+	name string // of the benchmark: number of ids, and mode
+	is   string // the name in the report
 	quota
-	known int            // ids 0 to known-1 are in the store beforehand
+	known int            // ids 0 to known-1 are in the store before the measurement
 	ids   func() *stream // the look-ups
-	port  string         // ends every id, where ids are addresses of TCP peers
-	once  bool           // the stream is used once, by a new store: every id is new
-	allow bool           // whether all are admitted, or all denied
+	port  string         // suffix of every id, if ids are addresses of TCP peers
+	once  bool           // use the stream once, on a new store: every id is new
+	allow bool           // whether all calls are admitted, or all denied
 }
 
 var (
@@ -54,13 +54,13 @@ var (
 		quota: quota{1, day}, known: 1, allow: false, ids: lazily(one, ""),
 	}
 
-	// Of requests.
+	// HTTP requests.
 	hotPeer    = ofPeers(hot, one)
 	manyPeers  = ofPeers(tenThousand, shuffled(10_000))
 	deniedPeer = ofPeers(denied, one)
 )
 
-// ofPeers is w on addresses of TCP peers, as http.Request has them.
+// ofPeers returns w with ids that are addresses of TCP peers, as in http.Request.RemoteAddr.
 func ofPeers(w workload, order func() []int) workload {
 	w.port = ":50000"
 	w.ids = lazily(order, w.port)
@@ -71,15 +71,15 @@ func lazily(order func() []int, port string) func() *stream {
 	return sync.OnceValue(func() *stream { return newStream(order(), port) })
 }
 
-// random is seeded: every store, and every run, sees the same stream.
+// random has a fixed seed: every store and every run sees the same stream.
 func random() *rand.Rand { return rand.New(rand.NewSource(1)) }
 
 func one() []int { return []int{0} }
 
 func shuffled(n int) func() []int { return func() []int { return random().Perm(n) } }
 
-// zipfian draws from n ids, the k-th most frequent in proportion to k^-1.01. Which id is how
-// frequent is random: the frequent ones were not inserted together.
+// zipfian draws from n ids, the k-th most frequent with a probability proportional to k^-1.01.
+// Ranks are assigned at random, so that the frequent ids were not inserted together.
 func zipfian(draws, n int) func() []int {
 	return func() []int {
 		r := random()
@@ -105,12 +105,12 @@ func drawn(draws, n int) func() []int {
 	}
 }
 
-// stream is ids in the order of their look-ups. Their bytes lie in that order, too: in a service
-// the id of a request was just read, so it is in the cache. They are other copies than those the
-// stores were filled with; a look-up by the very string that a store holds would flatter it.
+// stream is a sequence of look-ups. The bytes of its ids lie in memory in the same order, since a
+// service has just read the id from a request and has it in the CPU cache. They are not the strings
+// that fill the stores: looking up the very string that a store holds would flatter it.
 type stream struct {
 	ids      []string
-	distinct int // how many different ones
+	distinct int // number of different ids
 }
 
 func newStream(order []int, port string) *stream {
@@ -134,8 +134,8 @@ func newStream(order []int, port string) *stream {
 	return s
 }
 
-// appendID appends the n-th id, an IPv4 address. n < 1<<24; the factor is odd, so no two
-// are the same.
+// appendID appends the n-th id, an IPv4 address, for n < 1<<24. The factor is odd, so no two ids
+// are equal.
 func appendID(dst []byte, n int) []byte {
 	x := uint32(n) * 0x9e3779b1
 	dst = append(dst, "10."...)
@@ -146,7 +146,7 @@ func appendID(dst []byte, n int) []byte {
 	return strconv.AppendUint(dst, uint64(x&255), 10)
 }
 
-// fill has a store know the ids that w says it does, by copies of its own.
+// fill adds w.known ids to a store, from strings of its own.
 func (w *workload) fill(d decide) {
 	for i := range w.known {
 		d(string(append(appendID(nil, i), w.port...)))

@@ -13,36 +13,35 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// period is so long that during the measurements no window ends, and no more tokens grow back than
-// matter.
+// period is so long that no window ends and hardly any token is refilled during the measurements.
 const period = 30 * 24 * time.Hour
 
-// The two loads, by what becomes of the calls.
+// The two loads, named after the verdict.
 const (
 	admitted = "admitted"
-	denied   = "denied" // each key has spent its limit of 1 before
+	denied   = "denied" // each key has already spent its limit of 1
 )
 
-// limits of the loads: admitted never comes near to its.
+// limits holds the limit of each load. The load admitted never reaches its limit.
 var limits = map[string]uint64{admitted: 1_000_000, denied: 1}
 
-// rival is the one that all others are compared to.
+// rival is the contestant that all others are compared with.
 const rival = "redis_rate"
 
-// leased is how much a lease takes at once.
+// leased is the number of hits that a lease takes from Redis at once.
 const leased = 100
 
 // contestant is a limiter under one load.
 type contestant struct {
 	name, load string
 	open       func(s *stand) (decide, error)
-	rounds     int // how often each key is asked about in a measurement, at least
+	rounds     int // minimum number of calls per key in a measurement
 }
 
-// decide asks for one hit of key.
+// decide reports whether one hit of key is admitted.
 type decide func(ctx context.Context, key string) (allowed bool, err error)
 
-// stand is what a contestant is made of.
+// stand holds what contestants need to open.
 type stand struct {
 	client *redis.Client
 	store  *redislimit.Store
@@ -72,18 +71,19 @@ var contestants = func() (all []contestant) {
 	}
 	return append(all,
 		contestant{threeRivals, admitted, openThreeRivals, 1},
-		// As many calls as a lease has: in each measurement, each key uses up one.
+		// Each key gets as many calls as a lease has hits, so that each measurement uses up one
+		// lease per key.
 		contestant{lease, admitted, plain(openLease), leased},
 	)
 }()
 
-// The names of Tiers, and of its rival: with redis_rate three limits are three calls.
+// Tiers and its rival: redis_rate needs three calls for three limits.
 const (
 	tiers       = "Tiers (3)"
 	threeRivals = rival + ", three limits"
 )
 
-// The three limits' periods, and what redis_rate's keys for them end in.
+// The periods of the three limits, and the suffixes of redis_rate's keys for them.
 var (
 	periods  = [3]time.Duration{time.Hour, 24 * time.Hour, period}
 	suffixes = [3]string{":1", ":2", ":3"}
@@ -100,7 +100,7 @@ func openRival(s *stand) (decide, error) {
 	}, nil
 }
 
-// openThreeRivals asks for one limit after the other, each under a key of its own, up to the first
+// openThreeRivals checks one limit after the other, each under its own key, and stops at the first
 // denial.
 func openThreeRivals(s *stand) (decide, error) {
 	l := redis_rate.NewLimiter(s.client)
@@ -116,7 +116,7 @@ func openThreeRivals(s *stand) (decide, error) {
 	}, nil
 }
 
-// plain is a contestant that is a weir.Strategy.
+// plain returns a contestant that calls a weir.Strategy.
 func plain(open func(*stand) (weir.Strategy, error)) func(*stand) (decide, error) {
 	return func(s *stand) (decide, error) {
 		strategy, err := open(s)

@@ -1,11 +1,10 @@
-// Command redis measures redislimit's strategies beside go-redis/redis_rate on a redis-server that
-// it starts itself, and writes RESULTS.md.
+// Command redis compares redislimit's strategies with go-redis/redis_rate on a redis-server that it
+// starts, and writes RESULTS.md.
 //
-//	go run ./benchmarks/redis                      # from the root of the repository; about a minute
-//	go run ./benchmarks/redis -rounds 50 -o ''     # prints the report only
+//	go run ./benchmarks/redis                    # from the root of the repository; about a minute
+//	go run ./benchmarks/redis -rounds 50 -o ''   # only prints the report
 //
-// It needs redis-server in the PATH. It exits with status 1 if a contestant admits or denies what
-// it should not.
+// It needs redis-server in the PATH. It exits with status 1 if a contestant gives a wrong verdict.
 package main
 
 import (
@@ -20,10 +19,10 @@ import (
 )
 
 var (
-	rounds    = flag.Int("rounds", 25, "measure each contestant this often; the median counts")
-	benchtime = flag.Duration("benchtime", 100*time.Millisecond, "how long one measurement takes, at least")
-	callers   = flag.Int("callers", 32, "goroutines that ask, each with a connection")
-	keys      = flag.Int("keys", 10_000, "keys that are asked about in turn")
+	rounds    = flag.Int("rounds", 25, "measurements of each contestant; the report shows medians")
+	benchtime = flag.Duration("benchtime", 100*time.Millisecond, "minimum duration of one measurement")
+	callers   = flag.Int("callers", 32, "number of calling goroutines, each with its own connection")
+	keys      = flag.Int("keys", 10_000, "number of keys, used in turn")
 	out       = flag.String("o", "benchmarks/redis/RESULTS.md",
 		"write the report to this file; none if empty")
 )
@@ -53,7 +52,7 @@ func run(ctx context.Context) error {
 	}
 	for i := range *rounds {
 		for j := range m.entrants {
-			// Each round begins with another, so that other load falls on all alike.
+			// Each round starts with another contestant, so that other load affects all alike.
 			e := m.entrants[(i+j)%len(m.entrants)]
 			if err := m.measure(ctx, e); err != nil {
 				return fmt.Errorf("%s, %s: %w", e.name, e.load, err)
@@ -76,8 +75,8 @@ func run(ctx context.Context) error {
 	return os.WriteFile(*out, []byte(text), 0o644)
 }
 
-// options are redislimit's, for every contestant, with a connection for each caller and time enough
-// on a busy machine: what is late is not what is measured.
+// options returns redislimit's options with a connection for each caller and long timeouts: a slow
+// reply on a busy machine must not fail the measurement.
 func options(addr string) *redis.Options {
 	o := redislimit.Options(addr)
 	o.PoolSize = *callers

@@ -17,18 +17,18 @@ import (
 // sample is one measurement.
 type sample struct {
 	perSecond float64 // decisions
-	trips     float64 // scripts per decision
-	script    float64 // µs that the server took for a script
+	trips     float64 // scripts run per decision
+	script    float64 // µs of server time per script
 	client    float64 // µs of CPU per decision
 	server    float64 // µs of CPU per decision
 }
 
-// entrant is a contestant that has been made, and what came of it.
+// entrant is an open contestant and its results.
 type entrant struct {
 	*contestant
 	stand
 	decide
-	calls, allowed int // all so far
+	calls, allowed int // totals
 	samples        []sample
 }
 
@@ -38,7 +38,7 @@ type meter struct {
 	entrants []*entrant
 }
 
-// enter makes c, with keys of its own, and has it asked about each of them once.
+// enter opens c with its own keys and calls it once for each of them.
 func (m *meter) enter(ctx context.Context, c *contestant) error {
 	n := len(m.entrants)
 	store, err := redislimit.New(m.client, redislimit.Config{Timeout: generous})
@@ -69,7 +69,7 @@ func (m *meter) close() {
 	}
 }
 
-// measure takes the figures of e once.
+// measure runs one measurement of e and appends a sample.
 func (m *meter) measure(ctx context.Context, e *entrant) error {
 	before, err := m.read(ctx)
 	if err != nil {
@@ -101,16 +101,17 @@ func (m *meter) measure(ctx context.Context, e *entrant) error {
 	return nil
 }
 
-// outcome is what became of the calls.
+// outcome counts calls and admissions.
 type outcome struct {
 	calls, allowed int
 	took           time.Duration
 }
 
-// chunk is how many calls a caller makes between two looks at the clock.
+// chunk is the number of calls that a caller makes between two clock readings.
 const chunk = 16
 
-// ask asks from all callers, at least so many calls and for so long.
+// ask makes at least the given number of calls from all callers together, for at least the given
+// time.
 func (e *entrant) ask(ctx context.Context, calls int, long time.Duration) (outcome, error) {
 	var next, made, allowed atomic.Int64
 	var failed atomic.Pointer[error]
@@ -151,9 +152,9 @@ func (e *entrant) ask(ctx context.Context, calls int, long time.Duration) (outco
 	return got, nil
 }
 
-// reading is how far the counters have come.
+// reading holds the counters of the server and of this process.
 type reading struct {
-	scripts, usec  float64 // scripts that the server has run by their digest, and the µs it took for them
+	scripts, usec  float64 // number of EVALSHA calls, and the µs they took
 	client, server float64 // µs of CPU
 }
 
@@ -165,7 +166,7 @@ func (m *meter) read(ctx context.Context) (now reading, err error) {
 	var user, sys float64
 	stats := strings.NewReplacer("calls=", "", "usec=", "", ",",
 		" ").Replace(info["Commandstats"]["cmdstat_evalsha"])
-	_, _ = fmt.Sscan(stats, &now.scripts, &now.usec) // none yet: zeros
+	_, _ = fmt.Sscan(stats, &now.scripts, &now.usec) // both stay 0 before the first script
 	if _, err := fmt.Sscan(info["CPU"]["used_cpu_user"]+" "+info["CPU"]["used_cpu_sys"], &user,
 		&sys); err != nil {
 		return now, fmt.Errorf("INFO cpu: %w", err)
@@ -179,9 +180,9 @@ func (m *meter) read(ctx context.Context) (now reading, err error) {
 	return now, nil
 }
 
-// check looks whether Redis has counted what was admitted.
+// check fails if Redis has not counted exactly the admitted hits, apart from unused leases.
 func (e *entrant) check(ctx context.Context) error {
-	spare := 0 // what a lease has taken and not given out
+	spare := 0 // hits that leases may have taken and not used
 	switch e.name {
 	case "FixedWindow":
 	case lease:
@@ -195,10 +196,11 @@ func (e *entrant) check(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		counted += int(res.TotalRequests) - int(res.State) // Peek counts itself in, if it would be admitted.
+		// Peek includes its own hit if it would be admitted.
+		counted += int(res.TotalRequests) - int(res.State)
 	}
 	if counted < e.allowed || counted > e.allowed+spare {
-		return fmt.Errorf("%d hits were admitted, and Redis has counted %d", e.allowed, counted)
+		return fmt.Errorf("%d hits were admitted, but Redis counted %d", e.allowed, counted)
 	}
 	return nil
 }

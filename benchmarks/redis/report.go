@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// report is the tables. No figure in it is typed by hand.
+// report returns the text of RESULTS.md.
 func (m *meter) report(ctx context.Context) (string, error) {
 	info, err := m.client.InfoMap(ctx, "server").Result()
 	if err != nil {
@@ -19,29 +19,30 @@ func (m *meter) report(ctx context.Context) (string, error) {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Redis\n\nWritten by `go run ./benchmarks/redis`.\n\n"+
-		"%d callers, each with a connection, ask about %d keys in turn; the client has `redislimit.Options`, the server is on\n"+
-		"the same machine and persists nothing. Contestants take turns, %v each or longer, in %d rounds; the figures are\n"+
-		"medians, the ratio that of the two in one round. A decision admitted counts one hit; a decision denied finds its\n"+
-		"key's limit spent. A script's time is that of `INFO commandstats`; the CPU time is that of the two processes, and the\n"+
-		"figure that other processes disturb least. The program fails if a verdict is not the one its table claims, or if\n"+
-		"Redis has not counted what was admitted.\n\n"+
+		"%d callers, each with its own connection, use %d keys in turn. The client has\n"+
+		"`redislimit.Options`; the server runs on the same machine and persists nothing. Contestants\n"+
+		"take turns of %v or longer, in %d rounds. Figures are medians; the ratio is the median of the\n"+
+		"ratios within a round. An admitted decision counts one hit; a denied one finds its key's limit\n"+
+		"spent. Script times come from `INFO commandstats`. CPU times are those of client and server;\n"+
+		"other processes disturb them least. The program fails if a verdict differs from the table's\n"+
+		"claim, or if Redis did not count exactly the admitted hits.\n\n"+
 		"%s, %s, %s/%s, %d × %s. redis-server %s, %s, go-redis %s.\n",
-		*callers, *keys, *benchtime, *rounds, time.Now().Format(time.DateOnly), runtime.Version(),
-		runtime.GOOS, runtime.GOARCH,
-		runtime.NumCPU(), cpuModel(), info["Server"]["redis_version"], rival+" "+
-			version("github.com/go-redis/redis_rate/v10"),
-		version("github.com/redis/go-redis/v9"))
+		*callers, *keys, *benchtime, *rounds,
+		time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
+		cpuModel(), info["Server"]["redis_version"],
+		rival+" "+version("github.com/go-redis/redis_rate/v10"), version("github.com/redis/go-redis/v9"))
 	for _, load := range []string{admitted, denied} {
 		m.table(&b, load)
 	}
 	ours, theirs := m.entrant(tiers, admitted), m.entrant(threeRivals, admitted)
-	fmt.Fprintf(&b, "\n%s holds its three limits in one round trip, all or nothing; %s takes one for each of them, and\n"+
-		"a request that the last denies has spent the others. Where it admits, %[1]s makes %.2[3]f times as many decisions.\n",
+	fmt.Fprintf(&b, "\n%s checks its three limits in one round trip and charges all of them or none. %s\n"+
+		"needs a round trip for each limit, and a request that the last one denies has already spent the\n"+
+		"others. Where requests are admitted, %[1]s makes %.2[3]f times as many decisions.\n",
 		tiers, rival, ours.ratio(theirs))
 	return b.String(), nil
 }
 
-// entrant returns the one of that name under a load.
+// entrant returns the entrant with that name and load. It panics if there is none.
 func (m *meter) entrant(name, load string) *entrant {
 	for _, e := range m.entrants {
 		if e.name == name && e.load == load {
@@ -51,13 +52,14 @@ func (m *meter) entrant(name, load string) *entrant {
 	panic("no contestant " + name)
 }
 
-// ratio is the median of the ratios to other of the decisions per second in one round.
+// ratio returns the median over all rounds of e's decisions per second divided by other's.
 func (e *entrant) ratio(other *entrant) float64 {
 	return e.median(func(i int, s sample) float64 { return s.perSecond / other.samples[i].perSecond })
 }
 
 func (m *meter) table(b *strings.Builder, load string) {
-	fmt.Fprintf(b, "\n| %s | decisions/s | × %s | CPU, client + server, µs | script, µs | scripts per decision |\n|---|--:|--:|--:|--:|--:|\n", load, rival)
+	fmt.Fprintf(b, "\n| %s | decisions/s | × %s | CPU, client + server, µs | script, µs | "+
+		"scripts per decision |\n|---|--:|--:|--:|--:|--:|\n", load, rival)
 	base := m.entrant(rival, load)
 	for _, e := range m.entrants {
 		if e.load != load {
@@ -72,7 +74,7 @@ func (m *meter) table(b *strings.Builder, load string) {
 	}
 }
 
-// median is that of a figure of each round.
+// median returns the median of a figure over all rounds.
 func (e *entrant) median(of func(round int, s sample) float64) float64 {
 	var all []float64
 	for i, s := range e.samples {
@@ -95,7 +97,7 @@ func version(module string) string {
 }
 
 func cpuModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // empty where there is no such file
+	text, _ := os.ReadFile("/proc/cpuinfo") // empty if there is no such file
 	for line := range strings.Lines(string(text)) {
 		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(model)

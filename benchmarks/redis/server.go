@@ -52,7 +52,7 @@ func awaitServer(ctx context.Context, addr string) error {
 	for c.Ping(ctx).Err() != nil {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("redis-server does not answer: %w", ctx.Err())
+			return fmt.Errorf("redis-server does not reply: %w", ctx.Err())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -9,8 +9,8 @@ import (
 
 func duration(ns int64) time.Duration { return time.Duration(ns) }
 
-// joined is a tree of rules that is looked up as Envoy's rate limit service does: by key and value
-// joined by an underscore, then by the wildcards one by one, then by the key.
+// joined is a tree of rules with the look-up of Envoy's rate limit service: first the key and value
+// joined by an underscore, then the wildcards one by one, then the key alone.
 type joined struct {
 	nodes     map[string]*joined
 	wildcards []string

@@ -1,9 +1,9 @@
-// Command rules measures package rules: matching a descriptor beside the look-up that Envoy's rate
-// limit service does, loading beside decoding the same YAML into structs, and a whole decision. It
-// writes RESULTS.md, which BENCHMARKS.md ends with.
+// Command rules measures package rules and writes RESULTS.md, which BENCHMARKS.md includes. It
+// compares matching with the look-up of Envoy's rate limit service, and loading with decoding the
+// same YAML into structs, and measures a whole decision.
 //
 //	go run ./benchmarks/rules            # from the root of the repository; half a minute
-//	go run ./benchmarks/rules -o ''      # prints the report only
+//	go run ./benchmarks/rules -o ''      # only prints the report
 package main
 
 import (
@@ -19,20 +19,20 @@ import (
 )
 
 var (
-	rounds    = flag.Int("rounds", 15, "measure each contestant this often; the median counts")
-	benchtime = flag.Duration("benchtime", 50*time.Millisecond, "how long one measurement takes, at least")
+	rounds    = flag.Int("rounds", 15, "measurements of each contestant; the report shows medians")
+	benchtime = flag.Duration("benchtime", 50*time.Millisecond, "minimum duration of one measurement")
 	out       = flag.String("o", "benchmarks/rules/RESULTS.md",
 		"write the report to this file; none if empty")
 )
 
-// row is a line of the report: what weir does, and the rival that does the same.
+// row is a line of the report: an operation of weir and the rival's.
 type row struct {
 	name        string
 	weir, rival func()
-	bar         time.Duration // at most this much for weir; 0: none
+	bar         time.Duration // upper bound for weir; 0 means none
 }
 
-// result is a row's figures: nanoseconds of CPU time by round.
+// result holds a row's figures: nanoseconds of CPU time per round.
 type result struct {
 	row
 	weirNs, rivalNs []float64
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// measure goes through the rows in rounds, so that what else the machine does falls on weir and
+// measure goes through the rows in rounds, so that other load on the machine affects weir and the
 // rival alike.
 func measure(rows []row) []result {
 	results := make([]result, len(rows))
@@ -69,13 +69,13 @@ func measure(rows []row) []result {
 			}
 		}
 	}
-	for i := range results { // at the end, when what is kept is there
+	for i := range results { // at the end, when caches and pools are filled
 		results[i].allocs = testing.AllocsPerRun(100, results[i].weir)
 	}
 	return results
 }
 
-// cost returns the CPU time of one call of f, garbage collection included, in nanoseconds.
+// cost returns the CPU time of one call of f in nanoseconds, including garbage collection.
 func cost(f func()) float64 {
 	runtime.GC()
 	began, used := time.Now(), cpuTime()
@@ -105,12 +105,15 @@ func median(list []float64) float64 {
 func report(results []result) []byte {
 	var b bytes.Buffer
 	b.WriteString("## Rules\n\n")
-	fmt.Fprintf(&b, "Written by `go run ./benchmarks/rules`, on %s with %s. CPU time of one call, the median of %d rounds;\n"+
-		"in a round weir and the rival are measured in turn, and the ratio is the median of theirs. The rival of matching\n"+
-		"is the look-up of Envoy's rate limit service, rebuilt: keys and values joined by underscores in a map, wildcards\n"+
-		"one by one. That of loading decodes the same YAML into structs, strictly, with the same parser, and checks nothing.\n\n",
+	fmt.Fprintf(&b, "Written by `go run ./benchmarks/rules`, on %s with %s. The table shows the CPU time\n"+
+		"of one call, the median of %d rounds. A round measures weir and the rival in turn; the ratio is\n"+
+		"the median of the ratios within a round. The rival of matching is a copy of the look-up in\n"+
+		"Envoy's rate limit service: a map of keys and values joined by underscores, and wildcards tried\n"+
+		"one by one. The rival of loading decodes the same YAML into structs, strictly and with the same\n"+
+		"parser, and checks nothing.\n\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), *rounds)
-	b.WriteString("|  | weir | at most |  | allocations | rival | weir / rival |\n|---|--:|--:|---|--:|--:|--:|\n")
+	b.WriteString("|  | weir | at most |  | allocations | rival | weir / rival |\n" +
+		"|---|--:|--:|---|--:|--:|--:|\n")
 	for _, r := range results {
 		us := median(r.weirNs)
 		bar, met, rival, ratio := "", "", "", ""

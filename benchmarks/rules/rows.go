@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// rows returns what is measured.
+// rows returns the operations to measure.
 func rows() []row {
 	exact := file(1000, func(i int) string { return fmt.Sprintf("user%d", i) })
 	wild := file(1000, func(i int) string { return fmt.Sprintf("/v1/path%d/*", i) })
@@ -28,17 +28,19 @@ func rows() []row {
 			return fmt.Sprintf("/v2/path%d/x", i)
 		}),
 		matchDeep("match 3 levels of 10 × 10 × 10 rules", deep),
-		{name: "load and check 10,000 rules", bar: 200_000_000, weir: func() { load(large) }, rival: func() { decode(large) }},
+		{name: "load and check 10,000 rules", bar: 200_000_000,
+			weir: func() { load(large) }, rival: func() { decode(large) }},
 		decision("decide on one descriptor, 1,000 rules", exact),
 	}
 }
 
-// file is rules for n values of one key.
+// file returns rules for n values of one key.
 func file(n int, value func(i int) string) []byte {
 	var b bytes.Buffer
 	b.WriteString("domain: d\ndescriptors:\n")
 	for i := range n {
-		fmt.Fprintf(&b, "  - key: key\n    value: %q\n    rate_limit:\n      unit: hour\n      requests_per_unit: 1000000000\n", value(i))
+		fmt.Fprintf(&b, "  - key: key\n    value: %q\n"+
+			"    rate_limit:\n      unit: hour\n      requests_per_unit: 1000000000\n", value(i))
 	}
 	return b.Bytes()
 }
@@ -71,15 +73,15 @@ func load(data []byte) *rules.Set {
 	return set
 }
 
-// match measures matching one entry. The values are made beforehand, and not of the strings that
-// the rules hold.
+// match measures matching one entry. The values are built before the measurement, and are not the
+// strings that the rules hold.
 func match(name string, data []byte, bar int64, key string, value func(i int) string) row {
 	set, rival := load(data), joinedOf(data)
 	requests := make([][]rules.Entry, 1000)
 	for i := range requests {
 		requests[i] = []rules.Entry{{Key: key, Value: value(i * 7 % 1000)}}
 		if (set.Match("d", requests[i]) != nil) != rival.match(requests[i]) {
-			panic(name + ": weir and the rival differ")
+			panic(name + ": weir and the rival disagree")
 		}
 	}
 	return matchRow(name, set, rival, requests, bar)
@@ -131,7 +133,7 @@ func decision(name string, data []byte) row {
 	}}
 }
 
-// The shape of a file, for the rivals.
+// The structs that the rivals decode a rules file into.
 type (
 	yamlFile struct {
 		Domain      string

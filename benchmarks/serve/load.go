@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// okServer answers OK without work.
+// okServer answers every request with OK.
 type okServer struct {
 	pb.UnimplementedRateLimitServiceServer
 }
@@ -45,16 +45,16 @@ func freeAddr(ctx context.Context) (string, error) {
 	return l.Addr().String(), nil
 }
 
-// load is how a server did.
+// load is the result of one measurement of a server.
 type load struct {
-	rate float64 // requests a second
+	rate float64 // requests per second
 	p99  time.Duration
-	cpu  time.Duration // of the server, for a request
+	cpu  time.Duration // CPU time of the server per request
 }
 
 const values = 10_000
 
-// requests are made before anything is measured.
+// requests are built before the measurements.
 var requests = func() (list [values]*pb.RateLimitRequest) {
 	for i := range list {
 		list[i] = &pb.RateLimitRequest{Domain: "bench", Descriptors: []*common.RateLimitDescriptor{{
@@ -63,7 +63,7 @@ var requests = func() (list [values]*pb.RateLimitRequest) {
 	return list
 }()
 
-// measure loads a server with so many requests at a time.
+// measure sends requests to a server, at most concurrency at a time.
 func measure(ctx context.Context, s server, concurrency int) (load, error) {
 	conn, err := grpc.NewClient(s.addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -88,17 +88,17 @@ func measure(ctx context.Context, s server, concurrency int) (load, error) {
 		spent / time.Duration(len(took))}, nil
 }
 
-// tick is the unit of a process's times in Linux.
+// tick is the unit of the CPU times in /proc/PID/stat.
 const tick = time.Second / 100
 
-// cpuOf returns the CPU time that a process has taken, or 0 where that cannot be told. It says what
-// a request costs whatever else the machine does.
+// cpuOf returns the CPU time of a process, or 0 where /proc does not exist. Other load on the
+// machine hardly affects it.
 func cpuOf(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
 	}
-	_, after, _ := strings.Cut(string(text), ") ") // the name may have spaces
+	_, after, _ := strings.Cut(string(text), ") ") // the process name may contain spaces
 	fields := strings.Fields(after)
 	if len(fields) < 13 {
 		return 0
@@ -108,7 +108,7 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * tick
 }
 
-// loop asks for a while, and returns how long each request took, and all of it.
+// loop sends requests for the time d. It returns the latency of each request and the total time.
 func loop(ctx context.Context, client pb.RateLimitServiceClient, concurrency int,
 	d time.Duration) ([]time.Duration, time.Duration, error) {
 	var mu sync.Mutex
@@ -125,7 +125,7 @@ func loop(ctx context.Context, client pb.RateLimitServiceClient, concurrency int
 				var resp *pb.RateLimitResponse
 				resp, err = client.ShouldRateLimit(ctx, requests[n%values])
 				if err == nil && resp.OverallCode != pb.RateLimitResponse_OK {
-					err = fmt.Errorf("the answer is %v", resp.OverallCode)
+					err = fmt.Errorf("got %v, want OK", resp.OverallCode)
 				}
 				took = append(took, time.Since(asked))
 			}

@@ -1,9 +1,8 @@
-// Command serve measures weir serve beside a gRPC server that answers OK without work, which is as
-// fast as one can be. It builds and runs both, and writes RESULTS.md, which is a part of
-// BENCHMARKS.md.
+// Command serve compares weir serve with a gRPC server that answers OK without work, the fastest
+// that is possible. It builds and runs both, and writes RESULTS.md, which BENCHMARKS.md includes.
 //
 //	go run ./benchmarks/serve            # from the root of the repository; three minutes
-//	go run ./benchmarks/serve -o ''      # prints the report only
+//	go run ./benchmarks/serve -o ''      # only prints the report
 package main
 
 import (
@@ -22,15 +21,15 @@ import (
 
 var (
 	rounds = flag.Int("rounds", 41,
-		"measure each server this often at each concurrency; the median counts")
+		"measurements of each server at each concurrency; the report shows medians")
 	benchtime = flag.Duration("benchtime", 500*time.Millisecond,
-		"how long one measurement takes, after a fifth of that for warming up")
+		"duration of one measurement, after a fifth of it for warming up")
 	out = flag.String("o", "benchmarks/serve/RESULTS.md",
 		"write the report to this file; none if empty")
-	bare = flag.String("bare", "", "be the server that answers OK, on this address")
+	bare = flag.String("bare", "", "only run the server that answers OK, on this address")
 )
 
-// concurrencies are how many requests are under way at one time, on one connection.
+// concurrencies are the numbers of concurrent requests, on one connection.
 var concurrencies = []int{1, 8, 64}
 
 func main() {
@@ -60,7 +59,7 @@ func run(ctx context.Context) error {
 	for round := range *rounds {
 		for _, c := range concurrencies {
 			f := figure{concurrency: c}
-			for i := range servers { // each round begins with another
+			for i := range servers { // each round starts with another server
 				s := servers[(round+i)%len(servers)]
 				if f.loads[s.kind], err = measure(ctx, s, c); err != nil {
 					return err
@@ -84,7 +83,7 @@ const (
 	kinds
 )
 
-// server is a process that is measured.
+// server is a running server process.
 type server struct {
 	kind int
 	addr string
@@ -137,7 +136,7 @@ func stopServers(servers []server) {
 	}
 }
 
-// figure is what one round has measured at one concurrency.
+// figure holds the results of one round at one concurrency.
 type figure struct {
 	concurrency int
 	loads       [kinds]load
@@ -148,7 +147,7 @@ func median(list []float64) float64 {
 	return list[len(list)/2]
 }
 
-// over returns the median of f over the rounds at a concurrency.
+// over returns the median of f over all rounds at a concurrency.
 func over(figures []figure, concurrency int, f func(figure) float64) float64 {
 	var list []float64
 	for _, x := range figures {
@@ -162,15 +161,18 @@ func over(figures []figure, concurrency int, f func(figure) float64) float64 {
 func report(figures []figure) []byte {
 	var b bytes.Buffer
 	b.WriteString("## Decision server\n\n")
-	fmt.Fprintf(&b, "Written by `go run ./benchmarks/serve`, on %s with %s. One client, one connection, a closed loop over\n"+
-		"10,000 values of one rule, in memory, never over the limit; the client and the server share %d cores over loopback.\n"+
-		"The ceiling is a gRPC server that answers OK without work. %d rounds of %v each; ratios are the median of those in\n"+
-		"one round, which is under one load; CPU is what a request takes of the server's time. Held to at concurrency 8 and\n"+
-		"64: at least 0.85 of the ceiling's throughput, at most 1.5 of its p99.\n"+
-		"The load average at the end was %s.\n\n",
+	fmt.Fprintf(&b, "Written by `go run ./benchmarks/serve`, on %s with %s. One client sends requests\n"+
+		"over one connection in a closed loop, for 10,000 values of one rule, in memory and below the\n"+
+		"limit. Client and server share %d cores and connect over loopback. The ceiling is a gRPC server\n"+
+		"that answers OK without work. There are %d rounds of %v each; a ratio is the median of the\n"+
+		"ratios within a round, which has the same load for both. CPU is the server's CPU time per\n"+
+		"request. The bars at concurrency 8 and 64: at least 0.85 of the ceiling's throughput, and at\n"+
+		"most 1.5 times its p99. The load average at the end was %s.\n\n",
 		time.Now().Format(time.DateOnly), runtime.Version(), runtime.NumCPU(), *rounds, *benchtime,
 		loadAverage())
-	b.WriteString("| concurrency | ceiling, requests/s | weir serve | ratio |  | ceiling, p99 | weir serve | ratio |  | ceiling, CPU | weir serve | ratio |\n" +
+	b.WriteString("| concurrency | ceiling, requests/s | weir serve | ratio | " +
+		" | ceiling, p99 | weir serve | ratio | " +
+		" | ceiling, CPU | weir serve | ratio |\n" +
 		"|--:|--:|--:|--:|---|--:|--:|--:|---|--:|--:|--:|\n")
 	for _, c := range concurrencies {
 		rate := func(kind int) float64 {
@@ -199,8 +201,8 @@ func report(figures []figure) []byte {
 	return b.Bytes()
 }
 
-// loadAverage returns the machine's load average of the last minute, which is about 2 if nobody
-// else uses it.
+// loadAverage returns the machine's load average of the last minute. It is about 2 on an otherwise
+// idle machine.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -128,10 +128,11 @@ func run(file string) (requests uint64, err error) {
 // report writes the figures and what they are held to.
 func report(b *bytes.Buffer, rows []*row) {
 	parse, ordered, shuffled := rows[0], rows[1], rows[2]
-	fmt.Fprintf(b, "## Replay\n\nWritten by `go run ./cmd/weir/internal/replaybench`, %s. A log of %d million lines and %d callers in the\n"+
-		"combined format, by one limit. Each figure is the median of %d rounds, in each of which every task has a process of its\n"+
-		"own; ratios are the medians of those in one round.\n\n", machine(), *lines/1_000_000, *callers,
-		*rounds)
+	fmt.Fprintf(b, "## Replay\n\n"+
+		"Written by `go run ./cmd/weir/internal/replaybench`, %s. One limit is replayed on a log of\n"+
+		"%d million lines and %d callers in the combined format. Each figure is the median of %d rounds;\n"+
+		"every task runs in its own process. Ratios are medians of the ratios within a round.\n\n",
+		machine(), *lines/1_000_000, *callers, *rounds)
 	fmt.Fprintf(b, "|  | time | CPU time | memory |\n|---|--:|--:|--:|\n")
 	for _, r := range rows {
 		fmt.Fprintf(b, "| %s | %.2f s | %.2f s | %.0f MB |\n", r.name, median(r.wall), median(r.cpu),
@@ -145,13 +146,13 @@ func report(b *bytes.Buffer, rows []*row) {
 		}
 		fmt.Fprintf(b, "| %s | %g%s | %.2f%s | %s |\n", name, most, unit, got, unit, verdict)
 	}
-	bar("time in order, to parsing", 1.5, ratio(ordered.wall, parse.wall), "×")
-	bar("time shuffled, to in order", 4, ratio(shuffled.wall, ordered.wall), "×")
+	bar("time in order, vs parsing", 1.5, ratio(ordered.wall, parse.wall), "×")
+	bar("time shuffled, vs in order", 4, ratio(shuffled.wall, ordered.wall), "×")
 	bar("memory, shuffled", 300, median(shuffled.memory), " MB")
-	fmt.Fprintf(b, "\nIn CPU time a log in order takes %.2f × parsing, and a shuffled one %.2f × one in order: parsing, numbering the\n"+
-		"callers and deciding are spread over the cores.\n", ratio(ordered.cpu, parse.cpu),
-		ratio(shuffled.cpu, ordered.cpu))
+	fmt.Fprintf(b, "\nIn CPU time, replaying a log in order takes %.2f times as long as parsing it, and a shuffled\n"+
+		"log takes %.2f times as long as one in order. Parsing, numbering the callers and deciding run on\n"+
+		"all cores.\n", ratio(ordered.cpu, parse.cpu), ratio(shuffled.cpu, ordered.cpu))
 	if strings.Contains(b.String(), "missed") {
-		fmt.Fprintf(b, "Times of the wall clock depend on what else the machine did.\n")
+		fmt.Fprintf(b, "Wall-clock times depend on other load on the machine.\n")
 	}
 }
