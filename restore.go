@@ -271,11 +271,16 @@ func (d *decoder) tiers() error {
 func (g *hitLog) total() int64      { return g.used }
 func (s *sliceCounts) total() int64 { return s.sums[len(s.sums)-1].cost }
 
-// totaled is a state that knows how much it counts, once it was advanced.
+func (g *hitLog) latest(int64) int64            { return g.hits.Newest().at }
+func (s *sliceCounts) latest(scale int64) int64 { return windowStart(s.counts.Newest().slice, scale) }
+
+// totaled is a state that knows how much it counts, once it was advanced, and the instant of its
+// newest hit, until it was.
 type totaled[S any] interface {
 	*S
 	state
 	total() int64
+	latest(scale int64) int64
 }
 
 // restore makes saved the state of a caller that has counted nothing, or raises the count of one
@@ -288,13 +293,14 @@ func restore[S any, P totaled[S]](d *decoder, s *operations[S], key stateKey, sa
 	if err != nil {
 		return err
 	}
-	p, have := params{scale: key.scale}, P(h.state)
+	p, have, latest := params{scale: key.scale}, P(h.state), saved.latest(key.scale)
 	s.algorithm.advance(saved, p, h.now)
 	s.algorithm.advance(h.state, p, h.now)
 	switch {
 	case have.total() == 0 && d.l.capacity.tryGrow(saved.size()):
 		h.entry.bytes += saved.size()
 		*have = *saved
+		h.now = max(h.now, latest) // hits stay in order, also on a clock that is behind
 	case have.total() > 0 && s.store.reserve(h.handle, ""):
 		s.algorithm.raise(h.state, p, h.now, math.MaxInt64, saved.total(), "")
 	default:

@@ -232,6 +232,34 @@ func TestLoadRejectsASnapshotOfTheFuture(t *testing.T) {
 	assert.Equal(t, uint64(1), b.Count, "the window is there when the clock comes to it")
 }
 
+// On a clock that lies behind the snapshot's, what comes after Load stays in order: it can be given
+// back, and the next snapshot is one.
+func TestLoadOnAClockBehindKeepsHitsInOrder(t *testing.T) {
+	for _, name := range subjectNames {
+		t.Run(name, func(t *testing.T) {
+			ctx, r := t.Context(), &Request{Key: "a", Limit: 12, Duration: time.Hour, Meta: "m"}
+			was, clock := newTestLimiter(t, Config{})
+			clock.setMs(10_000_000)
+			_, err := subjects(t, was)[name].Run(ctx, r)
+			require.NoError(t, err)
+			restored, clock := newTestLimiter(t, Config{})
+			clock.setMs(10_000_000 - 4_000)
+			require.NoError(t, restored.Load(bytes.NewReader(saved(t, was))))
+
+			s := subjects(t, restored)[name]
+			before, err := s.Peek(ctx, r)
+			require.NoError(t, err)
+			res, err := s.Run(ctx, r)
+			require.NoError(t, err)
+			assert.NoError(t, restored.Load(bytes.NewReader(saved(t, restored))))
+			require.NoError(t, s.Refund(ctx, r, res))
+			after, err := s.Peek(ctx, r)
+			require.NoError(t, err)
+			assert.Equal(t, before.TotalRequests, after.TotalRequests)
+		})
+	}
+}
+
 func TestLoadFillsTheTableAndNoMore(t *testing.T) {
 	was, snapshot := sample(t)
 	buckets := was.Stats().Buckets
