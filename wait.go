@@ -23,6 +23,9 @@ func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, er
 	var instant time.Time
 	pause := time.Millisecond
 	for {
+		if err := ctx.Err(); err != nil { // s may not look
+			return time.Since(start), err
+		}
 		res, err := s.Run(ctx, r)
 		switch {
 		case err != nil || res.Allowed():

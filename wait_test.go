@@ -100,6 +100,12 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		waited, err = weir.Wait(canceled, s, r)
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Second, waited)
+		fresh := &weir.Request{Key: "b", Limit: 1, Duration: time.Minute}
+		_, err = weir.Wait(canceled, s, fresh)
+		assert.ErrorIs(t, err, context.Canceled, "nobody waits any more")
+		res, err := s.Peek(t.Context(), fresh)
+		require.NoError(t, err)
+		assert.True(t, res.Allowed(), "an error counts nothing")
 
 		enough, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
