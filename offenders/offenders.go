@@ -111,18 +111,23 @@ type watched struct {
 
 // Run implements weir.Strategy.
 func (w *watched) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := w.Strategy.Strategy.Run(ctx, r)
-	if err == nil && res.State == weir.Deny {
-		w.table.Denied(r.Key)
-	}
-	return res, err
+	res, err := w.Strategy.Run(ctx, r)
+	return w.count(r, res), err
 }
+
+// Lookup returns the decision on r if it takes no round trip, such as a denial that is repeated.
+func (w *watched) Lookup(r *weir.Request) *weir.Result { return w.count(r, w.Strategy.Lookup(r)) }
 
 // Reconcile implements weir.Reconciler.
 func (w *watched) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
 	res, err := w.Strategy.Reconcile(ctx, r, b)
-	if err == nil && res != nil && res.State == weir.Deny {
+	return w.count(r, res), err
+}
+
+// count counts res if it is a denial. It is nil where there is no decision.
+func (w *watched) count(r *weir.Request, res *weir.Result) *weir.Result {
+	if res != nil && res.State == weir.Deny {
 		w.table.Denied(r.Key)
 	}
-	return res, err
+	return res
 }

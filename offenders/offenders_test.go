@@ -15,6 +15,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/slow"
+	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/offenders"
 )
 
@@ -132,4 +133,31 @@ func TestADenialAllocatesNothing(t *testing.T) {
 	worst := offenders.New(offenders.Config{})
 	worst.Denied("a")
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { worst.Denied("a") }))
+}
+
+// nothing returns neither a Result nor an error.
+type nothing struct{}
+
+func (nothing) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, nil }
+
+func TestWatchReportsAStrategyWithoutAResult(t *testing.T) {
+	_, err := offenders.New(offenders.Config{}).Watch(nothing{}).Run(t.Context(), &weir.Request{Key: "a"})
+	assert.ErrorContains(t, err, "neither a Result nor an error")
+}
+
+// A cache in what is watched is asked first by those that wrap it.
+func TestWatchCountsDenialsThatAreRepeated(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	worst := offenders.New(offenders.Config{})
+	cached := near.Denials(l.SlidingLog(), near.DenialsConfig{})
+	outer := near.Lease(worst.Watch(cached), near.LeaseConfig{})
+	for range 10 {
+		_, err := outer.Run(t.Context(), &weir.Request{Key: "a", Limit: 1, Duration: time.Hour})
+		require.NoError(t, err)
+	}
+	_, total := worst.Top(1)
+	assert.EqualValues(t, 9, total)
+	assert.EqualValues(t, 8, cached.Repeated())
 }
