@@ -273,7 +273,7 @@ func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 	err := l.inner.Charge(ctx, r)
 	if err == nil {
-		l.withLease(r, func(h *lease) { h.spent += wrap.Cost(r) })
+		l.withLease(r, func(h *lease) { h.spent += min(wrap.Cost(r), ^(h.spent + h.left)) })
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package near_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -432,4 +433,19 @@ func TestLeaseSeedsWhatIsLeft(t *testing.T) {
 	server.Strategy = limiterOn(t, clock).FixedWindow()
 	require.NoError(t, l.Seed(t.Context(), &r, &last))
 	assert.EqualValues(t, 99, most(t, l, r), "one was admitted before")
+}
+
+// A charge beyond the limit ends the lease, however large it is.
+func TestLeaseAndACharge(t *testing.T) {
+	for _, cost := range []uint64{200, math.MaxUint64} {
+		clock, _ := running(t)
+		l, r := near.Lease(limiterOn(t, clock).FixedWindow(), near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
+		ask(t, l, first)
+		ask(t, l, hundred)
+		r.Cost = cost
+		for range 2 {
+			require.NoError(t, l.Charge(t.Context(), &r))
+			assert.False(t, ask(t, l, hundred).Allowed(), "%d", cost)
+		}
+	}
 }
