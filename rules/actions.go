@@ -172,7 +172,7 @@ func RequestHeader(name, key string, skip bool) Action {
 }
 
 func header(r *http.Request, name string) (string, bool) {
-	switch name {
+	switch strings.ToLower(name) {
 	case ":path":
 		return r.URL.RequestURI(), true
 	case ":method":

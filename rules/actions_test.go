@@ -51,6 +51,7 @@ func TestActions(t *testing.T) {
 		{"the path with the query", "{request_headers: {header_name: ':path', descriptor_key: p}}", direct, `p="/a%20b/c?x=1&x=2&y="`},
 		{"the method", "{request_headers: {header_name: ':method', descriptor_key: m}}", direct, "m=POST"},
 		{"the host", "{request_headers: {header_name: ':authority', descriptor_key: h}}", direct, "h=example.org"},
+		{"the host, as other fields are named", "{request_headers: {header_name: Host, descriptor_key: h}}", direct, "h=example.org"},
 		{"the scheme", "{request_headers: {header_name: ':scheme', descriptor_key: s}}", direct, "s=http"},
 		{"the path without the query", "{path: {}}", direct, "path=/a%20b/c"},
 		{"the route", "{path_template: {descriptor_key: route}}", direct, `route="POST /{any}/c"`},
