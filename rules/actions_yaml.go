@@ -172,7 +172,6 @@ func (d *decoder) settingsOf(n *yaml.Node, name string, keys []string) []field {
 			brief(n), name)
 		return nil
 	}
-	d.steps -= len(n.Content)
 	var known []field
 	for _, f := range d.fields(n) {
 		if !slices.Contains(keys, f.name) {

@@ -40,7 +40,6 @@ func (d *decoder) mapping(n *yaml.Node, name string, keys []string) []field {
 			brief(n), name)
 		return nil
 	}
-	d.steps -= len(n.Content)
 	known := d.fields(n)
 	return slices.DeleteFunc(known, func(f field) bool {
 		if slices.Contains(keys, f.name) {

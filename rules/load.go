@@ -160,6 +160,7 @@ func (b *builder) file(name string) {
 	d := decoder{file: name, envoy: b.loader.Envoy, steps: maxSteps(len(data))}
 	b.documents(&d, data)
 	if d.steps < 0 {
+		d.list = nil // the rest was not read
 		d.errorf(position{name, 1, 1}, "error loading config file: aliases make it more than %d nodes long",
 			maxSteps(len(data)))
 	}

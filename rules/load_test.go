@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -134,6 +136,10 @@ func TestAliasBombs(t *testing.T) {
 		lists += "      a" + m + ": &a" + m + " [*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n +
 			",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + ",*a" + n + "]\n"
 	}
+	long := ""
+	for i := range 400 {
+		long += "k" + strconv.Itoa(i) + ": 1, "
+	}
 	for name, text := range map[string]string{
 		"metadata":               lists,
 		"a list of itself":       "domain: d\ndescriptors: &x\n  - key: k\n    descriptors: *x\n",
@@ -141,12 +147,20 @@ func TestAliasBombs(t *testing.T) {
 		"a merge of itself":      "domain: d\n<<: &x {<<: *x}\n",
 		"stray keys of itself":   "domain: d\ndescriptors:\n  - key: k\n    name: &x {key: *x}\n",
 		"descriptors, ten times": bomb(),
+		"a long map, merged": "domain: d\ndescriptors:\n  - key: k\n    metadata:\n      a: &a {" + long +
+			"}\n      b: {<<: [" + strings.Repeat("*a, ", 2_000) + "]}\n",
+		"a long map as an action": "domain: d\nrate_limits:\n  - actions: [&a {" + long + "}, " +
+			strings.Repeat("*a, ", 2_000) + "]\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			_, err := rules.Load(files("r.yaml", text))
 			if name != "a merge of itself" && name != "stray keys of itself" {
 				assert.Error(t, err)
+			}
+			if strings.HasPrefix(name, "a long map") {
+				assert.EqualError(t, err, "r.yaml:1:1: error loading config file: aliases make it more than "+
+					strconv.Itoa(100_000+20*len(text))+" nodes long")
 			}
 			assert.Less(t, time.Since(began), time.Minute)
 		})

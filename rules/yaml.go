@@ -103,7 +103,11 @@ type field struct {
 // fields returns the fields of a mapping, those of its merge keys included unless the mapping has
 // them itself. It notes keys that are no strings or are there twice.
 func (d *decoder) fields(n *yaml.Node) []field {
+	if d.steps -= len(n.Content); d.steps < 0 {
+		return nil // load reports it
+	}
 	fields := make([]field, 0, len(n.Content)/2)
+	at := make(map[string]int, len(n.Content)/2) // of a key: its line
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := deref(n.Content[i]), deref(n.Content[i+1])
@@ -115,38 +119,42 @@ func (d *decoder) fields(n *yaml.Node) []field {
 			d.errorf(d.at(n.Content[i]), "config error, key is not of type string: %s", brief(key))
 			continue
 		}
-		if first := has(fields, key.Value); first != nil {
+		if first, ok := at[key.Value]; ok {
 			d.errorf(d.at(n.Content[i]), "error loading config file: key '%s' already set in map, at line %d",
-				key.Value, first.Line)
+				key.Value, first)
 			continue
 		}
+		at[key.Value] = n.Content[i].Line
 		fields = append(fields, field{key.Value, n.Content[i], value})
 	}
 	for _, m := range merges {
-		fields = d.merge(fields, m, 0)
+		fields = d.merge(fields, at, m, 0)
 	}
 	return fields
 }
 
 // merge adds the fields of a merge key's value that are not there yet. Of several mappings the
-// earlier ones win.
-func (d *decoder) merge(fields []field, from *yaml.Node, depth int) []field {
-	if d.steps--; d.steps < 0 || depth > maxDepth {
+// earlier ones win. at has the lines of those that are.
+func (d *decoder) merge(fields []field, at map[string]int, from *yaml.Node, depth int) []field {
+	if d.steps -= 1 + len(from.Content); d.steps < 0 || depth > maxDepth {
 		return fields
 	}
 	switch from.Kind {
 	case yaml.SequenceNode:
 		for _, n := range from.Content {
-			fields = d.merge(fields, deref(n), depth+1)
+			fields = d.merge(fields, at, deref(n), depth+1)
 		}
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(from.Content); i += 2 {
 			key, value := deref(from.Content[i]), deref(from.Content[i+1])
 			switch {
 			case isMerge(key):
-				fields = d.merge(fields, value, depth+1)
-			case d.isText(key) && has(fields, key.Value) == nil:
-				fields = append(fields, field{key.Value, from.Content[i], value})
+				fields = d.merge(fields, at, value, depth+1)
+			case d.isText(key):
+				if _, ok := at[key.Value]; !ok {
+					at[key.Value] = from.Content[i].Line
+					fields = append(fields, field{key.Value, from.Content[i], value})
+				}
 			}
 		}
 	default:
@@ -158,15 +166,6 @@ func (d *decoder) merge(fields []field, from *yaml.Node, depth int) []field {
 
 func isMerge(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.Value == "<<" && (key.Tag == "!!merge" || key.Style == 0)
-}
-
-func has(fields []field, name string) *yaml.Node {
-	for i := range fields {
-		if fields[i].name == name {
-			return fields[i].key
-		}
-	}
-	return nil
 }
 
 // A scalar's type is that of YAML 1.1, as Envoy's service reads it: yes and on are booleans where
