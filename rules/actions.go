@@ -12,23 +12,25 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Action makes an entry of a descriptor from an HTTP request, as those of Envoy's rate_limits do.
-// The functions below return the actions of Envoy's that have their names, and a few of weir's own.
+// Action computes one entry of a descriptor from an HTTP request, like an action of Envoy's
+// rate_limits. The functions below return Envoy's actions under Envoy's names, and a few of weir's
+// own.
 type Action struct {
-	// entry returns the entry, or whether its lack drops the descriptor or only the entry.
+	// entry returns the entry, or reports that it is missing and whether that drops the descriptor
+	// or only the entry.
 	entry func(x *exchange) (Entry, presence)
 }
 
-// presence is whether an action has an entry.
+// presence says whether an action has an entry.
 type presence uint8
 
 const (
 	present presence = iota
-	skipped          // the descriptor does without it
-	absent           // there is no descriptor
+	skipped          // the descriptor lacks this entry
+	absent           // the whole descriptor is dropped
 )
 
-// exchange is a request, and what several actions read of it.
+// exchange is a request and the values that several actions use.
 type exchange struct {
 	*http.Request
 	ip    httplimit.IP
@@ -42,7 +44,8 @@ func (x *exchange) parsedQuery() url.Values {
 	return x.query
 }
 
-// Descriptors says how an HTTP request becomes one descriptor: an item of Envoy's rate_limits.
+// Descriptors describes how to turn an HTTP request into one descriptor. It is one item of Envoy's
+// rate_limits.
 type Descriptors struct {
 	Actions []Action
 
@@ -51,11 +54,11 @@ type Descriptors struct {
 	HasHits bool
 }
 
-// Describe returns the descriptor that actions make, in order. If one has no entry there is no
-// descriptor.
+// Describe returns Descriptors with the given actions, in order. If an action has no entry for a
+// request, the request gets no descriptor.
 func Describe(actions ...Action) Descriptors { return Descriptors{Actions: actions} }
 
-// describe appends the descriptors that the specs make of a request.
+// describe appends the descriptors that specs compute from a request.
 func describe(dst []Descriptor, specs []Descriptors, r *http.Request, ip httplimit.IP) []Descriptor {
 	x := exchange{Request: r, ip: ip}
 	for i := range specs {
@@ -80,13 +83,14 @@ func (s *Descriptors) of(x *exchange) (Descriptor, bool) {
 	return d, len(d.Entries) > 0
 }
 
-// RequestOf returns the Request that set describes an HTTP request by: the descriptors of the
-// domain's rate_limits. Ip finds the client's address.
+// RequestOf converts an HTTP request to a Request with the descriptors of the domain's rate_limits.
+// ip finds the client's address.
 func (s *Set) RequestOf(domain string, r *http.Request, ip httplimit.IP) *Request {
 	return &Request{Domain: domain, Descriptors: describe(nil, s.Descriptors(domain), r, ip)}
 }
 
-// Descriptors returns how the rules describe HTTP requests in a domain: its rate_limits.
+// Descriptors returns the rate_limits of a domain, which say how to describe HTTP requests. It
+// returns nil if there are none.
 func (s *Set) Descriptors(domain string) []Descriptors {
 	if d := s.domains[domain]; d != nil {
 		return d.specs
@@ -98,7 +102,8 @@ func always(e Entry) Action {
 	return Action{func(*exchange) (Entry, presence) { return e, present }}
 }
 
-// value makes an action of a value that may be missing.
+// value returns an action whose value may be missing. If it is, skip drops only the entry and not
+// the descriptor.
 func value(key string, skip bool, of func(x *exchange) (string, bool)) Action {
 	without := absent
 	if skip {
@@ -113,19 +118,22 @@ func value(key string, skip bool, of func(x *exchange) (string, bool)) Action {
 	}}
 }
 
-// condition makes an action of a constant entry that a request has or has not.
+// condition returns an action with a constant entry for requests for which holds returns true.
+// Other requests get no descriptor.
 func condition(e Entry, holds func(x *exchange) bool) Action {
 	return value(e.Key, false, func(x *exchange) (string, bool) { return e.Value, holds(x) })
 }
 
-// GenericKey is a constant entry.
+// GenericKey returns an action with a constant entry.
 func GenericKey(key, value string) Action { return always(Entry{key, value}) }
 
-// RemoteAddress is (remote_address, the client's address without its port).
+// RemoteAddress returns an action with the key remote_address and the client's address without its
+// port.
 func RemoteAddress() Action { return MaskedRemoteAddress("remote_address", 32, 128) }
 
-// MaskedRemoteAddress is the client's address as a prefix of so many bits: 10.1.2.0/24. A whole
-// address has no length.
+// MaskedRemoteAddress returns an action with the client's address as a prefix of v4Bits or v6Bits
+// bits, such as 10.1.2.0/24. With the key remote_address, a whole address is written without a
+// length.
 func MaskedRemoteAddress(key string, v4Bits, v6Bits int) Action {
 	return value(key, false, func(x *exchange) (string, bool) {
 		addr, err := x.ip.Addr(x.Request)
@@ -147,8 +155,8 @@ func MaskedRemoteAddress(key string, v4Bits, v6Bits int) Action {
 	})
 }
 
-// RemoteAddressMatch is a constant entry for requests whose client's address is in one of the
-// ranges, or with invert in none of them.
+// RemoteAddressMatch returns an action with a constant entry for requests whose client's address is
+// in one of the ranges, or in none of them if invert is set.
 func RemoteAddressMatch(key, value string, ranges []netip.Prefix, invert bool) Action {
 	return condition(Entry{key, value}, func(x *exchange) bool {
 		addr, err := x.ip.Addr(x.Request)
@@ -164,9 +172,9 @@ func RemoteAddressMatch(key, value string, ranges []netip.Prefix, invert bool) A
 	})
 }
 
-// RequestHeader is the first value of a header. The names :path (with the query), :method,
-// :authority and :scheme stand for the parts of the request's first line. Without the header there
-// is no descriptor or, with skip, no entry.
+// RequestHeader returns an action with the first value of a header. The names :path (including the
+// query), :method, :authority and :scheme mean those parts of the request. If the header is
+// missing, the request gets no descriptor; if skip is set, only the entry is dropped.
 func RequestHeader(name, key string, skip bool) Action {
 	return value(key, skip, func(x *exchange) (string, bool) { return header(x.Request, name) })
 }
@@ -192,9 +200,9 @@ func header(r *http.Request, name string) (string, bool) {
 	return values[0], true
 }
 
-// Path is the path without the query, which [RequestHeader] of :path has: a client that appends one
-// would else have a counter for each. No more of it is escaped than must be, so that /%6Cogin is
-// /login.
+// Path returns an action with the path without the query. With [RequestHeader] of :path, which
+// includes the query, a client could get a new counter for each query. Only the characters that
+// need it are escaped, so /%6Cogin becomes /login.
 func Path(key string) Action {
 	return value(key, false, func(x *exchange) (string, bool) {
 		plain := url.URL{Path: x.URL.Path}
@@ -202,13 +210,14 @@ func Path(key string) Action {
 	})
 }
 
-// PathTemplate is the pattern that the request matched in an http.ServeMux, such as "GET
-// /users/{id}". Inside the mux only there is one.
+// PathTemplate returns an action with the pattern that the request matched in an http.ServeMux,
+// such as "GET /users/{id}". It has a value only for middleware inside the mux.
 func PathTemplate(key string) Action {
 	return value(key, true, func(x *exchange) (string, bool) { return x.Pattern, x.Pattern != "" })
 }
 
-// QueryParameter is the first value of a query parameter.
+// QueryParameter returns an action with the first value of a query parameter. If it is missing, the
+// request gets no descriptor; if skip is set, only the entry is dropped.
 func QueryParameter(name, key string, skip bool) Action {
 	return value(key, skip, func(x *exchange) (string, bool) {
 		values := x.parsedQuery()[name]
@@ -219,17 +228,18 @@ func QueryParameter(name, key string, skip bool) Action {
 	})
 }
 
-// contextKey is the key of a value that the application knows.
+// contextKey is the context key of a value that the application set by WithValue.
 type contextKey string
 
-// WithValue returns a context with a value that [ContextValue] reads: a user or a plan that the
-// application has found out before the middleware runs.
+// WithValue returns a context with a value for [ContextValue], such as a user or a plan that the
+// application determined before the middleware runs.
 func WithValue(ctx context.Context, name, value string) context.Context {
 	return context.WithValue(ctx, contextKey(name), value)
 }
 
-// ContextValue is the value of that name in the request's context, as [WithValue] put it there. An
-// empty value counts as none.
+// ContextValue returns an action with the value that [WithValue] stored in the request's context
+// under name. An empty value counts as missing: the request gets no descriptor or, if skip is set,
+// only the entry is dropped.
 func ContextValue(name, key string, skip bool) Action {
 	return value(key, skip, func(x *exchange) (string, bool) {
 		v, _ := x.Context().Value(contextKey(name)).(string)
@@ -237,10 +247,10 @@ func ContextValue(name, key string, skip bool) Action {
 	})
 }
 
-// Matcher is a test of a header or a query parameter.
+// Matcher tests a header or a query parameter.
 type Matcher struct {
 	Name   string
-	Test   func(value string) bool // nil: that there is one
+	Test   func(value string) bool // nil tests only that it is present
 	Invert bool
 }
 
@@ -248,8 +258,8 @@ func (m *Matcher) match(value string, ok bool) bool {
 	return (ok && (m.Test == nil || m.Test(value))) != m.Invert
 }
 
-// HeaderValueMatch is a constant entry for requests whose headers pass all tests or, without
-// expect, do not.
+// HeaderValueMatch returns an action with a constant entry for requests whose headers pass all
+// tests or, if expect is false, for requests whose headers do not.
 func HeaderValueMatch(key, value string, expect bool, tests ...Matcher) Action {
 	return condition(Entry{key, value}, func(x *exchange) bool {
 		for i := range tests {
@@ -261,7 +271,7 @@ func HeaderValueMatch(key, value string, expect bool, tests ...Matcher) Action {
 	})
 }
 
-// QueryParameterValueMatch is the same of query parameters.
+// QueryParameterValueMatch is like HeaderValueMatch for query parameters.
 func QueryParameterValueMatch(key, value string, expect bool, tests ...Matcher) Action {
 	return condition(Entry{key, value}, func(x *exchange) bool {
 		for i := range tests {
@@ -278,7 +288,7 @@ func QueryParameterValueMatch(key, value string, expect bool, tests ...Matcher) 
 	})
 }
 
-// stringTest returns the test that a string matcher of Envoy's is.
+// stringTest returns the test for one of Envoy's string matchers. fold ignores letter case.
 func stringTest(kind, want string, fold bool) (func(string) bool, error) {
 	if kind == "safe_regex" {
 		flags := ""
@@ -304,7 +314,7 @@ func stringTest(kind, want string, fold bool) (func(string) bool, error) {
 	return func(s string) bool { return compare(strings.ToLower(s), want) }, nil
 }
 
-// rangeTest tests for a whole number from start up to but not including end.
+// rangeTest returns a test for whole numbers n with start <= n < end.
 func rangeTest(start, end int64) func(string) bool {
 	return func(s string) bool {
 		n, err := strconv.ParseInt(s, 10, 64)

@@ -28,15 +28,15 @@ func TestActions(t *testing.T) {
 	direct := httplimit.RemoteAddr()
 	proxied := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	for _, row := range []struct {
-		name, actions string // of one descriptor
+		name, actions string // actions of one descriptor
 		ip            httplimit.IP
-		want          string // "none": no descriptor
+		want          string // the entries; "none" for no descriptor
 	}{
 		{"a constant", "{generic_key: {descriptor_value: v}}", direct, "generic_key=v"},
-		{"a constant of a key", "{generic_key: {descriptor_value: v, descriptor_key: k}}", direct, "k=v"},
+		{"a constant with a key", "{generic_key: {descriptor_value: v, descriptor_key: k}}", direct, "k=v"},
 		{"the address", "{remote_address: {}}", direct, "remote_address=10.1.2.3"},
 		{"the address, null", "{remote_address: }", direct, "remote_address=10.1.2.3"},
-		{"the address that a trusted proxy tells", "{remote_address: {}}", proxied, "remote_address=2001:db8::1"},
+		{"the address from a trusted proxy", "{remote_address: {}}", proxied, "remote_address=2001:db8::1"},
 		{"a masked address", "{masked_remote_address: {v4_prefix_mask_len: 24}}", direct, "masked_remote_address=10.1.2.0/24"},
 		{"a masked IPv6 address", "{masked_remote_address: {v6_prefix_mask_len: 32}}", proxied, "masked_remote_address=2001:db8::/32"},
 		{"an address not masked", "{masked_remote_address: {}}", direct, "masked_remote_address=10.1.2.3/32"},
@@ -45,9 +45,9 @@ func TestActions(t *testing.T) {
 		{"an address in no range, inverted", "{remote_address_match: {descriptor_value: wan, address_matcher: {invert_match: true, ranges: [{address_prefix: 10.1.2.4}]}}}", direct, "remote_address_match=wan"},
 		{"a header's first value", "{request_headers: {header_name: x-plan, descriptor_key: plan}}", direct, "plan=Free"},
 		{"a header that is empty", "{request_headers: {header_name: x-empty, descriptor_key: e}}", direct, "e"},
-		{"a header that is missing drops the descriptor", "{request_headers: {header_name: x-no, descriptor_key: no}}, {remote_address: {}}", direct, "none"},
-		{"or only the entry", "{request_headers: {header_name: x-no, descriptor_key: no, skip_if_absent: true}}, {remote_address: {}}", direct, "remote_address=10.1.2.3"},
-		{"nothing but skipped entries is no descriptor", "{request_headers: {header_name: x-no, descriptor_key: no, skip_if_absent: true}}", direct, "none"},
+		{"a missing header drops the descriptor", "{request_headers: {header_name: x-no, descriptor_key: no}}, {remote_address: {}}", direct, "none"},
+		{"a missing header drops only the entry", "{request_headers: {header_name: x-no, descriptor_key: no, skip_if_absent: true}}, {remote_address: {}}", direct, "remote_address=10.1.2.3"},
+		{"a descriptor without entries is dropped", "{request_headers: {header_name: x-no, descriptor_key: no, skip_if_absent: true}}", direct, "none"},
 		{"the path with the query", "{request_headers: {header_name: ':path', descriptor_key: p}}", direct, `p="/a%20b/c?x=1&x=2&y="`},
 		{"the method", "{request_headers: {header_name: ':method', descriptor_key: m}}", direct, "m=POST"},
 		{"the host", "{request_headers: {header_name: ':authority', descriptor_key: h}}", direct, "h=example.org"},
@@ -55,14 +55,14 @@ func TestActions(t *testing.T) {
 		{"the scheme", "{request_headers: {header_name: ':scheme', descriptor_key: s}}", direct, "s=http"},
 		{"the path without the query", "{path: {}}", direct, "path=/a%20b/c"},
 		{"the route", "{path_template: {descriptor_key: route}}", direct, `route="POST /{any}/c"`},
-		{"a value of the application's", "{context_value: {name: user}}", direct, "user=ann"},
-		{"a value that is missing", "{context_value: {name: plan}}", direct, "none"},
+		{"a context value", "{context_value: {name: user}}", direct, "user=ann"},
+		{"a missing context value", "{context_value: {name: plan}}", direct, "none"},
 		{"a query parameter's first value", "{query_parameters: {query_parameter_name: x, descriptor_key: q}}", direct, "q=1"},
 		{"a query parameter that is empty", "{query_parameters: {query_parameter_name: y, descriptor_key: q}}", direct, "q"},
-		{"a query parameter that is missing", "{query_parameters: {query_parameter_name: z, descriptor_key: q}}", direct, "none"},
-		{"order, and the same twice", "{path: {}}, {remote_address: {}}, {path: {descriptor_key: again}}", direct, "path=/a%20b/c,remote_address=10.1.2.3,again=/a%20b/c"},
+		{"a missing query parameter", "{query_parameters: {query_parameter_name: z, descriptor_key: q}}", direct, "none"},
+		{"entries keep the order of the actions", "{path: {}}, {remote_address: {}}, {path: {descriptor_key: again}}", direct, "path=/a%20b/c,remote_address=10.1.2.3,again=/a%20b/c"},
 		{"a query match", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: x, string_match: {exact: '1'}}]}}", direct, "query_match=v"},
-		{"a query match of none", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: z, present_match: true}]}}", direct, "none"},
+		{"a query match fails", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: z, present_match: true}]}}", direct, "none"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, described(t, row.actions, request, row.ip))
@@ -118,11 +118,11 @@ func TestActionErrors(t *testing.T) {
 		{"no actions", "[{}]", "r.yaml:2:15: an item of rate_limits has no actions"},
 		{"an unknown key", "[{action: []}]", "unknown key 'action'; did you mean 'actions'?"},
 		{"an unknown action", "[{actions: [{remote_addressx: {}}]}]", "r.yaml:2:27: unknown action 'remote_addressx'; did you mean 'remote_address'?"},
-		{"two actions in one", "[{actions: [{remote_address: {}, path: {}}]}]", "want an action, such as remote_address: {}"},
-		{"a setting that is missing", "[{actions: [{request_headers: {header_name: x}}]}]", "request_headers has no descriptor_key"},
+		{"two actions in one map", "[{actions: [{remote_address: {}, path: {}}]}]", "want an action, such as remote_address: {}"},
+		{"a missing setting", "[{actions: [{request_headers: {header_name: x}}]}]", "request_headers has no descriptor_key"},
 		{"an unknown setting", "[{actions: [{path: {key: x}}]}]", "unknown key 'key' in path"},
 		{"a setting of the wrong type", "[{actions: [{masked_remote_address: {v4_prefix_mask_len: 33}}]}]", "cannot unmarshal 33 into v4_prefix_mask_len; want a whole number from 0 to 32"},
-		{"an action that is no map", "[{actions: [{path: x}]}]", "cannot unmarshal x into path; want a map"},
+		{"settings that are not a map", "[{actions: [{path: x}]}]", "cannot unmarshal x into path; want a map"},
 		{"a bad regular expression", "[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: x, safe_regex_match: {regex: '('}}]}}]}]", "error parsing regexp"},
 		{"a bad range", "[{actions: [{remote_address_match: {descriptor_value: v, address_matcher: {ranges: [{address_prefix: x}]}}}]}]", `unable to parse IP`},
 		{"no headers", "[{actions: [{header_value_match: {descriptor_value: v}}]}]", "header_value_match has no headers"},
@@ -135,10 +135,11 @@ func TestActionErrors(t *testing.T) {
 	}
 }
 
-// TestRateLimitsAreASecondDocument has the layout that Envoy's service loads too: it ignores later
-// documents.
+// TestRateLimitsAreASecondDocument uses the layout that Envoy's service loads too, since it ignores
+// later documents.
 func TestRateLimitsAreASecondDocument(t *testing.T) {
-	first := "domain: d\ndescriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
+	first := "domain: d\n" +
+		"descriptors: [{key: remote_address, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
 	second := "domain: d\nrate_limits: [{hits_addend: {number: 3}, actions: [{remote_address: {}}]}]\n"
 	for _, text := range []string{first + "---\n" + second, second + "---\n" + first} {
 		set, found := (&rules.Loader{Envoy: true}).Check(files("r.yaml", text))

@@ -12,7 +12,7 @@ import (
 // ratelimitKeys are the keys of an item of rate_limits.
 var ratelimitKeys = []string{"actions", "hits_addend"}
 
-// rateLimits reads how HTTP requests are described.
+// rateLimits reads rate_limits.
 func (d *decoder) rateLimits(f field) []Descriptors {
 	var specs []Descriptors
 	for _, n := range d.listOf(f) {
@@ -44,7 +44,8 @@ func (d *decoder) hitsAddend(f field) (n uint64, ok bool) {
 	return n, ok
 }
 
-// options are the settings of an action, by name. Reading one that is missing notes it.
+// options are the settings of an action. Reading a required setting that is missing reports an
+// error.
 type options struct {
 	*decoder
 	name   string
@@ -61,7 +62,7 @@ func (o *options) get(name string) *field {
 	return nil
 }
 
-// text returns a setting, which must be there unless it has a default.
+// text returns a string setting or its default. It reports an error if the result is empty.
 func (o *options) text(name, otherwise string) string {
 	s := otherwise
 	if f := o.get(name); f != nil {
@@ -88,7 +89,7 @@ func (o *options) bits(name string, most uint64) int {
 	return int(most)
 }
 
-// actionKind is an action of a file: its settings, and how it is made of them.
+// actionKind describes an action in a rules file: its settings and its constructor.
 type actionKind struct {
 	keys []string
 	make func(o *options) Action
@@ -127,10 +128,11 @@ var actionKinds = map[string]actionKind{
 		[]string{"descriptor_value", "descriptor_key", "expect_match", "query_parameters"},
 		func(o *options) Action {
 			return QueryParameterValueMatch(o.text("descriptor_key", "query_match"),
-				o.text("descriptor_value", ""), o.flag("expect_match", true), o.matchers("query_parameters")...)
+				o.text("descriptor_value", ""),
+				o.flag("expect_match", true), o.matchers("query_parameters")...)
 		}},
 
-	// weir's own.
+	// Not in Envoy.
 	"path": {[]string{"descriptor_key"}, func(o *options) Action {
 		return Path(o.text("descriptor_key", "path"))
 	}},
@@ -145,7 +147,8 @@ var actionKinds = map[string]actionKind{
 
 var actionNames = slices.Sorted(maps.Keys(actionKinds))
 
-// action reads one action: a map with its name as the only key. It returns nothing if it is none.
+// action reads one action, a map with the action's name as its only key. It returns nil after an
+// error.
 func (d *decoder) action(n *yaml.Node) []Action {
 	fields := d.fields(n)
 	if len(fields) != 1 {
@@ -165,7 +168,7 @@ func (d *decoder) action(n *yaml.Node) []Action {
 	return []Action{kind.make(o)}
 }
 
-// settingsOf returns the fields of an action, and notes those that it does not have.
+// settingsOf returns the fields of an action that are in keys, and reports the others.
 func (d *decoder) settingsOf(n *yaml.Node, name string, keys []string) []field {
 	if n.Kind != yaml.MappingNode {
 		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map",
@@ -183,8 +186,8 @@ func (d *decoder) settingsOf(n *yaml.Node, name string, keys []string) []field {
 	return known
 }
 
-// matcherKeys are the keys of a header or query parameter matcher. Those that end in _match are the
-// older form of string_match.
+// matcherKeys are the keys of a header or query parameter matcher. The keys that end in _match are
+// an older form of string_match.
 var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match", "suffix_match",
 	"contains_match", "safe_regex_match", "range_match", "present_match", "invert_match", "ignore_case"}
 
@@ -224,7 +227,7 @@ func (o *options) matcher() Matcher {
 	return m
 }
 
-// sub returns the settings in a setting.
+// sub returns the fields of a setting that is itself a map.
 func (o *options) sub(f field, name string, keys ...string) *options {
 	return &options{decoder: o.decoder, name: name, at: o.decoder.at(f.key),
 		fields: o.settingsOf(f.value, name, keys)}
@@ -297,9 +300,8 @@ func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
 	return ranges, m.flag("invert_match", false)
 }
 
-// plainCopy returns n without what does not matter: positions, comments, anchors, aliases and merge
-// keys. Copies of rate_limits that mean the same, if they are not only written alike, may still
-// differ.
+// plainCopy returns n without its positions, comments, anchors, aliases and merge keys. Two
+// rate_limits with equal copies mean the same; different copies may still mean the same.
 func (d *decoder) plainCopy(n *yaml.Node, depth int) *yaml.Node {
 	if d.steps--; d.steps < 0 || depth > maxDepth {
 		return &yaml.Node{Kind: yaml.ScalarNode}

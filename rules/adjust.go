@@ -7,18 +7,18 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// ample is a limit that no count reaches. Windows do not keep a limit with their counts, so a
-// request with this one reads and raises the same count.
+// ample is a limit that no count reaches. A window does not store the limit with its count, so a
+// request with this limit reads and raises the same count.
 const ample = 1 << 40
 
-// raises reports whether a, which is over, is to raise its count over the limit.
+// raises reports whether a, which is over its limit, should raise its count above the limit.
 func (a *ask) raises() bool {
 	return a.mode == take && a.used <= a.limit.capacity() &&
 		(a.limit.Algorithm == FixedWindow || a.req.Cost > 1)
 }
 
-// raise makes the count one more than the limit, so that a peek is over too. It does nothing once
-// the window in which a was over has ended.
+// raise sets the count to the limit plus one, so that a peek is over the limit too. It does nothing
+// if the window in which a was denied has ended.
 func (a *ask) raise(ctx context.Context) error {
 	until, err := a.until(ctx)
 	if err != nil {
@@ -30,29 +30,30 @@ func (a *ask) raise(ctx context.Context) error {
 			&weir.Result{State: weir.Allow, TotalRequests: to, ExpiresAt: until})
 	}
 	if a.limit.Algorithm == TokenBucket {
-		return nil // a bucket holds no more than its burst
+		return nil // the count of a bucket cannot exceed its burst
 	}
 	return a.fill(ctx, to)
 }
 
-// until returns when the period ends in which a was over.
+// until returns the end of the period in which a was denied.
 func (a *ask) until(ctx context.Context) (time.Time, error) {
 	if !a.res.ExpiresAt.IsZero() {
 		return a.res.ExpiresAt, nil
 	}
-	req := a.req // its cost is above the limit, so that it has no end
+	req := a.req // the denial of a cost above the limit has no ExpiresAt
 	req.Cost = 1
 	res, err := a.strategy.peeker.Peek(ctx, &req)
 	if err != nil {
 		return time.Time{}, err
 	}
 	if a.limit.Algorithm == FixedWindow {
-		a.res.ExpiresAt = res.ExpiresAt // of a fixed window the end is the same for every cost
+		a.res.ExpiresAt = res.ExpiresAt // a fixed window has the same end for every cost
 	}
 	return res.ExpiresAt, nil
 }
 
-// fill asks for what the count lacks of to, as often as others change it meanwhile.
+// fill raises the count to the given number. It tries again when concurrent requests change the
+// count.
 func (a *ask) fill(ctx context.Context, to uint64) error {
 	req := a.req
 	req.Limit = to
@@ -74,14 +75,14 @@ func (a *ask) fill(ctx context.Context, to uint64) error {
 	return nil
 }
 
-// refund returns the hits of a to its count, as far as there are so many.
+// refund returns a's hits to its count, but at most as many as are counted.
 func (a *ask) refund(ctx context.Context, now time.Time) error {
 	taken, err := a.lastTaken(ctx, now)
 	if err != nil {
 		return err
 	}
 	req := a.req
-	req.Limit = max(req.Limit, req.Cost) // what costs more than the limit cannot have been taken
+	req.Limit = max(req.Limit, req.Cost) // a strategy refuses to refund more than the limit
 	if a.limit.Algorithm == TokenBucket {
 		req.Limit = a.req.Limit
 		req.Cost = min(req.Cost, a.limit.capacity())
@@ -100,7 +101,7 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// lastTaken returns a Result that speaks of the running period.
+// lastTaken returns a Result of the current period, for Refund.
 func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error) {
 	if a.limit.Algorithm == TokenBucket {
 		return &weir.Result{State: weir.Allow, ExpiresAt: now.Add(maxPeriod)}, nil
@@ -110,12 +111,12 @@ func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error
 	return a.strategy.peeker.Peek(ctx, &req)
 }
 
-// entries is what a log of hits offers.
+// entries is implemented by sliding logs.
 type entries interface {
 	Entries(ctx context.Context, r *weir.Request) ([]weir.Entry, error)
 }
 
-// refundEntries returns hits to a log, the newest first.
+// refundEntries refunds a's hits to a log, the newest entries first.
 func (a *ask) refundEntries(ctx context.Context, log entries, req weir.Request) error {
 	hits, err := log.Entries(ctx, &req)
 	left := req.Cost

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// check warns of what Envoy's service accepts although it is surely a mistake.
+// check reports rules that Envoy's service accepts but that are almost certainly mistakes.
 func (b *builder) check(d *domain) {
 	b.unreachable(&d.root)
 	d.root.each(func(n *node) bool {
@@ -17,19 +17,20 @@ func (b *builder) check(d *domain) {
 	}
 }
 
-// unreachable warns of the nodes of a level that no request can reach, as earlier wildcards take
-// all of theirs. A request for the very text of a pattern still reaches it; that is not what a
-// pattern is for.
+// unreachable warns of nodes of a level that no request reaches because an earlier wildcard matches
+// all their values. A request whose value is the text of the pattern itself still reaches the
+// pattern, but patterns are not meant for that.
 func (b *builder) unreachable(l *level) {
 	for key, a := range l.keys {
 		if a.wildcards == nil {
 			continue
 		}
-		// What covers a pattern matches its text, and what matches its text covers it.
+		// A wildcard matches everything that the pattern n.value matches if and only if it matches
+		// its text.
 		for _, n := range a.wildcards.all {
 			if by := a.wildcards.find(n.value); by != n {
 				b.warnf(n.position,
-					"unreachable: %s=%s at line %d comes first and matches all that %s=%s does",
+					"unreachable: %s=%s at line %d comes first and matches everything that %s=%s matches",
 					key, by.value, by.line, key, n.value)
 			}
 		}
@@ -43,7 +44,7 @@ func (b *builder) unreachable(l *level) {
 	}
 }
 
-// unknownReplaces warns of names that no rule of the domain has.
+// unknownReplaces warns of names in replaces that no rule of the domain has.
 func (b *builder) unknownReplaces(d *domain) {
 	names := make(map[string]bool)
 	var known []string
@@ -55,7 +56,7 @@ func (b *builder) unknownReplaces(d *domain) {
 		return true
 	})
 	if len(known) > 1000 {
-		known = nil // to compare each unknown name with all of them would take seconds
+		known = nil // suggesting one of so many names would take seconds
 	}
 	d.root.each(func(n *node) bool {
 		if n.rule == nil {
@@ -71,13 +72,13 @@ func (b *builder) unknownReplaces(d *domain) {
 	})
 }
 
-// unportable warns of what Envoy's service reads otherwise, as it compares keys and values joined
-// by underscores.
+// unportable warns of rules that Envoy's service interprets differently because it joins keys and
+// values by underscores.
 func (b *builder) unportable(d *domain) {
 	b.collisions(&d.root, d.name)
 	d.root.each(func(n *node) bool {
 		if strings.Contains(n.key, "*") {
-			b.warnf(n.position, "not portable: Envoy's service takes the asterisk in key '%s' for a wildcard",
+			b.warnf(n.position, "not portable: Envoy's service treats the asterisk in key '%s' as a wildcard",
 				n.key)
 		}
 		b.collisions(&n.level, d.name+"."+FormatEntries(n.path()))
@@ -91,7 +92,7 @@ func (b *builder) collisions(l *level, path string) {
 		text := compositeKey(n.key, n.value)
 		if first := joined[text]; first != nil {
 			b.warnf(n.position,
-				"not portable: Envoy's service takes '%s' below %s for the descriptor at line %d",
+				"not portable: Envoy's service confuses '%s' below %s with the descriptor at line %d",
 				text, path, first.line)
 			continue
 		}

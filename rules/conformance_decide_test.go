@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// The rules that most rows below use.
+// house is the rules that most rows below use.
 const house = `
 domain: d
 descriptors:
@@ -39,7 +39,7 @@ descriptors:
   - {key: slide, metadata: {weir: {algorithm: sliding_window}}, rate_limit: {unit: minute, requests_per_unit: 5}}
 `
 
-// over and within are what statuses look like in short.
+// codes returns the overall code and the code of each status.
 func codes(r *rules.Response) (overall string, statuses []string) {
 	for i := range r.Statuses {
 		statuses = append(statuses, r.Statuses[i].Code.String())
@@ -59,7 +59,7 @@ func TestDecide(t *testing.T) {
 		cfg  rules.Config
 		test func(t *testing.T, w *world)
 	}{
-		{"the limit passes, and one more does not", rules.Config{}, func(t *testing.T, w *world) {
+		{"requests up to the limit are admitted", rules.Config{}, func(t *testing.T, w *world) {
 			for i := range 10 {
 				r := w.ask(w.hit("ten=x"))
 				assert.Equal(t, rules.OK, r.Code)
@@ -70,26 +70,27 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, rules.OverLimit, r.Statuses[0].Code)
 			assert.Zero(t, r.Statuses[0].Remaining)
 		}},
-		{"each value has a counter of its own", rules.Config{}, func(t *testing.T, w *world) {
+		{"each value has its own counter", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("one=x"))
 			assert.Equal(t, rules.OK, w.ask(w.hit("one=y")).Code)
 		}},
-		{"values that share a threshold have one", rules.Config{}, func(t *testing.T, w *world) {
+		{"values that share a threshold share a counter", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("shared=ab"))
 			assert.EqualValues(t, 8, w.ask(w.hit("shared=ac")).Statuses[0].Remaining)
 		}},
-		{"a shared threshold above the rule is shared, too", rules.Config{}, func(t *testing.T, w *world) {
+		{"share_threshold above the rule shares a counter", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("sharedabove=ab,user=u"))
 			assert.EqualValues(t, 8, w.ask(w.hit("sharedabove=ac,user=u")).Statuses[0].Remaining)
 			assert.EqualValues(t, 9, w.ask(w.hit("sharedabove=ac,user=v")).Statuses[0].Remaining)
 		}},
-		{"counters of joined texts that are equal are two", rules.Config{}, func(t *testing.T, w *world) {
-			set := load(t, "domain: d\ndescriptors:\n- {key: a, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n")
+		{"entries with equal joined texts have two counters", rules.Config{}, func(t *testing.T, w *world) {
+			set := load(t, "domain: d\ndescriptors:\n"+
+				"- {key: a, descriptors: [{key: c, rate_limit: {unit: day, requests_per_unit: 1}}]}\n")
 			require.NoError(t, w.engine.Swap(set))
 			w.ask(w.hit("a=x_c,c=y"))
 			assert.Equal(t, rules.OK, w.ask(w.hit("a=x,c=c_y")).Code)
 		}},
-		{"a value of any length and any bytes is counted", rules.Config{}, func(t *testing.T, w *world) {
+		{"values may have any length and any bytes", rules.Config{}, func(t *testing.T, w *world) {
 			long := make([]byte, 70_000)
 			for i := range long {
 				long[i] = byte(i)
@@ -98,7 +99,7 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, rules.OK, w.ask(d).Code)
 			assert.Equal(t, rules.OverLimit, w.ask(d).Code)
 			d.Entries = []rules.Entry{{Key: "one", Value: string(long[1:])}}
-			assert.Equal(t, rules.OK, w.ask(d).Code, "another one")
+			assert.Equal(t, rules.OK, w.ask(d).Code, "another value")
 		}},
 		{"windows are aligned to the epoch", rules.Config{}, func(t *testing.T, w *world) {
 			assert.Equal(t, 40*time.Second, w.ask(w.hit("one=x")).Statuses[0].Reset)
@@ -109,20 +110,20 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, rules.OK, r.Code)
 			assert.Equal(t, time.Minute, r.Statuses[0].Reset)
 		}},
-		{"a multiplier makes windows of several units", rules.Config{}, func(t *testing.T, w *world) {
+		{"unit_multiplier makes windows of several units", rules.Config{}, func(t *testing.T, w *world) {
 			r := w.ask(w.hit("fivemin=x"))
 			assert.Equal(t, 40*time.Second, r.Statuses[0].Reset, "12:55 to 13:00")
 			assert.EqualValues(t, 5, r.Statuses[0].Limit.Multiplier)
 			w.now = w.now.Add(41 * time.Second)
 			assert.Equal(t, 4*time.Minute+59*time.Second, w.ask(w.hit("fivemin=x")).Statuses[0].Reset)
 		}},
-		{"the reset is in whole seconds, rounded up, never 0", rules.Config{}, func(t *testing.T, w *world) {
+		{"ResetSeconds rounds up and is at least 1", rules.Config{}, func(t *testing.T, w *world) {
 			w.now = w.now.Add(39*time.Second + 999*time.Millisecond)
 			assert.EqualValues(t, 1, w.ask(w.hit("one=x")).Statuses[0].ResetSeconds())
 			w.now = w.now.Add(2 * time.Millisecond)
 			assert.EqualValues(t, 60, w.ask(w.hit("one=x")).Statuses[0].ResetSeconds())
 		}},
-		{"a limit of 0 denies everything, a peek too, and counts nothing", rules.Config{},
+		{"a limit of 0 denies everything, even a peek", rules.Config{},
 			func(t *testing.T, w *world) {
 				r := w.ask(w.hit("zero=x"), w.hits(0, "zero=x"))
 				_, each := codes(r)
@@ -136,7 +137,7 @@ func TestDecide(t *testing.T) {
 				assert.Equal(t, rules.Status{Code: rules.OK, Reason: rules.NoRule}, s)
 			}
 		}},
-		{"an unknown domain: OK without a limit, an override too", rules.Config{},
+		{"an unknown domain: OK without a limit, even with an override", rules.Config{},
 			func(t *testing.T, w *world) {
 				r, err := w.engine.Decide(context.Background(),
 					&rules.Request{Domain: "e", Descriptors: []rules.Descriptor{
@@ -151,7 +152,7 @@ func TestDecide(t *testing.T) {
 				assert.Nil(t, s.Limit)
 				assert.Zero(t, s.ResetSeconds())
 			}},
-		{"an override wins over the rule", rules.Config{}, func(t *testing.T, w *world) {
+		{"an override replaces the rule", rules.Config{}, func(t *testing.T, w *world) {
 			d := w.hit("one=x")
 			d.Override = &rules.Override{Requests: 2, Unit: rules.Hour}
 			w.ask(d)
@@ -169,7 +170,7 @@ func TestDecide(t *testing.T) {
 				assert.Equal(t, rules.OverLimit, w.ask(d).Code, text)
 			}
 		}},
-		{"an override counts with the rule in the same period", rules.Config{}, func(t *testing.T, w *world) {
+		{"an override shares the count of a rule", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("ten=x"))
 			d := w.hit("ten=x")
 			d.Override = &rules.Override{Requests: 5, Unit: rules.Minute}
@@ -181,21 +182,21 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, 10*time.Second, w.ask(d).Statuses[0].Reset)
 		}},
 
-		{"replaces switches off the rule of that name", rules.Config{}, func(t *testing.T, w *world) {
+		{"replaces disables the named rule", rules.Config{}, func(t *testing.T, w *world) {
 			for range 3 {
 				r := w.ask(w.hit("named=x"), w.hit("replacer=x"))
 				assert.Equal(t, rules.OK, r.Code)
 				assert.Equal(t, rules.Replaced, r.Statuses[0].Reason)
 				assert.Nil(t, r.Statuses[0].Limit)
 			}
-			assert.Equal(t, rules.OK, w.ask(w.hit("named=x")).Code, "it was not counted")
+			assert.Equal(t, rules.OK, w.ask(w.hit("named=x")).Code, "the replaced rule did not count")
 		}},
-		{"for the same request only", rules.Config{}, func(t *testing.T, w *world) {
+		{"replaces applies to the same request only", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("named=x"), w.hit("replacer=x"))
 			w.ask(w.hit("named=x"))
 			assert.Equal(t, rules.OverLimit, w.ask(w.hit("named=x")).Code)
 		}},
-		{"an unlimited rule replaces, and a replaced one does, too", rules.Config{},
+		{"unlimited and replaced rules replace others too", rules.Config{},
 			func(t *testing.T, w *world) {
 				r := w.ask(w.hit("named=x"), w.hit("replacer=x"), w.hit("freereplacer=x"))
 				assert.Equal(t, rules.Replaced, r.Statuses[0].Reason)
@@ -203,14 +204,14 @@ func TestDecide(t *testing.T) {
 				assert.Equal(t, rules.Unlimited, r.Statuses[2].Reason)
 			}},
 
-		{"the request's hits are for every descriptor", rules.Config{}, func(t *testing.T, w *world) {
+		{"the request's hits apply to every descriptor", rules.Config{}, func(t *testing.T, w *world) {
 			r, err := w.engine.Decide(context.Background(),
 				&rules.Request{Domain: "d", Hits: 4, Descriptors: []rules.Descriptor{
 					w.hit("ten=x"), w.hit("ten=y"), w.hits(1, "ten=z")}})
 			require.NoError(t, err)
 			assert.EqualValues(t, 6, r.Statuses[0].Remaining)
 			assert.EqualValues(t, 6, r.Statuses[1].Remaining)
-			assert.EqualValues(t, 9, r.Statuses[2].Remaining, "its own precede")
+			assert.EqualValues(t, 9, r.Statuses[2].Remaining, "the descriptor's own hits win")
 		}},
 		{"a peek counts nothing", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(9, "ten=x"))
@@ -221,11 +222,11 @@ func TestDecide(t *testing.T) {
 				assert.Equal(t, 40*time.Second, s.Reset)
 			}
 		}},
-		{"a peek at the limit is OK, as it takes nothing", rules.Config{}, func(t *testing.T, w *world) {
+		{"a peek at the limit is OK", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(10, "ten=x"))
 			assert.Equal(t, rules.OK, w.ask(w.hits(0, "ten=x")).Code)
 		}},
-		{"a report over the limit makes peeks deny", rules.Config{}, func(t *testing.T, w *world) {
+		{"after a report over the limit, peeks are denied", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(8, "ten=x"))
 			assert.Equal(t, rules.OverLimit, w.ask(w.hits(500, "ten=x")).Code)
 			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code)
@@ -253,14 +254,14 @@ func TestDecide(t *testing.T) {
 				assert.EqualValues(t, 10, r.Statuses[2].Remaining)
 			}
 		}},
-		{"all that are over say so, behind the first, too", rules.Config{}, func(t *testing.T, w *world) {
+		{"each descriptor over its limit has that status", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("one=x"))
 			w.ask(w.hits(9, "ten=x"))
 			_, each := codes(w.ask(w.hit("one=x"), w.hits(2, "ten=x")))
 			assert.Equal(t, []string{over, over}, each)
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code, "and it was raised")
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code, "its count was raised")
 		}},
-		{"hits that are given back", rules.Config{}, func(t *testing.T, w *world) {
+		{"GiveBack refunds hits", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(9, "ten=x"))
 			d := w.hits(4, "ten=x")
 			d.GiveBack = true
@@ -273,34 +274,34 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, rules.OK, w.ask(w.hits(10, "ten=x")).Code)
 			assert.Equal(t, rules.OverLimit, w.ask(w.hit("ten=x")).Code)
 		}},
-		{"giving back is OK over the limit", rules.Config{}, func(t *testing.T, w *world) {
+		{"GiveBack is OK over the limit", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(20, "ten=x"))
 			d := w.hits(5, "ten=x")
 			d.GiveBack = true
 			s := w.ask(d).Statuses[0]
 			assert.Equal(t, rules.OK, s.Code)
-			assert.EqualValues(t, 4, s.Remaining, "of 11, which the report raised it to")
+			assert.EqualValues(t, 4, s.Remaining, "10 - (11 - 5): the report raised the count to 11")
 		}},
 
-		{"shadow_mode: OK, nothing left, and nobody is denied", rules.Config{}, func(t *testing.T, w *world) {
+		{"shadow_mode: OK, nothing remains, nothing is denied", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("shadow=x"))
 			r := w.ask(w.hit("shadow=x"), w.hit("ten=x"))
 			assert.Equal(t, rules.OK, r.Code)
 			assert.Equal(t, rules.OK, r.Statuses[0].Code)
 			assert.Equal(t, rules.Shadowed, r.Statuses[0].Reason)
 			assert.Zero(t, r.Statuses[0].Remaining)
-			assert.EqualValues(t, 9, r.Statuses[1].Remaining, "the neighbour is charged")
+			assert.EqualValues(t, 9, r.Statuses[1].Remaining, "the other descriptor is charged")
 		}},
-		{"everything in shadow: statuses are over, the whole is OK", rules.Config{Shadow: true},
+		{"Config.Shadow: statuses are over, the overall code is OK", rules.Config{Shadow: true},
 			func(t *testing.T, w *world) {
 				w.ask(w.hit("one=x"))
 				overall, each := codes(w.ask(w.hit("one=x"), w.hit("ten=x")))
 				assert.Equal(t, ok, overall)
 				assert.Equal(t, []string{over, ok}, each)
 				assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining,
-					"counted as if it was denied")
+					"the count is as if the request was denied")
 			}},
-		{"quota_mode: one of two over passes, both deny", rules.Config{}, func(t *testing.T, w *world) {
+		{"quota_mode: denied only if both are over", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("quota=x"), w.hit("quota2=x"))
 			overall, each := codes(w.ask(w.hit("quota=x"), w.hit("quota2=x")))
 			assert.Equal(t, ok, overall)
@@ -309,23 +310,23 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, over, overall)
 			assert.Equal(t, []string{over, over}, each)
 		}},
-		{"quota_mode: the only one denies", rules.Config{}, func(t *testing.T, w *world) {
+		{"quota_mode: the only quota descriptor denies", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("quota=x"))
 			assert.Equal(t, rules.OverLimit, w.ask(w.hit("quota=x"), w.hit("ten=x")).Code)
 			assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining)
 		}},
-		{"quota_mode does not soften others", rules.Config{}, func(t *testing.T, w *world) {
+		{"quota_mode does not affect other descriptors", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("one=x"))
 			assert.Equal(t, rules.OverLimit, w.ask(w.hit("quota=x"), w.hit("one=x")).Code)
 		}},
-		{"everything in quota mode: an unmatched descriptor is never over", rules.Config{Quota: true},
+		{"Config.Quota: an unmatched descriptor is never over", rules.Config{Quota: true},
 			func(t *testing.T, w *world) {
 				w.ask(w.hit("one=x"))
 				assert.Equal(t, rules.OverLimit, w.ask(w.hit("one=x")).Code)
 				assert.Equal(t, rules.OK, w.ask(w.hit("one=x"), w.hit("other=x")).Code)
 			}},
 
-		{"a token bucket passes its burst and fills up evenly", rules.Config{}, func(t *testing.T, w *world) {
+		{"a token bucket admits its burst and refills evenly", rules.Config{}, func(t *testing.T, w *world) {
 			for i := range 3 {
 				assert.EqualValues(t, 2-i, w.ask(w.hit("bucket=x")).Statuses[0].Remaining)
 			}
@@ -335,13 +336,13 @@ func TestDecide(t *testing.T) {
 			w.now = w.now.Add(time.Second)
 			assert.Equal(t, rules.OK, w.ask(w.hit("bucket=x")).Code, "a denied hit costs no token")
 		}},
-		{"a report over a bucket's burst makes peeks deny", rules.Config{}, func(t *testing.T, w *world) {
+		{"after a report over the burst, peeks are denied", rules.Config{}, func(t *testing.T, w *world) {
 			assert.Equal(t, rules.OverLimit, w.ask(w.hits(5, "bucket=x")).Code)
 			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "bucket=x")).Code)
 			w.now = w.now.Add(time.Second)
 			assert.Equal(t, rules.OK, w.ask(w.hits(0, "bucket=x")).Code)
 		}},
-		{"a sliding log forgets each hit by itself", rules.Config{}, func(t *testing.T, w *world) {
+		{"a sliding log drops each hit after the period", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(4, "log=x"))
 			w.now = w.now.Add(30 * time.Second)
 			w.ask(w.hit("log=x"))
@@ -349,7 +350,7 @@ func TestDecide(t *testing.T) {
 			w.now = w.now.Add(30 * time.Second)
 			assert.EqualValues(t, 3, w.ask(w.hit("log=x")).Statuses[0].Remaining)
 		}},
-		{"other algorithms are given back to, too", rules.Config{}, func(t *testing.T, w *world) {
+		{"GiveBack works with other algorithms", rules.Config{}, func(t *testing.T, w *world) {
 			for _, text := range []string{"bucket=x", "log=x", "slide=x"} {
 				w.ask(w.hits(1, text))
 				w.ask(w.hits(2, text))
@@ -366,7 +367,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestBadRequests has the requests that are errors.
+// TestBadRequests has a row for each invalid request.
 func TestBadRequests(t *testing.T) {
 	w := newWorld(t, house, rules.Config{})
 	override := func(o rules.Override) *rules.Request {
@@ -382,8 +383,8 @@ func TestBadRequests(t *testing.T) {
 		{"no domain", &rules.Request{Descriptors: []rules.Descriptor{w.hit("one=x")}}, rules.ErrNoDomain, "rate limit domain must not be empty"},
 		{"no descriptors", &rules.Request{Domain: "d"}, rules.ErrNoDescriptors, "rate limit descriptor list must not be empty"},
 		{"an override without a unit", override(rules.Override{Requests: 1}), rules.ErrOverride, "bad limit override: descriptor 1: 1 per unknown"},
-		{"an override of a unit that is none", override(rules.Override{Unit: 99}), rules.ErrOverride, "bad limit override"},
-		{"an override of a negative unit", override(rules.Override{Unit: -1}), rules.ErrOverride, "bad limit override"},
+		{"an override with an unknown unit", override(rules.Override{Unit: 99}), rules.ErrOverride, "bad limit override"},
+		{"an override with a negative unit", override(rules.Override{Unit: -1}), rules.ErrOverride, "bad limit override"},
 		{"an override of more than a year", override(rules.Override{Unit: rules.Year, Multiplier: math.MaxUint32}), rules.ErrOverride, "bad limit override"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -395,7 +396,7 @@ func TestBadRequests(t *testing.T) {
 	assert.EqualValues(t, 9, w.ask(w.hit("ten=x")).Statuses[0].Remaining, "nothing was counted")
 }
 
-// TestHugeCosts has costs that must neither pass nor turn a count negative.
+// TestHugeCosts uses costs that must be denied and must not overflow a count.
 func TestHugeCosts(t *testing.T) {
 	for _, text := range []string{"ten=x", "bucket=x", "log=x", "slide=x"} {
 		w := newWorld(t, house, rules.Config{})

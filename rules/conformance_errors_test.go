@@ -10,26 +10,26 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// rateLimit is a valid limit, and what a descriptor may end with.
+// rateLimit is a valid limit for a descriptor.
 const rateLimit = "rate_limit: {unit: second, requests_per_unit: 1}"
 
-// in puts a text into a valid descriptor's place.
+// in returns a file with one domain and the given descriptor.
 func in(descriptor string) string { return "domain: d\ndescriptors:\n  - " + descriptor + "\n" }
 
-// TestErrors has a row for each mistake that Envoy's service has a text for. Ours contain it, and
-// say where.
+// TestErrors has a row for each mistake for which Envoy's service has an error text. weir's error
+// contains that text and the position.
 func TestErrors(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
-		{"a syntax error is where it is, not where the block begins",
+		{"a syntax error has its own position, not the block's",
 			"domain: d\ndescriptors:\n  - key: a\n   value: b\n",
 			"r.yaml:4:4: error loading config file: did not find expected '-' indicator while parsing a block collection"},
 		{"an unclosed quote", "domain: \"d\n", "error loading config file: found unexpected end of stream"},
 		{"a tab", "\tdomain: d", "r.yaml:1:1: error loading config file: found character that cannot start any token"},
 		{"a control character", "domain: d\n#\x01\n", "r.yaml:2:2: error loading config file: control characters are not allowed"},
-		{"bytes that are no UTF-8", "domain: d\n#\xff\n", "r.yaml:2:2: error loading config file: invalid leading UTF-8 octet"},
+		{"invalid UTF-8", "domain: d\n#\xff\n", "r.yaml:2:2: error loading config file: invalid leading UTF-8 octet"},
 		{"an unknown alias", "domain: *x", "r.yaml:1:9: error loading config file: unknown anchor 'x' referenced"},
-		{"a top level that is no map", "- domain: d", "r.yaml:1:1: error loading config file: cannot unmarshal a list into the top of the file"},
-		{"a number of the wrong sign", in("{key: k, rate_limit: {unit: day, requests_per_unit: -1}}"),
+		{"a list at the top level", "- domain: d", "r.yaml:1:1: error loading config file: cannot unmarshal a list into the top of the file"},
+		{"a negative number", in("{key: k, rate_limit: {unit: day, requests_per_unit: -1}}"),
 			"r.yaml:3:57: error loading config file: cannot unmarshal -1 into requests_per_unit"},
 		{"a quoted number", in("{key: k, rate_limit: {unit: day, requests_per_unit: '1'}}"),
 			`error loading config file: cannot unmarshal "1" into requests_per_unit`},
@@ -46,8 +46,8 @@ func TestErrors(t *testing.T) {
 			"r.yaml:3:14: config error, unknown key 'ratelimit'; did you mean 'rate_limit'?"},
 		{"an unknown key in a limit", in("{key: k, rate_limit: {unit: day, request_per_unit: 1}}"),
 			"config error, unknown key 'request_per_unit'; did you mean 'requests_per_unit'?"},
-		{"an unknown key that is like none", in("{key: k, algorithm: gcra}"), "r.yaml:3:14: config error, unknown key 'algorithm'\n"},
-		{"a list element that is no map", "domain: d\ndescriptors: [a]\n",
+		{"an unknown key without a similar one", in("{key: k, algorithm: gcra}"), "r.yaml:3:14: config error, unknown key 'algorithm'\n"},
+		{"a list element that is not a map", "domain: d\ndescriptors: [a]\n",
 			"r.yaml:2:15: config error, yaml file contains list of type other than map: a"},
 		{"a null list element", "domain: d\ndescriptors: [~]\n", "config error, yaml file contains list of type other than map: ~"},
 		{"a value with a fraction", in("{key: k, value: 1.5}"), "r.yaml:3:21: error checking config: value is the number 1.5; quote it"},
@@ -61,12 +61,12 @@ func TestErrors(t *testing.T) {
 		{"no key", in("{value: v}"), "r.yaml:3:5: descriptor has empty key"},
 		{"an empty key", in("{key: ''}"), "descriptor has empty key"},
 		{"the same key twice", in("key: k\n  - key: k"), "r.yaml:4:5: duplicate descriptor composite key 'd.k'; the first is at line 3"},
-		{"the same key and value twice, below another",
+		{"the same key and value twice, below a parent",
 			in("{key: p, value: v, descriptors: [{key: k, value: v}, {key: k, value: v}]}"),
 			"duplicate descriptor composite key 'd.p_v.k_v'"},
 		{"no unit", in("{key: k, rate_limit: {requests_per_unit: 1}}"), "invalid rate limit unit ''; want one of second, minute"},
 		{"an unknown unit", in("{key: k, rate_limit: {unit: hours, requests_per_unit: 1}}"), "invalid rate limit unit 'hours'; did you mean 'hour'?"},
-		{"the unit unknown", in("{key: k, rate_limit: {unit: unknown, requests_per_unit: 1}}"), "invalid rate limit unit 'unknown'"},
+		{"the unit named unknown", in("{key: k, rate_limit: {unit: unknown, requests_per_unit: 1}}"), "invalid rate limit unit 'unknown'"},
 		{"an empty limit", in("{key: k, rate_limit: {}}"), "r.yaml:3:14: invalid rate limit unit ''"},
 		{"unlimited with a unit", in("{key: k, rate_limit: {unlimited: true, unit: day}}"), "should not specify rate limit unit when unlimited"},
 		{"replaces without a name", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{}]}}"), "should not have an empty replaces entry"},
@@ -78,21 +78,21 @@ func TestErrors(t *testing.T) {
 			"share_threshold can only be used with wildcard values (containing '*'), but found key 'k_v'"},
 		{"metadata with a key that is a number", in("{key: k, metadata: {1: a}}"), "error parsing metadata: config error, key is not of type string: 1"},
 		{"metadata that JSON cannot express", in("{key: k, metadata: {a: [.nan]}}"), "error parsing metadata: .nan"},
-		{"metadata that is no map", in("{key: k, metadata: [a]}"), "cannot unmarshal a list into metadata"},
+		{"metadata that is a list", in("{key: k, metadata: [a]}"), "cannot unmarshal a list into metadata"},
 
-		// What Envoy's service has no text for.
+		// Mistakes for which Envoy's service has no error text.
 		{"a key twice in one map", "domain: d\ndomain: e\n", "r.yaml:2:1: error loading config file: key 'domain' already set in map, at line 1"},
 		{"a multiplier of 0", in("{key: k, rate_limit: {unit: day, unit_multiplier: 0, requests_per_unit: 1}}"), "unit_multiplier must be at least 1"},
 		{"a period of more than a year", in("{key: k, rate_limit: {unit: day, unit_multiplier: 366, requests_per_unit: 1}}"), "366 days are longer than 365 days"},
 		{"an unknown algorithm", in("{key: k, " + rateLimit + ", metadata: {weir: {algorithm: token_buckets}}}"), "unknown algorithm 'token_buckets'; did you mean 'token_bucket'?"},
-		{"an algorithm that is like none", in("{key: k, " + rateLimit + ", metadata: {weir: {algorithm: x}}}"), "unknown algorithm 'x'; want one of fixed_window,"},
+		{"an algorithm without a similar one", in("{key: k, " + rateLimit + ", metadata: {weir: {algorithm: x}}}"), "unknown algorithm 'x'; want one of fixed_window,"},
 		{"an unknown setting", in("{key: k, " + rateLimit + ", metadata: {weir: {brust: 1}}}"), "unknown key 'brust' in metadata.weir; did you mean 'burst'?"},
-		{"settings that are no map", in("{key: k, " + rateLimit + ", metadata: {weir: fast}}"), "metadata.weir is fast; want a map"},
-		{"a burst without a bucket", in("{key: k, " + rateLimit + ", metadata: {weir: {burst: 5}}}"), "burst is of token_bucket only"},
+		{"settings that are not a map", in("{key: k, " + rateLimit + ", metadata: {weir: fast}}"), "metadata.weir is fast; want a map"},
+		{"a burst without a bucket", in("{key: k, " + rateLimit + ", metadata: {weir: {burst: 5}}}"), "burst applies to token_bucket only"},
 		{"a burst of 0", in("{key: k, " + rateLimit + ", metadata: {weir: {algorithm: token_bucket, burst: 0}}}"), "burst must be at least 1"},
 		{"a burst that takes centuries to refill", in("{key: k, rate_limit: {unit: year, requests_per_unit: 1}, metadata: {weir: {algorithm: token_bucket, burst: 1000}}}"),
 			"a burst of 1000 takes more than 146 years to refill"},
-		{"a merge of what is no map", "domain: d\n<<: 5\n", "map merge requires map or sequence of maps as the value"},
+		{"a merge of a number", "domain: d\n<<: 5\n", "map merge requires map or sequence of maps as the value"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			set, err := rules.Load(files("r.yaml", row.file))
@@ -129,21 +129,20 @@ func TestAMistakeIsReportedOnce(t *testing.T) {
 	assert.Len(t, found, 1)
 }
 
-// TestWarnings has a row for each thing that Envoy's service accepts although it is surely a
-// mistake.
+// TestWarnings has a row for each likely mistake that Envoy's service accepts.
 func TestWarnings(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
 		{"a limit of 0", in("{key: k, rate_limit: {unit: day, requests_per_unit: 0}}"), "r.yaml:3:57: warning: requests_per_unit is 0: the rule denies everything"},
-		{"no limit", in("{key: k, rate_limit: {unit: day}}"), "requests_per_unit is missing, and so 0"},
+		{"no limit", in("{key: k, rate_limit: {unit: day}}"), "requests_per_unit is missing and defaults to 0"},
 		{"unlimited with a number", in("{key: k, rate_limit: {unlimited: true, requests_per_unit: 5}}"), "requests_per_unit has no effect: the rule is unlimited"},
 		{"unlimited with a bogus unit", in("{key: k, rate_limit: {unlimited: true, unit: foo}}"), "unit 'foo' has no effect: the rule is unlimited"},
 		{"unlimited with a multiplier", in("{key: k, rate_limit: {unlimited: true, unit_multiplier: 5}}"), "unit_multiplier has no effect"},
 		{"unlimited with an algorithm", in("{key: k, rate_limit: {unlimited: true}, metadata: {weir: {algorithm: sliding_log}}}"), "metadata.weir has no effect"},
 		{"a known key at the wrong level", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}}"), "r.yaml:3:60: warning: 'shadow_mode' has no effect in rate_limit; it belongs in a descriptor"},
 		{"a limit's key beside key", in("{key: k, unit: day, " + rateLimit + "}"), "'unit' has no effect in a descriptor; it belongs in rate_limit"},
-		{"replaces of a name that nobody has", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, name: fredy, replaces: [{name: freddy}]}}"), "replaces 'freddy', but no rule of domain 'd' has this name; did you mean 'fredy'?"},
-		{"a wildcard behind one that covers it", in("{key: k, value: 'a*', " + rateLimit + "}\n  - {key: k, value: 'a*b', " + rateLimit + "}"), "r.yaml:4:5: warning: unreachable: k=a* at line 3 comes first and matches all that k=a*b does"},
-		{"a key only beside a wildcard for all", in("{key: k, " + rateLimit + "}\n  - {key: k, value: '*', " + rateLimit + "}"), "r.yaml:3:5: warning: unreachable: k=* at line 4 matches every value of k"},
+		{"replaces with an unknown name", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, name: fredy, replaces: [{name: freddy}]}}"), "replaces 'freddy', but no rule of domain 'd' has this name; did you mean 'fredy'?"},
+		{"a wildcard after one that covers it", in("{key: k, value: 'a*', " + rateLimit + "}\n  - {key: k, value: 'a*b', " + rateLimit + "}"), "r.yaml:4:5: warning: unreachable: k=a* at line 3 comes first and matches everything that k=a*b matches"},
+		{"a key without a value and a wildcard for all values", in("{key: k, " + rateLimit + "}\n  - {key: k, value: '*', " + rateLimit + "}"), "r.yaml:3:5: warning: unreachable: k=* at line 4 matches every value of k"},
 		{"shadow_mode without a limit", in("{key: k, shadow_mode: true}"), "'shadow_mode' has no effect without a rate_limit"},
 		{"quota_mode without a limit", in("{key: k, quota_mode: true}"), "'quota_mode' has no effect without a rate_limit"},
 		{"an algorithm without a limit", in("{key: k, metadata: {weir: {algorithm: sliding_log}}}"), "metadata.weir has no effect without a rate_limit"},
@@ -159,13 +158,13 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestNoWarnings has the look-alikes of the mistakes above.
+// TestNoWarnings has valid rules that resemble the mistakes above.
 func TestNoWarnings(t *testing.T) {
 	for _, row := range []struct{ name, file string }{
 		{"a narrower wildcard before a wider one", in("{key: k, value: 'ab*', " + rateLimit + "}\n  - {key: k, value: 'a*', " + rateLimit + "}")},
 		{"wildcards that overlap", in("{key: k, value: 'a*', " + rateLimit + "}\n  - {key: k, value: '*b', " + rateLimit + "}")},
-		{"an exact value behind a wildcard", in("{key: k, value: 'a*', " + rateLimit + "}\n  - {key: k, value: ab, " + rateLimit + "}")},
-		{"a wildcard for all, of another key", in("{key: k, value: '*', " + rateLimit + "}\n  - {key: l, " + rateLimit + "}")},
+		{"an exact value after a wildcard", in("{key: k, value: 'a*', " + rateLimit + "}\n  - {key: k, value: ab, " + rateLimit + "}")},
+		{"a wildcard for all values of another key", in("{key: k, value: '*', " + rateLimit + "}\n  - {key: l, " + rateLimit + "}")},
 		{"a whitelisted value", in("{key: k, value: v}\n  - {key: k, " + rateLimit + "}")},
 		{"replaces of a name further down", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - {key: l, rate_limit: {name: n, unit: day, requests_per_unit: 1}}")},
 		{"unlimited", in("{key: k, rate_limit: {unlimited: true}}")},
@@ -174,14 +173,14 @@ func TestNoWarnings(t *testing.T) {
 	}
 }
 
-// TestEnvoyWarnings has a row for each thing that weir takes and Envoy's service refuses or reads
-// otherwise.
+// TestEnvoyWarnings has a row for each rule that weir accepts and that Envoy's service rejects or
+// interprets differently.
 func TestEnvoyWarnings(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
 		{"unit_multiplier", in("{key: k, rate_limit: {unit: day, unit_multiplier: 2, requests_per_unit: 1}}"), "refuses the key unit_multiplier"},
 		{"a second document", "domain: d\n---\ndomain: e\n", "r.yaml:3:1: warning: not portable: Envoy's service reads only the first document"},
-		{"an asterisk in a key", in("{key: 'k*', " + rateLimit + "}"), "takes the asterisk in key 'k*' for a wildcard"},
-		{"two descriptors whose joined texts are one", in("{key: a_b, value: c, " + rateLimit + "}\n  - {key: a, value: b_c, " + rateLimit + "}"), "takes 'a_b_c' below d for the descriptor at line 3"},
+		{"an asterisk in a key", in("{key: 'k*', " + rateLimit + "}"), "treats the asterisk in key 'k*' as a wildcard"},
+		{"two descriptors with equal joined texts", in("{key: a_b, value: c, " + rateLimit + "}\n  - {key: a, value: b_c, " + rateLimit + "}"), "confuses 'a_b_c' below d with the descriptor at line 3"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			set, found := (&rules.Loader{Envoy: true}).Check(files("r.yaml", row.file))
@@ -201,6 +200,6 @@ func TestSettingsInMetadataArePortable(t *testing.T) {
 	for r := range set.All() {
 		assert.Equal(t, rules.TokenBucket, r.Limit.Algorithm)
 		assert.EqualValues(t, 5, r.Limit.Burst)
-		assert.Equal(t, map[string]any{"team": "a"}, r.Metadata(), "without weir's own")
+		assert.Equal(t, map[string]any{"team": "a"}, r.Metadata(), "without weir's settings")
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// tree is rules below domain d, one a line: indentation is depth, a trailing ! is a rate_limit. The
-// rule's name is the line.
+// tree returns rules in domain d, one per line: the indentation is the depth, and a trailing ! adds
+// a rate_limit.
 func tree(t testing.TB, lines ...string) *rules.Set {
 	t.Helper()
 	text := "domain: d\ndescriptors:\n"
@@ -43,7 +43,7 @@ func pad(n int) string { return "                    "[:2*n] }
 
 func quote(s string) string { return "'" + s + "'" }
 
-// TestMatch has a row for each property of the matching of Envoy's service.
+// TestMatch has a row for each property of matching in Envoy's service.
 func TestMatch(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -53,48 +53,48 @@ func TestMatch(t *testing.T) {
 	}{
 		{"an exact value", []string{"k=v!"}, "k=v", "k=v"},
 		{"another value has no limit", []string{"k=v!"}, "k=w", ""},
-		{"a key without a value takes every value", []string{"k!"}, "k=v", "k"},
-		{"a key without a value takes the empty value", []string{"k!"}, "k", "k"},
-		{"the exact value precedes the key only", []string{"k!", "k=v!"}, "k=v", "k=v"},
-		{"the exact value precedes an earlier wildcard", []string{"k=v*!", "k=vw!"}, "k=vw", "k=vw"},
-		{"a wildcard precedes an earlier key only", []string{"k!", "k=v*!"}, "k=vw", "k=v*"},
-		{"the key only takes what no wildcard does", []string{"k=v*!", "k!"}, "k=w", "k"},
+		{"a key without a value matches every value", []string{"k!"}, "k=v", "k"},
+		{"a key without a value matches the empty value", []string{"k!"}, "k", "k"},
+		{"an exact value beats a key without a value", []string{"k!", "k=v!"}, "k=v", "k=v"},
+		{"an exact value beats an earlier wildcard", []string{"k=v*!", "k=vw!"}, "k=vw", "k=vw"},
+		{"a wildcard beats an earlier key without a value", []string{"k!", "k=v*!"}, "k=vw", "k=v*"},
+		{"a key without a value matches if no wildcard does", []string{"k=v*!", "k!"}, "k=w", "k"},
 		{"the first wildcard in the file wins, not the longest", []string{"k=v*!", "k=*xyz!"}, "k=vxyz", "k=v*"},
-		{"and not the most specific", []string{"k=*!", "k=vxy*!"}, "k=vxyz", "k=*"},
-		{"a wildcard stands for nothing, too", []string{"k=v*!"}, "k=v", "k=v*"},
+		{"the first wildcard in the file wins, not the most specific", []string{"k=*!", "k=vxy*!"}, "k=vxyz", "k=*"},
+		{"a wildcard matches the empty text", []string{"k=v*!"}, "k=v", "k=v*"},
 		{"a wildcard at the front", []string{"k=*v!"}, "k=wv", "k=*v"},
 		{"a wildcard in the middle", []string{"k=a*z!"}, "k=abcz", "k=a*z"},
 		{"several wildcards", []string{"k=a*m*z!"}, "k=a12m34z", "k=a*m*z"},
-		{"their parts come in order", []string{"k=a*m*n*z!"}, "k=anmz", ""},
-		{"and do not overlap", []string{"k=ab*ba!"}, "k=aba", ""},
-		{"nor do parts in the middle", []string{"k=*aba*ab*!"}, "k=aba", ""},
-		{"wildcards beside each other are one", []string{"k=a**z!"}, "k=az", "k=a**z"},
-		{"a wildcard takes the empty value", []string{"k=*!"}, "k", "k=*"},
-		{"a wildcard with text does not", []string{"k=a*!"}, "k", ""},
-		{"a value that is a pattern's text is that pattern, exactly", []string{"k=*!", "k=a*!"}, "k=a*", "k=a*"},
-		{"values are compared case by case", []string{"k=v!"}, "k=V", ""},
-		{"keys too", []string{"k!"}, "K=v", ""},
+		{"the parts of a pattern must be in order", []string{"k=a*m*n*z!"}, "k=anmz", ""},
+		{"the prefix and the suffix do not overlap", []string{"k=ab*ba!"}, "k=aba", ""},
+		{"parts in the middle do not overlap", []string{"k=*aba*ab*!"}, "k=aba", ""},
+		{"adjacent wildcards act as one", []string{"k=a**z!"}, "k=az", "k=a**z"},
+		{"a wildcard alone matches the empty value", []string{"k=*!"}, "k", "k=*"},
+		{"a wildcard with text does not match the empty value", []string{"k=a*!"}, "k", ""},
+		{"a value equal to a pattern's text matches that pattern", []string{"k=*!", "k=a*!"}, "k=a*", "k=a*"},
+		{"values are case-sensitive", []string{"k=v!"}, "k=V", ""},
+		{"keys are case-sensitive", []string{"k!"}, "K=v", ""},
 
 		{"a child", []string{"k=v", " l=w!"}, "k=v,l=w", "k=v,l=w"},
 		{"a request shallower than the rule has no limit", []string{"k=v", " l=w!"}, "k=v", ""},
-		{"a request deeper than the rule has none", []string{"k=v!"}, "k=v,l=w", ""},
-		{"a limit on the parent is for requests that end there", []string{"k=v!", " l=w!"}, "k=v", "k=v"},
-		{"and for no others", []string{"k=v!", " l=w!"}, "k=v,l=x", ""},
+		{"a request deeper than the rule has no limit", []string{"k=v!"}, "k=v,l=w", ""},
+		{"a limit on the parent applies to requests that end there", []string{"k=v!", " l=w!"}, "k=v", "k=v"},
+		{"a limit on the parent does not apply to other requests", []string{"k=v!", " l=w!"}, "k=v,l=x", ""},
 		{"order matters", []string{"k=v", " l=w!"}, "l=w,k=v", ""},
 		{"a subset does not match", []string{"k=v", " l=w!"}, "k=v,x=y,l=w", ""},
-		{"no backtracking from an exact value to the key only", []string{"k=v", " l=w!", "k", " m!"}, "k=v,m=1", ""},
+		{"no backtracking from an exact value", []string{"k=v", " l=w!", "k", " m!"}, "k=v,m=1", ""},
 		{"no backtracking from a wildcard", []string{"k=v*", " l!", "k", " m!"}, "k=vw,m=1", ""},
 		{"a value without a limit is whitelisted", []string{"k=v", "k!"}, "k=v", ""},
 		{"a wildcard without a limit is whitelisted", []string{"k=v*", "k!"}, "k=vw", ""},
 		{"a wildcard above", []string{"k=v*", " l!"}, "k=vw,l=x", "k=v*,l"},
 		{"the same key at two levels", []string{"k", " k=v!"}, "k=u,k=v", "k,k=v"},
-		{"no entries have no limit", []string{"k!"}, "", ""},
+		{"a request without entries has no limit", []string{"k!"}, "", ""},
 
-		// Where Envoy's service compares joined texts, weir compares keys and values.
+		// Envoy's service compares joined texts here; weir compares keys and values.
 		{"key a_b with value c is not key a with value b_c", []string{"a_b=c!"}, "a=b_c", ""},
-		{"a key k_v does not serve key k with value v", []string{"k_v!"}, "k=v", ""},
-		{"an asterisk in a key is one", []string{"k*!"}, "kx=v", ""},
-		{"a wildcard of one key does not serve another", []string{"k=a*!"}, "k_ab=c", ""},
+		{"key k_v does not match key k with value v", []string{"k_v!"}, "k=v", ""},
+		{"an asterisk in a key is literal", []string{"k*!"}, "kx=v", ""},
+		{"a wildcard does not match another key", []string{"k=a*!"}, "k_ab=c", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			set := tree(t, row.rules...)
@@ -104,7 +104,7 @@ func TestMatch(t *testing.T) {
 				got = r.Path
 			}
 			assert.Equal(t, row.want, got)
-			assert.Nil(t, set.Match("e", request), "of an unknown domain")
+			assert.Nil(t, set.Match("e", request), "an unknown domain")
 			if x := set.Explain("d", request); assert.NotEmpty(t, x.Verdict) {
 				assert.Equal(t, set.Match("d", request), x.Rule, "explain")
 			}
@@ -112,7 +112,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// TestManyWildcards compares the index that many wildcards of one key have with trying one by one.
+// TestManyWildcards compares the index for many wildcards of one key with trying them one by one.
 func TestManyWildcards(t *testing.T) {
 	var many, values []string
 	for _, a := range []string{"", "a", "b", "ab", "ba", "abc"} {

@@ -10,9 +10,9 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Decide decides on a request. It fails if the request cannot be decided: with [ErrNoDomain],
-// [ErrNoDescriptors] or [ErrOverride] for a bad one, and with the error of a strategy that could
-// not. Nothing is counted then.
+// Decide decides on a request. It returns [ErrNoDomain], [ErrNoDescriptors] or [ErrOverride] for an
+// invalid request, and otherwise the error of a strategy that failed. After an error nothing is
+// counted.
 func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 	resp := new(Response)
 	if err := e.DecideInto(ctx, req, resp); err != nil {
@@ -21,8 +21,8 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 	return resp, nil
 }
 
-// DecideInto is Decide into a Response of the caller's, whose memory it uses again. After an error
-// resp is of no use.
+// DecideInto is like Decide, but stores the result in resp and reuses its memory. After an error
+// the contents of resp are undefined.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
 	if err := req.check(); err != nil {
 		return err
@@ -48,7 +48,7 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) e
 	return nil
 }
 
-// call is the state of one decision. It is pooled.
+// call is the state of one decision. Calls are pooled.
 type call struct {
 	engine   *Engine
 	state    *state
@@ -57,26 +57,26 @@ type call struct {
 	key      []byte
 }
 
-// ask is what one descriptor asks of its strategy.
+// ask is the request of one descriptor to its strategy.
 type ask struct {
-	strategy *strategy // nil: there is nothing to count
+	strategy *strategy // nil if there is nothing to count
 	limit    *Limit
 	req      weir.Request
 	res      weir.Result
 	mode     mode
 	over     bool
-	charged  bool // what Run took is still taken
+	charged  bool // Run counted the hits, and they were not refunded
 	shadow   bool
 	quota    bool
-	used     uint64 // the count, without what this ask would take unless it was charged
+	used     uint64 // the count, including this ask's hits only if charged
 }
 
-// mode is what an ask does.
+// mode is the operation of an ask.
 type mode uint8
 
 const (
-	take mode = iota
-	look
+	take mode = iota // count the hits
+	look             // only read the count
 	refund
 )
 
@@ -145,7 +145,7 @@ func (c *call) matchRule(d *domain, from *Descriptor, s *Status, a *ask) {
 	a.shadow, a.quota = r.Shadow, a.quota || r.Quota
 }
 
-// replace drops the rules that others of the request replace.
+// replace drops the rules that other rules of the request replace.
 func (c *call) replace(statuses []Status) {
 	if len(c.replaced) == 0 {
 		return
@@ -159,8 +159,8 @@ func (c *call) replace(statuses []Status) {
 	}
 }
 
-// run asks for each descriptor. Once one denies, the rest is only looked at: nothing is to be
-// counted.
+// run runs the asks in order. Once one denies, it only reads the counts of the others, since a
+// denied request counts nowhere.
 func (c *call) run(ctx context.Context) error {
 	certain := false
 	for i := range c.asks {
@@ -222,8 +222,8 @@ func (s *strategy) run(ctx context.Context, req *weir.Request, res *weir.Result)
 	return nil
 }
 
-// peek reads the count. A strategy is asked whether a hit more passes; what is over is only a count
-// above the limit.
+// peek reads the count. A strategy answers whether one more hit would pass; here only a count above
+// the limit is over it.
 func (a *ask) peek(ctx context.Context) error {
 	res, err := a.strategy.peeker.Peek(ctx, &a.req)
 	if err != nil {
@@ -237,8 +237,8 @@ func (a *ask) peek(ctx context.Context) error {
 	return nil
 }
 
-// denied reports whether the request is denied: if a descriptor is over that is not in quota mode,
-// or if all that are in quota mode are over.
+// denied reports whether the request is denied: if a descriptor is over its limit and not in quota
+// mode, or if all descriptors in quota mode are over.
 func (c *call) denied() bool {
 	quotas, over := 0, 0
 	for i := range c.asks {
@@ -257,8 +257,7 @@ func (c *call) denied() bool {
 	return quotas > 0 && over == quotas
 }
 
-// refund gives back what was taken. The context may be over; what was taken is given back all the
-// same.
+// refund refunds all hits that were counted, even if the context has ended.
 func (c *call) refund(ctx context.Context) error {
 	var errs []error
 	for i := range c.asks {
@@ -276,7 +275,8 @@ func (c *call) refund(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// settle raises what is over, and gives back what descriptors return.
+// settle raises the counts of descriptors that are over their limits, and processes descriptors
+// that give hits back.
 func (c *call) settle(ctx context.Context) error {
 	var errs []error
 	for i := range c.asks {
@@ -316,7 +316,7 @@ func (c *call) report(statuses []Status) {
 	}
 }
 
-// reset returns how long it takes until the limit is reset.
+// reset returns the time until the limit is reset.
 func (a *ask) reset(now time.Time) time.Duration {
 	if !a.res.ExpiresAt.IsZero() {
 		return max(0, a.res.ExpiresAt.Sub(now))

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImportsBringOnlyYAML lists the modules that an importer of the package links: YAML, and what
-// weir itself needs.
+// TestImportsBringOnlyYAML checks that an importer of the package links only YAML and the
+// dependencies of weir itself.
 func TestImportsBringOnlyYAML(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", ".").Output()
 	require.NoError(t, err)

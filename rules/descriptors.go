@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// The keys of a rules file, by the map they belong in.
+// The keys of a rules file, grouped by the map that they belong to.
 var (
 	rootKeys       = []string{"domain", "descriptors", "rate_limits"}
 	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode",
@@ -19,7 +19,7 @@ var (
 		slices.Concat(rootKeys, descriptorKeys, limitKeys, replacesKeys))))
 )
 
-var homes = map[string]string{} // of each key: the map it belongs in
+var homes = map[string]string{} // key -> name of the map that it belongs to
 
 func init() {
 	for _, k := range descriptorKeys {
@@ -32,8 +32,8 @@ func init() {
 	homes["rate_limits"] = "the top of the file"
 }
 
-// mapping returns the fields of n that belong into a map of that name with these keys, and notes
-// all others. It returns nil for what is no map.
+// mapping returns the fields of n whose names are in keys, and reports all others. name is the name
+// of the map. It returns nil if n is not a map.
 func (d *decoder) mapping(n *yaml.Node, name string, keys []string) []field {
 	if n.Kind != yaml.MappingNode {
 		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map",
@@ -50,7 +50,7 @@ func (d *decoder) mapping(n *yaml.Node, name string, keys []string) []field {
 	})
 }
 
-// stray notes a field that has no meaning where it stands.
+// stray reports a field that has no meaning where it is.
 func (d *decoder) stray(f field, in string, keys []string) {
 	if home, ok := homes[f.name]; ok {
 		d.warnf(d.at(f.key), "'%s' has no effect in %s; it belongs in %s", f.name, in, home)
@@ -66,8 +66,8 @@ func (d *decoder) stray(f field, in string, keys []string) {
 	d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name, hint)
 }
 
-// checkStray checks a value that has no effect as far as Envoy's service does: its keys and its
-// types.
+// checkStray checks the keys and types of a value that has no effect, as far as Envoy's service
+// does.
 func (d *decoder) checkStray(n *yaml.Node, depth int) {
 	if d.steps--; d.steps < 0 || depth > maxDepth {
 		return
@@ -89,7 +89,7 @@ func (d *decoder) checkStray(n *yaml.Node, depth int) {
 	}
 }
 
-// maps returns the elements of a list that are maps, and notes all others.
+// maps returns the elements of a list that are maps, and reports all others.
 func (d *decoder) maps(n *yaml.Node) []*yaml.Node {
 	d.steps -= len(n.Content)
 	maps := make([]*yaml.Node, 0, len(n.Content))
@@ -104,7 +104,7 @@ func (d *decoder) maps(n *yaml.Node) []*yaml.Node {
 	return maps
 }
 
-// listOf returns the maps of the list in a field. Null is an empty list.
+// listOf returns the maps of the list in a field. Null counts as an empty list.
 func (d *decoder) listOf(f field) []*yaml.Node {
 	switch {
 	case f.value.Kind == yaml.SequenceNode:
@@ -115,14 +115,14 @@ func (d *decoder) listOf(f field) []*yaml.Node {
 	return nil
 }
 
-// document is what is read of one YAML document.
+// document is the contents of one YAML document.
 type document struct {
 	name        string // of the domain
 	at          position
 	top         position
 	descriptors []*yaml.Node
 	requestsAt  position
-	requests    bool // it says how requests are described
+	requests    bool // it has rate_limits
 	specs       []Descriptors
 	specsNode   *yaml.Node
 }
@@ -157,8 +157,8 @@ func (d *decoder) document(n *yaml.Node) (doc document, ok bool) {
 	return doc, true
 }
 
-// descriptors reads a list of descriptors into l. path is the domain and the entries above, as
-// Envoy writes them.
+// descriptors reads a list of descriptors into l. path is the domain and the entries above, in
+// Envoy's notation.
 func (d *decoder) descriptors(l *level, list []*yaml.Node, parent *node, path string, depth int) {
 	if depth > maxDepth {
 		d.errorf(d.at(list[0]), "descriptors are nested more than %d deep", maxDepth)
@@ -227,7 +227,7 @@ func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, 
 	}
 }
 
-// compositeKey is a descriptor's key and value as Envoy's service joins them.
+// compositeKey returns a descriptor's key and value joined as Envoy's service does.
 func compositeKey(key, value string) string {
 	if value == "" {
 		return key
@@ -247,7 +247,7 @@ func (d *decoder) checkFlags(x *node, fields []field) {
 	}
 }
 
-// rateLimit reads a rate_limit and makes x's rule of it.
+// rateLimit reads a rate_limit and stores it as x's rule.
 func (d *decoder) rateLimit(x *node, from *field) {
 	x.limitAt = d.at(from.key)
 	r := &Rule{Shadow: x.shadow, Quota: x.quota, File: d.file, Line: x.line, Column: x.column, node: x}
@@ -344,7 +344,7 @@ func (d *decoder) checkRequests(r *Rule, at position, f *field) {
 		r.Limit.Requests = 0
 	case r.Limit.Unlimited:
 	case f == nil:
-		d.warnf(at, "requests_per_unit is missing, and so 0: the rule denies everything")
+		d.warnf(at, "requests_per_unit is missing and defaults to 0: the rule denies everything")
 	case r.Limit.Requests == 0:
 		d.warnf(d.at(f.value), "requests_per_unit is 0: the rule denies everything")
 	}

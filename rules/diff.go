@@ -11,8 +11,8 @@ import (
 type Change struct {
 	Domain string
 	Path   string // of the descriptor, as FormatEntries writes it; "" for the domain as a whole
-	What   string // "added", "removed", or what has changed
-	Effect string // for whom that changes what; "" if for nobody
+	What   string // "added", "removed", or the properties that changed
+	Effect string // the consequence for requests or counters; "" if none
 }
 
 // String returns the change in one line.
@@ -28,9 +28,9 @@ func (c Change) String() string {
 	return s
 }
 
-// Diff returns what changes from old to new, in the order of old and then of what is new. It
-// returns nothing if both match, count and answer alike; names of files, and the order of what
-// cannot match the same request, may differ.
+// Diff returns the changes from old to new: first changed and removed rules in the order of old,
+// then added ones. It returns nil if both sets match, count and answer alike. File names, and the
+// order of rules that cannot match the same request, may differ.
 func Diff(old, new *Set) []Change {
 	d := differ{old: old, new: new}
 	for _, a := range old.order {
@@ -38,7 +38,7 @@ func Diff(old, new *Set) []Change {
 			d.domain = a.name
 			d.level(&a.root, &b.root)
 			if !reflect.DeepEqual(a.specsNode, b.specsNode) {
-				d.add(nil, "rate_limits change", "HTTP requests are described otherwise")
+				d.add(nil, "rate_limits change", "HTTP requests get other descriptors")
 			}
 		} else {
 			d.domain = a.name
@@ -105,7 +105,7 @@ func (d *differ) level(a, b *level) {
 	d.order(a, b)
 }
 
-// order notes wildcards that both have and that come in another order, if they can match the same
+// order reports pairs of wildcards in both sets that changed their order and can match the same
 // value.
 func (d *differ) order(a, b *level) {
 	for _, x := range a.nodes {
@@ -119,20 +119,20 @@ func (d *differ) order(a, b *level) {
 				continue
 			}
 			d.add(x, "now comes after "+FormatEntries([]Entry{other.entry()}),
-				"which takes the values that both match")
+				"which now limits the values that both match")
 		}
 	}
 }
 
-// overlap reports whether some text matches both patterns. What lies between their ends can always
-// be made to.
+// overlap reports whether some text matches both patterns. Only their prefixes and suffixes can
+// exclude that.
 func overlap(a, b string) bool {
 	p, q := compilePattern(a), compilePattern(b)
 	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&
 		(strings.HasSuffix(p.suffix, q.suffix) || strings.HasSuffix(q.suffix, p.suffix))
 }
 
-// node compares two descriptors of the same path.
+// node compares two descriptors with the same path.
 func (d *differ) node(x, y *node) {
 	was, is := x.facts(), y.facts()
 	var what []string
@@ -182,21 +182,21 @@ func quoted(words []string) []string {
 	return words
 }
 
-// counters tells what becomes of the counts when x becomes y.
+// counters returns the effect on the counters when x becomes y.
 func counters(x, y *node) string {
 	switch {
 	case x.rule == nil || y.rule == nil || x.rule.Limit.Unlimited || y.rule.Limit.Unlimited:
 		return ""
 	case x.rule.Limit.Period() != y.rule.Limit.Period() || x.rule.Limit.Algorithm != y.rule.Limit.Algorithm ||
 		!slices.Equal(x.patterns(), y.patterns()):
-		return "counters start afresh"
+		return "counters start at zero"
 	case x.rule.Limit.Requests != y.rule.Limit.Requests || x.rule.Limit.Burst != y.rule.Limit.Burst:
-		return "counters go on"
+		return "counters are kept"
 	}
 	return ""
 }
 
-// effect tells what a descriptor that was added or removed changes for the requests that match it.
+// effect returns the consequence of adding or removing n for the requests that match it.
 func (d *differ) effect(n *node) string {
 	if n.rule == nil && len(n.level.nodes) > 0 {
 		rules := 0
@@ -211,7 +211,7 @@ func (d *differ) effect(n *node) string {
 	sample := sampleOf(n)
 	was, is := d.old.Match(d.domain, sample), d.new.Match(d.domain, sample)
 	if n.rule != nil && was != n.rule && is != n.rule {
-		return "an earlier wildcard takes all its requests"
+		return "an earlier wildcard matches all its requests"
 	}
 	return fmt.Sprintf("requests such as %s: %s -> %s", FormatEntries(sample), by(was), by(is))
 }

@@ -11,13 +11,14 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Source makes the strategy that counts for rules of an algorithm. Burst is the capacity of a
-// TokenBucket, 0 for the limit's own, and 0 for the others. The Strategy must be a [weir.Peeker]
-// and a [weir.Refunder]; it should be a [weir.Seeder], see [Engine]. It is used for all rules of
-// the same algorithm and burst, as long as there are any.
+// Source returns the strategy that counts for rules with an algorithm. burst is the capacity of a
+// TokenBucket; it is 0 for the capacity of the limit itself, and for other algorithms. The Strategy
+// must implement [weir.Peeker] and [weir.Refunder], and should implement [weir.Seeder], see
+// [Engine]. The engine uses one Strategy for all rules with the same algorithm and burst, as long
+// as there are any.
 type Source func(a Algorithm, burst uint64) (weir.Strategy, error)
 
-// SourceOf returns the strategies of s: of a [weir.Limiter], or of a redislimit.Store.
+// SourceOf returns a Source that uses the strategies of s, a [weir.Limiter] or a redislimit.Store.
 func SourceOf[F, W, L, T weir.Strategy](s interface {
 	FixedWindow() F
 	SlidingWindow() W
@@ -35,65 +36,64 @@ func SourceOf[F, W, L, T weir.Strategy](s interface {
 		case TokenBucket:
 			return s.TokenBucket(burst), nil
 		}
-		return nil, fmt.Errorf("rules: no %v", a)
+		return nil, fmt.Errorf("rules: unknown algorithm: %v", a)
 	}
 }
 
 // Config says how an [Engine] counts and answers. The zero value counts in process.
 type Config struct {
-	// Source makes the strategies. Nil means those of a [weir.Limiter] of the engine's own, with
-	// its default Config. Its MaxBuckets bounds the memory; when they are in use, decisions on new
-	// values fail with [weir.ErrFull].
+	// Source makes the strategies. Nil means those of a new [weir.Limiter] with its default Config.
+	// Its MaxBuckets bounds the memory; when all are in use, decisions on new values fail with
+	// [weir.ErrFull].
 	Source Source
 
-	// Shadow lets every request pass. Statuses still say which rules are over, and counts are what
-	// they would be if such requests were denied.
+	// Shadow admits every request. Statuses still report which rules are over their limits, and the
+	// counts are the same as if those requests were denied.
 	Shadow bool
 
-	// Quota makes every descriptor one in quota mode, also those that no rule limits and that
-	// therefore are never over.
+	// Quota puts every descriptor in quota mode, including those without a rule, which are never
+	// over a limit.
 	Quota bool
 
-	// Now is the clock that resets are measured by; nil means time.Now. It should be that of the
-	// Source.
+	// Now returns the current time for computing resets; nil means time.Now. It should be the clock
+	// of the Source.
 	Now func() time.Time
 }
 
-// Engine decides on requests by the rules of a [Set]. It is safe for concurrent use, Swap and Close
-// included.
+// Engine decides on requests by the rules of a [Set]. All methods may be called concurrently.
 //
 // # What is counted
 //
-// Each value has a counter of its own in each rule that matches it; with share_threshold all values
-// of the wildcard have one. A request counts in all its descriptors or in none: if one of them
-// denies it, the others are given back what they took. Envoy's service counts in all of them. For a
-// moment such a request is counted by the others, and may cost a concurrent one its admission; it
-// never admits what one of them denies.
+// Each value has its own counter in each rule that matches it; with share_threshold, all values of
+// a wildcard share one. A request counts in all of its descriptors or in none: if one of them
+// denies it, the engine refunds the others. Envoy's service counts in all of them. Until the
+// refund, a denied request can cause a concurrent one to be denied; it can never cause too many to
+// be admitted.
 //
-// A descriptor that is over its limit raises its count to one above the limit, which is an
+// The count of a descriptor that is over its limit rises to one above the limit. This is an
 // exception to weir's rule that a denial takes nothing. Envoy's service counts such hits too, and
-// quotas on what is known only afterwards need it: a request is admitted by a peek, and reports its
-// cost when it is done; if the report that goes over were not counted, no peek would ever deny. Of
-// algorithms other than FixedWindow, which have no end of a window to wait for, only a cost above 1
-// does that: a client that repeats denied requests must not keep itself out for ever. A Strategy
-// that is no [weir.Seeder] is asked for what is missing instead, if it is a window, and is not
-// raised if it is none.
+// quotas on costs that are known only afterwards need it: a peek admits the request, and the
+// request reports its cost when it ends. If a report above the limit did not count, no peek would
+// ever deny. With algorithms other than FixedWindow, which have no end of a window, only a cost
+// above 1 raises the count; otherwise a client that repeats denied requests would never be admitted
+// again. If a Strategy does not implement [weir.Seeder], the engine raises a window by requests for
+// the missing hits, and does not raise other counts.
 //
 // # What Swap keeps
 //
-// Counters belong to a domain, entries and a period, and not to a rule, so they go on when a limit
-// is raised or lowered, or when a rule is renamed, moved or split. What starts afresh: a rule whose
-// period or algorithm changes, or whose share_threshold is switched, and the values of a shared
-// wildcard whose pattern changes.
+// Counters belong to a domain, entries and a period, not to a rule. They are kept when a limit is
+// raised or lowered, and when a rule is renamed, moved or split. They start at zero when a rule's
+// period or algorithm changes, when its share_threshold changes, and when the pattern of a shared
+// wildcard changes.
 type Engine struct {
 	cfg     Config
-	limiter *weir.Limiter // of the engine's own, or nil
+	limiter *weir.Limiter // owned by the engine, or nil
 	state   atomic.Pointer[state]
 	mu      sync.Mutex // held by Swap
 	calls   sync.Pool  // of *call
 }
 
-// state is what one decision goes by. It is immutable.
+// state is the configuration that a decision uses. It is immutable.
 type state struct {
 	set        *Set
 	strategies []*strategy // as Rule.method indexes them
@@ -101,21 +101,21 @@ type state struct {
 	known      map[method]*strategy
 }
 
-// strategy is a weir.Strategy and what it can do besides.
+// strategy is a weir.Strategy with its optional interfaces.
 type strategy struct {
 	weir.Strategy
-	direct   decider // nil if it is none of package weir's own
+	direct   decider // nil unless it is a strategy of package weir
 	peeker   weir.Peeker
 	refunder weir.Refunder
-	seeder   weir.Seeder // nil if it is none
+	seeder   weir.Seeder // nil if not implemented
 }
 
-// decider is what package weir's own strategies are: Run without the allocation of a Result.
+// decider is implemented by the strategies of package weir: Run without allocating a Result.
 type decider interface {
 	Decide(ctx context.Context, r *weir.Request) (weir.Result, error)
 }
 
-// New returns an Engine that decides by set. It fails if set is nil, or if the Source does.
+// New returns an Engine that decides by set. It fails if set is nil or if the Source fails.
 func New(set *Set, cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg}
 	e.calls.New = func() any { return new(call) }
@@ -137,11 +137,11 @@ func New(set *Set, cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Swap replaces the rules. A decision goes by either the old or the new ones as a whole. It fails,
-// and the old rules stay, if set is nil or the Source fails.
+// Swap replaces the rules. Each decision uses either the old or the new rules as a whole. If set is
+// nil or the Source fails, Swap returns an error and the old rules stay in use.
 func (e *Engine) Swap(set *Set) error {
 	if set == nil {
-		return errors.New("rules: no Set")
+		return errors.New("rules: nil Set")
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -165,7 +165,7 @@ func (e *Engine) Swap(set *Set) error {
 	return nil
 }
 
-// strategy returns the strategy of m, the old one if there is one, and adds it to next.
+// strategy returns the strategy for m and adds it to next. It reuses one in next or old.
 func (e *Engine) strategy(m method, old, next map[method]*strategy) (*strategy, error) {
 	if s := next[m]; s != nil {
 		return s, nil
@@ -188,25 +188,25 @@ func bind(made weir.Strategy) (*strategy, error) {
 	s := &strategy{Strategy: made}
 	var ok bool
 	if s.peeker, ok = made.(weir.Peeker); !ok {
-		return nil, fmt.Errorf("a %T is no weir.Peeker", made)
+		return nil, fmt.Errorf("%T does not implement weir.Peeker", made)
 	}
 	if s.refunder, ok = made.(weir.Refunder); !ok {
-		return nil, fmt.Errorf("a %T is no weir.Refunder", made)
+		return nil, fmt.Errorf("%T does not implement weir.Refunder", made)
 	}
 	s.seeder, _ = made.(weir.Seeder)
 	switch made.(type) {
-	// The types themselves: a type that embeds one of them to replace its Run has its Decide too.
+	// Only these exact types: a type that embeds one of them to replace Run would inherit Decide.
 	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket:
 		s.direct = made.(decider)
 	}
 	return s, nil
 }
 
-// Set returns the rules that decisions go by now.
+// Set returns the current rules.
 func (e *Engine) Set() *Set { return e.state.Load().set }
 
 // Close closes the engine's own limiter, if it has one; later decisions then fail with
-// [weir.ErrClosed]. A Source's strategies are its maker's to close. It always returns nil.
+// [weir.ErrClosed]. The caller must close the strategies of a Source. Close always returns nil.
 func (e *Engine) Close() error {
 	if e.limiter != nil {
 		return e.limiter.Close()
@@ -214,9 +214,9 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// Reset forgets what was counted for a descriptor by the rule that limits it, and reports whether
-// there is one. Where values share a counter it is that of all of them. It fails with
-// [errors.ErrUnsupported] if the strategy is no [weir.Resetter].
+// Reset deletes the count of a descriptor in the rule that limits it, and reports whether there is
+// such a rule. If values share a counter, Reset deletes the shared one. It fails with
+// [errors.ErrUnsupported] if the strategy does not implement [weir.Resetter].
 func (e *Engine) Reset(ctx context.Context, domain string, entries []Entry) (bool, error) {
 	st := e.state.Load()
 	r := st.set.Match(domain, entries)
@@ -226,7 +226,7 @@ func (e *Engine) Reset(ctx context.Context, domain string, entries []Entry) (boo
 	s := st.strategies[r.method]
 	resetter, ok := s.Strategy.(weir.Resetter)
 	if !ok {
-		return true, fmt.Errorf("rules: a %T is no weir.Resetter: %w", s.Strategy, errors.ErrUnsupported)
+		return true, fmt.Errorf("rules: %T does not implement weir.Resetter: %w", s.Strategy, errors.ErrUnsupported)
 	}
 	key := string(appendKey(nil, domain, entries, r))
 	return true, resetter.Reset(ctx, &weir.Request{

@@ -9,7 +9,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Rules are loaded from a file, and decide on requests in process.
+// Load rules from a file and decide on a request in process.
 func Example() {
 	set, err := rules.LoadFiles("testdata/limits.yaml")
 	if err != nil {
@@ -41,7 +41,7 @@ func Example() {
 	// path=/login*,remote_address 5 per hour 4
 }
 
-// A token bucket, or any other strategy, counts for the rules that ask for it.
+// Use the strategies of your own limiter.
 func ExampleSourceOf() {
 	limiter, err := weir.New(weir.Config{MaxBuckets: 100_000})
 	if err != nil {
@@ -57,7 +57,7 @@ func ExampleSourceOf() {
 	// Output: 2 <nil>
 }
 
-// Explain tells which rule limits a descriptor, and why.
+// Explain says which rule limits a descriptor, and why.
 func ExampleSet_Explain() {
 	set, err := rules.LoadFiles("testdata/limits.yaml")
 	if err != nil {

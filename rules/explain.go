@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// Explanation is how a descriptor is matched.
+// Explanation describes how a descriptor is matched.
 type Explanation struct {
 	Domain  string
 	Entries []Entry
-	Steps   []Step // one for each entry, up to the first that matches nothing
+	Steps   []Step // one per entry, up to the first without a match
 	Rule    *Rule  // nil if no rule limits the descriptor
-	Verdict string // why there is a rule, or none
+	Verdict string // the rule, or why there is none
 }
 
-// Step is the choice of a descriptor of the file for one entry.
+// Step is the choice of a descriptor in the file for one entry.
 type Step struct {
 	Entry  Entry
 	Match  string // the file's descriptor, as FormatEntries writes it; "" if none matches
@@ -23,7 +23,7 @@ type Step struct {
 	Line   int
 }
 
-// Explain walks through the rules as [Set.Match] does and tells why it goes where it goes.
+// Explain matches entries like [Set.Match] and says why each descriptor was chosen.
 func (s *Set) Explain(domain string, entries []Entry) *Explanation {
 	x := &Explanation{Domain: domain, Entries: entries}
 	d := s.domains[domain]
@@ -68,7 +68,7 @@ func (x *Explanation) conclude(n *node) {
 	}
 }
 
-// reason tells why n was chosen.
+// reason returns why n was chosen.
 func (l *level) reason(n *node, why choice) string {
 	a := l.keys[n.key]
 	switch {
@@ -84,7 +84,7 @@ func (l *level) reason(n *node, why choice) string {
 	return "key only"
 }
 
-// absence tells why no node was found.
+// absence returns why no node was found.
 func (l *level) absence(e Entry) string {
 	if len(l.nodes) == 0 {
 		return "no descriptors below: the rule is not as deep as the request"
@@ -102,7 +102,7 @@ func (l *level) absence(e Entry) string {
 	return fmt.Sprintf("no match among the %s of this key", plural(len(a.values), "value"))
 }
 
-// String describes the rule: where it is, and what it limits to.
+// String describes the rule: its path, limit and flags, and its place in the file.
 func (r *Rule) String() string {
 	s := fmt.Sprintf("%s: %s", r.Path, r.Limit.String())
 	for _, more := range r.flags() {
@@ -131,7 +131,7 @@ func (r *Rule) flags() []string {
 	return flags
 }
 
-// String returns the walk, a line for each step, and the verdict.
+// String returns one line for each step and then the verdict.
 func (x *Explanation) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "domain %s\n", x.Domain)
@@ -147,7 +147,7 @@ func (x *Explanation) String() string {
 	return b.String()
 }
 
-// String describes the decision on one descriptor: the rule, the limit and what is left.
+// String describes the decision on one descriptor: the rule, the limit and the remaining hits.
 func (s *Status) String() string {
 	switch s.Reason {
 	case NoDomain, NoRule:
@@ -163,7 +163,7 @@ func (s *Status) String() string {
 		s.Code, s.Reason, by, s.Limit.String(), s.Remaining, s.ResetSeconds())
 }
 
-// String describes the decision: the overall verdict, and a line for each descriptor.
+// String describes the decision: the overall verdict and one line for each descriptor.
 func (r *Response) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v\n", r.Code)
@@ -173,7 +173,7 @@ func (r *Response) String() string {
 	return b.String()
 }
 
-// Denying returns the rules that are over their limits and are not shadowed; an override appears as
+// Denying returns the rules that are over their limits and not shadowed. An override appears as
 // nil.
 func (r *Response) Denying() []*Rule {
 	var rules []*Rule

@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// FuzzLoad loads any text. Problems have their place; rules that load are written, loaded again,
-// and equal.
+// FuzzLoad loads arbitrary text. Problems must have a position. Rules that load are written and
+// loaded again, which must give equal rules.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(house))
 	f.Add([]byte("domain: d\n---\ndomain: e\ndescriptors: [{key: a, value: '*'}]\n"))
@@ -42,8 +42,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// FuzzMatch matches any descriptor. Match and Explain agree, and so do Match and a set that was
-// written and loaded.
+// FuzzMatch matches arbitrary descriptors. Match and Explain must agree.
 func FuzzMatch(f *testing.F) {
 	f.Add([]byte(house), "d", "ten=x,user=u")
 	f.Add([]byte(house), "d", `sharedabove="a\xff",user`)
@@ -66,8 +65,8 @@ func FuzzMatch(f *testing.F) {
 	})
 }
 
-// FuzzDecide decides on any request, twice: it answers or fails, and no count goes down but by what
-// is given back.
+// FuzzDecide decides twice on an arbitrary request. The engine must answer or fail, and no count
+// may go down unless the request gives hits back.
 func FuzzDecide(f *testing.F) {
 	f.Add([]byte(`{"domain": "d", "hitsAddend": 2, "descriptors": [{"entries": [{"key": "ten", "value": "x"}]}, {"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
 	f.Add([]byte(`{"domain": "d", "descriptors": [{"limit": {"unit": 0}}, {}, {"entries": [{}], "limit": {"unit": 5, "unit_multiplier": 4294967295}}]}`))
@@ -92,7 +91,7 @@ func FuzzDecide(f *testing.F) {
 		gives := slices.ContainsFunc(req.Descriptors, func(d rules.Descriptor) bool { return d.GiveBack })
 		for i, s := range second.Statuses {
 			require.Equal(t, s.Limit == nil, first.Statuses[i].Limit == nil)
-			if !gives && s.Limit != nil && s.Limit.Unit >= rules.Day { // of which none ends here
+			if !gives && s.Limit != nil && s.Limit.Unit >= rules.Day { // no such window ends during the test
 				require.LessOrEqual(t, s.Remaining, first.Statuses[i].Remaining)
 			}
 		}

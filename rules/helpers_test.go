@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// files makes a file system of names and texts, in turn.
+// files returns a file system with the given names and texts, which alternate.
 func files(namesAndTexts ...string) fstest.MapFS {
 	fsys := make(fstest.MapFS)
 	for i := 0; i < len(namesAndTexts); i += 2 {
@@ -21,7 +21,7 @@ func files(namesAndTexts ...string) fstest.MapFS {
 	return fsys
 }
 
-// load loads a text without mistakes.
+// load loads rules, which must be valid.
 func load(t testing.TB, text string) *rules.Set {
 	t.Helper()
 	set, err := rules.Load(files("r.yaml", text))
@@ -29,7 +29,7 @@ func load(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-// entries parses a descriptor such as key=value,key=value; "" has none.
+// entries parses a descriptor such as key=value,key=value; "" means no entries.
 func entries(t testing.TB, text string) []rules.Entry {
 	t.Helper()
 	if text == "" {
@@ -43,7 +43,7 @@ func entries(t testing.TB, text string) []rules.Entry {
 // start is 40 s before the end of a minute, and of an hour.
 var start = time.Date(2026, 7, 1, 12, 59, 20, 0, time.UTC)
 
-// world is an engine on virtual time.
+// world is an engine with a virtual clock.
 type world struct {
 	testing.TB
 	now    time.Time
@@ -74,7 +74,7 @@ func (w *world) ask(descriptors ...rules.Descriptor) *rules.Response {
 // hit is a descriptor with these entries and the default cost.
 func (w *world) hit(text string) rules.Descriptor { return rules.Descriptor{Entries: entries(w, text)} }
 
-// hits is a descriptor of that cost.
+// hits is a descriptor with these entries and a cost of n.
 func (w *world) hits(n uint64, text string) rules.Descriptor {
 	return rules.Descriptor{Entries: entries(w, text), Hits: n, HasHits: true}
 }

@@ -23,7 +23,7 @@ func FuzzPattern(f *testing.F) {
 			parts[i] = regexp.QuoteMeta(parts[i])
 		}
 		re, err := regexp.Compile("(?s)^" + strings.Join(parts, ".*") + "$")
-		if err != nil { // no UTF-8
+		if err != nil { // invalid UTF-8
 			return
 		}
 		p := compilePattern(text)
@@ -33,8 +33,7 @@ func FuzzPattern(f *testing.F) {
 	})
 }
 
-// TestKeysDoNotCollide has entries that are easily taken for each other, in every way that they can
-// be cut.
+// TestKeysDoNotCollide uses parts that would give equal keys if they were joined carelessly.
 func TestKeysDoNotCollide(t *testing.T) {
 	words := []string{"", "a", "aa", "a*", "1:a", ":", "1", "a1:a", "#", strings.Repeat("x", 300),
 		strings.Repeat("x", 301)}
@@ -45,7 +44,7 @@ func TestKeysDoNotCollide(t *testing.T) {
 			for _, v := range words {
 				for _, l := range words {
 					for name, r := range map[string]*Rule{"own": nil, "shared": shared} {
-						if r != nil && v != "aa" { // the values that share
+						if r != nil && v != "aa" { // only these values share a counter
 							continue
 						}
 						key := string(appendKey(nil, domain, []Entry{{k, v}, {l, v}}, r))

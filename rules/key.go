@@ -5,16 +5,16 @@ import (
 	"strconv"
 )
 
-// maxKeyLen is the length above which a key is hashed. weir would take 1024 bytes; the rest of a
-// long header is worth no memory.
+// maxKeyLen is the length above which a key is hashed. weir accepts 1024 bytes, but storing more of
+// a long header would waste memory.
 const maxKeyLen = 256
 
-// appendKey appends the name of a descriptor's counter: the domain and the entries, each part
-// behind its length, so that no two lists of parts have the same name. Where a rule's values share
-// a counter the pattern stands in for the value. A long name is replaced by its SHA-256 hash.
+// appendKey appends the key of a descriptor's counter: the domain and the entries. Each part is
+// preceded by its length, so that different parts never give the same key. If the values of a rule
+// share a counter, the pattern replaces the value. A long key is replaced by its SHA-256 hash.
 //
-// Neither the limit nor the rule is in the key. A rule whose limit is raised goes on with its
-// counts, and so does a value that gets a rule of its own.
+// The key contains neither the limit nor the rule. Counts are therefore kept when the limit of a
+// rule changes, and when a value gets its own rule.
 func appendKey(dst []byte, domain string, entries []Entry, r *Rule) []byte {
 	dst = appendPart(dst, ':', domain)
 	for i, e := range entries {

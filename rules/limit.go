@@ -37,10 +37,10 @@ var units = [...]struct {
 	Week:        {"week", 7 * 24 * time.Hour},
 }
 
-// unitNames are the units that a rule may name, shortest first.
+// unitNames are the units that a rule may have, shortest first.
 var unitNames = []string{"second", "minute", "hour", "day", "week", "month", "year"}
 
-// ParseUnit returns the unit of that name, in any letter case, and whether there is one.
+// ParseUnit returns the unit with that name, in any letter case, and reports whether there is one.
 func ParseUnit(name string) (Unit, bool) {
 	for u := Second; int(u) < len(units); u++ {
 		if strings.EqualFold(name, units[u].name) {
@@ -52,7 +52,7 @@ func ParseUnit(name string) (Unit, bool) {
 
 func (u Unit) valid() bool { return u > UnknownUnit && int(u) < len(units) }
 
-// String returns the name in lower case, as rules write it.
+// String returns the name in lower case, as in a rules file.
 func (u Unit) String() string {
 	if u < 0 || int(u) >= len(units) {
 		return "unit " + strconv.Itoa(int(u))
@@ -60,7 +60,7 @@ func (u Unit) String() string {
 	return units[u].name
 }
 
-// Duration returns the length of one unit, or 0 for UnknownUnit and values that are no unit.
+// Duration returns the length of one unit, or 0 for UnknownUnit and invalid values.
 func (u Unit) Duration() time.Duration {
 	if !u.valid() {
 		return 0
@@ -68,10 +68,10 @@ func (u Unit) Duration() time.Duration {
 	return units[u].length
 }
 
-// Algorithm names the strategy that counts for a rule.
+// Algorithm is the strategy that counts for a rule.
 type Algorithm uint8
 
-// The algorithms, which are the strategies of package weir of these names.
+// The algorithms, named after the strategies of package weir.
 const (
 	FixedWindow Algorithm = iota
 	SlidingWindow
@@ -81,7 +81,7 @@ const (
 
 var algorithmNames = []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"}
 
-// String returns the name that rules write.
+// String returns the name as in a rules file.
 func (a Algorithm) String() string {
 	if int(a) >= len(algorithmNames) {
 		return "algorithm " + strconv.Itoa(int(a))
@@ -94,17 +94,17 @@ type Limit struct {
 	Requests   uint32 // in one period; 0 denies everything
 	Unit       Unit
 	Multiplier uint32 // units in a period; at least 1 in a loaded rule
-	Unlimited  bool   // never counted; Requests and Unit are then without effect
-	Name       string // as the rule states it; may be empty
+	Unlimited  bool   // not counted; Requests and Unit have no effect
+	Name       string // the name in the file; may be empty
 	Algorithm  Algorithm
-	Burst      uint64 // the capacity of a TokenBucket; 0 means Requests, and is so for other algorithms
+	Burst      uint64 // capacity of a TokenBucket, 0 means Requests; 0 for other algorithms
 }
 
 // maxPeriod is the longest Duration that a weir.Request may have.
 const maxPeriod = 365 * 24 * time.Hour
 
-// Period returns the length of time that Requests is for: Multiplier units, and the longest
-// Duration if that overflows.
+// Period returns the length of time that Requests is for: Multiplier units, or the maximum Duration
+// if that overflows.
 func (l *Limit) Period() time.Duration {
 	unit, n := l.Unit.Duration(), time.Duration(max(1, l.Multiplier))
 	if unit > 0 && n > math.MaxInt64/unit {
@@ -121,7 +121,7 @@ func (l *Limit) capacity() uint64 {
 	return uint64(l.Requests)
 }
 
-// String describes the limit, as in "10 per minute" or "100 per 5 minutes by token_bucket, burst
+// String describes the limit, such as "10 per minute" or "100 per 5 minutes by token_bucket, burst
 // 20".
 func (l *Limit) String() string {
 	if l.Unlimited {

@@ -13,28 +13,29 @@ import (
 
 // Loader reads rules files. The zero value is the default.
 type Loader struct {
-	// MergeDomains allows a domain to be in more than one document. Its top lists are then joined,
-	// in the order of the files. By default that is a mistake.
+	// MergeDomains allows several documents for one domain. Their top lists are joined in the order
+	// of the files. By default a repeated domain is a mistake.
 	MergeDomains bool
 
-	// Envoy adds warnings of what Envoy's own service would refuse, ignore or read otherwise.
+	// Envoy adds warnings of rules that Envoy's own service would reject, ignore or interpret
+	// differently.
 	Envoy bool
 }
 
-// Load reads the rules of files and directories in fsys; no paths means all of it. It is
+// Load reads the rules of files and directories in fsys. Without paths it reads all of fsys. It is
 // [Loader.Load] of the default Loader.
 func Load(fsys fs.FS, paths ...string) (*Set, error) { return (&Loader{}).Load(fsys, paths...) }
 
 // LoadFiles is [Load] of files and directories of the operating system.
 func LoadFiles(paths ...string) (*Set, error) { return (&Loader{}).LoadFiles(paths...) }
 
-// Load reads the rules of files and directories in fsys; no paths means all of it. In a directory
-// and those below it the files *.yaml and *.yml are read, in the order of their names; entries
-// whose names begin with a dot are ignored, as Kubernetes puts such beside the files of a
-// ConfigMap. Every document of a file is read; each is of one domain.
+// Load reads the rules of files and directories in fsys. Without paths it reads all of fsys. In a
+// directory and its subdirectories it reads the files *.yaml and *.yml, in the order of their
+// names. It ignores entries whose names begin with a dot, since Kubernetes puts such entries beside
+// the files of a ConfigMap. It reads every document of a file; each document belongs to one domain.
 //
 // It returns either a Set or an error that joins every [*Problem], as [errors.Join] does, in the
-// order of files and lines. Warnings are no errors: see [Set.Warnings].
+// order of files and lines. Warnings are not errors: see [Set.Warnings].
 func (l *Loader) Load(fsys fs.FS, paths ...string) (*Set, error) {
 	set, found := l.Check(fsys, paths...)
 	if set != nil {
@@ -55,8 +56,8 @@ func (l *Loader) LoadFiles(paths ...string) (*Set, error) { return l.Load(osFS{}
 // CheckFiles is [Loader.Check] of files and directories of the operating system.
 func (l *Loader) CheckFiles(paths ...string) (*Set, []*Problem) { return l.Check(osFS{}, paths...) }
 
-// Check is Load with all problems, warnings included, in the order of files and lines. The Set is
-// nil if one of them is no warning.
+// Check is like Load, but returns all problems, including warnings, in the order of files and
+// lines. The Set is nil unless all of them are warnings.
 func (l *Loader) Check(fsys fs.FS, paths ...string) (*Set, []*Problem) {
 	b := builder{loader: l, fsys: fsys, set: &Set{domains: make(map[string]*domain)}}
 	if len(paths) == 0 {
@@ -75,7 +76,7 @@ func (l *Loader) Check(fsys fs.FS, paths ...string) (*Set, []*Problem) {
 	return b.set, b.list
 }
 
-// builder makes a Set of files.
+// builder makes a Set from files.
 type builder struct {
 	problems
 	loader *Loader
@@ -84,7 +85,7 @@ type builder struct {
 	seen   map[string]bool // files
 }
 
-// read reads a file, or a directory and those below it.
+// read reads a file, or a directory and its subdirectories.
 func (b *builder) read(name string) {
 	info, err := fs.Stat(b.fsys, name)
 	if err != nil {
@@ -117,7 +118,7 @@ func (b *builder) read(name string) {
 	}
 }
 
-// entry reads an entry of a directory if it is a rules file, and reports that.
+// entry reads a directory entry if it is a rules file, and reports whether it is one.
 func (b *builder) entry(name string, d fs.DirEntry) bool {
 	if ext := path.Ext(name); ext != ".yaml" && ext != ".yml" {
 		if b.loader.Envoy {
@@ -135,7 +136,7 @@ func (b *builder) entry(name string, d fs.DirEntry) bool {
 	return true
 }
 
-// cause returns an error without the operation and the path.
+// cause returns err without the operation and the path of a PathError.
 func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -173,7 +174,7 @@ func (b *builder) documents(d *decoder, data []byte) {
 	read := 0
 	for _, n := range docs {
 		n = root(n)
-		if some && isNull(n) { // as after a last ---
+		if some && isNull(n) { // such as after a final ---
 			continue
 		}
 		read++
@@ -192,8 +193,8 @@ func root(doc *yaml.Node) *yaml.Node {
 	return doc
 }
 
-// document reads the n-th document of a file. One that has rate_limits and no descriptors adds to
-// its domain, in whatever order they come.
+// document reads the n-th document of a file. A document with rate_limits and without descriptors
+// adds to its domain, whatever their order.
 func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 	doc, ok := d.document(n)
 	if !ok {
@@ -216,7 +217,7 @@ func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 	case !b.loader.MergeDomains:
 		d.errorf(doc.at, "duplicate domain '%s' in config file; the first is in %s, line %d",
 			doc.name, to.at.file, to.at.line)
-		// its mistakes are of interest, duplicates of the first one's descriptors are not
+		// Read it to report its mistakes, but not duplicates of the first one's descriptors.
 		to = &domain{name: doc.name}
 	}
 	if doc.requests {
@@ -231,8 +232,8 @@ func (b *builder) document(d *decoder, n *yaml.Node, number int) {
 	}
 }
 
-// portable warns of documents that Envoy's service would not read as weir does. A later document
-// that only says how requests are described is ignored there, as it should be.
+// portable warns of documents that Envoy's service would not read as weir does. Envoy's service
+// ignores a later document with only rate_limits, which is harmless.
 func (d *decoder) portable(doc *document, number int, requestsOnly bool) {
 	switch {
 	case number > 1 && !requestsOnly:
@@ -243,7 +244,7 @@ func (d *decoder) portable(doc *document, number int, requestsOnly bool) {
 	}
 }
 
-// finish completes the rules, and checks what can be seen only of all of them.
+// finish completes the rules and makes the checks that need all of them.
 func (b *builder) finish() {
 	methods := make(map[method]int)
 	for _, d := range b.set.order {
@@ -268,8 +269,8 @@ func (b *builder) finish() {
 	}
 }
 
-// patterns returns, for each level down to n, the pattern that all values share a counter by; nil
-// if there is none.
+// patterns returns, for each level down to n, the pattern whose values share a counter, or "". It
+// returns nil if no level shares one.
 func (n *node) patterns() []string {
 	var patterns []string
 	shared := false
@@ -287,7 +288,8 @@ func (n *node) patterns() []string {
 	return patterns
 }
 
-// osFS is the operating system's files, by the names that its users write: "../rules" too.
+// osFS is the file system of the operating system. Unlike os.DirFS it accepts names such as
+// "../rules".
 type osFS struct{}
 
 func (osFS) Open(name string) (fs.File, error)          { return os.Open(name) }

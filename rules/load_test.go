@@ -16,7 +16,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// TestFiles has a row for each property of which files are read.
+// TestFiles has a row for each rule about which files are read.
 func TestFiles(t *testing.T) {
 	one := "domain: one\n"
 	for _, row := range []struct {
@@ -26,15 +26,15 @@ func TestFiles(t *testing.T) {
 		want  []string // domains
 	}{
 		{"*.yaml and *.yml, in the order of their names", files("b.yml", "domain: b", "a.yaml", "domain: a"), nil, []string{"a", "b"}},
-		{"directories below", files("x/y/a.yaml", one), nil, []string{"one"}},
-		{"no others", files("a.yaml", one, "README.txt", "hello", "b.json", "{}"), nil, []string{"one"}},
-		{"no dot entries, as a ConfigMap has them", files("a.yaml", one, "..data/a.yaml", one, ".b.yaml", one), nil, []string{"one"}},
-		{"a file by its name, whatever that is", files("rules.txt", one), []string{"rules.txt"}, []string{"one"}},
-		{"a dot file by its name", files(".rules", one), []string{".rules"}, []string{"one"}},
-		{"a directory by its name", files("x/a.yaml", one, "y/a.yaml", one), []string{"x"}, []string{"one"}},
-		{"a file that is named twice, once", files("x/a.yaml", one), []string{"x/a.yaml", "x"}, []string{"one"}},
+		{"subdirectories", files("x/y/a.yaml", one), nil, []string{"one"}},
+		{"other files are ignored", files("a.yaml", one, "README.txt", "hello", "b.json", "{}"), nil, []string{"one"}},
+		{"dot entries, as in a ConfigMap, are ignored", files("a.yaml", one, "..data/a.yaml", one, ".b.yaml", one), nil, []string{"one"}},
+		{"a named file may have any name", files("rules.txt", one), []string{"rules.txt"}, []string{"one"}},
+		{"a named dot file", files(".rules", one), []string{".rules"}, []string{"one"}},
+		{"a named directory", files("x/a.yaml", one, "y/a.yaml", one), []string{"x"}, []string{"one"}},
+		{"a file named twice is read once", files("x/a.yaml", one), []string{"x/a.yaml", "x"}, []string{"one"}},
 		{"every document", files("a.yaml", "domain: a\n---\ndomain: b\n---\n"), nil, []string{"a", "b"}},
-		{"a document behind comments", files("a.yaml", "---\n# c\n---\ndomain: b\n"), nil, []string{"b"}},
+		{"a document after comments", files("a.yaml", "---\n# c\n---\ndomain: b\n"), nil, []string{"b"}},
 		{"no file at all", files(), nil, []string{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -55,8 +55,8 @@ func TestFilesThatCannotBeRead(t *testing.T) {
 	assert.EqualError(t, found[0], "x: warning: no *.yaml or *.yml file in this directory")
 }
 
-// TestConfigMap has the layout of a Kubernetes volume: files are links through a link to the
-// current directory.
+// TestConfigMap uses the layout of a Kubernetes volume, in which files are links through a link to
+// the current directory.
 func TestConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	version := filepath.Join(dir, "..2026_11_21")
@@ -91,7 +91,7 @@ func TestMergeDomains(t *testing.T) {
 		"2.yaml:2:15: duplicate descriptor composite key 'd.k_a*'; the first is at line 2")
 }
 
-// TestYAML has what the language has beside maps and lists.
+// TestYAML uses the features of YAML beyond maps and lists.
 func TestYAML(t *testing.T) {
 	set := load(t, `
 domain: 10
@@ -115,7 +115,7 @@ descriptors:
 		limit      string
 	}{
 		{"a number keeps its text", "k=010", "1000 per hour"},
-		{"a merged map, but for what it has itself", "k=yes", "1000 per hour"},
+		{"a merged map does not replace the map's own keys", "k=yes", "1000 per hour"},
 		{"several maps merged", "2020-01-01=x", "16 per hour"},
 		{"an alias", "l=x", "1000 per hour"},
 		{"quoted", `"quo\"ted"="1.5"`, "7 per week"},
@@ -128,7 +128,7 @@ descriptors:
 	assert.True(t, set.Match("10", entries(t, "l")).Shadow)
 }
 
-// TestAliasBombs has files that are short and would be long.
+// TestAliasBombs uses short files that become very long when their aliases are expanded.
 func TestAliasBombs(t *testing.T) {
 	lists := "domain: d\ndescriptors:\n  - key: k\n    metadata:\n      a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
 	for i := range 9 {
@@ -189,7 +189,7 @@ func TestAll(t *testing.T) {
 	assert.Len(t, paths, set.Len())
 	assert.Equal(t, []string{"one", "ten", "hourly", "shared=a*", "sharedabove=a*,user"}, paths[:5])
 	for range set.All() {
-		break // may be left early
+		break // leaving the loop early must work
 	}
 }
 
@@ -232,7 +232,7 @@ func TestEntries(t *testing.T) {
 	for _, row := range []struct {
 		text string
 		want []rules.Entry
-		back string // FormatEntries; "": text
+		back string // the result of FormatEntries; "" means text
 	}{
 		{"k", []rules.Entry{{Key: "k"}}, ""},
 		{"k=v,l=w", []rules.Entry{{Key: "k", Value: "v"}, {Key: "l", Value: "w"}}, ""},

@@ -1,6 +1,6 @@
 package rules
 
-// choice is why a node was chosen for an entry.
+// choice is the reason why a node was chosen for an entry.
 type choice uint8
 
 const (
@@ -11,9 +11,9 @@ const (
 )
 
 // find returns the node of l for an entry: the one with exactly its key and value, else the first
-// in file order whose pattern matches, else the one with the key and no value. The choice is final:
-// a request does not come back to try another node if the chosen one has no limit or no fitting
-// descriptor below it.
+// in file order whose pattern matches, else the one with the key and without a value. The choice is
+// final: if the chosen node has no limit or no matching descriptor below it, no other node is
+// tried.
 func (l *level) find(e Entry) (*node, choice) {
 	a := l.keys[e.Key]
 	if a == nil {
@@ -35,13 +35,12 @@ func (l *level) find(e Entry) (*node, choice) {
 	return nil, noChoice
 }
 
-// Match returns the rule that limits a descriptor, or nil if none does. It is that of the node
-// chosen for the last entry; a rule above or below it does not apply, and the order of entries
-// matters. It allocates nothing.
+// Match returns the rule that limits a descriptor, or nil if there is none. It is the rule of the
+// node chosen for the last entry; a rule above or below that node does not apply, and the order of
+// entries matters. Match does not allocate.
 //
-// Keys and values are compared as they are. Envoy's own service compares them joined by
-// underscores, so that there a rule for key a_b and value c also serves key a and value b_c; here
-// it does not.
+// Keys and values are compared separately. Envoy's own service joins them by underscores, so that
+// there a rule for key a_b and value c also matches key a and value b_c.
 func (s *Set) Match(domain string, entries []Entry) *Rule {
 	d := s.domains[domain]
 	if d == nil {

@@ -9,13 +9,13 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// ownKey is the key of weir's own settings in a descriptor's metadata. Envoy's service refuses keys
-// that it does not know, but does not look into metadata, so a file with settings loads there too.
+// ownKey is the key of weir's settings in a descriptor's metadata. Envoy's service rejects unknown
+// keys but ignores metadata, so it loads a file with these settings.
 const ownKey = "weir"
 
 var settingKeys = []string{"algorithm", "burst"}
 
-// metadata reads a descriptor's metadata into x, and returns weir's own settings, or nil if there
+// metadata reads a descriptor's metadata into x. It returns weir's own settings, or nil if there
 // are none.
 func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
 	switch {
@@ -42,7 +42,7 @@ func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
 	return settings
 }
 
-// value returns a node as a Go value that JSON can express.
+// value converts a node to a Go value that JSON can represent.
 func (d *decoder) value(n *yaml.Node, depth int) any {
 	if d.steps--; d.steps < 0 {
 		return nil
@@ -68,7 +68,8 @@ func (d *decoder) value(n *yaml.Node, depth int) any {
 	return d.scalar(n)
 }
 
-// metadataFields is fields with the text that Envoy's service has for keys that are no strings.
+// metadataFields is like fields, but gives problems the prefix that Envoy's service uses for
+// metadata.
 func (d *decoder) metadataFields(n *yaml.Node) []field {
 	before := len(d.list)
 	fields := d.fields(n)
@@ -98,7 +99,7 @@ func (d *decoder) scalar(n *yaml.Node) any {
 		if v, err := strconv.ParseFloat(text, 64); err == nil && !math.IsInf(v, 0) && !math.IsNaN(v) {
 			return v
 		}
-		d.errorf(d.at(n), "error parsing metadata: %s is no number that JSON can express", brief(n))
+		d.errorf(d.at(n), "error parsing metadata: %s cannot be represented in JSON", brief(n))
 		return nil
 	}
 	if v, ok := boolean(n); ok {
@@ -166,7 +167,7 @@ func (d *decoder) burst(limit *Limit, f field) {
 	case n == 0:
 		d.errorf(d.at(f.value), "burst must be at least 1")
 	case limit.Algorithm != TokenBucket:
-		d.errorf(d.at(f.key), "burst is of token_bucket only; the algorithm is %s", limit.Algorithm)
+		d.errorf(d.at(f.key), "burst applies to token_bucket only; the algorithm is %s", limit.Algorithm)
 	case limit.Requests > 0 && refill(limit, n) > maxRefill:
 		d.errorf(d.at(f.value), "a burst of %d takes more than 146 years to refill", n)
 	default:
@@ -177,7 +178,7 @@ func (d *decoder) burst(limit *Limit, f field) {
 // maxRefill is the longest time that a weir.TokenBucket may take to refill, in nanoseconds.
 const maxRefill = 1 << 62
 
-// refill returns how long a bucket of that size takes to refill, in nanoseconds.
+// refill returns the time that a bucket of that size takes to refill, in nanoseconds.
 func refill(limit *Limit, size uint64) float64 {
 	return float64(limit.Period()) / float64(limit.Requests) * float64(size)
 }

@@ -11,38 +11,38 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Guard limits HTTP requests by rules. The zero value of every field but Engine and Domain is its
-// documented default.
+// Guard limits HTTP requests by rules. Engine and Domain are required; the zero values of the other
+// fields are their defaults.
 type Guard struct {
 	Engine *Engine
 	Domain string
 
-	// Descriptors say how a request is described. nil: the domain's rate_limits in the rules that
-	// the Engine goes by at the time, so that a Swap replaces these too.
+	// Descriptors say how to describe a request. Nil means the domain's rate_limits in the Engine's
+	// current rules, so that a Swap replaces them too.
 	Descriptors []Descriptors
 
-	// ClientIP finds the client's address. The zero value is that of the TCP peer, and reads no
-	// header.
+	// ClientIP finds the client's address. The zero value uses the address of the TCP peer and
+	// reads no header.
 	ClientIP httplimit.IP
 
-	// DeniedStatus is the status of a denial. 0: 429.
+	// DeniedStatus is the status of a denial. 0 means 429.
 	DeniedStatus int
 
-	// FailOpen admits requests that cannot be decided. false: 503.
+	// FailOpen admits requests on which the engine cannot decide. By default they get 503.
 	FailOpen bool
 
-	// OnDecision is called for each request before it is answered; resp is nil if it has no
-	// descriptors, or if err tells why it could not be decided. resp must not be kept. nil: none.
+	// OnDecision, if not nil, is called for each request before it is answered. resp is nil if the
+	// request has no descriptors or if err is not nil. OnDecision must not keep resp.
 	OnDecision func(r *http.Request, resp *Response, err error)
 
-	// Logger gets a record at level Error when a decision fails, at most one a second. nil:
+	// Logger gets a record at level Error when a decision fails, at most once a second. Nil means
 	// slog.Default().
 	Logger *slog.Logger
 }
 
 // Middleware returns a middleware that limits requests by the rules of the engine's only domain.
-// Descriptors say how a request is described; without any, the domain's rate_limits do. It panics
-// if the rules have several domains: see [Guard].
+// Without descriptors it uses the domain's rate_limits. It panics if the rules have several
+// domains; use a [Guard] then.
 func Middleware(e *Engine, descriptors ...Descriptors) func(http.Handler) http.Handler {
 	domains := e.Set().Domains()
 	if len(domains) != 1 {
@@ -51,10 +51,11 @@ func Middleware(e *Engine, descriptors ...Descriptors) func(http.Handler) http.H
 	return (&Guard{Engine: e, Domain: domains[0], Descriptors: descriptors}).Wrap
 }
 
-// Wrap returns next behind the limits. A denied request is answered as package httplimit does: with
-// 429, RateLimit, RateLimit-Policy and Retry-After fields, and a problem (RFC 9457) that names the
-// rules that denied. An admitted one has the fields too, unless the engine is in shadow mode. A
-// request without descriptors passes. It panics if there is no Engine or no Domain.
+// Wrap returns a handler that calls next for admitted requests. A denied request gets the response
+// of package httplimit: status 429, the fields RateLimit, RateLimit-Policy and Retry-After, and a
+// problem (RFC 9457) that names the rules that denied it. An admitted request has the RateLimit
+// fields too, unless the engine is in shadow mode. A request without descriptors is admitted. Wrap
+// panics without an Engine, a Domain or a handler.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	if g.Engine == nil || g.Domain == "" || next == nil {
 		panic("rules: a Guard needs an Engine, a Domain and a handler")
@@ -73,8 +74,8 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 type guarded struct {
 	Guard
 	next   http.Handler
-	logged atomic.Int64 // when a failure was logged last, in Unix seconds
-	missed atomic.Int64 // failures since
+	logged atomic.Int64 // Unix time of the last logged failure, in seconds
+	missed atomic.Int64 // failures not logged since then
 }
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +101,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !resp.Allowed():
 		resp.Quotas().Deny(w, g.DeniedStatus)
 		return
-	case !g.Engine.cfg.Shadow: // a client that reads fields heeds them
+	case !g.Engine.cfg.Shadow: // in shadow mode the fields must not make clients wait
 		resp.Quotas().SetFields(w.Header())
 	}
 	g.next.ServeHTTP(w, r)
@@ -122,8 +123,8 @@ func (g *guarded) logFailure(ctx context.Context, err error) {
 		g.missed.Swap(0))
 }
 
-// Quotas returns the limits that were counted against, for the fields of an HTTP response. Rules in
-// shadow mode are left out, as they deny nothing.
+// Quotas returns the limits that the request counted against, for the fields of an HTTP response.
+// It leaves out rules in shadow mode, which deny nothing.
 func (r *Response) Quotas() httplimit.Quotas {
 	quotas := make(httplimit.Quotas, 0, len(r.Statuses))
 	for i := range r.Statuses {

@@ -33,7 +33,7 @@ rate_limits:
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusOK) })
 
-// get sends a request and returns the answer.
+// get sends a request and returns the response.
 func get(h http.Handler, url string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest("GET", url, nil)
 	w := httptest.NewRecorder()
@@ -67,7 +67,8 @@ func TestMiddleware(t *testing.T) {
 	assert.NotContains(t, shadowed.Header().Get("RateLimit"), "shadow")
 }
 
-// TestMiddlewareAnswersAsHTTPLimit compares every answer with that of httplimit at the same limit.
+// TestMiddlewareAnswersAsHTTPLimit compares every response with that of httplimit at the same
+// limit.
 func TestMiddlewareAnswersAsHTTPLimit(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{})
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return w.now }})
@@ -134,7 +135,7 @@ func TestRequestsWithoutDescriptorsPass(t *testing.T) {
 	assert.Empty(t, answer.Header())
 }
 
-// TestSpellingsOfAPathAreOne has spellings of a path that a server takes for the same.
+// TestSpellingsOfAPathAreOne uses spellings that a server treats as the same path.
 func TestSpellingsOfAPathAreOne(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{})
 	h := rules.Middleware(w.engine)(hello)
@@ -143,8 +144,8 @@ func TestSpellingsOfAPathAreOne(t *testing.T) {
 	}
 }
 
-// TestShadowSendsNoFields has an engine that denies nobody. Its clients must not be kept away by
-// what it would do.
+// TestShadowSendsNoFields checks that a shadow engine sends no RateLimit fields, which could make
+// clients wait.
 func TestShadowSendsNoFields(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{Shadow: true})
 	shadowed := 0

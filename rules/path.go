@@ -10,9 +10,9 @@ import (
 // Entry is one key and value of a descriptor.
 type Entry struct{ Key, Value string }
 
-// FormatEntries writes entries as one line: key=value, joined by commas. A key or value that holds
-// a comma, an equals sign, a quote, a space or an unprintable character is quoted as in Go. An
-// empty value leaves the equals sign out. [ParseEntries] reads it.
+// FormatEntries formats entries as one line: key=value, joined by commas. A key or value that
+// contains a comma, an equals sign, a quote, a space or an unprintable character is quoted as in
+// Go. An empty value has no equals sign. [ParseEntries] is the inverse.
 func FormatEntries(entries []Entry) string {
 	var b strings.Builder
 	for i, e := range entries {
@@ -39,15 +39,15 @@ func writeWord(b *strings.Builder, s string) {
 			return
 		}
 	}
-	if s == "" || strings.ContainsRune(s, '\uFFFD') { // invalid UTF-8 reads as the replacement character
+	if s == "" || strings.ContainsRune(s, '\uFFFD') { // U+FFFD may stand for invalid UTF-8
 		b.WriteString(strconv.Quote(s))
 		return
 	}
 	b.WriteString(s)
 }
 
-// ParseEntries reads what [FormatEntries] writes. Words may be quoted without need, and an equals
-// sign in a value need not be.
+// ParseEntries parses the format of [FormatEntries]. It also accepts words that are quoted without
+// need, and unquoted equals signs in a value.
 func ParseEntries(s string) ([]Entry, error) {
 	var entries []Entry
 	for rest := s; ; {
@@ -70,8 +70,8 @@ func ParseEntries(s string) ([]Entry, error) {
 	}
 }
 
-// cutWord returns the word that s begins with, and what follows it: nothing, or text that begins
-// with one of stops.
+// cutWord returns the first word of s and the rest of s, which is empty or begins with one of
+// stops.
 func cutWord(s, stops string) (word, rest string, err error) {
 	if !strings.HasPrefix(s, `"`) {
 		i := strings.IndexAny(s, stops)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// pattern is a value with asterisks, each of which stands for any text, also none.
+// pattern is a value with asterisks. Each of them matches any text, including none.
 type pattern struct {
 	prefix, suffix string
 	middle         []string // between the first and the last asterisk; none is empty
@@ -25,9 +25,9 @@ func compilePattern(value string) pattern {
 	return p
 }
 
-// match reports whether value is the prefix, the middle parts in order and the suffix, without
-// overlap. Taking each middle part leftmost loses no match: it leaves the most text for those after
-// it.
+// match reports whether value consists of the prefix, the middle parts in order and the suffix,
+// without overlap. Taking the leftmost match of each middle part is enough, since it leaves the
+// most text for the following parts.
 func (p *pattern) match(value string) bool {
 	if len(value) < len(p.prefix)+len(p.suffix) ||
 		!strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
@@ -46,9 +46,9 @@ func (p *pattern) match(value string) bool {
 
 // wildcards are the nodes of one key whose values are patterns.
 //
-// The first in file order that matches is chosen. To find it among many, those with a literal
-// prefix are looked up by it, the others by their literal suffix; only patterns with neither are
-// tried one by one.
+// The first match in file order wins. To find it among many patterns, those with a literal prefix
+// are looked up by it, and others by their literal suffix; patterns with neither are tried one by
+// one.
 type wildcards struct {
 	all      []*node // in file order
 	byPrefix affixes
@@ -56,7 +56,7 @@ type wildcards struct {
 	rest     []*node // in file order
 }
 
-// affixes finds nodes by a literal that values begin or end with.
+// affixes finds nodes by the literal prefix or suffix of a value.
 type affixes struct {
 	nodes   map[string][]*node // each in file order
 	lengths []int              // of the keys of nodes, ascending
@@ -108,7 +108,7 @@ func (w *wildcards) find(value string) *node {
 	return best
 }
 
-// earliest returns the first of nodes that matches value, if it precedes best, or best.
+// earliest returns the first of nodes that matches value if it precedes best, and otherwise best.
 func earliest(best *node, nodes []*node, value string) *node {
 	for _, n := range nodes {
 		if best != nil && best.order < n.order {

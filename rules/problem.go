@@ -10,14 +10,15 @@ import (
 // Problem is a mistake in a rules file.
 type Problem struct {
 	File         string
-	Line, Column int // from 1; 0 if the problem has no place in the file
+	Line, Column int // starting at 1; 0 if the problem concerns the whole file
 	Message      string
 
-	// Warning marks what loads although it is surely a mistake, or is not portable.
+	// Warning marks problems that do not keep the rules from loading: likely mistakes, and rules
+	// that are not portable.
 	Warning bool
 }
 
-// Error returns file:line:column: message.
+// Error returns the problem as file:line:column: message.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	b.WriteString(p.File)
@@ -32,7 +33,7 @@ func (p *Problem) Error() string {
 	return b.String()
 }
 
-// problems collects what is found.
+// problems collects errors and warnings.
 type problems struct{ list []*Problem }
 
 func (p *problems) errorf(at position, format string, args ...any) {
@@ -43,7 +44,7 @@ func (p *problems) warnf(at position, format string, args ...any) {
 	p.list = append(p.list, &Problem{at.file, at.line, at.column, fmt.Sprintf(format, args...), true})
 }
 
-// split orders the problems by place and returns errors and warnings.
+// split sorts the problems by position and returns errors and warnings.
 func (p *problems) split() (errors, warnings []*Problem) {
 	slices.SortStableFunc(p.list, func(a, b *Problem) int {
 		return cmp.Or(strings.Compare(a.File, b.File), a.Line-b.Line, a.Column-b.Column)
@@ -58,8 +59,8 @@ func (p *problems) split() (errors, warnings []*Problem) {
 	return errors, warnings
 }
 
-// suggest returns "; did you mean 'x'?" for the candidate that is nearest to word, or nothing if
-// none is near.
+// suggest returns "; did you mean 'x'?" for the candidate that is most similar to word, or "" if
+// none is similar.
 func suggest(word string, candidates []string) string {
 	best, least := "", 1+max(1, len(word)/3)
 	for _, c := range candidates {
@@ -73,8 +74,8 @@ func suggest(word string, candidates []string) string {
 	return "; did you mean '" + best + "'?"
 }
 
-// distance returns the edit distance of a and b: the insertions, deletions, substitutions and swaps
-// of neighbours that make one of the other. It returns bound if it is not less.
+// distance returns the edit distance of a and b: the number of insertions, deletions, substitutions
+// and swaps of neighbors that turn one into the other. It returns at most bound.
 func distance(a, b string, bound int) int {
 	if len(a)-len(b) >= bound || len(b)-len(a) >= bound {
 		return bound

@@ -7,34 +7,34 @@ import (
 	"time"
 )
 
-// Request asks for a decision, in the terms of Envoy's rate limit protocol.
+// Request is a request for a decision, in the terms of Envoy's rate limit protocol.
 type Request struct {
 	Domain      string
 	Descriptors []Descriptor
 
-	// Hits is the cost of each descriptor that has none of its own; 0 means 1.
+	// Hits is the cost of each descriptor without its own cost; 0 means 1.
 	Hits uint64
 }
 
-// Descriptor is what one limit of a request goes by. The rules are asked for each descriptor by
-// itself.
+// Descriptor is one list of entries to match. Each descriptor of a request is matched separately.
 type Descriptor struct {
 	// Entries are matched in order. A descriptor without entries has no limit.
 	Entries []Entry
 
-	// Override replaces the limit of the rules. It needs no rule, but it needs the domain.
+	// Override replaces the limit of the rules. It works without a matching rule, but the domain
+	// must exist.
 	Override *Override
 
-	// Hits is the cost if HasHits is set. 0 then is a peek, which counts nothing and is over the
+	// Hits is the cost if HasHits is set. A cost of 0 is a peek: it counts nothing and is over the
 	// limit only if the count is.
 	Hits    uint64
 	HasHits bool
 
-	// GiveBack returns Hits instead of taking them. The status is then OK.
+	// GiveBack refunds Hits instead of counting them. The status is then OK.
 	GiveBack bool
 }
 
-// Override is a limit that a request brings with it. It counts in fixed windows.
+// Override is a limit that is part of a request. It counts in fixed windows.
 type Override struct {
 	Requests   uint32
 	Unit       Unit
@@ -51,7 +51,7 @@ const (
 	OverLimit
 )
 
-// String returns the name in the protocol.
+// String returns the name that the protocol uses.
 func (c Code) String() string {
 	switch c {
 	case OK:
@@ -70,26 +70,25 @@ type Response struct {
 	// Shadowed reports whether Code is OK only because of Config.Shadow.
 	Shadowed bool
 
-	// Err is what failed after the decision was made: a count could not be given back, or not be
-	// raised over the limit. The verdict stands; the next ones on the same counters may be off by
-	// the request's hits.
+	// Err is an error after the decision: a refund or raising a count failed. The verdict is valid;
+	// later verdicts on the same counters may be off by the request's hits.
 	Err error
 }
 
 // Allowed reports whether the request passes.
 func (r *Response) Allowed() bool { return r.Code != OverLimit }
 
-// Reason is why a Status has its code.
+// Reason says why a Status has its code.
 type Reason uint8
 
-// The reasons. Only Within, Over and Shadowed have a limit.
+// The reasons. Only Within, Over and Shadowed come with a Limit.
 const (
 	NoDomain  Reason = iota // the rules do not know the domain
 	NoRule                  // no rule limits the descriptor
-	Unlimited               // the rule says so
+	Unlimited               // the rule is unlimited
 	Replaced                // another rule of this request replaces the one that matched
-	Within                  // the limit
-	Over                    // the limit
+	Within                  // within the limit
+	Over                    // over the limit
 	Shadowed                // over the limit, but the rule is in shadow mode
 )
 
@@ -102,21 +101,21 @@ func (r Reason) String() string { return reasons[r] }
 type Status struct {
 	Code   Code
 	Reason Reason
-	Rule   *Rule  // that matched; nil if none did, and for an override
-	Limit  *Limit // that was counted against; nil if none was
+	Rule   *Rule  // the rule that matched; nil if there is none, and for an override
+	Limit  *Limit // the limit that counted; nil if there is none
 
-	// Remaining is how much of the limit is left, 0 if it is over or shadowed, and math.MaxUint32
-	// if unlimited.
+	// Remaining is the remaining number of hits: 0 if over the limit or shadowed, and
+	// math.MaxUint32 if unlimited.
 	Remaining uint64
 
-	// Reset is, of a fixed window, how long it still runs. Of other algorithms it is how long it
-	// takes until nothing counts any more or, if the descriptor is over, until the same request
-	// would pass; the period if it never would. It is 0 without a limit.
+	// Reset is the remaining time of a fixed window. For other algorithms it is the time until the
+	// count is 0 or, if the descriptor is over its limit, until the same request would be admitted;
+	// it is the period if that never happens. It is 0 without a limit.
 	Reset time.Duration
 }
 
-// ResetSeconds is Reset in whole seconds, rounded up, as the protocol has it. It is at least 1 if
-// there is a limit.
+// ResetSeconds returns Reset in whole seconds, rounded up, as the protocol wants it. It is at least
+// 1 if there is a limit.
 func (s *Status) ResetSeconds() int64 {
 	if s.Limit == nil {
 		return 0
@@ -124,19 +123,19 @@ func (s *Status) ResetSeconds() int64 {
 	return max(1, int64((s.Reset+time.Second-1)/time.Second))
 }
 
-// An error means that a request was not decided, and nothing was counted.
+// Errors of Decide for invalid requests. Nothing was counted.
 var (
-	// ErrNoDomain: the request has no domain.
+	// ErrNoDomain means that the request has no domain.
 	ErrNoDomain = errors.New("rate limit domain must not be empty")
 
-	// ErrNoDescriptors: the request has no descriptors.
+	// ErrNoDescriptors means that the request has no descriptors.
 	ErrNoDescriptors = errors.New("rate limit descriptor list must not be empty")
 
-	// ErrOverride: an override has no unit that is known, or a period of more than 365 days.
+	// ErrOverride means that an override has an unknown unit or a period of more than 365 days.
 	ErrOverride = errors.New("bad limit override")
 )
 
-// check reports what keeps the request from being decided.
+// check returns an error if the request is invalid.
 func (r *Request) check() error {
 	switch {
 	case r.Domain == "":
@@ -161,7 +160,7 @@ func (o *Override) limit() Limit {
 	return Limit{Requests: o.Requests, Unit: o.Unit, Multiplier: max(1, o.Multiplier)}
 }
 
-// hits returns the cost of a descriptor. 0 is a peek.
+// hits returns the cost of a descriptor; 0 is a peek.
 func (r *Request) hits(d *Descriptor) uint64 {
 	if d.HasHits {
 		return min(d.Hits, math.MaxInt64)

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// ParseRequest reads a Request from the JSON form of the protocol's RateLimitRequest. As in every
-// proto3 JSON, names may be written like_this or likeThis, numbers may be strings, units are names
-// or numbers, and null stands for what is not set. Unknown and repeated fields are errors.
+// ParseRequest parses the JSON form of the protocol's RateLimitRequest. As in all proto3 JSON,
+// names may be written like_this or likeThis, numbers may be strings, units are names or numbers,
+// and null means an unset field. Unknown and repeated fields are errors.
 func ParseRequest(data []byte) (*Request, error) {
 	var r Request
 	err := object(data, func(name string, v json.RawMessage) (err error) {
@@ -89,7 +89,7 @@ func parseOverride(data []byte) (*Override, error) {
 		case "unit_multiplier":
 			n, err := number(v, math.MaxUint32)
 			if err == nil && n == 0 {
-				err = errors.New("0 is no multiplier")
+				err = errors.New("must be at least 1")
 			}
 			o.Multiplier = uint32(n)
 			return err
@@ -114,14 +114,14 @@ func parseUnit(v json.RawMessage) (Unit, error) {
 	}
 	u, ok := ParseUnit(name)
 	if !ok && name != "UNKNOWN" || name != strings.ToUpper(name) {
-		return UnknownUnit, fmt.Errorf("no unit %q", name)
+		return UnknownUnit, fmt.Errorf("unknown unit %q", name)
 	}
 	return u, nil
 }
 
 var errUnknown = errors.New("unknown field")
 
-// object calls f for each field of a JSON object that is not null, by its name in snake case.
+// object calls f for each non-null field of a JSON object, with its name in snake case.
 func object(data []byte, f func(name string, v json.RawMessage) error) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
@@ -133,7 +133,7 @@ func object(data []byte, f func(name string, v json.RawMessage) error) error {
 		if err != nil {
 			return err
 		}
-		given, _ := t.(string) // a name is the only token here
+		given, _ := t.(string) // only a name can come here
 		name := snake(given)
 		if seen[name] {
 			return fmt.Errorf("%s: repeated", given)
@@ -154,12 +154,12 @@ func object(data []byte, f func(name string, v json.RawMessage) error) error {
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("more follows the object")
+		return errors.New("unexpected data after the object")
 	}
 	return nil
 }
 
-// snake turns likeThis into like_this.
+// snake converts likeThis to like_this.
 func snake(name string) string {
 	var b strings.Builder
 	for _, r := range name {
@@ -201,7 +201,7 @@ func truth(v json.RawMessage) (bool, error) {
 	return b, nil
 }
 
-// number reads a number that is written as one or as a string, and may have an exponent.
+// number parses a number, written as a number or as a string; it may have an exponent.
 func number(v json.RawMessage, most uint64) (uint64, error) {
 	s := string(v)
 	if s[0] == '"' {
@@ -220,7 +220,7 @@ func number(v json.RawMessage, most uint64) (uint64, error) {
 		}
 	}
 	if err != nil || n > most {
-		return 0, fmt.Errorf("%s is no whole number from 0 to %d", s, most)
+		return 0, fmt.Errorf("%s is not a whole number from 0 to %d", s, most)
 	}
 	return n, nil
 }

@@ -8,7 +8,7 @@ import (
 //go:embed schema.json
 var schema []byte
 
-// Schema returns the JSON Schema of one document of a rules file, draft 2020-12, for editors that
-// check and complete YAML. It accepts what [Load] does without a warning that concerns a single
-// document, as far as a schema can tell.
+// Schema returns the JSON Schema (draft 2020-12) of one document of a rules file, for editors that
+// check and complete YAML. It accepts the documents that [Load] accepts without a warning, as far
+// as a schema can express that.
 func Schema() []byte { return slices.Clone(schema) }

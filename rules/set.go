@@ -7,17 +7,17 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Set is the rules of one or more domains. It is immutable and safe for concurrent use. [Load]
+// Set holds the rules of one or more domains. It is immutable and safe for concurrent use. [Load]
 // makes one.
 type Set struct {
 	domains  map[string]*domain
-	order    []*domain // as loaded
+	order    []*domain // in the order of loading
 	warnings []*Problem
-	methods  []method // distinct, as Rule.method indexes them
+	methods  []method // without duplicates; Rule.method is an index
 	rules    int
 }
 
-// method is the part of a limit that decides which strategy counts for it.
+// method is the part of a limit that selects the strategy.
 type method struct {
 	algorithm Algorithm
 	burst     uint64
@@ -30,19 +30,19 @@ type domain struct {
 	specs []Descriptors // its rate_limits; nil if there are none
 
 	specsAt      position
-	specsNode    *yaml.Node // as they were written
-	requestsOnly bool       // no document of it has descriptors
+	specsNode    *yaml.Node // the YAML of specs
+	requestsOnly bool       // so far no document has descriptors
 }
 
 // Rule is a descriptor of a rules file that has a rate_limit. It is read-only.
 type Rule struct {
 	Domain string
-	Path   string // the entries from the domain down to the rule, as FormatEntries writes them
+	Path   string // the entries down to the rule, formatted by FormatEntries
 	Limit  Limit
 	Shadow bool // shadow_mode: count and report, but deny nothing
 	Quota  bool // quota_mode: denies only if every quota rule that the request matches is over its limit
 
-	// Replaces names the rules that do not apply to a request that this one matches.
+	// Replaces names the rules that do not apply to a request that also matches this rule.
 	Replaces []string
 
 	File         string
@@ -51,12 +51,12 @@ type Rule struct {
 	node       *node
 	replacesAt []position // of Replaces
 	method     int        // index in Set.methods
-	// by level: the pattern that stands in for the value in the key, or ""; nil if none does
+	// by level: the pattern that replaces the value in the key, or ""; nil if no level has one
 	shared []string
 }
 
-// Name returns the rule's name, or its path if the file names none. Names need not be unique; paths
-// are, in a domain.
+// Name returns the rule's name, or its path if it has no name. Names need not be unique; paths are
+// unique within a domain.
 func (r *Rule) Name() string {
 	if r.Limit.Name != "" {
 		return r.Limit.Name
@@ -64,16 +64,15 @@ func (r *Rule) Name() string {
 	return r.Path
 }
 
-// Metadata returns the descriptor's metadata without weir's own settings: a map that holds maps,
-// slices, strings, numbers (int64, uint64, float64), bools and nil. It is shared; do not change it.
-// It is nil if there is none.
+// Metadata returns the descriptor's metadata without weir's own settings: a map with values of the
+// types map, slice, string, int64, uint64, float64, bool and nil. It is nil if there is none. The
+// caller must not change it.
 func (r *Rule) Metadata() map[string]any { return r.node.metadata }
 
-// DetailedMetric and ValueToMetric return the settings of these names. ValueToMetric has one for
-// each level.
+// DetailedMetric returns the setting detailed_metric.
 func (r *Rule) DetailedMetric() bool { return r.node.detailedMetric }
 
-// ValueToMetric returns, for each level from the domain down, whether value_to_metric is set there.
+// ValueToMetric returns the setting value_to_metric of each level, from the domain down.
 func (r *Rule) ValueToMetric() []bool {
 	var set []bool
 	for n := r.node; n != nil; n = n.parent {
@@ -83,7 +82,7 @@ func (r *Rule) ValueToMetric() []bool {
 	return set
 }
 
-// Domains returns the names of the domains in the order they were loaded in.
+// Domains returns the names of the domains in the order of loading.
 func (s *Set) Domains() []string {
 	names := make([]string, len(s.order))
 	for i, d := range s.order {
@@ -92,7 +91,7 @@ func (s *Set) Domains() []string {
 	return names
 }
 
-// Has reports whether there is a domain of that name.
+// Has reports whether the set has a domain with that name.
 func (s *Set) Has(domain string) bool { return s.domains[domain] != nil }
 
 // Len returns the number of rules.
@@ -109,26 +108,26 @@ func (s *Set) All() iter.Seq[*Rule] {
 	}
 }
 
-// Warnings returns what is surely a mistake although the rules can be used, ordered by file and
+// Warnings returns likely mistakes that do not keep the rules from being used, ordered by file and
 // line.
 func (s *Set) Warnings() []*Problem { return slices.Clone(s.warnings) }
 
-// position is where something is in the files.
+// position is a place in a rules file.
 type position struct {
 	file         string
 	line, column int
 }
 
-// node is a descriptor of a rules file. It is read-only once its Set is made.
+// node is a descriptor of a rules file. It is read-only after its Set is built.
 type node struct {
 	position
-	key, value string // value "" means any
+	key, value string // value "" matches any
 	limitAt    position
 
 	parent  *node // nil at the top
 	order   int   // among its siblings
 	pattern pattern
-	rule    *Rule // nil: the request passes, if it ends here
+	rule    *Rule // nil: a request that ends here is admitted
 	level   level // the descriptors below
 
 	shadow, quota, share, detailedMetric, valueToMetric bool
@@ -137,7 +136,7 @@ type node struct {
 
 func (n *node) entry() Entry { return Entry{n.key, n.value} }
 
-// path returns the entries of the rule at n.
+// path returns the entries from the top down to n.
 func (n *node) path() []Entry {
 	var entries []Entry
 	for ; n != nil; n = n.parent {
@@ -147,20 +146,20 @@ func (n *node) path() []Entry {
 	return entries
 }
 
-// level is a list of descriptors: the alternatives for one entry.
+// level is a list of descriptors, the alternatives for one entry.
 type level struct {
 	nodes []*node
 	keys  map[string]*alternatives
 }
 
-// alternatives are the nodes of a level that have the same key.
+// alternatives are the nodes of a level with the same key.
 type alternatives struct {
-	values    map[string]*node // by the value in the file, patterns too
+	values    map[string]*node // by the value in the file, including patterns
 	wildcards *wildcards       // nil if there are none
-	any       *node            // the one without a value, or nil
+	any       *node            // the node without a value, or nil
 }
 
-// add appends n, or returns the node that already has its key and value.
+// add appends n. If a node already has the same key and value, add returns it instead.
 func (l *level) add(n *node) (duplicate *node) {
 	if l.keys == nil {
 		l.keys = make(map[string]*alternatives)

@@ -16,8 +16,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// The sets of rules that are swapped. In each, all rules have the set's own name, user's limit is
-// the same although it is reached by another rule, and changing's limit is 50 or 80.
+// generations are the sets of rules that are swapped. In each set all rules have the same name, the
+// limit of user is the same although another rule has it, and the limit of changing is 50 or 80.
 var generations = []string{`
 domain: d
 descriptors:
@@ -34,19 +34,19 @@ descriptors:
 
 const broken = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: years}}\n"
 
-// swapper is what is tested: an engine, or one that is wrong.
+// swapper is the engine under test, or a deliberately broken one.
 type swapper struct {
 	decide func(*rules.Request) (*rules.Response, error)
 	swap   func(*rules.Set) error
 }
 
-// findings are what must be 0.
+// findings count the errors that a correct engine does not make.
 type findings struct {
 	mixed, overAdmitted, underAdmitted, errors int
 }
 
-// underSwaps has 64 goroutines ask while the rules are swapped 100 times, and reports what went
-// wrong.
+// underSwaps makes requests from 64 goroutines while it swaps the rules 100 times, and reports the
+// errors.
 func underSwaps(t *testing.T, s swapper) findings {
 	const asking, users, swaps = 64, 8, 100
 	var admitted [users + 1]atomic.Int64
@@ -76,21 +76,21 @@ func underSwaps(t *testing.T, s swapper) findings {
 					{Entries: []rules.Entry{{Key: "changing", Value: "c"}}}}}); err == nil && one.Allowed() {
 					admitted[users].Add(1)
 				}
-				runtime.Gosched() // else the swaps wait for a time slice of each of the others
+				runtime.Gosched() // otherwise the swaps wait for a time slice of every goroutine
 			}
 		})
 	}
 	sets := []*rules.Set{load(t, generations[0]), load(t, generations[1])}
 	for n := range swaps {
-		for before := asked.Load(); asked.Load() < before+asking; { // decisions of each generation
+		for before := asked.Load(); asked.Load() < before+asking; { // wait for decisions of each generation
 			runtime.Gosched()
 		}
 		require.NoError(t, s.swap(sets[n%2]))
 		if _, err := rules.Load(files("r.yaml", broken)); err == nil {
-			t.Error("the broken rules load")
+			t.Error("the broken rules loaded")
 		}
 		if err := s.swap(nil); err == nil {
-			t.Error("no rules at all are taken")
+			t.Error("Swap accepted a nil Set")
 		}
 	}
 	stop.Store(true)
@@ -122,7 +122,8 @@ func TestSwapUnderLoad(t *testing.T) {
 	}))
 }
 
-// TestSwapUnderLoadRejects has the two mistakes that a swap can make, each of which must be found.
+// TestSwapUnderLoadRejects is the negative control: it checks that underSwaps detects two broken
+// engines.
 func TestSwapUnderLoadRejects(t *testing.T) {
 	t.Run("an engine that loses its counters", func(t *testing.T) {
 		var current atomic.Pointer[rules.Engine]
@@ -187,7 +188,7 @@ func TestSwapRefusesRulesWithoutAStrategy(t *testing.T) {
 	assert.Same(t, was, engine.Set(), "the old rules stay")
 }
 
-// TestSwapKeepsCounters has a row for each change of a rule, and whether its count goes on.
+// TestSwapKeepsCounters has a row for each change of a rule, and whether its count is kept.
 func TestSwapKeepsCounters(t *testing.T) {
 	const before = `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 10}}`
 	for _, row := range []struct {
@@ -197,11 +198,11 @@ func TestSwapKeepsCounters(t *testing.T) {
 		{"the limit is raised", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 20}}`, true},
 		{"the limit is lowered", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 5}}`, true},
 		{"the rule gets a name", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 10, name: n}}`, true},
-		{"the value gets a rule of its own", before, `{key: k, value: ab, rate_limit: {unit: hour, requests_per_unit: 10}}`, true},
-		{"the same period, said otherwise", before, `{key: k, value: 'a*', rate_limit: {unit: minute, unit_multiplier: 60, requests_per_unit: 10}}`, true},
+		{"the value gets its own rule", before, `{key: k, value: ab, rate_limit: {unit: hour, requests_per_unit: 10}}`, true},
+		{"the same period, written differently", before, `{key: k, value: 'a*', rate_limit: {unit: minute, unit_multiplier: 60, requests_per_unit: 10}}`, true},
 		{"the unit changes", before, `{key: k, value: 'a*', rate_limit: {unit: minute, requests_per_unit: 10}}`, false},
 		{"the algorithm changes", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: sliding_log}}}`, false},
-		{"values come to share a counter", before, `{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
+		{"values start to share a counter", before, `{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
 		{"a shared pattern changes",
 			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`,
 			`{key: k, value: '*b', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
@@ -219,19 +220,19 @@ func TestSwapKeepsCounters(t *testing.T) {
 				capacity = s.Limit.Burst
 			}
 			assert.Equal(t, row.kept, s.Remaining == capacity-3, "%d of %d left", s.Remaining, capacity)
-			// Diff says the same.
+			// Diff must say the same.
 			for _, c := range rules.Diff(old, w.engine.Set()) {
 				if !row.kept && c.What != "added" && c.What != "removed" {
-					assert.Equal(t, "counters start afresh", c.Effect, c.String())
+					assert.Equal(t, "counters start at zero", c.Effect, c.String())
 				}
-				assert.False(t, row.kept && c.Effect == "counters start afresh", c.String())
+				assert.False(t, row.kept && c.Effect == "counters start at zero", c.String())
 			}
 		})
 	}
 }
 
-// TestDeniedRequestsChargeNobody has requests whose descriptors deny each other: what is charged
-// and given back must come out even.
+// TestDeniedRequestsChargeNobody makes requests with two descriptors of which one denies. The hits
+// that are counted and refunded must cancel out.
 func TestDeniedRequestsChargeNobody(t *testing.T) {
 	engine, err := rules.New(load(t, `
 domain: d

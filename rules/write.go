@@ -46,8 +46,8 @@ type (
 	}
 )
 
-// YAML returns the rules as one file, a document for each domain and one for its rate_limits, in
-// the order they were loaded in. Loading it gives an equal Set. Comments are lost.
+// YAML returns the rules as one file, with one document for each domain and one for its
+// rate_limits, in the order of loading. Loading it gives an equal Set. Comments are lost.
 func (s *Set) YAML() ([]byte, error) {
 	var b bytes.Buffer
 	d, err := yaml.NewDumper(&b)

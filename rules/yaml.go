@@ -12,17 +12,16 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// decoder reads the YAML nodes of one file and notes what is wrong with them. It never stops at a
-// mistake.
+// decoder reads the YAML nodes of one file and collects all mistakes in it.
 type decoder struct {
 	problems
 	file  string
-	envoy bool // note what Envoy's service would refuse or ignore
-	steps int  // nodes that may yet be visited: aliases can make a short file long
+	envoy bool // warn of input that Envoy's service would reject or ignore
+	steps int  // nodes that may still be visited; aliases can make a short file long
 }
 
-// maxSteps bounds the nodes visited in a file of that length, in which an alias counts as often as
-// it is used. Without aliases there are fewer than two for each byte.
+// maxSteps bounds the number of nodes visited in a file of that length, counting an alias each time
+// it is used. Without aliases a file has fewer than two nodes per byte.
 func maxSteps(length int) int { return 100_000 + 20*length }
 
 // maxDepth bounds the nesting of descriptors and metadata.
@@ -30,7 +29,7 @@ const maxDepth = 1000
 
 func (d *decoder) at(n *yaml.Node) position { return position{d.file, n.Line, n.Column} }
 
-// documents parses data. A syntax error ends the file: what follows it cannot be read.
+// documents parses data. After a syntax error the rest of the file cannot be read.
 func (d *decoder) documents(data []byte) []*yaml.Node {
 	var docs []*yaml.Node
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
@@ -46,7 +45,7 @@ func (d *decoder) documents(data []byte) []*yaml.Node {
 	return docs
 }
 
-// syntax notes a parser's error.
+// syntax reports a parser's error.
 func (d *decoder) syntax(err error, data []byte) {
 	at := position{file: d.file}
 	text := strings.TrimPrefix(err.Error(), "yaml: ")
@@ -57,7 +56,7 @@ func (d *decoder) syntax(err error, data []byte) {
 			text += " " + e.ContextMsg
 		}
 		at.line, at.column = e.Mark.Line, e.Mark.Column
-		if at.line == 0 && e.Mark.Index > 0 { // the reader knows the offset only
+		if at.line == 0 && e.Mark.Index > 0 { // the reader has only the offset
 			at.line, at.column = locate(data, e.Mark.Index)
 		}
 	}
@@ -67,7 +66,7 @@ func (d *decoder) syntax(err error, data []byte) {
 	d.errorf(at, "error loading config file: %s", text)
 }
 
-// badByte returns the offset of the first byte that no YAML text may hold.
+// badByte returns the offset of the first byte that is not allowed in YAML.
 func badByte(data []byte) int {
 	for i := 0; i < len(data); {
 		r, size := utf8.DecodeRune(data[i:])
@@ -85,7 +84,7 @@ func locate(data []byte, offset int) (line, column int) {
 	return 1 + bytes.Count(before, []byte("\n")), 1 + len(before) - (1 + bytes.LastIndexByte(before, '\n'))
 }
 
-// deref returns what n stands for if it is an alias.
+// deref returns the target of an alias, and n itself otherwise.
 func deref(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode && n.Alias != nil {
 		n = n.Alias
@@ -100,14 +99,14 @@ type field struct {
 	value *yaml.Node // not an alias
 }
 
-// fields returns the fields of a mapping, those of its merge keys included unless the mapping has
-// them itself. It notes keys that are no strings or are there twice.
+// fields returns the fields of a mapping, including those of its merge keys that the mapping does
+// not have itself. It reports keys that are not strings and duplicate keys.
 func (d *decoder) fields(n *yaml.Node) []field {
 	if d.steps -= len(n.Content); d.steps < 0 {
 		return nil // load reports it
 	}
 	fields := make([]field, 0, len(n.Content)/2)
-	at := make(map[string]int, len(n.Content)/2) // of a key: its line
+	at := make(map[string]int, len(n.Content)/2) // line of each key
 	var merges []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := deref(n.Content[i]), deref(n.Content[i+1])
@@ -133,8 +132,8 @@ func (d *decoder) fields(n *yaml.Node) []field {
 	return fields
 }
 
-// merge adds the fields of a merge key's value that are not there yet. Of several mappings the
-// earlier ones win. at has the lines of those that are.
+// merge adds the fields of a merge key's value that are not present yet. Of several mappings the
+// earlier ones win. at maps the present keys to their lines.
 func (d *decoder) merge(fields []field, at map[string]int, from *yaml.Node, depth int) []field {
 	if d.steps -= 1 + len(from.Content); d.steps < 0 || depth > maxDepth {
 		return fields
@@ -168,8 +167,8 @@ func isMerge(key *yaml.Node) bool {
 	return key.Kind == yaml.ScalarNode && key.Value == "<<" && (key.Tag == "!!merge" || key.Style == 0)
 }
 
-// A scalar's type is that of YAML 1.1, as Envoy's service reads it: yes and on are booleans where
-// one is wanted.
+// A scalar has its type of YAML 1.1, as in Envoy's service: yes and on are booleans where a boolean
+// is wanted.
 
 func plain(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|
@@ -257,7 +256,7 @@ func (d *decoder) count(f field, most uint64) (uint64, bool) {
 	return 0, false
 }
 
-// mistyped notes a value of another type than want.
+// mistyped reports a value that is not of the wanted type.
 func (d *decoder) mistyped(f field, want string) {
 	if plain(f.value) && f.value.Tag == "!!float" {
 		d.errorf(d.at(f.value), "error checking config: %s is %s; want %s", f.name, brief(f.value), want)
