@@ -66,6 +66,50 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 	}
 }
 
+// A client that uses a new path each second cannot fill it either: a key counts as long as the
+// buckets under it live, whether a LimitFunc or the penalty box chooses how long. Otherwise it
+// counts for a minute.
+func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
+	const buckets, day = 600, 24 * time.Hour
+	for name, row := range map[string]struct {
+		limits, denials time.Duration
+		lives           time.Duration // of a key
+	}{
+		"by a LimitFunc":   {limits: day, denials: time.Second, lives: 2 * day},
+		"by a penalty box": {limits: time.Second, denials: day, lives: 2 * day},
+		"by neither":       {limits: time.Second, denials: time.Second, lives: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := noon
+			clock := func() time.Time { return now }
+			limiter, err := weir.New(weir.Config{MaxBuckets: buckets, Now: clock})
+			require.NoError(t, err)
+			defer limiter.Close()
+			m := newMiddleware(limiter.FixedWindow(), Config{
+				Extractor: path, Name: "p", MaxKeysPerClient: buckets / 4,
+				LimitFunc: func(*http.Request) (uint64, time.Duration) { return 1, row.limits },
+				Penalty: Penalty{Strategy: limiter.FixedWindow(), Denials: 2, Within: row.denials,
+					For: time.Second},
+				DenyList: NewDenyList(DenyListConfig{Now: clock}),
+				Now:      clock, Logger: slog.New(slog.DiscardHandler),
+			})
+			guard := &handler{m, noop{}}
+			ask := func(peer, path string) int {
+				w := httptest.NewRecorder()
+				guard.ServeHTTP(w, request(peer, path))
+				return w.Code
+			}
+			for i := range 2 * buckets {
+				now = now.Add(time.Second)
+				ask("192.0.2.1:1", fmt.Sprintf("/%d", i))
+				ask("192.0.2.1:1", fmt.Sprintf("/%d", i)) // it is denied
+			}
+			assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", "/"))
+			assert.EqualValues(t, row.lives, m.keys.life.Load())
+		})
+	}
+}
+
 // The keys beyond the bound share one budget of the same limit, which is the client's alone; those
 // within keep theirs.
 func TestKeysBeyondTheBoundShareABudget(t *testing.T) {

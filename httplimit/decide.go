@@ -102,6 +102,9 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	for i := range c.states {
 		s := &c.states[i]
 		s.fill(r, c.key, c.shared, cost)
+		if m.keys != nil && s.LimitFunc != nil && !s.exempt && validDuration(s.req.Duration) {
+			m.keys.lives(2 * s.req.Duration)
+		}
 		applies = applies || !s.exempt
 	}
 	return applies

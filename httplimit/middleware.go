@@ -286,6 +286,7 @@ func (m *middleware) boundKeys() {
 	}
 	m.keys = newClientKeys(most)
 	m.keys.lives(time.Minute)
+	m.keys.lives(2 * m.Penalty.Within)
 	for _, p := range m.policies {
 		m.keys.lives(2 * p.Duration)
 	}
