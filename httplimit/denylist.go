@@ -132,6 +132,10 @@ func (l *DenyList) extend(e Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	old, listed := l.get(e)
+	if listed && over(old.until, now) {
+		l.remove(e) // an ended entry of the operator does not make e one
+		listed = false
+	}
 	if listed && (old.until.IsZero() || old.until.After(e.Until)) {
 		return nil
 	}

@@ -353,6 +353,28 @@ func TestThePenaltyBoxLeavesTheOperatorRoom(t *testing.T) {
 	assert.Equal(t, 3, list.Len())
 }
 
+// A caller whose entry has ended and that is denied again is listed by the penalty box, not by the
+// operator: the entry is not saved, and takes none of the operator's room.
+func TestAPenaltyAfterAnEndedEntryIsAPenalty(t *testing.T) {
+	now := noon
+	list := httplimit.NewDenyList(httplimit.DenyListConfig{
+		MaxEntries: 1, Now: func() time.Time { return now },
+	})
+	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute,
+		Now: func() time.Time { return now }, DenyList: list,
+		Penalty: httplimit.Penalty{Strategy: weirtest.DenyAll(), Denials: 1, Within: time.Minute,
+			For: time.Hour},
+	})(&hello{})
+	require.NoError(t, list.Add(httplimit.Entry{Key: "203.0.113.7", Until: noon.Add(time.Minute)}))
+	now = noon.Add(time.Minute)
+	guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
+	_, listed := list.Lookup("203.0.113.7", netip.Addr{})
+	assert.True(t, listed)
+	assert.Empty(t, list.Added())
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "198.51.100.1"}))
+}
+
 // On a Unix socket the peer has no address, and no prefix is its own.
 func TestPrefixesDoNotLockOutAUnixSocket(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
