@@ -158,7 +158,7 @@ func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	for _, text := range []string{"POST /login limit=1/1d", "API.example.com/Orders/{ID} limit=1/1d",
-		"/exact/{$} limit=1/1d", "/tree/ limit=1/1d"} {
+		"/exact/{$} limit=1/1d", "/tree/ limit=1/1d", "/Caf%C3%89/100%25;v=1 limit=1/1d"} {
 		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
 		require.NoError(t, err)
 		cfg.Routes = append(cfg.Routes, r)
@@ -170,8 +170,9 @@ func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
 		"GET http://api.example.com/orders/7": {"GET http://API.example.com/orders/8",
 			"GET http://api.example.com./ORDERS/7",
 			"GET http://api.example.com:1/orders/9/"},
-		"GET /exact/":   {"GET /exact", "GET /Exact/"},
-		"GET /tree/a/b": {"GET /TREE/A", "GET /tree", "GET /tree/", "GET /x/..//tree/c"},
+		"GET /exact/":           {"GET /exact", "GET /Exact/"},
+		"GET /Caf%C3%89/100%25": {"GET /CAF%c3%a9/100%25", "GET /caf%C3%A9/100%25;v=2/"},
+		"GET /tree/a/b":         {"GET /TREE/A", "GET /tree", "GET /tree/", "GET /x/..//tree/c"},
 	} {
 		s := serve(t, cfg)
 		ask := func(spelling string) (int, string) {

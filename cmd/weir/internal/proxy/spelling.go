@@ -58,8 +58,8 @@ func plainPattern(pattern string) string {
 	}
 	segments := strings.Split(p, "/")
 	for i, s := range segments {
-		if !strings.HasPrefix(s, "{") {
-			segments[i] = strings.ToLower(s)
+		if !strings.Contains(s, "{") { // or http.ServeMux reports the error
+			segments[i] = plainSegment(s)
 		}
 	}
 	if n := len(segments); n > 1 && segments[n-1] == "{$}" {
@@ -70,4 +70,13 @@ func plainPattern(pattern string) string {
 		plain = strings.ToUpper(method) + " " + plain
 	}
 	return plain
+}
+
+// plainSegment returns a segment of a pattern as plainPath has it, encoded.
+func plainSegment(s string) string {
+	if decoded, err := url.PathUnescape(s); err == nil { // or http.ServeMux takes s literally
+		s = decoded
+	}
+	s, _, _ = strings.Cut(s, ";")
+	return url.PathEscape(strings.ToLower(s))
 }
