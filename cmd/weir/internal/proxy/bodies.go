@@ -44,8 +44,9 @@ func (b Bodies) bound(next http.Handler) http.Handler {
 	})
 }
 
-// pace returns the body with a read deadline that each byte extends. It is set at once, since
-// net/http reads a body that the handler left unread before it sends the answer.
+// pace returns the body with a read deadline that each byte extends. Over HTTP/1 it is set at once,
+// since net/http reads a body that the handler left unread before it sends the answer, and begins
+// anew with the first Read: until then the request may have waited in a leaky bucket.
 func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
 	grace := b.Grace
 	if grace == 0 {
@@ -53,9 +54,11 @@ func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
 	}
 	p := &pacedBody{
 		ReadCloser: r.Body, conn: http.NewResponseController(w),
-		deadline: time.Now().Add(grace), rate: b.Rate, rec: recordOf(r.Context()),
+		grace: grace, rate: b.Rate, rec: recordOf(r.Context()),
 	}
-	_ = p.conn.SetReadDeadline(p.deadline) // only writers of tests have no deadlines
+	if r.ProtoMajor == 1 { // over HTTP/2 a deadline that has passed stays in force
+		p.begin()
+	}
 	return p
 }
 
@@ -63,13 +66,25 @@ func (b Bodies) pace(w http.ResponseWriter, r *http.Request) io.ReadCloser {
 type pacedBody struct {
 	io.ReadCloser
 	conn     *http.ResponseController
+	grace    time.Duration
 	deadline time.Time
 	rate     int64
+	begun    bool    // Read was called
 	over     bool    // EOF was read
 	rec      *record // nil in tests
 }
 
+// begin sets the deadline to the end of the grace.
+func (p *pacedBody) begin() {
+	p.deadline = time.Now().Add(p.grace)
+	_ = p.conn.SetReadDeadline(p.deadline) // only writers of tests have no deadlines
+}
+
 func (p *pacedBody) Read(buf []byte) (int, error) {
+	if !p.begun {
+		p.begun = true
+		p.begin()
+	}
 	n, err := p.ReadCloser.Read(buf)
 	switch {
 	case err == nil:

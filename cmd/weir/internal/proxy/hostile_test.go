@@ -345,6 +345,42 @@ func TestSlowBodiesEnd(t *testing.T) {
 	assert.Less(t, took, 8*time.Second)
 }
 
+// A body may wait in a leaky bucket for longer than the grace: its client is not slow.
+func TestBodiesMayWaitForTheLimit(t *testing.T) {
+	cfg := config(t, "5/3s:leaky")
+	cfg.Bodies = Bodies{Rate: 1000, Grace: 300 * time.Millisecond}
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+		n, err := io.Copy(io.Discard, r.Body)
+		fmt.Fprint(w, n, err)
+	})
+	s := serve(t, cfg)
+	front := httptest.NewUnstartedServer(s.handler)
+	front.EnableHTTP2 = true
+	front.StartTLS()
+	defer front.Close()
+	body := strings.Repeat("x", 2<<20) // more than HTTP/2 takes before it is read
+	require.Equal(t, 200, status(t, "GET", s.front.URL))
+
+	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", len(body))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return s.open.Load() == 1 }, 10*time.Second, time.Millisecond)
+	go func() { _, _ = io.WriteString(conn, body) }()
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	assert.Equal(t, 200, resp.StatusCode)
+
+	resp, err = front.Client().Post(front.URL, "text/plain", strings.NewReader(body))
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "HTTP/2.0", resp.Proto)
+	assert.Equal(t, fmt.Sprint(len(body), nil), string(text))
+}
+
 // Silent connections keep nobody out: each new one takes the place of the oldest; and one address
 // cannot have them all.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
