@@ -37,7 +37,7 @@ type conns struct {
 type conn struct {
 	*net.TCPConn
 	owner *conns
-	addr  netip.Prefix
+	addr  netip.Prefix // the peer's, as perAddr counts it; zero: perAddr does not count it
 
 	serving int           // guarded by owner.mu; requests
 	waits   *list.Element // guarded by owner.mu; in owner.waiting, or nil
@@ -55,7 +55,7 @@ func (cs *conns) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{TCPConn: accepted.(*net.TCPConn), owner: cs, addr: peerPrefix(accepted.RemoteAddr())}
+		c := &conn{TCPConn: accepted.(*net.TCPConn), owner: cs, addr: cs.counted(accepted.RemoteAddr())}
 		evict, ok := cs.admit(c)
 		if evict != nil {
 			cs.evicted.Add(1)
@@ -73,7 +73,7 @@ func (cs *conns) Accept() (net.Conn, error) {
 func (cs *conns) admit(c *conn) (evict *conn, ok bool) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	if cs.perAddr > 0 && cs.byAddr[c.addr] >= cs.perAddr && (cs.exempt == nil || !cs.exempt(c.addr.Addr())) {
+	if cs.perAddr > 0 && c.addr.IsValid() && cs.byAddr[c.addr] >= cs.perAddr {
 		return nil, false
 	}
 	if cs.max > 0 && cs.open >= cs.max {
@@ -158,13 +158,17 @@ func occupy(next http.Handler) http.Handler {
 	})
 }
 
-// peerPrefix returns the IPv4 address or IPv6 /64 of a peer.
-func peerPrefix(a net.Addr) netip.Prefix {
-	tcp, ok := a.(*net.TCPAddr)
+// counted returns the IPv4 address or IPv6 /64 that a peer's connections are counted for, or the
+// zero Prefix if the peer is exempt.
+func (cs *conns) counted(peer net.Addr) netip.Prefix {
+	tcp, ok := peer.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
 	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if cs.exempt != nil && cs.exempt(addr) {
+		return netip.Prefix{}
+	}
 	bits := 64
 	if addr.Is4() {
 		bits = 32

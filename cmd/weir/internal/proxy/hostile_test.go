@@ -443,6 +443,25 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	}
 }
 
+// A proxy in front is trusted by its address, not by its /64, and its neighbors are counted without
+// it.
+func TestConnectionsOfATrustedIPv6AddressAreNotBounded(t *testing.T) {
+	cfg := config(t, "1000/1d")
+	cfg.MaxConnsPerAddr = 1
+	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("2001:db8::10/128")}
+	cs := newConns(nil, serve(t, cfg).bounds)
+	admit := func(ip string) bool {
+		c := &conn{owner: cs, addr: cs.counted(&net.TCPAddr{IP: net.ParseIP(ip)})}
+		_, ok := cs.admit(c)
+		return ok
+	}
+	for range 3 {
+		assert.True(t, admit("2001:db8::10"))
+	}
+	assert.True(t, admit("2001:db8::20"))
+	assert.False(t, admit("2001:db8::30"), "of one /64")
+}
+
 // A connection with a request is never closed for a new one; when all have one, the new one is.
 func TestConnectionsWithARequestAreKept(t *testing.T) {
 	release := make(chan struct{})
