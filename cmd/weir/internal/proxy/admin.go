@@ -195,6 +195,10 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if p.denyFile != nil {
+		p.denyFile.mu.Lock()
+		defer p.denyFile.mu.Unlock()
+	}
 	if r.Method == http.MethodDelete {
 		if !p.denied.Remove(e) {
 			http.Error(w, "That is not on the list.", http.StatusNotFound)

@@ -22,13 +22,13 @@ import (
 // with # are ignored. Entries of the penalty box are not stored.
 type denyFile struct {
 	name string
-	mu   sync.Mutex // one writer at a time
+	mu   sync.Mutex // held while the list changes and the file is read or written, so that they agree
 }
 
 const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is changed.\n" +
 	"# ADDRESS, PREFIX or \"KEY\" [END, as in 2026-11-20T12:00:00Z]\n"
 
-// load returns the entries; none if the file does not exist. An error names the line.
+// load returns the entries; none if the file does not exist. An error names the line. mu is held.
 func (f *denyFile) load() (entries []httplimit.Entry, err error) {
 	text, err := os.ReadFile(f.name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,13 +75,11 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 	return e, nil
 }
 
-// save replaces the file atomically: a crash leaves the old file or the new one.
+// save replaces the file atomically: a crash leaves the old file or the new one. mu is held.
 func (f *denyFile) save(list *httplimit.DenyList) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	var b strings.Builder
 	b.WriteString(denyFileHead)
-	for _, e := range list.Added() { // under mu, so that the last writer writes the last change
+	for _, e := range list.Added() {
 		if e.Key != "" {
 			b.WriteString(strconv.QuoteToASCII(e.Key))
 		} else {
@@ -121,6 +119,8 @@ func (p *Proxy) reloadDenyFile() error {
 	if p.denyFile == nil {
 		return nil
 	}
+	p.denyFile.mu.Lock()
+	defer p.denyFile.mu.Unlock()
 	entries, err := p.denyFile.load()
 	if err != nil {
 		return err

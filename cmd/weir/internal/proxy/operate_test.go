@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -208,6 +209,31 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 		_, err := New(cfg)
 		assert.Error(t, err, "and none starts without its list")
 	}
+}
+
+// A reload loses no change that is made meanwhile.
+func TestTheDenyListIsReloadedWhileItChanges(t *testing.T) {
+	const changes = 50
+	cfg := config(t, "1/1d")
+	cfg.DenyFile = filepath.Join(t.TempDir(), "deny")
+	s := serve(t, cfg)
+	ctx, stop := context.WithCancel(t.Context())
+	var reloads sync.WaitGroup
+	reloads.Go(func() {
+		for ctx.Err() == nil {
+			assert.NoError(t, s.Reload())
+		}
+	})
+	for i := range changes {
+		body := strings.NewReader(fmt.Sprintf(`{"what":"192.0.2.%d"}`, i))
+		resp, _ := send(t, "POST", s.back.URL+"/-/deny", body, "Weir-Admin", "1")
+		assert.Equal(t, 204, resp.StatusCode)
+	}
+	stop()
+	reloads.Wait()
+	assert.Len(t, s.denied.Added(), changes)
+	require.NoError(t, s.Reload())
+	assert.Len(t, s.denied.Added(), changes, "in the file, too")
 }
 
 // During the delay the health check fails and requests are still served.
