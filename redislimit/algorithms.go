@@ -39,10 +39,13 @@ func (byDuration) period(r *weir.Request) (string, error) {
 	return strconv.FormatInt(r.Duration.Milliseconds(), 10), nil
 }
 
+// fits reports whether r's cost is at most limit, both as they are: clamped they may be equal.
+func fits(r *weir.Request, limit uint64) bool { return max(1, r.Cost) <= limit }
+
 type fixed struct{ byDuration }
 
 func (fixed) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
-	return append(args, r.Duration.Milliseconds(), clamp(r.Limit), n), n <= clamp(r.Limit), nil
+	return append(args, r.Duration.Milliseconds(), clamp(r.Limit), n), fits(r, r.Limit), nil
 }
 
 func (fixed) answer(r *weir.Request, v numbers) (decision, error) {
@@ -101,7 +104,7 @@ type anchored struct{ byDuration }
 
 func (anchored) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 	d := ofDuration(r.Duration)
-	return append(args, d.s, d.ns, clamp(r.Limit), n), n <= clamp(r.Limit), nil
+	return append(args, d.s, d.ns, clamp(r.Limit), n), fits(r, r.Limit), nil
 }
 
 func (anchored) answer(r *weir.Request, v numbers) (decision, error) {

@@ -145,3 +145,23 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 		})
 	}
 }
+
+// Above 2^53-1 a limit counts as that, but a cost over it is a denial still, as in package weir.
+func TestACostOverTheLimitNeverPasses(t *testing.T) {
+	client := redis.NewClient(redislimit.Options(redistest.Start(t).Addr))
+	t.Cleanup(func() { _ = client.Close() })
+	l, s := counters(t, client, "", weirtest.NewClock(time.Unix(1_700_000_000, 0)).Now)
+	pairs := plainPairs(l, s)
+	pairs = append(pairs, pair{name: "TokenBucket of 2^54", local: l.TokenBucket(1 << 54), remote: s.TokenBucket(1 << 54)})
+	for _, p := range pairs {
+		for _, limit := range []uint64{1 << 53, 1 << 54} {
+			r := &weir.Request{Key: p.name, Limit: limit, Duration: time.Hour, Cost: 1<<54 + 1}
+			for _, s := range []strategy{p.local, p.remote} {
+				res, err := s.Run(t.Context(), r)
+				require.NoError(t, err)
+				require.Equal(t, weir.Deny, res.State, "%s: %T", p.name, s)
+				require.True(t, res.ExpiresAt.IsZero())
+			}
+		}
+	}
+}

@@ -42,7 +42,7 @@ type algorithm interface {
 	// weir.ErrScale.
 	period(r *weir.Request) (string, error)
 
-	// ask adds to args the script's own for n hits, and reports whether so many can ever pass. It
+	// ask adds to args the script's own for n hits, and reports whether r can ever pass. It
 	// fails with weir.ErrLimit.
 	ask(args []any, r *weir.Request, n int64) (with []any, possible bool, err error)
 

@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/bits"
@@ -16,12 +17,12 @@ const maxFill = 1 << 62 // ns
 // Limit tokens in Duration; a hit takes one. It fails with weir.ErrLimit for a bucket that would
 // take longer than 1<<62 ns, 146 years, to fill. The counterpart of weir's TokenBucket.
 func (s *Store) TokenBucket(burst uint64) *Strategy {
-	return &Strategy{store: s, kind: "token", script: tokenBucket, algorithm: token{burst: clamp(burst)}}
+	return &Strategy{store: s, kind: "token", script: tokenBucket, algorithm: token{burst: burst}}
 }
 
 type token struct {
 	byDuration
-	burst int64
+	burst uint64
 }
 
 // spacing is the time in which one token grows back, in ns, and 0 for a limit of 0, at which none
@@ -34,12 +35,7 @@ func spacing(r *weir.Request) int64 {
 }
 
 // size is the number of tokens in a full bucket.
-func (t token) size(r *weir.Request) int64 {
-	if t.burst == 0 {
-		return clamp(r.Limit)
-	}
-	return t.burst
-}
+func (t token) size(r *weir.Request) int64 { return clamp(cmp.Or(t.burst, r.Limit)) }
 
 func (t token) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 	full := grow(t.size(r), spacing(r))
@@ -47,7 +43,7 @@ func (t token) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 		return nil, false, fmt.Errorf("redislimit: %d tokens, one in %v: %w", t.size(r), time.Duration(spacing(r)), weir.ErrLimit)
 	}
 	c, f := ofDuration(time.Duration(grow(n, spacing(r)))), ofDuration(time.Duration(full))
-	return append(args, c.s, c.ns, f.s, f.ns), r.Limit > 0 && n <= t.size(r), nil
+	return append(args, c.s, c.ns, f.s, f.ns), r.Limit > 0 && fits(r, cmp.Or(t.burst, r.Limit)), nil
 }
 
 // grow is the time in which n tokens grow back, in ns, or the longest there is.
