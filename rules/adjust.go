@@ -2,6 +2,8 @@ package rules
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -87,16 +89,16 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 		req.Limit = a.req.Limit
 		req.Cost = min(req.Cost, a.limit.capacity())
 	}
-	if log, ok := a.strategy.Strategy.(entries); ok {
+	switch log, ok := a.strategy.Strategy.(entries); {
+	case ok:
 		err = a.refundEntries(ctx, log, req)
-	} else if taken.Allowed() {
+	case a.limit.Algorithm == SlidingLog:
+		err = fmt.Errorf("rules: a %T lists no entries to give back: %w", a.strategy.Strategy, errors.ErrUnsupported)
+	case taken.Allowed():
 		err = a.strategy.refunder.Refund(ctx, &req, taken)
 	}
-	if err != nil {
-		return err
-	}
 	a.req.Cost = 1
-	err = a.peek(ctx)
+	err = errors.Join(err, a.peek(ctx))
 	a.over = false
 	return err
 }

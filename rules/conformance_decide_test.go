@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"context"
+	"errors"
 	"math"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -409,4 +411,27 @@ func TestHugeCosts(t *testing.T) {
 			assert.LessOrEqual(t, w.ask(w.hits(0, text)).Statuses[0].Remaining, uint64(10), "%s %d", text, n)
 		}
 	}
+}
+
+// A log that does not list its entries, such as one behind a fallback, cannot be given hits back.
+func TestHitsThatCannotBeGivenBack(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	w := newWorld(t, house, rules.Config{Source: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+		s, err := rules.SourceOf(limiter)(a, burst)
+		return struct {
+			weir.Strategy
+			weir.Peeker
+			weir.Refunder
+		}{s, s.(weir.Peeker), s.(weir.Refunder)}, err
+	}})
+	w.ask(w.hits(2, "log=x"))
+	d := w.hits(1, "log=x")
+	d.GiveBack = true
+	resp, err := w.engine.Decide(t.Context(), &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{d}})
+	require.NoError(t, err)
+	assert.ErrorIs(t, resp.Err, errors.ErrUnsupported)
+	assert.Equal(t, rules.OK, resp.Code)
+	assert.EqualValues(t, 3, resp.Statuses[0].Remaining)
 }
