@@ -1,6 +1,6 @@
-// Package accesslog reads the access logs of web servers, one line at a time and without
-// allocating: the common and the combined format of nginx and Apache, with or without Apache's
-// virtual host in front, and JSON of any shape.
+// Package accesslog parses the access logs of web servers, one line at a time and without
+// allocating. It reads the common and the combined format of nginx and Apache, with or without
+// Apache's virtual host in front, and JSON logs with any field names.
 package accesslog
 
 import (
@@ -8,70 +8,70 @@ import (
 	"errors"
 )
 
-// Entry is one request, as one line logs it. Its slices point into the line or into the Parser's
+// Entry is one request, parsed from one line. Its slices point into the line or into the Parser's
 // own memory: they are valid until the Parser is used again or the line is overwritten.
 type Entry struct {
-	// Start is when the request came, in nanoseconds since the Unix epoch. Where the log has the
-	// time at which a request ended and how long it took, Start is the difference. Apache logs when
-	// a request came; nginx when it ended and nothing else, and then that is Start.
+	// Start is when the request arrived, in nanoseconds since the Unix epoch. If the log has the
+	// end and the duration of a request, Start is their difference. Apache logs the arrival.
+	// nginx's common format has only the end, and then Start is the end.
 	Start int64
 
-	// Coarse is set if the log has whole seconds only: the request came somewhere in the second
-	// that begins at Start.
+	// Coarse is set if the log has only whole seconds: the request arrived within the second that
+	// begins at Start.
 	Coarse bool
 
 	// IP is the client's address as logged, without a port. It is empty only if a Map has no IP.
 	IP []byte
 
-	// User is the authenticated user, empty if there is none.
+	// User is the authenticated user, or empty.
 	User []byte
 
-	// Method is the request's method as logged, empty if there is no valid request line.
+	// Method is the request's method as logged, or empty without a valid request line.
 	Method []byte
 
-	// Path is the request's path, without the query, as logged: escapes are kept. It is empty if
-	// the client did not send a request line that has one, as in a TLS handshake on a plain port.
+	// Path is the request's path as logged, without the query; escapes are kept. It is empty if the
+	// request line has none, such as after a TLS handshake on a plain port.
 	Path []byte
 
-	// Query is what follows the path's question mark, as logged.
+	// Query is the text after the path's question mark, as logged.
 	Query []byte
 
-	// Status is the response's status, 0 if there is none.
+	// Status is the response's status, or 0 if there is none.
 	Status int
 
-	// Rest is what follows the status in the common format: of the combined format the size, the
-	// referer and the user agent.
+	// Rest is the text after the status in the common format. In the combined format it is the
+	// size, the referer and the user agent.
 	Rest []byte
 }
 
-// These are the reasons for which a line cannot be read.
+// The reasons why a line cannot be parsed.
 var (
 	ErrEmpty    = errors.New("the line is empty")
 	ErrFormat   = errors.New("neither the common or combined format nor JSON")
-	ErrTime     = errors.New("no such time")
+	ErrTime     = errors.New("invalid time")
 	ErrJSON     = errors.New("broken JSON")
-	ErrField    = errors.New("a JSON field of the wrong kind")
-	ErrNoAccess = errors.New("JSON, but not a request: no time or no client address in the fields looked for")
+	ErrField    = errors.New("a JSON field of the wrong type")
+	ErrNoAccess = errors.New("JSON, but not a request: the expected fields have no time or no client address")
 )
 
-// Parser reads lines. It remembers the last second it met, because the next line is most often of
-// the same one. The zero value reads every preset format. It is not safe for concurrent use; use
+// Parser parses lines. It caches the last second it parsed, since the next line usually has the
+// same one. The zero value reads every preset format. A Parser is not safe for concurrent use; use
 // one for each goroutine.
 type Parser struct {
 	format Format
-	maps   []*tree // those of JSON that are tried
-	last   int     // index in maps of the one that read the last line
+	maps   []*tree // the JSON maps to try
+	last   int     // index in maps of the map that read the last line
 	clock  clock
 	json   walker
 	values [slots]value
 }
 
-// NewParser returns a Parser of one format.
+// NewParser returns a Parser for a format.
 func NewParser(f Format) *Parser { return &Parser{format: f, maps: f.maps} }
 
-// Parse reads one line, without its end of line, into e. It fails with one of this package's
-// errors, and e is undefined then. Unless the format is given, each line's is recognized by its
-// first byte and its fields: a log that mixes formats is read.
+// Parse parses one line, without its end of line, into e. It returns one of this package's errors;
+// then e is undefined. Unless the format is given, Parse recognizes it for each line by the first
+// byte and the fields, so a log may mix formats.
 func (p *Parser) Parse(line []byte, e *Entry) error {
 	line = bytes.TrimRight(line, "\r\n \t")
 	switch {
@@ -85,7 +85,7 @@ func (p *Parser) Parse(line []byte, e *Entry) error {
 	return p.common(line, e)
 }
 
-// cutQuery cuts a request target into the path and the query.
+// cutQuery splits a request target into the path and the query.
 func cutQuery(target []byte) (path, query []byte) {
 	if i := bytes.IndexByte(target, '?'); i >= 0 {
 		return target[:i], target[i+1:]

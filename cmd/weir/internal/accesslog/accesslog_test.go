@@ -35,12 +35,12 @@ func TestParse(t *testing.T) {
 		coarse         bool
 		ip, user, path string
 	}{
-		{"nginx combined, its escapes kept", nginxLine, "2026-11-20T09:34:23Z", true, "127.0.0.1", "", "/a%20b"},
+		{"nginx combined, with escapes", nginxLine, "2026-11-20T09:34:23Z", true, "127.0.0.1", "", "/a%20b"},
 		{"Apache combined, an escaped quote in the path", apacheLine, "2000-10-10T20:55:36Z", true, "2001:db8::7", "frank", `/q\"uote\\`},
 		{"common", `h.example - - [01/Jan/1970:00:00:00 +0000] "HEAD / HTTP/1.1" 304 -`, "1970-01-01T00:00:00Z", true, "h.example", "", "/"},
 		{"before 1970", `1.2.3.4 - - [31/Dec/1969:23:59:59 +0000] "GET / HTTP/1.1" 200 1`, "1969-12-31T23:59:59Z", true, "1.2.3.4", "", "/"},
-		{"a leap day in a zone of half an hour", `1.2.3.4 - - [29/Feb/2024:00:10:00 +0530] "GET / HTTP/1.1" 200 1`, "2024-02-28T18:40:00Z", true, "1.2.3.4", "", "/"},
-		{"a leap second is the next minute", `1.2.3.4 - - [31/Dec/2016:23:59:60 +0000] "GET / HTTP/1.1" 200 1`, "2017-01-01T00:00:00Z", true, "1.2.3.4", "", "/"},
+		{"a leap day in a half-hour zone", `1.2.3.4 - - [29/Feb/2024:00:10:00 +0530] "GET / HTTP/1.1" 200 1`, "2024-02-28T18:40:00Z", true, "1.2.3.4", "", "/"},
+		{"a leap second becomes the next minute", `1.2.3.4 - - [31/Dec/2016:23:59:60 +0000] "GET / HTTP/1.1" 200 1`, "2017-01-01T00:00:00Z", true, "1.2.3.4", "", "/"},
 		{"a user with spaces and a bracket", `1.2.3.4 - jo [x] doe [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "jo [x] doe", "/"},
 		{"Apache's empty user", `1.2.3.4 - "" [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 401 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", "/"},
 		{"an identity", `1.2.3.4 ident ann [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "ann", "/"},
@@ -49,14 +49,14 @@ func TestParse(t *testing.T) {
 		{"an empty request has no path", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "" 400 0 "-" "-"`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", ""},
 		{"HTTP/0.9", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /old" 200 0`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", "/old"},
 		{"a carriage return at the end", nginxLine + "\r", "2026-11-20T09:34:23Z", true, "127.0.0.1", "", "/a%20b"},
-		{"Caddy: start is ts less duration, client_ip goes before remote_ip", caddyLine, "2025-11-20T09:34:22.6234567Z", false, "10.0.0.9", "ann", "/a"},
+		{"Caddy: start is ts minus duration, client_ip beats remote_ip", caddyLine, "2025-11-20T09:34:22.6234567Z", false, "10.0.0.9", "ann", "/a"},
 		{"Caddy without client_ip", `{"ts":1,"request":{"remote_ip":"10.0.0.1","uri":"/"}}`, "1970-01-01T00:00:01Z", false, "10.0.0.1", "", "/"},
 		{"Caddy before 2.5", `{"ts":1,"request":{"remote_addr":"[::1]:80","uri":"/"}}`, "1970-01-01T00:00:01Z", false, "::1", "", "/"},
 		{"Caddy, RFC 3339 and a duration as text", `{"ts":"2024-05-01T12:00:00.25+02:00","duration":"250ms","request":{"remote_ip":"a","uri":"/"}}`, "2024-05-01T10:00:00Z", false, "a", "", "/"},
 		{"Caddy, milliseconds", `{"ts":1700000000123.5,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20.1235Z", false, "a", "", ""},
 		{"Caddy, nanoseconds", `{"ts":1700000000123456789,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20.123456789Z", false, "a", "", ""},
 		{"Caddy, an exponent", `{"ts":1.7e9,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20Z", false, "a", "", ""},
-		{"Caddy, escapes in what is read", `{"ts":1,"user_id":"\u00e9\n","request":{"remote_ip":"\u0031","uri":"\/x\"?y"}}`, "1970-01-01T00:00:01Z", false, "1", "é\n", `/x"`},
+		{"Caddy, escapes in values", `{"ts":1,"user_id":"\u00e9\n","request":{"remote_ip":"\u0031","uri":"\/x\"?y"}}`, "1970-01-01T00:00:01Z", false, "1", "é\n", `/x"`},
 		{"Caddy, many keys with escapes", `{` + strings.Repeat(`"\u0061":{"\n":1},`, 20) + `"t\u0073":1,"request":{"remote_ip":"a"}}`, "1970-01-01T00:00:01Z", false, "a", "", ""},
 		{"Caddy, white space and null", ` { "ts" : 1 , "user_id" : null , "request" : { "remote_ip" : "a" } } `[1:], "1970-01-01T00:00:01Z", false, "a", "", ""},
 	} {
@@ -94,7 +94,7 @@ func TestParseReadsMethodAndStatus(t *testing.T) {
 	}
 }
 
-// Each preset reads a line as its server writes it, also when the format is not given.
+// TestPresets parses a line of each server with its preset and with automatic detection.
 func TestPresets(t *testing.T) {
 	for _, tc := range []struct {
 		format, line           string
@@ -151,12 +151,12 @@ func TestMap(t *testing.T) {
 			fmt.Sprintf("%s %s %s %s %d", e.IP, e.User, e.Method, e.Path, e.Status), line)
 		assert.False(t, e.Coarse)
 	}
-	assert.ErrorIs(t, p.Parse([]byte(`{"at":1700000000}`), &e), ErrNoAccess, "ip is mapped, so it is needed")
+	assert.ErrorIs(t, p.Parse([]byte(`{"at":1700000000}`), &e), ErrNoAccess, "a mapped ip is required")
 	assert.ErrorIs(t, p.Parse([]byte(nginxLine), &e), ErrJSON, "the format was given")
 
 	f, err = ParseFormat("auto", "time=t,user=u")
 	require.NoError(t, err)
-	require.NoError(t, NewParser(f).Parse([]byte(`{"t":"1700000000","u":7}`), &e), "without addresses")
+	require.NoError(t, NewParser(f).Parse([]byte(`{"t":"1700000000","u":7}`), &e), "ip is optional if it is not mapped")
 	assert.Equal(t, "7", string(e.User))
 	assert.True(t, e.Coarse)
 
@@ -193,31 +193,31 @@ func TestParseRefuses(t *testing.T) {
 		{"no request", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000]`, ErrFormat},
 		{"cut inside the request", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /`, ErrFormat},
 		{"the closing quote is escaped", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /\"`, ErrFormat},
-		{"no such day", head + "31/Apr/2020:00:00:00 +0000" + tail, ErrTime},
-		{"no leap year", head + "29/Feb/1900:00:00:00 +0000" + tail, ErrTime},
+		{"an invalid day", head + "31/Apr/2020:00:00:00 +0000" + tail, ErrTime},
+		{"February 29 in a common year", head + "29/Feb/1900:00:00:00 +0000" + tail, ErrTime},
 		{"day zero", head + "00/Jan/2020:00:00:00 +0000" + tail, ErrTime},
-		{"no such month", head + "01/jan/2020:00:00:00 +0000" + tail, ErrTime},
+		{"an invalid month", head + "01/jan/2020:00:00:00 +0000" + tail, ErrTime},
 		{"hour 24", head + "01/Jan/2020:24:00:00 +0000" + tail, ErrTime},
 		{"minute 60", head + "01/Jan/2020:00:60:00 +0000" + tail, ErrTime},
 		{"second 61", head + "01/Jan/2020:00:00:61 +0000" + tail, ErrTime},
-		{"no digit", head + "01/Jan/2020:00:00:0x +0000" + tail, ErrTime},
+		{"a letter for a digit", head + "01/Jan/2020:00:00:0x +0000" + tail, ErrTime},
 		{"a zone without sign", head + "01/Jan/2020:00:00:00 00000" + tail, ErrTime},
-		{"a year no log is of", head + "01/Jan/1899:00:00:00 +0000" + tail, ErrTime},
+		{"a year before 1900", head + "01/Jan/1899:00:00:00 +0000" + tail, ErrTime},
 		{"JSON cut short", caddyLine[:len(caddyLine)-1], ErrJSON},
 		{"JSON with a tail", caddyLine + "x", ErrJSON},
-		{"JSON of something else", `{"level":"info","ts":1700000000.5,"msg":"serving"}`, ErrNoAccess},
+		{"JSON that is not a request", `{"level":"info","ts":1700000000.5,"msg":"serving"}`, ErrNoAccess},
 		{"a request without time", `{"request":{"remote_ip":"a"}}`, ErrNoAccess},
-		{"a request that is no object", `{"ts":1,"request":"x"}`, ErrNoAccess},
-		{"ts that is no time", `{"ts":true,"request":{"remote_ip":"a"}}`, ErrNoAccess},
-		{"ts that is no RFC 3339", `{"ts":"yesterday","request":{"remote_ip":"a"}}`, ErrTime},
+		{"a request that is not an object", `{"ts":1,"request":"x"}`, ErrNoAccess},
+		{"ts that is not a time", `{"ts":true,"request":{"remote_ip":"a"}}`, ErrNoAccess},
+		{"ts that is not RFC 3339", `{"ts":"yesterday","request":{"remote_ip":"a"}}`, ErrTime},
 		{"ts out of range", `{"ts":99999999999999999999999,"request":{"remote_ip":"a"}}`, ErrTime},
-		{"ts of a year no log is of", `{"ts":4102444800,"request":{"remote_ip":"a"}}`, ErrTime},
+		{"ts after 2099", `{"ts":4102444800,"request":{"remote_ip":"a"}}`, ErrTime},
 		{"a negative duration", `{"ts":1,"duration":-1,"request":{"remote_ip":"a"}}`, ErrTime},
 		{"a duration of years", `{"ts":1,"duration":1e9,"request":{"remote_ip":"a"}}`, ErrTime},
 		{"an address with a space", `{"ts":1,"request":{"remote_ip":"a b"}}`, ErrField},
 		{"a leading zero", `{"ts":01,"request":{"remote_ip":"a"}}`, ErrField},
 		{"a raw control character", "{\"ts\":1,\"request\":{\"remote_ip\":\"a\x01\"}}", ErrJSON},
-		{"a field repeated to no end", `{` + strings.Repeat(`"user_id":"\n",`, 20) + `"ts":1,"request":{"remote_ip":"a"}}`, ErrField},
+		{"a field repeated too often", `{` + strings.Repeat(`"user_id":"\n",`, 20) + `"ts":1,"request":{"remote_ip":"a"}}`, ErrField},
 		{"too deep", `{"a":` + deep(200) + `}`, ErrJSON},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -230,8 +230,8 @@ func TestParseRefuses(t *testing.T) {
 
 func deep(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-// The clock takes three ways: the same second, the same minute, anything else. Each must tell what
-// time.Parse tells.
+// TestClockAgreesWithTheStandardLibrary covers the three paths of the clock: the same second, the
+// same minute, and any other time. Each must agree with time.Parse.
 func TestClockAgreesWithTheStandardLibrary(t *testing.T) {
 	const layout = "02/Jan/2006:15:04:05 -0700"
 	var c clock
@@ -251,7 +251,7 @@ func TestClockAgreesWithTheStandardLibrary(t *testing.T) {
 	}
 }
 
-func TestClockRemembersNothingOfWhatItRefused(t *testing.T) {
+func TestClockDoesNotCacheInvalidTimes(t *testing.T) {
 	var c clock
 	_, ok := c.read([]byte("01/Jan/2020:00:00:10 +0000"))
 	require.True(t, ok)
@@ -262,7 +262,7 @@ func TestClockRemembersNothingOfWhatItRefused(t *testing.T) {
 	assert.Equal(t, at("2020-01-01T00:00:11Z")/1e9, got)
 }
 
-// A million lines a second leave no room for garbage.
+// TestParseDoesNotAllocate: replay parses over a million lines per second.
 func TestParseDoesNotAllocate(t *testing.T) {
 	for name, line := range map[string]string{"nginx": nginxLine, "apache": apacheLine, "caddy": caddyLine} {
 		var p Parser
@@ -289,7 +289,8 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// The eight-at-a-time scan must stop where the byte-at-a-time one stops, wherever the byte stands.
+// TestPlainStopsAtTheFirstSpecialByte checks the scan of eight bytes at a time against every byte
+// at every position.
 func TestPlainStopsAtTheFirstSpecialByte(t *testing.T) {
 	for length := range 40 {
 		for c := range 256 {

@@ -2,8 +2,7 @@ package accesslog
 
 import "math"
 
-// The years a log can be of. Nobody has logs of others, and within these the distance of two
-// instants is a Duration.
+// The range of valid years. Within it the difference of two times fits a time.Duration.
 const (
 	minYear = 1900
 	maxYear = 2099
@@ -14,16 +13,16 @@ const (
 	minuteLen = len("17/May/2015:10:05:")
 )
 
-// clock reads the time of the common format. Lines come in runs of the same second, and those in
-// runs of the same minute: comparing bytes is several times cheaper than reading them.
+// clock parses the time of the common format. Consecutive lines often have the same second or at
+// least the same minute, and comparing bytes is several times cheaper than parsing them.
 type clock struct {
-	stamp  [stampLen]byte // the last text read
-	second int64          // what it says, in seconds since the Unix epoch
-	ok     bool           // stamp and second hold
+	stamp  [stampLen]byte // the last text parsed
+	second int64          // its time, in seconds since the Unix epoch
+	ok     bool           // stamp and second are valid
 }
 
-// read returns the time of text, which is stampLen bytes, in seconds since the Unix epoch, and
-// whether it is one.
+// read returns the time of text, which is stampLen bytes long, in seconds since the Unix epoch, and
+// reports whether text is valid.
 func (c *clock) read(text []byte) (int64, bool) {
 	if c.ok && string(text) == string(c.stamp[:]) {
 		return c.second, true
@@ -47,8 +46,8 @@ func (c *clock) read(text []byte) (int64, bool) {
 	return s, true
 }
 
-// parseStamp reads "02/Jan/2006:15:04:05 -0700". Second 60 is a leap second and the same as second
-// 0 of the next minute.
+// parseStamp parses "02/Jan/2006:15:04:05 -0700". Second 60, a leap second, equals second 0 of the
+// next minute.
 func parseStamp(t []byte) (int64, bool) {
 	if t[2] != '/' || t[6] != '/' || t[11] != ':' || t[14] != ':' || t[17] != ':' || t[20] != ' ' {
 		return 0, false
@@ -77,7 +76,7 @@ func parseStamp(t []byte) (int64, bool) {
 	return daysSinceEpoch(year, month, day)*86400 + int64(hour*3600+minute*60+second) - zone, true
 }
 
-// digits returns the number that two digits make, or math.MinInt if they are not two digits.
+// digits returns the value of two digits, or math.MinInt if they are not digits.
 func digits(two []byte) int {
 	hi, lo := two[0]-'0', two[1]-'0'
 	if hi > 9 || lo > 9 {
@@ -86,7 +85,7 @@ func digits(two []byte) int {
 	return int(hi)*10 + int(lo)
 }
 
-// month returns 1 to 12 for an English month's first three letters, and 0 for anything else.
+// month returns 1 to 12 for the first three letters of an English month, and 0 otherwise.
 func month(name []byte) int {
 	const names = "JanFebMarAprMayJunJulAugSepOctNovDec"
 	for m := range 12 {
@@ -110,8 +109,8 @@ func daysIn(year, month int) int {
 	return 31
 }
 
-// daysSinceEpoch counts the days from 1970-01-01 in the Gregorian calendar. The year is taken to
-// begin in March, so that the leap day is its last and the months before it have a closed form.
+// daysSinceEpoch returns the number of days since 1970-01-01 in the Gregorian calendar. It lets the
+// year begin in March, so that the leap day comes last and the months before it have a closed form.
 func daysSinceEpoch(year, month, day int) int64 {
 	if month <= 2 {
 		year--

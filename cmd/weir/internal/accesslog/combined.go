@@ -2,8 +2,8 @@ package accesslog
 
 import "bytes"
 
-// Combined returns the referer and the user agent of a line in the combined format, without the
-// escapes of the log. They are empty in other formats, and where the log has a hyphen.
+// Combined returns the unescaped referer and user agent of a line in the combined format. They are
+// empty in other formats, and if the log has a hyphen.
 func (e *Entry) Combined() (referer, agent string) {
 	_, rest, ok := bytes.Cut(e.Rest, []byte(` "`))
 	if !ok {
@@ -21,8 +21,8 @@ func (e *Entry) Combined() (referer, agent string) {
 	return field(first), field(second)
 }
 
-// field returns a quoted field as the client sent it. Apache writes \", \\, \n, \t and the like,
-// nginx \xHH.
+// field unescapes a quoted field. Apache writes escapes such as \", \\, \n and \t, and nginx writes
+// \xHH.
 func field(s []byte) string {
 	if string(s) == "-" {
 		return ""

@@ -5,12 +5,12 @@ import (
 	"net/netip"
 )
 
-// common reads
+// common parses
 //
 //	ADDRESS IDENT USER [02/Jan/2006:15:04:05 -0700] "REQUEST" STATUS BYTES ...
 //
-// which is the common format and the beginning of the combined one. What follows the status is not
-// looked at: servers append fields of their own.
+// which is the common format and the beginning of the combined one. It ignores the fields after the
+// status, since servers append their own.
 func (p *Parser) common(line []byte, e *Entry) error {
 	ip, rest, ok := bytes.Cut(line, space)
 	if !ok || len(ip) == 0 {
@@ -21,8 +21,8 @@ func (p *Parser) common(line []byte, e *Entry) error {
 		return ErrFormat
 	}
 	if string(ident) != "-" {
-		// Apache's vhost_combined puts the virtual host in front. Taken as the common format it
-		// would make one caller of all the host's clients.
+		// Apache's vhost_combined has the virtual host in front. Parsed as the common format, all
+		// clients of a host would become one caller.
 		if shifted, after, ok := virtualHost(ident, rest); ok {
 			ip, rest = shifted, after
 		}
@@ -48,8 +48,8 @@ func (p *Parser) common(line []byte, e *Entry) error {
 
 var space = []byte(" ")
 
-// virtualHost reports whether what stands in the place of the identity is an address, which no
-// identity is, followed by an identity; it returns the address and what follows the identity.
+// virtualHost reports whether ident, in the place of the identity, is an address followed by an
+// identity. It returns the address and the text after the identity.
 func virtualHost(ident, rest []byte) (ip, after []byte, ok bool) {
 	if c := ident[:min(1, len(ident))]; !bytes.ContainsAny(c, "0123456789abcdefABCDEF:") {
 		return nil, nil, false
@@ -61,9 +61,8 @@ func virtualHost(ident, rest []byte) (ip, after []byte, ok bool) {
 	return ident, after, ok
 }
 
-// cutUser reads the user, who may have spaces in the name, up to the bracket in front of the time.
-// It returns what follows the bracket, and makes sure that a time can stand there and is followed
-// by the request line.
+// cutUser parses the user, whose name may contain spaces, up to the bracket before the time. It
+// returns the text after the bracket, and checks that a time and the request line can follow there.
 func cutUser(rest []byte) (user, after []byte, ok bool) {
 	i := bytes.IndexByte(rest, '[')
 	for i >= 0 {
@@ -88,7 +87,7 @@ func cutUser(rest []byte) (user, after []byte, ok bool) {
 	return user, after, true
 }
 
-// quoted returns what stands before the closing quote. A quote inside is escaped: \" by Apache,
+// quoted returns the text before the closing quote. A quote inside is escaped: as \" by Apache, as
 // \x22 by nginx.
 func quoted(s []byte) ([]byte, bool) {
 	for from := 0; ; {
@@ -108,8 +107,8 @@ func quoted(s []byte) ([]byte, bool) {
 	}
 }
 
-// requestLine returns the method, the path and the query of "METHOD TARGET PROTOCOL", and of
-// "METHOD TARGET", which is HTTP/0.9. It returns none of them if there is no target.
+// requestLine returns the method, the path and the query of "METHOD TARGET PROTOCOL", or of "METHOD
+// TARGET" (HTTP/0.9). It returns nil slices if there is no target.
 func requestLine(request []byte) (method, path, query []byte) {
 	method, rest, ok := bytes.Cut(request, space)
 	if !ok {

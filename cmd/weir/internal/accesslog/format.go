@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Format is the form of a log's lines. The zero value recognizes the common and the combined format
-// and the JSON of every preset.
+// Format is the format of a log's lines. The zero value recognizes the common and the combined
+// format and the JSON of every preset.
 type Format struct {
 	textOnly, jsonOnly bool
-	maps               []*tree // nil: all presets
+	maps               []*tree // nil means all presets
 }
 
-// Map says where a JSON line has what. Each field is a list of dotted paths, such as
-// request.client_ip, of which the first that the line has, and that is not empty or "-", is taken.
+// Map says where the fields of a JSON line are. Each field is a list of dotted paths, such as
+// request.client_ip; the first path whose value is present and not empty or "-" is used.
 type Map struct {
-	Time     []string // when the request ended, or came if there is no Duration
-	Duration []string // how long it took
+	Time     []string // the end of the request, or its arrival without a Duration
+	Duration []string // of the request
 	IP       []string // the client's address, with or without a port
 	User     []string
 	Method   []string
@@ -26,14 +26,14 @@ type Map struct {
 	Status   []string
 	Request  []string // METHOD TARGET PROTOCOL in one, for logs without Method and Path
 
-	// DurationUnit is the unit of a Duration that is a number. 0: a second.
+	// DurationUnit is the unit of a Duration that is a number. 0 means seconds.
 	DurationUnit time.Duration
 
-	// exact is set if a time in a whole number of seconds is no coarser than one with a fraction.
+	// exact is set if a whole number of seconds is as precise as one with a fraction.
 	exact bool
 }
 
-// presets are the JSON logs that are known by name, in the order in which they are tried.
+// presets are the JSON formats with a name, in the order in which they are tried.
 var presets = []struct {
 	name string
 	Map
@@ -77,7 +77,7 @@ var presetTrees = func() (all []*tree) {
 	return all
 }()
 
-// Formats are the names ParseFormat knows.
+// Formats returns the names that ParseFormat accepts.
 func Formats() []string {
 	names := []string{"auto", "common"}
 	for _, p := range presets {
@@ -86,12 +86,12 @@ func Formats() []string {
 	return append(names, "json")
 }
 
-// ParseFormat returns the format of that name: auto, common (which is the combined format, too), a
-// preset, or json, whose fields fields maps: time=ts,ip=client.address.
+// ParseFormat returns the format with that name: auto, common (which includes the combined format),
+// a preset, or json. For json, fields maps the fields, such as time=ts,ip=client.address.
 func ParseFormat(name, fields string) (Format, error) {
 	if name == "json" || fields != "" {
 		if name != "json" && name != "auto" {
-			return Format{}, fmt.Errorf("a map of fields is for the format json, not for %s", name)
+			return Format{}, fmt.Errorf("a map of fields needs the format json, not %s", name)
 		}
 		m, err := ParseMap(fields)
 		return Format{jsonOnly: true, maps: []*tree{newTree(m)}}, err
@@ -110,12 +110,13 @@ func ParseFormat(name, fields string) (Format, error) {
 	return Format{}, fmt.Errorf("format is one of %s, not %q", strings.Join(Formats(), ", "), name)
 }
 
-// fieldNames are the left sides of a map that is written as text.
+// fieldNames are the field names in a map that is given as text.
 var fieldNames = []string{"time", "ip", "user", "method", "path", "status", "request", "duration",
 	"duration_ms", "duration_ns"}
 
-// ParseMap reads FIELD=PATH,FIELD=PATH...; a FIELD that is given again has another PATH to look at
-// if the first is not in a line. It fails if a FIELD is unknown or time is not there.
+// ParseMap parses FIELD=PATH,FIELD=PATH... A FIELD that occurs again adds another PATH, which is
+// used if a line does not have the first. ParseMap fails if a FIELD is unknown or if time is
+// missing.
 func ParseMap(text string) (Map, error) {
 	var m Map
 	for part := range strings.SplitSeq(text, ",") {
@@ -128,7 +129,7 @@ func ParseMap(text string) (Map, error) {
 		}
 	}
 	if len(m.Time) == 0 {
-		return m, fmt.Errorf("map %q: time is needed", text)
+		return m, fmt.Errorf("map %q: time is missing", text)
 	}
 	return m, nil
 }
@@ -138,7 +139,7 @@ func (m *Map) add(field, path string) error {
 		"duration_ns": 1}[field]
 	if unit > 0 {
 		if len(m.Duration) > 0 && m.DurationUnit != unit {
-			return fmt.Errorf("map: durations of two units")
+			return fmt.Errorf("map: durations in two units")
 		}
 		m.Duration, m.DurationUnit = append(m.Duration, path), unit
 		return nil
@@ -146,7 +147,7 @@ func (m *Map) add(field, path string) error {
 	to := map[string]*[]string{"time": &m.Time, "ip": &m.IP, "user": &m.User, "method": &m.Method,
 		"path": &m.Path, "status": &m.Status, "request": &m.Request}[field]
 	if to == nil {
-		return fmt.Errorf("map: no field %q: there are %s", field, strings.Join(fieldNames, ", "))
+		return fmt.Errorf("map: unknown field %q; want one of %s", field, strings.Join(fieldNames, ", "))
 	}
 	*to = append(*to, path)
 	return nil

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// slowLine is the common format as a regular expression: the obvious reader that the parser must
-// agree with.
+// slowLine is the common format as a regular expression, the reference for the parser.
 var slowLine = regexp.MustCompile(`(?s)^([^ ]+) ([^ ]*) (.*?) \[(.{26})\] "((?:[^"\\]|\\.)*)"`)
 
 func FuzzCommon(f *testing.F) {
@@ -30,7 +29,7 @@ func FuzzCommon(f *testing.F) {
 		m := slowLine.FindStringSubmatch(line)
 		if m == nil {
 			if err == nil {
-				t.Fatalf("read a line that is not of the format: %q", line)
+				t.Fatalf("parsed a line that is not in the format: %q", line)
 			}
 			return
 		}
@@ -38,7 +37,7 @@ func FuzzCommon(f *testing.F) {
 		plain := timeErr == nil && when.Format("02/Jan/2006:15:04:05 -0700") == m[4] &&
 			when.Year() >= minYear && when.Year() <= maxYear
 		if plain != (err == nil) && !strings.Contains(m[4], ":60 ") {
-			t.Fatalf("%q: the reference says %v, the parser %v", line, timeErr, err)
+			t.Fatalf("%q: the reference returns %v, the parser %v", line, timeErr, err)
 		}
 		if err != nil {
 			return
@@ -83,12 +82,12 @@ func FuzzCaddy(f *testing.F) {
 			}
 		}
 		if !json.Valid([]byte(line)) {
-			t.Fatalf("took what is not JSON: %q", line)
+			t.Fatalf("parsed invalid JSON: %q", line)
 		}
 		if len(e.IP) == 0 {
 			t.Fatalf("no address: %q", line)
 		}
-		// encoding/json matches keys without regard to case and mends broken UTF-8; the parser does
+		// encoding/json ignores the case of keys and repairs invalid UTF-8; the parser does
 		// neither.
 		if strings.ContainsRune(line, '\\') || !ascii(line) || foldedKeys(line) ||
 			json.Unmarshal([]byte(line), &ref) != nil {
@@ -103,8 +102,8 @@ func FuzzCaddy(f *testing.F) {
 	})
 }
 
-// foldedKeys reports whether a key occurs twice, or in capitals, or null undoes it: cases in which
-// the readers may differ.
+// foldedKeys reports whether a line has upper-case letters, null or a repeated key, for which the
+// two parsers may differ.
 func foldedKeys(line string) bool {
 	low := strings.ToLower(line)
 	return low != line || strings.Contains(line, "null") || strings.Count(low, `"request"`) > 1
@@ -119,8 +118,8 @@ func ascii(s string) bool {
 	return true
 }
 
-// FuzzParse feeds one parser two lines: whatever the first leaves behind must not change what the
-// second is read as.
+// FuzzParse parses two lines with one Parser: the first line must not change the result of the
+// second.
 func FuzzParse(f *testing.F) {
 	f.Add(nginxLine, apacheLine)
 	f.Add(caddyLine, nginxLine)

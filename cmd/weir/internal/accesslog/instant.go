@@ -12,9 +12,9 @@ var (
 	maxInstant = time.Date(maxYear+1, 1, 1, 0, 0, 0, 0, time.UTC).UnixNano() - 1
 )
 
-// instant reads a time: a number of seconds, with or without a fraction, of milliseconds or of
-// nanoseconds; the same as text; RFC 3339 or the same without a zone, which is then UTC; the common
-// format's time. coarse reports whether it is in whole seconds.
+// instant parses a time: a number of seconds (with or without a fraction), milliseconds or
+// nanoseconds; such a number as text; RFC 3339, where UTC is the default zone; or the time of the
+// common format. coarse reports whether it has only whole seconds.
 func (p *Parser) instant(v value) (ns int64, coarse, ok bool) {
 	switch {
 	case !v.str || isNumber(v.text):
@@ -29,8 +29,8 @@ func (p *Parser) instant(v value) (ns int64, coarse, ok bool) {
 	return ns, coarse, ok && minInstant <= ns && ns <= maxInstant
 }
 
-// unixInstant reads a number. Its unit follows from its size: the ranges of seconds, milliseconds
-// and nanoseconds do not meet between the years 1973 and 5138.
+// unixInstant parses a number. Its unit follows from its size: the ranges of seconds, milliseconds
+// and nanoseconds do not overlap between the years 1973 and 5138.
 func unixInstant(number []byte) (ns int64, coarse, ok bool) {
 	whole, fraction, _ := bytes.Cut(number, []byte("."))
 	unit := int64(time.Second)
@@ -58,7 +58,7 @@ func isoInstant(text []byte) (ns int64, coarse, ok bool) {
 	return t.UnixNano(), bytes.IndexByte(text, '.') < 0, true
 }
 
-// isNumber reports whether s is digits with at most one point, and more of them than a year has.
+// isNumber reports whether s consists of digits and at most one point, and is longer than a year.
 func isNumber(s []byte) bool {
 	point := false
 	for i, c := range s {
@@ -71,11 +71,11 @@ func isNumber(s []byte) bool {
 	return len(s) > 4
 }
 
-// maxDuration bounds how long a request may have taken.
+// maxDuration bounds the duration of a request.
 const maxDuration = 365 * 24 * int64(time.Hour)
 
-// span reads how long a request took: a number of units, with or without a fraction, or text such
-// as "1.5ms". None is 0.
+// span parses a duration: a number of units, with or without a fraction, or text such as "1.5ms". A
+// missing value is 0.
 func span(v value, unit int64) (ns int64, ok bool) {
 	if v.rank == 0 {
 		return 0, true
@@ -89,8 +89,8 @@ func span(v value, unit int64) (ns int64, ok bool) {
 	return ns, ok && 0 <= ns && ns <= maxDuration
 }
 
-// scaled returns a number times unit, cut to a whole number, without going through a float, which
-// would be off by hundreds of nanoseconds for the seconds of today.
+// scaled returns number times unit, truncated to an integer. It does not use a float, which would
+// be off by hundreds of nanoseconds for current times in seconds.
 func scaled(number []byte, unit int64) (int64, bool) {
 	s, negative := number, false
 	if len(s) > 0 && s[0] == '-' {
@@ -121,7 +121,7 @@ func scaled(number []byte, unit int64) (int64, bool) {
 	return n, len(s) > 0
 }
 
-// scaledFloat is for numbers with an exponent, and refuses what is not a number.
+// scaledFloat handles numbers with an exponent and rejects text that is not a number.
 func scaledFloat(number []byte, unit int64) (int64, bool) {
 	f, err := strconv.ParseFloat(string(number), 64)
 	f *= float64(unit)
@@ -131,7 +131,7 @@ func scaledFloat(number []byte, unit int64) (int64, bool) {
 	return int64(f), true
 }
 
-// statusOf reads a status, 0 if there is none.
+// statusOf parses a status; it returns 0 if it is invalid.
 func statusOf(s []byte) int {
 	if len(s) != 3 || s[0] < '1' || s[0] > '9' {
 		return 0
@@ -142,8 +142,7 @@ func statusOf(s []byte) int {
 	return 0
 }
 
-// floorMod returns the quotient of a and a positive b, rounded down, and the rest, which is never
-// negative.
+// floorMod returns a/b rounded down and the non-negative remainder, for b > 0.
 func floorMod(a, b int64) (quotient, rest int64) {
 	quotient, rest = a/b, a%b
 	if rest < 0 {

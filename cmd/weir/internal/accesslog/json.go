@@ -20,12 +20,13 @@ const (
 	slots
 )
 
-// tree is a Map as a walker needs it: the keys of an object, with those of the objects in it.
+// tree is a Map in the form that the walker needs: the keys of an object and, below them, the keys
+// of nested objects.
 type tree struct {
 	root  node
 	unit  time.Duration
 	exact bool
-	needs [slots]bool // parts without which a line is not a request
+	needs [slots]bool // the slots that a request must have
 }
 
 type node struct {
@@ -33,7 +34,7 @@ type node struct {
 	kids []*node
 	leaf bool
 	slot int
-	rank int // among the paths of slot, from 1; the least that a line has is taken
+	rank int // among the paths of slot, from 1; the lowest rank wins
 }
 
 func newTree(m Map) *tree {
@@ -56,7 +57,7 @@ func newTree(m Map) *tree {
 	return t
 }
 
-// kid returns the node below n of that name, which it makes if need be.
+// kid returns the child of n with that name, and adds it if it does not exist.
 func (n *node) kid(name string) *node {
 	if i := slices.IndexFunc(n.kids, func(k *node) bool { return k.name == name }); i >= 0 {
 		return n.kids[i]
@@ -67,12 +68,12 @@ func (n *node) kid(name string) *node {
 
 // value is a scalar of a line.
 type value struct {
-	text []byte // of a string its contents, of a number its digits
+	text []byte // the contents of a string, or the digits of a number
 	str  bool   // it is a string
-	rank int    // 0: there is none
+	rank int    // 0 if the value is missing
 }
 
-// object reads a JSON line. It tries the map that read the line before, then the others.
+// object parses a JSON line. It first tries the map that parsed the previous line, then the others.
 func (p *Parser) object(line []byte, e *Entry) error {
 	if p.maps == nil {
 		p.maps = presetTrees
@@ -112,7 +113,7 @@ func (p *Parser) objectBy(t *tree, line []byte, e *Entry) error {
 	return p.entry(t, e)
 }
 
-// fields reads the object that n is of.
+// fields parses the object that belongs to n.
 func (p *Parser) fields(n *node) error {
 	w := &p.json
 	return w.object(func(key []byte) error {
@@ -132,7 +133,7 @@ func (p *Parser) fields(n *node) error {
 	})
 }
 
-// scalar reads the value of a leaf, unless a better one was read.
+// scalar parses the value of a leaf. A value of lower rank that was already parsed is kept.
 func (p *Parser) scalar(k *node) error {
 	w, was := &p.json, &p.values[k.slot]
 	v := value{rank: k.rank}
@@ -155,7 +156,7 @@ func (p *Parser) scalar(k *node) error {
 	return nil
 }
 
-// entry makes an Entry of the values.
+// entry fills e from the values.
 func (p *Parser) entry(t *tree, e *Entry) error {
 	v := &p.values
 	end, coarse, ok := p.instant(v[slotTime])
@@ -187,7 +188,7 @@ func (p *Parser) entry(t *tree, e *Entry) error {
 	return nil
 }
 
-// withoutPort cuts the port of 1.2.3.4:56 and of [::1]:56, and the brackets.
+// withoutPort removes the port from addresses such as 1.2.3.4:56 and [::1]:56, and the brackets.
 func withoutPort(addr []byte) []byte {
 	if len(addr) > 0 && addr[0] == '[' {
 		if i := bytes.IndexByte(addr, ']'); i > 0 {

@@ -7,29 +7,29 @@ import (
 	"math/bits"
 )
 
-// maxDepth bounds how deep a line may nest, so that a hostile one cannot exhaust the stack. A Caddy
+// maxDepth bounds the nesting of a line, so that a hostile line cannot exhaust the stack. A Caddy
 // line has depth 4.
 const maxDepth = 64
 
-// walker goes through one JSON text once, from front to back, and hands out what its caller asks
-// for. encoding/json would take ten times as long, most of it for headers that nobody reads.
-// Whatever walker takes, encoding/json takes.
+// walker parses one JSON text in one pass and returns the values that its caller asks for.
+// encoding/json would take ten times as long, most of it for unused headers. All text that walker
+// accepts is valid for encoding/json.
 type walker struct {
 	s       []byte
 	i       int
-	key     []byte                // a key that had escapes
-	scratch [scratchBlocks][]byte // values that had, each in memory of its own: they are handed out together
-	used    int                   // of scratch
+	key     []byte                // an unescaped key
+	scratch [scratchBlocks][]byte // unescaped values, each with its own memory: the caller holds several
+	used    int                   // number of blocks of scratch in use
 }
 
-// scratchBlocks bounds the values of a line that are read and have escapes; a line with more is
-// refused.
+// scratchBlocks bounds the number of values with escapes that are read from a line; a line with
+// more is an error.
 const scratchBlocks = 2 * slots
 
 func (w *walker) reset(s []byte) { w.s, w.i, w.used = s, 0, 0 }
 
-// peek skips white space and returns the next byte, 0 at the end. Servers write none, so the loop
-// is elsewhere.
+// peek skips white space and returns the next byte, or 0 at the end. Servers write no white space,
+// so the loop is in a separate function.
 func (w *walker) peek() byte {
 	if w.i < len(w.s) && w.s[w.i] > ' ' {
 		return w.s[w.i]
@@ -48,7 +48,7 @@ func (w *walker) skipSpace() byte {
 	return 0
 }
 
-// take skips white space and then c, and fails if that is not what comes.
+// take skips white space and then c. It fails if c is not next.
 func (w *walker) take(c byte) error {
 	if w.peek() != c || w.i == len(w.s) {
 		return ErrJSON
@@ -66,7 +66,7 @@ func (w *walker) end() error {
 	return nil
 }
 
-// object reads an object and calls field for each of its keys; field must read the value.
+// object parses an object and calls field for each of its keys; field must parse the value.
 func (w *walker) object(field func(key []byte) error) error {
 	if err := w.take('{'); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (w *walker) object(field func(key []byte) error) error {
 	}
 }
 
-// text reads a string value into dst. null leaves dst as it is.
+// text parses a string value into dst. null leaves dst unchanged.
 func (w *walker) text(dst *[]byte) error {
 	if w.peek() == 'n' {
 		return w.literal("null")
@@ -132,8 +132,8 @@ func (w *walker) text(dst *[]byte) error {
 	return nil
 }
 
-// string reads a string and returns what stands between its quotes, and whether that has escapes in
-// it.
+// string parses a string. It returns the text between the quotes and reports whether it has
+// escapes.
 func (w *walker) string() (raw []byte, escaped bool, err error) {
 	s, from := w.s, w.i+1
 	for i := from; ; {
@@ -154,17 +154,17 @@ func (w *walker) string() (raw []byte, escaped bool, err error) {
 	}
 }
 
-// plain returns how many bytes s begins with that are neither a quote, nor a backslash, nor a
-// control character. It looks at eight at a time: strings are most of a line, and byte by byte they
-// took two thirds of the time.
+// plain returns the length of the prefix of s without quotes, backslashes and control characters.
+// It tests eight bytes at a time, since strings are most of a line: byte by byte this took two
+// thirds of the time.
 func plain(s []byte) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	i := 0
 	for ; i+8 <= len(s); i += 8 {
 		x := binary.LittleEndian.Uint64(s[i:])
 		quote, slash := x^ones*'"', x^ones*'\\'
-		// v-ones&^v has the high bit set in the lowest zero byte of v; a borrow can only mark bytes
-		// above it. Likewise for the bytes below a space.
+		// v-ones&^v has the high bit set in the lowest zero byte of v; a borrow can mark only bytes
+		// above it. The same holds for bytes below a space.
 		if m := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & high; m != 0 {
 			return i + bits.TrailingZeros64(m)/8
 		}
@@ -175,7 +175,7 @@ func plain(s []byte) int {
 	return i
 }
 
-// escapeLen returns the length of the escape at the start of s, 0 if it is not one.
+// escapeLen returns the length of the escape at the start of s, or 0 if it is invalid.
 func escapeLen(s []byte) int {
 	if len(s) < 2 {
 		return 0
@@ -197,8 +197,8 @@ func escapeLen(s []byte) int {
 	return 6
 }
 
-// unescape decodes a string that has escapes into buf, which it returns. They are rare enough to
-// leave to encoding/json.
+// unescape decodes a string with escapes into buf and returns it. Escapes are rare, so it uses
+// encoding/json.
 func unescape(buf, raw []byte) ([]byte, error) {
 	var s string
 	if err := json.Unmarshal(append(append([]byte{'"'}, raw...), '"'), &s); err != nil {
@@ -207,7 +207,7 @@ func unescape(buf, raw []byte) ([]byte, error) {
 	return append(buf[:0], s...), nil
 }
 
-// skip reads any value, itself inside depth others that are skipped, and drops it.
+// skip parses any value and drops it. depth is the number of skipped values around it.
 func (w *walker) skip(depth int) error {
 	if depth > maxDepth {
 		return ErrJSON
@@ -261,7 +261,7 @@ func (w *walker) literal(word string) error {
 	return nil
 }
 
-// number reads a number and returns its text: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)?
+// number parses a number and returns its text: -?(0|[1-9][0-9]*)(.[0-9]+)?([eE][+-]?[0-9]+)?
 func (w *walker) number() ([]byte, error) {
 	w.peek()
 	s, i := w.s[w.i:], 0
@@ -295,7 +295,7 @@ func (w *walker) number() ([]byte, error) {
 	return s[:i], nil
 }
 
-// run returns how many digits s begins with.
+// run returns the number of digits at the start of s.
 func run(s []byte) int {
 	for i, c := range s {
 		if c < '0' || c > '9' {

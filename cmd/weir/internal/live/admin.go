@@ -8,11 +8,9 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// The handlers below are for those who have the token: they tell what a client has used up, and
-// change it.
+// The handlers below need the admin token: they show and change the counts of a client.
 
-// ServeReload loads the rules again. It answers with their version, or with 422 and what is wrong
-// with them.
+// ServeReload loads the rules again. It answers with their version, or with 422 and the mistakes.
 func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
 	if err := r.Reload(); err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
@@ -22,7 +20,7 @@ func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]any{"version": s.Version, "rules": s.Rules})
 }
 
-// caller reads the descriptor that a request is about. It may leave out the domain if there is only
+// caller parses the descriptor that a request names. The domain may be omitted if there is only
 // one.
 func (r *Rules) caller(w http.ResponseWriter, req *http.Request) (domain string, entries []rules.Entry,
 	ok bool) {
@@ -41,7 +39,7 @@ func (r *Rules) caller(w http.ResponseWriter, req *http.Request) (domain string,
 	return domain, entries, true
 }
 
-// Caller is what a descriptor has used up of its limit.
+// Caller is the state of a descriptor's limit.
 type Caller struct {
 	Code         string `json:"code"`
 	Reason       string `json:"reason"`
@@ -51,7 +49,7 @@ type Caller struct {
 	ResetSeconds int64  `json:"resetSeconds"`
 }
 
-// ServeCaller answers with the Caller of a descriptor, and takes nothing from it.
+// ServeCaller answers with the Caller of a descriptor and counts nothing.
 func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
 	domain, entries, ok := r.caller(w, req)
 	if !ok {
@@ -73,7 +71,7 @@ func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
 	writeJSON(w, answer)
 }
 
-// ServeReset forgets what was counted for a descriptor.
+// ServeReset deletes the count of a descriptor.
 func (r *Rules) ServeReset(w http.ResponseWriter, req *http.Request) {
 	domain, entries, ok := r.caller(w, req)
 	if !ok {
@@ -95,5 +93,5 @@ func (r *Rules) ServeReset(w http.ResponseWriter, req *http.Request) {
 
 func writeJSON(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // an error means that the client is gone
+	_ = json.NewEncoder(w).Encode(v) // an error means that the client disconnected
 }

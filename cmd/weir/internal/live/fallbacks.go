@@ -11,7 +11,7 @@ import (
 	weirprom "github.com/weirgo/weir/metrics/prometheus"
 )
 
-// Fallbacks collects the figures of the Fallbacks that rules count by, which may change with the
+// Fallbacks collects the figures of the Fallbacks that the rules use, which may change with the
 // rules. It is a prometheus.Collector. The zero value is ready to use; it is safe for concurrent
 // use.
 type Fallbacks struct {
@@ -19,7 +19,7 @@ type Fallbacks struct {
 	byName map[string]*fallback.Fallback // guarded by mu
 }
 
-// Add adds a Fallback, or puts it in the place of the one that has this name.
+// Add adds a Fallback; it replaces one with the same name.
 func (a *Fallbacks) Add(name string, f *fallback.Fallback) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// nearLimit is the share of a limit from which on hits are near it.
+// nearLimit is the share of a limit above which hits count as near it.
 const nearLimit = 0.8
 
-// maxRules bounds the rules that have figures of their own; the others have none.
+// maxRules bounds the number of rules that have figures.
 const maxRules = 10_000
 
 // Figures counts the decisions of rules. It is safe for concurrent use.
@@ -20,13 +20,13 @@ type Figures struct {
 	mu    sync.Mutex // held to replace rules
 }
 
-// figure is the counts of one rule.
+// figure holds the counts of one rule.
 type figure struct {
 	hits, within, near, over, shadow atomic.Uint64
 }
 
-// Figure is how many hits a rule has had. Hits are Within and Over, which include Near and
-// Shadowed.
+// Figure holds the hits of a rule. Hits is Within plus Over; Within includes Near, and Over
+// includes Shadowed.
 type Figure struct{ Hits, Within, Near, Over, Shadowed uint64 }
 
 func newFigures() *Figures {
@@ -37,8 +37,7 @@ func newFigures() *Figures {
 
 type ruleName struct{ domain, path string }
 
-// follow counts for the rules of set from now on. A rule of the same domain and path goes on with
-// its figures.
+// follow switches to the rules of set. A rule with the same domain and path keeps its figures.
 func (f *Figures) follow(set *rules.Set) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,7 +59,7 @@ func (f *Figures) follow(set *rules.Set) {
 	f.rules.Store(&next)
 }
 
-// Count counts a status on a rule: n hits.
+// Count adds n hits of a rule with the given status.
 func (f *Figures) Count(s *rules.Status, n uint64) {
 	of := (*f.rules.Load())[s.Rule]
 	if of == nil {
@@ -83,7 +82,7 @@ func (f *Figures) Count(s *rules.Status, n uint64) {
 	}
 }
 
-// All returns the figures of the rules, in no order.
+// All returns the figures of the rules, in any order.
 func (f *Figures) All() iter.Seq2[*rules.Rule, Figure] {
 	return func(yield func(*rules.Rule, Figure) bool) {
 		for r, of := range *f.rules.Load() {

@@ -12,9 +12,9 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Hybrid returns a Source that counts by remote, and by local while that is away. Each of
-// cfg.Instances processes then has such a part of every limit. Changes of a breaker are logged;
-// made is called for each strategy, with its name, unless it is nil.
+// Hybrid returns a Source that counts on remote, and on local while remote is down. Each of the
+// cfg.Instances processes then has an equal part of every limit. Hybrid logs changes of a breaker
+// and, if made is not nil, calls it for each strategy with its name.
 func Hybrid(remote, local rules.Source, cfg fallback.Config, log *slog.Logger,
 	made func(name string, f *fallback.Fallback)) rules.Source {
 	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
@@ -40,8 +40,8 @@ func Hybrid(remote, local rules.Source, cfg fallback.Config, log *slog.Logger,
 	}
 }
 
-// part returns a process's part of a burst, which is not in a request: fallback divides only what
-// is.
+// part returns a process's part of a burst. fallback divides only the limit of a request, and the
+// burst is not in the request.
 func part(burst uint64, instances int) uint64 {
 	if burst == 0 {
 		return 0

@@ -31,7 +31,7 @@ func write(t *testing.T, name, text string) {
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 }
 
-// limit returns the limit that is in force.
+// limit returns the current limit.
 func (r *Rules) limit() uint32 {
 	return r.Engine.Set().Match("d", []rules.Entry{{Key: "k", Value: "v"}}).Limit.Requests
 }
@@ -48,8 +48,8 @@ func load(t *testing.T, dir string, change func(*Config)) *Rules {
 	return r
 }
 
-// TestEventsThatFollowEachOtherAreOneChange writes a file five times, 50 ms apart: it is read once,
-// when it is whole.
+// TestEventsThatFollowEachOtherAreOneChange writes a file five times, 50 ms apart. It must be read
+// once, at the end.
 func TestEventsThatFollowEachOtherAreOneChange(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.yaml")
@@ -76,8 +76,8 @@ func TestEventsThatFollowEachOtherAreOneChange(t *testing.T) {
 	})
 }
 
-// TestChangesWithoutAnEventAreFound polls. A file that is as it was is not loaded again, and a
-// mistake is logged once.
+// TestChangesWithoutAnEventAreFound checks the polling. An unchanged file is not loaded again, and
+// a mistake is logged once.
 func TestChangesWithoutAnEventAreFound(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.yaml")
@@ -103,22 +103,22 @@ func TestChangesWithoutAnEventAreFound(t *testing.T) {
 		after()
 		s := after()
 		assert.ErrorContains(t, s.Err, "error loading config file")
-		assert.EqualValues(t, 1, s.Failures, "a file is looked at once")
+		assert.EqualValues(t, 1, s.Failures, "an unchanged file is read once")
 		require.NoError(t, os.Remove(name))
 		require.NoError(t, os.Remove(dir))
 		after()
 		s = after()
 		assert.EqualValues(t, 3, s.Failures)
-		assert.EqualValues(t, 2, r.limit(), "the old rules stay when the directory is gone")
-		assert.Equal(t, 2, strings.Count(log.String(), "rules refused"), "once for each cause")
+		assert.EqualValues(t, 2, r.limit(), "the old rules stay when the directory is removed")
+		assert.Equal(t, 2, strings.Count(log.String(), "rules refused"), "logged once for each cause")
 		stop()
 		synctest.Wait()
 		assert.Contains(t, log.String(), "file events were lost")
 	})
 }
 
-// configMap puts rules in dir as Kubernetes mounts a ConfigMap: files in a directory of their own,
-// and links to them through ..data, which is replaced.
+// configMap writes rules to dir as Kubernetes mounts a ConfigMap: the files are in their own
+// directory, with links to them through ..data, which is replaced.
 func configMap(t *testing.T, dir, version, text string) {
 	t.Helper()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o755))
@@ -133,8 +133,8 @@ func configMap(t *testing.T, dir, version, text string) {
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, old)))
 }
 
-// TestConfigMap starts from a ConfigMap and follows its changes, by events of the file system. A
-// directory that is itself reached through a link, as a volume may be, is the same.
+// TestConfigMap starts from a ConfigMap and follows its changes by file system events, for a
+// directory and for a link to it.
 func TestConfigMap(t *testing.T) {
 	for _, linked := range []bool{false, true} {
 		dir := t.TempDir()
@@ -145,7 +145,7 @@ func TestConfigMap(t *testing.T) {
 			require.NoError(t, os.Symlink(dir, path))
 		}
 		r := load(t, path, nil)
-		assert.Equal(t, 1, r.Status().Rules, "the file is read once, though it can be reached twice")
+		assert.Equal(t, 1, r.Status().Rules, "the file is read once, although two paths lead to it")
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -162,7 +162,8 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// TestARefusedSetIsNotInForce has a set that loads and yet cannot be used, and a source that fails.
+// TestARefusedSetIsNotInForce loads a valid set that Check refuses, and one for which the Source
+// fails.
 func TestARefusedSetIsNotInForce(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.yaml")
@@ -188,14 +189,14 @@ func TestARefusedSetIsNotInForce(t *testing.T) {
 	assert.ErrorContains(t, r.Reload(), "no such strategy")
 	assert.EqualValues(t, 1, r.limit())
 	for rule := range r.Figures.All() {
-		assert.Equal(t, rules.FixedWindow, rule.Limit.Algorithm, "the figures are of the rules in force")
+		assert.Equal(t, rules.FixedWindow, rule.Limit.Algorithm, "the figures belong to the current rules")
 	}
 	write(t, name, text(3))
 	assert.NoError(t, r.Reload())
 	assert.EqualValues(t, 3, r.limit())
 }
 
-// TestHybridDividesTheBurst asks for the strategies of a process that is one of three.
+// TestHybridDividesTheBurst makes strategies for one of three processes.
 func TestHybridDividesTheBurst(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)

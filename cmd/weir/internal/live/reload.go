@@ -17,11 +17,11 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// errUnchanged is returned by reload if the files are as they were.
+// errUnchanged is returned by reload if the files have not changed.
 var errUnchanged = errors.New("unchanged")
 
-// reload loads the rules, if their files have changed or force is set. Rules with a mistake are
-// refused as a whole: the old ones stay in force.
+// reload loads the rules if their files have changed or if force is set. If the rules have a
+// mistake, reload refuses all of them and the old rules stay in use.
 func (r *Rules) reload(force bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -33,8 +33,7 @@ func (r *Rules) reload(force bool) error {
 	if err == nil {
 		r.seen = version
 		if set, err = r.load(); err == nil {
-			// What was read must be what was hashed: a file that changed in between is looked at
-			// again.
+			// The file may have changed between the hash and the load. Then look again next time.
 			if again, changed := hashFiles(r.cfg.Paths); changed != nil || again != version {
 				r.seen = ""
 			}
@@ -57,10 +56,10 @@ func (r *Rules) reload(force bool) error {
 	return nil
 }
 
-// Short shortens a version for people.
+// Short returns the first 12 characters of a version, for display.
 func Short(version string) string { return version[:min(12, len(version))] }
 
-// hashFiles hashes the names and contents of the files that the Loader would read.
+// hashFiles hashes the names and contents of the files that the Loader reads.
 func hashFiles(paths []string) (string, error) {
 	h := sha256.New()
 	add := func(name string) error {
@@ -83,7 +82,7 @@ func hashFiles(paths []string) (string, error) {
 			}
 			continue
 		}
-		root, err := filepath.EvalSymlinks(root) // WalkDir follows no link, not even this one
+		root, err := filepath.EvalSymlinks(root) // WalkDir does not follow a link, not even root
 		if err != nil {
 			return "", err
 		}
@@ -112,8 +111,8 @@ func hashFiles(paths []string) (string, error) {
 }
 
 const (
-	debounce  = 100 * time.Millisecond // events that follow each other so closely are one change
-	pollEvery = 5 * time.Second        // for changes without an event, as on network file systems
+	debounce  = 100 * time.Millisecond // events within this time count as one change
+	pollEvery = 5 * time.Second        // finds changes without an event, such as on network file systems
 )
 
 // Watch reloads the rules when their files change, until ctx ends.
@@ -129,15 +128,15 @@ func (r *Rules) Watch(ctx context.Context) {
 	r.follow(ctx, watcher.Events, watcher.Errors, func() { r.observe(watcher) })
 }
 
-// follow reloads the rules after events, and now and then without one. It has observe look for what
-// is to be watched.
+// follow reloads the rules after events, and at intervals in case one was lost. It calls observe to
+// update the watched directories.
 func (r *Rules) follow(ctx context.Context, events <-chan fsnotify.Event, failures <-chan error,
 	observe func()) {
 	poll := time.NewTicker(pollEvery)
 	defer poll.Stop()
 	var due <-chan time.Time
 	observe()
-	_ = r.reload(false) // for a change since the rules were loaded; it has logged its error
+	_ = r.reload(false) // the files may have changed since New; reload logs its error
 	for {
 		select {
 		case <-ctx.Done():
@@ -152,17 +151,17 @@ func (r *Rules) follow(ctx context.Context, events <-chan fsnotify.Event, failur
 			due = nil
 		case <-poll.C:
 		}
-		observe()           // directories may be new, or a link may lead elsewhere
-		_ = r.reload(false) // it has logged its error
+		observe()           // there may be new directories, or a link may have changed
+		_ = r.reload(false) // reload logs its error
 	}
 }
 
-// observe watches the directories that the rules are in: those that the paths lead to, those below,
-// and those that hold the paths, in which a link may be replaced. Watching a directory twice is
-// once.
+// observe watches the directories of the rules, their subdirectories, and the directories that
+// contain the paths, since a link in them may be replaced. Watching a directory again has no
+// effect.
 func (r *Rules) observe(w *fsnotify.Watcher) {
 	for _, root := range r.cfg.Paths {
-		_ = w.Add(filepath.Dir(root)) // what cannot be watched is polled
+		_ = w.Add(filepath.Dir(root)) // polling covers directories that cannot be watched
 		resolved, err := filepath.EvalSymlinks(root)
 		if err != nil {
 			continue

@@ -1,5 +1,5 @@
-// Package live keeps rules in force: it loads them, loads them again when their files change, and
-// counts what each has decided. The proxy and the decision server limit by it.
+// Package live holds the current rules of the proxy and of the decision server. It loads them,
+// reloads them when their files change, and counts the decisions of each rule.
 package live
 
 import (
@@ -10,43 +10,43 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Config says which rules are in force, and how they count. Paths must be set.
+// Config names the rules and how they count. Paths must be set.
 type Config struct {
 	Paths  []string // files and directories
 	Loader rules.Loader
 	Engine rules.Config
 
-	// Check refuses rules that load and are yet of no use here; nil: none are.
+	// Check returns an error for valid rules that cannot be used here. Nil accepts all rules.
 	Check func(*rules.Set) error
 
-	Log *slog.Logger // nil: none
+	Log *slog.Logger // nil means no log
 }
 
-// Rules are rules in force. They are safe for concurrent use.
+// Rules holds the current rules. It is safe for concurrent use.
 type Rules struct {
 	Engine  *rules.Engine
 	Figures *Figures
 
 	cfg    Config
 	mu     sync.Mutex
-	seen   string // guarded by mu, as status: the hash of the files when they were last read
+	seen   string // guarded by mu, like status: the hash of the files when they were last read
 	status Status
 }
 
-// Status is what is known of the rules.
+// Status describes the current rules and the last load.
 type Status struct {
-	Version  string // of the rules that are in force: a hash of their files
+	Version  string // of the current rules: a hash of their files
 	Loaded   time.Time
 	Rules    int
 	Domains  []string
 	Warnings int
 
 	Successes, Failures uint64 // loads
-	Err                 error  // of the last load; nil if it went well
+	Err                 error  // of the last load; nil if it succeeded
 	Failed              time.Time
 }
 
-// New loads rules. It fails if they have a mistake: there are no old ones to go on with.
+// New loads rules. It fails if they have a mistake, since there are no older rules to use.
 func New(cfg Config) (*Rules, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -77,9 +77,9 @@ func (r *Rules) load() (*rules.Set, error) {
 	return set, err
 }
 
-// swap puts a set in force.
+// swap makes set the current rules.
 func (r *Rules) swap(set *rules.Set) error {
-	r.Figures.follow(set) // before there are decisions by it
+	r.Figures.follow(set) // before the engine uses it
 	err := r.Engine.Swap(set)
 	if err != nil {
 		r.Figures.follow(r.Engine.Set())
@@ -98,7 +98,7 @@ func (r *Rules) loaded(version string, set *rules.Set) {
 // Reload loads the rules again, whether or not their files have changed.
 func (r *Rules) Reload() error { return r.reload(true) }
 
-// Status returns what is known of the rules.
+// Status returns the current Status.
 func (r *Rules) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()

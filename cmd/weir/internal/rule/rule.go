@@ -1,9 +1,8 @@
-// Package rule is the language in which limits are written on a command line, and makes strategies
-// of them:
+// Package rule parses limits of the command line and makes strategies from them. A limit is written
 //
 //	[NAME=]COUNT/DURATION[,COUNT/DURATION...][:STRATEGY]
 //
-// 100/1m, login=5/1m:log, 1000/1s,5000/10s.
+// such as 100/1m, login=5/1m:log or 1000/1s,5000/10s.
 package rule
 
 import (
@@ -26,23 +25,22 @@ const (
 	Log     = "log"
 	Token   = "token"
 	Leaky   = "leaky"
-	Tiers   = "tiers" // of a limit with several tiers; it cannot be given by name
+	Tiers   = "tiers" // a limit with several tiers; it cannot be given by name
 )
 
 // Strategies are the names that can be given.
 var Strategies = []string{Fixed, Sliding, Log, Token, Leaky}
 
-// Rule is one limit counted in one way.
+// Rule is a limit and a strategy.
 type Rule struct {
-	Name     string // empty: none was given
-	Limit    string // COUNT/DURATION as given, or several of them
-	Strategy string // one of the names
-	// tokens of a token bucket, requests in a leaky bucket's queue; 0: the limit. 0 for the others
-	Burst uint64
-	Tiers []weir.Tier // one, unless Strategy is Tiers
+	Name     string      // may be empty
+	Limit    string      // COUNT/DURATION as the user wrote it, or several of them
+	Strategy string      // one of the names
+	Burst    uint64      // size of a token bucket or of a leaky bucket's queue; 0 means the limit
+	Tiers    []weir.Tier // one, unless Strategy is Tiers
 }
 
-// String returns the rule in a few words.
+// String returns the limit, the strategy and the burst.
 func (r Rule) String() string {
 	s := r.Limit + " " + r.Strategy
 	if r.Burst > 0 {
@@ -54,11 +52,11 @@ func (r Rule) String() string {
 // Defaults apply to a limit that does not name its strategy, and to the strategies' sizes.
 type Defaults struct {
 	Strategy string // one of Strategies
-	Burst    uint64 // tokens of a token bucket; 0: the limit
-	Queue    uint64 // requests in a leaky bucket's queue; 0: the limit
+	Burst    uint64 // size of a token bucket; 0 means the limit
+	Queue    uint64 // size of a leaky bucket's queue; 0 means the limit
 }
 
-// Parse reads one limit. It fails if the text is not a limit or if weir refuses it.
+// Parse parses one limit. It fails if the text is not a limit or if weir rejects it.
 func Parse(text string, d Defaults) (Rule, error) {
 	w, err := split(text)
 	if err != nil {
@@ -71,9 +69,9 @@ func Parse(text string, d Defaults) (Rule, error) {
 	return r, r.check()
 }
 
-// written is a limit in its parts.
+// written is a parsed limit.
 type written struct {
-	name, limit, strategy string // empty where none was given
+	name, limit, strategy string // empty if not given
 	tiers                 []weir.Tier
 }
 
@@ -82,7 +80,7 @@ func split(text string) (written, error) {
 	rest := text
 	if name, limit, named := strings.Cut(text, "="); named {
 		if name == "" {
-			return w, fmt.Errorf("limit %q: a name stands before the equals sign", text)
+			return w, fmt.Errorf("limit %q: the name before the equals sign is empty", text)
 		}
 		w.name, rest = name, limit
 	}
@@ -92,7 +90,7 @@ func split(text string) (written, error) {
 		return w, err
 	}
 	if own && len(tiers) > 1 {
-		return w, fmt.Errorf("limit %q: a limit of several tiers has a strategy of its own", text)
+		return w, fmt.Errorf("limit %q: several tiers cannot have a strategy", text)
 	}
 	if own {
 		if err := checkStrategy(strategy); err != nil {
@@ -105,7 +103,7 @@ func split(text string) (written, error) {
 
 func checkStrategy(name string) error {
 	if !slices.Contains(Strategies, name) {
-		return fmt.Errorf("no strategy %q: there are %s", name, strings.Join(Strategies, ", "))
+		return fmt.Errorf("no strategy %q: want one of %s", name, strings.Join(Strategies, ", "))
 	}
 	return nil
 }
@@ -131,10 +129,10 @@ func (w written) rule(d Defaults) (Rule, error) {
 	return r, nil
 }
 
-// Cross returns a Rule for each limit by each strategy, in that order. A limit that names its
-// strategy, or that has several tiers, makes one Rule whatever the strategies. burst is the size of
-// token buckets and of leaky buckets' queues. Cross fails if a limit or a strategy is not one, if a
-// Rule comes out twice, if weir refuses one, or if there is a burst and nothing that has one.
+// Cross returns a Rule for each limit with each strategy, in that order. A limit that names its
+// strategy, or that has several tiers, gives one Rule. burst is the size of token buckets and of
+// leaky buckets' queues. Cross fails if a limit or a strategy is invalid, if a Rule occurs twice,
+// if weir rejects one, or if there is a burst and no strategy that uses it.
 func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 	for _, s := range strategies {
 		if err := checkStrategy(s); err != nil {
@@ -168,13 +166,13 @@ func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 	return rules, nil
 }
 
-// ErrBurst is the error of a burst that no strategy uses.
-var ErrBurst = errors.New("burst is for the strategies token and leaky, and there is neither")
+// ErrBurst means that a burst was given and no strategy uses it.
+var ErrBurst = errors.New("burst applies only to the strategies token and leaky, and neither is given")
 
 // HasBurst reports whether the rule's strategy has a Burst.
 func (r Rule) HasBurst() bool { return r.Strategy == Token || r.Strategy == Leaky }
 
-// checkAll asks weir about each rule, and refuses one that is there twice.
+// checkAll checks each rule and rejects duplicates.
 func checkAll(rules []Rule) error {
 	for i, r := range rules {
 		if slices.ContainsFunc(rules[:i], func(o Rule) bool {
@@ -189,8 +187,8 @@ func checkAll(rules []Rule) error {
 	return nil
 }
 
-// ParseLimit reads one limit or several, separated by commas. A duration may be of days, 7d, and
-// its 1 may be left out: 100/m is 100/1m.
+// ParseLimit parses one limit, or several separated by commas. A duration may be in days, such as
+// 7d, and a leading 1 may be omitted: 100/m is 100/1m.
 func ParseLimit(text string) ([]weir.Tier, error) {
 	var tiers []weir.Tier
 	for part := range strings.SplitSeq(text, ",") {
@@ -213,8 +211,8 @@ func ParseLimit(text string) ([]weir.Tier, error) {
 
 const maxDays = 365
 
-// ParseDuration reads a duration as time.ParseDuration does, or a number of days, 7d. A 1 may be
-// left out: m is 1m.
+// ParseDuration parses a duration as time.ParseDuration does, or a number of days, such as 7d. A
+// leading 1 may be omitted: m is 1m.
 func ParseDuration(s string) (time.Duration, error) {
 	given := s
 	if s != "" && s[0] >= 'a' && s[0] <= 'z' {
@@ -234,7 +232,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// On returns the rule's strategy on l, and a Request for it that lacks only the key.
+// On returns the rule's strategy on l, and a Request for it without the key.
 func (r Rule) On(l *weir.Limiter) (weir.Strategy, weir.Request, error) {
 	ask := weir.Request{Limit: r.Tiers[0].Limit, Duration: r.Tiers[0].Duration}
 	switch r.Strategy {
@@ -255,7 +253,7 @@ func (r Rule) On(l *weir.Limiter) (weir.Strategy, weir.Request, error) {
 	return nil, ask, fmt.Errorf("no strategy %q", r.Strategy)
 }
 
-// Queue is how deep a leaky bucket's queue is.
+// Queue returns the size of a leaky bucket's queue.
 func (r Rule) Queue() int {
 	depth := r.Burst
 	if depth == 0 {
@@ -264,7 +262,7 @@ func (r Rule) Queue() int {
 	return int(min(depth, math.MaxInt32))
 }
 
-// check asks weir whether it accepts the rule.
+// check returns an error if weir rejects the rule.
 func (r Rule) check() error {
 	l, err := weir.New(weir.Config{})
 	if err != nil {

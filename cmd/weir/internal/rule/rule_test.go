@@ -47,7 +47,7 @@ func TestCross(t *testing.T) {
 		"20/1m token burst 7"}, got)
 }
 
-// The language of weir proxy and of weir replay is one.
+// TestParse checks the syntax that weir proxy and weir replay share.
 func TestParse(t *testing.T) {
 	tier := []weir.Tier{{Limit: 100, Duration: time.Minute}}
 	d := Defaults{Strategy: Sliding, Burst: 7, Queue: 3}
@@ -89,20 +89,20 @@ func TestCrossRefuses(t *testing.T) {
 		burst              uint64
 		want               string
 	}{
-		"a strategy that is none": {[]string{"1/1m"}, []string{"wish"}, 0, `no strategy "wish"`},
-		"tiers by name":           {[]string{"1/1m"}, []string{Tiers}, 0, `no strategy "tiers"`},
-		"a limit that is none":    {[]string{"lots"}, []string{Fixed}, 0, "COUNT/DURATION"},
-		"a limit twice":           {[]string{"1/1m", "1/60s"}, []string{Fixed}, 0, "twice"},
-		"a strategy twice":        {[]string{"1/1m"}, []string{Log, Log}, 0, "twice"},
-		"tiers twice":             {[]string{"1/1s,2/2s", "1/1s,2/2s"}, []string{Fixed}, 0, "twice"},
-		"a tier twice":            {[]string{"1/1s,1/1s"}, []string{Fixed}, 0, "1/1s,1/1s"},
-		"a window below weir's":   {[]string{"1/1us"}, []string{Fixed}, 0, weir.ErrScale.Error()},
+		"an unknown strategy":   {[]string{"1/1m"}, []string{"wish"}, 0, `no strategy "wish"`},
+		"tiers by name":         {[]string{"1/1m"}, []string{Tiers}, 0, `no strategy "tiers"`},
+		"an invalid limit":      {[]string{"lots"}, []string{Fixed}, 0, "COUNT/DURATION"},
+		"a limit twice":         {[]string{"1/1m", "1/60s"}, []string{Fixed}, 0, "twice"},
+		"a strategy twice":      {[]string{"1/1m"}, []string{Log, Log}, 0, "twice"},
+		"tiers twice":           {[]string{"1/1s,2/2s", "1/1s,2/2s"}, []string{Fixed}, 0, "twice"},
+		"a tier twice":          {[]string{"1/1s,1/1s"}, []string{Fixed}, 0, "1/1s,1/1s"},
+		"a window below weir's": {[]string{"1/1us"}, []string{Fixed}, 0, weir.ErrScale.Error()},
 		"half a millisecond": {[]string{"1/1500us"}, []string{Sliding}, 0,
 			weir.ErrScale.Error()},
 		"a window beyond weir's": {[]string{"1/366d"}, []string{Log}, 0, "days"},
-		"a burst and nothing that has one": {[]string{"1/1m", "2/1m,1/1s"}, []string{Fixed, Sliding, Log}, 3,
+		"a burst that nothing uses": {[]string{"1/1m", "2/1m,1/1s"}, []string{Fixed, Sliding, Log}, 3,
 			ErrBurst.Error()},
-		"a burst that takes ages to get": {[]string{"1/365d"}, []string{Token}, math.MaxUint64,
+		"a burst that takes too long to refill": {[]string{"1/365d"}, []string{Token}, math.MaxUint64,
 			weir.ErrLimit.Error()},
 	} {
 		_, err := Cross(tc.limits, tc.strategies, tc.burst)
@@ -110,8 +110,7 @@ func TestCrossRefuses(t *testing.T) {
 	}
 }
 
-// Each strategy of a Rule admits the limit at once and no more, leaving the one that waits to the
-// replay.
+// TestOn checks that each strategy that does not wait admits exactly the limit at once.
 func TestOn(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	l, err := weir.New(weir.Config{Now: func() time.Time { return now }})

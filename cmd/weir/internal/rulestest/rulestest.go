@@ -1,4 +1,4 @@
-// Package rulestest runs tests of rules: requests, and what the rules should decide on them.
+// Package rulestest runs tests of rules: requests and the decisions that they should get.
 package rulestest
 
 import (
@@ -17,21 +17,21 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Test is a request and what should become of it.
+// Test is a request and the expected decision.
 type Test struct {
 	Name string
 	Line int // in its file
 
 	request *rules.Request
 	after   int
-	rules   []string // for each descriptor; nil: not compared
-	verdict string   // OK, OVER_LIMIT, or "": not compared
+	rules   []string // expected rule of each descriptor; nil means not compared
+	verdict string   // OK or OVER_LIMIT; "" means not compared
 }
 
-// None is the rule of a descriptor that no rule limits.
+// None stands for the rule of a descriptor without a limit.
 const None = "none"
 
-// maxAfter bounds the requests before that of a test.
+// maxAfter bounds the number of requests that a test makes before the one it checks.
 const maxAfter = 1_000_000
 
 type file struct {
@@ -65,7 +65,7 @@ func ReadFile(name string) ([]Test, error) {
 	return tests, nil
 }
 
-// Read reads a file of tests, and reports every test of it that is wrong.
+// Read parses a file of tests and reports every invalid test.
 func Read(name string, data []byte) ([]Test, error) {
 	var f file
 	if err := yaml.Load(data, &f, yaml.WithKnownFields()); err != nil && !errors.Is(err, io.EOF) {
@@ -108,20 +108,20 @@ func read(n *yaml.Node, domain string) (Test, error) {
 	}
 	switch {
 	case t.request.Domain == "":
-		err = errors.New("no domain, neither of the test nor of the file")
+		err = errors.New("neither the test nor the file has a domain")
 	case e.After < 0 || e.After > maxAfter:
-		err = fmt.Errorf("after is from 0 to %d, not %d", maxAfter, e.After)
+		err = fmt.Errorf("after must be from 0 to %d, not %d", maxAfter, e.After)
 	case len(t.rules) > 0 && len(t.rules) != len(t.request.Descriptors):
 		err = fmt.Errorf("%d rules for %d descriptors", len(t.rules), len(t.request.Descriptors))
 	case t.verdict != "" && t.verdict != rules.OK.String() && t.verdict != rules.OverLimit.String():
-		err = fmt.Errorf("the verdict is OK or OVER_LIMIT, not %q", e.Verdict)
+		err = fmt.Errorf("the verdict must be OK or OVER_LIMIT, not %q", e.Verdict)
 	case len(t.rules) == 0 && t.verdict == "":
-		err = errors.New("expects nothing: give a rule or a verdict")
+		err = errors.New("nothing to check: give a rule or a verdict")
 	}
 	return t, err
 }
 
-// request returns the request that e describes in one of three ways.
+// request returns the request of e, which is given in one of three ways.
 func (e *entry) request() (*rules.Request, error) {
 	ways := 0
 	for _, given := range []bool{e.Descriptor != "", len(e.Descriptors) > 0, e.Request != nil} {
@@ -130,11 +130,11 @@ func (e *entry) request() (*rules.Request, error) {
 		}
 	}
 	if ways != 1 {
-		return nil, errors.New("want one of descriptor, descriptors and request")
+		return nil, errors.New("want exactly one of descriptor, descriptors and request")
 	}
 	if e.Request != nil {
 		if e.Hits != nil {
-			return nil, errors.New("hits of a request stand in it, as hitsAddend")
+			return nil, errors.New("give the hits of a request inside it, as hitsAddend")
 		}
 		data, err := json.Marshal(e.Request)
 		if err != nil {
@@ -160,7 +160,8 @@ func (e *entry) request() (*rules.Request, error) {
 	return req, nil
 }
 
-// Run asks set, and returns what is not as it should be. It fails if the request cannot be decided.
+// Run decides on the request by set and returns the differences from the expectation. It fails if
+// the request cannot be decided.
 func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err error) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	engine, err := rules.New(set, rules.Config{Now: func() time.Time { return now }})

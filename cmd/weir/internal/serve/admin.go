@@ -21,11 +21,11 @@ var pageFile embed.FS
 
 var page = template.Must(template.ParseFS(pageFile, "page.html"))
 
-// admin returns the handler of the admin port: the status page, the metrics, and what looks at or
-// changes things.
+// admin returns the handler of the admin port: the status page, the metrics, and the requests that
+// inspect or change the rules and counts.
 //
-// A browser on the same machine can reach it on behalf of any site it shows. So a request must ask
-// for an address or for localhost, and to change anything it must bring the token, which no site
+// A browser on the same machine can send requests here on behalf of any site. So the Host must be
+// an address or localhost, and a request that changes anything must carry the token, which no site
 // knows.
 func (s *Server) admin() http.Handler {
 	mux := http.NewServeMux()
@@ -38,7 +38,8 @@ func (s *Server) admin() http.Handler {
 	return known(mux)
 }
 
-// known refuses requests by a name that a site may have resolve to this address.
+// known refuses requests whose Host is a name, since a site may make its own name resolve to this
+// address.
 func known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host := r.Host
@@ -59,8 +60,7 @@ func known(next http.Handler) http.Handler {
 	})
 }
 
-// authorized lets only requests with the admin token pass. Without a token in the configuration
-// none does.
+// authorized passes only requests with the admin token. Without a configured token it refuses all.
 func (s *Server) authorized(next http.HandlerFunc) http.Handler {
 	if s.gate == nil {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -70,7 +70,7 @@ func (s *Server) authorized(next http.HandlerFunc) http.Handler {
 	return s.gate.Wrap(next)
 }
 
-// serveRules lists the rules in force, in the form of Envoy's service.
+// serveRules lists the current rules in the format of Envoy's service.
 func (s *Server) serveRules(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	for r := range s.live.Engine.Set().All() {
@@ -78,7 +78,7 @@ func (s *Server) serveRules(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// pageData is what the page shows.
+// pageData is the data of the page.
 type pageData struct {
 	Status     live.Status
 	Age        time.Duration
@@ -97,7 +97,7 @@ type ruleRow struct {
 	Hits, Within, Over, Shadow uint64
 }
 
-// maxRows bounds the rules on the page, those with the most hits over their limits first.
+// maxRows bounds the rules on the page. Rules with the most hits over their limits come first.
 const maxRows = 200
 
 func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
@@ -131,5 +131,5 @@ func (s *Server) servePage(w http.ResponseWriter, _ *http.Request) {
 		data.Rules = data.Rules[:maxRows]
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = page.Execute(w, data) // an error means that the client is gone
+	_ = page.Execute(w, data) // an error means that the client disconnected
 }

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// BenchmarkShouldRateLimit decides on requests of 10,000 values, and reads and writes the messages
-// as gRPC does.
+// BenchmarkShouldRateLimit decides on requests with 10,000 values, and decodes and encodes the
+// messages as gRPC does.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	s := serviceOf(b,
 		"domain: d\ndescriptors: [{key: user, rate_limit: {unit: hour, requests_per_unit: 1000000000}}]\n")
@@ -48,7 +48,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	})
 }
 
-// wire decides on a request as it comes, and writes the answer.
+// wire decodes a request, decides on it and encodes the response.
 func wire(b *testing.B, request []byte,
 	decide func(context.Context, *pb.RateLimitRequest) (*pb.RateLimitResponse, error)) {
 	var in pb.RateLimitRequest

@@ -15,7 +15,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// read fills x.req, and uses its memory again.
+// read fills x.req and reuses its memory.
 func (x *exchange) read(in *pb.RateLimitRequest) {
 	x.req.Domain, x.req.Hits = in.GetDomain(), uint64(in.GetHitsAddend())
 	list := in.GetDescriptors()
@@ -45,20 +45,20 @@ func override(l *common.RateLimitDescriptor_RateLimitOverride) *rules.Override {
 	if m := l.GetUnitMultiplier(); m != nil {
 		o.Multiplier = m.GetValue()
 		if o.Multiplier == 0 {
-			o.Unit = rules.UnknownUnit // no period at all
+			o.Unit = rules.UnknownUnit // a period of 0 is invalid
 		}
 	}
 	return o
 }
 
-// descriptorStatus has its parts beside it, so that they are allocated at once.
+// descriptorStatus contains its parts, so that one allocation holds all of them.
 type descriptorStatus struct {
 	status pb.RateLimitResponse_DescriptorStatus
 	limit  pb.RateLimitResponse_RateLimit
 	reset  durationpb.Duration
 }
 
-// response makes the answer of x.resp.
+// response converts x.resp to the protocol's response.
 func (x *exchange) response() *pb.RateLimitResponse {
 	statuses := make([]descriptorStatus, len(x.resp.Statuses))
 	out := &pb.RateLimitResponse{
@@ -90,8 +90,8 @@ func (d *descriptorStatus) fill(s *rules.Status) {
 	d.status.CurrentLimit, d.status.DurationUntilReset = &d.limit, &d.reset
 }
 
-// headers returns the fields for the client: of the last descriptor that is over and not in quota
-// mode or, if none is, of the one with the least left.
+// headers returns the header fields for the client. They describe the last descriptor that is over
+// its limit and not in quota mode or, if there is none, the one with the least remaining.
 func headers(resp *rules.Response) []*core.HeaderValue {
 	var shown *rules.Status
 	for i := range resp.Statuses {
@@ -127,8 +127,8 @@ func headers(resp *rules.Response) []*core.HeaderValue {
 	return list
 }
 
-// metadata returns what was asked, and the metadata of the rules that passed: of one key the first
-// wins, and maps are merged. weir's own settings are not part of it.
+// metadata returns the request's descriptors and the metadata of the rules that passed. If several
+// rules have the same key, the first wins; maps are merged. weir's own settings are left out.
 func metadata(req *rules.Request, resp *rules.Response) (*structpb.Struct, error) {
 	merged := map[string]any{}
 	var descriptors []any
@@ -170,7 +170,7 @@ func merge(dst, src map[string]any) {
 		from, isMap := v.(map[string]any)
 		switch into, ok := have.(map[string]any); {
 		case !both && isMap:
-			fresh := map[string]any{} // the rule's own map is not to be changed
+			fresh := map[string]any{} // the rule's own map must not change
 			merge(fresh, from)
 			dst[k] = fresh
 		case !both:

@@ -12,8 +12,8 @@ import (
 // maxBody bounds a request at /json.
 const maxBody = 4 << 20
 
-// serveJSON answers /json as Envoy's service does: any method; 200 or 429 and the response; and 400
-// for what is no request, and for what cannot be decided.
+// serveJSON answers /json as Envoy's service does: for any method, 200 or 429 with the response, or
+// 400 if the request is invalid or cannot be decided.
 func (s *service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
@@ -39,8 +39,8 @@ func (s *service) serveJSON(w http.ResponseWriter, r *http.Request) {
 	if resp.GetOverallCode() == pb.RateLimitResponse_OVER_LIMIT {
 		w.WriteHeader(http.StatusTooManyRequests)
 	}
-	_, _ = w.Write(out) // an error means that the client is gone
+	_, _ = w.Write(out) // an error means that the client disconnected
 }
 
-// clean makes valid UTF-8 of bytes, which a message must have.
+// clean replaces invalid UTF-8, which a message must not contain.
 func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

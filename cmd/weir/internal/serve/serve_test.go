@@ -38,7 +38,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// yearly has years for periods, of which none ends in a test.
+// yearly has periods of a year, so that none ends during a test.
 const yearly = `
 domain: d
 descriptors:
@@ -50,7 +50,7 @@ descriptors:
   - {key: tagged, metadata: {team: {name: a}, weir: {algorithm: token_bucket, burst: 3}}, rate_limit: {unit: year, requests_per_unit: 3}}
 `
 
-// running is a server that a test runs.
+// running is a server that a test started.
 type running struct {
 	*Server
 	dir    string
@@ -78,7 +78,7 @@ func (b *lockedBuffer) String() string {
 
 const token = "0123456789abcdef"
 
-// start runs a server of rules until the test ends.
+// start runs a server with rules until the test ends.
 func start(t testing.TB, text string, change func(*Config)) *running {
 	t.Helper()
 	dir := t.TempDir()
@@ -108,7 +108,7 @@ func start(t testing.TB, text string, change func(*Config)) *running {
 	return r
 }
 
-// descriptor makes a descriptor of keys and values in turn.
+// descriptor returns a descriptor with keys and values, which alternate.
 func descriptor(keysAndValues ...string) *common.RateLimitDescriptor {
 	d := &common.RateLimitDescriptor{}
 	for i := 0; i < len(keysAndValues); i += 2 {
@@ -257,7 +257,7 @@ func TestAnswers(t *testing.T) {
 	assert.Equal(t, fields["RateLimit-Reset"], fields["Retry-After"])
 }
 
-// TestMemoryAndRedisAgree asks the same of servers in memory and on Redis.
+// TestMemoryAndRedisAgree makes the same requests to servers in memory and on Redis.
 func TestMemoryAndRedisAgree(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))
@@ -357,9 +357,9 @@ descriptors:
 `, n, n)
 }
 
-// TestReloadUnderLoad reloads by renames, by links as a ConfigMap has them, and with broken files
-// in between, while clients ask. Every decision is by the rules of one generation, none fails, and
-// the counts go on.
+// TestReloadUnderLoad reloads by renaming files, by replacing links as in a ConfigMap, and with
+// broken files in between, while clients make requests. Every decision uses the rules of one
+// generation, none fails, and the counts are kept.
 func TestReloadUnderLoad(t *testing.T) {
 	reloads := slow.N(6, 100, 300)
 	s := start(t, generation(0), nil)
@@ -416,14 +416,14 @@ func TestReloadUnderLoad(t *testing.T) {
 	assert.Contains(t, page, "ratelimit_service_config_load_error_total "+fmt.Sprint(reloads/3))
 }
 
-// replace renames a new file into its place.
+// replace renames a new file to rules.yaml.
 func replace(t testing.TB, dir, text string) {
 	temp := filepath.Join(dir, ".new")
 	require.NoError(t, os.WriteFile(temp, []byte(text), 0o644))
 	require.NoError(t, os.Rename(temp, filepath.Join(dir, "rules.yaml")))
 }
 
-// link puts new rules in place as Kubernetes does: a directory, and a link to it that is replaced.
+// link installs new rules as Kubernetes does: in a directory, through a link that is replaced.
 func link(t testing.TB, dir string, n int) {
 	version := fmt.Sprintf("..v%d", n)
 	require.NoError(t, os.Mkdir(filepath.Join(dir, version), 0o755))
@@ -453,7 +453,7 @@ func TestReloadByRequest(t *testing.T) {
 	assert.Equal(t, pb.RateLimitResponse_OK, s.ask(t, descriptor("one", "x")).OverallCode)
 }
 
-// hostile are requests that a client may make.
+// hostile returns requests that an attacker may make.
 func hostile() map[string]*pb.RateLimitRequest {
 	many := &pb.RateLimitRequest{Domain: "d"}
 	for i := range 1000 {
@@ -500,7 +500,7 @@ func TestHostileRequests(t *testing.T) {
 	assert.Contains(t, metrics, "ratelimit_service_domain_not_found_total 1")
 }
 
-// TestRandomRequests asks whatever can be asked. The server answers, and no count goes down.
+// TestRandomRequests makes random requests. The server must answer, and no count may go down.
 func TestRandomRequests(t *testing.T) {
 	s := serviceOf(t, yearly)
 	random := rand.New(rand.NewPCG(5, 6))
@@ -541,7 +541,7 @@ func TestRandomRequests(t *testing.T) {
 	assert.EqualValues(t, 10, used, "it was counted")
 }
 
-// serviceOf is a service without a server.
+// serviceOf returns a service without a server.
 func serviceOf(t testing.TB, text string) *service {
 	name := filepath.Join(t.TempDir(), "r.yaml")
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o644))
@@ -551,7 +551,7 @@ func serviceOf(t testing.TB, text string) *service {
 	return newService(l.Engine, Answers{Headers: true, Metadata: true}, newTally(l.Figures))
 }
 
-// TestTheTokenCannotBeGuessed has an address try more tokens than it may.
+// TestTheTokenCannotBeGuessed tries more wrong tokens from one address than are allowed.
 func TestTheTokenCannotBeGuessed(t *testing.T) {
 	s := start(t, yearly, nil)
 	codes := map[int]int{}
@@ -570,7 +570,7 @@ func TestTheTokenCannotBeGuessed(t *testing.T) {
 	assert.EqualValues(t, 1, s.live.Status().Successes, "nothing was loaded")
 }
 
-// TestWithoutATokenNothingIsChanged has a server that was given none.
+// TestWithoutATokenNothingIsChanged runs a server without a token.
 func TestWithoutATokenNothingIsChanged(t *testing.T) {
 	s := start(t, yearly, func(c *Config) { c.AdminToken = "" })
 	for _, token := range []string{"", "Bearer ", "Bearer x"} {
@@ -582,7 +582,7 @@ func TestWithoutATokenNothingIsChanged(t *testing.T) {
 	}
 }
 
-// FuzzJSON posts any body: the answer is 200, 429 or 400.
+// FuzzJSON posts arbitrary bodies: the response must be 200, 429 or 400.
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
 	f.Add([]byte(`{"domain": "d", "hits_addend": 4294967295, "descriptors": [{"limit": {"unit": 0, "unitMultiplier": 0}}, {}]}`))

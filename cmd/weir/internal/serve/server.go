@@ -32,26 +32,26 @@ type Config struct {
 
 	GRPC, HTTP, Admin string // addresses; Admin may be empty
 	AdminRemote       bool   // Admin may be other than a loopback address
-	AdminToken        string // for what changes something; empty: nothing can be changed
+	AdminToken        string // for requests that inspect or change counts; empty refuses them
 	TLS               *tls.Config
 
-	Source        rules.Source           // nil: in memory
+	Source        rules.Source           // nil counts in memory
 	Metrics       []prometheus.Collector // of the Source
 	Shadow, Quota bool
 	Answers       Answers
 
-	Drain time.Duration // how long requests may take after a stop
-	Log   *slog.Logger  // nil: none
+	Drain time.Duration // maximum duration of requests after a stop
+	Log   *slog.Logger  // nil means no log
 }
 
-// healthName is the name that Envoy's service has in the health service.
+// healthName is the service name that Envoy's rate limit service uses in health checks.
 const healthName = "ratelimit"
 
 // Server is the decision server.
 type Server struct {
 	cfg      Config
 	live     *live.Rules
-	gate     *proxy.Gate // nil: there is no token
+	gate     *proxy.Gate // nil without a token
 	tally    *tally
 	service  *service
 	registry *prometheus.Registry
@@ -61,8 +61,8 @@ type Server struct {
 	grpcAt, httpAt, adminAt net.Listener
 }
 
-// New loads the rules and listens. It fails if the rules have a mistake: there are no old ones to
-// go on with.
+// New loads the rules and listens. It fails if the rules have a mistake, since there are no older
+// rules to use.
 func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -96,7 +96,7 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// close releases what New made, but for the listeners.
+// close releases everything that New made except the listeners.
 func (s *Server) close() error {
 	err := s.live.Engine.Close()
 	if s.gate != nil {
@@ -155,10 +155,10 @@ func (s *Server) newGRPC() {
 	s.health.SetServingStatus(healthName, healthpb.HealthCheckResponse_SERVING)
 }
 
-// Addresses are where a Server listens; "" where it does not.
+// Addresses are the addresses on which a Server listens; "" if it does not.
 type Addresses struct{ GRPC, HTTP, Admin string }
 
-// Addresses returns where s listens.
+// Addresses returns the addresses on which s listens.
 func (s *Server) Addresses() Addresses {
 	at := func(l net.Listener) string {
 		if l == nil {
@@ -172,8 +172,8 @@ func (s *Server) Addresses() Addresses {
 // Reload loads the rules again, whether or not their files have changed.
 func (s *Server) Reload() error { return s.live.Reload() }
 
-// Run serves until ctx ends, and then as long as Drain for what is under way. Changed rules are
-// loaded meanwhile.
+// Run serves until ctx ends, and then waits up to Drain for requests in flight. It reloads changed
+// rules meanwhile.
 func (s *Server) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	ctx, cancel := context.WithCancel(ctx)
@@ -203,7 +203,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	return errors.Join(err, s.stop(servers))
 }
 
-// stop ends gracefully: health checks fail first, so that no new requests come.
+// stop shuts down gracefully: health checks fail first, so that no new requests arrive.
 func (s *Server) stop(servers []*http.Server) error {
 	s.health.Shutdown()
 	ctx, cancel := context.WithTimeout(context.Background(), s.cfg.Drain)
@@ -236,12 +236,12 @@ func (s *Server) public() http.Handler {
 			w.WriteHeader(http.StatusInternalServerError)
 			return
 		}
-		_, _ = w.Write([]byte("OK")) // an error means that the client is gone
+		_, _ = w.Write([]byte("OK")) // an error means that the client disconnected
 	})
 	return mux
 }
 
-// statusCollector exports what is known of the rules.
+// statusCollector exports the status of the rules.
 type statusCollector struct{ *live.Rules }
 
 var (

@@ -1,5 +1,5 @@
 // Package serve is the decision server behind weir serve: Envoy's rate limit service, with rules
-// that are reloaded.
+// that are reloaded when they change.
 package serve
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// service answers the requests of the protocol, whichever way they come.
+// service answers the protocol's requests, over gRPC and HTTP.
 type service struct {
 	pb.UnimplementedRateLimitServiceServer
 	engine  *rules.Engine
@@ -22,13 +22,13 @@ type service struct {
 	pool    sync.Pool // of *exchange
 }
 
-// Answers says what a response has beside the verdict.
+// Answers selects the optional parts of a response.
 type Answers struct {
 	Headers  bool // RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset, and Retry-After on a denial
-	Metadata bool // the descriptors, and the metadata of those that passed
+	Metadata bool // the descriptors, and the metadata of the rules that passed
 }
 
-// exchange is the memory of one decision.
+// exchange is the reusable memory of one decision.
 type exchange struct {
 	req  rules.Request
 	resp rules.Response
@@ -40,7 +40,7 @@ func newService(engine *rules.Engine, answers Answers, t *tally) *service {
 	return s
 }
 
-// ShouldRateLimit decides on a request. Its errors have the code Unknown, as those of Envoy's
+// ShouldRateLimit decides on a request. Its errors have the code Unknown, like those of Envoy's
 // service.
 func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) (*pb.RateLimitResponse,
 	error) {

@@ -62,7 +62,7 @@ func hits(req *rules.Request, i int) uint64 {
 	return max(1, req.Hits)
 }
 
-// Describe implements prometheus.Collector: the metrics depend on the rules.
+// Describe implements prometheus.Collector. It is empty since the metrics depend on the rules.
 func (t *tally) Describe(chan<- *prometheus.Desc) {}
 
 const namespace = "ratelimit_service_"
