@@ -190,7 +190,7 @@ func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
 	if q.line.Len() == 1 {
 		q.wake()
 	}
-	b.store.unlock(h.handle, admitted)
+	b.store.unlock(h.handle, changed)
 	return element
 }
 
@@ -219,7 +219,7 @@ func (b *LeakyBucket) wait(
 			q.move(arith.Add(q.start(h.now), w.interval))
 			level := arith.CeilDiv(max(0, arith.Sub(q.empty(h.now), h.now)), p.each)
 			res := b.l.result(verdict{state: Allow, total: level, at: q.empty(h.now)})
-			b.store.unlock(h.handle, changed)
+			b.store.unlock(h.handle, admitted)
 			return res, nil
 		}
 		h.entry.mu.Unlock()
@@ -230,7 +230,7 @@ func (b *LeakyBucket) wait(
 	}
 }
 
-// quit takes a waiter out of the line, and out of Stats.
+// quit takes a waiter out of the line.
 func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err error) error {
 	h.entry.mu.Lock()
 	first := h.state.line.Front() == element
@@ -238,7 +238,6 @@ func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err erro
 	if first {
 		h.state.wake()
 	}
-	h.entry.shard.allowed.Add(^uint64(0)) // it was counted when it joined
 	h.now = h.entry.latest
 	b.store.unlock(h.handle, changed)
 	return err

@@ -88,6 +88,7 @@ func TestWaitersAreBoundedInBytes(t *testing.T) {
 		synctest.Wait()
 		_, err = l.LeakyBucket(100).Run(ctx, r)
 		require.ErrorIs(t, err, ErrFull)
+		assert.EqualValues(t, 1, l.Stats().Allowed, "those who wait are not counted yet: counts never fall")
 		cancel()
 		require.ErrorIs(t, waiting.Wait(), context.Canceled)
 		assert.Zero(t, l.capacity.bytes.Load())
