@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,5 +94,28 @@ func TestWaitersAreBoundedInBytes(t *testing.T) {
 		require.ErrorIs(t, waiting.Wait(), context.Canceled)
 		assert.Zero(t, l.capacity.bytes.Load())
 		assert.EqualValues(t, 1, l.Stats().Allowed, "those who left are not counted")
+	})
+}
+
+func TestWaitersForCenturies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := New(Config{})
+		require.NoError(t, err)
+		s, r := l.LeakyBucket(3), &Request{Key: "id", Limit: math.MaxInt64, Cost: 1 << 62, Duration: time.Hour}
+		_, err = s.Run(t.Context(), r)
+		require.NoError(t, err)
+		var waiting errgroup.Group
+		for range 3 {
+			waiting.Go(func() error {
+				_, err := s.Run(t.Context(), r)
+				return err
+			})
+		}
+		synctest.Wait()
+		res, err := s.Peek(t.Context(), r)
+		require.NoError(t, err)
+		assert.Greater(t, res.TotalRequests, uint64(1<<62))
+		require.NoError(t, l.Close())
+		require.ErrorIs(t, waiting.Wait(), ErrClosed)
 	})
 }
