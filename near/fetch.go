@@ -9,8 +9,8 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// fetchTimeout bounds a fetch. After it another one for the same request may start, even if the
-// first still hangs.
+// fetchTimeout bounds a fetch, and how long a caller waits for one. After it another one for the
+// same request may start, even if the first still hangs.
 const fetchTimeout = time.Second
 
 // fetch takes a block, or waits for a caller that does so for the same request, and decides on r.
@@ -31,9 +31,11 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 		own = res
 		return nil, err
 	})
+	wait, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
 	select {
-	case <-ctx.Done():
-		return nil, fmt.Errorf("near: %w", ctx.Err())
+	case <-wait.Done(): // done may never receive: the strategy hangs, or has ended its goroutine
+		return nil, fmt.Errorf("near: %w", wait.Err())
 	case got := <-done:
 		if denial, ok := got.Val.(weir.Result); ok {
 			return &denial, nil

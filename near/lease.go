@@ -175,9 +175,7 @@ func (l *Leases) answer(r *weir.Request, res *weir.Result, err error) (*weir.Res
 
 // withLease calls f with the lease of r's key, with a lock held, if there is one and its window is
 // not about to end.
-func (l *Leases) withLease(r *weir.Request, f func(*lease)) {
-	l.leases.Find(r, l.cfg.Now(), f)
-}
+func (l *Leases) withLease(r *weir.Request, f func(*lease)) { l.leases.Find(r, l.cfg.Now(), f) }
 
 // held returns a copy of the lease of r's key, with nothing left if there is none.
 func (l *Leases) held(r *weir.Request) (held lease) {

@@ -382,14 +382,13 @@ func (w wild) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 // process nor the lease.
 func TestLeaseOfAWildStrategy(t *testing.T) {
 	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "nothing": func() {}, "exits": runtime.Goexit} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		clock, server := running(t)
-		l, r := near.Lease(wild{server, how, new(atomic.Int64)}, near.LeaseConfig{Now: clock.Now}), hundred
-		ask(t, l, first)
-		res, err := l.Run(ctx, &r)
-		assert.Nil(t, res, name)
-		assert.Error(t, err, name)
-		cancel()
+		synctest.Test(t, func(t *testing.T) {
+			l, r := near.Lease(wild{far(t, 0).remote, how, new(atomic.Int64)}, near.LeaseConfig{}), hundred
+			ask(t, l, first)
+			res, err := l.Run(t.Context(), &r)
+			assert.Nil(t, res, name)
+			assert.Error(t, err, name)
+		})
 	}
 }
 
