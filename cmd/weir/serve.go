@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -200,17 +201,11 @@ func (f *serveFlags) setTLS() error {
 		}
 		return nil
 	}
-	if _, err := tls.LoadX509KeyPair(f.cert, f.key); err != nil {
+	certificate, err := latestCertificate(f.cert, f.key, f.cfg.Log)
+	if err != nil {
 		return err
 	}
-	f.cfg.TLS = &tls.Config{
-		MinVersion: tls.VersionTLS12,
-		// Read for each connection, so that a renewed certificate is used.
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-			return &pair, err
-		},
-	}
+	f.cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
 	if f.clientCA == "" {
 		return nil
 	}
@@ -224,6 +219,29 @@ func (f *serveFlags) setTLS() error {
 	}
 	f.cfg.TLS.ClientCAs, f.cfg.TLS.ClientAuth = pool, tls.RequireAndVerifyClientCert
 	return nil
+}
+
+// latestCertificate returns a GetCertificate that reads the files for each connection, so that a
+// renewed certificate is used. If they cannot be read, the last one stays in use: a renewal may have
+// replaced only one of them.
+func latestCertificate(cert, key string, log *slog.Logger) (
+	get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error,
+) {
+	first, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, err
+	}
+	var latest atomic.Pointer[tls.Certificate]
+	latest.Store(&first)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			log.Error("the certificate cannot be read; the old one is kept", "error", err.Error())
+			return latest.Load(), nil
+		}
+		latest.Store(&pair)
+		return &pair, nil
+	}, nil
 }
 
 // setSource chooses what counts: memory, Redis, or both.

@@ -365,7 +365,11 @@ func TestServeTLS(t *testing.T) {
 		"the certificate is not of an authority that the client trusts")
 	old := serialOf(t, plain.grpc, a)
 	a.issue(t, "server", a)
-	assert.NotEqual(t, old, serialOf(t, plain.grpc, a), "a renewed certificate is used")
+	renewed := serialOf(t, plain.grpc, a)
+	assert.NotEqual(t, old, renewed, "a renewed certificate is used")
+	require.NoError(t, os.WriteFile(cert, []byte("the half of one"), 0o600))
+	assert.Equal(t, renewed, serialOf(t, plain.grpc, a), "and the old one until the new one is whole")
+	a.issue(t, "server", a)
 
 	mutual := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca",
 		filepath.Join(a.dir, "ca.pem"))
