@@ -67,7 +67,8 @@ func (s *Server) authorized(next http.HandlerFunc) http.Handler {
 			http.Error(w, "This takes an admin token; see --admin-token-file.", http.StatusForbidden)
 		})
 	}
-	return s.gate.Wrap(next)
+	var origin http.CrossOriginProtection // browsers that know the token bring it for any site
+	return origin.Handler(s.gate.Wrap(next))
 }
 
 // serveRules lists the current rules in the format of Envoy's service.

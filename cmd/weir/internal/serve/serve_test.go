@@ -582,6 +582,19 @@ func TestWithoutATokenNothingIsChanged(t *testing.T) {
 	}
 }
 
+// A browser that was given the token sends it with the requests of every site.
+func TestOtherSitesChangeNothing(t *testing.T) {
+	s := start(t, yearly, nil)
+	for site, want := range map[string]int{"cross-site": 403, "same-origin": 200} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest("POST", "http://127.0.0.1/-/reload", nil)
+		r.SetBasicAuth("", token)
+		r.Header.Set("Sec-Fetch-Site", site)
+		s.admin().ServeHTTP(w, r)
+		assert.Equal(t, want, w.Code, site)
+	}
+}
+
 // FuzzJSON posts arbitrary bodies: the response must be 200, 429 or 400.
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
