@@ -154,12 +154,14 @@ func (l *Leases) pass(ctx context.Context, r *weir.Request) (*weir.Result, error
 
 // Lookup decides on r if that takes no round trip, or returns nil.
 func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
-	l.withLease(r, func(h *lease) { res = h.take(r) })
-	if res != nil {
+	var left uint64
+	l.withLease(r, func(h *lease) { res, left = h.take(r), h.left })
+	switch {
+	case res != nil:
 		l.leased.Add(1)
-		return res
+	case left == 0: // else a denial may be from before that was given back
+		res, _ = l.answer(r, l.inner.Lookup(r), nil)
 	}
-	res, _ = l.answer(r, l.inner.Lookup(r), nil)
 	return res
 }
 
@@ -245,9 +247,7 @@ func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result
 	l.withLease(r, func(h *lease) {
 		if taken.Allowed() && h.until.Equal(taken.ExpiresAt) {
 			back := min(rest.Cost, h.spent)
-			h.spent -= back
-			h.left += back
-			rest.Cost -= back
+			h.spent, h.left, rest.Cost = h.spent-back, h.left+back, rest.Cost-back
 		}
 	})
 	if rest.Cost == 0 {

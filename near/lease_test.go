@@ -448,3 +448,23 @@ func TestLeaseAndACharge(t *testing.T) {
 		}
 	}
 }
+
+// What is given back to a lease is there for the request that a cached denial was of.
+func TestLeaseOutsideOfDenialsAndARefund(t *testing.T) {
+	clock, server := running(t)
+	l := near.Lease(near.Denials(server, near.DenialsConfig{Now: clock.Now}), near.LeaseConfig{Block: 10, Now: clock.Now})
+	ask(t, l, first)
+	one, four := hundred, hundred
+	four.Cost = 4
+	last := ask(t, l, one)
+	for range 97 {
+		last = ask(t, l, one)
+	}
+	require.EqualValues(t, 98, last.TotalRequests)
+	require.False(t, ask(t, l, four).Allowed())
+	for range 2 {
+		require.NoError(t, l.Refund(t.Context(), &one, &last))
+	}
+	assert.True(t, ask(t, l, four).Allowed())
+	assert.False(t, ask(t, l, one).Allowed())
+}
