@@ -161,7 +161,7 @@ func (a *tierSums) decide(s *sliceCounts, p params, now int64) verdict {
 		t := a.sum(s, i, current)
 		this := tierVerdict{
 			verdict: verdict{state: Allow, total: t.cost + p.cost, tier: i},
-			left:    b.limit - p.cost - t.cost,
+			left:    arith.Sub(b.limit-p.cost, t.cost),
 			until:   current + b.n,
 		}
 		if this.left < 0 {

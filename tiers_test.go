@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -59,4 +60,17 @@ func TestTiersKeepNothingForWhatCanNeverPass(t *testing.T) {
 	assert.False(t, res.Allowed())
 	assert.True(t, res.ExpiresAt.IsZero())
 	assert.Zero(t, l.Stats().Buckets)
+}
+
+func TestTiersDenyAHugeCostBesideAHugeCount(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s, err := l.Tiers(Tier{10, time.Second}, Tier{20, time.Minute})
+	require.NoError(t, err)
+	r := &Request{Key: "id", Cost: math.MaxUint64}
+	require.NoError(t, s.Charge(t.Context(), r))
+	res, err := s.Run(t.Context(), r)
+	require.NoError(t, err)
+	assert.False(t, res.Allowed())
+	assert.True(t, res.ExpiresAt.IsZero())
+	assert.EqualValues(t, math.MaxInt64, res.TotalRequests)
 }
