@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -135,6 +136,9 @@ func (c *Config) check() error {
 	}
 	if len(c.Rules.Paths) > 0 && len(c.Routes) > 0 {
 		return errors.New("routes have no meaning with rules")
+	}
+	if len(c.Routes) == 0 && slices.Contains(c.By.parts, "pattern") {
+		return errors.New("by pattern tells routes apart, and there are none: give a --route")
 	}
 	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
 		return fmt.Errorf("an IPv6 prefix is of 1 to 128 bits, not %d", c.IPv6Bits)

@@ -372,6 +372,7 @@ func TestConfigsThatCannotBe(t *testing.T) {
 		"a password":             func(c *Config) { c.Upstream = parse("http://u:p@example.com") },
 		"a query":                func(c *Config) { c.Upstream = parse("http://example.com/?a=b") },
 		"a route that is none":   func(c *Config) { c.Routes = []Route{{Pattern: "x y z"}} },
+		"by routes without one":  func(c *Config) { c.By, _ = ParseBy("ip+pattern") },
 		"an address for all":     func(c *Config) { c.Admin.Addr = ":8081" },
 		"a Redis that is none":   func(c *Config) { c.Redis.URL = "http://127.0.0.1" },
 		"a negative table":       func(c *Config) { c.Table.MaxBuckets = -1 },
