@@ -81,7 +81,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	}
 	behind := guard.Wrap(next)
 	cfg := httplimit.Config{
-		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip,
+		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip, MaxKeysPerClient: -1, // they have no bucket
 		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus,
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },

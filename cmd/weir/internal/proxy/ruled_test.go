@@ -1,12 +1,15 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -95,6 +98,23 @@ func TestRulesKeepTheLists(t *testing.T) {
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/login", "X-Forwarded-For", "192.0.2.3"))
 	f := s.figures().Requests
 	assert.Equal(t, []uint64{9, 9, 1}, []uint64{f["Exempt"], f["Listed"], f["Admitted"]})
+}
+
+// The keys of --by have no bucket with rules: a client may have any number.
+func TestKeysAreNotBoundedByRules(t *testing.T) {
+	cfg, _ := rulesConfig(t, ruleText)
+	var err error
+	cfg.By, err = ParseBy("header:X-Key")
+	require.NoError(t, err)
+	var log bytes.Buffer
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	s := serve(t, cfg)
+	for i := range 10_001 {
+		r := requestOf("198.51.100.1:1")
+		r.Header.Set("X-Key", strconv.Itoa(i))
+		s.handler.ServeHTTP(&discard{http.Header{}}, r)
+	}
+	assert.NotContains(t, log.String(), "share one budget")
 }
 
 func TestRulesInShadowMode(t *testing.T) {
