@@ -2,26 +2,26 @@ package replay
 
 import "github.com/weirgo/weir/cmd/weir/internal/rule"
 
-// bucketSearch is for token and leaky buckets: a caller's peak is found by bisection, since what a
-// bucket admits grows with its limit. Each step is one pass over the log, for all callers at a
-// time.
+// bucketSearch finds callers' peaks for token and leaky buckets by bisection, since a bucket with a
+// higher limit admits more. Each step is one pass over the log, for all callers at once.
 type bucketSearch struct {
 	length int64
-	burst  uint64 // 0: the limit
+	burst  uint64 // 0 means the limit
 	extra  uint64 // 1 for a leaky bucket, as in bucketSize
 	state  []bucketTry
 }
 
-// bucketTry is the search for one caller. The peak is above low and not above high.
+// bucketTry is the search for one caller: low < peak <= high.
 type bucketTry struct {
-	low, high uint64 // high 0: not known
-	limit     uint64 // of this pass
+	low, high uint64 // high is 0 while unknown
+	limit     uint64 // tried in this pass
 	bucket    bucket
 	denied    bool
 }
 
-// newBucketSearch begins with the peaks of a sliding log, to which a bucket's are close: a bucket
-// of the limit admits in any span of its duration less than twice the limit, and the extra.
+// newBucketSearch starts from the peaks of a sliding log, which are close to a bucket's: in any
+// span of its duration, a bucket whose size is the limit admits less than twice the limit, plus
+// extra.
 func newBucketSearch(length int64, burst, extra uint64, rolling []uint64) *bucketSearch {
 	b := &bucketSearch{length: length, burst: burst, extra: extra, state: make([]bucketTry, len(rolling))}
 	for i, peak := range rolling {
@@ -34,12 +34,12 @@ func newBucketSearch(length int64, burst, extra uint64, rolling []uint64) *bucke
 	return b
 }
 
-// most is the highest limit that is tried: at it a token comes every nanosecond.
+// most returns the highest limit to try, at which a token arrives every nanosecond.
 func (b *bucketSearch) most() uint64 { return uint64(b.length) }
 
 func (t *bucketTry) found() bool { return t.high != 0 && t.high == t.low+1 || t.high == NoLimit }
 
-// begin prepares a pass and reports whether one is needed.
+// begin prepares a pass and reports whether another is needed.
 func (b *bucketSearch) begin() bool {
 	needed := false
 	for i := range b.state {
@@ -64,7 +64,7 @@ func (b *bucketSearch) see(q question) {
 	}
 }
 
-// end narrows the search by what a pass found.
+// end narrows the search by the results of a pass.
 func (b *bucketSearch) end() {
 	for i := range b.state {
 		t := &b.state[i]
@@ -95,10 +95,10 @@ func (b *bucketSearch) peaks() []uint64 {
 	return out
 }
 
-// searchPeaks replaces the peaks of meters of buckets, which are those of sliding logs, by the
-// buckets' own.
+// searchPeaks computes the peaks for buckets. peaks holds those of sliding logs in their place,
+// where the search starts.
 func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) error {
-	searches := map[int]*bucketSearch{} // by index in peaks
+	searches := map[int]*bucketSearch{} // keyed by index in peaks
 	for i, strategy := range s.Strategies {
 		extra, isBucket := map[string]uint64{rule.Token: 0, rule.Leaky: 1}[strategy]
 		for k, d := range s.Durations {
@@ -127,7 +127,7 @@ func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) error {
 	return nil
 }
 
-// pass goes over the log once for some searches.
+// pass reads the log once for the given searches.
 func pass(sp *spool, under []*bucketSearch) error {
 	in, err := sp.open()
 	if err != nil {

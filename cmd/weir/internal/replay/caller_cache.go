@@ -5,31 +5,31 @@ import (
 	"math/bits"
 )
 
-// callerCache has the numbers of callers by the text that a log has for them: an address as it is
-// written. A request whose text is found needs neither a key nor the table of all callers. Each
-// parser has its own, which learns from the blocks that come back to be filled again, so nothing is
-// locked. It is a cache, not a table: texts that share a place replace each other, and longer ones
-// are not kept.
+// callerCache maps the text that a log has for a caller, such as an address, to the caller's
+// number. A request whose text is found needs neither a key nor a look-up in the table of all
+// callers. Each parser has its own cache, so it needs no lock, and fills it from the blocks that
+// are returned to it. It drops entries: texts with the same place replace each other, and texts
+// over maxShort bytes are not kept.
 type callerCache []cachedCaller
 
 type cachedCaller struct {
 	text   shortText
-	number uint32 // and 1; 0: empty
+	number uint32 // the caller's number plus 1; 0 if empty
 }
 
-// cacheBits is the size of a cache: 3 MB. Of 100,000 callers it finds nine requests in ten; half
-// the size finds eight and takes a tenth more time.
+// cacheBits is the base-2 logarithm of the places: 3 MB. With 100,000 callers nine look-ups in ten
+// succeed; at half the size eight do, and a replay takes a tenth longer.
 const cacheBits = 17
 
 func newCallerCache() callerCache { return make(callerCache, 1<<cacheBits) }
 
-// shortText is a text of at most maxShort bytes and its length: two of them are the same only if
-// the texts are. The zero shortText is that of no text.
+// shortText is a text of at most maxShort bytes with its length, so two are equal only if their
+// texts are. The zero shortText is the empty text.
 type shortText struct{ low, high uint64 }
 
-const maxShort = 15 // an IPv4 address has that many
+const maxShort = 15 // the length of the longest IPv4 address
 
-// shortTextOf returns text as a shortText, the zero one if it is empty or too long.
+// shortTextOf returns text as a shortText, or the zero shortText if it is empty or too long.
 func shortTextOf(text []byte) shortText {
 	n := len(text)
 	if n == 0 || n > maxShort {
@@ -59,13 +59,13 @@ func (t shortText) append(dst []byte) []byte {
 	return append(dst, padded[:t.high>>56]...)
 }
 
-// place returns where a text belongs.
+// place returns the index of the place for a text.
 func (c callerCache) place(t shortText) *cachedCaller {
 	high, low := bits.Mul64(t.low^0x9e3779b97f4a7c15, t.high^0xd6e8feb86659fd93)
 	return &c[(high^low)>>(64-cacheBits)]
 }
 
-// find returns the number and 1 of the caller with a text, or 0 if it is not here.
+// find returns the number of a text's caller plus 1, or 0 if the cache does not have it.
 func (c callerCache) find(t shortText) uint32 {
 	if p := c.place(t); p.text == t {
 		return p.number
@@ -73,7 +73,7 @@ func (c callerCache) find(t shortText) uint32 {
 	return 0
 }
 
-// add adds the callers of a block that was collected.
+// add adds the callers of a collected block.
 func (c callerCache) add(numbered []unnumbered) {
 	for _, u := range numbered {
 		if u.text != (shortText{}) {

@@ -10,8 +10,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// Two texts are the same shortText only if they are the same, whatever stands after them in the
-// line.
+// TestShortTextsStayApart checks that different texts are different shortTexts, whatever follows
+// them in the line.
 func TestShortTextsStayApart(t *testing.T) {
 	texts := []string{"", "1", "1.2.3.4", "1.2.3.4\x00", "1.2.3.40", "\x00", "\x00\x00", "12345678",
 		"12345678\x00", "123456789",
@@ -35,7 +35,8 @@ func TestShortTextsStayApart(t *testing.T) {
 	assert.Len(t, seen, len(texts)-2)
 }
 
-// More callers than the cache has places keep their numbers: a text that was replaced is not found.
+// TestCallersAreRightWithAFullCache checks that callers keep their numbers when there are more than
+// the cache has places for: texts that were replaced are not found.
 func TestCallersAreRightWithAFullCache(t *testing.T) {
 	slow.Test(t)
 	c := make(callerCache, 1<<cacheBits)

@@ -13,18 +13,18 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// By is what callers are keyed by.
+// By says what callers are keyed by.
 type By string
 
-// The keys of callers.
+// The values of By.
 const (
-	ByIP     By = "ip"   // the address, of IPv6 the prefix
-	ByPath   By = "path" // without the query
+	ByIP     By = "ip"   // the address, or the prefix of an IPv6 address
+	ByPath   By = "path" // the path without the query
 	ByUser   By = "user"
 	ByIPPath By = "ip+path"
 )
 
-// ParseBy reads a By.
+// ParseBy parses a By.
 func ParseBy(s string) (By, error) {
 	switch by := By(s); by {
 	case ByIP, ByPath, ByUser, ByIPPath:
@@ -39,8 +39,8 @@ type keyer struct {
 	by   By
 	ip   httplimit.IP
 	peer http.Request
-	raw  string // the last address that was normalized
-	key  string // and its key: requests of a client come in runs
+	raw  string // the last address whose key was made
+	key  string // its key: a client often sends several requests in a row
 }
 
 func newKeyer(by By, ipv6Bits int) *keyer {
@@ -51,7 +51,7 @@ func newKeyer(by By, ipv6Bits int) *keyer {
 	return &keyer{by: by, ip: ip}
 }
 
-// text returns the field of a request that its key is made of, if it is made of one.
+// text returns the field of a request that its key is made of, or nil if the key has two fields.
 func (k *keyer) text(e *accesslog.Entry) []byte {
 	switch k.by {
 	case ByPath:
@@ -62,14 +62,14 @@ func (k *keyer) text(e *accesslog.Entry) []byte {
 	return e.IP
 }
 
-// append appends the key of a request, or nothing if it has none: nobody was logged in, or no path
-// was asked for.
+// append appends the key of a request. It appends nothing if the request has none: no user is
+// logged in, or there is no path.
 func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	from := len(dst)
 	if k.by != ByIPPath {
 		dst = k.appendText(dst, k.text(e))
 	} else if len(e.Path) > 0 && len(e.IP) > 0 {
-		// an address holds no space, so no two pairs make the same key
+		// an address has no space, so different pairs have different keys
 		dst = append(k.appendAddr(dst, e.IP), ' ')
 		dst = append(dst, e.Path...)
 	}
@@ -79,7 +79,7 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	return dst
 }
 
-// appendText appends the key that is made of one field.
+// appendText appends the key for one field.
 func (k *keyer) appendText(dst, text []byte) []byte {
 	if k.by == ByPath || k.by == ByUser {
 		return append(dst, text...)
@@ -87,8 +87,8 @@ func (k *keyer) appendText(dst, text []byte) []byte {
 	return k.appendAddr(dst, text)
 }
 
-// appendAddr appends the key that httplimit has for an address. A name, which a server that looks
-// names up has in the place of an address, is its own key.
+// appendAddr appends the key that httplimit has for an address. Servers that look up names log a
+// name instead of an address; the name is the key.
 func (k *keyer) appendAddr(dst, addr []byte) []byte {
 	if len(addr) == 0 || plainIPv4(addr) {
 		return append(dst, addr...)
@@ -104,9 +104,8 @@ func (k *keyer) appendAddr(dst, addr []byte) []byte {
 	return append(dst, k.key...)
 }
 
-// plainIPv4 reports whether addr is an IPv4 address in the one notation that net/netip writes. It
-// is its own key, and nearly all addresses are: to parse it would be a fifth of the time a line
-// takes.
+// plainIPv4 reports whether addr is an IPv4 address as net/netip formats it, which is then its own
+// key. Nearly all addresses are; to parse them would take a fifth of the time that a line takes.
 func plainIPv4(addr []byte) bool {
 	octet, digits, dots := 0, 0, 0
 	for _, c := range addr {
@@ -129,37 +128,37 @@ func plainIPv4(addr []byte) bool {
 	return dots == 3 && digits > 0
 }
 
-// callers numbers callers in the order in which they are met. It is a hash table of its own because
-// the parsers hash for it, and because with a million callers a look-up takes as long as it has
-// cache misses: here two, in a map of strings five.
+// callers numbers callers in order of appearance. It is a hash table of its own because the parsers
+// compute the hashes, and because with a million callers the time of a look-up is that of its cache
+// misses: here two, in a map of strings five.
 type callers struct {
 	seed  maphash.Seed
-	slots []slot // a power of two of them
+	slots []slot // the length is a power of two
 	all   []caller
 	names []string
 
-	requests []uint64 // of each
+	requests []uint64 // by caller
 
-	guesses []uint32 // of fetch
-	fetched uint64   // by fetch: a sum, or the compiler would leave the reads out
+	guesses []uint32 // for fetch
+	fetched uint64   // a sum of what fetch read, so that the compiler keeps the reads
 }
 
-// slot is a caller's number and 1, or 0 for none, and a part of the hash.
+// slot is a caller's number plus 1, or 0 if it is empty, and part of the hash.
 type slot struct{ tag, number uint32 }
 
-// caller is what a look-up needs of a caller.
+// caller is the part of a caller that look-ups read.
 type caller struct {
-	size uint8 // of the key; over len(head): the key is not here
+	size uint8 // length of the key; if it is over len(head), the key is in names
 	head [23]byte
 }
 
 func newCallers() *callers { return &callers{seed: maphash.MakeSeed(), slots: make([]slot, 1<<10)} }
 
-// maxCallers leaves a bit of a number for other use.
+// maxCallers leaves one bit of a number for other use.
 const maxCallers = math.MaxInt32
 
-// number returns the number of the caller of a key, whose hash is given. It copies the key if it is
-// new.
+// number returns the number of the caller with a key and its hash. It copies the key of a new
+// caller.
 func (c *callers) number(key []byte, hash uint64) (uint32, error) {
 	mask, tag := uint64(len(c.slots)-1), uint32(hash>>32)
 	i := hash & mask
@@ -184,8 +183,8 @@ func (c *callers) number(key []byte, hash uint64) (uint32, error) {
 	return n, nil
 }
 
-// fetch brings what number will look at for these requests into the cache: the processor waits for
-// one cache miss of number at a time, and for many of fetch's at once.
+// fetch reads what number will need for these requests into the processor's cache. The processor
+// waits for number's cache misses one at a time, but for many of fetch's at once.
 func (c *callers) fetch(of []unnumbered) {
 	c.guesses = c.guesses[:0]
 	mask := uint64(len(c.slots) - 1)
@@ -199,7 +198,7 @@ func (c *callers) fetch(of []unnumbered) {
 	}
 }
 
-// is reports whether key is that of the caller n.
+// is reports whether key is caller n's.
 func (c *callers) is(n uint32, key []byte) bool {
 	known := &c.all[n]
 	if len(key) > len(known.head) {
@@ -208,7 +207,7 @@ func (c *callers) is(n uint32, key []byte) bool {
 	return int(known.size) == len(key) && string(known.head[:len(key)]) == string(key)
 }
 
-// grow doubles the slots.
+// grow doubles the number of slots.
 func (c *callers) grow() {
 	c.slots = make([]slot, 2*len(c.slots))
 	mask := uint64(len(c.slots) - 1)
@@ -222,11 +221,11 @@ func (c *callers) grow() {
 	}
 }
 
-// maxName is the longest key weir takes. Paths can be longer.
+// maxName is the longest key that weir accepts. Paths can be longer.
 const maxName = 1024
 
-// shorten replaces the end of a key that is too long by the digest of the whole, so that two of
-// them stay two.
+// shorten replaces the end of a key that is too long by a digest of the whole key, so that
+// different keys stay different.
 func shorten(key []byte) []byte {
 	sum := sha256.Sum256(key)
 	digest := "…sha256:" + hex.EncodeToString(sum[:])

@@ -18,7 +18,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// One caller has one key, however the address is written: the key that the middleware has for it.
+// TestAddressesAreNormalized checks that each caller has one key, the middleware's, however the
+// address is written.
 func TestAddressesAreNormalized(t *testing.T) {
 	for bits, tc := range map[int]map[string]string{
 		0: {"192.0.2.1": "192.0.2.1", "::ffff:192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::/64",
@@ -72,7 +73,7 @@ func TestPlainIPv4IsItsOwnKey(t *testing.T) {
 	require.NotZero(t, plain)
 }
 
-// Names over 1 KiB, which a limiter does not take, stay apart.
+// TestLongNames checks that names over 1 KiB, which a limiter does not accept, keep different keys.
 func TestLongNames(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	long := "/" + strings.Repeat("x", 2000)
@@ -88,8 +89,8 @@ func TestLongNames(t *testing.T) {
 	assert.Len(t, got.Rules[0].Worst[0].Name, maxName)
 }
 
-// Callers are told apart by their whole keys, also if hashes are the same, and keep their numbers
-// as the table grows.
+// TestCallersAreNumbered checks that callers are distinguished by their whole keys, even if hashes
+// are equal, and keep their numbers as the table grows.
 func TestCallersAreNumbered(t *testing.T) {
 	for name, hash := range map[string]func(c *callers, key string) uint64{
 		"hashes":       func(c *callers, key string) uint64 { return maphash.String(c.seed, key) },
@@ -97,7 +98,7 @@ func TestCallersAreNumbered(t *testing.T) {
 	} {
 		c := newCallers()
 		var keys []string
-		for i := range 200 { // the table does not grow: it hashes anew when it does
+		for i := range 200 { // too few to grow the table, which would compute new hashes
 			keys = append(keys, strings.Repeat("k", i%40)+fmt.Sprint(i),
 				strings.Repeat("k", i%40)+fmt.Sprint(i)+"\x00")
 		}

@@ -7,35 +7,35 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// The state of one caller under the strategies that need no more than a few numbers. weir's own
-// strategies keep the same in their tables; here a caller has a number, which is its place, and a
-// decision takes a tenth of the time. TestJudgesSayWhatWeirSays holds each to the original.
+// The types below are the state of one caller for strategies that need only a few numbers. weir's
+// own strategies keep the same state in tables; here a caller's number is its index, and a decision
+// takes a tenth of the time. TestJudgesSayWhatWeirSays compares each with weir's strategy.
 
 // window counts the requests in a fixed window.
 type window struct {
-	number int64 // of the window: since the Unix epoch
+	number int64 // of the window, counted from the Unix epoch
 	n      uint64
 }
 
-// slide counts the requests in a window and in the one before it.
+// slide counts the requests in a window and in the previous one.
 type slide struct {
 	window
 	prev uint64
 }
 
-// noWindow is the number of the window of a caller who was not met.
+// noWindow is the window number of a caller without requests.
 const noWindow = math.MinInt64
 
-// at goes to the window that ns is in.
+// at moves to the window of ns.
 func (w *window) at(ns, length int64) {
 	if number, _ := arith.FloorDiv(ns, length); number != w.number {
 		w.number, w.n = number, 0
 	}
 }
 
-// at goes to the window that ns is in and returns the estimate of the requests in the last length:
-// those of the window before, weighted by the part of it that is still covered, to the millisecond
-// and rounded up, and those of the window.
+// at moves to the window of ns and returns the estimated number of requests in the last length:
+// those of this window plus those of the previous window, weighted by the part of it that is still
+// covered, to the millisecond and rounded up.
 func (s *slide) at(ns, length int64) uint64 {
 	number, into := arith.FloorDiv(ns, length)
 	switch number {
@@ -57,13 +57,14 @@ func (s *slide) at(ns, length int64) uint64 {
 	return weighted + s.n
 }
 
-// bucket is a token bucket or a leaky one: the instant at which it is full again, or empty.
+// bucket is a token bucket or a leaky bucket: the instant when it is full or, for a leaky bucket,
+// empty again.
 type bucket struct{ full int64 }
 
-// noBucket is the bucket of a caller who was not met.
+// noBucket is the bucket of a caller without requests.
 const noBucket = math.MinInt64
 
-// used returns how many tokens are missing at ns, rounded up.
+// used returns the number of tokens missing at ns, rounded up.
 func (b *bucket) used(ns, interval int64) uint64 {
 	missing := max(b.full, ns) - ns
 	if missing == 0 {
@@ -81,5 +82,5 @@ func (b *bucket) take(ns, interval int64) {
 	b.full += interval
 }
 
-// interval returns the time between two tokens, in nanoseconds.
+// interval returns the nanoseconds between two tokens.
 func interval(limit uint64, length int64) int64 { return (length-1)/int64(max(limit, 1)) + 1 }

@@ -6,25 +6,25 @@ import (
 	"io"
 )
 
-// cursor reads a run. It is at a group, of which it has read some codes.
+// cursor reads a run. It is positioned at a group, of which it has read some codes.
 type cursor struct {
-	at     stamp  // of the group
-	code   uint32 // of the group's request, if it has a fraction of a second; else 0
-	left   int    // codes of the group that are not read
+	at     stamp  // the group's
+	code   uint32 // of the group's request if it has a fraction of a second, else 0
+	left   int    // codes of the group that are not read yet
 	second int64
-	buf    []byte // read, not decoded
+	buf    []byte // read but not decoded
 	file   io.ReaderAt
-	from   int64 // what is not read
+	from   int64 // what is not read yet
 	to     int64
-	space  []byte // that buf is a part of
+	space  []byte // the memory of buf
 }
 
-// cursorBuffer is how much of a run in the temporary file is read at a time.
+// cursorBuffer is the number of bytes of a run in the temporary file that are read at a time.
 const cursorBuffer = 16 << 10
 
 var errRun = errors.New("a temporary file of the sorting is damaged")
 
-// newCursor returns a cursor at the first group of a run, which has one.
+// newCursor returns a cursor at the first group of a run. The run must not be empty.
 func newCursor(r sortedRun, file io.ReaderAt) (*cursor, error) {
 	c := &cursor{buf: r.data, file: file, from: r.from, to: r.to}
 	if r.data == nil {
@@ -42,7 +42,7 @@ func newCursor(r sortedRun, file io.ReaderAt) (*cursor, error) {
 	return c, err
 }
 
-// fetch reads more of the run, if there is more, until the buffer is full.
+// fetch fills the buffer, or reads to the end of the run.
 func (c *cursor) fetch() error {
 	if c.from == c.to {
 		return nil
@@ -57,7 +57,7 @@ func (c *cursor) fetch() error {
 	return nil
 }
 
-// next goes to the next group, when the codes of this one are read. It reports false if there is
+// next moves to the next group after all codes of this one were read. It returns false if there is
 // none.
 func (c *cursor) next() (bool, error) {
 	if len(c.buf) < maxHead+codeSize {
@@ -83,7 +83,7 @@ func (c *cursor) next() (bool, error) {
 	return true, nil
 }
 
-// codes appends some of the group's codes that are left, no more than most.
+// codes appends up to most of the group's remaining codes.
 func (c *cursor) codes(dst []uint32, most int) ([]uint32, error) {
 	if len(c.buf) < codeSize {
 		if err := c.fetch(); err != nil {
@@ -103,7 +103,7 @@ func (c *cursor) codes(dst []uint32, most int) ([]uint32, error) {
 
 func (c *cursor) before(o *cursor) bool { return c.at < o.at || c.at == o.at && c.code < o.code }
 
-// merged reads several runs in order. It is a heap of their cursors: the least is the first.
+// merged reads several runs in order. It is a heap of their cursors with the least at index 0.
 type merged []*cursor
 
 func newMerged(runs []sortedRun, file io.ReaderAt) (merged, error) {
@@ -121,7 +121,7 @@ func newMerged(runs []sortedRun, file io.ReaderAt) (merged, error) {
 	return m, nil
 }
 
-// next goes past the first group.
+// next moves past the first group.
 func (m *merged) next() error {
 	more, err := (*m)[0].next()
 	if err != nil {

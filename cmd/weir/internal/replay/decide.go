@@ -1,34 +1,34 @@
 package replay
 
-// part is the decisions on some of the callers. Callers share no counter, so that each part has
-// judges and a goroutine of its own; if a judge shares counters there is one part.
+// part decides on the requests of some callers. Callers share no counters, so each part has its own
+// judges and its own goroutine; if a judge shares counters between callers there is one part.
 type part struct {
 	spool     *spool
 	callers   int
 	judges    []judge
-	from      []int // the rows of judge i are from[i] to from[i+1]
+	from      []int // judge i has the rows from[i] up to from[i+1]
 	rows      []row
-	denied    []bool // of the requests that are decided on: of each, by row
+	denied    []bool // denials of the current requests: by request, then by row
 	timeline  *growing
-	described *described // nil: what is numbered are callers
+	described *described // nil if the numbers are those of callers
 	meters    []meter
-	peaks     [][]uint64 // by meter, then by caller
+	peaks     [][]uint64 // indexed by meter, then by caller
 }
 
 // row counts the denials of one row of the report.
 type row struct {
 	denied  uint64
-	met     int          // callers with a denial
-	callers []encounters // by caller
+	met     int          // callers with at least one denial
+	callers []encounters // indexed by caller
 }
 
-// encounters are a caller's denials.
+// encounters counts one caller's denials.
 type encounters struct {
 	denied uint64
-	first  int64 // the instant of the first, in nanoseconds
+	first  int64 // when the first was, in nanoseconds since the Unix epoch
 }
 
-// prepare makes the judges. name returns the name of a caller of this part.
+// prepare creates the judges. name returns the name of a caller of this part.
 func (p *part) prepare(specs []spec, name func(caller uint32) string) error {
 	p.from = []int{0}
 	for _, s := range specs {
@@ -49,10 +49,10 @@ func (p *part) close() {
 	for _, j := range p.judges {
 		j.close()
 	}
-	_ = p.spool.remove() // the run is over, or has failed already
+	_ = p.spool.remove() // the run is over or has already failed
 }
 
-// measure works out the callers' peaks.
+// measure computes the callers' peaks.
 func (p *part) measure(s *Suggest) error {
 	for _, m := range p.meters {
 		p.peaks = append(p.peaks, m.peaks())
@@ -61,11 +61,11 @@ func (p *part) measure(s *Suggest) error {
 	return searchPeaks(s, p.spool, p.peaks)
 }
 
-// batchSize is how many requests are decided on at a time: by one judge after the other, so that
-// the processor waits for the state of many callers at once.
+// batchSize is how many requests are decided on at a time. One judge after the other decides on the
+// whole batch, so the processor waits for the state of many callers at once.
 const batchSize = 512
 
-// decide asks every judge about every request.
+// decide has every judge decide on every request.
 func (p *part) decide(progress func(n int)) error {
 	in, err := p.spool.open()
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *part) decide(progress func(n int)) error {
 	}
 }
 
-// ask asks every judge about some requests, and counts.
+// ask has every judge decide on a batch of requests and counts the denials.
 func (p *part) ask(batch []question) error {
 	clear(p.denied)
 	rows := len(p.rows)
@@ -113,7 +113,7 @@ func (p *part) ask(batch []question) error {
 	return nil
 }
 
-// count counts what the judges said of a request.
+// count adds the judges' decisions on one request.
 func (p *part) count(q question, denied []bool) {
 	bin := p.timeline.bin(q.ns)
 	p.timeline.rows[0][bin]++

@@ -18,13 +18,13 @@ import (
 type RuleSet struct {
 	Set    *rules.Set
 	Domain string
-	Paths  []string // that Set was loaded from
+	Paths  []string // files and directories that Set was loaded from
 }
 
-// Rules decide on all requests of a run together, by descriptors, of which several callers may
-// share one. So what is numbered while a log is read is not its callers but its distinct
-// descriptions: of who made a request, and of the descriptors that the rules' rate_limits make of
-// it. A description is text, and memory is by descriptions.
+// Rules decide on descriptors, which several callers may share. So a replay of rules numbers
+// distinct descriptions instead of callers while it reads a log. A description is a text: the
+// caller of a request and the descriptors that the rules' rate_limits make of it. Memory grows with
+// the number of descriptions.
 
 // describer describes requests. It is not safe for concurrent use.
 type describer struct {
@@ -38,8 +38,8 @@ func newDescriber(cfg *Config) *describer {
 	return &describer{keys: newKeyer(cfg.By, cfg.IPv6Bits), rules: cfg.RuleSet, header: make(http.Header)}
 }
 
-// append appends the description of a request. A request without a caller is decided on all the
-// same, as it would be by the middleware; a hyphen takes the caller's place.
+// append appends the description of a request. A request without a caller is decided on too, as in
+// the middleware, with a hyphen as its caller.
 func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 	if d.caller = d.keys.append(d.caller[:0], e); len(d.caller) == 0 {
 		d.caller = append(d.caller, '-')
@@ -59,8 +59,8 @@ func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 	return dst
 }
 
-// request returns the request as far as the log has it: the address, the method, the target, the
-// user as the context value of that name, and of the combined format the referer and the user
+// request returns the request with the fields that the log has: the address, the method, the
+// target, the user as the context value "user", and in the combined format the referer and the user
 // agent.
 func (d *describer) request(e *accesslog.Entry) *http.Request {
 	target := string(e.Path)
@@ -68,7 +68,7 @@ func (d *describer) request(e *accesslog.Entry) *http.Request {
 		target += "?" + string(e.Query)
 	}
 	u, err := url.ParseRequestURI(target)
-	if err != nil { // a server answers such a request without a look at its rules
+	if err != nil { // a server would answer such a request without its rules
 		u = &url.URL{Path: string(e.Path), RawQuery: string(e.Query)}
 	}
 	clear(d.header)
@@ -92,7 +92,7 @@ func appendText(dst []byte, s string) []byte {
 
 var errDescription = errors.New("a description is damaged")
 
-// description is a description that is read from its front.
+// description is a description, of which the part already read is cut off.
 type description string
 
 func (d *description) number() uint64 {
@@ -115,7 +115,7 @@ func (d *description) text() string {
 	return s
 }
 
-// read reads descriptors into req, and uses its memory again.
+// read reads descriptors into req and reuses its memory.
 func (d *description) read(req *rules.Request) {
 	req.Descriptors = req.Descriptors[:0]
 	for len(*d) > 0 {
@@ -134,15 +134,14 @@ func (d *description) read(req *rules.Request) {
 	}
 }
 
-// described is what was numbered, when all is read.
+// described holds the descriptions after all files are read.
 type described struct {
-	names  []string // the descriptions, by code
-	owners []uint32 // by code: the caller
-	ranks  []uint32 // by code: the place in an order that does not depend on that of the lines
+	names  []string // the descriptions, indexed by code
+	owners []uint32 // the caller, indexed by code
+	ranks  []uint32 // the place in sorted order, indexed by code
 }
 
-// divide makes descriptions of what r has numbered as callers, and numbers the callers that they
-// are of.
+// divide takes the texts that r numbered as descriptions, and numbers their callers instead.
 func (r *run) divide() error {
 	all := r.callers
 	n := len(all.names)

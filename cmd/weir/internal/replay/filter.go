@@ -8,19 +8,19 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
-// Filter says which requests are replayed, and which of those count. The zero value takes all.
+// Filter selects the requests to replay and those that count. The zero value selects all.
 type Filter struct {
-	Since    time.Time // the first instant; zero: the log's first
-	Until    time.Time // the first instant that is too late; zero: none
-	Paths    []string  // prefixes, of which a path has one; empty: any path
-	Methods  []string  // in capitals; empty: any method
-	Statuses *Statuses // nil: any status
-	CountIf  *Statuses // as in httplimit: the statuses that count; nil: all do
+	Since    time.Time // earliest time included; zero means no bound
+	Until    time.Time // earliest time excluded; zero means no bound
+	Paths    []string  // prefixes of paths; empty means any path
+	Methods  []string  // in capitals; empty means any method
+	Statuses *Statuses // nil means any status
+	CountIf  *Statuses // statuses that count, as in httplimit; nil means all
 }
 
-// Statuses are some of the statuses of responses.
+// Statuses is a set of response statuses.
 type Statuses struct {
-	Text  string // as given: 401,5xx
+	Text  string // as the user wrote it, such as 401,5xx
 	Match func(status int) bool
 }
 
@@ -44,7 +44,7 @@ func (f *Filter) counts(e *accesslog.Entry) bool {
 	return f.CountIf == nil || f.CountIf.Match(e.Status)
 }
 
-// Active reports whether the filter leaves requests out.
+// Active reports whether the filter excludes any requests.
 func (f *Filter) Active() bool {
 	return !f.Since.IsZero() || !f.Until.IsZero() || len(f.Paths) > 0 || len(f.Methods) > 0 ||
 		f.Statuses != nil

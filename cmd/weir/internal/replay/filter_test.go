@@ -59,8 +59,8 @@ func TestFilter(t *testing.T) {
 	assert.True(t, errors.As(err, new(*InputError)))
 }
 
-// As in the middleware, a request with a status that does not count is decided on and takes
-// nothing.
+// TestCountIf checks that a request whose status does not count is decided on and takes nothing, as
+// in the middleware.
 func TestCountIf(t *testing.T) {
 	var text string
 	for i, status := range []int{401, 200, 401, 200, 401, 401, 200} {
@@ -74,9 +74,9 @@ func TestCountIf(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, got.Uncounted)
 	for _, rr := range got.Rules {
-		want := uint64(2) // of the requests after the third that counts
+		want := uint64(2) // denied after the third request that counts
 		if rr.Rule.Strategy == rule.Leaky {
-			want = 1 // one leaves at once, and three wait
+			want = 1 // one leaves at once and three wait
 		}
 		assert.Equal(t, want, rr.Denied, rr.Rule.String())
 	}

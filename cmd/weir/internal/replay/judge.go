@@ -2,33 +2,32 @@ package replay
 
 import "github.com/weirgo/weir/cmd/weir/internal/rule"
 
-// judge decides on requests, which come in the order of time. It is used by one goroutine.
+// judge decides on requests in order of time. It is used by one goroutine.
 //
-// A limit is one judge with one row of the report. A set of rules that is decided on together is a
-// judge with a row for each rule; it says by shared, in its spec, if a counter belongs to several
-// callers.
+// A limit has one judge with one row in the report. A set of rules has one judge with a row for
+// each rule; its spec sets shared if callers share counters.
 type judge interface {
-	// decide sets denied[i] if its i-th row denies q. All of denied is false when it is called.
+	// decide sets denied[i] if row i denies q. All of denied is false when it is called.
 	decide(q question, denied []bool) error
 	close()
 }
 
 // question is a request.
 type question struct {
-	caller  uint32 // from 0, among those of this judge
-	ns      int64  // when it came
-	counted bool   // false: decide, but count nothing
+	caller  uint32 // numbered from 0 among this judge's callers
+	ns      int64  // time in nanoseconds since the Unix epoch
+	counted bool   // if false, decide but count nothing
 }
 
-// spec makes judges.
+// spec creates judges.
 type spec struct {
-	rows   int  // of the report
-	shared bool // one judge must see all callers
+	rows   int  // in the report
+	shared bool // one judge must decide for all callers
 	open   func(names func(caller uint32) string, callers int) (judge, error)
 }
 
-// limitSpec is the spec of a judge by one rule. If that needs limiters, they may keep maxBuckets in
-// all parts together.
+// limitSpec creates judges for one rule. If they need limiters, all parts together keep at most
+// maxBuckets buckets.
 func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 	return spec{rows: 1, open: func(_ func(uint32) string, callers int) (judge, error) {
 		limit, length := r.Tiers[0].Limit, int64(r.Tiers[0].Duration)
@@ -46,8 +45,8 @@ func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 }
 
 // bucketSize returns how many requests a bucket of r admits at one instant. A leaky bucket with a
-// queue of n admits as a token bucket of n+1 does: beside those in the queue there is the one that
-// left last.
+// queue of n admits as many as a token bucket of n+1: the queue, and the one request that leaves at
+// once.
 func bucketSize(r rule.Rule) uint64 {
 	switch limit := r.Tiers[0].Limit; {
 	case limit == 0:

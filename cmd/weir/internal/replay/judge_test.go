@@ -15,7 +15,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// verdicts are what a judge says of requests of one caller that come at these instants.
+// verdicts returns a judge's decisions on one caller's requests at the given instants.
 func verdicts(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()
 	j, err := limitSpec(r, 1<<10, 1).open(nil, 2)
@@ -30,10 +30,11 @@ func verdicts(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	return out
 }
 
-// counted leaves one request in four uncounted.
+// counted reports whether request i counts: three in four do.
 func counted(i int) bool { return i%4 != 3 }
 
-// instants makes up when requests come: in bursts, and a few microseconds off every round number.
+// instants returns random times of requests: in bursts, and a few microseconds around every round
+// number.
 func instants(seed uint64, start time.Time) []time.Time {
 	rnd := rand.New(rand.NewPCG(seed, 4))
 	out := make([]time.Time, 120)
@@ -47,7 +48,8 @@ func instants(seed uint64, start time.Time) []time.Time {
 	return out
 }
 
-// The replay of a leaky bucket, in which nothing waits, says what Run says to callers that do wait.
+// TestLeakyBucketIsReplayedAsItRuns checks that the judge of a leaky bucket, in which nothing
+// waits, admits the same requests as Run, where callers wait.
 func TestLeakyBucketIsReplayedAsItRuns(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, burst := range []uint64{1, 2, 5} {
@@ -64,8 +66,7 @@ func TestLeakyBucketIsReplayedAsItRuns(t *testing.T) {
 	}
 }
 
-// waited sends requests at these instants to a leaky bucket's Run, each from a goroutine of its
-// own.
+// waited sends requests at these instants through a leaky bucket's Run, each in its own goroutine.
 func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()
 	l, err := weir.New(weir.Config{})
@@ -77,7 +78,7 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	out := make([]bool, len(at))
 	for i, when := range at {
 		time.Sleep(time.Until(when))
-		synctest.Wait() // those whose turn it was have left
+		synctest.Wait() // requests whose turn has come have left the queue
 		if !counted(i) {
 			out[i] = admits(t, strategy, &ask, r)
 			continue
@@ -88,15 +89,15 @@ func waited(t *testing.T, r rule.Rule, at []time.Time) []bool {
 				out[i] = res.Allowed()
 			}
 		}()
-		synctest.Wait() // it has joined the queue or been sent away
+		synctest.Wait() // the request is queued or denied
 	}
-	time.Sleep(time.Hour) // the queue runs dry
+	time.Sleep(time.Hour) // empty the queue
 	synctest.Wait()
 	return out
 }
 
-// admits says if a leaky bucket would let a request wait that is not to be counted. Peek leaves the
-// queue out.
+// admits reports whether a leaky bucket would admit a request that does not count, which would
+// wait. Peek ignores the queue.
 func admits(t *testing.T, s weir.Strategy, ask *weir.Request, r rule.Rule) bool {
 	t.Helper()
 	res, err := s.(weir.Peeker).Peek(context.Background(), ask)
@@ -104,7 +105,8 @@ func admits(t *testing.T, s weir.Strategy, ask *weir.Request, r rule.Rule) bool 
 	return res.Allowed()
 }
 
-// A judge says what weir's strategy says, for every strategy and on either side of the Unix epoch.
+// TestJudgesSayWhatWeirSays compares judges with weir's strategies: all strategies, before and
+// after the Unix epoch.
 func TestJudgesSayWhatWeirSays(t *testing.T) {
 	rules, err := rule.Cross([]string{"4/2s", "1/1500ms", "0/1s", "3/1s,4/3s", "7/10s"},
 		[]string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)
@@ -126,7 +128,7 @@ func TestJudgesSayWhatWeirSays(t *testing.T) {
 	}
 }
 
-// weirSays asks weir's strategy about requests of one caller.
+// weirSays returns the decisions of weir's strategy on one caller's requests.
 func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()
 	now := at[0]
@@ -150,7 +152,7 @@ func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	return out
 }
 
-// A broken judge is found out: the test above can fail.
+// TestJudgesAreFoundOut checks that the test above fails for a broken judge.
 func TestJudgesAreFoundOut(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 59, 0, time.UTC)
 	right, err := rule.Cross([]string{"4/2s"}, []string{rule.Fixed, rule.Sliding, rule.Log, rule.Token}, 2)

@@ -13,14 +13,14 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// clock is the log's own. It is atomic because the limiter's janitor, which lives on real time,
-// reads it too.
+// clock is the time of the log. It is atomic because the limiter's janitor, which runs in real
+// time, reads it too.
 type clock struct{ ns atomic.Int64 }
 
 func (c *clock) set(ns int64)   { c.ns.Store(ns) }
 func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
 
-// logLimiter is a limiter of weir's on the log's clock.
+// logLimiter is a weir limiter on the clock of the log.
 type logLimiter struct {
 	clock   clock
 	limiter *weir.Limiter
@@ -31,8 +31,8 @@ func (l *logLimiter) open(maxBuckets int) (err error) {
 	l.sweepAt = sweepEvery
 	l.limiter, err = weir.New(weir.Config{
 		MaxBuckets: maxBuckets,
-		Timeout:    time.Millisecond, // of log time: nobody looks back
-		SweepEvery: time.Hour,        // of real time, which means nothing here
+		Timeout:    time.Millisecond, // of log time: no request comes late
+		SweepEvery: time.Hour,        // in real time, which does not matter here
 		Now:        l.clock.now,
 	})
 	return err
@@ -40,10 +40,10 @@ func (l *logLimiter) open(maxBuckets int) (err error) {
 
 func (l *logLimiter) close() { l.limiter.Close() }
 
-// decided sweeps now and then. It drops the buckets that are over on the log's clock, of which the
-// janitor, on real time, knows nothing. A sweep looks at all of them, so it is done once per as
-// many decisions as there are buckets: that bounds both its cost and, by the callers and not by the
-// lines, the memory.
+// decided sweeps from time to time. It drops the buckets that have expired by the log's clock,
+// which the janitor does not see. A sweep visits every bucket, so there is one per as many
+// decisions as there are buckets: this bounds its cost, and bounds the memory by the number of
+// callers rather than lines.
 func (l *logLimiter) decided() {
 	if l.sweepAt--; l.sweepAt > 0 {
 		return
@@ -53,22 +53,22 @@ func (l *logLimiter) decided() {
 	l.sweepAt = int(max(sweepEvery, min(int64(live), math.MaxInt32)))
 }
 
-// limitJudge decides by one rule on a limiter of weir's: a sliding log or tiers, whose state grows
-// with the limit.
+// limitJudge decides by one rule with a weir limiter. It serves sliding logs and tiers, whose state
+// grows with the limit.
 type limitJudge struct {
 	logLimiter
 	rule    rule.Rule
 	counts  weir.Strategy
-	request weir.Request // lacks the key
-	keys    string       // of all callers, keyLen bytes each
-	enough  int          // a --max-buckets that is
+	request weir.Request // without the key
+	keys    string       // the keys of all callers, of keyLen bytes each
+	enough  int          // a --max-buckets that has room for all callers
 }
 
-// keyLen is how long a caller's key is for the limiter: shorter than any name, and never two of
-// one.
+// keyLen is the length of a caller's key in the limiter: the caller's number, which is shorter than
+// its name.
 const keyLen = 4
 
-// sweepEvery is the least number of decisions between two sweeps.
+// sweepEvery is the minimum number of decisions between two sweeps.
 const sweepEvery = 1 << 14
 
 func newLimitJudge(r rule.Rule, callers, maxBuckets, enough int) (*limitJudge, error) {

@@ -2,13 +2,13 @@ package replay
 
 import "github.com/weirgo/weir/cmd/weir/internal/rule"
 
-// meter works out the peaks of callers from their requests, in the order of time.
+// meter computes the peaks of callers from their requests in order of time.
 type meter interface {
 	see(q question) error
-	peaks() []uint64 // by caller
+	peaks() []uint64 // indexed by caller
 }
 
-// windowMeter is for a fixed window: a caller's peak is the most requests in a window.
+// windowMeter computes peaks for fixed windows: the most requests of a caller in one window.
 type windowMeter struct {
 	length int64
 	state  []window
@@ -27,8 +27,8 @@ func (m *windowMeter) see(q question) error {
 
 func (m *windowMeter) peaks() []uint64 { return m.peak }
 
-// slideMeter is for a sliding window: a caller's peak is the most that the estimate comes to. At
-// that limit nothing is denied, so the estimate is of all requests.
+// slideMeter computes peaks for sliding windows: the highest estimate for a caller. At that limit
+// nothing is denied, so the estimate covers all requests.
 type slideMeter struct {
 	length int64
 	state  []slide
@@ -46,14 +46,14 @@ func (m *slideMeter) see(q question) error {
 
 func (m *slideMeter) peaks() []uint64 { return m.peak }
 
-// rollingMeter is for a sliding log: a caller's peak is the most requests in any span of the
-// length. It reads the log a second time, that much later, to see which requests no longer count:
-// so its memory is by callers, not by requests.
+// rollingMeter computes peaks for sliding logs: the most requests of a caller in any span of the
+// length. It reads the log a second time, delayed by the length, to see which requests no longer
+// count, so its memory grows with callers, not with requests.
 type rollingMeter struct {
 	length int64
 	state  []rollingCount
 	late   *stream
-	ns     int64 // the next request of late
+	ns     int64 // when the next request of late is
 	code   uint32
 	more   bool
 }
@@ -96,8 +96,8 @@ func (m *rollingMeter) peaks() []uint64 {
 	return out
 }
 
-// openMeters returns the meters of one part: for each strategy and duration one, in that order.
-// Those of buckets find the bounds of the search.
+// openMeters returns the meters of one part, for each strategy and each duration in order. The
+// peaks for buckets are computed by a rollingMeter first, as the start of the search.
 func openMeters(s *Suggest, sp *spool, callers int) ([]meter, error) {
 	var all []meter
 	for _, strategy := range s.Strategies {

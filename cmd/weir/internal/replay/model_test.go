@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// model returns how many requests of one caller a rule denies. It is as plain as can be: for each
-// request it looks at all those it admitted before.
+// model returns how many requests of one caller a rule denies. It is as simple as possible: for
+// each request it looks at all requests admitted before.
 func model(r rule.Rule, at []int64) (denied uint64) {
 	var admitted []int64
 	since := func(from int64) (n int64) {
@@ -32,7 +32,7 @@ func model(r rule.Rule, at []int64) (denied uint64) {
 		}
 	}
 	d, limit := int64(r.Tiers[0].Duration), int64(r.Tiers[0].Limit)
-	step, full := (d-1)/max(limit, 1)+1, int64(-1<<62) // of a bucket: between two tokens, and when it is full
+	step, full := (d-1)/max(limit, 1)+1, int64(-1<<62) // of a bucket: the time between two tokens, and when it is full
 	size := map[bool]int64{true: int64(r.Burst), false: limit}[r.Burst > 0]
 	for _, t := range at {
 		start := t - (t%d+d)%d
@@ -41,7 +41,7 @@ func model(r rule.Rule, at []int64) (denied uint64) {
 		case rule.Fixed:
 			ok = since(start) < limit
 		case rule.Sliding:
-			left := (start + d - t + 999_999) / 1e6 // whole milliseconds
+			left := (start + d - t + 999_999) / 1e6 // in whole milliseconds
 			ok = ((since(start-d)-since(start))*left+d/1e6-1)/(d/1e6)+since(start) < limit
 		case rule.Log:
 			ok = since(t-d+1) < limit
@@ -63,8 +63,8 @@ func model(r rule.Rule, at []int64) (denied uint64) {
 	return denied
 }
 
-// instantsOf returns when the requests of each caller come: sorted, and those of a whole second
-// spread over it.
+// instantsOf returns the sorted times of each caller's requests, with those of whole seconds
+// spread.
 func instantsOf(requests []request, key func(request) string, coarse bool) map[string][]int64 {
 	out := map[string][]int64{}
 	for _, r := range requests {
@@ -94,7 +94,7 @@ func instantsOf(requests []request, key func(request) string, coarse bool) map[s
 	return out
 }
 
-// keys are what requests of the tests are keyed by.
+// keys are the values of By in the tests.
 var keys = map[By]func(request) string{
 	ByIP:     func(r request) string { return r.ip },
 	ByPath:   func(r request) string { return r.path },
@@ -102,8 +102,8 @@ var keys = map[By]func(request) string{
 	ByIPPath: func(r request) string { return r.ip + " " + r.path },
 }
 
-// Whatever order the lines of a log are in, and however it is cut into files, the report is right:
-// for every strategy and every key there is no difference to the model.
+// TestAnyOrderAgreesWithTheModel compares reports with the model for every strategy and key, with
+// the lines of a log in any order and cut into files anywhere.
 func TestAnyOrderAgreesWithTheModel(t *testing.T) {
 	all := crossed(t, []string{"3/1s", "7/13s", "2/1500ms", "20/1h", "0/1m", "2/2s,9/10s"},
 		rule.Strategies...)
@@ -121,7 +121,7 @@ func TestAnyOrderAgreesWithTheModel(t *testing.T) {
 				cfg := config(t, []string{write(t, "a.log", requests[:cut], render),
 					write(t, "b.log", requests[cut:], render)})
 				cfg.Rules, cfg.By, cfg.Top = all, by, 1<<20
-				// many runs, most of them in a file
+				// many runs, most in the temporary file
 				cfg.limits = spoolLimits{events: 100, run: 60, inMemory: 1000}
 				got, err := Run(cfg)
 				require.NoError(t, err)
@@ -145,14 +145,15 @@ func TestAnyOrderAgreesWithTheModel(t *testing.T) {
 	}
 }
 
-// Shuffling changes nothing in a report, whatever is counted, filtered and suggested.
+// TestOrderMakesNoDifference checks that shuffling the lines does not change a report, with
+// counting, filters and suggestions.
 func TestOrderMakesNoDifference(t *testing.T) {
 	requests := traffic(4, 2000)
 	var want *Result
 	for seed := range uint64(4) {
 		file := write(t, "a.log", requests, func(r request) string {
 			line := r.common()
-			if r.at.UnixNano()%2 == 0 { // a log of two formats
+			if r.at.UnixNano()%2 == 0 { // mix two formats
 				line = r.caddy()
 			}
 			return line
@@ -177,7 +178,8 @@ func TestOrderMakesNoDifference(t *testing.T) {
 	}
 }
 
-// A busy second is spread in parts, which bounds the memory; it must make no difference.
+// TestStreamSpreadsInParts checks that spreading a busy second in parts, which bounds the memory,
+// gives the same requests.
 func TestStreamSpreadsInParts(t *testing.T) {
 	const s = int64(1e9)
 	rnd := rand.New(rand.NewPCG(6, 6))
@@ -196,7 +198,7 @@ func TestStreamSpreadsInParts(t *testing.T) {
 			require.NoError(t, sp.add(stamp(2*second), code))
 			continue
 		}
-		ns := second + rnd.Int64N(100)*(s/100) + 12_345 // some at one instant, at which none is spread to
+		ns := second + rnd.Int64N(100)*(s/100) + 12_345 // several at one instant; spreading puts none there
 		want = append(want, came{ns, code})
 		require.NoError(t, sp.add(stamp(2*ns+1), code))
 	}
@@ -228,7 +230,7 @@ func TestStreamSpreadsInParts(t *testing.T) {
 	require.Greater(t, len(sp.runs), 50)
 }
 
-// A second with more requests than are tallied at one time is still one second.
+// TestGatherAddsUpABusySecond checks a second with more than maxLoose requests.
 func TestGatherAddsUpABusySecond(t *testing.T) {
 	sp := newSpool(spoolLimits{events: 1 << 10, run: 1 << 10, inMemory: 1 << 20})
 	defer sp.remove()

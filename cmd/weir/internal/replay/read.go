@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// read reads all files and gives their requests to the spools. Some goroutines take turns to read a
-// block, which they parse; this one takes the blocks in order.
+// read reads all files and adds their requests to the spools. Several goroutines take turns to read
+// a block, then parse it; this one collects the blocks in order.
 func (r *run) read() error {
 	for _, name := range r.cfg.Files {
 		if err := check(name); err != nil {
@@ -38,21 +38,21 @@ func (r *run) read() error {
 	return err
 }
 
-// reader hands out the blocks of all files. A block is parsed by the goroutine that read it, in
-// whose processor's cache it is.
+// reader returns the blocks of all files. The goroutine that read a block also parses it, since the
+// block is in its processor's cache.
 type reader struct {
 	files []string
 	stdin io.Reader
 	free  chan *block
-	order chan *block // those read, in order; closed at the end
+	order chan *block // blocks in the order they were read; closed at the end
 
 	mu     sync.Mutex // guards the rest
-	source *source    // of the next block; nil: the next file is not open
-	failed bool       // there is an error in the last block
+	source *source    // source of the next block; nil if the next file is not open yet
+	failed bool       // the last block has an error
 	ended  bool
 }
 
-// next returns the next block, or nil if there is none. After a block with an error there is none.
+// next returns the next block, or nil at the end or after a block with an error.
 func (in *reader) next() *block {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -69,11 +69,11 @@ func (in *reader) next() *block {
 		return nil
 	}
 	in.read(b)
-	in.order <- b // there is room for all blocks
+	in.order <- b // does not wait: order has room for all blocks
 	return b
 }
 
-// read fills a block. It opens and closes files.
+// read fills a block. It opens and closes files as needed.
 func (in *reader) read(b *block) {
 	b.data, b.last, b.err = nil, false, nil
 	if in.source == nil {
@@ -89,7 +89,7 @@ func (in *reader) read(b *block) {
 	}
 }
 
-// stop ends the reading before its end. No block may be given back after it.
+// stop ends the reading early. No block may be returned to the reader after it.
 func (in *reader) stop() {
 	close(in.free)
 	in.mu.Lock()
@@ -98,7 +98,7 @@ func (in *reader) stop() {
 	in.ended = true
 }
 
-// collect takes blocks in order.
+// collect receives the blocks in order.
 func (r *run) collect(in *reader) error {
 	res := r.result
 	var lines, bad uint64 // of the file
@@ -131,8 +131,7 @@ func (r *run) collect(in *reader) error {
 	return nil
 }
 
-// take numbers the callers of a block's requests that have no number, and puts the requests into
-// their callers' spools.
+// take numbers the callers in unnumbered and adds the block's requests to their callers' spools.
 func (r *run) take(b *block) error {
 	r.callers.fetch(b.unnumbered)
 	for i := range b.unnumbered {
@@ -159,7 +158,7 @@ func (r *run) take(b *block) error {
 	return nil
 }
 
-// endOfFile says if a file is empty or is not a log.
+// endOfFile records an empty file, and returns an error if the file is not an access log.
 func (r *run) endOfFile(s *source, lines, bad uint64) error {
 	r.bytes += s.raw.n.Load()
 	switch lines {

@@ -1,5 +1,10 @@
-// Package replay runs the requests of access logs through weir's limiters on the logs' own clock,
-// and counts what the limits would have done.
+// Package replay runs the requests of access logs through weir's limiters, with the times of the
+// log as the clock, and counts the requests that the limits would have denied.
+//
+// It reads the log once, on all cores: it parses blocks of lines into records, numbers the callers
+// and stores each request in one of several spools, chosen by its caller. Then each spool returns
+// its requests in order of time, and they are decided on. Memory grows with the number of callers,
+// not with the number of lines.
 //
 // It reads the log once, on all cores: a block of lines becomes records, the callers are numbered,
 // and the requests go to spools, each of which has its share of the callers. Then each spool hands
@@ -20,31 +25,31 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// Config says what to replay.
+// Config describes a replay.
 type Config struct {
-	Files      []string  // Stdin is the standard input
+	Files      []string  // Stdin names the standard input
 	Stdin      io.Reader // read if a file is Stdin
 	Format     accesslog.Format
 	Rules      []rule.Rule
-	RuleSet    *RuleSet // in the place of Rules; nil: none
+	RuleSet    *RuleSet // replayed instead of Rules; may be nil
 	By         By
-	IPv6Bits   int // how many bits of an IPv6 address make a key; 0: httplimit's default
+	IPv6Bits   int // bits of an IPv6 address in its key; 0 means httplimit's default
 	Filter     Filter
 	MaxBuckets int      // of each rule's limiter
-	Top        int      // how many callers a RuleResult names
-	Suggest    *Suggest // nil: nothing is suggested
+	Top        int      // callers in RuleResult.Worst
+	Suggest    *Suggest // nil means no suggestions
 
-	// Progress is called now and then, not concurrently; nil: nobody asks.
+	// Progress is called from time to time, never concurrently. It may be nil.
 	Progress func(Progress)
 
-	parts  int // goroutines that decide; 0: one a core
+	parts  int // goroutines that decide; 0 means one per core
 	limits spoolLimits
 }
 
-// Progress is how far a replay has come.
+// Progress is the progress of a replay.
 type Progress struct {
 	Bytes, Lines      uint64 // read
-	Decided, Requests uint64 // Requests is 0 until all is read
+	Decided, Requests uint64 // Requests is 0 until all files are read
 }
 
 // Result is what a replay found.
@@ -52,34 +57,34 @@ type Result struct {
 	Files       []string
 	By          By
 	Empty       []string // files without a line
-	Lines       uint64   // all: Requests, Filtered, Unkeyed and Unreadable.Count add up to it
+	Lines       uint64   // the sum of Requests, Filtered, Unkeyed and Unreadable.Count
 	Requests    uint64   // decided on
-	Uncounted   uint64   // of these, with a status that does not count
+	Uncounted   uint64   // requests whose status does not count
 	Filtered    uint64   // left out by the filter
-	Unkeyed     uint64   // requests without what callers are keyed by; no rule was asked about them
+	Unkeyed     uint64   // requests without the field that callers are keyed by; not decided on
 	Unreadable  Unreadable
 	Filter      Filter
 	IPv6Bits    int
-	Coarse      bool // the log has whole seconds only, at least in places
+	Coarse      bool // some times of the log are whole seconds
 	Callers     int
-	First       time.Time // request
-	Last        time.Time // request
+	First       time.Time // time of the first request
+	Last        time.Time // time of the last request
 	Timeline    *Timeline
-	Rules       []RuleResult // in the order of Config.Rules; of a RuleSet, all together and then each
+	Rules       []RuleResult // in the order of Config.Rules; for a RuleSet, the whole set and then each rule
 	Suggest     *Suggest
-	Suggestions []Suggestion // by strategy, then by duration
-	RuleSet     *RuleSet     // that was replayed; nil: Rules are limits
+	Suggestions []Suggestion // sorted by strategy, then by duration
+	RuleSet     *RuleSet     // the rules that were replayed; nil if Rules are limits
 }
 
-// RuleResult is what one rule would have done.
+// RuleResult counts what one rule would have denied.
 type RuleResult struct {
 	Rule    rule.Rule
-	Shadow  bool   // denials are those that there would be if the rule were not in shadow mode
-	Matched uint64 // requests that it was about: all, unless it is one of a RuleSet
-	Denied  uint64 // of these; the rest would have been admitted
-	Met     int    // callers with a denial
-	// of these Config.Top with the most denials, the most requests, the earliest denial, in this
-	// order
+	Shadow  bool   // Denied counts requests that the rule would deny if it were not in shadow mode
+	Matched uint64 // requests that the rule applies to: all, except for a rule of a RuleSet
+	Denied  uint64 // of the matched requests
+	Met     int    // callers with at least one denial
+	// the Config.Top callers with the most denials; ties go to the most requests, then to the
+	// earliest denial
 	Worst []Caller
 }
 
@@ -91,23 +96,23 @@ type Caller struct {
 	FirstDenied time.Time
 }
 
-// run is a replay under way.
+// run is a replay in progress.
 type run struct {
 	cfg       Config
 	specs     []spec
 	parts     []*part
 	callers   *callers
-	described *described // of a RuleSet
+	described *described // nil without a RuleSet
 	result    *Result
 	first     stamp
 	last      stamp
-	bytes     uint64 // of files that are read
+	bytes     uint64 // of all files read so far
 	decided   atomic.Uint64
 }
 
-// Run replays. It fails with an InputError if a file cannot be opened or has lines but no readable
-// one, or if no request is left to decide on; with another error if reading fails midway or a
-// limiter cannot decide. The order of the lines makes no difference to the Result.
+// Run replays the logs. It returns an InputError if a file cannot be opened, if none of a file's
+// lines can be read, or if no requests are left to decide on; it returns other errors if reading
+// fails midway or a limiter cannot decide. The Result does not depend on the order of the lines.
 func Run(cfg Config) (*Result, error) {
 	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
 		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits,
@@ -136,8 +141,8 @@ func Run(cfg Config) (*Result, error) {
 	return r.result, nil
 }
 
-// The memory that sorting takes: the buffers of all parts together, of 16 bytes a request and two
-// for each part, and the runs before they go to a file.
+// The memory for sorting: all parts together buffer bufferedEvents requests of 16 bytes, in two
+// buffers for each part, and keep inMemoryRuns bytes of runs before they write runs to a file.
 const (
 	bufferedEvents = 1 << 20
 	runSize        = 256 << 10
@@ -169,7 +174,7 @@ func (r *run) setParts() {
 	}
 }
 
-// nothing says why no request is left.
+// nothing returns an error that says why no requests are left.
 func (r *run) nothing() error {
 	res := r.result
 	switch {
@@ -181,7 +186,7 @@ func (r *run) nothing() error {
 	return &InputError{fmt.Errorf("there is no request in the log: each file is empty")}
 }
 
-// decide decides on all requests, in one goroutine for each part.
+// decide decides on all requests, with one goroutine per part.
 func (r *run) decide() error {
 	n := len(r.parts)
 	errs := make([]error, n)

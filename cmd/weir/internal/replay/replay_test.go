@@ -21,7 +21,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// request is a request of a made-up log.
+// request is a request of a generated log.
 type request struct {
 	at             time.Time
 	ip, user, path string
@@ -38,10 +38,10 @@ func (r request) caddy() string {
 		done.Unix(), done.Nanosecond(), r.ip, r.path, r.user, r.status())
 }
 
-// status is 401 for about one in three.
+// status returns 401 for about one request in three.
 func (r request) status() int { return 200 + 201*((len(r.path)+r.at.Nanosecond()/1e6)%2) }
 
-// traffic makes up n requests in the order of time, over about n/10 seconds, with a few busy
+// traffic returns n generated requests in order of time, over about n/10 seconds, from a few busy
 // callers and many others.
 func traffic(seed uint64, n int) []request {
 	rnd := rand.New(rand.NewPCG(seed, 2))
@@ -101,7 +101,7 @@ func config(t testing.TB, files []string, limits ...string) Config {
 	return Config{Files: files, Rules: crossed(t, limits), By: ByIP, MaxBuckets: 1 << 20, Top: 10}
 }
 
-// addsUp checks what must hold for any result.
+// addsUp checks the sums that hold for every result.
 func addsUp(t *testing.T, r *Result) {
 	t.Helper()
 	assert.Equal(t, r.Lines, r.Requests+r.Filtered+r.Unkeyed+r.Unreadable.Count, "lines")
@@ -132,7 +132,8 @@ func addsUp(t *testing.T, r *Result) {
 	}
 }
 
-// Time goes on and callers stay few: so must the buckets, however many windows have gone by.
+// TestMemoryIsBoundedByTheCallers checks that the number of buckets stays small over many windows
+// with few callers.
 func TestMemoryIsBoundedByTheCallers(t *testing.T) {
 	j, err := newLimitJudge(crossed(t, []string{"1/1s"}, rule.Log)[0], 50_000, 1<<24, 0)
 	require.NoError(t, err)
@@ -141,7 +142,7 @@ func TestMemoryIsBoundedByTheCallers(t *testing.T) {
 	for i := range slow.N(2, 4, 40) * sweepEvery {
 		require.NoError(t, j.decide(question{caller: uint32(i % 50_000), ns: int64(i/10) * 1e9,
 			counted: true}, []bool{false}))
-		if i%(sweepEvery/2) == sweepEvery/2-2 { // Stats looks at every bucket
+		if i%(sweepEvery/2) == sweepEvery/2-2 { // rarely: Stats visits every bucket
 			most = max(most, j.limiter.Stats().Buckets)
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// report adds up what the parts found.
+// report adds up the results of the parts.
 func (r *run) report() {
 	res := r.result
 	res.Callers = len(r.callers.names)
@@ -27,7 +27,7 @@ func (r *run) report() {
 	r.suggest()
 }
 
-// results returns a RuleResult for each row, without denials.
+// results returns a RuleResult without denials for each row.
 func (r *run) results() []RuleResult {
 	if s := r.cfg.RuleSet; s != nil {
 		all := s.results()
@@ -43,7 +43,7 @@ func (r *run) results() []RuleResult {
 	return all
 }
 
-// suggest makes suggestions of the callers' peaks.
+// suggest computes suggestions from the callers' peaks.
 func (r *run) suggest() {
 	s := r.cfg.Suggest
 	if s == nil {
@@ -60,8 +60,8 @@ func (r *run) suggest() {
 	}
 }
 
-// instant returns ns as a time, no finer than the log has it: within its second a request's place
-// was made up.
+// instant returns ns as a time, in whole seconds if the log has only those: a stream chose the
+// place within the second.
 func (r *run) instant(ns int64) time.Time {
 	t := time.Unix(0, ns).UTC()
 	if r.result.Coarse {
@@ -70,8 +70,8 @@ func (r *run) instant(ns int64) time.Time {
 	return t
 }
 
-// worst adds the callers of part n to the top. All are looked at: the counts are exact, and so is
-// the order.
+// worst adds the callers of part n to the top. It looks at every caller, so the counts and the
+// order are exact.
 func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
 	for i, c := range callers {
 		if c.denied == 0 || len(top) == r.cfg.Top && (r.cfg.Top == 0 || c.denied < top[len(top)-1].Denied) {
@@ -87,7 +87,7 @@ func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
 	return top
 }
 
-// worse sorts the worst first.
+// worse sorts callers, the worst first.
 func worse(a, b Caller) int {
 	return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.Requests, a.Requests),
 		a.FirstDenied.Compare(b.FirstDenied), cmp.Compare(a.Name, b.Name))

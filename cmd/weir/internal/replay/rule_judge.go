@@ -12,20 +12,20 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// ruleJudge decides by rules, on an engine of theirs and the log's clock. Its first row is of the
-// requests that the rules together deny. The others are of the rules, in their order: of the
-// requests that a rule denies or, in shadow mode, would deny.
+// ruleJudge decides by rules, with an engine on the clock of the log. Its first row counts the
+// requests that the set of rules denies. The others count, for each rule in order, the requests
+// that the rule denies or, in shadow mode, would deny.
 type ruleJudge struct {
 	logLimiter
 	engine  *rules.Engine
 	names   func(code uint32) string
 	rows    map[*rules.Rule]int
-	matched []uint64 // requests by row
+	matched []uint64 // requests, indexed by row
 	req     rules.Request
 	resp    rules.Response
 }
 
-// ruleSpec is the spec of the one judge by rules.
+// ruleSpec creates the one judge of a set of rules.
 func ruleSpec(s *RuleSet, maxBuckets int) spec {
 	return spec{rows: 1 + len(s.list()), shared: true,
 		open: func(names func(uint32) string, _ int) (judge, error) {
@@ -61,7 +61,7 @@ func newRuleJudge(s *RuleSet, names func(uint32) string, maxBuckets int) (*ruleJ
 func (j *ruleJudge) decide(q question, denied []bool) error {
 	j.clock.set(q.ns)
 	rest := description(j.names(q.caller))
-	rest.text() // the caller
+	rest.text() // skips the caller
 	rest.read(&j.req)
 	j.matched[0]++
 	if len(j.req.Descriptors) == 0 {
@@ -77,8 +77,8 @@ func (j *ruleJudge) decide(q question, denied []bool) error {
 	return nil
 }
 
-// seen notes what became of the rules that matched. Two descriptors of a request may match the same
-// rule: that is one request.
+// seen records the decisions of the rules that matched. If two descriptors of a request match the
+// same rule, that is one request.
 func (j *ruleJudge) seen(denied []bool) {
 	for i := range j.resp.Statuses {
 		s := &j.resp.Statuses[i]
@@ -104,13 +104,13 @@ func (j *ruleJudge) explain(err error, ns int64) error {
 	return fmt.Errorf("rules: %w", err)
 }
 
-// strategyOf are the names that algorithms of rules have on the command line.
+// strategyOf maps the algorithms of rules to the names of strategies on the command line.
 var strategyOf = map[rules.Algorithm]string{
 	rules.FixedWindow: rule.Fixed, rules.SlidingWindow: rule.Sliding, rules.SlidingLog: rule.Log,
 	rules.TokenBucket: rule.Token,
 }
 
-// results returns a RuleResult for each row, without denials.
+// results returns a RuleResult without denials for each row.
 func (s *RuleSet) results() []RuleResult {
 	all := []RuleResult{{Rule: rule.Rule{Name: "all rules"}}}
 	for _, r := range s.list() {

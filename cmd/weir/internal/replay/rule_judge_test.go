@@ -18,8 +18,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// ruleText has rules by which callers share counters, in every algorithm, and one that no request
-// meets.
+// ruleText has rules for every algorithm with counters that callers share, and a rule that no
+// request matches.
 const ruleText = `
 domain: web
 descriptors:
@@ -51,7 +51,7 @@ func ruleSet(t testing.TB, text string) *RuleSet {
 	return &RuleSet{Set: set, Domain: "web", Paths: []string{name}}
 }
 
-// askEngine returns what an engine decides on requests that come one by one.
+// askEngine returns an engine's decisions on requests one by one.
 func askEngine(t *testing.T, s *RuleSet, requests []request) (denied []uint64, matched map[string]uint64) {
 	var now time.Time
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return now }})
@@ -89,12 +89,12 @@ func askEngine(t *testing.T, s *RuleSet, requests []request) (denied []uint64, m
 	return denied, matched
 }
 
-// TestRulesSayWhatTheEngineSays replays a log by rules, whatever the order of its lines and with
-// most of it in a temporary file, and asks an engine the same.
+// TestRulesSayWhatTheEngineSays compares a replay of rules, with shuffled lines and most requests
+// in a temporary file, with an engine's decisions.
 func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	requests := traffic(11, 3000)
 	for i := range requests {
-		requests[i].at = requests[i].at.Add(time.Duration(i)) // no two at one instant
+		requests[i].at = requests[i].at.Add(time.Duration(i)) // different times
 	}
 	s := ruleSet(t, ruleText)
 	want, matched := askEngine(t, s, requests)
@@ -124,7 +124,7 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	}
 }
 
-// TestRulesInAnyOrder has requests of one instant and of one second, of callers that share
+// TestRulesInAnyOrder shuffles requests of one instant and of one second from callers that share
 // counters.
 func TestRulesInAnyOrder(t *testing.T) {
 	requests := traffic(12, 2000)
@@ -157,8 +157,8 @@ func TestRulesInAnyOrder(t *testing.T) {
 	}
 }
 
-// TestTiesMatter finds the test above out: without an order of its own for requests of one instant,
-// a report depends on the order of the lines.
+// TestTiesMatter is the negative control of the test above: without a fixed order for requests of
+// one instant, a report depends on the order of the lines.
 func TestTiesMatter(t *testing.T) {
 	s := ruleSet(t, `
 domain: web
@@ -186,7 +186,7 @@ func TestRulesNeedRoom(t *testing.T) {
 	assert.ErrorContains(t, err, "--max-buckets")
 }
 
-// TestDescriptions has a row for each part of a request that a log has.
+// TestDescriptions checks the description of each part of a request that a log has.
 func TestDescriptions(t *testing.T) {
 	const combined = `1.2.3.4 - ann [01/Jan/2020:00:00:00 +0000] "GET /a%20b?x=1&y=2 HTTP/1.1" 200 1 "http://r/" "curl/8"`
 	for _, row := range []struct{ name, actions, line, want string }{

@@ -6,37 +6,37 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// A run is encoded as groups. A group is the requests of a second that have nothing finer: how many
-// seconds it is after the group before it, doubled; how many requests; and four bytes for the code
-// of each. Or it is one request that has: the seconds doubled and one more; the nanoseconds in the
-// second; and the code. All but the codes are varints. In front of the first group is the second
-// that it counts from.
+// A run is encoded as the second that it counts from, then groups. A group takes one of two forms.
+// The requests of a second without fractions: the seconds since the previous group, doubled; the
+// number of requests; and a code of four bytes for each. Or one request with a fraction: the
+// seconds since the previous group, doubled, plus one; the nanoseconds in the second; and the code.
+// All numbers except codes are varints.
 
 const (
 	maxHead  = 2 * binary.MaxVarintLen64 // bytes before the codes of a group
 	codeSize = 4
 
-	// maxCodes bounds a group. A second with more has several.
+	// maxCodes bounds the codes in a group. A second with more requests has several groups.
 	maxCodes = 1 << 14
 )
 
 // encoder encodes a run.
 type encoder struct {
 	data   []byte
-	second int64    // of the group before
+	second int64    // of the previous group
 	at     stamp    // of the last request
-	codes  []uint32 // of the group that is not in data
+	codes  []uint32 // of the group that is not encoded yet
 }
 
-// reset begins a run in the memory of data.
+// reset begins a run that reuses the memory of data.
 func (e *encoder) reset(data []byte) { e.data, e.codes = data[:0], e.codes[:0] }
 
-// follows reports whether a request can be added.
+// follows reports whether a request can be added after the last one.
 func (e *encoder) follows(at stamp, code uint32) bool {
 	return at > e.at || at == e.at && (at&1 == 0 || len(e.codes) > 0 && code >= e.codes[len(e.codes)-1])
 }
 
-// add adds a request, which comes after those added before.
+// add adds a request. It must not come before those added earlier.
 func (e *encoder) add(at stamp, code uint32) {
 	if at != e.at || at&1 == 1 || len(e.codes) == maxCodes {
 		e.endGroup()
@@ -45,7 +45,7 @@ func (e *encoder) add(at stamp, code uint32) {
 	e.codes = append(e.codes, code)
 }
 
-// endGroup encodes the group.
+// endGroup encodes the pending group.
 func (e *encoder) endGroup() {
 	if len(e.codes) == 0 {
 		return
@@ -67,7 +67,7 @@ func (e *encoder) endGroup() {
 	e.codes = e.codes[:0]
 }
 
-// end returns the run, which is empty if nothing was added.
+// end returns the run, which is empty if no request was added.
 func (e *encoder) end() []byte {
 	e.endGroup()
 	return e.data

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What is encoded is read again, from memory and from a file: whole seconds in groups of any size,
-// and requests that have more than seconds.
+// TestRunsAreReadAsWritten reads encoded runs from memory and from a file: whole seconds in groups
+// of any size, and requests with fractions of a second.
 func TestRunsAreReadAsWritten(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(8, 8))
 	for _, most := range []int{1, 3, 2*maxCodes + 1} {

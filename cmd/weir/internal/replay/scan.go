@@ -9,51 +9,50 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
-// block is a piece of a file, and what its lines say.
+// block is a piece of a file and the content of its lines.
 type block struct {
 	buf    []byte // blockSize
 	data   []byte // whole lines
 	source *source
-	last   bool          // of its source
-	err    error         // of reading
-	parsed chan struct{} // receives when the rest is set
+	last   bool          // it is the last of its source
+	err    error         // from reading
+	parsed chan struct{} // receives when content is set
 	content
 }
 
-// content is what the lines of a block say.
+// content is what was read from the lines of a block.
 type content struct {
 	records      []record
 	unnumbered   []unnumbered
-	arena        []byte // the keys of unnumbered: entries are in the parser's memory
-	first, final stamp  // of records
-	uncounted    uint64 // records
+	arena        []byte // the keys of unnumbered, copied since the parser reuses an entry's memory
+	first, final stamp  // the least and the greatest of records
+	uncounted    uint64 // number of records whose status does not count
 	lines        uint64
 	filtered     uint64
 	unkeyed      uint64
-	coarse       bool // some of the records are
+	coarse       bool // some of the records have whole seconds
 	bad          Unreadable
 }
 
-// record is a request that is to be decided on.
+// record is a request to decide on.
 type record struct {
 	at        stamp
-	text      shortText // that the log has for the caller; zero: the record is one of the unnumbered
-	caller    uint32    // its number
+	text      shortText // the caller as the log writes it; zero if the record is in unnumbered
+	caller    uint32    // the caller's number
 	uncounted bool      // its status does not count
 }
 
-// unnumbered is a record whose caller's number the parser does not have.
+// unnumbered is a record whose caller has no number in the parser's cache.
 type unnumbered struct {
-	record   uint32 // which one
+	record   uint32 // its index in records
 	from, to uint32 // the key in the block's arena
 	hash     uint64 // of the key
 	text     shortText
 	number   uint32 // set when the block is collected
 }
 
-// stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, and one more if
-// the log has more than whole seconds. So the requests of a second that only have the second come
-// before the others.
+// stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, plus one if the
+// log gives more than whole seconds. So requests with whole seconds come first in their second.
 type stamp int64
 
 func stampOf(e *accesslog.Entry) stamp {
@@ -65,19 +64,19 @@ func stampOf(e *accesslog.Entry) stamp {
 
 func (s stamp) nanoseconds() int64 { return int64(s >> 1) }
 
-// scanner makes records of lines. Each goroutine has its own.
+// scanner parses lines into records. Each goroutine has its own.
 type scanner struct {
 	parser *accesslog.Parser
 	filter *Filter
 	keys   interface {
 		append(dst []byte, e *accesslog.Entry) []byte
 	}
-	texts *keyer // the same, if it makes keys of one field of a log; else nil
+	texts *keyer // the same keyer if a key is made of one field of a log, else nil
 	known callerCache
 	entry accesslog.Entry
 	seed  maphash.Seed
 
-	scratch [maxShort + 1]byte // of number
+	scratch [maxShort + 1]byte // for number
 }
 
 func newScanner(cfg *Config, seed maphash.Seed) *scanner {
@@ -94,7 +93,8 @@ func newScanner(cfg *Config, seed maphash.Seed) *scanner {
 	return s
 }
 
-// scan fills in what the lines of b say. It learns from what b held before.
+// scan fills in the content of b. It first adds the callers of the content that b held before to
+// its cache.
 func (s *scanner) scan(b *block) {
 	s.known.add(b.unnumbered)
 	b.content = content{records: b.records[:0], unnumbered: b.unnumbered[:0], arena: b.arena[:0],
@@ -148,8 +148,9 @@ func (s *scanner) line(b *block, line []byte) {
 	}
 }
 
-// number numbers the callers that the cache has. It does so for all records at one time: their
-// places are all over the cache, and the processor can wait for many of them at once.
+// number sets the numbers of the callers that are in the cache. It handles all records of a block
+// at once: the places are spread over the cache, and the processor can wait for many of them at the
+// same time.
 func (s *scanner) number(b *block) {
 	for i := range b.records {
 		rec := &b.records[i]
@@ -166,15 +167,14 @@ func (s *scanner) number(b *block) {
 	}
 }
 
-// leave leaves the record i, whose key begins at from in the arena, to be numbered by the
-// collector.
+// leave adds record i to unnumbered. Its key begins at from in the arena.
 func (s *scanner) leave(b *block, i, from int, text shortText) {
 	b.unnumbered = append(b.unnumbered,
 		unnumbered{record: uint32(i), from: uint32(from), to: uint32(len(b.arena)),
 			hash: maphash.Bytes(s.seed, b.arena[from:]), text: text})
 }
 
-// Unreadable are the lines that are not of an access log.
+// Unreadable describes the lines that could not be read.
 type Unreadable struct {
 	Count    uint64
 	Examples []Example // the first few
@@ -183,9 +183,9 @@ type Unreadable struct {
 // Example is a line that could not be read.
 type Example struct {
 	File   string
-	Line   uint64 // from 1
+	Line   uint64 // counted from 1
 	Reason string
-	Text   string // its beginning; any bytes
+	Text   string // the beginning of the line; any bytes
 }
 
 const (
@@ -203,7 +203,8 @@ func (u *Unreadable) add(number uint64, line []byte, reason error) {
 	u.Examples = append(u.Examples, Example{Line: number, Reason: reason.Error(), Text: text})
 }
 
-// merge adds what was found in the lines of a file that come after the first `before`.
+// merge adds the unreadable lines of a block. before is the number of lines of the file that
+// precede the block.
 func (u *Unreadable) merge(o *Unreadable, file string, before uint64) {
 	u.Count += o.Count
 	for _, e := range o.Examples {
@@ -216,7 +217,7 @@ func (u *Unreadable) merge(o *Unreadable, file string, before uint64) {
 	}
 }
 
-// why returns the first example of a file as the end of a sentence.
+// why returns the first example of a file, as the end of a sentence.
 func (u *Unreadable) why(file string) string {
 	for _, e := range u.Examples {
 		if e.File == file {

@@ -10,15 +10,16 @@ import (
 	"sync/atomic"
 )
 
-// Stdin is the name that stands for the standard input.
+// Stdin is the file name of the standard input.
 const Stdin = "-"
 
 const (
-	// blockSize is how much of a file is parsed as one piece, if its lines are no longer.
+	// blockSize is how much of a file is parsed at once, unless a line is longer.
 	blockSize = 128 << 10
 
-	// maxLine is the longest line that is read. Web servers refuse request headers long before. It
-	// is below maxBlock, so a block without an end of line is of a line that is too long.
+	// maxLine is the longest line that is read. Web servers refuse request headers far shorter than
+	// that. It is below maxBlock, so a full block without an end of line holds a line that is too
+	// long.
 	maxLine  = 256 << 10
 	maxBlock = maxLine + blockSize
 )
@@ -29,11 +30,11 @@ type source struct {
 	file     io.Closer
 	raw      counter
 	in       io.Reader
-	rest     []byte // the beginning of a line, whose end is in the next block
+	rest     []byte // the beginning of a line that continues in the next block
 	skipping bool   // the rest of a line that is too long is to be dropped
 }
 
-// check fails if a file cannot be read, before the others are.
+// check returns an error if a file cannot be read, before any file is.
 func check(name string) error {
 	if name == Stdin {
 		return nil
@@ -48,8 +49,8 @@ func check(name string) error {
 	return nil
 }
 
-// open opens a file, or stdin if name is Stdin. Gzip is recognized by its first two bytes, not by
-// the name. A byte order mark is skipped.
+// open opens a file, or stdin if name is Stdin. It recognizes gzip by the first two bytes, not by
+// the name, and skips a byte order mark.
 func open(name string, stdin io.Reader) (*source, error) {
 	s := &source{name: name}
 	if name == Stdin {
@@ -71,7 +72,7 @@ func open(name string, stdin io.Reader) (*source, error) {
 		in = bufio.NewReaderSize(z, 64<<10)
 	}
 	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
-		_, _ = in.Discard(3) // they have been peeked at
+		_, _ = in.Discard(3) // these bytes were peeked, so this cannot fail
 	}
 	s.in = in
 	return s, nil
@@ -83,8 +84,8 @@ func (s *source) close() {
 	}
 }
 
-// fill reads the next lines into b. The last block of a file, which may be empty, has b.last set.
-// Of a line that is too long a block has the beginning, and no other line.
+// fill reads the next lines into b. It sets b.last for the last block of a file, which may be
+// empty. If a line is too long, the block holds only the beginning of that line.
 func (s *source) fill(b *block) error {
 	buf := b.buf
 	n := copy(buf, s.rest)
@@ -113,7 +114,7 @@ func (s *source) fill(b *block) error {
 	return nil
 }
 
-// skip drops the rest of a line that is too long, and returns how much of buf is left.
+// skip drops the rest of a line that is too long and returns the bytes of buf that follow it.
 func (s *source) skip(buf []byte) int {
 	end := bytes.IndexByte(buf, '\n')
 	if end < 0 {
@@ -123,7 +124,7 @@ func (s *source) skip(buf []byte) int {
 	return copy(buf, buf[end+1:])
 }
 
-// readFull reads until buf is full or there is an error.
+// readFull reads until buf is full or an error occurs.
 func readFull(r io.Reader, buf []byte) (n int, err error) {
 	for n < len(buf) && err == nil {
 		var m int
@@ -133,7 +134,7 @@ func readFull(r io.Reader, buf []byte) (n int, err error) {
 	return n, err
 }
 
-// counter counts what was read, for the progress bar.
+// counter counts the bytes read, for the progress bar.
 type counter struct {
 	r io.Reader
 	n atomic.Uint64
@@ -145,8 +146,7 @@ func (c *counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// InputError is an error of what replay was given: for the user to correct, not a failure at run
-// time.
+// InputError is an error in the input, which the user can correct.
 type InputError struct{ err error }
 
 func (e *InputError) Error() string { return e.err.Error() }

@@ -114,14 +114,15 @@ func TestFailuresMidway(t *testing.T) {
 
 func TestStdin(t *testing.T) {
 	cfg := config(t, []string{Stdin}, "1/1h")
-	cfg.Stdin = strings.NewReader(traffic(1, 1)[0].common()) // no end of line
+	cfg.Stdin = strings.NewReader(traffic(1, 1)[0].common()) // without an end of line
 	got, err := Run(cfg)
 	require.NoError(t, err)
 	assert.EqualValues(t, 1, got.Requests)
 	addsUp(t, got)
 }
 
-// The same traffic cut into several files, in any order, plain or packed, gives the same result.
+// TestFilesAreMerged checks that traffic cut into several files, in any order, plain or compressed,
+// gives the same result.
 func TestFilesAreMerged(t *testing.T) {
 	requests := traffic(2, 3000)
 	want, err := Run(config(t, []string{write(t, "a.log", requests, request.caddy)}, "5/1m"))

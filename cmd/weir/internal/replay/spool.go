@@ -11,17 +11,17 @@ import (
 	"sync"
 )
 
-// A spool holds the requests of some callers and hands them out in the order of time, whatever
-// order they came in. It is an external merge sort: a request that comes in order goes to the end
-// of a run, at about five bytes; the others fill a buffer, which is sorted and becomes a run; and a
-// stream merges the runs. Runs beyond a number of bytes are in a temporary file.
+// A spool stores the requests of some callers in any order and returns them in order of time. It is
+// an external merge sort. A request that arrives in order is appended to the current run, at about
+// five bytes; the others fill a buffer, which is sorted and becomes a run. A stream merges the
+// runs. Runs over a number of bytes are kept in a temporary file.
 //
-// A stream's order is by stamp and then by code. It does not depend on the order in which requests
-// came, so a report does not depend on the order of a log's lines.
+// A stream sorts by stamp, then by code. The order does not depend on the order in which requests
+// were added, so a report does not depend on the order of the lines in a log.
 type spool struct {
 	ordered    encoder
-	buf, spare []event    // being filled, being sorted
-	late       encoder    // of the run that spare becomes
+	buf, spare []event    // one is filled while the other is sorted
+	late       encoder    // encodes spare as a run
 	sorted     chan error // receives when spare is free again
 	limits     spoolLimits
 
@@ -33,9 +33,9 @@ type spool struct {
 }
 
 type spoolLimits struct {
-	events   int // in a buffer
-	run      int // bytes of a run of requests in order, after which the next begins
-	inMemory int // bytes of runs
+	events   int // of a buffer
+	run      int // bytes after which a run of requests in order ends
+	inMemory int // bytes of runs in memory
 }
 
 // event is a request in a buffer.
@@ -44,7 +44,7 @@ type event struct {
 	code uint32
 }
 
-// code says who made a request and whether it counts.
+// code holds the number of a request's caller and whether the request counts.
 func codeOf(caller uint32, uncounted bool) uint32 {
 	if uncounted {
 		return caller<<1 | 1
@@ -54,7 +54,7 @@ func codeOf(caller uint32, uncounted bool) uint32 {
 
 // sortedRun is a sorted sequence of encoded requests.
 type sortedRun struct {
-	data     []byte // nil: in the file, between
+	data     []byte // nil if the run is in the file, between the offsets
 	from, to int64
 }
 
@@ -64,7 +64,7 @@ func newSpool(limits spoolLimits) *spool {
 	return s
 }
 
-// add takes a request.
+// add adds a request.
 func (s *spool) add(at stamp, code uint32) error {
 	if s.ordered.follows(at, code) {
 		s.ordered.add(at, code)
@@ -80,7 +80,7 @@ func (s *spool) add(at stamp, code uint32) error {
 	return s.flush()
 }
 
-// end ends the run of requests in order.
+// end ends the current run of requests in order.
 func (s *spool) end() error {
 	run := s.ordered.end()
 	if len(run) == 0 {
@@ -94,7 +94,7 @@ func (s *spool) end() error {
 	return err
 }
 
-// flush has the buffer sorted beside the caller, when the one before is done.
+// flush waits until the buffer flushed before is sorted, then sorts this one in another goroutine.
 func (s *spool) flush() error {
 	if err := <-s.sorted; err != nil {
 		s.sorted <- err
@@ -105,7 +105,7 @@ func (s *spool) flush() error {
 	return nil
 }
 
-// close ends adding. It must be called before streams are opened.
+// close ends adding. Call it before open.
 func (s *spool) close() error {
 	if err := s.end(); err != nil {
 		return err
@@ -119,7 +119,7 @@ func (s *spool) close() error {
 	return err
 }
 
-// remove waits for the sorting and removes the temporary file. It returns the error of either.
+// remove waits for the sorting and removes the temporary file. It returns the first error.
 func (s *spool) remove() error {
 	err := <-s.sorted
 	if s.file != nil {
@@ -151,8 +151,9 @@ func (s *spool) sort(events []event) error {
 	return err
 }
 
-// compareEvents orders events by stamp, and those of one instant by code. A stream sorts those of
-// one second itself: they are few, and an ordered log has nothing else to be sorted.
+// compareEvents orders events by stamp, and events of one instant with a fraction of a second by
+// code. A stream sorts the events of a whole second itself: they are few, and in an ordered log
+// nothing else needs to be sorted.
 func compareEvents(a, b event) int {
 	if a.at != b.at || a.at&1 == 0 {
 		return cmp.Compare(a.at, b.at)
@@ -160,7 +161,7 @@ func compareEvents(a, b event) int {
 	return cmp.Compare(a.code, b.code)
 }
 
-// keep stores a run, and reports whether it keeps the slice.
+// keep stores a run and reports whether it retains the slice.
 func (s *spool) keep(run []byte) (bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +174,7 @@ func (s *spool) keep(run []byte) (bool, error) {
 		if s.file, err = os.CreateTemp("", "weir-replay-"); err != nil {
 			return false, fmt.Errorf("the log is too long to be sorted in memory: %w", err)
 		}
-		_ = os.Remove(s.file.Name()) // where the system can: then nothing stays if the process is killed
+		_ = os.Remove(s.file.Name()) // where the system allows it, so that no file remains if the process is killed
 	}
 	if _, err := s.file.Write(run); err != nil {
 		return false,

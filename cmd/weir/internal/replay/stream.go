@@ -6,27 +6,26 @@ import (
 	"slices"
 )
 
-// stream hands out a spool's requests in the order of time. Any number of streams can be open at
-// one time.
+// stream returns a spool's requests in order of time. Several streams can be open at the same time.
 //
-// Logs in whole seconds do not say when in its second a request came. Those of one caller that
-// share a second are spread evenly over it: all at its start they would be a burst that never was.
-// A caller's requests are spread without regard to those of others, so that what a report says does
-// not depend on the order of the lines.
+// Some logs have times in whole seconds only. A stream spreads one caller's requests of such a
+// second evenly over it: if all came at its start they would form a burst that never happened. It
+// spreads each caller's requests independently of other callers', so a report does not depend on
+// the order of the lines.
 type stream struct {
 	runs    merged
-	loose   []uint32 // codes of requests of one second that have nothing finer, in any order
-	group   []tally  // the same, added up, by code
+	loose   []uint32 // codes of one second's requests without a fraction, in any order
+	group   []tally  // the same requests, counted by code
 	second  int64    // in nanoseconds
-	part    int      // how many of the group's parts are spread
-	parts   int      // into which it is cut, so that a busy second takes no more memory than others
-	spread  []uint64 // nanoseconds in the second, and code: the part that is handed out
-	handed  int      // how many of spread
-	alone   int      // how many of spread come before all that is in the runs
+	part    int      // parts of the group that were spread
+	parts   int      // number of parts of the group; they bound the memory of a busy second
+	spread  []uint64 // the current part: nanoseconds in the second, then code
+	handed  int      // entries of spread that were returned
+	alone   int      // entries of spread that precede every request in the runs
 	maxPart uint64
 }
 
-// maxPart bounds the requests of one second that are spread at one time.
+// maxPart bounds the requests in one part.
 const maxPart = 1 << 19
 
 func (s *spool) open() (*stream, error) {
@@ -34,7 +33,7 @@ func (s *spool) open() (*stream, error) {
 	return &stream{runs: m, maxPart: maxPart}, err
 }
 
-// read appends the next requests to batch, as many as it has room for. It appends none at the end.
+// read appends the next requests to batch, up to its capacity. It appends none at the end.
 func (s *stream) read(batch []question) ([]question, error) {
 	for len(batch) < cap(batch) {
 		for s.handed < s.alone && len(batch) < cap(batch) {
@@ -57,7 +56,7 @@ func questionOf(ns int64, code uint32) question {
 	return question{caller: code >> 1, ns: ns, counted: code&1 == 0}
 }
 
-// next returns the next request: its instant and its code. It reports false at the end.
+// next returns the instant and the code of the next request. It returns false at the end.
 func (s *stream) next() (ns int64, code uint32, ok bool, err error) {
 	for {
 		if s.handed < s.alone {
@@ -90,26 +89,26 @@ func (s *stream) next() (ns int64, code uint32, ok bool, err error) {
 	}
 }
 
-// first returns the instant of the next request that is spread.
+// first returns the instant of the next request in spread.
 func (s *stream) first() int64 { return s.second + int64(s.spread[s.handed]>>32) }
 
-// hand returns the next request that is spread.
+// hand removes and returns the next request in spread.
 func (s *stream) hand() (ns int64, code uint32) {
 	ns, code = s.first(), uint32(s.spread[s.handed])
 	s.handed++
 	return ns, code
 }
 
-// tally is how many requests of one code a second has.
+// tally is the number of requests of one code in a second.
 type tally struct {
 	code uint32
 	n    uint64
 }
 
-// maxLoose bounds the requests of a second that are read before they are added up.
+// maxLoose bounds the requests of a second that are read before they are counted by code.
 const maxLoose = 1 << 16
 
-// gather reads the requests of the second at that have nothing finer.
+// gather reads the requests without a fraction of the second at.
 func (s *stream) gather(at stamp) error {
 	s.group, s.loose = s.group[:0], s.loose[:0]
 	total := uint64(0)
@@ -136,8 +135,8 @@ func (s *stream) gather(at stamp) error {
 	return nil
 }
 
-// spreadSingles spreads a second in which no code has two requests, as most seconds are. It reports
-// false if one has.
+// spreadSingles spreads a second in which no code has two requests, which is the most common case.
+// It returns false if a code has several.
 func (s *stream) spreadSingles() bool {
 	slices.Sort(s.loose)
 	s.spread, s.handed, s.alone = s.spread[:0], 0, 0
@@ -154,7 +153,7 @@ func (s *stream) spreadSingles() bool {
 	return true
 }
 
-// isolate sets alone for a part that was spread.
+// isolate sets alone after a part was spread.
 func (s *stream) isolate() {
 	s.alone = 0
 	if len(s.runs) == 0 || s.runs[0].at.nanoseconds() >= s.second+1e9 {
@@ -179,7 +178,7 @@ func (s *stream) tally() {
 	}
 }
 
-// merge makes one tally of those of one code.
+// merge merges the tallies of the same code.
 func (s *stream) merge() {
 	slices.SortFunc(s.group, func(a, b tally) int { return cmp.Compare(a.code, b.code) })
 	to := 0
@@ -194,7 +193,7 @@ func (s *stream) merge() {
 	s.group = s.group[:to+1]
 }
 
-// spreadPart spreads the requests that fall into the next part of the second.
+// spreadPart spreads the requests in the next part of the second.
 func (s *stream) spreadPart() {
 	from, to := uint64(s.part)*1e9/uint64(s.parts), uint64(s.part+1)*1e9/uint64(s.parts)
 	s.part++
@@ -216,7 +215,7 @@ func (s *stream) spreadPart() {
 	s.isolate()
 }
 
-// firstAt returns the first of n requests, spread over a second, that comes at nanos or later.
+// firstAt returns the index of the first of n requests, spread over a second, at nanos or later.
 func firstAt(nanos, n uint64) uint64 {
 	hi, lo := bits.Mul64(nanos, n)
 	quotient, rest := bits.Div64(hi, lo, 1e9)

@@ -9,54 +9,55 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// Suggest asks which limits fit the log.
+// Suggest says which limits to suggest.
 type Suggest struct {
-	Strategies []string // of package rule, without tiers
-	Burst      uint64   // of token and leaky buckets; 0: the limit
+	Strategies []string // names of package rule, except Tiers
+	Burst      uint64   // of token and leaky buckets; 0 means the limit
 	Durations  []time.Duration
-	Share      float64 // of the callers that may meet a denial, from 0 to 1
+	Share      float64 // share of callers that may be denied a request, from 0 to 1
 }
 
-// Durations are those a limit is suggested for if no others are given.
+// Durations are the default durations of suggested limits.
 var Durations = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 
-// Suggestion is the least limit of one strategy and duration that denies nothing to all but a share
-// of the callers.
+// Suggestion is the lowest limit, for one strategy and duration, that denies a request to at most a
+// share of the callers.
 //
-// It is exact. A caller's peak is the least limit at which none of the caller's requests is denied,
-// worked out from all of them; the suggestion is the least peak that all but Share of the callers
-// do not exceed.
+// It is exact. A caller's peak is the lowest limit that denies none of the caller's requests,
+// computed from all of them; the suggestion is the lowest peak that at most Share of the callers
+// exceed.
 type Suggestion struct {
 	Strategy string
-	Burst    uint64 // 0: the limit, or a strategy without one
+	Burst    uint64 // 0 means the limit, or a strategy without a burst
 	Duration time.Duration
-	Limit    uint64 // NoLimit: there is none, as a caller sends more at one instant than Burst
-	Denied   int    // callers with a peak above Limit, or with NoLimit
+	Limit    uint64 // NoLimit if too many callers send more than Burst at one instant
+	Denied   int    // callers with a peak above Limit or of NoLimit
 	Peaks    Peaks
 }
 
-// NoLimit is the peak of a caller that every limit denies.
+// NoLimit is the peak of a caller that is denied a request at every limit.
 const NoLimit = math.MaxUint64
 
-// Peaks is the distribution of the callers' peaks. A percentile is the least peak that at least so
-// many percent of the callers do not exceed.
+// Peaks is the distribution of the callers' peaks. A percentile is the lowest peak that at least
+// that percentage of the callers do not exceed.
 type Peaks struct {
 	P50, P90, P99, P999, Max uint64
-	Histogram                []PeakBin // without empty bins at the end; those of NoLimit are not in it
+	Histogram                []PeakBin // without empty bins at the end and without peaks of NoLimit
 }
 
-// PeakBin counts the callers with a peak in From to To. Bins are 1, 2, 3 to 4, 5 to 8 and so on;
-// the one that the suggested limit is in is cut after it.
+// PeakBin counts the callers with a peak from From to To. The bins are 1, 2, 3 to 4, 5 to 8 and so
+// on; the bin that contains the suggested limit is cut after it.
 type PeakBin struct {
 	From, To uint64
 	Callers  int
 }
 
-// suggestion makes a Suggestion of the peaks of all callers, which it sorts.
+// suggestion computes a Suggestion from the peaks of all callers. It sorts peaks.
 func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []uint64) Suggestion {
 	slices.Sort(peaks)
 	n := len(peaks)
-	// callers that may be denied; shares are decimals, and floats are not
+	// callers that may be denied; the share is a decimal fraction, which a float does not represent
+	// exactly
 	over := min(int(s.Share*float64(n)+1e-9), n-1)
 	out := Suggestion{Strategy: strategy, Duration: d, Limit: peaks[n-1-over]}
 	if strategy == rule.Token || strategy == rule.Leaky {
@@ -69,7 +70,7 @@ func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []uint64) S
 	return out
 }
 
-// histogram counts sorted peaks, with the end of a bin at limit.
+// histogram counts sorted peaks. One bin ends at limit.
 func histogram(sorted []uint64, limit uint64) []PeakBin {
 	var bins []PeakBin
 	from, to := uint64(1), uint64(1)

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// What is suggested is the least: at a caller's peak nothing is denied, and below it something is.
+// TestPeaksAreExact checks that at a caller's peak nothing is denied and one below it something is.
 func TestPeaksAreExact(t *testing.T) {
 	for seed := range uint64(2) {
 		requests := traffic(seed+20, 600)

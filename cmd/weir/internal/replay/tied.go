@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// next returns the next request, as a stream's does.
+// next returns the next request, like stream.next.
 type next func() (ns int64, code uint32, ok bool, err error)
 
-// tied hands out the requests of next, and those of one instant by the ranks of their descriptions.
-// Where callers share a counter it matters which comes first, and the numbers of descriptions
-// depend on the order of the lines.
+// tied returns the requests of next, those of one instant in the order of the ranks of their
+// descriptions. Where callers share a counter the first one gets the last free unit, and the
+// numbers of descriptions depend on the order of the lines.
 type tied struct {
 	next  next
 	ranks []uint32
 	group []uint32 // the codes of one instant
-	given int      // how many of them are handed out
-	at    int64    // that instant
-	ahead struct { // the first request after it
+	given int      // codes of group that were returned
+	at    int64    // the group's instant
+	ahead struct { // the first request after the group
 		ns   int64
 		code uint32
 		ok   bool
@@ -25,7 +25,7 @@ type tied struct {
 	begun bool
 }
 
-// read appends requests to batch, as a stream's does.
+// read appends requests to batch, like stream.read.
 func (t *tied) read(batch []question) ([]question, error) {
 	for len(batch) < cap(batch) {
 		ns, code, ok, err := t.hand()
@@ -42,7 +42,7 @@ func (t *tied) advance() (err error) {
 	return err
 }
 
-// hand is the next of t.
+// hand returns the next request.
 func (t *tied) hand() (ns int64, code uint32, ok bool, err error) {
 	if t.given == len(t.group) {
 		if err := t.gather(); err != nil || len(t.group) == 0 {

@@ -6,18 +6,18 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// maxBins bounds a timeline, whatever span of time it shows.
+// maxBins bounds the bins of a timeline of any span.
 const maxBins = 600
 
-// widths are the widths a timeline's bins may have. Each divides the next, so that bins merge
-// whole; beyond the last they double.
+// widths are the possible widths of bins. Each divides the next, so that whole bins merge; after
+// the last they double.
 var widths = []time.Duration{
 	time.Second, 2 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute,
 	10 * time.Minute,
 	30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour,
 }
 
-// wider returns the next width.
+// wider returns the next larger width.
 func wider(width time.Duration) time.Duration {
 	for _, w := range widths {
 		if w > width {
@@ -27,17 +27,17 @@ func wider(width time.Duration) time.Duration {
 	return 2 * width
 }
 
-// Timeline counts over time, in bins of one width, aligned to the Unix epoch.
+// Timeline counts requests over time, in bins of equal width, aligned to the Unix epoch.
 type Timeline struct {
 	Start time.Time // of the first bin
 	Width time.Duration
-	Rows  [][]uint64 // each as long as the others: the requests, then for each rule those it denied
+	Rows  [][]uint64 // all of the same length: the requests, then the denials of each rule
 }
 
-// Bins returns how many bins there are.
+// Bins returns the number of bins.
 func (t *Timeline) Bins() int { return len(t.Rows[0]) }
 
-// Coarser returns the same counts in at most n bins, which is at least 2: no bin reaches across the
+// Coarser returns the same counts in at most n bins, which must be at least 2: no bin crosses the
 // epoch.
 func (t *Timeline) Coarser(n int) *Timeline {
 	g := growing{width: t.Width, rows: make([][]uint64, len(t.Rows)), max: t.Bins()}
@@ -51,11 +51,11 @@ func (t *Timeline) Coarser(n int) *Timeline {
 	return g.timeline()
 }
 
-// growing is a timeline while it is counted.
+// growing is a timeline to which counts are added.
 type growing struct {
 	width time.Duration
-	first int64 // the first bin begins first widths after the epoch
-	end   int64 // the last bin ends at it, in nanoseconds
+	first int64 // start of the first bin, in widths after the epoch
+	end   int64 // end of the last bin, in nanoseconds
 	rows  [][]uint64
 	max   int
 }
@@ -64,7 +64,7 @@ func newGrowing(rows int) *growing {
 	return &growing{width: widths[0], rows: make([][]uint64, rows), max: maxBins}
 }
 
-// bin returns the index of the bin that ns falls in. ns never runs back. An index holds until the
+// bin returns the index of the bin for ns, which must not decrease. An index is valid until the
 // next call.
 func (g *growing) bin(ns int64) int {
 	if n := len(g.rows[0]); n > 0 && ns < g.end {
@@ -88,7 +88,7 @@ func (g *growing) bin(ns int64) int {
 	return int(i - g.first)
 }
 
-// sum adds up timelines of the same rows. It changes them.
+// sum adds up timelines with the same rows. It modifies them.
 func sum(all []*growing) *growing {
 	out := newGrowing(len(all[0].rows))
 	for _, g := range all {
@@ -99,7 +99,7 @@ func sum(all []*growing) *growing {
 	return out
 }
 
-// include adds the counts of o, which has bins.
+// include adds the counts of o, which must have bins.
 func (g *growing) include(o *growing) {
 	if len(g.rows[0]) == 0 {
 		*g = *o
@@ -128,7 +128,7 @@ func (g *growing) include(o *growing) {
 	g.end = (first + bins) * int64(g.width)
 }
 
-// joint returns the first bin of g and o together, and how many there are from it to the last.
+// joint returns the first bin of g and o together and the number of bins to the last.
 func (g *growing) joint(o *growing) (first, bins int64) {
 	first = min(g.first, o.first)
 	return first, max(g.first+g.bins(), o.first+o.bins()) - first
@@ -136,7 +136,7 @@ func (g *growing) joint(o *growing) (first, bins int64) {
 
 func (g *growing) bins() int64 { return int64(len(g.rows[0])) }
 
-// widen merges bins to those of the next width.
+// widen merges bins into bins of the next width.
 func (g *growing) widen() {
 	width := wider(g.width)
 	ratio := int64(width / g.width)

@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir/internal/arith"
 )
 
-// Whatever span they cover, the bins are few, and each holds what came in it.
+// TestTimelineCountsWhatCameInEachBin checks timelines of many spans: they have few bins, and each
+// counts the requests of its time.
 func TestTimelineCountsWhatCameInEachBin(t *testing.T) {
 	for _, step := range []int64{1e6, 1e9, 1e10, 1e12, 1e14, 1e15} {
 		rnd := rand.New(rand.NewPCG(7, uint64(step)))
@@ -28,7 +29,7 @@ func TestTimelineCountsWhatCameInEachBin(t *testing.T) {
 		for _, n := range []int{maxBins, 240, 66, 7, 2} {
 			checkTimeline(t, full.Coarser(n), n, all)
 		}
-		checkTimeline(t, full, maxBins, all) // Coarser left it alone
+		checkTimeline(t, full, maxBins, all) // Coarser did not modify it
 	}
 }
 

@@ -16,15 +16,15 @@ var agents = []string{
 	"python-requests/2.32.3",
 }
 
-// request is a line of the log.
+// request is one line of the log.
 type request struct {
 	second int64
 	caller uint32
 	random uint32
 }
 
-// writeLog writes a log, the same each time, in the order of time or shuffled: 20 requests a
-// second, three in four of them by Zipf's law and the others by any caller.
+// writeLog writes a log, the same on every run, in order of time or shuffled. It has 20 requests a
+// second: three in four from callers by Zipf's law, the others from uniformly chosen callers.
 func writeLog(file string, shuffled bool) error {
 	r := rand.New(rand.NewPCG(1, 2))
 	zipf := rand.NewZipf(r, 1.1, 10, uint64(*callers-1))
@@ -35,7 +35,7 @@ func writeLog(file string, shuffled bool) error {
 		caller := uint32(zipf.Uint64())
 		switch {
 		case i < *callers:
-			caller = uint32(i) // each of them once, at least
+			caller = uint32(i) // every caller at least once
 		case r.IntN(4) == 0:
 			caller = uint32(r.IntN(*callers))
 		}
@@ -57,7 +57,8 @@ func writeLog(file string, shuffled bool) error {
 
 func (r *request) write(w *bufio.Writer) {
 	stamp := time.Unix(r.second, 0).UTC().Format("02/Jan/2006:15:04:05 -0700")
-	fmt.Fprintf(w, "10.%d.%d.%d - - [%s] \"GET /p/%d/item-%d?x=1 HTTP/1.1\" 200 %d \"https://example.com/p/%d\" \"%s\"\n",
+	fmt.Fprintf(w, "10.%d.%d.%d - - [%s] \"GET /p/%d/item-%d?x=1 HTTP/1.1\" 200 %d "+
+		"\"https://example.com/p/%d\" \"%s\"\n",
 		r.caller>>16, r.caller>>8&255, r.caller&255, stamp, r.random%50, r.random%5000, r.random%100_000,
 		r.random%47, agents[r.random%3])
 }

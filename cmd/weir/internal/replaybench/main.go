@@ -1,8 +1,8 @@
-// Command replaybench measures weir replay: the time of a log in order beside the time that parsing
-// it takes, the same log shuffled, and the memory. It writes benchmarks/replay/RESULTS.md, which
-// BENCHMARKS.md ends with.
+// Command replaybench measures weir replay: its time for a log in order compared with the time to
+// parse the log, its time for the same log shuffled, and its memory. It writes
+// benchmarks/replay/RESULTS.md, which is the end of BENCHMARKS.md.
 //
-//	go run ./cmd/weir/internal/replaybench            # from the root of the repository; a minute, and 4 GB of disk
+//	go run ./cmd/weir/internal/replaybench            # in the root of the repository; takes a minute and 4 GB of disk
 //	go run ./cmd/weir/internal/replaybench -o ''      # prints the report only
 package main
 
@@ -33,7 +33,7 @@ var (
 		"do this task on the file that is the argument, and print how many requests and kilobytes it was")
 )
 
-// tasks are what is measured, each in a process of its own.
+// tasks are the measured tasks, each run in its own process.
 var tasks = map[string]func(file string) (requests uint64, err error){"parse": parse, "replay": run}
 
 func main() {
@@ -65,7 +65,8 @@ func do() error {
 		}
 	}
 	rows := []*row{{name: "parse, one goroutine", task: "parse", file: ordered},
-		{name: "replay, in order", task: "replay", file: ordered}, {name: "replay, shuffled", task: "replay", file: shuffled}}
+		{name: "replay, in order", task: "replay", file: ordered},
+		{name: "replay, shuffled", task: "replay", file: shuffled}}
 	for round := range *rounds {
 		fmt.Fprintln(os.Stderr, time.Now().Format(time.TimeOnly), "round", round+1, "of", *rounds)
 		for _, r := range rows {
@@ -83,7 +84,7 @@ func do() error {
 	return os.WriteFile(*out, b.Bytes(), 0o644)
 }
 
-// parse reads a log and does nothing with it, on one goroutine.
+// parse reads and parses a log on one goroutine.
 func parse(file string) (requests uint64, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -108,7 +109,7 @@ func parse(file string) (requests uint64, err error) {
 	}
 }
 
-// run replays a log by one limit.
+// run replays a log with one limit.
 func run(file string) (requests uint64, err error) {
 	limits, err := rule.Cross([]string{"100/1m"}, []string{rule.Fixed}, 0)
 	if err != nil {
@@ -125,7 +126,7 @@ func run(file string) (requests uint64, err error) {
 	return r.Requests, nil
 }
 
-// report writes the figures and what they are held to.
+// report writes the figures and their bounds.
 func report(b *bytes.Buffer, rows []*row) {
 	parse, ordered, shuffled := rows[0], rows[1], rows[2]
 	fmt.Fprintf(b, "## Replay\n\n"+

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// row is one task and what was measured of it, round by round.
+// row is a task and its measurements, one for each round.
 type row struct {
 	name, task, file  string
 	wall, cpu, memory []float64 // seconds, seconds, megabytes
 }
 
-// measure does the task once, in a process of its own.
+// measure runs the task once, in its own process.
 func (r *row) measure() error {
 	cmd := exec.CommandContext(context.Background(), os.Args[0], "-task", r.task, "-callers",
 		fmt.Sprint(*callers), r.file)
@@ -38,8 +38,8 @@ func (r *row) measure() error {
 	return nil
 }
 
-// peakMemory returns the most memory that this process has had, in kilobytes. Linux tells; a
-// parent's view of it would have the memory of the parent in it.
+// peakMemory returns the peak memory of this process, in kilobytes, as Linux counts it. The parent
+// cannot ask for it: the child's figure would include the parent's memory.
 func peakMemory() (kilobytes int) {
 	text, _ := os.ReadFile("/proc/self/status")
 	if _, rest, ok := strings.Cut(string(text), "VmHWM:"); ok {
@@ -53,7 +53,7 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// ratio returns the median of the ratios in one round.
+// ratio returns the median of the ratios within a round.
 func ratio(a, b []float64) float64 {
 	all := make([]float64, len(a))
 	for i := range a {

@@ -13,16 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// layout is what a browser makes of the page.
+// layout describes the page as a browser shows it.
 type layout struct {
-	Page       int      // how wide it is
-	Outside    []string // cells and labels that are not on it
-	SmallTexts []string // axis labels below 11 pixels, as they are shown
-	Overlaps   []string // axis labels on one another
-	Labels     int      // of axes
+	Page       int      // width in pixels
+	Outside    []string // cells and labels outside the page
+	SmallTexts []string // axis labels shown smaller than 11 pixels
+	Overlaps   []string // axis labels that overlap others
+	Labels     int      // number of axis labels
 }
 
-// layoutScript returns a layout.
+// layoutScript returns a layout from the page.
 const layoutScript = `(() => {
   const out = {Page: document.documentElement.scrollWidth, Outside: [], SmallTexts: [], Overlaps: [], Labels: 0};
   const shown = e => e.getClientRects().length > 0;
@@ -43,8 +43,8 @@ const layoutScript = `(() => {
   return out;
 })()`
 
-// The page can be read on a large screen and on a telephone: nothing is off screen, and no label is
-// too small or hidden.
+// TestPageFitsTheScreen checks that the page is readable on a large screen and on a telephone:
+// nothing is off screen, and no label is too small or hidden.
 func TestPageFitsTheScreen(t *testing.T) {
 	chromium, err := exec.LookPath("chromium")
 	require.NoError(t, err, "this test needs chromium: apt-get install chromium")

@@ -12,20 +12,20 @@ import (
 )
 
 const (
-	chartHeight = 8 // lines; a label at every second one, so that a quarter of the top has one
-	gutter      = 2 // columns left of the labels
+	chartHeight = 8 // lines; every second line has a label, so each quarter has one
+	gutter      = 2 // columns to the left of the labels
 )
 
-// eighths are the bars that fill a part of a line, from none to seven eighths.
+// eighths are the bars that fill zero to seven eighths of a line.
 var eighths = []rune(" ▁▂▃▄▅▆▇")
 
-// chart draws a bar for each bin of the timeline: what was denied on top of what was admitted.
+// chart draws a bar for each bin of the timeline: the denied requests on top of the admitted ones.
 func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
 	columns := style.Width - 14
 	t := full.Coarser(columns)
 	top := niceTop(tallest(t))
 	margin := gutter + len(count(top))
-	each := max(1, columns/t.Bins()) // columns a bin takes
+	each := max(1, columns/t.Bins()) // columns per bin
 	bars := make([][]rune, t.Bins())
 	any := false
 	for i, requests := range t.Rows[0] {
@@ -40,7 +40,7 @@ func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
 			label, tick = count(top*uint64(line)/chartHeight), "┤"
 		}
 		fmt.Fprintf(w, "%*s %s", margin, label, tick)
-		if line < chartHeight { // the top's label stands on the upper edge of the highest line
+		if line < chartHeight { // the label of the top is in the line above the bars
 			fmt.Fprint(w, chartLine(bars, line, each, style))
 		}
 		fmt.Fprintln(w)
@@ -56,8 +56,8 @@ func legend(denied bool, style Style) string {
 	return text
 }
 
-// bar returns the lines of one bin's bar, from the bottom: whole lines, of which what was denied
-// has at least one.
+// bar returns the lines of one bin's bar, from the bottom. Denied requests take whole lines, at
+// least one.
 func bar(admitted, denied, top uint64) []rune {
 	height := func(n uint64) float64 { return float64(n) / float64(top) * chartHeight }
 	all := make([]rune, chartHeight)
@@ -83,7 +83,7 @@ func bar(admitted, denied, top uint64) []rune {
 	return all
 }
 
-// chartLine returns one line of the bars, without spaces at its end.
+// chartLine returns one line of the bars, without trailing spaces.
 func chartLine(bars [][]rune, line, each int, style Style) string {
 	var b strings.Builder
 	for _, bar := range bars {
@@ -110,7 +110,7 @@ func chartLine(bars [][]rune, line, each int, style Style) string {
 	return b.String()
 }
 
-// timeAxis writes the first and the last instant below a chart's ends.
+// timeAxis writes the first and the last time below the ends of a chart.
 func timeAxis(t *replay.Timeline, margin, columns int) string {
 	from, to := stamp(t.Start), stamp(t.Start.Add(time.Duration(t.Bins())*t.Width))
 	gap := columns - len(from) - len(to)

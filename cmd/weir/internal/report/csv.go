@@ -13,10 +13,10 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// csvSchema is the version in the first column of every row; Schema says what it covers.
+// csvSchema is the version in the first column of every row. See Schema.
 const csvSchema = "1"
 
-// csvTables are the tables that CSV writes, by name. Each has records of one kind.
+// csvTables are the tables that CSV writes, by name. All rows of a table have the same kind.
 var csvTables = []struct {
 	name    string
 	columns []string
@@ -43,8 +43,8 @@ func CSVTables() []string {
 	return names
 }
 
-// CSV writes one of the tables: a header, and a row for each limit, each of its worst callers, each
-// bin of its timeline, or each suggestion. A cell that does not apply is empty.
+// CSV writes one of the tables: a header, then a row for each limit, for each of its worst callers,
+// for each bin of its timeline, or for each suggestion. A cell that does not apply is empty.
 func CSV(w io.Writer, r *replay.Result, table string) error {
 	i := slices.Index(CSVTables(), table)
 	if i < 0 {
@@ -68,7 +68,7 @@ func CSV(w io.Writer, r *replay.Result, table string) error {
 	return out.Error()
 }
 
-// number is a count that may be none.
+// number formats a count that may be missing.
 type number uint64
 
 func cell(v any) string {
@@ -137,8 +137,8 @@ func csvSuggest(r *replay.Result, add func(...any)) {
 	}
 }
 
-// harmless makes a name safe to open in a spreadsheet, which takes a cell that begins with one of
-// these for a formula.
+// harmless makes a name safe to open in a spreadsheet, which evaluates cells that begin with one of
+// these characters as formulas.
 func harmless(name string) string {
 	name = Printable(name)
 	if name != "" {

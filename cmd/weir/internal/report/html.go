@@ -14,8 +14,8 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// The page's data. Everything is a string that the template escapes, except the drawings, which are
-// made of numbers and times alone.
+// The data of the page. Everything is a string that the template escapes, except the drawings,
+// which consist only of numbers and times.
 type (
 	htmlPage struct {
 		Title       string
@@ -23,10 +23,10 @@ type (
 		Files       string
 		From, To    string
 		By          string
-		Counted     string // the beginning of a sentence
+		Counted     string // beginning of a sentence
 		Tiles       []htmlTile
 		Width       string     // of a bin
-		Compared    []htmlRule // a line each; nil: there is one
+		Compared    []htmlRule // one line per rule; nil if there is only one rule
 		Rules       []htmlRule
 		Suggestions []htmlSuggestion
 		Method      string
@@ -65,7 +65,7 @@ type (
 	}
 )
 
-// HTML writes the report as one page that needs nothing else: no script, no network. Times are UTC.
+// HTML writes the report as one page without scripts or other files. Times are UTC.
 func HTML(w io.Writer, r *replay.Result) error {
 	t := r.Timeline.Coarser(htmlBins)
 	p := htmlPage{
@@ -79,7 +79,8 @@ func HTML(w io.Writer, r *replay.Result) error {
 		Notes:   Notes(r),
 		Steps:   Next(r),
 		Tiles: []htmlTile{
-			{"requests", count(r.Requests)}, {"callers", count(r.Callers)}, {"span", span(r.Last.Sub(r.First))},
+			{"requests", count(r.Requests)}, {"callers", count(r.Callers)},
+			{"span", span(r.Last.Sub(r.First))},
 			{"busiest " + span(t.Width), plural(tallest(t), "request")},
 		},
 		Method: Method,

@@ -10,9 +10,9 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// Schema names the JSON report, and the version of its fields and of the columns of CSV: fields and
-// columns are added without a new version; one that goes, or means something else, makes a new
-// version. docs/replay.md describes them.
+// Schema is the name and the version of the JSON report and of the columns of CSV. Adding a field
+// or a column does not change the version; removing one, or changing its meaning, does.
+// docs/replay.md describes the fields.
 const Schema = "weir.replay/1"
 
 type (
@@ -48,23 +48,23 @@ type (
 	jsonTimeline struct {
 		Start        time.Time `json:"start"`
 		WidthSeconds float64   `json:"width_seconds"`
-		Requests     []uint64  `json:"requests"` // in each bin of that width
+		Requests     []uint64  `json:"requests"` // in each bin of width seconds
 	}
 	jsonRule struct {
 		Name     string `json:"name,omitempty"`
 		Limit    string `json:"limit"`
 		Strategy string `json:"strategy"`
 		Burst    uint64 `json:"burst,omitempty"`
-		// of a set of rules: in shadow mode it would deny nothing
+		// a rule of a set in shadow mode, which does not deny requests
 		Shadow        bool         `json:"shadow,omitempty"`
-		Matched       uint64       `json:"matched"` // requests that the rule is about
+		Matched       uint64       `json:"matched"` // requests that the rule applies to
 		Admitted      uint64       `json:"admitted"`
 		Denied        uint64       `json:"denied"`
 		DeniedShare   float64      `json:"denied_share"`   // from 0 to 1
-		CallersDenied int          `json:"callers_denied"` // with at least one denial
+		CallersDenied int          `json:"callers_denied"` // callers with at least one denial
 		Worst         []jsonCaller `json:"worst"`
-		Timeline      []uint64     `json:"denied_timeline"` // in the bins of the report's timeline
-		Enforce       string       `json:"enforce"`         // the command that does it
+		Timeline      []uint64     `json:"denied_timeline"` // by bin of the report's timeline
+		Enforce       string       `json:"enforce"`         // command that enforces the rule
 	}
 	jsonCaller struct {
 		Caller      string    `json:"caller"`
@@ -76,10 +76,10 @@ type (
 		Strategy        string  `json:"strategy"`
 		Burst           uint64  `json:"burst,omitempty"`
 		DurationSeconds float64 `json:"duration_seconds"`
-		Limit           *uint64 `json:"limit"` // null: none is high enough
-		// the share of callers that was allowed, from 0 to 1
+		Limit           *uint64 `json:"limit"` // null if no limit is high enough
+		// the given share of callers that may be denied, from 0 to 1
 		DenyAtMost    float64   `json:"deny_at_most"`
-		CallersDenied int       `json:"callers_denied"` // with a peak above limit
+		CallersDenied int       `json:"callers_denied"` // callers with a peak above limit
 		Peaks         jsonPeaks `json:"peaks"`
 		Histogram     []jsonBin `json:"histogram"`
 	}
@@ -152,7 +152,7 @@ func jsonSuggestionOf(s replay.Suggestion, share float64) jsonSuggestion {
 	return out
 }
 
-// orNull returns n, or null if no limit is high enough.
+// orNull returns n, or nil if no limit is high enough.
 func orNull(n uint64) *uint64 {
 	if n == replay.NoLimit {
 		return nil
@@ -168,8 +168,8 @@ func valid(names []string) []string {
 	return out
 }
 
-// utf8Only writes bytes that are no UTF-8 as \xHH. encoding/json would make the same character of
-// all of them, and one caller of many.
+// utf8Only replaces invalid UTF-8 by \xHH. encoding/json would replace all invalid bytes by the
+// same character, and so merge callers.
 func utf8Only(s string) string {
 	if utf8.ValidString(s) {
 		return s

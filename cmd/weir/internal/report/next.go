@@ -11,10 +11,10 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// Step is what to do next, and the command that does it.
+// Step is a suggested next step and its command.
 type Step struct{ What, Command string }
 
-// Next returns the commands that enforce what was replayed, or that try what is suggested.
+// Next returns the commands that enforce what was replayed or replay what is suggested.
 func Next(r *replay.Result) []Step {
 	var steps []Step
 	if r.RuleSet != nil {
@@ -37,7 +37,7 @@ func Next(r *replay.Result) []Step {
 	return steps
 }
 
-// ruleFlags appends the flags that name the files of rules.
+// ruleFlags appends the flags with the files of rules.
 func ruleFlags(words []string, s *replay.RuleSet) []string {
 	for _, path := range s.Paths {
 		words = append(words, "--rules", path)
@@ -45,7 +45,7 @@ func ruleFlags(words []string, s *replay.RuleSet) []string {
 	return words
 }
 
-// Enforce returns the command line that puts a rule in front of a server, with those of its set.
+// Enforce returns the command line that enforces a rule, or the set s, in front of a server.
 func Enforce(r *replay.Result, l rule.Rule) string {
 	if s := r.RuleSet; s != nil {
 		words := ruleFlags([]string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000"}, s)
@@ -75,7 +75,7 @@ func Enforce(r *replay.Result, l rule.Rule) string {
 	return shell(append(words, keyFlags(r)...))
 }
 
-// keyFlags are the flags, of replay and of proxy, that key callers as they are keyed in r.
+// keyFlags returns the flags of replay and proxy that key callers as r does.
 func keyFlags(r *replay.Result) []string {
 	var words []string
 	if r.By != replay.ByIP {
@@ -87,8 +87,8 @@ func keyFlags(r *replay.Result) []string {
 	return words
 }
 
-// try returns the commands that replay the suggestions of one strategy, and that enforce one of
-// them.
+// try returns the commands that replay the suggestions of one strategy and the command that
+// enforces one of them.
 func try(r *replay.Result, all []replay.Suggestion) []Step {
 	words := []string{"weir", "replay"}
 	enforce := ""
@@ -119,12 +119,12 @@ func try(r *replay.Result, all []replay.Suggestion) []Step {
 		{"enforce one of them, " + name, enforce}}
 }
 
-// limitText writes a suggestion as a limit.
+// limitText formats a suggestion as a limit.
 func limitText(s replay.Suggestion) string {
 	return fmt.Sprintf("%d/%s", s.Limit, durationText(s.Duration))
 }
 
-// durationText writes a duration as a limit has it.
+// durationText formats a duration as in a limit.
 func durationText(d time.Duration) string {
 	const day = 24 * time.Hour
 	if d%day == 0 {
@@ -139,7 +139,7 @@ func durationText(d time.Duration) string {
 	return text
 }
 
-// shell quotes words for a shell where they need it.
+// shell quotes words for a shell where needed.
 func shell(words []string) string {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:=,+@%"
 	quoted := make([]string, len(words))

@@ -1,8 +1,8 @@
-// Package report shows what a replay found: as text for a terminal, as JSON, as CSV, and as a page
-// of HTML.
+// Package report writes the result of a replay: as text for a terminal, as JSON, as CSV, and as an
+// HTML page.
 //
-// Callers, file names and unreadable lines come from whoever sent the requests. Each form makes
-// them harmless in its own way.
+// The senders of requests choose the names of callers and the text of unreadable lines. Each form
+// makes them harmless in its own way.
 package report
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// Notes says in sentences what a reader of the figures must know: what was left out, and what is
-// less than exact. They are safe for a terminal.
+// Notes returns sentences that explain the figures: which lines and requests were left out, and
+// which figures are not exact. They are safe to print to a terminal.
 func Notes(r *replay.Result) []string {
 	var notes []string
 	add := func(n uint64, noun, format string, args ...any) {
@@ -46,7 +46,7 @@ func Notes(r *replay.Result) []string {
 	return notes
 }
 
-// idleRules returns the names of the rules that no request matched.
+// idleRules returns the names of the rules that match no request.
 func idleRules(r *replay.Result) []string {
 	var names []string
 	for i := range r.Rules {
@@ -57,7 +57,7 @@ func idleRules(r *replay.Result) []string {
 	return names
 }
 
-// maxNamed bounds the rules that a note names.
+// maxNamed bounds the number of rules that a note names.
 const maxNamed = 5
 
 func idleNote(names []string) string {
@@ -67,7 +67,8 @@ func idleNote(names []string) string {
 		names, more = names[:maxNamed], ", …"
 	}
 	return "no request matched " + plural(n, "rule") + ": " + strings.Join(names, ", ") + more +
-		"; a log has no headers but the referer and the user agent, and no values of an application but the user"
+		"; a log has no headers but the referer and the user agent, " +
+		"and no values of an application but the user"
 }
 
 func missing(by replay.By) string {
@@ -77,8 +78,8 @@ func missing(by replay.By) string {
 	return string(by)
 }
 
-// dependsOnFractions reports whether a figure depends on where in its second a request came, by
-// more than a little.
+// dependsOnFractions reports whether a figure depends noticeably on when in its second a request
+// came.
 func dependsOnFractions(r *replay.Result) bool {
 	short := func(strategy string, d time.Duration) bool {
 		return d < time.Second || d == time.Second && strategy != rule.Fixed && strategy != rule.Tiers
@@ -95,7 +96,7 @@ func dependsOnFractions(r *replay.Result) bool {
 	})
 }
 
-// fileName returns a file's name for people.
+// fileName returns the name of a file for the reader.
 func fileName(name string) string {
 	if name == replay.Stdin {
 		return "the standard input"
@@ -103,8 +104,8 @@ func fileName(name string) string {
 	return Printable(name)
 }
 
-// title names the strategy of a rule in full. Rules of a set that are not counted have none, nor
-// have all together.
+// title returns the full name of a rule's strategy. A whole set of rules, and rules of a set that
+// are not counted, have none.
 func title(rr *replay.RuleResult) string {
 	name := strategyTitle(rr.Rule.Strategy, rr.Rule.Burst)
 	if rr.Shadow {
@@ -113,7 +114,7 @@ func title(rr *replay.RuleResult) string {
 	return name
 }
 
-// full names a rule and its strategy.
+// full returns the name of a rule and its strategy.
 func full(rr *replay.RuleResult) string {
 	return strings.TrimSuffix(heading(rr.Rule)+", "+title(rr), ", ")
 }
@@ -129,19 +130,19 @@ func strategyTitle(strategy string, burst uint64) string {
 	return name
 }
 
-// heading names a rule.
+// heading returns the name of a rule.
 func heading(r rule.Rule) string {
 	return strings.TrimSpace(Printable(r.Name) + " " + r.Limit)
 }
 
-// admitted returns how many requests the rule would have let through.
+// admitted returns how many requests the rule would have admitted.
 func admitted(rr *replay.RuleResult) uint64 { return rr.Matched - rr.Denied }
 
-// shown reports whether a rule has a part of the report to itself: of a set, one that denied
-// something has, and all rules together.
+// shown reports whether a rule has its own section of the report. In a set, the whole set and each
+// rule with denials have one.
 func shown(r *replay.Result, i int) bool { return r.RuleSet == nil || i == 0 || r.Rules[i].Denied > 0 }
 
-// share returns part of whole as a number from 0 to 1; of nothing, 0.
+// share returns part divided by whole, or 0 if whole is 0.
 func share(part, whole uint64) float64 {
 	if whole == 0 {
 		return 0
@@ -149,7 +150,7 @@ func share(part, whole uint64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// percent shows a share so that what is not 0 or 100 % does not look like it.
+// percent formats a share as a percentage. It never rounds to 0 or 100 % what is not.
 func percent(part, whole uint64) string {
 	switch s := 100 * share(part, whole); {
 	case part == 0:
@@ -167,7 +168,7 @@ func percent(part, whole uint64) string {
 	}
 }
 
-// count shows n with commas.
+// count formats n with commas.
 func count[T uint64 | int](n T) string {
 	s := strconv.FormatUint(uint64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -190,7 +191,7 @@ func were(n uint64) string {
 	return "were"
 }
 
-// span shows a duration by its two largest units.
+// span formats a duration in its two largest units.
 func span(d time.Duration) string {
 	if d < time.Second {
 		return d.String()
@@ -218,9 +219,9 @@ const stampLayout = "2006-01-02 15:04:05"
 
 func stamp(t time.Time) string { return t.Format(stampLayout) }
 
-// Printable replaces what a terminal would obey rather than show, or not show at all: control
-// characters, those that turn the direction of writing, broken UTF-8. A backslash stays: the result
-// is for people.
+// Printable escapes what a terminal would interpret or not show: control characters, characters
+// that change the direction of text, and invalid UTF-8. It does not escape a backslash, so the
+// result is for people, not programs.
 func Printable(s string) string {
 	clean := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
 	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) }) < 0 {
@@ -243,7 +244,7 @@ func Printable(s string) string {
 	return b.String()
 }
 
-// short cuts the middle out of s, which is Printable, to leave at most n runes.
+// short removes the middle of s, which is Printable, to leave at most n runes.
 func short(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s

@@ -25,7 +25,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// hostile is what someone might send who knows that it will be looked at.
+// hostile are names of callers that attack the reader of a report.
 var hostile = []string{
 	"\x1b]0;owned\x07\x1b[2J\r\nfake line",
 	`<script>alert(1)</script><img src="http://evil.example/x">`,
@@ -36,7 +36,7 @@ var hostile = []string{
 	strings.Repeat("/very-long", 60),
 }
 
-// example is a result with three rules and hostile callers.
+// example returns a result with three rules and hostile callers.
 func example() *replay.Result {
 	first := time.Date(2026, 11, 20, 11, 53, 7, 0, time.UTC)
 	var requests, few, many, none []uint64
@@ -105,7 +105,7 @@ func suggestionOf(strategy string, burst uint64, d time.Duration, limit, most ui
 	return s
 }
 
-// forms are the report in each of its forms.
+// forms returns the report in each form.
 var forms = map[string]func(io.Writer, *replay.Result) error{
 	"report.txt": func(w io.Writer, r *replay.Result) error { Text(w, r, Style{Width: 80}); return nil },
 	"color.txt": func(w io.Writer, r *replay.Result) error {
@@ -142,13 +142,14 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A terminal obeys control characters. No form may hold one of the log's.
+// TestNoFormHoldsControlCharacters checks that no form contains control characters from the log,
+// which a terminal would obey.
 func TestNoFormHoldsControlCharacters(t *testing.T) {
 	colors := regexp.MustCompile(`\x1b\[(0|1|3[12]|9[12]|38;5;\d+)m`)
 	for name := range forms {
 		got := colors.ReplaceAllString(render(t, name), "")
 		assert.NotRegexp(t, `[\x00-\x09\x0b-\x1f\x7f]`, got, name)
-		if name != "report.json" { // whose readers are programs
+		if name != "report.json" { // is read by programs
 			assert.NotContains(t, got, "\u202e", name)
 			assert.NotContains(t, got, "\u2066", name)
 		}
@@ -169,7 +170,8 @@ func TestHTMLIsSelfContainedAndInert(t *testing.T) {
 	assert.Contains(t, got, "&lt;script&gt;")
 }
 
-// html/template does not check the page's shape, nor that of the drawings.
+// TestHTMLIsWellFormed checks the structure of the page and of its drawings, which html/template
+// does not.
 func TestHTMLIsWellFormed(t *testing.T) {
 	got := render(t, "report.html")
 	d := xml.NewDecoder(strings.NewReader(got))
@@ -199,12 +201,13 @@ func TestHTMLIsWellFormed(t *testing.T) {
 	assert.NotContains(t, got, "Inf")
 }
 
-// Each table has rows of one kind, a version, and no cell that a spreadsheet takes for a formula.
+// TestCSV checks that the rows of each table have the same columns and a version, and that no cell
+// is a formula for a spreadsheet.
 func TestCSV(t *testing.T) {
 	for table, want := range map[string]int{"limits": 3, "callers": 11, "timeline": 3 * 90, "suggest": 4} {
 		var b bytes.Buffer
 		require.NoError(t, CSV(&b, example(), table))
-		rows, err := csv.NewReader(&b).ReadAll() // fails for rows of different lengths
+		rows, err := csv.NewReader(&b).ReadAll() // returns an error for rows of different lengths
 		require.NoError(t, err)
 		assert.Len(t, rows, 1+want, table)
 		assert.Equal(t, "schema", rows[0][0])
@@ -220,7 +223,7 @@ func TestCSV(t *testing.T) {
 	assert.Error(t, CSV(io.Discard, example(), "moon"))
 }
 
-// Names that differ must not become one.
+// TestNamesStayApart checks that different names stay different.
 func TestNamesStayApart(t *testing.T) {
 	assert.NotEqual(t, utf8Only("\xff"), utf8Only("\xfe"))
 	assert.NotEqual(t, harmless("=1"), harmless("'=1"))
@@ -243,7 +246,8 @@ func TestPercentNeverRoundsToNothingOrAll(t *testing.T) {
 	}
 }
 
-// The labels of a chart of small counts are the counts, and the bars stand beside the axis.
+// TestChartOfSmallCounts checks that the labels of small counts are the counts and that the bars
+// are beside the axis.
 func TestChartOfSmallCounts(t *testing.T) {
 	line := &replay.Timeline{Start: time.Unix(0, 0).UTC(), Width: time.Second,
 		Rows: [][]uint64{{1, 0, 2, 3, 1}, {0, 0, 0, 1, 1}}}
@@ -264,8 +268,8 @@ func TestChartOfSmallCounts(t *testing.T) {
 	assert.Equal(t, want, b.String())
 }
 
-// What is denied has a line of its own even if it is one request of a million, and so has what is
-// admitted below it.
+// TestBar checks that denied requests take at least one line, even one request in a million, and
+// that admitted requests below them do too.
 func TestBar(t *testing.T) {
 	for _, tc := range []struct {
 		admitted, denied, top uint64
@@ -351,7 +355,8 @@ func FuzzPrintable(f *testing.F) {
 	})
 }
 
-// The labels of the value axis are round, and nothing is drawn above it.
+// TestNiceTop checks that the labels of the value axis are round and that no value is above the
+// axis.
 func TestNiceTop(t *testing.T) {
 	for _, n := range []uint64{0, 1, 4, 5, 9, 31, 33, 160, 161, 99999, 1e18, 1<<64 - 1} {
 		top := niceTop(n)

@@ -10,25 +10,25 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// A drawing is as wide as there is room, and of a fixed height: its bars stretch, and its labels,
-// which are text of the page, do not. Lengths across are in thousandths of the width, lengths up in
-// pixels.
+// A drawing fills the width of the page and has a fixed height: its bars stretch, but its labels,
+// which are text of the page, do not. Horizontal lengths are in thousandths of the width, vertical
+// ones in pixels.
 const (
 	htmlBins   = 240
 	plotWidth  = 1000
 	plotHeight = 200
-	leastBar   = 2.0 // a denial must be seen, however many requests it is one of
+	leastBar   = 2.0 // least height of denied requests, so that even one is visible
 )
 
-// plot is a drawing in the making.
+// plot builds a drawing.
 type plot struct {
 	ok, no, grid strings.Builder // paths
 	marks, hover strings.Builder
 	yAxis, xAxis strings.Builder // labels
 }
 
-// bar adds a bar from x that is width wide: what is denied, from height cut to height top, above
-// what is not.
+// bar adds a bar at x of the given width: denied requests, from height cut to height top, above
+// admitted ones.
 func (p *plot) bar(x, width, cut, top float64) {
 	if cut > 0 {
 		fmt.Fprintf(&p.ok, "M%.2f %dV%.2fH%.2fV%dZ", x, plotHeight, plotHeight-cut, x+width, plotHeight)
@@ -39,19 +39,20 @@ func (p *plot) bar(x, width, cut, top float64) {
 	}
 }
 
-// note adds what is shown when the mouse is over x to x+width. text is made of numbers and times.
+// note adds the text shown while the mouse is over x to x+width. text consists of numbers and
+// times.
 func (p *plot) note(x, width float64, text string) {
 	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s</title></rect>`, x, width,
 		plotHeight, text)
 }
 
-// y adds a line across at a height, and its label.
+// y adds a horizontal line at a height, with its label.
 func (p *plot) y(height float64, label string) {
 	fmt.Fprintf(&p.grid, "M0 %.1fH%d", plotHeight-height, plotWidth)
 	fmt.Fprintf(&p.yAxis, `<span style="bottom:%.1fpx">%s</span>`, height, label)
 }
 
-// x adds a label under x. A narrow page leaves the minor ones out.
+// x adds a label under x. A narrow page hides the minor labels.
 func (p *plot) x(x float64, label string, minor bool) {
 	class := ""
 	if minor {
@@ -60,7 +61,7 @@ func (p *plot) x(x float64, label string, minor bool) {
 	fmt.Fprintf(&p.xAxis, `<span%s style="left:%.2f%%">%s</span>`, class, x*100/plotWidth, label)
 }
 
-// html returns the drawing. aria says what it is.
+// html returns the drawing. aria describes it.
 func (p *plot) html(aria string) template.HTML {
 	return template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div><svg viewBox="0 0 %d %d" preserveAspectRatio="none" `+
 		`role="img" aria-label="%s"><path class="grid" d="%s"/><path class="ok" d="%s"/><path class="no" d="%s"/>%s<g class="hover">%s</g></svg>`+
@@ -68,7 +69,7 @@ func (p *plot) html(aria string) template.HTML {
 		&p.marks, &p.hover, &p.xAxis))
 }
 
-// timelineChart draws a bar for each bin: what was denied on top of what was admitted.
+// timelineChart draws a bar for each bin: the denied requests on top of the admitted ones.
 func timelineChart(t *replay.Timeline, row int) template.HTML {
 	var p plot
 	top := niceTop(tallest(t))
@@ -100,12 +101,12 @@ func timelineChart(t *replay.Timeline, row int) template.HTML {
 	return p.html("requests admitted and denied over time")
 }
 
-// timeLabels writes times under a timeline.
+// timeLabels adds times under a timeline.
 func timeLabels(p *plot, t *replay.Timeline) {
 	every, layout := ticks(t)
 	end := t.Start.Add(time.Duration(t.Bins()) * t.Width)
 	scale := plotWidth / float64(end.Sub(t.Start))
-	const margin = 0.05 * plotWidth // a label has its middle at x
+	const margin = 0.05 * plotWidth // a label is centered at x
 	labels := 0
 	for at := t.Start.Truncate(every); !at.After(end); at = at.Add(every) {
 		if x := float64(at.Sub(t.Start)) * scale; margin <= x && x <= plotWidth-margin {
@@ -115,9 +116,9 @@ func timeLabels(p *plot, t *replay.Timeline) {
 	}
 }
 
-// peakChart draws how many callers have which peak, by powers of two, with a line at the suggested
-// limit: the callers on its right would be denied. Heights are logarithms, or these few would not
-// be seen.
+// peakChart draws the number of callers by peak, in powers of two, with a line at the suggested
+// limit: the callers to its right would be denied requests. Heights are logarithmic, so that these
+// few callers are visible.
 func peakChart(s replay.Suggestion) template.HTML {
 	var p plot
 	bins := s.Peaks.Histogram
@@ -126,7 +127,7 @@ func peakChart(s replay.Suggestion) template.HTML {
 		most = max(most, b.Callers)
 	}
 	decades := int(math.Ceil(math.Log10(float64(most) + 0.5)))
-	unit := plotHeight / (float64(max(decades, 1)) + 0.3) // of a decade: one caller has a height, too
+	unit := plotHeight / (float64(max(decades, 1)) + 0.3) // height of a decade; one caller has some height too
 	height := func(n int) float64 { return (math.Log10(float64(n)) + 0.3) * unit }
 	for d, n := 0, 1; d <= decades; d, n = d+1, n*10 {
 		p.y(height(n), count(n))
@@ -153,7 +154,7 @@ func peakChart(s replay.Suggestion) template.HTML {
 	return p.html("callers by their peak, and the suggested limit")
 }
 
-// binLabel writes a bin of peaks.
+// binLabel formats a bin of peaks.
 func binLabel(b replay.PeakBin) string {
 	if b.From == b.To {
 		return brief(b.From)
@@ -161,7 +162,7 @@ func binLabel(b replay.PeakBin) string {
 	return brief(b.From) + "–" + brief(b.To)
 }
 
-// brief writes a count in few characters: 1,048,576 is 1M. It rounds.
+// brief formats a count in few characters, rounded: 1,048,576 is 1M.
 func brief(n uint64) string {
 	for _, unit := range []struct {
 		of   uint64
@@ -174,7 +175,7 @@ func brief(n uint64) string {
 	return count(n)
 }
 
-// ticks returns how far apart the labels of time are, and how they look.
+// ticks returns the distance between the labels of time and their format.
 func ticks(t *replay.Timeline) (every time.Duration, layout string) {
 	const most = 7
 	whole := time.Duration(t.Bins()) * t.Width
@@ -204,8 +205,8 @@ func ticks(t *replay.Timeline) (every time.Duration, layout string) {
 	return every, "Jan 2006"
 }
 
-// niceTop returns the least number of the form 4, 8, 12, 20, 40, 60, 80 × 10^n that is at least n:
-// a quarter of it is a whole number that reads well.
+// niceTop returns the least number of the form 4, 8, 12, 20, 40, 60, 80 × 10^n that is at least n.
+// A quarter of it is a round whole number.
 func niceTop(n uint64) uint64 {
 	for unit := uint64(1); ; unit *= 10 {
 		for _, m := range []uint64{4, 8, 12, 16, 20, 24, 32} {

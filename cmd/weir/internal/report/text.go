@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// Style says what the text may look like.
+// Style is the format of the text.
 type Style struct {
 	Color bool // use ANSI colors
 	Width int  // of a line, in characters
@@ -31,7 +31,7 @@ func (s Style) paint(code, text string) string {
 	return code + text + plain
 }
 
-// Text writes the report for a person at a terminal. Times are UTC.
+// Text writes the report for a reader at a terminal. Times are UTC.
 func Text(w io.Writer, r *replay.Result, style Style) {
 	fmt.Fprintf(w, "%s\n", style.paint(bold, headline(r)))
 	fmt.Fprintf(w, "%s to %s UTC (%s), callers keyed by %s\n", stamp(r.First), stamp(r.Last),
@@ -94,7 +94,7 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 }
 
 func worst(w io.Writer, rr *replay.RuleResult, style Style) {
-	room := max(40, style.Width-53) // an IPv6 address has 39
+	room := max(40, style.Width-53) // an IPv6 address has up to 39 characters
 	widest := len("caller")
 	names := make([]string, len(rr.Worst))
 	for i, c := range rr.Worst {
@@ -110,7 +110,7 @@ func worst(w io.Writer, rr *replay.RuleResult, style Style) {
 	}
 }
 
-// suggestions writes the limits that fit, for each strategy.
+// suggestions writes the suggested limits of each strategy.
 func suggestions(w io.Writer, r *replay.Result, style Style) {
 	for i, s := range r.Suggestions {
 		if i == 0 || s.Strategy != r.Suggestions[i-1].Strategy {
@@ -131,9 +131,9 @@ func suggestions(w io.Writer, r *replay.Result, style Style) {
 
 const suggestionLine = "  %14s  %14s  %8s %8s %8s %8s %8s\n"
 
-// Method says what a suggestion is.
-const Method = "A caller's peak is the least limit that denies none of the caller's requests, worked out exactly from " +
-	"all of them. The percentiles and the maximum are those of the callers' peaks."
+// Method explains a suggestion.
+const Method = "A caller's peak is the least limit that denies none of the caller's requests, " +
+	"worked out exactly from all of them. The percentiles and the maximum are those of the callers' peaks."
 
 func suggested(s replay.Suggestion) string {
 	if s.Limit == replay.NoLimit {
@@ -149,7 +149,7 @@ func peak(n uint64) string {
 	return count(n)
 }
 
-// shareText writes a share as a percentage, with as many digits as it needs.
+// shareText formats a share as a percentage with as many digits as needed.
 func shareText(share float64) string {
 	return strconv.FormatFloat(math.Round(share*1e8)/1e6, 'f', -1, 64) + " %"
 }
@@ -167,7 +167,7 @@ func wrap(text string, width int) []string {
 	return append(lines, line)
 }
 
-// next writes what to do with the result.
+// next writes the suggested next steps.
 func next(w io.Writer, r *replay.Result, style Style) {
 	steps := Next(r)
 	if len(steps) == 0 {
