@@ -12,19 +12,19 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-// bar is a progress bar on one line of a terminal. The zero value shows nothing.
+// bar is a progress bar on one line of a terminal. The zero bar shows nothing.
 type bar struct {
-	w     io.Writer // nil: show nothing
+	w     io.Writer // nil to show nothing
 	total int64     // bytes to read
 	start time.Time
 	shown time.Time
 }
 
-// barEvery is the least time between two looks of a bar.
+// barEvery is the minimum time between two updates.
 const barEvery = 100 * time.Millisecond
 
-// newBar returns a bar for reading files, which shows nothing unless w is a terminal and all files
-// have a size.
+// newBar returns a bar for reading files. It shows nothing unless w is a terminal and all files are
+// regular files.
 func newBar(w io.Writer, files []string, quiet bool) *bar {
 	f, ok := w.(*os.File)
 	if quiet || !ok || !term.IsTerminal(int(f.Fd())) {
@@ -41,7 +41,7 @@ func newBar(w io.Writer, files []string, quiet bool) *bar {
 	return b
 }
 
-// show draws the bar, if it was not drawn just before. Reading is taken to be most of the work.
+// show draws the bar, at most once per barEvery. It counts reading as 70 % of the work.
 func (b *bar) show(p replay.Progress) {
 	now := time.Now()
 	if b.w == nil || b.total == 0 || now.Sub(b.shown) < barEvery {
@@ -59,7 +59,7 @@ func (b *bar) show(p replay.Progress) {
 		float64(p.Lines)/1e6/now.Sub(b.start).Seconds())
 }
 
-// clear takes the bar away, to make room for what comes next.
+// clear erases the bar.
 func (b *bar) clear() {
 	if b.w != nil && !b.shown.IsZero() {
 		fmt.Fprint(b.w, "\r\x1b[K")

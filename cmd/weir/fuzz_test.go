@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// Whatever is in a log, replay counts every line once and every form of the report can be written.
+// FuzzReplay checks that, for any log, replay counts every line once and every form of the report
+// can be written.
 func FuzzReplay(f *testing.F) {
 	f.Add(`1.1.1.1 - - [20/Nov/2026:10:00:00 +0000] "GET / HTTP/1.1" 200 1` + "\noops\n" +
 		`{"ts":1e9,"request":{"remote_ip":"\u001b"}}`)

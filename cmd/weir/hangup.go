@@ -4,5 +4,5 @@ package main
 
 import "syscall"
 
-// hangUpSignal has the proxy and the server reload.
+// hangUpSignal makes the proxy and the server reload.
 const hangUpSignal = syscall.SIGHUP

@@ -2,5 +2,5 @@ package main
 
 import "syscall"
 
-// hangUpSignal is one that never comes: a browser sends none.
+// hangUpSignal never arrives: a browser sends no signals.
 const hangUpSignal = syscall.Signal(-1)

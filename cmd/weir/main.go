@@ -1,14 +1,13 @@
-// Command weir shows what a rate limit does to real traffic, and sets one.
+// Command weir shows what a rate limit would do to real traffic, and enforces rate limits.
 //
 //	weir replay --limit 100/1m access.log
 //	weir proxy --limit 100/1m --upstream http://127.0.0.1:9000
 //
-// The first asks what the limit would have done to the requests of an access log; the second is a
-// reverse proxy that holds it. See their --help.
+// The first reports what the limit would have done to the requests of an access log; the second is a
+// reverse proxy that enforces it. See their --help.
 //
-// It exits with 0 if all went well, with 1 if it failed, and with 2 if it was called the wrong way
-// or given input that it cannot use. Data goes to the standard output, everything else to the
-// standard error.
+// It exits with 1 on a failure, and with 2 if its arguments or its input are wrong. Data goes to the
+// standard output, everything else to the standard error.
 package main
 
 import (
@@ -32,8 +31,8 @@ const (
 	exitUsage   = 2
 )
 
-// failure is an error of a command that was called the right way, and so exits with 1. All others
-// exit with 2.
+// failure is an error of a command with correct arguments and input, which exits with 1. All other
+// errors exit with 2.
 type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
@@ -49,7 +48,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "weir: %s\n", printable(err.Error())) // it may quote a hostile log
+	fmt.Fprintf(stderr, "weir: %s\n", printable(err.Error())) // err may quote a hostile log
 	if errors.As(err, new(failure)) {
 		return exitFailure
 	}
@@ -57,7 +56,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return exitUsage
 }
 
-// printable is report.Printable of each line.
+// printable applies report.Printable to each line.
 func printable(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {

@@ -25,14 +25,14 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("SAMPLE", sample)
-			env.Setenv("GORACE", "atexit_sleep_ms=0") // not a second for each command
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // saves a second for each command
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits, "gzip": pack},
 	})
 }
 
-// exits CODE COMMAND... runs a command that must exit with CODE.
+// exits CODE COMMAND... runs a command and checks its exit code.
 func exits(ts *testscript.TestScript, _ bool, args []string) {
 	err := ts.Exec(args[1], args[2:]...)
 	code := "0"
@@ -45,7 +45,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// pack FILE TARGET packs a file.
+// pack FILE TARGET compresses a file with gzip.
 func pack(ts *testscript.TestScript, _ bool, args []string) {
 	f, err := os.Create(ts.MkAbs(args[1]))
 	ts.Check(err)

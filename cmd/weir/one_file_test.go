@@ -24,7 +24,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// oneFile has periods of a year, of which none ends in the test.
+// oneFile has periods of a year, so that none ends during the test.
 const oneFile = `
 domain: web
 descriptors:
@@ -48,10 +48,10 @@ rate_limits:
   - {actions: [{query_parameters: {query_parameter_name: page, descriptor_key: page}}], hits_addend: {number: 2}}
 `
 
-// oneRequest is a request that is sent to all.
+// oneRequest is a request that is sent to each of them.
 type oneRequest struct{ ip, target, agent string }
 
-// some returns requests that each rule of oneFile denies some of.
+// some returns requests such that each rule of oneFile denies some of them.
 func some() []oneRequest {
 	random := rand.New(rand.NewPCG(7, 8))
 	var all []oneRequest
@@ -75,7 +75,7 @@ func (r oneRequest) http(t *testing.T, base string) *http.Request {
 	return req
 }
 
-// denials counts denied requests by rule and caller; the rule "all rules" has all of them.
+// denials counts denied requests by rule and caller; the rule "all rules" counts all of them.
 type denials map[string]int
 
 func (d denials) add(caller string, rules ...string) {
@@ -84,7 +84,7 @@ func (d denials) add(caller string, rules ...string) {
 	}
 }
 
-// addProblem adds the answer of the middleware.
+// addProblem adds the denial in a response of the middleware.
 func (d denials) addProblem(t *testing.T, caller string, status int, body io.Reader) {
 	if status == http.StatusOK {
 		return
@@ -97,9 +97,8 @@ func (d denials) addProblem(t *testing.T, caller string, status int, body io.Rea
 	d.add(caller, problem.Policies...)
 }
 
-// TestOneFileEverywhere has the same rules decide on the same requests in a replay, in the proxy,
-// in the middleware and in the server: they deny the same requests of the same callers, by the same
-// rules.
+// TestOneFileEverywhere checks that a replay, the proxy, the middleware and the server deny the
+// same requests of the same callers by the same rules.
 func TestOneFileEverywhere(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(oneFile), 0o600))
@@ -116,7 +115,7 @@ func TestOneFileEverywhere(t *testing.T) {
 	assert.Equal(t, want, byServer(t, file, requests), "server")
 }
 
-// of returns the denials by a rule.
+// of returns the denials by one rule.
 func (d denials) of(rule string) denials {
 	out := denials{}
 	for name, n := range d {
@@ -136,7 +135,7 @@ func loadEngine(t *testing.T, file string) *rules.Engine {
 	return engine
 }
 
-// behindProxy finds the client's address behind a proxy on this machine.
+// behindProxy returns an extractor of the client's address behind a proxy on this machine.
 func behindProxy() httplimit.IP {
 	return httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")})
 }
@@ -224,7 +223,7 @@ func byReplay(t *testing.T, file string, requests []oneRequest) denials {
 	return all
 }
 
-// envoyDescriptor writes a descriptor in the protocol.
+// envoyDescriptor converts a descriptor to its form in the protocol.
 func envoyDescriptor(d rules.Descriptor) *common.RateLimitDescriptor {
 	out := &common.RateLimitDescriptor{}
 	for _, e := range d.Entries {

@@ -19,11 +19,11 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// watching are the dashboard and the alerting rules.
+// watching is the directory of the dashboard and the alerting rules.
 const watching = "../../metrics/prometheus/"
 
-// prometheusProcess starts a Prometheus that scrapes these targets, each as a job of that name,
-// four times a second. It returns a function that reads its API.
+// prometheusProcess starts a Prometheus that scrapes the targets, each as the job of its name, four
+// times a second. It returns a function that queries its API.
 func prometheusProcess(t *testing.T, targets map[string]string) (read func(path string, into any)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,9 +61,9 @@ func prometheusProcess(t *testing.T, targets map[string]string) (read func(path 
 	}
 }
 
-// TestPrometheusScrapes has a real Prometheus scrape a proxy and a decision server through an
-// outage of their Redis. Every query of the dashboard then has an answer, and the alert of the
-// outage is on its way.
+// TestPrometheusScrapes runs a real Prometheus that scrapes a proxy and a decision server through
+// an outage of their Redis. Every query of the dashboard must return data, and the alert for the
+// outage must be pending or firing.
 func TestPrometheusScrapes(t *testing.T) {
 	slow.Test(t)
 	redis := redistest.Start(t)
@@ -84,7 +84,7 @@ func TestPrometheusScrapes(t *testing.T) {
 		read("/api/v1/query?query="+url.QueryEscape(expr), &v)
 		return v
 	}
-	traffic := func(what, until string) { // keeps asking, so that there are rates
+	traffic := func(what, until string) { // sends requests all the time, so that there are rates
 		t.Helper()
 		redistest.Eventually(t, time.Minute, what, func() bool {
 			for range 5 {

@@ -17,73 +17,72 @@ import (
 	"github.com/weirgo/weir/fallback"
 )
 
-const proxyLong = `Proxy passes requests on to an upstream, as far as a limit admits them: a client over the limit
-gets 429 and the time after which to retry. Without --upstream a built-in page takes its place.
+const proxyLong = `Proxy passes the requests that a limit admits on to an upstream. A client over the limit gets 429
+and the time after which to retry. Without --upstream it serves a built-in page.
 
 A limit is [NAME=]COUNT/DURATION[:STRATEGY]: 100/1m, burst=10/1s:token, daily=10000/1d. With several
---limit flags a request passes if all of them admit it; a denied one takes nothing from any. Tiers,
-1000/1s,5000/10s,7000/15s, do the same in one decision. The strategies are
+--limit flags a request passes if all of them admit it; a denied request takes nothing from any of
+them. Tiers, 1000/1s,5000/10s,7000/15s, do the same in one decision. The strategies are
 
   fixed    a counter for each window of time, aligned to the clock
   sliding  the previous window's counter, weighted by its overlap, plus the current one
   log      the time of each admitted request: the exact rolling window
   token    a bucket of --burst tokens that gets COUNT new ones per DURATION
   leaky    a queue, --queue deep, that lets COUNT requests out per DURATION, evenly; requests wait
-           in it, and not on Redis
+           in it; not available with --redis
 
 Callers are told apart --by ip, header:NAME, host, user (of Basic authorization), path or pattern
-(the --route), joined by plus signs: ip+pattern. A client that can choose the key has as many
-budgets as it likes: header and user are for values that are checked before a request comes here,
-and path alone limits a path, not a caller. One address has at most --max-keys keys; further ones
-share a budget. Behind another proxy, --trust its address, or it is the only caller there is. Have
-it write X-Forwarded-For, -Host and -Proto, which are then believed and passed on: one that it does
-not write is the client's own word.
+(the --route), joined by plus signs: ip+pattern. A client that can choose its key has as many
+budgets as it likes, so use header and user only for values that were verified before the request
+comes here; path alone limits a path, not a caller. One address has at most --max-keys keys; further
+ones share a budget. Behind another proxy, --trust its address; otherwise all requests count as its
+own. It must set X-Forwarded-For, -Host and -Proto, which are then believed and passed on: a client
+can forge those that it does not set.
 
 A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that replaces --limit:
   --route 'GET /search cost=5' --route 'POST /login limit=5/1m'
 Routes and paths ignore case, a final slash, encoding, dot segments and path parameters, unless
 --exact-paths is given.
 
-In the place of limits there may be rules, in YAML: --rules; "weir rules --help" describes them.
-Their rate_limits say how a request becomes descriptors, as in a Go program. They are loaded again
-when their files change, and counts are kept; rules with a mistake are refused as a whole, and the
-old ones stay in force. --by then tells callers apart for the deny list and for the bounds on
-requests in flight.
+Instead of limits, --rules takes rules in YAML; "weir rules --help" describes them. Their
+rate_limits say how a request becomes descriptors, as in a Go program. The proxy loads them again
+when their files change, and keeps the counts; if rules have a mistake, the old ones stay in force.
+--by then tells callers apart only for the deny list and for the bounds on requests in flight.
 
-With --redis, any number of proxies hold the limits together. While Redis is unreachable each goes
-on by itself, from what was spent, with one --instances-th of each limit, and charges Redis with
-what it admitted when it is back. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of
+With --redis, any number of proxies share the limits. While Redis is unreachable each proxy decides
+alone, from the last known counts, with 1/--instances of each limit, and adds what it admitted to
+the counts on Redis afterwards. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of
 a machine can read the arguments of a process.
 
 Only WebSocket upgrades are passed on. Connections, requests in flight and request bodies are
-bounded; a connection over --max-conns takes the place of one without a request.
+bounded; a connection over --max-conns replaces one without a request.
 
-The page at --admin shows what happens, with the keys of denied callers. It has an address of its
-own, loopback by default; on any other it takes --admin-remote and a token, in a file or in
-$WEIR_ADMIN_TOKEN. Give it a token wherever others use the machine. It serves
+The page at --admin shows the traffic and the keys of denied callers. It has its own address,
+loopback by default; any other address needs --admin-remote and a token, in a file or in
+$WEIR_ADMIN_TOKEN. Set a token if others use the machine. The address serves
 
   GET    /-/healthz  200, or 503 from SIGTERM on; needs no token
   GET    /-/metrics  the figures for Prometheus
   GET    /-/stats    the figures in JSON
   POST   /-/deny     {"what": "192.0.2.0/24", "for": "7d"} denies an address, a prefix or a key
-  DELETE /-/deny     {"what": "192.0.2.0/24"} ends that
-  POST   /-/reload   loads the rules again; takes a token, as the next two
-  GET    /-/caller   ?descriptor=KEY=VALUE,... what it has used up of its rule
-  DELETE /-/caller   forgets that; "weir rules inspect" and "weir rules reset" ask for both
+  DELETE /-/deny     {"what": "192.0.2.0/24"} admits it again
+  POST   /-/reload   loads the rules again; needs a token, as do the next two
+  GET    /-/caller   ?descriptor=KEY=VALUE,... returns how much of its limit is left
+  DELETE /-/caller   resets it; "weir rules inspect" and "weir rules reset" call these two
 
-Changes take the header Weir-Admin: 1, and "for" may be left out: for good. Instead of "what" they
-take "prefix", or "id", a key as /-/stats has it. --deny-file keeps them over a restart.
+Changes need the header Weir-Admin: 1. Without "for", a denial does not end. Instead of "what" they
+accept "prefix", or "id", a key from /-/stats. --deny-file keeps the list over a restart.
 
   curl -X POST -H 'Weir-Admin: 1' -H "Authorization: Bearer $WEIR_ADMIN_TOKEN" \
     -d '{"what": "192.0.2.1", "for": "2h"}' http://127.0.0.1:8081/-/deny
 
---state keeps what is counted over a restart: the file is written every minute and at the end. One
-that cannot be read is reported and kept; nothing is saved while it is there.
+--state keeps the counts over a restart in a file, written every minute and at the end. If the file
+cannot be read, the proxy reports that, leaves it as it is, and saves nothing.
 
 SIGHUP reads the certificate, --deny-file, --denied-page and --rules again. On SIGTERM and SIGINT
-the health check fails, after --drain-delay no new connections are taken, and requests in flight
-have --drain to finish. A second signal ends it at once. The access log goes to the standard output,
-all else to the standard error.`
+the health check fails, after --drain-delay no new connections are accepted, and requests in flight
+have --drain to finish. A second signal ends the process at once. The access log goes to the
+standard output, everything else to the standard error.`
 
 const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --limit 100/1m --by ip
@@ -148,7 +147,7 @@ type proxyFlags struct {
 
 func newProxy() *cobra.Command { return new(proxyFlags).command() }
 
-// command returns the command that f is filled by.
+// command returns the command, whose flags fill f.
 func (f *proxyFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "proxy {--limit COUNT/DURATION | --rules FILE} [--upstream URL]",
@@ -200,15 +199,15 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.IntVar(&f.maxKeys, "max-keys", 1000,
 		"how many keys one address may use; further ones share a budget")
 	flags.StringSliceVar(&f.trust, "trust", nil,
-		"addresses and `prefixes` of proxies in front, whose X-Forwarded-For, -Host and -Proto are believed")
+		"addresses and `prefixes` of trusted proxies, whose X-Forwarded-For, -Host and -Proto are believed")
 	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address tell callers apart")
 	flags.StringSliceVar(&f.allow, "allow", nil, "addresses and `prefixes` of clients without a limit")
 	flags.StringSliceVar(&f.deny, "deny", nil, "refuse these addresses, prefixes and `keys` from the start")
 	flags.StringVar(&f.denyFile, "deny-file", "", "keep the deny list in this `file`")
-	flags.StringVar(&f.state, "state", "", "keep what is counted in this `file`, over a restart")
+	flags.StringVar(&f.state, "state", "", "keep the counts in this `file` over a restart")
 	flags.IntVar(&f.maxDeny, "max-deny", 10_000,
-		"how many may be on the deny list, and as many in the penalty box")
+		"maximum entries of the deny list, and of the penalty box")
 	flags.StringVar(&f.penalty, "penalty-box", "",
 		"`DENIALS/WITHIN=FOR`: 20/1m=10m refuses a caller denied 20 times in 1m for 10m")
 }
@@ -216,21 +215,21 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.headers, "headers", "draft",
-		"the fields clients get: draft (RateLimit), legacy (X-RateLimit), original (Rate-Limiting) or none")
+		"response fields: draft (RateLimit), legacy (X-RateLimit), original (Rate-Limiting) or none")
 	flags.IntVar(&f.status, "status", http.StatusTooManyRequests, "the status of a denial")
 	flags.BoolVar(&f.mochiweb, "mochiweb", false,
-		"answer as the Erlang original did: 413, a page in HTML and no fields")
+		"respond like the Erlang original: 413, a page in HTML and no fields")
 	flags.StringVar(&f.deniedPage, "denied-page", "", "answer with the page in this HTML `file`")
-	flags.DurationVar(&f.jitter, "jitter", 0, "spread those who are denied at once over so much time")
+	flags.DurationVar(&f.jitter, "jitter", 0, "add up to this to Retry-After, so that clients denied together do not retry together")
 	flags.StringSliceVar(&f.countIf, "count-if", nil,
 		"count only requests answered with these `statuses`: 401, 4xx")
 	flags.StringSliceVar(&f.corsOrigins, "cors-origin", nil, "`origins` whose scripts may read denials, or *")
 	flags.BoolVar(&f.corsCredentials, "cors-credentials", false, "also on requests with cookies")
-	flags.BoolVar(&f.countPreflights, "count-preflights", false, "count CORS preflight requests, too")
+	flags.BoolVar(&f.countPreflights, "count-preflights", false, "also count CORS preflight requests")
 	flags.StringVar(&f.fail, "fail", "closed",
-		"a request on which the limiter cannot decide: open (it passes) or closed (503)")
+		"requests on which the limiter cannot decide: open (admit) or closed (503)")
 	flags.StringVar(&f.onFull, "on-full", "refuse",
-		"a new caller when the table is full: refuse (503) or admit")
+		"new callers while the table is full: refuse (503) or admit")
 	flags.BoolVar(&f.shadow, "shadow", false, "decide, report and count, but let every request pass")
 }
 
@@ -242,61 +241,61 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 	flags.BoolVar(&f.preserveHost, "preserve-host", false,
 		"pass the client's Host to the upstream, not the upstream's own")
 	flags.DurationVar(&f.upstreamTimeout, "upstream-timeout", time.Minute,
-		"how long the upstream may take to begin its answer; 0: as long as it likes")
+		"how long the upstream may take to begin its response; 0: no bound")
 	flags.IntVar(&f.maxConns, "max-conns", 0,
-		"connections at one time (default half of what the process may open, up to 10000)")
+		"connections at the same time (default half of what the process may open, up to 10000)")
 	flags.IntVar(&f.maxConnsPerIP, "max-conns-per-ip", 256,
-		"connections of one address or IPv6 /64 that is not trusted; 0: no bound")
-	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "requests at one time; 0: no bound")
+		"connections of one untrusted address or IPv6 /64; 0: no bound")
+	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "requests at the same time; 0: no bound")
 	flags.IntVar(&f.maxInFlightPerClient, "max-in-flight-per-client", 0,
-		"requests of one caller at one time; 0: no bound")
+		"requests of one caller at the same time; 0: no bound")
 	flags.Int64Var(&f.maxBody, "max-body", 32<<20, "`bytes` of a request's body; 0: no bound")
 	flags.Int64Var(&f.bodyRate, "body-rate", 1<<10,
-		"`bytes` a second that a body must come with, after 10s; 0: no bound")
+		"minimum `bytes` a second of a request body, after 10s; 0: no bound")
 	flags.DurationVar(&f.drainDelay, "drain-delay", 0,
-		"how long to take new connections after SIGTERM, while the health check fails")
+		"how long to accept new connections after SIGTERM, while the health check fails")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second,
-		"how long requests in flight may take then, WebSockets and streams included")
+		"how long requests in flight, WebSockets and streams may take after that")
 	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20,
-		"how many buckets may be kept at one time, of about 115 bytes each")
-	flags.DurationVar(&f.keep, "keep", time.Minute, "how long a bucket is kept when it is over")
+		"how many buckets may be kept at the same time, of about 115 bytes each")
+	flags.DurationVar(&f.keep, "keep", time.Minute, "how long a bucket is kept after it expires")
 	flags.DurationVar(&f.sweepEvery, "sweep-every", 10*time.Second, "the time between two sweeps")
 	flags.StringVar(&f.accessLog, "access-log", "text",
-		"the form of the access log, and of the other: text, json, or off")
+		"format of the access log and of the other log: text, json, or off")
 	flags.BoolVar(&f.logKeys, "log-keys", false,
-		"log the callers' keys, which may be secrets; addresses are logged anyway")
+		"log the callers' keys, which may be secrets; addresses are always logged")
 	flags.StringVar(&f.admin, "admin", "127.0.0.1:8081",
-		"the `address` of the page, the figures and the health check, or off")
+		"the `address` of the page, the metrics and the health check, or off")
 	flags.BoolVar(&f.adminRemote, "admin-remote", false,
-		"let --admin be other than a loopback address; needs a token")
+		"allow --admin to be other than a loopback address; needs a token")
 	flags.StringVar(&f.adminToken, "admin-token-file", "",
 		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
 	flags.StringSliceVar(&f.adminHosts, "admin-host", nil,
-		"`names`, besides localhost, that --admin is asked for by")
+		"host `names`, besides localhost, that --admin accepts in requests")
 }
 
 func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.redis, "redis", "",
-		"hold the limits on this Redis, `redis://[user@]host[:port][/database]`")
+		"count on this Redis, `redis://[user@]host[:port][/database]`")
 	flags.StringVar(&f.redisPassword, "redis-password-file", "",
 		"the `file` with its password (default $WEIR_REDIS_PASSWORD)")
 	flags.IntVar(&f.instances, "instances", 1,
-		"how many proxies share the Redis: without it, each has one such part of a limit")
+		"number of proxies that share the Redis: without Redis, each uses 1/instances of a limit")
 	flags.StringVar(&f.onFail, "on-redis-failure", "local",
-		"who decides without Redis: local, open (all pass) or closed (none does)")
-	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "how keys on Redis begin")
+		"what to do without Redis: local (decide alone), open (admit all) or closed (admit none)")
+	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
 	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout,
 		"how long a decision may wait for Redis")
 	flags.DurationVar(&f.redisProbe, "redis-probe", fallback.DefaultProbeInterval,
-		"how often a Redis that is down is tried")
+		"how often to try a Redis that is down")
 	flags.IntVar(&f.redisLease, "redis-lease", 0,
-		"take a caller's budget in blocks of so many, to ask Redis less (fixed windows)")
+		"take a caller's budget in blocks of this size, for fewer calls to Redis (fixed windows)")
 	flags.IntVar(&f.redisDenials, "redis-denials", 0,
-		"keep so many denials, so that an attack does not reach Redis")
+		"number of denials to cache, so that an attack does not reach Redis")
 }
 
-// usage100 is cobra's usage within 100 columns.
+// usage100 prints the usage within 100 columns.
 func usage100(cmd *cobra.Command) error {
 	_, err := fmt.Fprintf(cmd.OutOrStderr(), "Usage:\n  %s\n\nExamples:\n%s\n\nFlags:\n%s",
 		cmd.UseLine(), cmd.Example, cmd.LocalFlags().FlagUsagesWrapped(100))
@@ -318,12 +317,12 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 	defer signal.Stop(hangUp)
 	go func() {
 		for range hangUp {
-			_ = p.Reload() // it is logged
+			_ = p.Reload() // logs its error
 		}
 	}()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	context.AfterFunc(ctx, stop) // the second signal does what signals do
+	context.AfterFunc(ctx, stop) // a second signal ends the process
 	if err := errors.Join(p.Run(ctx), stdout.Flush()); err != nil {
 		return failure{err}
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Every flag gets to where it is meant to.
+// TestProxyFlags checks that every flag sets its field of the configuration.
 func TestProxyFlags(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("0123456789abcdef\n"), 0o600))
@@ -95,7 +95,7 @@ func TestProxyFlags(t *testing.T) {
 	cmd.Flags().Visit(func(*pflag.Flag) { set++ })
 	all := 0
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		// other answers; there can be but one
+		// these also set the response, and only one can
 		if f.Name != "mochiweb" && f.Name != "denied-page" && f.Name != "help" {
 			all++
 		}
@@ -103,7 +103,7 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, all, set, "a flag that is not in this test")
 }
 
-// --headers and --status override --mochiweb.
+// TestMochiwebWithAStatusAndFields checks that --headers and --status override --mochiweb.
 func TestMochiwebWithAStatusAndFields(t *testing.T) {
 	for args, want := range map[string][2]any{
 		"--mochiweb":                              {413, httplimit.HeadersNone},
@@ -150,9 +150,9 @@ func TestHelpFitsIn100Columns(t *testing.T) {
 // process is a running weir proxy.
 type process struct {
 	*exec.Cmd
-	front, back string        // addresses, with http://
-	access      *bytes.Buffer // to be read when it has ended
-	rest        chan string   // its standard error after it began to serve
+	front, back string        // URLs of the two listeners
+	access      *bytes.Buffer // read only after the process has ended
+	rest        chan string   // its standard error after the line that says it serves
 }
 
 var serving = regexp.MustCompile(`msg=serving listen=(\S+).* admin=(\S+)/-/`)
@@ -163,8 +163,8 @@ func proxyProcess(t *testing.T, args ...string) *process {
 	return startProcess(t, proxyCommand(args...))
 }
 
-// proxyCommand returns the command of a proxy on free ports. TestMain put the test binary on the
-// PATH as weir.
+// proxyCommand returns the command of a proxy on free ports. The test binary is on the PATH as
+// weir; see TestMain.
 func proxyCommand(args ...string) *exec.Cmd {
 	return exec.Command("weir",
 		append([]string{"proxy", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)...)
@@ -178,7 +178,7 @@ func startProcess(t *testing.T, cmd *exec.Cmd) *process {
 	stderr, err := p.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
-	t.Cleanup(func() { _ = p.Process.Kill() }) // if it has not ended by then
+	t.Cleanup(func() { _ = p.Process.Kill() }) // in case it is still running
 	r := bufio.NewReader(stderr)
 	line, err := r.ReadString('\n')
 	require.NoError(t, err)
@@ -192,7 +192,8 @@ func startProcess(t *testing.T, cmd *exec.Cmd) *process {
 	return p
 }
 
-// A SIGTERM lets the request in flight finish, and the process end well.
+// TestSIGTERM checks that after SIGTERM the request in flight finishes and the process exits
+// without an error.
 func TestSIGTERM(t *testing.T) {
 	arrived, release := make(chan struct{}), make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -239,7 +240,8 @@ func TestSIGTERM(t *testing.T) {
 	assert.Contains(t, p.access.String(), "status=429")
 }
 
-// With a state file a caller that is over the limit stays so over a restart.
+// TestStateOverARestart checks that with a state file a caller over the limit is still over it
+// after a restart.
 func TestStateOverARestart(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "state")
 	start := func() *process { return proxyProcess(t, "--limit", "1/1d", "--state", state) }
@@ -280,7 +282,7 @@ func TestStateOverARestart(t *testing.T) {
 	assert.Len(t, files, 1, "nothing is left over")
 }
 
-// SIGHUP reads the files again, where it used to end the process.
+// TestSIGHUP checks that SIGHUP reads the files again and does not end the process.
 func TestSIGHUP(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "deny")
 	p := proxyProcess(t, "--limit", "100/1d", "--deny-file", list)
@@ -301,7 +303,7 @@ func TestSIGHUP(t *testing.T) {
 	assert.Contains(t, <-p.rest, "msg=reloaded")
 }
 
-// The second signal does not wait.
+// TestSecondSignal checks that a second signal ends the process at once.
 func TestSecondSignal(t *testing.T) {
 	arrived := make(chan struct{})
 	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -49,23 +49,23 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 	return cfg, f.setLogs(&cfg, stdout, stderr)
 }
 
-// setNumbers refuses numbers whose zero or negative value would select a default.
+// setNumbers returns an error for numbers whose zero or negative value would select a default.
 func (f *proxyFlags) setNumbers(*proxy.Config) error {
 	switch {
 	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
-		return fmt.Errorf("ipv6-prefix is from 1 to 128, not %d", f.ipv6Prefix)
+		return fmt.Errorf("ipv6-prefix must be from 1 to 128, not %d", f.ipv6Prefix)
 	case f.maxDeny <= 0:
-		return fmt.Errorf("max-deny is positive, not %d", f.maxDeny)
+		return fmt.Errorf("max-deny must be positive, not %d", f.maxDeny)
 	case f.maxBuckets <= 0:
-		return fmt.Errorf("max-buckets is positive, not %d", f.maxBuckets)
+		return fmt.Errorf("max-buckets must be positive, not %d", f.maxBuckets)
 	case f.keep <= 0 || f.sweepEvery <= 0:
-		return errors.New("keep and sweep-every are positive")
+		return errors.New("keep and sweep-every must be positive")
 	case f.drain < 0 || f.drainDelay < 0 || f.upstreamTimeout < 0 || f.jitter < 0:
-		return errors.New("drain, drain-delay, upstream-timeout and jitter are not negative")
+		return errors.New("drain, drain-delay, upstream-timeout and jitter must not be negative")
 	case f.maxKeys < 1:
-		return fmt.Errorf("max-keys is at least 1, not %d", f.maxKeys)
+		return fmt.Errorf("max-keys must be at least 1, not %d", f.maxKeys)
 	case f.instances < 1:
-		return fmt.Errorf("instances is at least 1, not %d", f.instances)
+		return fmt.Errorf("instances must be at least 1, not %d", f.instances)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 	return err
 }
 
-// setGuard sets the middleware's answers.
+// setGuard sets the responses of the middleware.
 func (f *proxyFlags) setGuard(cfg *proxy.Config, given func(string) bool) (err error) {
 	guard := httplimit.Config{DeniedStatus: f.status}
 	if f.mochiweb {
@@ -152,13 +152,13 @@ func (f *proxyFlags) checkGuard() error {
 	}
 	switch {
 	case f.status < 400 || f.status > 599:
-		return fmt.Errorf("status is from 400 to 599, not %d", f.status)
+		return fmt.Errorf("status must be from 400 to 599, not %d", f.status)
 	case f.fail != "open" && f.fail != "closed":
 		return fmt.Errorf("fail is open or closed, not %q", f.fail)
 	case f.mochiweb && f.deniedPage != "":
 		return errors.New("mochiweb and denied-page are two answers: choose one")
 	case f.corsCredentials && slices.Contains(f.corsOrigins, "*"):
-		return errors.New("cors-credentials needs the origins by name: browsers send no cookies to *")
+		return errors.New("cors-credentials needs named origins: browsers send no cookies to *")
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 		return fmt.Errorf("on-redis-failure is local, open or closed, not %q", f.onFail)
 	}
 	if f.redis == "" && f.instances > 1 {
-		return errors.New("instances share a limit only by a Redis: give --redis, too")
+		return errors.New("instances share a limit only through Redis: also give --redis")
 	}
 	password, err := secret("password", f.redisPassword, "WEIR_REDIS_PASSWORD")
 	if err != nil {

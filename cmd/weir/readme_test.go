@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The README's samples of reports are what the commands above them print, with lines left out.
+// TestReadmeShowsWhatReplayPrints compares the README's samples of reports, which leave out lines,
+// with the output of the commands above them.
 func TestReadmeShowsWhatReplayPrints(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {

@@ -16,48 +16,54 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-const replayLong = `Replay runs the requests of access logs through limits, on the logs' own clock, and reports what the limits would have
-done: how many requests would have been denied, to how many callers, to which the most, and when. With --suggest it
-reports which limits fit the log.
+const replayLong = `Replay runs the requests of access logs through limits, with the times of the log as the clock. It
+reports how many requests the limits would have denied, which callers they would have denied most,
+and when. With --suggest it reports which limits fit the log.
 
-Files are in the common or the combined format of nginx and Apache, or in JSON as Caddy, nginx, Traefik, Envoy and weir
-proxy write it; --map names the fields of any other. Gzip is recognized by content; "-" is the standard input. Lines that
-cannot be read are counted, and the first few shown. The order of the lines, and of the files, makes no difference.
+Files have the common or the combined format of nginx and Apache, or JSON as Caddy, nginx, Traefik,
+Envoy and weir proxy write it; for other JSON, --map names the fields. Gzip is recognized by its
+content; "-" is the standard input. Lines that cannot be read are counted and the first few shown.
+The report does not depend on the order of the lines or of the files.
 
-A limit is [NAME=]COUNT/DURATION[:STRATEGY], as for weir proxy: 100/1m, login=5/500ms, 10000/1d:log. Durations are 1ms to
-365d, in whole milliseconds. Several of them, separated by commas, are tiers that must all admit:
-1000/1s,5000/10s,7000/15s. Give --limit several times to compare limits in one run; each without a strategy of its own is
-counted by each --strategy:
+A limit is [NAME=]COUNT/DURATION[:STRATEGY], as for weir proxy: 100/1m, login=5/500ms, 10000/1d:log.
+Durations are from 1ms to 365d, in whole milliseconds. Several counts and durations, separated by
+commas, are tiers, which must all admit a request: 1000/1s,5000/10s,7000/15s. Give --limit several
+times to compare limits in one run. Limits without a strategy are replayed with each --strategy:
 
   fixed    a counter for each window of time, aligned to the clock
-  sliding  the counter of the window before, weighted by how much of it is still covered, plus the current one
-  log      the time of each request admitted: the exact rolling window
-  token    a bucket that holds --burst tokens and gets COUNT new ones per DURATION
-  leaky    a queue that is --burst deep and lets COUNT requests out per DURATION; a request that would have waited counts
-           as admitted, and nothing waits here
+  sliding  the previous window's counter, weighted by its overlap, plus the current one
+  log      the time of each admitted request: the exact rolling window
+  token    a bucket of --burst tokens that gets COUNT new ones per DURATION
+  leaky    a queue, --burst deep, that lets COUNT requests out per DURATION; requests that would
+           have waited count as admitted
 
---rules replays rules, the same that weir proxy, weir serve and a Go program limit by; "weir rules --help" describes them.
-Their rate_limits say how a request becomes descriptors. A log has the address, the method, the path, the query, the
-user, as the context_value of that name, and in the combined format the referer and the user agent; what asks for another
-header makes no descriptor. The report has all rules together and each for itself: of the requests that a rule matched,
-those that it denied or, in shadow mode, would have denied.
+--rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules
+--help". Their rate_limits say how a request becomes descriptors. A log has the address, the method,
+the path, the query, the user (as the context value "user"), and in the combined format the referer
+and the user agent. An action that reads another header makes no descriptor. The report shows all
+rules together and each rule by itself: the requests that it matched, and those that it denied or,
+in shadow mode, would have denied.
 
---suggest reports, for each --strategy and for 1s, 1m, 1h and 1d, the least limit that denies a request to at most
---deny-at-most of the callers. It is exact: a caller's peak is the least limit at which none of the caller's requests is
-denied, worked out from all of them; the limit is the least that all but so many callers' peaks do not exceed.
+--suggest reports, for each --strategy and for 1s, 1m, 1h and 1d, the lowest limit that denies a
+request to at most --deny-at-most of the callers. It is exact: a caller's peak is the lowest limit
+that denies none of the caller's requests, computed from all of them, and the suggested limit is the
+lowest peak that at most that share of the callers exceed.
 
-Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query), user, or ip+path. Requests without a
-user, or without a path, are counted and left out. A key over 1 KiB is cut and ends in its SHA-256. With --count-if a
-request with another status is decided on but takes nothing, as in weir proxy.
+Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query), user, or
+ip+path. Requests without a user, or without a path, are counted and left out. Keys over 1 KiB are
+shortened and end in a SHA-256 digest. With --count-if, requests with other statuses are decided on
+but take nothing, as in weir proxy.
 
-Time. A server writes a line when a request is over. Where the log has how long a request took, its time is that at which
-it came. Apache logs that time; nginx's common format has only the time at which a request was over, which is taken for
-it. Logs in whole seconds do not say when in a second a request came: each caller's requests of one second are spread
-evenly over it. That makes no difference to a fixed window of whole seconds.
+A server writes a line when a request ends. If the log has the durations of requests, replay uses
+their times of arrival. Apache logs the time of arrival; nginx's common format has only the time of
+the end, which replay uses instead. If times are in whole seconds, replay spreads
+each caller's requests of a second evenly over it; for a fixed window of whole seconds this makes no
+difference.
 
-Memory is bounded by the number of callers (with --rules, of different descriptors and callers), not of lines: beyond some 10 million requests, 5 bytes for each go to a
-temporary file in $TMPDIR. The exit code is 0, or 1 if something failed, or 2 if the command line is wrong or a file has
-no line of an access log.`
+Memory grows with the number of callers (with --rules, of distinct descriptors and callers), not
+with the number of lines. Beyond about 10 million requests, 5 bytes of each go to a temporary file
+in $TMPDIR. The exit code is 1 if replay failed, and 2 if the command line is wrong or a file is not
+an access log.`
 
 const replayExample = `  weir replay --limit 100/1m access.log
   weir replay --suggest access.log
@@ -88,7 +94,7 @@ type replayFlags struct {
 
 func newReplay() *cobra.Command { return new(replayFlags).command() }
 
-// command returns the command that f is filled by.
+// command returns the command, whose flags fill f.
 func (f *replayFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "replay [--limit COUNT/DURATION] [--rules FILE] [--suggest] FILE...",
@@ -104,7 +110,7 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Fixed},
 		"how to count: fixed, sliding, log, token or leaky (repeatable)")
 	flags.Uint64Var(&f.burst, "burst", 0,
-		"size of the token bucket, depth of the leaky bucket's queue (default the limit)")
+		"size of the token bucket or of the leaky bucket's queue (default the limit)")
 	f.rules.add(cmd)
 	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log")
 	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%",
@@ -122,10 +128,16 @@ func (f *replayFlags) command() *cobra.Command {
 
 func (f *replayFlags) addInput(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.format, "format", "auto", "the log's format: auto, common (combined, too), caddy, weir, nginx, traefik, envoy or json (with --map)")
-	flags.StringVar(&f.fields, "map", "", "where a JSON line has what: `FIELD=PATH,...`; fields are time, ip, user, method, path, status, request, duration, duration_ms, duration_ns")
-	flags.StringVar(&f.since, "since", "", "leave out requests before this `time`: 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02 (UTC), or 24h for that long ago")
-	flags.StringVar(&f.until, "until", "", "leave out requests from this `time` on")
+	flags.StringVar(&f.format, "format", "auto",
+		"the log's format: auto, common (also combined), caddy, weir, nginx, traefik, envoy, or json "+
+			"(with --map)")
+	flags.StringVar(&f.fields, "map", "",
+		"the fields of a JSON line, `FIELD=PATH,...`: time, ip, user, method, path, status, request, "+
+			"duration, duration_ms or duration_ns")
+	flags.StringVar(&f.since, "since", "",
+		"leave out requests before this `time`: 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02 "+
+			"(UTC), or 24h for 24 hours ago")
+	flags.StringVar(&f.until, "until", "", "leave out requests at or after this `time`")
 	flags.StringSliceVar(&f.paths, "path", nil,
 		"only requests whose path begins with one of these `prefixes`")
 	flags.StringSliceVar(&f.methods, "method", nil, "only requests with one of these `methods`")
@@ -140,18 +152,18 @@ func (f *replayFlags) addOutput(cmd *cobra.Command) {
 	flags.StringVarP(&f.output, "output", "o", "text",
 		"what to print: text, json, html, csv (of the limits), csv:callers, csv:timeline or csv:suggest")
 	flags.StringVar(&f.html, "html", "",
-		"write a report to look at to this `file`, too; - prints it in the place of the text")
-	flags.IntVar(&f.top, "top", 10, "how many callers to name for each limit")
+		"also write the report as an HTML page to this `file`; - prints it instead of the text")
+	flags.IntVar(&f.top, "top", 10, "how many callers to list for each limit")
 	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24,
-		"how many callers a sliding log or tiers may keep at one time")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing but the report: no progress, no remarks")
-	flags.StringVar(&f.reorder, "reorder", "", "no longer needed")
+		"how many callers a sliding log or tiers may keep at the same time")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only the report: no progress, no notes")
+	flags.StringVar(&f.reorder, "reorder", "", "has no effect")
 	if err := flags.MarkHidden("reorder"); err != nil {
 		panic(err) // the flag is defined above
 	}
 }
 
-// outputs are the forms that can be printed.
+// outputs are the values of --output.
 var outputs = func() []string {
 	names := []string{"text", "json", "html", "csv"}
 	for _, table := range report.CSVTables() {
@@ -163,7 +175,7 @@ var outputs = func() []string {
 func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	if f.html == "-" {
 		if cmd.Flags().Changed("output") && f.output != "html" {
-			return fmt.Errorf("--html - prints the page, and --output %s something else: choose one",
+			return fmt.Errorf("--html - prints the page, --output %s prints another form: choose one",
 				f.output)
 		}
 		f.output, f.html = "html", ""
@@ -194,7 +206,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	return nil
 }
 
-// classify tells bad input, which the user can correct, from a failure.
+// classify marks an error as a failure unless it is in the input.
 func classify(err error) error {
 	if errors.As(err, new(*replay.InputError)) {
 		return err
@@ -202,20 +214,20 @@ func classify(err error) error {
 	return failure{err}
 }
 
-// remark says on the standard error what was left out, when the report is for a program to read.
+// remark prints to the standard error what was left out, unless the report itself says so.
 func (f *replayFlags) remark(stderr io.Writer, r *replay.Result) {
 	if f.reorder != "" {
 		fmt.Fprintln(stderr, "weir: --reorder has no effect: the order of a log's lines makes no difference")
 	}
 	if f.output == "text" || f.output == "html" {
-		return // the report says it
+		return // the report contains the notes
 	}
 	for _, note := range report.Notes(r) {
 		fmt.Fprintf(stderr, "weir: %s\n", note)
 	}
 }
 
-// print writes the report in one piece.
+// print writes the report in a single write.
 func (f *replayFlags) print(stdout io.Writer, r *replay.Result) error {
 	var b bytes.Buffer
 	var err error
@@ -235,7 +247,7 @@ func (f *replayFlags) print(stdout io.Writer, r *replay.Result) error {
 	return err
 }
 
-// csvTable returns the table that csv:TABLE asks for.
+// csvTable returns TABLE of csv:TABLE.
 func (f *replayFlags) csvTable() string {
 	const prefix = "csv:"
 	if len(f.output) > len(prefix) {
@@ -244,8 +256,8 @@ func (f *replayFlags) csvTable() string {
 	return "limits"
 }
 
-// textStyle looks at where the report goes: a terminal gets its own width, and colors unless
-// NO_COLOR is set.
+// textStyle returns the style of the report: on a terminal, its width, and colors unless NO_COLOR is
+// set.
 func textStyle(stdout io.Writer) report.Style {
 	style := report.Style{Width: 80}
 	if f, ok := stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -257,7 +269,7 @@ func textStyle(stdout io.Writer) report.Style {
 	return style
 }
 
-// writeHTML writes the report to a file, which it leaves alone until the report is made.
+// writeHTML writes the report to a file. It does not open the file until the report is complete.
 func writeHTML(name string, r *replay.Result) error {
 	var b bytes.Buffer
 	if err := report.HTML(&b, r); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// config returns the Config that the flags ask for.
+// config returns the Config for the flags.
 func (f *replayFlags) config(files []string) (replay.Config, error) {
 	cfg := replay.Config{Files: files, IPv6Bits: f.ipv6Prefix, MaxBuckets: f.maxBuckets, Top: f.top}
 	err := f.check(files)
@@ -43,7 +43,7 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	return cfg, err
 }
 
-// check fails for what is wrong by itself.
+// check returns an error for flags that are wrong by themselves.
 func (f *replayFlags) check(files []string) error {
 	stdins := 0
 	for _, name := range files {
@@ -59,22 +59,22 @@ func (f *replayFlags) check(files []string) error {
 	case !slices.Contains(outputs, f.output):
 		return fmt.Errorf("output is %s, not %q", strings.Join(outputs, ", "), f.output)
 	case f.output == "csv:suggest" && !f.suggest:
-		return errors.New("csv:suggest is the table of --suggest")
+		return errors.New("csv:suggest needs --suggest")
 	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" &&
 		len(f.limits)+len(f.rules.paths) == 0:
-		return fmt.Errorf("%s is about limits, and there is none: the table of --suggest is csv:suggest",
+		return fmt.Errorf("%s needs a limit or rules; the table of --suggest is csv:suggest",
 			f.output)
 	case f.ipv6Prefix < 1 || f.ipv6Prefix > 128:
-		return fmt.Errorf("ipv6-prefix is from 1 to 128, not %d", f.ipv6Prefix)
+		return fmt.Errorf("ipv6-prefix must be from 1 to 128, not %d", f.ipv6Prefix)
 	case f.top < 0:
-		return fmt.Errorf("top is not negative, but it is %d", f.top)
+		return fmt.Errorf("top must not be negative, but is %d", f.top)
 	case f.maxBuckets <= 0:
-		return fmt.Errorf("max-buckets is positive, not %d", f.maxBuckets)
+		return fmt.Errorf("max-buckets must be positive, not %d", f.maxBuckets)
 	}
 	return nil
 }
 
-// limitRules returns the limits. A burst may be for --suggest alone.
+// limitRules returns the limits. --burst may apply only to --suggest.
 func (f *replayFlags) limitRules() ([]rule.Rule, error) {
 	rules, err := rule.Cross(f.limits, f.strategies, f.burst)
 	isBucket := func(strategy string) bool { return rule.Rule{Strategy: strategy}.HasBurst() }
@@ -98,7 +98,7 @@ func (f *replayFlags) suggestion() (*replay.Suggest, error) {
 	return s, nil
 }
 
-// parsePercent reads a percentage as a share from 0 to 1.
+// parsePercent parses a percentage and returns it as a share from 0 to 1.
 func parsePercent(text string) (float64, error) {
 	number, ok := strings.CutSuffix(text, "%")
 	percent, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
@@ -108,7 +108,7 @@ func parsePercent(text string) (float64, error) {
 	return percent / 100, nil
 }
 
-// filter returns the Filter that the flags ask for.
+// filter returns the Filter for the flags.
 func (f *replayFlags) filter(now time.Time) (replay.Filter, error) {
 	out := replay.Filter{Paths: f.paths}
 	var err error
@@ -142,11 +142,12 @@ func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {
 	return &replay.Statuses{Text: strings.Join(texts, ","), Match: match}, nil
 }
 
-// timeLayouts are the forms of a time. Those without a zone are UTC.
+// timeLayouts are the accepted forms of a time. Those without a zone are UTC.
 var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04",
 	"2006-01-02"}
 
-// parseTime reads an instant, or a duration before now; nothing is the zero time.
+// parseTime parses a time, or a duration that it subtracts from now. For an empty text it returns
+// the zero time.
 func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
@@ -159,5 +160,6 @@ func parseTime(flag, text string, now time.Time) (time.Time, error) {
 	if d, err := rule.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
-	return time.Time{}, fmt.Errorf("%s %q: want a time such as 2006-01-02T15:04:05Z, 2006-01-02 15:04 or 2006-01-02, or 24h for that long ago", flag, text)
+	return time.Time{}, fmt.Errorf("%s %q: want a time such as 2006-01-02T15:04:05Z, 2006-01-02 15:04 or "+
+		"2006-01-02, or 24h for 24 hours ago", flag, text)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// newRoot returns the command line. Each command is in a file of its own and is registered here.
+// newRoot returns the root command. Each subcommand has its own file and is added here.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "weir",
@@ -23,7 +23,7 @@ func newRoot() *cobra.Command {
 	return root
 }
 
-// version tells what the binary was built from.
+// version returns the version of the binary and of Go.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-const rulesLong = `Rules are limits in YAML, in the form that Envoy's rate limit service reads:
+const rulesLong = `Rules are limits in YAML, in the format of Envoy's rate limit service:
 
   domain: edge
   descriptors:
@@ -21,24 +21,25 @@ const rulesLong = `Rules are limits in YAML, in the form that Envoy's rate limit
         - key: user
           rate_limit: {unit: minute, requests_per_unit: 20}
 
-A PATH is a file, or a directory whose *.yaml and *.yml files are read, and those of the directories below it; entries
-whose names begin with a dot are ignored. Every document of a file is read; each is of one domain.
+A PATH is a file or a directory. Of a directory, all *.yaml and *.yml files are read, also those in
+its subdirectories, except entries whose names begin with a dot. A file may have several documents,
+each for one domain.
 
-A rule counts in fixed windows, unless its descriptor says otherwise in its metadata:
+A rule counts in fixed windows unless the metadata of its descriptor names another algorithm:
 
   metadata: {weir: {algorithm: token_bucket, burst: 50}}
 
-The algorithms are fixed_window, sliding_window, sliding_log and token_bucket. A rate_limit may have a unit_multiplier:
-unit minute and unit_multiplier 5 make windows of five minutes.
+The algorithms are fixed_window, sliding_window, sliding_log and token_bucket. A rate_limit may have
+a unit_multiplier: unit minute and unit_multiplier 5 make windows of five minutes.
 
-HTTP requests are described by the domain's rate_limits, which may be in a document of their own; there is no limit for a
-request without descriptors:
+The domain's rate_limits make descriptors from HTTP requests; they may be in another document.
+A request without descriptors is not limited:
 
   rate_limits:
     - actions: [{path: {}}, {remote_address: {}}]
 
-The same rules limit in weir proxy, in weir serve and in a Go program, and weir replay says what they would have done to an
-access log.`
+weir proxy, weir serve and Go programs use the same rules, and weir replay reports what they would
+have denied in an access log.`
 
 func newRules() *cobra.Command {
 	cmd := &cobra.Command{
@@ -65,10 +66,11 @@ func newRulesLint() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lint PATH...",
 		Short: "Print every mistake in rules, with its file, line and column",
-		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE, and warnings of what is surely a mistake although the
-rules can be used: a rule that no request reaches, a limit of 0, a key at the wrong level.
+		Long: `Lint prints every mistake in rules as FILE:LINE:COLUMN: MESSAGE. It warns of what can be
+loaded but is probably a mistake: a rule that no request reaches, a limit of 0, a key at the wrong
+level.
 
-The exit code is 0, or 1 if there are mistakes.`,
+The exit code is 1 if there are mistakes.`,
 		Example: "  weir rules lint limits.yaml\n  weir rules lint --envoy --merge-domains config/",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, paths []string) error {
@@ -77,13 +79,13 @@ The exit code is 0, or 1 if there are mistakes.`,
 		},
 	}
 	cmd.Flags().BoolVar(&loader.Envoy, "envoy", false,
-		"also warn of what Envoy's service would refuse or read otherwise")
-	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 if there are warnings, too")
+		"also warn of what Envoy's service would refuse or understand differently")
+	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 also if there are warnings")
 	mergeFlag(cmd, &loader)
 	return cmd
 }
 
-// printProblems prints what lint found.
+// printProblems prints the problems that lint found.
 func printProblems(cmd *cobra.Command, set *rules.Set, found []*rules.Problem, strict bool) error {
 	mistakes := 0
 	for _, p := range found {
@@ -115,11 +117,12 @@ func newRulesDiff() *cobra.Command {
 	var loader rules.Loader
 	cmd := &cobra.Command{
 		Use:   "diff OLD NEW",
-		Short: "Print what changes from some rules to others, and for whom",
-		Long: `Diff compares two files or directories of rules. It prints a line for each change: which rule, what changes, whether its
-counters go on, and what becomes of the requests that it was or will be for.
+		Short: "Print the changes between two versions of rules and the requests they affect",
+		Long: `Diff compares two files or directories of rules. It prints a line for each change: the rule,
+what changes, whether the rule keeps its counters, and which rule now limits the requests that
+another limited before.
 
-The exit code is 0 if nothing changes, and 1 if something does.`,
+The exit code is 1 if there are changes.`,
 		Example: "  weir rules diff limits.yaml limits.new.yaml",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, paths []string) error {
@@ -149,7 +152,8 @@ func newRulesSchema() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of rules, for editors",
-		Long: `Schema prints the JSON Schema of a rules file. Editors that know YAML's language server use it if the file begins with
+		Long: `Schema prints the JSON Schema of a rules file. Editors that support the YAML language server
+use it if the file begins with
 
   # yaml-language-server: $schema=rules.schema.json`,
 		Example: "  weir rules schema > rules.schema.json",
@@ -161,7 +165,7 @@ func newRulesSchema() *cobra.Command {
 	}
 }
 
-// domainOf returns the domain that was asked for, or the only one.
+// domainOf returns the requested domain, or the only one if none is requested.
 func domainOf(set *rules.Set, asked string) (string, error) {
 	domains := set.Domains()
 	switch {

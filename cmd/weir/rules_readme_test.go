@@ -11,8 +11,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// TestReadmeRules compares the rules in the README, and what lint prints, with the files that it
-// names.
+// TestReadmeRules compares the rules and the output of lint in the README with the files it names.
 func TestReadmeRules(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)

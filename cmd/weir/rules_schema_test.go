@@ -16,8 +16,8 @@ import (
 
 func rulesFS(text string) fstest.MapFS { return fstest.MapFS{"r.yaml": {Data: []byte(text)}} }
 
-// TestRulesSchema compares the schema with the loader: it takes what loads without a problem, and
-// refuses what does not, but for what a schema cannot tell.
+// TestRulesSchema compares the schema with the loader: the schema accepts what loads without a
+// problem and rejects what does not, except for mistakes that a schema cannot express.
 func TestRulesSchema(t *testing.T) {
 	parsed, err := jsonschema.UnmarshalJSON(bytes.NewReader(rules.Schema()))
 	require.NoError(t, err)

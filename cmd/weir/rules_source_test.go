@@ -17,7 +17,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// sourceRules have years for periods, of which none ends here.
+// sourceRules have periods of years, so that none ends during the test.
 var sourceRules = map[rules.Algorithm]string{
 	rules.FixedWindow: `
 domain: d
@@ -47,8 +47,8 @@ descriptors:
 `,
 }
 
-// TestRulesDecideAlikeEverywhere asks the same of engines in process, on Redis, and on both by way
-// of fallback.
+// TestRulesDecideAlikeEverywhere sends the same requests to engines in process, on Redis, and on a
+// fallback between both.
 func TestRulesDecideAlikeEverywhere(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))
@@ -79,7 +79,7 @@ func TestRulesDecideAlikeEverywhere(t *testing.T) {
 			var want []string
 			for _, name := range []string{"in process", "Redis", "fallback"} {
 				if name == "fallback" && algorithm != rules.FixedWindow {
-					continue // it cannot raise a bucket, and gives back to no log
+					continue // a fallback cannot raise a bucket's level or refund to a log
 				}
 				server.Do("FLUSHALL")
 				engine, err := rules.New(rulesOf(t, text), rules.Config{Source: sources[name]})
@@ -101,7 +101,7 @@ func rulesOf(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-// trace asks 200 random requests, always the same, and returns the answers.
+// trace decides on the same 200 random requests and returns the responses.
 func trace(t *testing.T, engine *rules.Engine) []string {
 	random := rand.New(rand.NewPCG(1, 2))
 	var answers []string

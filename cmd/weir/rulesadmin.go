@@ -17,7 +17,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 )
 
-// adminFlags say which server is asked at its admin address.
+// adminFlags name the server to call at its admin address, and the caller.
 type adminFlags struct {
 	at, token          string
 	domain, descriptor string
@@ -28,13 +28,13 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.at, "admin", "127.0.0.1:6070",
 		"the admin `address` of the server or the proxy, or its URL")
 	flags.StringVar(&f.token, "admin-token-file", "",
-		"the `file` the admin token is in (default $WEIR_ADMIN_TOKEN)")
+		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
 }
 
 func (f *adminFlags) addCaller(cmd *cobra.Command) {
 	f.add(cmd)
 	cmd.Flags().StringVarP(&f.descriptor, "descriptor", "d", "",
-		"the `KEY=VALUE,...` that the caller is limited by")
+		"the descriptor of the caller, `KEY=VALUE,...`")
 	cmd.Flags().StringVar(&f.domain, "domain", "", "the `domain` of the rules, if they have several")
 	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
 		panic(err) // the flag is defined above
@@ -45,11 +45,12 @@ func newRulesInspect() *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "inspect -d KEY=VALUE,...",
-		Short: "Print what a caller has used up, of a server that is running",
-		Long: `Inspect asks a weir serve or a weir proxy with rules, at its admin address, what is left of the limit of a descriptor. It
-takes nothing from it. The descriptor is as the page and "weir rules explain" write it.`,
-		Example: "  weir rules inspect -d remote_address=192.0.2.7\n  weir rules inspect --admin 127.0.0.1:8081 -d path=/login,remote_address=192.0.2.7",
-		Args:    cobra.NoArgs,
+		Short: "Print how much of its limit a caller has left, from a running server",
+		Long: `Inspect asks weir serve, or weir proxy with rules, how much is left of a descriptor's limit. It
+takes nothing from the limit. Write the descriptor as the admin page and "weir rules explain" do.`,
+		Example: "  weir rules inspect -d remote_address=192.0.2.7\n" +
+			"  weir rules inspect --admin 127.0.0.1:8081 -d path=/login,remote_address=192.0.2.7",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var c live.Caller
 			if err := f.ask(cmd.Context(), http.MethodGet, "/-/caller", &c); err != nil {
@@ -63,7 +64,7 @@ takes nothing from it. The descriptor is as the page and "weir rules explain" wr
 	return cmd
 }
 
-// printCaller prints a line.
+// printCaller prints the state of a caller on one line.
 func printCaller(w io.Writer, c live.Caller) {
 	line := c.Code + ": " + c.Reason
 	if c.Rule != "" {
@@ -79,9 +80,10 @@ func newRulesReset() *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "reset -d KEY=VALUE,...",
-		Short: "Forget what a caller has used up, in a server that is running",
-		Long: `Reset has a weir serve or a weir proxy with rules, at its admin address, forget what it has counted for a descriptor. Where
-values share a counter it is that of all of them. The exit code is 1 if no rule limits the descriptor.`,
+		Short: "Reset the counter of a caller in a running server",
+		Long: `Reset makes weir serve, or weir proxy with rules, forget what it has counted for a descriptor.
+If several values share a counter, it resets the counter for all of them. The exit code is 1 if no
+rule limits the descriptor.`,
 		Example: "  weir rules reset -d remote_address=192.0.2.7",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -96,9 +98,9 @@ func newRulesReload() *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Have a server that is running load its rules again",
-		Long: `Reload has a weir serve or a weir proxy, at its admin address, load its rules again. Counts are kept. Rules with a mistake
-are refused as a whole: the old ones stay in force, what is wrong is printed, and the exit code is 1.`,
+		Short: "Make a running server load its rules again",
+		Long: `Reload makes weir serve or weir proxy load its rules again. The server keeps its counts. If the
+rules have a mistake, it keeps the old rules, and reload prints the mistakes and exits with 1.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var loaded struct {
@@ -116,10 +118,10 @@ are refused as a whole: the old ones stay in force, what is wrong is printed, an
 	return cmd
 }
 
-// adminTimeout bounds how long a server may take to answer.
+// adminTimeout bounds the time of a call to a server.
 const adminTimeout = 10 * time.Second
 
-// ask sends a request to the admin address, and reads the answer into to.
+// ask sends a request to the admin address and decodes the JSON of the response into to.
 func (f *adminFlags) ask(ctx context.Context, method, path string, to any) error {
 	token, err := secret("token", f.token, "WEIR_ADMIN_TOKEN")
 	if err != nil {
@@ -148,7 +150,7 @@ func (f *adminFlags) ask(ctx context.Context, method, path string, to any) error
 	return failed(send(req, to))
 }
 
-// failed marks an error as one at run time.
+// failed returns err as a failure, or nil.
 func failed(err error) error {
 	if err == nil {
 		return nil
@@ -156,7 +158,7 @@ func failed(err error) error {
 	return failure{err}
 }
 
-// maxAnswer bounds what is read of an answer. That of a reload may hold every mistake of the rules.
+// maxAnswer bounds the bytes read of a response. A reload may return every mistake in the rules.
 const maxAnswer = 4 << 20
 
 func send(req *http.Request, to any) error {
@@ -175,7 +177,7 @@ func send(req *http.Request, to any) error {
 	return json.Unmarshal(text, to)
 }
 
-// printableLines is report.Printable of each line.
+// printableLines applies report.Printable to each line.
 func printableLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {

@@ -24,17 +24,19 @@ func newRulesExplain() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain PATH... --descriptor KEY=VALUE,... | --request FILE",
-		Short: "Tell which rule limits a request, and why that one",
-		Long: `Explain walks through the rules with each descriptor of a request, and tells at each step which descriptor of the file is
-chosen, and why. Then it tells what the rules decide on the request if it is the first.
+		Short: "Print which rule limits a request, and why",
+		Long: `Explain looks up each descriptor of a request in the rules. It prints which descriptor of the
+file is chosen at each step, and why, and then what the rules decide on the request if it is the
+first.
 
-A descriptor is written KEY=VALUE,KEY=VALUE; keys and values may be quoted as in Go. A request is JSON, as Envoy's
-service takes it at /json:
+A descriptor is written KEY=VALUE,KEY=VALUE; keys and values may be quoted as in Go. A request is
+JSON, as Envoy's service accepts it at /json:
 
   {"domain": "edge", "descriptors": [{"entries": [{"key": "plan", "value": "free"}]}], "hitsAddend": 1}`,
-		Example: "  weir rules explain limits.yaml --descriptor plan=free,user=ann\n  weir rules explain limits.yaml --request request.json",
-		Args:    cobra.MinimumNArgs(1),
-		RunE:    f.run,
+		Example: "  weir rules explain limits.yaml --descriptor plan=free,user=ann\n" +
+			"  weir rules explain limits.yaml --request request.json",
+		Args: cobra.MinimumNArgs(1),
+		RunE: f.run,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -77,7 +79,7 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	return nil
 }
 
-// read returns the request that the flags describe.
+// read returns the request given by the flags.
 func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (*rules.Request, error) {
 	switch {
 	case f.request != "" && len(f.descriptors) > 0:
@@ -117,7 +119,7 @@ func (f *explainFlags) readFile(stdin io.Reader) (*rules.Request, error) {
 	return req, nil
 }
 
-// readInput reads a file, or the standard input.
+// readInput reads a file or the standard input.
 func readInput(name string, stdin io.Reader) ([]byte, error) {
 	if name == replay.Stdin {
 		return io.ReadAll(stdin)

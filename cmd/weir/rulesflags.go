@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// rulesFlags name rules that HTTP requests are limited by.
+// rulesFlags name the rules that limit HTTP requests.
 type rulesFlags struct {
 	paths  []string
 	domain string
@@ -40,8 +40,7 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 	return &replay.RuleSet{Set: set, Domain: domain, Paths: f.paths}, nil
 }
 
-// choose returns the domain that is asked for or, if none is, the only one whose rate_limits
-// describe requests.
+// choose returns the requested domain or, if none is requested, the only one that has rate_limits.
 func (f *rulesFlags) choose(set *rules.Set) (string, error) {
 	name := f.domain
 	domains := slices.DeleteFunc(set.Domains(), func(d string) bool { return set.Descriptors(d) == nil })

@@ -21,30 +21,32 @@ func newRulesTest() *cobra.Command {
 	var f testFlags
 	cmd := &cobra.Command{
 		Use:   "test PATH... --tests FILE",
-		Short: "Run a file of requests, and of the rules and verdicts that they should get",
-		Long: `Test asks the rules for each request of a file of tests, and compares what they decide with what the file expects:
+		Short: "Run tests: requests with the rules and verdicts expected for them",
+		Long: `Test decides on each request in a file of tests by the rules, and compares the rule and the
+verdict with the expected ones:
 
   domain: edge
   tests:
     - name: the free plan has 20 requests a minute
       descriptor: plan=free,user=ann
-      after: 20              # such requests before; 0 if left out
+      after: 20              # number of such requests sent before; default 0
       rule: plan=free,user   # path or name of the rule, or none
       verdict: OVER_LIMIT    # or OK
     - name: internal traffic is not limited
       request: {descriptors: [{entries: [{key: plan, value: internal}]}]}
       rule: none
 
-A test has a descriptor, a list of descriptors with a list of rules, or a request as Envoy's service takes it at /json.
-What a test does not mention is not compared. Each test begins without counts, and takes no time.
+A test has a descriptor, a list of descriptors with a list of rules, or a request as Envoy's service
+accepts it at /json. Only the fields given are compared. Each test starts with empty counters, and
+its clock stands still.
 
-The exit code is 0, or 1 if a test fails.`,
+The exit code is 1 if a test fails.`,
 		Example: "  weir rules test limits.yaml --tests limits.tests.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE:    f.run,
 	}
 	cmd.Flags().StringArrayVar(&f.tests, "tests", nil, "a `file` of tests (repeatable)")
-	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "name the tests that pass, too")
+	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "also print the names of the tests that pass")
 	mergeFlag(cmd, &f.loader)
 	if err := cmd.MarkFlagRequired("tests"); err != nil {
 		panic(err) // the flag is defined above

@@ -28,25 +28,31 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-const serveLong = `Serve answers the requests of Envoy's rate limit protocol by rules: the gRPC service
-envoy.service.ratelimit.v3.RateLimitService at --grpc, and POST /json at --http, which also has /healthcheck. It takes the
-place of envoyproxy/ratelimit, with the same rules and the same verdicts; "weir rules --help" describes the rules.
+const serveLong = `Serve decides requests of Envoy's rate limit protocol by rules: the gRPC service
+envoy.service.ratelimit.v3.RateLimitService at --grpc, and POST /json at --http, which also has
+/healthcheck. It replaces envoyproxy/ratelimit, with the same rules and the same verdicts; "weir
+rules --help" describes the rules.
 
-Counts are kept in memory, and a restart begins anew. With --redis any number of servers count together; with --instances
-too, each goes on by itself while Redis is away, with its part of each limit.
+Counts are kept in memory and are lost on a restart. With --redis, any number of servers share their
+counts. With --instances as well, each server decides alone while Redis is unreachable, with its
+part of each limit.
 
-Rules are loaded again when their files change, on SIGHUP, and on POST /-/reload. Counts are kept. Rules with a mistake are
-refused as a whole, and the old ones stay in force; the log, the page at --admin and the metrics say why. Rename a new file
-into its place: one that is overwritten may be read when it is half written, and what is there by then may be valid. A
-ConfigMap of Kubernetes works as it is mounted.
+Serve loads the rules again when their files change, on SIGHUP, and on POST /-/reload. It keeps the
+counts. If rules have a mistake, the old rules stay in force, and the log, the page at --admin and
+the metrics show the reason. To replace a file, rename a new one to its name: a file that is being
+overwritten may be read half-written, and half a file may be valid. Mounted ConfigMaps of Kubernetes
+work as they are.
 
-The page, the metrics at /metrics and /rlconfig are at --admin, on a loopback address unless --admin-remote is given. What
-changes something takes the token in --admin-token-file or $WEIR_ADMIN_TOKEN: "weir rules reload", "weir rules inspect" and
-"weir rules reset", which load the rules again, and show and reset what is counted for a caller. Without the tool they are
+The page, the metrics at /metrics and /rlconfig are at --admin, a loopback address unless
+--admin-remote is given. Requests that change something or read the state of a caller need
+the token in --admin-token-file or $WEIR_ADMIN_TOKEN. "weir rules reload", "weir rules inspect" and
+"weir rules reset" send such requests; so can curl:
 
   curl -X POST -H "Authorization: Bearer $TOKEN" localhost:6070/-/reload
-  curl -H "Authorization: Bearer $TOKEN" 'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
-  curl -X DELETE -H "Authorization: Bearer $TOKEN" 'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
+  curl -H "Authorization: Bearer $TOKEN" \
+    'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
+  curl -X DELETE -H "Authorization: Bearer $TOKEN" \
+    'localhost:6070/-/caller?domain=edge&descriptor=plan=free,user=ann'
 
 The exit code is 2 if the rules have a mistake at the start.`
 
@@ -65,12 +71,13 @@ type serveFlags struct {
 func newServe() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:     "serve --rules DIR",
-		Short:   "Answer Envoy's rate limit protocol by rules",
-		Long:    serveLong,
-		Example: "  weir serve --rules config/\n  weir serve --rules config/ --redis redis://127.0.0.1:6379 --instances 2",
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
+		Use:   "serve --rules DIR",
+		Short: "Answer Envoy's rate limit protocol by rules",
+		Long:  serveLong,
+		Example: "  weir serve --rules config/\n" +
+			"  weir serve --rules config/ --redis redis://127.0.0.1:6379 --instances 2",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -81,29 +88,31 @@ func newServe() *cobra.Command {
 	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080", "the `address` of /json and /healthcheck, or off")
 	flags.StringVar(&f.cfg.Admin, "admin", "127.0.0.1:6070",
 		"the `address` of the page and the metrics, or off")
-	flags.BoolVar(&f.cfg.AdminRemote, "admin-remote", false, "let --admin be other than a loopback address")
+	flags.BoolVar(&f.cfg.AdminRemote, "admin-remote", false, "allow --admin to be other than a loopback address")
 	flags.StringVar(&f.adminToken, "admin-token-file", "",
-		"the `file` the admin token is in (default $WEIR_ADMIN_TOKEN)")
-	flags.StringVar(&f.cert, "tls-cert", "", "the `file` of the certificate of the gRPC service")
-	flags.StringVar(&f.key, "tls-key", "", "the `file` of its key")
+		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
+	flags.StringVar(&f.cert, "tls-cert", "", "the `file` with the certificate of the gRPC service")
+	flags.StringVar(&f.key, "tls-key", "", "the `file` with its key")
 	flags.StringVar(&f.clientCA, "tls-client-ca", "",
-		"take only clients whose certificate is signed by an authority in this `file`")
+		"accept only clients with a certificate signed by an authority in this `file`")
 	flags.BoolVar(&f.cfg.Shadow, "shadow", false,
-		"admit every request; the statuses say what would have been denied")
-	flags.BoolVar(&f.cfg.Quota, "quota", false, "treat every descriptor as one in quota mode")
+		"admit every request; the statuses show what would have been denied")
+	flags.BoolVar(&f.cfg.Quota, "quota", false, "treat every descriptor as if in quota mode")
 	flags.BoolVar(&f.cfg.Answers.Headers, "response-headers", false,
 		"add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
 		"add the descriptors and the rules' metadata to responses")
 	flags.StringVar(&f.redis, "redis", "",
 		"count on this Redis, `redis://[user:password@]host[:port][/database]`")
-	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "how keys on Redis begin")
+	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
 	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout,
 		"how long a count may wait for Redis")
-	flags.IntVar(&f.instances, "instances", 0, "how many servers share the Redis; without it each goes on with one such part of a limit (0: none decides)")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many counters may be kept in memory at one time")
+	flags.IntVar(&f.instances, "instances", 0,
+		"number of servers that share the Redis: without Redis, each uses 1/instances of a limit "+
+			"(0: none decides)")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many counters may be kept in memory at the same time")
 	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second,
-		"how long requests under way may take after SIGTERM")
+		"how long requests in flight may take after SIGTERM")
 	flags.StringVar(&f.logFormat, "log", "text", "the form of the log: text or json")
 	if err := cmd.MarkFlagRequired("rules"); err != nil {
 		panic(err) // the flag is defined above
@@ -126,7 +135,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, hangUpSignal)
 	defer signal.Stop(hangup)
@@ -134,7 +143,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 		for {
 			select {
 			case <-hangup:
-				_ = s.Reload() // it has logged its error
+				_ = s.Reload() // logs its error
 			case <-ctx.Done():
 				return
 			}
@@ -146,7 +155,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// complete fills in the parts of the configuration that flags name.
+// complete checks the flags and sets the rest of the configuration.
 func (f *serveFlags) complete(cmd *cobra.Command) error {
 	f.cfg.Paths = f.rules
 	for _, addr := range []*string{&f.cfg.HTTP, &f.cfg.Admin} {
@@ -163,10 +172,10 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 		return fmt.Errorf("log is text or json, not %q", f.logFormat)
 	}
 	if f.instances != 0 && f.redis == "" {
-		return errors.New("instances share counts only by a Redis: give --redis, too")
+		return errors.New("instances share counts only through Redis: also give --redis")
 	}
 	if f.instances < 0 || f.maxBuckets <= 0 {
-		return errors.New("instances is not negative, and max-buckets positive")
+		return errors.New("instances must not be negative, and max-buckets must be positive")
 	}
 	if err := f.setToken(); err != nil {
 		return err
@@ -174,7 +183,7 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	return f.setTLS()
 }
 
-// minToken is the shortest admin token: 16 random characters are too many to try.
+// minToken is the length of the shortest admin token. 16 random characters cannot be guessed.
 const minToken = 16
 
 func (f *serveFlags) setToken() error {
@@ -244,7 +253,7 @@ func latestCertificate(cert, key string, log *slog.Logger) (
 	}, nil
 }
 
-// setSource chooses what counts: memory, Redis, or both.
+// setSource chooses where to count: in memory, on Redis, or on both.
 func (f *serveFlags) setSource() (closeStore func(), err error) {
 	limiter, err := weir.New(weir.Config{MaxBuckets: f.maxBuckets})
 	if err != nil {

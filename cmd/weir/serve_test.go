@@ -41,18 +41,18 @@ import (
 
 func hitsOf(n uint64) *wrapperspb.UInt64Value { return wrapperspb.UInt64(n) }
 
-// yearly are rules whose periods do not end in a test.
+// yearly are rules with periods that do not end during a test.
 const yearly = `domain: d
 descriptors:
   - {key: three, rate_limit: {unit: year, requests_per_unit: 3}}
   - {key: many, rate_limit: {unit: year, requests_per_unit: 60}}
 `
 
-// server is a weir serve at work.
+// server is a running weir serve.
 type server struct {
 	*exec.Cmd
 	grpc, http, admin string
-	rest              chan string // what it said on the standard error after it served
+	rest              chan string // its standard error after the line that says it serves
 }
 
 var serverServing = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+) admin=(\S+)`)
@@ -69,7 +69,7 @@ func serveProcess(t *testing.T, args ...string) *server {
 	stderr, err := s.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, s.Start())
-	t.Cleanup(func() { _ = s.Process.Kill() }) // if it has not ended by then
+	t.Cleanup(func() { _ = s.Process.Kill() }) // in case it is still running
 	r := bufio.NewReader(stderr)
 	line, err := r.ReadString('\n')
 	require.NoError(t, err, line)
@@ -83,7 +83,7 @@ func serveProcess(t *testing.T, args ...string) *server {
 	return s
 }
 
-// stop ends the server, and returns what it said.
+// stop stops the server and returns the rest of its standard error.
 func (s *server) stop(t *testing.T) string {
 	t.Helper()
 	require.NoError(t, s.Process.Signal(syscall.SIGTERM))
@@ -104,7 +104,7 @@ func (s *server) dial(t *testing.T, cfg *tls.Config) *grpc.ClientConn {
 	return conn
 }
 
-// ask asks for one hit of a key.
+// ask requests one hit on a key.
 func ask(ctx context.Context, conn *grpc.ClientConn, key string) (pb.RateLimitResponse_Code, error) {
 	resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, &pb.RateLimitRequest{
 		Domain: "d",
@@ -113,7 +113,7 @@ func ask(ctx context.Context, conn *grpc.ClientConn, key string) (pb.RateLimitRe
 	return resp.GetOverallCode(), err
 }
 
-// admitted asks n times, and returns how often the answer was OK.
+// admitted requests n hits one by one and returns how many were OK.
 func admitted(t *testing.T, conn *grpc.ClientConn, key string, n int) (ok int) {
 	t.Helper()
 	for range n {
@@ -133,8 +133,8 @@ func rulesFile(t *testing.T, text string) string {
 	return name
 }
 
-// TestServeListensOnLoopback reads the defaults: nobody else reaches a server that is started
-// without a thought.
+// TestServeListensOnLoopback checks that a server with default flags is reachable only from the
+// same machine.
 func TestServeListensOnLoopback(t *testing.T) {
 	for _, cmd := range []*cobra.Command{newServe(), newProxy()} {
 		for _, name := range []string{"grpc", "http", "admin", "listen"} {
@@ -147,8 +147,8 @@ func TestServeListensOnLoopback(t *testing.T) {
 	}
 }
 
-// TestServeStopsGracefully has a stop wait for a request that is under way, and health checks fail
-// meanwhile.
+// TestServeStopsGracefully checks that a stop waits for a request in flight, and that health checks
+// fail meanwhile.
 func TestServeStopsGracefully(t *testing.T) {
 	s := serveProcess(t, "--rules", rulesFile(t, yearly))
 	conn := s.dial(t, nil)
@@ -160,7 +160,7 @@ func TestServeStopsGracefully(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, healthpb.HealthCheckResponse_SERVING, first.Status)
 
-	// The beginning of a request over HTTP: the server waits for the rest of it.
+	// Send part of a request over HTTP: the server waits for the rest.
 	slow, err := net.Dial("tcp", s.http)
 	require.NoError(t, err)
 	defer slow.Close()
@@ -187,8 +187,8 @@ func TestServeStopsGracefully(t *testing.T) {
 	assert.NoError(t, s.Wait(), "exit 0")
 }
 
-// TestServeHangUp sends SIGHUP: the rules are loaded though no file has changed, and a mistake
-// changes nothing.
+// TestServeHangUp checks that SIGHUP loads the rules although no file has changed, and that rules
+// with a mistake change nothing.
 func TestServeHangUp(t *testing.T) {
 	file := rulesFile(t, yearly)
 	s := serveProcess(t, "--rules", file)
@@ -227,7 +227,7 @@ func get(t *testing.T, url string) (int, string) {
 	return resp.StatusCode, string(text)
 }
 
-// TestServeJSON posts to /json as a user of curl does.
+// TestServeJSON posts to /json with curl.
 func TestServeJSON(t *testing.T) {
 	s := serveProcess(t, "--rules", rulesFile(t, yearly))
 	curl, err := exec.LookPath("curl")
@@ -249,8 +249,8 @@ func TestServeJSON(t *testing.T) {
 	}
 }
 
-// TestServeHybrid has two servers count together on a Redis, and go on with their halves without
-// it.
+// TestServeHybrid checks that two servers count together on Redis, and each with half of the limit
+// without it.
 func TestServeHybrid(t *testing.T) {
 	redis := redistest.Start(t)
 	file := rulesFile(t, yearly)
@@ -264,12 +264,12 @@ func TestServeHybrid(t *testing.T) {
 		assert.Equal(t, 1, admitted(t, conns[i%2], "many", 1))
 	}
 	redis.Kill()
-	// Of the 40 that are left each has a half.
+	// Each server has half of the remaining 40.
 	assert.Equal(t, 20, admitted(t, conns[0], "many", 70))
 	assert.Equal(t, 20, admitted(t, conns[1], "many", 70))
 }
 
-// TestServeOnRedis has two servers without a local half: without Redis nothing is decided.
+// TestServeOnRedis checks that two servers without --instances decide nothing without Redis.
 func TestServeOnRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	file := rulesFile(t, yearly)
@@ -283,7 +283,7 @@ func TestServeOnRedis(t *testing.T) {
 	assert.Error(t, err)
 }
 
-// authority makes certificates.
+// authority issues certificates.
 type authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
@@ -330,8 +330,8 @@ func (a *authority) issue(t *testing.T, name string, by *authority) (cert, key s
 	return cert, key
 }
 
-// client returns the configuration of a client that trusts a, with a certificate unless cert is
-// empty.
+// client returns the configuration of a client that trusts a. The client has a certificate unless
+// cert is empty.
 func (a *authority) client(t *testing.T, cert, key string) *tls.Config {
 	t.Helper()
 	cfg := &tls.Config{RootCAs: x509.NewCertPool()}
@@ -344,7 +344,7 @@ func (a *authority) client(t *testing.T, cert, key string) *tls.Config {
 	return cfg
 }
 
-// TestServeTLS has clients with and without TLS, and with and without a certificate of their own.
+// TestServeTLS connects clients with and without TLS, and with and without a certificate.
 func TestServeTLS(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	cert, key := a.issue(t, "server", a)
@@ -389,8 +389,8 @@ func serialOf(t *testing.T, addr string, a *authority) string {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
-// TestRulesAdmin inspects and resets a caller, and reloads, from the command line, in a server and
-// in a proxy.
+// TestRulesAdmin inspects and resets a caller and reloads the rules from the command line, for a
+// server and for a proxy.
 func TestRulesAdmin(t *testing.T) {
 	t.Setenv("WEIR_ADMIN_TOKEN", adminToken)
 	file := rulesFile(t, yearly+

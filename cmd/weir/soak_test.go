@@ -27,19 +27,19 @@ import (
 )
 
 const (
-	soakMemory  = 512 << 20 // bytes of the proxy's resident set, at most
+	soakMemory  = 512 << 20 // maximum resident set of the proxy, in bytes
 	soakHealth  = 50 * time.Millisecond
-	soakLimit   = 20 // requests of a caller a day
+	soakLimit   = 20 // requests per caller and day
 	soakCallers = 30
 )
 
-// TestSoak runs the proxy in a process of its own against attackers and clients at once: slow
+// TestSoak runs the proxy in its own process with attackers and clients at the same time: slow
 // bodies, silent connections, upgrades, hang-ups, a million addresses, and callers that send twice
-// their limit. Every health check is answered in time, the memory stays below a bound, and of each
-// caller exactly the limit reaches the upstream.
+// their limit. Every health check must be answered in time, memory must stay below soakMemory, and
+// exactly the limit of each caller's requests must reach the upstream.
 func TestSoak(t *testing.T) {
 	slow.Test(t)
-	var reached sync.Map // of the callers' requests, by caller
+	var reached sync.Map // number of requests, by caller
 	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if caller := r.Header.Get("X-Caller"); caller != "" {
 			n, _ := reached.LoadOrStore(caller, new(atomic.Int64))
@@ -109,22 +109,22 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// TestSoakNoticesALateHealthCheck is the negative control: an endpoint that takes longer than a
-// health check may is found to be late.
+// TestSoakNoticesALateHealthCheck is the negative control: an endpoint slower than a health check
+// may be is found to be late.
 func TestSoakNoticesALateHealthCheck(t *testing.T) {
 	p := controlledProxy(t, "--limit", "1/1d", "--access-log", "off")
 	assert.Len(t, lateProbes([]probe{newProbe(p.control+"/late", p.control, p.control)}), 1)
 	assert.Len(t, lateProbes([]probe{newProbe(p.control+"/missing", p.control, p.control)}), 1)
 }
 
-// controlled is a proxy whose process also serves a handler that does nothing. Its answers show how
-// long the machine and the Go runtime hold up any answer of this process.
+// controlled is a proxy whose process also serves a handler that does nothing. The handler's
+// response times show how long the machine and the Go runtime delay any response of this process.
 type controlled struct {
 	*process
 	control string // its URL
 }
 
-// controlVariable makes the child process serve the control on file 3.
+// controlVariable makes the child process serve the control on file descriptor 3.
 const controlVariable = "WEIR_TEST_CONTROL"
 
 func controlledProxy(t *testing.T, args ...string) *controlled {
@@ -141,7 +141,7 @@ func controlledProxy(t *testing.T, args ...string) *controlled {
 	return &controlled{p, "http://" + l.Addr().String()}
 }
 
-// serveControl serves the control, if this process is to have one.
+// serveControl serves the control if controlVariable is set.
 func serveControl() {
 	if os.Getenv(controlVariable) == "" {
 		return
@@ -156,16 +156,16 @@ func serveControl() {
 	go func() { _ = http.Serve(l, mux) }()
 }
 
-// probe is one health check and how long controls took at the same time.
+// probe is one health check with the response times of controls during it.
 type probe struct {
 	health  time.Duration
-	control time.Duration // of the slowest answer of the same process that was outstanding meanwhile
-	idle    time.Duration // of an answer of an idle process
-	err     error         // the health check failed
+	control time.Duration // slowest response of the same process during the health check
+	idle    time.Duration // response time of an idle process
+	err     error         // why the health check failed
 }
 
-// newProbe makes a health check. Meanwhile two loops send requests to the control, so that at each
-// instant one is outstanding and any delay of the process falls on one of them, too.
+// newProbe makes a health check. During it, two loops send requests to the control, so that one is
+// always outstanding and any delay of the process also delays one of them.
 func newProbe(health, control, idle string) (p probe) {
 	var controls sync.WaitGroup
 	var slowest [2]time.Duration
@@ -196,7 +196,7 @@ func newProbe(health, control, idle string) (p probe) {
 	return p
 }
 
-// answer returns how long a GET on a new connection took.
+// answer returns the time of a GET on a new connection.
 func answer(url string) (time.Duration, error) {
 	start := time.Now()
 	resp, err := oneShot.Get(url)
@@ -211,7 +211,7 @@ func answer(url string) (time.Duration, error) {
 
 var oneShot = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 
-// lateProbes returns the health checks that failed, or that took soakHealth longer than the slowest
+// lateProbes returns the health checks that failed or took soakHealth longer than the slowest
 // control.
 func lateProbes(probes []probe) []probe {
 	return slices.DeleteFunc(slices.Clone(probes), func(p probe) bool {
@@ -236,10 +236,10 @@ func median(probes []probe, of func(probe) time.Duration) time.Duration {
 type soak struct {
 	addr   string
 	all    sync.WaitGroup
-	served atomic.Int64 // requests of the million addresses
+	served atomic.Int64 // requests from the million addresses
 }
 
-// again calls one until ctx ends, with a connection each time.
+// again calls one until ctx ends, each time with a new connection.
 func (s *soak) again(ctx context.Context, pause time.Duration, one func(net.Conn)) {
 	for ctx.Err() == nil {
 		if c, err := net.Dial("tcp", s.addr); err == nil {
@@ -288,7 +288,7 @@ func (s *soak) hangUp(ctx context.Context) {
 	})
 }
 
-// addresses sends requests of addresses out of a million, sixteen at a time on one connection.
+// addresses sends requests from addresses out of a million, sixteen at a time on one connection.
 func (s *soak) addresses(ctx context.Context) {
 	s.again(ctx, time.Millisecond, func(c net.Conn) {
 		r := bufio.NewReader(c)
@@ -316,8 +316,8 @@ func (s *soak) addresses(ctx context.Context) {
 	})
 }
 
-// caller sends twice its limit of requests, and sends a request again if its connection was closed
-// before an answer.
+// caller sends twice its limit of requests. It repeats a request if its connection was closed
+// before a response.
 func (s *soak) caller(ctx context.Context, length time.Duration, i int) {
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
@@ -336,7 +336,7 @@ func (s *soak) caller(ctx context.Context, length time.Duration, i int) {
 	}
 }
 
-// peakMemory returns the largest resident set that a process has had.
+// peakMemory returns the peak resident set of a process.
 func peakMemory(t *testing.T, pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)
