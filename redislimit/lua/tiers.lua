@@ -29,16 +29,17 @@ end
 -- An admission has the figures of the tier with the least room left; of equals, the first. A denial has those of the first
 -- tier that can never admit the cost; else, of those without room, of the one that gets room last, and of equals the first.
 -- It gets room when slices worth the missing cost have left its span. The last tier, which most often is the longest,
--- comes first. Once it denies, a shorter one is only looked at if it may get room as late, or never.
+-- comes first. Once it denies, a run looks at a shorter one only if that may get room as late: a client sends no run with a
+-- cost that a tier can never admit, but a peek.
 local stop = (op == 'seed' or op == 'refund') and #args - 2 or #args
 local allowed, never, tier, used, slice = true, false, 0, 0, 0
 local least, latest -- room; slice
 local most, longest = 0, 0
 for i = stop - 1, 5, -2 do
-  local look, fit = args[i] + 0, args[i + 1] - cost
+  local look = args[i] + 0
   if look > longest then longest = look end
-  if not latest or fit < 0 or current + look >= latest or op == 'seed' then
-    local over, sum = current - look, 0
+  if not latest or current + look >= latest or op ~= 'run' then
+    local fit, over, sum = args[i + 1] - cost, current - look, 0
     for j = 1, n, 2 do
       if stored[j] > over then sum = sum + stored[j + 1] end
     end
