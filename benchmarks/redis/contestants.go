@@ -16,17 +16,27 @@ import (
 // period is so long that no window ends and hardly any token is refilled during the measurements.
 const period = 30 * 24 * time.Hour
 
-// The two loads, named after the verdict.
+// The loads, named after the verdict. In the last one only contestants with three limits take part.
 const (
-	admitted = "admitted"
-	denied   = "denied" // each key has already spent its limit of 1
+	admitted      = "admitted"
+	denied        = "denied" // each key has already spent its limit of 1; of three, all are 1
+	deniedByThird = "denied by the third limit"
 )
 
-// limits holds the limit of each load. The load admitted never reaches its limit.
-var limits = map[string]uint64{admitted: 1_000_000, denied: 1}
+// unlimited is a limit that no load reaches.
+const unlimited = 1_000_000
 
-// rival is the contestant that all others are compared with.
+// limits holds the limits of each load: those of contestants with three, of which others have the third.
+var limits = map[string][3]uint64{
+	admitted:      {unlimited, unlimited, unlimited},
+	denied:        {1, 1, 1},
+	deniedByThird: {unlimited, unlimited, 1},
+}
+
+// rival is redis_rate with one limit. rivals names the contestant that the others are compared with.
 const rival = "redis_rate"
+
+var rivals = map[string]string{admitted: rival, denied: rival, deniedByThird: threeRivals}
 
 // leased is the number of hits that a lease takes from Redis at once.
 const leased = 100
@@ -45,7 +55,7 @@ type decide func(ctx context.Context, key string) (allowed bool, err error)
 type stand struct {
 	client *redis.Client
 	store  *redislimit.Store
-	limit  uint64
+	limits [3]uint64
 	ids    []string
 	closes []func() error
 }
@@ -67,10 +77,12 @@ var contestants = func() (all []contestant) {
 				return s.store.SlidingLog(), nil
 			}), 1},
 			contestant{tiers, load, plain(threeTiers), 1},
+			contestant{threeRivals, load, openThreeRivals, 1},
 		)
 	}
 	return append(all,
-		contestant{threeRivals, admitted, openThreeRivals, 1},
+		contestant{threeRivals, deniedByThird, openThreeRivals, 1},
+		contestant{tiers, deniedByThird, plain(threeTiers), 1},
 		// Each key gets as many calls as a lease has hits, so that each measurement uses up one
 		// lease per key.
 		contestant{lease, admitted, plain(openLease), leased},
@@ -91,9 +103,12 @@ var (
 
 var lease = fmt.Sprintf("FixedWindow, leases of %d", leased)
 
+// limit returns the limit of a contestant that has one.
+func (s *stand) limit() uint64 { return s.limits[len(s.limits)-1] }
+
 func openRival(s *stand) (decide, error) {
 	l := redis_rate.NewLimiter(s.client)
-	limit := redis_rate.Limit{Rate: int(s.limit), Burst: int(s.limit), Period: period}
+	limit := redis_rate.Limit{Rate: int(s.limit()), Burst: int(s.limit()), Period: period}
 	return func(ctx context.Context, key string) (bool, error) {
 		res, err := l.Allow(ctx, key, limit)
 		return err == nil && res.Allowed == 1, err
@@ -106,7 +121,7 @@ func openThreeRivals(s *stand) (decide, error) {
 	l := redis_rate.NewLimiter(s.client)
 	return func(ctx context.Context, key string) (bool, error) {
 		for i, d := range periods {
-			limit := redis_rate.Limit{Rate: int(s.limit), Burst: int(s.limit), Period: d}
+			limit := redis_rate.Limit{Rate: int(s.limits[i]), Burst: int(s.limits[i]), Period: d}
 			res, err := l.Allow(ctx, key+suffixes[i], limit)
 			if err != nil || res.Allowed == 0 {
 				return false, err
@@ -124,7 +139,7 @@ func plain(open func(*stand) (weir.Strategy, error)) func(*stand) (decide, error
 			return nil, err
 		}
 		return func(ctx context.Context, key string) (bool, error) {
-			res, err := strategy.Run(ctx, &weir.Request{Key: key, Limit: s.limit, Duration: period})
+			res, err := strategy.Run(ctx, &weir.Request{Key: key, Limit: s.limit(), Duration: period})
 			return err == nil && res.Allowed(), err
 		}, nil
 	}
@@ -132,8 +147,8 @@ func plain(open func(*stand) (weir.Strategy, error)) func(*stand) (decide, error
 
 func threeTiers(s *stand) (weir.Strategy, error) {
 	var all []weir.Tier
-	for _, d := range periods {
-		all = append(all, weir.Tier{Limit: s.limit, Duration: d})
+	for i, d := range periods {
+		all = append(all, weir.Tier{Limit: s.limits[i], Duration: d})
 	}
 	return s.store.Tiers(all...)
 }

@@ -46,7 +46,7 @@ func (m *meter) enter(ctx context.Context, c *contestant) error {
 		return err
 	}
 	e := &entrant{contestant: c,
-		stand: stand{client: m.client, store: store, limit: limits[c.load], ids: make([]string, *keys)}}
+		stand: stand{client: m.client, store: store, limits: limits[c.load], ids: make([]string, *keys)}}
 	for i := range e.ids {
 		e.ids[i] = fmt.Sprintf("%d.%d.%d.%d", 10+n, i>>16&255, i>>8&255, i&255)
 	}
@@ -192,7 +192,7 @@ func (e *entrant) check(ctx context.Context) error {
 	}
 	counted, fixed := 0, e.store.FixedWindow()
 	for _, id := range e.ids {
-		res, err := fixed.Peek(ctx, &weir.Request{Key: id, Limit: e.limit, Duration: period})
+		res, err := fixed.Peek(ctx, &weir.Request{Key: id, Limit: e.limit(), Duration: period})
 		if err != nil {
 			return err
 		}

@@ -31,14 +31,15 @@ func (m *meter) report(ctx context.Context) (string, error) {
 		time.Now().Format(time.DateOnly), runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(),
 		cpuModel(), info["Server"]["redis_version"],
 		rival+" "+version("github.com/go-redis/redis_rate/v10"), version("github.com/redis/go-redis/v9"))
-	for _, load := range []string{admitted, denied} {
+	for _, load := range []string{admitted, denied, deniedByThird} {
 		m.table(&b, load)
 	}
-	ours, theirs := m.entrant(tiers, admitted), m.entrant(threeRivals, admitted)
+	ratio := func(load string) float64 { return m.entrant(tiers, load).ratio(m.entrant(threeRivals, load)) }
 	fmt.Fprintf(&b, "\n%s checks its three limits in one round trip and charges all of them or none. %s\n"+
-		"needs a round trip for each limit, and a request that the last one denies has already spent the\n"+
-		"others. Where requests are admitted, %[1]s makes %.2[3]f times as many decisions.\n",
-		tiers, rival, ours.ratio(theirs))
+		"needs a round trip for each limit, up to the first that denies, and a request that the last one\n"+
+		"denies has already spent the others. %[1]s makes %.2[3]f times as many decisions where requests are\n"+
+		"admitted, %.2[4]f where the first limit denies and %.2[5]f where the last one does.\n",
+		tiers, rival, ratio(admitted), ratio(denied), ratio(deniedByThird))
 	return b.String(), nil
 }
 
@@ -59,8 +60,8 @@ func (e *entrant) ratio(other *entrant) float64 {
 
 func (m *meter) table(b *strings.Builder, load string) {
 	fmt.Fprintf(b, "\n| %s | decisions/s | × %s | CPU, client + server, µs | script, µs | "+
-		"scripts per decision |\n|---|--:|--:|--:|--:|--:|\n", load, rival)
-	base := m.entrant(rival, load)
+		"scripts per decision |\n|---|--:|--:|--:|--:|--:|\n", load, rivals[load])
+	base := m.entrant(rivals[load], load)
 	for _, e := range m.entrants {
 		if e.load != load {
 			continue
