@@ -2,12 +2,14 @@ package rules
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 	"net/http"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -28,7 +30,9 @@ type Guard struct {
 	// DeniedStatus is the status of a denial. 0 means 429.
 	DeniedStatus int
 
-	// FailOpen admits requests on which the engine cannot decide. By default they get 503.
+	// FailOpen admits requests on which the engine cannot decide. By default they get 503. It does
+	// not cover [weir.ErrFull], since filling the table must not lift the limits, or a request whose
+	// client has disconnected.
 	FailOpen bool
 
 	// OnDecision, if not nil, is called for each request before it is answered. resp is nil if the
@@ -94,7 +98,7 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		g.logFailure(r.Context(), err)
-		if !g.FailOpen {
+		if !g.admits(r.Context(), err) {
 			httplimit.Undecided(w)
 			return
 		}
@@ -105,6 +109,11 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		resp.Quotas().SetFields(w.Header())
 	}
 	g.next.ServeHTTP(w, r)
+}
+
+// admits reports whether to admit a request on which the engine failed with err.
+func (g *guarded) admits(ctx context.Context, err error) bool {
+	return g.Engine.cfg.Shadow || g.FailOpen && !errors.Is(err, weir.ErrFull) && ctx.Err() == nil
 }
 
 func (g *guarded) decided(r *http.Request, resp *Response, err error) {

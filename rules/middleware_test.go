@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/weirtest"
 )
 
 const guarded = `
@@ -125,6 +127,37 @@ func TestGuardThatCannotDecide(t *testing.T) {
 	require.Len(t, errs, 2)
 	assert.True(t, errors.Is(errs[0], weir.ErrClosed))
 	assert.Contains(t, log.String(), "rate limit rules could not decide")
+}
+
+// TestGuardFailsOpen has an engine on which a decision fails with err.
+func TestGuardFailsOpen(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, row := range map[string]struct {
+		err          error
+		ctx          context.Context
+		shadow, open bool
+		want         int
+	}{
+		"an outage":                       {errors.New("down"), t.Context(), false, true, 200},
+		"an outage, closed":               {errors.New("down"), t.Context(), false, false, 503},
+		"an outage in shadow mode":        {errors.New("down"), t.Context(), true, false, 200},
+		"a full table":                    {weir.ErrFull, t.Context(), false, true, 503},
+		"a full table in shadow mode":     {weir.ErrFull, t.Context(), true, false, 200},
+		"a client that disconnected":      {context.Canceled, gone, false, true, 503},
+		"a Strategy that was interrupted": {context.Canceled, t.Context(), false, true, 200},
+	} {
+		fails := func(rules.Algorithm, uint64) (weir.Strategy, error) { return weirtest.FailAll(row.err), nil }
+		engine, err := rules.New(load(t, guarded), rules.Config{Source: fails, Shadow: row.shadow})
+		require.NoError(t, err)
+		g := rules.Guard{
+			Engine: engine, Domain: "web", FailOpen: row.open, Logger: slog.New(slog.DiscardHandler),
+		}
+		answer := httptest.NewRecorder()
+		g.Wrap(hello).ServeHTTP(answer, httptest.NewRequestWithContext(row.ctx, "GET", "/", nil))
+		assert.Equal(t, row.want, answer.Code, name)
+		assert.NoError(t, engine.Close())
+	}
 }
 
 func TestRequestsWithoutDescriptorsPass(t *testing.T) {

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -113,7 +114,7 @@ func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
 	switch {
 	case err != nil && r.Context().Err() != nil:
 		d.Outcome = httplimit.Canceled
-	case err != nil && p.cfg.Guard.FailOpen:
+	case err != nil && p.cfg.Guard.FailOpen && !errors.Is(err, weir.ErrFull):
 		d.Outcome = httplimit.Bypassed
 	case err != nil:
 		d.Outcome, d.Status = httplimit.Failed, http.StatusServiceUnavailable
