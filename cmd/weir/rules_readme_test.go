@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// TestReadmeRules compares the rules and the output of lint in the README with the files it names.
+// TestReadmeRules compares the rules in the README, and the output of lint in docs/rules.md, with the
+// files they name.
 func TestReadmeRules(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)
@@ -20,6 +21,8 @@ func TestReadmeRules(t *testing.T) {
 	assert.Contains(t, string(page), "```yaml\n"+string(limits)+"```\n")
 	assert.Equal(t, 12, strings.Count(string(limits), "\n"))
 
+	page, err = os.ReadFile("../../docs/rules.md")
+	require.NoError(t, err)
 	t.Chdir("../..")
 	_, err = rules.LoadFiles("rules/testdata/mistakes.yaml")
 	require.Error(t, err)
