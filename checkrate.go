@@ -35,6 +35,8 @@ type Limiter struct {
 	extraCost atomic.Int64
 
 	invalid, full, afterClose atomic.Uint64 // calls that failed
+
+	allowed atomic.Int64 // the most that Stats has returned, as a negative number
 }
 
 // Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
@@ -194,9 +196,10 @@ type Stats struct {
 }
 
 // Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing.
-// It is not a snapshot of one instant. It holds the mutex of one shard at a time.
+// It is not a snapshot of one instant, but no count of calls ever falls. It holds the mutex of one
+// shard at a time.
 func (l *Limiter) Stats() Stats {
-	extra := l.extraCost.Load() // before the counts: a count moves first, the extra cost after
+	extra := l.extraCost.Load()
 	s := Stats{
 		Invalid:    l.invalid.Load(),
 		Full:       l.full.Load(),
@@ -212,7 +215,11 @@ func (l *Limiter) Stats() Stats {
 		s.Allowed += allowed
 		s.Denied += denied
 	}
-	s.Allowed = uint64(max(0, int64(s.Allowed-uint64(extra)))) // a refund under way may be seen in half
+	// Costs and refunds under way may be seen in half: the larger extra cost leaves them out. A count
+	// that falls would look like a restart to those who plot it.
+	extra = max(extra, l.extraCost.Load())
+	storeMin(&l.allowed, extra-int64(s.Allowed))
+	s.Allowed = uint64(-l.allowed.Load())
 	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
 	return s
 }

@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/weirtest"
@@ -737,4 +739,29 @@ func TestSeedRaisesAndNeverLowers(t *testing.T) {
 	assert.Zero(t, l.Stats().Allowed, "another store's hits are not this limiter's")
 	clock.Advance(time.Second)
 	assert.Zero(t, count())
+}
+
+// A counter that falls looks like a restart to Prometheus, which adds the whole of it to its rate.
+func TestStatsNeverFall(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{})
+	s, r := l.FixedWindow(), &weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour, Cost: 5}
+	const calls = 10_000
+	var callers errgroup.Group
+	for range 2 {
+		callers.Go(func() error {
+			for range calls {
+				res, err := s.Run(context.Background(), r)
+				if err = errors.Join(err, s.Refund(context.Background(), r, res)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for last, a := uint64(0), uint64(0); a < 2*calls; last = a {
+		a = l.Stats().Allowed
+		require.GreaterOrEqual(t, a, last)
+	}
+	require.NoError(t, callers.Wait())
+	assert.InDelta(t, 2*calls, l.Stats().Allowed, 10)
 }
