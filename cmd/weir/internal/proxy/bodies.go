@@ -18,9 +18,6 @@ type Bodies struct {
 	Grace time.Duration // 0: 10 seconds
 }
 
-// errSlowBody is the read error of a body that arrives too slowly.
-var errSlowBody = errors.New("the request's body came too slowly")
-
 // bound applies the bounds to the bodies of requests.
 func (b Bodies) bound(next http.Handler) http.Handler {
 	if b.Max == 0 && b.Rate == 0 {
@@ -91,15 +88,20 @@ func (p *pacedBody) Read(buf []byte) (int, error) {
 		p.deadline = p.deadline.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
 		_ = p.conn.SetReadDeadline(p.deadline)
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		// net/http cancels the request on every failed read, so the handler may see only the
-		// cancellation.
-		if p.rec != nil {
-			p.rec.slow.Store(true)
-		}
-		err = errSlowBody
+		p.blame(http.StatusRequestTimeout)
+	case err != io.EOF && !errors.Is(err, http.ErrBodyReadAfterClose):
+		p.blame(http.StatusBadRequest) // it broke off or is malformed
 	case err == io.EOF && !p.over:
 		p.over = true
 		_ = p.conn.SetReadDeadline(time.Time{}) // the handler may take longer
 	}
 	return n, err
+}
+
+// blame records that the client made the body fail. net/http cancels the request on every failed
+// read, so the handler may see only the cancellation.
+func (p *pacedBody) blame(status int32) {
+	if p.rec != nil {
+		p.rec.fault.CompareAndSwap(0, status)
+	}
 }

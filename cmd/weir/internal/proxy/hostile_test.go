@@ -345,6 +345,42 @@ func TestSlowBodiesEnd(t *testing.T) {
 	assert.Less(t, took, 8*time.Second)
 }
 
+// A body that breaks off or is malformed is the client's failure, and not one of the upstream, which
+// somebody would be woken for. An upstream that breaks off a body has failed.
+func TestBodiesThatBreakOff(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Bodies = Bodies{Rate: 1000}
+	var log, access bytes.Buffer
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	cfg.Access = slog.New(slog.NewTextHandler(&access, nil))
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/broken" {
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	s := serve(t, cfg)
+	for i, body := range []string{
+		"Content-Length: 100\r\n\r\nabc",
+		"Transfer-Encoding: chunked\r\n\r\n5\r\nabc",
+		"Transfer-Encoding: chunked\r\n\r\nxyz\r\n",
+	} {
+		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+		require.NoError(t, err)
+		_, err = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: a\r\n"+body)
+		require.NoError(t, err)
+		require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+		_, _ = io.Copy(io.Discard, conn)
+		require.NoError(t, conn.Close())
+		s.inFlight.Wait()
+		assert.Equal(t, i+1, strings.Count(access.String(), "status=400"), body)
+	}
+	assert.NotContains(t, log.String(), "the upstream failed")
+	resp, _ := send(t, "POST", s.front.URL+"/broken", strings.NewReader(strings.Repeat("x", 8<<20)))
+	assert.Equal(t, 502, resp.StatusCode)
+	assert.Contains(t, log.String(), "the upstream failed")
+}
+
 // A body may wait in a leaky bucket for longer than the grace: its client is not slow.
 func TestBodiesMayWaitForTheLimit(t *testing.T) {
 	cfg := config(t, "5/3s:leaky")

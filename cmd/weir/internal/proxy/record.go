@@ -15,11 +15,11 @@ import (
 )
 
 // record holds the facts about one request. Only the goroutine that serves it writes to it, except
-// for slow.
+// for fault.
 type record struct {
 	decision httplimit.Decision
 	decided  bool
-	slow     atomic.Bool // the body arrived too slowly; set by the goroutine that reads it
+	fault    atomic.Int32 // the status of a body that failed, or 0; set by the goroutine that reads it
 }
 
 type recordKey struct{}

@@ -222,14 +222,10 @@ func (p *Proxy) badGateway(w http.ResponseWriter, r *http.Request, err error) {
 
 // clientsFault returns the status of an error that the request's body caused, or 0.
 func clientsFault(r *http.Request, err error) int {
-	rec := recordOf(r.Context())
-	switch {
-	case errors.As(err, new(*http.MaxBytesError)):
+	if errors.As(err, new(*http.MaxBytesError)) {
 		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, errSlowBody), rec != nil && rec.slow.Load():
-		return http.StatusRequestTimeout
 	}
-	return 0
+	return int(recordOf(r.Context()).fault.Load())
 }
 
 // statusGone is nginx's status for a client that closed the connection.
