@@ -84,10 +84,16 @@ func serving(h http.Handler) instance {
 	}
 }
 
+// ordinary is the name that a limit of 100 in a minute has by default. The default name is made of
+// the limit and its period: without this one it would be "1000000000/24h", and every key longer
+// than in any service.
+const ordinary = "100/1m"
+
 func openWeirHTTP(of func(*weir.Limiter) weir.Strategy) func(quota) instance {
 	return func(q quota) instance {
 		l := must(weir.New(weir.Config{}))
 		guard := httplimit.New(of(l), httplimit.Config{
+			Name:      ordinary,
 			Extractor: httplimit.RemoteAddr(),
 			Limit:     uint64(q.limit),
 			Duration:  q.period,
