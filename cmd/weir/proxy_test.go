@@ -122,8 +122,9 @@ func TestMochiwebWithAStatusAndFields(t *testing.T) {
 }
 
 func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
-	t.Setenv("WEIR_REDIS_PASSWORD", "from the environment")
-	t.Setenv("WEIR_ADMIN_TOKEN", "0123456789abcdef")
+	// Both end as a file does that they are often made of.
+	t.Setenv("WEIR_REDIS_PASSWORD", "from the environment\n")
+	t.Setenv("WEIR_ADMIN_TOKEN", "0123456789abcdef\n")
 	var f proxyFlags
 	cmd := f.command()
 	require.NoError(t, cmd.ParseFlags([]string{"--limit", "1/1m", "--redis", "redis://r"}))
@@ -131,6 +132,9 @@ func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "from the environment", cfg.Redis.Password)
 	assert.Equal(t, "0123456789abcdef", cfg.Admin.Token)
+	var s serveFlags
+	require.NoError(t, s.setToken())
+	assert.Equal(t, cfg.Admin.Token, s.cfg.AdminToken)
 }
 
 func TestHelpFitsIn100Columns(t *testing.T) {

@@ -179,7 +179,7 @@ func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
 // users of a machine can read the arguments of a process.
 func secret(what, file, variable string) (string, error) {
 	if file == "" {
-		return os.Getenv(variable), nil
+		return strings.TrimSpace(os.Getenv(variable)), nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {

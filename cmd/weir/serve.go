@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -186,16 +185,9 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 // minToken is the length of the shortest admin token. 16 random characters cannot be guessed.
 const minToken = 16
 
-func (f *serveFlags) setToken() error {
-	f.cfg.AdminToken = os.Getenv("WEIR_ADMIN_TOKEN")
-	if f.adminToken != "" {
-		text, err := os.ReadFile(f.adminToken)
-		if err != nil {
-			return err
-		}
-		if f.cfg.AdminToken = strings.TrimSpace(string(text)); f.cfg.AdminToken == "" {
-			return fmt.Errorf("there is no token in %s", f.adminToken)
-		}
+func (f *serveFlags) setToken() (err error) {
+	if f.cfg.AdminToken, err = secret("token", f.adminToken, "WEIR_ADMIN_TOKEN"); err != nil {
+		return err
 	}
 	if n := len(f.cfg.AdminToken); n > 0 && n < minToken {
 		return fmt.Errorf("the admin token is %d bytes long: it needs %d", n, minToken)
