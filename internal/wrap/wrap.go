@@ -58,24 +58,24 @@ func or[T any](s weir.Strategy, none T) T {
 }
 
 // Unwrap returns the strategy itself.
-func (s Strategy) Unwrap() weir.Strategy { return s.Strategy }
+func (s *Strategy) Unwrap() weir.Strategy { return s.Strategy }
 
 // Run implements weir.Strategy.
-func (s Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (s *Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return s.decided(s.Strategy.Run(ctx, r))
 }
 
 // Peek implements weir.Peeker.
-func (s Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return s.decided(s.Peeker.Peek(ctx, r))
 }
 
 // Reconcile implements weir.Reconciler.
-func (s Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
 	return s.decided(s.Reconciler.Reconcile(ctx, r, b))
 }
 
-func (s Strategy) decided(res *weir.Result, err error) (*weir.Result, error) {
+func (s *Strategy) decided(res *weir.Result, err error) (*weir.Result, error) {
 	if res == nil && err == nil {
 		return nil, fmt.Errorf("weir: %T returned neither a Result nor an error", s.Strategy)
 	}
