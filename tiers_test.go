@@ -72,5 +72,5 @@ func TestTiersDenyAHugeCostBesideAHugeCount(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, res.Allowed())
 	assert.True(t, res.ExpiresAt.IsZero())
-	assert.EqualValues(t, math.MaxInt64, res.TotalRequests)
+	assert.Equal(t, uint64(math.MaxInt64), res.TotalRequests)
 }
