@@ -87,7 +87,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Status != 0 { // no rule sees it or, in shadow mode, none changes it
+			if d.Status != 0 {
 				p.decided(r, d)
 			}
 		},
@@ -110,6 +110,9 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 
 // onRules records a decision of the rules.
 func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
+	if rec := recordOf(r.Context()); rec != nil && rec.decided {
+		return // in shadow mode: otherwise the lists would have refused it
+	}
 	d := httplimit.Decision{Shadow: p.cfg.Guard.Shadow, Err: err, Cost: 1}
 	switch {
 	case err != nil && r.Context().Err() != nil:

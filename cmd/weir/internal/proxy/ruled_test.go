@@ -127,6 +127,12 @@ func TestRulesInShadowMode(t *testing.T) {
 		assert.Empty(t, answer.Header.Get("RateLimit"))
 	}
 	assert.EqualValues(t, 3, s.figures().Requests["Denied"])
+
+	cfg.Deny = []httplimit.Entry{ParseEntry("127.0.0.1")}
+	s = serve(t, cfg)
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"))
+	f := s.figures().Requests
+	assert.Equal(t, []uint64{1, 0}, []uint64{f["Listed"], f["Admitted"]}, "it would not have reached the rules")
 }
 
 // TestRulesWithoutRoom fills the table, which lifts no limit, whatever --fail says.
