@@ -247,6 +247,14 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 	}
 	assert.EqualValues(t, 2, s.figures().Requests["Denied"], "and says whom it would have denied")
 	assert.True(t, s.figures().Shadow)
+
+	var err error
+	cfg.By, err = ParseBy("header:X-Key")
+	require.NoError(t, err)
+	cfg.MaxInFlight = 5
+	s = serve(t, cfg)
+	assert.Equal(t, 200, status(t, "GET", s.front.URL))
+	assert.EqualValues(t, 1, s.figures().Requests["NoKey"])
 }
 
 // A table that is full cannot decide on a new caller, and failing open is no way round that.

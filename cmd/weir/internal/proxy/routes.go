@@ -168,7 +168,7 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 // requests in flight, which no limit sees.
 func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	n := p.stats.Count(o)
-	if o == httplimit.Busy || o == httplimit.NoKey {
+	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow { // or the limits see it, too
 		n += p.flight.Count(o)
 	}
 	if p.ruled != nil {
