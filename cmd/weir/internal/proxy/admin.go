@@ -79,7 +79,7 @@ func (p *Proxy) known(next http.Handler) http.Handler {
 		}
 		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
 		if err != nil && host != "localhost" && !slices.Contains(p.cfg.Admin.Hosts, host) {
-			http.Error(w, "This server is not known by that name; see --admin-host.",
+			http.Error(w, "This server does not accept that host name; see --admin-host.",
 				http.StatusMisdirectedRequest)
 			return
 		}
@@ -161,7 +161,7 @@ func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 	case c.What == "" && c.Prefix == "" && c.ID != "":
 		e.Key, err = keyOf(c.ID)
 	default:
-		err = errors.New("want one of what, prefix and id")
+		err = errors.New("want exactly one of what, prefix and id")
 	}
 	if err == nil && c.For != "" {
 		var d time.Duration
@@ -187,7 +187,7 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 16<<10))
 	body.DisallowUnknownFields()
 	if err := body.Decode(&c); err != nil {
-		http.Error(w, "That is no such change: "+err.Error(), http.StatusBadRequest)
+		http.Error(w, "Invalid change: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	e, err := c.entry(time.Now())

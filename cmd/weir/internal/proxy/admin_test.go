@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// deny sends a change as the page does.
+// deny sends a change like the page does.
 func deny(t testing.TB, s served, method, body string, header ...string) (int, string) {
 	t.Helper()
 	resp, text := send(t, method, s.back.URL+"/-/deny", strings.NewReader(body),
@@ -30,7 +30,7 @@ func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
 		require.Equal(t, http.StatusNoContent, code, text)
 		want := 403
 		if strings.Contains(body, "for") {
-			want = 429 // for a while
+			want = 429 // until the entry ends
 		}
 		assert.Equal(t, want, status(t, "GET", s.front.URL), body)
 		code, text = deny(t, s, "DELETE", body)
@@ -61,7 +61,8 @@ func TestChangesThatAreNone(t *testing.T) {
 	assert.Equal(t, http.StatusInsufficientStorage, code)
 }
 
-// What a page of another site can have a browser send changes nothing.
+// TestForgedRequestsChangeNothing checks that requests which another site's page can make a browser
+// send change nothing.
 func TestForgedRequestsChangeNothing(t *testing.T) {
 	s := serve(t, config(t, "100/1d"))
 	body := func() *strings.Reader { return strings.NewReader(`{"what":"127.0.0.1"}`) }
@@ -85,7 +86,7 @@ func TestForgedRequestsChangeNothing(t *testing.T) {
 	}
 	assert.Equal(t, http.StatusMethodNotAllowed, status(t, "GET", s.back.URL+"/-/deny", changeHeader, "1"))
 
-	// The page's own, or else the test would pass if nothing got through.
+	// The page's own request must pass, or the test would also pass if every request failed.
 	resp, text := send(t, "POST", s.back.URL+"/-/deny", body(), changeHeader, "1", "Sec-Fetch-Site",
 		"same-origin", "Origin", s.back.URL)
 	assert.Equal(t, http.StatusNoContent, resp.StatusCode, text)
@@ -147,7 +148,8 @@ func TestThePageIsLockedDown(t *testing.T) {
 	assert.Equal(t, 405, status(t, "POST", s.back.URL+"/-/stats"))
 }
 
-// The figures and the list are on the admin address alone.
+// TestTheFrontDoesNotLeadToTheAdmin checks that the statistics and the list are served only on the
+// admin address.
 func TestTheFrontDoesNotLeadToTheAdmin(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {

@@ -57,7 +57,7 @@ func (t tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(t, chromedp.Do(t.ctx, actions...))
 }
 
-// eval returns what a script yields.
+// eval returns the value of a script.
 func eval[T any](t tab, script string) T {
 	t.Helper()
 	value, err := chromedp.Run(t.ctx, chromedp.Evaluate[T](script))
@@ -65,8 +65,8 @@ func eval[T any](t tab, script string) T {
 	return value
 }
 
-// sees waits until the script yields true. chromedp's own Poll makes code of text in the page,
-// which the page's policy forbids.
+// sees waits until the value of the script is true. chromedp's own Poll evaluates text as code in
+// the page, which the page's policy forbids.
 func (t tab) sees(script string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -111,7 +111,7 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.do(chromedp.Click("#list tbody button"))
 	page.sees(`document.querySelectorAll("#list tbody tr").length === 0`)
 
-	// What is no entry is said, and a hostile name is a name.
+	// An invalid entry is reported, and a hostile name is shown as text.
 	page.do(chromedp.SetValue("#deny-what", " "), chromedp.Click("#deny button"))
 	page.sees(`!document.getElementById("deny-error").hidden && document.getElementById("deny-error").textContent !== ""`)
 	hostile := `<img src=x onerror="document.title='forged'">`

@@ -105,7 +105,8 @@ func (a Admin) check() error {
 	case isLoopback(host):
 		return nil
 	case !a.Remote:
-		return fmt.Errorf("admin address %q is not a loopback address: who reaches it can change the deny list; "+
+		return fmt.Errorf("admin address %q is not a loopback address: "+
+			"anyone who can reach it could change the deny list; "+
 			"say --admin-remote if that is meant", a.Addr)
 	case a.Token == "":
 		return fmt.Errorf("admin address %q is not a loopback address, so it needs a token", a.Addr)

@@ -58,10 +58,10 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 	if line[0] == '"' {
 		quoted, err := strconv.QuotedPrefix(line)
 		if err != nil {
-			return e, fmt.Errorf("%q is no quoted key", line)
+			return e, fmt.Errorf("%q is not a quoted key", line)
 		}
 		if e.Key, err = strconv.Unquote(quoted); err != nil || e.Key == "" {
-			return e, fmt.Errorf("%s is no key", quoted)
+			return e, fmt.Errorf("%s is not a valid key", quoted)
 		}
 		until = line[len(quoted):]
 	} else if e.Prefix, err = ParsePrefix(what); err != nil {
@@ -69,7 +69,7 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 	}
 	if until = strings.TrimSpace(until); until != "" {
 		if e.Until, err = time.Parse(time.RFC3339, until); err != nil {
-			return e, fmt.Errorf("%q is no time such as 2026-11-20T12:00:00Z", until)
+			return e, fmt.Errorf("%q is not a time such as 2026-11-20T12:00:00Z", until)
 		}
 	}
 	return e, nil

@@ -25,9 +25,9 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// What an attacker tries.
+// The tests in this file do what an attacker would try.
 
-// tunnel is an upstream that takes any upgrade and then serves requests on the connection,
+// tunnel is an upstream that accepts any upgrade and then serves requests on the connection,
 // uncounted.
 func tunnel(requests *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
 		s := serve(t, cfg)
 		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
 		require.NoError(t, err)
-		t.Cleanup(func() { _ = conn.Close() }) // before the upstream waits for its end
+		t.Cleanup(func() { _ = conn.Close() }) // closed before the upstream waits for it
 		_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", protocol)
 		require.NoError(t, err)
 		r := bufio.NewReader(conn)
@@ -103,12 +103,12 @@ func TestCONNECTIsRefused(t *testing.T) {
 	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
 }
 
-// Sixty attempts, each hung up before the upstream answers, under a limit of three failures: three
-// run.
+// TestHangingUpDoesNotEvadeCountIf makes sixty attempts, each of which hangs up before the upstream
+// responds, under a limit of three failures. Three attempts must reach the upstream.
 func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 	for name, body := range map[string]string{
 		"with a whole body": "Content-Length: 2\r\n\r\n{}",
-		"without its end":   "Content-Length: 3\r\n\r\n{}", // enough for a server that parses as it reads
+		"without its end":   "Content-Length: 3\r\n\r\n{}", // enough for a server that parses while it reads
 	} {
 		var attempts atomic.Int64
 		var here sync.WaitGroup
@@ -142,7 +142,7 @@ func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 					return attempts.Load() == int64(n+1)
 				}, 10*time.Second, time.Millisecond)
 			} else {
-				// or net/http waits for the rest of the body
+				// otherwise net/http waits for the rest of the body
 				require.NoError(t, conn.(*net.TCPConn).CloseWrite())
 				_, _ = io.Copy(io.Discard, conn)
 			}
@@ -154,7 +154,8 @@ func TestHangingUpDoesNotEvadeCountIf(t *testing.T) {
 	}
 }
 
-// However a client spells a route, it is one route and has one budget.
+// TestSpellingsOfARouteAreOneRoute checks that all spellings of a route are one route with one
+// budget.
 func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	for _, text := range []string{"POST /login limit=1/1d", "API.example.com/Orders/{ID} limit=1/1d",
@@ -218,9 +219,10 @@ func TestSpellingsOfAPathAreOneKey(t *testing.T) {
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/a/c"))
 }
 
-// One address that requests more paths than the table has buckets does not keep other clients out.
+// TestOneAddressCannotFillTheTable checks that one address with more paths than the table has
+// buckets does not keep other clients out.
 func TestOneAddressCannotFillTheTable(t *testing.T) {
-	for most, want := range map[int]int{100: 200, -1: 503} { // and without the bound it does
+	for most, want := range map[int]int{100: 200, -1: 503} { // without the bound it does
 		cfg := config(t, "5/1d:fixed")
 		var err error
 		cfg.By, err = ParseBy("ip+path")
@@ -300,8 +302,8 @@ func TestBodiesAreBounded(t *testing.T) {
 		"chunked: its length is not announced")
 }
 
-// A body that dribbles ends at its rate, whether the upstream reads it or the client is denied; one
-// that keeps to the rate is left alone, and so is an upstream that takes its time.
+// TestSlowBodiesEnd checks that a body slower than the rate is cut off, whether the upstream reads
+// it or the client is denied. A body that keeps to the rate is not, nor is a slow upstream.
 func TestSlowBodiesEnd(t *testing.T) {
 	cfg := config(t, "3/1d")
 	cfg.Bodies = Bodies{Rate: 1000, Grace: 100 * time.Millisecond}
@@ -345,8 +347,9 @@ func TestSlowBodiesEnd(t *testing.T) {
 	assert.Less(t, took, 8*time.Second)
 }
 
-// A body that breaks off or is malformed is the client's failure, and not one of the upstream, which
-// somebody would be woken for. An upstream that breaks off a body has failed.
+// TestBodiesThatBreakOff checks that a body that breaks off or is malformed is not logged as a
+// failure of the upstream, for which an alert may be sent. An upstream that closes the connection
+// while it gets a body has failed.
 func TestBodiesThatBreakOff(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Bodies = Bodies{Rate: 1000}
@@ -381,7 +384,8 @@ func TestBodiesThatBreakOff(t *testing.T) {
 	assert.Contains(t, log.String(), "the upstream failed")
 }
 
-// A body may wait in a leaky bucket for longer than the grace: its client is not slow.
+// TestBodiesMayWaitForTheLimit checks that a client is not called slow while its request waits in a
+// leaky bucket longer than the grace.
 func TestBodiesMayWaitForTheLimit(t *testing.T) {
 	cfg := config(t, "5/3s:leaky")
 	cfg.Bodies = Bodies{Rate: 1000, Grace: 300 * time.Millisecond}
@@ -394,7 +398,7 @@ func TestBodiesMayWaitForTheLimit(t *testing.T) {
 	front.EnableHTTP2 = true
 	front.StartTLS()
 	defer front.Close()
-	body := strings.Repeat("x", 2<<20) // more than HTTP/2 takes before it is read
+	body := strings.Repeat("x", 2<<20) // more than HTTP/2 buffers before it is read
 	require.Equal(t, 200, status(t, "GET", s.front.URL))
 
 	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
@@ -417,8 +421,8 @@ func TestBodiesMayWaitForTheLimit(t *testing.T) {
 	assert.Equal(t, fmt.Sprint(len(body), nil), string(text))
 }
 
-// Silent connections keep nobody out: each new one takes the place of the oldest; and one address
-// cannot have them all.
+// TestSilentConnectionsKeepNobodyOut checks that a new connection replaces the oldest silent one,
+// and that one address cannot have all connections.
 func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	cfg.MaxConns = 20
@@ -479,8 +483,8 @@ func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	}
 }
 
-// A proxy in front is trusted by its address, not by its /64, and its neighbors are counted without
-// it.
+// TestConnectionsOfATrustedIPv6AddressAreNotBounded checks that a trusted proxy is exempt by its
+// address, not by its /64, and that other addresses of the /64 are counted without it.
 func TestConnectionsOfATrustedIPv6AddressAreNotBounded(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	cfg.MaxConnsPerAddr = 1
@@ -498,7 +502,8 @@ func TestConnectionsOfATrustedIPv6AddressAreNotBounded(t *testing.T) {
 	assert.False(t, admit("2001:db8::30"), "of one /64")
 }
 
-// A connection with a request is never closed for a new one; when all have one, the new one is.
+// TestConnectionsWithARequestAreKept checks that a connection with a request is never closed for a
+// new one; if all have requests, the new one is closed.
 func TestConnectionsWithARequestAreKept(t *testing.T) {
 	release := make(chan struct{})
 	cfg := config(t, "1000/1d")
@@ -536,8 +541,8 @@ func TestConnectionsWithARequestAreKept(t *testing.T) {
 	<-p.done
 }
 
-// A proxy that is its own upstream answers at once: the request comes back once, and is not counted
-// again.
+// TestAProxyThatIsItsOwnUpstream checks that such a proxy responds at once: the request returns
+// once and is not counted again.
 func TestAProxyThatIsItsOwnUpstream(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -556,7 +561,8 @@ func TestAProxyThatIsItsOwnUpstream(t *testing.T) {
 	assert.Contains(t, log.String(), "a request came back")
 }
 
-// Address fields that clients forge are not forwarded, in any spelling.
+// TestForgedAddressFieldsDoNotPass checks that forged address fields are not forwarded, in any
+// spelling.
 func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	cfg := config(t, "1000/1d")
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
@@ -577,7 +583,7 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	assert.Contains(t, got, "X-Forwarded-For=127.0.0.1\n")
 	assert.Regexp(t, `Via=1\.1 weir-[a-z0-9]{12}\n`, got)
 
-	// A trusted proxy that writes Forwarded lets the client's own X-Forwarded-For through.
+	// A trusted proxy that sets Forwarded passes the client's own X-Forwarded-For through.
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	cfg.Forwarded = true
 	s = serve(t, cfg)
@@ -590,8 +596,8 @@ func TestForgedAddressFieldsDoNotPass(t *testing.T) {
 	assert.Contains(t, got, "True-Client-Ip=192.0.2.1\n", "which a trusted proxy may set")
 }
 
-// Fields with one value are the proxy's: a client could not choose between two. The draft's fields
-// are lists.
+// TestTheUpstreamsFieldsAreNotDuplicated checks that fields with a single value are the proxy's,
+// since a client could not choose between two. The fields of the draft are lists.
 func TestTheUpstreamsFieldsAreNotDuplicated(t *testing.T) {
 	for style, want := range map[string]int{"legacy": 1, "original": 1, "draft": 2} {
 		cfg := config(t, "1000/1d")

@@ -36,7 +36,7 @@ func (r *Redis) check() error {
 		return nil
 	}
 	if r.Lease < 0 || r.Denials < 0 {
-		return errors.New("redis: the lease and the number of denials are not negative")
+		return errors.New("redis: the lease and the number of denials must not be negative")
 	}
 	_, err := r.options()
 	return err

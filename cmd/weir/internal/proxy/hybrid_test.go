@@ -20,7 +20,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// patient is a timeout that a slow disk does not use up: a server that was killed refuses at once.
+// patient is a timeout longer than a slow disk delays Redis. A killed server refuses connections at
+// once.
 const patient = 10 * time.Second
 
 // fleet starts n proxies on one Redis.
@@ -63,8 +64,9 @@ func sources(proxies []served) (all []string) {
 	return all
 }
 
-// Two proxies on one Redis hold one limit; when it is killed they hold it still, from what was
-// spent; and when it is back it is charged with what they admitted.
+// TestTheLimitIsHeldThroughAnOutage checks that two proxies on one Redis share one limit, that they
+// keep to it after Redis is killed, continuing from the last counts, and that they add what they
+// admitted when Redis is back.
 func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 	for _, limit := range []string{"20/365d:fixed", "20/1d:sliding", "20/1d:log", "20/1d:token",
 		"20/1d,30/2d"} {
@@ -75,7 +77,7 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 			require.Equal(t, []string{"redis", "redis"}, sources(proxies))
 
 			s.Kill()
-			// 12 are left: 6 for each. One proxy alone has no more than its share.
+			// 12 are left: 6 for each proxy. A single proxy has no more than its share.
 			require.Equal(t, 6, spend(t, proxies[:1], 15))
 			require.Equal(t, 6, spend(t, proxies[1:], 15))
 			require.Equal(t, []string{"local", "local"}, sources(proxies))
@@ -87,8 +89,9 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 				late += spend(t, proxies, 1)
 				return fmt.Sprint(sources(proxies)) == "[redis redis]"
 			}, 10*time.Second, 20*time.Millisecond)
-			// Until the other has asked too, Redis does not know what it admitted: fallback.New
-			// states this bound. A breaker may have closed just after its proxy last asked.
+			// Redis does not know what the other proxy admitted until that proxy calls it:
+			// fallback.New states this bound. A breaker may have closed just after its proxy's last
+			// call.
 			late += spend(t, proxies, 1)
 			assert.LessOrEqual(t, late, 10)
 			assert.Zero(t, spend(t, proxies, 5), "all is spent, and Redis knows")
@@ -118,7 +121,8 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 	assert.Equal(t, 50, admitted)
 }
 
-// Leases and cached denials save round trips to Redis, and the limit is the same.
+// TestRedisIsSpared checks that leases and cached denials save round trips to Redis and keep the
+// limit.
 func TestRedisIsSpared(t *testing.T) {
 	s := redistest.Start(t)
 	cfg := config(t, "40/365d:fixed")
@@ -189,8 +193,8 @@ func TestRedisAddresses(t *testing.T) {
 	}
 }
 
-// Limits on Redis are told apart in the metrics, whatever they are called; one that a reload of
-// rules makes again takes the place of the one before.
+// TestMetricsOfLimitsOfAnyName checks that the metrics distinguish limits on Redis whatever their
+// names, and that a limit created again by a reload of rules replaces the old one.
 func TestMetricsOfLimitsOfAnyName(t *testing.T) {
 	var limits []Limit
 	for i, name := range []string{"a", "a (2)", "a", "caf\xe9"} {

@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// binding finds the same tier as weir's RunTier by ExpiresAt alone, at any instant of a slice.
+// TestBindingIsTheTierThatRunTierNames checks that binding finds the same tier as weir's RunTier
+// from ExpiresAt alone, at any time within a slice.
 func TestBindingIsTheTierThatRunTierNames(t *testing.T) {
 	tiers := []weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 25, Duration: 6 * time.Second},
 		{Limit: 40, Duration: 15 * time.Second}}

@@ -40,7 +40,7 @@ func TestLinesAreGatheredForAWhile(t *testing.T) {
 	})
 }
 
-// full is a disk that is full for a while.
+// full is a disk that is full for some time.
 type full struct {
 	bytes.Buffer
 	err error

@@ -32,7 +32,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// What an operator does.
+// The tests in this file do what an operator does.
 
 // writeCertificate writes a self-signed certificate for name.
 func writeCertificate(t testing.TB, files TLS, name string) {
@@ -86,8 +86,7 @@ func TestTLSWithACertificateThatIsRenewed(t *testing.T) {
 	name, _ = ask()
 	assert.Equal(t, "second", name)
 
-	// Without a signal the change is seen in time; a file that is no certificate leaves the old
-	// one.
+	// A change is noticed without a signal. An invalid file leaves the old certificate in use.
 	writeCertificate(t, files, "third")
 	p.cert.mu.Lock()
 	p.cert.looked, p.cert.written = time.Time{}, [2]time.Time{}
@@ -106,7 +105,7 @@ func TestTLSWithACertificateThatIsRenewed(t *testing.T) {
 	assert.Error(t, err, "a certificate without a key")
 }
 
-// metrics returns what the proxy exports.
+// metrics returns the metrics of the proxy.
 func (p *Proxy) metrics() string {
 	w := httptest.NewRecorder()
 	p.serveMetrics().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", http.NoBody))
@@ -134,7 +133,7 @@ func TestMetrics(t *testing.T) {
 		status(t, "GET", s.front.URL)
 	}
 	_, before := read()
-	for i := range 100 { // as many callers as there may be
+	for i := range 100 { // as many callers as the table has room for
 		s.handler.ServeHTTP(&discard{http.Header{}}, requestOf(fmt.Sprintf("198.51.100.%d:1", i)))
 	}
 	text, after := read()
@@ -160,8 +159,8 @@ func requestOf(peer string) *http.Request {
 	return r
 }
 
-// What was put on the deny list at run time is there after a restart, until its time; what the
-// penalty box listed is not.
+// TestTheDenyListOutlivesTheProcess checks that an entry added to the deny list at run time is
+// there after a restart, until it ends, while entries of the penalty box are not.
 func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "deny")
 	cfg := config(t, "1/1d")
@@ -197,8 +196,8 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	until := again.denied.Entries()[2].Until
 	assert.WithinDuration(t, time.Now().Add(7*24*time.Hour), until, time.Hour)
 
-	// An edit is read on a signal: what is gone goes, except for what the command line says; a
-	// mistake changes nothing.
+	// An edited file is read on a signal: entries removed from it are removed, except those of the
+	// command line. A mistake changes nothing.
 	require.NoError(t, os.WriteFile(name, []byte("# edited\n\n203.0.113.0/24 2126-01-01T00:00:00Z\n"), 0o600))
 	require.NoError(t, again.Reload())
 	assert.Len(t, again.denied.Added(), 2)
@@ -211,7 +210,7 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	}
 }
 
-// A reload loses no change that is made meanwhile.
+// TestTheDenyListIsReloadedWhileItChanges checks that a reload does not lose concurrent changes.
 func TestTheDenyListIsReloadedWhileItChanges(t *testing.T) {
 	const changes = 50
 	cfg := config(t, "1/1d")
@@ -236,7 +235,7 @@ func TestTheDenyListIsReloadedWhileItChanges(t *testing.T) {
 	assert.Len(t, s.denied.Added(), changes, "in the file, too")
 }
 
-// During the delay the health check fails and requests are still served.
+// TestDrainDelay checks that during the delay the health check fails and requests are still served.
 func TestDrainDelay(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.DrainDelay = time.Hour

@@ -24,7 +24,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// config is the Config of the tests: the limits are of so long a time that no window ends in one.
+// config returns the Config of the tests. The limits are over periods long enough that no window
+// ends during a test.
 func config(t testing.TB, limits ...string) Config {
 	t.Helper()
 	cfg := Config{Listen: "127.0.0.1:0", Drain: 5 * time.Second}
@@ -68,7 +69,8 @@ func upstreamOf(t testing.TB, h http.HandlerFunc) *url.URL {
 	return u
 }
 
-// send sends a request and returns the answer, with its body read. Headers are pairs.
+// send sends a request and returns the response with its body read. Headers are pairs of name and
+// value.
 func send(t testing.TB, method, target string, body io.Reader, header ...string) (*http.Response, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, target, body)
@@ -217,7 +219,8 @@ func TestSeveralPoliciesAreToldTogether(t *testing.T) {
 	assert.Contains(t, body, `"violated-policies":["burst"]`)
 }
 
-// The tiers of a limit are one policy, and what is left of it is what the tier that binds leaves.
+// TestTiersTellWhatTheTierThatBindsLeaves checks that the tiers of a limit are one policy, whose
+// remaining units are those of the tier that binds.
 func TestTiersTellWhatTheTierThatBindsLeaves(t *testing.T) {
 	for limit, want := range map[string]string{
 		"3/1d,1000/2d": `"3/1d,1000/2d";r=2,"3/1d,1000/2d";r=1,"3/1d,1000/2d";r=0,"3/1d,1000/2d";r=0,429`,
@@ -257,7 +260,7 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 	assert.EqualValues(t, 1, s.figures().Requests["NoKey"])
 }
 
-// A table that is full cannot decide on a new caller, and failing open is no way round that.
+// TestAFullTable checks that a full table cannot decide on a new caller, even when failing open.
 func TestAFullTable(t *testing.T) {
 	for on, want := range map[httplimit.FullPolicy]int{httplimit.FullRefuse: 503, httplimit.FullAdmit: 200} {
 		cfg := config(t, "5/1d:fixed")

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// No client can write a line of the log, act on the terminal of who reads it, or have its query in
-// it.
+// TestTheAccessLogCannotBeForged checks that a client cannot write lines of the log or control the
+// reader's terminal, and that the log does not contain the query.
 func TestTheAccessLogCannotBeForged(t *testing.T) {
 	hostile := "a\r\nfake=line \x1b[31m\u202e\" msg=x"
 	for _, handler := range []func(io.Writer) slog.Handler{

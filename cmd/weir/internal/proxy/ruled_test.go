@@ -35,7 +35,7 @@ rate_limits:
   - actions: [{path: {}}]
 `
 
-// rulesConfig is the Config of a proxy with rules, in a directory of their own.
+// rulesConfig returns the Config of a proxy with rules in their own directory.
 func rulesConfig(t testing.TB, text string) (cfg Config, file string) {
 	t.Helper()
 	cfg = config(t)
@@ -82,8 +82,8 @@ func TestRules(t *testing.T) {
 	assert.Contains(t, metrics, "weir_rules_refused 0")
 }
 
-// TestRulesKeepTheLists has the deny list, the list of those without a limit, and the bounds on
-// requests in flight.
+// TestRulesKeepTheLists checks that the deny list, the allow list and the bounds on requests in
+// flight work with rules.
 func TestRulesKeepTheLists(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
@@ -135,7 +135,8 @@ func TestRulesInShadowMode(t *testing.T) {
 	assert.Equal(t, []uint64{1, 0}, []uint64{f["Listed"], f["Admitted"]}, "it would not have reached the rules")
 }
 
-// TestRulesWithoutRoom fills the table, which lifts no limit, whatever --fail says.
+// TestRulesWithoutRoom fills the table and checks that requests that cannot be decided on get the
+// response configured by --fail.
 func TestRulesWithoutRoom(t *testing.T) {
 	for shadow, want := range map[bool]int{false: 503, true: 200} {
 		cfg, _ := rulesConfig(t, strings.Replace(ruleText, "value: /login, ", "", 1))
@@ -149,8 +150,8 @@ func TestRulesWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestRulesAreReloaded changes the rules while clients ask: counts are kept, and a mistake changes
-// nothing.
+// TestRulesAreReloaded changes the rules while clients send requests: counts are kept, and a
+// mistake changes nothing.
 func TestRulesAreReloaded(t *testing.T) {
 	cfg, file := rulesConfig(t, ruleText)
 	s := serve(t, cfg)
@@ -180,7 +181,7 @@ func TestRulesAreReloaded(t *testing.T) {
 	assert.Contains(t, s.metrics(), "weir_rules_load_error_total 3")
 }
 
-// TestRulesAreWatched changes the rules without a reload request.
+// TestRulesAreWatched changes the files of the rules without a request to reload.
 func TestRulesAreWatched(t *testing.T) {
 	cfg, file := rulesConfig(t, ruleText)
 	r := run(t, cfg)
@@ -196,7 +197,8 @@ func TestRulesAreWatched(t *testing.T) {
 	assert.Equal(t, 429, ask())
 }
 
-// TestACallerIsInspectedAndReset does so at the admin address, which needs the token for it.
+// TestACallerIsInspectedAndReset inspects and resets a caller at the admin address, which requires
+// the token.
 func TestACallerIsInspectedAndReset(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
 	s := serve(t, cfg)
@@ -236,7 +238,7 @@ func TestRulesThatCannotBe(t *testing.T) {
 	assert.ErrorContains(t, err, "routes have no meaning with rules")
 }
 
-// TestRulesOnRedis has two proxies that hold the limits together, and go on by halves without
+// TestRulesOnRedis checks that two proxies share limits of rules, and that each has half without
 // Redis.
 func TestRulesOnRedis(t *testing.T) {
 	server := redistest.Start(t)
@@ -274,7 +276,7 @@ func TestRulesOnRedis(t *testing.T) {
 	assert.Contains(t, proxies[0].metrics(), `weir_fallback_breaker_state{name="fixed window",state="open"}`)
 }
 
-// TestTheBuiltInPageOfRules says that there are rules.
+// TestTheBuiltInPageOfRules checks that the built-in page mentions the rules.
 func TestTheBuiltInPageOfRules(t *testing.T) {
 	cfg, _ := rulesConfig(t, ruleText)
 	s := serve(t, cfg)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// running is a Proxy in Run.
+// running is a Proxy whose Run is in progress.
 type running struct {
 	*Proxy
 	front, back string // addresses
@@ -22,7 +22,7 @@ type running struct {
 	done        chan error
 }
 
-// addresses is a slog.Handler that hears where a Proxy serves.
+// addresses is a slog.Handler that records the addresses a Proxy serves on.
 type addresses struct {
 	slog.Handler
 	heard chan [2]string

@@ -57,7 +57,7 @@ func TestStateIsSavedEveryMinute(t *testing.T) {
 	})
 }
 
-// A bad file is reported and kept, until somebody has moved it away.
+// TestBadStateIsKept checks that an invalid file is reported and kept until it is moved away.
 func TestBadStateIsKept(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state")
 	require.NoError(t, os.WriteFile(name, []byte("not a snapshot"), 0o600))

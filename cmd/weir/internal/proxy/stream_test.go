@@ -16,12 +16,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the upstream sends in pieces comes in pieces, whether it said how long it would be or not.
+// TestStreamsAreNotHeldBack checks that a response sent in pieces arrives in pieces, with or
+// without a Content-Length.
 func TestStreamsAreNotHeldBack(t *testing.T) {
 	for _, length := range []string{"", "10"} {
 		next := make(chan struct{})
 		cfg := config(t, "100/1d")
-		cfg.Guard.CountIf = func(int) bool { return true } // which wraps the ResponseWriter once more
+		cfg.Guard.CountIf = func(int) bool { return true } // wraps the ResponseWriter once more
 		cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) {
 			if length != "" {
 				w.Header().Set("Content-Length", length)
@@ -61,7 +62,8 @@ func echoUpgrade(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(conn, rw)
 }
 
-// upgrade asks for a WebSocket and returns the connection when it is one, or the status.
+// upgrade requests a WebSocket. It returns the connection if the upgrade succeeds, or else the
+// status.
 func upgrade(t testing.TB, addr string) (net.Conn, *bufio.Reader, int) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

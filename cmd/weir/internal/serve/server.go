@@ -114,7 +114,8 @@ func checkAdmin(cfg Config) error {
 		return fmt.Errorf("admin address %q: %w", cfg.Admin, err)
 	}
 	if addr, err := netip.ParseAddr(host); host != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
-		return fmt.Errorf("admin address %q is not a loopback address: who reaches it sees who is denied; "+
+		return fmt.Errorf("admin address %q is not a loopback address: "+
+			"anyone who can reach it could see the denied callers; "+
 			"say --admin-remote if that is meant", cfg.Admin)
 	}
 	return nil
