@@ -93,7 +93,8 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 	case ok:
 		err = a.refundEntries(ctx, log, req)
 	case a.limit.Algorithm == SlidingLog:
-		err = fmt.Errorf("rules: a %T lists no entries to give back: %w", a.strategy.Strategy, errors.ErrUnsupported)
+		err = fmt.Errorf("rules: a %T lists no entries to give back: %w", a.strategy.Strategy,
+			errors.ErrUnsupported)
 	case taken.Allowed():
 		err = a.strategy.refunder.Refund(ctx, &req, taken)
 	}

@@ -382,12 +382,18 @@ func TestBadRequests(t *testing.T) {
 		want error
 		text string
 	}{
-		{"no domain", &rules.Request{Descriptors: []rules.Descriptor{w.hit("one=x")}}, rules.ErrNoDomain, "rate limit domain must not be empty"},
-		{"no descriptors", &rules.Request{Domain: "d"}, rules.ErrNoDescriptors, "rate limit descriptor list must not be empty"},
-		{"an override without a unit", override(rules.Override{Requests: 1}), rules.ErrOverride, "bad limit override: descriptor 1: 1 per unknown"},
-		{"an override with an unknown unit", override(rules.Override{Unit: 99}), rules.ErrOverride, "bad limit override"},
-		{"an override with a negative unit", override(rules.Override{Unit: -1}), rules.ErrOverride, "bad limit override"},
-		{"an override of more than a year", override(rules.Override{Unit: rules.Year, Multiplier: math.MaxUint32}), rules.ErrOverride, "bad limit override"},
+		{"no domain", &rules.Request{Descriptors: []rules.Descriptor{w.hit("one=x")}}, rules.ErrNoDomain,
+			"rate limit domain must not be empty"},
+		{"no descriptors", &rules.Request{Domain: "d"}, rules.ErrNoDescriptors,
+			"rate limit descriptor list must not be empty"},
+		{"an override without a unit", override(rules.Override{Requests: 1}), rules.ErrOverride,
+			"bad limit override: descriptor 1: 1 per unknown"},
+		{"an override with an unknown unit", override(rules.Override{Unit: 99}), rules.ErrOverride,
+			"bad limit override"},
+		{"an override with a negative unit", override(rules.Override{Unit: -1}), rules.ErrOverride,
+			"bad limit override"},
+		{"an override of more than a year", override(rules.Override{Unit: rules.Year,
+			Multiplier: math.MaxUint32}), rules.ErrOverride, "bad limit override"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := w.engine.Decide(context.Background(), row.req)
@@ -418,14 +424,15 @@ func TestHitsThatCannotBeGivenBack(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	w := newWorld(t, house, rules.Config{Source: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-		s, err := rules.SourceOf(limiter)(a, burst)
-		return struct {
-			weir.Strategy
-			weir.Peeker
-			weir.Refunder
-		}{s, s.(weir.Peeker), s.(weir.Refunder)}, err
-	}})
+	w := newWorld(t, house,
+		rules.Config{Source: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+			s, err := rules.SourceOf(limiter)(a, burst)
+			return struct {
+				weir.Strategy
+				weir.Peeker
+				weir.Refunder
+			}{s, s.(weir.Peeker), s.(weir.Refunder)}, err
+		}})
 	w.ask(w.hits(2, "log=x"))
 	d := w.hits(1, "log=x")
 	d.GiveBack = true

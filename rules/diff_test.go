@@ -19,8 +19,10 @@ func TestDiff(t *testing.T) {
 		{"nothing", in(base), in(base), nil},
 		{"the same rules, written differently", in(base), "---\ndescriptors:\n- rate_limit:\n    requests_per_unit: 1\n    unit: DAY\n  value: v\n  key: k\ndomain: d\n", nil},
 		{"descriptors in another order", in(base + "\n  - {key: l}"), in("{key: l}\n  - " + base), nil},
-		{"wildcards that cannot match the same value", in("{key: k, value: 'a*'}\n  - {key: k, value: 'b*'}"), in("{key: k, value: 'b*'}\n  - {key: k, value: 'a*'}"), nil},
-		{"wildcards in another order that can match the same value", in("{key: k, value: 'a*'}\n  - {key: k, value: '*b'}"),
+		{"wildcards that cannot match the same value", in("{key: k, value: 'a*'}\n  - {key: k, value: 'b*'}"),
+			in("{key: k, value: 'b*'}\n  - {key: k, value: 'a*'}"), nil},
+		{"wildcards in another order that can match the same value",
+			in("{key: k, value: 'a*'}\n  - {key: k, value: '*b'}"),
 			in("{key: k, value: '*b'}\n  - {key: k, value: 'a*'}"),
 			[]string{"d: k=a*: now comes after k=*b; which now limits the values that both match"}},
 		{"another limit", in(base), in("{key: k, value: v, rate_limit: {unit: day, requests_per_unit: 2}}"),
@@ -42,7 +44,8 @@ func TestDiff(t *testing.T) {
 		{"a rule added after a wildcard", in("{key: k, value: '*', rate_limit: {unit: day, requests_per_unit: 9}}"), in("{key: k, value: '*', rate_limit: {unit: day, requests_per_unit: 9}}\n  - {key: k, value: 'a*', rate_limit: {unit: day, requests_per_unit: 1}}"),
 			[]string{"d: k=a*: added; an earlier wildcard matches all its requests"}},
 		{"a removed limit", in(base), in("{key: k, value: v}"), []string{"d: k=v: 1 per day -> no limit"}},
-		{"domains", "domain: a\n", in(base), []string{"a: removed; its requests are no longer limited", "d: added; with 1 rule"}},
+		{"domains", "domain: a\n", in(base),
+			[]string{"a: removed; its requests are no longer limited", "d: added; with 1 rule"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var got []string
@@ -71,7 +74,8 @@ func TestYAMLIsAnEqualSet(t *testing.T) {
 func TestExplain(t *testing.T) {
 	set := load(t, house)
 	for _, row := range []struct{ name, request, want string }{
-		{"a rule", "ten=x", "domain d\n  ten=x -> ten (r.yaml:5): key only\nten: 10 per minute at r.yaml:5\n"},
+		{"a rule", "ten=x",
+			"domain d\n  ten=x -> ten (r.yaml:5): key only\nten: 10 per minute at r.yaml:5\n"},
 		{"a wildcard, and a level below", "sharedabove=ab,user=u",
 			"domain d\n  sharedabove=ab -> sharedabove=a* (r.yaml:8): wildcard\n" +
 				"    user=u -> user (r.yaml:11): key only\nsharedabove=a*,user: 10 per minute, values of the wildcard share a counter at r.yaml:11\n"},
@@ -83,7 +87,8 @@ func TestExplain(t *testing.T) {
 			"domain d\n  sharedabove=ab -> sharedabove=a* (r.yaml:8): wildcard\n" +
 				"no limit: the descriptor ends here, and only those below have a rate_limit\n"},
 		{"whitelisted", "pass=x", "domain d\n  pass=x -> pass (r.yaml:17): key only\nno limit: the descriptor has no rate_limit, so it always passes\n"},
-		{"unlimited", "free=x", "domain d\n  free=x -> free (r.yaml:16): key only\nfree: unlimited at r.yaml:16\n"},
+		{"unlimited", "free=x",
+			"domain d\n  free=x -> free (r.yaml:16): key only\nfree: unlimited at r.yaml:16\n"},
 		{"no entries", "", "domain d\nno limit: the descriptor has no entries\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -47,5 +47,6 @@
 //   - Every document of a file is read, but only files named *.yaml or *.yml.
 //   - A key that occurs twice in one map is a mistake. In Envoy's service the last one wins.
 //   - Wildcards of merged files are ordered by file name. In Envoy's service their order is random.
-//   - An override without a unit, or of more than 365 days, is an error. It ends the process of Envoy's service.
+//   - An override without a unit, or of more than 365 days, is an error. It ends the process of
+//     Envoy's service.
 package rules

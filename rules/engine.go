@@ -227,7 +227,8 @@ func (e *Engine) Reset(ctx context.Context, domain string, entries []Entry) (boo
 	s := st.strategies[r.method]
 	resetter, ok := s.Strategy.(weir.Resetter)
 	if !ok {
-		return true, fmt.Errorf("rules: %T does not implement weir.Resetter: %w", s.Strategy, errors.ErrUnsupported)
+		return true, fmt.Errorf("rules: %T does not implement weir.Resetter: %w", s.Strategy,
+			errors.ErrUnsupported)
 	}
 	key := string(appendKey(nil, domain, entries, r))
 	return true, resetter.Reset(ctx, &weir.Request{

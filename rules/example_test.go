@@ -25,7 +25,8 @@ func Example() {
 		Domain: "edge",
 		Descriptors: []rules.Descriptor{
 			{Entries: []rules.Entry{{Key: "remote_address", Value: "192.0.2.7"}}},
-			{Entries: []rules.Entry{{Key: "path", Value: "/login"}, {Key: "remote_address", Value: "192.0.2.7"}}},
+			{Entries: []rules.Entry{{Key: "path", Value: "/login"},
+				{Key: "remote_address", Value: "192.0.2.7"}}},
 		},
 	})
 	if err != nil {

@@ -25,14 +25,18 @@ func TestFiles(t *testing.T) {
 		paths []string
 		want  []string // domains
 	}{
-		{"*.yaml and *.yml, in the order of their names", files("b.yml", "domain: b", "a.yaml", "domain: a"), nil, []string{"a", "b"}},
+		{"*.yaml and *.yml, in the order of their names", files("b.yml", "domain: b", "a.yaml", "domain: a"),
+			nil, []string{"a", "b"}},
 		{"subdirectories", files("x/y/a.yaml", one), nil, []string{"one"}},
-		{"other files are ignored", files("a.yaml", one, "README.txt", "hello", "b.json", "{}"), nil, []string{"one"}},
-		{"dot entries, as in a ConfigMap, are ignored", files("a.yaml", one, "..data/a.yaml", one, ".b.yaml", one), nil, []string{"one"}},
+		{"other files are ignored", files("a.yaml", one, "README.txt", "hello", "b.json", "{}"), nil,
+			[]string{"one"}},
+		{"dot entries, as in a ConfigMap, are ignored",
+			files("a.yaml", one, "..data/a.yaml", one, ".b.yaml", one), nil, []string{"one"}},
 		{"a named file may have any name", files("rules.txt", one), []string{"rules.txt"}, []string{"one"}},
 		{"a named dot file", files(".rules", one), []string{".rules"}, []string{"one"}},
 		{"a named directory", files("x/a.yaml", one, "y/a.yaml", one), []string{"x"}, []string{"one"}},
-		{"a file named twice is read once", files("x/a.yaml", one), []string{"x/a.yaml", "x"}, []string{"one"}},
+		{"a file named twice is read once", files("x/a.yaml", one), []string{"x/a.yaml", "x"},
+			[]string{"one"}},
 		{"every document", files("a.yaml", "domain: a\n---\ndomain: b\n---\n"), nil, []string{"a", "b"}},
 		{"a document after comments", files("a.yaml", "---\n# c\n---\ndomain: b\n"), nil, []string{"b"}},
 		{"no file at all", files(), nil, []string{}},

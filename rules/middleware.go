@@ -31,8 +31,8 @@ type Guard struct {
 	DeniedStatus int
 
 	// FailOpen admits requests on which the engine cannot decide. By default they get 503. It does
-	// not cover [weir.ErrFull], since filling the table must not lift the limits, or a request whose
-	// client has disconnected.
+	// not cover [weir.ErrFull], since filling the table must not lift the limits, or a request
+	// whose client has disconnected.
 	FailOpen bool
 
 	// OnDecision, if not nil, is called for each request before it is answered. resp is nil if the

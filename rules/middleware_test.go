@@ -147,7 +147,9 @@ func TestGuardFailsOpen(t *testing.T) {
 		"a client that disconnected":      {context.Canceled, gone, false, true, 503},
 		"a Strategy that was interrupted": {context.Canceled, t.Context(), false, true, 200},
 	} {
-		fails := func(rules.Algorithm, uint64) (weir.Strategy, error) { return weirtest.FailAll(row.err), nil }
+		fails := func(rules.Algorithm, uint64) (weir.Strategy, error) {
+			return weirtest.FailAll(row.err), nil
+		}
 		engine, err := rules.New(load(t, guarded), rules.Config{Source: fails, Shadow: row.shadow})
 		require.NoError(t, err)
 		g := rules.Guard{

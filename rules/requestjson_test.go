@@ -13,7 +13,8 @@ import (
 func TestParseRequest(t *testing.T) {
 	want := &rules.Request{Domain: "d", Hits: 2, Descriptors: []rules.Descriptor{
 		{Entries: []rules.Entry{{Key: "k", Value: "v"}, {Key: "l"}}},
-		{HasHits: true, Hits: math.MaxUint64, GiveBack: true, Override: &rules.Override{Requests: 5, Unit: rules.Hour, Multiplier: 3}},
+		{HasHits: true, Hits: math.MaxUint64, GiveBack: true,
+			Override: &rules.Override{Requests: 5, Unit: rules.Hour, Multiplier: 3}},
 		{HasHits: true, Override: &rules.Override{Unit: rules.Day, Multiplier: 1}},
 	}}
 	for name, text := range map[string]string{

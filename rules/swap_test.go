@@ -195,14 +195,21 @@ func TestSwapKeepsCounters(t *testing.T) {
 		name, before, after string
 		kept                bool
 	}{
-		{"the limit is raised", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 20}}`, true},
-		{"the limit is lowered", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 5}}`, true},
-		{"the rule gets a name", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 10, name: n}}`, true},
-		{"the value gets its own rule", before, `{key: k, value: ab, rate_limit: {unit: hour, requests_per_unit: 10}}`, true},
-		{"the same period, written differently", before, `{key: k, value: 'a*', rate_limit: {unit: minute, unit_multiplier: 60, requests_per_unit: 10}}`, true},
-		{"the unit changes", before, `{key: k, value: 'a*', rate_limit: {unit: minute, requests_per_unit: 10}}`, false},
+		{"the limit is raised", before,
+			`{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 20}}`, true},
+		{"the limit is lowered", before,
+			`{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 5}}`, true},
+		{"the rule gets a name", before,
+			`{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 10, name: n}}`, true},
+		{"the value gets its own rule", before,
+			`{key: k, value: ab, rate_limit: {unit: hour, requests_per_unit: 10}}`, true},
+		{"the same period, written differently", before,
+			`{key: k, value: 'a*', rate_limit: {unit: minute, unit_multiplier: 60, requests_per_unit: 10}}`, true},
+		{"the unit changes", before,
+			`{key: k, value: 'a*', rate_limit: {unit: minute, requests_per_unit: 10}}`, false},
 		{"the algorithm changes", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: sliding_log}}}`, false},
-		{"values start to share a counter", before, `{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
+		{"values start to share a counter", before,
+			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
 		{"a shared pattern changes",
 			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`,
 			`{key: k, value: '*b', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
@@ -249,7 +256,8 @@ descriptors:
 			for range 50 {
 				resp, err := engine.Decide(context.Background(),
 					&rules.Request{Domain: "d", Descriptors: []rules.Descriptor{
-						{Entries: []rules.Entry{{Key: "a", Value: "x"}}}, {Entries: []rules.Entry{{Key: "b", Value: "x"}}}}})
+						{Entries: []rules.Entry{{Key: "a", Value: "x"}}},
+						{Entries: []rules.Entry{{Key: "b", Value: "x"}}}}})
 				if err == nil && resp.Allowed() {
 					passed.Add(1)
 				}
