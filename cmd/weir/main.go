@@ -3,11 +3,11 @@
 //	weir replay --limit 100/1m access.log
 //	weir proxy --limit 100/1m --upstream http://127.0.0.1:9000
 //
-// The first reports what the limit would have done to the requests of an access log; the second is a
-// reverse proxy that enforces it. See their --help.
+// The first reports what the limit would have done to the requests of an access log; the second is
+// a reverse proxy that enforces it. See their --help.
 //
-// It exits with 1 on a failure, and with 2 if its arguments or its input are wrong. Data goes to the
-// standard output, everything else to the standard error.
+// It exits with 1 on a failure, and with 2 if its arguments or its input are wrong. Data goes to
+// the standard output, everything else to the standard error.
 package main
 
 import (

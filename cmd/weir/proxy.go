@@ -220,7 +220,8 @@ func (f *proxyFlags) addAnswers(cmd *cobra.Command) {
 	flags.BoolVar(&f.mochiweb, "mochiweb", false,
 		"respond like the Erlang original: 413, a page in HTML and no fields")
 	flags.StringVar(&f.deniedPage, "denied-page", "", "answer with the page in this HTML `file`")
-	flags.DurationVar(&f.jitter, "jitter", 0, "add up to this to Retry-After, so that clients denied together do not retry together")
+	flags.DurationVar(&f.jitter, "jitter", 0,
+		"add up to this to Retry-After, so that clients denied together do not retry together")
 	flags.StringSliceVar(&f.countIf, "count-if", nil,
 		"count only requests answered with these `statuses`: 401, 4xx")
 	flags.StringSliceVar(&f.corsOrigins, "cors-origin", nil, "`origins` whose scripts may read denials, or *")

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeShowsWhatReplayPrints compares the samples of reports in the README and in docs/rules.md,
-// which leave out lines, with the output of the commands above them.
+// TestReadmeShowsWhatReplayPrints compares the samples of reports in the README and in
+// docs/rules.md, which leave out lines, with the output of the commands above them.
 func TestReadmeShowsWhatReplayPrints(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {

@@ -256,8 +256,8 @@ func (f *replayFlags) csvTable() string {
 	return "limits"
 }
 
-// textStyle returns the style of the report: on a terminal, its width, and colors unless NO_COLOR is
-// set.
+// textStyle returns the style of the report: on a terminal, its width, and colors unless NO_COLOR
+// is set.
 func textStyle(stdout io.Writer) report.Style {
 	style := report.Style{Width: 80}
 	if f, ok := stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {

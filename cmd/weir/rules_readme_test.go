@@ -11,8 +11,8 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// TestReadmeRules compares the rules in the README, and the output of lint in docs/rules.md, with the
-// files they name.
+// TestReadmeRules compares the rules in the README, and the output of lint in docs/rules.md, with
+// the files they name.
 func TestReadmeRules(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	require.NoError(t, err)

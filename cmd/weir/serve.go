@@ -87,7 +87,8 @@ func newServe() *cobra.Command {
 	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080", "the `address` of /json and /healthcheck, or off")
 	flags.StringVar(&f.cfg.Admin, "admin", "127.0.0.1:6070",
 		"the `address` of the page and the metrics, or off")
-	flags.BoolVar(&f.cfg.AdminRemote, "admin-remote", false, "allow --admin to be other than a loopback address")
+	flags.BoolVar(&f.cfg.AdminRemote, "admin-remote", false,
+		"allow --admin to be other than a loopback address")
 	flags.StringVar(&f.adminToken, "admin-token-file", "",
 		"the `file` with the admin token (default $WEIR_ADMIN_TOKEN)")
 	flags.StringVar(&f.cert, "tls-cert", "", "the `file` with the certificate of the gRPC service")
@@ -109,7 +110,8 @@ func newServe() *cobra.Command {
 	flags.IntVar(&f.instances, "instances", 0,
 		"number of servers that share the Redis: without Redis, each uses 1/instances of a limit "+
 			"(0: none decides)")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, "how many counters may be kept in memory at the same time")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20,
+		"how many counters may be kept in memory at the same time")
 	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second,
 		"how long requests in flight may take after SIGTERM")
 	flags.StringVar(&f.logFormat, "log", "text", "the form of the log: text or json")
@@ -223,8 +225,8 @@ func (f *serveFlags) setTLS() error {
 }
 
 // latestCertificate returns a GetCertificate that reads the files for each connection, so that a
-// renewed certificate is used. If they cannot be read, the last one stays in use: a renewal may have
-// replaced only one of them.
+// renewed certificate is used. If they cannot be read, the last one stays in use: a renewal may
+// have replaced only one of them.
 func latestCertificate(cert, key string, log *slog.Logger) (
 	get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error,
 ) {

@@ -36,29 +36,58 @@ func TestParse(t *testing.T) {
 		ip, user, path string
 	}{
 		{"nginx combined, with escapes", nginxLine, "2026-11-20T09:34:23Z", true, "127.0.0.1", "", "/a%20b"},
-		{"Apache combined, an escaped quote in the path", apacheLine, "2000-10-10T20:55:36Z", true, "2001:db8::7", "frank", `/q\"uote\\`},
-		{"common", `h.example - - [01/Jan/1970:00:00:00 +0000] "HEAD / HTTP/1.1" 304 -`, "1970-01-01T00:00:00Z", true, "h.example", "", "/"},
-		{"before 1970", `1.2.3.4 - - [31/Dec/1969:23:59:59 +0000] "GET / HTTP/1.1" 200 1`, "1969-12-31T23:59:59Z", true, "1.2.3.4", "", "/"},
-		{"a leap day in a half-hour zone", `1.2.3.4 - - [29/Feb/2024:00:10:00 +0530] "GET / HTTP/1.1" 200 1`, "2024-02-28T18:40:00Z", true, "1.2.3.4", "", "/"},
-		{"a leap second becomes the next minute", `1.2.3.4 - - [31/Dec/2016:23:59:60 +0000] "GET / HTTP/1.1" 200 1`, "2017-01-01T00:00:00Z", true, "1.2.3.4", "", "/"},
-		{"a user with spaces and a bracket", `1.2.3.4 - jo [x] doe [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "jo [x] doe", "/"},
-		{"Apache's empty user", `1.2.3.4 - "" [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 401 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", "/"},
-		{"an identity", `1.2.3.4 ident ann [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "ann", "/"},
-		{"vhost_combined", `example.com:443 1.2.3.4 - ann [01/Jan/2020:00:00:00 +0000] "GET /x HTTP/1.1" 200 1 "-" "-"`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "ann", "/x"},
-		{"a TLS handshake on a plain port has no path", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03\x01\x02" 400 150 "-" "-"`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", ""},
-		{"an empty request has no path", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "" 400 0 "-" "-"`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", ""},
-		{"HTTP/0.9", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /old" 200 0`, "2020-01-01T00:00:00Z", true, "1.2.3.4", "", "/old"},
-		{"a carriage return at the end", nginxLine + "\r", "2026-11-20T09:34:23Z", true, "127.0.0.1", "", "/a%20b"},
-		{"Caddy: start is ts minus duration, client_ip beats remote_ip", caddyLine, "2025-11-20T09:34:22.6234567Z", false, "10.0.0.9", "ann", "/a"},
-		{"Caddy without client_ip", `{"ts":1,"request":{"remote_ip":"10.0.0.1","uri":"/"}}`, "1970-01-01T00:00:01Z", false, "10.0.0.1", "", "/"},
-		{"Caddy before 2.5", `{"ts":1,"request":{"remote_addr":"[::1]:80","uri":"/"}}`, "1970-01-01T00:00:01Z", false, "::1", "", "/"},
-		{"Caddy, RFC 3339 and a duration as text", `{"ts":"2024-05-01T12:00:00.25+02:00","duration":"250ms","request":{"remote_ip":"a","uri":"/"}}`, "2024-05-01T10:00:00Z", false, "a", "", "/"},
-		{"Caddy, milliseconds", `{"ts":1700000000123.5,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20.1235Z", false, "a", "", ""},
-		{"Caddy, nanoseconds", `{"ts":1700000000123456789,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20.123456789Z", false, "a", "", ""},
-		{"Caddy, an exponent", `{"ts":1.7e9,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20Z", false, "a", "", ""},
-		{"Caddy, escapes in values", `{"ts":1,"user_id":"\u00e9\n","request":{"remote_ip":"\u0031","uri":"\/x\"?y"}}`, "1970-01-01T00:00:01Z", false, "1", "é\n", `/x"`},
-		{"Caddy, many keys with escapes", `{` + strings.Repeat(`"\u0061":{"\n":1},`, 20) + `"t\u0073":1,"request":{"remote_ip":"a"}}`, "1970-01-01T00:00:01Z", false, "a", "", ""},
-		{"Caddy, white space and null", ` { "ts" : 1 , "user_id" : null , "request" : { "remote_ip" : "a" } } `[1:], "1970-01-01T00:00:01Z", false, "a", "", ""},
+		{"Apache combined, an escaped quote in the path", apacheLine, "2000-10-10T20:55:36Z", true,
+			"2001:db8::7", "frank", `/q\"uote\\`},
+		{"common", `h.example - - [01/Jan/1970:00:00:00 +0000] "HEAD / HTTP/1.1" 304 -`,
+			"1970-01-01T00:00:00Z", true, "h.example", "", "/"},
+		{"before 1970", `1.2.3.4 - - [31/Dec/1969:23:59:59 +0000] "GET / HTTP/1.1" 200 1`,
+			"1969-12-31T23:59:59Z", true, "1.2.3.4", "", "/"},
+		{"a leap day in a half-hour zone", `1.2.3.4 - - [29/Feb/2024:00:10:00 +0530] "GET / HTTP/1.1" 200 1`,
+			"2024-02-28T18:40:00Z", true, "1.2.3.4", "", "/"},
+		{"a leap second becomes the next minute",
+			`1.2.3.4 - - [31/Dec/2016:23:59:60 +0000] "GET / HTTP/1.1" 200 1`, "2017-01-01T00:00:00Z", true,
+			"1.2.3.4", "", "/"},
+		{"a user with spaces and a bracket",
+			`1.2.3.4 - jo [x] doe [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`,
+			"2020-01-01T00:00:00Z", true, "1.2.3.4", "jo [x] doe", "/"},
+		{"Apache's empty user", `1.2.3.4 - "" [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 401 1`,
+			"2020-01-01T00:00:00Z", true, "1.2.3.4", "", "/"},
+		{"an identity", `1.2.3.4 ident ann [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`,
+			"2020-01-01T00:00:00Z", true, "1.2.3.4", "ann", "/"},
+		{"vhost_combined",
+			`example.com:443 1.2.3.4 - ann [01/Jan/2020:00:00:00 +0000] "GET /x HTTP/1.1" 200 1 "-" "-"`,
+			"2020-01-01T00:00:00Z", true, "1.2.3.4", "ann", "/x"},
+		{"a TLS handshake on a plain port has no path",
+			`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03\x01\x02" 400 150 "-" "-"`,
+			"2020-01-01T00:00:00Z", true, "1.2.3.4", "", ""},
+		{"an empty request has no path", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "" 400 0 "-" "-"`,
+			"2020-01-01T00:00:00Z", true, "1.2.3.4", "", ""},
+		{"HTTP/0.9", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /old" 200 0`, "2020-01-01T00:00:00Z",
+			true, "1.2.3.4", "", "/old"},
+		{"a carriage return at the end", nginxLine + "\r", "2026-11-20T09:34:23Z", true, "127.0.0.1", "",
+			"/a%20b"},
+		{"Caddy: start is ts minus duration, client_ip beats remote_ip", caddyLine,
+			"2025-11-20T09:34:22.6234567Z", false, "10.0.0.9", "ann", "/a"},
+		{"Caddy without client_ip", `{"ts":1,"request":{"remote_ip":"10.0.0.1","uri":"/"}}`,
+			"1970-01-01T00:00:01Z", false, "10.0.0.1", "", "/"},
+		{"Caddy before 2.5", `{"ts":1,"request":{"remote_addr":"[::1]:80","uri":"/"}}`,
+			"1970-01-01T00:00:01Z", false, "::1", "", "/"},
+		{"Caddy, RFC 3339 and a duration as text",
+			`{"ts":"2024-05-01T12:00:00.25+02:00","duration":"250ms","request":{"remote_ip":"a","uri":"/"}}`, "2024-05-01T10:00:00Z", false, "a", "", "/"},
+		{"Caddy, milliseconds", `{"ts":1700000000123.5,"request":{"remote_ip":"a"}}`,
+			"2023-11-14T22:13:20.1235Z", false, "a", "", ""},
+		{"Caddy, nanoseconds", `{"ts":1700000000123456789,"request":{"remote_ip":"a"}}`,
+			"2023-11-14T22:13:20.123456789Z", false, "a", "", ""},
+		{"Caddy, an exponent", `{"ts":1.7e9,"request":{"remote_ip":"a"}}`, "2023-11-14T22:13:20Z", false, "a",
+			"", ""},
+		{"Caddy, escapes in values",
+			`{"ts":1,"user_id":"\u00e9\n","request":{"remote_ip":"\u0031","uri":"\/x\"?y"}}`,
+			"1970-01-01T00:00:01Z", false, "1", "é\n", `/x"`},
+		{"Caddy, many keys with escapes", `{` + strings.Repeat(`"\u0061":{"\n":1},`, 20) +
+			`"t\u0073":1,"request":{"remote_ip":"a"}}`, "1970-01-01T00:00:01Z", false, "a", "", ""},
+		{"Caddy, white space and null",
+			` { "ts" : 1 , "user_id" : null , "request" : { "remote_ip" : "a" } } `[1:],
+			"1970-01-01T00:00:01Z", false, "a", "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var p Parser
@@ -156,7 +185,8 @@ func TestMap(t *testing.T) {
 
 	f, err = ParseFormat("auto", "time=t,user=u")
 	require.NoError(t, err)
-	require.NoError(t, NewParser(f).Parse([]byte(`{"t":"1700000000","u":7}`), &e), "ip is optional if it is not mapped")
+	require.NoError(t, NewParser(f).Parse([]byte(`{"t":"1700000000","u":7}`), &e),
+		"ip is optional if it is not mapped")
 	assert.Equal(t, "7", string(e.User))
 	assert.True(t, e.Coarse)
 
@@ -217,7 +247,8 @@ func TestParseRefuses(t *testing.T) {
 		{"an address with a space", `{"ts":1,"request":{"remote_ip":"a b"}}`, ErrField},
 		{"a leading zero", `{"ts":01,"request":{"remote_ip":"a"}}`, ErrField},
 		{"a raw control character", "{\"ts\":1,\"request\":{\"remote_ip\":\"a\x01\"}}", ErrJSON},
-		{"a field repeated too often", `{` + strings.Repeat(`"user_id":"\n",`, 20) + `"ts":1,"request":{"remote_ip":"a"}}`, ErrField},
+		{"a field repeated too often", `{` + strings.Repeat(`"user_id":"\n",`, 20) +
+			`"ts":1,"request":{"remote_ip":"a"}}`, ErrField},
 		{"too deep", `{"a":` + deep(200) + `}`, ErrJSON},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -18,7 +18,8 @@ func TestCombined(t *testing.T) {
 		{"one field", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1 "a"`, "a", ""},
 		{"the common format", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1`, "", ""},
 		{"an open quote", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1 "a`, "", ""},
-		{"an open quote, and a backslash", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1 "a" "b\`, "a", ""},
+		{"an open quote, and a backslash",
+			`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET / HTTP/1.1" 200 1 "a" "b\`, "a", ""},
 		{"JSON", `{"ts":1,"request":{"remote_ip":"a"}}`, "", ""},
 	} {
 		var e Entry

@@ -168,13 +168,15 @@ func TestLongPathsAreKeptApart(t *testing.T) {
 func TestAdminAddressIsLoopbackUnlessMeant(t *testing.T) {
 	long := strings.Repeat("t", minToken)
 	for _, a := range []Admin{
-		{}, {Addr: "127.0.0.1:1"}, {Addr: "127.9.9.9:1"}, {Addr: "[::1]:1"}, {Addr: "localhost:1"}, {Addr: "[::ffff:127.0.0.1]:1"},
+		{}, {Addr: "127.0.0.1:1"}, {Addr: "127.9.9.9:1"}, {Addr: "[::1]:1"}, {Addr: "localhost:1"},
+		{Addr: "[::ffff:127.0.0.1]:1"},
 		{Addr: ":1", Remote: true, Token: long}, {Addr: "10.0.0.1:1", Remote: true, Token: long},
 	} {
 		assert.NoError(t, a.check(), "%+v", a)
 	}
 	for _, a := range []Admin{
-		{Addr: ":1"}, {Addr: "0.0.0.0:1"}, {Addr: "[::]:1"}, {Addr: "10.0.0.1:1"}, {Addr: "example.com:1"}, {Addr: "127.0.0.1"},
+		{Addr: ":1"}, {Addr: "0.0.0.0:1"}, {Addr: "[::]:1"}, {Addr: "10.0.0.1:1"}, {Addr: "example.com:1"},
+		{Addr: "127.0.0.1"},
 		{Addr: ":1", Remote: true}, {Addr: ":1", Token: long}, {Addr: ":1", Remote: true, Token: "short"},
 		{Addr: "127.0.0.1.example.com:1"}, {Addr: "127.0.0.1:1", Token: "short"},
 	} {

@@ -74,7 +74,8 @@ func TestTheAccessLogSaysWhatWasDecided(t *testing.T) {
 			"client": "127.0.0.1",
 			"source": "local", "strategy": "sliding window", "limit": 1., "period": "24h0m0s", "counted": 1.,
 			"remaining": 0.},
-		{"method": "POST", "path": "/b", "status": 429., "outcome": "Denied", "policy": "1/1d", "client": "127.0.0.1", "source": "local"},
+		{"method": "POST", "path": "/b", "status": 429., "outcome": "Denied", "policy": "1/1d",
+			"client": "127.0.0.1", "source": "local"},
 	} {
 		for k, v := range want {
 			assert.Equal(t, v, got[i][k], k)

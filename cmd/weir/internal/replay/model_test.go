@@ -32,7 +32,8 @@ func model(r rule.Rule, at []int64) (denied uint64) {
 		}
 	}
 	d, limit := int64(r.Tiers[0].Duration), int64(r.Tiers[0].Limit)
-	step, full := (d-1)/max(limit, 1)+1, int64(-1<<62) // of a bucket: the time between two tokens, and when it is full
+	// of a bucket: the time between two tokens, and when it is full
+	step, full := (d-1)/max(limit, 1)+1, int64(-1<<62)
 	size := map[bool]int64{true: int64(r.Burst), false: limit}[r.Burst > 0]
 	for _, t := range at {
 		start := t - (t%d+d)%d

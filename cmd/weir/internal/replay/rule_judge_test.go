@@ -194,15 +194,18 @@ func TestDescriptions(t *testing.T) {
 		{"IPv6", "remote_address: {}", "2001:DB8::1" + combined[7:], "remote_address=2001:db8::1"},
 		{"no address", "remote_address: {}", "host.example" + combined[7:], ""},
 		{"path", "path: {}", combined, "path=/a%20b"},
-		{"target", `request_headers: {header_name: ":path", descriptor_key: k}`, combined, `k="/a%20b?x=1&y=2"`},
+		{"target", `request_headers: {header_name: ":path", descriptor_key: k}`, combined,
+			`k="/a%20b?x=1&y=2"`},
 		{"method", `request_headers: {header_name: ":method", descriptor_key: k}`, combined, "k=GET"},
 		{"query", "query_parameters: {query_parameter_name: y, descriptor_key: k}", combined, "k=2"},
 		{"user", "context_value: {name: user}", combined, "user=ann"},
 		{"agent", "request_headers: {header_name: user-agent, descriptor_key: k}", combined, "k=curl/8"},
 		{"referer", "request_headers: {header_name: Referer, descriptor_key: k}", combined, "k=http://r/"},
-		{"a header that no log has", "request_headers: {header_name: X-Key, descriptor_key: k}", combined, ""},
+		{"a header that no log has", "request_headers: {header_name: X-Key, descriptor_key: k}",
+			combined, ""},
 		{"no request", "path: {}", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03" 400 0`, "path"},
-		{"a target that is none", "path: {}", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /%zz HTTP/1.1" 400 0`, "path=/%25zz"},
+		{"a target that is none", "path: {}",
+			`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /%zz HTTP/1.1" 400 0`, "path=/%25zz"},
 	} {
 		s := ruleSet(t, fmt.Sprintf("domain: web\nrate_limits: [{actions: [{%s}]}]\n", row.actions))
 		scan := newScanner(&Config{RuleSet: s, By: ByIP}, newCallers().seed)

@@ -174,7 +174,8 @@ func (s *spool) keep(run []byte) (bool, error) {
 		if s.file, err = os.CreateTemp("", "weir-replay-"); err != nil {
 			return false, fmt.Errorf("the log is too long to be sorted in memory: %w", err)
 		}
-		_ = os.Remove(s.file.Name()) // where the system allows it, so that no file remains if the process is killed
+		// Where the system allows it, so that no file remains if the process is killed.
+		_ = os.Remove(s.file.Name())
 	}
 	if _, err := s.file.Write(run); err != nil {
 		return false,

@@ -2,7 +2,7 @@
 // parse the log, its time for the same log shuffled, and its memory. It writes
 // benchmarks/replay/RESULTS.md, which is the end of BENCHMARKS.md.
 //
-//	go run ./cmd/weir/internal/replaybench            # in the root of the repository; takes a minute and 4 GB of disk
+//	go run ./cmd/weir/internal/replaybench            # takes a minute and 4 GB of disk
 //	go run ./cmd/weir/internal/replaybench -o ''      # prints the report only
 package main
 
@@ -150,9 +150,10 @@ func report(b *bytes.Buffer, rows []*row) {
 	bar("time in order, vs parsing", 1.5, ratio(ordered.wall, parse.wall), "×")
 	bar("time shuffled, vs in order", 4, ratio(shuffled.wall, ordered.wall), "×")
 	bar("memory, shuffled", 300, median(shuffled.memory), " MB")
-	fmt.Fprintf(b, "\nIn CPU time, replaying a log in order takes %.2f times as long as parsing it, and a shuffled\n"+
-		"log takes %.2f times as long as one in order. Parsing, numbering the callers and deciding run on\n"+
-		"all cores.\n", ratio(ordered.cpu, parse.cpu), ratio(shuffled.cpu, ordered.cpu))
+	fmt.Fprintf(b,
+		"\nIn CPU time, replaying a log in order takes %.2f times as long as parsing it, and a shuffled\n"+
+			"log takes %.2f times as long as one in order. Parsing, numbering the callers and deciding run on\n"+
+			"all cores.\n", ratio(ordered.cpu, parse.cpu), ratio(shuffled.cpu, ordered.cpu))
 	if strings.Contains(b.String(), "missed") {
 		fmt.Fprintf(b, "Wall-clock times depend on other load on the machine.\n")
 	}

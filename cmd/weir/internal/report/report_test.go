@@ -64,16 +64,20 @@ func example() *replay.Result {
 		Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}, IPv6Bits: 48,
 		Unreadable: replay.Unreadable{Count: 7, Examples: []replay.Example{
 			{File: "logs/\x1b[31maccess.log", Line: 3, Reason: "the line is empty", Text: ""},
-			{File: "-", Line: 4711, Reason: "broken JSON", Text: "{\"\x00\x1b[2J<b>\u202e" + strings.Repeat("y", 150)},
+			{File: "-", Line: 4711, Reason: "broken JSON", Text: "{\"\x00\x1b[2J<b>\u202e" +
+				strings.Repeat("y", 150)},
 		}},
 		Coarse: true, Callers: 1234,
 		First: first, Last: first.Add(89 * time.Second),
 		Timeline: &replay.Timeline{Start: first, Width: time.Second,
 			Rows: [][]uint64{requests, few, many, none}},
 		Rules: []replay.RuleResult{
-			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Matched: sum(requests), Denied: sum(few), Met: 1, Worst: callers[:1]},
-			{Rule: rule.Rule{Name: "it's \x1b[1m", Limit: "20/1m", Strategy: rule.Token, Burst: 1000, Tiers: tier}, Matched: sum(requests), Denied: sum(many), Met: 900, Worst: callers},
-			{Rule: rule.Rule{Limit: "900/500ms", Strategy: rule.Fixed, Tiers: []weir.Tier{{Limit: 900, Duration: 500 * time.Millisecond}}}, Matched: sum(requests)},
+			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Matched: sum(requests),
+				Denied: sum(few), Met: 1, Worst: callers[:1]},
+			{Rule: rule.Rule{Name: "it's \x1b[1m", Limit: "20/1m", Strategy: rule.Token, Burst: 1000,
+				Tiers: tier}, Matched: sum(requests), Denied: sum(many), Met: 900, Worst: callers},
+			{Rule: rule.Rule{Limit: "900/500ms", Strategy: rule.Fixed,
+				Tiers: []weir.Tier{{Limit: 900, Duration: 500 * time.Millisecond}}}, Matched: sum(requests)},
 		},
 		Suggest: &replay.Suggest{Strategies: []string{rule.Fixed, rule.Token}, Burst: 7, Share: 0.001},
 		Suggestions: []replay.Suggestion{
@@ -239,7 +243,8 @@ func TestPercentNeverRoundsToNothingOrAll(t *testing.T) {
 		part, whole uint64
 		want        string
 	}{
-		{0, 0, "0 %"}, {0, 9, "0 %"}, {1, 1e6, "<0.01 %"}, {1, 1000, "0.10 %"}, {5, 100, "5.00 %"}, {25, 100, "25.0 %"},
+		{0, 0, "0 %"}, {0, 9, "0 %"}, {1, 1e6, "<0.01 %"}, {1, 1000, "0.10 %"}, {5, 100, "5.00 %"},
+		{25, 100, "25.0 %"},
 		{994, 1000, "99.40 %"}, {1e6 - 1, 1e6, ">99.99 %"}, {9, 9, "100 %"},
 	} {
 		assert.Equal(t, tc.want, percent(tc.part, tc.whole), "%d of %d", tc.part, tc.whole)
@@ -275,8 +280,10 @@ func TestBar(t *testing.T) {
 		admitted, denied, top uint64
 		want                  string
 	}{
-		{0, 0, 8, "        "}, {8, 0, 8, "████████"}, {4, 0, 8, "████    "}, {4, 4, 8, "████░░░░"}, {0, 8, 8, "░░░░░░░░"},
-		{1, 0, 64, "▁       "}, {1, 0, 1 << 40, "▁       "}, {1<<40 - 1, 1, 1 << 40, "███████░"}, {1, 1, 1 << 40, "░       "}, {9, 0, 16, "████▄   "},
+		{0, 0, 8, "        "}, {8, 0, 8, "████████"}, {4, 0, 8, "████    "}, {4, 4, 8, "████░░░░"},
+		{0, 8, 8, "░░░░░░░░"},
+		{1, 0, 64, "▁       "}, {1, 0, 1 << 40, "▁       "}, {1<<40 - 1, 1, 1 << 40, "███████░"},
+		{1, 1, 1 << 40, "░       "}, {9, 0, 16, "████▄   "},
 	} {
 		assert.Equal(t, tc.want, string(bar(tc.admitted, tc.denied, tc.top)), "%+v", tc)
 	}

@@ -63,8 +63,10 @@ func (p *plot) x(x float64, label string, minor bool) {
 
 // html returns the drawing. aria describes it.
 func (p *plot) html(aria string) template.HTML {
-	return template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div><svg viewBox="0 0 %d %d" preserveAspectRatio="none" `+
-		`role="img" aria-label="%s"><path class="grid" d="%s"/><path class="ok" d="%s"/><path class="no" d="%s"/>%s<g class="hover">%s</g></svg>`+
+	return template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div>`+
+		`<svg viewBox="0 0 %d %d" preserveAspectRatio="none" `+
+		`role="img" aria-label="%s"><path class="grid" d="%s"/><path class="ok" d="%s"/>`+
+		`<path class="no" d="%s"/>%s<g class="hover">%s</g></svg>`+
 		`<div class="x">%s</div></div>`, &p.yAxis, plotWidth, plotHeight, aria, &p.grid, &p.ok, &p.no,
 		&p.marks, &p.hover, &p.xAxis))
 }
@@ -127,7 +129,8 @@ func peakChart(s replay.Suggestion) template.HTML {
 		most = max(most, b.Callers)
 	}
 	decades := int(math.Ceil(math.Log10(float64(most) + 0.5)))
-	unit := plotHeight / (float64(max(decades, 1)) + 0.3) // height of a decade; one caller has some height too
+	// The height of a decade. One caller has some height too.
+	unit := plotHeight / (float64(max(decades, 1)) + 0.3)
 	height := func(n int) float64 { return (math.Log10(float64(n)) + 0.3) * unit }
 	for d, n := 0, 1; d <= decades; d, n = d+1, n*10 {
 		p.y(height(n), count(n))

@@ -224,7 +224,9 @@ func TestJSON(t *testing.T) {
 		{"nothing", "GET", "", 400, "Bad Request\n"},
 		{"an unknown field", "POST", `{"domian": "d"}`, 400, "Bad Request\n"},
 		{"no domain", "POST", `{}`, 400, "Bad Request\n"},
-		{"an override without a unit", "POST", `{"domain": "d", "descriptors": [{"limit": {}, "entries": [{"key": "one"}]}]}`, 400, "Bad Request\n"},
+		{"an override without a unit", "POST",
+			`{"domain": "d", "descriptors": [{"limit": {}, "entries": [{"key": "one"}]}]}`, 400,
+			"Bad Request\n"},
 	} {
 		code, body := s.http(t, row.method, "http://"+s.Addresses().HTTP+"/json", row.body)
 		assert.Equal(t, row.code, code, row.name)
