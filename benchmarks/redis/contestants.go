@@ -19,21 +19,22 @@ const period = 30 * 24 * time.Hour
 // The loads, named after the verdict. In the last one only contestants with three limits take part.
 const (
 	admitted      = "admitted"
-	denied        = "denied" // each key has already spent its limit of 1; of three, all are 1
+	denied        = "denied" // each key has already spent its limit of 1, or its three limits of 1
 	deniedByThird = "denied by the third limit"
 )
 
 // unlimited is a limit that no load reaches.
 const unlimited = 1_000_000
 
-// limits holds the limits of each load: those of contestants with three, of which others have the third.
+// limits holds the three limits of each load. Contestants with one limit use the third.
 var limits = map[string][3]uint64{
 	admitted:      {unlimited, unlimited, unlimited},
 	denied:        {1, 1, 1},
 	deniedByThird: {unlimited, unlimited, 1},
 }
 
-// rival is redis_rate with one limit. rivals names the contestant that the others are compared with.
+// rival is redis_rate with one limit. rivals maps a load to the contestant that the others are
+// compared with.
 const rival = "redis_rate"
 
 var rivals = map[string]string{admitted: rival, denied: rival, deniedByThird: threeRivals}
