@@ -101,11 +101,12 @@ func TestActions(t *testing.T) {
 		"{name: x-no, exact_match: a}":                                                   false,
 		"{name: x-no, exact_match: a, invert_match: true}":                               true,
 		"{name: x-plan}": true,
-		"{name: x-count, range_match: {start: 7, end: 8}}": true,
-		"{name: x-count, range_match: {start: 0, end: 7}}": false,
-		"{name: x-plan, range_match: {start: 0, end: 9}}":  false,
-		"{name: x-plan, exact_match: Free}, {name: x-no}":  false,
-		"{name: ':method', exact_match: POST}":             true,
+		"{name: x-count, range_match: {start: 7, end: 8}}":   true,
+		"{name: x-count, range_match: {start: 0, end: 7}}":   false,
+		"{name: x-plan, range_match: {start: 0, end: 9}}":    false,
+		"{name: x-count, range_match: {start: -1, end: +8}}": true,
+		"{name: x-plan, exact_match: Free}, {name: x-no}":    false,
+		"{name: ':method', exact_match: POST}":               true,
 	} {
 		for expect, opposite := range map[string]bool{"true": false, "false": true} {
 			want := want != opposite

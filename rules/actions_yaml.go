@@ -5,6 +5,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -239,8 +241,11 @@ func (o *options) whole(name string) int64 {
 		o.errorf(o.at, "%s has no %s", o.name, name)
 		return 0
 	}
-	n, _ := o.count(*f, math.MaxInt64)
-	return int64(n)
+	n, err := strconv.ParseInt(strings.ReplaceAll(f.value.Value, "_", ""), 0, 64)
+	if err != nil || !plain(f.value) || f.value.Tag != "!!int" {
+		o.mistyped(*f, "a whole number")
+	}
+	return n
 }
 
 func (o *options) stringMatch(f field) func(string) bool {
