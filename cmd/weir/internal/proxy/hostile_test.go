@@ -379,7 +379,7 @@ func TestBodiesThatBreakOff(t *testing.T) {
 		assert.Equal(t, i+1, strings.Count(access.String(), "status=400"), body)
 	}
 	assert.NotContains(t, log.String(), "the upstream failed")
-	resp, _ := send(t, "POST", s.front.URL+"/broken", strings.NewReader(strings.Repeat("x", 8<<20)))
+	resp, _ := send(t, "POST", s.front.URL+"/broken", strings.NewReader(strings.Repeat("x", 64<<10)))
 	assert.Equal(t, 502, resp.StatusCode)
 	assert.Contains(t, log.String(), "the upstream failed")
 }
