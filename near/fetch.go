@@ -9,9 +9,10 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// fetchTimeout bounds a fetch, and how long a caller waits for one. After it another one for the
-// same request may start, even if the first still hangs.
-const fetchTimeout = time.Second
+// fetchTimeout bounds a fetch. After it another one for the same request may start, even if the
+// first still hangs. A caller waits longer for one, for waitTimeout: a process that gets no CPU for
+// a second is no failure of the wrapped strategy.
+const fetchTimeout, waitTimeout = time.Second, 10 * time.Second
 
 // fetch takes a block, or waits for a caller that does so for the same request, and decides on r.
 // It returns neither a Result nor an error if r is to be decided from the lease, which now has a
@@ -31,7 +32,7 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 		own = res
 		return nil, err
 	})
-	wait, cancel := context.WithTimeout(ctx, fetchTimeout)
+	wait, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	select {
 	case <-wait.Done(): // done may never receive: the strategy hangs, or has ended its goroutine

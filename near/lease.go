@@ -73,8 +73,8 @@ type lease struct {
 
 // Lease returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without
 // asking s. It never admits more than s does: s has counted each block. While one caller fetches a
-// block, others with the same request wait for it, each until its own context ends, and at most a
-// second.
+// block, others with the same request wait for it, each until its own context ends, and at most 10
+// seconds.
 //
 // Only a fixed window that is aligned to the Unix epoch can be leased. The first admission shows
 // whether s is one; with any other strategy every request is passed on. So are requests in the last
