@@ -10,13 +10,13 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
-func TestBarShowsHowFarItIs(t *testing.T) {
+func TestBarShowsProgress(t *testing.T) {
 	var out bytes.Buffer
 	b := &bar{w: &out, total: 200, start: time.Now().Add(-2 * time.Second)}
 	b.show(replay.Progress{Bytes: 100, Lines: 3_000_000})
 	assert.Regexp(t, `^\r 35 % \[={10} {20}\] 3\.0 M lines, 1\.[45] M lines/s $`, out.String())
 	b.show(replay.Progress{Bytes: 150, Lines: 4_000_000})
-	assert.Regexp(t, `^\r 35 %[^\r]*$`, out.String(), "twice within a tenth of a second is shown once")
+	assert.Regexp(t, `^\r 35 %[^\r]*$`, out.String(), "two updates within a tenth of a second draw the bar once")
 	b.shown = time.Time{}
 	b.show(replay.Progress{Bytes: 200, Lines: 6_000_000, Decided: 3_000_000, Requests: 6_000_000})
 	assert.Contains(t, out.String(), "\r 85 % [=")
@@ -24,7 +24,7 @@ func TestBarShowsHowFarItIs(t *testing.T) {
 	assert.Contains(t, out.String(), "\r\x1b[K")
 }
 
-func TestBarIsSilentUnlessItsPlaceIsATerminal(t *testing.T) {
+func TestBarIsSilentUnlessOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	b := newBar(&out, []string{"main.go"}, false)
 	b.show(replay.Progress{Bytes: 1, Lines: 1})

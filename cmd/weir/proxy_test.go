@@ -100,7 +100,7 @@ func TestProxyFlags(t *testing.T) {
 			all++
 		}
 	})
-	assert.Equal(t, all, set, "a flag that is not in this test")
+	assert.Equal(t, all, set, "this test must set every flag")
 }
 
 // TestMochiwebWithAStatusAndFields checks that --headers and --status override --mochiweb.
@@ -276,14 +276,14 @@ func TestStateOverARestart(t *testing.T) {
 	damaged = damaged[:len(damaged)-1]
 	require.NoError(t, os.WriteFile(state, damaged, 0o600))
 	p = start()
-	assert.Equal(t, http.StatusOK, ask(p), "it serves all the same")
+	assert.Equal(t, http.StatusOK, ask(p), "it serves nevertheless")
 	assert.Contains(t, stop(p), "state not loaded; the file is kept")
 	kept, err := os.ReadFile(state)
 	require.NoError(t, err)
 	assert.Equal(t, damaged, kept)
 	files, err := filepath.Glob(state + "*")
 	require.NoError(t, err)
-	assert.Len(t, files, 1, "nothing is left over")
+	assert.Len(t, files, 1, "no temporary files are left")
 }
 
 // TestSIGHUP checks that SIGHUP reads the files again and does not end the process.

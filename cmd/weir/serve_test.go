@@ -182,7 +182,7 @@ func TestServeStopsGracefully(t *testing.T) {
 	rest, _ := io.ReadAll(answers)
 	assert.Contains(t, string(rest), "200 OK")
 	assert.Contains(t, string(rest), `"OK"`)
-	require.NoError(t, conn.Close(), "the watch is over")
+	require.NoError(t, conn.Close(), "end the watch")
 	<-s.rest
 	assert.NoError(t, s.Wait(), "exit 0")
 }
@@ -368,7 +368,7 @@ func TestServeTLS(t *testing.T) {
 	renewed := serialOf(t, plain.grpc, a)
 	assert.NotEqual(t, old, renewed, "a renewed certificate is used")
 	require.NoError(t, os.WriteFile(cert, []byte("the half of one"), 0o600))
-	assert.Equal(t, renewed, serialOf(t, plain.grpc, a), "and the old one until the new one is whole")
+	assert.Equal(t, renewed, serialOf(t, plain.grpc, a), "the old one is used until the new one is complete")
 	a.issue(t, "server", a)
 
 	mutual := serveProcess(t, "--rules", file, "--tls-cert", cert, "--tls-key", key, "--tls-client-ca",

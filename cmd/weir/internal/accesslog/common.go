@@ -48,8 +48,8 @@ func (p *Parser) common(line []byte, e *Entry) error {
 
 var space = []byte(" ")
 
-// virtualHost reports whether ident, in the place of the identity, is an address followed by an
-// identity. It returns the address and the text after the identity.
+// virtualHost reports whether ident, the second field, is an address: the line then begins with a
+// virtual host. It returns the address and the text after the identity.
 func virtualHost(ident, rest []byte) (ip, after []byte, ok bool) {
 	if c := ident[:min(1, len(ident))]; !bytes.ContainsAny(c, "0123456789abcdefABCDEF:") {
 		return nil, nil, false

@@ -41,7 +41,7 @@ func TestTheDenyListIsChangedAtRunTime(t *testing.T) {
 	}
 }
 
-func TestChangesThatAreNone(t *testing.T) {
+func TestInvalidChanges(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.MaxDeny = 1
 	s := serve(t, cfg)
@@ -93,7 +93,7 @@ func TestForgedRequestsChangeNothing(t *testing.T) {
 	assert.Equal(t, 1, s.denied.Len())
 }
 
-func TestANameThatIsNotOurs(t *testing.T) {
+func TestOtherHostNamesAreRefused(t *testing.T) {
 	cfg := config(t, "1/1d")
 	cfg.Admin.Hosts = []string{"weir.internal"}
 	s := serve(t, cfg)
@@ -128,8 +128,8 @@ func TestTheTokenIsNeeded(t *testing.T) {
 	r.SetBasicAuth("anybody", "correct horse battery")
 	w := httptest.NewRecorder()
 	s.admin.ServeHTTP(w, r)
-	assert.Equal(t, 200, w.Code, "what a browser sends")
-	assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/healthz"), "who asks whether it is up has none")
+	assert.Equal(t, 200, w.Code, "the password of Basic authorization")
+	assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/healthz"), "the health check needs no token")
 	code, _ := deny(t, s, "POST", `{"what":"a"}`)
 	assert.Equal(t, 401, code)
 }
@@ -148,9 +148,9 @@ func TestThePageIsLockedDown(t *testing.T) {
 	assert.Equal(t, 405, status(t, "POST", s.back.URL+"/-/stats"))
 }
 
-// TestTheFrontDoesNotLeadToTheAdmin checks that the statistics and the list are served only on the
+// TestTheAdminIsNotServedOnTheFront checks that the statistics and the list are served only on the
 // admin address.
-func TestTheFrontDoesNotLeadToTheAdmin(t *testing.T) {
+func TestTheAdminIsNotServedOnTheFront(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = w.Write([]byte("upstream " + r.URL.Path))
@@ -196,7 +196,7 @@ func TestStats(t *testing.T) {
 	assert.Empty(t, f.Deciding)
 }
 
-func TestTheMeterLooksBackSoFar(t *testing.T) {
+func TestMeterHistory(t *testing.T) {
 	s := serve(t, config(t, "5/1d"))
 	for range history + 3 {
 		s.meter.tick()

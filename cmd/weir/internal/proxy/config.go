@@ -23,7 +23,7 @@ type Config struct {
 	// Upstream gets the admitted requests. nil: a built-in page.
 	Upstream *url.URL
 
-	// PreserveHost sends the client's Host to the upstream in place of the upstream's own.
+	// PreserveHost sends the client's Host to the upstream instead of the upstream's own.
 	PreserveHost bool
 
 	UpstreamTimeout time.Duration // for the header of the upstream's answer; 0: no bound
@@ -33,7 +33,7 @@ type Config struct {
 
 	Limits     []Limit
 	Routes     []Route
-	Rules      Rules // in place of Limits and Routes
+	Rules      Rules // replaces Limits and Routes
 	ExactPaths bool  // routes and keys distinguish spellings of a path
 	By         By
 	Trust      []netip.Prefix // proxies in front whose forwarding fields are trusted

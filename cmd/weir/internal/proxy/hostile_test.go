@@ -203,7 +203,7 @@ func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
 	cfg.ExactPaths = true
 	s := serve(t, cfg)
 	assert.Equal(t, 200, status(t, "POST", s.front.URL+"/login"))
-	assert.Equal(t, 200, status(t, "POST", s.front.URL+"/LOGIN"), "unless it is told otherwise")
+	assert.Equal(t, 200, status(t, "POST", s.front.URL+"/LOGIN"), "unless ExactPaths is set")
 }
 
 func TestSpellingsOfAPathAreOneKey(t *testing.T) {
@@ -340,7 +340,7 @@ func TestSlowBodiesEnd(t *testing.T) {
 	assert.Equal(t, 200, status)
 	status, took := dribble(20*time.Millisecond, "x")
 	assert.Equal(t, 408, status)
-	assert.Less(t, took, 8*time.Second, "at its pace it would take 20 s")
+	assert.Less(t, took, 8*time.Second, "the whole body would take 20 s")
 	dribble(20*time.Millisecond, "x")
 	status, took = dribble(20*time.Millisecond, "x")
 	assert.Contains(t, []int{0, 429}, status, "denied, and the body that nobody wants is not waited for")
@@ -499,7 +499,7 @@ func TestConnectionsOfATrustedIPv6AddressAreNotBounded(t *testing.T) {
 		assert.True(t, admit("2001:db8::10"))
 	}
 	assert.True(t, admit("2001:db8::20"))
-	assert.False(t, admit("2001:db8::30"), "of one /64")
+	assert.False(t, admit("2001:db8::30"), "the same /64")
 }
 
 // TestConnectionsWithARequestAreKept checks that a connection with a request is never closed for a
@@ -627,14 +627,14 @@ func TestTheTokenCannotBeGuessed(t *testing.T) {
 		return status(t, "GET", s.back.URL+"/-/stats", "Authorization", "Bearer "+token)
 	}
 	for range 50 {
-		assert.Equal(t, 200, get(cfg.Admin.Token), "right ones do not count")
-		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats"), "nor do those without a token")
+		assert.Equal(t, 200, get(cfg.Admin.Token), "right tokens do not count")
+		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats"), "requests without a token do not count")
 	}
 	codes := make(map[int]int)
 	for range 1000 {
 		codes[get("wrong")]++
 	}
-	assert.LessOrEqual(t, codes[401], 20, "ten a minute, in two windows at most")
+	assert.LessOrEqual(t, codes[401], 20, "at most ten in each of two windows")
 	assert.Equal(t, 1000, codes[401]+codes[429])
 	assert.Equal(t, 1, strings.Count(log.String(), "wrong admin token"))
 	assert.Equal(t, 200, status(t, "GET", s.back.URL+"/-/healthz"))

@@ -106,8 +106,7 @@ func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error)
 	return f, nil
 }
 
-// add adds h, or puts it in the place of one for the same limit, which reloaded rules no longer
-// use.
+// add adds h. It replaces a hybrid for the same limit, which reloaded rules no longer use.
 func (s *shared) add(h hybrid) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

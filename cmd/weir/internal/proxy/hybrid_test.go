@@ -94,7 +94,7 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 			// call.
 			late += spend(t, proxies, 1)
 			assert.LessOrEqual(t, late, 10)
-			assert.Zero(t, spend(t, proxies, 5), "all is spent, and Redis knows")
+			assert.Zero(t, spend(t, proxies, 5), "the limit is used up, also on Redis")
 			carried := proxies[0].figures().Deciding[0].Counts["carried_back"] + proxies[1].figures().Deciding[0].Counts["carried_back"]
 			assert.EqualValues(t, 12, carried)
 		})
@@ -121,9 +121,9 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 	assert.Equal(t, 50, admitted)
 }
 
-// TestRedisIsSpared checks that leases and cached denials save round trips to Redis and keep the
+// TestLeasesAndDenialsSaveRoundTrips checks that leases and cached denials save round trips to Redis and keep the
 // limit.
-func TestRedisIsSpared(t *testing.T) {
+func TestLeasesAndDenialsSaveRoundTrips(t *testing.T) {
 	s := redistest.Start(t)
 	cfg := config(t, "40/365d:fixed")
 	cfg.Redis = Redis{URL: "redis://" + s.Addr, Fallback: fallback.Config{Timeout: patient}, Lease: 10,
@@ -157,18 +157,18 @@ func TestWithoutRedisOpenOrClosed(t *testing.T) {
 	}
 }
 
-func TestTheLocalHalfHasItsShare(t *testing.T) {
+func TestTheLocalStrategyHasItsShare(t *testing.T) {
 	s := &shared{cfg: fallback.Config{Instances: 3}}
 	tiers, err := ParseLimit("10/1s,100/10s", rule.Defaults{Strategy: rule.Fixed})
 	require.NoError(t, err)
 	got := s.share(tiers)
 	assert.EqualValues(t, 4, got.Tiers[0].Limit, "rounded up")
 	assert.EqualValues(t, 34, got.Tiers[1].Limit)
-	assert.EqualValues(t, 10, tiers.Tiers[0].Limit, "and the whole is left as it was")
+	assert.EqualValues(t, 10, tiers.Tiers[0].Limit, "the original is unchanged")
 	bucket, err := ParseLimit("10/1s:token", rule.Defaults{Strategy: rule.Fixed, Burst: 7})
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, s.share(bucket).Burst)
-	assert.EqualValues(t, 10, s.share(bucket).Tiers[0].Limit, "which fallback divides")
+	assert.EqualValues(t, 10, s.share(bucket).Tiers[0].Limit, "fallback divides it")
 	assert.Zero(t, divide(0, 3))
 	assert.Equal(t, uint64(1<<63), divide(math.MaxUint64, 2))
 }
@@ -182,7 +182,7 @@ func TestRedisAddresses(t *testing.T) {
 		assert.Equal(t, -1, o.MaxRetries)
 		assert.True(t, o.ContextTimeoutEnabled)
 		p, err := newShared(r, slog.New(slog.DiscardHandler))
-		require.NoError(t, err, "redislimit takes the settings")
+		require.NoError(t, err, "redislimit accepts the settings")
 		assert.NoError(t, p.close())
 	}
 	for _, text := range []string{"127.0.0.1:6379", "http://127.0.0.1", "redis://user:secret@host/x"} {

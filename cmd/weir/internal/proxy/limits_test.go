@@ -11,9 +11,9 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// TestBindingIsTheTierThatRunTierNames checks that binding finds the same tier as weir's RunTier
+// TestBindingAgreesWithRunTier checks that binding finds the same tier as weir's RunTier
 // from ExpiresAt alone, at any time within a slice.
-func TestBindingIsTheTierThatRunTierNames(t *testing.T) {
+func TestBindingAgreesWithRunTier(t *testing.T) {
 	tiers := []weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 25, Duration: 6 * time.Second},
 		{Limit: 40, Duration: 15 * time.Second}}
 	now := time.UnixMilli(1_700_000_000_123)
@@ -40,8 +40,8 @@ func TestBindingIsTheTierThatRunTierNames(t *testing.T) {
 			continue
 		}
 		require.Equal(t, want, p.binding(res.ExpiresAt, now))
-		require.Equal(t, want.Limit-res.TotalRequests, p.most-got.TotalRequests, "as much is left")
+		require.Equal(t, want.Limit-res.TotalRequests, p.most-got.TotalRequests, "the same remainder")
 		named[want.Duration]++
 	}
-	assert.Len(t, named, 3, "each of them had its turn: %v", named)
+	assert.Len(t, named, 3, "each tier was the binding one: %v", named)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestLinesAreGatheredForAWhile(t *testing.T) {
+func TestLinesAreBuffered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
 		l := NewLines(&b)
@@ -30,7 +30,7 @@ func TestLinesAreGatheredForAWhile(t *testing.T) {
 			assert.Equal(t, i, passed("one\ntwo\n"), "not yet")
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			assert.Equal(t, i+1, passed("one\ntwo\n"), "and nobody had to ask")
+			assert.Equal(t, i+1, passed("one\ntwo\n"), "flushed without a call")
 		}
 		fmt.Fprintln(l, "last")
 		assert.NoError(t, l.Flush())
@@ -53,7 +53,7 @@ func (f *full) Write(p []byte) (int, error) {
 	return f.Buffer.Write(p)
 }
 
-func TestLinesGoOnWhenTheDiskHasRoomAgain(t *testing.T) {
+func TestLinesContinueAfterAFullDisk(t *testing.T) {
 	disk := &full{err: errors.New("no space left on device")}
 	l := NewLines(disk)
 	fmt.Fprintln(l, "lost")

@@ -54,7 +54,7 @@ func writeCertificate(t testing.TB, files TLS, name string) {
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), 0o600))
 }
 
-func TestTLSWithACertificateThatIsRenewed(t *testing.T) {
+func TestTLSWithARenewedCertificate(t *testing.T) {
 	dir := t.TempDir()
 	files := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	writeCertificate(t, files, "first")
@@ -137,7 +137,7 @@ func TestMetrics(t *testing.T) {
 		s.handler.ServeHTTP(&discard{http.Header{}}, requestOf(fmt.Sprintf("198.51.100.%d:1", i)))
 	}
 	text, after := read()
-	assert.Equal(t, before, after, "no series is a client's")
+	assert.Equal(t, before, after, "no series depends on the clients")
 	assert.Contains(t, text, "# TYPE weir_requests_total counter\n")
 	assert.Contains(t, text, `weir_requests_total{outcome="Admitted"} 101`+"\n")
 	assert.Contains(t, text, `weir_requests_total{outcome="Denied"} 2`+"\n")
@@ -206,7 +206,7 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 		assert.ErrorContains(t, again.Reload(), name+":2:", text)
 		assert.Len(t, again.denied.Added(), 2)
 		_, err := New(cfg)
-		assert.Error(t, err, "and none starts without its list")
+		assert.Error(t, err, "it does not start without its list")
 	}
 }
 
@@ -232,7 +232,7 @@ func TestTheDenyListIsReloadedWhileItChanges(t *testing.T) {
 	reloads.Wait()
 	assert.Len(t, s.denied.Added(), changes)
 	require.NoError(t, s.Reload())
-	assert.Len(t, s.denied.Added(), changes, "in the file, too")
+	assert.Len(t, s.denied.Added(), changes, "also in the file")
 }
 
 // TestDrainDelay checks that during the delay the health check fails and requests are still served.
@@ -250,7 +250,7 @@ func TestDrainDelay(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		assert.Equal(t, 200, resp.StatusCode)
-		assert.True(t, resp.Close, "the next one comes on a new connection, and so elsewhere")
+		assert.True(t, resp.Close, "the next request comes on a new connection, to another instance")
 	}
 	select {
 	case err := <-p.done:
@@ -259,7 +259,7 @@ func TestDrainDelay(t *testing.T) {
 	}
 }
 
-func TestARedisThatIsAwayIsReportedAtTheStart(t *testing.T) {
+func TestUnreachableRedisIsReportedAtTheStart(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())

@@ -57,7 +57,7 @@ func TestParseRoute(t *testing.T) {
 	_, err = newRoutes([]Route{{Pattern: "no slash"}}, true)
 	assert.Error(t, err)
 	_, err = newRoutes([]Route{{Pattern: "/a"}, {Pattern: "/a"}}, true)
-	assert.Error(t, err, "two routes that are one")
+	assert.Error(t, err, "the same route twice")
 }
 
 func TestParsePrefixUnmaps(t *testing.T) {
@@ -106,7 +106,7 @@ func TestParseStatuses(t *testing.T) {
 	}
 }
 
-func TestByTellsCallersApart(t *testing.T) {
+func TestByDistinguishesCallers(t *testing.T) {
 	request := func(target string, header ...string) *http.Request {
 		r := httptest.NewRequest("GET", target, nil)
 		r.RemoteAddr = "192.0.2.1:1234"
@@ -150,7 +150,7 @@ func TestByTellsCallersApart(t *testing.T) {
 	}
 }
 
-func TestLongPathsAreKeptApart(t *testing.T) {
+func TestLongPathsStayDistinct(t *testing.T) {
 	b, err := ParseBy("path")
 	require.NoError(t, err)
 	key := func(path string) string {
@@ -165,7 +165,7 @@ func TestLongPathsAreKeptApart(t *testing.T) {
 	assert.NotEqual(t, key(long+"b"), key(long+"c"))
 }
 
-func TestAdminAddressIsLoopbackUnlessMeant(t *testing.T) {
+func TestAdminAddressIsLoopbackByDefault(t *testing.T) {
 	long := strings.Repeat("t", minToken)
 	for _, a := range []Admin{
 		{}, {Addr: "127.0.0.1:1"}, {Addr: "127.9.9.9:1"}, {Addr: "[::1]:1"}, {Addr: "localhost:1"},

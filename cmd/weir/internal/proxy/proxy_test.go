@@ -124,7 +124,7 @@ func TestExactlyTheLimitReachesTheUpstream(t *testing.T) {
 	assert.Equal(t, 25, seen)
 }
 
-func TestTheUpstreamIsToldWhoAsks(t *testing.T) {
+func TestTheUpstreamGetsTheClientsAddress(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
 		for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded",
@@ -155,7 +155,7 @@ func TestTheUpstreamIsToldWhoAsks(t *testing.T) {
 	assert.Contains(t, got, "Forwarded=for=6.6.6.6;")
 }
 
-func TestCallersBehindATrustedProxyAreToldApart(t *testing.T) {
+func TestCallersBehindATrustedProxyAreDistinguished(t *testing.T) {
 	cfg := config(t, "1/1d")
 	s := serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1"))
@@ -209,7 +209,7 @@ func TestByPatternIsByRoute(t *testing.T) {
 	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/else/where"))
 }
 
-func TestSeveralPoliciesAreToldTogether(t *testing.T) {
+func TestFieldsOfSeveralPolicies(t *testing.T) {
 	s := serve(t, config(t, "burst=2/1d", "daily=3/2d:log"))
 	status(t, "GET", s.front.URL)
 	status(t, "GET", s.front.URL)
@@ -219,9 +219,9 @@ func TestSeveralPoliciesAreToldTogether(t *testing.T) {
 	assert.Contains(t, body, `"violated-policies":["burst"]`)
 }
 
-// TestTiersTellWhatTheTierThatBindsLeaves checks that the tiers of a limit are one policy, whose
+// TestTiersReportTheBindingTier checks that the tiers of a limit are one policy, whose
 // remaining units are those of the tier that binds.
-func TestTiersTellWhatTheTierThatBindsLeaves(t *testing.T) {
+func TestTiersReportTheBindingTier(t *testing.T) {
 	for limit, want := range map[string]string{
 		"3/1d,1000/2d": `"3/1d,1000/2d";r=2,"3/1d,1000/2d";r=1,"3/1d,1000/2d";r=0,"3/1d,1000/2d";r=0,429`,
 		"50/1d,2/2d":   `"50/1d,2/2d";r=1,"50/1d,2/2d";r=0,"50/1d,2/2d";r=0,429`,
@@ -248,7 +248,7 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 	for range 3 {
 		assert.Equal(t, 200, status(t, "GET", s.front.URL))
 	}
-	assert.EqualValues(t, 2, s.figures().Requests["Denied"], "and says whom it would have denied")
+	assert.EqualValues(t, 2, s.figures().Requests["Denied"], "it counts the requests it would have denied")
 	assert.True(t, s.figures().Shadow)
 
 	var err error
@@ -297,7 +297,7 @@ func atoi(t testing.TB, s string) (n int) {
 	return n
 }
 
-func TestAnswersOfTheUpstreamThatDoNotCount(t *testing.T) {
+func TestCountIf(t *testing.T) {
 	cfg := config(t, "1/1d")
 	var err error
 	cfg.Guard.CountIf, err = ParseStatuses([]string{"401"})
@@ -363,12 +363,12 @@ func TestAnUpstreamThatFails(t *testing.T) {
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	_, err = io.ReadAll(resp.Body)
-	assert.Error(t, err, "an answer that broke off does not look whole")
+	assert.Error(t, err, "a truncated response is an error")
 	s.inFlight.Wait()
 	assert.Contains(t, access.String(), `"status":200`, "and it has its line in the log")
 }
 
-func TestConfigsThatCannotBe(t *testing.T) {
+func TestInvalidConfigs(t *testing.T) {
 	parse := func(text string) *url.URL {
 		u, err := url.Parse(text)
 		require.NoError(t, err)
@@ -397,7 +397,7 @@ func TestConfigsThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestADeniedPageOfOnesOwn(t *testing.T) {
+func TestCustomDeniedPage(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "denied.html")
 	require.NoError(t, os.WriteFile(name, []byte("<p>come back later"), 0o600))
 	cfg := config(t, "0/1d")

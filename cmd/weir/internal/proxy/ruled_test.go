@@ -132,7 +132,7 @@ func TestRulesInShadowMode(t *testing.T) {
 	s = serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"))
 	f := s.figures().Requests
-	assert.Equal(t, []uint64{1, 0}, []uint64{f["Listed"], f["Admitted"]}, "it would not have reached the rules")
+	assert.Equal(t, []uint64{1, 0}, []uint64{f["Listed"], f["Admitted"]}, "the deny list comes before the rules")
 }
 
 // TestRulesWithoutRoom fills the table and checks that requests that cannot be decided on get the
@@ -142,7 +142,7 @@ func TestRulesWithoutRoom(t *testing.T) {
 		cfg, _ := rulesConfig(t, strings.Replace(ruleText, "value: /login, ", "", 1))
 		cfg.Table.MaxBuckets, cfg.Guard.FailOpen, cfg.Guard.Shadow = 2, true, shadow
 		s := serve(t, cfg)
-		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/one"), "for the address, and for the path")
+		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/one"), "one unit of the address, one of the path")
 		assert.Equal(t, want, status(t, "GET", s.front.URL+"/two"))
 		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/one"))
 		f := s.figures().Requests
@@ -226,7 +226,7 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 	}
 }
 
-func TestRulesThatCannotBe(t *testing.T) {
+func TestInvalidRules(t *testing.T) {
 	cfg, _ := rulesConfig(t, "domain: other\n")
 	_, err := New(cfg)
 	assert.ErrorContains(t, err, "no domain web")
@@ -272,7 +272,7 @@ func TestRulesOnRedis(t *testing.T) {
 	assert.Equal(t, "redis", f.Deciding[0].Source)
 	assert.Equal(t, 40, spendTogether(60), "exactly the rest")
 	server.Kill()
-	assert.Zero(t, spendTogether(10), "what was spent is not forgotten")
+	assert.Zero(t, spendTogether(10), "the counts are kept")
 	assert.Contains(t, proxies[0].metrics(), `weir_fallback_breaker_state{name="fixed window",state="open"}`)
 }
 

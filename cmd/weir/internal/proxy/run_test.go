@@ -102,7 +102,7 @@ func TestRequestsInFlightFinish(t *testing.T) {
 		}
 		return err != nil
 	}, 5*time.Second, time.Millisecond, "no new connections are taken")
-	assert.Equal(t, 503, status(t, "GET", "http://"+p.back+"/-/healthz"), "who asks is told")
+	assert.Equal(t, 503, status(t, "GET", "http://"+p.back+"/-/healthz"), "the health check fails")
 	talk(t, conn, r, "the WebSocket goes on")
 	close(release)
 	assert.Equal(t, "whole", <-got)
@@ -115,7 +115,7 @@ func TestRequestsInFlightFinish(t *testing.T) {
 	assert.NoError(t, <-p.done)
 }
 
-func TestWhatTakesTooLongIsCutOff(t *testing.T) {
+func TestDrainTimeout(t *testing.T) {
 	cfg := config(t, "100/1d")
 	cfg.Drain = 50 * time.Millisecond
 	cfg.Upstream = upstreamOf(t, echoUpgrade)
@@ -130,7 +130,7 @@ func TestWhatTakesTooLongIsCutOff(t *testing.T) {
 	conn.Close()
 }
 
-func TestAnAddressThatIsTaken(t *testing.T) {
+func TestAddressInUse(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()

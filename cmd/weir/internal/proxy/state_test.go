@@ -78,7 +78,7 @@ func TestBadStateIsKept(t *testing.T) {
 	assert.NoError(t, s.bad)
 }
 
-func TestStateThatCannotBeWrittenIsAnErrorAtTheStart(t *testing.T) {
+func TestUnwritableStateIsAnErrorAtTheStart(t *testing.T) {
 	_, err := New(func() Config {
 		cfg := config(t, "1/1d")
 		cfg.StateFile = filepath.Join(t.TempDir(), "no such directory", "state")

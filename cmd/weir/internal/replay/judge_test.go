@@ -124,7 +124,7 @@ func TestJudgesSayWhatWeirSays(t *testing.T) {
 				}
 			}
 		}
-		assert.Len(t, said, 4*5, "the strategies differ, so none was taken for another")
+		assert.Len(t, said, 4*5, "every strategy decides differently")
 	}
 }
 

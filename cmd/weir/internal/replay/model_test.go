@@ -227,7 +227,7 @@ func TestStreamSpreadsInParts(t *testing.T) {
 		}
 		require.Equal(t, want, got, "parts of %d", maxPart)
 	}
-	require.NotNil(t, sp.file, "the temporary file was put to the test")
+	require.NotNil(t, sp.file, "the temporary file was used")
 	require.Greater(t, len(sp.runs), 50)
 }
 

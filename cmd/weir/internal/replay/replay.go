@@ -5,11 +5,6 @@
 // and stores each request in one of several spools, chosen by its caller. Then each spool returns
 // its requests in order of time, and they are decided on. Memory grows with the number of callers,
 // not with the number of lines.
-//
-// It reads the log once, on all cores: a block of lines becomes records, the callers are numbered,
-// and the requests go to spools, each of which has its share of the callers. Then each spool hands
-// its requests out in the order of time, and they are decided on. Memory is by callers, not by
-// lines.
 package replay
 
 import (
@@ -70,7 +65,7 @@ type Result struct {
 	First       time.Time // time of the first request
 	Last        time.Time // time of the last request
 	Timeline    *Timeline
-	Rules       []RuleResult // in the order of Config.Rules; for a RuleSet, the whole set and then each rule
+	Rules       []RuleResult // as in Config.Rules; for a RuleSet, the whole set, then each rule
 	Suggest     *Suggest
 	Suggestions []Suggestion // sorted by strategy, then by duration
 	RuleSet     *RuleSet     // the rules that were replayed; nil if Rules are limits

@@ -147,7 +147,7 @@ func TestMemoryIsBoundedByTheCallers(t *testing.T) {
 		}
 	}
 	assert.LessOrEqual(t, most, sweepEvery+100)
-	assert.Less(t, sweepEvery/2, most, "the sweeping was put to the test")
+	assert.Less(t, sweepEvery/2, most, "there was something to sweep")
 }
 
 func TestWorstIsExact(t *testing.T) {

@@ -85,7 +85,7 @@ func TestBadInput(t *testing.T) {
 			cfg.By = tc.by
 			_, err := Run(cfg)
 			require.ErrorContains(t, err, tc.want)
-			assert.True(t, errors.As(err, new(*InputError)), "the user's to mend")
+			assert.True(t, errors.As(err, new(*InputError)), "the user can correct it")
 		})
 	}
 }
@@ -95,20 +95,20 @@ func TestFailuresMidway(t *testing.T) {
 	data, err := os.ReadFile(lines)
 	require.NoError(t, err)
 	_, err = Run(config(t, []string{writeText(t, "cut.log", string(data[:len(data)/2]))}, "1/1m"))
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "half a gzip file is not half a report")
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "a truncated gzip file is an error")
 	assert.False(t, errors.As(err, new(*InputError)))
 
 	for _, limit := range []string{"5/1h:log", "5/1h,1/1s"} {
 		cfg := config(t, []string{write(t, "a.log", traffic(1, 1000), request.common)}, limit)
 		cfg.MaxBuckets = 20
 		_, err = Run(cfg)
-		require.ErrorIs(t, err, weir.ErrFull, "a full table is said, not guessed around")
+		require.ErrorIs(t, err, weir.ErrFull, "a full table is an error")
 		_, text, ok := strings.Cut(err.Error(), "--max-buckets ")
 		require.True(t, ok, err)
 		_, err = fmt.Sscan(text, &cfg.MaxBuckets)
 		require.NoError(t, err)
 		_, err = Run(cfg)
-		require.NoError(t, err, "what the message says is a cure")
+		require.NoError(t, err, "the value in the message is enough")
 	}
 }
 

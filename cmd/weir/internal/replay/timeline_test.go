@@ -41,7 +41,7 @@ func checkTimeline(t *testing.T, got *Timeline, atMost int, all []int64) {
 		want[time.Unix(0, ns).Sub(got.Start)/got.Width]++
 	}
 	require.Equal(t, want, got.Rows[0])
-	require.Len(t, got.Rows[1], got.Bins(), "rows are of one length")
+	require.Len(t, got.Rows[1], got.Bins(), "all rows have the same length")
 	_, rest := arith.FloorDiv(got.Start.UnixNano(), int64(got.Width))
 	require.Zero(t, rest, "bins are aligned")
 }

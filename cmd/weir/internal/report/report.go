@@ -150,7 +150,7 @@ func share(part, whole uint64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// percent formats a share as a percentage. It never rounds to 0 or 100 % what is not.
+// percent formats a share as a percentage. It never rounds another share to 0 or 100 %.
 func percent(part, whole uint64) string {
 	switch s := 100 * share(part, whole); {
 	case part == 0:

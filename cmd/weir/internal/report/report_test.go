@@ -141,7 +141,7 @@ func TestGolden(t *testing.T) {
 			}
 			want, err := os.ReadFile(path)
 			require.NoError(t, err)
-			assert.Equal(t, string(want), got, "if this is meant: go test -update")
+			assert.Equal(t, string(want), got, "if this is intended, run go test -update")
 		})
 	}
 }
@@ -168,7 +168,7 @@ func TestHTMLIsSelfContainedAndInert(t *testing.T) {
 		"@import", "url("} {
 		assert.NotContains(t, got, bad)
 	}
-	assert.NotRegexp(t, `<[^>]* on[a-z]+=`, got, "no handlers of events")
+	assert.NotRegexp(t, `<[^>]* on[a-z]+=`, got, "no event handlers")
 	assert.NotRegexp(t, `(href|src|action)="?http`, got)
 	assert.Contains(t, got, "default-src 'none'", "the browser is told so, too")
 	assert.Contains(t, got, "&lt;script&gt;")
@@ -234,7 +234,7 @@ func TestNamesStayApart(t *testing.T) {
 	var got jsonReport
 	require.NoError(t, json.Unmarshal([]byte(render(t, "report.json")), &got))
 	for i, c := range got.Rules[1].Worst {
-		assert.Equal(t, utf8Only(hostile[i]), c.Caller, "a program gets the name as it was")
+		assert.Equal(t, utf8Only(hostile[i]), c.Caller, "a program gets the exact name")
 	}
 }
 

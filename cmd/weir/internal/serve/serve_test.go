@@ -412,7 +412,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	clients.Wait()
 	assert.Zero(t, failed.Load(), "failed requests")
 	assert.Zero(t, mixed.Load(), "decisions by two generations")
-	assert.EqualValues(t, 1000, admitted.Load(), "the counts go on")
+	assert.EqualValues(t, 1000, admitted.Load(), "the counts are kept")
 	assert.Contains(t, s.log.String(), "rules refused; the old ones stay in force")
 	_, page := s.http(t, "GET", "http://"+s.Addresses().Admin+"/metrics", "")
 	assert.Contains(t, page, "ratelimit_service_config_load_error_total "+fmt.Sprint(reloads/3))
@@ -567,9 +567,9 @@ func TestTheTokenCannotBeGuessed(t *testing.T) {
 		resp.Body.Close()
 		codes[resp.StatusCode]++
 	}
-	assert.LessOrEqual(t, codes[401], 20, "ten in each of two windows at most")
+	assert.LessOrEqual(t, codes[401], 20, "at most ten in each of two windows")
 	assert.Equal(t, 100, codes[401]+codes[429])
-	assert.EqualValues(t, 1, s.live.Status().Successes, "nothing was loaded")
+	assert.EqualValues(t, 1, s.live.Status().Successes, "no rules were loaded")
 }
 
 // TestWithoutATokenNothingIsChanged runs a server without a token.
