@@ -17,8 +17,8 @@ import (
 	"github.com/weirgo/weir/fallback"
 )
 
-const proxyLong = `Proxy passes the requests that a limit admits on to an upstream. A client over the limit gets 429
-and the time after which to retry. Without --upstream it serves a built-in page.
+const proxyLong = `Proxy passes the requests that a limit admits on to an upstream. A client over the
+limit gets 429 and the time after which to retry. Without --upstream it serves a built-in page.
 
 A limit is [NAME=]COUNT/DURATION[:STRATEGY]: 100/1m, burst=10/1s:token, daily=10000/1d. With several
 --limit flags a request passes if all of them admit it; a denied request takes nothing from any of

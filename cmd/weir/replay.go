@@ -16,9 +16,9 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-const replayLong = `Replay runs the requests of access logs through limits, with the times of the log as the clock. It
-reports how many requests the limits would have denied, which callers they would have denied most,
-and when. With --suggest it reports which limits fit the log.
+const replayLong = `Replay runs the requests of access logs through limits, with the times of the log
+as the clock. It reports how many requests the limits would have denied, which callers they would
+have denied most, and when. With --suggest it reports which limits fit the log.
 
 Files have the common or the combined format of nginx and Apache, or JSON as Caddy, nginx, Traefik,
 Envoy and weir proxy write it; for other JSON, --map names the fields. Gzip is recognized by its
