@@ -30,7 +30,7 @@ func (r *results) writeSummary(b *bytes.Buffer) {
 		w.Bytes, units(w.GC, time.Millisecond), units(r.growths[1].GC, time.Millisecond),
 		units(w.Max, time.Millisecond))
 	b.WriteString("\nThe stores make different promises: see [how it was measured](#how-it-was-measured).\n" +
-		"Next come the [bars](#bars) that weir should meet and those that it misses, then all figures.\n")
+		"The [bars](#bars) that weir should meet come next, with the missed ones marked, then all figures.\n")
 }
 
 // bytesOf returns the bytes per id of a store, or "" if it was not measured.

@@ -11,7 +11,7 @@ import (
 //go:embed notes.md
 var notes string
 
-// writeBars writes the bars, lists those that weir misses, and explains where the time goes.
+// writeBars writes the bars, lists the missed ones, and explains where the time goes.
 func (r *results) writeBars(b *bytes.Buffer) {
 	b.WriteString("\n## Bars\n\nThe time of a decision divided by go-limiter's, in the median turn:\n\n")
 	missed := r.writeShares(b)
@@ -25,7 +25,7 @@ func (r *results) writeBars(b *bytes.Buffer) {
 	b.WriteString("\n### Where the time goes\n\n" + strings.TrimSpace(notes) + "\n")
 }
 
-// writeShares writes the table of shareBars and returns the bars that weir misses.
+// writeShares writes the table of shareBars and returns the missed bars.
 func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
 	stores := groups[0].stores
 	head := []string{"", "at most", "weir", ""}
@@ -52,7 +52,7 @@ func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
 	return missed
 }
 
-// writeTable writes a table of bars and returns those that weir misses.
+// writeTable writes a table of bars and returns the missed ones.
 func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 	table(b, "", "at most", "measured", "")
 	for _, bar := range bars {

@@ -37,7 +37,8 @@ func (m *meter) report(ctx context.Context) (string, error) {
 	ratio := func(load string) float64 { return m.entrant(tiers, load).ratio(m.entrant(threeRivals, load)) }
 	fmt.Fprintf(&b, "\n%s checks its three limits in one round trip and charges all of them or none. %s\n"+
 		"needs a round trip for each limit, up to the first that denies, and a request that the last one\n"+
-		"denies has already spent the others. %[1]s makes %.2[3]f times as many decisions where requests are\n"+
+		"denies has already spent the others. %[1]s makes %.2[3]f times as many decisions where requests "+
+		"are\n"+
 		"admitted, %.2[4]f where the first limit denies and %.2[5]f where the last one does.\n",
 		tiers, rival, ratio(admitted), ratio(denied), ratio(deniedByThird))
 	return b.String(), nil
