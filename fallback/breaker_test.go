@@ -147,7 +147,7 @@ func TestTheLongestProbeIntervalNeverProbes(t *testing.T) {
 	require.NotNil(t, b.record(now, errTest), "it opens")
 	assert.Nil(t, b.probeDue(now.Add(200*365*24*time.Hour)))
 	b.probes.Add(100)
-	assert.EqualValues(t, math.MaxInt64, b.pause())
+	assert.EqualValues(t, int64(math.MaxInt64), b.pause())
 }
 
 func TestEpochIsRaisedOnceAnInterval(t *testing.T) {

@@ -150,7 +150,7 @@ func TestDecide(t *testing.T) {
 		{"unlimited: the largest remainder, no limit, no reset", rules.Config{},
 			func(t *testing.T, w *world) {
 				s := w.ask(w.hit("free=x")).Statuses[0]
-				assert.EqualValues(t, math.MaxUint32, s.Remaining)
+				assert.EqualValues(t, uint32(math.MaxUint32), s.Remaining)
 				assert.Nil(t, s.Limit)
 				assert.Zero(t, s.ResetSeconds())
 			}},
