@@ -153,6 +153,12 @@ func TestACostOverTheLimitNeverPasses(t *testing.T) {
 	l, s := counters(t, client, "", weirtest.NewClock(time.Unix(1_700_000_000, 0)).Now)
 	pairs := plainPairs(l, s)
 	pairs = append(pairs, pair{name: "TokenBucket of 2^54", local: l.TokenBucket(1 << 54), remote: s.TokenBucket(1 << 54)})
+	tier := weir.Tier{Limit: 1 << 54, Duration: time.Hour}
+	local, err := l.Tiers(tier)
+	require.NoError(t, err)
+	remote, err := s.Tiers(tier)
+	require.NoError(t, err)
+	pairs = append(pairs, pair{name: "Tiers of 2^54", local: local, remote: remote})
 	for _, p := range pairs {
 		for _, limit := range []uint64{1 << 53, 1 << 54} {
 			r := &weir.Request{Key: p.name, Limit: limit, Duration: time.Hour, Cost: 1<<54 + 1}

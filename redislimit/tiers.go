@@ -32,7 +32,7 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 	if len(tiers) == 0 {
 		return nil, fmt.Errorf("redislimit: no tiers: %w", weir.ErrScale)
 	}
-	t := several{limits: make([]int64, len(tiers))}
+	t := several{limits: make([]int64, len(tiers)), least: tiers[0].Limit}
 	names := make([]string, len(tiers)) // decimal numbers
 	for i, given := range tiers {
 		name, err := byDuration{}.period(&weir.Request{Duration: given.Duration})
@@ -43,7 +43,7 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 			return nil, fmt.Errorf("redislimit: two tiers of %v: %w", given.Duration, weir.ErrScale)
 		}
 		names[i] = name
-		t.limits[i] = clamp(given.Limit)
+		t.limits[i], t.least = clamp(given.Limit), min(t.least, given.Limit)
 		t.slice = arith.GCD(t.slice, given.Duration.Milliseconds())
 	}
 	for i, given := range tiers {
@@ -71,6 +71,7 @@ type several struct {
 	name   string // the Durations, the shortest first: the period of the key
 	slice  int64  // ms
 	limits []int64
+	least  uint64 // of the limits, not clamped
 
 	// For each tier its slices and its limit. Converting a number to an interface allocates, so they
 	// are converted once.
@@ -79,12 +80,8 @@ type several struct {
 
 func (t several) period(*weir.Request) (string, error) { return t.name, nil }
 
-func (t several) ask(args []any, _ *weir.Request, n int64) ([]any, bool, error) {
-	possible := true
-	for _, limit := range t.limits {
-		possible = possible && n <= limit
-	}
-	return append(append(args, t.slice, n), t.args...), possible, nil
+func (t several) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
+	return append(append(args, t.slice, n), t.args...), fits(r, t.least), nil
 }
 
 func (t several) answer(_ *weir.Request, v numbers) (decision, error) {
