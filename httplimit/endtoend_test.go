@@ -19,6 +19,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/offenders"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -35,7 +36,8 @@ func newLimiter(t *testing.T, now func() time.Time) *weir.Limiter {
 func strategies(l *weir.Limiter) map[string]weir.Strategy {
 	return map[string]weir.Strategy{
 		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(),
-		"token bucket": l.TokenBucket(0),
+		"token bucket":           l.TokenBucket(0),
+		"watched sliding window": offenders.New(offenders.Config{}).Watch(l.SlidingWindow()),
 	}
 }
 

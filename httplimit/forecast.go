@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -28,10 +29,13 @@ func (m *middleware) forecast(ctx context.Context, c *call) {
 // which is never too early.
 func (s *policyState) nextQuota(ctx context.Context) time.Time {
 	if s.forecaster != nil {
-		if at, err := s.forecaster.Forecast(ctx, &s.req, &s.res); err == nil {
+		at, err := s.forecaster.Forecast(ctx, &s.req, &s.res)
+		switch {
+		case err == nil:
 			return at
+		case !errors.Is(err, errors.ErrUnsupported): // of a wrapper, that is: the wrapped Strategy has none
+			return s.res.ExpiresAt
 		}
-		return s.res.ExpiresAt
 	}
 	left := s.remaining()
 	if s.peeker == nil || left >= s.req.Limit || left > 0 && s.direct == nil {
