@@ -35,8 +35,7 @@ type Limiter struct {
 	extraCost atomic.Int64
 
 	invalid, full, afterClose atomic.Uint64 // calls that failed
-
-	allowed atomic.Int64 // the most that Stats has returned, as a negative number
+	allowed                   atomic.Int64  // minus the largest Allowed that Stats has returned
 }
 
 // Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
@@ -195,9 +194,8 @@ type Stats struct {
 	LastSweep  time.Duration // how long the last one took, in real time
 }
 
-// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing.
-// It is not a snapshot of one instant, but no count of calls ever falls. It holds the mutex of one
-// shard at a time.
+// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing. It
+// is not a snapshot of one instant, but no count of calls falls. It holds one shard's mutex at a time.
 func (l *Limiter) Stats() Stats {
 	extra := l.extraCost.Load()
 	s := Stats{
@@ -215,10 +213,8 @@ func (l *Limiter) Stats() Stats {
 		s.Allowed += allowed
 		s.Denied += denied
 	}
-	// Costs and refunds under way may be seen in half: the larger extra cost leaves them out. A count
-	// that falls would look like a restart to those who plot it.
-	extra = max(extra, l.extraCost.Load())
-	storeMin(&l.allowed, extra-int64(s.Allowed))
+	extra = max(extra, l.extraCost.Load())       // the larger leaves out costs and refunds under way
+	storeMin(&l.allowed, extra-int64(s.Allowed)) // metrics take a count that falls for a restart
 	s.Allowed = uint64(-l.allowed.Load())
 	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
 	return s

@@ -185,8 +185,7 @@ func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
 // join appends a waiter to the line, and unlocks it.
 func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
 	q := h.state
-	interval := min(p.cost*p.each, math.MaxInt64-q.waiting) // a sum over 292 years stops there
-	w := &waiter{interval, make(chan struct{}, 1)}
+	w := &waiter{min(p.cost*p.each, math.MaxInt64-q.waiting), make(chan struct{}, 1)} // at most 292 years
 	element := q.line.PushBack(w)
 	q.waiting += w.interval
 	if q.line.Len() == 1 {
