@@ -120,9 +120,7 @@ func New(cfg Config) (*Limiter, error) {
 // The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It
 // differs in that the scale is part of the key, denied hits are not counted, and limit 0 denies.
 func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err error) {
-	var w *window
-	r.State, r.TotalRequests, w, err = l.count(id, scaleMs, limit, 1)
-	r.ExpiresAt = w.expires
+	err = l.count(id, scaleMs, limit, 1, &r)
 	return
 }
 

@@ -20,105 +20,99 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 	return &FixedWindow{operations[slot]{l: l, algorithm: &counters{l}, store: &slotStore{l, fixedKind}}}
 }
 
-// count decides by the fixed window. It returns the parts of a Result, which CheckRate, inlined,
-// assembles in its caller: a struct of five words is returned through memory, at 8 ns of 61.
-func (l *Limiter) count(id string, scaleMs, limit, cost int64) (State, uint64, *window, error) {
+// count decides by the fixed window, and sets r, which is zero before.
+func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error {
 	if !validArgs(id, scaleMs, limit) {
-		return Deny, 0, noWindow, l.fail(checkArgs(id, scaleMs, limit))
+		return l.fail(checkArgs(id, scaleMs, limit))
 	}
 	limit = min(limit, maxCount)
+	// Look in the window that was current last, and read the clock while its words are on their way.
+	w := l.windows.last(scaleMs)
 	k := l.buckets.pack(id)
-	index := &l.buckets.indexes[k.hash>>l.buckets.shift]
-	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
-		// Look in the window that was current last, and read the clock while its words are on their way.
-		w := l.windows.last(scaleMs)
-		s, state, _ := index.Load().find(k, id, &w.fixed)
-		at.now = l.clock.read()
-		if w.scale != scaleMs || at.now < w.start || at.now >= w.end {
-			w = l.window(at.now, scaleMs)
-			s, state, _ = index.Load().find(k, id, &w.fixed)
+	s, state, _ := l.buckets.indexes[k.hash>>l.buckets.shift].Load().find(k, id, &w.fixed)
+	now := l.clock.read()
+	switch {
+	case s == nil, cost > limit, !w.holds(now), l.closed.Load():
+	case s.hit(state, cost, limit, w.stamp(now), w, r):
+		if cost > 1 && r.State == Allow {
+			l.extraCost.Add(cost - 1)
 		}
-		at.stamp = w.stamp(at.now)
-		if s != nil && cost <= limit {
-			if v, total := s.hit(state, cost, limit, at.stamp, w); v != undecided {
-				if cost > 1 && v == Allow {
-					l.extraCost.Add(cost - 1)
-				}
-				return v, uint64(total), w, nil
-			}
-		}
-		v, total, err := l.countLocked(k, id, w, &at, limit, cost)
-		switch {
-		case err == errEarlier:
-			continue
-		case err != nil:
-			return Deny, 0, noWindow, l.fail(err)
-		case cost > limit:
-			return Deny, uint64(total), noWindow, nil
-		}
-		return v, uint64(total), w, nil
+		return nil
 	}
-	return Deny, 0, noWindow, l.fail(ErrClosed)
+	return l.countLocked(k, id, scaleMs, limit, cost, now, r)
 }
 
-// undecided is the verdict on a slot that was released meanwhile.
-const undecided State = -1
-
-// hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It
-// returns the verdict and the count. state was read before the key of the slot was compared. cost
-// <= limit <= maxCount.
-func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window) (v State, total int64) {
+// hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It sets
+// r, and reports false if the slot was released meanwhile. state was read before the key of the
+// slot was compared. cost <= limit <= maxCount.
+//
+// r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies r
+// loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
+func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window, r *Result) bool {
+	r.ExpiresAt = w.expires
 	for old := generation(state); ; {
-		total = count(state)
-		if total <= limit-cost {
-			if atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {
-				v, total = Allow, total+cost
-				break
+		total := count(state)
+		if total > limit-cost {
+			r.State, r.TotalRequests = Deny, uint64(total)
+			if !s.deny(state) {
+				return false
 			}
-			if state = s.load(stateWord); generation(state) != old {
-				return undecided, 0
-			}
-			continue
+			break
 		}
-		if !s.deny(state) {
-			return undecided, 0
+		r.State, r.TotalRequests = Allow, uint64(total+cost)
+		if atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {
+			break
 		}
-		v = Deny
-		break
+		if state = s.load(stateWord); generation(state) != old {
+			return false
+		}
 	}
 	if used := s.load(usedWord) & countMask; int64(stamp-used) > w.touchEvery {
 		s.touch(state, stamp)
 	}
-	return v, total
+	return true
 }
 
-// countLocked is count under the shard's mutex: no slot was found without it, or cost > limit.
-func (l *Limiter) countLocked(
-	k packedID, id string, w *window, at *reading, limit, cost int64,
-) (State, int64, error) {
-	c, err := l.buckets.lock(k, id, &w.fixed, at, cost <= limit)
-	if err != nil {
-		return Deny, 0, err
+// countLocked is count under the shard's mutex: no slot was found at now, or cost > limit.
+func (l *Limiter) countLocked(k packedID, id string, scaleMs, limit, cost, now int64, r *Result) error {
+	*r = Result{}
+	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.read() {
+		w := l.window(at.now, scaleMs)
+		at.stamp = w.stamp(at.now)
+		c, err := l.buckets.lock(k, id, &w.fixed, &at, cost <= limit)
+		switch {
+		case err == errEarlier:
+			continue
+		case err != nil:
+			return l.fail(err)
+		}
+		c.hitLocked(cost, limit, at.stamp, w, r)
+		c.shard.mu.Unlock()
+		if cost > 1 && r.State == Allow {
+			l.extraCost.Add(cost - 1)
+		}
+		return nil
 	}
-	defer c.shard.mu.Unlock()
+	return l.fail(ErrClosed)
+}
+
+// hitLocked is hit with the mutex held, for any cost. With cost > limit there may be no slot.
+func (c *cell) hitLocked(cost, limit int64, stamp uint64, w *window, r *Result) {
 	if c.slot == nil {
 		c.shard.denied++
-		return Deny, 0, nil
+		return
 	}
 	if c.fresh {
 		c.shard.noteEnd(c.n, w.end)
 	}
 	state := c.slot.load(stateWord)
-	if cost > limit {
-		c.slot.deny(state)
-		c.slot.touch(state, at.stamp)
-		return Deny, count(state), nil
+	if cost <= limit {
+		c.slot.hit(state, cost, limit, stamp, w, r)
+		return
 	}
-	v, total := c.slot.hit(state, cost, limit, at.stamp, w)
-	if cost > 1 && v == Allow {
-		l.extraCost.Add(cost - 1)
-	}
-	return v, total, nil
+	c.slot.deny(state)
+	c.slot.touch(state, stamp)
+	r.TotalRequests = uint64(count(state))
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
@@ -135,14 +129,14 @@ func allocate(res Result, err error) (*Result, error) {
 }
 
 // Decide is Run without the allocation of a Result.
-func (f *FixedWindow) Decide(_ context.Context, r *Request) (Result, error) {
+func (f *FixedWindow) Decide(_ context.Context, r *Request) (res Result, err error) {
 	p, err := parse(r, 0)
 	if err != nil {
 		return Result{}, f.l.fail(err)
 	}
 	p = p.clamp(maxCount)
-	v, total, w, err := f.l.count(r.Key, p.scale, p.limit, p.cost)
-	return Result{v, total, w.expires}, err
+	err = f.l.count(r.Key, p.scale, p.limit, p.cost, &res)
+	return res, err
 }
 
 // counters is the arithmetic of a FixedWindow apart from Run: Peek, Refund, Seed and the like hold

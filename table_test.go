@@ -294,10 +294,8 @@ func TestStaleHitsFail(t *testing.T) {
 		require.NoError(t, err)
 	}
 	before := *s
-	v, _ := s.hit(state, 1, 5, 7, w)
-	assert.Equal(t, undecided, v)
-	v, _ = s.hit(state, 1, 1, 7, w)
-	assert.Equal(t, undecided, v, "a denial")
+	assert.False(t, s.hit(state, 1, 5, 7, w, new(Result)))
+	assert.False(t, s.hit(state, 1, 1, 7, w, new(Result)), "a denial")
 	s.touch(state, 7)
 	assert.Equal(t, before, *s)
 	assert.EqualValues(t, 201, l.Stats().Allowed)
