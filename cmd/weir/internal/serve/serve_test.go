@@ -259,6 +259,27 @@ func TestAnswers(t *testing.T) {
 	assert.Equal(t, fields["RateLimit-Reset"], fields["Retry-After"])
 }
 
+// TestAFailingStoreIsLogged asks a server whose Redis does not answer. The log says why requests
+// fail, once a second and not once a request.
+func TestAFailingStoreIsLogged(t *testing.T) {
+	client := redis.NewClient(redislimit.Options("127.0.0.1:1"))
+	defer client.Close()
+	store, err := redislimit.New(client, redislimit.Config{Timeout: 50 * time.Millisecond})
+	require.NoError(t, err)
+	r := start(t, yearly, func(c *Config) { c.Source = rules.SourceOf(store) })
+	const requests = 50
+	for range requests {
+		_, err := r.client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
+			Domain: "d", Descriptors: []*common.RateLimitDescriptor{descriptor("ten", "a")},
+		})
+		require.Error(t, err)
+	}
+	logged := strings.Count(r.log.String(), "cannot decide")
+	assert.Positive(t, logged)
+	assert.Less(t, logged, requests)
+	assert.Contains(t, r.log.String(), "connection refused")
+}
+
 // TestMemoryAndRedisAgree makes the same requests to servers in memory and on Redis.
 func TestMemoryAndRedisAgree(t *testing.T) {
 	server := redistest.Start(t)
@@ -550,7 +571,7 @@ func serviceOf(t testing.TB, text string) *service {
 	l, err := live.New(live.Config{Paths: []string{name}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Engine.Close()) })
-	return newService(l.Engine, Answers{Headers: true, Metadata: true}, newTally(l.Figures))
+	return newService(l.Engine, Answers{Headers: true, Metadata: true}, newTally(l.Figures, slog.New(slog.DiscardHandler)))
 }
 
 // TestTheTokenCannotBeGuessed tries more wrong tokens from one address than are allowed.

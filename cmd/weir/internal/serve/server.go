@@ -79,7 +79,7 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.tally = newTally(s.live.Figures)
+	s.tally = newTally(s.live.Figures, cfg.Log)
 	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
 	s.registry.MustRegister(s.tally, statusCollector{s.live}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

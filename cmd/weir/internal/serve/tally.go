@@ -1,7 +1,9 @@
 package serve
 
 import (
+	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -17,19 +19,27 @@ type tally struct {
 	unknown  atomic.Uint64 // domains
 	errors   [4]atomic.Uint64
 	denied   *offenders.Table
+
+	log    *slog.Logger
+	logged atomic.Int64 // the Unix second in which a failure was logged last
 }
 
 var errorKinds = [...]string{"request", "full", "canceled", "store"}
 
-func newTally(of *live.Figures) *tally {
-	return &tally{rules: of, denied: offenders.New(offenders.Config{Sample: 1})}
+func newTally(of *live.Figures, log *slog.Logger) *tally {
+	return &tally{rules: of, denied: offenders.New(offenders.Config{Sample: 1}), log: log}
 }
 
+// failed counts err. It logs a failure of the store, such as of Redis, at most once a second.
 func (t *tally) failed(err error) {
-	for i, kind := range errorKinds {
-		if kind == errorKind(err) {
+	kind := errorKind(err)
+	for i := range errorKinds {
+		if errorKinds[i] == kind {
 			t.errors[i].Add(1)
 		}
+	}
+	if now := time.Now().Unix(); kind == "store" && t.logged.Swap(now) != now {
+		t.log.Error("cannot decide", "error", err)
 	}
 }
 
