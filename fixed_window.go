@@ -26,20 +26,29 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error 
 		return l.fail(checkArgs(id, scaleMs, limit))
 	}
 	limit = min(limit, maxCount)
-	// Look in the window that was current last, and read the clock while its words are on their way.
-	w := l.windows.last(scaleMs)
 	k := l.buckets.pack(id)
-	s, state, _ := l.buckets.indexes[k.hash>>l.buckets.shift].Load().find(k, id, &w.fixed)
-	now := l.clock.read()
-	switch {
-	case s == nil, cost > limit, !w.holds(now), l.closed.Load():
-	case s.hit(state, cost, limit, w.stamp(now), w, r):
-		if cost > 1 && r.State == Allow {
-			l.extraCost.Add(cost - 1)
+	index := &l.buckets.indexes[k.hash>>l.buckets.shift]
+	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
+		// Look in the window that was current last, and read the clock while its words are on their way.
+		w := l.windows.last(scaleMs)
+		s, state, _ := index.Load().find(k, id, &w.fixed)
+		at.now = l.clock.read()
+		if w.scale != scaleMs || at.now < w.start || at.now >= w.end {
+			w = l.window(at.now, scaleMs)
+			s, state, _ = index.Load().find(k, id, &w.fixed)
 		}
-		return nil
+		at.stamp = w.stamp(at.now)
+		if s != nil && cost <= limit && s.hit(state, cost, limit, at.stamp, w, r) {
+			if cost > 1 && r.State == Allow {
+				l.extraCost.Add(cost - 1)
+			}
+			return nil
+		}
+		if err := l.countLocked(k, id, w, &at, limit, cost, r); err != errEarlier {
+			return err
+		}
 	}
-	return l.countLocked(k, id, scaleMs, limit, cost, now, r)
+	return l.fail(ErrClosed)
 }
 
 // hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It sets
@@ -73,46 +82,38 @@ func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window, r *
 	return true
 }
 
-// countLocked is count under the shard's mutex: no slot was found at now, or cost > limit.
-func (l *Limiter) countLocked(k packedID, id string, scaleMs, limit, cost, now int64, r *Result) error {
+// countLocked is count under the shard's mutex: no slot was found without it, or cost > limit.
+func (l *Limiter) countLocked(
+	k packedID, id string, w *window, at *reading, limit, cost int64, r *Result,
+) error {
 	*r = Result{}
-	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.read() {
-		w := l.window(at.now, scaleMs)
-		at.stamp = w.stamp(at.now)
-		c, err := l.buckets.lock(k, id, &w.fixed, &at, cost <= limit)
-		switch {
-		case err == errEarlier:
-			continue
-		case err != nil:
-			return l.fail(err)
-		}
-		c.hitLocked(cost, limit, at.stamp, w, r)
-		c.shard.mu.Unlock()
-		if cost > 1 && r.State == Allow {
-			l.extraCost.Add(cost - 1)
-		}
-		return nil
+	c, err := l.buckets.lock(k, id, &w.fixed, at, cost <= limit)
+	switch {
+	case err == errEarlier:
+		return err
+	case err != nil:
+		return l.fail(err)
 	}
-	return l.fail(ErrClosed)
-}
-
-// hitLocked is hit with the mutex held, for any cost. With cost > limit there may be no slot.
-func (c *cell) hitLocked(cost, limit int64, stamp uint64, w *window, r *Result) {
+	defer c.shard.mu.Unlock()
 	if c.slot == nil {
 		c.shard.denied++
-		return
+		return nil
 	}
 	if c.fresh {
 		c.shard.noteEnd(c.n, w.end)
 	}
 	state := c.slot.load(stateWord)
-	if cost <= limit {
-		c.slot.hit(state, cost, limit, stamp, w, r)
-		return
+	if cost > limit {
+		c.slot.deny(state)
+		c.slot.touch(state, at.stamp)
+		r.TotalRequests = uint64(count(state))
+		return nil
 	}
-	c.slot.deny(state)
-	c.slot.touch(state, stamp)
-	r.TotalRequests = uint64(count(state))
+	c.slot.hit(state, cost, limit, at.stamp, w, r)
+	if cost > 1 && r.State == Allow {
+		l.extraCost.Add(cost - 1)
+	}
+	return nil
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.

@@ -87,13 +87,10 @@ func (t windowTable) slot(scaleMs int64, way int) *atomic.Pointer[window] {
 	return &t[(int(uint64(scaleMs)*0x9e3779b97f4a7c15>>40)^way)&(len(t)-1)]
 }
 
-// last returns the window of a scale that was current last, or noWindow.
+// last returns the window that was current last, or one of another scale.
 func (ws *windows) last(scaleMs int64) *window {
-	t := ws.table.Load()
-	for way := range probes {
-		if w := t.slot(scaleMs, way).Load(); w != nil && w.scale == scaleMs {
-			return w
-		}
+	if w := ws.table.Load().slot(scaleMs, 0).Load(); w != nil {
+		return w
 	}
 	return noWindow
 }

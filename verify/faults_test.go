@@ -31,8 +31,8 @@ func importRuntime(file, before string) edit {
 }
 
 // beforeSwap lets others run between the reading of a slot's state and the compare-and-swap that counts a hit.
-var beforeSwap = edit{"fixed_window.go", "\t\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {",
-	"\t\t\truntime.Gosched()\n\t\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {"}
+var beforeSwap = edit{"fixed_window.go", "\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {",
+	"\t\truntime.Gosched()\n\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {"}
 
 var faults = []fault{
 	{
