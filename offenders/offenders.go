@@ -83,15 +83,13 @@ func New(cfg Config) *Table {
 
 // Denied counts a denial of key.
 func (t *Table) Denied(key string) {
-	weight := uint64(1)
-	if t.many.Load() {
-		if rand.Uint64()&t.mask != 0 {
-			return
+	switch {
+	case !t.many.Load():
+		if t.keys.add(key, 1, t.now()) == exact {
+			t.many.Store(t.mask > 0)
 		}
-		weight += t.mask
-	}
-	if t.keys.add(key, weight, t.now()) == exact {
-		t.many.Store(t.mask > 0)
+	case rand.Uint64()&t.mask == 0:
+		t.keys.add(key, t.mask+1, t.now())
 	}
 }
 
@@ -111,7 +109,7 @@ type watched struct {
 
 // Run implements weir.Strategy.
 func (w *watched) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := w.Strategy.Run(ctx, r)
+	res, err := w.Decided(w.Strategy.Strategy.Run(ctx, r)) // a call less than the embedded Run
 	return w.count(r, res), err
 }
 

@@ -62,24 +62,29 @@ func (s *Strategy) Unwrap() weir.Strategy { return s.Strategy }
 
 // Run implements weir.Strategy.
 func (s *Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.decided(s.Strategy.Run(ctx, r))
+	return s.Decided(s.Strategy.Run(ctx, r))
 }
 
 // Peek implements weir.Peeker.
 func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return s.decided(s.Peeker.Peek(ctx, r))
+	return s.Decided(s.Peeker.Peek(ctx, r))
 }
 
 // Reconcile implements weir.Reconciler.
 func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
-	return s.decided(s.Reconciler.Reconcile(ctx, r, b))
+	return s.Decided(s.Reconciler.Reconcile(ctx, r, b))
 }
 
-func (s *Strategy) decided(res *weir.Result, err error) (*weir.Result, error) {
+// Decided returns res and err, or an error if the strategy returned neither.
+func (s *Strategy) Decided(res *weir.Result, err error) (*weir.Result, error) {
 	if res == nil && err == nil {
-		return nil, fmt.Errorf("weir: %T returned neither a Result nor an error", s.Strategy)
+		err = s.undecided()
 	}
 	return res, err
+}
+
+func (s *Strategy) undecided() error {
+	return fmt.Errorf("weir: %T returned neither a Result nor an error", s.Strategy)
 }
 
 // absent stands for the interfaces that a strategy lacks.
