@@ -117,27 +117,28 @@ func (l *Limiter) countLocked(
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (f *FixedWindow) Run(ctx context.Context, r *Request) (*Result, error) {
-	return allocate(f.Decide(ctx, r))
-}
-
-// allocate returns what Run returns for what Decide returns.
-func allocate(res Result, err error) (*Result, error) {
-	if err != nil {
+func (f *FixedWindow) Run(_ context.Context, r *Request) (*Result, error) {
+	res := new(Result)
+	if err := f.decide(r, res); err != nil {
 		return nil, err
 	}
-	return &res, nil
+	return res, nil
 }
 
 // Decide is Run without the allocation of a Result.
 func (f *FixedWindow) Decide(_ context.Context, r *Request) (res Result, err error) {
+	err = f.decide(r, &res)
+	return
+}
+
+// decide sets res, which is zero before.
+func (f *FixedWindow) decide(r *Request, res *Result) error {
 	p, err := parse(r, 0)
 	if err != nil {
-		return Result{}, f.l.fail(err)
+		return f.l.fail(err)
 	}
 	p = p.clamp(maxCount)
-	err = f.l.count(r.Key, p.scale, p.limit, p.cost, &res)
-	return res, err
+	return f.l.count(r.Key, p.scale, p.limit, p.cost, res)
 }
 
 // counters is the arithmetic of a FixedWindow apart from Run: Peek, Refund, Seed and the like hold

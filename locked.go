@@ -25,11 +25,17 @@ func (p params) verdict(used, at int64) verdict {
 }
 
 func (l *Limiter) result(v verdict) *Result {
-	r := &Result{State: v.state, TotalRequests: uint64(v.total)}
+	r := new(Result)
+	l.setResult(r, v)
+	return r
+}
+
+// setResult sets r, which is zero before.
+func (l *Limiter) setResult(r *Result, v verdict) {
+	r.State, r.TotalRequests = v.state, uint64(v.total)
 	if v.at != noInstant {
 		r.ExpiresAt = l.clock.time(v.at)
 	}
-	return r
 }
 
 // algorithm is the arithmetic of a strategy that decides under a lock, which its callers hold.
@@ -107,23 +113,21 @@ func newLocked[S any](l *Limiter, a algorithm[S], st store[S]) locked[S] {
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (s *locked[S]) Run(ctx context.Context, r *Request) (*Result, error) {
-	return allocate(s.Decide(ctx, r))
+func (s *locked[S]) Run(_ context.Context, r *Request) (*Result, error) {
+	v, err := s.verdict(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.l.result(v), nil
 }
 
 // Decide is Run without the allocation of a Result.
 func (s *locked[S]) Decide(_ context.Context, r *Request) (res Result, err error) {
-	res.State, res.TotalRequests, res.ExpiresAt, err = s.decide(r)
-	return
-}
-
-// decide returns the parts of a Result, as Limiter.count does.
-func (s *locked[S]) decide(r *Request) (state State, total uint64, at time.Time, err error) {
 	v, err := s.verdict(r)
-	if err == nil && v.at != noInstant {
-		at = s.l.clock.time(v.at)
+	if err == nil {
+		s.l.setResult(&res, v)
 	}
-	return v.state, uint64(v.total), at, err
+	return
 }
 
 func (s *locked[S]) verdict(r *Request) (verdict, error) {
