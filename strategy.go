@@ -91,7 +91,8 @@ type (
 	}
 
 	// Refunder takes back the cost that Run admitted for r with the Result taken. It does nothing for
-	// a denial, and once the period has ended. The count never goes below zero.
+	// a denial, for a Cost over Limit, which Run never admits, and once the period has ended. The
+	// count never goes below zero.
 	Refunder interface {
 		Refund(ctx context.Context, r *Request, taken *Result) error
 	}

@@ -246,7 +246,7 @@ func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result
 	rest := *r
 	rest.Cost = wrap.Cost(r)
 	l.withLease(r, func(h *lease) {
-		if taken.Allowed() && h.until.Equal(taken.ExpiresAt) {
+		if taken.Allowed() && h.until.Equal(taken.ExpiresAt) && rest.Cost <= r.Limit {
 			back := min(rest.Cost, h.spent)
 			h.spent, h.left, rest.Cost = h.spent-back, h.left+back, rest.Cost-back
 		}

@@ -468,3 +468,17 @@ func TestLeaseOutsideOfDenialsAndARefund(t *testing.T) {
 	assert.True(t, ask(t, l, four).Allowed())
 	assert.False(t, ask(t, l, one).Allowed())
 }
+
+// A request whose cost exceeds its limit was never admitted, so that nothing of it returns to the
+// lease.
+func TestRefundOfMoreThanTheLimit(t *testing.T) {
+	clock, server := running(t)
+	l := near.Lease(server, near.LeaseConfig{Skew: -1, Now: clock.Now})
+	r := hundred
+	taken := ask(t, l, r)
+	ask(t, l, r)
+	before := ask(t, l, r)
+	r.Cost = r.Limit + 1
+	require.NoError(t, l.Refund(t.Context(), &r, &taken))
+	assert.Equal(t, before.TotalRequests+1, ask(t, l, hundred).TotalRequests)
+}

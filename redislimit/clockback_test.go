@@ -103,3 +103,29 @@ func TestPeekBeforeAStepBack(t *testing.T) {
 		}
 	}
 }
+
+// A clock that is set back into the window before does not shorten the life of a window's count,
+// which would let twice the limit pass in that window.
+func TestStepBackKeepsTheNextWindow(t *testing.T) {
+	server := redistest.Start(t)
+	edge := time.Unix(1_700_000_040, 0) // of a minute
+	clock := weirtest.NewClock(edge)
+	store := open(t, server.Addr, redislimit.Config{Now: clock.Now, Grace: -1})
+	r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
+	for name, test := range map[string]struct {
+		s    weir.Strategy
+		life time.Duration
+	}{
+		"fixed":   {store.FixedWindow(), 50 * time.Second},
+		"sliding": {store.SlidingWindow(), 110 * time.Second},
+	} {
+		for _, now := range []time.Time{edge.Add(time.Second), edge.Add(-time.Second)} {
+			clock.Set(now)
+			_, err := test.s.Run(t.Context(), r)
+			require.NoError(t, err)
+			ttl, err := server.Client().PTTL(t.Context(), redislimit.DefaultPrefix+name+":60000:{a}").Result()
+			require.NoError(t, err)
+			assert.Greater(t, ttl, test.life, "%s at %v", name, now)
+		}
+	}
+}

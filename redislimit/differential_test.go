@@ -199,6 +199,9 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 		}
 		q := x.asked[r.Key]
 		op, r = "Refund", &q
+		if x.random.IntN(4) == 0 { // more than was taken; more than the limit is not given back
+			r.Cost = x.limit + x.random.Uint64N(3)
+		}
 		errA, errB = p.local.Refund(ctx, r, taken), p.remote.Refund(ctx, r, taken)
 	case n < 37:
 		op = "Charge"

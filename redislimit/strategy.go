@@ -75,8 +75,9 @@ func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 }
 
 // Refund takes back the cost that Run admitted for r with the Result taken, inside the same period
-// only. In a log or list it costs 10 µs of the server's time for each later hit; with more than
-// 1000 of them nothing is given back.
+// only. A Cost over the limit was never admitted, and nothing is given back. In a log or list it
+// costs 10 µs of the server's time for each later hit; with more than 1000 of them nothing is given
+// back.
 func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	if !taken.Allowed() || taken.ExpiresAt.IsZero() {
 		_, err := s.key(r)
@@ -147,8 +148,8 @@ func (s *Strategy) result(r *weir.Request, v numbers, possible bool, now *time.T
 // do runs an operation of the script that decides nothing. end is the instant that the operation is
 // about.
 func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end *time.Time) error {
-	key, args, _, err := s.prepare(op, r, n)
-	if err != nil {
+	key, args, possible, err := s.prepare(op, r, n)
+	if err != nil || op == "refund" && !possible {
 		return err
 	}
 	if end != nil {

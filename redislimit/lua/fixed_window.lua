@@ -37,12 +37,17 @@ end
 
 local function put(to)
   if call('HSET', key, field, int(to)) == 1 then
-    -- The window before stays: a clock that is set back over the edge finds its count again.
+    -- The window before stays: a clock that is set back over the edge finds its count again. The key's time to live is
+    -- not shortened then, since the next window's count must outlive that window.
+    local next = false
     for _, f in ipairs(call('HKEYS', key)) do
       if tonumber(f) < w - 1 then call('HDEL', key, f) end
+      next = next or tonumber(f) == w + 1
     end
-    call('PEXPIRE', key, int(ttl))
-    alive = true
+    if not next then
+      call('PEXPIRE', key, int(ttl))
+      alive = true
+    end
   end
 end
 
