@@ -20,8 +20,8 @@ type account struct {
 
 	// debts is the cost that local admitted, oldest first. Running totals make a debt's charge
 	// repeatable: total is all cost that local has admitted, charged the part of it that primary has
-	// charged or that counts no more, sent the largest total that primary was sent. Primary stores them
-	// under the number, so they start again only with another one, after a reset.
+	// charged or that counts no more, sent the largest total that primary was sent. Primary stores
+	// them under the number, so they start again only with another one, after a reset.
 	debts                []debt
 	total, charged, sent uint64
 	number               uint64

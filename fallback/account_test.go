@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// However many instants debts lapse at, few are kept, and what is owed is never less than it is,
-// and little more.
+// owed never understates the debt, and overstates it only by debts that expired within the last
+// third of a period, although few expiry instants are stored.
 func TestDebtsAreBounded(t *testing.T) {
 	type hit struct {
 		cost  uint64
@@ -43,14 +43,15 @@ func TestDebtsAreBounded(t *testing.T) {
 	}
 }
 
-// The totals of an account never fall behind what primary was sent, whatever is charged, forgiven
-// or lapses.
+// The totals of an account never fall below the total last sent to primary, whatever is charged,
+// refunded or expires.
 func TestTotalsAreMonotone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for range 200 {
 		var a account
 		now := time.Unix(0, 0)
-		charged, seen, owes := uint64(0), uint64(0), uint64(0) // of one window: by primary; the largest Total it saw; due
+		// charged to primary, largest Total sent, debt recorded; all of the current window
+		charged, seen, owes := uint64(0), uint64(0), uint64(0)
 		for range 300 {
 			switch rng.IntN(6) {
 			case 0, 1:
@@ -59,7 +60,7 @@ func TestTotalsAreMonotone(t *testing.T) {
 				owes += c
 			case 2:
 				owes -= a.refund(rng.Uint64N(4), now)
-			case 3, 4: // a charge, whose answer may be lost
+			case 3, 4: // a charge whose reply may be lost
 				if a.owed(now) == 0 {
 					break
 				}
@@ -74,14 +75,15 @@ func TestTotalsAreMonotone(t *testing.T) {
 			case 5:
 				before := now.Truncate(time.Minute)
 				now = now.Add(time.Duration(rng.Int64N(int64(20 * time.Second))))
-				if now.Truncate(time.Minute) != before { // primary goes on to know what it saw
+				if now.Truncate(time.Minute) != before { // a new window; primary keeps the totals it has seen
 					charged, owes = 0, 0
 				}
 			}
 			due := a.owed(now)
 			require.LessOrEqual(t, owes, charged+due, "every debt is charged or still owed")
 			if a.sent <= a.charged {
-				assert.LessOrEqual(t, charged, owes+10, "and none twice, but for what was forgiven after it was charged")
+				assert.LessOrEqual(t, charged, owes+10,
+					"no debt is charged twice, except what was refunded after it was charged")
 			}
 		}
 	}
@@ -91,7 +93,8 @@ func TestTallyRunsOff(t *testing.T) {
 	at := time.Unix(0, 0)
 	bucket := tally{total: 100, at: at, until: at.Add(time.Minute)}
 	window := tally{total: 100, at: at, until: at.Add(time.Minute), constant: true}
-	for after, want := range map[time.Duration]uint64{-time.Second: 100, 0: 100, 30 * time.Second: 50, 59 * time.Second: 1, time.Minute: 0} {
+	for after, want := range map[time.Duration]uint64{-time.Second: 100, 0: 100, 30 * time.Second: 50,
+		59 * time.Second: 1, time.Minute: 0} {
 		assert.Equal(t, want, bucket.now(at.Add(after)), "%v", after)
 	}
 	assert.EqualValues(t, 100, window.now(at.Add(time.Minute-1)))

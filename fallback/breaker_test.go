@@ -14,8 +14,8 @@ import (
 
 var errTest = errors.New("connection refused")
 
-// testBreaker is a breaker at the instant 100 s that opens with 5 calls of which half failed over
-// at least 50 ms.
+// testBreaker returns a breaker with the default Config at the instant 100 s. It opens after 5
+// calls if half of them failed over at least 50 ms.
 func testBreaker(now *time.Time) *breaker {
 	*now = time.Unix(100, 0)
 	cfg, err := Config{Now: func() time.Time { return *now }}.withDefaults()
@@ -27,8 +27,7 @@ func testBreaker(now *time.Time) *breaker {
 	return b
 }
 
-// With a long Timeout the first of the failures that count must be long ago, too, so Interval is
-// longer by default.
+// The default Interval grows with Timeout: failures of slow calls are far apart.
 func TestBreakerOpensWithALongTimeout(t *testing.T) {
 	for _, timeout := range []time.Duration{DefaultTimeout, time.Second, 10 * time.Second} {
 		now := time.Unix(100, 0)
@@ -46,20 +45,22 @@ func TestBreakerOpensWithALongTimeout(t *testing.T) {
 func TestBreakerJudgesShares(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		ok    int // calls in the second before, evenly
-		fail  int // then, evenly, within
+		ok    int // successful calls, evenly spaced over the first second
+		fail  int // failed calls after that, evenly spaced over the duration over
 		over  time.Duration
 		opens bool
 	}{
 		{name: "every call for 100 ms, and none before", fail: 20, over: 100 * time.Millisecond, opens: true},
-		{name: "every call for 100 ms, and ten times as many before", ok: 200, fail: 20, over: 100 * time.Millisecond},
+		{name: "every call for 100 ms, and ten times as many before", ok: 200, fail: 20,
+			over: 100 * time.Millisecond},
 		{name: "as many as before", ok: 100, fail: 101, over: 200 * time.Millisecond, opens: true},
 		{name: "at one instant, as in a stall", fail: 1000},
 		{name: "a stall of 70 ms with 64 callers", ok: 64, fail: 64, over: 20 * time.Millisecond},
-		{name: "too few to tell", fail: 4, over: 900 * time.Millisecond},
+		{name: "fewer than MinCalls", fail: 4, over: 900 * time.Millisecond},
 		{name: "five in a second", fail: 5, over: 900 * time.Millisecond, opens: true},
 		{name: "five in ten seconds", fail: 5, over: 10 * time.Second},
-		{name: "an outage under heavy traffic, after a second", ok: 100_000, fail: 1000, over: 1200 * time.Millisecond, opens: true},
+		{name: "an outage under heavy traffic, after a second", ok: 100_000, fail: 1000,
+			over: 1200 * time.Millisecond, opens: true},
 		{name: "an outage under heavy traffic, at first", ok: 100_000, fail: 200, over: 200 * time.Millisecond},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -79,11 +80,12 @@ func TestBreakerJudgesShares(t *testing.T) {
 	}
 }
 
-// The failures that open the breaker are those of one Interval: those before it do not make a stall
-// of the last few long enough.
+// Only failures within one Interval open the breaker. Earlier ones do not count toward the minimum
+// duration of a stall.
 func TestFailuresBeforeTheIntervalDoNotCount(t *testing.T) {
 	var now time.Time
-	cfg := Config{Now: func() time.Time { return now }, Interval: 10 * time.Second, Stall: 200 * time.Millisecond, MinCalls: 4}
+	cfg := Config{Now: func() time.Time { return now }, Interval: 10 * time.Second,
+		Stall: 200 * time.Millisecond, MinCalls: 4}
 	cfg, err := cfg.withDefaults()
 	require.NoError(t, err)
 	b := newBreaker(&cfg, "")
@@ -92,7 +94,7 @@ func TestFailuresBeforeTheIntervalDoNotCount(t *testing.T) {
 		assert.Nil(t, b.record(now, errTest), "%d ms", ms)
 	}
 	now = time.Time{}.Add(10_100 * time.Millisecond)
-	assert.NotNil(t, b.record(now, errTest), "200 ms after the first that counts")
+	assert.NotNil(t, b.record(now, errTest), "200 ms after the first failure that counts")
 }
 
 func TestBreakerStates(t *testing.T) {
@@ -112,28 +114,28 @@ func TestBreakerStates(t *testing.T) {
 	now = opened.Add(time.Second - 1)
 	assert.Equal(t, "false false", call())
 	now = opened.Add(time.Second)
-	assert.Equal(t, "false true", call(), "the caller starts a probe, and is not one")
-	assert.Equal(t, "false false", call(), "one at a time")
+	assert.Equal(t, "false true", call(), "the caller starts a probe and is decided locally")
+	assert.Equal(t, "false false", call(), "one probe at a time")
 	started := now
 	now = now.Add(800 * time.Millisecond)
 	assert.Equal(t, Open, b.finish(started, now, errTest).To)
 	now = started.Add(time.Second)
 	assert.Equal(t, "false true", call(), "the interval is from start to start")
-	assert.Nil(t, b.record(now, errTest), "calls that were under way change nothing")
+	assert.Nil(t, b.record(now, errTest), "calls in flight change nothing")
 	assert.Equal(t, Closed, b.finish(now, now, nil).To)
 	assert.Equal(t, "true false", call())
 	for range 4 {
-		assert.Nil(t, b.record(now.Add(time.Second/2), errTest), "what was before the outage is forgotten")
+		assert.Nil(t, b.record(now.Add(time.Second/2), errTest), "failures before the outage no longer count")
 	}
 }
 
-// Probes that do not return make the next ones rarer, and those that return at last make them as
-// frequent as before.
+// Probes that do not return make further probes rarer; when they return, the normal interval
+// applies again.
 func TestBreakerSlowsDownForStuckProbes(t *testing.T) {
 	var now time.Time
 	b := testBreaker(&now)
 	b.probes.Add(1)
-	assert.Equal(t, time.Second, b.pause(), "one may have hung")
+	assert.Equal(t, time.Second, b.pause(), "one stuck probe does not slow the breaker")
 	b.probes.Add(31)
 	assert.Equal(t, 5*time.Second, b.pause())
 	b.probes.Add(-32)
@@ -177,7 +179,8 @@ func TestBreakersAreBounded(t *testing.T) {
 	assert.EqualValues(t, maxBreakers, f.breakers.n.Load())
 }
 
-// The parts that share a breaker are probed where the request goes that starts the probe.
+// Partitions that share a breaker are probed with a key of the partition whose request starts the
+// probe.
 func TestProbeKeysOfPartsThatShareABreaker(t *testing.T) {
 	part := func(key string) string { part, _, _ := strings.Cut(key, ":"); return part }
 	f := &Fallback{cfg: Config{Partition: part}}

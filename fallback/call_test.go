@@ -15,7 +15,7 @@ import (
 	"github.com/weirgo/weir/fallback"
 )
 
-// delayed is a primary that takes a while.
+// delayed is a primary whose calls take the given time.
 type delayed struct {
 	takes time.Duration
 	err   error
@@ -26,7 +26,7 @@ func (s *delayed) Run(context.Context, *weir.Request) (*weir.Result, error) {
 	return &weir.Result{State: weir.Allow}, s.err
 }
 
-// OnCall is called once for each call and probe of primary, with the time that it took.
+// OnCall is called once for each call and probe of primary, with its duration.
 func TestOnCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type call struct {
@@ -38,12 +38,12 @@ func TestOnCall(t *testing.T) {
 		s := &delayed{}
 		f := newFallback(t, s, nil, fallback.Config{
 			OnFail: fallback.FailOpen, MinCalls: 4, FailureRate: 0.7, Stall: -1,
-			OnError: func(error) { time.Sleep(time.Second) }, // it is no part of the call
+			OnError: func(error) { time.Sleep(time.Second) }, // not part of the measured call
 			OnCall: func(took time.Duration, err error) {
 				mu.Lock()
 				defer mu.Unlock()
 				calls = append(calls, call{took, err})
-				panic("it must not reach the caller")
+				panic("must not reach the caller")
 			},
 		})
 		last := func() call {
@@ -65,7 +65,7 @@ func TestOnCall(t *testing.T) {
 		s.takes, s.err = time.Second, nil
 		assert.Equal(t, fallback.FromPolicy, source(t, f, hour))
 		late := last()
-		assert.Equal(t, fallback.DefaultTimeout, late.took, "a late call took the timeout")
+		assert.Equal(t, fallback.DefaultTimeout, late.took, "a late call is reported with the timeout")
 		assert.Error(t, late.err)
 		assert.Len(t, calls, 3)
 		assert.EqualValues(t, 3, f.Stats().Panics)

@@ -19,9 +19,10 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	}
 	a := f.ledger.open(r, f.cfg.Now())
 	defer a.users.Add(-1)
-	_, err := f.call(ctx, f.breaker(r.Key), a, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-		return nil, f.primary.Charge(ctx, r)
-	})
+	_, err := f.call(ctx, f.breaker(r.Key), a, r,
+		func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+			return nil, f.primary.Charge(ctx, r)
+		})
 	if err != nil && err != errUndecided {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// Reservations are exact, whoever counts.
+// Reservations match their model whether primary or local counts.
 func TestReserve(t *testing.T) {
 	for name, primary := range map[string]func(weir.Strategy) weir.Strategy{
 		"primary answers": func(s weir.Strategy) weir.Strategy { return s },
@@ -25,15 +25,16 @@ func TestReserve(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			subject := reservetest.Subject{Span: 2 * reservetest.Limit, Make: func(now func() time.Time) weir.Strategy {
-				l := func() weir.Strategy {
-					l, err := weir.New(weir.Config{Now: now})
-					require.NoError(t, err)
-					t.Cleanup(func() { _ = l.Close() })
-					return l.FixedWindow()
-				}
-				return newFallback(t, primary(l()), l(), with(fallback.Config{Now: now, Timeout: time.Minute}))
-			}}
+			subject := reservetest.Subject{Span: 2 * reservetest.Limit,
+				Make: func(now func() time.Time) weir.Strategy {
+					l := func() weir.Strategy {
+						l, err := weir.New(weir.Config{Now: now})
+						require.NoError(t, err)
+						t.Cleanup(func() { _ = l.Close() })
+						return l.FixedWindow()
+					}
+					return newFallback(t, primary(l()), l(), with(fallback.Config{Now: now, Timeout: time.Minute}))
+				}}
 			for seed := range uint64(slow.N(10, 40, 1000)) {
 				require.NoError(t, subject.Check(seed, 60), "seed %d", seed)
 				require.NoError(t, subject.CheckSpans(seed, 60), "seed %d", seed)
@@ -42,7 +43,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// total returns what s counts of r.
+// total returns the count of s for r.
 func total(t *testing.T, s weir.Strategy, r weir.Request) uint64 {
 	t.Helper()
 	res, err := s.(weir.Peeker).Peek(t.Context(), &r)
@@ -50,7 +51,7 @@ func total(t *testing.T, s weir.Strategy, r weir.Request) uint64 {
 	return res.TotalRequests - uint64(res.State)
 }
 
-// A local that never decides is not charged either, so that it cannot refuse what primary is owed.
+// A local strategy that never decides is not charged, so its errors cannot drop a debt to primary.
 func TestChargeWithoutLocal(t *testing.T) {
 	l, err := weir.New(weir.Config{MaxBuckets: 1})
 	require.NoError(t, err)
@@ -64,7 +65,7 @@ func TestChargeWithoutLocal(t *testing.T) {
 	assert.Equal(t, 1, f.Stats().Callers, "the debt is kept")
 }
 
-// A charge of an outage reaches primary once, before it decides for that caller again.
+// A charge during an outage reaches primary once, before primary decides on that key again.
 func TestChargesOfAnOutageReachPrimary(t *testing.T) {
 	for name, to := range fronts {
 		t.Run(name, func(t *testing.T) {
@@ -72,12 +73,12 @@ func TestChargesOfAnOutageReachPrimary(t *testing.T) {
 			one, charge := f.instances[0], hundred
 			charge.Cost = 7
 			require.NoError(t, one.Charge(t.Context(), &charge))
-			assert.Equal(t, uint64(7), total(t, f.server, hundred), "it went to primary")
+			assert.Equal(t, uint64(7), total(t, f.server, hundred), "charged to primary")
 
 			f.server.fails(errDown)
 			require.NoError(t, one.Charge(t.Context(), &charge), "local is charged in the same call")
 			assert.Equal(t, fallback.Open, one.Stats().State)
-			assert.Equal(t, uint64(14), total(t, one, hundred), "local knows of the charge before, too")
+			assert.Equal(t, uint64(14), total(t, one, hundred), "local is seeded with the earlier charge")
 			require.NoError(t, one.Charge(t.Context(), &charge))
 
 			f.heal(t)
@@ -90,11 +91,12 @@ func TestChargesOfAnOutageReachPrimary(t *testing.T) {
 	}
 }
 
-// It weighs to the end of its period, also where local is full and could admit another request sooner.
+// A charge counts to the end of its period, even if local is full and would admit another request
+// sooner.
 func TestAChargeThatDoesNotFitReachesPrimary(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, 1, of, atOnce, whole)
+			f := newFleet(t, 1, of, tripAtOnce, whole)
 			one, charge := f.instances[0], hundred
 			for range 100 {
 				ask(t, one, hundred)

@@ -17,20 +17,20 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// network is what lies between the instances and their server: it can be down, lose answers and be
-// slow, all at once. It also is the witness of what the server does.
+// network connects the instances to their server. It can be down, lose replies and be slow, all at
+// once, and records what the server does.
 type network struct {
 	*server
 	mu      sync.Mutex
-	down    bool          // guarded by mu, as all below
-	loses   float64       // the share of answers that are lost
-	delay   time.Duration // before the server is reached; nobody's context shortens it
+	down    bool          // guarded by mu, as are the fields below
+	loses   float64       // the fraction of replies that are lost
+	delay   time.Duration // before the server is reached; contexts do not shorten it
 	rng     *rand.Rand
 	hits    map[string]uint64 // admitted by the server, by key
 	charged map[string]uint64 // charged to the server, by key
 }
 
-// pass carries one call and reports whether its answer arrives.
+// pass makes one call. It fails if the server is down or the reply is lost.
 func (n *network) pass(call func() error) error {
 	n.mu.Lock()
 	delay, down, lost := n.delay, n.down, n.rng.Float64() < n.loses
@@ -86,7 +86,8 @@ func (n *network) Refund(ctx context.Context, r *weir.Request, taken *weir.Resul
 	return n.pass(func() error { return n.inner.(weir.Refunder).Refund(ctx, r, taken) })
 }
 
-func (n *network) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (res *weir.Result, err error) {
+func (n *network) Reconcile(ctx context.Context, r *weir.Request,
+	b *weir.Backlog) (res *weir.Result, err error) {
 	err = n.pass(func() (err error) {
 		if b.Counted != nil {
 			err = n.inner.(weir.Seeder).Seed(ctx, r, b.Counted)
@@ -110,47 +111,49 @@ func (n *network) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlo
 	return res, nil
 }
 
-// member is an instance, and what it admitted by itself.
+// member is an instance and the requests that it admitted locally.
 type member struct {
 	*fallback.Fallback
-	local    map[string]uint64 // by key, less what was refunded at once
-	smallest int               // the smallest number of instances it went by
+	local    map[string]uint64 // cost admitted by key, less what was refunded at once
+	smallest int               // the smallest number of instances it used for its share
 }
 
-// findings is what an episode came to.
+// findings counts the violations of one or more episodes.
 type findings struct {
-	overPrimary, overShare uint64 // admitted by primary beyond the limit, by an instance beyond its share
-	twice, never           uint64 // charged beyond what local admitted; admitted by local and never charged
+	overPrimary, overShare uint64 // cost admitted by primary over the limit, and by an instance over its share
+	// cost charged but not admitted by local, and admitted by local but never charged
+	overcharged, uncharged uint64
 	errors                 int
 	outages                uint64
 }
 
 func (a *findings) add(b findings) {
 	a.overPrimary, a.overShare = a.overPrimary+b.overPrimary, a.overShare+b.overShare
-	a.twice, a.never = a.twice+b.twice, a.never+b.never
+	a.overcharged, a.uncharged = a.overcharged+b.overcharged, a.uncharged+b.uncharged
 	a.errors, a.outages = a.errors+b.errors, a.outages+b.outages
 }
 
 const (
-	plainKey   = "plain"   // is neither refunded nor reset: what is charged is exact
-	givingKey  = "giving"  // refunds
-	restingKey = "resting" // resets
-	manyLimit  = 120
+	plainKey  = "plain"    // neither refunded nor reset, so charges are exact
+	refundKey = "refunded" // refunded at random
+	resetKey  = "reset"    // reset at random
+	manyLimit = 120
 )
 
-// play is one episode: for a while the network fails in every way, instances join and leave,
-// callers ask, refund and reset; then all is well, and every caller returns to every instance.
-func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares bool) (out findings) {
+// runEpisode runs one episode. The network fails at random while instances join and leave and make
+// requests, refunds and resets. Then the network recovers, and every key is used on every instance.
+func runEpisode(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares bool) (out findings) {
 	rng := rand.New(rand.NewPCG(seed, 1000))
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
 	net := &network{
-		server: newServer(func() weir.Strategy { return limiter.FixedWindow() }), rng: rand.New(rand.NewPCG(seed, 2)),
-		hits: map[string]uint64{}, charged: map[string]uint64{},
+		server: newServer(func() weir.Strategy { return limiter.FixedWindow() }),
+		rng:    rand.New(rand.NewPCG(seed, 2)),
+		hits:   map[string]uint64{}, charged: map[string]uint64{},
 	}
 	var all, present []*member
-	var size atomic.Int64 // of present
+	var size atomic.Int64 // the length of present
 	number := func() int {
 		if !shares {
 			return 1
@@ -172,7 +175,7 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 		join()
 	}
 	request := func() *weir.Request {
-		key := []string{plainKey, plainKey, givingKey, restingKey}[rng.IntN(4)]
+		key := []string{plainKey, plainKey, refundKey, resetKey}[rng.IntN(4)]
 		return &weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour, Cost: uint64(1 + rng.IntN(3))}
 	}
 	ask := func(m *member, r *weir.Request) {
@@ -187,7 +190,7 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 		if by == fallback.FromLocal && res.Allowed() {
 			m.local[r.Key] += r.Cost
 		}
-		if r.Key == givingKey && res.Allowed() && rng.IntN(4) == 0 {
+		if r.Key == refundKey && res.Allowed() && rng.IntN(4) == 0 {
 			if m.Refund(t.Context(), r, res) != nil {
 				out.errors++
 			}
@@ -206,7 +209,8 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 			net.mu.Unlock()
 		case 2:
 			net.mu.Lock()
-			net.delay = []time.Duration{0, 0, 20 * time.Millisecond, 80 * time.Millisecond, 300 * time.Millisecond}[rng.IntN(5)]
+			net.delay = []time.Duration{0, 0, 20 * time.Millisecond, 80 * time.Millisecond,
+				300 * time.Millisecond}[rng.IntN(5)]
 			net.mu.Unlock()
 		case 3:
 			if len(present) < 5 {
@@ -217,7 +221,7 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 			}
 		case 4:
 			r := request()
-			r.Key = restingKey
+			r.Key = resetKey
 			if present[0].Reset(t.Context(), r) != nil {
 				out.errors++
 			}
@@ -227,11 +231,12 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 	net.mu.Lock()
 	net.down, net.loses, net.delay = false, 0, 0
 	net.mu.Unlock()
-	time.Sleep(time.Second) // what is under way arrives
+	time.Sleep(time.Second) // requests in flight arrive
 	for _, m := range all {
-		for _, key := range []string{plainKey, givingKey} {
+		for _, key := range []string{plainKey, refundKey} {
 			for {
-				_, by, err := m.RunSource(t.Context(), &weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour, Cost: manyLimit + 1})
+				_, by, err := m.RunSource(t.Context(), &weir.Request{Key: key, Limit: manyLimit, Duration: 24 * time.Hour,
+					Cost: manyLimit + 1})
 				if err != nil {
 					out.errors++
 				}
@@ -248,7 +253,7 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 	for _, m := range all {
 		for key, n := range m.local {
 			local[key] += n
-			// Resets renew a share, and refunds give back.
+			// A reset renews a share, and a refund returns part of it.
 			if share := uint64((manyLimit-1)/m.smallest + 1); key == plainKey {
 				out.overShare += n - min(n, share)
 			}
@@ -258,61 +263,63 @@ func play(t *testing.T, seed uint64, to func(*network) weir.Strategy, shares boo
 	defer net.mu.Unlock()
 	out.overPrimary = net.hits[plainKey] - min(net.hits[plainKey], manyLimit)
 	for key, n := range net.charged {
-		out.twice += n - min(n, local[key])
+		out.overcharged += n - min(n, local[key])
 	}
-	out.never = local[plainKey] - min(local[plainKey], net.charged[plainKey])
+	out.uncharged = local[plainKey] - min(local[plainKey], net.charged[plainKey])
 	return out
 }
 
-// episodesOf plays so many episodes, each in a bubble of its own, and returns what they came to,
-// and how many goroutines were left.
+// episodesOf runs n episodes, each in its own bubble, and returns their findings and the number of
+// goroutines that remain.
 func episodesOf(t *testing.T, n int, to func(*network) weir.Strategy, shares bool) (all findings, left int) {
 	before := runtime.NumGoroutine()
 	for seed := range uint64(n) {
-		synctest.Test(t, func(t *testing.T) { all.add(play(t, seed, to, shares)) })
+		synctest.Test(t, func(t *testing.T) { all.add(runEpisode(t, seed, to, shares)) })
 	}
 	for end := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before && time.Now().Before(end); {
-		time.Sleep(time.Millisecond) // a bubble's goroutines end a moment after it
+		time.Sleep(time.Millisecond) // the goroutines of a bubble end shortly after it
 	}
 	return all, runtime.NumGoroutine() - before
 }
 
-func through(n *network) weir.Strategy { return n }
+func direct(n *network) weir.Strategy { return n }
 
-// In many random episodes the bound holds: primary admits no more than the limit, and each instance
-// no more than its share besides. Each debt is charged once: never twice, and not for no caller who
-// returns.
+// In many random episodes primary admits at most the limit, and each instance at most its share in
+// addition. Every debt of a key that is used again is charged exactly once.
 func TestRandomEpisodes(t *testing.T) {
-	all, left := episodesOf(t, slow.N(16, 250, 10_000), through, true)
+	all, left := episodesOf(t, slow.N(16, 250, 10_000), direct, true)
 	t.Logf("%+v", all)
 	assert.Zero(t, all.overPrimary)
 	assert.Zero(t, all.overShare)
-	assert.Zero(t, all.twice)
-	assert.Zero(t, all.never)
+	assert.Zero(t, all.overcharged)
+	assert.Zero(t, all.uncharged)
 	assert.Zero(t, all.errors)
 	assert.LessOrEqual(t, left, 0)
 	assert.Greater(t, all.outages, uint64(slow.N(16, 250, 10_000)))
 }
 
-// forgetful is a server that takes no debts.
+// forgetful is a server that drops all debts.
 type forgetful struct{ *network }
 
 func (f forgetful) Reconcile(ctx context.Context, r *weir.Request, _ *weir.Backlog) (*weir.Result, error) {
 	return f.Run(ctx, r)
 }
 
-// The controls: each check finds the fault it is there for.
+// Negative controls: each check rejects the fault that it is meant to find.
 func TestRandomEpisodesControls(t *testing.T) {
 	for name, row := range map[string]struct {
 		to     func(*network) weir.Strategy
 		shares bool
 		found  func(findings) uint64
 	}{
-		"every instance gives out all": {through, false, func(f findings) uint64 { return f.overShare }},
+		"every instance uses the whole limit": {direct, false, func(f findings) uint64 { return f.overShare }},
 		"charges are repeated": {
-			func(n *network) weir.Strategy { return charging{n, n.server, n, n, n, n} }, true, func(f findings) uint64 { return f.twice },
+			func(n *network) weir.Strategy {
+				return charging{n, n.server, n, n, n, n}
+			}, true, func(f findings) uint64 { return f.overcharged },
 		},
-		"debts are dropped": {func(n *network) weir.Strategy { return forgetful{n} }, true, func(f findings) uint64 { return f.never }},
+		"debts are dropped": {func(n *network) weir.Strategy { return forgetful{n} }, true,
+			func(f findings) uint64 { return f.uncharged }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, _ := episodesOf(t, 15, row.to, row.shares)
@@ -320,7 +327,7 @@ func TestRandomEpisodesControls(t *testing.T) {
 			assert.Positive(t, row.found(all))
 		})
 	}
-	t.Run("a goroutine is left", func(t *testing.T) {
+	t.Run("a goroutine remains", func(t *testing.T) {
 		before, end := runtime.NumGoroutine(), make(chan struct{})
 		go func() { <-end }()
 		assert.Equal(t, 1, runtime.NumGoroutine()-before)

@@ -11,13 +11,14 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// A service of three instances loses its Redis, for which a Fake stands here: each goes on with a
-// third of what remains.
+// A service of three instances loses its Redis, represented here by a Fake. Each instance continues
+// with a third of the remaining limit.
 func ExampleNew() {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC))
 	counted := func(n uint64) weirtest.Answer {
 		return func(_ context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
-			return weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: now.Truncate(r.Duration).Add(r.Duration)}, nil
+			return weir.Result{State: weir.Allow, TotalRequests: n,
+				ExpiresAt: now.Truncate(r.Duration).Add(r.Duration)}, nil
 		}
 	}
 	redis := weirtest.Sequence(counted(88), counted(91), weirtest.Fail(errors.New("connection refused")))
@@ -33,7 +34,8 @@ func ExampleNew() {
 		panic(err)
 	}
 	for range 6 {
-		res, by, err := f.RunSource(context.Background(), &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Minute})
+		res, by, err := f.RunSource(context.Background(), &weir.Request{Key: "10.0.0.7", Limit: 100,
+			Duration: time.Minute})
 		if err != nil {
 			panic(err)
 		}

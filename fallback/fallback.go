@@ -87,8 +87,8 @@ type Fallback struct {
 // loses its counts, as a Redis without persistence does when it restarts, adds c-s each time: c is
 // what it had counted, s what the first instance to call it afterwards seeds, or 0 if that instance
 // saw no failure. Leases around primary, of package near, add what is left of a block for each
-// instance and window. For strategies other than fixed windows the same holds for the period that they
-// count, in place of a window.
+// instance and window. For strategies other than fixed windows the same holds for the period that
+// they count, in place of a window.
 //
 // # What primary and local must be
 //
@@ -135,9 +135,9 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Re
 	return res, by, nil
 }
 
-// decideBy decides on r by a lease or cached denial, or else by primary, or else by local. A call of
-// primary that fails takes this path: ledger.open, call (breaker.go), attempt (primary.go), decide
-// and standing (reconcile.go, account.go), and runLocal (local.go).
+// decideBy decides on r by a lease or cached denial, or else by primary, or else by local. A call
+// of primary that fails takes this path: ledger.open, call (breaker.go), attempt (primary.go),
+// decide and standing (reconcile.go, account.go), and runLocal (local.go).
 func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
 	if res := f.primary.Lookup(r); res != nil {
 		if res.Allowed() {

@@ -26,8 +26,8 @@ func twice(limit uint64) uint64 {
 	return 2 * limit
 }
 
-// With one instance a Fallback is a strategy as lawful as those behind it, whoever decides; and so
-// are its compositions with near.
+// With one instance, a Fallback keeps the laws of the strategies it combines, whichever of them
+// decides, and so do its combinations with package near.
 func TestConformance(t *testing.T) {
 	fixed := func(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }
 	log := func(l *weir.Limiter) weir.Strategy { return l.SlidingLog() }
@@ -66,10 +66,11 @@ func TestConformance(t *testing.T) {
 			t.Parallel()
 			weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 				primary := row.inner(row.of(limiterOn(t, clock)), clock)
-				f := newFallback(t, primary, row.of(limiterOn(t, clock)), fallback.Config{Now: clock.Now, Timeout: time.Minute})
+				f := newFallback(t, primary, row.of(limiterOn(t, clock)),
+					fallback.Config{Now: clock.Now, Timeout: time.Minute})
 				s := row.around(f, clock)
 				if w, ok := s.(offered); ok && weir.Strategy(f) != s {
-					return hidden{w} // a Fallback cannot seed and charge
+					return hidden{w} // a Fallback has neither Seed nor Charge
 				}
 				return s
 			}, row.laws)
@@ -77,7 +78,7 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// offered is what a Fallback offers, and hidden hides the rest of what near offers.
+// offered has the methods of a Fallback; hidden hides the others that package near adds.
 type offered interface {
 	weir.Strategy
 	weir.Peeker
@@ -112,7 +113,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// What primary answers decides what callers see and what it means to the breaker.
+// TestAnswersOfPrimary has a row for each kind of answer: the result for the caller and the effect
+// on the breaker.
 func TestAnswersOfPrimary(t *testing.T) {
 	bug := errors.New("a reply of another form")
 	isDown := func(err error) bool { return !errors.Is(err, bug) }
@@ -125,21 +127,31 @@ func TestAnswersOfPrimary(t *testing.T) {
 		reported bool
 		panics   uint64
 	}{
-		"a result":           {admitted, isDown, fallback.FromPrimary, nil, fallback.Closed, false, 0},
-		"down":               {func() (*weir.Result, error) { return nil, errDown }, isDown, fallback.FromLocal, nil, fallback.Open, true, 0},
-		"a bug":              {func() (*weir.Result, error) { return nil, bug }, isDown, fallback.FromLocal, nil, fallback.Closed, true, 0},
-		"nothing":            {func() (*weir.Result, error) { return nil, nil }, isDown, fallback.FromLocal, nil, fallback.Open, true, 0},
-		"a bad request":      {func() (*weir.Result, error) { return nil, weir.ErrLimit }, isDown, fallback.Nobody, weir.ErrLimit, fallback.Closed, false, 0},
-		"a panic":            {func() (*weir.Result, error) { panic("a bug") }, isDown, fallback.FromLocal, nil, fallback.Open, true, 1},
-		"its goroutine":      {func() (*weir.Result, error) { runtime.Goexit(); return nil, nil }, isDown, fallback.FromLocal, nil, fallback.Open, true, 0},
-		"IsDown that panics": {func() (*weir.Result, error) { return nil, bug }, func(error) bool { panic("a bug") }, fallback.FromLocal, nil, fallback.Open, true, 1},
+		"a result": {admitted, isDown, fallback.FromPrimary, nil, fallback.Closed, false, 0},
+		"down": {func() (*weir.Result, error) { return nil, errDown }, isDown, fallback.FromLocal,
+			nil, fallback.Open, true, 0},
+		"a bug": {func() (*weir.Result, error) { return nil, bug }, isDown, fallback.FromLocal, nil,
+			fallback.Closed, true, 0},
+		"nothing": {func() (*weir.Result, error) { return nil, nil }, isDown, fallback.FromLocal, nil,
+			fallback.Open, true, 0},
+		"a bad request": {func() (*weir.Result, error) { return nil, weir.ErrLimit }, isDown, fallback.Nobody,
+			weir.ErrLimit, fallback.Closed, false, 0},
+		"a panic": {func() (*weir.Result, error) { panic("a bug") }, isDown, fallback.FromLocal, nil,
+			fallback.Open, true, 1},
+		"its goroutine": {func() (*weir.Result, error) {
+			runtime.Goexit()
+			return nil, nil
+		}, isDown, fallback.FromLocal, nil, fallback.Open, true, 0},
+		"IsDown that panics": {func() (*weir.Result, error) { return nil, bug },
+			func(error) bool { panic("a bug") }, fallback.FromLocal, nil, fallback.Open, true, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reported := make(chan error, 10)
-			cfg := atOnce
+			cfg := tripAtOnce
 			cfg.IsDown, cfg.Timeout = row.isDown, time.Minute
 			cfg.OnError = func(err error) { reported <- err }
-			f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) { return row.answer() }), local(t), cfg)
+			f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) { return row.answer() }),
+				local(t), cfg)
 			r := hour
 			_, by, err := f.RunSource(t.Context(), &r)
 			assert.Equal(t, row.by, by)
@@ -151,18 +163,18 @@ func TestAnswersOfPrimary(t *testing.T) {
 	}
 }
 
-// An IsDown that panics, or a primary that exits, in a probe harms nobody, and leaves the breaker
-// open.
-func TestWildProbes(t *testing.T) {
+// A probe in which IsDown panics, or primary panics or exits, leaves the breaker open and does no
+// other harm.
+func TestProbesThatPanicOrExit(t *testing.T) {
 	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "exits": runtime.Goexit} {
 		for _, inIsDown := range []bool{true, false} {
-			var wild atomic.Bool
-			wild.Store(true)
-			cfg := atOnce
+			var broken atomic.Bool
+			broken.Store(true)
+			cfg := tripAtOnce
 			cfg.ProbeInterval = time.Millisecond
 			if inIsDown {
 				cfg.IsDown = func(error) bool {
-					if wild.Load() && name == "panics" {
+					if broken.Load() && name == "panics" {
 						how()
 					}
 					return true
@@ -170,22 +182,27 @@ func TestWildProbes(t *testing.T) {
 			}
 			f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) {
 				switch {
-				case !wild.Load():
+				case !broken.Load():
 					return admitted()
 				case !inIsDown:
 					how()
 				}
 				return nil, errDown
 			}), local(t), cfg)
-			require.Eventually(t, func() bool { ask(t, f, hour); return f.Stats().Probes >= 3 }, 10*time.Second, time.Millisecond)
-			wild.Store(false)
-			require.Eventually(t, func() bool { return source(t, f, hour) == fallback.FromPrimary }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool {
+				ask(t, f, hour)
+				return f.Stats().Probes >= 3
+			}, 10*time.Second, time.Millisecond)
+			broken.Store(false)
+			require.Eventually(t, func() bool {
+				return source(t, f, hour) == fallback.FromPrimary
+			}, 10*time.Second, time.Millisecond)
 		}
 	}
 }
 
 func TestBadRequestsReachNobody(t *testing.T) {
-	f := newFleet(t, 1, fixedWindow, atOnce, whole)
+	f := newFleet(t, 1, fixedWindow, tripAtOnce, whole)
 	for bad, want := range map[weir.Request]error{
 		{Limit: 1, Duration: time.Second}:                        weir.ErrID,
 		{Key: "a", Limit: 1}:                                     weir.ErrScale,
@@ -199,7 +216,7 @@ func TestBadRequestsReachNobody(t *testing.T) {
 	assert.Zero(t, f.server.runs.Load())
 }
 
-// Strategies with limits of their own need neither Limit nor Duration, with primary and without it.
+// Strategies with their own limits need neither Limit nor Duration in the request.
 func TestOwnLimits(t *testing.T) {
 	tiers := func(t testing.TB) weir.Strategy {
 		l, err := weir.New(weir.Config{})
@@ -214,7 +231,8 @@ func TestOwnLimits(t *testing.T) {
 	}
 	wrapped := func(t testing.TB) weir.Strategy { return near.Denials(tiers(t), near.DenialsConfig{}) }
 	r := weir.Request{Key: "a"}
-	for name, of := range map[string]func(testing.TB) weir.Strategy{"Tiers": tiers, "Policy": policy, "wrapped": wrapped} {
+	for name, of := range map[string]func(testing.TB) weir.Strategy{"Tiers": tiers, "Policy": policy,
+		"wrapped": wrapped} {
 		t.Run(name, func(t *testing.T) {
 			f := newFallback(t, of(t), of(t), fallback.Config{Timeout: time.Minute})
 			assert.EqualValues(t, 10, most(t, f, r))
@@ -229,10 +247,10 @@ func TestOwnLimits(t *testing.T) {
 	}
 }
 
-// A caller who gives up gets the error of its context, and says nothing about primary.
+// A caller that cancels gets its context's error, and the call does not count for the breaker.
 func TestCallerGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFallback(t, slowly(40*time.Millisecond), local(t), atOnce)
+		f := newFallback(t, slowly(40*time.Millisecond), local(t), tripAtOnce)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		r := hour
@@ -241,14 +259,14 @@ func TestCallerGivesUp(t *testing.T) {
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.Equal(t, time.Millisecond, time.Since(start))
 		_, err = f.Run(ctx, &r)
-		assert.ErrorIs(t, err, context.Canceled, "with a context that is done nobody is asked")
+		assert.ErrorIs(t, err, context.Canceled, "no strategy is called once the context is done")
 		time.Sleep(time.Second)
 		assert.Zero(t, f.Stats().Failures)
 		assert.Equal(t, fallback.Closed, f.Stats().State)
 	})
 }
 
-// slowly is a primary that takes so long.
+// slowly returns a primary whose calls take the given time.
 func slowly(takes time.Duration) weir.Strategy {
 	return primaryFunc(func(ctx context.Context) (*weir.Result, error) {
 		select {
@@ -260,9 +278,9 @@ func slowly(takes time.Duration) weir.Strategy {
 	})
 }
 
-// A caller with little time left gives half of it to primary, and has a decision in time. Whether
-// primary was late is judged by Timeout all the same: short deadlines open nothing, and hide
-// nothing.
+// With a short deadline, primary gets half of the remaining time, and the caller gets a decision in
+// time. Only Timeout decides whether the call failed, so short deadlines neither open the breaker
+// nor keep it closed.
 func TestShortDeadlines(t *testing.T) {
 	for _, row := range []struct {
 		takes time.Duration
@@ -288,7 +306,7 @@ func TestShortDeadlines(t *testing.T) {
 	}
 }
 
-// A lease whose server hangs opens the breaker: only round trips count.
+// A lease on a server that hangs opens the breaker: only round trips count as calls.
 func TestLeaseOfAFrozenServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := weir.New(weir.Config{})
@@ -298,8 +316,8 @@ func TestLeaseOfAFrozenServer(t *testing.T) {
 		s := &freezing{l.FixedWindow(), &frozen}
 		f := newFallback(t, near.Lease(s, near.LeaseConfig{Block: 10}), local(t), fallback.Config{})
 		time.Sleep(time.Second)
-		ask(t, f, hour) // shows that it is a fixed window
-		for range 95 {  // 5 are left
+		ask(t, f, hour) // the lease detects a fixed window
+		for range 95 {  // 5 remain in the block
 			ask(t, f, hour)
 		}
 		frozen.Store(true)
@@ -330,14 +348,14 @@ func (s *freezing) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return s.Strategy.Run(ctx, r)
 }
 
-// A primary that ignores its context holds nobody for longer than Timeout.
+// A primary that ignores its context delays no caller longer than Timeout.
 func TestPrimaryThatIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := make(chan struct{})
 		f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) {
 			<-end
 			return admitted()
-		}), local(t), atOnce)
+		}), local(t), tripAtOnce)
 		for range 6400 {
 			start := time.Now()
 			assert.Equal(t, fallback.FromLocal, source(t, f, hour))
@@ -346,7 +364,7 @@ func TestPrimaryThatIgnoresItsContext(t *testing.T) {
 		}
 		lost := f.Stats().Probes
 		t.Logf("%d probes lost in 640 intervals", lost)
-		assert.Less(t, lost, uint64(150), "each is a goroutine: they become rarer")
+		assert.Less(t, lost, uint64(150), "stuck probes become rarer, as each holds a goroutine")
 		assert.Greater(t, lost, uint64(50))
 		close(end)
 		time.Sleep(20 * time.Second)
@@ -372,7 +390,7 @@ func TestOnFail(t *testing.T) {
 		r := r
 		r.Cost = 6
 		res, _ := ask(t, f, r)
-		assert.Equal(t, weir.Result{}, res, "more than the limit can never pass")
+		assert.Equal(t, weir.Result{}, res, "a cost over the limit can never pass")
 	})
 	t.Run("closed", func(t *testing.T) {
 		cfg := cfg
@@ -380,7 +398,8 @@ func TestOnFail(t *testing.T) {
 		f := newFallback(t, weirtest.FailAll(errDown), nil, cfg)
 		res, by := ask(t, f, r)
 		assert.Equal(t, weir.Result{TotalRequests: 5, ExpiresAt: res.ExpiresAt}, res)
-		assert.WithinRange(t, res.ExpiresAt, clock.Now().Add(time.Second), clock.Now().Add(1100*time.Millisecond), "until the next probe")
+		assert.WithinRange(t, res.ExpiresAt, clock.Now().Add(time.Second), clock.Now().Add(1100*time.Millisecond),
+			"until the next probe")
 		assert.Equal(t, fallback.FromPolicy, by)
 	})
 }
@@ -402,20 +421,20 @@ func TestLocalCannotDecideEither(t *testing.T) {
 	}
 }
 
-// Callbacks run outside every lock: they may call the Fallback itself. A panic in one harms nobody.
+// Callbacks run without locks held and may call the Fallback. A panic in one is recovered.
 func TestCallbacks(t *testing.T) {
 	changes := make(chan fallback.Change, 10)
 	var f *fleet
-	cfg := atOnce
+	cfg := tripAtOnce
 	cfg.OnChange = func(c fallback.Change) {
 		if c.To == fallback.Open {
 			assert.Equal(t, fallback.FromLocal, source(t, f.instances[0], hour))
 		}
 		assert.Equal(t, c.To, f.instances[0].Stats().State)
 		changes <- c
-		panic("a bug of the caller's")
+		panic("a bug in the callback")
 	}
-	cfg.OnError = func(error) { panic("another") }
+	cfg.OnError = func(error) { panic("another bug") }
 	f = newFleet(t, 1, fixedWindow, cfg, whole)
 	i, opened := f.instances[0], f.clock.Now()
 	f.server.fails(errDown)
@@ -423,7 +442,8 @@ func TestCallbacks(t *testing.T) {
 	f.heal(t)
 	assert.Equal(t, fallback.FromPrimary, source(t, i, hour))
 	now := f.clock.Now()
-	assert.Equal(t, fallback.Change{From: fallback.Closed, To: fallback.Open, At: opened, Cause: errDown}, <-changes)
+	assert.Equal(t, fallback.Change{From: fallback.Closed, To: fallback.Open, At: opened, Cause: errDown},
+		<-changes)
 	assert.Equal(t, fallback.Change{From: fallback.Open, To: fallback.HalfOpen, At: now}, <-changes)
 	assert.Equal(t, fallback.Change{From: fallback.HalfOpen, To: fallback.Closed, At: now}, <-changes)
 	require.Eventually(t, func() bool { return i.Stats().Panics == 4 }, time.Second, time.Millisecond)

@@ -21,8 +21,8 @@ type ledger struct {
 	unrecorded sharing
 }
 
-// open returns the account of r's caller, and makes it if there is none. It is not removed until the
-// caller of open, and each call of primary by then, has subtracted 1 from its users.
+// open returns the account of r's caller, and makes it if there is none. It is not removed until
+// the caller of open, and each call of primary by then, has subtracted 1 from its users.
 func (l *ledger) open(r *weir.Request, now time.Time) (a *account) {
 	if !l.Update(r, now, func(found *account) *account {
 		if a = found; a == nil {

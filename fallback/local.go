@@ -80,8 +80,8 @@ func (f *Fallback) sharedAmong(a *account) uint64 {
 	return a.sharing.among(n, now)
 }
 
-// recordDebt records that local admitted r, of a limit shared out to n instances, in the period that
-// res is of.
+// recordDebt records that local admitted r, of a limit shared out to n instances, in the period
+// that res is of.
 func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, res *weir.Result) {
 	now := f.cfg.Now()
 	until, _ := f.periodEnd(r, res, now)
@@ -95,12 +95,14 @@ func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, res *weir.R
 	a.addDebt(wrap.Cost(r), until, now)
 }
 
-// periodEnd returns when nothing counts any more of the period that res is of, and whether that is a
-// window. The ExpiresAt of a denial is sooner, unless the period is a window, aligned to the Unix
-// epoch, that has begun on clocks that differ by up to 10 ms. That of Tiers may be a shorter tier's.
+// periodEnd returns when nothing counts any more of the period that res is of, and whether that is
+// a window. The ExpiresAt of a denial is sooner, unless the period is a window, aligned to the Unix
+// epoch, that has begun on clocks that differ by up to 10 ms. That of Tiers may be a shorter
+// tier's.
 func (f *Fallback) periodEnd(r *weir.Request, res *weir.Result, now time.Time) (end time.Time, window bool) {
 	end = res.ExpiresAt
-	window = r.Duration > 0 && end.UnixNano()%int64(r.Duration) == 0 && end.Sub(now) <= r.Duration+10*time.Millisecond
+	window = r.Duration > 0 && end.UnixNano()%int64(r.Duration) == 0 &&
+		end.Sub(now) <= r.Duration+10*time.Millisecond
 	if !window && !res.Allowed() {
 		end = now.Add(r.Duration)
 	}

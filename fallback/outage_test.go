@@ -18,18 +18,18 @@ func bound(limit, n uint64) uint64 { return limit + (n-1)*((limit+n-1)/n) }
 
 const window = time.Minute
 
-// toll is what episodes came to.
-type toll struct {
+// outageTotals adds up the results of episodes.
+type outageTotals struct {
 	windows     int
-	over, worst uint64 // admitted beyond the limit: in all, and in the worst window
-	beyond      int    // windows beyond the bound
+	over, worst uint64 // admitted over the limit: in total, and in the worst window
+	overBound   int    // windows over the bound
 	outages     int
-	lost        uint64 // what the server forgot and the first to ask did not know
+	lost        uint64 // counts that the server lost and the first instance to return did not have
 }
 
-func (a *toll) add(b toll) {
+func (a *outageTotals) add(b outageTotals) {
 	a.windows, a.over, a.worst = a.windows+b.windows, a.over+b.over, max(a.worst, b.worst)
-	a.beyond, a.outages, a.lost = a.beyond+b.beyond, a.outages+b.outages, a.lost+b.lost
+	a.overBound, a.outages, a.lost = a.overBound+b.overBound, a.outages+b.outages, a.lost+b.lost
 }
 
 const (
@@ -37,33 +37,34 @@ const (
 	fleetLimit = 300
 )
 
-// memory is what each instance knows of a server that may forget.
+// memory tracks what each instance knows about a server that may lose its counts.
 type memory struct {
-	told      [fleetSize]uint64 // the total of its last answer
-	saw       [fleetSize]bool   // that the server was away
-	forgotten uint64            // by the server, and nobody has asked since
+	lastTotal [fleetSize]uint64 // the total of the last reply
+	sawOutage [fleetSize]bool   // whether the instance saw the outage
+	forgotten uint64            // lost by the server, with no request since
 }
 
-// first is what the server's loss adds to the bound, when i has asked and been told total.
+// first returns how much the server's loss adds to the bound when instance i is the first to call
+// it again and its reply has the given total.
 func (m *memory) first(i int, total uint64) (lost uint64) {
 	if m.forgotten > 0 {
-		known := m.told[i]
-		if !m.saw[i] {
+		known := m.lastTotal[i]
+		if !m.sawOutage[i] {
 			known = 0
 		}
 		lost, m.forgotten = m.forgotten-min(m.forgotten, known), 0
 	}
-	m.told[i], m.saw[i] = total, false
+	m.lastTotal[i], m.sawOutage[i] = total, false
 	return lost
 }
 
-// episode is one window of demand, twice what the limit allows, on three instances at random, while
-// the server goes and comes. A server that forgets comes back empty.
-func episode(t *testing.T, seed uint64, forgets bool, to front) toll {
+// episode runs one window of requests, twice the limit, on three instances at random, while the
+// server fails and recovers at random. If forgets is set, the server recovers without its counts.
+func episode(t *testing.T, seed uint64, forgets bool, to front) outageTotals {
 	rng := rand.New(rand.NewPCG(seed, 38))
 	f := newFleet(t, fleetSize, fixedWindow, fallback.Config{MinCalls: 3, Stall: -1}, to)
 	r := weir.Request{Key: "a", Limit: fleetLimit, Duration: window}
-	out := toll{windows: 1}
+	out := outageTotals{windows: 1}
 	var m memory
 	var admitted, counted uint64
 	down := false
@@ -93,45 +94,48 @@ func episode(t *testing.T, seed uint64, forgets bool, to front) toll {
 			out.lost += m.first(i, res.TotalRequests)
 			counted = res.TotalRequests
 		} else if down {
-			m.saw[i] = true
+			m.sawOutage[i] = true
 		}
 	}
 	out.over = admitted - min(admitted, fleetLimit)
 	out.worst = out.over
 	if admitted > bound(fleetLimit, fleetSize)+out.lost {
-		out.beyond = 1
+		out.overBound = 1
 	}
 	return out
 }
 
-func episodes(t *testing.T, n int, forgets bool, to front) (all toll) {
+func episodes(t *testing.T, n int, forgets bool, to front) (all outageTotals) {
 	for seed := range uint64(n) {
 		all.add(episode(t, seed, forgets, to))
 	}
 	return all
 }
 
-// In many episodes no window is beyond the bound, and what is admitted is at least ten times closer
-// to the limit than without the carry-over.
+// No window of many episodes exceeds the bound, and the excess over the limit is at most a tenth of
+// that without reconciliation.
 func TestOutagesAreBounded(t *testing.T) {
 	t.Parallel()
 	n := slow.N(4, 20, 1000)
 	with, without := episodes(t, n, false, whole), episodes(t, n, false, bareFront)
-	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize), with.windows, with.outages)
-	t.Logf("with the carry-over: %d too many in all, %d at the worst; without it: %d, %d", with.over, with.worst, without.over, without.worst)
+	t.Logf("limit %d, bound %d; %d windows, %d outages", fleetLimit, bound(fleetLimit, fleetSize), with.windows,
+		with.outages)
+	t.Logf("with reconciliation: %d over the limit in total, %d in the worst window; without: %d, %d", with.over,
+		with.worst, without.over, without.worst)
 	require.Greater(t, with.outages, 3*n)
-	assert.Zero(t, with.beyond)
+	assert.Zero(t, with.overBound)
 	assert.GreaterOrEqual(t, without.over, 10*max(1, with.over))
 }
 
-// So it is with a server that comes back empty.
+// The same holds for a server that restarts without its counts.
 func TestEmptiedServerIsBounded(t *testing.T) {
 	t.Parallel()
 	n := slow.N(10, 20, 1000)
 	with, without := episodes(t, n, true, whole), episodes(t, n, true, bareFront)
-	t.Logf("%d outages; with: %d too many in all, %d at the worst, %d unknown to the first to ask; without: %d, %d",
+	t.Logf(
+		"%d outages; with reconciliation: %d over the limit in total, %d in the worst window, %d lost; without: %d, %d",
 		with.outages, with.over, with.worst, with.lost, without.over, without.worst)
-	assert.Zero(t, with.beyond)
+	assert.Zero(t, with.overBound)
 	assert.GreaterOrEqual(t, without.over, 10*max(1, with.over))
-	assert.NotZero(t, without.beyond, "the control: nothing else keeps the bound")
+	assert.NotZero(t, without.overBound, "the control: without reconciliation the bound is exceeded")
 }

@@ -21,7 +21,8 @@ type operation func(ctx context.Context, r *weir.Request) (*weir.Result, error)
 
 // attempt runs op within timeout and calls end exactly once: when op returns, panics or exits, or,
 // with errTimeout, when timeout is over. A primary that ignores its context delays no caller.
-func (f *Fallback) attempt(ctx context.Context, timeout time.Duration, op func(context.Context) error, end func(error)) {
+func (f *Fallback) attempt(ctx context.Context, timeout time.Duration, op func(context.Context) error,
+	end func(error)) {
 	if f.cfg.OnCall != nil {
 		end = f.measured(time.Now(), end)
 	}

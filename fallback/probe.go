@@ -22,8 +22,8 @@ type Warmer interface {
 const attempts = 4
 
 // startProbe probes primary, if a probe is due, in a goroutine of its own, which ends with
-// ProbeTimeout if primary respects its context. No caller waits for it: local decides on the request
-// that started it.
+// ProbeTimeout if primary respects its context. No caller waits for it: local decides on the
+// request that started it.
 func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
 	key, started := r.Key, f.cfg.Now()
 	change := b.probeDue(started)
@@ -46,8 +46,8 @@ func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
 	}()
 }
 
-// probe returns nil once primary decided on a request within Timeout. Each request has a new key, so
-// that primary must write to admit it: a server that can only be read is not healthy. After an
+// probe returns nil once primary decided on a request within Timeout. Each request has a new key,
+// so that primary must write to admit it: a server that can only be read is not healthy. After an
 // attempt that took longer than Timeout it tries again, and not after one that failed sooner.
 func (f *Fallback) probe(ctx context.Context, number uint64, near string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {

@@ -23,7 +23,7 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// primaryFunc is a primary of one function.
+// primaryFunc is a primary that is a function.
 type primaryFunc func(ctx context.Context) (*weir.Result, error)
 
 func (f primaryFunc) Run(ctx context.Context, _ *weir.Request) (*weir.Result, error) { return f(ctx) }
@@ -32,8 +32,8 @@ func admitted() (*weir.Result, error) {
 	return &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}, nil
 }
 
-// moods are what a primary may do, good and bad.
-var moods = []func(ctx context.Context, rng *rand.Rand, end <-chan struct{}) (*weir.Result, error){
+// behaviors are the ways in which a primary may answer or fail.
+var behaviors = []func(ctx context.Context, rng *rand.Rand, end <-chan struct{}) (*weir.Result, error){
 	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) { return admitted() },
 	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) { return nil, errDown },
 	func(context.Context, *rand.Rand, <-chan struct{}) (*weir.Result, error) { return nil, weir.ErrLimit },
@@ -43,36 +43,39 @@ var moods = []func(ctx context.Context, rng *rand.Rand, end <-chan struct{}) (*w
 		runtime.Goexit()
 		return nil, nil
 	},
-	func(ctx context.Context, _ *rand.Rand, _ <-chan struct{}) (*weir.Result, error) { // hangs, and heeds its context
+	// hangs until its context is done
+	func(ctx context.Context, _ *rand.Rand, _ <-chan struct{}) (*weir.Result, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	},
-	func(_ context.Context, rng *rand.Rand, _ <-chan struct{}) (*weir.Result, error) { // slow, and does not
+	// slow, and ignores its context
+	func(_ context.Context, rng *rand.Rand, _ <-chan struct{}) (*weir.Result, error) {
 		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
 		return admitted()
 	},
-	func(_ context.Context, _ *rand.Rand, end <-chan struct{}) (*weir.Result, error) { // lost
+	// hangs until the end, and ignores its context
+	func(_ context.Context, _ *rand.Rand, end <-chan struct{}) (*weir.Result, error) {
 		<-end
 		return nil, errDown
 	},
 }
 
-// ordeal has callers come while primary is in random moods, some of whom give up; then primary is
-// well, and though callers still give up the breaker must close within two intervals. It returns
-// what went wrong.
-func ordeal(t *testing.T, seed uint64) (wrong error) {
+// runProbes calls a Fallback while primary behaves at random and some callers cancel. Then primary
+// recovers, and the breaker must close within three intervals even though callers still cancel. It
+// returns an error that describes any violation.
+func runProbes(t *testing.T, seed uint64) (violation error) {
 	rng := rand.New(rand.NewPCG(seed, 37))
 	end := make(chan struct{})
-	var well atomic.Bool
-	var mu sync.Mutex // of rng
+	var healthy atomic.Bool
+	var mu sync.Mutex // guards rng
 	draw := func(n int) int { mu.Lock(); defer mu.Unlock(); return rng.IntN(n) }
 	f := newFallback(t, primaryFunc(func(ctx context.Context) (*weir.Result, error) {
-		if well.Load() {
+		if healthy.Load() {
 			time.Sleep(2 * time.Millisecond)
 			return admitted()
 		}
 		own := rand.New(rand.NewPCG(seed, uint64(draw(1<<30))))
-		return moods[draw(len(moods))](ctx, own, end)
+		return behaviors[draw(len(behaviors))](ctx, own, end)
 	}), weirtest.DenyAll(), fallback.Config{MinCalls: 1 + rng.IntN(3), Stall: -1})
 	var callers sync.WaitGroup
 	errs := make(chan error, 1000)
@@ -82,11 +85,12 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 		defer time.AfterFunc(wait, cancel).Stop()
 		r := hour
 		start := time.Now()
-		if _, err := f.Run(ctx, &r); err != nil && !errors.Is(err, weir.ErrLimit) && !errors.Is(err, context.Canceled) {
+		if _, err := f.Run(ctx, &r); err != nil && !errors.Is(err, weir.ErrLimit) &&
+			!errors.Is(err, context.Canceled) {
 			errs <- err
 		}
 		if took := time.Since(start); took > fallback.DefaultTimeout {
-			errs <- fmt.Errorf("it took %v", took)
+			errs <- fmt.Errorf("the call took %v", took)
 		}
 	}
 	for range 15 {
@@ -95,11 +99,11 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 		}
 		time.Sleep(time.Duration(draw(400)) * time.Millisecond)
 	}
-	time.Sleep(2 * time.Second) // probes that hang end
-	well.Store(true)
+	time.Sleep(2 * time.Second) // stuck probes time out
+	healthy.Store(true)
 	for start := time.Now(); f.Stats().State != fallback.Closed; time.Sleep(20 * time.Millisecond) {
 		if time.Since(start) > 3*fallback.DefaultProbeInterval {
-			wrong = fmt.Errorf("%v after three intervals of health", f.Stats().State)
+			violation = fmt.Errorf("%v after three intervals without failures", f.Stats().State)
 			break
 		}
 		callers.Go(call)
@@ -108,44 +112,44 @@ func ordeal(t *testing.T, seed uint64) (wrong error) {
 	callers.Wait()
 	select {
 	case err := <-errs:
-		wrong = errors.Join(wrong, fmt.Errorf("a caller saw: %w", err))
+		violation = errors.Join(violation, fmt.Errorf("a caller saw: %w", err))
 	default:
 	}
-	return wrong
+	return violation
 }
 
-// Probes that are lost, slow or panic, and callers who give up, never keep the breaker from
-// closing; callers see no error of primary's or of the breaker's, and none waits for longer than
-// Timeout. A goroutine that is left fails the bubble.
+// Stuck, slow or panicking probes and callers that cancel never keep the breaker open. Callers see
+// no error of primary or the breaker, and none waits longer than Timeout. The bubble fails if a
+// goroutine remains.
 func TestProbesNeverWedge(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(slow.N(40, 300, 20_000)) {
 		synctest.Test(t, func(t *testing.T) {
-			if err := ordeal(t, seed); err != nil {
+			if err := runProbes(t, seed); err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 		})
 	}
 }
 
-// 64 callers come to a breaker whose interval is over: one probe starts, nobody waits for it, and
-// then primary decides.
+// When 64 callers find that a probe is due, one probe starts, none of them waits for it, and
+// primary decides afterwards.
 func TestOneProbeFor64Callers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int64
-		var well atomic.Bool
+		var called atomic.Int64
+		var healthy atomic.Bool
 		f := newFallback(t, primaryFunc(func(context.Context) (*weir.Result, error) {
-			asked.Add(1)
-			if well.Load() {
+			called.Add(1)
+			if healthy.Load() {
 				time.Sleep(10 * time.Millisecond)
 				return admitted()
 			}
 			return nil, errDown
-		}), local(t), atOnce)
+		}), local(t), tripAtOnce)
 		ask(t, f, hour)
-		well.Store(true)
+		healthy.Store(true)
 		time.Sleep(1100 * time.Millisecond)
-		asked.Store(0)
+		called.Store(0)
 		start := time.Now()
 		var callers sync.WaitGroup
 		for range 64 {
@@ -154,27 +158,27 @@ func TestOneProbeFor64Callers(t *testing.T) {
 		callers.Wait()
 		assert.Zero(t, time.Since(start))
 		time.Sleep(20 * time.Millisecond)
-		assert.EqualValues(t, 1, asked.Load())
+		assert.EqualValues(t, 1, called.Load())
 		assert.Equal(t, fallback.Closed, f.Stats().State)
 		assert.Equal(t, fallback.FromPrimary, source(t, f, hour))
 	})
 }
 
-// While primary hangs, an open breaker has one probe at a time, one in an interval.
+// While primary hangs, an open breaker runs one probe at a time, at most one in each interval.
 func TestOpenBreakerCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
-		var asked []time.Time
+		var called []time.Time
 		var inside, most atomic.Int64
 		f := newFallback(t, primaryFunc(func(ctx context.Context) (*weir.Result, error) {
 			mu.Lock()
-			asked = append(asked, time.Now())
+			called = append(called, time.Now())
 			mu.Unlock()
 			most.Store(max(most.Load(), inside.Add(1)))
 			defer inside.Add(-1)
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}), local(t), atOnce)
+		}), local(t), tripAtOnce)
 		ask(t, f, hour)
 		start := time.Now()
 		for range 10_000 {
@@ -190,11 +194,11 @@ func TestOpenBreakerCostsNothing(t *testing.T) {
 		time.Sleep(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
-		t.Logf("%d calls of primary, %d probes in %v", len(asked), stats.Probes, time.Since(start))
+		t.Logf("%d calls of primary, %d probes in %v", len(called), stats.Probes, time.Since(start))
 	})
 }
 
-// nowTakes is what a time.Now takes. On a machine without a fast clock it is a microsecond.
+// nowTakes measures time.Now, which takes a microsecond on machines without a fast clock.
 func nowTakes() time.Duration {
 	const n = 100_000
 	start := time.Now()
@@ -204,9 +208,10 @@ func nowTakes() time.Duration {
 	return time.Since(start) / n
 }
 
-// An open breaker delays nobody: the median, since the slowest decisions measure the machine.
+// An open breaker adds little latency. The test uses the median, as the slowest decisions measure
+// the machine.
 func TestOpenBreakerIsFast(t *testing.T) {
-	cfg := atOnce
+	cfg := tripAtOnce
 	cfg.ProbeInterval = time.Hour
 	f := newFallback(t, weirtest.FailAll(errDown), local(t), cfg)
 	ask(t, f, hour)
@@ -226,7 +231,7 @@ func TestOpenBreakerIsFast(t *testing.T) {
 	assert.LessOrEqual(t, took[len(took)/2], limit)
 }
 
-// readOnly is a primary that can only read: it denies, and cannot admit.
+// readOnly is a primary, such as a read-only replica, that can deny but not admit.
 type readOnly struct{ *server }
 
 func (p readOnly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
@@ -237,9 +242,9 @@ func (p readOnly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error
 	return res, err
 }
 
-// A primary that can only read answers those it denies. A probe does not take that for health.
+// A read-only primary still denies. A denied probe does not close the breaker.
 func TestDenialsProveNothing(t *testing.T) {
-	f := newFleet(t, 1, fixedWindow, atOnce, func(s *server) weir.Strategy { return readOnly{s} })
+	f := newFleet(t, 1, fixedWindow, tripAtOnce, func(s *server) weir.Strategy { return readOnly{s} })
 	i := f.instances[0]
 	ask(t, i, hour)
 	for range 20 {
@@ -251,19 +256,19 @@ func TestDenialsProveNothing(t *testing.T) {
 	assert.EqualValues(t, 20, stats.Probes)
 }
 
-// A probe that is due is started by whatever primary is wanted for, but not by a Peek.
+// Every call of primary starts a probe that is due, except Peek.
 func TestEveryCallStartsAProbe(t *testing.T) {
 	for name, call := range map[string]func(*fallback.Fallback, *weir.Request) error{
 		"Run":    func(f *fallback.Fallback, r *weir.Request) error { _, err := f.Run(t.Context(), r); return err },
 		"Charge": func(f *fallback.Fallback, r *weir.Request) error { return f.Charge(t.Context(), r) },
 		"Reset":  func(f *fallback.Fallback, r *weir.Request) error { return f.Reset(t.Context(), r) },
 		"Refund": func(f *fallback.Fallback, r *weir.Request) error {
-			r.Cost = 2 // of which local has admitted 1
+			r.Cost = 2 // local has admitted 1 of them
 			return f.Refund(t.Context(), r, &weir.Result{State: weir.Allow, ExpiresAt: time.Now().AddDate(9, 0, 0)})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, 1, fixedWindow, atOnce, whole)
+			f := newFleet(t, 1, fixedWindow, tripAtOnce, whole)
 			i, r := f.instances[0], hundred
 			f.server.fails(errDown)
 			assert.Equal(t, fallback.FromLocal, source(t, i, r))
@@ -273,14 +278,16 @@ func TestEveryCallStartsAProbe(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, fallback.Open, i.Stats().State)
 			require.NoError(t, call(i, &r))
-			require.Eventually(t, func() bool { return i.Stats().State == fallback.Closed }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool {
+				return i.Stats().State == fallback.Closed
+			}, 10*time.Second, time.Millisecond)
 		})
 	}
 }
 
-// Nor do leases and cached denials: a probe reaches the server behind them.
+// A probe reaches the server, even through leases and cached denials.
 func TestProbesReachTheServer(t *testing.T) {
-	f := newFleet(t, 1, fixedWindow, atOnce, func(s *server) weir.Strategy {
+	f := newFleet(t, 1, fixedWindow, tripAtOnce, func(s *server) weir.Strategy {
 		return near.Lease(near.Denials(s, near.DenialsConfig{}), near.LeaseConfig{Block: 10})
 	})
 	i := f.instances[0]
@@ -293,7 +300,7 @@ func TestProbesReachTheServer(t *testing.T) {
 	f.heal(t)
 }
 
-// distant takes a while for everything, and longer than Timeout to warm up.
+// distant is a primary whose calls take some time, and whose Warm takes longer than Timeout.
 type distant struct {
 	warm, run time.Duration
 	up        *atomic.Bool
@@ -325,8 +332,8 @@ func (s distant) Run(ctx context.Context, _ *weir.Request) (*weir.Result, error)
 	}
 }
 
-// To connect may take far longer than Timeout. What counts is a decision within Timeout, on the
-// warm connection.
+// Connecting may take longer than Timeout. The breaker closes if a decision on the warm connection
+// takes less.
 func TestProbeMayConnectSlowly(t *testing.T) {
 	for _, row := range []struct {
 		run   time.Duration
@@ -334,7 +341,7 @@ func TestProbeMayConnectSlowly(t *testing.T) {
 	}{{45 * time.Millisecond, fallback.Closed}, {60 * time.Millisecond, fallback.Open}} {
 		synctest.Test(t, func(t *testing.T) {
 			p := distant{200 * time.Millisecond, row.run, new(atomic.Bool), new(atomic.Int64)}
-			f := newFallback(t, p, local(t), atOnce)
+			f := newFallback(t, p, local(t), tripAtOnce)
 			ask(t, f, hour)
 			p.up.Store(true)
 			time.Sleep(1200 * time.Millisecond)
@@ -346,8 +353,8 @@ func TestProbeMayConnectSlowly(t *testing.T) {
 	}
 }
 
-// Each part of primary has its breaker: those of other parts do not suffer, and a probe asks the
-// part that is down.
+// Each partition has its own breaker. A failed partition does not affect the others, and its probe
+// uses one of its keys.
 func TestPartitions(t *testing.T) {
 	for name, partition := range map[string]func(key string) string{
 		"prefix": func(key string) string { before, _, _ := strings.Cut(key, ":"); return before },
@@ -367,11 +374,12 @@ func TestPartitions(t *testing.T) {
 					key[partition(k)] = k
 				}
 			}
-			cfg := atOnce
+			cfg := tripAtOnce
 			cfg.Partition = partition
 			var down atomic.Value
 			down.Store("a")
-			f := newFleet(t, 1, fixedWindow, cfg, func(s *server) weir.Strategy { return &sharded{s, partition, &down} })
+			f := newFleet(t, 1, fixedWindow, cfg,
+				func(s *server) weir.Strategy { return &sharded{s, partition, &down} })
 			i := f.instances[0]
 			a := weir.Request{Key: key["a"], Limit: 100, Duration: time.Hour}
 			b := weir.Request{Key: key["b"], Limit: 100, Duration: time.Hour}
@@ -392,13 +400,15 @@ func TestPartitions(t *testing.T) {
 			}, 10*time.Second, time.Millisecond)
 			down.Store("")
 			f.clock.Advance(2 * time.Second)
-			require.Eventually(t, func() bool { return source(t, i, a) == fallback.FromPrimary }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool {
+				return source(t, i, a) == fallback.FromPrimary
+			}, 10*time.Second, time.Millisecond)
 			assert.Zero(t, i.Stats().OpenPartitions)
 		})
 	}
 }
 
-// sharded fails for the keys of one part.
+// sharded fails for the keys of one partition.
 type sharded struct {
 	*server
 	partition func(key string) string

@@ -17,7 +17,8 @@ type standing struct {
 }
 
 // decide has primary decide on r, together with or after what it has missed of r's caller.
-func (f *Fallback) decide(ctx context.Context, b *breaker, a *account, r *weir.Request) (res *weir.Result, err error) {
+func (f *Fallback) decide(ctx context.Context, b *breaker, a *account,
+	r *weir.Request) (res *weir.Result, err error) {
 	s := f.standing(a, b.epoch.Load())
 	switch {
 	case !s.behind:
@@ -48,7 +49,8 @@ func (f *Fallback) standing(a *account, epoch uint64) standing {
 	if s.behind = s.reset || a.owed(now) > 0 || seed; !s.behind {
 		return s
 	}
-	s.backlog = weir.Backlog{Source: fmt.Sprint(f.id, " ", a.number), Charged: a.charged, Total: max(a.total, a.charged)}
+	s.backlog = weir.Backlog{Source: fmt.Sprint(f.id, " ", a.number), Charged: a.charged,
+		Total: max(a.total, a.charged)}
 	if seed {
 		s.backlog.Counted = &weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: a.counted.until}
 	}
@@ -58,7 +60,8 @@ func (f *Fallback) standing(a *account, epoch uint64) standing {
 
 // recordResult records a decision of primary here and seeds local with it, unless the caller was
 // reset since the call began.
-func (f *Fallback) recordResult(ctx context.Context, a *account, r *weir.Request, s standing, res *weir.Result) {
+func (f *Fallback) recordResult(ctx context.Context, a *account, r *weir.Request, s standing,
+	res *weir.Result) {
 	now, n := f.cfg.Now(), f.instances()
 	end, window := f.periodEnd(r, res, now)
 	a.mu.Lock()

@@ -17,26 +17,26 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// eachFront runs a test with both ways of carrying debts back.
+// eachFront runs a test with each kind of primary that can be charged.
 func eachFront(t *testing.T, test func(t *testing.T, to front)) {
 	for name, to := range fronts {
 		t.Run(name, func(t *testing.T) { test(t, to) })
 	}
 }
 
-// At the switch each caller continues from what was spent, in the share of this instance, and back
-// on primary from what was spent meanwhile. The clock stands still, so every strategy says the
-// same.
+// During an outage each instance continues from the known count within its share; afterwards
+// primary continues from what was admitted meanwhile. The clock stands still, so all strategies
+// give the same counts.
 func TestContinuesFromWhatWasSpent(t *testing.T) {
 	for name, of := range strategies() {
 		for _, n := range []int{1, 2, 3, 7} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
 				eachFront(t, func(t *testing.T, to front) {
-					f := newFleet(t, n, of, atOnce, to)
+					f := newFleet(t, n, of, tripAtOnce, to)
 					for i := range 40 {
 						ask(t, f.instances[i%n], hundred)
 					}
-					for _, i := range f.instances { // now all know what is counted, within N
+					for _, i := range f.instances { // so that each instance knows the count to within n
 						ask(t, i, hundred)
 					}
 					remains := 100 - (40 + n)
@@ -45,9 +45,9 @@ func TestContinuesFromWhatWasSpent(t *testing.T) {
 					for _, i := range f.instances {
 						total += int(most(t, i, hundred))
 					}
-					assert.InDelta(t, remains, total, float64(n), "the rest, shared out")
+					assert.InDelta(t, remains, total, float64(n), "the shares of the remainder")
 					f.heal(t)
-					for _, i := range f.instances { // each is charged before anybody takes the rest
+					for _, i := range f.instances { // each instance reconciles before the remainder is used
 						if res, _ := ask(t, i, hundred); res.Allowed() {
 							total++
 						}
@@ -57,21 +57,21 @@ func TestContinuesFromWhatWasSpent(t *testing.T) {
 					}
 					refilled := 0
 					if name == "TokenBucket" {
-						refilled = 4 // in the two seconds
+						refilled = 4 // in two seconds
 					}
-					assert.InDelta(t, remains+refilled, total, float64(2*n), "nobody's budget was reset")
+					assert.InDelta(t, remains+refilled, total, float64(2*n), "no count was reset")
 				})
 			})
 		}
 	}
 }
 
-// A server that comes back empty is seeded with what it had counted, before it decides, and once.
+// A server that restarts without its counts is seeded once, before it decides.
 func TestServerThatForgets(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
 			eachFront(t, func(t *testing.T, to front) {
-				f := newFleet(t, 1, of, atOnce, to)
+				f := newFleet(t, 1, of, tripAtOnce, to)
 				for range 60 {
 					ask(t, f.instances[0], hundred)
 				}
@@ -84,19 +84,19 @@ func TestServerThatForgets(t *testing.T) {
 				res, by := ask(t, f.instances[0], hundred)
 				assert.Equal(t, fallback.FromPrimary, by)
 				assert.InDelta(t, 70, res.TotalRequests, 4)
-				again := f.server.told.Load()
+				again := f.server.reconciles.Load()
 				ask(t, f.instances[0], hundred)
-				assert.Equal(t, again, f.server.told.Load(), "it is told once")
+				assert.Equal(t, again, f.server.reconciles.Load(), "it is seeded once")
 			})
 		})
 	}
 }
 
-// What local admitted in a period that is over is not charged to the next.
+// Requests that local admitted in an earlier period are not charged to the next one.
 func TestDebtsLapse(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, 1, of, atOnce, whole)
+			f := newFleet(t, 1, of, tripAtOnce, whole)
 			f.server.fails(errDown)
 			most(t, f.instances[0], hundred)
 			f.clock.Advance(3 * time.Minute)
@@ -107,9 +107,10 @@ func TestDebtsLapse(t *testing.T) {
 	}
 }
 
-// An hour of outage leaves no hour of debts: what has run off the bucket is not owed.
+// Debts to a token bucket decrease as it refills: an hour of outage leaves at most one burst of
+// debt.
 func TestDebtsRunOff(t *testing.T) {
-	f := newFleet(t, 1, strategies()["TokenBucket"], atOnce, whole)
+	f := newFleet(t, 1, strategies()["TokenBucket"], tripAtOnce, whole)
 	f.server.fails(errDown)
 	for range 3600 {
 		ask(t, f.instances[0], hundred)
@@ -117,14 +118,15 @@ func TestDebtsRunOff(t *testing.T) {
 	}
 	f.heal(t)
 	ask(t, f.instances[0], hundred)
-	assert.LessOrEqual(t, f.instances[0].Stats().Reconciled, uint64(100*5/4), "little more than a bucketful")
+	assert.LessOrEqual(t, f.instances[0].Stats().Reconciled, uint64(100*5/4), "little more than one burst")
 }
 
-// A debt to tiers counts as long as the longest of them, whichever the Result was of.
+// A debt to Tiers counts for the longest period, whichever tier the Result describes.
 func TestDebtsToTiers(t *testing.T) {
 	eachFront(t, func(t *testing.T, to front) {
 		of := func(l *weir.Limiter) weir.Strategy {
-			tiers, err := l.Tiers(weir.Tier{Limit: 100, Duration: time.Second}, weir.Tier{Limit: 1000, Duration: time.Hour})
+			tiers, err := l.Tiers(weir.Tier{Limit: 100, Duration: time.Second},
+				weir.Tier{Limit: 1000, Duration: time.Hour})
 			require.NoError(t, err)
 			return tiers
 		}
@@ -156,12 +158,12 @@ func TestDebtsToTiers(t *testing.T) {
 	})
 }
 
-// While answers are lost, a debt is charged once, however often it is sent. Each request whose
-// answer is lost may count.
+// A debt is charged once, even if it is sent again because replies are lost. Each request whose
+// reply is lost may count.
 func TestLostAnswersChargeOnce(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
-			f := newFleet(t, 1, of, fallback.Config{MinCalls: 1 << 30}, whole) // always closed: each request is sent
+			f := newFleet(t, 1, of, fallback.Config{MinCalls: 1 << 30}, whole) // so that the breaker stays closed
 			i, r := f.instances[0], weir.Request{Key: "a", Limit: 10_000, Duration: 24 * time.Hour}
 			f.server.fails(errDown)
 			for range 50 {
@@ -176,7 +178,7 @@ func TestLostAnswersChargeOnce(t *testing.T) {
 			res, by := ask(t, i, r)
 			assert.Equal(t, fallback.FromPrimary, by)
 			admitted := uint64(50 + lost + 1)
-			assert.LessOrEqual(t, res.TotalRequests, admitted+lost, "one hit for each lost answer")
+			assert.LessOrEqual(t, res.TotalRequests, admitted+lost, "at most one hit for each lost reply")
 			assert.GreaterOrEqual(t, res.TotalRequests, admitted)
 			before := res.TotalRequests
 			res, _ = ask(t, i, r)
@@ -185,7 +187,7 @@ func TestLostAnswersChargeOnce(t *testing.T) {
 	}
 }
 
-// The control: Seed and Charge cannot tell a repeated charge from a new one.
+// The control: repeated calls of Seed and Charge are counted repeatedly.
 func TestLostAnswersChargeOnceControl(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, fallback.Config{MinCalls: 1 << 30}, chargingFront)
 	i, r := f.instances[0], weir.Request{Key: "a", Limit: 10_000, Duration: 24 * time.Hour}
@@ -202,7 +204,7 @@ func TestLostAnswersChargeOnceControl(t *testing.T) {
 	assert.Greater(t, res.TotalRequests, uint64(1000))
 }
 
-// A refund between a lost charge and the next takes back what was charged.
+// A refund after a charge whose reply was lost reduces the next charge.
 func TestLostAnswersAndRefunds(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, fallback.Config{MinCalls: 1 << 30}, whole)
 	i, r := f.instances[0], hundred
@@ -214,7 +216,7 @@ func TestLostAnswersAndRefunds(t *testing.T) {
 	f.server.losesAnswers()
 	denied := r
 	denied.Cost = 200
-	ask(t, i, denied) // charges 10
+	ask(t, i, denied) // sends a charge of 10
 	for range 4 {
 		require.NoError(t, i.Refund(t.Context(), &r, &taken))
 	}
@@ -227,9 +229,9 @@ func TestLostAnswersAndRefunds(t *testing.T) {
 	assert.EqualValues(t, 10-4+7+1, res.TotalRequests)
 }
 
-// What was given back is not sent to a server that comes back empty.
+// Refunded requests are not part of the seed for a restarted server.
 func TestRefundsAreNotSeeded(t *testing.T) {
-	f := newFleet(t, 1, fixedWindow, atOnce, whole)
+	f := newFleet(t, 1, fixedWindow, tripAtOnce, whole)
 	i, r := f.instances[0], hundred
 	for range 10 {
 		taken, _ := ask(t, i, r)
@@ -243,10 +245,10 @@ func TestRefundsAreNotSeeded(t *testing.T) {
 	assert.EqualValues(t, 2, res.TotalRequests)
 }
 
-// One caller's debts are charged with that caller's next request, and no other's.
+// A key's debts are charged with the next request for that key, not with those for others.
 func TestReconciledCallerByCaller(t *testing.T) {
 	eachFront(t, func(t *testing.T, to front) {
-		f := newFleet(t, 1, fixedWindow, atOnce, to)
+		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)
 		one, two := hundred, hundred
 		two.Key = "b"
 		f.server.fails(errDown)
@@ -263,7 +265,7 @@ func TestReconciledCallerByCaller(t *testing.T) {
 	})
 }
 
-// Failures that do not open the breaker cost no further round trips.
+// Failures that do not open the breaker cause no additional round trips.
 func TestSparseFailuresCostNothing(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, fallback.Config{}, whole)
 	const n = 5_000
@@ -298,7 +300,7 @@ func (b *blocking) Seed(ctx context.Context, r *weir.Request, counted *weir.Resu
 	return b.charging.Seed(ctx, r, counted)
 }
 
-// A Seed that hangs once blocks its key for no longer than Timeout.
+// A Seed that hangs once blocks its key for at most Timeout.
 func TestSeedThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := weir.New(weir.Config{})
@@ -306,7 +308,7 @@ func TestSeedThatHangs(t *testing.T) {
 		defer l.Close()
 		s := newServer(func() weir.Strategy { return l.FixedWindow() })
 		p := &blocking{charging{s, s, s, s, s, s}, make(chan struct{}), make(chan struct{})}
-		f := newFallback(t, p, local(t), atOnce)
+		f := newFallback(t, p, local(t), tripAtOnce)
 		ask(t, f, hundred)
 		s.fails(errDown)
 		ask(t, f, hundred)
@@ -326,15 +328,15 @@ func TestSeedThatHangs(t *testing.T) {
 	})
 }
 
-// Concurrent callers of one key wait for the one that seeds and charges; each is decided by
-// primary.
-func TestTurns(t *testing.T) {
+// Concurrent requests for one key wait for the one that seeds and charges, and then primary decides
+// all of them.
+func TestConcurrentReconciliation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := weir.New(weir.Config{})
 		require.NoError(t, err)
 		defer l.Close()
 		s := newServer(func() weir.Strategy { return l.FixedWindow() })
-		f := newFallback(t, charging{s, s, s, s, &slowSeed{s}, s}, local(t), atOnce)
+		f := newFallback(t, charging{s, s, s, s, &slowSeed{s}, s}, local(t), tripAtOnce)
 		ask(t, f, hundred)
 		s.fails(errDown)
 		for range 10 {
@@ -344,7 +346,7 @@ func TestTurns(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		ask(t, f, weir.Request{Key: "trigger", Limit: 1, Duration: time.Hour})
 		synctest.Wait()
-		told := s.told.Load()
+		reconciles := s.reconciles.Load()
 		by := make(chan fallback.Source)
 		for range 16 {
 			go func() { by <- source(t, f, hundred) }()
@@ -352,7 +354,7 @@ func TestTurns(t *testing.T) {
 		for range 16 {
 			assert.Equal(t, fallback.FromPrimary, <-by)
 		}
-		assert.EqualValues(t, 2, s.told.Load()-told, "one Seed and one Charge")
+		assert.EqualValues(t, 2, s.reconciles.Load()-reconciles, "one Seed and one Charge")
 		res, _ := ask(t, f, hundred)
 		assert.EqualValues(t, 1+10+16+1, res.TotalRequests)
 	})
@@ -365,7 +367,7 @@ func (s *slowSeed) Seed(ctx context.Context, r *weir.Request, counted *weir.Resu
 	return s.server.Seed(ctx, r, counted)
 }
 
-// A primary that says that it cannot reconcile, or seed, or charge, is used like one without.
+// A primary that returns errors.ErrUnsupported is used as if it lacked the method.
 func TestErrUnsupportedMeansAbsent(t *testing.T) {
 	for name, to := range map[string]front{
 		"charges": func(s *server) weir.Strategy {
@@ -375,7 +377,7 @@ func TestErrUnsupportedMeansAbsent(t *testing.T) {
 			return weir.Policy{Name: "p", Strategy: bare{s}, Limit: 100, Duration: time.Minute}
 		},
 	} {
-		f := newFleet(t, 1, fixedWindow, atOnce, to)
+		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)
 		i := f.instances[0]
 		for range 10 {
 			ask(t, i, hundred)
@@ -383,14 +385,14 @@ func TestErrUnsupportedMeansAbsent(t *testing.T) {
 		f.server.fails(errDown)
 		ask(t, i, hundred)
 		f.heal(t)
-		ask(t, i, hundred) // finds out
+		ask(t, i, hundred) // detects the missing methods
 		res, by := ask(t, i, hundred)
 		assert.Equal(t, fallback.FromPrimary, by, name)
 		assert.EqualValues(t, map[string]uint64{"charges": 13, "nothing": 12}[name], res.TotalRequests, name)
 	}
 }
 
-// The ledger is bounded. What it has no room for is not charged, and counted.
+// The ledger is bounded. Debts that it has no room for are dropped and counted.
 func TestLedgerIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
@@ -412,10 +414,10 @@ func TestLedgerIsBounded(t *testing.T) {
 	assert.EqualValues(t, 1_000, stats.Dropped+64, "debts are not evicted for new callers")
 	f.clock.Advance(time.Minute)
 	flood()
-	assert.EqualValues(t, 2_000, i.Stats().Dropped+128, "and make room when their period is over")
+	assert.EqualValues(t, 2_000, i.Stats().Dropped+128, "debts are removed when their period is over")
 }
 
-// After a flood of callers who came once, a regular caller's debts are recorded all the same.
+// After a flood of keys that are used once, the debts of a regular key are still recorded.
 func TestFloodDoesNotPinTheLedger(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 640}), whole)
@@ -433,7 +435,7 @@ func TestFloodDoesNotPinTheLedger(t *testing.T) {
 	assert.EqualValues(t, 51, res.TotalRequests)
 }
 
-// An account that was removed and made again does not take its new debts for old ones.
+// A new account for the same key does not repeat earlier totals, so its debts are charged.
 func TestTotalsNeverRestart(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 1}), whole)
 	i := f.instances[0]
@@ -452,7 +454,7 @@ func TestTotalsNeverRestart(t *testing.T) {
 	assert.EqualValues(t, 3*11+1, res.TotalRequests)
 }
 
-// interrupted is a server whose next call for "a" fails, after something else happened.
+// interrupted is a server whose next call for key "a" fails after it has called during.
 type interrupted struct {
 	*server
 	during func()
@@ -467,8 +469,8 @@ func (s *interrupted) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 	return s.server.Run(ctx, r)
 }
 
-// A caller keeps its account while primary decides, however many others come and go meanwhile: what
-// local then admits is charged.
+// An account is not evicted while a call for its key is in flight, so what local then admits is
+// charged.
 func TestAccountsInUseAreNotEvicted(t *testing.T) {
 	s := &interrupted{}
 	f := newFleet(t, 1, fixedWindow, fallback.Config{MaxCallers: 64}, func(own *server) weir.Strategy {
@@ -478,7 +480,8 @@ func TestAccountsInUseAreNotEvicted(t *testing.T) {
 	i := f.instances[0]
 	s.during = func() {
 		for k := range 1_000 {
-			assert.Equal(t, fallback.FromPrimary, source(t, i, weir.Request{Key: fmt.Sprint(k), Limit: 1, Duration: time.Minute}))
+			assert.Equal(t, fallback.FromPrimary,
+				source(t, i, weir.Request{Key: fmt.Sprint(k), Limit: 1, Duration: time.Minute}))
 		}
 	}
 	assert.Equal(t, fallback.FromLocal, source(t, i, hundred))
@@ -498,10 +501,10 @@ func TestLedgerWithoutABound(t *testing.T) {
 	assert.Zero(t, stats.Dropped)
 }
 
-// A refund goes to the one that counted.
+// A refund goes to the strategy that counted the request.
 func TestRefund(t *testing.T) {
 	eachFront(t, func(t *testing.T, to front) {
-		f := newFleet(t, 1, fixedWindow, atOnce, to)
+		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)
 		i, r := f.instances[0], hundred
 		taken, _ := ask(t, i, r)
 		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
@@ -516,21 +519,21 @@ func TestRefund(t *testing.T) {
 		assert.EqualValues(t, 0, most(t, i, r))
 		assert.EqualValues(t, 100, i.Stats().Reconciled)
 		assert.NoError(t, i.Refund(t.Context(), &r, &taken))
-		assert.EqualValues(t, 1, most(t, i, r), "charged to primary, given back by primary")
+		assert.EqualValues(t, 1, most(t, i, r), "charged to primary, refunded by primary")
 	})
 }
 
-// refunding is a primary that can give back and that cannot be charged.
+// refunding is a primary that has Refund but not Charge.
 type refunding struct {
 	weir.Strategy
 	weir.Refunder
 }
 
-// What local admitted and no debt tells of is not given back by primary, which has not counted it.
+// Primary gives no refund for a request that local admitted without recording a debt.
 func TestRefundOfWhatIsNotOwed(t *testing.T) {
 	for name, row := range map[string]struct {
 		to    front
-		flood int // callers who fill the ledger
+		flood int // number of other keys, which fill the ledger
 	}{
 		"no room in the ledger": {whole, 2_000},
 		"no charger":            {func(s *server) weir.Strategy { return refunding{s, s} }, 0},
@@ -556,14 +559,14 @@ func TestRefundOfWhatIsNotOwed(t *testing.T) {
 			f.clock.Advance(time.Minute)
 			taken, _ = ask(t, i, r)
 			require.NoError(t, i.Refund(t.Context(), &r, &taken))
-			assert.EqualValues(t, 100, most(t, i, r), "of the next window all is known")
+			assert.EqualValues(t, 100, most(t, i, r), "the next window is counted by primary alone")
 		})
 	}
 }
 
 func TestReset(t *testing.T) {
 	eachFront(t, func(t *testing.T, to front) {
-		f := newFleet(t, 1, fixedWindow, atOnce, to)
+		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)
 		i, r := f.instances[0], hundred
 		most(t, i, r)
 		assert.NoError(t, i.Reset(t.Context(), &r))
@@ -579,7 +582,7 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// What is recorded of a reset does not hold its place in the ledger for ever.
+// A recorded reset does not hold its place in the ledger for ever.
 func TestResetsOfCallersWhoDoNotReturn(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
 	i := f.instances[0]
@@ -591,21 +594,21 @@ func TestResetsOfCallersWhoDoNotReturn(t *testing.T) {
 		}
 		return err
 	}
-	assert.ErrorIs(t, reset(), weir.ErrFull, "every place is taken")
+	assert.ErrorIs(t, reset(), weir.ErrFull, "the ledger is full")
 	f.clock.Advance(23 * time.Hour)
 	ask(t, i, hundred)
-	assert.EqualValues(t, 1, i.Stats().Dropped, "and still is")
+	assert.EqualValues(t, 1, i.Stats().Dropped, "the ledger is still full")
 	f.clock.Advance(2 * time.Hour)
 	ask(t, i, hundred)
 	assert.EqualValues(t, 1, i.Stats().Dropped)
 }
 
-// Where the ledger has no room primary is reset all the same, if it answers.
+// If the ledger is full, Reset still reaches primary when it is available.
 func TestResetWithoutRoom(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 1}), whole)
 	i, r := f.instances[0], hundred
 	f.server.fails(errDown)
-	for n := range 1000 { // a page each
+	for n := range 1000 { // fills every page
 		ask(t, i, weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Hour})
 	}
 	assert.ErrorIs(t, i.Reset(t.Context(), &r), weir.ErrFull)
@@ -615,7 +618,7 @@ func TestResetWithoutRoom(t *testing.T) {
 	assert.EqualValues(t, 100, most(t, i, r))
 }
 
-// An account stays in the ledger until the call of primary has ended, so a Reset finds it.
+// An account stays in the ledger until the call of primary ends, so Reset finds it.
 func TestResetDuringACallWhoseCallerHasLeft(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
 	i := f.instances[0]
@@ -641,21 +644,22 @@ func TestResetDuringACallWhoseCallerHasLeft(t *testing.T) {
 	assert.EqualValues(t, 100, most(t, i, hundred))
 }
 
-// An answer that was given before a Reset and arrives after it is not learned from; another
-// caller's Reset is no matter.
+// A reply sent before a Reset of its key and received after it is not recorded. A Reset of other
+// keys makes no difference.
 func TestResetWhileAnAnswerIsUnderWay(t *testing.T) {
 	for name, reset := range map[string]func(i *fallback.Fallback) error{
 		"this caller": func(i *fallback.Fallback) error { r := hundred; return i.Reset(t.Context(), &r) },
 		"others": func(i *fallback.Fallback) error {
-			for n := range 500 { // on each page some
-				if err := i.Reset(t.Context(), &weir.Request{Key: fmt.Sprint(n), Limit: 1, Duration: time.Minute}); err != nil {
+			for n := range 500 { // some on each page
+				if err := i.Reset(t.Context(), &weir.Request{Key: fmt.Sprint(n), Limit: 1,
+					Duration: time.Minute}); err != nil {
 					return err
 				}
 			}
 			return nil
 		},
 	} {
-		f := newFleet(t, 1, fixedWindow, atOnce, whole)
+		f := newFleet(t, 1, fixedWindow, tripAtOnce, whole)
 		i := f.instances[0]
 		for range 79 {
 			ask(t, i, hundred)
@@ -667,9 +671,9 @@ func TestResetWhileAnAnswerIsUnderWay(t *testing.T) {
 	}
 }
 
-// A Peek tells what Run would, and counts nothing.
+// Peek returns the Result that Run would return, and counts nothing.
 func TestPeek(t *testing.T) {
-	f := newFleet(t, 2, fixedWindow, atOnce, whole)
+	f := newFleet(t, 2, fixedWindow, tripAtOnce, whole)
 	i, r := f.instances[0], hundred
 	same := func() {
 		t.Helper()
@@ -687,11 +691,12 @@ func TestPeek(t *testing.T) {
 	same()
 	most(t, i, r)
 	same()
-	_, err := newFallback(t, bare{f.server}, bare{f.server}, fallback.Config{Now: f.clock.Now}).Peek(t.Context(), &r)
+	_, err := newFallback(t, bare{f.server}, bare{f.server}, fallback.Config{Now: f.clock.Now}).Peek(t.Context(),
+		&r)
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
 }
 
-// seeds 10 -> 1: a process keeps its share of a period that began with more instances.
+// From 10 instances to 1: an instance keeps its share of a period that began with more instances.
 func TestInstancesThatLeave(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
@@ -715,10 +720,11 @@ func TestInstancesThatLeave(t *testing.T) {
 	}
 }
 
-// Nor does a denial give a caller the share of an instance that leaves after it.
+// A denial does not let a caller use the share of an instance that leaves afterwards.
 func TestInstancesThatLeaveAfterADenial(t *testing.T) {
 	r := weir.Request{Key: "a", Limit: 1000, Duration: time.Hour}
-	for name, of := range map[string]strategyOf{"FixedWindow": fixedWindow, "SlidingLog": strategies()["SlidingLog"]} {
+	for name, of := range map[string]strategyOf{"FixedWindow": fixedWindow,
+		"SlidingLog": strategies()["SlidingLog"]} {
 		t.Run(name, func(t *testing.T) {
 			n := 2
 			f := newFleet(t, 1, of, with(fallback.Config{InstancesFunc: func() int { return n }}), whole)
@@ -733,7 +739,7 @@ func TestInstancesThatLeaveAfterADenial(t *testing.T) {
 			f.server.fails(errDown)
 			n = 1
 			if name == "SlidingLog" {
-				f.clock.Advance(time.Hour / 500) // to when the denial ends
+				f.clock.Advance(time.Hour / 500) // the instant at which the denial ends
 			}
 			assert.LessOrEqual(t, most(t, i, r), uint64(2))
 		})
@@ -757,17 +763,17 @@ func TestInstancesFunc(t *testing.T) {
 	})
 	assert.EqualValues(t, 25, most(t, f, hundred))
 	n = 2
-	assert.EqualValues(t, 0, most(t, f, hundred), "until the period is over")
+	assert.EqualValues(t, 0, most(t, f, hundred), "the share of 25 holds until the period is over")
 	clock.Advance(time.Minute)
 	assert.EqualValues(t, 50, most(t, f, hundred))
 	clock.Advance(time.Minute)
 	n = 0
-	assert.EqualValues(t, 100, most(t, f, hundred), "below 1 counts as 1")
+	assert.EqualValues(t, 100, most(t, f, hundred), "less than 1 counts as 1")
 }
 
-// What a caller is shown in an outage is what this instance has left.
+// During an outage, Results describe the instance's share.
 func TestResultsOfAShare(t *testing.T) {
-	f := newFleet(t, 4, fixedWindow, atOnce, whole)
+	f := newFleet(t, 4, fixedWindow, tripAtOnce, whole)
 	f.server.fails(errDown)
 	i := f.instances[0]
 	res, _ := ask(t, i, hundred)
@@ -776,7 +782,8 @@ func TestResultsOfAShare(t *testing.T) {
 	big.Cost = 26
 	res, _ = ask(t, i, big)
 	assert.Equal(t, weir.Result{TotalRequests: 76, ExpiresAt: res.ExpiresAt}, res)
-	assert.WithinRange(t, res.ExpiresAt, f.clock.Now().Add(time.Second), f.clock.Now().Add(1100*time.Millisecond),
+	assert.WithinRange(t, res.ExpiresAt, f.clock.Now().Add(time.Second),
+		f.clock.Now().Add(1100*time.Millisecond),
 		"over the share, not over the limit: it passes when primary is back")
 	big.Cost = 101
 	res, _ = ask(t, i, big)

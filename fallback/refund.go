@@ -42,9 +42,10 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		return nil
 	}
 	was := *taken // the call may outlive its caller
-	_, err := f.call(ctx, f.breaker(r.Key), a, &rest, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-		return nil, f.primary.Refund(ctx, r, &was)
-	})
+	_, err := f.call(ctx, f.breaker(r.Key), a, &rest,
+		func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+			return nil, f.primary.Refund(ctx, r, &was)
+		})
 	if err == errUndecided {
 		return nil
 	}

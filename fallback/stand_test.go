@@ -21,26 +21,26 @@ var (
 	hour    = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
 )
 
-// atOnce opens the breaker with the first failure.
-var atOnce = fallback.Config{MinCalls: 1, Stall: -1}
+// tripAtOnce opens the breaker at the first failure.
+var tripAtOnce = fallback.Config{MinCalls: 1, Stall: -1}
 
-// server is a primary that a test can take down, that several instances share, and that can come
-// back empty. It reconciles, as redislimit does.
+// server is a primary shared by several instances. A test can take it down and restart it without
+// its counts. It implements Reconcile as redislimit does.
 type server struct {
 	make func() weir.Strategy
 
 	mu    sync.Mutex
-	inner weir.Strategy     // guarded by mu, as all below
-	err   error             // what every call fails with
-	loses bool              // every call is done, and then fails with err
-	then  func()            // what happens once between a decision and its return
-	seen  map[string]uint64 // the largest Total of each source and caller
+	inner weir.Strategy     // guarded by mu, as are the fields below
+	err   error             // the error of every call
+	loses bool              // calls are carried out and then fail with err
+	then  func()            // called once between a decision and its return
+	seen  map[string]uint64 // the largest Total of each source and key
 
-	runs, told atomic.Uint64 // decisions asked for, in vain or not; seeds and charges
-	calls      atomic.Uint64 // of whatever kind
+	runs, reconciles atomic.Uint64 // calls of Run and Reconcile; calls of Reconcile, Seed and Charge
+	calls            atomic.Uint64 // all calls
 }
 
-// newServer is a server that counts with what make makes.
+// newServer returns a server that counts with the strategy that make returns.
 func newServer(make func() weir.Strategy) *server {
 	return &server{make: make, inner: make(), seen: map[string]uint64{}}
 }
@@ -55,7 +55,7 @@ func (s *server) restart() {
 	s.err, s.loses, s.inner, s.seen = nil, false, s.make(), map[string]uint64{}
 }
 
-// serve does f, unless the server is down.
+// serve calls f, unless the server is down.
 func (s *server) serve(f func(weir.Strategy) error) error {
 	s.calls.Add(1)
 	s.mu.Lock()
@@ -84,7 +84,10 @@ func (s *server) Run(ctx context.Context, r *weir.Request) (res *weir.Result, er
 }
 
 func (s *server) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	err = s.serve(func(inner weir.Strategy) (err error) { res, err = inner.(weir.Peeker).Peek(ctx, r); return err })
+	err = s.serve(func(inner weir.Strategy) (err error) {
+		res, err = inner.(weir.Peeker).Peek(ctx, r)
+		return err
+	})
 	return res, err
 }
 
@@ -97,16 +100,16 @@ func (s *server) Reset(ctx context.Context, r *weir.Request) error {
 }
 
 func (s *server) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	s.told.Add(1)
+	s.reconciles.Add(1)
 	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Seeder).Seed(ctx, r, counted) })
 }
 
 func (s *server) Charge(ctx context.Context, r *weir.Request) error {
-	s.told.Add(1)
+	s.reconciles.Add(1)
 	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Charger).Charge(ctx, r) })
 }
 
-// debt returns what is to be charged of b, once.
+// debt returns the part of the backlog b that has not been charged.
 func (s *server) debt(r *weir.Request, b *weir.Backlog) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,9 +119,10 @@ func (s *server) debt(r *weir.Request, b *weir.Backlog) uint64 {
 	return b.Total - min(b.Total, from)
 }
 
-func (s *server) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (res *weir.Result, err error) {
+func (s *server) Reconcile(ctx context.Context, r *weir.Request,
+	b *weir.Backlog) (res *weir.Result, err error) {
 	s.runs.Add(1)
-	s.told.Add(1)
+	s.reconciles.Add(1)
 	err = s.serve(func(inner weir.Strategy) (err error) {
 		if b.Counted != nil {
 			err = inner.(weir.Seeder).Seed(ctx, r, b.Counted)
@@ -138,10 +142,10 @@ func (s *server) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog
 	return res, nil
 }
 
-// bare is a primary that offers nothing beside Run.
+// bare is a primary with Run alone.
 type bare struct{ weir.Strategy }
 
-// charging is a primary that seeds and charges, and cannot reconcile.
+// charging is a primary with Seed and Charge but not Reconcile.
 type charging struct {
 	weir.Strategy
 	weir.Peeker
@@ -157,17 +161,17 @@ func bareFront(s *server) weir.Strategy     { return bare{s} }
 func whole(s *server) weir.Strategy         { return s }
 func chargingFront(s *server) weir.Strategy { return charging{s, s, s, s, s, s} }
 
-// fronts are the primaries that what local admitted is carried back to.
+// fronts are the kinds of primary that debts can be charged to.
 var fronts = map[string]front{"reconciles": whole, "seeds and charges": chargingFront}
 
-// fleet is instances of one service, in front of one server, on one clock.
+// fleet is a service of several instances with one server and one clock.
 type fleet struct {
 	clock     *weirtest.Clock
 	server    *server
 	instances []*fallback.Fallback
 }
 
-// strategyOf is one of the strategies of a Limiter.
+// strategyOf returns one strategy of a Limiter.
 type strategyOf func(*weir.Limiter) weir.Strategy
 
 func fixedWindow(l *weir.Limiter) weir.Strategy { return l.FixedWindow() }
@@ -189,7 +193,7 @@ func newFleet(t testing.TB, n int, of strategyOf, cfg fallback.Config, to front)
 		cfg.Instances = n
 	}
 	if cfg.Timeout == 0 {
-		cfg.Timeout = time.Minute // of real time, which does not matter here
+		cfg.Timeout = time.Minute // in real time; the fleet's clock is virtual
 	}
 	for range n {
 		f.instances = append(f.instances, newFallback(t, to(f.server), of(limiterOn(t, f.clock)), cfg))
@@ -197,7 +201,7 @@ func newFleet(t testing.TB, n int, of strategyOf, cfg fallback.Config, to front)
 	return f
 }
 
-// heal mends the server and waits until every instance has noticed.
+// heal repairs the server and waits until the breakers of all instances have closed.
 func (f *fleet) heal(t testing.TB) {
 	t.Helper()
 	f.server.fails(nil)
@@ -228,7 +232,7 @@ func probeFails(t testing.TB, f *fallback.Fallback) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// limiterOn is a limiter on a virtual clock.
+// limiterOn returns a limiter on a virtual clock.
 func limiterOn(t testing.TB, clock *weirtest.Clock) *weir.Limiter {
 	l, err := weir.New(weir.Config{Now: clock.Now})
 	require.NoError(t, err)
@@ -236,7 +240,7 @@ func limiterOn(t testing.TB, clock *weirtest.Clock) *weir.Limiter {
 	return l
 }
 
-// local is a limiter on the real clock, which in a bubble is virtual.
+// local returns a fixed window on the real clock, which is virtual in a bubble.
 func local(t testing.TB) weir.Strategy {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
@@ -250,7 +254,7 @@ func newFallback(t testing.TB, primary, local weir.Strategy, cfg fallback.Config
 	return f
 }
 
-// ask returns the decision on r and who made it.
+// ask returns the decision on r and its source.
 func ask(t testing.TB, f *fallback.Fallback, r weir.Request) (weir.Result, fallback.Source) {
 	t.Helper()
 	res, by, err := f.RunSource(context.Background(), &r)
@@ -264,7 +268,7 @@ func source(t testing.TB, f *fallback.Fallback, r weir.Request) fallback.Source 
 	return by
 }
 
-// most asks until it is denied, and returns how much was admitted.
+// most makes requests until one is denied, and returns the cost admitted.
 func most(t testing.TB, f *fallback.Fallback, r weir.Request) (n uint64) {
 	t.Helper()
 	for {
@@ -275,8 +279,8 @@ func most(t testing.TB, f *fallback.Fallback, r weir.Request) (n uint64) {
 	}
 }
 
-// with returns cfg with atOnce.
+// with returns cfg with the settings of tripAtOnce.
 func with(cfg fallback.Config) fallback.Config {
-	cfg.MinCalls, cfg.Stall = atOnce.MinCalls, atOnce.Stall
+	cfg.MinCalls, cfg.Stall = tripAtOnce.MinCalls, tripAtOnce.Stall
 	return cfg
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/near"
 )
 
-// What a decision costs that takes no round trip.
+// BenchmarkNear measures decisions that need no round trip.
 func BenchmarkNear(b *testing.B) {
 	l, err := weir.New(weir.Config{})
 	require.NoError(b, err)
@@ -32,7 +32,8 @@ func BenchmarkNear(b *testing.B) {
 			b.ReportAllocs()
 			b.ResetTimer()
 			for n := range b.N {
-				if res, err := s.Run(b.Context(), &requests[n%len(requests)]); err != nil || res.Allowed() != (limit > 1) {
+				if res, err := s.Run(b.Context(), &requests[n%len(requests)]); err != nil ||
+					res.Allowed() != (limit > 1) {
 					b.Fatal(res, err)
 				}
 			}

@@ -15,11 +15,12 @@ func TestDenialsAreRepeated(t *testing.T) {
 	d := near.Denials(server, near.DenialsConfig{Size: 8, Skew: -1, Now: clock.Now})
 	most(t, d, hundred)
 	clock.Advance(20 * time.Second)
-	asked := server.asked.Load()
+	calls := server.calls.Load()
 	for range 1000 {
-		assert.Equal(t, weir.Result{TotalRequests: 100, ExpiresAt: clock.Now().Add(40 * time.Second)}, ask(t, d, hundred))
+		assert.Equal(t, weir.Result{TotalRequests: 100, ExpiresAt: clock.Now().Add(40 * time.Second)},
+			ask(t, d, hundred))
 	}
-	assert.Equal(t, asked, server.asked.Load(), "an attack does not reach the server")
+	assert.Equal(t, calls, server.calls.Load(), "repeated requests do not reach the server")
 	assert.EqualValues(t, 1000, d.Repeated())
 	for name, other := range map[string]weir.Request{
 		"another key":      {Key: "b", Limit: 100, Duration: time.Minute},
@@ -27,25 +28,26 @@ func TestDenialsAreRepeated(t *testing.T) {
 		"another Limit":    {Key: "a", Limit: 101, Duration: time.Minute},
 		"another Cost":     {Key: "a", Limit: 100, Duration: time.Minute, Cost: 2},
 	} {
-		asked := server.asked.Load()
+		calls := server.calls.Load()
 		ask(t, d, other)
-		assert.Equal(t, asked+1, server.asked.Load(), name)
+		assert.Equal(t, calls+1, server.calls.Load(), name)
 	}
 }
 
-// A denial is never repeated at or after the instant it states, on a clock that may be off by Skew.
+// A cached denial is not used at or after the instant it states, even if the clock is off by Skew.
 func TestDenialsEndInTime(t *testing.T) {
-	for given, skew := range map[time.Duration]time.Duration{-1: 0, 0: near.DefaultSkew, time.Second: time.Second} {
+	for given, skew := range map[time.Duration]time.Duration{-1: 0, 0: near.DefaultSkew,
+		time.Second: time.Second} {
 		clock, server := minute(t)
 		d := near.Denials(server, near.DenialsConfig{Size: 8, Skew: given, Now: clock.Now})
 		most(t, d, hundred)
-		asked := server.asked.Load()
+		calls := server.calls.Load()
 		clock.Advance(time.Minute - skew - 1)
 		ask(t, d, hundred)
-		assert.Equal(t, asked, server.asked.Load())
+		assert.Equal(t, calls, server.calls.Load())
 		clock.Advance(1)
 		ask(t, d, hundred)
-		assert.Equal(t, asked+1, server.asked.Load())
+		assert.Equal(t, calls+1, server.calls.Load())
 	}
 }
 
@@ -60,8 +62,8 @@ func TestDenialsEndWithARefundOrReset(t *testing.T) {
 	assert.EqualValues(t, 100, most(t, d, r))
 }
 
-// Two denials of one set do not evict each other: nearly as many attackers as the cache holds are
-// kept from the server.
+// A set of the cache holds two denials, so almost as many denied keys as the cache holds are kept
+// from the server.
 func TestDenialsOfManyAttackers(t *testing.T) {
 	clock, server := minute(t)
 	d := near.Denials(server, near.DenialsConfig{Size: 1024, Now: clock.Now})
@@ -72,19 +74,20 @@ func TestDenialsOfManyAttackers(t *testing.T) {
 	}
 	attack()
 	attack()
-	asked := server.asked.Load()
+	calls := server.calls.Load()
 	for range 10 {
 		attack()
 	}
-	assert.Less(t, server.asked.Load()-asked, uint64(5120/5))
+	assert.Less(t, server.calls.Load()-calls, uint64(5120/5))
 }
 
-// A denial that is decided before a refund and returns after it is not kept.
+// A denial decided before a refund and received after it is not cached.
 func TestDenialsAndARefundMeanwhile(t *testing.T) {
 	clock, server := minute(t)
-	d, one := near.Denials(server, near.DenialsConfig{Size: 8, Now: clock.Now}), weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
+	d, one := near.Denials(server, near.DenialsConfig{Size: 8, Now: clock.Now}), weir.Request{Key: "a", Limit: 1,
+		Duration: time.Minute}
 	taken := ask(t, d, one)
-	server.meanwhile(func() { assert.NoError(t, d.Refund(t.Context(), &one, &taken)) })
+	server.afterRun(func() { assert.NoError(t, d.Refund(t.Context(), &one, &taken)) })
 	assert.False(t, ask(t, d, one).Allowed())
 	assert.True(t, ask(t, d, one).Allowed())
 }

@@ -7,7 +7,8 @@
 // wrapped strategy has no counterpart of fails with errors.ErrUnsupported. They compose, with each
 // other and with package fallback:
 //
-//	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}), near.LeaseConfig{Block: 50})
+//	denials := near.Denials(store.FixedWindow(), near.DenialsConfig{})
+//	primary := near.Lease(denials, near.LeaseConfig{Block: 50})
 //	f, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: 3})
 //
 // # Where to put them

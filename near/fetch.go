@@ -99,7 +99,8 @@ func (l *Leases) lend(r *weir.Request, block uint64, res *weir.Result, removals 
 		if h == nil || !h.until.Equal(res.ExpiresAt) {
 			h = &lease{until: res.ExpiresAt}
 		}
-		total := max(res.TotalRequests, min(h.spent+h.left, r.Limit)) // r was admitted: no more than its limit counts
+		// r was admitted: no more than its limit counts
+		total := max(res.TotalRequests, min(h.spent+h.left, r.Limit))
 		h.left += block
 		h.spent = total - min(total, h.left)
 		own = h.take(r)

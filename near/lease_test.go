@@ -20,19 +20,19 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-func TestLeaseAsksSeldom(t *testing.T) {
+func TestLeaseNeedsFewRoundTrips(t *testing.T) {
 	clock, server := running(t)
 	l := near.Lease(server, near.LeaseConfig{Block: 100, Now: clock.Now})
 	r := weir.Request{Key: "a", Limit: 1e6, Duration: time.Hour}
 	for range 20_000 {
 		ask(t, l, r)
 	}
-	assert.EqualValues(t, 1+200, server.asked.Load(), "the first shows that it is a fixed window")
+	assert.EqualValues(t, 1+200, server.calls.Load(), "the first request detects the fixed window")
 	assert.Equal(t, near.LeaseStats{Leased: 19_799, Fetched: 200, Keys: 1}, l.Stats())
 }
 
-// Near the limit blocks get smaller: whoever asks, nearly all of the budget is given out, and never
-// more.
+// Blocks get smaller near the limit, so the whole limit can be admitted and never more, whichever
+// instances make the requests.
 func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10} {
 		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(250, 1_000, 10_000))} {
@@ -55,16 +55,17 @@ func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
 					for _, l := range fleet {
 						total += most(t, l, r)
 					}
-					assert.Equal(t, limit, total, "all of it is to be had")
+					assert.Equal(t, limit, total, "the whole limit is available")
 				})
 			}
 		}
 	}
 }
 
-// spend plays random costs, refunds and resets on three instances, and returns the most that one
-// window admitted beyond the limit.
-func spend(t *testing.T, seed uint64, front func(s weir.Strategy, clock *weirtest.Clock, rng *rand.Rand) weir.Strategy) (over uint64) {
+// spend makes requests of random cost and refunds on three instances, and returns the most that one
+// window admitted over the limit.
+func spend(t *testing.T, seed uint64, front func(s weir.Strategy, clock *weirtest.Clock,
+	rng *rand.Rand) weir.Strategy) (over uint64) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	clock, server := running(t)
 	var fleet []weir.Strategy
@@ -102,22 +103,24 @@ func TestLeaseNeverOverAdmits(t *testing.T) {
 	}
 }
 
-// The control: a lease that takes one hit for any cost is caught by the same run.
+// The control: the same test rejects a lease that takes one hit from its block for any cost.
 func TestLeaseNeverOverAdmitsControl(t *testing.T) {
 	over := uint64(0)
 	for seed := range uint64(20) {
-		over += spend(t, seed, func(s weir.Strategy, _ *weirtest.Clock, _ *rand.Rand) weir.Strategy { return &generous{Strategy: s} })
+		over += spend(t, seed, func(s weir.Strategy, _ *weirtest.Clock, _ *rand.Rand) weir.Strategy {
+			return &overAdmitting{Strategy: s}
+		})
 	}
 	assert.Positive(t, over)
 }
 
-type generous struct {
+type overAdmitting struct {
 	weir.Strategy
 	left uint64
 	last weir.Result
 }
 
-func (e *generous) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (e *overAdmitting) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if e.left < r.Cost {
 		q := *r
 		q.Cost = max(r.Cost, min(r.Limit/2, 20))
@@ -127,13 +130,13 @@ func (e *generous) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 		}
 		e.left, e.last = q.Cost, *res
 	}
-	e.left-- // the bug: whatever the cost
+	e.left-- // the bug: ignores the cost
 	res := e.last
 	return &res, nil
 }
 
-// Strategies that are no fixed windows cannot be leased: the first answer shows it, and nothing is
-// lost.
+// Only fixed windows are leased. For other strategies the first Result shows that a lease is
+// impossible, and no hits are lost.
 func TestLeaseOnlyOfFixedWindows(t *testing.T) {
 	for name, of := range map[string]func(*weir.Limiter) weir.Strategy{
 		"SlidingWindow": func(l *weir.Limiter) weir.Strategy { return l.SlidingWindow() },
@@ -145,7 +148,7 @@ func TestLeaseOnlyOfFixedWindows(t *testing.T) {
 			l := near.Lease(of(limiterOn(t, clock)), near.LeaseConfig{Block: 10, Now: clock.Now})
 			clock.Advance(7*time.Second + 7)
 			assert.EqualValues(t, 100, most(t, l, hundred))
-			for n := range 1000 { // at all times of a window somebody new
+			for n := range 1000 { // a new key at every phase of a window
 				clock.Advance(7*time.Millisecond + 7)
 				r := weir.Request{Key: fmt.Sprint(n), Limit: 1 << 40, Duration: time.Second}
 				ask(t, l, r)
@@ -156,13 +159,13 @@ func TestLeaseOnlyOfFixedWindows(t *testing.T) {
 	}
 }
 
-// Where a window cannot be leased, at its end, nobody takes a block of it.
+// No block is fetched near the end of a window, where a lease is not allowed.
 func TestLeaseAtTheEndOfAWindow(t *testing.T) {
 	for name, front := range map[string]func(weir.Strategy) weir.Strategy{
 		"refunder":    func(s weir.Strategy) weir.Strategy { return s },
 		"no refunder": func(s weir.Strategy) weir.Strategy { return bare{s} },
 	} {
-		for _, skew := range []time.Duration{0, time.Minute} { // the end, or all of it
+		for _, skew := range []time.Duration{0, time.Minute} { // near the end, and always
 			clock, server := minute(t)
 			l := near.Lease(front(server), near.LeaseConfig{Block: 10, Skew: skew, Now: clock.Now})
 			clock.Advance(time.Minute - 5*time.Millisecond)
@@ -170,18 +173,18 @@ func TestLeaseAtTheEndOfAWindow(t *testing.T) {
 			clock.Advance(time.Minute + time.Second)
 			ask(t, l, hundred)
 			ask(t, l, hundred)
-			assert.Equal(t, skew == 0, l.Stats().Leased > 0, "the next but one is leased")
+			assert.Equal(t, skew == 0, l.Stats().Leased > 0, "later windows are leased")
 		}
 	}
 }
 
-// A server whose clock is 50 ms ahead is in the next window before this process is: only those 50
+// A server whose clock is 50 ms ahead is in the next window before this process is. Only those 50
 // ms are not leased.
 func TestLeaseOfAClockThatIsAhead(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 59, int(980*time.Millisecond), time.UTC))
 	ahead := weirtest.NewClock(clock.Now().Add(50 * time.Millisecond))
 	l := near.Lease(limiterOn(t, ahead).FixedWindow(), near.LeaseConfig{Block: 10, Now: clock.Now})
-	assert.EqualValues(t, 1, ask(t, l, hundred).TotalRequests, "the rest was given back")
+	assert.EqualValues(t, 1, ask(t, l, hundred).TotalRequests, "the unused hits were refunded")
 	assert.EqualValues(t, 2, ask(t, l, hundred).TotalRequests)
 	for range 3 {
 		before := l.Stats().Leased
@@ -196,7 +199,7 @@ func TestLeaseOfAClockThatIsAhead(t *testing.T) {
 	}
 }
 
-// distant is a server a millisecond away that counts who is inside.
+// distant is a server with a delay that counts its concurrent calls.
 type distant struct {
 	*remote
 	takes        time.Duration
@@ -216,10 +219,10 @@ func (d distant) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	}
 }
 
-// first shows a lease that the server is a fixed window.
+// first is a request from which a lease detects a fixed window.
 var first = weir.Request{Key: "first", Limit: 1e6, Duration: time.Hour}
 
-// far is a distant server, a second into its windows.
+// far returns a distant server, one second into its windows.
 func far(t *testing.T, takes time.Duration) distant {
 	time.Sleep(time.Second)
 	l, err := weir.New(weir.Config{})
@@ -228,8 +231,8 @@ func far(t *testing.T, takes time.Duration) distant {
 	return distant{&remote{Strategy: l.FixedWindow()}, takes, new(atomic.Int64), new(atomic.Int64)}
 }
 
-// 64 callers on three instances at once: one caller of each fetches at a time, and the limit
-// passes.
+// With 64 concurrent callers on each of three instances, each instance makes one fetch at a time,
+// and the limit holds.
 func TestLeaseConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 20_000
@@ -255,13 +258,14 @@ func TestLeaseConcurrently(t *testing.T) {
 		callers.Wait()
 		assert.LessOrEqual(t, server.most.Load(), int64(3))
 		assert.LessOrEqual(t, admitted.Load(), int64(limit))
-		assert.GreaterOrEqual(t, admitted.Load(), int64(limit-6), "others ended while one held the last of it")
-		t.Logf("%d admitted in %d round trips", admitted.Load(), server.asked.Load())
+		assert.GreaterOrEqual(t, admitted.Load(), int64(limit-6),
+			"some callers ended while another held the last block")
+		t.Logf("%d admitted in %d round trips", admitted.Load(), server.calls.Load())
 	})
 }
 
-// Of many first requests at once none is denied while there is budget, though one of them fetches
-// all of it before the others look.
+// Of many concurrent first requests none is denied while hits remain, even if one of them fetches
+// them all.
 func TestLeaseOfManyFirstRequests(t *testing.T) {
 	for range 20 {
 		const limit = 400
@@ -269,7 +273,7 @@ func TestLeaseOfManyFirstRequests(t *testing.T) {
 		require.NoError(t, err)
 		defer limiter.Close()
 		server := &remote{Strategy: limiter.FixedWindow()}
-		server.meanwhile(func() { time.Sleep(5 * time.Millisecond) }) // the others wait for the first
+		server.afterRun(func() { time.Sleep(5 * time.Millisecond) }) // the others wait for the first fetch
 		l := near.Lease(server, near.LeaseConfig{Block: 100})
 		var admitted atomic.Int64
 		var callers sync.WaitGroup
@@ -285,24 +289,24 @@ func TestLeaseOfManyFirstRequests(t *testing.T) {
 	}
 }
 
-// A caller waits for another's fetch no longer than its own context lasts, and an impatient caller
-// fails nobody else.
-func TestLeaseHeedsEachContext(t *testing.T) {
+// A caller waits for another caller's fetch until its own context is done. Its deadline does not
+// fail the fetch for others.
+func TestLeaseRespectsEachContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := far(t, 20*time.Millisecond)
 		l := near.Lease(server, near.LeaseConfig{Block: 10})
 		ask(t, l, first)
-		hasty := make(chan error, 1)
+		short := make(chan error, 1)
 		go func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			defer cancel()
 			r := hundred
 			_, err := l.Run(ctx, &r)
-			hasty <- err
+			short <- err
 		}()
 		time.Sleep(time.Millisecond)
 		assert.True(t, ask(t, l, hundred).Allowed())
-		assert.ErrorIs(t, <-hasty, context.DeadlineExceeded)
+		assert.ErrorIs(t, <-short, context.DeadlineExceeded)
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Millisecond, cancel)
 		r := weir.Request{Key: "b", Limit: 10, Duration: time.Hour}
@@ -331,7 +335,7 @@ func TestLeaseFetchThatHangs(t *testing.T) {
 	})
 }
 
-// hangsOnce hangs in its second Run, whatever the context says.
+// hangsOnce hangs in its second Run and ignores the context.
 type hangsOnce struct {
 	*remote
 	end  chan struct{}
@@ -345,8 +349,8 @@ func (s *hangsOnce) Run(ctx context.Context, r *weir.Request) (*weir.Result, err
 	return s.remote.Run(ctx, r)
 }
 
-// When the server fails, everybody who waited for the block learns it, and what was leased is still
-// given out.
+// If the server fails, all callers that wait for the block get the error, and hits already leased
+// are still used.
 func TestLeaseInAnOutage(t *testing.T) {
 	clock, server := running(t)
 	l := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now})
@@ -363,14 +367,14 @@ func TestLeaseInAnOutage(t *testing.T) {
 	assert.EqualValues(t, 90, most(t, l, hundred))
 }
 
-// wild is a strategy that does as it should once.
-type wild struct {
+// broken is a strategy whose first Run succeeds; later ones call how and return nothing.
+type broken struct {
 	weir.Strategy
 	how  func()
 	runs *atomic.Int64
 }
 
-func (w wild) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (w broken) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	if w.runs.Add(1) == 1 {
 		return w.Strategy.Run(ctx, r)
 	}
@@ -378,12 +382,13 @@ func (w wild) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return nil, nil
 }
 
-// A strategy that panics, exits or returns nothing while a block is fetched ends neither the
-// process nor the lease.
-func TestLeaseOfAWildStrategy(t *testing.T) {
-	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "nothing": func() {}, "exits": runtime.Goexit} {
+// A strategy that panics, exits or returns nothing during a fetch ends neither the process nor the
+// lease.
+func TestLeaseOfABrokenStrategy(t *testing.T) {
+	for name, how := range map[string]func(){"panics": func() { panic("a bug") }, "nothing": func() {},
+		"exits": runtime.Goexit} {
 		synctest.Test(t, func(t *testing.T) {
-			l, r := near.Lease(wild{far(t, 0).remote, how, new(atomic.Int64)}, near.LeaseConfig{}), hundred
+			l, r := near.Lease(broken{far(t, 0).remote, how, new(atomic.Int64)}, near.LeaseConfig{}), hundred
 			ask(t, l, first)
 			res, err := l.Run(t.Context(), &r)
 			assert.Nil(t, res, name)
@@ -392,12 +397,13 @@ func TestLeaseOfAWildStrategy(t *testing.T) {
 	}
 }
 
-// A block that was fetched before a Reset and arrives after it is for its caller alone.
+// A block that was fetched before a Reset and arrives after it admits only the request that fetched
+// it.
 func TestLeaseAndAResetMeanwhile(t *testing.T) {
 	clock, server := running(t)
 	l := near.Lease(server, near.LeaseConfig{Block: 50, Now: clock.Now})
 	ask(t, l, first)
-	server.meanwhile(func() {
+	server.afterRun(func() {
 		r := hundred
 		require.NoError(t, l.Reset(t.Context(), &r))
 	})
@@ -405,12 +411,12 @@ func TestLeaseAndAResetMeanwhile(t *testing.T) {
 	assert.EqualValues(t, 100, most(t, l, hundred), "since the Reset")
 }
 
-// Keys that came once are evicted; a regular caller keeps its lease.
+// Keys that are used once are evicted; a regular key keeps its lease.
 func TestLeasesAreEvicted(t *testing.T) {
 	clock, server := running(t)
 	l := near.Lease(server, near.LeaseConfig{Block: 10, Keys: 640, Now: clock.Now})
 	regular := weir.Request{Key: "regular", Limit: 1e9, Duration: time.Minute}
-	before := func() uint64 { n := server.asked.Load(); ask(t, l, regular); return server.asked.Load() - n }
+	before := func() uint64 { n := server.calls.Load(); ask(t, l, regular); return server.calls.Load() - n }
 	before()
 	fetches := uint64(0)
 	for n := range slow.N(6_000, 25_000, 200_000) {
@@ -424,17 +430,17 @@ func TestLeasesAreEvicted(t *testing.T) {
 	assert.LessOrEqual(t, fetches, uint64(slow.N(6_000, 25_000, 200_000)/20/8), "of every 20th request")
 }
 
-// A store that lost its counts is told of what is leased too.
+// Seed includes the hits that are leased.
 func TestLeaseSeedsWhatIsLeft(t *testing.T) {
 	clock, server := running(t)
 	l, r := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
 	last := ask(t, l, r)
 	server.Strategy = limiterOn(t, clock).FixedWindow()
 	require.NoError(t, l.Seed(t.Context(), &r, &last))
-	assert.EqualValues(t, 99, most(t, l, r), "one was admitted before")
+	assert.EqualValues(t, 99, most(t, l, r), "one hit was admitted before")
 }
 
-// A charge beyond the limit ends the lease, however large it is.
+// A charge over the limit ends the lease, even if its cost is the largest possible.
 func TestLeaseAndACharge(t *testing.T) {
 	for _, cost := range []uint64{200, math.MaxUint64} {
 		clock, _ := running(t)
@@ -449,10 +455,11 @@ func TestLeaseAndACharge(t *testing.T) {
 	}
 }
 
-// What is given back to a lease is there for the request that a cached denial was of.
+// Hits refunded to a lease are available to a request whose denial is cached.
 func TestLeaseOutsideOfDenialsAndARefund(t *testing.T) {
 	clock, server := running(t)
-	l := near.Lease(near.Denials(server, near.DenialsConfig{Now: clock.Now}), near.LeaseConfig{Block: 10, Now: clock.Now})
+	l := near.Lease(near.Denials(server, near.DenialsConfig{Now: clock.Now}),
+		near.LeaseConfig{Block: 10, Now: clock.Now})
 	ask(t, l, first)
 	one, four := hundred, hundred
 	four.Cost = 4

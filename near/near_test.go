@@ -20,21 +20,21 @@ var errDown = errors.New("connection refused")
 
 var hundred = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
 
-// remote is a strategy that several processes share and that counts how often it is asked.
+// remote is a strategy shared by several instances that counts its calls of Run.
 type remote struct {
 	weir.Strategy
-	asked atomic.Uint64
+	calls atomic.Uint64
 
 	mu   sync.Mutex
 	err  error  // guarded by mu
-	then func() // guarded by mu; runs once, between the next decision and its return
+	then func() // guarded by mu; called once, between the next decision and its return
 }
 
-func (s *remote) fails(err error)       { s.mu.Lock(); s.err = err; s.mu.Unlock() }
-func (s *remote) meanwhile(then func()) { s.mu.Lock(); s.then = then; s.mu.Unlock() }
+func (s *remote) fails(err error)      { s.mu.Lock(); s.err = err; s.mu.Unlock() }
+func (s *remote) afterRun(then func()) { s.mu.Lock(); s.then = then; s.mu.Unlock() }
 
 func (s *remote) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	s.asked.Add(1)
+	s.calls.Add(1)
 	s.mu.Lock()
 	err, then := s.err, s.then
 	s.then = nil
@@ -65,10 +65,10 @@ func (s *remote) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 	return s.Strategy.(weir.Seeder).Seed(ctx, r, counted)
 }
 
-// bare offers nothing beside Run.
+// bare is a strategy with Run alone.
 type bare struct{ weir.Strategy }
 
-// wrapper is what this package makes.
+// wrapper has the methods of Leases and Denials.
 type wrapper interface {
 	weir.Strategy
 	weir.Peeker
@@ -92,8 +92,8 @@ func minute(t testing.TB) (*weirtest.Clock, *remote) {
 	return clock, &remote{Strategy: limiterOn(t, clock).FixedWindow()}
 }
 
-// running is minute, a second into the window: at its start a lease cannot tell it from a sliding
-// window.
+// running is like minute, but one second into the window: at the start of a window a lease cannot
+// tell a fixed window from a sliding one.
 func running(t testing.TB) (*weirtest.Clock, *remote) {
 	clock, server := minute(t)
 	clock.Advance(time.Second)
@@ -107,7 +107,7 @@ func ask(t testing.TB, s weir.Strategy, r weir.Request) weir.Result {
 	return *res
 }
 
-// most asks until it is denied, and returns the cost admitted.
+// most makes requests until one is denied, and returns the cost admitted.
 func most(t testing.TB, s weir.Strategy, r weir.Request) (n uint64) {
 	t.Helper()
 	for ask(t, s, r).Allowed() {
@@ -139,18 +139,26 @@ func TestConformance(t *testing.T) {
 		laws weirtest.Laws
 		skip map[string]string
 	}{
-		"Lease":   {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(fixed(t, c), c) }, laws, nil},
-		"Denials": {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(fixed(t, c), c) }, laws, clockBack},
+		"Lease": {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(fixed(t, c), c) }, laws,
+			nil},
+		"Denials": {func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(fixed(t, c), c) },
+			laws, clockBack},
 		"Denials of a log": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(log(t, c), c) }, weirtest.Laws{Histories: slow.N(3, 20, 100)}, map[string]string{
-				"ClockBack": clockBack["ClockBack"], "Refund": "the TotalRequests of a repeated denial is as of its decision",
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(log(t, c), c) },
+			weirtest.Laws{Histories: slow.N(3, 20, 100)}, map[string]string{
+				"ClockBack": clockBack["ClockBack"],
+				"Refund":    "the TotalRequests of a repeated denial is as of its decision",
 			},
 		},
 		"Lease of Denials": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return lease(denials(fixed(t, c), c), c) }, laws, clockBack,
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
+				return lease(denials(fixed(t, c), c), c)
+			}, laws, clockBack,
 		},
 		"Denials of Lease": {
-			func(t testing.TB, c *weirtest.Clock) weir.Strategy { return denials(lease(fixed(t, c), c), c) }, laws, clockBack,
+			func(t testing.TB, c *weirtest.Clock) weir.Strategy {
+				return denials(lease(fixed(t, c), c), c)
+			}, laws, clockBack,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +168,8 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// Each wrapper has every optional interface, and says so when the wrapped strategy lacks one.
+// Each wrapper has every optional method. It returns errors.ErrUnsupported if the wrapped strategy
+// lacks the method.
 func TestUnsupported(t *testing.T) {
 	clock, server := minute(t)
 	for name, s := range map[string]wrapper{
@@ -168,7 +177,8 @@ func TestUnsupported(t *testing.T) {
 		"Denials": near.Denials(bare{server}, near.DenialsConfig{Now: clock.Now}),
 		"both":    near.Lease(near.Denials(bare{server}, near.DenialsConfig{}), near.LeaseConfig{}),
 	} {
-		ctx, r, res := t.Context(), hundred, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: clock.Now().Add(time.Hour)}
+		ctx, r, res := t.Context(), hundred, &weir.Result{State: weir.Allow, TotalRequests: 1,
+			ExpiresAt: clock.Now().Add(time.Hour)}
 		_, peek := s.Peek(ctx, &r)
 		_, reconcile := s.Reconcile(ctx, &r, &weir.Backlog{Source: "x"})
 		for call, err := range map[string]error{
