@@ -5,14 +5,17 @@ import (
 	"time"
 )
 
-// bubbleStart is where the clock of a testing/synctest bubble starts; the zero Clock starts there too.
+// bubbleStart is where the clock of a testing/synctest bubble starts; the zero Clock starts there
+// too.
 var bubbleStart = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Clock is virtual time: it stands still until it is moved. Pass its Now as weir.Config.Now, or to anything else that
-// takes a func() time.Time. The zero value is ready to use and reads midnight UTC 2000-01-01, as the clock of a
-// testing/synctest bubble does at its start. A Clock is safe for concurrent use and must not be copied after first use.
+// Clock is virtual time: it stands still until it is moved. Pass its Now as weir.Config.Now, or to
+// anything else that takes a func() time.Time. The zero value is ready to use and reads midnight
+// UTC 2000-01-01, as the clock of a testing/synctest bubble does at its start. A Clock is safe for
+// concurrent use and must not be copied after first use.
 //
-// A Clock fires no timers. Code that waits belongs in a testing/synctest bubble, where the real clock is virtual.
+// A Clock fires no timers. Code that waits belongs in a testing/synctest bubble, where the real
+// clock is virtual.
 type Clock struct {
 	mu      sync.Mutex
 	now     time.Time // guarded by mu

@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// greet is the code under test: it greets those who may pass.
+// greet is the code under test: it greets callers that are admitted.
 func greet(s weir.Strategy, name string) string {
 	res, err := s.Run(context.Background(), &weir.Request{Key: name, Limit: 5, Duration: time.Minute})
 	switch {
@@ -123,7 +123,7 @@ func ExampleClock() {
 }
 
 func ExampleTestStrategy() {
-	var t *testing.T // that of your test
+	var t *testing.T // your test's t
 
 	weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
 		limiter, err := weir.New(weir.Config{Now: clock.Now})
@@ -133,7 +133,7 @@ func ExampleTestStrategy() {
 		t.Cleanup(func() { limiter.Close() })
 		return limiter.FixedWindow()
 	}, weirtest.Laws{
-		Span:    func(limit uint64) uint64 { return 2 * limit }, // what is used on both sides of a window's edge
+		Span:    func(limit uint64) uint64 { return 2 * limit }, // the most that is admitted across a window's edge
 		Aligned: true,
 	})
 }

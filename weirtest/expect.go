@@ -14,9 +14,9 @@ type expectation struct {
 	r      weir.Request
 }
 
-// Expect requires a call of this method ("Run", "Refund", …) with a request like want, whose zero fields match anything:
-// weir.Request{} is any request. Two equal expectations require two calls. The order does not matter, and calls made before
-// Expect count too. It returns f.
+// Expect requires a call of this method ("Run", "Refund", …) with a request like want, whose zero
+// fields match anything: weir.Request{} is any request. Two equal expectations require two calls.
+// The order does not matter, and calls made before Expect count too. It returns f.
 func (f *Fake) Expect(method string, want weir.Request) *Fake {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -24,7 +24,8 @@ func (f *Fake) Expect(method string, want weir.Request) *Fake {
 	return f
 }
 
-// Unmet returns which expected calls were not made, and which were, in words. It is empty if all were made.
+// Unmet returns which expected calls were not made, and which were, in words. It is empty if all
+// were made.
 func (f *Fake) Unmet() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -11,19 +11,22 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Fake is a Strategy with scripted answers that records its calls. The zero value admits everything. Beside Run it has
-// the methods Peek, Refund, Reset, Seed and Charge of the optional interfaces of package weir. It is safe for concurrent
-// use; set its fields before the first call.
+// Fake is a Strategy with scripted answers that records its calls. The zero value admits
+// everything. Beside Run it has the methods Peek, Refund, Reset, Seed and Charge of the optional
+// interfaces of package weir. It is safe for concurrent use; set its fields before the first call.
 //
-// It counts nothing and checks nothing. To test with a limiter that counts, use a real one on a [Clock].
+// It counts nothing and checks nothing. To test with a limiter that counts, use a real one on a
+// [Clock].
 type Fake struct {
-	// Answer decides each Run and Peek; nil means [Allow]. It is called in the goroutine of the caller.
+	// Answer decides each Run and Peek; nil means [Allow]. It is called in the goroutine of the
+	// caller.
 	Answer Answer
 
 	// Err is the error of Refund, Reset, Seed and Charge; nil means that they succeed.
 	Err error
 
-	// Now is the clock of the answers; nil means time.Now, which in a testing/synctest bubble is virtual.
+	// Now is the clock of the answers; nil means time.Now, which in a testing/synctest bubble is
+	// virtual.
 	Now func() time.Time
 
 	script []Answer // set by Sequence, then read-only; replaces Answer
@@ -34,7 +37,8 @@ type Fake struct {
 	expected []expectation // guarded by mu; in the order of Expect
 }
 
-// Answer decides one request: it returns a Result, or the error of a strategy that cannot decide. It must not change r.
+// Answer decides one request: it returns a Result, or the error of a strategy that cannot decide.
+// It must not change r.
 type Answer func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error)
 
 // Call is one call of a [Fake].
@@ -46,12 +50,14 @@ type Call struct {
 	At      time.Time    // by the Fake's clock
 }
 
-// Allow is the Answer that admits: TotalRequests is the request's own cost, and the period ends one Duration from now.
+// Allow is the Answer that admits: TotalRequests is the request's own cost, and the period ends one
+// Duration from now.
 func Allow(_ context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
 	return weir.Result{State: weir.Allow, TotalRequests: max(r.Cost, 1), ExpiresAt: now.Add(r.Duration)}, nil
 }
 
-// Deny is the Answer that denies: the limit is used up, and the request would pass one Duration from now.
+// Deny is the Answer that denies: the limit is used up, and the request would pass one Duration
+// from now.
 func Deny(_ context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
 	return weir.Result{State: weir.Deny, TotalRequests: r.Limit, ExpiresAt: now.Add(r.Duration)}, nil
 }
@@ -61,7 +67,8 @@ func Fail(err error) Answer {
 	return func(context.Context, *weir.Request, time.Time) (weir.Result, error) { return weir.Result{}, err }
 }
 
-// Hang is the Answer of a store that does not respond: it waits until ctx is done, and returns its error.
+// Hang is the Answer of a store that does not respond: it waits until ctx is done, and returns its
+// error.
 func Hang(ctx context.Context, _ *weir.Request, _ time.Time) (weir.Result, error) {
 	<-ctx.Done()
 	return weir.Result{}, ctx.Err()
@@ -81,8 +88,9 @@ func DenyKeys(keys ...string) *Fake {
 	}}
 }
 
-// DenyCallers returns a Fake that denies these callers and admits all others, behind a middleware or a [weir.Policy]: the
-// caller is the last part of a joined key, such as "192.0.2.1" in "4:5/1m9:192.0.2.1". [DenyKeys] compares whole keys.
+// DenyCallers returns a Fake that denies these callers and admits all others, behind a middleware
+// or a [weir.Policy]: the caller is the last part of a joined key, such as "192.0.2.1" in
+// "4:5/1m9:192.0.2.1". [DenyKeys] compares whole keys.
 func DenyCallers(callers ...string) *Fake {
 	callers = slices.Clone(callers)
 	return &Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
@@ -110,8 +118,9 @@ func lastPart(key string) string {
 // FailAll returns a Fake on which every call fails with err.
 func FailAll(err error) *Fake { return &Fake{Answer: Fail(err), Err: err} }
 
-// Sequence returns a Fake that gives these answers, one to each Run, and then the last one to all that follow. Peek
-// returns the next one and does not use it up. Without answers it admits everything.
+// Sequence returns a Fake that gives these answers, one to each Run, and then the last one to all
+// that follow. Peek returns the next one and does not use it up. Without answers it admits
+// everything.
 func Sequence(answers ...Answer) *Fake { return &Fake{script: slices.Clone(answers)} }
 
 // Run returns the next answer and records the call.

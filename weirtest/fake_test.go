@@ -30,7 +30,7 @@ var (
 	} = new(weirtest.Fake)
 )
 
-// script runs the Fake for each key in turn and returns its answers in words.
+// script runs the Fake for each key in turn and describes its answers.
 func script(f *weirtest.Fake, keys ...string) (said []string) {
 	for _, k := range keys {
 		res, err := f.Run(ctx, &weir.Request{Key: k, Limit: 5, Duration: time.Minute, Cost: 2})
@@ -62,9 +62,12 @@ func TestFakeAnswersAsScripted(t *testing.T) {
 		{"DenyAll denies everything", weirtest.DenyAll(), []string{"Deny", "Deny", "Deny"}},
 		{"DenyKeys denies these keys", weirtest.DenyKeys("a", "c"), []string{"Deny", "Allow", "Deny"}},
 		{"DenyKeys without keys admits everything", weirtest.DenyKeys(), []string{"Allow", "Allow", "Allow"}},
-		{"FailAll never decides", weirtest.FailAll(errRedis), []string{"redis is down", "redis is down", "redis is down"}},
-		{"a sequence repeats its last answer", weirtest.Sequence(weirtest.Allow, weirtest.Deny), []string{"Allow", "Deny", "Deny"}},
-		{"a sequence may fail", weirtest.Sequence(weirtest.Fail(errRedis), weirtest.Allow), []string{"redis is down", "Allow", "Allow"}},
+		{"FailAll never decides", weirtest.FailAll(errRedis), []string{"redis is down", "redis is down",
+			"redis is down"}},
+		{"a sequence repeats its last answer", weirtest.Sequence(weirtest.Allow, weirtest.Deny),
+			[]string{"Allow", "Deny", "Deny"}},
+		{"a sequence may fail", weirtest.Sequence(weirtest.Fail(errRedis), weirtest.Allow),
+			[]string{"redis is down", "Allow", "Allow"}},
 		{"an empty sequence admits everything", weirtest.Sequence(), []string{"Allow", "Allow", "Allow"}},
 		{"a function decides", &weirtest.Fake{Answer: onlyEven}, []string{"Deny", "Allow", "Deny"}},
 	} {
@@ -178,19 +181,23 @@ func TestUnmetNamesMissingCalls(t *testing.T) {
 		want   string
 	}{
 		{"nothing was expected", func(*weirtest.Fake) {}, ""},
-		{"what was expected was seen", func(f *weirtest.Fake) { f.Expect("Run", alice).Expect("Run", weir.Request{Limit: 5}) }, ""},
+		{"what was expected was seen", func(f *weirtest.Fake) {
+			f.Expect("Run", alice).Expect("Run", weir.Request{Limit: 5})
+		}, ""},
 		{"any request will do", func(f *weirtest.Fake) { f.Expect("Run", weir.Request{}) }, ""},
 		{
 			"one of two is missing",
 			func(f *weirtest.Fake) { f.Expect("Run", alice).Expect("Run", alice) },
-			"expected a Run of \"alice\", 2 times, seen once\nthe calls were:\n\tRun of \"alice\" limit 5 in 1m0s cost 2: Deny",
+			"expected a Run of \"alice\", 2 times, seen once\n" +
+				"the calls were:\n\tRun of \"alice\" limit 5 in 1m0s cost 2: Deny",
 		},
 		{
 			"another method, and another limit",
 			func(f *weirtest.Fake) {
 				f.Expect("Refund", alice).Expect("Run", weir.Request{Limit: 6, Duration: time.Hour, Cost: 1, Meta: "m"})
 			},
-			"expected a Refund of \"alice\", seen never\nexpected a Run of any key limit 6 in 1h0m0s cost 1 meta \"m\", seen never\n" +
+			"expected a Refund of \"alice\", seen never\n" +
+				"expected a Run of any key limit 6 in 1h0m0s cost 1 meta \"m\", seen never\n" +
 				"the calls were:\n\tRun of \"alice\" limit 5 in 1m0s cost 2: Deny",
 		},
 	} {
@@ -199,7 +206,8 @@ func TestUnmetNamesMissingCalls(t *testing.T) {
 		script(f, "alice")
 		assert.Equal(t, c.want, f.Unmet(), c.what)
 	}
-	assert.Equal(t, "expected a Run of \"alice\", seen never\nthere were no calls", new(weirtest.Fake).Expect("Run", alice).Unmet())
+	assert.Equal(t, "expected a Run of \"alice\", seen never\nthere were no calls",
+		new(weirtest.Fake).Expect("Run", alice).Unmet())
 }
 
 // recorder is a testing.TB that records its errors.
@@ -215,7 +223,8 @@ func TestVerifyFailsTheTest(t *testing.T) {
 	var met, unmet recorder
 	f := new(weirtest.Fake).Expect("Run", weir.Request{Key: "alice"})
 	f.Verify(&unmet)
-	assert.Equal(t, []string{"weirtest.Fake: expected a Run of \"alice\", seen never\nthere were no calls"}, unmet.errors)
+	assert.Equal(t, []string{"weirtest.Fake: expected a Run of \"alice\", seen never\nthere were no calls"},
+		unmet.errors)
 	script(f, "alice")
 	f.Verify(&met)
 	assert.Empty(t, met.errors)

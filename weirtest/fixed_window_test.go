@@ -11,12 +11,12 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// conforms holds a strategy of package weir to the laws, sweeping included.
+// conforms tests a strategy of package weir against laws, sweeping included.
 func conforms(t *testing.T, pick func(testing.TB, *weir.Limiter) weir.Strategy, laws weirtest.Laws) {
 	var last *weir.Limiter
 	laws.Sweep = func() { last.Sweep() }
 	weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
-		// No grace: what is over for the janitor is gone with the next sweep.
+		// With the shortest Timeout, the next sweep removes every expired bucket.
 		limiter, err := weir.New(weir.Config{Now: clock.Now, Timeout: time.Nanosecond})
 		require.NoError(t, err)
 		t.Cleanup(func() { limiter.Close() })
@@ -25,7 +25,7 @@ func conforms(t *testing.T, pick func(testing.TB, *weir.Limiter) weir.Strategy, 
 	}, laws)
 }
 
-// twice is what a window admits about its edge.
+// twice is the most that a fixed window admits in a span of one window.
 func twice(limit uint64) uint64 { return 2 * limit }
 
 func TestFixedWindowConforms(t *testing.T) {

@@ -17,7 +17,8 @@ func TestSlidingWindowConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingWindow() }, weirtest.Laws{
 		Histories: histories,
-		// All of the limit at the end of one window, and at the end of the next what its weight then leaves.
+		// The whole limit at the end of one window, and at the end of the next what the previous window's
+		// weight leaves.
 		Span:    func(limit uint64) uint64 { return 2*limit - 1 },
 		Aligned: true,
 	})
@@ -25,7 +26,8 @@ func TestSlidingWindowConforms(t *testing.T) {
 
 func TestSlidingLogConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
-	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingLog() }, weirtest.Laws{Histories: histories})
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.SlidingLog() },
+		weirtest.Laws{Histories: histories})
 }
 
 func TestTokenBucketConforms(t *testing.T) {
@@ -33,25 +35,27 @@ func TestTokenBucketConforms(t *testing.T) {
 	t.Run("burst of the limit", func(t *testing.T) {
 		conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(0) }, weirtest.Laws{
 			Histories: histories,
-			// A full bucket, and what flows in before the last instant of the span.
+			// A full bucket, and the tokens that are added before the last instant of the span.
 			Span:         func(limit uint64) uint64 { return 2*limit - 1 },
 			Proportional: true,
 		})
 	})
 	for _, burst := range []uint64{1, 5, 500} {
 		t.Run(fmt.Sprintf("burst of %d", burst), func(t *testing.T) {
-			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(burst) }, weirtest.Laws{
-				Histories:    histories,
-				Burst:        func(uint64) uint64 { return burst },
-				Span:         func(limit uint64) uint64 { return burst + limit - 1 },
-				Proportional: true,
-			})
+			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.TokenBucket(burst) },
+				weirtest.Laws{
+					Histories:    histories,
+					Burst:        func(uint64) uint64 { return burst },
+					Span:         func(limit uint64) uint64 { return burst + limit - 1 },
+					Proportional: true,
+				})
 		})
 	}
 }
 
-// A period that begins with its first request would have begun later without it, and so ended later: that cannot be given
-// back afterwards. TestRefundWhereThePeriodBeginsWithTheFirstHit has the rest of the law.
+// A period begins with its first request. Without that request the period would have begun and
+// ended later, which a refund cannot change afterwards.
+// TestRefundWhereThePeriodBeginsWithTheFirstHit covers the rest of the law.
 var firstHit = map[string]string{"Refund": "the period begins with the first request"}
 
 func TestCounterConforms(t *testing.T) {
@@ -74,15 +78,15 @@ func tiers(of ...weir.Tier) func(testing.TB, *weir.Limiter) weir.Strategy {
 	}
 }
 
-// Strategies of several tiers are not held to what ExpiresAt says of all that was admitted.
-const others = "an admission's figures are those of one tier, and the others may count for longer"
+// others is the reason to skip laws about the ExpiresAt of several tiers.
+const others = "a Result describes one tier, and hits may count longer in the others"
 
 func TestTiersConform(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	for _, c := range []struct {
 		what  string
 		tiers []weir.Tier
-		limit uint64 // of the tier that Laws speaks of
+		limit uint64 // of the tier described by Laws
 		d     time.Duration
 		span  uint64
 		skip  []string
@@ -90,15 +94,18 @@ func TestTiersConform(t *testing.T) {
 		{"one tier", []weir.Tier{{Limit: 10, Duration: time.Second}}, 10, time.Second, 20, nil},
 		{
 			"a second one that never binds",
-			[]weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: math.MaxUint64, Duration: 3 * time.Second}}, 10, 2 * time.Second, 20, []string{"FreshAgain"},
+			[]weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: math.MaxUint64, Duration: 3 * time.Second}},
+			10, 2 * time.Second, 20, []string{"FreshAgain"},
 		},
 		{
 			"several that bind",
-			[]weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 12, Duration: 3 * time.Second}}, 10, 2 * time.Second, 12, []string{"FreshAgain", "Refund", "Seed"},
+			[]weir.Tier{{Limit: 10, Duration: 2 * time.Second}, {Limit: 12, Duration: 3 * time.Second}}, 10,
+			2 * time.Second, 12, []string{"FreshAgain", "Refund", "Seed"},
 		},
 		{
 			"1000 in 1 s, 5000 in 10 s, 7000 in 15 s",
-			[]weir.Tier{{Limit: 1000, Duration: time.Second}, {Limit: 5000, Duration: 10 * time.Second}, {Limit: 7000, Duration: 15 * time.Second}}, 1000, time.Second, 2000, []string{"FreshAgain"},
+			[]weir.Tier{{Limit: 1000, Duration: time.Second}, {Limit: 5000, Duration: 10 * time.Second},
+				{Limit: 7000, Duration: 15 * time.Second}}, 1000, time.Second, 2000, []string{"FreshAgain"},
 		},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -123,7 +130,7 @@ func TestLeakyBucketConforms(t *testing.T) {
 	for _, queue := range []int{0, 1, 3, 20} {
 		t.Run(fmt.Sprintf("queue of %d", queue), func(t *testing.T) {
 			weirtest.TestStrategy(t, func(t testing.TB, _ *weirtest.Clock) weir.Strategy {
-				limiter, err := weir.New(weir.Config{}) // the clock is that of the bubble anyway
+				limiter, err := weir.New(weir.Config{}) // the factory's clock is the bubble's
 				require.NoError(t, err)
 				t.Cleanup(func() { limiter.Close() })
 				return limiter.LeakyBucket(queue)
@@ -151,7 +158,7 @@ func TestAllConforms(t *testing.T) {
 		return weir.All(l.SlidingLog(), l.FixedWindow())
 	}, weirtest.Laws{
 		Histories: histories,
-		// Together they admit what the stricter one does. While one caller is refunded another may be denied.
+		// The stricter strategy decides. While one caller is being refunded, another may be denied.
 		Inexact: true,
 	})
 }

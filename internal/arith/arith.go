@@ -1,5 +1,5 @@
-// Package arith has the integer arithmetic of instants and counts: sums, differences and products that
-// stop at the bounds of an int64, and divisions that round as is said.
+// Package arith has the integer arithmetic of instants and counts: sums, differences and products
+// that stop at the bounds of an int64, and divisions that round as is said.
 package arith
 
 import (

@@ -105,8 +105,8 @@ func (h *history) settle() (v *reservation, first bool, err error) {
 	return v, first, err
 }
 
-// Check compares a strategy with a model in which the clock stands still within an epoch, and passes all periods between
-// two of them. It returns how they differ.
+// Check compares a strategy with a model in which the clock stands still within an epoch, and
+// passes all periods between two of them. It returns how they differ.
 func (s *Subject) Check(seed uint64, steps int) error {
 	h := s.begin(seed)
 	epoch, count := 0, uint64(0)
@@ -160,8 +160,8 @@ func (h *history) counted() (uint64, error) {
 	return res.TotalRequests - uint64(res.State), nil
 }
 
-// CheckSpans has the clock move at random, over the ends of periods. It returns an error if in a span of one Duration more
-// is used than the limit allows and commits exceeded their estimates by.
+// CheckSpans has the clock move at random, over the ends of periods. It returns an error if in a
+// span of one Duration more is used than the limit allows and commits exceeded their estimates by.
 func (s *Subject) CheckSpans(seed uint64, steps int) error {
 	h := s.begin(seed)
 	for range steps {
@@ -179,7 +179,9 @@ func (s *Subject) CheckSpans(seed uint64, steps int) error {
 		for _, v := range h.made[:i] {
 			exceeded += v.actual - min(v.actual, v.estimate)
 		}
-		end := slices.IndexFunc(h.made[i:], func(v *reservation) bool { return !v.at.Before(first.at.Add(Duration)) })
+		end := slices.IndexFunc(h.made[i:], func(v *reservation) bool {
+			return !v.at.Before(first.at.Add(Duration))
+		})
 		if end < 0 {
 			end = len(h.made) - i
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Random operations beside a slice: a ring holds the same, and never much more memory than that needs.
+// Random operations beside a slice: a ring holds the same, and never much more memory than that
+// needs.
 func TestRingIsAQueue(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var r Ring[int]

@@ -1,10 +1,10 @@
 // Package slow separates the tests that every change runs from those that take longer or that hold
 // a real server to milliseconds.
 //
-// The environment variable WEIR_VERIFY selects them: unset, as in make test, slow tests are skipped;
-// 1, as in make verify, they run; full, as in make nightly, they run at their largest sizes.
-// make verify finds the tests to run by their calls of this package, so a test calls it directly,
-// not through a function of its own.
+// The environment variable WEIR_VERIFY selects them: unset, as in make test, slow tests are
+// skipped; 1, as in make verify, they run; full, as in make nightly, they run at their largest
+// sizes. make verify finds the tests to run by their calls of this package, so a test calls it
+// directly, not through a function of its own.
 package slow
 
 import (

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// testClock is virtual time or, in a synctest bubble, the bubble's.
+// testClock is a virtual clock or, in a synctest bubble, the bubble's.
 type testClock struct {
 	bubble bool // read-only
 

@@ -38,7 +38,8 @@ func exact(s *suite) {
 	}
 }
 
-// portion splits burst into at most 200 requests of equal cost. It returns the cost and how many fit.
+// portion splits burst into at most 200 requests of equal cost. It returns the cost and how many
+// fit.
 func portion(burst uint64) (cost, fit uint64) {
 	cost = (burst + 199) / 200
 	return cost, burst / cost
@@ -96,7 +97,8 @@ func (c *crowd) each(times int, do func() error) {
 	c.Wait()
 }
 
-// meet returns when all callers have called it. It spins: waking up takes longer than the race that is looked for.
+// meet returns when all callers have called it. It spins: waking up takes longer than the race that
+// is looked for.
 func (c *crowd) meet() {
 	c.ready.Add(1)
 	for c.ready.Load() < c.callers {
@@ -124,7 +126,7 @@ func (c *crowd) run(s weir.Strategy, r weir.Request, times int) {
 
 func (c *crowd) checkError(tr *trial) {
 	if c.failed != nil {
-		tr.failf("of several callers at one instant one failed: %v", c.failed)
+		tr.failf("one of several concurrent calls failed: %v", c.failed)
 	}
 }
 
@@ -132,12 +134,14 @@ func (c *crowd) checkError(tr *trial) {
 func (c *crowd) check(tr *trial, r weir.Request, fit uint64) {
 	c.checkError(tr)
 	if n := uint64(len(c.admitted)); n != fit {
-		tr.failf("several callers at one instant, of cost %d, limit %d: %d were admitted, must be %d", r.Cost, r.Limit, n, fit)
+		tr.failf("concurrent requests of cost %d, limit %d: %d were admitted, must be %d", r.Cost,
+			r.Limit, n, fit)
 	}
 	slices.Sort(c.admitted)
 	for i, total := range c.admitted {
 		if want := uint64(i+1) * r.Cost; total != want {
-			tr.failf("several callers at one instant, of cost %d, limit %d: their TotalRequests were %v, must be %d and its multiples, each once",
+			tr.failf(
+				"concurrent requests of cost %d, limit %d: TotalRequests were %v, must be the multiples of %d",
 				r.Cost, r.Limit, c.admitted, r.Cost)
 		}
 	}
@@ -170,8 +174,9 @@ func cost(s *suite) {
 	})
 }
 
-// totalRequests checks that the total is the cost admitted, this request included if it was. As time passes, the total
-// of an admission is at most the limit, and that of a denial leaves no room for the request.
+// totalRequests checks that the total is the cost admitted, this request included if it was. As
+// time passes, the total of an admission is at most the limit, and that of a denial leaves no room
+// for the request.
 func totalRequests(s *suite) {
 	s.searchIn(func() history { return s.frozen(variety{}) }, func(h history) {
 		s.try(func(tr *trial) {
@@ -182,7 +187,7 @@ func totalRequests(s *suite) {
 					used += max(step.r.Cost, 1)
 				}
 				if res.TotalRequests != used {
-					tr.failf("the last TotalRequests must be %d, which is what was admitted", used)
+					tr.failf("the last TotalRequests must be %d, the cost admitted", used)
 				}
 			}
 		})
@@ -197,9 +202,9 @@ func totalRequests(s *suite) {
 				res, cost, most := tr.run(step.r), max(step.r.Cost, 1), s.Burst(step.r.Limit)
 				switch {
 				case res.Allowed() && (res.TotalRequests < cost || res.TotalRequests > most):
-					tr.failf("the last request was admitted, so that its TotalRequests must be %d to %d", cost, most)
+					tr.failf("the last request was admitted: its TotalRequests must be %d to %d", cost, most)
 				case !res.Allowed() && cost <= most && res.TotalRequests <= most-cost:
-					tr.failf("the last request was denied, though by its TotalRequests it fits into %d", most)
+					tr.failf("the last request was denied, although with its TotalRequests it fits in %d", most)
 				}
 			}
 		})
@@ -232,7 +237,7 @@ func costOverLimit(s *suite) {
 func (tr *trial) never(r weir.Request, total uint64, why string) {
 	switch res := tr.denies(r, why); {
 	case !res.ExpiresAt.IsZero():
-		tr.failf("the last request can never pass, and so its ExpiresAt must be the zero time")
+		tr.failf("the last request can never pass: its ExpiresAt must be the zero time")
 	case res.TotalRequests != total:
 		tr.failf("the last TotalRequests must be %d", total)
 	}
@@ -244,15 +249,16 @@ func limitZero(s *suite) {
 	for _, cost := range []uint64{0, 1, math.MaxUint64} {
 		s.try(func(tr *trial) {
 			tr.never(costing(s.request(0), cost), 0, "its limit is 0")
-			tr.total(r, 1, "what was asked at limit 0 took nothing")
+			tr.total(r, 1, "requests at limit 0 are not counted")
 			if res := tr.denies(s.request(0), "its limit is 0"); !res.ExpiresAt.IsZero() {
-				tr.failf("the last request can never pass, and so its ExpiresAt must be the zero time")
+				tr.failf("the last request can never pass: its ExpiresAt must be the zero time")
 			}
 		})
 	}
 }
 
-// hugeLimit checks that a limit near math.MaxUint64 is counted, or refused with ErrLimit, and never wraps around.
+// hugeLimit checks that a limit near math.MaxUint64 is counted, or refused with ErrLimit, and never
+// wraps around.
 func hugeLimit(s *suite) {
 	for _, limit := range []uint64{math.MaxInt64 - 1, math.MaxInt64, math.MaxInt64 + 1, math.MaxUint64} {
 		if s.Burst(limit) < 3 {

@@ -61,7 +61,8 @@ func (e event) row(w *tabwriter.Writer, origin time.Time) {
 	if len(key) > 12 {
 		key = key[:12] + "…"
 	}
-	fmt.Fprintf(w, "%v\t%s\t%q\t%d in %v\t%d\t", e.at.Sub(origin), e.call, key, e.r.Limit, e.r.Duration, max(e.r.Cost, 1))
+	fmt.Fprintf(w, "%v\t%s\t%q\t%d in %v\t%d\t", e.at.Sub(origin), e.call, key, e.r.Limit, e.r.Duration,
+		max(e.r.Cost, 1))
 	waited := ""
 	if e.took != 0 {
 		waited = fmt.Sprintf(" after %v", e.took)

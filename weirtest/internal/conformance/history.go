@@ -56,7 +56,8 @@ func (t trace) last() (weir.Request, weir.Result, time.Time) {
 	return t.history[n].r, t.verdicts[n], t.events[n].at
 }
 
-// search checks the law on random histories. It panics with the failure of the shortest history it finds.
+// search checks the law on random histories. It panics with the failure of the shortest history it
+// finds.
 func (s *suite) search(v variety, law func(history)) {
 	s.searchIn(func() history { return s.random(v) }, law)
 }
@@ -70,8 +71,8 @@ func (s *suite) searchIn(next func() history, law func(history)) {
 	}
 }
 
-// variety lists what the requests of one random history may differ in, apart from time and cost. An empty list means
-// one value.
+// variety lists what the requests of one random history may differ in, apart from time and cost. An
+// empty list means one value.
 type variety struct {
 	keys      []string
 	limits    []uint64
@@ -81,8 +82,9 @@ type variety struct {
 // key is the key of most requests.
 const key = "caller"
 
-// random returns a history of up to 16 requests. It favors the cases in which strategies fail: several requests at one
-// instant, the edges of windows, costs that just fit, pauses in which everything expires, and retries without delay.
+// random returns a history of up to 16 requests. It favors the cases in which strategies fail:
+// several requests at one instant, the edges of windows, costs that just fit, pauses in which
+// everything expires, and retries without delay.
 func (s *suite) random(v variety) history {
 	if len(v.keys) == 0 {
 		v.keys = []string{key}
@@ -115,8 +117,8 @@ func (s *suite) random(v variety) history {
 	return h
 }
 
-// eager returns h with the pauses of a caller that retries without delay: at once after an admission, and at ExpiresAt
-// after a denial.
+// eager returns h with the pauses of a caller that retries without delay: at once after an
+// admission, and at ExpiresAt after a denial.
 func (s *suite) eager(h history) history {
 	s.try(func(tr *trial) {
 		for i := range h {
@@ -192,8 +194,8 @@ func (s *suite) within(d time.Duration) time.Duration {
 // grain rounds d down to a multiple of Granule.
 func (s *suite) grain(d time.Duration) time.Duration { return max(0, d.Truncate(s.Granule)) }
 
-// origin returns the instant at which histories start: the last one before 2000-01-01 at which windows of all Durations
-// begin, as far as there is one.
+// origin returns the instant at which histories start: the last one before 2000-01-01 at which
+// windows of all Durations begin, as far as there is one.
 func (s *suite) origin() time.Time {
 	latest := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
 	edge := int64(1)

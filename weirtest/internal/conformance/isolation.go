@@ -12,8 +12,8 @@ import (
 
 // The laws of isolation between keys, Durations, limits and callers, and those of invalid input.
 
-// keys checks that the Results of one key do not depend on other keys. Some of these keys and Durations are equal when
-// they are joined without a separator.
+// keys checks that the Results of one key do not depend on other keys. Some of these keys and
+// Durations are equal when they are joined without a separator.
 func keys(s *suite) {
 	v := variety{keys: []string{"a", "a1", "b", "a-1", "a:1", "A"}}
 	if d := s.Durations[0]; !s.Fixed {
@@ -22,7 +22,7 @@ func keys(s *suite) {
 	s.search(v, func(h history) {
 		full := s.trace(h)
 		for _, k := range v.keys {
-			s.replay(full, "so it was when other keys were asked for too", func(i int) bool { return h[i].r.Key == k })
+			s.replay(full, "the Result with requests for other keys", func(i int) bool { return h[i].r.Key == k })
 		}
 	})
 }
@@ -34,12 +34,14 @@ func durations(s *suite) {
 	s.search(v, func(h history) {
 		full := s.trace(h)
 		for _, d := range v.durations {
-			s.replay(full, "so it was when other Durations were asked for too", func(i int) bool { return h[i].r.Duration == d })
+			s.replay(full, "the Result with requests in other Durations",
+				func(i int) bool { return h[i].r.Duration == d })
 		}
 	})
 }
 
-// limitChange checks that a limit that changes within a period keeps what was used, or its share if that is declared.
+// limitChange checks that a limit that changes within a period keeps what was used, or its share if
+// that is declared.
 func limitChange(s *suite) {
 	if s.Proportional {
 		s.keepsShare()
@@ -57,7 +59,8 @@ func limitChange(s *suite) {
 					used += max(step.r.Cost, 1)
 				}
 				if res.Allowed() != fits || res.TotalRequests != used {
-					tr.failf("a changed limit keeps what was used: the last TotalRequests must be %d, and Allowed %v", used, fits)
+					tr.failf("a changed limit keeps the count: the last TotalRequests must be %d, and Allowed %v", used,
+						fits)
 				}
 			}
 		})
@@ -77,7 +80,7 @@ func (s *suite) keepsShare() {
 				tr.total(costing(s.request(limit), used), used, "the key is new")
 				got := tr.admits(s.request(changed), "there is room").TotalRequests
 				if got+1 < want || got > want+1 { // a limit need not divide the Duration
-					tr.failf("a changed limit keeps the share that was used: the last TotalRequests must be about %d", want)
+					tr.failf("a changed limit keeps the share of the count: the last TotalRequests must be about %d", want)
 				}
 			})
 		}
@@ -101,7 +104,8 @@ func (s *suite) badRequests() []badRequest {
 	if s.Fixed {
 		return all
 	}
-	for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 1500 * time.Microsecond, -1 << 63, 365*day + time.Millisecond, 1<<63 - 1} {
+	for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 1500 * time.Microsecond, -1 << 63,
+		365*day + time.Millisecond, 1<<63 - 1} {
 		r := good
 		r.Duration = d
 		all = append(all, badRequest{r, weir.ErrScale})
@@ -111,8 +115,8 @@ func (s *suite) badRequests() []badRequest {
 
 const day = 24 * time.Hour
 
-// badInput checks that every method returns ErrID for an invalid key and ErrScale for an invalid Duration, and counts
-// nothing. Requests at the edge of what is valid are decided.
+// badInput checks that every method returns ErrID for an invalid key and ErrScale for an invalid
+// Duration, and counts nothing. Requests at the edge of what is valid are decided.
 func badInput(s *suite) {
 	good := s.request(s.Limits[0])
 	for _, bad := range s.badRequests() {
@@ -122,7 +126,9 @@ func badInput(s *suite) {
 				tr.refuses(bad, "Peek", p.Peek)
 			}
 			for _, o := range tr.optional() {
-				tr.refuses(bad, o.name, func(ctx context.Context, r *weir.Request) (*weir.Result, error) { return nil, o.call(ctx, r) })
+				tr.refuses(bad, o.name, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+					return nil, o.call(ctx, r)
+				})
 			}
 			tr.first(good, "nothing was counted yet")
 		})
@@ -141,13 +147,15 @@ func (tr *trial) first(r weir.Request, why string) {
 	tr.total(r, 1, why)
 }
 
-func (tr *trial) refuses(bad badRequest, call string, f func(context.Context, *weir.Request) (*weir.Result, error)) {
+func (tr *trial) refuses(bad badRequest, call string,
+	f func(context.Context, *weir.Request) (*weir.Result, error)) {
 	r := bad.r
 	res, err := f(context.Background(), &r)
 	tr.record(event{at: tr.clock.Now(), call: call, r: bad.r, err: err}, res)
 	switch {
 	case !errors.Is(err, bad.want):
-		tr.failf("the error must be %q: the key has %d bytes, the Duration is %v", bad.want, len(bad.r.Key), bad.r.Duration)
+		tr.failf("the error must be %q: the key has %d bytes, the Duration is %v", bad.want, len(bad.r.Key),
+			bad.r.Duration)
 	case res != nil:
 		tr.failf("with an error the Result must be nil")
 	}
@@ -164,7 +172,8 @@ func (tr *trial) optional() (all []struct {
 			call func(context.Context, *weir.Request) error
 		}{name, call})
 	}
-	some := &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: tr.clock.Now().Add(tr.suite.Durations[0])}
+	some := &weir.Result{State: weir.Allow, TotalRequests: 1,
+		ExpiresAt: tr.clock.Now().Add(tr.suite.Durations[0])}
 	if o, ok := tr.Strategy.(weir.Refunder); ok {
 		add("Refund", func(ctx context.Context, r *weir.Request) error { return o.Refund(ctx, r, some) })
 	}
@@ -197,46 +206,48 @@ func (s *suite) edgesOfGood(good weir.Request) (all []weir.Request) {
 	return all
 }
 
-// requestStays checks that Run neither changes nor keeps its Request, and does not share its Result.
+// requestStays checks that Run neither changes nor keeps its Request, and does not share its
+// Result.
 func requestStays(s *suite) {
 	limit := s.Limits[0]
-	asked := weir.Request{Key: key, Limit: limit, Duration: s.Durations[0], Cost: 1, Meta: "meta"}
+	original := weir.Request{Key: key, Limit: limit, Duration: s.Durations[0], Cost: 1, Meta: "meta"}
 	s.try(func(tr *trial) {
-		r := asked
+		r := original
 		unchanged := func(res *weir.Result, err error) *weir.Result {
-			if r != asked {
-				tr.failf("Run changed its Request from %+v to %+v", asked, r)
+			if r != original {
+				tr.failf("Run changed its Request from %+v to %+v", original, r)
 			}
 			if err != nil || res == nil {
-				tr.failf("Run could not decide a good request: %v", err)
+				tr.failf("Run failed on a valid request: %v", err)
 			}
 			return res
 		}
 		res := unchanged(tr.Run(context.Background(), &r))
 		was := *res
 		// Both belong to the caller now.
-		r = weir.Request{Key: "another", Limit: 1, Duration: 2 * asked.Duration, Cost: 1 << 40, Meta: "another"}
+		r = weir.Request{Key: "another", Limit: 1, Duration: 2 * original.Duration, Cost: 1 << 40, Meta: "another"}
 		if tr.suite.Waits {
-			tr.run(asked)
+			tr.run(original)
 			return
 		}
 		if s.Burst(limit) > 1 {
-			tr.total(asked, 2, "one was admitted before, whose Request the caller has changed since")
+			tr.total(original, 2, "one was admitted before, and the caller has since changed its Request")
 		}
 		if *res != was {
-			tr.failf("the Result of the first request changed later, from %+v to %+v", was, *res)
+			tr.failf("the Result of the first request later changed from %+v to %+v", was, *res)
 		}
 		*res = weir.Result{State: weir.Deny, TotalRequests: 1 << 40}
-		asked.Key = "another"
-		tr.total(asked, 1, "this key is new")
+		original.Key = "another"
+		tr.total(original, 1, "this key is new")
 		for range min(s.Burst(limit), 1000) {
-			r = asked
+			r = original
 			unchanged(tr.Run(context.Background(), &r)) // down to a denial
 		}
 	})
 }
 
-// deadContext checks that Run with a context that is done decides, or returns the context's error and counts nothing.
+// deadContext checks that Run with a context that is done decides, or returns the context's error
+// and counts nothing.
 func deadContext(s *suite) {
 	r := s.request(s.Limits[0])
 	if s.Burst(r.Limit) < 2 {
@@ -253,7 +264,7 @@ func deadContext(s *suite) {
 		case err != nil && res != nil:
 			tr.failf("with an error the Result must be nil")
 		case err != nil && !errors.Is(err, context.Canceled):
-			tr.failf("the context was canceled, and the error must say so")
+			tr.failf("the error must be context.Canceled")
 		case err == nil && res == nil:
 			tr.failf("Run returned neither a Result nor an error")
 		case err == nil && res.Allowed():

@@ -8,7 +8,7 @@ var decidingLaws = []law{
 	{name: "Cost", check: cost},
 	{name: "TotalRequests", check: totalRequests},
 	{name: "Span", check: span},
-	{name: "Aligned", check: aligned, inapplicable: unless(func(s *suite) bool { return s.Aligned }, "periods are not declared to be aligned")},
+	{name: "Aligned", check: aligned, inapplicable: ifUnaligned},
 	{name: "DenialTakesNothing", check: denialTakesNothing},
 	{name: "Hammering", check: hammering},
 	{name: "RetryInstant", check: retryInstant},
@@ -22,7 +22,7 @@ var decidingLaws = []law{
 	{name: "Durations", check: durations, inapplicable: ifFixed},
 	{name: "LimitChange", check: limitChange, inapplicable: ifFixed},
 	{name: "ClockBack", check: clockBack},
-	{name: "Sweep", check: sweep, inapplicable: unless(func(s *suite) bool { return s.Sweep != nil }, "no Sweep is declared")},
+	{name: "Sweep", check: sweep, inapplicable: ifUnswept},
 	{name: "Context", check: deadContext},
 	{name: "Decide", check: decide, inapplicable: offering[decider]("Decide")},
 	{name: "Peek", check: peek, inapplicable: offering[weir.Peeker]("Peek")},
@@ -51,7 +51,11 @@ var queueLaws = []law{
 	{name: "Charge", check: queueCharge, inapplicable: offering[weir.Charger]("Charge")},
 }
 
-var ifFixed = unless(func(s *suite) bool { return !s.Fixed }, "the strategy goes by a limit and a duration of its own")
+var (
+	ifFixed     = unless(func(s *suite) bool { return !s.Fixed }, "the strategy has its own limit and duration")
+	ifUnaligned = unless(func(s *suite) bool { return s.Aligned }, "periods are not declared to be aligned")
+	ifUnswept   = unless(func(s *suite) bool { return s.Sweep != nil }, "no Sweep is declared")
+)
 
 func unless(holds func(*suite) bool, why string) func(*suite) string {
 	return func(s *suite) string {

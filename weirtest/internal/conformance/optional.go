@@ -11,7 +11,8 @@ import (
 
 // The laws of the optional interfaces.
 
-// offering returns why a law of the interface O does not apply, if the strategy does not implement it.
+// offering returns why a law of the interface O does not apply, if the strategy does not implement
+// it.
 func offering[O any](name string) func(*suite) string {
 	return func(s *suite) string {
 		if _, ok := s.offers.(O); !ok {
@@ -67,14 +68,15 @@ func peek(s *suite) {
 	})
 }
 
-// refund checks that a refunded request leaves no trace, and that refunding more than was taken gains nothing.
+// refund checks that a refunded request leaves no trace, and that refunding more than was taken
+// gains nothing.
 func refund(s *suite) {
 	s.search(variety{}, func(h history) {
 		full := s.trace(h)
 		s.against(full, func(tr *trial) {
 			for i, step := range h {
 				tr.clock.Advance(step.after)
-				tr.expect(step.r, full.verdicts[i], "what was given back left no trace")
+				tr.expect(step.r, full.verdicts[i], "the Result without the refunded requests")
 				if i+1 < len(h) { // one more of another cost, which is refunded
 					more := h[i+1].r
 					tr.refund(more, tr.run(more))
@@ -92,8 +94,9 @@ func refund(s *suite) {
 	}
 }
 
-// refundsLate refunds the first request after the others were made. The key must not gain by it, compared with a history
-// without the first request, as it would if a cost were refunded that no longer counts.
+// refundsLate refunds the first request after the others were made. The key must not gain by it,
+// compared with a history without the first request, as it would if a cost were refunded that no
+// longer counts.
 func (s *suite) refundsLate(h history) {
 	first, last := h[0], len(h)-1
 	if last == 0 {
@@ -115,7 +118,8 @@ func (s *suite) refundsLate(h history) {
 		tr.refund(first.r, taken)
 		res, most := tr.run(h[last].r), never.verdicts[last-1]
 		if res.State == most.State && res.TotalRequests < most.TotalRequests || res.Allowed() && !most.Allowed() {
-			tr.failf("the first request was given back late: the key must not be better off than if it had never been made")
+			tr.failf(
+				"the first request was refunded late: the key must not gain by it, compared with no first request")
 		}
 	})
 }
@@ -134,7 +138,7 @@ func (s *suite) refundsOnce(limit uint64) {
 		taken := tr.admits(r, "the key is new")
 		tr.refund(r, taken)
 		tr.refund(r, taken)
-		tr.total(costing(r, most), most, "all was given back")
+		tr.total(costing(r, most), most, "everything was refunded")
 		tr.denies(costing(r, 1), "giving back twice must not make more than there was")
 	})
 }
@@ -149,7 +153,7 @@ func (s *suite) refundsInPeriod(limit uint64) {
 			tr.clock.Set(taken.ExpiresAt.Add(s.grain(late)))
 			tr.total(costing(r, most), most, "nothing admitted before counts any more")
 			tr.refund(old, taken)
-			tr.denies(costing(r, 1), "what was given back was taken in a period that is over")
+			tr.denies(costing(r, 1), "the refunded request was admitted in an earlier period")
 		})
 	}
 }
@@ -168,8 +172,8 @@ func (s *suite) refundsAtOnce(limit uint64) {
 			return refunder.Refund(context.Background(), &mine, taken)
 		})
 		crowd.checkError(tr)
-		tr.total(costing(r, most), most, "several callers took and gave back all at the same instant")
-		tr.denies(r, "several callers took and gave back all at the same instant, and then it was used up")
+		tr.total(costing(r, most), most, "concurrent callers were admitted and refunded")
+		tr.denies(r, "concurrent callers were admitted and refunded, and then the limit was used up")
 	})
 }
 
@@ -206,7 +210,8 @@ func reset(s *suite) {
 	})
 }
 
-// seed checks that Seed raises the count to that of another store, in a period that is not over, and never lowers it.
+// seed checks that Seed raises the count to that of another store, in a period that is not over,
+// and never lowers it.
 func seed(s *suite) {
 	for _, limit := range s.Limits {
 		r, most := s.request(limit), s.Burst(limit)
@@ -263,7 +268,7 @@ func charge(s *suite) {
 				if i%2 == 0 && full.verdicts[i].Allowed() {
 					tr.charge(step.r)
 				} else {
-					tr.expect(step.r, full.verdicts[i], "so it was when what is charged here was asked for")
+					tr.expect(step.r, full.verdicts[i], "the Result with requests in place of the charges")
 				}
 			}
 		})
@@ -279,7 +284,7 @@ func (s *suite) chargesBeyond(r weir.Request, most uint64) {
 		tr.charge(costing(r, most))
 		tr.charge(costing(r, 2))
 		if res := tr.denies(r, "more is charged than the limit"); res.TotalRequests != most+2 {
-			tr.failf("the last TotalRequests must be %d, which is what was charged", most+2)
+			tr.failf("the last TotalRequests must be %d, the cost charged", most+2)
 		}
 	})
 	s.try(func(tr *trial) {
@@ -299,7 +304,8 @@ func (s *suite) chargesBeyond(r weir.Request, most uint64) {
 		})
 		crowd.checkError(tr)
 		if res := tr.run(costing(r, most)); res.Allowed() || res.TotalRequests != 200 {
-			tr.failf("4 callers charged 50 each at the same instant: the last request must be denied, and its TotalRequests be 200")
+			tr.failf(
+				"4 concurrent charges of 50: the last request must be denied, with TotalRequests 200")
 		}
 	})
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The laws of strategies that wait. Each is checked in a testing/synctest bubble, where waiting takes no time.
+// The laws of strategies that wait. Each is checked in a testing/synctest bubble, where waiting
+// takes no time.
 
 // arrival is a caller. Its times count from the start of the trial.
 type arrival struct {
@@ -30,8 +31,8 @@ type outcome struct {
 
 func (o outcome) admitted() bool { return o.err == nil && o.res != nil && o.res.Allowed() }
 
-// visit runs the arrivals in order and returns their outcomes when all calls have returned. A caller that arrives at the
-// instant at which another leaves the queue comes after it.
+// visit runs the arrivals in order and returns their outcomes when all calls have returned. A
+// caller that arrives at the instant at which another leaves the queue comes after it.
 func (tr *trial) visit(arrivals ...arrival) []outcome {
 	outcomes := make([]outcome, len(arrivals))
 	var wg sync.WaitGroup
@@ -140,8 +141,8 @@ func (s *suite) visited(arrivals []arrival, check func(*trial, []arrival, []outc
 	return err.(*failure)
 }
 
-// pace checks that callers are admitted Duration/Limit apart, times the cost of the one before, the first at once, and
-// that none waits longer.
+// pace checks that callers are admitted Duration/Limit apart, times the cost of the one before, the
+// first at once, and that none waits longer.
 func pace(s *suite) {
 	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		var free time.Duration // when the next caller may be admitted
@@ -152,7 +153,8 @@ func pace(s *suite) {
 			each := turn(arrivals[i].r) * time.Duration(max(arrivals[i].r.Cost, 1))
 			due := max(free, arrivals[i].at)
 			if o.done < due-s.Granule+1 || o.done > due+s.Granule-1 {
-				tr.failf("caller %d came at %v and passed at %v, and must pass at %v: when the turn of the one before is over, or at once",
+				tr.failf(
+					"caller %d arrived at %v and was admitted at %v, must be at %v: at once, or after the turn before",
 					i+1, arrivals[i].at, o.done, due)
 			}
 			free = o.done + each
@@ -169,7 +171,7 @@ func order(s *suite) {
 				continue
 			}
 			if o.done < last {
-				tr.failf("caller %d passed at %v, and one who came later before that, at %v", i+1, o.done, last)
+				tr.failf("caller %d was admitted at %v, but a later arrival at %v", i+1, o.done, last)
 			}
 			last = o.done
 		}
@@ -189,11 +191,11 @@ func queue(s *suite) {
 			}
 			switch mustWait := o.admitted() && o.done > at; {
 			case o.err != nil || o.res == nil:
-				tr.failf("Run could not decide a good request: %v", o.err)
+				tr.failf("Run failed on a valid request: %v", o.err)
 			case mustWait && waiting >= s.Queue:
-				tr.failf("caller %d waited, and %d waited before it; at most %d may", i+1, waiting, s.Queue)
+				tr.failf("caller %d waited behind %d others; at most %d may wait", i+1, waiting, s.Queue)
 			case !o.admitted() && waiting < s.Queue:
-				tr.failf("caller %d was denied, and only %d waited, of the %d that may", i+1, waiting, s.Queue)
+				tr.failf("caller %d was denied although only %d waited, of at most %d", i+1, waiting, s.Queue)
 			case !o.admitted() && o.done != at:
 				tr.failf("caller %d was denied after a wait; it must be denied at once", i+1)
 			}
@@ -201,7 +203,8 @@ func queue(s *suite) {
 	})
 }
 
-// queueRetryInstant is retryInstant for strategies that wait: a denied caller finds a place at ExpiresAt, and not before.
+// queueRetryInstant is retryInstant for strategies that wait: a denied caller finds a place at
+// ExpiresAt, and not before.
 func queueRetryInstant(s *suite) {
 	s.eachVisit(func(tr *trial, arrivals []arrival, outcomes []outcome) {
 		for i, o := range outcomes {
@@ -210,7 +213,7 @@ func queueRetryInstant(s *suite) {
 			}
 			retryAt := o.res.ExpiresAt.Sub(tr.origin)
 			if retryAt <= arrivals[i].at {
-				tr.failf("caller %d was denied, and so its ExpiresAt must be later than now", i+1)
+				tr.failf("caller %d was denied: its ExpiresAt must be later than now", i+1)
 			}
 			s.retries(arrivals[:i+1], retryAt)
 			return
@@ -221,18 +224,21 @@ func queueRetryInstant(s *suite) {
 // retries repeats the last arrival, which was denied, before and at retryAt, its ExpiresAt.
 func (s *suite) retries(arrivals []arrival, retryAt time.Duration) {
 	denied := arrivals[len(arrivals)-1]
-	for _, at := range []time.Duration{retryAt - s.Granule, denied.at + s.grain((retryAt-denied.at)/2), retryAt} {
+	for _, at := range []time.Duration{retryAt - s.Granule, denied.at + s.grain((retryAt-denied.at)/2),
+		retryAt} {
 		s.try(func(tr *trial) {
 			again := append(slices.Clone(arrivals), arrival{at: at, r: denied.r})
 			outcomes := tr.visit(again...)
 			if last := outcomes[len(again)-1]; last.admitted() != (at == retryAt) {
-				tr.failf("caller %d was denied until %v; a caller finds a place then, and not before", len(arrivals), retryAt)
+				tr.failf("caller %d was denied until %v: the queue must have room then, and not before",
+					len(arrivals), retryAt)
 			}
 		})
 	}
 }
 
-// givingUp checks that a caller whose context is done leaves at once with its error, and that those behind it move up.
+// givingUp checks that a caller whose context is done leaves at once with its error, and that those
+// behind it move up.
 func givingUp(s *suite) {
 	if s.Queue < 2 {
 		return
@@ -249,7 +255,8 @@ func givingUp(s *suite) {
 			outcomes := tr.visit(arrivals...)
 			gone := outcomes[leaver]
 			if gone.res != nil || !errors.Is(gone.err, context.Canceled) || gone.done != leaves {
-				tr.failf("caller %d gave up at %v, and must leave then, with the context's error and no Result", leaver+1, leaves)
+				tr.failf("the context of caller %d was done at %v: Run must return its error then, and no Result",
+					leaver+1, leaves)
 			}
 			turns := time.Duration(0)
 			for i, o := range outcomes {
@@ -257,7 +264,8 @@ func givingUp(s *suite) {
 					continue
 				}
 				if due := turns * each; !o.admitted() || o.done < due || o.done > due+turns*s.Granule {
-					tr.failf("caller %d must pass at %v: the place of caller %d, who gave up, is not lost", i+1, due, leaver+1)
+					tr.failf("caller %d must be admitted at %v, as caller %d left the queue", i+1,
+						due, leaver+1)
 				}
 				turns++
 			}
@@ -278,13 +286,14 @@ func separateQueues(s *suite) {
 	s.try(func(tr *trial) {
 		for i, o := range tr.visit(all...) {
 			if i != 1 && (!o.admitted() || o.done != 0) {
-				tr.failf("caller %d is the first of its key and Duration, and must pass at once", i+1)
+				tr.failf("caller %d is the first of its key and Duration: it must be admitted at once", i+1)
 			}
 		}
 	})
 }
 
-// neverPasses checks that a cost over the limit and limit 0 are denied at once, for good, and take no place.
+// neverPasses checks that a cost over the limit and limit 0 are denied at once, for good, and take
+// no place.
 func neverPasses(s *suite) {
 	limit := s.Limits[0]
 	bad := []weir.Request{costing(s.request(limit), s.Burst(limit)+1), costing(s.request(limit), math.MaxUint64)}
@@ -294,11 +303,12 @@ func neverPasses(s *suite) {
 	for _, r := range bad {
 		s.try(func(tr *trial) {
 			outcomes := tr.visit(arrival{r: r}, arrival{r: s.request(limit)})
-			if o := outcomes[0]; o.err != nil || o.res == nil || o.res.Allowed() || !o.res.ExpiresAt.IsZero() || o.done != 0 {
+			if o := outcomes[0]; o.err != nil || o.res == nil || o.res.Allowed() || !o.res.ExpiresAt.IsZero() ||
+				o.done != 0 {
 				tr.failf("the first request can never pass: it must be denied at once, with the zero ExpiresAt")
 			}
 			if o := outcomes[1]; !o.admitted() || o.done != 0 {
-				tr.failf("the second request must pass at once: the first took nothing")
+				tr.failf("the second request must be admitted at once: the first was not counted")
 			}
 		})
 	}

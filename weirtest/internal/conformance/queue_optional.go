@@ -28,7 +28,7 @@ func queuePeek(s *suite) {
 			tr.note(arrival{r: r}, o)
 			for _, p := range peeked {
 				if took != 0 || p.Allowed() != o.admitted() {
-					tr.failf("%d came before; Peek must tell at once what Run then decides", waiting)
+					tr.failf("%d callers came before: Peek must return at once what Run then decides", waiting)
 				}
 			}
 		})
@@ -41,7 +41,7 @@ func queueRefund(s *suite) {
 	s.try(func(tr *trial) {
 		tr.refund(r, tr.admits(r, "the queue is empty"))
 		if o := tr.next(r); !o.admitted() || o.done != 0 {
-			tr.failf("the last caller must pass at once: the one before was given back")
+			tr.failf("the last caller must be admitted at once: the one before was refunded")
 		}
 	})
 	s.try(func(tr *trial) {
@@ -50,12 +50,13 @@ func queueRefund(s *suite) {
 		tr.admits(r, "the turn of the one before is over")
 		tr.refund(r, old)
 		if o := tr.next(r); o.admitted() && o.done == turn(r) {
-			tr.failf("the last caller must not pass at once: the turn that was given back was over")
+			tr.failf("the last caller must wait: the refunded turn had already passed")
 		}
 	})
 }
 
-// queueReset checks that the next caller of this key and Duration is admitted at once, and no other.
+// queueReset checks that the next caller of this key and Duration is admitted at once, and no
+// other.
 func queueReset(s *suite) {
 	r := s.request(s.Limits[0])
 	other := r
@@ -66,10 +67,10 @@ func queueReset(s *suite) {
 		tr.admits(other, "the queue is empty")
 		tr.reset(r)
 		if o := tr.next(r); !o.admitted() || o.done != 0 {
-			tr.failf("the last caller must pass at once: the key was reset")
+			tr.failf("the last caller must be admitted at once: the key was reset")
 		}
 		if o := tr.next(other); o.admitted() && o.done == 0 {
-			tr.failf("the last caller must not pass at once: another key was reset")
+			tr.failf("the last caller must wait: another key was reset")
 		}
 	})
 }
@@ -83,7 +84,8 @@ func queueCharge(s *suite) {
 	})
 }
 
-// queueSeed checks that a seeded count delays the next caller, unless it is over or below the count here.
+// queueSeed checks that a seeded count delays the next caller, unless it is over or below the count
+// here.
 func queueSeed(s *suite) {
 	r := s.request(s.Limits[0])
 	counted := func(tr *trial) weir.Result {
@@ -113,9 +115,9 @@ func (tr *trial) waits(r weir.Request, want time.Duration, why string) {
 	o := tr.next(r)
 	switch {
 	case o.err != nil || o.res == nil:
-		tr.failf("Run could not decide a good request: %v", o.err)
+		tr.failf("Run failed on a valid request: %v", o.err)
 	case o.admitted() && o.done-now != want, !o.admitted() && o.res.ExpiresAt.Sub(tr.origin)-now != want:
-		tr.failf("the last caller must pass %v later: %s", want, why)
+		tr.failf("the last caller must be admitted %v later: %s", want, why)
 	}
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// line is the reference of strategies that wait: callers stand in line, and whenever something happens each looks
-// whether it is its turn.
+// queueStrategy is the reference of strategies that wait: callers are queued, and each change wakes
+// all of them to check whether they are first.
 type queueStrategy struct {
 	queueFlaws
 	places int
@@ -22,59 +22,61 @@ type queueStrategy struct {
 	lines map[slot]*queueState // guarded by mu
 }
 
-// queueFlaws break line, each in one way. All zero it is right.
+// queueFlaws are defects of a queueStrategy, for tests that set one of them. The zero value has
+// none.
 type queueFlaws struct {
-	hasty      bool          // lets pass one more in each Duration
-	oneTurn    bool          // whatever the cost, it takes one turn
-	slow       bool          // makes the first caller wait too
-	lastFirst  bool          // the caller who came last passes first
-	extra      int           // so many more may wait
-	hesitates  bool          // denies only after a while
-	early      time.Duration // denials name an instant that much earlier
-	oneLine    bool          // all keys stand in one line
-	losesPlace bool          // who gives up leaves a gap
-	deaf       bool          // nobody can give up
-	hopeful    bool          // Peek always finds a place
-	returns    bool          // gives back also what is over
-	keepsAll   bool          // gives nothing back
-	chargesOne bool          // charges one, whatever the cost
-	seedsLate  bool          // seeds what is over
-	seedLowers bool          // seeds lower too
-	resetsAll  bool          // resets every key
-	takesTurn  bool          // a denied caller takes a turn
+	admitsOneMore  bool          // admits one more in each Duration
+	oneTurn        bool          // every cost takes one turn
+	delaysFirst    bool          // the first caller waits too
+	lastFirst      bool          // admits the newest caller first
+	extra          int           // how many more callers may wait
+	deniesLate     bool          // denies after a delay
+	early          time.Duration // how much too early ExpiresAt of a denial is
+	sharesQueue    bool          // all keys share a queue
+	leavesGap      bool          // a caller that cancels still takes a turn
+	ignoresContext bool          // waiting ignores the context
+	peekAdmits     bool          // Peek ignores the length of the queue
+	refundsExpired bool          // Refund returns turns that have passed
+	refundsNothing bool          // Refund has no effect
+	chargesOne     bool          // Charge ignores the cost
+	seedsLate      bool          // Seed applies a count that has expired
+	seedLowers     bool          // Seed may lower the count
+	resetsAll      bool          // Reset applies to every key
+	takesTurn      bool          // a denied caller takes a turn
 }
 
 type queueState struct {
-	waiting []*byte       // the callers, in order
-	next    time.Time     // when the first may pass
+	waiting []*byte       // the callers in order of arrival
+	next    time.Time     // when the first caller may pass
 	changed chan struct{} // closed when waiting or next change
 }
 
 func (s *queueStrategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	asked := *r
-	if err := (&rolling{}).check(&asked); err != nil {
+	req := *r
+	if err := (&rolling{}).check(&req); err != nil {
 		return nil, err
 	}
-	limit := min(asked.Limit, math.MaxInt32)
-	if max(asked.Cost, 1) > limit {
+	limit := min(req.Limit, math.MaxInt32)
+	if max(req.Cost, 1) > limit {
 		return &weir.Result{}, nil
 	}
-	if s.hasty {
+	if s.admitsOneMore {
 		limit++
 	}
-	each := (asked.Duration + time.Duration(limit) - 1) / time.Duration(limit)
+	each := (req.Duration + time.Duration(limit) - 1) / time.Duration(limit)
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.of(asked)
+	l := s.of(req)
 	if l.next.Before(time.Now()) && len(l.waiting) == 0 {
 		l.next = time.Now()
-		if s.slow {
+		if s.delaysFirst {
 			l.next = l.next.Add(each)
 		}
 	}
-	if mustWait := len(l.waiting) > 0 || l.next.After(time.Now()); mustWait && len(l.waiting) >= s.places+s.extra {
-		if s.hesitates {
+	if mustWait := len(l.waiting) > 0 || l.next.After(time.Now()); mustWait &&
+		len(l.waiting) >= s.places+s.extra {
+		if s.deniesLate {
 			s.mu.Unlock()
 			time.Sleep(time.Millisecond)
 			s.mu.Lock()
@@ -83,15 +85,15 @@ func (s *queueStrategy) Run(ctx context.Context, r *weir.Request) (*weir.Result,
 		if s.takesTurn {
 			l.next = l.next.Add(each)
 		}
-		return &weir.Result{TotalRequests: asked.Limit, ExpiresAt: until}, nil
+		return &weir.Result{TotalRequests: req.Limit, ExpiresAt: until}, nil
 	}
 	if !s.oneTurn {
-		each *= time.Duration(max(asked.Cost, 1))
+		each *= time.Duration(max(req.Cost, 1))
 	}
 	return s.wait(ctx, l, each)
 }
 
-// wait stands in l until it is its turn. mu is held.
+// wait queues the caller in l until it is admitted. mu is held.
 func (s *queueStrategy) wait(ctx context.Context, l *queueState, each time.Duration) (*weir.Result, error) {
 	me := new(byte)
 	if at := len(l.waiting); s.lastFirst {
@@ -109,7 +111,7 @@ func (s *queueStrategy) wait(ctx context.Context, l *queueState, each time.Durat
 			turn = time.After(time.Until(l.next))
 		}
 		changed, done := l.changed, ctx.Done()
-		if s.deaf {
+		if s.ignoresContext {
 			done = nil
 		}
 		s.mu.Unlock()
@@ -119,8 +121,8 @@ func (s *queueStrategy) wait(ctx context.Context, l *queueState, each time.Durat
 		case <-done:
 		}
 		s.mu.Lock()
-		if ctx.Err() != nil && !s.deaf {
-			if s.losesPlace {
+		if ctx.Err() != nil && !s.ignoresContext {
+			if s.leavesGap {
 				l.next = l.next.Add(each)
 			}
 			l.leave(me)
@@ -132,7 +134,7 @@ func (s *queueStrategy) wait(ctx context.Context, l *queueState, each time.Durat
 	return &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: l.next}, nil
 }
 
-// Peek looks whether there is a place.
+// Peek admits if the queue has room.
 func (s *queueStrategy) Peek(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	if err := (&rolling{}).check(r); err != nil {
 		return nil, err
@@ -140,7 +142,8 @@ func (s *queueStrategy) Peek(_ context.Context, r *weir.Request) (*weir.Result, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.of(*r)
-	if mustWait := len(l.waiting) > 0 || l.next.After(time.Now()); mustWait && len(l.waiting) >= s.places && !s.hopeful {
+	if mustWait := len(l.waiting) > 0 || l.next.After(time.Now()); mustWait && len(l.waiting) >= s.places &&
+		!s.peekAdmits {
 		return &weir.Result{ExpiresAt: l.next}, nil
 	}
 	return &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: l.next}, nil
@@ -154,10 +157,10 @@ func (s *queueStrategy) Refund(_ context.Context, r *weir.Request, taken *weir.R
 	defer s.mu.Unlock()
 	l := s.of(*r)
 	back := r.Duration / time.Duration(r.Limit) * time.Duration(max(r.Cost, 1))
-	if !s.returns {
+	if !s.refundsExpired {
 		back = min(back, max(0, time.Until(taken.ExpiresAt)))
 	}
-	if !s.keepsAll {
+	if !s.refundsNothing {
 		l.next = l.next.Add(-back)
 	}
 	l.wake()
@@ -198,7 +201,8 @@ func (s *queueStrategy) Seed(_ context.Context, r *weir.Request, counted *weir.R
 	})
 }
 
-// raise moves the instant at which the next one may pass, unless r is bad.
+// raise sets the instant at which the next caller may pass to the result of to, unless r is
+// invalid.
 func (s *queueStrategy) raise(r *weir.Request, to func(now, next time.Time) time.Time) error {
 	if err := (&rolling{}).check(r); err != nil {
 		return err
@@ -216,7 +220,7 @@ func (s *queueStrategy) raise(r *weir.Request, to func(now, next time.Time) time
 
 func (s *queueStrategy) of(r weir.Request) *queueState {
 	slot := slot{r.Key, r.Duration}
-	if s.oneLine {
+	if s.sharesQueue {
 		slot.key = ""
 	}
 	if s.lines[slot] == nil {
@@ -231,7 +235,7 @@ func (l *queueState) leave(who *byte) {
 	l.wake()
 }
 
-// wake has everybody look again.
+// wake makes all callers check their position.
 func (l *queueState) wake() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -258,26 +262,26 @@ func TestBrokenWaitingStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		law  string
 		queueFlaws
 	}{
-		{"one more passes in each Duration", "Pace", queueFlaws{hasty: true}},
-		{"the first one waits too", "Pace", queueFlaws{slow: true}},
+		{"one more passes in each Duration", "Pace", queueFlaws{admitsOneMore: true}},
+		{"the first caller waits too", "Pace", queueFlaws{delaysFirst: true}},
 		{"a denied caller takes a turn", "Pace", queueFlaws{takesTurn: true}},
 		{"cost is ignored", "Pace", queueFlaws{oneTurn: true}},
-		{"the last one passes first", "Order", queueFlaws{lastFirst: true}},
-		{"one too many waits", "Queue", queueFlaws{extra: 1}},
-		{"one too few waits", "Queue", queueFlaws{extra: -1}},
-		{"a denial takes a while", "Queue", queueFlaws{hesitates: true}},
+		{"the newest caller passes first", "Order", queueFlaws{lastFirst: true}},
+		{"the queue holds one too many", "Queue", queueFlaws{extra: 1}},
+		{"the queue holds one too few", "Queue", queueFlaws{extra: -1}},
+		{"a denial is delayed", "Queue", queueFlaws{deniesLate: true}},
 		{"the retry instant is a nanosecond too early", "RetryInstant", queueFlaws{early: 1}},
 		{"the retry instant is a nanosecond too late", "RetryInstant", queueFlaws{early: -1}},
-		{"all keys stand in one line", "Keys", queueFlaws{oneLine: true}},
-		{"who gives up leaves a gap", "GivingUp", queueFlaws{losesPlace: true}},
-		{"nobody can give up", "GivingUp", queueFlaws{deaf: true}},
-		{"Peek always finds a place", "Peek", queueFlaws{hopeful: true}},
-		{"gives back a turn that is over", "Refund", queueFlaws{returns: true}},
-		{"gives nothing back", "Refund", queueFlaws{keepsAll: true}},
+		{"all keys share a queue", "Keys", queueFlaws{sharesQueue: true}},
+		{"a caller that cancels still takes a turn", "GivingUp", queueFlaws{leavesGap: true}},
+		{"waiting ignores the context", "GivingUp", queueFlaws{ignoresContext: true}},
+		{"Peek ignores the length of the queue", "Peek", queueFlaws{peekAdmits: true}},
+		{"refunds a turn that has passed", "Refund", queueFlaws{refundsExpired: true}},
+		{"refunds nothing", "Refund", queueFlaws{refundsNothing: true}},
 		{"resets every key", "Reset", queueFlaws{resetsAll: true}},
-		{"charges one, whatever the cost", "Charge", queueFlaws{chargesOne: true}},
-		{"seeds what is over", "Seed", queueFlaws{seedsLate: true}},
-		{"seeding lowers", "Seed", queueFlaws{seedLowers: true}},
+		{"charges one for any cost", "Charge", queueFlaws{chargesOne: true}},
+		{"seeds an expired count", "Seed", queueFlaws{seedsLate: true}},
+		{"seeding lowers the count", "Seed", queueFlaws{seedLowers: true}},
 	} {
 		t.Run(broken.what, func(t *testing.T) {
 			make, laws := flawedQueue(3, broken.queueFlaws)

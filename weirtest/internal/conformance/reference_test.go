@@ -11,15 +11,15 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// rolling is the reference: an exact rolling window, one list of hits for each key and Duration, all under one mutex,
-// looked through from one end to the other for every request. Nothing in it is clever.
+// rolling is the reference: an exact rolling window that keeps one list of hits for each key and
+// Duration under one mutex and scans it for every request.
 type rolling struct {
 	flaws
 	now func() time.Time
 
 	mu    sync.Mutex
 	hits  map[slot][]hit  // guarded by mu
-	limit map[slot]uint64 // guarded by mu; the limit last asked with
+	limit map[slot]uint64 // guarded by mu; the limit of the last request
 }
 
 type slot struct {
@@ -30,36 +30,36 @@ type slot struct {
 type hit struct {
 	at   time.Time
 	cost uint64
-	r    *weir.Request // nil, unless the requests are kept
+	r    *weir.Request // nil unless keepsRequest is set
 }
 
-// flaws break rolling, each in one way. All zero it is right.
+// flaws are defects of a rolling window, for tests that set one of them. The zero value has none.
 type flaws struct {
-	slot         func(weir.Request) slot         // which requests are counted together
-	spare        uint64                          // so much is admitted over the limit
-	late         time.Duration                   // hits count so much longer
-	early        time.Duration                   // denials name an instant so much earlier
-	tooLong      time.Duration                   // admissions name an instant so much later
-	racy         bool                            // looks, lets others run, and counts then
-	counting     bool                            // counts what it denies
-	pushing      bool                            // makes those it denies wait for longer
-	vague        bool                            // tells those it denies to come back one Duration later
-	stale        bool                            // the total leaves this request out
-	wrapping     bool                            // adds without a thought for the end of the numbers
-	first        bool                            // admits the first request whatever its limit
-	later        bool                            // a cost over the limit is told to come back
-	forgetting   bool                            // a changed limit starts from nothing
-	keeping      bool                            // keeps the request and reads its cost later
-	unchecked    bool                            // takes any input
-	peekCounts   bool                            // Peek is Run
-	anyPeriod    bool                            // refunds into whatever period it is
-	negative     bool                            // refunds more than there is
-	resetsAll    bool                            // forgets every key
-	seedLowers   bool                            // seeds lower too
-	seedsLate    bool                            // seeds what is over
-	racyChanges  bool                            // looks, lets others run, and refunds or charges then
-	chargesToCap bool                            // charges no more than fits
-	sweeps       func(age, d time.Duration) bool // removes, beside what is over, what is that old
+	slot              func(weir.Request) slot         // which requests share a count
+	spare             uint64                          // the cost admitted over the limit
+	late              time.Duration                   // how much longer a hit counts
+	early             time.Duration                   // how much too early ExpiresAt of a denial is
+	tooLong           time.Duration                   // how much too late ExpiresAt of an admission is
+	readsThenWrites   bool                            // reads the count, yields, and then writes it
+	countsDenials     bool                            // counts denied requests
+	extendsWait       bool                            // a denial extends the wait
+	wholeDuration     bool                            // ExpiresAt of a denial is always one Duration later
+	excludesSelf      bool                            // TotalRequests excludes this request
+	overflows         bool                            // sums may overflow
+	admitsFirst       bool                            // admits the first request at any limit
+	retriesImpossible bool                            // a cost over the limit gets an ExpiresAt
+	clearsOnChange    bool                            // a changed limit clears the count
+	keepsRequest      bool                            // keeps the Request and reads its Cost later
+	skipsValidation   bool                            // does not validate requests
+	peekCounts        bool                            // Peek counts
+	anyPeriod         bool                            // Refund applies to any period
+	refundsBelowZero  bool                            // refunds more than was counted
+	resetsAll         bool                            // Reset applies to every key
+	seedLowers        bool                            // Seed may lower the count
+	seedsLate         bool                            // Seed applies a count that has expired
+	racyChanges       bool                            // Refund and Charge read, yield, and then write
+	chargesToCap      bool                            // Charge stops at the limit
+	sweeps            func(age, d time.Duration) bool // also removes states of this age
 }
 
 func newRolling(clock Clock, flaws flaws) *rolling {
@@ -81,42 +81,42 @@ func (s *rolling) decide(r *weir.Request, count bool) (*weir.Result, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	slot := s.slotOf(r)
-	if s.forgetting && s.limit[slot] != r.Limit {
+	if s.clearsOnChange && s.limit[slot] != r.Limit {
 		delete(s.hits, slot)
 		s.limit[slot] = r.Limit
 	}
 	live, now := s.live(r)
 	used, cost, limit := sum(live), max(r.Cost, 1), min(r.Limit, math.MaxInt64)+s.spare
-	if s.first && len(live) == 0 {
+	if s.admitsFirst && len(live) == 0 {
 		limit = max(limit, cost)
 	}
-	if s.racy {
+	if s.readsThenWrites {
 		s.mu.Unlock()
 		runtime.Gosched()
 		s.mu.Lock()
 		live, _ = s.live(r)
 	}
 	mine := hit{at: now, cost: cost}
-	if s.keeping {
+	if s.keepsRequest {
 		mine.r = r
 	}
-	fits := cost <= limit && used <= limit-cost || s.wrapping && used+cost <= limit
-	if count && (fits || s.counting) {
+	fits := cost <= limit && used <= limit-cost || s.overflows && used+cost <= limit
+	if count && (fits || s.countsDenials) {
 		s.hits[slot] = append(live, mine)
 	}
 	res := &weir.Result{State: weir.Deny, TotalRequests: used}
 	switch {
 	case fits:
 		res.State, res.ExpiresAt = weir.Allow, now.Add(r.Duration+s.tooLong)
-		if !s.stale {
+		if !s.excludesSelf {
 			res.TotalRequests += cost
 		}
-	case cost <= limit && s.vague || cost > limit && s.later:
+	case cost <= limit && s.wholeDuration || cost > limit && s.retriesImpossible:
 		res.ExpiresAt = now.Add(r.Duration)
 	case cost <= limit:
 		res.ExpiresAt = s.roomAt(live, limit-cost).Add(r.Duration - s.early)
 	}
-	if count && !fits && s.pushing && len(live) > 0 {
+	if count && !fits && s.extendsWait && len(live) > 0 {
 		s.hits[slot][len(live)-1].at = now
 	}
 	return res, nil
@@ -129,7 +129,7 @@ func (s *rolling) slotOf(r *weir.Request) slot {
 	return slot{r.Key, r.Duration}
 }
 
-// live returns the hits that count, and the instant that counts as now: never one before the newest hit.
+// live returns the hits that count and the current time, which is never before the newest hit.
 func (s *rolling) live(r *weir.Request) (live []hit, now time.Time) {
 	all := s.hits[s.slotOf(r)]
 	now = s.now()
@@ -157,7 +157,7 @@ func sum(live []hit) (used uint64) {
 	return used
 }
 
-// roomAt returns the time of the hit that must go for no more than used to be left.
+// roomAt returns the time of the last hit that must expire before the count is at most used.
 func (s *rolling) roomAt(live []hit, used uint64) time.Time {
 	for i, h := range live {
 		if sum(live[i+1:]) <= used {
@@ -169,7 +169,7 @@ func (s *rolling) roomAt(live []hit, used uint64) time.Time {
 
 func (s *rolling) check(r *weir.Request) error {
 	switch d := r.Duration; {
-	case s.unchecked:
+	case s.skipsValidation:
 		return nil
 	case len(r.Key) < 1 || len(r.Key) > 1024:
 		return fmt.Errorf("%w: %d bytes", weir.ErrID, len(r.Key))
@@ -179,7 +179,7 @@ func (s *rolling) check(r *weir.Request) error {
 	return nil
 }
 
-// change calls f on what counts, unless r is bad.
+// change replaces the hits that count by f's result, unless r is invalid.
 func (s *rolling) change(r *weir.Request, f func(live []hit, now time.Time) []hit) error {
 	if err := s.check(r); err != nil {
 		return err
@@ -202,7 +202,7 @@ func (s *rolling) Refund(_ context.Context, r *weir.Request, taken *weir.Result)
 		for i := range live {
 			if h := &live[i]; taken.Allowed() && (h.at.Equal(at) || s.anyPeriod) {
 				some := min(back, h.cost)
-				if s.negative {
+				if s.refundsBelowZero {
 					some = back
 				}
 				h.cost -= some
@@ -245,7 +245,7 @@ func (s *rolling) Charge(_ context.Context, r *weir.Request) error {
 	})
 }
 
-// sweep removes the lists in which nothing counts any more.
+// sweep removes the lists whose hits have all expired.
 func (s *rolling) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

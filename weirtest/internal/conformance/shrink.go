@@ -7,11 +7,12 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// maxTries bounds how often shrink checks a law: enough for histories of 16 steps, and bearable over a network.
+// maxTries bounds how often shrink checks a law: enough for histories of 16 steps, and bearable
+// over a network.
 const maxTries = 3000
 
-// shrink returns the failure of the shortest history it finds. It starts from h, whose failure is b, and goes on with the
-// first smaller history on which the law fails, until there is none.
+// shrink returns the failure of the shortest history it finds. It starts from h, whose failure is
+// b, and goes on with the first smaller history on which the law fails, until there is none.
 func (s *suite) shrink(h history, b *failure, law func(history)) *failure {
 	tries := 0
 	for smaller := true; smaller; {
@@ -108,8 +109,8 @@ func cheaper(r weir.Request) (all []weir.Request) {
 	return all
 }
 
-// shorter returns pauses that are rounder than after or shorter: half of it, three quarters, seven eighths, down to a
-// millisecond less.
+// shorter returns pauses that are rounder than after or shorter: half of it, three quarters, seven
+// eighths, down to a millisecond less.
 func (s *suite) shorter(after, d time.Duration) (all []time.Duration) {
 	all = []time.Duration{0, after / d * d, after.Truncate(time.Second), after.Truncate(time.Millisecond)}
 	for less := after / 2; less >= time.Millisecond; less /= 2 {

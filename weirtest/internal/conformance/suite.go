@@ -1,5 +1,5 @@
-// Package conformance is the suite behind weirtest.TestStrategy: the laws of weir.Strategy, the random histories on which
-// they are checked, and the shrinking of those that break one.
+// Package conformance is the suite behind weirtest.TestStrategy: the laws of weir.Strategy, the
+// random histories on which they are checked, and the shrinking of those that break one.
 package conformance
 
 import (
@@ -40,14 +40,15 @@ type Clock interface {
 	Set(t time.Time)
 }
 
-// NewClock returns a clock that stands still at start or, in a synctest bubble, the clock of the bubble.
+// NewClock returns a clock that stands still at start or, in a synctest bubble, the clock of the
+// bubble.
 type NewClock func(start time.Time, bubble bool) Clock
 
 // Factory returns a strategy that has counted nothing and uses clock.
 type Factory func(t testing.TB, clock Clock) weir.Strategy
 
-// law is one promise. check panics with a *failure if it is broken. It uses no *testing.T, so that the laws can be tested
-// themselves.
+// law is one promise. check panics with a *failure if it is broken. It uses no *testing.T, so that
+// the laws can be tested themselves.
 type law struct {
 	name  string
 	check func(*suite)
@@ -110,7 +111,8 @@ func lawsOf(laws Laws) []law {
 }
 
 func newSuite(t testing.TB, name string, newClock NewClock, factory Factory, laws Laws) *suite {
-	// Each law has its own random numbers, so that adding one does not change the histories of the others.
+	// Each law has its own random numbers, so that adding one does not change the histories of the
+	// others.
 	seed := fnv.New64a()
 	seed.Write([]byte(name))
 	s := &suite{Laws: laws, t: t, clock: newClock, make: factory, rng: rand.New(rand.NewPCG(1, seed.Sum64()))}
@@ -169,7 +171,8 @@ func (l Laws) invalid() string {
 	}
 	for _, d := range l.Durations {
 		if d < time.Millisecond || d > 30*day || d%time.Millisecond != 0 || d%l.Granule != 0 {
-			return fmt.Sprintf("Laws.Durations: %v is not a whole number of milliseconds and of granules, up to 30 days", d)
+			return fmt.Sprintf(
+				"Laws.Durations: %v is not a whole number of milliseconds and of granules, up to 30 days", d)
 		}
 	}
 	for name := range l.Skip {

@@ -15,7 +15,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// flawed returns a Factory of references with these flaws, and laws that sweep them.
+// flawed returns a Factory of references with the given flaws, and laws that sweep them.
 func flawed(f flaws) (Factory, Laws) {
 	var last *rolling
 	return func(_ testing.TB, clock Clock) weir.Strategy {
@@ -36,7 +36,7 @@ func buckets(f bucketFlaws) Factory {
 	}
 }
 
-// answer is a strategy that gives one answer to everything.
+// answer is a strategy that is a function.
 type answer func(r *weir.Request) (*weir.Result, error)
 
 func (a answer) Run(_ context.Context, r *weir.Request) (*weir.Result, error) { return a(r) }
@@ -66,11 +66,12 @@ func TestReferencesKeepTheLaws(t *testing.T) {
 		make, laws := flawed(flaws{})
 		laws.Fixed, laws.Limits, laws.Durations = true, []uint64{1000}, []time.Duration{time.Minute}
 		keeps(t, func(t testing.TB, clock Clock) weir.Strategy {
-			return weir.Strategy(&bent{make(t, clock).(*rolling), func(s *rolling, r *weir.Request) (*weir.Result, error) {
-				own := *r
-				own.Limit, own.Duration = 1000, time.Minute
-				return s.Run(context.Background(), &own)
-			}})
+			return weir.Strategy(&customRun{make(t, clock).(*rolling),
+				func(s *rolling, r *weir.Request) (*weir.Result, error) {
+					own := *r
+					own.Limit, own.Duration = 1000, time.Minute
+					return s.Run(context.Background(), &own)
+				}})
 		}, laws)
 	})
 }
@@ -82,7 +83,7 @@ func TestDeclaredGranuleIsKept(t *testing.T) {
 		return s
 	}
 	Test(t, newTestClock, coarse, Laws{Granule: time.Millisecond})
-	caught(t, "Span", coarse, Laws{}) // what it does not declare it is not excused for
+	caught(t, "Span", coarse, Laws{}) // without the declaration the law fails
 }
 
 func TestInvalidLawsAreRefused(t *testing.T) {
@@ -108,17 +109,17 @@ func TestInvalidLawsAreRefused(t *testing.T) {
 	}
 }
 
-// bent is a rolling window with a Run of its own.
-type bent struct {
+// customRun is a rolling window with another Run.
+type customRun struct {
 	*rolling
 	run func(*rolling, *weir.Request) (*weir.Result, error)
 }
 
-func (b *bent) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
+func (b *customRun) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	return b.run(b.rolling, r)
 }
 
-// verdict returns how the law was broken, "" if it was not.
+// verdict returns how the strategy breaks the law, or "" if it does not.
 func verdict(t *testing.T, name string, make Factory, laws Laws) (how string) {
 	t.Helper()
 	laws.Histories = 100 // also with -short
@@ -135,7 +136,7 @@ func verdict(t *testing.T, name string, make Factory, laws Laws) (how string) {
 	return how
 }
 
-// caught wants the strategy to break the law, and shows how.
+// caught requires the strategy to break the law, and logs how.
 func caught(t *testing.T, name string, make Factory, laws Laws) {
 	t.Helper()
 	how := verdict(t, name, make, laws)
@@ -143,19 +144,23 @@ func caught(t *testing.T, name string, make Factory, laws Laws) {
 	t.Logf("%s: %s", name, how)
 }
 
-// A strategy on which nothing works must not keep any law from coming to its end.
-func TestHopelessStrategiesBreakLawsAndEnd(t *testing.T) {
+// No law may run for ever on a strategy that does nothing right.
+func TestLawsEndOnStrategiesThatAlwaysFail(t *testing.T) {
 	nothing := func(_ testing.TB, clock Clock) weir.Strategy {
-		return &bent{newRolling(clock, flaws{}), func(*rolling, *weir.Request) (*weir.Result, error) { return nil, nil }}
+		return &customRun{newRolling(clock, flaws{}),
+			func(*rolling, *weir.Request) (*weir.Result, error) { return nil, nil }}
 	}
 	for what, make := range map[string]Factory{
 		"admits everything": always(func(r *weir.Request) (*weir.Result, error) {
-			return &weir.Result{State: weir.Allow, TotalRequests: max(r.Cost, 1), ExpiresAt: time.Now().Add(r.Duration)}, nil
+			return &weir.Result{State: weir.Allow, TotalRequests: max(r.Cost, 1),
+				ExpiresAt: time.Now().Add(r.Duration)}, nil
 		}),
 		"denies everything": always(func(r *weir.Request) (*weir.Result, error) {
 			return &weir.Result{TotalRequests: r.Limit, ExpiresAt: time.Now().Add(r.Duration)}, nil
 		}),
-		"decides nothing": always(func(*weir.Request) (*weir.Result, error) { return nil, errors.New("the store is down") }),
+		"decides nothing": always(func(*weir.Request) (*weir.Result, error) {
+			return nil, errors.New("the store is down")
+		}),
 		"answers nothing": nothing,
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -173,8 +178,8 @@ func TestHopelessStrategiesBreakLawsAndEnd(t *testing.T) {
 }
 
 func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
-	bend := func(run func(*rolling, *weir.Request) (*weir.Result, error)) Factory {
-		return func(_ testing.TB, clock Clock) weir.Strategy { return &bent{newRolling(clock, flaws{}), run} }
+	withRun := func(run func(*rolling, *weir.Request) (*weir.Result, error)) Factory {
+		return func(_ testing.TB, clock Clock) weir.Strategy { return &customRun{newRolling(clock, flaws{}), run} }
 	}
 	ctx := context.Background()
 	for _, broken := range []struct {
@@ -185,88 +190,104 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		laws Laws    // with make
 	}{
 		{what: "admits one over the limit", law: "Exact", flaws: flaws{spare: 1}},
-		{what: "reads, and increments later", law: "Exact", flaws: flaws{racy: true}},
-		{what: "a denial is charged", law: "DenialTakesNothing", flaws: flaws{counting: true}},
-		{what: "a denial pushes the caller back", law: "Hammering", flaws: flaws{pushing: true}},
-		{what: "always says to come back one Duration later", law: "RetryInstant", flaws: flaws{vague: true}},
-		{what: "the window's edge is a millisecond late", law: "RetryInstant", flaws: flaws{late: time.Millisecond}},
+		{what: "reads the count and increments it later", law: "Exact", flaws: flaws{readsThenWrites: true}},
+		{what: "a denial is charged", law: "DenialTakesNothing", flaws: flaws{countsDenials: true}},
+		{what: "a denial extends the wait", law: "Hammering", flaws: flaws{extendsWait: true}},
+		{what: "ExpiresAt of a denial is always one Duration later", law: "RetryInstant",
+			flaws: flaws{wholeDuration: true}},
+		{what: "the window's edge is a millisecond late", law: "RetryInstant",
+			flaws: flaws{late: time.Millisecond}},
 		{what: "the window's edge is a millisecond early", law: "Span", flaws: flaws{late: -time.Millisecond}},
-		{what: "the windows are not aligned to the epoch", law: "Aligned", make: windows(time.Millisecond), laws: windowLaws},
+		{what: "the windows are not aligned to the epoch", law: "Aligned", make: windows(time.Millisecond),
+			laws: windowLaws},
 		{what: "a fixed window claims to be a rolling one", law: "Span", make: windows(0)},
-		{what: "cost is ignored", law: "Cost", make: bend(func(s *rolling, r *weir.Request) (*weir.Result, error) {
-			one := *r
-			one.Cost = 1
-			return s.Run(ctx, &one)
-		})},
-		{what: "cost over the limit is told to come back", law: "CostOverLimit", flaws: flaws{later: true}},
-		{what: "adding cost wraps around", law: "CostOverLimit", flaws: flaws{wrapping: true}},
-		{what: "the first hit passes at limit 0", law: "LimitZero", flaws: flaws{first: true}},
-		{what: "the total leaves the request out", law: "TotalRequests", flaws: flaws{stale: true}},
-		{what: "the sweeper deletes live state", law: "Sweep", flaws: flaws{sweeps: func(age, d time.Duration) bool { return age > d*2/3 }}},
-		{what: "the sweeper is a nanosecond hasty", law: "Sweep", flaws: flaws{sweeps: func(age, d time.Duration) bool { return age >= d-1 }}},
-		{what: "a clock that goes back mints tokens", law: "ClockBack", make: buckets(bucketFlaws{mints: true}), laws: bucketLaws},
+		{what: "cost is ignored", law: "Cost",
+			make: withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+				one := *r
+				one.Cost = 1
+				return s.Run(ctx, &one)
+			})},
+		{what: "a cost over the limit has an ExpiresAt", law: "CostOverLimit",
+			flaws: flaws{retriesImpossible: true}},
+		{what: "adding cost wraps around", law: "CostOverLimit", flaws: flaws{overflows: true}},
+		{what: "the first hit passes at limit 0", law: "LimitZero", flaws: flaws{admitsFirst: true}},
+		{what: "the total excludes the request", law: "TotalRequests", flaws: flaws{excludesSelf: true}},
+		{what: "the sweeper deletes live state", law: "Sweep",
+			flaws: flaws{sweeps: func(age, d time.Duration) bool { return age > d*2/3 }}},
+		{what: "the sweeper is a nanosecond early", law: "Sweep",
+			flaws: flaws{sweeps: func(age, d time.Duration) bool { return age >= d-1 }}},
+		{what: "a clock that steps back adds tokens", law: "ClockBack", make: buckets(bucketFlaws{goesBack: true}),
+			laws: bucketLaws},
 		{what: "the retry instant is a nanosecond too early", law: "RetryInstant", flaws: flaws{early: 1}},
 		{what: "the retry instant is a nanosecond too late", law: "RetryInstant", flaws: flaws{early: -1}},
 		{what: "the period ends a nanosecond later than it says", law: "FreshAgain", flaws: flaws{tooLong: -1}},
 		{what: "the period ends a nanosecond earlier than it says", law: "FreshAgain", flaws: flaws{tooLong: 1}},
-		{what: "key and duration are glued together", law: "Keys", flaws: flaws{slot: func(r weir.Request) slot {
-			return slot{key: strings.TrimSuffix(r.Key+r.Duration.String(), "s")}
-		}}},
+		{what: "key and duration are joined without a separator", law: "Keys",
+			flaws: flaws{slot: func(r weir.Request) slot {
+				return slot{key: strings.TrimSuffix(r.Key+r.Duration.String(), "s")}
+			}}},
 		{what: "keys are compared without case", law: "Keys", flaws: flaws{slot: func(r weir.Request) slot {
 			return slot{strings.ToLower(r.Key), r.Duration}
 		}}},
-		{what: "duration is ignored", law: "Durations", flaws: flaws{slot: func(r weir.Request) slot { return slot{r.Key, 0} }}},
+		{what: "duration is ignored", law: "Durations",
+			flaws: flaws{slot: func(r weir.Request) slot { return slot{r.Key, 0} }}},
 		{what: "duration is cut to seconds", law: "Durations", flaws: flaws{slot: func(r weir.Request) slot {
 			return slot{r.Key, r.Duration.Truncate(time.Second)}
 		}}},
-		{what: "a changed limit starts from nothing", law: "LimitChange", flaws: flaws{forgetting: true}},
-		{what: "a changed limit keeps tokens, not their share", law: "LimitChange", make: buckets(bucketFlaws{tokens: true}), laws: bucketLaws},
-		{what: "the request's pointer is kept", law: "Request", flaws: flaws{keeping: true}},
-		{what: "the request is changed", law: "Request", make: bend(func(s *rolling, r *weir.Request) (*weir.Result, error) {
-			r.Meta = "seen"
-			return s.Run(ctx, r)
-		})},
+		{what: "a changed limit clears the count", law: "LimitChange", flaws: flaws{clearsOnChange: true}},
+		{what: "a changed limit keeps tokens, not their share", law: "LimitChange",
+			make: buckets(bucketFlaws{keepsTokens: true}), laws: bucketLaws},
+		{what: "the request's pointer is kept", law: "Request", flaws: flaws{keepsRequest: true}},
+		{what: "the request is changed", law: "Request",
+			make: withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+				r.Meta = "seen"
+				return s.Run(ctx, r)
+			})},
 		{what: "the result is shared", law: "Request", make: func(_ testing.TB, clock Clock) weir.Strategy {
 			shared := new(weir.Result)
-			return &bent{newRolling(clock, flaws{}), func(s *rolling, r *weir.Request) (*weir.Result, error) {
+			return &customRun{newRolling(clock, flaws{}), func(s *rolling, r *weir.Request) (*weir.Result, error) {
 				res, err := s.Run(ctx, r)
 				if err == nil {
 					*shared = *res
 				}
 				return shared, err
 			}}
-		}, laws: Laws{Inexact: true}}, // the race detector would see it first
-		{what: "input is not checked", law: "BadInput", flaws: flaws{unchecked: true}},
-		{what: "an error comes with a result", law: "BadInput", make: bend(func(s *rolling, r *weir.Request) (*weir.Result, error) {
-			res, err := s.Run(ctx, r)
-			if err != nil {
-				res = &weir.Result{}
-			}
-			return res, err
-		})},
-		{what: "bad input is a denial", law: "BadInput", make: bend(func(s *rolling, r *weir.Request) (*weir.Result, error) {
-			res, err := s.Run(ctx, r)
-			if errors.Is(err, weir.ErrScale) {
-				return &weir.Result{}, nil
-			}
-			return res, err
-		})},
-		{what: "counts for a dead context, and fails", law: "Context", make: func(_ testing.TB, clock Clock) weir.Strategy {
-			return &deaf{newRolling(clock, flaws{})}
-		}},
+		}, laws: Laws{Inexact: true}}, // otherwise the race detector reports it first
+		{what: "input is not checked", law: "BadInput", flaws: flaws{skipsValidation: true}},
+		{what: "an error comes with a result", law: "BadInput",
+			make: withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+				res, err := s.Run(ctx, r)
+				if err != nil {
+					res = &weir.Result{}
+				}
+				return res, err
+			})},
+		{what: "bad input is a denial", law: "BadInput",
+			make: withRun(func(s *rolling, r *weir.Request) (*weir.Result, error) {
+				res, err := s.Run(ctx, r)
+				if errors.Is(err, weir.ErrScale) {
+					return &weir.Result{}, nil
+				}
+				return res, err
+			})},
+		{what: "counts although the context is done, and fails", law: "Context",
+			make: func(_ testing.TB, clock Clock) weir.Strategy {
+				return &ignoresContext{newRolling(clock, flaws{})}
+			}},
 		{what: "Decide is not Run", law: "Decide", make: func(_ testing.TB, clock Clock) weir.Strategy {
 			return &shortcut{newRolling(clock, flaws{})}
 		}},
 		{what: "peeking counts", law: "Peek", flaws: flaws{peekCounts: true}},
 		{what: "refunds into the next period", law: "Refund", flaws: flaws{anyPeriod: true}},
-		{what: "refunds what has long stopped counting", law: "Refund", make: buckets(bucketFlaws{returns: true}), laws: bucketLaws},
-		{what: "refunds below zero", law: "Refund", flaws: flaws{negative: true}},
+		{what: "refunds hits that no longer count", law: "Refund", make: buckets(bucketFlaws{refundsExpired: true}),
+			laws: bucketLaws},
+		{what: "refunds below zero", law: "Refund", flaws: flaws{refundsBelowZero: true}},
 		{what: "resets every key", law: "Reset", flaws: flaws{resetsAll: true}},
-		{what: "seeding lowers", law: "Seed", flaws: flaws{seedLowers: true}},
-		{what: "seeds what is over", law: "Seed", flaws: flaws{seedsLate: true}},
-		{what: "reads, and refunds later", law: "Refund", flaws: flaws{racyChanges: true}},
-		{what: "reads, and charges later", law: "Charge", flaws: flaws{racyChanges: true}},
-		{what: "charges no more than fits", law: "Charge", flaws: flaws{chargesToCap: true}},
+		{what: "seeding lowers the count", law: "Seed", flaws: flaws{seedLowers: true}},
+		{what: "seeds an expired count", law: "Seed", flaws: flaws{seedsLate: true}},
+		{what: "reads the count and refunds later", law: "Refund", flaws: flaws{racyChanges: true}},
+		{what: "reads the count and charges later", law: "Charge", flaws: flaws{racyChanges: true}},
+		{what: "charges only up to the limit", law: "Charge", flaws: flaws{chargesToCap: true}},
 	} {
 		t.Run(broken.what, func(t *testing.T) {
 			make, laws := broken.make, broken.laws
@@ -278,7 +299,7 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 	}
 }
 
-// shortcut has a Decide that forgets the cost.
+// shortcut has a Decide that ignores the cost.
 type shortcut struct{ *rolling }
 
 func (s *shortcut) Decide(ctx context.Context, r *weir.Request) (weir.Result, error) {
@@ -291,10 +312,10 @@ func (s *shortcut) Decide(ctx context.Context, r *weir.Request) (weir.Result, er
 	return *res, nil
 }
 
-// deaf counts first and looks at the context then.
-type deaf struct{ *rolling }
+// ignoresContext counts first and checks the context afterwards.
+type ignoresContext struct{ *rolling }
 
-func (d *deaf) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (d *ignoresContext) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, err := d.rolling.Run(ctx, r)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

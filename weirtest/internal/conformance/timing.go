@@ -35,7 +35,7 @@ func (tr *trial) checkSpan(r weir.Request) {
 		}
 	}
 	if most := tr.suite.Span(r.Limit); sum > most {
-		tr.failf("in the last %v %d were admitted, and at most %d may be", r.Duration, sum, most)
+		tr.failf("%d were admitted in the last %v; at most %d may be", sum, r.Duration, most)
 	}
 }
 
@@ -64,7 +64,8 @@ func denialTakesNothing(s *suite) {
 	}
 	s.search(variety{}, func(h history) {
 		full := s.trace(h)
-		s.replay(full, "what was denied left no trace", func(i int) bool { return full.verdicts[i].Allowed() })
+		s.replay(full, "the Result with the denied requests",
+			func(i int) bool { return full.verdicts[i].Allowed() })
 	})
 }
 
@@ -74,11 +75,11 @@ func (s *suite) roomStays(limit, most uint64) {
 	s.try(func(tr *trial) {
 		tr.admits(costing(r, most-room), "the key is new")
 		tr.denies(costing(r, most/2), fmt.Sprintf("only %d are left", room))
-		tr.admits(costing(r, room), fmt.Sprintf("%d are left, since the denial before took nothing", room))
+		tr.admits(costing(r, room), fmt.Sprintf("%d are left, as the denial before is not counted", room))
 	})
 }
 
-// replay plays the steps of full that stay, at their instants, and requires the Results they had.
+// replay plays the steps of full that stay, at their instants, and requires the same Results.
 func (s *suite) replay(full trace, why string, stays func(i int) bool) {
 	s.against(full, func(tr *trial) {
 		for i, step := range full.history {
@@ -96,7 +97,8 @@ func (tr *trial) expect(r weir.Request, want weir.Result, why string) {
 }
 
 func (tr *trial) equal(got, want weir.Result, why string) {
-	if got.State == want.State && got.TotalRequests == want.TotalRequests && got.ExpiresAt.Equal(want.ExpiresAt) {
+	if got.State == want.State && got.TotalRequests == want.TotalRequests &&
+		got.ExpiresAt.Equal(want.ExpiresAt) {
 		return
 	}
 	until := "never"
@@ -106,7 +108,8 @@ func (tr *trial) equal(got, want weir.Result, why string) {
 	tr.failf("the last call must give %v, total %d, expires %s: %s", want.State, want.TotalRequests, until, why)
 }
 
-// hammering checks that a caller that retries early gets the same ExpiresAt each time, and is admitted then.
+// hammering checks that a caller that retries early gets the same ExpiresAt each time, and is
+// admitted then.
 func hammering(s *suite) {
 	s.search(variety{}, func(h history) {
 		r, denied, now, ok := s.denial(h)
@@ -119,11 +122,12 @@ func hammering(s *suite) {
 				tr.clock.Set(now.Add(s.grain(denied.ExpiresAt.Sub(now) / 4 * time.Duration(i))))
 				res := tr.denies(r, "its time has not come")
 				if !res.ExpiresAt.Equal(denied.ExpiresAt) {
-					tr.failf("nothing was admitted since it was first denied, and so its ExpiresAt must stay %v", denied.ExpiresAt.Sub(tr.origin))
+					tr.failf("nothing was admitted since the first denial: ExpiresAt must stay %v",
+						denied.ExpiresAt.Sub(tr.origin))
 				}
 			}
 			tr.clock.Set(denied.ExpiresAt)
-			tr.admits(r, "this is the instant it was told")
+			tr.admits(r, "this is ExpiresAt of the denial")
 		})
 	})
 }
@@ -134,8 +138,8 @@ func (s *suite) denial(h history) (r weir.Request, res weir.Result, now time.Tim
 	return r, res, now, !res.Allowed() && !res.ExpiresAt.IsZero()
 }
 
-// retryInstant checks that a denied request is denied at every instant before its ExpiresAt, and admitted at it. Each
-// instant is tried on a new strategy.
+// retryInstant checks that a denied request is denied at every instant before its ExpiresAt, and
+// admitted at it. Each instant is tried on a new strategy.
 func retryInstant(s *suite) {
 	s.search(variety{}, func(h history) {
 		r, denied, now, ok := s.denial(h)
@@ -147,21 +151,22 @@ func retryInstant(s *suite) {
 			s.try(func(tr *trial) {
 				tr.play(h)
 				if wait <= 0 {
-					tr.failf("the last request was denied, and so its ExpiresAt must be later than now")
+					tr.failf("the last request was denied: its ExpiresAt must be later than now")
 				}
 				tr.clock.Set(at)
 				want(tr, r, why)
 			})
 		}
 		for _, early := range s.instants(now, wait, r.Duration) {
-			try(early, (*trial).denies, fmt.Sprintf("it was told to come back %v later", denied.ExpiresAt.Sub(early)))
+			try(early, (*trial).denies, fmt.Sprintf("ExpiresAt of the denial is %v later",
+				denied.ExpiresAt.Sub(early)))
 		}
-		try(denied.ExpiresAt, (*trial).admits, "this is the instant it was told")
+		try(denied.ExpiresAt, (*trial).admits, "this is ExpiresAt of the denial")
 	})
 }
 
-// instants returns some of the instants in [now, now+wait): the last, those at the edges of windows, and a random one,
-// which depends on wait alone.
+// instants returns some of the instants in [now, now+wait): the last, those at the edges of
+// windows, and a random one, which depends on wait alone.
 func (s *suite) instants(now time.Time, wait, d time.Duration) (all []time.Time) {
 	chance := rand.New(rand.NewPCG(1, uint64(wait)))
 	edge := d - now.Sub(time.Unix(0, 0))%d
@@ -177,7 +182,8 @@ func (s *suite) instants(now time.Time, wait, d time.Duration) (all []time.Time)
 	return slices.CompactFunc(all, time.Time.Equal)
 }
 
-// freshAgain checks that a key is as new from the ExpiresAt of its last admission on, and not before.
+// freshAgain checks that a key is as new from the ExpiresAt of its last admission on, and not
+// before.
 func freshAgain(s *suite) {
 	s.search(variety{}, func(h history) {
 		r, last, now := s.trace(h).last()
@@ -189,7 +195,7 @@ func freshAgain(s *suite) {
 		s.try(func(tr *trial) {
 			tr.play(h)
 			if !last.ExpiresAt.After(now) {
-				tr.failf("the last request was admitted, and so its ExpiresAt must be later than now")
+				tr.failf("the last request was admitted: its ExpiresAt must be later than now")
 			}
 			tr.clock.Set(last.ExpiresAt.Add(-s.Granule))
 			tr.denies(all, "something admitted before still counts")
@@ -216,7 +222,8 @@ func clockBack(s *suite) {
 	})
 }
 
-// wentBack uses the key up late in a window, steps back by d/share, within the window, and forth again.
+// wentBack uses the key up late in a window, steps back by d/share, within the window, and forth
+// again.
 func (tr *trial) wentBack(one weir.Request, share time.Duration) {
 	d := one.Duration
 	now := tr.clock.Now()
@@ -236,7 +243,7 @@ func (tr *trial) drain(one weir.Request) {
 		if !tr.run(costing(one, cost)).Allowed() {
 			cost /= 2
 		} else if used += cost; used > most {
-			tr.failf("at one instant %d were admitted, and at most %d may be", used, most)
+			tr.failf("%d were admitted at one instant; at most %d may be", used, most)
 		}
 	}
 }

@@ -71,7 +71,8 @@ func catch(f func()) (err error) {
 
 // failf ends the law with a failure.
 func (tr *trial) failf(format string, args ...any) {
-	panic(&failure{message: fmt.Sprintf(format, args...), origin: tr.origin, events: tr.events, baseline: tr.baseline})
+	panic(&failure{message: fmt.Sprintf(format, args...), origin: tr.origin, events: tr.events,
+		baseline: tr.baseline})
 }
 
 // run runs r, which the strategy must be able to decide.
@@ -84,14 +85,15 @@ func (tr *trial) peek(r weir.Request) weir.Result {
 	return tr.decided("Peek", r, tr.Strategy.(weir.Peeker).Peek)
 }
 
-func (tr *trial) decided(call string, r weir.Request, f func(context.Context, *weir.Request) (*weir.Result, error)) weir.Result {
+func (tr *trial) decided(call string, r weir.Request,
+	f func(context.Context, *weir.Request) (*weir.Result, error)) weir.Result {
 	e := event{at: tr.clock.Now(), call: call, r: r}
 	res, err := f(context.Background(), &r)
 	e.err, e.took = err, tr.clock.Now().Sub(e.at)
 	tr.record(e, res)
 	switch {
 	case err != nil:
-		tr.failf("%s could not decide a good request: %v", call, err)
+		tr.failf("%s failed on a valid request: %v", call, err)
 	case res == nil:
 		tr.failf("%s returned neither a Result nor an error", call)
 	case res.State != weir.Allow && res.State != weir.Deny:

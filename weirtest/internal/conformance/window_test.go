@@ -10,10 +10,10 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// window is a fixed window, for the laws that a rolling one cannot break: those of what a strategy declares.
+// window is a fixed window. It tests laws about declarations, which a rolling window cannot break.
 type window struct {
 	now  func() time.Time
-	late time.Duration // its windows start that much after the epoch's
+	late time.Duration // offset of its windows from the epoch
 
 	mu   sync.Mutex
 	used map[string]uint64 // guarded by mu
@@ -36,10 +36,12 @@ func (s *window) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 		return &weir.Result{State: weir.Deny, TotalRequests: used, ExpiresAt: start.Add(r.Duration + s.late)}, nil
 	}
 	s.used[name] = used + cost
-	return &weir.Result{State: weir.Allow, TotalRequests: used + cost, ExpiresAt: start.Add(r.Duration + s.late)}, nil
+	return &weir.Result{State: weir.Allow, TotalRequests: used + cost,
+		ExpiresAt: start.Add(r.Duration + s.late)}, nil
 }
 
-// bucket is a token bucket of Limit tokens. It counts time: a token is the time in which one drips in.
+// bucket is a token bucket of Limit tokens. It counts time: a token is the time in which it
+// refills.
 type bucket struct {
 	bucketFlaws
 	now func() time.Time
@@ -48,16 +50,16 @@ type bucket struct {
 	debt map[string]debt // guarded by mu
 }
 
-// bucketFlaws break bucket, each in one way. All zero it is right.
+// bucketFlaws are defects of a bucket, for tests that set one of them. The zero value has none.
 type bucketFlaws struct {
-	mints   bool // goes back with the clock, and then lets the same time pass again
-	tokens  bool // keeps the number of tokens when the limit changes, not the share
-	returns bool // gives back also the tokens that have dripped in since they were taken
+	goesBack       bool // follows a clock that steps back, and so refills twice
+	keepsTokens    bool // keeps the number of tokens when the limit changes, not the share
+	refundsExpired bool // Refund returns tokens that have already been refilled
 }
 
 type debt struct {
 	at    time.Time
-	time  time.Duration // how long it takes from at until the bucket is full
+	time  time.Duration // from at until the bucket is full
 	limit uint64
 }
 
@@ -76,10 +78,10 @@ func (s *bucket) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	}
 	each := (r.Duration + time.Duration(r.Limit) - 1) / time.Duration(r.Limit)
 	d := s.debt[name]
-	if d.at.After(now) && !s.mints {
+	if d.at.After(now) && !s.goesBack {
 		d.time += d.at.Sub(now)
 	}
-	if s.tokens && d.limit != 0 {
+	if s.keepsTokens && d.limit != 0 {
 		d.time = d.time * time.Duration(d.limit) / time.Duration(r.Limit)
 	}
 	left := max(0, d.time-max(0, now.Sub(d.at)))
@@ -88,14 +90,16 @@ func (s *bucket) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {
 	case cost > r.Limit:
 		return &weir.Result{State: weir.Deny, TotalRequests: used}, nil
 	case left > time.Duration(r.Limit-cost)*each:
-		if s.mints {
+		if s.goesBack {
 			s.debt[name] = debt{now, left, r.Limit}
 		}
-		return &weir.Result{State: weir.Deny, TotalRequests: used, ExpiresAt: now.Add(left - time.Duration(r.Limit-cost)*each)}, nil
+		return &weir.Result{State: weir.Deny, TotalRequests: used,
+			ExpiresAt: now.Add(left - time.Duration(r.Limit-cost)*each)}, nil
 	}
 	left += time.Duration(cost) * each
 	s.debt[name] = debt{now, left, r.Limit}
-	return &weir.Result{State: weir.Allow, TotalRequests: uint64((left + each - 1) / each), ExpiresAt: now.Add(left)}, nil
+	return &weir.Result{State: weir.Allow, TotalRequests: uint64((left + each - 1) / each),
+		ExpiresAt: now.Add(left)}, nil
 }
 
 func (s *bucket) Refund(_ context.Context, r *weir.Request, taken *weir.Result) error {
@@ -106,7 +110,7 @@ func (s *bucket) Refund(_ context.Context, r *weir.Request, taken *weir.Result) 
 	defer s.mu.Unlock()
 	name, now := fmt.Sprintf("%q %d", r.Key, r.Duration), s.now()
 	back := (r.Duration + time.Duration(r.Limit) - 1) / time.Duration(r.Limit) * time.Duration(max(r.Cost, 1))
-	if !s.returns {
+	if !s.refundsExpired {
 		back = min(back, max(0, taken.ExpiresAt.Sub(now)))
 	}
 	d := s.debt[name]
