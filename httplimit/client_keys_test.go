@@ -105,7 +105,7 @@ func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 				ask("192.0.2.1:1", fmt.Sprintf("/%d", i)) // it is denied
 			}
 			assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", "/"))
-			assert.EqualValues(t, row.lives, m.keys.life.Load())
+			assert.EqualValues(t, row.lives, m.keys.Life())
 		})
 	}
 }
@@ -137,55 +137,6 @@ func TestKeysBeyondTheBoundShareABudget(t *testing.T) {
 	assert.Equal(t, 5, passed("203.0.113.8:1", "/1", "/2", "/3", "/4", "/5", "/6", "/7"),
 		"nor do other clients")
 	assert.Equal(t, 1, strings.Count(log.String(), "\n"), "one line a second: %s", log.String())
-}
-
-func TestAKeyIsForgottenWhenItsBucketsAreOver(t *testing.T) {
-	k := newClientKeys(2)
-	k.lives(time.Minute)
-	client := []byte("203.0.113.7")
-	admit := func(key string, at time.Duration) bool { return k.admit(client, []byte(key), noon.Add(at)) }
-	assert.True(t, admit("a", 0))
-	assert.True(t, admit("b", 0))
-	assert.False(t, admit("c", 0))
-	assert.False(t, admit("c", 59*time.Second))
-	assert.True(t, admit("a", 61*time.Second), "moves to the second generation")
-	assert.False(t, admit("c", 62*time.Second), "b may have a bucket still")
-	assert.True(t, admit("c", 122*time.Second), "b has none")
-	assert.False(t, admit("b", 122*time.Second))
-	assert.True(t, admit("b", time.Hour))
-	k.lives(time.Second)
-	assert.EqualValues(t, time.Minute, k.life.Load(), "a life only grows")
-}
-
-// Never more than the bound in use by one client within a life, whatever it does; and the memory is
-// bounded.
-func TestKeysNeverExceedTheBound(t *testing.T) {
-	const most, life = 10, 100
-	k := newClientKeys(most)
-	k.lives(life)
-	used := make(map[int]int) // when each key was last admitted
-	for now := range 5000 {
-		key := (now * 7919) % 97
-		if k.admit([]byte("c"), []byte{byte(key)}, noon.Add(time.Duration(now))) {
-			used[key] = now
-		}
-		live := 0
-		for _, last := range used {
-			if now-last < life {
-				live++
-			}
-		}
-		require.LessOrEqual(t, live, most, now)
-	}
-	full := newClientKeys(1)
-	full.maxShard = 100
-	full.lives(time.Hour)
-	for i := range 3 * keyShards * full.maxShard {
-		full.admit(fmt.Append(nil, i), []byte("k"), noon)
-	}
-	for i := range full.shards {
-		assert.Len(t, full.shards[i].cur.keys, full.maxShard)
-	}
 }
 
 // The client that a request's keys count for does not depend on the fields that it sends.

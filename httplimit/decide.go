@@ -103,7 +103,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 		s := &c.states[i]
 		s.fill(r, c.key, c.shared, cost)
 		if m.keys != nil && s.LimitFunc != nil && !s.exempt && validDuration(s.req.Duration) {
-			m.keys.lives(2 * s.req.Duration)
+			m.keys.Lives(2 * s.req.Duration)
 		}
 		applies = applies || !s.exempt
 	}

@@ -68,7 +68,7 @@ func (m *middleware) logPenalty(ctx context.Context, key string, err error) {
 func (m *middleware) logShared(ctx context.Context, client string) {
 	m.log(ctx, &m.throttles.shared, slog.LevelWarn,
 		"httplimit: a client's further keys share one budget; if it is a proxy, set ClientIP", client,
-		[]slog.Attr{slog.Int("max_keys", m.keys.max)})
+		[]slog.Attr{slog.Int("max_keys", m.keys.Most())})
 }
 
 // log writes a record if t allows it.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/clientkeys"
 )
 
 // New returns the middleware that consults s before each request: the handler runs at most once, if
@@ -158,8 +159,8 @@ type middleware struct {
 	realTime     bool     // Now is time.Now
 	policyLine   string   // the RateLimit-Policy field; empty if a LimitFunc makes it differ
 	calls        sync.Pool
-	flight       *inFlight   // nil: no bound
-	keys         *clientKeys // nil: no bound
+	flight       *inFlight        // nil: no bound
+	keys         *clientkeys.Keys // nil: no bound
 	throttles    throttles
 }
 
@@ -282,12 +283,12 @@ func (m *middleware) boundKeys() {
 	}
 	most := m.MaxKeysPerClient
 	if most == 0 {
-		most = defaultMaxKeys
+		most = clientkeys.DefaultMost
 	}
-	m.keys = newClientKeys(most)
-	m.keys.lives(time.Minute)
-	m.keys.lives(2 * m.Penalty.Within)
+	m.keys = clientkeys.New(most)
+	m.keys.Lives(time.Minute)
+	m.keys.Lives(2 * m.Penalty.Within)
 	for _, p := range m.policies {
-		m.keys.lives(2 * p.Duration)
+		m.keys.Lives(2 * p.Duration)
 	}
 }
