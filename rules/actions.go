@@ -33,8 +33,17 @@ const (
 // exchange is a request and the values that several actions use.
 type exchange struct {
 	*http.Request
-	ip    httplimit.IP
-	query url.Values // parsed on first use
+	ip      httplimit.IP
+	query   url.Values // parsed on first use
+	unknown error      // why an action had no client's address; nil if none lacked it
+}
+
+func (x *exchange) addr() (netip.Addr, error) {
+	addr, err := x.ip.Addr(x.Request)
+	if err != nil {
+		x.unknown = err
+	}
+	return addr, err
 }
 
 func (x *exchange) parsedQuery() url.Values {
@@ -59,10 +68,9 @@ type Descriptors struct {
 func Describe(actions ...Action) Descriptors { return Descriptors{Actions: actions} }
 
 // describe appends the descriptors that specs compute from a request.
-func describe(dst []Descriptor, specs []Descriptors, r *http.Request, ip httplimit.IP) []Descriptor {
-	x := exchange{Request: r, ip: ip}
+func describe(dst []Descriptor, specs []Descriptors, x *exchange) []Descriptor {
 	for i := range specs {
-		if d, ok := specs[i].of(&x); ok {
+		if d, ok := specs[i].of(x); ok {
 			dst = append(dst, d)
 		}
 	}
@@ -86,7 +94,8 @@ func (s *Descriptors) of(x *exchange) (Descriptor, bool) {
 // RequestOf converts an HTTP request to a Request with the descriptors of the domain's rate_limits.
 // ip finds the client's address.
 func (s *Set) RequestOf(domain string, r *http.Request, ip httplimit.IP) *Request {
-	return &Request{Domain: domain, Descriptors: describe(nil, s.Descriptors(domain), r, ip)}
+	x := exchange{Request: r, ip: ip}
+	return &Request{Domain: domain, Descriptors: describe(nil, s.Descriptors(domain), &x)}
 }
 
 // Descriptors returns the rate_limits of a domain, which say how to describe HTTP requests. It
@@ -128,7 +137,7 @@ func condition(e Entry, holds func(x *exchange) bool) Action {
 func GenericKey(key, value string) Action { return always(Entry{key, value}) }
 
 // RemoteAddress returns an action with the key remote_address and the client's address without its
-// port.
+// port. If the address is unknown, the request gets no descriptor, see [Guard.Wrap].
 func RemoteAddress() Action { return MaskedRemoteAddress("remote_address", 32, 128) }
 
 // MaskedRemoteAddress returns an action with the client's address as a prefix of v4Bits or v6Bits
@@ -136,7 +145,7 @@ func RemoteAddress() Action { return MaskedRemoteAddress("remote_address", 32, 1
 // length.
 func MaskedRemoteAddress(key string, v4Bits, v6Bits int) Action {
 	return value(key, false, func(x *exchange) (string, bool) {
-		addr, err := x.ip.Addr(x.Request)
+		addr, err := x.addr()
 		if err != nil {
 			return "", false
 		}
@@ -159,7 +168,7 @@ func MaskedRemoteAddress(key string, v4Bits, v6Bits int) Action {
 // in one of the ranges, or in none of them if invert is set.
 func RemoteAddressMatch(key, value string, ranges []netip.Prefix, invert bool) Action {
 	return condition(Entry{key, value}, func(x *exchange) bool {
-		addr, err := x.ip.Addr(x.Request)
+		addr, err := x.addr()
 		if err != nil {
 			return false
 		}

@@ -24,6 +24,11 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 // DecideInto is like Decide, but stores the result in resp and reuses its memory. After an error
 // the contents of resp are undefined.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
+	return e.decide(ctx, req, resp, nil)
+}
+
+// decide is DecideInto with the counters of the rules held to b, if that is not nil.
+func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b *bound) error {
 	if err := req.check(); err != nil {
 		return err
 	}
@@ -31,7 +36,7 @@ func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) e
 	resp.Statuses = slices.Grow(resp.Statuses[:0], len(req.Descriptors))[:len(req.Descriptors)]
 	c := e.calls.Get().(*call)
 	defer e.calls.Put(c)
-	c.engine, c.state = e, e.state.Load()
+	c.engine, c.state, c.bound = e, e.state.Load(), b
 	c.match(req, resp.Statuses)
 	if err := c.run(ctx); err != nil {
 		return errors.Join(err, c.refund(ctx))
@@ -55,6 +60,7 @@ type call struct {
 	asks     []ask
 	replaced map[string]bool
 	key      []byte
+	bound    *bound // nil: none
 }
 
 // ask is the request of one descriptor to its strategy.
@@ -104,6 +110,9 @@ func (c *call) match(req *Request, statuses []Status) {
 		a.limit = s.Limit
 		a.mode = modeOf(from, req.hits(from))
 		c.key = appendKey(c.key[:0], req.Domain, from.Entries, s.Rule)
+		if c.bound != nil && s.Rule != nil && a.limit.Requests > 0 {
+			c.key = c.bound.key(c.key, s.Rule)
+		}
 		a.req = weir.Request{
 			Key:      string(c.key),
 			Limit:    uint64(a.limit.Requests),

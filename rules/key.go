@@ -25,11 +25,16 @@ func appendKey(dst []byte, domain string, entries []Entry, r *Rule) []byte {
 		}
 		dst = appendPart(dst, ':', e.Value)
 	}
-	if len(dst) > maxKeyLen {
-		sum := sha256.Sum256(dst)
-		dst = append(append(dst[:0], '#'), sum[:]...) // no other key begins with this
+	return shorten(dst)
+}
+
+// shorten replaces a long key by its hash.
+func shorten(key []byte) []byte {
+	if len(key) > maxKeyLen {
+		sum := sha256.Sum256(key)
+		key = append(append(key[:0], '#'), sum[:]...) // no other key begins with this
 	}
-	return dst
+	return key
 }
 
 func appendPart(dst []byte, mark byte, s string) []byte {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/clientkeys"
 )
 
 // Guard limits HTTP requests by rules. Engine and Domain are required; the zero values of the other
@@ -27,6 +29,14 @@ type Guard struct {
 	// reads no header.
 	ClientIP httplimit.IP
 
+	// MaxKeysPerClient bounds the counters that one client address (an IPv4 address or an IPv6 /64,
+	// found by ClientIP) may use in two of the longest period; under each rule its further values
+	// share one counter. Without it one client that varies a value, such as a path, a header or its
+	// IPv6 address, fills the table, and new callers get ErrFull. Clients behind a proxy count as one
+	// unless ClientIP trusts the proxy. Requests whose peer has no IP address, as on a Unix socket,
+	// are not bounded. 0 means 10,000; negative means no bound.
+	MaxKeysPerClient int
+
 	// DeniedStatus is the status of a denial. 0 means 429.
 	DeniedStatus int
 
@@ -39,8 +49,9 @@ type Guard struct {
 	// request has no descriptors or if err is not nil. OnDecision must not keep resp.
 	OnDecision func(r *http.Request, resp *Response, err error)
 
-	// Logger gets a record at level Error when a decision fails, at most once a second. Nil means
-	// slog.Default().
+	// Logger gets a record at level Error when a decision fails, and at level Warn when a client's
+	// further values share a counter and when descriptors are dropped because a client's address is
+	// unknown; each at most once a second. Nil means slog.Default().
 	Logger *slog.Logger
 }
 
@@ -58,8 +69,14 @@ func Middleware(e *Engine, descriptors ...Descriptors) func(http.Handler) http.H
 // Wrap returns a handler that calls next for admitted requests. A denied request gets the response
 // of package httplimit: status 429, the fields RateLimit, RateLimit-Policy and Retry-After, and a
 // problem (RFC 9457) that names the rules that denied it. An admitted request has the RateLimit
-// fields too, unless the engine is in shadow mode. A request without descriptors is admitted. Wrap
-// panics without an Engine, a Domain or a handler.
+// fields too, unless the engine is in shadow mode. Wrap panics without an Engine, a Domain or a
+// handler.
+//
+// A request without descriptors is admitted. As in Envoy, an action without a value drops its whole
+// descriptor. A request whose client's address is unknown, since its peer is a Unix socket or a
+// trusted proxy sent an invalid X-Forwarded-For, gets no descriptor with a remote_address; if all
+// have one, no limit holds for it. Logger gets a record of it. Descriptors without an address limit
+// such requests too.
 func (g *Guard) Wrap(next http.Handler) http.Handler {
 	if g.Engine == nil || g.Domain == "" || next == nil {
 		panic("rules: a Guard needs an Engine, a Domain and a handler")
@@ -71,15 +88,26 @@ func (g *Guard) Wrap(next http.Handler) http.Handler {
 	if guarded.Logger == nil {
 		guarded.Logger = slog.Default()
 	}
+	if g.MaxKeysPerClient >= 0 {
+		guarded.keys = clientkeys.New(cmp.Or(g.MaxKeysPerClient, clientkeys.DefaultMost))
+		guarded.keys.Lives(time.Minute)
+	}
 	return guarded
 }
 
 // guarded is a handler behind a Guard.
 type guarded struct {
 	Guard
-	next   http.Handler
-	logged atomic.Int64 // Unix time of the last logged failure, in seconds
-	missed atomic.Int64 // failures not logged since then
+	next http.Handler
+	keys *clientkeys.Keys // nil: no bound
+
+	failures, sharings, unknowns throttle
+}
+
+// throttle allows one record a second.
+type throttle struct {
+	logged atomic.Int64 // Unix time of the last record, in seconds
+	missed atomic.Int64 // records dropped since then
 }
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -87,17 +115,22 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if specs == nil {
 		specs = g.Engine.Set().Descriptors(g.Domain)
 	}
-	req := Request{Domain: g.Domain, Descriptors: describe(nil, specs, r, g.ClientIP)}
+	x := exchange{Request: r, ip: g.ClientIP}
+	req := Request{Domain: g.Domain, Descriptors: describe(nil, specs, &x)}
+	if x.unknown != nil {
+		g.log(r.Context(), &g.unknowns, slog.LevelWarn,
+			"a request lacks descriptors, as its client's address is unknown", "error", x.unknown)
+	}
 	if len(req.Descriptors) == 0 {
 		g.decided(r, nil, nil)
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	resp, err := g.Engine.Decide(r.Context(), &req)
+	resp, err := g.decide(r, &req)
 	g.decided(r, resp, err)
 	switch {
 	case err != nil:
-		g.logFailure(r.Context(), err)
+		g.log(r.Context(), &g.failures, slog.LevelError, "rate limit rules could not decide", "error", err)
 		if !g.admits(r.Context(), err) {
 			httplimit.Undecided(w)
 			return
@@ -122,14 +155,27 @@ func (g *guarded) decided(r *http.Request, resp *Response, err error) {
 	}
 }
 
-func (g *guarded) logFailure(ctx context.Context, err error) {
-	now, last := time.Now().Unix(), g.logged.Load()
-	if now <= last || !g.logged.CompareAndSwap(last, now) {
-		g.missed.Add(1)
+// decide decides on a request with the counters of its client bounded.
+func (g *guarded) decide(r *http.Request, req *Request) (*Response, error) {
+	resp, b := new(Response), g.boundOf(r)
+	if err := g.Engine.decide(r.Context(), req, resp, b); err != nil {
+		return nil, err
+	}
+	if b != nil && b.shared {
+		g.log(r.Context(), &g.sharings, slog.LevelWarn,
+			"a client's further values share one counter; if it is a proxy, set ClientIP", "max_keys", g.keys.Most())
+	}
+	return resp, nil
+}
+
+// log writes a record if t allows it, with one attribute and how many records were dropped.
+func (g *guarded) log(ctx context.Context, t *throttle, level slog.Level, msg, name string, value any) {
+	now, last := time.Now().Unix(), t.logged.Load()
+	if now <= last || !t.logged.CompareAndSwap(last, now) {
+		t.missed.Add(1)
 		return
 	}
-	g.Logger.ErrorContext(ctx, "rate limit rules could not decide", "domain", g.Domain, "error", err, "more",
-		g.missed.Swap(0))
+	g.Logger.Log(ctx, level, msg, "domain", g.Domain, name, value, "more", t.missed.Swap(0))
 }
 
 // Quotas returns the limits that the request counted against, for the fields of an HTTP response.

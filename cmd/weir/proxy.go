@@ -47,7 +47,8 @@ Routes and paths ignore case, a final slash, encoding, dot segments and path par
 Instead of limits, --rules takes rules in YAML; "weir rules --help" describes them. Their
 rate_limits say how a request becomes descriptors, as in a Go program. The proxy loads them again
 when their files change, and keeps the counts; if rules have a mistake, the old ones stay in force.
---by then tells callers apart only for the deny list and for the bounds on requests in flight.
+--by then tells callers apart only for the deny list and for the bounds on requests in flight, and
+--max-keys bounds the counters that one address may use.
 
 With --redis, any number of proxies share the limits. While Redis is unreachable each proxy decides
 alone, from the last known counts, with 1/--instances of each limit, and adds what it admitted to
@@ -172,7 +173,7 @@ func (f *proxyFlags) command() *cobra.Command {
 
 // notWithRules are the flags whose settings are part of the rules or do not apply to them.
 var notWithRules = []string{
-	"limit", "strategy", "burst", "queue", "route", "max-keys", "penalty-box", "headers", "mochiweb",
+	"limit", "strategy", "burst", "queue", "route", "penalty-box", "headers", "mochiweb",
 	"denied-page", "jitter",
 	"count-if", "cors-origin", "cors-credentials", "count-preflights", "on-full", "redis-lease",
 	"redis-denials",
@@ -197,7 +198,7 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.StringVar(&f.by, "by", "ip",
 		"what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
 	flags.IntVar(&f.maxKeys, "max-keys", 1000,
-		"how many keys one address may use; further ones share a budget")
+		"how many keys, or counters of rules, one address may use; further ones share a budget")
 	flags.StringSliceVar(&f.trust, "trust", nil,
 		"addresses and `prefixes` of trusted proxies, whose X-Forwarded-For, -Host and -Proto are believed")
 	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")

@@ -77,8 +77,8 @@ func (s *strategies) source(log *slog.Logger) rules.Source {
 func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	guard := rules.Guard{
 		Engine: p.ruled.Engine, Domain: p.ruled.domain, ClientIP: p.ip,
-		DeniedStatus: p.cfg.Guard.DeniedStatus,
-		FailOpen:     p.cfg.Guard.FailOpen, OnDecision: p.onRules, Logger: p.cfg.Log,
+		MaxKeysPerClient: p.cfg.Guard.MaxKeysPerClient, DeniedStatus: p.cfg.Guard.DeniedStatus,
+		FailOpen: p.cfg.Guard.FailOpen, OnDecision: p.onRules, Logger: p.cfg.Log,
 	}
 	behind := guard.Wrap(next)
 	cfg := httplimit.Config{
