@@ -13,15 +13,15 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// minimal are the permissions that the package comment asks for.
+// minimal are the permissions documented in the package comment.
 var minimal = []any{
 	"~weir:*", "+eval", "+evalsha", "+hello", "+time", "+del", "+pttl", "+pexpire",
 	"+hget", "+hset", "+hincrby", "+hkeys", "+hdel", "+hmget", "+hgetall",
 	"+get", "+psetex", "+lindex", "+llen", "+lrange", "+lset", "+ltrim", "+rpush",
 }
 
-// With the permissions that are documented everything works, and without any of those that scripts
-// need it is a misconfiguration, no bug.
+// Everything works with the documented permissions. Without one that the scripts need, errors are
+// classified as Misconfigured.
 func TestPermissions(t *testing.T) {
 	server := redistest.Start(t)
 	admin := server.Client()
@@ -40,7 +40,8 @@ func TestPermissions(t *testing.T) {
 		tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Minute})
 		require.NoError(t, err)
 		for _, s := range []*redislimit.Strategy{
-			store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), &store.SlidingLog().Strategy, &tiers.Strategy,
+			store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), &store.SlidingLog().Strategy,
+			&tiers.Strategy,
 			store.Counter(), &store.List().Strategy,
 		} {
 			ctx, r := context.Background(), &weir.Request{Key: key, Limit: 10, Duration: time.Minute}
@@ -62,7 +63,7 @@ func TestPermissions(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for i, rule := range minimal {
-		if rule == "+hello" || rule == "+hdel" { // the client does without; windows that are over
+		if rule == "+hello" || rule == "+hdel" { // the client works without it; expired windows
 			continue
 		}
 		rest := append(append([]any{}, minimal[:i]...), minimal[i+1:]...)

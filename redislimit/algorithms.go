@@ -73,7 +73,8 @@ func (sliding) answer(r *weir.Request, v numbers) (decision, error) {
 	_, into := arith.FloorDiv(now, d)
 	end := now + d - into
 	weight := mulDiv(previous, d-into, d, d-1)
-	res := decision{allowed: v[0] == 1, total: min(maxCount, weight+current), limit: clamp(r.Limit), at: ofMillis(end + d)}
+	res := decision{allowed: v[0] == 1, total: min(maxCount, weight+current), limit: clamp(r.Limit),
+		at: ofMillis(end + d)}
 	if res.allowed || cost(r) > res.limit {
 		return res, nil
 	}

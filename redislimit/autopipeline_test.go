@@ -16,8 +16,7 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// The recipe of docs/autopipeline.md: 64 callers through one AutoPipeline, and exactly the limit is
-// admitted.
+// The recipe of docs/autopipeline.md with 64 callers on one AutoPipeline admits exactly the limit.
 func TestAutoPipeline(t *testing.T) {
 	slow.Test(t)
 	server := redistest.Start(t)
@@ -30,7 +29,8 @@ func TestAutoPipeline(t *testing.T) {
 	require.NoError(t, err)
 	joined, err := redislimit.New(pipe, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
 	require.NoError(t, err)
-	for name, s := range map[string]*redislimit.Strategy{"plain": plain.FixedWindow(), "joined": joined.FixedWindow()} {
+	for name, s := range map[string]*redislimit.Strategy{"plain": plain.FixedWindow(),
+		"joined": joined.FixedWindow()} {
 		var admitted, asked atomic.Int64
 		var all sync.WaitGroup
 		start := time.Now()

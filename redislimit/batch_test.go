@@ -6,60 +6,60 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batching is the hook of a client that sends together what many ask at once: most of what a command
-// costs is its way.
+// batching is the hook of a client that sends concurrent commands in one pipeline, since most of
+// the cost of a command is its round trip.
 type batching struct {
 	client *redis.Client // sends the batches
-	asked  chan question
+	queue  chan pending
 }
 
-type question struct {
-	cmd      redis.Cmder
-	answered chan struct{}
+type pending struct {
+	cmd  redis.Cmder
+	done chan struct{}
 }
 
-// newBatching returns a client of the server of c that ends with ctx.
+// newBatching returns a client for the server of c. It closes when ctx is done.
 func newBatching(ctx context.Context, c *redis.Client) *redis.Client {
 	o := *c.Options()
-	o.MaxRetries = -1 // which its options show as 0
-	together := redis.NewClient(&o)
-	b := &batching{client: c, asked: make(chan question, 100)}
-	together.AddHook(b)
+	o.MaxRetries = -1 // Options shows -1 as 0
+	batched := redis.NewClient(&o)
+	b := &batching{client: c, queue: make(chan pending, 100)}
+	batched.AddHook(b)
 	go func() {
-		defer together.Close()
+		defer batched.Close()
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case q := <-b.asked:
-				b.answer(ctx, q)
+			case q := <-b.queue:
+				b.send(ctx, q)
 			}
 		}
 	}()
-	return together
+	return batched
 }
 
-// answer asks q and what else is there.
-func (b *batching) answer(ctx context.Context, q question) {
-	all, pipe := []question{q}, b.client.Pipeline()
-	for range len(b.asked) {
-		all = append(all, <-b.asked)
+// send sends q and all queued commands.
+func (b *batching) send(ctx context.Context, q pending) {
+	all, pipe := []pending{q}, b.client.Pipeline()
+	for range len(b.queue) {
+		all = append(all, <-b.queue)
 	}
 	for _, q := range all {
 		_ = pipe.Process(ctx, q.cmd)
 	}
-	_, _ = pipe.Exec(ctx) // Each command has its own error.
+	_, _ = pipe.Exec(ctx) // each command has its own error
 	for _, q := range all {
-		close(q.answered)
+		close(q.done)
 	}
 }
 
 // ProcessHook implements redis.Hook.
 func (b *batching) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(_ context.Context, cmd redis.Cmder) error {
-		q := question{cmd, make(chan struct{})}
-		b.asked <- q
-		<-q.answered
+		q := pending{cmd, make(chan struct{})}
+		b.queue <- q
+		<-q.done
 		return cmd.Err()
 	}
 }

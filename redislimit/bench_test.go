@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// BenchmarkRun is a decision against a server on this machine, from 16 goroutines for each CPU, on
-// 10,000 keys.
+// BenchmarkRun measures decisions against a server on this machine, from 16 goroutines for each
+// CPU, on 10,000 keys.
 func BenchmarkRun(b *testing.B) {
 	server := redistest.Start(b)
 	like := &weir.Request{Limit: 1 << 30, Duration: time.Hour}
@@ -22,7 +22,7 @@ func BenchmarkRun(b *testing.B) {
 	for i := range keys {
 		keys[i] = "caller " + strconv.Itoa(i)
 	}
-	for name, s := range everyone(b, open(b, server.Addr, redislimit.Config{}), like) {
+	for name, s := range everyStrategy(b, open(b, server.Addr, redislimit.Config{}), like) {
 		b.Run(name, func(b *testing.B) {
 			var next, admitted atomic.Int64
 			b.ReportAllocs()

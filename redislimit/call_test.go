@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// OnCall is called once for each call of the server, and not for requests that are refused before.
+// OnCall is called once for each call of the server, and not for requests rejected before that.
 func TestOnCall(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(redislimit.Options(server.Addr))

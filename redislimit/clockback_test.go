@@ -16,9 +16,10 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// backSteps plays a trace with a clock that steps back now and then, at most by most, and returns
-// how many Results differ.
-func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64, most time.Duration) (differ int, example string) {
+// backSteps runs a trace whose clock sometimes steps back by at most most, and returns the number
+// of differing Results and an example.
+func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64,
+	most time.Duration) (differ int, example string) {
 	rng := rand.New(rand.NewPCG(seed, 15))
 	d, limit := time.Minute, uint64(20)
 	if p.fixed != nil {
@@ -49,8 +50,8 @@ func backSteps(t *testing.T, p pair, clock *weirtest.Clock, seed uint64, most ti
 	return differ, example
 }
 
-// The differences that the package comment states for a clock that steps back, and no others: none
-// without steps, and none of fixed windows for steps of a part of a Duration. Peek makes no
+// Results differ only as the package comment documents for a clock that steps back: never without
+// steps, and not for fixed windows if the steps are shorter than a Duration. Peek makes no
 // difference.
 func TestClockStepsBack(t *testing.T) {
 	slow.Test(t)
@@ -71,8 +72,7 @@ func TestClockStepsBack(t *testing.T) {
 	}
 }
 
-// A Peek does not move a caller's clock: what is denied without it is denied after it, also if the
-// clock steps back.
+// Peek does not advance a key's clock: a denial stays a denial after a Peek and a step back.
 func TestPeekBeforeAStepBack(t *testing.T) {
 	o := redislimit.Options(redistest.Start(t).Addr)
 	client := redis.NewClient(o)

@@ -17,8 +17,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// A slot that moves from one node to another while callers count in it loses no hit and counts none
-// twice: answers that redirect say that nothing was run.
+// A slot that moves between nodes under load loses no hit and counts none twice, as redirects mean
+// that nothing was run.
 func TestClusterSlotMoves(t *testing.T) {
 	slow.Test(t)
 	cluster := redistest.StartCluster(t)
@@ -29,10 +29,11 @@ func TestClusterSlotMoves(t *testing.T) {
 	})
 	defer client.Close()
 	still := time.Unix(1_700_000_000, 0)
-	store, err := redislimit.New(client, redislimit.Config{Timeout: generous, Now: func() time.Time { return still }})
+	store, err := redislimit.New(client,
+		redislimit.Config{Timeout: generous, Now: func() time.Time { return still }})
 	require.NoError(t, err)
 	r := &weir.Request{Key: "mover", Limit: 1 << 30, Duration: 24 * time.Hour}
-	all := everyone(t, store, r)
+	all := everyStrategy(t, store, r)
 
 	var admitted, failed atomic.Int64
 	stop := make(chan struct{})
@@ -68,14 +69,14 @@ func TestClusterSlotMoves(t *testing.T) {
 	for _, s := range all {
 		res, err := s.Peek(context.Background(), r)
 		require.NoError(t, err)
-		counted += res.TotalRequests - 1 // Peek counts itself in
+		counted += res.TotalRequests - 1 // Peek includes its own request
 	}
 	t.Logf("%d admitted, %d errors, %d counted", admitted.Load(), failed.Load(), counted)
 	assert.Zero(t, failed.Load())
 	assert.EqualValues(t, admitted.Load(), counted)
 }
 
-// One node less is an error for a third of the callers, in time, and nothing for the others.
+// If one node fails, a third of the keys get errors in time, and the others are not affected.
 func TestClusterNodeDies(t *testing.T) {
 	slow.Test(t)
 	cluster := redistest.StartCluster(t)
@@ -94,7 +95,8 @@ func TestClusterNodeDies(t *testing.T) {
 	ask := func() (failed int, slowest time.Duration) {
 		for i := range 60 {
 			start := time.Now()
-			res, err := s.Run(context.Background(), &weir.Request{Key: fmt.Sprint("caller ", i), Limit: 100, Duration: time.Hour})
+			res, err := s.Run(context.Background(), &weir.Request{Key: fmt.Sprint("caller ", i), Limit: 100,
+				Duration: time.Hour})
 			slowest = max(slowest, time.Since(start))
 			if err != nil {
 				assert.Nil(t, res)
@@ -104,7 +106,10 @@ func TestClusterNodeDies(t *testing.T) {
 		}
 		return failed, slowest
 	}
-	redistest.Eventually(t, 5*time.Second, "all is well", func() bool { failed, _ := ask(); return failed == 0 })
+	redistest.Eventually(t, 5*time.Second, "all decisions succeed", func() bool {
+		failed, _ := ask()
+		return failed == 0
+	})
 	cluster.Nodes[1].Kill()
 	late := redistest.Watch()
 	failed, slowest := ask()

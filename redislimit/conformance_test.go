@@ -18,7 +18,7 @@ import (
 
 func twice(limit uint64) uint64 { return 2 * limit }
 
-// Every strategy keeps the laws that those of package weir keep.
+// Every strategy passes the conformance suite.
 func TestConformance(t *testing.T) {
 	server := redistest.Start(t)
 	o := redislimit.Options(server.Addr)
@@ -27,10 +27,11 @@ func TestConformance(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 
 	tier := weir.Tier{Limit: 10, Duration: time.Second}
-	// Had its first request not been made, such a period would have begun later, and so would end
-	// later: that cannot be given back late. TestRefundWhereThePeriodStartsWithTheFirstHit has the
-	// rest of the law.
-	firstHit := weirtest.Laws{Span: twice, Skip: map[string]string{"Refund": "the period starts with the first request"}}
+	// A period begins with its first hit. Without that request the period would have begun and ended
+	// later, which a refund cannot change afterwards. TestRefundWhereThePeriodStartsWithTheFirstHit
+	// covers the rest of the law.
+	firstHit := weirtest.Laws{Span: twice,
+		Skip: map[string]string{"Refund": "the period starts with the first request"}}
 	for name, tt := range map[string]struct {
 		pick func(testing.TB, *redislimit.Store) weir.Strategy
 		laws weirtest.Laws
@@ -57,7 +58,8 @@ func TestConformance(t *testing.T) {
 				require.NoError(t, err)
 				return tiers
 			},
-			weirtest.Laws{Span: twice, Aligned: true, Fixed: true, Limits: []uint64{tier.Limit}, Durations: []time.Duration{tier.Duration}},
+			weirtest.Laws{Span: twice, Aligned: true, Fixed: true, Limits: []uint64{tier.Limit},
+				Durations: []time.Duration{tier.Duration}},
 		},
 		"Counter": {
 			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.Counter() },
@@ -81,18 +83,19 @@ func TestConformance(t *testing.T) {
 			}, tt.laws)
 		})
 	}
-	// The keys of the originals have no Grace: they die by the server's clock, while the suite's
-	// stands still.
+	// The keys of the originals have no Grace, so they expire by the server's clock while the suite's
+	// clock stands still.
 	hours := []time.Duration{time.Hour, time.Minute, 24 * time.Hour}
 	firstHit.Durations = hours
 	t.Run("originals", func(t *testing.T) {
 		t.Parallel()
 		own := redistest.Start(t).Client()
-		for name, tt := range map[string]weirtest.Laws{"counter": firstHit, "sorted set": {Durations: hours}, "list": firstHit} {
+		for name, tt := range map[string]weirtest.Laws{"counter": firstHit, "sorted set": {Durations: hours},
+			"list": firstHit} {
 			t.Run(name, func(t *testing.T) {
 				tt.Histories = slow.N(2, 8, 100)
 				weirtest.TestStrategy(t, func(t testing.TB, clock *weirtest.Clock) weir.Strategy {
-					require.NoError(t, own.FlushDB(context.Background()).Err()) // Their keys are those of the strategy before.
+					require.NoError(t, own.FlushDB(context.Background()).Err()) // The originals share keys.
 					return originals[name](own, clock.Now)
 				}, tt)
 			})
@@ -100,8 +103,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What a period that starts with the first hit gives back, it gives back inside that period only,
-// and not below zero.
+// If the period starts with the first hit, a refund takes effect within that period only, and not
+// below zero.
 func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()
@@ -126,19 +129,19 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 			require.NoError(t, s.Refund(ctx, ask(4), second))
 			require.Equal(t, uint64(3), counted())
 			require.NoError(t, s.Refund(ctx, ask(4), &weir.Result{State: weir.Deny, ExpiresAt: second.ExpiresAt}))
-			require.Equal(t, uint64(3), counted(), "a denial took nothing")
+			require.Equal(t, uint64(3), counted(), "a denial is not counted")
 			require.NoError(t, s.Refund(ctx, ask(5), first))
 			require.Equal(t, uint64(0), counted(), "not below zero")
 			third, err := s.Run(ctx, ask(6))
 			require.NoError(t, err)
-			require.True(t, third.ExpiresAt.Equal(first.ExpiresAt), "the period goes on")
+			require.True(t, third.ExpiresAt.Equal(first.ExpiresAt), "the period is unchanged")
 			require.Equal(t, uint64(6), counted())
 
 			clock.Set(first.ExpiresAt)
 			fourth, err := s.Run(ctx, ask(2))
 			require.NoError(t, err)
 			require.NoError(t, s.Refund(ctx, ask(6), third))
-			require.Equal(t, uint64(2), counted(), "that period is over")
+			require.Equal(t, uint64(2), counted(), "the period has ended")
 			require.NoError(t, s.Refund(ctx, ask(2), fourth))
 			require.Equal(t, uint64(0), counted())
 			clock.Advance(time.Hour)
@@ -146,13 +149,15 @@ func TestRefundWhereThePeriodStartsWithTheFirstHit(t *testing.T) {
 	}
 }
 
-// Above 2^53-1 a limit counts as that, but a cost over it is a denial still, as in package weir.
+// Above 2^53-1 a limit counts as 2^53-1, but a cost over the limit is still denied, as in package
+// weir.
 func TestACostOverTheLimitNeverPasses(t *testing.T) {
 	client := redis.NewClient(redislimit.Options(redistest.Start(t).Addr))
 	t.Cleanup(func() { _ = client.Close() })
 	l, s := counters(t, client, "", weirtest.NewClock(time.Unix(1_700_000_000, 0)).Now)
 	pairs := plainPairs(l, s)
-	pairs = append(pairs, pair{name: "TokenBucket of 2^54", local: l.TokenBucket(1 << 54), remote: s.TokenBucket(1 << 54)})
+	pairs = append(pairs, pair{name: "TokenBucket of 2^54", local: l.TokenBucket(1 << 54),
+		remote: s.TokenBucket(1 << 54)})
 	tier := weir.Tier{Limit: 1 << 54, Duration: time.Hour}
 	local, err := l.Tiers(tier)
 	require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 
 type mark struct{}
 
-// Calls that nobody can cancel share a deadline, which is never later than their timeout; the
-// others have their own.
+// Calls without a cancelable context share a deadline no later than their timeout. Others have
+// their own.
 func TestWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const timeout = share * time.Millisecond
@@ -21,7 +21,7 @@ func TestWithin(t *testing.T) {
 		begun := time.Now()
 		first, cancel := d.within(parent)
 		cancel()
-		assert.NoError(t, first.Err(), "it is not one call's to cancel")
+		assert.NoError(t, first.Err(), "one call must not cancel the shared context")
 		assert.Equal(t, "of the caller", first.Value(mark{}))
 		for time.Since(begun) < 2*timeout {
 			c, _ := d.within(parent)
@@ -29,7 +29,8 @@ func TestWithin(t *testing.T) {
 			assert.True(t, ok)
 			assert.LessOrEqual(t, time.Until(end), timeout)
 			assert.Greater(t, time.Until(end), timeout-timeout/share)
-			assert.Equal(t, time.Since(begun) < timeout/share, c.Done() == first.Done(), "%v after the first", time.Since(begun))
+			assert.Equal(t, time.Since(begun) < timeout/share, c.Done() == first.Done(), "%v after the first",
+				time.Since(begun))
 			time.Sleep(timeout / share / 3)
 			synctest.Wait()
 			assert.Equal(t, time.Since(begun) >= timeout, first.Err() != nil)

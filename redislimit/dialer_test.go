@@ -16,8 +16,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// In a partition, dials outlive the calls that started them, and then fail. They do not stay in the
-// pool, where each would fail one more call once the network is back.
+// During a partition dials outlive their calls and then fail. They must not stay in the pool, where
+// each would fail another call after the partition ends.
 func TestLateDialsLeaveThePool(t *testing.T) {
 	slow.Test(t)
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
@@ -38,12 +38,13 @@ func TestLateDialsLeaveThePool(t *testing.T) {
 		return s.FixedWindow()
 	}
 	proxy.Partition(true)
-	out, _ := storm(timed(redislimit.DefaultTimeout), daily)
+	out, _ := callAll(timed(redislimit.DefaultTimeout), daily)
 	for _, o := range out {
 		assert.Equal(t, redislimit.Down, redislimit.Classify(o.err))
 	}
 	require.NotZero(t, started.Load())
-	redistest.Eventually(t, 20*time.Second, "the dials end", func() bool { return ended.Load() == started.Load() })
+	redistest.Eventually(t, 20*time.Second, "the dials end",
+		func() bool { return ended.Load() == started.Load() })
 	late := started.Load()
 	proxy.Partition(false)
 	s, lost := timed(generous), 0
@@ -53,5 +54,5 @@ func TestLateDialsLeaveThePool(t *testing.T) {
 		}
 	}
 	t.Logf("%d late dials, %d calls failed after them", late, lost)
-	assert.Less(t, lost, callers/8, "a dial that ends just now may be handed to a call that waits")
+	assert.Less(t, lost, callers/8, "a dial that fails just now may be given to a waiting call")
 }

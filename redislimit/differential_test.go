@@ -19,18 +19,19 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// pair is a strategy and its counterpart.
+// pair is a local strategy and its Redis counterpart.
 type pair struct {
 	name   string
 	local  strategy
 	remote strategy
-	fixed  []weir.Tier // of Tiers: the limits, which are not the request's
+	fixed  []weir.Tier // the limits of Tiers, which ignore the request's
 
-	entries bool // both list their entries
+	entries bool // both have Entries
 }
 
-// counters makes a Limiter and a Store on one clock.
-func counters(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) (*weir.Limiter, *redislimit.Store) {
+// counters returns a Limiter and a Store with the same clock.
+func counters(t *testing.T, c redis.UniversalClient, prefix string,
+	now func() time.Time) (*weir.Limiter, *redislimit.Store) {
 	l, err := weir.New(weir.Config{Now: now})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -39,14 +40,14 @@ func counters(t *testing.T, c redis.UniversalClient, prefix string, now func() t
 	return l, s
 }
 
-// pairs makes one of each kind, on one clock.
+// pairs returns a pair of each kind with the same clock.
 func pairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) []pair {
 	l, s := counters(t, c, prefix, now)
 	return append(plainPairs(l, s), tiersPair(t, l, s, "Tiers", tier(30, 1), tier(50, 10), tier(70, 15)))
 }
 
-// tierOrders makes pairs of Tiers that are not given the shortest first. The limits of the last two
-// are so low that often two tiers bind equally, and that costs exceed some of them and not others.
+// tierOrders returns pairs of Tiers in various orders. The limits of the last two are so low that
+// tiers often have equal room, and that costs often exceed only some of them.
 func tierOrders(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) []pair {
 	l, s := counters(t, c, prefix, now)
 	return []pair{
@@ -81,27 +82,26 @@ func plainPairs(l *weir.Limiter, s *redislimit.Store) []pair {
 	}
 }
 
-// trace is one random history: a few callers, one duration, limits and costs of one order of
-// magnitude.
+// trace is a random history: a few keys, one duration, and limits and costs of similar size.
 type trace struct {
 	random   *rand.Rand
 	clock    *weirtest.Clock
 	duration time.Duration
 	limit    uint64
-	taken    map[string]*weir.Result // the last admission of each caller
-	asked    map[string]weir.Request
+	taken    map[string]*weir.Result // the last admission of each key
+	requests map[string]weir.Request
 	log      []event
 }
 
-// event is one step, to be told of when a later one fails. Seed's results are what was to be
-// counted.
+// event is one step, kept for the failure message. Its Results for Seed are the count that was
+// passed.
 type event struct {
 	at         time.Time
 	op         string
 	r          weir.Request
 	a, b       *weir.Result
 	errA, errB error
-	tiers      [2]weir.Tier // of Tiers' Run: that of a and that of b
+	tiers      [2]weir.Tier // the tiers that RunTier returned for a and b
 }
 
 func (e event) String() string {
@@ -128,7 +128,7 @@ func (x *trace) request() *weir.Request {
 	return r
 }
 
-// move moves the clock: a little, a lot, by no whole millisecond, or to where something happens.
+// move advances the clock a little, a lot, by a fraction of a millisecond, or to an ExpiresAt.
 func (x *trace) move(last *weir.Result) {
 	d := x.duration
 	switch x.random.IntN(12) {
@@ -151,7 +151,7 @@ func same(a, b *weir.Result) bool {
 	return a.State == b.State && a.TotalRequests == b.TotalRequests && a.ExpiresAt.Equal(b.ExpiresAt)
 }
 
-// run runs r, and returns the tier too if s is Tiers.
+// run runs r. For Tiers it also returns the tier.
 func run(ctx context.Context, s strategy, r *weir.Request) (*weir.Result, weir.Tier, error) {
 	if s, ok := s.(interface {
 		RunTier(context.Context, *weir.Request) (*weir.Result, weir.Tier, error)
@@ -162,7 +162,7 @@ func run(ctx context.Context, s strategy, r *weir.Request) (*weir.Result, weir.T
 	return res, weir.Tier{}, err
 }
 
-// sameEntries compares the entries of two logs.
+// sameEntries compares the entries of both logs.
 func sameEntries(ctx context.Context, p pair, r *weir.Request) bool {
 	type lister interface {
 		Entries(ctx context.Context, r *weir.Request) ([]weir.Entry, error)
@@ -174,7 +174,8 @@ func sameEntries(ctx context.Context, p pair, r *weir.Request) bool {
 	})
 }
 
-// step does one thing to both and returns what they said, and the reason if they differ.
+// step makes one call on both strategies. It returns the local Result, and a message if the two
+// differ.
 func (x *trace) step(p pair) (*weir.Result, string) {
 	ctx, r := context.Background(), x.request()
 	var a, b *weir.Result
@@ -186,7 +187,7 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 		a, tiers[0], errA = run(ctx, p.local, r)
 		b, tiers[1], errB = run(ctx, p.remote, r)
 		if errA == nil && a.Allowed() {
-			x.taken[r.Key], x.asked[r.Key] = a, *r
+			x.taken[r.Key], x.requests[r.Key] = a, *r
 		}
 	case n < 33:
 		op = "Peek"
@@ -197,7 +198,7 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 		if !ok {
 			return nil, ""
 		}
-		q := x.asked[r.Key]
+		q := x.requests[r.Key]
 		op, r = "Refund", &q
 		if x.random.IntN(4) == 0 { // more than was taken; more than the limit is not given back
 			r.Cost = x.limit + x.random.Uint64N(3)
@@ -207,7 +208,8 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 		op = "Charge"
 		errA, errB = p.local.Charge(ctx, r), p.remote.Charge(ctx, r)
 	case n < 39:
-		counted := &weir.Result{TotalRequests: x.random.Uint64N(x.limit + 1), ExpiresAt: x.clock.Now().Add(time.Duration(x.random.Int64N(int64(x.duration))) - x.duration/4)}
+		counted := &weir.Result{TotalRequests: x.random.Uint64N(x.limit + 1),
+			ExpiresAt: x.clock.Now().Add(time.Duration(x.random.Int64N(int64(x.duration))) - x.duration/4)}
 		op, a, b = "Seed", counted, counted
 		errA, errB = p.local.Seed(ctx, r, counted), p.remote.Seed(ctx, r, counted)
 	case x.random.IntN(20) == 0:
@@ -219,25 +221,27 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 	}
 	x.log = append(x.log, event{x.clock.Now(), op, *r, a, b, errA, errB, tiers})
 	if n := x.random.IntN(20); n == 0 && p.entries && !sameEntries(ctx, p, r) {
-		return a, "their entries differ"
+		return a, "the entries differ"
 	}
 	if (errA == nil) != (errB == nil) || a != nil && b != nil && !same(a, b) || tiers[0] != tiers[1] {
-		return a, "they differ"
+		return a, "the results differ"
 	}
 	return a, ""
 }
 
-// On one clock and one random trace, a local strategy and its counterpart give the same Results,
-// bit for bit, and Tiers the same tier.
+// With the same clock and random trace, a local strategy and its counterpart return equal Results,
+// and Tiers the same tier.
 func TestDifferential(t *testing.T) {
-	// Larger hashes are in no order.
+	// Hashes with more fields than this have no order.
 	server := redistest.Start(t, "--hash-max-ziplist-entries", "4")
-	traces, steps := 20, slow.N(50, 250, 50_000) // in make nightly 10^6 for each algorithm
+	traces, steps := 20, slow.N(50, 250, 50_000) // 10^6 for each algorithm in make nightly
 	starts := []time.Time{
-		time.Unix(1_700_000_000, 123_456_789), time.Unix(0, 0), time.Unix(-3, 999_999_999), time.Date(1911, 3, 1, 0, 0, 0, 1, time.UTC),
+		time.Unix(1_700_000_000, 123_456_789), time.Unix(0, 0), time.Unix(-3, 999_999_999),
+		time.Date(1911, 3, 1, 0, 0, 0, 1, time.UTC),
 		time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
-	durations := []time.Duration{time.Minute, time.Second, 7 * time.Millisecond, time.Millisecond, 24*time.Hour + 13*time.Millisecond, 10 * 24 * time.Hour}
+	durations := []time.Duration{time.Minute, time.Second, 7 * time.Millisecond, time.Millisecond,
+		24*time.Hour + 13*time.Millisecond, 10 * 24 * time.Hour}
 	limits := []uint64{10, 1, 3, 100, 1_000_003, 1<<46 - 3}
 	o := redislimit.Options(server.Addr)
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
@@ -249,35 +253,37 @@ func TestDifferential(t *testing.T) {
 	for i, p := range all(client, "names", time.Now) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
-			together := newBatching(t.Context(), client)
-			var playing sync.WaitGroup // The traces have clocks and keys of their own, and mostly wait for the server.
+			batched := newBatching(t.Context(), client)
+			var running sync.WaitGroup // Traces have their own clocks and keys, and mostly wait for the server.
 			for n := range traces {
 				clock := weirtest.NewClock(starts[n%len(starts)])
-				p := all(together, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]
+				p := all(batched, fmt.Sprintf("trace %d %d:", n, i), clock.Now)[i]
 				random := rand.New(rand.NewPCG(uint64(n), uint64(i)))
 				x := &trace{
-					random: random, clock: clock, duration: durations[n%len(durations)], limit: limits[random.IntN(len(limits))],
-					taken: map[string]*weir.Result{}, asked: map[string]weir.Request{},
+					random: random, clock: clock, duration: durations[n%len(durations)],
+					limit: limits[random.IntN(len(limits))],
+					taken: map[string]*weir.Result{}, requests: map[string]weir.Request{},
 				}
 				if p.fixed != nil {
 					one := p.fixed[random.IntN(len(p.fixed))]
-					x.duration, x.limit = one.Duration, one.Limit // and so costs near to each of the limits
+					x.duration, x.limit = one.Duration, one.Limit // so that costs are close to each of the limits
 				}
-				playing.Go(func() { x.play(t, p, steps) })
+				running.Go(func() { x.play(t, p, steps) })
 			}
-			playing.Wait()
+			running.Wait()
 		})
 	}
 }
 
-// play makes so many steps, and fails with the last of them if the two differ.
+// play makes the given number of steps, and fails with the latest of them if the two strategies
+// differ.
 func (x *trace) play(t *testing.T, p pair, steps int) {
 	var last *weir.Result
 	for step := range steps {
 		x.move(last)
-		res, wrong := x.step(p)
-		if wrong != "" {
-			assert.Fail(t, wrong, "step %d:%v", step, x.log)
+		res, diff := x.step(p)
+		if diff != "" {
+			assert.Fail(t, diff, "step %d:%v", step, x.log)
 			return
 		}
 		if res != nil {

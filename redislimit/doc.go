@@ -4,7 +4,8 @@
 //	client := redis.NewClient(redislimit.Options("127.0.0.1:6379"))
 //	store, err := redislimit.New(client, redislimit.Config{})
 //	if err != nil { … }
-//	res, err := store.SlidingWindow().Run(ctx, &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Minute})
+//	r := &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Minute}
+//	res, err := store.SlidingWindow().Run(ctx, r)
 //
 // Any redis.UniversalClient will do: one server, Sentinel, Cluster, Ring; Redis 5 or newer, or
 // Valkey. The names, the arithmetic and the laws are those of weir: on one clock that does not step

@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// memory returns a client of a Redis in this process, so that the examples run anywhere, and how to
-// end it.
+// memory returns a client of an in-process Redis, so that the examples run anywhere, and a function
+// that closes both.
 func memory() (client *redis.Client, end func()) {
 	server, err := miniredis.Run()
 	if err != nil {
@@ -23,7 +23,7 @@ func memory() (client *redis.Client, end func()) {
 	return client, func() { _ = client.Close(); server.Close() }
 }
 
-// noon is the clock of the examples. Leave Config.Now out, and Redis' own clock decides.
+// noon is the clock of the examples. Without Config.Now, the clock of Redis decides.
 func noon() time.Time { return time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC) }
 
 func ExampleNew() {
@@ -35,7 +35,8 @@ func ExampleNew() {
 	}
 	perMinute := store.FixedWindow()
 	for range 3 {
-		res, err := perMinute.Run(context.Background(), &weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
+		res, err := perMinute.Run(context.Background(), &weir.Request{Key: "10.0.0.7", Limit: 2,
+			Duration: time.Minute})
 		if err != nil {
 			panic(err)
 		}
@@ -47,7 +48,7 @@ func ExampleNew() {
 	// Deny 2 12:01:00
 }
 
-// A client with the library's own settings would break promises: New says which.
+// New rejects a client with the library's default settings, and names the settings.
 func ExampleNew_unsafe() {
 	client := redis.NewClient(&redis.Options{})
 	defer client.Close()
@@ -63,7 +64,8 @@ func ExampleStore_Tiers() {
 	if err != nil {
 		panic(err)
 	}
-	tiers, err := store.Tiers(weir.Tier{Limit: 5, Duration: time.Second}, weir.Tier{Limit: 7, Duration: time.Minute})
+	tiers, err := store.Tiers(weir.Tier{Limit: 5, Duration: time.Second},
+		weir.Tier{Limit: 7, Duration: time.Minute})
 	if err != nil {
 		panic(err)
 	}
@@ -80,7 +82,7 @@ func ExampleStore_Tiers() {
 	// 1: Allow by 5 in 1s
 }
 
-// Who is behind this address?
+// Entries shows the users behind an address.
 func ExampleLog_Entries() {
 	client, end := memory()
 	defer end()
@@ -91,7 +93,8 @@ func ExampleLog_Entries() {
 	log := store.SlidingLog()
 	ctx := context.Background()
 	for _, user := range []string{"ada", "grace"} {
-		if _, err := log.Run(ctx, &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Hour, Meta: user}); err != nil {
+		if _, err := log.Run(ctx, &weir.Request{Key: "10.0.0.7", Limit: 100, Duration: time.Hour,
+			Meta: user}); err != nil {
 			panic(err)
 		}
 	}
@@ -107,7 +110,7 @@ func ExampleLog_Entries() {
 	// 12:00:00 1 grace
 }
 
-// Nobody listens there: the server is down, and nothing was admitted.
+// No server listens at the address: it is down, and nothing was admitted.
 func ExampleClassify() {
 	client := redis.NewClient(redislimit.Options("127.0.0.1:1"))
 	defer client.Close()
@@ -115,7 +118,8 @@ func ExampleClassify() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = store.FixedWindow().Run(context.Background(), &weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
+	_, err = store.FixedWindow().Run(context.Background(), &weir.Request{Key: "10.0.0.7", Limit: 2,
+		Duration: time.Minute})
 	fmt.Println(redislimit.Classify(err))
 	// Output: down
 }

@@ -22,17 +22,17 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// childEnv is the address of the server for the process that is to be killed.
+// childEnv holds the server's address for the child process.
 const childEnv = "REDISLIMIT_TEST_CHILD"
 
 const (
-	mortalPeriod = 10 * time.Minute // longer than the slowest machine takes for the test
+	mortalPeriod = 10 * time.Minute // longer than the test takes on the slowest machine
 	mortalGrace  = 2 * time.Second
 )
 
-// TestMain turns the test binary into the client process of TestEveryKeyExpires.
+// TestMain runs the client of TestEveryKeyExpires in a child process.
 func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // It tells of each failed connection, and these tests are about nothing else.
+	redis.SetLogger(quiet{}) // go-redis logs each failed connection
 	if addr := os.Getenv(childEnv); addr != "" {
 		hammer(addr)
 	}
@@ -43,13 +43,14 @@ type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
 
-// hammer decides and charges on new keys and old, until it is killed.
+// hammer makes decisions and charges on new and existing keys until the process is killed.
 func hammer(addr string) {
-	store, err := redislimit.New(redis.NewClient(redislimit.Options(addr)), redislimit.Config{Grace: mortalGrace, Timeout: generous})
+	store, err := redislimit.New(redis.NewClient(redislimit.Options(addr)),
+		redislimit.Config{Grace: mortalGrace, Timeout: generous})
 	if err != nil {
 		panic(err)
 	}
-	all := everyone(&testing.T{}, store, &weir.Request{Limit: 10, Duration: mortalPeriod})
+	all := everyStrategy(&testing.T{}, store, &weir.Request{Limit: 10, Duration: mortalPeriod})
 	for range 4 {
 		go func() {
 			for i := rand.IntN(1 << 30); ; i++ {
@@ -65,7 +66,7 @@ func hammer(addr string) {
 	select {}
 }
 
-// kill starts a process that hammers, and kills it at some moment of the next 10 ms.
+// kill starts a process that runs hammer, and kills it within 10 ms.
 func kill(addr string) error {
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), childEnv+"="+addr)
@@ -86,7 +87,7 @@ func kill(addr string) error {
 	return err
 }
 
-// No key lives for ever, wherever its writer died.
+// Every key has a time to live, even if its writer is killed.
 func TestEveryKeyExpires(t *testing.T) {
 	slow.Test(t)
 	server := redistest.Start(t)
@@ -105,12 +106,12 @@ func TestEveryKeyExpires(t *testing.T) {
 	keys, longest := lives(t, server)
 	t.Logf("%d clients killed, %d keys, longest life %v", deaths, keys, longest)
 	assert.Greater(t, keys, 40)
-	// Two of the kinds look back on one more period: the sliding window, and a tier of twice the
-	// length.
+	// The sliding window and the tier of twice the duration keep keys for one more period.
 	assert.LessOrEqual(t, longest, 2*mortalPeriod+mortalGrace)
 }
 
-// lives checks that every key has a time to live, and returns how many there are and the longest.
+// lives checks that every key has a time to live, and returns the number of keys and the longest
+// time to live.
 func lives(t *testing.T, server *redistest.Server) (keys int, longest time.Duration) {
 	t.Helper()
 	ctx, c := context.Background(), server.Client()
@@ -118,19 +119,19 @@ func lives(t *testing.T, server *redistest.Server) (keys int, longest time.Durat
 		ttl, err := c.PTTL(ctx, it.Val()).Result()
 		require.NoError(t, err)
 		if ttl == -1 {
-			assert.Fail(t, "a key that lives for ever", it.Val())
+			assert.Fail(t, "key without a time to live", it.Val())
 		}
 		longest = max(longest, ttl)
 	}
 	return keys, longest
 }
 
-// A key that has lost its time to live gets one with the next call, whatever that call is and
-// decides.
+// The next call on a key without a time to live sets it again, whatever the call is and decides.
 func TestLostExpiryIsRestored(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()
-	for name, s := range everyone(t, open(t, server.Addr, redislimit.Config{Grace: mortalGrace}), &weir.Request{Limit: 100, Duration: mortalPeriod}) {
+	for name, s := range everyStrategy(t, open(t, server.Addr, redislimit.Config{Grace: mortalGrace}),
+		&weir.Request{Limit: 100, Duration: mortalPeriod}) {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod}
 			tooMuch := &weir.Request{Key: name, Limit: 100, Duration: mortalPeriod, Cost: 99}

@@ -1,14 +1,14 @@
 package redislimit
 
-// SortedSet is the strategy of NewSortedSetCounterStrategy on a Store of any settings.
+// SortedSet is NewSortedSetCounterStrategy for any Store.
 func SortedSet(s *Store) *Strategy { return s.sortedSet() }
 
-// WithScript is s with another text of its script.
+// WithScript returns a copy of s with the given script.
 func WithScript(s *Strategy, text string) *Strategy {
 	other := *s
 	other.script = newScript(text, s.script.values)
 	return &other
 }
 
-// Digest is the SHA-1 that a server knows the script of s by.
+// Digest returns the SHA-1 digest of the script of s.
 func Digest(s *Strategy) string { return s.script.digest.(string) }

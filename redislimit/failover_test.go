@@ -18,7 +18,7 @@ const failoverLimit = 100
 
 var daily = &weir.Request{Key: "a", Limit: failoverLimit, Duration: 24 * time.Hour}
 
-// spend asks until it is denied or there is an error, and returns how many were admitted.
+// spend makes requests until one fails or is denied, and returns the number admitted.
 func spend(s weir.Strategy) (admitted int) {
 	for range 3 * failoverLimit {
 		res, err := s.Run(context.Background(), daily)
@@ -30,8 +30,8 @@ func spend(s weir.Strategy) (admitted int) {
 	return admitted
 }
 
-// A failover forgets at most what was not replicated: what is admitted stays within twice the
-// limit.
+// A failover loses at most the hits that were not replicated, so at most twice the limit is
+// admitted.
 func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
 	slow.Test(t)
 	master := redistest.Start(t)
@@ -46,7 +46,7 @@ func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
 		return master.Info("master_repl_offset") == replica.Info("slave_repl_offset")
 	})
 
-	replica.Do("replicaof", "127.0.0.1", "1") // nobody there: the rest does not reach it
+	replica.Do("replicaof", "127.0.0.1", "1") // no server listens there, so replication stops
 	total := failoverLimit/2 + spend(s)
 	assert.Equal(t, failoverLimit, total)
 	master.Kill()
@@ -56,12 +56,12 @@ func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
 	total += spend(after)
 	t.Logf("%d admitted of %d", total, failoverLimit)
 	assert.LessOrEqual(t, total, 2*failoverLimit)
-	assert.Equal(t, failoverLimit*3/2, total, "and here, the half that was replicated is remembered")
+	assert.Equal(t, failoverLimit*3/2, total, "the replicated half is still counted")
 	lives(t, replica)
 }
 
-// A master that is demoted while the connections to it stay up gives errors, and decides again as
-// soon as it may write.
+// A master that is demoted without losing its connections returns errors, and decides again once it
+// may write.
 func TestPromotedMasterDecidesAgain(t *testing.T) {
 	slow.Test(t)
 	server := redistest.Start(t)
@@ -83,9 +83,9 @@ func TestPromotedMasterDecidesAgain(t *testing.T) {
 	}
 }
 
-// A Sentinel fails over, first on request, so that the connections to the old master stay up, then
+// A Sentinel fails over, first on request, which keeps connections to the old master, and then
 // because the master was killed. The same client decides again within a second of the promotion,
-// and no call takes longer than the timeout.
+// and no call exceeds the timeout.
 func TestSentinelFailover(t *testing.T) {
 	slow.Test(t)
 	sentinel := redistest.StartSentinel(t)
@@ -101,9 +101,12 @@ func TestSentinelFailover(t *testing.T) {
 	require.NoError(t, err)
 	s := store.FixedWindow()
 	ctx := context.Background()
-	redistest.Eventually(t, 5*time.Second, "first decision", func() bool { _, err := s.Run(ctx, daily); return err == nil })
+	redistest.Eventually(t, 5*time.Second, "first decision", func() bool {
+		_, err := s.Run(ctx, daily)
+		return err == nil
+	})
 
-	// after waits for the promotion of next and reports how long after it a decision was made.
+	// after waits for the promotion of next, and reports how long afterwards a decision succeeded.
 	after := func(next *redistest.Server) {
 		t.Helper()
 		slowest := time.Duration(0)
@@ -120,7 +123,8 @@ func TestSentinelFailover(t *testing.T) {
 		})
 		took := redistest.Eventually(t, 10*time.Second, "decides again", try)
 		allowed := late()
-		t.Logf("promoted after %v, decides again %v later, slowest call %v; the machine was late by %v", promoted, took, slowest, allowed)
+		t.Logf("promoted after %v, decides again %v later, slowest call %v; the machine was late by %v", promoted,
+			took, slowest, allowed)
 		assert.LessOrEqual(t, took, time.Second+allowed)
 		assert.LessOrEqual(t, slowest, redislimit.DefaultTimeout+2*slack+allowed)
 	}

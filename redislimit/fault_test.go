@@ -19,10 +19,10 @@ import (
 
 const (
 	callers = 64
-	slack   = 10 * time.Millisecond // beyond the Timeout
+	slack   = 10 * time.Millisecond // allowed beyond the Timeout
 )
 
-// bench is a server, the proxy before it and a Store behind that.
+// bench is a server, a proxy in front of it, and a Store on the proxy.
 type bench struct {
 	server *redistest.Server
 	proxy  *redistest.Proxy
@@ -36,7 +36,7 @@ func newBench(t *testing.T, args ...string) *bench {
 	return b
 }
 
-// storeAt is a Store on a client of its own.
+// storeAt returns a Store with its own client.
 func (b *bench) storeAt(t *testing.T, addr string, timeout time.Duration) *redislimit.Store {
 	o := redislimit.Options(addr)
 	o.PoolSize = 10
@@ -53,14 +53,14 @@ func (b *bench) storeAt(t *testing.T, addr string, timeout time.Duration) *redis
 type fault struct {
 	name string
 
-	// with breaks the bench, and returns how to mend it.
-	with func(t *testing.T, b *bench) (mend func())
+	// with causes the fault, and returns a function that repairs it.
+	with func(t *testing.T, b *bench) (repair func())
 
-	ambiguous bool // a request may have been counted though its answer was an error
+	ambiguous bool // a request that fails may have been counted
 	direct    bool // the clients connect to the server, not to the proxy
 	cold      bool // the fault concerns new connections: do not warm up
-	harmless  bool // no decision fails
-	forgets   bool // the server comes back empty
+	harmless  bool // decisions do not fail
+	forgets   bool // the server restarts without its counts
 }
 
 func set(b *bench, name, value, back string) func() {
@@ -92,7 +92,9 @@ var faults = []fault{
 		b.server.Do("replicaof", "127.0.0.1", "1")
 		return func() { b.server.Do("replicaof", "no", "one") }
 	}},
-	{name: "NOREPLICAS", with: func(_ *testing.T, b *bench) func() { return set(b, "min-replicas-to-write", "1", "0") }},
+	{name: "NOREPLICAS", with: func(_ *testing.T, b *bench) func() {
+		return set(b, "min-replicas-to-write", "1", "0")
+	}},
 	{name: "CLIENT PAUSE WRITE", ambiguous: true, with: func(_ *testing.T, b *bench) func() {
 		b.server.Do("client", "pause", 60_000, "write")
 		return func() { b.server.Do("client", "unpause") }
@@ -104,7 +106,7 @@ var faults = []fault{
 		require.NoError(t, err)
 		return func() {
 			_ = hold.Close()
-			redistest.Eventually(t, 5*time.Second, "a place is free", func() bool {
+			redistest.Eventually(t, 5*time.Second, "a connection is free", func() bool {
 				c := redis.NewClient(&redis.Options{Addr: b.server.Addr, DisableIdentity: true})
 				defer c.Close()
 				return c.ConfigSet(context.Background(), "maxclients", "1000").Err() == nil
@@ -124,17 +126,21 @@ var faults = []fault{
 		b.proxy.Refuse(true)
 		return func() { b.proxy.Refuse(false) }
 	}},
-	{name: "reset before the server", with: func(_ *testing.T, b *bench) func() { return act(b, redistest.Reset) }},
-	{name: "reply lost", ambiguous: true, with: func(_ *testing.T, b *bench) func() { return act(b, redistest.LoseReply) }},
-	{name: "black hole before the server", with: func(_ *testing.T, b *bench) func() { return act(b, redistest.BlackHole) }},
-	{name: "black hole behind the server", ambiguous: true, with: func(_ *testing.T, b *bench) func() { return act(b, redistest.HoldReply) }},
+	{name: "reset before the server",
+		with: func(_ *testing.T, b *bench) func() { return act(b, redistest.Reset) }},
+	{name: "reply lost", ambiguous: true,
+		with: func(_ *testing.T, b *bench) func() { return act(b, redistest.LoseReply) }},
+	{name: "black hole before the server",
+		with: func(_ *testing.T, b *bench) func() { return act(b, redistest.BlackHole) }},
+	{name: "black hole behind the server", ambiguous: true,
+		with: func(_ *testing.T, b *bench) func() { return act(b, redistest.HoldReply) }},
 	{name: "latency beyond the timeout", ambiguous: true, with: func(_ *testing.T, b *bench) func() {
 		b.proxy.Latency(2 * redislimit.DefaultTimeout)
 		return func() { b.proxy.Latency(0) }
 	}},
 }
 
-// busy has the server run a script that does not end, and waits until it says so.
+// busy makes the server run an endless script, and returns once it replies with BUSY.
 func busy(t *testing.T, b *bench) func() {
 	b.server.Do("config", "set", "busy-reply-threshold", "20")
 	ended := make(chan struct{})
@@ -151,9 +157,8 @@ func busy(t *testing.T, b *bench) func() {
 	return func() { b.server.Do("script", "kill"); <-ended }
 }
 
-// Every fault gives a prompt error to each of 64 callers: no admission, no denial made up, no
-// panic, nothing counted unless it is the answer that was lost; and when the fault is over,
-// decisions are made again.
+// During every fault, each of 64 callers promptly gets an error, never a Result, and nothing is
+// counted unless a reply was lost. After the fault, decisions succeed again.
 func TestFaultTable(t *testing.T) {
 	slow.Test(t)
 	for _, f := range faults {
@@ -168,37 +173,37 @@ func TestFaultTable(t *testing.T) {
 			}
 			b.store = b.storeAt(t, addr, timeout)
 			r := &weir.Request{Key: "a", Limit: 1000, Duration: 24 * time.Hour}
-			all := everyone(t, b.store, r)
-			patient := everyone(t, b.storeAt(t, b.server.Addr, generous), r) // none of its decisions is late, and counted for nothing
+			all := everyStrategy(t, b.store, r)
+			untimed := everyStrategy(t, b.storeAt(t, b.server.Addr, generous), r)
 			before := map[string]uint64{}
 			for name, s := range all {
 				if !f.cold {
-					_, _ = s.Run(context.Background(), r) // it connects
-					before[name] = used(t, patient[name], r)
+					_, _ = s.Run(context.Background(), r) // connects
+					before[name] = used(t, untimed[name], r)
 				}
 			}
-			mend := f.with(t, b)
+			repair := f.with(t, b)
 			for name, s := range all {
 				if f.harmless {
-					out, _ := storm(s, r)
+					out, _ := callAll(s, r)
 					for _, o := range out {
 						assert.NoError(t, o.err, name)
 					}
 					before[name] += callers
 					continue
 				}
-				weather(t, name, redislimit.DefaultTimeout+slack, s, r, func(o outcome) {
+				requireInTime(t, name, redislimit.DefaultTimeout+slack, s, r, func(o outcome) {
 					assert.Nil(t, o.res, name)
 					assert.Equal(t, redislimit.Down, redislimit.Classify(o.err), "%s: %v", name, o.err)
 				})
 			}
-			mend()
+			repair()
 			for name, s := range all {
 				took := redistest.Eventually(t, time.Second, name+" decides again", func() bool {
 					_, err := s.Peek(context.Background(), r)
 					return err == nil
 				})
-				after := used(t, patient[name], r) - 1 // less its own hit
+				after := used(t, untimed[name], r) - 1 // without its own hit
 				switch {
 				case f.ambiguous:
 					assert.LessOrEqual(t, after, before[name]+rounds*callers, name)
@@ -227,15 +232,15 @@ func used(t *testing.T, s weir.Strategy, r *weir.Request) uint64 {
 	return total
 }
 
-// outcome is what one caller got.
+// outcome is the result of one call.
 type outcome struct {
 	res  *weir.Result
 	err  error
 	took time.Duration
 }
 
-// storm is 64 callers at once, one decision each, and how long the slowest took.
-func storm(s weir.Strategy, r *weir.Request) (out []outcome, slowest time.Duration) {
+// callAll makes 64 concurrent decisions, and also returns the longest duration.
+func callAll(s weir.Strategy, r *weir.Request) (out []outcome, slowest time.Duration) {
 	out = make([]outcome, callers)
 	var ready, done sync.WaitGroup
 	ready.Add(callers)
@@ -255,19 +260,19 @@ func storm(s weir.Strategy, r *weir.Request) (out []outcome, slowest time.Durati
 	return out, slowest
 }
 
-// rounds is how many storms there are, at most, until all of one were answered in time. A machine
-// that is busy with other things makes some callers late in some rounds; a deadline that is not
-// kept makes some late in all of them.
+// rounds is the most rounds until all calls of one are answered in time. A busy machine delays some
+// calls in some rounds; a missed deadline delays some in every round.
 const rounds = 5
 
-// weather storms until a round was within limit, and what the machine itself was late by, and fails
-// if none was.
-func weather(t *testing.T, name string, limit time.Duration, s weir.Strategy, r *weir.Request, each func(outcome)) {
+// requireInTime makes rounds of calls until all of one took at most limit plus the delay of the
+// machine itself. It fails if there is no such round.
+func requireInTime(t *testing.T, name string, limit time.Duration, s weir.Strategy, r *weir.Request,
+	each func(outcome)) {
 	t.Helper()
 	var took []time.Duration
 	for range rounds {
 		late := redistest.Watch()
-		out, slowest := storm(s, r)
+		out, slowest := callAll(s, r)
 		allowed := limit + late()
 		for _, o := range out {
 			each(o)
@@ -280,18 +285,17 @@ func weather(t *testing.T, name string, limit time.Duration, s weir.Strategy, r 
 	assert.Fail(t, "late in every round", "%s: %v, not %v", name, took, limit)
 }
 
-// A frozen server holds nobody for longer than the timeout: 64 callers share 10 connections, and
-// none of them waits for another's.
+// With a frozen server, 64 callers share 10 connections, and none waits longer than the timeout.
 func TestFrozenServerDelaysNobody(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
 	s := b.storeAt(t, b.server.Addr, redislimit.DefaultTimeout).FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 1_000_000, Duration: time.Hour}
-	storm(s, r) // fills the pool
+	callAll(s, r) // fills the pool
 	b.server.Freeze()
 	defer b.server.Thaw()
 	for range 5 {
-		weather(t, "FixedWindow", 60*time.Millisecond, s, r, func(o outcome) {
+		requireInTime(t, "FixedWindow", 60*time.Millisecond, s, r, func(o outcome) {
 			assert.Nil(t, o.res)
 			assert.Equal(t, redislimit.Down, redislimit.Classify(o.err), "%v", o.err)
 		})

@@ -18,13 +18,14 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// awkward ids would meet in one key if they were only put together.
+// awkward IDs would give equal keys if they were joined without escaping.
 var awkward = []string{
-	"a", "b", "a}", "{a", "{a}", "}", "{", "{}", "}{", "%", "%7D", "%257D", "a%7D", "a:b", ":", "60000", "a b", "\x00", "\r\n", "\xff\xfe", "é",
+	"a", "b", "a}", "{a", "{a}", "}", "{", "{}", "}{", "%", "%7D", "%257D", "a%7D", "a:b", ":", "60000", "a b",
+	"\x00", "\r\n", "\xff\xfe", "é",
 	"a}:{b", "*", "weir:fixed:60000:{a}", strings.Repeat("k", 1024),
 }
 
-// No two callers, kinds or durations share a key, and all keys of one caller are in one slot.
+// No two IDs, kinds or durations share a key, and all keys of an ID are in one slot.
 func TestKeysAreInjectiveAndTagged(t *testing.T) {
 	slow.Test(t)
 	cluster := redistest.StartCluster(t)
@@ -41,7 +42,7 @@ func TestKeysAreInjectiveAndTagged(t *testing.T) {
 	want := 0
 	for _, id := range awkward {
 		for _, d := range []time.Duration{time.Hour, time.Hour + time.Millisecond, 24 * time.Hour} {
-			for name, s := range everyone(t, store, &weir.Request{Limit: 1, Duration: d}) {
+			for name, s := range everyStrategy(t, store, &weir.Request{Limit: 1, Duration: d}) {
 				res, err := s.Run(ctx, &weir.Request{Key: id, Limit: 1, Duration: d})
 				require.NoError(t, err, "%s %q", name, id)
 				assert.Equal(t, uint64(1), res.TotalRequests, "%s %q %v: shared with another", name, id, d)
@@ -52,7 +53,7 @@ func TestKeysAreInjectiveAndTagged(t *testing.T) {
 	slots, keys := map[string]map[int64]bool{}, 0
 	for _, n := range cluster.Nodes {
 		found := n.Do("keys", "*").([]any)
-		assert.NotEmpty(t, found, "every node has its share")
+		assert.NotEmpty(t, found, "every node has some keys")
 		keys += len(found)
 		for _, k := range found {
 			key := k.(string)
@@ -74,7 +75,7 @@ func TestKeysAreInjectiveAndTagged(t *testing.T) {
 func TestBadRequestsAreErrorsAndLeaveNothing(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()
-	for name, s := range everyone(t, open(t, server.Addr, redislimit.Config{}), fivePerMinute) {
+	for name, s := range everyStrategy(t, open(t, server.Addr, redislimit.Config{}), fivePerMinute) {
 		for _, tt := range []struct {
 			r    weir.Request
 			want error
@@ -88,7 +89,7 @@ func TestBadRequestsAreErrorsAndLeaveNothing(t *testing.T) {
 			{weir.Request{Key: "a", Limit: 1, Duration: 365*24*time.Hour + time.Millisecond}, weir.ErrScale},
 		} {
 			if name == "Tiers" && tt.want == weir.ErrScale {
-				continue // it goes by its own durations
+				continue // Tiers have their own durations
 			}
 			_, err := s.Run(ctx, &tt.r)
 			assert.ErrorIs(t, err, tt.want, "%s: Run", name)
@@ -119,12 +120,12 @@ func TestBadRequestsAreErrorsAndLeaveNothing(t *testing.T) {
 	assert.Empty(t, server.Do("keys", "*"))
 }
 
-// Looking, being denied and being refused leave no key.
+// Peeks, denials and rejected requests create no key.
 func TestWhatIsNotAdmittedLeavesNothing(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()
 	store := open(t, server.Addr, redislimit.Config{})
-	for name, s := range everyone(t, store, fivePerMinute) {
+	for name, s := range everyStrategy(t, store, fivePerMinute) {
 		res, err := s.Peek(ctx, fivePerMinute)
 		require.NoError(t, err)
 		assert.True(t, res.Allowed(), name)
@@ -134,10 +135,12 @@ func TestWhatIsNotAdmittedLeavesNothing(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, &weir.Result{}, res, name)
 		require.NoError(t, s.Reset(ctx, fivePerMinute))
-		require.NoError(t, s.Refund(ctx, fivePerMinute, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Minute)}))
-		require.NoError(t, s.Seed(ctx, fivePerMinute, &weir.Result{TotalRequests: 3, ExpiresAt: time.Now().Add(-time.Second)}))
+		require.NoError(t, s.Refund(ctx, fivePerMinute, &weir.Result{State: weir.Allow, TotalRequests: 1,
+			ExpiresAt: time.Now().Add(time.Minute)}))
+		require.NoError(t, s.Seed(ctx, fivePerMinute,
+			&weir.Result{TotalRequests: 3, ExpiresAt: time.Now().Add(-time.Second)}))
 	}
-	for name, s := range everyone(t, store, &weir.Request{Duration: time.Minute}) {
+	for name, s := range everyStrategy(t, store, &weir.Request{Duration: time.Minute}) {
 		res, err := s.Run(ctx, &weir.Request{Key: "a", Duration: time.Minute})
 		require.NoError(t, err)
 		assert.Equal(t, &weir.Result{}, res, "%s at limit 0", name)

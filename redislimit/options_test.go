@@ -25,23 +25,30 @@ func TestNewRefusesUnsafeClients(t *testing.T) {
 		change(o)
 		return redis.NewClient(o)
 	}
-	cluster := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: safe.DialTimeout}
-	ring := &redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, MaxRetries: -1, ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: safe.DialTimeout}
+	cluster := &redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: -1, ContextTimeoutEnabled: true,
+		DialerRetries: 1, DialTimeout: safe.DialTimeout}
+	ring := &redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}, MaxRetries: -1,
+		ContextTimeoutEnabled: true, DialerRetries: 1, DialTimeout: safe.DialTimeout}
 	for _, tt := range []struct {
 		name   string
 		client redis.UniversalClient
-		faults []string // words of the message
+		faults []string // parts of the message
 	}{
 		{"the package's options", redis.NewClient(safe), nil},
-		{"the library's defaults", redis.NewClient(&redis.Options{}), []string{"ContextTimeoutEnabled", "MaxRetries is 3", "DialerRetries is 5", "DialTimeout is 5s"}},
+		{"the library's defaults", redis.NewClient(&redis.Options{}),
+			[]string{"ContextTimeoutEnabled", "MaxRetries is 3", "DialerRetries is 5", "DialTimeout is 5s"}},
 		{"a cluster of safe settings", redis.NewClusterClient(cluster), nil},
-		{"a cluster of defaults", redis.NewClusterClient(&redis.ClusterOptions{}), []string{"ContextTimeoutEnabled", "DialerRetries is 5", "DialTimeout is 5s"}},
+		{"a cluster of defaults", redis.NewClusterClient(&redis.ClusterOptions{}),
+			[]string{"ContextTimeoutEnabled", "DialerRetries is 5", "DialTimeout is 5s"}},
 		{"a ring of safe settings", redis.NewRing(ring), nil},
-		{"a ring of defaults", redis.NewRing(&redis.RingOptions{}), []string{"ContextTimeoutEnabled", "MaxRetries is 3", "DialerRetries", "DialTimeout"}},
-		{"contexts ignored", single(func(o *redis.Options) { o.ContextTimeoutEnabled = false }), []string{"ContextTimeoutEnabled"}},
+		{"a ring of defaults", redis.NewRing(&redis.RingOptions{}),
+			[]string{"ContextTimeoutEnabled", "MaxRetries is 3", "DialerRetries", "DialTimeout"}},
+		{"contexts ignored", single(func(o *redis.Options) { o.ContextTimeoutEnabled = false }),
+			[]string{"ContextTimeoutEnabled"}},
 		{"retries", single(func(o *redis.Options) { o.MaxRetries = 1 }), []string{"MaxRetries is 1"}},
 		{"dial retries", single(func(o *redis.Options) { o.DialerRetries = 2 }), []string{"DialerRetries is 2"}},
-		{"slow dials", single(func(o *redis.Options) { o.DialTimeout = 2 * time.Second }), []string{"DialTimeout is 2s"}},
+		{"slow dials", single(func(o *redis.Options) { o.DialTimeout = 2 * time.Second }),
+			[]string{"DialTimeout is 2s"}},
 		{"options hidden", wrapped{redis.NewClient(safe)}, []string{"does not show"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -76,7 +83,7 @@ func TestNewRefusesBadConfig(t *testing.T) {
 	assert.ErrorIs(t, err, redislimit.ErrConfig)
 }
 
-// Config.Timeout alone bounds a call, also above its default.
+// Only Config.Timeout bounds a call, also if it exceeds its default.
 func TestTimeoutAboveTheDefault(t *testing.T) {
 	slow.Test(t)
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
@@ -85,7 +92,7 @@ func TestTimeoutAboveTheDefault(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// The caller's deadline is the caller's affair; ours is the server's.
+// An expired context is classified as Caller, and an expired Timeout as Down.
 func TestWhoseDeadline(t *testing.T) {
 	b := newBench(t)
 	s := b.store.FixedWindow()
@@ -110,12 +117,13 @@ func TestWhoseDeadline(t *testing.T) {
 		assert.Equal(t, redislimit.Caller, redislimit.Classify(err), "%v", err)
 	}
 	slices.Sort(took)
-	assert.Less(t, took[len(took)/2], 40*time.Millisecond) // a single one may have waited for the processor
+	assert.Less(t, took[len(took)/2], 40*time.Millisecond) // a single call may have waited for a processor
 
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(5*time.Millisecond, cancel)
 	_, err = s.Run(ctx, daily)
-	assert.Contains(t, []redislimit.Class{redislimit.Caller, redislimit.Down}, redislimit.Classify(err), "a read does not end with its context, only with the timeout")
+	assert.Contains(t, []redislimit.Class{redislimit.Caller, redislimit.Down}, redislimit.Classify(err),
+		"a read ends with the timeout, not with its context")
 	_, err = s.Run(ctx, daily)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, redislimit.Caller, redislimit.Classify(err))
@@ -123,19 +131,20 @@ func TestWhoseDeadline(t *testing.T) {
 }
 
 func TestClassify(t *testing.T) {
-	message := func(m string) error { return redis.Error(said(m)) }
+	message := func(m string) error { return redis.Error(reply(m)) }
 	for _, tt := range []struct {
 		err  error
 		want redislimit.Class
 	}{
 		{nil, redislimit.None},
-		{errors.New("something of the network"), redislimit.Down},
+		{errors.New("a network error"), redislimit.Down},
 		{redis.ErrPoolTimeout, redislimit.Down},
 		{message("LOADING Redis is loading the dataset in memory"), redislimit.Down},
 		{message("MISCONF Redis is configured to save RDB snapshots"), redislimit.Down},
 		{message("ERR max number of clients reached"), redislimit.Down},
 		{message("CLUSTERDOWN The cluster is down"), redislimit.Down},
-		{message("ERR Error running script (call to f_0): @user_script:12: -OOM command not allowed when used memory > 'maxmemory'."), redislimit.Down},
+		{message("ERR Error running script (call to f_0): @user_script:12: " +
+			"-OOM command not allowed when used memory > 'maxmemory'."), redislimit.Down},
 		{message("NOAUTH Authentication required."), redislimit.Misconfigured},
 		{message("WRONGPASS invalid username-password pair or user is disabled."), redislimit.Misconfigured},
 		{message("NOPERM this user has no permissions to run the 'evalsha' command"), redislimit.Misconfigured},
@@ -150,14 +159,13 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// said is a message of a server.
-type said string
+// reply is an error reply of a server.
+type reply string
 
-func (s said) Error() string { return string(s) }
-func (said) RedisError()     {}
+func (s reply) Error() string { return string(s) }
+func (reply) RedisError()     {}
 
-// A password that is wrong, a command that is not allowed, a key of another type: found on a real
-// server.
+// A wrong password, a forbidden command and a key of another type are classified on a real server.
 func TestClassifyRealRefusals(t *testing.T) {
 	b := newBench(t)
 	ctx := context.Background()
@@ -167,7 +175,8 @@ func TestClassifyRealRefusals(t *testing.T) {
 	assert.Equal(t, redislimit.Bug, redislimit.Classify(err), "%v", err)
 
 	b.server.Do("acl", "setuser", "nobody", "on", ">secret", "+hello", "+client", "~*")
-	for password, want := range map[string]redislimit.Class{"secret": redislimit.Misconfigured, "wrong": redislimit.Misconfigured} {
+	for password, want := range map[string]redislimit.Class{"secret": redislimit.Misconfigured,
+		"wrong": redislimit.Misconfigured} {
 		o := redislimit.Options(b.server.Addr)
 		o.Username, o.Password = "nobody", password
 		c := redis.NewClient(o)

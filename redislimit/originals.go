@@ -14,12 +14,12 @@ import (
 // process that still runs an original does not share its counts.
 //
 // Deliberately different from the originals are:
-//   - the counter's period starts with the first hit and ends a Duration later; the original sets EXPIRE again with the
-//     second hit, so that its period starts there;
-//   - a hit counts in the sorted set for exactly one Duration, its first instant included and its last not; the original
-//     removes by whole milliseconds, so that the edge depends on rounding;
-//   - the ExpiresAt of a denial is the instant at which the request would pass; the original gives the end of the period
-//     from now on;
+//   - the counter's period starts with the first hit and ends a Duration later; the original sets
+//     EXPIRE again with the second hit, so that its period starts there;
+//   - a hit counts in the sorted set for exactly one Duration, its first instant included and its
+//     last not; the original removes by whole milliseconds, so that the edge depends on rounding;
+//   - the ExpiresAt of a denial is the instant at which the request would pass; the original gives
+//     the end of the period from now on;
 //   - a limit of 0 denies everything; the original admits the first hit.
 //
 // They take any client, so they cannot refuse one; its commands are still never retried, and each

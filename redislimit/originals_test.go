@@ -17,8 +17,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// originals are the drop-ins, on a client with the library's own settings, as the originals have
-// it.
+// originals are the drop-in replacements, on a client with the library's default settings, like the
+// originals.
 var originals = map[string]func(c redis.UniversalClient, now func() time.Time) weir.Strategy{
 	"counter":    redislimit.NewCounterStrategy,
 	"sorted set": redislimit.NewSortedSetCounterStrategy,
@@ -27,7 +27,8 @@ var originals = map[string]func(c redis.UniversalClient, now func() time.Time) w
 	},
 }
 
-// servers are a real one and miniredis, on which users of the originals test.
+// servers returns clients of a real server and of miniredis, which users of the originals test
+// with.
 func servers(t *testing.T) map[string]*redis.Client {
 	clients := map[string]*redis.Client{
 		"redis-server": redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr}),
@@ -39,7 +40,7 @@ func servers(t *testing.T) map[string]*redis.Client {
 	return clients
 }
 
-// What the originals' own users rely on, compared by value.
+// The Results that users of the originals rely on, compared by value.
 func TestOriginals(t *testing.T) {
 	for server, client := range servers(t) {
 		for name, make := range originals {
@@ -50,7 +51,7 @@ func TestOriginals(t *testing.T) {
 	}
 }
 
-// The same code, with one constructor changed, gives the same Results in process.
+// The same code with another constructor returns the same Results in process.
 func TestOriginalsInProcess(t *testing.T) {
 	for name, make := range map[string]func(*weir.Limiter) weir.Strategy{
 		"counter":    weir.NewCounterStrategy,
@@ -69,8 +70,8 @@ func TestOriginalsInProcess(t *testing.T) {
 }
 
 func behavesAsTheOriginal(t *testing.T, make func(now func() time.Time) weir.Strategy) {
-	var now atomic.Pointer[time.Time] // a limiter's janitor reads it too
-	start := time.Now().Round(0)      // an instant of a limiter with a clock of its own has no monotonic reading
+	var now atomic.Pointer[time.Time] // also read by the limiter's janitor
+	start := time.Now().Round(0)      // instants of a limiter with a clock of its own have no monotonic reading
 	now.Store(&start)
 	set := func(at time.Time) { now.Store(&at) }
 	ctx, s := t.Context(), make(func() time.Time { return *now.Load() })
@@ -82,20 +83,23 @@ func behavesAsTheOriginal(t *testing.T, make func(now func() time.Time) weir.Str
 	}
 	res, err := s.Run(ctx, r)
 	require.NoError(t, err)
-	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res, "the 101st call")
+	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res,
+		"the 101st call")
 
 	set(start.Add(time.Minute - time.Nanosecond))
 	res, err = s.Run(ctx, r)
 	require.NoError(t, err)
-	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res, "a moment before")
+	assert.Equal(t, &weir.Result{State: weir.Deny, TotalRequests: 100, ExpiresAt: start.Add(time.Minute)}, res,
+		"just before the end of the period")
 
 	set(start.Add(time.Minute))
 	res, err = s.Run(ctx, r)
 	require.NoError(t, err)
-	assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: start.Add(2 * time.Minute)}, res, "a minute after the first")
+	assert.Equal(t, &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: start.Add(2 * time.Minute)},
+		res, "one minute after the first call")
 }
 
-// A counter's period starts with the first hit, wherever in the minute that is, and does not move.
+// A period starts with the first hit, at any time, and is then fixed.
 func TestOriginalPeriodStartsWithTheFirstHit(t *testing.T) {
 	ctx := context.Background()
 	for server, client := range servers(t) {
@@ -113,8 +117,8 @@ func TestOriginalPeriodStartsWithTheFirstHit(t *testing.T) {
 	}
 }
 
-// The defects of the originals: keys without a time to live, denied hits that are stored, keys that
-// one hit keeps for ever.
+// The drop-in replacements lack the defects of the originals: keys without a time to live, stored
+// denials, and keys that every hit renews.
 func TestOriginalsLeaveNothingBehind(t *testing.T) {
 	ctx := context.Background()
 	server := redistest.Start(t)
@@ -140,7 +144,7 @@ func TestOriginalsLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// readThenWrite is what the originals were at first: they read, then write.
+// readThenWrite reads the count and then writes it, as the first originals did.
 type readThenWrite struct{ c *redis.Client }
 
 func (s readThenWrite) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
@@ -155,8 +159,8 @@ func (s readThenWrite) Run(ctx context.Context, r *weir.Request) (*weir.Result, 
 	return &weir.Result{State: weir.Allow, TotalRequests: total}, err
 }
 
-// flood has 64 goroutines ask for three times the limit, and returns how many were admitted, and
-// how many may have been.
+// flood makes three times as many requests as the limit from 64 goroutines, and returns the numbers
+// admitted and failed.
 func flood(t *testing.T, s weir.Strategy, r *weir.Request) (admitted, unknown uint64) {
 	var allowed, failed atomic.Uint64
 	var start, done sync.WaitGroup
@@ -180,14 +184,14 @@ func flood(t *testing.T, s weir.Strategy, r *weir.Request) (admitted, unknown ui
 	return allowed.Load(), failed.Load()
 }
 
-// However many callers ask at once, exactly the limit is admitted. The control reads before it
-// writes, and admits more.
+// Concurrent callers are admitted exactly the limit. The control reads before it writes, and admits
+// more.
 func TestExactUnderConcurrency(t *testing.T) {
 	server := redistest.Start(t)
 	still := time.Unix(1_700_000_000, 0)
 	store := open(t, server.Addr, redislimit.Config{Now: func() time.Time { return still }})
 	r := &weir.Request{Key: "a", Limit: 320, Duration: time.Hour}
-	for name, s := range everyone(t, store, r) {
+	for name, s := range everyStrategy(t, store, r) {
 		admitted, failed := flood(t, s, r)
 		assert.Equal(t, r.Limit, admitted, name)
 		assert.Zero(t, failed, name)
@@ -195,7 +199,7 @@ func TestExactUnderConcurrency(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: callers})
 	defer client.Close()
 	for name, make := range originals {
-		// Their timeout is 50 ms, and this machine may be busy.
+		// Their timeout is 50 ms, which a busy machine may exceed.
 		admitted, failed := flood(t, make(client, nil), r)
 		assert.LessOrEqual(t, admitted, r.Limit, name)
 		assert.GreaterOrEqual(t, admitted+failed, r.Limit, name)

@@ -16,7 +16,8 @@ const maxSource = 64
 // count and for as long, the last Total of each Source.
 func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
 	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
-		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged, b.Total, weir.ErrLimit)
+		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged, b.Total,
+			weir.ErrLimit)
 	}
 	key, decision, possible, err := s.prepare(opRun, r, cost(r))
 	if err != nil {
@@ -88,7 +89,8 @@ func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
 	}
 	none := []any{eval, s.script.reconcile().source, 2, key, key + ":charged"}
 	own := args[head+2:]
-	none = append(append(append(append(none, args[head:head+2]...), "warm", 0, 0, s.script.cost, s.script.width, 0, len(own)), own...), own...)
+	none = append(append(append(append(none, args[head:head+2]...), "warm", 0, 0, s.script.cost, s.script.width,
+		0, len(own)), own...), own...)
 	if _, err := s.store.send(ctx, none); err != nil {
 		return explain(ctx, err)
 	}

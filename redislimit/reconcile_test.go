@@ -17,8 +17,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// reconcileLocally is what Reconcile does, in three steps on a local strategy; debt is what was not
-// charged before.
+// reconcileLocally does what Reconcile does, in three steps on a local strategy. debt is the cost
+// not charged before.
 func reconcileLocally(s strategy, r *weir.Request, counted *weir.Result, debt uint64) (*weir.Result, error) {
 	ctx := context.Background()
 	if counted != nil {
@@ -36,8 +36,8 @@ func reconcileLocally(s strategy, r *weir.Request, counted *weir.Result, debt ui
 	return s.Run(ctx, r)
 }
 
-// Reconcile is Seed, Charge and Run in one step, and repeated it charges nothing again: on random
-// traces it gives the Results of those steps on the local counterpart.
+// Reconcile equals Seed, Charge and Run in one step, and charges nothing when repeated. The test
+// compares it on random traces with these steps on the local counterpart.
 func TestReconcileEqualsItsSteps(t *testing.T) {
 	server := redistest.Start(t)
 	o := redislimit.Options(server.Addr)
@@ -50,7 +50,9 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 				clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
 				p := pairs(t, client, fmt.Sprintf("reconcile %d %d:", n, i), clock.Now)[i]
 				rng := rand.New(rand.NewPCG(uint64(n), uint64(i)))
-				d, limit := []time.Duration{time.Minute, time.Second, 24 * time.Hour}[n%3], []uint64{10, 1000, 1<<38 - 3}[rng.IntN(3)] // weir counts up to 1<<48
+				// Package weir counts up to 1<<48.
+				d := []time.Duration{time.Minute, time.Second, 24 * time.Hour}[n%3]
+				limit := []uint64{10, 1000, 1<<38 - 3}[rng.IntN(3)]
 				if p.fixed != nil {
 					d, limit = p.fixed[0].Duration, p.fixed[0].Limit
 				}
@@ -72,7 +74,7 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 					require.NoError(t, errA)
 					require.NoError(t, errB)
 					require.True(t, same(want, got), "step %d: %+v %+v: local %v, redis %v", step, r, b, want, got)
-					if rng.IntN(2) == 0 { // otherwise the answer was lost
+					if rng.IntN(2) == 0 { // otherwise the reply was lost
 						charged[source] = b.Total
 					}
 				}
@@ -82,19 +84,20 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 	lives(t, server)
 }
 
-// The totals live as long as the count, in a Cluster in the slot of the count, and each Source has
-// its own.
+// The totals live as long as the count and in the same Cluster slot, and each Source has its own.
 func TestReconcileKeepsTotals(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
 	store := open(t, server.Addr, redislimit.Config{})
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
 	for name, s := range map[string]*redislimit.Strategy{
-		"fixed": store.FixedWindow(), "sliding": store.SlidingWindow(), "token": store.TokenBucket(0), "counter": store.Counter(),
-		"log": &store.SlidingLog().Strategy, "list": &store.List().Strategy,
+		"fixed": store.FixedWindow(), "sliding": store.SlidingWindow(), "token": store.TokenBucket(0),
+		"counter": store.Counter(),
+		"log":     &store.SlidingLog().Strategy, "list": &store.List().Strategy,
 	} {
 		for _, b := range []weir.Backlog{
-			{Source: "x", Charged: 0, Total: 10}, {Source: "x", Charged: 0, Total: 10}, {Source: "y", Charged: 5, Total: 9},
+			{Source: "x", Charged: 0, Total: 10}, {Source: "x", Charged: 0, Total: 10},
+			{Source: "y", Charged: 5, Total: 9},
 			{Source: "x", Charged: 10, Total: 12}, {Source: "x", Charged: 0, Total: 4},
 		} {
 			_, err := s.Reconcile(t.Context(), r, &b)
@@ -120,13 +123,14 @@ func TestReconcileKeepsTotals(t *testing.T) {
 func TestReconcileOfBadBacklogs(t *testing.T) {
 	s := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow()
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
-	for _, b := range []weir.Backlog{{}, {Source: string(make([]byte, 65))}, {Source: "x", Charged: 2, Total: 1}} {
+	for _, b := range []weir.Backlog{{}, {Source: string(make([]byte, 65))},
+		{Source: "x", Charged: 2, Total: 1}} {
 		_, err := s.Reconcile(t.Context(), r, &b)
 		assert.ErrorIs(t, err, weir.ErrLimit)
 	}
 }
 
-// After Warm, a decision finds its connection and its scripts, and nothing was counted.
+// After Warm, a decision needs neither a dial nor a script upload, and nothing has been counted.
 func TestWarm(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
@@ -135,7 +139,8 @@ func TestWarm(t *testing.T) {
 	require.NoError(t, err)
 	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
 	for _, s := range []*redislimit.Strategy{
-		store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), store.Counter(), &store.SlidingLog().Strategy, &store.List().Strategy, &tiers.Strategy,
+		store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), store.Counter(),
+		&store.SlidingLog().Strategy, &store.List().Strategy, &tiers.Strategy,
 	} {
 		require.NoError(t, s.Warm(t.Context(), r))
 		proxy.Forget()

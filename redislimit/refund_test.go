@@ -13,15 +13,16 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// A refund costs the server a bounded time, however long the log is: of a recent hit it is exact,
-// and an old one stays.
+// The cost of a refund to the server is bounded, however long the log is. It is exact for recent
+// hits and ignores old ones.
 func TestRefundOfALongLog(t *testing.T) {
 	hits := slow.N(2_000, 8_000, 100_000)
 	server := redistest.Start(t)
 	client := server.Client()
 	store := open(t, server.Addr, redislimit.Config{Timeout: generous, AllowUnsafeClient: true})
 	for name, s := range map[string]*redislimit.Strategy{
-		"log": &store.SlidingLog().Strategy, "list": &store.List().Strategy, "sorted set": redislimit.SortedSet(store),
+		"log": &store.SlidingLog().Strategy, "list": &store.List().Strategy,
+		"sorted set": redislimit.SortedSet(store),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: name, Limit: uint64(2 * hits), Duration: 24 * time.Hour}
@@ -55,7 +56,7 @@ func TestRefundOfALongLog(t *testing.T) {
 			require.NoError(t, err)
 			want := uint64(hits + 2 - 1 + 1)
 			if name == "list" {
-				want-- // any hit with the same Meta will do
+				want-- // any hit with the same Meta may be refunded
 			}
 			assert.Equal(t, want, res.TotalRequests)
 		})
@@ -68,7 +69,7 @@ func openOn(t *testing.T, c redis.UniversalClient) *redislimit.Store {
 	return s
 }
 
-// fill makes n hits, many at once.
+// fill makes n hits, many of them concurrently.
 func fill(t *testing.T, s weir.Strategy, r *weir.Request, n int) {
 	done := make(chan error)
 	for range 250 {

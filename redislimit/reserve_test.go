@@ -16,8 +16,8 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// Reservations are settled on Redis as in process: they equal a model, and never more is admitted
-// than the limit and what commits exceeded their estimates.
+// Reservations on Redis match the same model as in process: never more is admitted than the limit
+// plus the cost by which commits exceeded their estimates.
 func TestReserve(t *testing.T) {
 	server := redistest.Start(t)
 	o := redislimit.Options(server.Addr)
@@ -42,7 +42,9 @@ func TestReserve(t *testing.T) {
 			require.NoError(t, err)
 			return tiers
 		}},
-		"All": {limit, func(s *redislimit.Store) weir.Strategy { return weir.All(s.SlidingLog(), s.TokenBucket(0)) }},
+		"All": {limit, func(s *redislimit.Store) weir.Strategy {
+			return weir.All(s.SlidingLog(), s.TokenBucket(0))
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

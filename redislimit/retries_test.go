@@ -19,14 +19,15 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// seen is what a caller saw of one decision.
+// seen is the result of one decision as seen by its caller.
 type seen struct {
-	unknown bool // an error: counted or not
+	unknown bool // an error: perhaps counted
 	allowed bool
 	total   uint64
 }
 
-// counts is one counter with a limit, the input. An unknown call may or may not have been counted.
+// counts models one counter; the input is its limit. A call with an unknown result may have been
+// counted.
 var counts = (&porcupine.NondeterministicModel{
 	Init: func() []any { return []any{uint64(0)} },
 	Step: func(state, input, output any) []any {
@@ -46,8 +47,8 @@ var counts = (&porcupine.NondeterministicModel{
 	Equal: func(a, b any) bool { return a == b },
 }).ToModel()
 
-// history has 6 callers make a fifth more decisions than the limit is, and reports whether what
-// they saw can be explained by one counter, and how many decisions were lost.
+// history makes decisions from 6 callers, a fifth more than the limit. It checks that one counter
+// explains the results, and returns the number of lost replies.
 func history(limit uint64, decide func() seen) (legal porcupine.CheckResult, lost int) {
 	const callers = 6
 	ops := make([][]porcupine.Operation, callers)
@@ -60,9 +61,10 @@ func history(limit uint64, decide func() seen) (legal porcupine.CheckResult, los
 				out := decide()
 				end := int64(time.Since(base))
 				if out.unknown {
-					end = math.MaxInt64 // It may yet take effect.
+					end = math.MaxInt64 // it may take effect at any later time
 				}
-				ops[id] = append(ops[id], porcupine.Operation{ClientId: id, Input: limit, Call: call, Output: out, Return: end})
+				ops[id] = append(ops[id], porcupine.Operation{ClientId: id, Input: limit, Call: call, Output: out,
+					Return: end})
 			}
 		})
 	}
@@ -79,7 +81,7 @@ func history(limit uint64, decide func() seen) (legal porcupine.CheckResult, los
 	return porcupine.CheckOperationsTimeout(counts, all, time.Minute), lost
 }
 
-// lossy loses the reply of one script in ten.
+// lossy returns a proxy that loses the replies of one script in ten.
 func lossy(t *testing.T) *redistest.Proxy {
 	p := redistest.NewProxy(t, redistest.Start(t).Addr)
 	p.OnCommand(func(command []string) redistest.Action {
@@ -91,7 +93,7 @@ func lossy(t *testing.T) *redistest.Proxy {
 	return p
 }
 
-// runner is a decision by s, on a key of its own.
+// runner returns a function that makes a decision of s on the given key.
 func runner(t *testing.T, s weir.Strategy, limit uint64, key string) func() seen {
 	r := &weir.Request{Key: key, Limit: limit, Duration: time.Hour}
 	return func() seen {
@@ -104,28 +106,29 @@ func runner(t *testing.T, s weir.Strategy, limit uint64, key string) func() seen
 	}
 }
 
-// One script is one atomic step, and a decision whose reply was lost is never made again: with one
-// reply in ten lost, every history of concurrent decisions is that of one counter. So it is with a
-// client that retries by default, for its retries do not reach our commands.
+// A script is one atomic step, and a decision whose reply is lost is not repeated. With one reply
+// in ten lost, one counter explains every concurrent history, also for a client that retries by
+// default, as weir's commands disable retries.
 func TestLostRepliesAreNotRetried(t *testing.T) {
 	slow.Test(t)
-	const limit = 50 // and so 60 decisions in each history
+	const limit = 50 // so 60 decisions in each history
 	proxy := lossy(t)
-	still := func() time.Time { return time.Unix(1_700_000_000, 0) } // so that no period ends in a history
+	still := func() time.Time { return time.Unix(1_700_000_000, 0) } // no period ends during a history
 	retrying := redis.NewClient(&redis.Options{Addr: proxy.Addr})
 	t.Cleanup(func() { _ = retrying.Close() })
-	unsafe, err := redislimit.New(retrying, redislimit.Config{Prefix: "retrying:", Now: still, Timeout: generous, AllowUnsafeClient: true})
+	unsafe, err := redislimit.New(retrying, redislimit.Config{Prefix: "retrying:", Now: still, Timeout: generous,
+		AllowUnsafeClient: true})
 	require.NoError(t, err)
 
 	for client, store := range map[string]*redislimit.Store{
 		"Options":                     open(t, proxy.Addr, redislimit.Config{Now: still}),
 		"client with default retries": unsafe,
 	} {
-		for name, s := range everyone(t, store, &weir.Request{Limit: limit, Duration: time.Hour}) {
+		for name, s := range everyStrategy(t, store, &weir.Request{Limit: limit, Duration: time.Hour}) {
 			t.Run(client+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				illegal, unknown, undecided := 0, 0, 0
-				histories := slow.N(0, 4, 66) // of 16 strategies: 1,056 in make nightly
+				histories := slow.N(0, 4, 66) // for each of 16 strategies; 1,056 in make nightly
 				for i := range histories {
 					verdict, lost := history(limit, runner(t, s, limit, strconv.Itoa(i)))
 					unknown += lost
@@ -136,7 +139,8 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 						undecided++
 					}
 				}
-				t.Logf("%d histories, %d replies lost, %d illegal, %d not decided in a minute", histories, unknown, illegal, undecided)
+				t.Logf("%d histories, %d replies lost, %d illegal, %d not decided in a minute", histories, unknown,
+					illegal, undecided)
 				assert.Zero(t, illegal)
 				assert.LessOrEqual(t, undecided, max(1, histories/20))
 				assert.NotZero(t, unknown, "the proxy loses replies")
@@ -145,8 +149,8 @@ func TestLostRepliesAreNotRetried(t *testing.T) {
 	}
 }
 
-// The negative control: the counting script of the Redis documentation, run by the library's own
-// Script.Run on a client with default settings. It is retried, and counts twice.
+// The negative control: the counting script of the Redis documentation, run by Script.Run on a
+// client with default settings, is retried and counts twice.
 func TestRetriesControlDefaultClientCountsTwice(t *testing.T) {
 	slow.Test(t)
 	t.Parallel()

@@ -82,7 +82,8 @@ func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v
 }
 
 // evalKeys is eval of a script on so many keys, of which those after the first stand at head.
-func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string, args []any) (v numbers, err error) {
+func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
+	args []any) (v numbers, err error) {
 	if err := ctx.Err(); err != nil {
 		return v, fmt.Errorf("redislimit: %w", err)
 	}
@@ -199,7 +200,8 @@ func explain(ctx context.Context, err error) error {
 
 // unparsable reports whether err is go-redis' own complaint about an answer, which has no type.
 func unparsable(err error) bool {
-	for _, p := range []string{"redis: can't parse", "redis: invalid reply", "redis: buffer too small", "bufio: "} {
+	for _, p := range []string{"redis: can't parse", "redis: invalid reply", "redis: buffer too small",
+		"bufio: "} {
 		if strings.HasPrefix(err.Error(), p) {
 			return true
 		}

@@ -14,13 +14,14 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// skewed is a clock that goes wrong by d.
+// skewed returns a clock that is off by d.
 func skewed(d time.Duration) func() time.Time { return func() time.Time { return time.Now().Add(d) } }
 
-// admitted has three instances ask for two seconds, all they can, and returns the admitted calls of
-// each window that the load lasted for, by the instant it ends at on the true clock: skews are what
-// each instance's clock is off by.
-func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Duration, clocks [3]func() time.Time) map[int64]uint64 {
+// admitted makes as many requests as possible from three instances for two seconds. It returns the
+// number admitted in each whole window, by the end of the window on the true clock. skews are the
+// errors of the instances' clocks.
+func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Duration,
+	clocks [3]func() time.Time) map[int64]uint64 {
 	server := redistest.Start(t)
 	var (
 		mu     sync.Mutex
@@ -57,8 +58,8 @@ func admitted(t *testing.T, window time.Duration, limit uint64, skews [3]time.Du
 	return counts
 }
 
-// Instances whose clocks are half a second apart share one window: it is the server's clock that
-// cuts them.
+// Instances whose clocks differ by half a second share one window, as the server's clock determines
+// it.
 func TestSkewedClientClocksShareWindow(t *testing.T) {
 	slow.Test(t)
 	const window, limit = 250 * time.Millisecond, 40
@@ -67,14 +68,14 @@ func TestSkewedClientClocksShareWindow(t *testing.T) {
 	full := 0
 	for w, n := range counts {
 		assert.LessOrEqual(t, int64(n), int64(limit), "window %d", w)
-		if n == limit { // a stall may leave too little of a window
+		if n == limit { // after a stall the rest of a window may be too short
 			full++
 		}
 	}
 	assert.Positive(t, full)
 	t.Logf("%d windows, %d admitted in each", len(counts), limit)
 
-	// The control: with their own clocks, each instance is in a window of its own.
+	// The control: with their own clocks, each instance counts in another window.
 	skews := [3]time.Duration{-500 * time.Millisecond, 0, 500 * time.Millisecond}
 	var clocks [3]func() time.Time
 	for i, d := range skews {
@@ -86,5 +87,5 @@ func TestSkewedClientClocksShareWindow(t *testing.T) {
 			over++
 		}
 	}
-	assert.NotZero(t, over, "three clocks split the windows")
+	assert.NotZero(t, over, "with three clocks the instances do not share windows")
 }

@@ -42,7 +42,8 @@ func (l *Log) Entries(ctx context.Context, r *weir.Request) (entries []Entry, er
 	defer func() { l.store.called(start, err) }()
 	bounded, cancel := l.store.within(ctx)
 	defer cancel()
-	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.client, []string{key}, at(args, l.store.read())[head:]...).StringSlice()
+	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.client, []string{key},
+		at(args, l.store.read())[head:]...).StringSlice()
 	if err != nil {
 		return nil, explain(ctx, err)
 	}

@@ -88,7 +88,8 @@ func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 }
 
 func newStore(c redis.UniversalClient, cfg Config) *Store {
-	s := &Store{deadlines: deadlines{timeout: cfg.Timeout}, client: c, prefix: cfg.Prefix, now: cfg.Now, onCall: cfg.OnCall}
+	s := &Store{deadlines: deadlines{timeout: cfg.Timeout}, client: c, prefix: cfg.Prefix, now: cfg.Now,
+		onCall: cfg.OnCall}
 	grace := cfg.Grace
 	if s.prefix == "" {
 		s.prefix = DefaultPrefix

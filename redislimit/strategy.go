@@ -76,8 +76,8 @@ func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 
 // Refund takes back the cost that Run admitted for r with the Result taken, inside the same period
 // only. A Cost over the limit was never admitted, and nothing is given back. In a log or list it
-// costs 10 µs of the server's time for each later hit; with more than 1000 of them nothing is given
-// back.
+// costs 10 µs of the server's time for each later hit; with more than 1000 of them nothing is
+// given back.
 func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	if !taken.Allowed() || taken.ExpiresAt.IsZero() {
 		_, err := s.key(r)
@@ -127,7 +127,8 @@ func (s *Strategy) decide(ctx context.Context, op any, r *weir.Request) (*weir.R
 }
 
 // result reads the script's answer on r, decided at now.
-func (s *Strategy) result(r *weir.Request, v numbers, possible bool, now *time.Time) (*weir.Result, decision, error) {
+func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
+	now *time.Time) (*weir.Result, decision, error) {
 	d, err := s.algorithm.answer(r, v)
 	if err == nil && possible && d.allowed && (d.total > d.limit || d.total < cost(r)) {
 		err = strange(v)
@@ -161,7 +162,8 @@ func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end
 }
 
 // prepare checks r and returns the key and the arguments for n hits.
-func (s *Strategy) prepare(op any, r *weir.Request, n int64) (key string, args []any, possible bool, err error) {
+func (s *Strategy) prepare(op any, r *weir.Request,
+	n int64) (key string, args []any, possible bool, err error) {
 	if key, err = s.key(r); err == nil {
 		args, possible, err = s.algorithm.ask(s.store.args(op), r, n)
 	}

@@ -16,21 +16,23 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// Tiers of 1 s and 24 h keep a bounded number of slices, and a decision costs the server a bounded
-// time, although there is a hit in every second of a day and a half. They never admit more than the
-// exact tiers would, and hardly less.
+// With a hit in every second of a day and a half, Tiers of 1 s and 24 h keep a bounded number of
+// slices, and a decision costs the server a bounded time. They admit no more than exact tiers
+// would, and nearly as much.
 func TestTiersAreBounded(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
-	store := open(t, server.Addr, redislimit.Config{Now: clock.Now, Timeout: generous, AllowUnsafeClient: true, Grace: 400 * 24 * time.Hour})
+	store := open(t, server.Addr, redislimit.Config{Now: clock.Now, Timeout: generous, AllowUnsafeClient: true,
+		Grace: 400 * 24 * time.Hour})
 	const limit = 20_000
-	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Second}, weir.Tier{Limit: limit, Duration: 24 * time.Hour})
+	tiers, err := store.Tiers(weir.Tier{Limit: 10, Duration: time.Second},
+		weir.Tier{Limit: limit, Duration: 24 * time.Hour})
 	require.NoError(t, err)
 	rng := rand.New(rand.NewPCG(13, 13))
 	steps := slow.N(1_100, 3_000, 130_000)
 	step := 36 * time.Hour / time.Duration(steps)
-	var hits []time.Time // of the last 24 h
+	var hits []time.Time // within the last 24 h
 	fields, fullest := int64(0), 0
 	for n := range steps {
 		clock.Advance(step/2 + time.Duration(rng.Int64N(int64(step))))
@@ -46,7 +48,7 @@ func TestTiersAreBounded(t *testing.T) {
 				hits = append(hits, now)
 			}
 		}
-		require.LessOrEqual(t, len(hits), limit, "admitted in 24 h less a slice")
+		require.LessOrEqual(t, len(hits), limit, "admitted within 24 h minus one slice")
 		fullest = max(fullest, len(hits))
 		if n%100 == 0 {
 			fields = max(fields, client.HLen(t.Context(), "weir:tiers:1000-86400000:{a}").Val())
@@ -54,7 +56,7 @@ func TestTiersAreBounded(t *testing.T) {
 	}
 	assert.LessOrEqual(t, fields, int64(500))
 	if 3*steps > 2*limit {
-		assert.Greater(t, fullest, limit*9/10, "and hardly less than the limit")
+		assert.Greater(t, fullest, limit*9/10, "nearly the limit is admitted")
 	}
 	client.ConfigResetStat(t.Context())
 	for range 100 {
@@ -65,7 +67,8 @@ func TestTiersAreBounded(t *testing.T) {
 	var calls, usec int
 	var each float64
 	for _, line := range strings.Split(stats, "\r\n") {
-		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,usec=%d,usec_per_call=%f", &calls, &usec, &each); err == nil {
+		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%d,usec=%d,usec_per_call=%f", &calls, &usec,
+			&each); err == nil {
 			t.Logf("%d slices, %.0f µs of the server's time a decision", fields, each)
 			assert.Less(t, each, 5_000.0, "without the bound it is 50 ms")
 		}
@@ -76,7 +79,7 @@ func TestTiersAreBounded(t *testing.T) {
 	lives(t, server)
 }
 
-// A process that has its tiers in another order counts under the same key, with its own limits.
+// A process with the same tiers in another order counts under the same key, with its own limits.
 func TestTiersInAnotherOrderCountTogether(t *testing.T) {
 	clock := weirtest.NewClock(time.Unix(1_700_000_000, 0))
 	store := open(t, redistest.Start(t).Addr, redislimit.Config{Now: clock.Now, Timeout: generous})
@@ -90,7 +93,7 @@ func TestTiersInAnotherOrderCountTogether(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, res.Allowed())
 		assert.EqualValues(t, n+1, res.TotalRequests)
-		assert.Equal(t, hour, by, "it has the least room")
+		assert.Equal(t, hour, by, "the hour has the least room")
 	}
 	res, by, err := other.RunTier(t.Context(), &weir.Request{Key: "a"})
 	require.NoError(t, err)

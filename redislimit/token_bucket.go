@@ -40,7 +40,8 @@ func (t token) size(r *weir.Request) int64 { return clamp(cmp.Or(t.burst, r.Limi
 func (t token) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 	full := grow(t.size(r), spacing(r))
 	if full > maxFill {
-		return nil, false, fmt.Errorf("redislimit: %d tokens, one in %v: %w", t.size(r), time.Duration(spacing(r)), weir.ErrLimit)
+		return nil, false, fmt.Errorf("redislimit: %d tokens, one in %v: %w", t.size(r), time.Duration(spacing(r)),
+			weir.ErrLimit)
 	}
 	c, f := ofDuration(time.Duration(grow(n, spacing(r)))), ofDuration(time.Duration(full))
 	return append(args, c.s, c.ns, f.s, f.ns), r.Limit > 0 && fits(r, cmp.Or(t.burst, r.Limit)), nil

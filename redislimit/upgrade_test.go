@@ -12,23 +12,25 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// A fleet is upgraded instance by instance: the scripts of before and those of today count
-// together, on the same keys. In testdata/released are those that have changed; the others are
-// pinned by their digests.
+// During a rolling upgrade the previous and the current scripts count on the same keys.
+// testdata/released has the scripts that have changed; the others are pinned by their digests.
 func TestRollingUpgrade(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})
-	tiers, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour}, weir.Tier{Limit: 1000, Duration: 24 * time.Hour})
+	tiers, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour},
+		weir.Tier{Limit: 1000, Duration: 24 * time.Hour})
 	require.NoError(t, err)
-	// So many slices that the older are merged.
-	long, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Second}, weir.Tier{Limit: 100, Duration: 24 * time.Hour})
+	// Enough slices that the oldest are merged.
+	long, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Second},
+		weir.Tier{Limit: 100, Duration: 24 * time.Hour})
 	require.NoError(t, err)
 	for name, row := range map[string]struct {
 		file string
 		now  *redislimit.Strategy
 	}{
 		"SlidingLog": {"sliding_log", &store.SlidingLog().Strategy}, "List": {"list", &store.List().Strategy},
-		"sorted set": {"sorted_set", redislimit.SortedSet(store)}, "Tiers": {"tiers", &tiers.Strategy}, "long Tiers": {"tiers", &long.Strategy},
+		"sorted set": {"sorted_set", redislimit.SortedSet(store)}, "Tiers": {"tiers", &tiers.Strategy},
+		"long Tiers": {"tiers", &long.Strategy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile("testdata/released/" + row.file + ".lua")
@@ -61,8 +63,10 @@ func TestRollingUpgrade(t *testing.T) {
 		s      *redislimit.Strategy
 		digest string
 	}{
-		"FixedWindow": {store.FixedWindow(), "f6c479a7f4bce676c8b471d927fe60cd9871351f"}, "SlidingWindow": {store.SlidingWindow(), "6ce6f9f9a371e703fad219c21a5ad702e989fd77"},
-		"TokenBucket": {store.TokenBucket(0), "a2b1b75b36cdd0dd88080fbd18e43490e7765178"}, "Counter": {store.Counter(), "abf7dc751672e150eb49328208cc710ab6fa1955"},
+		"FixedWindow":   {store.FixedWindow(), "f6c479a7f4bce676c8b471d927fe60cd9871351f"},
+		"SlidingWindow": {store.SlidingWindow(), "6ce6f9f9a371e703fad219c21a5ad702e989fd77"},
+		"TokenBucket":   {store.TokenBucket(0), "a2b1b75b36cdd0dd88080fbd18e43490e7765178"},
+		"Counter":       {store.Counter(), "abf7dc751672e150eb49328208cc710ab6fa1955"},
 	} {
 		assert.Equal(t, row.digest, redislimit.Digest(row.s), name)
 	}

@@ -10,9 +10,10 @@ import (
 	"github.com/weirgo/weir/redislimit"
 )
 
-// New accepts the settings of a URL, which keep what the URL says.
+// ParseURL applies the settings of a URL, and New accepts the result.
 func TestParseURL(t *testing.T) {
-	o, err := redislimit.ParseURL("rediss://user:secret@192.0.2.1:6380/3?pool_size=7&max_retries=5&read_timeout=9s")
+	o, err := redislimit.ParseURL(
+		"rediss://user:secret@192.0.2.1:6380/3?pool_size=7&max_retries=5&read_timeout=9s")
 	require.NoError(t, err)
 	assert.Equal(t, "192.0.2.1:6380", o.Addr)
 	assert.Equal(t, "user", o.Username)

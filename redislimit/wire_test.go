@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// strategy is what every strategy of the package offers.
+// strategy is implemented by every strategy of the package.
 type strategy interface {
 	weir.Strategy
 	weir.Peeker
@@ -23,15 +23,17 @@ type strategy interface {
 	weir.Charger
 }
 
-// everyone makes each strategy of a Store, by name. The tiers are those of the request given, and
-// one of twice as long.
-func everyone(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]strategy {
+// everyStrategy returns all strategies of a Store by name. Tiers have the limit and duration of the
+// given request and a tier of twice the duration.
+func everyStrategy(t testing.TB, s *redislimit.Store, like *weir.Request) map[string]strategy {
 	t.Helper()
-	tiers, err := s.Tiers(weir.Tier{Limit: like.Limit, Duration: like.Duration}, weir.Tier{Limit: 2 * like.Limit, Duration: 2 * like.Duration})
+	tiers, err := s.Tiers(weir.Tier{Limit: like.Limit, Duration: like.Duration},
+		weir.Tier{Limit: 2 * like.Limit, Duration: 2 * like.Duration})
 	require.NoError(t, err)
 	return map[string]strategy{
 		"FixedWindow": s.FixedWindow(), "SlidingWindow": s.SlidingWindow(), "SlidingLog": s.SlidingLog(),
-		"SortedSet": redislimit.SortedSet(s), "TokenBucket": s.TokenBucket(0), "Tiers": tiers, "Counter": s.Counter(), "List": s.List(),
+		"SortedSet": redislimit.SortedSet(s), "TokenBucket": s.TokenBucket(0), "Tiers": tiers,
+		"Counter": s.Counter(), "List": s.List(),
 	}
 }
 
@@ -45,7 +47,7 @@ func dial(t testing.TB, addr string) *redis.Client {
 	return c
 }
 
-// generous is a Timeout for tests in which time is not the point: the machine may be busy.
+// generous is a Timeout for tests that do not measure time: the machine may be busy.
 const generous = 5 * time.Second
 
 // open returns a Store on a client with the package's settings.
@@ -66,10 +68,10 @@ func open(t testing.TB, addr string, cfg redislimit.Config) *redislimit.Store {
 func TestOneRoundTripForEachCall(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	ctx := context.Background()
-	for name, s := range everyone(t, open(t, proxy.Addr, redislimit.Config{}), fivePerMinute) {
+	for name, s := range everyStrategy(t, open(t, proxy.Addr, redislimit.Config{}), fivePerMinute) {
 		t.Run(name, func(t *testing.T) {
 			r := &weir.Request{Key: "a", Limit: 5, Duration: time.Minute, Meta: "m"}
-			_, err := s.Run(ctx, r) // The first call dials and tells the server the script.
+			_, err := s.Run(ctx, r) // dials and uploads the script
 			require.NoError(t, err)
 
 			taken := &weir.Result{State: weir.Allow, TotalRequests: 3, ExpiresAt: time.Now().Add(time.Hour)}
@@ -102,7 +104,7 @@ func TestForgottenScriptsAreSentAgainOnce(t *testing.T) {
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	ctx := context.Background()
-	for name, s := range everyone(t, open(t, proxy.Addr, redislimit.Config{}), fivePerMinute) {
+	for name, s := range everyStrategy(t, open(t, proxy.Addr, redislimit.Config{}), fivePerMinute) {
 		t.Run(name, func(t *testing.T) {
 			r := fivePerMinute
 			for want := range uint64(4) {

@@ -12,8 +12,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// trap is an address that takes connections and breaks them.
-func trap(t *testing.T) (addr string, dials *atomic.Int64) {
+// closingServer returns an address that accepts connections and closes them.
+func closingServer(t *testing.T) (addr string, dials *atomic.Int64) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -31,11 +31,10 @@ func trap(t *testing.T) (addr string, dials *atomic.Int64) {
 	return l.Addr().String(), dials
 }
 
-// While the breaker is open, one dial in an interval is all that primary sees of 64 callers, and
-// they do not notice it.
+// While the breaker is open, primary sees one dial in each interval, and callers are not delayed.
 func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 	slow.Test(t)
-	addr, dials := trap(t)
+	addr, dials := closingServer(t)
 	h := hybridAt(t, addr, fallback.Config{ProbeInterval: probeInterval})
 	for h.Stats().State == fallback.Closed {
 		ask(t, h, day)
@@ -52,7 +51,8 @@ func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 	}
 	intervals := int64(time.Since(start)/probeInterval) + 1
 	p99 := quantile(took, 0.99)
-	t.Logf("%d decisions in %v: %d dials; p50 %v, p99 %v", len(took), time.Since(start).Round(time.Millisecond), dials.Load(),
+	t.Logf("%d decisions in %v: %d dials; p50 %v, p99 %v", len(took), time.Since(start).Round(time.Millisecond),
+		dials.Load(),
 		quantile(took, 0.5), p99)
 	assert.LessOrEqual(t, dials.Load(), intervals)
 	assert.Positive(t, dials.Load())
@@ -63,7 +63,7 @@ func TestOpenBreakerDialsOncePerInterval(t *testing.T) {
 	dials.Store(0)
 	start = time.Now()
 	for time.Since(start) < 2*probeInterval {
-		out, _ := storm(h, day, callers)
+		out, _ := callAll(h, day, callers)
 		_, by := slowest(t, out)
 		assert.Equal(t, map[fallback.Source]int{fallback.FromLocal: callers}, by)
 	}

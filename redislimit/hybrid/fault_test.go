@@ -17,16 +17,16 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// fault is one way to break a server.
+// fault is one way in which a server can fail.
 type fault struct {
 	name string
 
-	// with breaks the bench, and returns how to mend it.
-	with func(t *testing.T, b *bench) (mend func())
+	// with causes the fault, and returns a function that repairs it.
+	with func(t *testing.T, b *bench) (repair func())
 
 	direct  bool // the client connects to the server, not to the proxy
 	cold    bool // the fault concerns new connections: do not warm up
-	answers bool // PING says that all is well
+	answers bool // the server still answers PING
 }
 
 func set(name, value, back string) func(*testing.T, *bench) func() {
@@ -67,13 +67,19 @@ var faults = []fault{
 			defer c.Close()
 			_ = c.Do(context.Background(), "debug", "sleep", "2").Err()
 		}()
-		time.Sleep(50 * time.Millisecond) // the only way to see that it sleeps is that it does not answer
+		time.Sleep(50 * time.Millisecond) // DEBUG SLEEP gives no reply to wait for
 		return func() { <-slept }
 	}},
-	{name: "SIGSTOP", direct: true, with: func(_ *testing.T, b *bench) func() { b.server.Freeze(); return b.server.Thaw }},
+	{name: "SIGSTOP", direct: true, with: func(_ *testing.T, b *bench) func() {
+		b.server.Freeze()
+		return b.server.Thaw
+	}},
 	{name: "BUSY script", with: busy},
 	{name: "maxclients", direct: true, cold: true, with: maxclients},
-	{name: "SIGKILL", direct: true, with: func(_ *testing.T, b *bench) func() { b.server.Kill(); return b.server.Restart }},
+	{name: "SIGKILL", direct: true, with: func(_ *testing.T, b *bench) func() {
+		b.server.Kill()
+		return b.server.Restart
+	}},
 	{name: "reply lost", with: act(redistest.LoseReply)},
 	{name: "reset before the server", with: act(redistest.Reset)},
 	{name: "black hole behind the server", with: act(redistest.HoldReply)},
@@ -88,7 +94,7 @@ var faults = []fault{
 	}},
 }
 
-// busy has the server run a script that does not end, and waits until it says so.
+// busy makes the server run an endless script, and returns once it replies with BUSY.
 func busy(t *testing.T, b *bench) func() {
 	b.server.Do("config", "set", "busy-reply-threshold", "20")
 	ended := make(chan struct{})
@@ -105,14 +111,14 @@ func busy(t *testing.T, b *bench) func() {
 	return func() { b.server.Do("script", "kill"); <-ended }
 }
 
-// maxclients takes the last place.
+// maxclients uses up the server's only connection.
 func maxclients(t *testing.T, b *bench) func() {
 	b.server.Do("config", "set", "maxclients", "1")
 	hold, err := net.Dial("tcp", b.server.Addr)
 	require.NoError(t, err)
 	return func() {
 		_ = hold.Close()
-		redistest.Eventually(t, 5*time.Second, "a place is free", func() bool {
+		redistest.Eventually(t, 5*time.Second, "a connection is free", func() bool {
 			c := redis.NewClient(&redis.Options{Addr: b.server.Addr, DisableIdentity: true})
 			defer c.Close()
 			return c.ConfigSet(context.Background(), "maxclients", "1000").Err() == nil
@@ -122,7 +128,7 @@ func maxclients(t *testing.T, b *bench) func() {
 
 const probeInterval = 300 * time.Millisecond
 
-// with starts a bench and an instance on it, warms it up, and breaks the server.
+// start starts a bench with one instance, warms it up, and causes the fault.
 func (f fault) start(t *testing.T, cfg fallback.Config) (*bench, *fallback.Fallback, func()) {
 	b := newBench(t, "--enable-debug-command", "local")
 	addr := b.proxy.Addr
@@ -136,21 +142,21 @@ func (f fault) start(t *testing.T, cfg fallback.Config) (*bench, *fallback.Fallb
 	return b, h, f.with(t, b)
 }
 
-// Every fault gives each of 64 callers a decision of local's, and in time: the first callers, who
-// find out, and those who come when the breaker is open.
+// During every fault, each of 64 callers gets a local decision in time, both before the breaker
+// opens and afterwards.
 func TestEveryFaultIsDecidedLocally(t *testing.T) {
 	slow.Test(t)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
-			_, h, mend := f.start(t, fallback.Config{ProbeInterval: probeInterval})
-			defer mend()
-			for _, when := range []string{"at once", "then", "and then"} {
-				out, late := storm(h, day, callers)
+			_, h, repair := f.start(t, fallback.Config{ProbeInterval: probeInterval})
+			defer repair()
+			for _, when := range []string{"first", "second", "third"} {
+				out, late := callAll(h, day, callers)
 				took, by := slowest(t, out)
 				assert.Equal(t, map[fallback.Source]int{fallback.FromLocal: callers}, by)
 				assert.LessOrEqual(t, took, fallback.DefaultTimeout+slack+late, when)
 				for _, o := range out {
-					assert.True(t, o.res != nil && o.res.Allowed(), "there is room")
+					assert.True(t, o.res != nil && o.res.Allowed(), "the limit is not reached")
 				}
 				t.Logf("%-9s %v by %v", when, took.Round(10*time.Microsecond), by)
 			}
@@ -158,20 +164,22 @@ func TestEveryFaultIsDecidedLocally(t *testing.T) {
 	}
 }
 
-// Scripts that the server has forgotten are no fault: primary decides for everybody.
+// A server that has lost its scripts is not a fault: primary decides all requests.
 func TestScriptFlushIsNoFault(t *testing.T) {
 	b := newBench(t)
-	h := hybridAt(t, b.server.Addr, fallback.Config{Timeout: 10 * time.Second}) // however slow the machine
+	// Slow machines must not cause failures.
+	h := hybridAt(t, b.server.Addr, fallback.Config{Timeout: 10 * time.Second})
 	warmUp(t, h)
 	for range 3 {
 		b.server.Do("script", "flush")
-		out, _ := storm(h, day, callers)
+		out, _ := callAll(h, day, callers)
 		_, by := slowest(t, out)
 		assert.Equal(t, map[fallback.Source]int{fallback.FromPrimary: callers}, by)
 	}
 }
 
-// The control: with go-redis' own settings the store holds its callers, and only fallback does not.
+// The control: with go-redis's default settings the store delays its callers, and only fallback
+// does not.
 func TestFaultControlDefaultClientIsSlow(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
@@ -189,27 +197,28 @@ func TestFaultControlDefaultClientIsSlow(t *testing.T) {
 	ask(t, h, day)
 	b.server.Freeze()
 	defer b.server.Thaw()
-	out, late := storm(h, day, 4)
+	out, late := callAll(h, day, 4)
 	took, _ := slowest(t, out)
-	assert.LessOrEqual(t, took, fallback.DefaultTimeout+slack+late, "fallback holds nobody")
+	assert.LessOrEqual(t, took, fallback.DefaultTimeout+slack+late, "fallback does not delay callers")
 	start := time.Now()
 	_, err = store.FixedWindow().Run(t.Context(), &day)
 	require.Error(t, err)
 	t.Logf("%v with fallback, %v without", took, time.Since(start))
-	assert.Greater(t, time.Since(start), time.Second, "the store by itself does")
+	assert.Greater(t, time.Since(start), time.Second, "the store alone does")
 }
 
-// A frozen server, ten connections, 64 callers: nobody waits for longer than the timeout, and a
-// little.
+// With a frozen server, ten connections and 64 callers, no caller waits much longer than the
+// timeout.
 func TestFrozenServerDelaysNobody(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
-	h := hybridAt(t, b.server.Addr, fallback.Config{MinCalls: 1 << 30}) // so that all of them find out
+	// So that the breaker stays closed and every caller waits.
+	h := hybridAt(t, b.server.Addr, fallback.Config{MinCalls: 1 << 30})
 	warmUp(t, h)
 	b.server.Freeze()
 	defer b.server.Thaw()
 	for range 5 {
-		out, late := storm(h, day, callers)
+		out, late := callAll(h, day, callers)
 		took, by := slowest(t, out)
 		assert.Equal(t, map[fallback.Source]int{fallback.FromLocal: callers}, by)
 		assert.LessOrEqual(t, took, 60*time.Millisecond+late)
@@ -217,7 +226,7 @@ func TestFrozenServerDelaysNobody(t *testing.T) {
 	}
 }
 
-// The server is killed: local decides at once.
+// When the server is killed, local decides at once.
 func TestKilledServerIsDecidedLocally(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
@@ -238,27 +247,29 @@ func TestKilledServerIsDecidedLocally(t *testing.T) {
 		b.server.Restart()
 	}
 	t.Logf("first decisions after %v", first)
-	// The median: one of them may have waited for the processor.
+	// The test uses the median, as single calls may wait for a processor.
 	assert.LessOrEqual(t, quantile(first, 0.5), 5*time.Millisecond)
 }
 
-// Once writes work again, the first probe closes the breaker; and none does before, though the
-// server may answer PING all the while. It counts probes, not milliseconds: that they are a
-// ProbeInterval apart is shown in package fallback, on a virtual clock.
+// The first probe after writes work again closes the breaker, and no earlier one does, even if the
+// server answers PING. The test counts probes, not milliseconds; package fallback tests the
+// interval between them on a virtual clock.
 func TestRecovery(t *testing.T) {
 	slow.Test(t)
 	hold := time.Duration(slow.N(1, 1, 60)) * time.Second
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			// The timeout is one that only a fault exceeds, however busy the machine.
-			_, h, mend := f.start(t, fallback.Config{ProbeInterval: probeInterval, Timeout: time.Second, MinCalls: 1, Stall: -1})
+			// Only a fault exceeds this timeout, even on a busy machine.
+			_, h, repair := f.start(t, fallback.Config{ProbeInterval: probeInterval, Timeout: time.Second,
+				MinCalls: 1, Stall: -1})
 			f.hold(t, h, hold)
-			mend()
+			repair()
 			before := h.Stats()
 			took := recovery(t, h)
 			after := h.Stats()
-			t.Logf("after %v; %d probes before, %d then", took.Round(time.Millisecond), before.Probes, after.Probes-before.Probes)
+			t.Logf("after %v; %d probes before, %d then", took.Round(time.Millisecond), before.Probes,
+				after.Probes-before.Probes)
 			assert.LessOrEqual(t, after.Probes, before.Probes+1)
 			for range 100 {
 				_, by := ask(t, h, day)
@@ -269,11 +280,12 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-// hold asks until the breaker opens, and then for a while if the server answers PING: it must not
-// close.
+// hold makes requests until the breaker opens. If the server still answers PING, it then checks for
+// a while that the breaker stays open.
 func (f fault) hold(t *testing.T, h *fallback.Fallback, hold time.Duration) {
 	t.Helper()
-	redistest.Eventually(t, 10*time.Second, "the breaker opens", func() bool { // a signal takes a moment to arrive
+	// A signal may take a moment to arrive.
+	redistest.Eventually(t, 10*time.Second, "the breaker opens", func() bool {
 		ask(t, h, day)
 		return h.Stats().State != fallback.Closed
 	})
@@ -285,10 +297,10 @@ func (f fault) hold(t *testing.T, h *fallback.Fallback, hold time.Duration) {
 		_, by := ask(t, h, day)
 		require.Equal(t, fallback.FromLocal, by)
 	}
-	assert.Equal(t, opens, h.Stats().Opens, "it flaps")
+	assert.Equal(t, opens, h.Stats().Opens, "the breaker must not close and reopen")
 }
 
-// recovery is how long it takes until primary decides.
+// recovery returns how long it takes until primary decides.
 func recovery(t *testing.T, h *fallback.Fallback) time.Duration {
 	t.Helper()
 	return redistest.Eventually(t, 10*time.Second, "primary decides", func() bool {

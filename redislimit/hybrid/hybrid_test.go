@@ -1,5 +1,4 @@
-// Package hybrid_test holds fallback and redislimit together, on a real Redis that is broken in all
-// the ways it can be.
+// Package hybrid_test tests fallback and redislimit together, on a real Redis and its faults.
 package hybrid_test
 
 import (
@@ -21,13 +20,13 @@ import (
 
 const (
 	callers = 64
-	slack   = 10 * time.Millisecond // beyond the Timeout
+	slack   = 10 * time.Millisecond // allowed beyond the Timeout
 )
 
-// bench is a server and the proxy before it.
+// bench is a server and a proxy in front of it.
 type bench struct {
 	server   *redistest.Server
-	sentinel *redistest.Sentinel // that watches the server, if any does
+	sentinel *redistest.Sentinel // the Sentinel that monitors the server, or nil
 	proxy    *redistest.Proxy
 }
 
@@ -36,7 +35,7 @@ func newBench(t *testing.T, args ...string) *bench {
 	return &bench{server: s, proxy: redistest.NewProxy(t, s.Addr)}
 }
 
-// storeAt is a Store on a client of its own, with ten connections.
+// storeAt returns a Store on its own client with ten connections.
 func storeAt(t testing.TB, addr string, timeout time.Duration) *redislimit.Store {
 	o := redislimit.Options(addr)
 	o.PoolSize = 10
@@ -47,11 +46,13 @@ func storeAt(t testing.TB, addr string, timeout time.Duration) *redislimit.Store
 	return s
 }
 
-// isDown is what the documentation of fallback.Config.IsDown recommends.
+// isDown is recommended by the documentation of fallback.Config.IsDown.
 func isDown(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 
-// hybridAt is one instance: fixed windows in the Redis at addr, and behind them in memory.
-func hybridAt(t testing.TB, addr string, cfg fallback.Config, front ...func(weir.Strategy) weir.Strategy) *fallback.Fallback {
+// hybridAt returns one instance: fixed windows in the Redis at addr, with in-memory ones as
+// fallback.
+func hybridAt(t testing.TB, addr string, cfg fallback.Config,
+	front ...func(weir.Strategy) weir.Strategy) *fallback.Fallback {
 	l, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -67,7 +68,7 @@ func hybridAt(t testing.TB, addr string, cfg fallback.Config, front ...func(weir
 	return f
 }
 
-// outcome is what one caller got.
+// outcome is the result of one call.
 type outcome struct {
 	res  *weir.Result
 	by   fallback.Source
@@ -75,13 +76,13 @@ type outcome struct {
 	took time.Duration
 }
 
-// storm is n callers at once, one decision each. late is by how much the machine itself was late
-// meanwhile: how long the latest of some sleepers overslept, in all. A deadline cannot be kept
-// better than that, and the machine may be busy.
-func storm(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late time.Duration) {
+// callAll makes n concurrent decisions. late is the delay of the machine itself meanwhile: the
+// total by which the latest of several sleeping goroutines overslept. On a busy machine a deadline
+// cannot be met more closely.
+func callAll(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late time.Duration) {
 	out = make([]outcome, n)
 	overslept := make([]time.Duration, 16)
-	over := make(chan struct{})
+	stop := make(chan struct{})
 	var ready, callers, sleepers sync.WaitGroup
 	ready.Add(n + len(overslept))
 	for i := range n {
@@ -100,7 +101,7 @@ func storm(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late tim
 			ready.Wait()
 			for {
 				select {
-				case <-over:
+				case <-stop:
 					return
 				default:
 				}
@@ -112,22 +113,23 @@ func storm(f *fallback.Fallback, r weir.Request, n int) (out []outcome, late tim
 		})
 	}
 	callers.Wait()
-	close(over)
+	close(stop)
 	sleepers.Wait()
 	return out, slices.Max(overslept)
 }
 
-// warmUp asks until primary decides for everybody: on a busy machine a connection may take longer
-// than the timeout.
+// warmUp makes requests until primary decides all of them: on a busy machine connecting may take
+// longer than the timeout.
 func warmUp(t *testing.T, f *fallback.Fallback) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, "primary decides for all", func() bool {
-		out, _ := storm(f, day, callers)
+		out, _ := callAll(f, day, callers)
 		return !slices.ContainsFunc(out, func(o outcome) bool { return o.by != fallback.FromPrimary })
 	})
 }
 
-// slowest is how long the slowest took, once no caller has been told of an error.
+// slowest returns the longest duration and the number of decisions by source. No call may have
+// failed.
 func slowest(t *testing.T, out []outcome) (longest time.Duration, by map[fallback.Source]int) {
 	t.Helper()
 	by = map[fallback.Source]int{}
@@ -139,7 +141,7 @@ func slowest(t *testing.T, out []outcome) (longest time.Duration, by map[fallbac
 	return longest, by
 }
 
-// ask is one decision.
+// ask makes one decision.
 func ask(t testing.TB, f *fallback.Fallback, r weir.Request) (*weir.Result, fallback.Source) {
 	t.Helper()
 	res, by, err := f.RunSource(context.Background(), &r)
@@ -147,11 +149,11 @@ func ask(t testing.TB, f *fallback.Fallback, r weir.Request) (*weir.Result, fall
 	return res, by
 }
 
-// quantile is the duration that a part of all do not exceed.
+// quantile returns the duration that a fraction part of all does not exceed.
 func quantile(all []time.Duration, part float64) time.Duration {
 	slices.Sort(all)
 	return all[min(len(all)-1, int(part*float64(len(all))))]
 }
 
-// day is so long that no window ends in a test, but for one that runs at midnight.
+// day is a request in a window long enough not to end during a test, except at midnight.
 var day = weir.Request{Key: "a", Limit: 1_000_000, Duration: 24 * time.Hour}

@@ -14,26 +14,26 @@ import (
 	"github.com/weirgo/weir/near"
 )
 
-// leases puts a lease of so large blocks in front of a primary of three instances.
+// leases returns a function that adds a lease with the given block size for three instances.
 func leases(block int) func(weir.Strategy) weir.Strategy {
 	return func(s weir.Strategy) weir.Strategy {
 		return near.Lease(s, near.LeaseConfig{Block: block, Instances: 3})
 	}
 }
 
-// Three instances lease one caller's budget from a real Redis: exactly the limit is admitted in the
-// end, for a fraction of the round trips, and in none of the windows that pass meanwhile more than
-// that.
+// Three instances with leases on a real Redis admit exactly the limit in the end, with a fraction
+// of the round trips.
 func TestLease(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
 	const limit = 10_000
 	var fleet []*fallback.Fallback
 	for range 3 {
-		// The time to wait for is not what is tested here, and the machine may be busy.
-		fleet = append(fleet, hybridAt(t, b.proxy.Addr, fallback.Config{Instances: 3, Timeout: 5 * time.Second}, leases(100)))
+		// The timeout is not under test, and the machine may be busy.
+		fleet = append(fleet, hybridAt(t, b.proxy.Addr, fallback.Config{Instances: 3, Timeout: 5 * time.Second},
+			leases(100)))
 	}
-	ask(t, fleet[0], day) // the connection and the script
+	ask(t, fleet[0], day) // connects and loads the script
 	b.proxy.Forget()
 	var admitted atomic.Int64
 	var all sync.WaitGroup
@@ -58,13 +58,13 @@ func TestLease(t *testing.T) {
 	assert.Less(t, trips, limit/20)
 }
 
-// Windows that end while they are leased out: nothing of one is given out in the next.
+// Windows end while hits of them are leased: no such hit is used in the next window.
 func TestLeaseOverManyWindows(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
 	const limit, window = 500, 200 * time.Millisecond
 	var mu sync.Mutex
-	counts := map[time.Time]int{} // guarded by mu; by the server's clock, which is this one
+	counts := map[time.Time]int{} // guarded by mu; by the server's clock, which is also this process's
 	var all sync.WaitGroup
 	for range 3 {
 		h := hybridAt(t, b.server.Addr, fallback.Config{Instances: 3}, leases(50))
@@ -72,11 +72,12 @@ func TestLeaseOverManyWindows(t *testing.T) {
 			all.Go(func() {
 				for start := time.Now(); time.Since(start) < 3*time.Second; time.Sleep(100 * time.Microsecond) {
 					before := time.Now()
-					res, by, err := h.RunSource(context.Background(), &weir.Request{Key: "a", Limit: limit, Duration: window})
+					res, by, err := h.RunSource(context.Background(),
+						&weir.Request{Key: "a", Limit: limit, Duration: window})
 					if !assert.NoError(t, err) || by == fallback.FromLocal || !res.Allowed() {
 						continue
 					}
-					assert.True(t, res.ExpiresAt.After(before), "admitted in a window that was over")
+					assert.True(t, res.ExpiresAt.After(before), "admitted in a window that had ended")
 					mu.Lock()
 					counts[res.ExpiresAt.Round(0).UTC()]++
 					mu.Unlock()

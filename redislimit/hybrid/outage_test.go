@@ -22,14 +22,16 @@ const (
 	instances = 3
 	workers   = 2 // of each instance
 	limit     = 300
-	window    = time.Minute                       // of a clock that each round advances, so that every machine sees the same demand
-	rounds    = 3 * limit / (instances * workers) // of a window: three times the limit is asked for
+	// Of a virtual clock that advances with each round, so the load does not depend on the machine.
+	window = time.Minute
+	// Rounds in a window; they make three times as many requests as the limit.
+	rounds = 3 * limit / (instances * workers)
 )
 
-// bare is a primary with none of the optional interfaces.
+// bare is a primary with Run alone.
 type bare struct{ weir.Strategy }
 
-// fleet is instances of one service on one server, and what they admitted.
+// fleet is a set of instances with one server, and the requests they admitted.
 type fleet struct {
 	clock     *weirtest.Clock
 	instances []*fallback.Fallback
@@ -38,24 +40,24 @@ type fleet struct {
 	admitted map[time.Time]uint64 // guarded by mu; by the end of the window
 }
 
-func newFleet(t *testing.T, addr string, carry bool) *fleet {
+func newFleet(t *testing.T, addr string, reconciles bool) *fleet {
 	f := &fleet{clock: weirtest.NewClock(time.Unix(1_700_000_040, 0)), admitted: map[time.Time]uint64{}}
-	const patience = 10 * time.Second // only a fault that fails at once is to count, however slow the machine
+	const timeout = 10 * time.Second // slow machines must not cause failures
 	for range instances {
 		l, err := weir.New(weir.Config{Now: f.clock.Now})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		c := redis.NewClient(redislimit.Options(addr))
 		t.Cleanup(func() { _ = c.Close() })
-		s, err := redislimit.New(c, redislimit.Config{Now: f.clock.Now, Timeout: patience})
+		s, err := redislimit.New(c, redislimit.Config{Now: f.clock.Now, Timeout: timeout})
 		require.NoError(t, err)
 		primary := weir.Strategy(s.FixedWindow())
-		if !carry {
+		if !reconciles {
 			primary = bare{primary}
 		}
 		h, err := fallback.New(primary, l.FixedWindow(), fallback.Config{
 			Instances: instances, Now: f.clock.Now, IsDown: isDown,
-			MinCalls: 3, Stall: -1, ProbeInterval: window / 20, Timeout: patience, ProbeTimeout: patience,
+			MinCalls: 3, Stall: -1, ProbeInterval: window / 20, Timeout: timeout, ProbeTimeout: timeout,
 		})
 		require.NoError(t, err)
 		f.instances = append(f.instances, h)
@@ -63,7 +65,7 @@ func newFleet(t *testing.T, addr string, carry bool) *fleet {
 	return f
 }
 
-// ask has every worker ask in so many rounds, one after the other. Probes end within their rounds.
+// ask makes n rounds of requests, one from every worker. Probes end within their rounds.
 func (f *fleet) ask(t *testing.T, n int) {
 	for range n {
 		var all sync.WaitGroup
@@ -89,9 +91,9 @@ func (f *fleet) ask(t *testing.T, n int) {
 	}
 }
 
-// outages cuts primary off n times, each time while requests are under way, and mends it after a
-// part of a window.
-func (f *fleet) outages(t *testing.T, n int, cut, mend func()) {
+// outages interrupts primary n times while requests are in flight, and repairs it after part of a
+// window.
+func (f *fleet) outages(t *testing.T, n int, cut, repair func()) {
 	rng := rand.New(rand.NewPCG(38, 38))
 	for range n {
 		var done sync.WaitGroup
@@ -99,15 +101,16 @@ func (f *fleet) outages(t *testing.T, n int, cut, mend func()) {
 		f.ask(t, 1)
 		done.Wait()
 		f.ask(t, rng.IntN(rounds/3))
-		mend()
+		repair()
 		f.ask(t, 1+rng.IntN(rounds/3))
 	}
 }
 
-// most is the formula of fallback.New, with what may be under way when primary goes.
+// most is the bound documented for fallback.New, plus the requests that may be in flight when
+// primary fails.
 const most = limit + (instances-1)*((limit+instances-1)/instances) + instances*workers
 
-// verdict returns how much was admitted beyond the limit, in all, and the most of a window.
+// verdict returns the cost admitted over the limit in total, and the most admitted in one window.
 func (f *fleet) verdict(t *testing.T) (over, worst uint64) {
 	opens := uint64(0)
 	for _, i := range f.instances {
@@ -117,29 +120,28 @@ func (f *fleet) verdict(t *testing.T) (over, worst uint64) {
 		over += n - min(n, limit)
 		worst = max(worst, n)
 	}
-	t.Logf("breakers opened %d times, %d windows, %d too many in all, at the worst %d (limit %d, bound %d)",
+	t.Logf(
+		"breakers opened %d times, %d windows, %d over the limit in total, at most %d in a window (limit %d, bound %d)",
 		opens, len(f.admitted), over, worst, limit, most)
 	return over, worst
 }
 
-// killed has a fleet go through episodes in which its server is killed and started again, and
-// returns the verdict.
-func killed(t *testing.T, carry bool, episodes int, args ...string) (over, worst uint64) {
-	t.Run(fmt.Sprint("carry-over ", carry), func(t *testing.T) {
+// killed runs a fleet while its server is killed and restarted n times, and returns the verdict.
+func killed(t *testing.T, reconciles bool, episodes int, args ...string) (over, worst uint64) {
+	t.Run(fmt.Sprint("reconciliation ", reconciles), func(t *testing.T) {
 		b := newBench(t, args...)
-		f := newFleet(t, b.server.Addr, carry)
+		f := newFleet(t, b.server.Addr, reconciles)
 		f.outages(t, episodes, b.server.Kill, b.server.Restart)
 		over, worst = f.verdict(t)
 		for _, i := range f.instances {
-			assert.GreaterOrEqual(t, i.Stats().Opens, uint64(episodes/2), "the outages were not seen")
+			assert.GreaterOrEqual(t, i.Stats().Opens, uint64(episodes/2), "too few outages were detected")
 		}
 	})
 	return over, worst
 }
 
-// Three instances, and a server that is killed and started again at random. It keeps its counts on
-// disk: what is admitted in a window is never over the bound, and ten times nearer to the limit
-// than without the carry-over.
+// With a server that is killed and restarted at random and persists its counts, no window exceeds
+// the bound, and the excess over the limit is at most a tenth of that without reconciliation.
 func TestKillAndRestoreIsBounded(t *testing.T) {
 	slow.Test(t)
 	episodes := slow.N(20, 20, 100)
@@ -148,10 +150,10 @@ func TestKillAndRestoreIsBounded(t *testing.T) {
 	assert.LessOrEqual(t, worst, uint64(most))
 	without, worst := killed(t, false, episodes, durable...)
 	assert.GreaterOrEqual(t, without, 10*max(1, with))
-	assert.Greater(t, worst, uint64(most), "the control: nothing else keeps the bound")
+	assert.Greater(t, worst, uint64(most), "the control: without reconciliation the bound is exceeded")
 }
 
-// So it is with a server that comes back empty each time: it is seeded with what it had counted.
+// The same holds for a server that restarts without its counts, as it is seeded with them.
 func TestEmptiedServerIsBounded(t *testing.T) {
 	slow.Test(t)
 	episodes := slow.N(20, 20, 100)
@@ -160,7 +162,7 @@ func TestEmptiedServerIsBounded(t *testing.T) {
 	assert.GreaterOrEqual(t, without, 10*max(1, with))
 }
 
-// A network that comes and goes opens each breaker at most once each time.
+// An unreliable network opens each breaker at most once for each interruption.
 func TestFlappingNetworkIsBounded(t *testing.T) {
 	slow.Test(t)
 	episodes := slow.N(20, 20, 300)

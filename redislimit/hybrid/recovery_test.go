@@ -23,20 +23,20 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// outage is one way in which a fleet loses its Redis, for a while.
+// outage is one way in which a fleet temporarily loses its Redis.
 type outage struct {
 	name      string
 	roundTrip time.Duration
-	timeout   time.Duration // of decisions; 0: the default
+	timeout   time.Duration // of decisions; 0 means the default
 	lasts     time.Duration
 	args      []string // of the server
 	direct    bool     // without the proxy
-	workers   int      // of each instance; 0: 8
-	sentinel  bool     // a Sentinel watches the server, and promotes its replica
-	cut       func(t *testing.T, b *bench) (mend func())
+	workers   int      // of each instance; 0 means 8
+	sentinel  bool     // a Sentinel monitors the server and promotes its replica
+	cut       func(t *testing.T, b *bench) (repair func())
 }
 
-// bench starts the server, and the Sentinel if there is to be one.
+// bench starts the server, and the Sentinel if the outage needs one.
 func (o outage) bench(t *testing.T) *bench {
 	if !o.sentinel {
 		b := newBench(t, o.args...)
@@ -50,7 +50,7 @@ func (o outage) bench(t *testing.T) *bench {
 // perInstance is the number of workers of each instance.
 func (o outage) perInstance() int { return cmp.Or(o.workers, 8) }
 
-// client returns a client of an instance.
+// client returns a client for one instance.
 func (o outage) client(b *bench) *redis.Client {
 	addr := b.proxy.Addr
 	if o.direct {
@@ -59,17 +59,19 @@ func (o outage) client(b *bench) *redis.Client {
 	opts := redislimit.Options(addr)
 	opts.PoolSize = 10
 	if o.workers > 0 {
-		opts.PoolSize = o.workers // as many dials may fail at once
+		opts.PoolSize = o.workers // so that all workers may dial at once
 	}
 	dialsIn(opts, b.proxy)
 	if b.sentinel == nil {
 		return redis.NewClient(opts)
 	}
 	return redis.NewFailoverClient(&redis.FailoverOptions{
-		MasterName: redistest.MasterName, SentinelAddrs: []string{b.sentinel.Addr}, MaxRetries: opts.MaxRetries, PoolSize: opts.PoolSize,
-		Dialer: opts.Dialer, DisableIdentity: true,
+		MasterName: redistest.MasterName, SentinelAddrs: []string{b.sentinel.Addr}, MaxRetries: opts.MaxRetries,
+		PoolSize: opts.PoolSize,
+		Dialer:   opts.Dialer, DisableIdentity: true,
 		ContextTimeoutEnabled: true, DialerRetries: opts.DialerRetries, DialerRetryTimeout: opts.DialerRetryTimeout,
-		DialTimeout: opts.DialTimeout, ReadTimeout: opts.ReadTimeout, WriteTimeout: opts.WriteTimeout, PoolTimeout: opts.PoolTimeout,
+		DialTimeout: opts.DialTimeout, ReadTimeout: opts.ReadTimeout, WriteTimeout: opts.WriteTimeout,
+		PoolTimeout: opts.PoolTimeout,
 	})
 }
 
@@ -110,14 +112,20 @@ var outages = []outage{
 		}
 	}},
 	{name: "OOM", lasts: 2 * time.Second, cut: set("maxmemory", "1", "0")},
-	{name: "2 s at a round trip of 1 ms", roundTrip: time.Millisecond, lasts: 2 * time.Second, cut: cutPartition},
-	{name: "2 s at a round trip of 10 ms", roundTrip: 10 * time.Millisecond, lasts: 2 * time.Second, cut: cutPartition},
-	{name: "2 s at a round trip of 15 ms", roundTrip: 15 * time.Millisecond, lasts: 2 * time.Second, cut: cutPartition},
-	{name: "2 s at a round trip of 20 ms", roundTrip: 20 * time.Millisecond, timeout: 80 * time.Millisecond, lasts: 2 * time.Second, cut: cutPartition},
-	{name: "2 s at a round trip of 40 ms", roundTrip: 40 * time.Millisecond, timeout: 160 * time.Millisecond, lasts: 2 * time.Second, cut: cutPartition},
+	{name: "2 s at a round trip of 1 ms", roundTrip: time.Millisecond, lasts: 2 * time.Second,
+		cut: cutPartition},
+	{name: "2 s at a round trip of 10 ms", roundTrip: 10 * time.Millisecond, lasts: 2 * time.Second,
+		cut: cutPartition},
+	{name: "2 s at a round trip of 15 ms", roundTrip: 15 * time.Millisecond, lasts: 2 * time.Second,
+		cut: cutPartition},
+	{name: "2 s at a round trip of 20 ms", roundTrip: 20 * time.Millisecond, timeout: 80 * time.Millisecond,
+		lasts: 2 * time.Second, cut: cutPartition},
+	{name: "2 s at a round trip of 40 ms", roundTrip: 40 * time.Millisecond, timeout: 160 * time.Millisecond,
+		lasts: 2 * time.Second, cut: cutPartition},
 }
 
-// dialsIn makes the dials of o take a round trip of p, which the kernel's own handshake does not.
+// dialsIn delays the dials of o by a round trip of p, as handshakes are answered by the kernel
+// without delay.
 func dialsIn(o *redis.Options, p *redistest.Proxy) {
 	dial := o.Dialer
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -133,28 +141,27 @@ const (
 	recoveryCallers   = 4 // keys
 )
 
-// row is what a fleet went through in an outage.
+// row is the result of one outage.
 type row struct {
-	recovered time.Duration // until primary decided on every instance
-	late      time.Duration // the same, from the last stall of the machine on
+	recovered time.Duration // from the repair until primary decided on every instance
+	late      time.Duration // the same, measured from the last stall of the machine
 	stalls    int
 	errors    int64
-	admitted  uint64 // at most, of one caller
-	over      uint64 // admitted beyond the bound
-	charged   int64  // counted by primary, less admitted and less requests whose answers may have been lost; at most
+	admitted  uint64 // the most admitted for one key
+	over      uint64 // cost admitted over the bound
+	charged   int64  // the most counted by primary for one key beyond what was admitted or whose reply was lost
 	perCall   float64
 	opens     uint64
 }
 
-// stalls notes when the machine stalls: a decision or probe that is late then says nothing about
-// fallback.
+// stalls records when the machine stalls. A decision or probe that is late because of a stall says
+// nothing about fallback.
 type stalls struct {
 	mu sync.Mutex
-	at []time.Time // guarded by mu; ends of stalls, in order
+	at []time.Time // guarded by mu; the end of each stall, in order
 }
 
-// watch notes the stalls of more than limit from now on, of this process and of the server, until
-// ctx is done.
+// watch records stalls of this process and the server longer than limit until ctx is done.
 func watch(ctx context.Context, server *redistest.Server, limit time.Duration) *stalls {
 	s, client := &stalls{}, server.Client()
 	loop := func(do func(), takes time.Duration) {
@@ -173,8 +180,8 @@ func watch(ctx context.Context, server *redistest.Server, limit time.Duration) *
 	return s
 }
 
-// last returns the end of the last stall before an instant, or since if there was none, and how
-// many there were.
+// last returns the end of the last stall between since and before, or since if there was none, and
+// the number of stalls.
 func (s *stalls) last(since, before time.Time) (last time.Time, n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,21 +194,22 @@ func (s *stalls) last(since, before time.Time) (last time.Time, n int) {
 	return since, n
 }
 
-// recoveringFleet is instances under load.
+// recoveringFleet is a set of instances under load.
 type recoveringFleet struct {
 	limit     uint64
 	instances []*fallback.Fallback
 	failed    atomic.Int64
 
-	mu       sync.Mutex
-	admitted [recoveryCallers]uint64      // guarded by mu
-	unsure   [recoveryCallers]uint64      // guarded by mu; sent to primary perhaps, and decided by local
-	first    [recoveryInstances]time.Time // guarded by mu; of primary's decisions since mended
-	calls    [recoveryInstances]int       // guarded by mu
-	mended   time.Time                    // guarded by mu
+	mu        sync.Mutex
+	admitted  [recoveryCallers]uint64      // guarded by mu
+	uncertain [recoveryCallers]uint64      // guarded by mu; decided locally, perhaps after primary counted them
+	first     [recoveryInstances]time.Time // guarded by mu; first decision by primary after repaired
+	calls     [recoveryInstances]int       // guarded by mu
+	repaired  time.Time                    // guarded by mu
 }
 
-func newRecoveringFleet(t *testing.T, b *bench, o outage, probeInterval time.Duration, limit uint64) *recoveringFleet {
+func newRecoveringFleet(t *testing.T, b *bench, o outage, probeInterval time.Duration,
+	limit uint64) *recoveringFleet {
 	f := &recoveringFleet{limit: limit}
 	for range recoveryInstances {
 		c := o.client(b)
@@ -224,7 +232,7 @@ func (f *recoveringFleet) request(k int) *weir.Request {
 	return &weir.Request{Key: fmt.Sprint("caller ", k), Limit: f.limit, Duration: 365 * 24 * time.Hour}
 }
 
-// load has every instance ask 400 times a second, until ctx is done.
+// load makes 400 requests a second on every instance until ctx is done.
 func (f *recoveringFleet) load(ctx context.Context, o outage) *sync.WaitGroup {
 	var all sync.WaitGroup
 	workers := o.perInstance()
@@ -254,15 +262,15 @@ func (f *recoveringFleet) ask(i, k int) {
 		f.admitted[k]++
 	}
 	if by == fallback.FromLocal && before == fallback.Closed {
-		f.unsure[k]++
+		f.uncertain[k]++
 	}
-	if by == fallback.FromPrimary && !f.mended.IsZero() && f.first[i].IsZero() {
+	if by == fallback.FromPrimary && !f.repaired.IsZero() && f.first[i].IsZero() {
 		f.first[i] = now
 	}
 }
 
-// recovered notes how long after the mending primary decided on every instance; false if it has not
-// yet.
+// recovered records the time from the repair until primary decided on every instance. It returns
+// false if that has not happened yet.
 func (f *recoveringFleet) recovered(stalls *stalls, out *row) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -270,15 +278,15 @@ func (f *recoveringFleet) recovered(stalls *stalls, out *row) bool {
 		if at.IsZero() {
 			return false
 		}
-		last, n := stalls.last(f.mended, at)
-		out.recovered, out.late = max(out.recovered, at.Sub(f.mended)), max(out.late, at.Sub(last))
+		last, n := stalls.last(f.repaired, at)
+		out.recovered, out.late = max(out.recovered, at.Sub(f.repaired)), max(out.late, at.Sub(last))
 		out.stalls = max(out.stalls, n)
 	}
 	return true
 }
 
-// endure puts a fleet through an outage.
-func endure(t *testing.T, o outage, probeInterval time.Duration, limit uint64) (out row) {
+// runOutage runs a fleet through an outage.
+func runOutage(t *testing.T, o outage, probeInterval time.Duration, limit uint64) (out row) {
 	b := o.bench(t)
 	f := newRecoveringFleet(t, b, o, probeInterval, limit)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -292,29 +300,31 @@ func endure(t *testing.T, o outage, probeInterval time.Duration, limit uint64) (
 		}
 		return true
 	})
-	mend := o.cut(t, b)
+	repair := o.cut(t, b)
 	time.Sleep(o.lasts)
-	mend()
+	repair()
 	stalls := watch(ctx, b.server, cmp.Or(o.timeout, fallback.DefaultTimeout)/2)
 	f.mu.Lock()
-	f.mended = time.Now()
+	f.repaired = time.Now()
 	f.mu.Unlock()
-	redistest.Eventually(t, time.Minute, "primary decides on all instances", func() bool { return f.recovered(stalls, &out) })
-	time.Sleep(200 * time.Millisecond) // what is late is late by now
+	redistest.Eventually(t, time.Minute, "primary decides on all instances",
+		func() bool { return f.recovered(stalls, &out) })
+	time.Sleep(200 * time.Millisecond) // late replies arrive
 	if !o.direct {
 		out.perCall = f.perCall(b)
 	}
 	cancel()
 	workers.Wait()
-	f.settle(t)
-	f.reckon(t, b, &out)
+	f.reconcileAll(t)
+	f.checkCounts(t, b, &out)
 	if !o.direct {
 		f.oneEach(t, b)
 	}
 	return out
 }
 
-// commands returns how many decisions the proxy has seen, and how many calls ended, late or not.
+// commands returns how many decisions the proxy has seen, and how many calls of primary ended, late
+// ones included.
 func (f *recoveringFleet) commands(b *bench) (sent, calls uint64) {
 	for _, i := range f.instances {
 		s := i.Stats()
@@ -323,7 +333,7 @@ func (f *recoveringFleet) commands(b *bench) (sent, calls uint64) {
 	return uint64(b.proxy.Seen()["evalsha"]), calls
 }
 
-// perCall returns the commands for each call, in half a second.
+// perCall returns the commands for each call during half a second.
 func (f *recoveringFleet) perCall(b *bench) float64 {
 	sent, calls := f.commands(b)
 	time.Sleep(500 * time.Millisecond)
@@ -331,8 +341,8 @@ func (f *recoveringFleet) perCall(b *bench) float64 {
 	return float64(sentThen-sent) / float64(max(1, callsThen-calls))
 }
 
-// oneEach checks that each call sent one command, and each probe at most four, from the start until
-// nothing is under way. A call that ends as its caller leaves may count as neither success nor failure.
+// oneEach checks that each call sent one command, and each probe at most four. Nothing may be in
+// flight. A call that ends when its caller cancels may count as neither success nor failure.
 func (f *recoveringFleet) oneEach(t *testing.T, b *bench) {
 	sent, most := f.commands(b)
 	least := uint64(0)
@@ -341,20 +351,20 @@ func (f *recoveringFleet) oneEach(t *testing.T, b *bench) {
 		least += s.Primary
 		most += 4 * s.Probes
 	}
-	for _, n := range f.unsure {
+	for _, n := range f.uncertain {
 		most += n
 	}
 	assert.GreaterOrEqual(t, sent, least)
 	assert.LessOrEqual(t, sent, most)
 }
 
-// settle has every caller return to every instance, so that all debts are charged.
-func (f *recoveringFleet) settle(t *testing.T) {
+// reconcileAll uses every key on every instance, so that all debts are charged.
+func (f *recoveringFleet) reconcileAll(t *testing.T) {
 	for i := range f.instances {
 		for k := range recoveryCallers {
 			redistest.Eventually(t, 20*time.Second, "primary decides for each caller", func() bool {
 				r := f.request(k)
-				r.Cost = f.limit + 1 // can never pass, and counts nothing
+				r.Cost = f.limit + 1 // never admitted, so counts nothing
 				_, by, err := f.instances[i].RunSource(t.Context(), r)
 				return err == nil && by == fallback.FromPrimary
 			})
@@ -362,8 +372,9 @@ func (f *recoveringFleet) settle(t *testing.T) {
 	}
 }
 
-// reckon compares what was admitted with the bound, and what primary counts with what was admitted.
-func (f *recoveringFleet) reckon(t *testing.T, b *bench, out *row) {
+// checkCounts compares the cost admitted with the bound, and the counts of primary with the cost
+// admitted.
+func (f *recoveringFleet) checkCounts(t *testing.T, b *bench, out *row) {
 	s := storeAt(t, b.server.Addr, 5*time.Second).FixedWindow()
 	bound := f.limit + (recoveryInstances-1)*((f.limit+recoveryInstances-1)/recoveryInstances)
 	out.charged = -1 << 62
@@ -374,7 +385,7 @@ func (f *recoveringFleet) reckon(t *testing.T, b *bench, out *row) {
 		require.NoError(t, err)
 		out.admitted = max(out.admitted, f.admitted[k])
 		out.over += f.admitted[k] - min(f.admitted[k], bound)
-		out.charged = max(out.charged, int64(res.TotalRequests)-int64(f.admitted[k])-int64(f.unsure[k]))
+		out.charged = max(out.charged, int64(res.TotalRequests)-int64(f.admitted[k])-int64(f.uncertain[k]))
 	}
 	out.errors = f.failed.Load()
 	for _, i := range f.instances {
@@ -382,47 +393,50 @@ func (f *recoveringFleet) reckon(t *testing.T, b *bench, out *row) {
 	}
 }
 
-// The recovery table: how a fleet of three instances under load goes through each outage. With
-// RECOVERY_TABLE set to the path of a file it is written there, row by row. Otherwise the rows go on
-// at the same time, and not in make nightly all is shorter: outages, probe interval, limit.
+// TestRecoveryTable measures how a fleet of three instances under load recovers from each outage.
+// If RECOVERY_TABLE is set to a path, the table is written there and the outages run one after
+// another. Otherwise they run in parallel and, except in make nightly, with shorter outages, a
+// shorter probe interval and a lower limit.
 func TestRecoveryTable(t *testing.T) {
 	slow.Test(t)
 	path, probeInterval, limit := os.Getenv("RECOVERY_TABLE"), fallback.DefaultProbeInterval, uint64(600)
 	short := path == "" && slow.N(0, 0, 1) == 0
-	bar := probeInterval*11/10 + 300*time.Millisecond
+	latest := probeInterval*11/10 + 300*time.Millisecond
 	if short {
 		probeInterval, limit = 300*time.Millisecond, 200
-		bar = probeInterval*21/10 + 300*time.Millisecond // a probe may fail for want of a processor
+		latest = probeInterval*21/10 + 300*time.Millisecond // a probe may fail on a busy machine
 	}
 	rows := make([]string, len(outages))
 	t.Run("rows", func(t *testing.T) {
 		for i, o := range outages {
 			if short && o.lasts > 10*time.Second {
-				continue // it would be as long as the partition of 3 s
+				continue // it would equal the partition of 3 s
 			}
 			if short {
-				o.lasts = min(o.lasts, 800*time.Millisecond) // longer than a dial, and than two probes
+				o.lasts = min(o.lasts, 800*time.Millisecond) // longer than a dial and two probes
 			}
 			t.Run(o.name, func(t *testing.T) {
 				if path == "" {
 					t.Parallel() // the rows mostly wait
 				}
-				r := endure(t, o, probeInterval, limit)
+				r := runOutage(t, o, probeInterval, limit)
 				t.Logf("%+v", r)
 				assert.Zero(t, r.errors)
 				assert.Zero(t, r.over)
-				assert.LessOrEqual(t, r.late, bar, "since the last stall")
+				assert.LessOrEqual(t, r.late, latest, "since the last stall")
 				assert.LessOrEqual(t, r.charged, int64(0), "at most one hit for each lost answer")
 				commands := "–"
 				if !o.direct {
 					commands = fmt.Sprintf("%.1f", r.perCall)
 				}
-				rows[i] = fmt.Sprintf("| %s | %.2f s | %d | %d | %d | %s |\n", o.name, r.recovered.Seconds(), r.errors, r.admitted, max(0, r.charged), commands)
+				rows[i] = fmt.Sprintf("| %s | %.2f s | %d | %d | %d | %s |\n", o.name, r.recovered.Seconds(), r.errors,
+					r.admitted, max(0, r.charged), commands)
 			})
 		}
 	})
 	table := "| Outage | primary decides again on all instances after | callers' errors | admitted, at most, of 600 (bound 1000) " +
-		"| counted beyond admitted and lost answers | commands a decision |\n|---|--:|--:|--:|--:|--:|\n" + strings.Join(rows, "")
+		"| counted beyond admitted and lost answers | commands a decision |\n|---|--:|--:|--:|--:|--:|\n" +
+		strings.Join(rows, "")
 	if path != "" {
 		require.NoError(t, os.WriteFile(path, []byte(table), 0o644))
 	}

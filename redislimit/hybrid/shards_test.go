@@ -17,19 +17,20 @@ import (
 	"github.com/weirgo/weir/redislimit/redistest"
 )
 
-// One of three shards dies. With a breaker for each, the callers of the others do not notice; with
-// one for all, the control, most of them are decided locally too.
+// When one of three shards fails, breakers for each shard keep the others on primary. With a single
+// breaker, the control, most of their requests are decided locally too.
 func TestShardsFailAlone(t *testing.T) {
 	slow.Test(t)
 	cluster := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
 	o := redislimit.Options("")
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs: cluster.Addrs(), MaxRedirects: 3, MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true, Dialer: o.Dialer,
+		Addrs: cluster.Addrs(), MaxRedirects: 3, MaxRetries: o.MaxRetries, ContextTimeoutEnabled: true,
+		Dialer:        o.Dialer,
 		DialerRetries: o.DialerRetries, DialerRetryTimeout: o.DialerRetryTimeout, DialTimeout: o.DialTimeout,
 		ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, PoolTimeout: o.PoolTimeout, DisableIdentity: true,
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	const timeout = time.Second // that only a dead shard exceeds, however busy the machine
+	const timeout = time.Second // only a dead shard exceeds it, even on a busy machine
 	store, err := redislimit.New(client, redislimit.Config{Timeout: timeout})
 	require.NoError(t, err)
 	make := func(partition func(string) string) *fallback.Fallback {
@@ -37,14 +38,16 @@ func TestShardsFailAlone(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		f, err := fallback.New(store.FixedWindow(), l.FixedWindow(), fallback.Config{
-			Partition: partition, Timeout: timeout, MinCalls: 3, FailureRate: 0.2, Interval: 10 * time.Second, Stall: -1,
+			Partition: partition, Timeout: timeout, MinCalls: 3, FailureRate: 0.2, Interval: 10 * time.Second,
+			Stall:         -1,
 			ProbeInterval: 200 * time.Millisecond, IsDown: isDown,
 		})
 		require.NoError(t, err)
 		return f
 	}
 	shard := redislimit.Shard(client)
-	redistest.Eventually(t, 10*time.Second, "the client knows the Cluster", func() bool { return shard("a") != "" })
+	redistest.Eventually(t, 10*time.Second, "the client knows the Cluster",
+		func() bool { return shard("a") != "" })
 	dead := cluster.Nodes[0]
 	perShard, one := make(shard), make(nil)
 	round := func(f *fallback.Fallback) (healthy, primary int) {
@@ -63,9 +66,9 @@ func TestShardsFailAlone(t *testing.T) {
 	}
 	healthy, primary := round(perShard)
 	require.Equal(t, healthy, primary)
-	require.InDelta(t, 200, healthy, 50, "a third of the keys are of the shard that will die")
+	require.InDelta(t, 200, healthy, 50, "a third of the keys belong to the shard that will fail")
 	dead.Kill()
-	round(perShard) // the breaker opens
+	round(perShard) // opens the breaker
 	healthy, primary = round(perShard)
 	assert.Equal(t, healthy, primary)
 	assert.Equal(t, 1, perShard.Stats().OpenPartitions)
@@ -75,14 +78,14 @@ func TestShardsFailAlone(t *testing.T) {
 	assert.Less(t, primary, healthy*9/10, "the control")
 
 	dead.Restart()
-	redistest.Eventually(t, 30*time.Second, "the shard is back", func() bool {
+	redistest.Eventually(t, 30*time.Second, "the shard decides again", func() bool {
 		round(perShard)
 		return perShard.Stats().OpenPartitions == 0
 	})
 }
 
-// Callers whose deadlines are shorter than twice Timeout find out that a frozen server is down, and
-// so does a lease.
+// The breaker opens for a frozen server even if the callers' deadlines are shorter than twice
+// Timeout, and behind a lease.
 func TestFrozenServerOpensTheBreaker(t *testing.T) {
 	for name, row := range map[string]struct {
 		deadline time.Duration
@@ -97,19 +100,19 @@ func TestFrozenServerOpensTheBreaker(t *testing.T) {
 			warmUp(t, h)
 			b.server.Freeze()
 			defer b.server.Thaw()
-			asked := 0
-			for start := time.Now(); h.Stats().State == fallback.Closed; asked++ {
+			calls := 0
+			for start := time.Now(); h.Stats().State == fallback.Closed; calls++ {
 				require.Less(t, time.Since(start), 20*time.Second)
 				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
 				r := day
 				_, err := h.Run(ctx, &r)
 				cancel()
-				if row.deadline > time.Minute { // on a busy machine a short one may pass
+				if row.deadline > time.Minute { // a short deadline may pass on a busy machine
 					require.NoError(t, err)
 				}
 			}
-			t.Logf("open after %d calls", asked)
-			assert.Less(t, asked, 200)
+			t.Logf("open after %d calls", calls)
+			assert.Less(t, calls, 200)
 			for range 100 {
 				_, by := ask(t, h, day)
 				require.NotEqual(t, fallback.FromPrimary, by)
@@ -118,12 +121,13 @@ func TestFrozenServerOpensTheBreaker(t *testing.T) {
 	}
 }
 
-// After a flood of keys that came once, a regular caller has its lease, and its debts of an outage
-// are charged.
+// After a flood of keys that are used once, a regular key still gets a lease, and its debts of an
+// outage are charged.
 func TestFloodOfKeys(t *testing.T) {
 	b := newBench(t)
 	var l *near.Leases
-	cfg := fallback.Config{MaxCallers: 320, Timeout: 5 * time.Second, MinCalls: 1, Stall: -1, ProbeInterval: 50 * time.Millisecond}
+	cfg := fallback.Config{MaxCallers: 320, Timeout: 5 * time.Second, MinCalls: 1, Stall: -1,
+		ProbeInterval: 50 * time.Millisecond}
 	h := hybridAt(t, b.proxy.Addr, cfg, func(s weir.Strategy) weir.Strategy {
 		l = near.Lease(s, near.LeaseConfig{Block: 10, Keys: 320})
 		return l
@@ -157,8 +161,7 @@ func TestFloodOfKeys(t *testing.T) {
 	assert.EqualValues(t, local, h.Stats().Reconciled)
 }
 
-// A minute's worth of lost replies: every debt is charged once, and a hit for each lost answer at
-// most.
+// While replies are lost, every debt is charged once, plus at most one hit for each lost reply.
 func TestLostReplies(t *testing.T) {
 	for _, name := range []string{"fixed window", "token bucket"} {
 		t.Run(name, func(t *testing.T) {
@@ -171,20 +174,22 @@ func TestLostReplies(t *testing.T) {
 			if name == "token bucket" {
 				primary, local = store.TokenBucket(0), l.TokenBucket(0)
 			}
-			f, err := fallback.New(primary, local, fallback.Config{Timeout: 5 * time.Second, MinCalls: 1 << 30, IsDown: isDown})
+			f, err := fallback.New(primary, local, fallback.Config{Timeout: 5 * time.Second, MinCalls: 1 << 30,
+				IsDown: isDown})
 			require.NoError(t, err)
 			r := weir.Request{Key: "a", Limit: 1000, Duration: 24 * time.Hour}
 			ask(t, f, r)
-			mend := act(redistest.LoseReply)(t, b)
+			repair := act(redistest.LoseReply)(t, b)
 			const lost = 60
 			for range lost {
 				_, by := ask(t, f, r)
 				require.Equal(t, fallback.FromLocal, by)
 			}
-			mend()
+			repair()
 			res, by := ask(t, f, r)
 			assert.Equal(t, fallback.FromPrimary, by)
-			assert.LessOrEqual(t, res.TotalRequests, uint64(1+lost+lost+1), "admitted, and one for each lost answer")
+			assert.LessOrEqual(t, res.TotalRequests, uint64(1+lost+lost+1),
+				"the admitted, and one for each lost reply")
 			assert.GreaterOrEqual(t, res.TotalRequests, uint64(1+lost+1))
 		})
 	}

@@ -22,8 +22,9 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 	c := &Cluster{}
 	for range 3 {
 		// The bus's own default port, 10000 above, may be beyond the last one.
-		c.Nodes = append(c.Nodes, Start(t, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
-			"--cluster-port", portString(FreePort(t))}, args...)...))
+		c.Nodes = append(c.Nodes,
+			Start(t, append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+				"--cluster-port", portString(FreePort(t))}, args...)...))
 	}
 	for i, n := range c.Nodes {
 		n.Do("cluster", "addslotsrange", i*slots/3, (i+1)*slots/3-1)

@@ -17,10 +17,10 @@ type Action int
 // The actions.
 const (
 	Pass      Action = iota // forward the command, deliver the reply
-	LoseReply               // forward it, let the server do it, and break the connection instead of delivering the reply
-	HoldReply               // forward it, let the server do it, and never deliver the reply: a black hole behind the server
-	BlackHole               // do not forward it, and never answer
-	Reset                   // do not forward it, and break the connection
+	LoseReply               // forward the command, and break the connection instead of delivering the reply
+	HoldReply               // forward the command, and never deliver the reply: a black hole behind the server
+	BlackHole               // neither forward the command nor reply
+	Reset                   // break the connection instead of forwarding the command
 )
 
 // Proxy stands between clients and one server and speaks the protocol: it sees each command and
@@ -38,8 +38,10 @@ type Proxy struct {
 	refuse  bool                                           // guarded by mu
 	seen    map[string]int                                 // guarded by mu; by name
 	conns   map[net.Conn]struct{}                          // guarded by mu
-	healed  chan struct{}                                  // guarded by mu; closed at the end of a partition, nil if there is none
-	fillers []net.Conn                                     // guarded by mu; they occupy the listener's queue in a partition
+	// Guarded by mu; closed at the end of a partition, or nil.
+	healed chan struct{}
+	// Guarded by mu; fill the listener's queue in a partition.
+	fillers []net.Conn
 }
 
 // NewProxy starts a Proxy in front of target, the address of a server. It ends with the test.

@@ -57,7 +57,8 @@ func (s *Sentinel) AwaitReplica() {
 	Eventually(t, 2*startTimeout, "the Sentinel finds the replica", func() bool {
 		replicas, _ := s.Do("sentinel", "replicas", MasterName).([]any)
 		text := fmt.Sprint(replicas...)
-		return len(replicas) == 1 && strings.Contains(text, "master-link-status:ok") && !strings.Contains(text, "_down")
+		return len(replicas) == 1 && strings.Contains(text, "master-link-status:ok") &&
+			!strings.Contains(text, "_down")
 	})
 }
 
@@ -65,9 +66,12 @@ func (s *Sentinel) AwaitReplica() {
 func StartReplica(t testing.TB, master *Server, args ...string) *Server {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr)
-	r := Start(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"}, args...)...)
+	r := Start(t, append([]string{"--replicaof", host + " " + port, "--repl-diskless-sync-delay", "0"},
+		args...)...)
 	master.Do("config", "set", "repl-diskless-sync-delay", "0")
-	Eventually(t, startTimeout, "the replica follows", func() bool { return r.Info("master_link_status") == "up" })
+	Eventually(t, startTimeout, "the replica follows", func() bool {
+		return r.Info("master_link_status") == "up"
+	})
 	return r
 }
 
