@@ -80,7 +80,9 @@ type Config struct {
 	// Cluster (see redislimit.Shard). Each part has a breaker of its own, so that callers of healthy
 	// shards do not suffer from one that is down; there are at most 1024, and further parts share one.
 	// It must be fast, must not block, and must be safe for concurrent use. Of the keys that extend a
-	// key some must belong to the same part, as with a hash or a prefix: a probe uses such a key.
+	// key some must belong to the same part, as with a hash or a prefix: a probe uses such a key. The
+	// key is the one that primary counts: under a weir.Policy it is weir.JoinKey of its name and the
+	// request's key.
 	Partition func(key string) string
 
 	// IsDown reports whether an error of primary counts against it. Default: every error does. If it

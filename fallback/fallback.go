@@ -109,6 +109,8 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
+	part := cfg.Partition
+	cfg.Partition = func(key string) string { return part(wrap.Key(primary, key)) }
 	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.breakers.all.Store("", newBreaker(&f.cfg, ""))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -356,22 +357,32 @@ func TestProbeMayConnectSlowly(t *testing.T) {
 // Each partition has its own breaker. A failed partition does not affect the others, and its probe
 // uses one of its keys.
 func TestPartitions(t *testing.T) {
+	hash := func(key string) string {
+		h := crc32.ChecksumIEEE([]byte(key)) % 3
+		return "abc"[h : h+1]
+	}
 	for name, partition := range map[string]func(key string) string{
-		"prefix": func(key string) string { before, _, _ := strings.Cut(key, ":"); return before },
-		"hash": func(key string) string {
-			h := 0
-			for _, c := range []byte(key) {
-				h = h*31 + int(c)
-			}
-			return fmt.Sprint("abc"[uint(h)%3 : uint(h)%3+1])
-		},
+		"prefix":              func(key string) string { before, _, _ := strings.Cut(key, ":"); return before },
+		"hash":                hash,
+		"hash under policies": hash,
 	} {
 		t.Run(name, func(t *testing.T) {
-			key := map[string]string{"a": "a:x", "b": "b:x"}
-			if name == "hash" {
+			key, counted := map[string]string{"a": "a:x", "b": "b:x"}, func(key string) string { return key }
+			primary := func(s weir.Strategy) weir.Strategy { return s }
+			if name == "hash under policies" {
+				counted = func(key string) string { return weir.JoinKey("inner", weir.JoinKey("outer", key)) }
+				primary = func(s weir.Strategy) weir.Strategy {
+					s = weir.Policy{Name: "inner", Strategy: s, Limit: 100, Duration: time.Hour}
+					s = near.Denials(s, near.DenialsConfig{})
+					return weir.Policy{Name: "outer", Strategy: s, Limit: 100, Duration: time.Hour}
+				}
+			}
+			if name != "prefix" {
 				for i := range 100 {
 					k := fmt.Sprint("key ", i)
-					key[partition(k)] = k
+					if name == "hash" || partition(k) == "c" { // by this key they would share a breaker
+						key[partition(counted(k))] = k
+					}
 				}
 			}
 			cfg := tripAtOnce
@@ -379,7 +390,7 @@ func TestPartitions(t *testing.T) {
 			var down atomic.Value
 			down.Store("a")
 			f := newFleet(t, 1, fixedWindow, cfg,
-				func(s *server) weir.Strategy { return &sharded{s, partition, &down} })
+				func(s *server) weir.Strategy { return primary(&sharded{s, partition, &down}) })
 			i := f.instances[0]
 			a := weir.Request{Key: key["a"], Limit: 100, Duration: time.Hour}
 			b := weir.Request{Key: key["b"], Limit: 100, Duration: time.Hour}

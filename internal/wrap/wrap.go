@@ -141,6 +141,18 @@ func Longest(s weir.Strategy) time.Duration {
 	return 0
 }
 
+// Key returns the key under which s, or what it wraps, counts a request for key, as far as that is
+// known.
+func Key(s weir.Strategy, key string) string {
+	switch s := s.(type) {
+	case weir.Policy:
+		return Key(s.Strategy, weir.JoinKey(s.Name, key))
+	case interface{ Unwrap() weir.Strategy }:
+		return Key(s.Unwrap(), key)
+	}
+	return key
+}
+
 // Supported returns err, or nil if it says that the strategy lacks what was called.
 func Supported(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
