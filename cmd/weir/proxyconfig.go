@@ -97,7 +97,11 @@ func (f *proxyFlags) setTraffic(cfg *proxy.Config) (err error) {
 		return err
 	}
 	for _, text := range f.deny {
-		cfg.Deny = append(cfg.Deny, proxy.ParseEntry(text))
+		e, err := proxy.ParseEntry(text)
+		if err != nil {
+			return fmt.Errorf("deny: %w", err)
+		}
+		cfg.Deny = append(cfg.Deny, e)
 	}
 	if f.penalty != "" {
 		if cfg.Penalty, err = proxy.ParsePenalty(f.penalty); err != nil {

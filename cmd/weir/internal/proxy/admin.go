@@ -155,7 +155,7 @@ type change struct {
 func (c change) entry(now time.Time) (e httplimit.Entry, err error) {
 	switch {
 	case c.What != "" && c.Prefix == "" && c.ID == "":
-		e = ParseEntry(strings.TrimSpace(c.What))
+		e, err = ParseEntry(c.What)
 	case c.What == "" && c.Prefix != "" && c.ID == "":
 		e.Prefix, err = ParsePrefix(c.Prefix)
 	case c.What == "" && c.Prefix == "" && c.ID != "":

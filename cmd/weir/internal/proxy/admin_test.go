@@ -49,6 +49,7 @@ func TestInvalidChanges(t *testing.T) {
 		"", "{", "[]", "{}", `{"what":""}`, `{"what":"a","id":"YQ"}`, `{"prefix":"a"}`, `{"id":"?"}`,
 		`{"what":"a","for":"soon"}`,
 		`{"what":"a","for":"-1s"}`, `{"what":"a","for":"0s"}`, `{"what":"a","until":1}`,
+		`{"what":"192.0.2.1:80"}`, `{"what":"[2001:db8::1]:80"}`, `{"prefix":"192.0.2.1:80"}`,
 		`{"what":"` + strings.Repeat("a", 2000) + `"}`, `{"what":"` + strings.Repeat("a", 20_000) + `"}`,
 	} {
 		code, _ := deny(t, s, "POST", body)
@@ -164,7 +165,7 @@ func TestTheAdminIsNotServedOnTheFront(t *testing.T) {
 
 func TestStats(t *testing.T) {
 	cfg := config(t, "daily=2/1d")
-	cfg.Deny = []httplimit.Entry{ParseEntry("10.0.0.0/8"), ParseEntry("\xff<b>")}
+	cfg.Deny = []httplimit.Entry{entry(t, "10.0.0.0/8"), entry(t, "\xff<b>")}
 	s := serve(t, cfg)
 	for range 3 {
 		status(t, "GET", s.front.URL)

@@ -65,7 +65,7 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 		}
 		until = line[len(quoted):]
 	} else if e.Prefix, err = ParsePrefix(what); err != nil {
-		return e, fmt.Errorf("%w, nor a key in quotes", err)
+		return e, fmt.Errorf("%w; a key is written in quotes", err)
 	}
 	if until = strings.TrimSpace(until); until != "" {
 		if e.Until, err = time.Parse(time.RFC3339, until); err != nil {

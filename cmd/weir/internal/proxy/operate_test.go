@@ -165,7 +165,7 @@ func TestTheDenyListOutlivesTheProcess(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "deny")
 	cfg := config(t, "1/1d")
 	cfg.DenyFile = name
-	cfg.Deny = []httplimit.Entry{ParseEntry("10.9.9.9")}
+	cfg.Deny = []httplimit.Entry{entry(t, "10.9.9.9")}
 	cfg.Penalty = Penalty{Denials: 1, Within: time.Hour, For: time.Hour}
 	s := serve(t, cfg)
 	change := func(method, body string) int {

@@ -81,6 +81,10 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
+		if addr, ok := spelledAddr(text); ok {
+			return p, fmt.Errorf("want an address without a port or brackets, such as %s, "+
+				"or a prefix, such as 10.0.0.0/8, not %q", addr, text)
+		}
 		return p, fmt.Errorf("%q is neither an address nor a prefix such as 10.0.0.0/8", text)
 	}
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
@@ -89,12 +93,29 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// ParseEntry parses an entry of the deny list: an address, a prefix, or else a key.
-func ParseEntry(text string) httplimit.Entry {
-	if p, err := ParsePrefix(text); err == nil {
-		return httplimit.Entry{Prefix: p}
+// spelledAddr returns the address in text that has a port, brackets or an invalid prefix length as
+// well: 192.0.2.1:80, [2001:db8::1]:80, [2001:db8::1] or 192.0.2.1/33.
+func spelledAddr(text string) (netip.Addr, bool) {
+	text, _, _ = strings.Cut(text, "/")
+	if a, err := netip.ParseAddrPort(text); err == nil {
+		return a.Addr(), true
 	}
-	return httplimit.Entry{Key: text}
+	a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
+	return a, err == nil
+}
+
+// ParseEntry parses an entry of the deny list: an address, a prefix, or else a key. An address with
+// a port is an error: as a key it would match no client.
+func ParseEntry(text string) (httplimit.Entry, error) {
+	text = strings.TrimSpace(text)
+	p, err := ParsePrefix(text)
+	if err == nil {
+		return httplimit.Entry{Prefix: p}, nil
+	}
+	if _, ok := spelledAddr(text); ok {
+		return httplimit.Entry{}, err
+	}
+	return httplimit.Entry{Key: text}, nil
 }
 
 // ParsePenalty parses DENIALS/WITHIN=FOR.

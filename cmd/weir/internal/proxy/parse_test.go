@@ -76,8 +76,39 @@ func TestParsePrefixUnmaps(t *testing.T) {
 	}
 	_, err := ParsePrefix("example.com")
 	assert.Error(t, err)
-	assert.Equal(t, httplimit.Entry{Key: "example.com"}, ParseEntry("example.com"))
-	assert.Equal(t, httplimit.Entry{Prefix: netip.MustParsePrefix("192.0.2.1/32")}, ParseEntry("192.0.2.1"))
+}
+
+// TestParseEntry checks that an address with a port, which is no client's key, is an error.
+func TestParseEntry(t *testing.T) {
+	for text, want := range map[string]httplimit.Entry{
+		"example.com":      {Key: "example.com"},
+		"example.com:80":   {Key: "example.com:80"},
+		"/a/b":             {Key: "/a/b"},
+		"1.2.3":            {Key: "1.2.3"},
+		" 192.0.2.1 ":      {Prefix: netip.MustParsePrefix("192.0.2.1/32")},
+		"2001:db8::1:80":   {Prefix: netip.MustParsePrefix("2001:db8::1:80/128")},
+		"2001:db8::1%eth0": {Prefix: netip.MustParsePrefix("2001:db8::1/128")},
+	} {
+		e, err := ParseEntry(text)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, e, text)
+	}
+	for text, addr := range map[string]string{
+		"192.0.2.1:80": "192.0.2.1", "192.0.2.1:80/24": "192.0.2.1", "192.0.2.1/33": "192.0.2.1",
+		"192.0.2.1/255.255.255.0": "192.0.2.1", "[2001:db8::1]:80": "2001:db8::1", "[2001:db8::1]": "2001:db8::1",
+		"[2001:db8::]/32": "2001:db8::", "2001:db8::1/129": "2001:db8::1",
+	} {
+		_, err := ParseEntry(text)
+		assert.ErrorContains(t, err, "want an address without a port or brackets, such as "+addr+",", text)
+		assert.ErrorContains(t, err, text)
+	}
+}
+
+func entry(t *testing.T, text string) httplimit.Entry {
+	t.Helper()
+	e, err := ParseEntry(text)
+	require.NoError(t, err)
+	return e
 }
 
 func TestParsePenalty(t *testing.T) {
