@@ -231,7 +231,7 @@ func (d *decoder) flag(f field) bool {
 	}
 	v, ok := boolean(f.value)
 	if !ok {
-		d.mistyped(f, "true or false")
+		d.mistyped(f, "true or false"+unquoted(f.value))
 	}
 	return v
 }
@@ -252,8 +252,16 @@ func (d *decoder) count(f field, most uint64) (uint64, bool) {
 	if most == math.MaxUint64 {
 		want = "a whole number from 0 on"
 	}
-	d.mistyped(f, want)
+	d.mistyped(f, want+unquoted(n))
 	return 0, false
+}
+
+// unquoted ends the description of a number or a boolean if the value has quotes.
+func unquoted(n *yaml.Node) string {
+	if n.Kind == yaml.ScalarNode && n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) != 0 {
+		return ", without quotes"
+	}
+	return ""
 }
 
 // mistyped reports a value that is not of the wanted type.
