@@ -50,6 +50,7 @@ var (
 	ErrFormat   = errors.New("neither the common or combined format nor JSON")
 	ErrTime     = errors.New("invalid time")
 	ErrJSON     = errors.New("broken JSON")
+	ErrText     = errors.New("not JSON, as the given format is; lines of text have the format common")
 	ErrField    = errors.New("a JSON field of the wrong type")
 	ErrNoAccess = errors.New("JSON, but not a request: the expected fields have no time or no client address")
 )
@@ -80,7 +81,7 @@ func (p *Parser) Parse(line []byte, e *Entry) error {
 	case line[0] == '{' && !p.format.textOnly:
 		return p.object(line, e)
 	case p.format.jsonOnly:
-		return ErrJSON
+		return ErrText
 	}
 	return p.common(line, e)
 }

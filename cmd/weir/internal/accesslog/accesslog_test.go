@@ -181,7 +181,7 @@ func TestMap(t *testing.T) {
 		assert.False(t, e.Coarse)
 	}
 	assert.ErrorIs(t, p.Parse([]byte(`{"at":1700000000}`), &e), ErrNoAccess, "a mapped ip is required")
-	assert.ErrorIs(t, p.Parse([]byte(nginxLine), &e), ErrJSON, "the format was given")
+	assert.ErrorIs(t, p.Parse([]byte(nginxLine), &e), ErrText, "the format was given")
 
 	f, err = ParseFormat("auto", "time=t,user=u")
 	require.NoError(t, err)

@@ -79,15 +79,15 @@ var presetTrees = func() (all []*tree) {
 
 // Formats returns the names that ParseFormat accepts.
 func Formats() []string {
-	names := []string{"auto", "common"}
+	names := []string{"auto", "common", "combined"}
 	for _, p := range presets {
 		names = append(names, p.name)
 	}
 	return append(names, "json")
 }
 
-// ParseFormat returns the format with that name: auto, common (which includes the combined format),
-// a preset, or json. For json, fields maps the fields, such as time=ts,ip=client.address.
+// ParseFormat returns the format with that name: auto, common or combined (which are the same: both
+// read lines of either), a preset, or json. For json, fields maps the fields, such as time=ts,ip=client.address.
 func ParseFormat(name, fields string) (Format, error) {
 	if name == "json" || fields != "" {
 		if name != "json" && name != "auto" {
@@ -99,7 +99,7 @@ func ParseFormat(name, fields string) (Format, error) {
 	switch name {
 	case "auto":
 		return Format{}, nil
-	case "common":
+	case "common", "combined":
 		return Format{textOnly: true}, nil
 	}
 	for i, p := range presets {
@@ -107,7 +107,7 @@ func ParseFormat(name, fields string) (Format, error) {
 			return Format{jsonOnly: true, maps: presetTrees[i : i+1]}, nil
 		}
 	}
-	return Format{}, fmt.Errorf("format is one of %s, not %q", strings.Join(Formats(), ", "), name)
+	return Format{}, fmt.Errorf("unknown format %q: want one of %s", name, strings.Join(Formats(), ", "))
 }
 
 // fieldNames are the field names in a map that is given as text.
