@@ -113,7 +113,6 @@ type proxyFlags struct {
 	maxInFlight              int
 	maxInFlightPerClient     int
 	maxBody, bodyRate        int64
-	redisPassword            string
 	limits, routes           []string
 	rules                    rulesFlags
 	strategy                 string
@@ -139,10 +138,9 @@ type proxyFlags struct {
 	admin, adminToken        string
 	adminRemote              bool
 	adminHosts               []string
-	redis, redisPrefix       string
-	instances                int
+	redis                    redisFlags
 	onFail                   string
-	redisTimeout, redisProbe time.Duration
+	redisProbe               time.Duration
 	redisLease, redisDenials int
 }
 
@@ -164,10 +162,6 @@ func (f *proxyFlags) command() *cobra.Command {
 	f.addAnswers(cmd)
 	f.addServer(cmd)
 	f.addRedis(cmd)
-	cmd.MarkFlagsOneRequired("limit", "rules")
-	for _, other := range notWithRules {
-		cmd.MarkFlagsMutuallyExclusive("rules", other)
-	}
 	return cmd
 }
 
@@ -258,8 +252,7 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 		"how long to accept new connections after SIGTERM, while the health check fails")
 	flags.DurationVar(&f.drain, "drain", 30*time.Second,
 		"how long requests in flight, WebSockets and streams may take after that")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20,
-		"how many buckets may be kept at the same time, of about 115 bytes each")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, maxBucketsText)
 	flags.DurationVar(&f.keep, "keep", time.Minute, "how long a bucket is kept after it expires")
 	flags.DurationVar(&f.sweepEvery, "sweep-every", 10*time.Second, "the time between two sweeps")
 	flags.StringVar(&f.accessLog, "access-log", "text",
@@ -278,17 +271,9 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 
 func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.redis, "redis", "",
-		"count on this Redis, `redis://[user@]host[:port][/database]`")
-	flags.StringVar(&f.redisPassword, "redis-password-file", "",
-		"the `file` with its password (default $WEIR_REDIS_PASSWORD)")
-	flags.IntVar(&f.instances, "instances", 1,
-		"number of proxies that share the Redis: without Redis, each uses 1/instances of a limit")
+	f.redis.add(flags, 1, "")
 	flags.StringVar(&f.onFail, "on-redis-failure", "local",
 		"what to do without Redis: local (decide alone), open (admit all) or closed (admit none)")
-	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
-	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout,
-		"how long a decision may wait for Redis")
 	flags.DurationVar(&f.redisProbe, "redis-probe", fallback.DefaultProbeInterval,
 		"how often to try a Redis that is down")
 	flags.IntVar(&f.redisLease, "redis-lease", 0,
@@ -296,6 +281,9 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	flags.IntVar(&f.redisDenials, "redis-denials", 0,
 		"number of denials to cache, so that an attack does not reach Redis")
 }
+
+// maxBucketsText describes --max-buckets.
+const maxBucketsText = "how many buckets may be kept in memory at the same time, of about 73 bytes each"
 
 // usage100 prints the usage within 100 columns.
 func usage100(cmd *cobra.Command) error {

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -86,7 +87,8 @@ func TestProxyFlags(t *testing.T) {
 	assert.Equal(t, []any{true, httplimit.FullAdmit}, []any{g.CountPreflights, g.OnFull})
 
 	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r.yaml", "--domain", "d", "--merge-domains"}))
-	assert.ErrorContains(t, cmd.ValidateFlagGroups(), "none of the others can be")
+	_, err = f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+	assert.ErrorContains(t, err, "--limit and --rules exclude each other")
 	require.NoError(t, f.setTraffic(&cfg))
 	assert.Equal(t, []any{[]string{"r.yaml"}, true}, []any{cfg.Rules.Paths, cfg.Rules.Loader.MergeDomains})
 	_, err = cfg.Rules.Domain(new(rules.Set))
@@ -133,22 +135,36 @@ func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "from the environment", cfg.Redis.Password)
 	assert.Equal(t, "0123456789abcdef", cfg.Admin.Token)
-	var s serveFlags
-	require.NoError(t, s.setToken())
+	s := serveFlags{rules: []string{"r"}, logFormat: "text", maxBuckets: 1}
+	require.NoError(t, s.complete(&cobra.Command{}))
 	assert.Equal(t, cfg.Admin.Token, s.cfg.AdminToken)
+	password, err := s.redis.password()
+	require.NoError(t, err)
+	assert.Equal(t, cfg.Redis.Password, password)
 }
 
 func TestHelpFitsIn100Columns(t *testing.T) {
 	var out bytes.Buffer
-	cmd := newProxy()
-	cmd.SetOut(&out)
-	cmd.SetArgs([]string{"--help"})
-	require.NoError(t, cmd.Execute())
+	for _, cmd := range []*cobra.Command{newProxy(), newServe()} {
+		cmd.SetOut(&out)
+		cmd.SetArgs([]string{"--help"})
+		require.NoError(t, cmd.Execute())
+	}
 	for line := range strings.Lines(out.String()) {
 		assert.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, line)
 	}
 	for _, text := range []string{"/-/metrics", `"what"`, `"for"`, "7d", "--max-conns", "SIGHUP"} {
 		assert.Contains(t, out.String(), text)
+	}
+}
+
+// TestSharedFlags checks that flags with the same meaning have the same text.
+func TestSharedFlags(t *testing.T) {
+	one, other := newProxy().Flags(), newServe().Flags()
+	for _, name := range []string{"rules", "merge-domains", "admin-token-file", "tls-key", "max-buckets", "redis",
+		"redis-password-file", "redis-prefix", "redis-timeout"} {
+		require.NotNil(t, other.Lookup(name), name)
+		assert.Equal(t, one.Lookup(name).Usage, other.Lookup(name).Usage, name)
 	}
 }
 

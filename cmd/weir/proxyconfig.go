@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,12 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 		MaxInFlight: f.maxInFlight, MaxInFlightPerClient: f.maxInFlightPerClient,
 		Bodies: proxy.Bodies{Max: f.maxBody, Rate: f.bodyRate},
 	}
+	if len(f.limits)+len(f.rules.paths) == 0 {
+		return cfg, errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
+	}
+	if err := f.rules.exclude(given, notWithRules); err != nil {
+		return cfg, err
+	}
 	cfg.Table.MaxBuckets, cfg.Table.Timeout, cfg.Table.SweepEvery = f.maxBuckets, f.keep, f.sweepEvery
 	for _, set := range []func(*proxy.Config) error{f.setNumbers, f.setTraffic, f.setAdmin, f.setRedis} {
 		if err := set(&cfg); err != nil {
@@ -64,8 +71,8 @@ func (f *proxyFlags) setNumbers(*proxy.Config) error {
 		return errors.New("drain, drain-delay, upstream-timeout and jitter must not be negative")
 	case f.maxKeys < 1:
 		return fmt.Errorf("max-keys must be at least 1, not %d", f.maxKeys)
-	case f.instances < 1:
-		return fmt.Errorf("instances must be at least 1, not %d", f.instances)
+	case f.redis.instances < 1:
+		return fmt.Errorf("instances must be at least 1, not %d", f.redis.instances)
 	}
 	return nil
 }
@@ -171,7 +178,7 @@ func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
 	if f.admin == "off" || f.admin == "" {
 		return nil
 	}
-	token, err := secret("token", f.adminToken, "WEIR_ADMIN_TOKEN")
+	token, err := adminToken(f.adminToken)
 	if err != nil {
 		return err
 	}
@@ -179,21 +186,34 @@ func (f *proxyFlags) setAdmin(cfg *proxy.Config) error {
 	return nil
 }
 
-// secret returns the text of a file, or else of an environment variable. It is not a flag: all
-// users of a machine can read the arguments of a process.
-func secret(what, file, variable string) (string, error) {
+// secret returns the text of the file that a flag names, or else of an environment variable. The
+// text is not a flag itself: all users of a machine can read the arguments of a process.
+func secret(flag, file, variable string) (string, error) {
 	if file == "" {
 		return strings.TrimSpace(os.Getenv(variable)), nil
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("--%s: %w", flag, err)
 	}
 	s := strings.TrimSpace(string(text))
 	if s == "" {
-		return "", fmt.Errorf("there is no %s in %s", what, file)
+		return "", fmt.Errorf("--%s: the file %s is empty", flag, file)
 	}
 	return s, nil
+}
+
+// minToken is the length of the shortest admin token: 16 random characters cannot be guessed.
+const minToken = 16
+
+// adminToken returns the token that a server asks for; empty if none is given.
+func adminToken(file string) (string, error) {
+	token, err := secret("admin-token-file", file, "WEIR_ADMIN_TOKEN")
+	if n := len(token); err == nil && 0 < n && n < minToken {
+		return "", fmt.Errorf("the admin token in %s is too short: it has %d bytes; want at least %d, "+
+			"such as those that \"openssl rand -hex 16\" prints", cmp.Or(file, "$WEIR_ADMIN_TOKEN"), n, minToken)
+	}
+	return token, err
 }
 
 func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
@@ -203,19 +223,20 @@ func (f *proxyFlags) setRedis(cfg *proxy.Config) error {
 	if !ok {
 		return fmt.Errorf("on-redis-failure is local, open or closed, not %q", f.onFail)
 	}
-	if f.redis == "" && f.instances > 1 {
+	if f.redis.url == "" && f.redis.instances > 1 {
 		return errors.New("instances share a limit only through Redis: also give --redis")
 	}
-	password, err := secret("password", f.redisPassword, "WEIR_REDIS_PASSWORD")
+	password, err := f.redis.password()
 	if err != nil {
 		return err
 	}
 	cfg.Redis = proxy.Redis{
-		URL:      f.redis,
+		URL:      f.redis.url,
 		Password: password,
-		Prefix:   f.redisPrefix,
+		Prefix:   f.redis.prefix,
 		Fallback: fallback.Config{
-			OnFail: onFail, Instances: f.instances, Timeout: f.redisTimeout, ProbeInterval: f.redisProbe,
+			OnFail: onFail, Instances: f.redis.instances, Timeout: f.redis.timeout,
+			ProbeInterval: f.redisProbe,
 		},
 		Lease: f.redisLease, Denials: f.redisDenials,
 	}

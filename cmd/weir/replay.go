@@ -119,17 +119,13 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
 	f.addInput(cmd)
 	f.addOutput(cmd)
-	cmd.MarkFlagsOneRequired("limit", "rules", "suggest")
-	for _, other := range []string{"limit", "strategy", "burst", "suggest", "count-if"} {
-		cmd.MarkFlagsMutuallyExclusive("rules", other)
-	}
 	return cmd
 }
 
 func (f *replayFlags) addInput(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.format, "format", "auto",
-		"the log's format: auto, common (also combined), caddy, weir, nginx, traefik, envoy, or json "+
+		"the log's format: auto, common, combined, caddy, weir, nginx, traefik, envoy, or json "+
 			"(with --map)")
 	flags.StringVar(&f.fields, "map", "",
 		"the fields of a JSON line, `FIELD=PATH,...`: time, ip, user, method, path, status, request, "+
@@ -179,6 +175,10 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 				f.output)
 		}
 		f.output, f.html = "html", ""
+	}
+	if err := f.rules.exclude(cmd.Flags().Changed,
+		[]string{"limit", "strategy", "burst", "suggest", "count-if"}); err != nil {
+		return err
 	}
 	cfg, err := f.config(files)
 	if err != nil {

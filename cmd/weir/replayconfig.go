@@ -52,6 +52,9 @@ func (f *replayFlags) check(files []string) error {
 		}
 	}
 	switch {
+	case len(f.limits)+len(f.rules.paths) == 0 && !f.suggest:
+		return errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE; " +
+			"--suggest finds limits that fit the log")
 	case len(files) == 0:
 		return errors.New(`which log? Name a file, or - for the standard input`)
 	case stdins > 1:

@@ -123,7 +123,7 @@ const adminTimeout = 10 * time.Second
 
 // ask sends a request to the admin address and decodes the JSON of the response into to.
 func (f *adminFlags) ask(ctx context.Context, method, path string, to any) error {
-	token, err := secret("token", f.token, "WEIR_ADMIN_TOKEN")
+	token, err := secret("admin-token-file", f.token, "WEIR_ADMIN_TOKEN")
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,9 @@ func (f *adminFlags) ask(ctx context.Context, method, path string, to any) error
 	if err != nil {
 		return err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	req.Header.Set("Weir-Admin", "1")
 	return failed(send(req, to))
 }
@@ -164,7 +166,7 @@ const maxAnswer = 4 << 20
 func send(req *http.Request, to any) error {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; give the admin address of a running server by --admin", err)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

@@ -27,6 +27,16 @@ func (f *rulesFlags) add(cmd *cobra.Command) {
 	mergeFlag(cmd, &f.loader)
 }
 
+// exclude returns an error if --rules is given together with one of the flags others.
+func (f *rulesFlags) exclude(given func(string) bool, others []string) error {
+	for _, name := range others {
+		if len(f.paths) > 0 && given(name) {
+			return fmt.Errorf("--%s and --rules exclude each other: leave out one of them", name)
+		}
+	}
+	return nil
+}
+
 // replayed loads the rules for a replay.
 func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 	set, err := f.loader.LoadFiles(f.paths...)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -30,11 +31,13 @@ import (
 const serveLong = `Serve decides requests of Envoy's rate limit protocol by rules: the gRPC service
 envoy.service.ratelimit.v3.RateLimitService at --grpc, and POST /json at --http, which also has
 /healthcheck. It replaces envoyproxy/ratelimit, with the same rules and the same verdicts; "weir
-rules --help" describes the rules.
+rules --help" describes the rules. Its ports are those of that service; "weir proxy" listens on
+8080 and 8081 too, so on one machine give one of them other addresses.
 
 Counts are kept in memory and are lost on a restart. With --redis, any number of servers share their
 counts. With --instances as well, each server decides alone while Redis is unreachable, with its
-part of each limit.
+part of each limit. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of a machine can
+read the arguments of a process.
 
 Serve loads the rules again when their files change, on SIGHUP, and on POST /-/reload. It keeps the
 counts. If rules have a mistake, the old rules stay in force, and the log, the page at --admin and
@@ -57,14 +60,13 @@ The exit code is 2 if the rules have a mistake at the start.`
 
 // serveFlags are the flags of weir serve.
 type serveFlags struct {
-	cfg                   serve.Config
-	rules                 []string
-	cert, key, clientCA   string
-	adminToken            string
-	redis, redisPrefix    string
-	redisTimeout          time.Duration
-	instances, maxBuckets int
-	logFormat             string
+	cfg                 serve.Config
+	rules               []string
+	cert, key, clientCA string
+	adminToken          string
+	redis               redisFlags
+	maxBuckets          int
+	logFormat           string
 }
 
 func newServe() *cobra.Command {
@@ -78,6 +80,7 @@ func newServe() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
+	cmd.SetUsageFunc(usage100)
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVar(&f.rules, "rules", nil, "a `file` or directory of rules (repeatable)")
@@ -102,22 +105,11 @@ func newServe() *cobra.Command {
 		"add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
 		"add the descriptors and the rules' metadata to responses")
-	flags.StringVar(&f.redis, "redis", "",
-		"count on this Redis, `redis://[user:password@]host[:port][/database]`")
-	flags.StringVar(&f.redisPrefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
-	flags.DurationVar(&f.redisTimeout, "redis-timeout", fallback.DefaultTimeout,
-		"how long a count may wait for Redis")
-	flags.IntVar(&f.instances, "instances", 0,
-		"number of servers that share the Redis: without Redis, each uses 1/instances of a limit "+
-			"(0: none decides)")
-	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20,
-		"how many counters may be kept in memory at the same time")
+	f.redis.add(flags, 0, " (0: none decides)")
+	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, maxBucketsText)
 	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second,
 		"how long requests in flight may take after SIGTERM")
 	flags.StringVar(&f.logFormat, "log", "text", "the form of the log: text or json")
-	if err := cmd.MarkFlagRequired("rules"); err != nil {
-		panic(err) // the flag is defined above
-	}
 	return cmd
 }
 
@@ -131,6 +123,9 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	}
 	defer closeStore()
 	s, err := serve.New(f.cfg)
+	if errors.As(err, new(*net.OpError)) {
+		return failure{err} // cannot listen
+	}
 	if err != nil {
 		return err
 	}
@@ -158,7 +153,9 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 
 // complete checks the flags and sets the rest of the configuration.
 func (f *serveFlags) complete(cmd *cobra.Command) error {
-	f.cfg.Paths = f.rules
+	if f.cfg.Paths = f.rules; len(f.rules) == 0 {
+		return errors.New("which rules? Give a file or a directory by --rules")
+	}
 	for _, addr := range []*string{&f.cfg.HTTP, &f.cfg.Admin} {
 		if *addr == "off" {
 			*addr = ""
@@ -172,29 +169,17 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	default:
 		return fmt.Errorf("log is text or json, not %q", f.logFormat)
 	}
-	if f.instances != 0 && f.redis == "" {
+	if f.redis.instances != 0 && f.redis.url == "" {
 		return errors.New("instances share counts only through Redis: also give --redis")
 	}
-	if f.instances < 0 || f.maxBuckets <= 0 {
+	if f.redis.instances < 0 || f.maxBuckets <= 0 {
 		return errors.New("instances must not be negative, and max-buckets must be positive")
 	}
-	if err := f.setToken(); err != nil {
+	var err error
+	if f.cfg.AdminToken, err = adminToken(f.adminToken); err != nil {
 		return err
 	}
 	return f.setTLS()
-}
-
-// minToken is the length of the shortest admin token. 16 random characters cannot be guessed.
-const minToken = 16
-
-func (f *serveFlags) setToken() (err error) {
-	if f.cfg.AdminToken, err = secret("token", f.adminToken, "WEIR_ADMIN_TOKEN"); err != nil {
-		return err
-	}
-	if n := len(f.cfg.AdminToken); n > 0 && n < minToken {
-		return fmt.Errorf("the admin token is %d bytes long: it needs %d", n, minToken)
-	}
-	return nil
 }
 
 func (f *serveFlags) setTLS() error {
@@ -256,28 +241,35 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 	local := rules.SourceOf(limiter)
 	f.cfg.Source = local
 	f.cfg.Metrics = []prometheus.Collector{weirprom.New("", metrics.Limiter(limiter.Stats))}
-	if f.redis == "" {
+	if f.redis.url == "" {
 		return func() { _ = limiter.Close() }, nil
 	}
-	options, err := redislimit.ParseURL(f.redis)
+	password, err := f.redis.password()
+	if err != nil {
+		return nil, err
+	}
+	options, err := live.RedisOptions(f.redis.url, password)
 	if err != nil {
 		return nil, err
 	}
 	client := redis.NewClient(options)
 	calls := weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() })
 	store, err := redislimit.New(client,
-		redislimit.Config{Prefix: f.redisPrefix, Timeout: f.redisTimeout, OnCall: calls.OnCall})
+		redislimit.Config{Prefix: f.redis.prefix, Timeout: f.redis.timeout, OnCall: calls.OnCall})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
 	remote := rules.SourceOf(store)
 	f.cfg.Source = remote
 	f.cfg.Metrics = append(f.cfg.Metrics, calls)
-	if f.instances > 0 {
+	meanwhile := "no decisions"
+	if f.redis.instances > 0 {
+		meanwhile = "local"
 		made := new(live.Fallbacks)
 		f.cfg.Source = live.Hybrid(remote, local,
-			fallback.Config{Instances: f.instances, Timeout: f.redisTimeout}, f.cfg.Log, made.Add)
+			fallback.Config{Instances: f.redis.instances, Timeout: f.redis.timeout}, f.cfg.Log, made.Add)
 		f.cfg.Metrics = append(f.cfg.Metrics, made)
 	}
+	f.cfg.Started = func(ctx context.Context) { live.PingRedis(ctx, client, f.cfg.Log, meanwhile) }
 	return func() { _, _ = client.Close(), limiter.Close() }, nil
 }

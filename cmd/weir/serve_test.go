@@ -53,19 +53,21 @@ type server struct {
 	*exec.Cmd
 	grpc, http, admin string
 	rest              chan string // its standard error after the line that says it serves
+	lines             chan string // the lines of that, for logged
 }
 
 var serverServing = regexp.MustCompile(`msg=serving grpc=(\S+) http=(\S+) admin=(\S+)`)
 
-const adminToken = "0123456789abcdef"
+const testToken = "0123456789abcdef"
 
 // serveProcess starts the server on free ports.
 func serveProcess(t *testing.T, args ...string) *server {
 	t.Helper()
 	args = append([]string{"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin",
 		"127.0.0.1:0"}, args...)
-	s := &server{Cmd: exec.Command("weir", args...), rest: make(chan string, 1)}
-	s.Env = append(os.Environ(), "WEIR_ADMIN_TOKEN="+adminToken)
+	s := &server{Cmd: exec.Command("weir", args...), rest: make(chan string, 1),
+		lines: make(chan string, 100)}
+	s.Env = append(os.Environ(), "WEIR_ADMIN_TOKEN="+testToken)
 	stderr, err := s.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, s.Start())
@@ -77,10 +79,33 @@ func serveProcess(t *testing.T, args ...string) *server {
 	require.NotNil(t, found, line)
 	s.grpc, s.http, s.admin = found[1], found[2], found[3]
 	go func() {
-		text, _ := io.ReadAll(r)
-		s.rest <- string(text)
+		var text strings.Builder
+		for {
+			line, err := r.ReadString('\n')
+			text.WriteString(line)
+			select {
+			case s.lines <- line:
+			default: // nobody waits for them
+			}
+			if err != nil {
+				close(s.lines)
+				s.rest <- text.String()
+				return
+			}
+		}
 	}()
 	return s
+}
+
+// logged waits for a line that matches.
+func (s *server) logged(t *testing.T, match string) {
+	t.Helper()
+	for line := range s.lines {
+		if regexp.MustCompile(match).MatchString(line) {
+			return
+		}
+	}
+	t.Error("the server ended without a line like", match)
 }
 
 // stop stops the server and returns the rest of its standard error.
@@ -283,6 +308,35 @@ func TestServeOnRedis(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// TestServeRedisPassword checks that serve reads the password of Redis from a file and from the
+// environment. A Redis that refuses it, or is down, is logged at the start, and the server starts
+// nevertheless.
+func TestServeRedisPassword(t *testing.T) {
+	redis := redistest.Start(t, "--requirepass", "correct horse")
+	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr, "--redis-timeout", "1s"}
+	password := rulesFile(t, "correct horse\n")
+	s := serveProcess(t, append(args, "--redis-password-file", password)...)
+	assert.Equal(t, 1, admitted(t, s.dial(t, nil), "three", 1))
+	assert.NotContains(t, s.stop(t), "redis")
+
+	s = serveProcess(t, args...)
+	_, err := ask(t.Context(), s.dial(t, nil), "three")
+	assert.Error(t, err)
+	s.logged(t, `msg="redis cannot be reached" error="NOAUTH .* until_then="no decisions"`)
+	s.stop(t)
+
+	t.Setenv("WEIR_REDIS_PASSWORD", "correct horse")
+	s = serveProcess(t, args...)
+	assert.Equal(t, 2, admitted(t, s.dial(t, nil), "three", 5))
+	assert.NotContains(t, s.stop(t), "redis cannot")
+
+	redis.Kill()
+	s = serveProcess(t, append(args, "--instances", "1")...)
+	assert.Equal(t, 3, admitted(t, s.dial(t, nil), "three", 5))
+	s.logged(t, `msg="redis cannot be reached" error=".*refused" until_then=local`)
+	s.stop(t)
+}
+
 // authority issues certificates.
 type authority struct {
 	key  *ecdsa.PrivateKey
@@ -392,7 +446,7 @@ func serialOf(t *testing.T, addr string, a *authority) string {
 // TestRulesAdmin inspects and resets a caller and reloads the rules from the command line, for a
 // server and for a proxy.
 func TestRulesAdmin(t *testing.T) {
-	t.Setenv("WEIR_ADMIN_TOKEN", adminToken)
+	t.Setenv("WEIR_ADMIN_TOKEN", testToken)
 	file := rulesFile(t, yearly+
 		"rate_limits: [{actions: [{generic_key: {descriptor_key: three, descriptor_value: x}}]}]\n")
 	s := serveProcess(t, "--rules", file)

@@ -100,9 +100,7 @@ func (p *Proxy) tokenOnly(next http.Handler) http.Handler {
 	if p.gate != nil {
 		return next // authorized requires it
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "This takes an admin token; see --admin-token-file.", http.StatusForbidden)
-	})
+	return http.HandlerFunc(NoToken)
 }
 
 // changeHeader is required on requests that change something: a form cannot send it, and a script

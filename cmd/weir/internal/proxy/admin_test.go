@@ -119,6 +119,10 @@ func TestTheTokenIsNeeded(t *testing.T) {
 		assert.NotContains(t, body, "admitted")
 		assert.Contains(t, resp.Header.Get("WWW-Authenticate"), "Basic")
 	}
+	_, body := send(t, "GET", s.back.URL+"/-/stats", nil)
+	assert.Contains(t, body, "needs the admin token: give it in $WEIR_ADMIN_TOKEN")
+	_, body = send(t, "GET", s.back.URL+"/-/stats", nil, "Authorization", "Bearer x")
+	assert.Contains(t, body, "admin token is wrong: give the one that the server was started with")
 	for _, wrong := range []string{"Bearer ", "Bearer correct horse batter", "Bearer correct horse battery ",
 		"Basic x", "correct horse battery"} {
 		assert.Equal(t, 401, status(t, "GET", s.back.URL+"/-/stats", "Authorization", wrong+"x"), wrong)

@@ -87,15 +87,9 @@ type Admin struct {
 	Hosts  []string // allowed in the Host field besides localhost and IP addresses
 }
 
-// minToken is the length of the shortest valid token: 16 random characters cannot be guessed.
-const minToken = 16
-
 func (a Admin) check() error {
 	if a.Addr == "" {
 		return nil
-	}
-	if a.Token != "" && len(a.Token) < minToken {
-		return fmt.Errorf("the admin token is %d bytes long: it needs %d", len(a.Token), minToken)
 	}
 	host, _, err := net.SplitHostPort(a.Addr)
 	if err != nil {
@@ -109,7 +103,8 @@ func (a Admin) check() error {
 			"anyone who can reach it could change the deny list; "+
 			"say --admin-remote if that is meant", a.Addr)
 	case a.Token == "":
-		return fmt.Errorf("admin address %q is not a loopback address, so it needs a token", a.Addr)
+		return fmt.Errorf("admin address %q is not a loopback address, so it needs a token: "+
+			"give one in --admin-token-file or $WEIR_ADMIN_TOKEN", a.Addr)
 	}
 	return nil
 }

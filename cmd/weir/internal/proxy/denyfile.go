@@ -100,17 +100,30 @@ func (f *denyFile) save(list *httplimit.DenyList) error {
 func replaceFile(name string, write func(io.Writer) error) (err error) {
 	t, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
 	if err != nil {
-		return err
+		return fmt.Errorf("%s cannot be written; its directory must exist, and this user must be able to "+
+			"create files in it: %w", name, cause(err))
 	}
 	defer func() {
 		if err != nil {
 			_ = os.Remove(t.Name())
+			err = fmt.Errorf("%s cannot be written: %w", name, cause(err))
 		}
 	}()
 	if err = errors.Join(write(t), t.Sync(), t.Close()); err != nil {
 		return err
 	}
 	return os.Rename(t.Name(), name)
+}
+
+// cause returns the reason in err without the name of a temporary file.
+func cause(err error) error {
+	if e := new(fs.PathError); errors.As(err, &e) {
+		return e.Err
+	}
+	if e := new(os.LinkError); errors.As(err, &e) {
+		return e.Err
+	}
+	return err
 }
 
 // reloadDenyFile makes the deny list consist of the entries of the file, the ones of the command

@@ -39,6 +39,12 @@ func NewGate(token string, log *slog.Logger) (*Gate, error) {
 	return &Gate{limiter: l, window: l.FixedWindow(), want: sha256.Sum256([]byte(token)), log: log}, nil
 }
 
+// NoToken answers requests for which a server that has no token would need one.
+func NoToken(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "This needs an admin token, which the server has not: start it with one in "+
+		"--admin-token-file or $WEIR_ADMIN_TOKEN.", http.StatusForbidden)
+}
+
 // Close closes the Gate's limiter.
 func (g *Gate) Close() error { return g.limiter.Close() }
 
@@ -68,7 +74,8 @@ func (g *Gate) has(r *http.Request) bool {
 // address that has used its tries is refused even with the right token.
 func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	if r.Header.Get("Authorization") == "" { // a browser, which prompts for it
-		unauthorized(w)
+		unauthorized(w, "This needs the admin token: give it in $WEIR_ADMIN_TOKEN, in --admin-token-file, or "+
+			"as the field Authorization: Bearer TOKEN.")
 		return false
 	}
 	ctx := context.WithoutCancel(r.Context())
@@ -79,7 +86,7 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	taken, err := g.window.Run(ctx, ask)
 	if err == nil && !taken.Allowed() {
 		w.Header().Set("Retry-After", strconv.Itoa(int(taken.RetryAfter(time.Now())/time.Second)+1))
-		http.Error(w, "Too many wrong tokens.", http.StatusTooManyRequests)
+		http.Error(w, "Too many wrong admin tokens came from this address; try again in a minute.", http.StatusTooManyRequests)
 		return false
 	}
 	if g.has(r) {
@@ -91,11 +98,11 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	if dropped, ok := g.noisy.may(time.Now()); ok {
 		g.log.Warn("wrong admin token", "client", report.Printable(r.RemoteAddr), "not_logged", dropped)
 	}
-	unauthorized(w)
+	unauthorized(w, "This admin token is wrong: give the one that the server was started with.")
 	return false
 }
 
-func unauthorized(w http.ResponseWriter) {
+func unauthorized(w http.ResponseWriter, text string) {
 	w.Header().Set("WWW-Authenticate", `Basic realm="weir", charset="UTF-8"`)
-	http.Error(w, "This takes the admin token; see --admin-token-file.", http.StatusUnauthorized)
+	http.Error(w, text, http.StatusUnauthorized)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/near"
@@ -38,17 +39,8 @@ func (r *Redis) check() error {
 	if r.Lease < 0 || r.Denials < 0 {
 		return errors.New("redis: the lease and the number of denials must not be negative")
 	}
-	_, err := r.options()
+	_, err := live.RedisOptions(r.URL, r.Password)
 	return err
-}
-
-// options returns the settings of the URL and, for the rest, the ones that redislimit needs.
-func (r *Redis) options() (*redis.Options, error) {
-	o, err := redislimit.ParseURL(r.URL)
-	if err == nil && r.Password != "" {
-		o.Password = r.Password
-	}
-	return o, err
 }
 
 // shared makes hybrids, each with its own breaker.
@@ -72,7 +64,7 @@ type hybrid struct {
 }
 
 func newShared(r Redis, log *slog.Logger) (*shared, error) {
-	o, err := r.options()
+	o, err := live.RedisOptions(r.URL, r.Password)
 	if err != nil {
 		return nil, err
 	}
@@ -193,16 +185,6 @@ func (s *shared) changed(l Limit, c fallback.Change) {
 func (s *shared) failed(err error) {
 	if dropped, ok := s.noisy.may(time.Now()); ok {
 		s.log.Warn("redis failed", "error", err.Error(), "not_logged", dropped)
-	}
-}
-
-// greet logs a warning if Redis cannot be reached at the start. The proxy starts nevertheless:
-// Redis may start later.
-func (s *shared) greet(ctx context.Context, onFail string) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	if err := s.client.Ping(ctx).Err(); err != nil {
-		s.log.Warn("redis cannot be reached", "error", err.Error(), "until_then", onFail)
 	}
 }
 

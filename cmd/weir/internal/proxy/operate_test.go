@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -276,7 +277,7 @@ func TestUnreachableRedisIsReportedAtTheStart(t *testing.T) {
 	}), nil))
 	p, err := New(cfg)
 	require.NoError(t, err)
-	o, err := cfg.Redis.options()
+	o, err := live.RedisOptions(cfg.Redis.URL, cfg.Redis.Password)
 	require.NoError(t, err)
 	assert.Equal(t, "secret", o.Password)
 	assert.NoError(t, p.Run(ctx))

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/offenders"
 )
@@ -192,7 +193,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	requests, cut := context.WithCancel(context.WithoutCancel(ctx))
 	defer cut()
 
-	front, err := p.listen(p.cfg.Listen, p.handler, requests, p.bounds, p.cert)
+	front, err := p.listen("listen", p.cfg.Listen, p.handler, requests, p.bounds, p.cert)
 	if err != nil {
 		return err
 	}
@@ -200,7 +201,8 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	p.conns.Store(front.conns)
 	back := &server{}
 	if p.cfg.Admin.Addr != "" {
-		back, err = p.listen(p.cfg.Admin.Addr, p.admin, requests, connBounds{max: maxAdminConns}, nil)
+		back, err = p.listen("admin", p.cfg.Admin.Addr, p.admin, requests,
+			connBounds{max: maxAdminConns}, nil)
 		if err != nil {
 			return err
 		}
@@ -216,7 +218,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	}
 	defer p.keepState()()
 	if s := p.make.shared; s != nil {
-		s.greet(ctx, onFailNames[s.cfg.OnFail])
+		live.PingRedis(ctx, s.client, s.log, onFailNames[s.cfg.OnFail])
 	}
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -246,9 +248,9 @@ type server struct {
 }
 
 func (p *Proxy) listen(
-	addr string, h http.Handler, requests context.Context, b connBounds, cert *certificate,
+	flag, addr string, h http.Handler, requests context.Context, b connBounds, cert *certificate,
 ) (*server, error) {
-	l, err := (&net.ListenConfig{}).Listen(requests, "tcp", addr)
+	l, err := live.Listen(requests, flag, addr)
 	if err != nil {
 		return nil, err
 	}

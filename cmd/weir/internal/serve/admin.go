@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/offenders"
 )
 
@@ -63,9 +64,7 @@ func known(next http.Handler) http.Handler {
 // authorized passes only requests with the admin token. Without a configured token it refuses all.
 func (s *Server) authorized(next http.HandlerFunc) http.Handler {
 	if s.gate == nil {
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			http.Error(w, "This takes an admin token; see --admin-token-file.", http.StatusForbidden)
-		})
+		return http.HandlerFunc(proxy.NoToken)
 	}
 	var origin http.CrossOriginProtection // browsers that know the token bring it for any site
 	return origin.Handler(s.gate.Wrap(next))

@@ -40,6 +40,9 @@ type Config struct {
 	Shadow, Quota bool
 	Answers       Answers
 
+	// Started is called once the Server serves, with the context of Run. Nil means none.
+	Started func(context.Context)
+
 	Drain time.Duration // maximum duration of requests after a stop
 	Log   *slog.Logger  // nil means no log
 }
@@ -122,15 +125,14 @@ func checkAdmin(cfg Config) error {
 }
 
 func (s *Server) listen() (err error) {
-	var lc net.ListenConfig
-	listen := func(addr string, to *net.Listener) {
+	listen := func(flag, addr string, to *net.Listener) {
 		if err == nil && addr != "" {
-			*to, err = lc.Listen(context.Background(), "tcp", addr)
+			*to, err = live.Listen(context.Background(), flag, addr)
 		}
 	}
-	listen(s.cfg.GRPC, &s.grpcAt)
-	listen(s.cfg.HTTP, &s.httpAt)
-	listen(s.cfg.Admin, &s.adminAt)
+	listen("grpc", s.cfg.GRPC, &s.grpcAt)
+	listen("http", s.cfg.HTTP, &s.httpAt)
+	listen("admin", s.cfg.Admin, &s.adminAt)
 	if err != nil {
 		s.closeListeners()
 	}
@@ -195,6 +197,9 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	}
 	var watching sync.WaitGroup
 	watching.Go(func() { s.live.Watch(ctx) })
+	if s.cfg.Started != nil {
+		watching.Go(func() { s.cfg.Started(ctx) })
+	}
 	select {
 	case <-ctx.Done():
 	case err = <-failed:

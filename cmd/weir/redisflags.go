@@ -1,0 +1,35 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weirgo/weir/fallback"
+)
+
+// redisFlags are the flags that weir proxy and weir serve have for Redis.
+type redisFlags struct {
+	url, passwordFile, prefix string
+	timeout                   time.Duration
+	instances                 int
+}
+
+// add adds the flags. aloneText says what instances of 0 do, if that is allowed.
+func (f *redisFlags) add(flags *pflag.FlagSet, instances int, aloneText string) {
+	flags.StringVar(&f.url, "redis", "",
+		"count on the Redis at this `URL`: redis://[user@]host[:port][/database]")
+	flags.StringVar(&f.passwordFile, "redis-password-file", "",
+		"the `file` with its password (default $WEIR_REDIS_PASSWORD)")
+	flags.StringVar(&f.prefix, "redis-prefix", "weir:", "prefix of the keys on Redis")
+	flags.DurationVar(&f.timeout, "redis-timeout", fallback.DefaultTimeout,
+		"how long a decision may wait for Redis")
+	flags.IntVar(&f.instances, "instances", instances,
+		"number of processes that share the Redis: without Redis, each uses 1/instances of a limit"+
+			aloneText)
+}
+
+// password returns the password of Redis, or the empty string if none is given.
+func (f *redisFlags) password() (string, error) {
+	return secret("redis-password-file", f.passwordFile, "WEIR_REDIS_PASSWORD")
+}
