@@ -41,7 +41,7 @@ func NewGate(token string, log *slog.Logger) (*Gate, error) {
 
 // NoToken answers requests for which a server that has no token would need one.
 func NoToken(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "This needs an admin token, which the server has not: start it with one in "+
+	http.Error(w, "This needs an admin token, and the server has none: start it with one in "+
 		"--admin-token-file or $WEIR_ADMIN_TOKEN.", http.StatusForbidden)
 }
 
