@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -129,6 +130,42 @@ func ExampleConfig_limitFunc() {
 	// Output:
 	// 200 | RateLimit-Policy: "plan";q=1000;w=3600 | RateLimit: "plan";r=999;t=3600
 	// 200 | RateLimit-Policy: "plan";q=10;w=3600 | RateLimit: "plan";r=9;t=3600
+}
+
+func ExampleConfig_costFunc() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
+		CostFunc: func(r *http.Request) uint64 {
+			switch {
+			case r.Pattern == "GET /search":
+				return 10
+			case r.ContentLength < 0: // unknown: take the most that the server accepts
+				return 32
+			}
+			return 1 + uint64(r.ContentLength)>>20 // and one for each MiB of the body
+		},
+		Now: clock.Now,
+	})
+	mux := http.NewServeMux() // it sets the Pattern before guard runs
+	mux.Handle("GET /search", guard(http.HandlerFunc(ok)))
+	mux.Handle("/", guard(http.HandlerFunc(ok)))
+	for _, r := range []*http.Request{
+		httptest.NewRequest("GET", "/", nil),
+		httptest.NewRequest("GET", "/search", nil),
+		httptest.NewRequest("PUT", "/photo", strings.NewReader(strings.Repeat("x", 5<<20))),
+		httptest.NewRequest("PUT", "/stream", io.MultiReader(strings.NewReader("x"))),
+	} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, r)
+		fmt.Println(r.Method, r.URL, r.ContentLength, w.Header().Get("RateLimit"))
+	}
+	// Output:
+	// GET / 0 "100/1m";r=99;t=60
+	// GET /search 0 "100/1m";r=89;t=60
+	// PUT /photo 5242880 "100/1m";r=83;t=60
+	// PUT /stream -1 "100/1m";r=51;t=60
 }
 
 func ExampleConfig_countIf() {
