@@ -119,6 +119,9 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	return f, nil
 }
 
+// Unwrap returns primary.
+func (f *Fallback) Unwrap() weir.Strategy { return f.primary.Strategy }
+
 // Run decides on r. It waits for primary at most Config.Timeout, and otherwise only for local.
 func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, _, err := f.RunSource(ctx, r)

@@ -34,7 +34,7 @@ func (f *Fallback) decide(ctx context.Context, b *breaker, a *account,
 		return f.decide(ctx, b, a, r)
 	}
 	if err == nil {
-		f.recordResult(ctx, a, r, s, res)
+		f.record(ctx, a, r, s, res)
 	}
 	return res, err
 }
@@ -58,10 +58,9 @@ func (f *Fallback) standing(a *account, epoch uint64) standing {
 	return s
 }
 
-// recordResult records a decision of primary here and seeds local with it, unless the caller was
+// record records a decision of primary here and seeds local with it, unless the caller was
 // reset since the call began.
-func (f *Fallback) recordResult(ctx context.Context, a *account, r *weir.Request, s standing,
-	res *weir.Result) {
+func (f *Fallback) record(ctx context.Context, a *account, r *weir.Request, s standing, res *weir.Result) {
 	now, n := f.cfg.Now(), f.instances()
 	end, window := f.periodEnd(r, res, now)
 	a.mu.Lock()

@@ -57,8 +57,8 @@ func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
 		panic("near: Denials of no strategy, or with a negative number")
 	}
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	return &DenialCache{inner: wrap.Of(s), cfg: cfg, denials: callers.New(cmp.Or(cfg.Size, DefaultDenials), nil,
-		(*denial).ended)}
+	denials := callers.New(cmp.Or(cfg.Size, DefaultDenials), nil, (*denial).ended)
+	return &DenialCache{inner: wrap.Of(s), cfg: cfg, denials: denials}
 }
 
 // Repeated returns how many denials were repeated.

@@ -62,8 +62,7 @@ func (l *Leases) take(ctx context.Context, r *weir.Request, removals uint64) (re
 		q := *r
 		q.Cost = block
 		l.fetched.Add(1)
-		res, err := l.inner.Run(ctx, &q)
-		if err != nil {
+		if res, err = l.inner.Run(ctx, &q); err != nil {
 			return nil, err
 		}
 		if res.Allowed() {
