@@ -231,8 +231,8 @@ func limitOf(s Strategy, limit uint64) (uint64, bool) {
 	switch s := s.(type) {
 	case Policy:
 		return limitOf(s.Strategy, s.Limit)
-	case *TokenBucket:
-		return cmp.Or(s.burst, limit), true
+	case interface{ Burst() uint64 }:
+		limit = cmp.Or(s.Burst(), limit)
 	case *Tiers:
 		return 0, false
 	}

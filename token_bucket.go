@@ -29,6 +29,9 @@ func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 	return &TokenBucket{newLocked(l, &tokens{clampCost(burst)}, &slotStore{l, tokenKind}), burst}
 }
 
+// Burst returns how many tokens are kept at most; 0 means the request's Limit.
+func (b *TokenBucket) Burst() uint64 { return b.burst }
+
 // tokens is the arithmetic of a TokenBucket.
 type tokens struct{ burst int64 }
 

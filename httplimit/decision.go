@@ -119,7 +119,7 @@ type Decision struct {
 	// has none. The zero Result means that no Strategy decided.
 	Result weir.Result
 
-	// Remaining is how much of Limit is left.
+	// Remaining is how much of Limit is left, or of a token bucket's burst.
 	Remaining uint64
 
 	// Status is the status of the middleware's answer, in shadow mode the one it would have had. 0:

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/offenders"
 	"github.com/weirgo/weir/weirtest"
@@ -325,4 +326,36 @@ func TestAClientThatHangsUpFreesTheRequest(t *testing.T) {
 	}
 	server.Close() // waits for the handler
 	assert.Zero(t, h.ran)
+}
+
+// A token bucket of its own size reports what is in the bucket, also within a wrapper: a client
+// that paces itself by the fields must not wait while tokens are left.
+func TestTheFieldsCountTheBurst(t *testing.T) {
+	clock := weirtest.NewClock(time.Unix(1_800_000_000, 0))
+	limiter := newLimiter(t, clock.Now)
+	primary, local := newLimiter(t, clock.Now).TokenBucket(21), limiter.TokenBucket(21)
+	both, err := fallback.New(primary, local, fallback.Config{Now: clock.Now})
+	require.NoError(t, err)
+	client := 0
+	for name, s := range map[string]weir.Strategy{
+		"bucket":   limiter.TokenBucket(21),
+		"watched":  offenders.New(offenders.Config{}).Watch(limiter.TokenBucket(21)),
+		"fallback": both,
+	} {
+		for style, want := range map[httplimit.HeaderStyle]map[string]string{
+			httplimit.HeadersDraft:  {"Ratelimit-Policy": `"x";q=10;w=1`, "Ratelimit": `"x";r=20;t=1`},
+			httplimit.HeadersLegacy: {"X-Ratelimit-Limit": "21", "X-Ratelimit-Remaining": "20"},
+		} {
+			guard := httplimit.New(s, httplimit.Config{
+				Name: "x", Extractor: httplimit.RemoteAddr(), Limit: 10, Duration: time.Second,
+				Headers: style, Now: clock.Now,
+			})
+			w := httptest.NewRecorder()
+			client++ // each has a bucket of its own
+			guard(http.NotFoundHandler()).ServeHTTP(w, from(fmt.Sprintf("203.0.113.%d:1", client)))
+			for field, value := range want {
+				assert.Equal(t, value, w.Header().Get(field), "%s: %s", name, field)
+			}
+		}
+	}
 }

@@ -38,7 +38,7 @@ func (s *policyState) nextQuota(ctx context.Context) time.Time {
 		}
 	}
 	left := s.remaining()
-	if s.peeker == nil || left >= s.req.Limit || left > 0 && s.direct == nil {
+	if s.peeker == nil || left >= s.most() || left > 0 && s.direct == nil {
 		return s.res.ExpiresAt
 	}
 	s.probe = s.req

@@ -14,8 +14,8 @@ import (
 // HeaderStyle is the set of fields that report the limit to the client. Retry-After is not among
 // them: a denial has it in every style, unless the request can never pass.
 //
-// The remainder is Limit minus the count. It is meaningless for a Strategy that does not use the
-// request's Limit, such as tiers or a token bucket with a burst of its own: use HeadersNone.
+// The remainder is Limit minus the count, or for a token bucket its burst minus the count. It is
+// meaningless for a Strategy that ignores the request's Limit, such as tiers: use HeadersNone.
 //
 // If another middleware has set a field, a second line is added. Informational answers (1xx) carry
 // none of the fields. Scripts in browsers see a field only if Access-Control-Expose-Headers names
@@ -39,7 +39,7 @@ const (
 	// whole number of seconds has no w, since the draft cannot express it.
 	HeadersDraft HeaderStyle = iota
 
-	// HeadersLegacy sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset (the t
+	// HeadersLegacy sends X-RateLimit-Limit (a token bucket's burst), X-RateLimit-Remaining and X-RateLimit-Reset (the t
 	// above, in seconds since the epoch, as GitHub does), and on a denial X-Ratelimit-Retry-After
 	// (in seconds from now), of the deciding policy.
 	HeadersLegacy
@@ -224,7 +224,7 @@ func (m *middleware) setLegacyFields(f *fields, c *call, now time.Time) {
 	if !s.answered {
 		return
 	}
-	f.add(fieldLegacyLimit, strconv.FormatUint(s.req.Limit, 10))
+	f.add(fieldLegacyLimit, strconv.FormatUint(s.most(), 10))
 	f.add(fieldLegacyRemaining, strconv.FormatUint(s.remaining(), 10))
 	if reset := s.resetAt(); !reset.IsZero() {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))

@@ -103,7 +103,7 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 		h.next.ServeHTTP(w, marked)
 		return
 	}
-	rw, wrapped := wrap(w)
+	rw, wrapped := newResponseWriter(w)
 	if sends {
 		rw.style = &h.fieldNames
 		f := newFields(w.Header(), rw.values[:])

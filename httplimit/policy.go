@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 const maxNameLen = 64
@@ -60,6 +61,7 @@ type policy struct {
 	direct     decider         // nil if Strategy is none of package weir's own
 	sourcer    sourcer         // nil if Strategy is none
 	strategy   string          // its name, for a Decision
+	burst      uint64          // of a token bucket; 0: the request's Limit
 	unnamed    bool            // Name is the default
 
 	renewsAtOnce bool // the whole limit is available again at ExpiresAt, and nothing before
@@ -105,6 +107,7 @@ func (p *policy) inspectStrategy() {
 	p.forecaster, _ = p.Strategy.(weir.Forecaster)
 	p.sourcer, _ = p.Strategy.(sourcer)
 	p.strategy = strategyName(p.Strategy)
+	p.burst = wrap.Burst(p.Strategy)
 	_, p.renewsAtOnce = p.Strategy.(*weir.FixedWindow)
 	switch s := p.Strategy.(type) {
 	// The types themselves, not the interface: a type that embeds one to replace its Run also

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -30,8 +31,11 @@ func (s *policyState) remaining() uint64 {
 	if s.refunded {
 		total -= min(total, s.cost())
 	}
-	return s.req.Limit - min(s.req.Limit, total)
+	return s.most() - min(s.most(), total)
 }
+
+// most returns what the count is held against.
+func (s *policyState) most() uint64 { return cmp.Or(s.burst, s.req.Limit) }
 
 func (s *policyState) denied() bool { return s.answered && !s.res.Allowed() }
 

@@ -169,9 +169,9 @@ func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// wrap returns a responseWriter on w, and the same writer with exactly the optional interfaces of
-// w: handlers find them by type assertion, and must not find one that does not work.
-func wrap(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
+// newResponseWriter returns a responseWriter on w, and the same writer with exactly the optional
+// interfaces of w: handlers find them by type assertion, and must not find one that does not work.
+func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
 	_, canFlush := w.(http.Flusher)
 	_, canHijack := w.(http.Hijacker)
 	switch {

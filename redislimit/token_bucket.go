@@ -20,6 +20,13 @@ func (s *Store) TokenBucket(burst uint64) *Strategy {
 	return &Strategy{store: s, kind: "token", script: tokenBucket, algorithm: token{burst: burst}}
 }
 
+// Burst returns how many tokens a bucket keeps at most; 0 means the request's Limit, or that the
+// Strategy is no token bucket.
+func (s *Strategy) Burst() uint64 {
+	t, _ := s.algorithm.(token)
+	return t.burst
+}
+
 type token struct {
 	byDuration
 	burst uint64

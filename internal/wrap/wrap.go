@@ -153,6 +153,17 @@ func Key(s weir.Strategy, key string) string {
 	return key
 }
 
+// Burst returns the size of the buckets of s, or of what it wraps; 0 means the request's Limit.
+func Burst(s weir.Strategy) uint64 {
+	switch s := s.(type) {
+	case interface{ Burst() uint64 }:
+		return s.Burst()
+	case interface{ Unwrap() weir.Strategy }:
+		return Burst(s.Unwrap())
+	}
+	return 0
+}
+
 // Supported returns err, or nil if it says that the strategy lacks what was called.
 func Supported(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
