@@ -97,6 +97,9 @@ type Fallback struct {
 // bucket) must be made with its share of them. A primary that ignores its context costs a goroutine
 // for each call that hangs, until the breaker opens, and then for each probe, which become rarer.
 func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
+	if part := cfg.Partition; part != nil {
+		cfg.Partition = func(key string) string { return part(wrap.Key(primary, key)) }
+	}
 	cfg, err := cfg.withDefaults()
 	switch {
 	case err != nil:
@@ -109,8 +112,6 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
-	part := cfg.Partition
-	cfg.Partition = func(key string) string { return part(wrap.Key(primary, key)) }
 	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.breakers.all.Store("", newBreaker(&f.cfg, ""))
