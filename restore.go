@@ -206,6 +206,8 @@ func (l *Limiter) loadCaller(k kind, id string, scale int64, saved *slot) error 
 	if err != nil {
 		return err
 	}
+	// On a clock that is behind, a caller stays at its latest instant, as it does where it was saved.
+	h.now = max(h.now, min(int64(saved[usedWord]), arith.Add(h.now, maxAhead)))
 	p, s := params{scale: scale}, h.state
 	switch k {
 	case slidingKind:

@@ -260,6 +260,37 @@ func TestLoadOnAClockBehindKeepsHitsInOrder(t *testing.T) {
 	}
 }
 
+// On a clock that lies behind the snapshot's, a caller stays at its latest instant, as it does in the
+// limiter that was saved. Otherwise what it had used up a window earlier would be as good as over.
+func TestLoadOnAClockBehindKeepsTheLatestInstant(t *testing.T) {
+	for _, name := range subjectNames {
+		r := &Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: 12}
+		was, clock := newTestLimiter(t, Config{})
+		clock.setMs(9_999_000)
+		_, err := subjects(t, was)[name].Run(t.Context(), r)
+		require.NoError(t, err)
+		clock.setMs(10_000_000) // the next window
+		r.Cost = 1
+		_, err = subjects(t, was)[name].Run(t.Context(), r)
+		require.NoError(t, err)
+		snapshot := saved(t, was)
+		for behind := range int64(10) {
+			restored, again := newTestLimiter(t, Config{})
+			again.setMs(10_000_000 - 100*behind)
+			require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
+			clock.setMs(10_000_000 - 100*behind)
+			want, err := subjects(t, was)[name].Peek(t.Context(), r)
+			require.NoError(t, err)
+			got, err := subjects(t, restored)[name].Peek(t.Context(), r)
+			require.NoError(t, err)
+			if name != "FixedWindow" { // it counts in the window that the clock shows
+				assert.Equal(t, want.State, got.State, "%s, %d ms behind", name, 100*behind)
+			}
+			restored.Close()
+		}
+	}
+}
+
 func TestLoadFillsTheTableAndNoMore(t *testing.T) {
 	was, snapshot := sample(t)
 	buckets := was.Stats().Buckets
