@@ -73,7 +73,7 @@ func plainPairs(l *weir.Limiter, s *redislimit.Store) []pair {
 	return []pair{
 		{name: "FixedWindow", local: l.FixedWindow(), remote: s.FixedWindow()},
 		{name: "SlidingWindow", local: l.SlidingWindow(), remote: s.SlidingWindow()},
-		{name: "SlidingLog", local: l.SlidingLog(), remote: s.SlidingLog()},
+		{name: "SlidingLog", local: l.SlidingLog(), remote: s.SlidingLog(), entries: true},
 		{name: "SortedSet", local: l.SlidingLog(), remote: redislimit.SortedSet(s)},
 		{name: "TokenBucket", local: l.TokenBucket(0), remote: s.TokenBucket(0)},
 		{name: "TokenBucket of 5", local: l.TokenBucket(5), remote: s.TokenBucket(5)},
@@ -115,7 +115,7 @@ func (x *trace) request() *weir.Request {
 		Limit:    x.limit,
 		Duration: x.duration,
 		Cost:     x.random.Uint64N(x.limit/4 + 2),
-		Meta:     []string{"", "m"}[x.random.IntN(2)],
+		Meta:     []string{"", "m", " 1 2\n", "\x00%\xff}"}[x.random.IntN(4)],
 	}
 	switch x.random.IntN(20) {
 	case 0:
