@@ -49,6 +49,9 @@ func TestNewRefusesUnsafeClients(t *testing.T) {
 		{"dial retries", single(func(o *redis.Options) { o.DialerRetries = 2 }), []string{"DialerRetries is 2"}},
 		{"slow dials", single(func(o *redis.Options) { o.DialTimeout = 2 * time.Second }),
 			[]string{"DialTimeout is 2s"}},
+		{"short reads, with the default of Config.Timeout",
+			single(func(o *redis.Options) { o.ReadTimeout = redislimit.DefaultTimeout - 1 }),
+			[]string{"ReadTimeout is 49.999999ms: Config.Timeout, 50ms"}},
 		{"options hidden", wrapped{redis.NewClient(safe)}, []string{"does not show"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

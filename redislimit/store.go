@@ -1,6 +1,7 @@
 package redislimit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -80,7 +81,7 @@ func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("%w: timeout %v", ErrConfig, cfg.Timeout)
 	}
 	if !cfg.AllowUnsafeClient {
-		if err := checkClient(c, cfg.Timeout); err != nil {
+		if err := checkClient(c, cmp.Or(cfg.Timeout, DefaultTimeout)); err != nil {
 			return nil, err
 		}
 	}
