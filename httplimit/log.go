@@ -9,10 +9,10 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/throttle"
 )
 
 // logSecret prevents reversing the digests in the log by trying all addresses.
@@ -21,29 +21,10 @@ var logSecret = rand.Text()
 // logEvery bounds the log: a failing store fails every request.
 const logEvery = time.Second
 
-// throttle allows one record in each logEvery and counts the others.
-type throttle struct {
-	mu      sync.Mutex
-	next    time.Time // guarded by mu
-	dropped uint64    // guarded by mu
-}
-
-// allow reports whether to log now, and how many records were dropped since the last one.
-func (t *throttle) allow(now time.Time) (dropped uint64, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if now.Before(t.next) {
-		t.dropped++
-		return 0, false
-	}
-	dropped, t.dropped, t.next = t.dropped, 0, now.Add(logEvery)
-	return dropped, true
-}
-
 // throttles has one throttle for each kind of record, so that a flood of one kind does not hide
 // another.
 type throttles struct {
-	failure, full, penalty, shared throttle
+	failure, full, penalty, shared throttle.Throttle
 }
 
 // logFailure logs that the i-th policy's Strategy failed.
@@ -73,9 +54,9 @@ func (m *middleware) logShared(ctx context.Context, client string) {
 
 // log writes a record if t allows it.
 func (m *middleware) log(
-	ctx context.Context, t *throttle, level slog.Level, msg, key string, attrs []slog.Attr,
+	ctx context.Context, t *throttle.Throttle, level slog.Level, msg, key string, attrs []slog.Attr,
 ) {
-	dropped, ok := t.allow(m.Now())
+	dropped, ok := t.Allow(m.Now(), logEvery)
 	if !ok {
 		return
 	}

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/clientkeys"
+	"github.com/weirgo/weir/internal/throttle"
 )
 
 // Guard limits HTTP requests by rules. Engine and Domain are required; the zero values of the other
@@ -101,13 +101,7 @@ type guarded struct {
 	next http.Handler
 	keys *clientkeys.Keys // nil: no bound
 
-	failures, sharings, unknowns throttle
-}
-
-// throttle allows one record a second.
-type throttle struct {
-	logged atomic.Int64 // Unix time of the last record, in seconds
-	missed atomic.Int64 // records dropped since then
+	failures, sharings, unknowns throttle.Throttle
 }
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -169,13 +163,10 @@ func (g *guarded) decide(r *http.Request, req *Request) (*Response, error) {
 }
 
 // log writes a record if t allows it, with one attribute and how many records were dropped.
-func (g *guarded) log(ctx context.Context, t *throttle, level slog.Level, msg, name string, value any) {
-	now, last := time.Now().Unix(), t.logged.Load()
-	if now <= last || !t.logged.CompareAndSwap(last, now) {
-		t.missed.Add(1)
-		return
+func (g *guarded) log(ctx context.Context, t *throttle.Throttle, level slog.Level, msg, name string, value any) {
+	if dropped, ok := t.Allow(time.Now(), time.Second); ok {
+		g.Logger.Log(ctx, level, msg, "domain", g.Domain, name, value, "more", dropped)
 	}
-	g.Logger.Log(ctx, level, msg, "domain", g.Domain, name, value, "more", t.missed.Swap(0))
 }
 
 // Quotas returns the limits that the request counted against, for the fields of an HTTP response.

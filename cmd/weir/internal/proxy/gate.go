@@ -13,6 +13,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/throttle"
 )
 
 const (
@@ -27,7 +28,7 @@ type Gate struct {
 	window  *weir.FixedWindow
 	want    [sha256.Size]byte // the token's digest
 	log     *slog.Logger
-	noisy   logging
+	noisy   throttle.Throttle
 }
 
 // NewGate returns a Gate for a token. Close ends it.
@@ -95,7 +96,7 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 		}
 		return true
 	}
-	if dropped, ok := g.noisy.may(time.Now()); ok {
+	if dropped, ok := g.noisy.Allow(time.Now(), logEvery); ok {
 		g.log.Warn("wrong admin token", "client", report.Printable(r.RemoteAddr), "not_logged", dropped)
 	}
 	unauthorized(w, "This admin token is wrong: give the one that the server was started with.")

@@ -15,6 +15,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/internal/throttle"
 	"github.com/weirgo/weir/near"
 	"github.com/weirgo/weir/redislimit"
 )
@@ -53,7 +54,7 @@ type shared struct {
 
 	mu      sync.Mutex
 	hybrids []hybrid // guarded by mu: a reload of the rules may add to them
-	noisy   logging
+	noisy   throttle.Throttle
 }
 
 // hybrid is a Fallback and its limit.
@@ -183,29 +184,12 @@ func (s *shared) changed(l Limit, c fallback.Change) {
 
 // failed logs an error of Redis, at most once in logEvery: in an outage each probe fails.
 func (s *shared) failed(err error) {
-	if dropped, ok := s.noisy.may(time.Now()); ok {
+	if dropped, ok := s.noisy.Allow(time.Now(), logEvery); ok {
 		s.log.Warn("redis failed", "error", err.Error(), "not_logged", dropped)
 	}
 }
 
 func (s *shared) close() error { return s.client.Close() }
 
-// logging allows one line in each logEvery.
-type logging struct {
-	mu      sync.Mutex
-	next    time.Time // guarded by mu, as dropped
-	dropped uint64
-}
-
+// logEvery bounds the records of one kind in the log.
 const logEvery = 10 * time.Second
-
-func (l *logging) may(now time.Time) (dropped uint64, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Before(l.next) {
-		l.dropped++
-		return 0, false
-	}
-	dropped, l.dropped, l.next = l.dropped, 0, now.Add(logEvery)
-	return dropped, true
-}

@@ -236,18 +236,3 @@ func TestALeakyBucketIsLocal(t *testing.T) {
 	_, err := New(cfg)
 	assert.ErrorContains(t, err, "--redis")
 }
-
-func TestAnOutageIsLoggedOnceInAWhile(t *testing.T) {
-	var l logging
-	now := time.Unix(1e9, 0)
-	passed := 0
-	for range 100 {
-		if _, ok := l.may(now); ok {
-			passed++
-		}
-	}
-	assert.Equal(t, 1, passed)
-	dropped, ok := l.may(now.Add(logEvery))
-	assert.True(t, ok)
-	assert.EqualValues(t, 99, dropped)
-}

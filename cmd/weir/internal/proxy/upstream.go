@@ -18,6 +18,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/throttle"
 )
 
 // upstream returns the handler that forwards requests to target.
@@ -84,10 +85,10 @@ func (p *Proxy) wasHere(r *http.Request) bool {
 }
 
 // loopLog logs loops, at most once in logEvery.
-type loopLog struct{ noisy logging }
+type loopLog struct{ noisy throttle.Throttle }
 
 func (l *loopLog) log(log *slog.Logger) {
-	if dropped, ok := l.noisy.may(time.Now()); ok {
+	if dropped, ok := l.noisy.Allow(time.Now(), logEvery); ok {
 		log.Error("a request came back: the upstream leads to this proxy", "not_logged", dropped)
 	}
 }

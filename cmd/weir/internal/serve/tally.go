@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
+	"github.com/weirgo/weir/internal/throttle"
 	"github.com/weirgo/weir/offenders"
 	"github.com/weirgo/weir/rules"
 )
@@ -21,7 +22,7 @@ type tally struct {
 	denied   *offenders.Table
 
 	log    *slog.Logger
-	logged atomic.Int64 // the Unix second in which a failure was logged last
+	logged throttle.Throttle
 }
 
 var errorKinds = [...]string{"request", "full", "canceled", "store"}
@@ -38,7 +39,10 @@ func (t *tally) failed(err error) {
 			t.errors[i].Add(1)
 		}
 	}
-	if now := time.Now().Unix(); kind == "store" && t.logged.Swap(now) != now {
+	if kind != "store" {
+		return
+	}
+	if _, ok := t.logged.Allow(time.Now(), time.Second); ok {
 		t.log.Error("cannot decide", "error", err)
 	}
 }
