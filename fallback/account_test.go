@@ -89,7 +89,7 @@ func TestTotalsAreMonotone(t *testing.T) {
 	}
 }
 
-func TestTallyRunsOff(t *testing.T) {
+func TestTallyDecreases(t *testing.T) {
 	at := time.Unix(0, 0)
 	bucket := tally{total: 100, at: at, until: at.Add(time.Minute)}
 	window := tally{total: 100, at: at, until: at.Add(time.Minute), constant: true}

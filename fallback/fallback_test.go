@@ -201,7 +201,7 @@ func TestProbesThatPanicOrExit(t *testing.T) {
 	}
 }
 
-func TestBadRequestsReachNobody(t *testing.T) {
+func TestBadRequestsReachNoStrategy(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, tripAtOnce, whole)
 	for bad, want := range map[weir.Request]error{
 		{Limit: 1, Duration: time.Second}:                        weir.ErrID,

@@ -122,7 +122,7 @@ func runProbes(t *testing.T, seed uint64) (violation error) {
 // Stuck, slow or panicking probes and callers that cancel never keep the breaker open. Callers see
 // no error of primary or the breaker, and none waits longer than Timeout. The bubble fails if a
 // goroutine remains.
-func TestProbesNeverWedge(t *testing.T) {
+func TestProbesNeverKeepTheBreakerOpen(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(slow.N(40, 300, 20_000)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -244,7 +244,7 @@ func (p readOnly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error
 }
 
 // A read-only primary still denies. A denied probe does not close the breaker.
-func TestDenialsProveNothing(t *testing.T) {
+func TestDeniedProbesDoNotCloseTheBreaker(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, tripAtOnce, func(s *server) weir.Strategy { return readOnly{s} })
 	i := f.instances[0]
 	ask(t, i, hour)

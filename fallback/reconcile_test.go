@@ -67,7 +67,7 @@ func TestContinuesFromWhatWasSpent(t *testing.T) {
 }
 
 // A server that restarts without its counts is seeded once, before it decides.
-func TestServerThatForgets(t *testing.T) {
+func TestServerThatLosesItsCounts(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
 			eachFront(t, func(t *testing.T, to front) {
@@ -93,7 +93,7 @@ func TestServerThatForgets(t *testing.T) {
 }
 
 // Requests that local admitted in an earlier period are not charged to the next one.
-func TestDebtsLapse(t *testing.T) {
+func TestDebtsExpire(t *testing.T) {
 	for name, of := range strategies() {
 		t.Run(name, func(t *testing.T) {
 			f := newFleet(t, 1, of, tripAtOnce, whole)
@@ -109,7 +109,7 @@ func TestDebtsLapse(t *testing.T) {
 
 // Debts to a token bucket decrease as it refills: an hour of outage leaves at most one burst of
 // debt.
-func TestDebtsRunOff(t *testing.T) {
+func TestDebtsDecreaseAsTheBucketRefills(t *testing.T) {
 	f := newFleet(t, 1, strategies()["TokenBucket"], tripAtOnce, whole)
 	f.server.fails(errDown)
 	for range 3600 {

@@ -18,7 +18,7 @@ import (
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// path is the key that a client chooses.
+// path is an Extractor whose key the client chooses.
 var path = ExtractorFunc(func(r *http.Request) (string, error) { return r.URL.Path, nil })
 
 func request(peer, path string) *http.Request {
@@ -27,9 +27,8 @@ func request(peer, path string) *http.Request {
 	return r
 }
 
-// One client asks for twice as many paths as the table has buckets, from as many addresses as its
-// /64 has; another one still gets a bucket. Without the bound it does not, which is the negative
-// control.
+// One client requests twice as many paths as the table has buckets, from many addresses of its /64.
+// Another client still gets a bucket. The negative control has no bound.
 func TestOneClientCannotFillTheTable(t *testing.T) {
 	const buckets = 600
 	for name, row := range map[string]struct {
@@ -66,14 +65,14 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 	}
 }
 
-// A client that uses a new path each second cannot fill it either: a key counts as long as the
-// buckets under it live, whether a LimitFunc or the penalty box chooses how long. Otherwise it
-// counts for a minute.
+// A client that uses a new path each second cannot fill the table either. A key counts toward the
+// bound as long as its buckets live, whether a LimitFunc or the Penalty determines that, and
+// otherwise for a minute.
 func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 	const buckets, day = 600, 24 * time.Hour
 	for name, row := range map[string]struct {
 		limits, denials time.Duration
-		lives           time.Duration // of a key
+		lives           time.Duration // how long a key counts
 	}{
 		"by a LimitFunc":   {limits: day, denials: time.Second, lives: 2 * day},
 		"by a penalty box": {limits: time.Second, denials: day, lives: 2 * day},
@@ -102,7 +101,7 @@ func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 			for i := range 2 * buckets {
 				now = now.Add(time.Second)
 				ask("192.0.2.1:1", fmt.Sprintf("/%d", i))
-				ask("192.0.2.1:1", fmt.Sprintf("/%d", i)) // it is denied
+				ask("192.0.2.1:1", fmt.Sprintf("/%d", i)) // is denied
 			}
 			assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", "/"))
 			assert.EqualValues(t, row.lives, m.keys.Life())
@@ -110,8 +109,8 @@ func TestOneClientCannotFillTheTableSlowly(t *testing.T) {
 	}
 }
 
-// The keys beyond the bound share one budget of the same limit, which is the client's alone; those
-// within keep theirs.
+// Keys beyond the bound share one count, separate for each client. Keys within the bound have their
+// own.
 func TestKeysBeyondTheBoundShareABudget(t *testing.T) {
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return noon }})
 	require.NoError(t, err)
@@ -132,14 +131,15 @@ func TestKeysBeyondTheBoundShareABudget(t *testing.T) {
 		return n
 	}
 	assert.Equal(t, 3, passed("203.0.113.7:1", "/1", "/2", "/3"))
-	assert.Equal(t, 2, passed("203.0.113.7:2", "/4", "/5", "/6", "/7"), "the further ones share")
-	assert.Equal(t, 3, passed("203.0.113.7:3", "/1", "/2", "/3", "/1", "/2", "/3"), "the first ones do not")
+	assert.Equal(t, 2, passed("203.0.113.7:2", "/4", "/5", "/6", "/7"), "further keys share a count")
+	assert.Equal(t, 3, passed("203.0.113.7:3", "/1", "/2", "/3", "/1", "/2", "/3"),
+		"the first keys have their own")
 	assert.Equal(t, 5, passed("203.0.113.8:1", "/1", "/2", "/3", "/4", "/5", "/6", "/7"),
-		"nor do other clients")
+		"other clients have their own")
 	assert.Equal(t, 1, strings.Count(log.String(), "\n"), "one line a second: %s", log.String())
 }
 
-// The client that a request's keys count for does not depend on the fields that it sends.
+// The client that a key is attributed to does not depend on header fields that the client sends.
 func TestClientOf(t *testing.T) {
 	trusted := ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	for _, row := range []struct {
@@ -163,8 +163,8 @@ func TestClientOf(t *testing.T) {
 	}
 }
 
-// A caller with too many keys is listed by its address, or the list would fill with its keys.
-func TestThePenaltyOfAClientWithTooManyKeysIsOnItsAddress(t *testing.T) {
+// A client with too many keys is listed by its address, as its keys would fill the list.
+func TestPenaltyOfAClientWithTooManyKeysListsItsAddress(t *testing.T) {
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return noon }})
 	require.NoError(t, err)
 	defer limiter.Close()
@@ -182,5 +182,5 @@ func TestThePenaltyOfAClientWithTooManyKeysIsOnItsAddress(t *testing.T) {
 	entries := list.Entries()
 	require.Len(t, entries, 1)
 	assert.Equal(t, "2001:db8::/64", entries[0].Prefix.String())
-	assert.Equal(t, 3, limiter.Stats().Buckets-before, "one key, the shared one, and its denials")
+	assert.Equal(t, 3, limiter.Stats().Buckets-before, "one key, the shared key and its denials")
 }

@@ -21,7 +21,7 @@ var proxies = []netip.Prefix{
 	netip.MustParsePrefix("2001:db8:feed::/48"),
 }
 
-// from makes a request of this peer with these header lines, "Name: value".
+// from returns a request from the peer with the given header lines, "Name: value".
 func from(peer string, lines ...string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.RemoteAddr = peer
@@ -36,9 +36,9 @@ func TestClientIP(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		r    *http.Request
-		want string // "": an error
+		want string // "" means an error
 	}{
-		{"a direct client is who he connects as", from("203.0.113.7:5000"), "203.0.113.7"},
+		{"a direct client has its peer address", from("203.0.113.7:5000"), "203.0.113.7"},
 		{"a direct client cannot name another address",
 			from("203.0.113.7:5000", "X-Forwarded-For: 198.51.100.1"), "203.0.113.7"},
 		{"a direct client cannot name a proxy",
@@ -47,30 +47,30 @@ func TestClientIP(t *testing.T) {
 			from("10.0.0.1:5000", "X-Real-IP: 198.51.100.9", "True-Client-IP: 198.51.100.9",
 				"CF-Connecting-IP: 198.51.100.9", "Forwarded: for=198.51.100.9", "X-Forwarded-For: 203.0.113.7"),
 			"203.0.113.7"},
-		{"behind a proxy the client is whom it names",
+		{"behind a proxy the client is the address it appended",
 			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
-		{"what stands left of the client is his own invention",
+		{"entries left of the client are ignored",
 			from("10.0.0.1:5000", "X-Forwarded-For: 198.51.100.1, 203.0.113.7"), "203.0.113.7"},
-		{"behind two proxies both are passed over",
+		{"two trusted proxies are skipped",
 			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, 192.0.2.10"), "203.0.113.7"},
-		{"a client who names a proxy is still found",
+		{"a client that names a proxy is still identified",
 			from("10.0.0.1:5000", "X-Forwarded-For: 10.9.9.9, 203.0.113.7"), "203.0.113.7"},
 		{"several lines are one chain, the last line last", from("10.0.0.1:5000",
 			"X-Forwarded-For: 198.51.100.1", "X-Forwarded-For: 203.0.113.7"), "203.0.113.7"},
 		{"a proxy may stand on the last line, the client on the one before", from("10.0.0.1:5000",
 			"X-Forwarded-For: 198.51.100.1, 203.0.113.7", "X-Forwarded-For: 10.0.0.3"), "203.0.113.7"},
-		{"empty elements say nothing",
+		{"empty elements are ignored",
 			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, ,\t, 10.0.0.3,"), "203.0.113.7"},
-		{"no chain at all: the proxy asks for itself", from("10.0.0.1:5000"), "10.0.0.1"},
-		{"an empty chain likewise", from("10.0.0.1:5000", "X-Forwarded-For: "), "10.0.0.1"},
-		{"every hop trusted: the farthest of them asks",
+		{"without a header the proxy is the client", from("10.0.0.1:5000"), "10.0.0.1"},
+		{"an empty header likewise", from("10.0.0.1:5000", "X-Forwarded-For: "), "10.0.0.1"},
+		{"if every hop is trusted, the farthest is the client",
 			from("10.0.0.1:5000", "X-Forwarded-For: 10.0.0.3, 10.0.0.2"), "10.0.0.3"},
 
-		{"rubbish right of the client hides him",
+		{"an invalid entry right of the client is an error",
 			from("10.0.0.1:5000", "X-Forwarded-For: 203.0.113.7, unknown"), ""},
-		{"rubbish left of him does not",
+		{"an invalid entry left of it is not",
 			from("10.0.0.1:5000", "X-Forwarded-For: unknown, 203.0.113.7"), "203.0.113.7"},
-		{"a chain of rubbish is an error, not the proxy's key",
+		{"an invalid header is an error, not the proxy's key",
 			from("10.0.0.1:5000", "X-Forwarded-For: <script>"), ""},
 		{"a name is no address", from("10.0.0.1:5000", "X-Forwarded-For: localhost"), ""},
 		{"a number is no address", from("10.0.0.1:5000", "X-Forwarded-For: 3405803783"), ""},
@@ -137,7 +137,8 @@ func TestRemoteAddrReadsNoHeader(t *testing.T) {
 		assert.Equal(t, strings.ReplaceAll(netip.MustParseAddrPort(peer).Addr().String(), "::1", "::"),
 			strings.TrimSuffix(key, "/64"))
 	}
-	for _, peer := range []string{"1.2.3:80", "1.2.3.256:80", "1.2.3.4.5:80", "01.2.3.4:80", "1..3.4:80", ".1.2.3:80", "1.2.3.4 :80", "300.2.3.4:80"} {
+	for _, peer := range []string{"1.2.3:80", "1.2.3.256:80", "1.2.3.4.5:80", "01.2.3.4:80", "1..3.4:80",
+		".1.2.3:80", "1.2.3.4 :80", "300.2.3.4:80"} {
 		wantKey(t, httplimit.RemoteAddr(), from(peer), "")
 	}
 }
@@ -177,7 +178,7 @@ func TestClientIPByForwarded(t *testing.T) {
 		{"a quote that does not end", []string{`for="203.0.113.7`}, ""},
 		{"something after the quote", []string{`for="203.0.113.7"x`}, ""},
 
-		// The client's part stands before what the proxy appended to the same line.
+		// The client's part precedes the one that the proxy appended.
 		{"a quote opened to swallow the proxy's element",
 			[]string{`for=198.51.100.1;x=", for=203.0.113.7`}, ""},
 		{"the same against a proxy that quotes", []string{`for=198.51.100.1;x=", for="203.0.113.7"`}, ""},
@@ -197,7 +198,8 @@ func TestClientIPByForwarded(t *testing.T) {
 
 func TestIPv6Bits(t *testing.T) {
 	r := from("[2001:db8:1:2345:6789::1]:5000")
-	for bits, want := range map[int]string{1: "::/1", 32: "2001:db8::/32", 56: "2001:db8:1:2300::/56", 64: "2001:db8:1:2345::/64",
+	for bits, want := range map[int]string{1: "::/1", 32: "2001:db8::/32", 56: "2001:db8:1:2300::/56",
+		64:  "2001:db8:1:2345::/64",
 		127: "2001:db8:1:2345:6789::/127", 128: "2001:db8:1:2345:6789::1"} {
 		wantKey(t, httplimit.RemoteAddr().IPv6Bits(bits), r, want)
 		wantKey(t, httplimit.RemoteAddr().IPv6Bits(bits), from("203.0.113.7:1"), "203.0.113.7")
@@ -207,7 +209,7 @@ func TestIPv6Bits(t *testing.T) {
 	}
 	ip := httplimit.RemoteAddr()
 	ip.IPv6Bits(32)
-	wantKey(t, ip, r, "2001:db8:1:2345::/64") // the method made another extractor
+	wantKey(t, ip, r, "2001:db8:1:2345::/64") // IPv6Bits returns a copy
 }
 
 func TestClientIPTrustsMappedAndUnmaskedPrefixes(t *testing.T) {
@@ -228,13 +230,13 @@ func TestAddrIsTheWholeAddress(t *testing.T) {
 	assert.ErrorIs(t, err, httplimit.ErrKey)
 }
 
-// A request of an untrusted peer is keyed by the peer, whatever it carries; one that came through
-// the proxies by whom the outermost of them saw. The generator knows both, as it plays the proxies
-// itself.
+// A request from an untrusted peer gets the peer's key, whatever its headers are. A request through
+// trusted proxies gets the address seen by the outermost of them. The generator knows it, as it
+// simulates the proxies.
 func TestSpoofedHeadersNeverChooseKey(t *testing.T) {
 	requests := 1_000_000
 	if httplimit.RaceEnabled {
-		requests /= 50 // one goroutine, and twenty times slower
+		requests /= 50 // one goroutine, twenty times slower
 	}
 	xff, fwd := httplimit.ClientIP(proxies), httplimit.ClientIP(proxies).Forwarded()
 	rng := rand.New(rand.NewPCG(42, 1))
@@ -251,7 +253,7 @@ func TestSpoofedHeadersNeverChooseKey(t *testing.T) {
 	}
 }
 
-// The negative control: an extractor that believes the leftmost entry must be caught, and soon.
+// The negative control: an extractor that uses the leftmost entry is detected.
 func TestSpoofedHeadersControlLeftmostEntry(t *testing.T) {
 	leftmost := httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
 		if first, _, _ := strings.Cut(r.Header.Get("X-Forwarded-For"), ","); first != "" {
@@ -272,7 +274,7 @@ func TestSpoofedHeadersControlLeftmostEntry(t *testing.T) {
 
 func must(key string, _ error) string { return key }
 
-// generate makes r a request of a client who sends forged headers, through no, one or several
+// generate turns r into a request from a client that sends forged headers through up to three
 // proxies, and returns the client's true key.
 func generate(rng *rand.Rand, r *http.Request) (want string) {
 	client := netip.AddrFrom4([4]byte{203, 0, 113, byte(rng.IntN(256))})
@@ -289,7 +291,7 @@ func generate(rng *rand.Rand, r *http.Request) (want string) {
 		fwd[i] = "for=" + strings.ReplaceAll(line, ", ", ", for=")
 	}
 	hop := client
-	for range rng.IntN(4) { // each proxy appends the address of its peer
+	for range rng.IntN(4) { // each proxy appends its peer's address
 		node := fmt.Sprintf(`for="%s"`, notation(rng, hop, true))
 		xff, fwd = appendHop(rng, xff, notation(rng, hop, false)), append(fwd, node)
 		hop = netip.AddrFrom4([4]byte{10, byte(rng.IntN(256)), 0, 1})
@@ -300,8 +302,8 @@ func generate(rng *rand.Rand, r *http.Request) (want string) {
 	return want
 }
 
-// forged returns header lines that a client may send: addresses of others, of the proxies, and
-// rubbish.
+// forged returns header lines that a client may send: addresses of others and of proxies, and
+// invalid text.
 func forged(rng *rand.Rand) (lines []string) {
 	for range rng.IntN(3) {
 		var entries []string
@@ -322,7 +324,7 @@ func forged(rng *rand.Rand) (lines []string) {
 	return lines
 }
 
-// appendHop appends as proxies do: to the last line, or as a line of its own.
+// appendHop appends an address as proxies do, to the last line or as a new line.
 func appendHop(rng *rand.Rand, lines []string, hop string) []string {
 	if len(lines) > 0 && rng.IntN(2) == 0 {
 		lines[len(lines)-1] += ", " + hop
@@ -331,7 +333,8 @@ func appendHop(rng *rand.Rand, lines []string, hop string) []string {
 	return append(lines, hop)
 }
 
-// notation writes addr in one of the ways that proxies do; bracketed as a Forwarded node must be.
+// notation formats addr in one of the ways that proxies use, with brackets if it is a Forwarded
+// node.
 func notation(rng *rand.Rand, addr netip.Addr, node bool) string {
 	if addr.Is6() && node {
 		return "[" + addr.String() + "]"
@@ -383,7 +386,7 @@ func inProxies(addr netip.Addr) bool {
 	return false
 }
 
-// requireKeyOfAddress checks that key is an IPv4 address or an IPv6 /64, in its one notation.
+// requireKeyOfAddress checks that key is an IPv4 address or an IPv6 /64 in canonical form.
 func requireKeyOfAddress(t *testing.T, key string) {
 	t.Helper()
 	if addr, err := netip.ParseAddr(key); err == nil {
@@ -398,8 +401,8 @@ func requireKeyOfAddress(t *testing.T, key string) {
 	require.Equal(t, p.Masked().String(), key)
 }
 
-// Clients behind a NAT64 are keyed by their IPv4 addresses, not by the /64 of the translator.
-func TestNAT64ClientsAreToldApart(t *testing.T) {
+// Clients behind NAT64 get keys from their IPv4 addresses, not the /64 of the translator.
+func TestNAT64ClientsHaveDistinctKeys(t *testing.T) {
 	key := func(peer string) string {
 		k, err := httplimit.RemoteAddr().Extract(from(peer))
 		require.NoError(t, err)
@@ -410,7 +413,7 @@ func TestNAT64ClientsAreToldApart(t *testing.T) {
 	assert.Equal(t, "64:ff9b:1::/64", key("[64:ff9b:1::c000:202]:1"),
 		"another prefix says nothing about the bits after it")
 
-	// The deny list knows the address in both forms, and a listed translator is not all of IPv4.
+	// The deny list compares both forms of the address. A listed translator does not list all of IPv4.
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	for entry, want := range map[string]map[string]bool{
 		"192.0.2.0/24":          {"192.0.2.1": true, "64:ff9b::192.0.2.1": true, "64:ff9b::198.51.100.1": false},

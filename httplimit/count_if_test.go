@@ -21,7 +21,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// writeHeaders returns a handler that writes these statuses.
+// writeHeaders returns a handler that writes the given statuses.
 func writeHeaders(codes ...int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		for _, code := range codes {
@@ -34,28 +34,31 @@ func writeBody(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w
 
 func flush(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }
 
-// hangUps are the ways in which a client hides the status of its attempt. Each is judged by a
-// CountIf that counts 401 only, and must count.
-func TestHangingUpDoesNotUndoAnAttempt(t *testing.T) {
+// A client that cancels its request or breaks off its body hides the status of its attempt. Such
+// attempts count although CountIf counts only 401.
+func TestCanceledAttemptsCount(t *testing.T) {
 	failed := errors.New("connection reset")
 	for name, row := range map[string]struct {
-		handle http.HandlerFunc
-		body   io.ReadCloser
-		gone   bool // the client has hung up when the handler is called
-		counts bool
+		handle   http.HandlerFunc
+		body     io.ReadCloser
+		canceled bool // the context is done before the handler runs
+		counts   bool
 	}{
-		"gone, and nothing is written":   {func(http.ResponseWriter, *http.Request) {}, nil, true, true},
-		"gone, and 499 is written":       {writeHeaders(499), nil, true, true},
-		"gone, and a body is written":    {writeBody, nil, true, true},
-		"the body breaks off":            {readAndAnswer(502), body{strings.NewReader(`{"password":"x"}`), failed}, false, true},
-		"the body is over a bound":       {readAndAnswer(413), body{strings.NewReader("x"), &http.MaxBytesError{Limit: 1}}, false, true},
-		"the whole body, and 200":        {readAndAnswer(200), body{strings.NewReader("x"), io.EOF}, false, false},
-		"the body is closed, then read":  {closeAndRead, body{strings.NewReader("x"), http.ErrBodyReadAfterClose}, false, false},
-		"here, and 401":                  {writeHeaders(401), nil, false, true},
-		"here, and nothing is written":   {func(http.ResponseWriter, *http.Request) {}, nil, false, false},
-		"here, and a flush sends a 200":  {flush, nil, false, false},
-		"gone after a status of 200":     {nil, nil, false, false},
-		"a copy of the request was made": {nil, body{strings.NewReader("x"), failed}, false, true},
+		"canceled, nothing is written": {func(http.ResponseWriter, *http.Request) {}, nil, true, true},
+		"canceled, 499 is written":     {writeHeaders(499), nil, true, true},
+		"canceled, a body is written":  {writeBody, nil, true, true},
+		"the body ends with an error": {readAndAnswer(502), body{strings.NewReader(`{"password":"x"}`),
+			failed}, false, true},
+		"the body exceeds MaxBytes": {readAndAnswer(413),
+			body{strings.NewReader("x"), &http.MaxBytesError{Limit: 1}}, false, true},
+		"the whole body, and 200": {readAndAnswer(200), body{strings.NewReader("x"), io.EOF}, false, false},
+		"the body is closed, then read": {closeAndRead, body{strings.NewReader("x"), http.ErrBodyReadAfterClose},
+			false, false},
+		"not canceled, 401":                {writeHeaders(401), nil, false, true},
+		"not canceled, nothing is written": {func(http.ResponseWriter, *http.Request) {}, nil, false, false},
+		"not canceled, a flush sends 200":  {flush, nil, false, false},
+		"canceled after a status of 200":   {nil, nil, false, false},
+		"a copy of the request was made":   {nil, body{strings.NewReader("x"), failed}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fake := admitting(1, time.Minute)
@@ -74,7 +77,7 @@ func TestHangingUpDoesNotUndoAnAttempt(t *testing.T) {
 			}
 			r := from("203.0.113.7:5000").WithContext(ctx)
 			r.Body = row.body
-			if row.gone {
+			if row.canceled {
 				hangUp()
 			}
 			httplimit.New(fake, cfg)(handle).ServeHTTP(httptest.NewRecorder(), r)
@@ -95,7 +98,7 @@ func closeAndRead(w http.ResponseWriter, r *http.Request) {
 	readAndAnswer(200)(w, r)
 }
 
-// body is a request's body that ends with err.
+// body is a request body that ends with err.
 type body struct {
 	*strings.Reader
 	err error
@@ -111,9 +114,9 @@ func (b body) Read(p []byte) (int, error) {
 
 func (body) Close() error { return nil }
 
-// Sixty attempts over real connections, each hung up before the answer, under a limit of three:
-// three run.
-func TestAClientThatHangsUpHasNoFurtherAttempts(t *testing.T) {
+// Of sixty attempts over real connections, each closed before the response, three run at a limit of
+// three.
+func TestClosedConnectionsDoNotAllowMoreAttempts(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	var attempts atomic.Int64
 	done := make(chan struct{}, 60)
@@ -122,11 +125,12 @@ func TestAClientThatHangsUpHasNoFurtherAttempts(t *testing.T) {
 		Now:     at(noon),
 		CountIf: func(status int) bool { return status == http.StatusUnauthorized },
 	}
-	guard := httplimit.New(limiter.FixedWindow(), cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		attempts.Add(1)
-		<-r.Context().Done() // the attempt takes longer than the client stays
-		w.WriteHeader(http.StatusUnauthorized)
-	}))
+	guard := httplimit.New(limiter.FixedWindow(), cfg)(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			attempts.Add(1)
+			<-r.Context().Done() // the attempt outlasts the connection
+			w.WriteHeader(http.StatusUnauthorized)
+		}))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		guard.ServeHTTP(w, r)
 		done <- struct{}{}
@@ -147,9 +151,9 @@ func TestAClientThatHangsUpHasNoFurtherAttempts(t *testing.T) {
 	assert.EqualValues(t, 3, attempts.Load())
 }
 
-// With CountIf a handler gets a writer that watches the status; it must be able to do what it could
-// before.
-func TestCountIfSeesEveryStatusAndHidesNothing(t *testing.T) {
+// With CountIf, handlers get a ResponseWriter that observes the status and supports the same
+// interfaces.
+func TestCountIfSeesEveryStatusAndKeepsInterfaces(t *testing.T) {
 	for name, row := range map[string]struct {
 		handle http.HandlerFunc
 		want   int
@@ -159,21 +163,28 @@ func TestCountIfSeesEveryStatusAndHidesNothing(t *testing.T) {
 		"a status":                {writeHeaders(401), 401},
 		"the first status counts": {writeHeaders(401, 200), 401},
 		"early hints do not":      {writeHeaders(103, 404), 404},
-		"copied from a reader":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.Copy(w, strings.NewReader("x")) }, 200},
-		"flushed by assertion":    {flush, 200},
-		"flushed by a controller": {func(w http.ResponseWriter, _ *http.Request) { _ = http.NewResponseController(w).Flush() }, 200},
+		"copied from a reader": {func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.Copy(w, strings.NewReader("x"))
+		}, 200},
+		"flushed by assertion": {flush, 200},
+		"flushed by a controller": {func(w http.ResponseWriter, _ *http.Request) {
+			_ = http.NewResponseController(w).Flush()
+		}, 200},
 		"a deadline by controller": {func(w http.ResponseWriter, _ *http.Request) {
 			must1(http.NewResponseController(w).SetWriteDeadline(time.Time{}))
 		}, 200},
-		"hijacked by assertion":    {func(w http.ResponseWriter, _ *http.Request) { hang(w.(http.Hijacker).Hijack()) }, 101},
-		"hijacked by a controller": {func(w http.ResponseWriter, _ *http.Request) { hang(http.NewResponseController(w).Hijack()) }, 101},
+		"hijacked by assertion": {
+			func(w http.ResponseWriter, _ *http.Request) { hang(w.(http.Hijacker).Hijack()) }, 101},
+		"hijacked by a controller": {func(w http.ResponseWriter, _ *http.Request) {
+			hang(http.NewResponseController(w).Hijack())
+		}, 101},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := make(chan int, 1)
 			cfg := hundred()
 			cfg.CountIf = func(s int) bool { status <- s; return true }
 			server := httptest.NewUnstartedServer(httplimit.New(admitting(1, time.Second), cfg)(row.handle))
-			server.Config.ErrorLog = log.New(io.Discard, "", 0) // it minds a second status
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // net/http logs a second status
 			server.Start()
 			defer server.Close()
 			if resp, err := http.Get(server.URL); err == nil {
@@ -183,7 +194,7 @@ func TestCountIfSeesEveryStatusAndHidesNothing(t *testing.T) {
 			case got := <-status:
 				assert.Equal(t, row.want, got)
 			case <-time.After(10 * time.Second):
-				t.Error("CountIf was not asked")
+				t.Error("CountIf was not called")
 			}
 		})
 	}
@@ -200,7 +211,7 @@ func hang(conn net.Conn, _ *bufio.ReadWriter, err error) {
 	_ = conn.Close()
 }
 
-func TestCountIfInventsNoInterface(t *testing.T) {
+func TestCountIfAddsNoInterface(t *testing.T) {
 	type plain struct{ http.ResponseWriter }
 	type flusher struct {
 		http.ResponseWriter
@@ -215,14 +226,15 @@ func TestCountIfInventsNoInterface(t *testing.T) {
 		_, canFlush := w.(http.Flusher)
 		_, canHijack := w.(http.Hijacker)
 		ran := false
-		httplimit.New(admitting(1, time.Second), cfg)(http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
-			ran = true
-			_, flushes := got.(http.Flusher)
-			_, hijacks := got.(http.Hijacker)
-			assert.Equal(t, canFlush, flushes)
-			assert.Equal(t, canHijack, hijacks)
-			assert.Equal(t, w, got.(interface{ Unwrap() http.ResponseWriter }).Unwrap())
-		})).ServeHTTP(w, from("203.0.113.7:1"))
+		httplimit.New(admitting(1, time.Second), cfg)(
+			http.HandlerFunc(func(got http.ResponseWriter, _ *http.Request) {
+				ran = true
+				_, flushes := got.(http.Flusher)
+				_, hijacks := got.(http.Hijacker)
+				assert.Equal(t, canFlush, flushes)
+				assert.Equal(t, canHijack, hijacks)
+				assert.Equal(t, w, got.(interface{ Unwrap() http.ResponseWriter }).Unwrap())
+			})).ServeHTTP(w, from("203.0.113.7:1"))
 		require.True(t, ran)
 	}
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// A decision explains itself: its source and policy, what was counted, what is left, and when a
-// denied request would pass.
-func TestADecisionExplainsItself(t *testing.T) {
+// A Decision has the source and policy, the count, what remains, and when a denied request would
+// pass.
+func TestDecisionAttributes(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
 	require.NoError(t, list.Add(httplimit.Entry{Key: "198.51.100.1", Until: noon.Add(time.Hour)}))
@@ -31,20 +31,25 @@ func TestADecisionExplainsItself(t *testing.T) {
 		peer string
 		set  func(*httplimit.Config)
 	}{
-		"outcome=Admitted source=local policy=100/1m strategy=\"fixed window\" limit=100 period=1m0s cost=1 counted=1 remaining=99": {
+		"outcome=Admitted source=local policy=100/1m strategy=\"fixed window\" " +
+			"limit=100 period=1m0s cost=1 counted=1 remaining=99": {
 			limiter.FixedWindow(), "203.0.113.7:1", nil},
-		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z": {
+		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake " +
+			"limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z": {
 			denying(100, 9*time.Second), "203.0.113.7:1", nil},
-		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z shadow=true": {
+		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake " +
+			"limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z shadow=true": {
 			denying(100, 9*time.Second), "203.0.113.7:1", func(c *httplimit.Config) { c.Shadow = true }},
 		"outcome=Listed source=\"deny list\" passes_at=2026-11-20T13:00:00.000Z": {limiter.FixedWindow(),
 			"198.51.100.1:1", nil},
-		"outcome=Bypassed source=bypass policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 error=\"the store is down\"": {
+		"outcome=Bypassed source=bypass policy=100/1m strategy=weirtest.Fake " +
+			"limit=100 period=1m0s cost=1 error=\"the store is down\"": {
 			weirtest.FailAll(errDown), "203.0.113.7:1", func(c *httplimit.Config) { c.FailOpen = true }},
 		"outcome=Exempt": {weirtest.DenyAll(), "203.0.113.7:1", func(c *httplimit.Config) {
 			c.Skip = func(*http.Request) bool { return true }
 		}},
-		"outcome=NoKey error=\"httplimit: no key: the peer's address \\\\\\\"@\\\\\\\" is no IP address\"": {weirtest.DenyAll(), "@", nil},
+		"outcome=NoKey error=\"httplimit: no key: the peer's address \\\\\\\"@\\\\\\\" is no IP address\"": {
+			weirtest.DenyAll(), "@", nil},
 	} {
 		var text strings.Builder
 		logger := slog.New(slog.NewTextHandler(&text, nil))
@@ -61,25 +66,27 @@ func TestADecisionExplainsItself(t *testing.T) {
 	}
 }
 
-// The middleware's own log has the same attributes.
-func TestTheLogExplainsAFailure(t *testing.T) {
+// Log lines of the middleware have the same attributes.
+func TestLogAttributes(t *testing.T) {
 	var log strings.Builder
 	cfg := hundred()
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	serve(weirtest.FailAll(errDown), cfg, from("203.0.113.7:1"))
-	assert.Regexp(t, regexp.MustCompile(`outcome=Failed source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 `+
-		`error="the store is down" key=hmac:[0-9a-f]{16}`), log.String())
+	assert.Regexp(t, regexp.MustCompile(
+		`outcome=Failed source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 `+
+			`error="the store is down" key=hmac:[0-9a-f]{16}`), log.String())
 }
 
-// A flood of one kind of failure does not keep another kind out of the log.
-func TestAFloodOfOneFailureDoesNotHideAnother(t *testing.T) {
+// Repeated failures of one kind do not suppress log lines about another kind.
+func TestRepeatedFailuresDoNotHideOthers(t *testing.T) {
 	var log strings.Builder
 	failure := weir.ErrFull
 	cfg := hundred()
 	cfg.Logger, cfg.Now = slog.New(slog.NewTextHandler(&log, nil)), at(noon)
-	guard := httplimit.New(&weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
-		return weir.Result{}, failure
-	}}, cfg)(&hello{})
+	guard := httplimit.New(&weirtest.Fake{
+		Answer: func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
+			return weir.Result{}, failure
+		}}, cfg)(&hello{})
 	for range 10 {
 		guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
 	}
@@ -89,7 +96,7 @@ func TestAFloodOfOneFailureDoesNotHideAnother(t *testing.T) {
 	assert.Contains(t, log.String(), errDown.Error())
 }
 
-// Each source of a fallback has its name in the Decision.
+// The Decision names the source of a fallback's Result.
 func TestSourcesOfAFallback(t *testing.T) {
 	for by, want := range map[fallback.Source]httplimit.Source{
 		fallback.FromPrimary: httplimit.SourcePrimary, fallback.FromLease: httplimit.SourceLease,

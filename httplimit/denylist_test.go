@@ -24,13 +24,13 @@ import (
 
 func prefix(s string) httplimit.Entry { return httplimit.Entry{Prefix: netip.MustParsePrefix(s)} }
 
-func TestListedCallersAreRefusedBeforeAnyStrategyIsAsked(t *testing.T) {
+func TestListedCallersAreDeniedBeforeAnyStrategyRuns(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
 	for _, e := range []httplimit.Entry{
 		{Key: "203.0.113.7"},
 		{Key: "203.0.113.8", Until: noon.Add(90*time.Second + 1)},
 		prefix("198.51.100.0/24"),
-		prefix("::ffff:192.0.2.128/121"), // is 192.0.2.128/25
+		prefix("::ffff:192.0.2.128/121"), // equals 192.0.2.128/25
 		prefix("2001:db8:bad::/48"),
 		{Prefix: netip.MustParsePrefix("198.51.100.77/32"), Until: noon.Add(time.Second)},
 	} {
@@ -45,11 +45,11 @@ func TestListedCallersAreRefusedBeforeAnyStrategyIsAsked(t *testing.T) {
 		{"a key listed for a while", "203.0.113.8:1", http.StatusTooManyRequests, "91"},
 		{"an address in a prefix", "198.51.100.1:1", http.StatusForbidden, ""},
 		{"an IPv4-mapped one", "[::ffff:198.51.100.1]:1", http.StatusForbidden, ""},
-		{"the longest prefix speaks", "198.51.100.77:1", http.StatusTooManyRequests, "1"},
+		{"the longest prefix wins", "198.51.100.77:1", http.StatusTooManyRequests, "1"},
 		{"a prefix given as IPv4-mapped", "192.0.2.200:1", http.StatusForbidden, ""},
 		{"an IPv6 address in a prefix", "[2001:db8:bad:1::5]:1", http.StatusForbidden, ""},
-		{"the address beside the prefix", "192.0.2.127:1", http.StatusOK, ""},
-		{"anybody else", "203.0.113.9:1", http.StatusOK, ""},
+		{"an address outside the prefix", "192.0.2.127:1", http.StatusOK, ""},
+		{"any other client", "203.0.113.9:1", http.StatusOK, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			fake := admitting(1, time.Second)
@@ -68,7 +68,7 @@ func TestListedCallersAreRefusedBeforeAnyStrategyIsAsked(t *testing.T) {
 	}
 }
 
-func TestPrefixesAreComparedWithTheClientsAddressWhateverTheKey(t *testing.T) {
+func TestPrefixesMatchTheClientsAddressNotItsKey(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	require.NoError(t, list.Add(prefix("203.0.113.0/24")))
 	cfg := hundred()
@@ -82,14 +82,14 @@ func TestPrefixesAreComparedWithTheClientsAddressWhateverTheKey(t *testing.T) {
 	assert.Equal(t, http.StatusOK, w.Code)
 	w, _ = serve(admitting(1, time.Second), cfg,
 		from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
-	assert.Equal(t, http.StatusBadRequest, w.Code) // a client without an address may be a listed one
+	assert.Equal(t, http.StatusBadRequest, w.Code) // a client without an address may be listed
 
-	list.Remove(prefix("203.0.113.0/24")) // with no prefix there is nothing to compare
+	list.Remove(prefix("203.0.113.0/24")) // without prefixes the address is not needed
 	w, _ = serve(admitting(1, time.Second), cfg,
 		from("10.0.0.1:1", "X-User: bob", "X-Forwarded-For: unknown"))
 	assert.Equal(t, http.StatusOK, w.Code)
 
-	// The IP in the Extractor also supplies the address.
+	// An IP in the Extractor also provides the address.
 	require.NoError(t, list.Add(prefix("203.0.113.0/24")))
 	cfg.Extractor, cfg.ClientIP = httplimit.ClientIP(proxies), httplimit.IP{}
 	w, _ = serve(admitting(1, time.Second), cfg, from("10.0.0.1:1", "X-Forwarded-For: 203.0.113.7"))
@@ -112,7 +112,7 @@ func TestEntriesEndAndAreRemoved(t *testing.T) {
 	assert.True(t, listed)
 	clock.Advance(1)
 	_, listed = list.Lookup("bob", netip.Addr{})
-	assert.False(t, listed, "an entry is over at its end")
+	assert.False(t, listed, "an entry ends at Until")
 	assert.Equal(t, []httplimit.Entry{masked, {Key: "al"}}, list.Entries())
 
 	e, listed := list.Lookup("nobody", netip.MustParseAddr("::ffff:203.0.113.9"))
@@ -127,12 +127,12 @@ func TestEntriesEndAndAreRemoved(t *testing.T) {
 	assert.Empty(t, list.Entries())
 
 	require.NoError(t, list.Add(httplimit.Entry{Key: "eve"}))
-	// An entry that is over already removes the listed one.
+	// Adding an entry that has ended removes the existing one.
 	require.NoError(t, list.Add(httplimit.Entry{Key: "eve", Until: noon}))
 	assert.Empty(t, list.Entries())
 }
 
-func TestDenyListRefusesBadEntries(t *testing.T) {
+func TestDenyListRejectsInvalidEntries(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	both := prefix("10.0.0.0/8")
 	both.Key = "bob"
@@ -143,7 +143,7 @@ func TestDenyListRefusesBadEntries(t *testing.T) {
 	assert.Panics(t, func() { httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: -1}) })
 }
 
-func TestDenyListIsBoundedAndDropsNobodyWhoIsListed(t *testing.T) {
+func TestDenyListIsBoundedAndKeepsEntries(t *testing.T) {
 	clock := weirtest.NewClock(noon)
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 3, Now: clock.Now})
 	for i, until := range []time.Time{{}, noon.Add(10 * time.Second), noon.Add(20 * time.Second)} {
@@ -151,17 +151,17 @@ func TestDenyListIsBoundedAndDropsNobodyWhoIsListed(t *testing.T) {
 	}
 	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "3"}), httplimit.ErrDenyListFull)
 	assert.NoError(t, list.Add(httplimit.Entry{Key: "2", Until: noon.Add(30 * time.Second)}),
-		"an entry that is there is changed")
+		"an existing entry is replaced")
 	clock.Advance(10 * time.Second)
 	assert.NoError(t, list.Add(httplimit.Entry{Key: "3", Until: noon.Add(10*time.Second + 1)}),
-		"what is over makes room")
+		"ended entries make room")
 	clock.Advance(1)
-	assert.NoError(t, list.Add(httplimit.Entry{Key: "3a"}), "however short a time after another did")
+	assert.NoError(t, list.Add(httplimit.Entry{Key: "3a"}), "even shortly after another entry ended")
 	assert.ErrorIs(t, list.Add(prefix("10.0.0.0/8")), httplimit.ErrDenyListFull)
 	assert.Equal(t, 3, list.Len())
 }
 
-// Against a slow and obvious list: a slice that is searched from end to end.
+// TestDenyListAgainstAModel compares the list with a slice that is searched linearly.
 func TestDenyListAgainstAModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	clock := weirtest.NewClock(noon)
@@ -198,7 +198,7 @@ func randomEntry(rng *rand.Rand, now time.Time) (e httplimit.Entry) {
 		addr := netip.AddrFrom4([4]byte{10, byte(rng.IntN(4)), 0, byte(rng.IntN(4))})
 		e.Prefix = netip.PrefixFrom(addr, []int{8, 16, 30, 32}[rng.IntN(4)]).Masked()
 		if e.Prefix.Bits() == 8 && rng.IntN(50) > 0 {
-			e.Prefix = netip.MustParsePrefix("2001:db8::/32") // or everything would be listed all the time
+			e.Prefix = netip.MustParsePrefix("2001:db8::/32") // otherwise everything would be listed
 		}
 	}
 	if rng.IntN(3) > 0 {
@@ -207,7 +207,7 @@ func randomEntry(rng *rand.Rand, now time.Time) (e httplimit.Entry) {
 	return e
 }
 
-func TestThePenaltyBoxTakesInWhoIsDeniedAgainAndAgain(t *testing.T) {
+func TestPenaltyListsRepeatedlyDeniedCallers(t *testing.T) {
 	clock := weirtest.NewClock(noon)
 	limiter, err := weir.New(weir.Config{Now: clock.Now})
 	require.NoError(t, err)
@@ -235,28 +235,28 @@ func TestThePenaltyBoxTakesInWhoIsDeniedAgainAndAgain(t *testing.T) {
 	assert.Equal(t, "3600", w.Header().Get("Retry-After"))
 	assert.Equal(t, []httplimit.Entry{{Key: "203.0.113.7", Until: noon.Add(time.Hour)}}, list.Entries())
 
-	clock.Advance(30 * time.Minute) // a new window, but half an hour is left
+	clock.Advance(30 * time.Minute) // a new window, with half an hour left
 	w = ask("203.0.113.7:1", 1)
 	assert.Equal(t, "1800", w.Header().Get("Retry-After"))
 	outcomes = nil
-	ask("203.0.113.8:1", 4) // two denials are not three
+	ask("203.0.113.8:1", 4) // two denials are fewer than three
 	clock.Advance(time.Minute)
-	ask("203.0.113.8:1", 4) // nor are they with two of another minute
+	ask("203.0.113.8:1", 4) // denials of another minute do not add up
 	assert.Equal(t, []httplimit.Outcome{yes, yes, no, no, yes, yes, no, no}, outcomes)
 
 	clock.Advance(29 * time.Minute)
 	assert.Equal(t, http.StatusOK, ask("203.0.113.7:1", 1).Code)
 }
 
-// judge is a penalty Strategy that denies every request after it has called a hook.
-type judge func(ctx context.Context)
+// denyAfter is a penalty Strategy that calls a hook and denies every request.
+type denyAfter func(ctx context.Context)
 
-func (j judge) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+func (j denyAfter) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	j(ctx)
 	return &weir.Result{TotalRequests: r.Limit, ExpiresAt: noon.Add(r.Duration)}, ctx.Err()
 }
 
-func TestThePenaltyBoxLetsNobodyOffWhoIsListedForLonger(t *testing.T) {
+func TestPenaltyDoesNotShortenEntries(t *testing.T) {
 	for _, until := range []time.Time{{}, noon.Add(2 * time.Hour)} {
 		list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
 		entry := httplimit.Entry{Key: "203.0.113.7", Until: until}
@@ -264,20 +264,20 @@ func TestThePenaltyBoxLetsNobodyOffWhoIsListedForLonger(t *testing.T) {
 			Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon),
 			DenyList: list,
 			Penalty: httplimit.Penalty{Denials: 1, Within: time.Minute, For: time.Hour,
-				Strategy: judge(func(context.Context) { assert.NoError(t, list.Add(entry)) })},
+				Strategy: denyAfter(func(context.Context) { assert.NoError(t, list.Add(entry)) })},
 		})(&hello{})
 		guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:1"))
 		assert.Equal(t, []httplimit.Entry{entry}, list.Entries())
 	}
 }
 
-func TestWhoHangsUpOnADenialHasBeenDenied(t *testing.T) {
+func TestDenialOfACanceledRequestCounts(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{Now: at(noon)})
 	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon),
 		DenyList: list,
 		Penalty: httplimit.Penalty{Denials: 1, Within: time.Minute, For: time.Hour,
-			Strategy: judge(func(ctx context.Context) { assert.NoError(t, ctx.Err()) })},
+			Strategy: denyAfter(func(ctx context.Context) { assert.NoError(t, ctx.Err()) })},
 	})(&hello{})
 	ctx, hangUp := context.WithCancel(t.Context())
 	hangUp()
@@ -295,7 +295,7 @@ func TestTheDenyListIsSafeForConcurrentUse(t *testing.T) {
 				e := randomEntry(rng, time.Now())
 				switch rng.IntN(4) {
 				case 0:
-					_ = list.Add(e) // full, now and then
+					_ = list.Add(e) // may be full
 				case 1:
 					list.Remove(e)
 				case 2:
@@ -313,8 +313,8 @@ func TestTheDenyListIsSafeForConcurrentUse(t *testing.T) {
 	require.NoError(t, callers.Wait())
 }
 
-// However many the penalty box lists, the operator has the whole of MaxEntries.
-func TestThePenaltyBoxLeavesTheOperatorRoom(t *testing.T) {
+// Penalties do not use the operator's MaxEntries.
+func TestPenaltiesDoNotUseMaxEntries(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: 5, MaxPenalties: 3, Now: at(noon)})
 	guard := httplimit.New(denying(0, time.Minute), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), DenyAll: true, Duration: time.Minute, Now: at(noon),
@@ -327,17 +327,17 @@ func TestThePenaltyBoxLeavesTheOperatorRoom(t *testing.T) {
 		guard.ServeHTTP(httptest.NewRecorder(), from(fmt.Sprintf("203.0.113.%d:1", i)))
 	}
 	assert.Equal(t, 3, list.Len())
-	assert.Empty(t, list.Added(), "penalties are not the operator's")
+	assert.Empty(t, list.Added(), "penalties are not operator entries")
 	for i := range 5 {
 		assert.NoError(t, list.Add(httplimit.Entry{Key: fmt.Sprintf("198.51.100.%d", i)}))
 	}
 	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "198.51.100.5"}), httplimit.ErrDenyListFull)
 	assert.ErrorIs(t, list.Add(httplimit.Entry{Key: "203.0.113.0"}), httplimit.ErrDenyListFull,
-		"nor can a penalty be made an entry then")
+		"a penalty cannot become an entry either")
 	assert.Len(t, list.Added(), 5)
 	assert.Len(t, list.Entries(), 8)
 
-	// An entry of the operator's that was a penalty leaves room for another.
+	// An operator's entry that replaced a penalty makes room for another penalty.
 	assert.True(t, list.Remove(httplimit.Entry{Key: "198.51.100.0"}))
 	assert.NoError(t, list.Add(httplimit.Entry{Key: "203.0.113.0"}))
 	guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.77:1"))
@@ -347,15 +347,15 @@ func TestThePenaltyBoxLeavesTheOperatorRoom(t *testing.T) {
 		assert.True(t, list.Remove(e))
 	}
 	assert.Zero(t, list.Len())
-	for i := range 3 { // the counts agree with the entries
+	for i := range 3 { // the counts match the entries
 		guard.ServeHTTP(httptest.NewRecorder(), from(fmt.Sprintf("203.0.113.%d:1", i)))
 	}
 	assert.Equal(t, 3, list.Len())
 }
 
-// A caller whose entry has ended and that is denied again is listed by the penalty box, not by the
-// operator: the entry is not saved, and takes none of the operator's room.
-func TestAPenaltyAfterAnEndedEntryIsAPenalty(t *testing.T) {
+// A caller that is denied again after its entry has ended is listed as a penalty, not as the
+// operator's entry: it is not saved, and uses none of MaxEntries.
+func TestPenaltyAfterAnEndedEntry(t *testing.T) {
 	now := noon
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{
 		MaxEntries: 1, Now: func() time.Time { return now },
@@ -375,8 +375,8 @@ func TestAPenaltyAfterAnEndedEntryIsAPenalty(t *testing.T) {
 	assert.NoError(t, list.Add(httplimit.Entry{Key: "198.51.100.1"}))
 }
 
-// On a Unix socket the peer has no address, and no prefix is its own.
-func TestPrefixesDoNotLockOutAUnixSocket(t *testing.T) {
+// The peer of a Unix socket has no address, so prefixes do not match it.
+func TestPrefixesDoNotMatchUnixSockets(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("198.51.100.0/24")}))
 	cfg := hundred()
@@ -384,7 +384,7 @@ func TestPrefixesDoNotLockOutAUnixSocket(t *testing.T) {
 	w, ran := serve(&weirtest.Fake{}, cfg, from("@", "X-User: alice"))
 	assert.Equal(t, 1, ran, w.Code)
 
-	// A chain that cannot be read is another matter: the client may have written it.
+	// A header that cannot be parsed is an error, as the client may have written it.
 	cfg.ClientIP = httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	w, ran = serve(&weirtest.Fake{}, cfg, from("10.0.0.1:1", "X-User: alice", "X-Forwarded-For: rubbish"))
 	assert.Zero(t, ran)

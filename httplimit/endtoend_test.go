@@ -24,7 +24,7 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// The middleware on the real limiter.
+// These tests run the middleware on a real limiter.
 
 func newLimiter(t *testing.T, now func() time.Time) *weir.Limiter {
 	limiter, err := weir.New(weir.Config{Now: now})
@@ -33,7 +33,7 @@ func newLimiter(t *testing.T, now func() time.Time) *weir.Limiter {
 	return limiter
 }
 
-// strategies are the strategies of a limiter that answer at once.
+// strategies returns the strategies of a limiter that do not wait.
 func strategies(l *weir.Limiter) map[string]weir.Strategy {
 	return map[string]weir.Strategy{
 		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(),
@@ -42,7 +42,8 @@ func strategies(l *weir.Limiter) map[string]weir.Strategy {
 	}
 }
 
-// admitted counts how many of n concurrent requests of each of several clients the handler sees.
+// admitted sends n concurrent requests from each of several clients, and returns how many of each
+// reach the handler.
 func admitted(guard func(http.Handler) http.Handler, clients, n int) []int64 {
 	counts := make([]atomic.Int64, clients)
 	handler := guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -75,22 +76,21 @@ func TestExactlyTheLimitReachesTheHandler(t *testing.T) {
 		cfg.Name = name
 		assert.Equal(t, []int64{100, 100, 100, 100}, admitted(httplimit.New(s, cfg), 4, 400), name)
 	}
-	// The negative control: a Strategy that looks and then counts lets too many through.
+	// The negative control: a Strategy that reads and then counts admits too many.
 	one := hundred()
 	one.Limit = 1
 	got := admitted(httplimit.New(newLookThenCount(), one), 1, 40)
 	assert.Greater(t, got[0], int64(1))
 }
 
-// lookThenCount is the negative control: it reads the count and writes it later, so that requests
-// in between are admitted too. The first two are for certain: neither counts before both have
-// looked.
+// lookThenCount reads the count and writes it later, so that requests in between are admitted too.
+// The first two certainly are: neither counts before both have read.
 type lookThenCount struct {
 	mu     sync.Mutex
 	counts map[string]uint64
 
-	looked atomic.Int64
-	two    sync.WaitGroup
+	readers atomic.Int64
+	two     sync.WaitGroup
 }
 
 func newLookThenCount() *lookThenCount {
@@ -103,7 +103,7 @@ func (s *lookThenCount) Run(_ context.Context, r *weir.Request) (*weir.Result, e
 	s.mu.Lock()
 	n := s.counts[r.Key]
 	s.mu.Unlock()
-	if s.looked.Add(1) <= 2 {
+	if s.readers.Add(1) <= 2 {
 		s.two.Done()
 	}
 	s.two.Wait()
@@ -116,18 +116,18 @@ func (s *lookThenCount) Run(_ context.Context, r *weir.Request) (*weir.Result, e
 	return &weir.Result{State: weir.Allow, TotalRequests: n + 1, ExpiresAt: noon.Add(r.Duration)}, nil
 }
 
-func TestTwoPoliciesOnOneLimiterNeverEatEachOthersBudget(t *testing.T) {
+func TestPoliciesOnOneLimiterAreCountedSeparately(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	read, write := hundred(), hundred()
 	read.Name, write.Name = "read", "write"
 	assert.Equal(t, []int64{100}, admitted(httplimit.New(limiter.FixedWindow(), read), 1, 160))
 	assert.Equal(t, []int64{100}, admitted(httplimit.New(limiter.FixedWindow(), write), 1, 160))
-	// And the same policy on two routes is one budget.
+	// The same policy on two routes shares one count.
 	assert.Equal(t, []int64{0}, admitted(httplimit.New(limiter.FixedWindow(), read), 1, 160))
 }
 
-// Retry-After is true to the second: a client that heeds it is never denied, and none who comes a
-// second earlier passes unless the time it had to wait was no whole number of seconds.
+// Retry-After is exact to the second: a client that waits for it is admitted, and one that comes a
+// second earlier is denied, unless the wait was not a whole number of seconds.
 func TestRetryAfterIsExact(t *testing.T) {
 	rng := rand.New(rand.NewPCG(15, 4))
 	clock := weirtest.NewClock(noon)
@@ -146,7 +146,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 				w = httptest.NewRecorder()
 				guard.ServeHTTP(w, from(peer))
 				if rng.IntN(200) == 0 {
-					break // this client is slower than its limit
+					break // this client stays below its limit
 				}
 			}
 			if w.Code != http.StatusTooManyRequests {
@@ -166,9 +166,8 @@ func TestRetryAfterIsExact(t *testing.T) {
 	}
 }
 
-// However many wrong passwords arrive at once, no more than the limit are looked at; and right ones
-// never count.
-func TestCountIfLetsNoBurstSlipThrough(t *testing.T) {
+// Of concurrent wrong passwords at most the limit reach the handler, and right ones never count.
+func TestCountIfBoundsConcurrentAttempts(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	for name, s := range strategies(limiter) {
 		cfg := httplimit.Config{
@@ -176,15 +175,15 @@ func TestCountIfLetsNoBurstSlipThrough(t *testing.T) {
 			CountIf: func(status int) bool { return status == http.StatusUnauthorized },
 		}
 		var tries atomic.Int64
-		shut := make(chan struct{})
-		open := sync.OnceFunc(func() { close(shut) })
-		defer time.AfterFunc(10*time.Second, open).Stop() // should fewer be denied than have to be
+		closed := make(chan struct{})
+		open := sync.OnceFunc(func() { close(closed) })
+		defer time.AfterFunc(10*time.Second, open).Stop() // in case too few are denied
 		logins := httplimit.New(s, cfg)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("X-Password") == "right" {
 				return
 			}
 			tries.Add(1)
-			<-shut // all that are let in are in at once
+			<-closed // all admitted requests are concurrent
 			w.WriteHeader(http.StatusUnauthorized)
 		}))
 		for range 1000 {
@@ -208,7 +207,7 @@ func TestCountIfLetsNoBurstSlipThrough(t *testing.T) {
 	}
 }
 
-func TestADeniedRequestTakesNothingFromARealBudget(t *testing.T) {
+func TestDeniedRequestsAreNotCounted(t *testing.T) {
 	clock := weirtest.NewClock(noon)
 	limiter := newLimiter(t, clock.Now)
 	for name, s := range strategies(limiter) {
@@ -230,7 +229,7 @@ func TestADeniedRequestTakesNothingFromARealBudget(t *testing.T) {
 		for range 1000 {
 			require.Equal(t, http.StatusTooManyRequests, ask(), name)
 		}
-		clock.Advance(2 * time.Second) // of the day, no more than the four are gone
+		clock.Advance(2 * time.Second) // the daily policy has counted four
 		for range 4 {
 			require.Equal(t, http.StatusOK, ask(), name)
 		}
@@ -242,8 +241,10 @@ func TestADeniedRequestTakesNothingFromARealBudget(t *testing.T) {
 func TestAddressNotationsShareKey(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	for want, peers := range map[int][]string{
-		1: {"203.0.113.7:1", "203.0.113.7:65535", "[::ffff:203.0.113.7]:1", "[::FFFF:cb00:7107]:1", "[0:0:0:0:0:ffff:cb00:7107]:1", "[::ffff:203.0.113.7%eth0]:1"},
-		2: {"[2001:db8::1]:1", "[2001:0DB8:0::2]:1", "[2001:db8::1.2.3.4]:1", "[2001:db8::3%x]:1", "[2001:db8:0:1::1]:1"},
+		1: {"203.0.113.7:1", "203.0.113.7:65535", "[::ffff:203.0.113.7]:1", "[::FFFF:cb00:7107]:1",
+			"[0:0:0:0:0:ffff:cb00:7107]:1", "[::ffff:203.0.113.7%eth0]:1"},
+		2: {"[2001:db8::1]:1", "[2001:0DB8:0::2]:1", "[2001:db8::1.2.3.4]:1", "[2001:db8::3%x]:1",
+			"[2001:db8:0:1::1]:1"},
 		3: {"[::ffff:198.51.100.1]:1", "[::ffff:198.51.100.2]:1", "198.51.100.3:1", "198.51.100.2:1"},
 	} {
 		cfg := hundred()
@@ -257,8 +258,7 @@ func TestAddressNotationsShareKey(t *testing.T) {
 	}
 }
 
-// With nothing but defaults, inside a bubble: the limiter's clock and the middleware's are the
-// bubble's.
+// With the defaults inside a bubble, the limiter and the middleware use the bubble's clock.
 func TestInASynctestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := weir.New(weir.Config{})
@@ -296,33 +296,33 @@ func TestInASynctestBubble(t *testing.T) {
 	})
 }
 
-// If the client goes away while a slow store decides, over a real connection, the handler does not
-// run.
-func TestAClientThatHangsUpFreesTheRequest(t *testing.T) {
-	asked, gone := make(chan struct{}), make(chan httplimit.Decision, 1)
-	slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
-		close(asked)
+// The handler does not run if the client closes a real connection while a slow store decides.
+func TestClosedConnectionEndsTheDecision(t *testing.T) {
+	called, canceled := make(chan struct{}), make(chan httplimit.Decision, 1)
+	slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
+		now time.Time) (weir.Result, error) {
+		close(called)
 		return weirtest.Hang(ctx, r, now)
 	}}
 	cfg := hundred()
 	cfg.FailOpen = true
-	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { gone <- d }
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { canceled <- d }
 	h := &hello{}
 	server := httptest.NewServer(httplimit.New(slow, cfg)(h))
 	ctx, hangUp := context.WithCancel(t.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
 	require.NoError(t, err)
 	go func() {
-		<-asked
+		<-called
 		hangUp()
 	}()
 	_, err = http.DefaultClient.Do(r)
 	require.ErrorIs(t, err, context.Canceled)
 	select {
-	case d := <-gone:
+	case d := <-canceled:
 		assert.Equal(t, httplimit.Canceled, d.Outcome)
 	case <-time.After(10 * time.Second):
-		t.Error("nothing was decided")
+		t.Error("no decision was reported")
 	}
 	server.Close() // waits for the handler
 	assert.Zero(t, h.ran)

@@ -18,8 +18,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// atNoon returns a limiter on a clock that stands at noon, so that the examples say the same every
-// time.
+// atNoon returns a limiter and its clock, which stands at noon, so that the examples always print
+// the same.
 func atNoon() (*weir.Limiter, *weirtest.Clock) {
 	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 	limiter, err := weir.New(weir.Config{Now: clock.Now})
@@ -29,8 +29,8 @@ func atNoon() (*weir.Limiter, *weirtest.Clock) {
 	return limiter, clock
 }
 
-// send sends a request of this peer with these header lines and prints the answer's status and
-// these fields of it.
+// send sends a request from the peer with the given header lines. It prints the status and the
+// given fields of the response.
 func send(h http.Handler, peer string, lines []string, fields ...string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, from(peer+":5000", lines...))
@@ -102,7 +102,7 @@ func ExampleConfig_policies() {
 		send(handler, "203.0.113.7", nil, "RateLimit", "Retry-After")
 	}
 	clock.Advance(time.Second)
-	send(handler, "203.0.113.7", nil, "RateLimit") // the denied one took nothing from the day
+	send(handler, "203.0.113.7", nil, "RateLimit") // the denied request did not count toward the daily policy
 	// Output:
 	// 200 | RateLimit: "burst";r=1;t=1, "daily";r=999;t=43200
 	// 200 | RateLimit: "burst";r=0;t=1, "daily";r=998;t=43200
@@ -114,7 +114,7 @@ func ExampleConfig_limitFunc() {
 	limiter, clock := atNoon()
 	defer limiter.Close()
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Headers("X-User"), // which the authentication in front of it has set
+		Extractor: httplimit.Headers("X-User"), // set by the authentication in front of it
 		Name:      "plan",
 		LimitFunc: func(r *http.Request) (uint64, time.Duration) {
 			if r.Header.Get("X-User") == "alice" {
@@ -290,7 +290,7 @@ func ExampleRemoteAddr() {
 func ExampleClientIP() {
 	byProxy := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})
 	extract(byProxy, from("10.0.0.1:5000", "X-Forwarded-For: 198.51.100.1, 203.0.113.7, 10.0.0.2"))
-	extract(byProxy, from("203.0.113.9:5000", "X-Forwarded-For: 198.51.100.1")) // no proxy of ours
+	extract(byProxy, from("203.0.113.9:5000", "X-Forwarded-For: 198.51.100.1")) // not through a trusted proxy
 	extract(byProxy, from("10.0.0.1:5000", "X-Forwarded-For: unknown"))
 	// Output:
 	// "203.0.113.7"
@@ -335,7 +335,7 @@ func ExamplePattern() {
 	mux := http.NewServeMux()
 	mux.Handle("GET /users/{id}", guard(http.HandlerFunc(ok))) // inside the mux
 	mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/users/7", nil))
-	// Around the mux no route has matched.
+	// Outside the mux no route has matched yet.
 	guard(mux).ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/users/7", nil))
 	// Output:
 	// "GET /users/{id}"
@@ -351,7 +351,7 @@ func ExampleJoin() {
 func ExampleExtractorFunc() {
 	type session struct{ user string }
 	byUser := httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-		s, ok := r.Context().Value(session{}).(session) // put there by the authentication in front of it
+		s, ok := r.Context().Value(session{}).(session) // set by the authentication in front of it
 		if !ok {
 			return "", errors.New("nobody is logged in")
 		}
@@ -384,7 +384,7 @@ func ExampleDenyList() {
 	list.Remove(scanners)
 	send(handler, "198.51.100.9", nil)
 
-	for range 5 { // two pass, two are denied, and then the penalty box closes
+	for range 5 { // two pass, two are denied, and then the caller is listed
 		send(handler, "203.0.113.7", nil, "Retry-After")
 	}
 	for _, e := range list.Entries() {

@@ -1,4 +1,4 @@
 package httplimit
 
-// DefaultName lets a test name a policy as New would: a Strategy may have several guards then.
+// DefaultName lets a test set the default name, so that a Strategy can have several guards.
 var DefaultName = defaultName

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// wantKey checks what e extracts from r; want "" is an error.
+// wantKey checks the key that e extracts from r; "" means an error.
 func wantKey(t *testing.T, e httplimit.Extractor, r *http.Request, want string) {
 	t.Helper()
 	key, err := e.Extract(r)
@@ -61,7 +61,7 @@ func TestHeaders(t *testing.T) {
 
 func TestPattern(t *testing.T) {
 	r := from("1.2.3.4:1")
-	wantKey(t, httplimit.Pattern(), r, "") // around the mux no route has matched
+	wantKey(t, httplimit.Pattern(), r, "") // outside the mux no route has matched yet
 	r.Pattern = "GET /users/{id}"
 	wantKey(t, httplimit.Pattern(), r, "GET /users/{id}")
 	r.Pattern = "/" + strings.Repeat("p", 1024)
@@ -92,8 +92,8 @@ func failing(err error) httplimit.Extractor {
 	return httplimit.ExtractorFunc(func(*http.Request) (string, error) { return "", err })
 }
 
-// Keys are joined with lengths, never with a separator that a part may hold.
-func TestJoinedKeysNeverMeet(t *testing.T) {
+// Parts are joined with their lengths, so no separator in a part can make keys collide.
+func TestJoinedKeysNeverCollide(t *testing.T) {
 	parts := []string{"a", "b", "a:b", "b:c", ":", "1:a", "1:a1:b", "-", "|", "_", "\x00", "\xff", " "}
 	seen := make(map[string][2]string)
 	for _, p := range parts {
@@ -146,13 +146,14 @@ func checkExtracted(t *testing.T, key string, err error) {
 	require.Empty(t, key)
 }
 
-// However a client writes the host, it is one key: the server is the same.
+// All spellings of a host share a key, as they reach the same server.
 func TestSpellingsOfAHostShareKey(t *testing.T) {
 	byHost := httplimit.Headers("Host")
 	for want, hosts := range map[string][]string{
-		"api.example.com": {"api.example.com", "API.example.com", "api.example.com.", "api.example.com:1", "Api.Example.Com.:443", "api.example.com.."},
-		"[2001:db8::1]":   {"[2001:db8::1]", "[2001:DB8::1]:8080"},
-		"127.0.0.1":       {"127.0.0.1:80", "127.0.0.1"},
+		"api.example.com": {"api.example.com", "API.example.com", "api.example.com.", "api.example.com:1",
+			"Api.Example.Com.:443", "api.example.com.."},
+		"[2001:db8::1]": {"[2001:db8::1]", "[2001:DB8::1]:8080"},
+		"127.0.0.1":     {"127.0.0.1:80", "127.0.0.1"},
 	} {
 		for _, host := range hosts {
 			r := from("203.0.113.7:1")

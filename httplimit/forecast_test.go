@@ -17,8 +17,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// t is when more is available: a client that waits for as long passes, and one that comes a second
-// earlier does not. The requests come ten a second, until a limit of 60 a minute is used up.
+// t is when more is available: a client that waits that long is admitted, and one that comes a
+// second earlier is denied. Ten requests a second use up a limit of 60 a minute.
 func TestTheFieldsSayWhenMoreIsAvailable(t *testing.T) {
 	for _, style := range []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy} {
 		for name := range strategies(newLimiter(t, at(noon))) {
@@ -42,9 +42,9 @@ func TestTheFieldsSayWhenMoreIsAvailable(t *testing.T) {
 					last.Header().Get("X-RateLimit-Remaining") == "0"
 			}
 			assert.Equal(t, ask().Header().Get("Retry-After"),
-				strconv.FormatInt(toldIn(t, last, clock.Now()), 10),
-				"%s: the last admission says what the denial says", name)
-			wait := toldIn(t, last, clock.Now())
+				strconv.FormatInt(resetIn(t, last, clock.Now()), 10),
+				"%s: the last admission has the same reset as the denial", name)
+			wait := resetIn(t, last, clock.Now())
 			clock.Advance(time.Duration(wait-1) * time.Second)
 			if wait > 1 {
 				require.Equal(t, http.StatusTooManyRequests, ask().Code, name)
@@ -55,8 +55,8 @@ func TestTheFieldsSayWhenMoreIsAvailable(t *testing.T) {
 	}
 }
 
-// toldIn returns the seconds from now on until more is available, as w says.
-func toldIn(t *testing.T, w *httptest.ResponseRecorder, now time.Time) int64 {
+// resetIn returns the seconds until more is available, as stated by the fields of w.
+func resetIn(t *testing.T, w *httptest.ResponseRecorder, now time.Time) int64 {
 	t.Helper()
 	text := w.Header().Get("X-RateLimit-Reset")
 	if text == "" {
@@ -76,7 +76,7 @@ func toldIn(t *testing.T, w *httptest.ResponseRecorder, now time.Time) int64 {
 	return n
 }
 
-// A client that follows the fields reaches the rate it is allowed, and no more than a tenth less.
+// A client that follows the fields reaches at least nine tenths of its rate.
 func TestAClientThatFollowsTheFieldsReachesItsRate(t *testing.T) {
 	for name := range strategies(newLimiter(t, at(noon))) {
 		clock := weirtest.NewClock(noon)
@@ -99,7 +99,8 @@ func TestAClientThatFollowsTheFieldsReachesItsRate(t *testing.T) {
 	}
 }
 
-// A Strategy of another package is forecast by itself if it can, or peeked at when nothing remains.
+// The middleware uses the Forecast of a Strategy if there is one, and otherwise a Peek when nothing
+// remains.
 func TestForecastsOfOtherStrategies(t *testing.T) {
 	later := answer(weir.Deny, 100, noon.Add(3*time.Second))
 	peeking := func(total uint64) *weirtest.Fake {
@@ -116,11 +117,13 @@ func TestForecastsOfOtherStrategies(t *testing.T) {
 		s    weir.Strategy
 		want string
 	}{
-		"a forecaster":                      {forecaster{admitting(40, time.Minute), noon.Add(7 * time.Second)}, `"100/1m";r=60;t=7`},
-		"a forecaster that fails":           {forecaster{admitting(40, time.Minute), time.Time{}}, `"100/1m";r=60;t=60`},
-		"neither":                           {noRefund{}, `"100/1m";r=99;t=60`},
-		"nothing remains":                   {peeking(100), `"100/1m";r=0;t=3`},
-		"some remains: a Peek is not worth": {peeking(40), `"100/1m";r=60;t=60`},
+		"a forecaster": {forecaster{admitting(40, time.Minute), noon.Add(7 * time.Second)},
+			`"100/1m";r=60;t=7`},
+		"a forecaster that fails": {forecaster{admitting(40, time.Minute), time.Time{}},
+			`"100/1m";r=60;t=60`},
+		"neither":               {noRefund{}, `"100/1m";r=99;t=60`},
+		"nothing remains":       {peeking(100), `"100/1m";r=0;t=3`},
+		"some remains: no Peek": {peeking(40), `"100/1m";r=60;t=60`},
 	} {
 		w, _ := serve(row.s, hundred(), from("203.0.113.7:1"))
 		assert.Equal(t, row.want, w.Header().Get("RateLimit"), name)

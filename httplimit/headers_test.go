@@ -24,15 +24,16 @@ func TestCeilSeconds(t *testing.T) {
 	}
 }
 
-// FuzzRateLimitFields: whatever a Strategy answers, the fields are Lists of Strings whose
-// parameters are Integers in range, a denial's Retry-After is at least 1 and no earlier than any t,
-// and nothing but printable ASCII is written.
+// FuzzRateLimitFields checks that for any Result the fields are Lists of Strings with Integer
+// parameters in range and printable ASCII, and that a denial's Retry-After is at least 1 and not
+// before any t.
 func FuzzRateLimitFields(f *testing.F) {
 	f.Add("burst", "daily", uint64(10), uint64(1000), uint64(3), uint64(1000), int64(time.Second), int64(-5),
 		true, false, int64(0))
 	f.Add(`a"b\c`, " ", uint64(math.MaxUint64), uint64(0), uint64(0), uint64(math.MaxUint64),
 		int64(math.MaxInt64), int64(math.MinInt64), false, false, int64(9))
-	f.Fuzz(func(t *testing.T, name1, name2 string, limit1, limit2, total1, total2 uint64, left1, left2 int64, ok1, ok2 bool, jitter int64) {
+	f.Fuzz(func(t *testing.T, name1, name2 string, limit1, limit2, total1, total2 uint64, left1, left2 int64,
+		ok1, ok2 bool, jitter int64) {
 		now := time.Unix(1_800_000_000, 0)
 		jitter = max(0, jitter%1000)
 		both := []policyState{
@@ -64,7 +65,7 @@ func neverPasses(states []policyState) bool {
 	return false
 }
 
-// fuzzState makes what a policy said; left 0 stands for an ExpiresAt of zero.
+// fuzzState returns the state of a policy; left 0 means a zero ExpiresAt.
 func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok bool) policyState {
 	name = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {
@@ -106,8 +107,8 @@ func checkField(t *testing.T, field string) []member {
 	return members
 }
 
-// The serialiser allocates what net/http forces: one slice for the values, and the string of the
-// field that differs from request to request. RateLimit-Policy is made once.
+// The serialiser allocates what net/http requires: a slice for the values, and the string of the
+// field that changes with each request. RateLimit-Policy is built once.
 func TestSerialiserAllocations(t *testing.T) {
 	m := newMiddleware(admitAll{}, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
 		Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
@@ -120,14 +121,14 @@ func TestSerialiserAllocations(t *testing.T) {
 	}
 	c.decider = 0
 	header := make(http.Header, 8)
-	tell := func() {
-		c.states[0].res.TotalRequests++ // the figures differ each time
+	write := func() {
+		c.states[0].res.TotalRequests++ // the numbers differ each time
 		clear(header)
 		f := newFields(header, make([]string, m.headerCount))
 		m.setFields(&f, c, now)
 	}
-	tell() // the buffers grow once
-	assert.Equal(t, 2.0, testing.AllocsPerRun(1000, tell))
+	write() // the buffers grow once
+	assert.Equal(t, 2.0, testing.AllocsPerRun(1000, write))
 }
 
 type admitAll struct{ weir.Refunder }
@@ -136,15 +137,15 @@ func (admitAll) Run(_ context.Context, _ *weir.Request) (*weir.Result, error) { 
 
 var allowed = &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}
 
-// An admission allocates the joined key, the writer that holds the values, and the RateLimit field.
-// A sliding window is peeked at for the time of the next quota, which takes a Result. The callers
-// alternate, or the key of the last request would do for the next.
+// An admission allocates the joined key, the writer with the values, and the RateLimit field. A
+// sliding window also allocates the Result of a Peek, for the time of the next quota. Callers
+// alternate, so the key of the last request cannot be reused.
 func TestAdmissionAllocations(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
 	if RaceEnabled {
-		return // sync.Pool forgets on purpose then
+		return // sync.Pool drops items at random then
 	}
 	for _, s := range []weir.Strategy{
 		admitAll{}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0),
@@ -152,7 +153,7 @@ func TestAdmissionAllocations(t *testing.T) {
 		guard := New(s, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute})(noop{})
 		w := &bareWriter{header: make(http.Header, 8)}
 		requests := [2]*http.Request{{RemoteAddr: "203.0.113.7:5000"}, {RemoteAddr: "[2001:db8::1]:5000"}}
-		guard.ServeHTTP(w, requests[0]) // one ahead: no two requests in a row have the same figures
+		guard.ServeHTTP(w, requests[0]) // one extra, so that consecutive requests have different numbers
 		i := 0
 		perRequest := testing.AllocsPerRun(1000, func() {
 			clear(w.header)
@@ -178,7 +179,8 @@ func (w *bareWriter) Write(p []byte) (int, error) { return len(p), nil }
 func (w *bareWriter) WriteHeader(int)             {}
 
 func TestAppendPartIsJoinKey(t *testing.T) {
-	for _, parts := range [][]string{{""}, {"a"}, {"a", ""}, {"", "a"}, {"100/1m", "203.0.113.7"}, {"1:a", "\x00\xff", strings.Repeat("k", 1024)}} {
+	for _, parts := range [][]string{{""}, {"a"}, {"a", ""}, {"", "a"}, {"100/1m", "203.0.113.7"},
+		{"1:a", "\x00\xff", strings.Repeat("k", 1024)}} {
 		var key []byte
 		for _, p := range parts {
 			key = appendPart(key, p)

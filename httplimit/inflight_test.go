@@ -16,8 +16,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// Never more than the bounds are inside the handler at one time, however many come; without the
-// bound they are, which is the negative control.
+// At most the bound of requests is in the handler at any time. Without the bound, the negative
+// control, there are more.
 func TestRequestsInFlightNeverExceedTheBound(t *testing.T) {
 	const all, each, clients = 6, 2, 8
 	for _, bounded := range []bool{true, false} {
@@ -29,14 +29,15 @@ func TestRequestsInFlightNeverExceedTheBound(t *testing.T) {
 		var client [clients]atomic.Int64
 		var clientPeak atomic.Int64
 		gate := make(chan struct{})
-		guard := httplimit.New(&weirtest.Fake{}, cfg)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-			i := r.Header.Get("X-Client")[0] - '0'
-			raise(&peak, inside.Add(1))
-			raise(&clientPeak, client[i].Add(1))
-			<-gate
-			client[i].Add(-1)
-			inside.Add(-1)
-		}))
+		guard := httplimit.New(&weirtest.Fake{}, cfg)(
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				i := r.Header.Get("X-Client")[0] - '0'
+				raise(&peak, inside.Add(1))
+				raise(&clientPeak, client[i].Add(1))
+				<-gate
+				client[i].Add(-1)
+				inside.Add(-1)
+			}))
 		var wg sync.WaitGroup
 		var served atomic.Int64
 		for n := range 20 * clients {
@@ -69,7 +70,7 @@ func raise(peak *atomic.Int64, n int64) {
 	}
 }
 
-// A slot is released whatever way the request ends.
+// A slot is released however the request ends.
 func TestASlotIsAlwaysReleased(t *testing.T) {
 	for name, handle := range map[string]http.HandlerFunc{
 		"returns":         func(http.ResponseWriter, *http.Request) {},
@@ -150,7 +151,7 @@ func TestOneTooManyInFlight(t *testing.T) {
 	}
 }
 
-// A middleware may bound nothing but requests in flight.
+// A middleware may bound requests in flight alone.
 func TestInFlightAlone(t *testing.T) {
 	w, ran := serve(weirtest.DenyAll(), httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1},
 		from("203.0.113.7:1"))

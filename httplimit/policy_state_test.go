@@ -8,7 +8,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// A request gets the key of its own client, whatever the key of the request before it was.
+// A request gets its own client's key, even if the previous request had another.
 func TestFillNeverReusesAnotherKey(t *testing.T) {
 	s := policyState{policy: &policy{prefix: appendPart(nil, "p")}}
 	shared := appendPart([]byte(sharedPart), "203.0.113.7")

@@ -19,7 +19,7 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-func TestALimitThatWasForgottenPanics(t *testing.T) {
+func TestMissingLimitPanics(t *testing.T) {
 	for name, cfg := range map[string]httplimit.Config{
 		"a Duration alone":       {Duration: time.Minute},
 		"in Policies":            {Policies: []httplimit.Policy{{Duration: time.Minute}}},
@@ -39,8 +39,8 @@ func TestALimitThatWasForgottenPanics(t *testing.T) {
 	assert.Zero(t, ran, "an explicit way to deny all")
 }
 
-// Two guards with one limit would share a budget unnoticed: the second one must have a name.
-func TestASecondGuardWithoutANamePanics(t *testing.T) {
+// Two guards with the same limit would share a count without notice, so the second needs a name.
+func TestSecondGuardWithoutANamePanics(t *testing.T) {
 	limiter, other := newLimiter(t, at(noon)), newLimiter(t, at(noon))
 	unnamed := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
 	named := unnamed
@@ -51,12 +51,12 @@ func TestASecondGuardWithoutANamePanics(t *testing.T) {
 			`"5/1m" a Name of its own, or the first one's Name to share the budget`
 		assert.PanicsWithValue(t, want, func() { httplimit.New(s, unnamed) }, name)
 		unlike := unnamed
-		unlike.Limit = 6 // separate by chance: the next change of configuration may make them equal
+		unlike.Limit = 6 // distinct only by chance, as a configuration change may make them equal
 		assert.Panics(t, func() { httplimit.New(s, unlike) }, name)
 		assert.NotPanics(t, func() { httplimit.New(s, named); httplimit.New(s, named) }, name)
 	}
 	assert.NotPanics(t, func() {
-		httplimit.New(limiter.SlidingWindow(), unnamed) // counts apart from the fixed window
+		httplimit.New(limiter.SlidingWindow(), unnamed) // counted separately from the fixed window
 		httplimit.New(other.FixedWindow(), unnamed)
 	})
 	for name, of := range map[string]func() weir.Strategy{
@@ -78,16 +78,17 @@ func TestASecondGuardWithoutANamePanics(t *testing.T) {
 	runtime.KeepAlive(first)
 	runtime.KeepAlive(second)
 
-	// Two policies without names in one guard have different ones.
+	// Two unnamed policies in one guard have different names.
 	assert.NotPanics(t, func() {
-		httplimit.New(&weirtest.Fake{}, httplimit.Config{Extractor: httplimit.RemoteAddr(), Policies: []httplimit.Policy{
-			{Limit: 1, Duration: time.Second}, {Limit: 5, Duration: time.Minute},
-		}})
+		httplimit.New(&weirtest.Fake{}, httplimit.Config{Extractor: httplimit.RemoteAddr(),
+			Policies: []httplimit.Policy{
+				{Limit: 1, Duration: time.Second}, {Limit: 5, Duration: time.Minute},
+			}})
 	})
 }
 
-// A guard that is garbage no longer stands in the way of the one that takes its place.
-func TestAGuardThatIsGoneReleasesItsDefaultNames(t *testing.T) {
+// A guard that has been collected releases its default names to its successor.
+func TestCollectedGuardReleasesItsDefaultNames(t *testing.T) {
 	fake := &weirtest.Fake{}
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
 	func() { httplimit.New(fake, cfg) }()
@@ -118,7 +119,7 @@ func TestPolicyKeyIsTheKeyThatIsCounted(t *testing.T) {
 	}
 }
 
-func TestFailOpenDoesNotCoverMistakes(t *testing.T) {
+func TestFailOpenDoesNotAdmitInvalidRequests(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	cfg := httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Name: "plan", FailOpen: true, Now: at(noon),
@@ -174,7 +175,7 @@ func TestAFullTableHasAPolicyOfItsOwn(t *testing.T) {
 	assert.Panics(t, func() { httplimit.New(&weirtest.Fake{}, cfg) })
 }
 
-// A caller without a limit needs no bucket: the table may be full.
+// An exempt caller needs no bucket, so the table may be full.
 func TestExemptCallersNeedNoBucket(t *testing.T) {
 	limiter, err := weir.New(weir.Config{MaxBuckets: 1, Now: at(noon)})
 	require.NoError(t, err)
@@ -209,7 +210,7 @@ func TestExemptCallersNeedNoBucket(t *testing.T) {
 	assert.Equal(t, 1, limiter.Stats().Buckets)
 }
 
-// One policy may exempt a request that another one limits.
+// A policy may exempt a request that another policy limits.
 func TestNoLimitExemptsFromItsPolicyAlone(t *testing.T) {
 	skipped, asked := denying(5, time.Minute), admitting(4, time.Minute)
 	cfg := hundred()
@@ -224,7 +225,7 @@ func TestNoLimitExemptsFromItsPolicyAlone(t *testing.T) {
 	assert.Empty(t, skipped.Calls())
 }
 
-// Skip runs before the deny list, and its decision has a hook like any other.
+// Skip runs before the deny list, and OnDecision sees its decision.
 func TestSkipPrecedesTheDenyList(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	require.NoError(t, list.Add(httplimit.Entry{Key: "203.0.113.7"}))
@@ -252,7 +253,7 @@ func TestARequestThatCostsTooMuchSaysSo(t *testing.T) {
 	assert.Equal(t, "This request costs more than the policy ever admits.", problemOf(t, w)["detail"])
 }
 
-// A test can deny a caller behind the middleware, whatever the policy's name is.
+// A test can deny a caller behind the middleware, whatever the policy's name.
 func TestDenyCallersBehindTheMiddleware(t *testing.T) {
 	cfg := hundred()
 	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 1000, Duration: 24 * time.Hour}}

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// Only scripts of an allowed origin can read a denial and its Retry-After.
+// Only scripts of allowed origins can read a denial and its Retry-After.
 func TestDenialsCanBeReadAcrossOrigins(t *testing.T) {
 	const app = "https://app.example.com"
 	for name, row := range map[string]struct {
@@ -22,10 +22,13 @@ func TestDenialsCanBeReadAcrossOrigins(t *testing.T) {
 		allow, expose string
 		credentials   string
 	}{
-		"not configured":    {httplimit.CORS{}, app, "", "", ""},
-		"an allowed origin": {httplimit.CORS{Origins: []string{app}}, app, app, "Retry-After, Ratelimit-Policy, Ratelimit", ""},
-		"with credentials":  {httplimit.CORS{Origins: []string{app}, Credentials: true}, app, app, "Retry-After, Ratelimit-Policy, Ratelimit", "true"},
-		"every origin":      {httplimit.CORS{Origins: []string{"*"}}, app, "*", "Retry-After, Ratelimit-Policy, Ratelimit", ""},
+		"not configured": {httplimit.CORS{}, app, "", "", ""},
+		"an allowed origin": {httplimit.CORS{Origins: []string{app}}, app, app,
+			"Retry-After, Ratelimit-Policy, Ratelimit", ""},
+		"with credentials": {httplimit.CORS{Origins: []string{app}, Credentials: true}, app, app,
+			"Retry-After, Ratelimit-Policy, Ratelimit", "true"},
+		"every origin": {httplimit.CORS{Origins: []string{"*"}}, app, "*",
+			"Retry-After, Ratelimit-Policy, Ratelimit", ""},
 		"another origin":    {httplimit.CORS{Origins: []string{app}}, "https://evil.example", "", "", ""},
 		"a prefix of it":    {httplimit.CORS{Origins: []string{app}}, app + ".evil.example", "", "", ""},
 		"no origin: a curl": {httplimit.CORS{Origins: []string{app}}, "", "", "", ""},
@@ -43,7 +46,7 @@ func TestDenialsCanBeReadAcrossOrigins(t *testing.T) {
 		assert.Equal(t, row.credentials, w.Header().Get("Access-Control-Allow-Credentials"), name)
 		assert.Equal(t, len(row.cors.Origins) > 0, w.Header().Get("Vary") == "Origin", name)
 	}
-	// A CORS middleware around this one has decided.
+	// A CORS middleware around this one has already decided.
 	cfg := hundred()
 	cfg.CORS = httplimit.CORS{Origins: []string{"*"}}
 	w := httptest.NewRecorder()
@@ -64,7 +67,7 @@ func preflight(peer string) *http.Request {
 	return r
 }
 
-// A browser sends preflights by itself, and without the header that holds the key.
+// Browsers send preflights without the header that has the key.
 func TestPreflightsAreNotCounted(t *testing.T) {
 	fake := weirtest.DenyAll()
 	cfg := hundred()

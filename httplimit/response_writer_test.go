@@ -18,8 +18,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Informational answers carry no fields, and the final one carries them once, whether the handler
-// keeps the header, as most do, or clears it between the two, as httputil.ReverseProxy does.
+// Informational responses have no fields, and the final one has them once, whether the handler
+// keeps the header between the two, or clears it as httputil.ReverseProxy does.
 func TestOnlyTheFinalAnswerHasTheFields(t *testing.T) {
 	hints := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "</style.css>; rel=preload")
@@ -39,8 +39,9 @@ func TestOnlyTheFinalAnswerHasTheFields(t *testing.T) {
 		next http.Handler
 		want []string
 	}{
-		"a handler":       {http.HandlerFunc(hints), []string{`"100/1m";r=99;t=60`}},
-		"a reverse proxy": {httputil.NewSingleHostReverseProxy(target), []string{`"100/1m";r=99;t=60`, `"upstream";r=5`}},
+		"a handler": {http.HandlerFunc(hints), []string{`"100/1m";r=99;t=60`}},
+		"a reverse proxy": {httputil.NewSingleHostReverseProxy(target),
+			[]string{`"100/1m";r=99;t=60`, `"upstream";r=5`}},
 	} {
 		for _, counting := range []bool{false, true} {
 			cfg := hundred()
@@ -72,7 +73,7 @@ func TestOnlyTheFinalAnswerHasTheFields(t *testing.T) {
 	}
 }
 
-// A flush that fails says so, with CountIf and without.
+// Flush returns the error of the underlying writer, with and without CountIf.
 func TestFlushReturnsTheErrorOfTheWriterWithin(t *testing.T) {
 	broken := errors.New("broken pipe")
 	for _, counting := range []bool{false, true} {
@@ -80,9 +81,10 @@ func TestFlushReturnsTheErrorOfTheWriterWithin(t *testing.T) {
 		if counting {
 			cfg.CountIf = func(int) bool { return true }
 		}
-		httplimit.New(admitting(1, time.Second), cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			assert.ErrorIs(t, http.NewResponseController(w).Flush(), broken)
-		})).ServeHTTP(brokenFlusher{httptest.NewRecorder(), broken}, from("203.0.113.7:1"))
+		httplimit.New(admitting(1, time.Second), cfg)(
+			http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				assert.ErrorIs(t, http.NewResponseController(w).Flush(), broken)
+			})).ServeHTTP(brokenFlusher{httptest.NewRecorder(), broken}, from("203.0.113.7:1"))
 	}
 }
 
@@ -97,13 +99,14 @@ func (b brokenFlusher) FlushError() error { return b.err }
 func TestHandlersCanPushOverHTTP2(t *testing.T) {
 	pushed := ""
 	w := pusher{httptest.NewRecorder(), &pushed}
-	httplimit.New(admitting(1, time.Second), hundred())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		assert.NoError(t, w.(http.Pusher).Push("/style.css", nil))
-		_, hijacks := w.(http.Hijacker)
-		assert.False(t, hijacks)
-		_, err := io.WriteString(w, "x")
-		assert.NoError(t, err)
-	})).ServeHTTP(w, from("203.0.113.7:1"))
+	httplimit.New(admitting(1, time.Second), hundred())(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			assert.NoError(t, w.(http.Pusher).Push("/style.css", nil))
+			_, hijacks := w.(http.Hijacker)
+			assert.False(t, hijacks)
+			_, err := io.WriteString(w, "x")
+			assert.NoError(t, err)
+		})).ServeHTTP(w, from("203.0.113.7:1"))
 	assert.Equal(t, "/style.css", pushed)
 }
 

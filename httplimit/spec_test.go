@@ -23,12 +23,12 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// What the middleware does, one sentence a test. Time stands still at noon.
+// These tests specify the middleware. Time stands still at noon.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func at(t time.Time) func() time.Time { return func() time.Time { return t } }
 
-// answer returns an Answer with this result for every request.
+// answer returns an Answer with this Result for every request.
 func answer(state weir.State, total uint64, expires time.Time) weirtest.Answer {
 	return func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
 		return weir.Result{State: state, TotalRequests: total, ExpiresAt: expires}, nil
@@ -43,13 +43,13 @@ func denying(total uint64, left time.Duration) *weirtest.Fake {
 	return &weirtest.Fake{Answer: answer(weir.Deny, total, noon.Add(left)), Now: at(noon)}
 }
 
-// hundred is 100 in a minute by the peer's address, on a clock that reads noon.
+// hundred is a limit of 100 a minute by the peer's address, on a clock that stands at noon.
 func hundred() httplimit.Config {
 	return httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute,
 		Now: at(noon)}
 }
 
-// hello is the guarded handler, and counts how often it ran.
+// hello is the guarded handler. It counts its calls.
 type hello struct{ ran int }
 
 func (h *hello) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -57,12 +57,12 @@ func (h *hello) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "hello")
 }
 
-// serve sends one request through the middleware and returns the answer and how often the handler
-// ran.
+// serve sends one request through the middleware, and returns the response and the number of calls
+// of the handler.
 func serve(s weir.Strategy, cfg httplimit.Config, r *http.Request) (*httptest.ResponseRecorder, int) {
 	h := &hello{}
 	if cfg.Name == "" && cfg.Duration != 0 {
-		cfg.Name = httplimit.DefaultName(cfg.Limit, cfg.Duration) // so that a test may serve s twice
+		cfg.Name = httplimit.DefaultName(cfg.Limit, cfg.Duration) // so that a test may use s twice
 	}
 	w := httptest.NewRecorder()
 	httplimit.New(s, cfg)(h).ServeHTTP(w, r)
@@ -160,8 +160,8 @@ func TestALimitOfZeroIsReportedAsAnyOther(t *testing.T) {
 	}
 }
 
-// The claim wants no 1 s bin over twice the mean; a bin of the uniform distribution that is fair
-// stays far below.
+// Every bin of 1 s must have less than twice the mean, which a uniform distribution satisfies by
+// far.
 func TestJitterOnlyAddsDelay(t *testing.T) {
 	const clients, jitter = 10_000, 10
 	cfg := hundred()
@@ -174,7 +174,7 @@ func TestJitterOnlyAddsDelay(t *testing.T) {
 		seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
 		require.NoError(t, err)
 		require.True(t, 5 <= seconds && seconds <= 5+jitter, seconds)
-		// Retry-After is not earlier than t.
+		// Retry-After is not before t.
 		require.Equal(t, `"100/1m";r=0;t=`+strconv.Itoa(seconds), w.Header().Get("RateLimit"))
 		bins[seconds]++
 	}
@@ -216,12 +216,12 @@ func TestOriginalHeaders(t *testing.T) {
 	assert.Equal(t, http.StatusTooManyRequests, w.Code)
 	assert.Equal(t, "100", w.Header().Get("Rate-Limiting-Total-Requests"))
 	assert.Equal(t, "Deny", w.Header().Get("Rate-Limiting-State"))
-	// Rounded up: never a second too early.
+	// Times are rounded up to a whole second.
 	assert.Equal(t, "2026-11-20T12:00:31Z", w.Header().Get("Rate-Limiting-Expires-At"))
 	assert.Equal(t, "31", w.Header().Get("Retry-After"))
 }
 
-func TestHeadersNoneTellsOnlyWhenToComeBack(t *testing.T) {
+func TestHeadersNoneSendsOnlyRetryAfter(t *testing.T) {
 	cfg := hundred()
 	cfg.Headers = httplimit.HeadersNone
 	w, _ := serve(admitting(3, 30*time.Second), cfg, from("203.0.113.7:5000"))
@@ -231,7 +231,7 @@ func TestHeadersNoneTellsOnlyWhenToComeBack(t *testing.T) {
 	assert.NotContains(t, w.Header(), "Ratelimit")
 }
 
-func TestMochiwebAnswersAsTheErlangOriginalDid(t *testing.T) {
+func TestMochiwebRespondsLikeTheErlangOriginal(t *testing.T) {
 	cfg := httplimit.Mochiweb()
 	cfg.Extractor, cfg.Limit, cfg.Duration, cfg.Now = httplimit.RemoteAddr(), 500, 30*time.Second, at(noon)
 	w, ran := serve(denying(500, 12*time.Second), cfg, from("203.0.113.7:5000"))
@@ -255,11 +255,11 @@ func TestSeveralPoliciesAreReportedTogether(t *testing.T) {
 	assert.Equal(t, 1, ran)
 	assert.Equal(t, `"burst";q=10;w=1, "daily";q=1000;w=86400`, w.Header().Get("RateLimit-Policy"))
 	assert.Equal(t, `"burst";r=9;t=1, "daily";r=412;t=36000`, w.Header().Get("RateLimit"))
-	assert.Equal(t, "burst", seen.Policy) // the one with the least room left
+	assert.Equal(t, "burst", seen.Policy) // the policy with the least remaining
 	assert.Equal(t, weir.JoinKey("daily", "203.0.113.7"), daily.Calls()[0].Request.Key)
 }
 
-func TestADenialByOnePolicyTakesNothingFromTheOthers(t *testing.T) {
+func TestDenialByOnePolicyIsRefundedToTheOthers(t *testing.T) {
 	burst := admitting(4, time.Second)
 	daily := denying(1000, 10*time.Hour)
 	monthly := denying(5000, 20*time.Hour)
@@ -275,10 +275,10 @@ func TestADenialByOnePolicyTakesNothingFromTheOthers(t *testing.T) {
 	w, ran := serve(weirtest.DenyAll(), cfg, from("203.0.113.7:5000"))
 	assert.Zero(t, ran)
 	assert.Equal(t, []string{"Run", "Refund"}, methods(burst))
-	assert.Equal(t, burst.Calls()[0].Result, burst.Calls()[1].Result) // what was taken is what is given back
+	assert.Equal(t, burst.Calls()[0].Result, burst.Calls()[1].Result) // the refund gets the Result of the Run
 	assert.Equal(t, []string{"Run"}, methods(daily))
 	assert.Equal(t, []string{"Peek"}, methods(monthly))
-	// Only what was violated has a t, and Retry-After is the longest.
+	// Only violated policies have t, and Retry-After is their latest.
 	assert.Equal(t, `"burst";r=7, "daily";r=0;t=36000, "monthly";r=0;t=72000`, w.Header().Get("RateLimit"))
 	assert.Equal(t, "72000", w.Header().Get("Retry-After"))
 	assert.Equal(t, []any{"daily", "monthly"}, problemOf(t, w)["violated-policies"])
@@ -293,9 +293,10 @@ func methods(f *weirtest.Fake) (names []string) {
 
 func TestMiddlewaresOnOneRouteComposeOuterFirst(t *testing.T) {
 	for style, names := range map[httplimit.HeaderStyle][]string{
-		httplimit.HeadersDraft:    {"RateLimit-Policy", "RateLimit"},
-		httplimit.HeadersLegacy:   {"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"},
-		httplimit.HeadersOriginal: {"Rate-Limiting-Total-Requests", "Rate-Limiting-State", "Rate-Limiting-Expires-At"},
+		httplimit.HeadersDraft:  {"RateLimit-Policy", "RateLimit"},
+		httplimit.HeadersLegacy: {"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"},
+		httplimit.HeadersOriginal: {"Rate-Limiting-Total-Requests", "Rate-Limiting-State",
+			"Rate-Limiting-Expires-At"},
 	} {
 		outer, inner := admitting(1, time.Second), denying(5, 9*time.Second)
 		site, login := hundred(), hundred()
@@ -314,7 +315,7 @@ func TestMiddlewaresOnOneRouteComposeOuterFirst(t *testing.T) {
 			assert.Equal(t, []string{`"100/1m";r=99;t=1`, `"5/1m";r=0;t=9`}, w.Header().Values("RateLimit"))
 		}
 
-		// The outer one denies: the inner one is not asked.
+		// If the outer one denies, the inner one is not called.
 		outer, inner = denying(100, time.Second), admitting(1, time.Second)
 		httplimit.New(outer, site)(httplimit.New(inner, login)(h)).ServeHTTP(httptest.NewRecorder(),
 			from("203.0.113.7:5000"))
@@ -322,12 +323,13 @@ func TestMiddlewaresOnOneRouteComposeOuterFirst(t *testing.T) {
 	}
 }
 
-func TestWhatAHandlerAddsToAFieldIsItsRequestsAlone(t *testing.T) {
-	guard := httplimit.New(admitting(1, time.Second), hundred())(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header()["Ratelimit-Policy"][0] += `, "mine";q=1`
-		w.Header().Add("RateLimit-Policy", `"more";q=2`)
-		w.Header().Add("RateLimit", `"more";r=2`)
-	}))
+func TestHandlersMayAppendToFields(t *testing.T) {
+	guard := httplimit.New(admitting(1, time.Second), hundred())(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Ratelimit-Policy"][0] += `, "mine";q=1`
+			w.Header().Add("RateLimit-Policy", `"more";q=2`)
+			w.Header().Add("RateLimit", `"more";r=2`)
+		}))
 	for range 3 {
 		w := httptest.NewRecorder()
 		guard.ServeHTTP(w, from("203.0.113.7:5000"))
@@ -349,8 +351,8 @@ func TestPolicyNames(t *testing.T) {
 		{7, 24 * time.Hour, `"7/24h";q=7;w=86400`},
 		{1, 61 * time.Second, `"1/1m1s";q=1;w=61`},
 		{0, time.Second, `"0/1s";q=0;w=1`},
-		{10, 250 * time.Millisecond, `"10/250ms";q=10`}, // the draft cannot say it: w is left out
-		{10, 1500 * time.Millisecond, `"10/1.5s";q=10`}, // nor this
+		{10, 250 * time.Millisecond, `"10/250ms";q=10`}, // the draft has no fractions of a second, so w is omitted
+		{10, 1500 * time.Millisecond, `"10/1.5s";q=10`}, // likewise
 		{math.MaxUint64, time.Second, `"18446744073709551615/1s";q=999999999999999;w=1`},
 	} {
 		cfg := hundred()
@@ -390,7 +392,7 @@ func TestLimitFuncGivesEachPlanItsLimit(t *testing.T) {
 func TestWithoutAKeyTheAnswerIs400(t *testing.T) {
 	fake := &weirtest.Fake{}
 	cfg := hundred()
-	cfg.FailOpen = true // which is no way round the extractor
+	cfg.FailOpen = true // must not bypass the extractor
 	for name, e := range map[string]httplimit.Extractor{
 		"none":                            httplimit.Headers("X-Api-Key"),
 		"an error":                        failing(errors.New("boom")),
@@ -406,7 +408,7 @@ func TestWithoutAKeyTheAnswerIs400(t *testing.T) {
 	}
 	assert.Empty(t, fake.Calls())
 
-	cfg.Extractor = constant("k") // a Strategy that will not have the key says the same
+	cfg.Extractor = constant("k") // the Strategy rejects the key
 	w, ran := serve(weirtest.FailAll(weir.ErrID), cfg, from("203.0.113.7:5000"))
 	assert.Zero(t, ran)
 	assert.Equal(t, http.StatusBadRequest, w.Code)
@@ -431,14 +433,14 @@ func TestALimiterThatCannotDecideFailsClosed(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, w.Code)
 }
 
-// neither returns no Result and no error, which no Strategy may.
+// neither returns neither a Result nor an error, which the interface forbids.
 type neither struct{}
 
 func (neither) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, nil }
 
 var errDown = errors.New("the store is down")
 
-func TestFailOpenLetsARequestThroughMarkedAndCounted(t *testing.T) {
+func TestFailOpenMarksAndCountsRequests(t *testing.T) {
 	cfg := hundred()
 	cfg.FailOpen, cfg.Stats, cfg.Logger = true, &httplimit.Stats{}, slog.New(slog.DiscardHandler)
 	var bypassed bool
@@ -461,7 +463,7 @@ func TestFailOpenLetsARequestThroughMarkedAndCounted(t *testing.T) {
 	assert.Equal(t, uint64(1), cfg.Stats.Count(httplimit.Admitted))
 }
 
-func TestFailOpenStillHeedsThePoliciesThatDecide(t *testing.T) {
+func TestFailOpenRespectsOtherPolicies(t *testing.T) {
 	cfg := hundred()
 	cfg.FailOpen, cfg.Logger = true, slog.New(slog.DiscardHandler)
 	cfg.Policies = []httplimit.Policy{{Name: "daily", Limit: 5, Duration: 24 * time.Hour,
@@ -478,7 +480,7 @@ func TestFailOpenStillHeedsThePoliciesThatDecide(t *testing.T) {
 	assert.Equal(t, `"100/1m"`, w.Header().Get("RateLimit-Bypassed"))
 }
 
-func TestFailClosedGivesBackWhatOtherPoliciesTook(t *testing.T) {
+func TestFailClosedRefundsOtherPolicies(t *testing.T) {
 	burst := admitting(1, time.Second)
 	cfg := hundred()
 	cfg.Logger = slog.New(slog.DiscardHandler)
@@ -490,12 +492,13 @@ func TestFailClosedGivesBackWhatOtherPoliciesTook(t *testing.T) {
 	assert.Equal(t, []string{"Run", "Refund"}, methods(burst))
 }
 
-func TestAClientThatWentAwayIsNotLetThrough(t *testing.T) {
+func TestCanceledRequestIsNotAdmitted(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	cfg := hundred()
 	cfg.FailOpen, cfg.Stats = true, &httplimit.Stats{}
-	cfg.Logger = slog.New(slog.NewTextHandler(failingWriter{t}, nil)) // nor is it the limiter's failure
+	// A cancellation is not logged as a failure.
+	cfg.Logger = slog.New(slog.NewTextHandler(failingWriter{t}, nil))
 	_, ran := serve(&weirtest.Fake{Answer: weirtest.Hang}, cfg, from("203.0.113.7:5000").WithContext(ctx))
 	assert.Zero(t, ran)
 	assert.Equal(t, uint64(1), cfg.Stats.Count(httplimit.Canceled))
@@ -522,11 +525,11 @@ func TestShadowModeDecidesAndReportsAndNeverDenies(t *testing.T) {
 	assert.Equal(t, 1, ran)
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Equal(t, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}, w.Result().Header,
-		"a polite client must not pause")
+		"fields could make a client wait")
 	assert.Equal(t, httplimit.Denied, seen.Outcome)
 	assert.True(t, seen.Shadow)
 	assert.Equal(t, http.StatusTooManyRequests, seen.Status)
-	assert.Zero(t, list.Len()) // shadow mode adds nothing to a list that other middlewares enforce
+	assert.Zero(t, list.Len()) // shadow mode must not change a list shared with other middlewares
 
 	for outcome, req := range map[httplimit.Outcome]*http.Request{
 		httplimit.NoKey:  from("@"),
@@ -550,7 +553,7 @@ func TestOnlyFailedLoginsCount(t *testing.T) {
 		cfg := hundred()
 		cfg.CountIf = func(status int) bool { return status == http.StatusUnauthorized }
 		guard := httplimit.New(fake, cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			assert.Equal(t, []string{"Run"}, methods(fake)) // the room is taken before the handler runs
+			assert.Equal(t, []string{"Run"}, methods(fake)) // counted before the handler runs
 			w.WriteHeader(status)
 		}))
 		guard.ServeHTTP(httptest.NewRecorder(), from("203.0.113.7:5000"))
@@ -563,7 +566,7 @@ func TestOnlyFailedLoginsCount(t *testing.T) {
 	}
 }
 
-// refundCtx refuses to refund once its context is done, as a store in the network would.
+// refundCtx is a Refunder that fails once its context is done, like a remote store.
 type refundCtx struct{ *weirtest.Fake }
 
 func (s refundCtx) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
@@ -573,7 +576,7 @@ func (s refundCtx) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	return s.Fake.Refund(ctx, r, taken)
 }
 
-func TestWhatIsNotCountedIsGivenBackThoughTheClientHasGone(t *testing.T) {
+func TestRefundAfterTheClientLeft(t *testing.T) {
 	fake := admitting(1, time.Minute)
 	cfg := hundred()
 	cfg.CountIf = func(int) bool { return false }
@@ -597,8 +600,8 @@ func TestARefundThatFailsIsLogged(t *testing.T) {
 	assert.Contains(t, log.String(), `error="refund: boom"`)
 }
 
-// The middleware calls the Run of a type that embeds one of weir's strategies and replaces its Run.
-func TestARunThatHidesAnEmbeddedOneIsAsked(t *testing.T) {
+// The middleware calls the Run of a type that embeds a strategy of weir and overrides Run.
+func TestOverriddenRunIsCalled(t *testing.T) {
 	limiter := newLimiter(t, at(noon))
 	counting := &countingRun{FixedWindow: limiter.FixedWindow()}
 	_, ran := serve(counting, hundred(), from("203.0.113.7:5000"))
@@ -646,7 +649,7 @@ func TestOnDecisionSeesEachRequestOnceBeforeTheAnswer(t *testing.T) {
 	}}, seen)
 }
 
-func TestRespondWritesTheAnswerInOnesOwnForm(t *testing.T) {
+func TestRespondReplacesTheResponse(t *testing.T) {
 	cfg := hundred()
 	cfg.DeniedStatus = http.StatusServiceUnavailable
 	cfg.Respond = func(w http.ResponseWriter, _ *http.Request, d httplimit.Decision) {
@@ -684,7 +687,7 @@ func TestLogLinesCannotBeForged(t *testing.T) {
 		}
 		key += "k"
 		log.Reset()
-		clock.Advance(time.Second) // one line a second
+		clock.Advance(time.Second) // at most one line is logged each second
 		logKeys := i%2 == 0
 		down.err = errors.New("no room for " + key)
 		guards[logKeys].ServeHTTP(httptest.NewRecorder(), &http.Request{Header: http.Header{"X-User": {key}}})
@@ -701,9 +704,10 @@ type failWith struct{ err error }
 
 func (s *failWith) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, s.err }
 
-const printable = " !\"#$%&'()*+,-./0123456789:;<=>?@ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
+const printable = " !\"#$%&'()*+,-./0123456789:;<=>?@" +
+	"ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrstuvwxyz{|}~"
 
-// plainHandler escapes nothing, as a careless handler might.
+// plainHandler is a slog.Handler that escapes nothing.
 type plainHandler struct{ w io.Writer }
 
 func (plainHandler) Enabled(context.Context, slog.Level) bool { return true }
@@ -724,14 +728,29 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 	list := httplimit.NewDenyList(httplimit.DenyListConfig{})
 	assert.NotPanics(t, func() { httplimit.New(noRefund{}, good) })
 	for name, mistake := range map[string]func(c *httplimit.Config) weir.Strategy{
-		"no Strategy":      func(*httplimit.Config) weir.Strategy { return nil },
-		"no Extractor":     func(c *httplimit.Config) weir.Strategy { c.Extractor = nil; return noRefund{} },
-		"no limit":         func(c *httplimit.Config) weir.Strategy { c.Duration = 0; return noRefund{} },
-		"half a ms":        func(c *httplimit.Config) weir.Strategy { c.Duration = time.Millisecond / 2; return noRefund{} },
-		"1.5 ms":           func(c *httplimit.Config) weir.Strategy { c.Duration = 3 * time.Millisecond / 2; return noRefund{} },
-		"over a year":      func(c *httplimit.Config) weir.Strategy { c.Duration = 365*24*time.Hour + 1e6; return noRefund{} },
-		"negative":         func(c *httplimit.Config) weir.Strategy { c.Duration = -time.Second; return noRefund{} },
-		"a long name":      func(c *httplimit.Config) weir.Strategy { c.Name = strings.Repeat("n", 65); return noRefund{} },
+		"no Strategy":  func(*httplimit.Config) weir.Strategy { return nil },
+		"no Extractor": func(c *httplimit.Config) weir.Strategy { c.Extractor = nil; return noRefund{} },
+		"no limit":     func(c *httplimit.Config) weir.Strategy { c.Duration = 0; return noRefund{} },
+		"half a ms": func(c *httplimit.Config) weir.Strategy {
+			c.Duration = time.Millisecond / 2
+			return noRefund{}
+		},
+		"1.5 ms": func(c *httplimit.Config) weir.Strategy {
+			c.Duration = 3 * time.Millisecond / 2
+			return noRefund{}
+		},
+		"over a year": func(c *httplimit.Config) weir.Strategy {
+			c.Duration = 365*24*time.Hour + 1e6
+			return noRefund{}
+		},
+		"negative": func(c *httplimit.Config) weir.Strategy {
+			c.Duration = -time.Second
+			return noRefund{}
+		},
+		"a long name": func(c *httplimit.Config) weir.Strategy {
+			c.Name = strings.Repeat("n", 65)
+			return noRefund{}
+		},
 		"a name not ASCII": func(c *httplimit.Config) weir.Strategy { c.Name = "año"; return noRefund{} },
 		"a name with CR":   func(c *httplimit.Config) weir.Strategy { c.Name = "a\r\nb"; return noRefund{} },
 		"LimitFunc without a name": func(c *httplimit.Config) weir.Strategy {
@@ -750,9 +769,9 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 			c.Policies = []httplimit.Policy{{Limit: 100, Duration: time.Minute}}
 			return &weirtest.Fake{}
 		},
-		"a status that is none": func(c *httplimit.Config) weir.Strategy { c.DeniedStatus = 200; return noRefund{} },
-		"a style that is none":  func(c *httplimit.Config) weir.Strategy { c.Headers = 4; return noRefund{} },
-		"jitter downward":       func(c *httplimit.Config) weir.Strategy { c.Jitter = -1; return noRefund{} },
+		"an invalid status": func(c *httplimit.Config) weir.Strategy { c.DeniedStatus = 200; return noRefund{} },
+		"an invalid style":  func(c *httplimit.Config) weir.Strategy { c.Headers = 4; return noRefund{} },
+		"negative jitter":   func(c *httplimit.Config) weir.Strategy { c.Jitter = -1; return noRefund{} },
 		"a penalty without a list": func(c *httplimit.Config) weir.Strategy {
 			c.Penalty = httplimit.Penalty{Strategy: noRefund{}, Denials: 1, Within: time.Second,
 				For: time.Second}
@@ -775,7 +794,7 @@ func TestNewPanicsOnAMistakeInTheProgram(t *testing.T) {
 	assert.Panics(t, func() { httplimit.New(noRefund{}, good)(nil) })
 }
 
-// noRefund is a Strategy and nothing more.
+// noRefund is a Strategy without optional interfaces.
 type noRefund struct{}
 
 func (noRefund) Run(_ context.Context, r *weir.Request) (*weir.Result, error) {

@@ -21,14 +21,14 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// server is a RoundTripper that answers what it is scripted to, the last answer again and again,
-// and notes when it was asked. Each answer is a status and header lines.
+// server is a RoundTripper with scripted responses, of which it repeats the last one. It records
+// the time of each request. A response is a status and header lines.
 type server struct {
 	answers [][]string
 	start   time.Time
 
-	mu    sync.Mutex
-	asked []time.Duration // guarded by mu; since start
+	mu       sync.Mutex
+	requests []time.Duration // guarded by mu; since start
 }
 
 func serving(answers ...[]string) *server { return &server{answers: answers, start: time.Now()} }
@@ -36,8 +36,8 @@ func serving(answers ...[]string) *server { return &server{answers: answers, sta
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answer := s.answers[min(len(s.asked), len(s.answers)-1)]
-	s.asked = append(s.asked, time.Since(s.start))
+	answer := s.answers[min(len(s.requests), len(s.answers)-1)]
+	s.requests = append(s.requests, time.Since(s.start))
 	resp := &http.Response{StatusCode: http.StatusOK, Header: make(http.Header), Body: http.NoBody,
 		Request: r}
 	for _, line := range answer {
@@ -62,27 +62,27 @@ func get(ctx context.Context, t *httplimit.Transport, url string) (int, error) {
 	return resp.StatusCode, resp.Body.Close()
 }
 
-// Each row is the first answer of a server, and how long the client then leaves it alone.
-func TestTransportHeedsWhatServersSay(t *testing.T) {
+// Each row has the first response of a server, and how long the client then pauses.
+func TestTransportPausesAsServersRequest(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		answer []string
 		want   time.Duration
 	}{
-		{"nothing said", []string{"200"}, 0},
-		{"429 without a word", []string{"429"}, 0},
+		{"no fields", []string{"200"}, 0},
+		{"429 without Retry-After", []string{"429"}, 0},
 		{"429 with seconds", []string{"429", "Retry-After: 7"}, 7 * time.Second},
 		{"503 with seconds", []string{"503", "Retry-After: 7"}, 7 * time.Second},
 		{"403 with seconds: an abuse limit", []string{"403", "Retry-After: 7"}, 7 * time.Second},
 		{"413 with seconds", []string{"413", "Retry-After: 7"}, 7 * time.Second},
 		{"404 with seconds", []string{"404", "Retry-After: 7"}, 0},
-		{"200 with seconds: they are not about a limit", []string{"200", "Retry-After: 7"}, 0},
+		{"200 with seconds: not about a limit", []string{"200", "Retry-After: 7"}, 0},
 		{"a date", []string{"429", "Retry-After: Sat, 01 Jan 2000 00:00:09 GMT"}, 9 * time.Second},
 		{"a date by the server's own clock", []string{"429", "Retry-After: Fri, 20 Nov 2026 12:00:09 GMT",
 			"Date: Fri, 20 Nov 2026 12:00:05 GMT"}, 4 * time.Second},
 		{"a date that is past", []string{"429", "Retry-After: Fri, 31 Dec 1999 00:00:09 GMT"}, 0},
 		{"no more than ten minutes", []string{"429", "Retry-After: 999999999999999999999"}, 10 * time.Minute},
-		{"rubbish", []string{"429", "Retry-After: soon"}, 0},
+		{"an invalid value", []string{"429", "Retry-After: soon"}, 0},
 		{"a negative number", []string{"429", "Retry-After: -7"}, 0},
 		{"a fraction", []string{"429", "Retry-After: 7.5"}, 0},
 		{"nothing left, on a 200", []string{"200", `RateLimit: "default";r=0;t=5`}, 5 * time.Second},
@@ -91,10 +91,10 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 			`RateLimit: "a";r=0;t=5, "b";r=3;t=60`, `RateLimit: "c";t=8;r=0;pk=:YQ==:;x`}, 8 * time.Second},
 		{"Retry-After takes precedence",
 			[]string{"429", "Retry-After: 3", `RateLimit: "a";r=0;t=5`}, 3 * time.Second},
-		{"rubbish in Retry-After does not",
+		{"an invalid Retry-After does not",
 			[]string{"429", "Retry-After: soon", `RateLimit: "a";r=0;t=5`}, 5 * time.Second},
 		{"names as tokens", []string{"200", `RateLimit: default;r=0;t=5`}, 5 * time.Second},
-		{"nothing left, and no word of when", []string{"200", `RateLimit: "a";r=0`}, 0},
+		{"nothing left, without t", []string{"200", `RateLimit: "a";r=0`}, 0},
 		{"malformed: ignored as a whole", []string{"200", `RateLimit: "a";r=0;t=5, "b`}, 0},
 		{"malformed: r is a String", []string{"200", `RateLimit: "a";r="0";t=5`}, 0},
 		{"malformed: r is a Decimal", []string{"200", `RateLimit: "a";r=0.0;t=5`}, 0},
@@ -102,7 +102,7 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"malformed: t has 16 digits", []string{"200", `RateLimit: "a";r=0;t=1000000000000000`}, 0},
 		{"malformed: a blank before the semicolon", []string{"200", `RateLimit: "a" ;r=0;t=5`}, 0},
 		{"malformed: a trailing comma", []string{"200", `RateLimit: "a";r=0;t=5,`}, 0},
-		{"malformed: an escape that is none", []string{"200", "RateLimit: \"\a\";r=0;t=5"}, 0},
+		{"malformed: an invalid escape", []string{"200", "RateLimit: \"\a\";r=0;t=5"}, 0},
 		{"malformed: a parameter in upper case", []string{"200", `RateLimit: "a";R=0;t=5`}, 0},
 		{"malformed: a name that is an Integer", []string{"200", `RateLimit: 7;r=0;t=5`}, 0},
 		{"malformed: draft 07 with Strings",
@@ -120,8 +120,8 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"an escaped name", []string{"200", `RateLimit: "say \"hi\" \\o/";r=0;t=5`}, 5 * time.Second},
 		{"draft 07 with parameters",
 			[]string{"200", "RateLimit: limit=100;w=60, remaining=0, reset=6"}, 6 * time.Second},
-		{"out of a cache", []string{"200", `RateLimit: "a";r=0;t=5`, "Age: 30"}, 0},
-		{"fresh out of a cache", []string{"200", `RateLimit: "a";r=0;t=5`, "Age: 0"}, 5 * time.Second},
+		{"from a cache", []string{"200", `RateLimit: "a";r=0;t=5`, "Age: 30"}, 0},
+		{"fresh from a cache", []string{"200", `RateLimit: "a";r=0;t=5`, "Age: 0"}, 5 * time.Second},
 		{"draft 07", []string{"200", "RateLimit: limit=100, remaining=0, reset=6"}, 6 * time.Second},
 		{"draft 07 with some left", []string{"200", "RateLimit: limit=100, remaining=1, reset=6"}, 0},
 		{"drafts to 06", []string{"200", "RateLimit-Limit: 100", "RateLimit-Remaining: 0",
@@ -132,10 +132,11 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 		{"legacy, since the epoch", []string{"200", "X-RateLimit-Remaining: 0",
 			fmt.Sprint("X-RateLimit-Reset: ", 2_000_000_000)}, 10 * time.Minute},
 		{"legacy, since the epoch and past",
-			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684799000"}, 0}, // ms
+			[]string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 946684799000"}, 0}, // milliseconds
 		{"legacy, a date", []string{"200", "X-RateLimit-Remaining: 0",
 			"X-RateLimit-Reset: Sat, 01 Jan 2000 00:00:06 GMT"}, 6 * time.Second},
-		{"legacy rubbish", []string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: tomorrow"}, 0},
+		{"legacy with an invalid value", []string{"200", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: tomorrow"},
+			0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -145,7 +146,7 @@ func TestTransportHeedsWhatServersSay(t *testing.T) {
 					_, err := get(t.Context(), client, "http://api.example/")
 					require.NoError(t, err)
 				}
-				assert.Equal(t, []time.Duration{0, row.want}, s.asked)
+				assert.Equal(t, []time.Duration{0, row.want}, s.requests)
 			})
 		})
 	}
@@ -159,7 +160,7 @@ func TestTransportPausesOneServerNotAll(t *testing.T) {
 		require.NoError(t, err)
 		_, err = get(t.Context(), client, "http://b.example/")
 		require.NoError(t, err)
-		assert.Equal(t, []time.Duration{0, 0}, s.asked)
+		assert.Equal(t, []time.Duration{0, 0}, s.requests)
 	})
 }
 
@@ -168,10 +169,10 @@ func TestTransportNeverRetries(t *testing.T) {
 	status, err := get(t.Context(), &httplimit.Transport{Base: s}, "http://a.example/")
 	require.NoError(t, err)
 	assert.Equal(t, 503, status)
-	assert.Len(t, s.asked, 1)
+	assert.Len(t, s.requests, 1)
 }
 
-func TestTransportWaitsAsLongAsTheContextLetsIt(t *testing.T) {
+func TestTransportWaitsWithinItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 60"}, []string{"200"})
 		client := &httplimit.Transport{Base: s}
@@ -187,7 +188,7 @@ func TestTransportWaitsAsLongAsTheContextLetsIt(t *testing.T) {
 		assert.Equal(t, httplimit.LimitError{Key: "a.example", Wait: time.Minute, Server: true,
 			Err: context.DeadlineExceeded}, *limited)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Zero(t, time.Since(before), "waiting would have been in vain")
+		assert.Zero(t, time.Since(before), "it fails without waiting")
 
 		gone, leave := context.WithCancel(t.Context())
 		time.AfterFunc(10*time.Second, leave)
@@ -200,11 +201,11 @@ func TestTransportWaitsAsLongAsTheContextLetsIt(t *testing.T) {
 		require.ErrorAs(t, err, &limited)
 		assert.EqualError(t, err,
 			`httplimit: request for "a.example" not sent: the server asked for a pause, wait 50s`)
-		assert.Len(t, s.asked, 1)
+		assert.Len(t, s.requests, 1)
 	})
 }
 
-func TestTransportTakesAPauseOnceAndTheLongerOfTwo(t *testing.T) {
+func TestTransportUsesTheLongerOfTwoPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"200"})
 		release := make(chan []string)
@@ -222,23 +223,23 @@ func TestTransportTakesAPauseOnceAndTheLongerOfTwo(t *testing.T) {
 			go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
 		}
 		synctest.Wait()
-		release <- []string{"30"} // the answers overtake each other
+		release <- []string{"30"} // the responses arrive out of order
 		require.NoError(t, <-done)
 		release <- []string{"5"}
 		require.NoError(t, <-done)
 		go func() { release <- nil }()
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)
-		assert.Equal(t, []time.Duration{0, 0, 30 * time.Second}, s.asked)
+		assert.Equal(t, []time.Duration{0, 0, 30 * time.Second}, s.requests)
 	})
 }
 
-func TestTransportHeedsAPauseThatGrowsWhileItWaits(t *testing.T) {
+func TestTransportWaitsForAnExtendedPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"200"})
 		late := roundTripper(func(r *http.Request) (*http.Response, error) {
 			resp, err := s.RoundTrip(r)
-			if r.Method == http.MethodPut { // it is answered five seconds later, and for longer
+			if r.Method == http.MethodPut { // answered five seconds later, with a longer pause
 				time.Sleep(5 * time.Second)
 				resp.StatusCode = 503
 				resp.Header.Set("Retry-After", "30")
@@ -256,7 +257,7 @@ func TestTransportHeedsAPauseThatGrowsWhileItWaits(t *testing.T) {
 			_, err := get(t.Context(), client, "http://a.example/")
 			require.NoError(t, err)
 		}
-		assert.Equal(t, []time.Duration{0, 0, 35 * time.Second}, s.asked)
+		assert.Equal(t, []time.Duration{0, 0, 35 * time.Second}, s.requests)
 	})
 }
 
@@ -276,7 +277,7 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 			_, err := get(t.Context(), client, "http://a.example/")
 			require.NoError(t, err)
 		}
-		assert.Equal(t, []time.Duration{0, 0, time.Second, time.Second, 2 * time.Second}, s.asked)
+		assert.Equal(t, []time.Duration{0, 0, time.Second, time.Second, 2 * time.Second}, s.requests)
 
 		client.NoWait = true
 		_, _ = get(t.Context(), client, "http://a.example/")
@@ -288,7 +289,7 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 	})
 }
 
-func TestTransportFailsAtOnceIfWaitingIsOfNoUse(t *testing.T) {
+func TestTransportFailsAtOnceIfWaitingCannotHelp(t *testing.T) {
 	s := serving([]string{"200"})
 	var limited *httplimit.LimitError
 	client := &httplimit.Transport{Base: s,
@@ -302,7 +303,7 @@ func TestTransportFailsAtOnceIfWaitingIsOfNoUse(t *testing.T) {
 	client.Strategy = neither{}
 	_, err = get(t.Context(), client, "http://a.example/")
 	assert.Error(t, err)
-	assert.Empty(t, s.asked)
+	assert.Empty(t, s.requests)
 }
 
 func TestTransportClosesTheBodyItDoesNotSend(t *testing.T) {
@@ -336,19 +337,19 @@ func TestTransportLimitsByTheCallersKey(t *testing.T) {
 	assert.Equal(t, weir.Request{Key: "GET", Limit: 3, Duration: time.Minute}, fake.Calls()[0].Request)
 }
 
-func TestTransportCanBeToldNotToHeed(t *testing.T) {
+func TestTransportCanIgnorePauses(t *testing.T) {
 	s := serving([]string{"429", "Retry-After: 60"})
 	client := &httplimit.Transport{Base: s, MaxPause: -1, NoWait: true}
 	for range 2 {
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)
 	}
-	assert.Len(t, s.asked, 2)
+	assert.Len(t, s.requests, 2)
 }
 
-// The pauses remembered are bounded: servers beyond the bound are not paused for, and those that
-// are over make room.
-func TestTransportRemembersABoundedNumberOfServers(t *testing.T) {
+// The number of recorded pauses is bounded. Servers beyond the bound are not paused for, and pauses
+// that have ended make room.
+func TestTransportRecordsABoundedNumberOfPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 60"})
 		client := &httplimit.Transport{Base: s, NoWait: true}
@@ -368,8 +369,8 @@ func TestTransportRemembersABoundedNumberOfServers(t *testing.T) {
 	})
 }
 
-// The keys of one server are one, however it is spelled; another port is another server.
-func TestTransportKeysServersNotSpellings(t *testing.T) {
+// All spellings of a host share a key; another port is another server.
+func TestTransportKeyOfServer(t *testing.T) {
 	for url, want := range map[string]string{
 		"http://example.com/": "example.com", "http://EXAMPLE.com/": "example.com",
 		"http://example.com:80/":  "example.com",
@@ -386,10 +387,12 @@ func TestTransportKeysServersNotSpellings(t *testing.T) {
 	}
 }
 
-// A request that the client's own limit delays into a pause waits for its end, and is counted once.
-func TestTransportHeedsAPauseThatBeganWhileItsStrategyWaited(t *testing.T) {
+// A request that the client's own limit delays until a pause has begun waits for its end, and is
+// counted once.
+func TestTransportWaitsForAPauseThatBeganMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
+		slow := &weirtest.Fake{Answer: func(ctx context.Context, r *weir.Request,
+			now time.Time) (weir.Result, error) {
 			time.Sleep(2 * time.Second)
 			return weirtest.Allow(ctx, r, now)
 		}}
@@ -398,36 +401,38 @@ func TestTransportHeedsAPauseThatBeganWhileItsStrategyWaited(t *testing.T) {
 		done := make(chan error)
 		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
 		time.Sleep(time.Second)
-		// It is allowed one second into the pause.
+		// Admitted one second into the pause.
 		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
 		require.NoError(t, <-done)
 		require.NoError(t, <-done)
-		assert.Equal(t, []time.Duration{2 * time.Second, 62 * time.Second}, s.asked)
+		assert.Equal(t, []time.Duration{2 * time.Second, 62 * time.Second}, s.requests)
 		assert.Len(t, slow.Calls(), 2)
 	})
 }
 
-// A request that the client's own limit has admitted, and that a pause then keeps back until it
-// gives up, is refunded.
+// A request that the client's own limit has admitted, and that its context ends during a pause, is
+// refunded.
 func TestTransportRefundsWhatItDoesNotSend(t *testing.T) {
 	for name, row := range map[string]struct {
 		noWait   bool
-		paused   time.Duration // before it comes
+		paused   time.Duration // the pause before the request
 		deadline time.Duration
 		ended    time.Duration // when it is canceled
-		want     time.Duration // when it gives up
+		want     time.Duration // when it fails
 	}{
 		"no wait":                                {noWait: true},
 		"a deadline before the end of the pause": {deadline: 30 * time.Second},
 		"canceled in the pause":                  {ended: 30 * time.Second, want: 30 * time.Second},
-		"a deadline in a second pause":           {paused: time.Second, deadline: 30 * time.Second, want: time.Second},
-		"canceled in a second pause":             {paused: time.Second, ended: 30 * time.Second, want: 30 * time.Second},
+		"a deadline in a second pause": {paused: time.Second, deadline: 30 * time.Second,
+			want: time.Second},
+		"canceled in a second pause": {paused: time.Second, ended: 30 * time.Second,
+			want: 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := &httplimit.Transport{NoWait: row.noWait, Limit: 1, Duration: time.Hour}
 				fake := pausing(client)
-				client.Strategy = struct { // no Peeker
+				client.Strategy = struct { // without Peek
 					weir.Strategy
 					weir.Refunder
 				}{fake, refundCtx{fake}}
@@ -456,7 +461,7 @@ func TestTransportRefundsWhatItDoesNotSend(t *testing.T) {
 	}
 }
 
-// pausing returns a Strategy that admits everything, and makes client pause for a minute meanwhile.
+// pausing returns a Strategy that admits everything and starts a pause of a minute in each Run.
 func pausing(client *httplimit.Transport) *weirtest.Fake {
 	fake := &weirtest.Fake{}
 	fake.Answer = func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
@@ -466,7 +471,7 @@ func pausing(client *httplimit.Transport) *weirtest.Fake {
 	return fake
 }
 
-// A Strategy that is no Refunder keeps the count of what was not sent.
+// Without a Refunder, requests that are not sent stay counted.
 func TestTransportNeedsNoRefunder(t *testing.T) {
 	client := &httplimit.Transport{NoWait: true, Limit: 1, Duration: time.Hour}
 	fake := pausing(client)
@@ -476,13 +481,12 @@ func TestTransportNeedsNoRefunder(t *testing.T) {
 	assert.Equal(t, []string{"Run"}, methods(fake))
 }
 
-// After a pause the requests are sent in the order in which they came, the first one alone, and not
-// all at once.
+// After a pause requests are sent one by one in order of arrival, the first alone.
 func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const waiters = 50
 		s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
-		var sent [waiters]time.Time // each set by its own request
+		var sent [waiters]time.Time // each is set by its own request
 		client := &httplimit.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			var i int
 			if _, err := fmt.Sscanf(r.URL.Path, "/%d", &i); err == nil {
@@ -498,10 +502,10 @@ func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
 				_, err := get(t.Context(), client, fmt.Sprintf("http://a.example/%d", i))
 				assert.NoError(t, err)
 			})
-			synctest.Wait() // it is in the queue
+			synctest.Wait() // it is queued
 		}
 		wg.Wait()
-		assert.Equal(t, 10*time.Second, s.asked[1])
+		assert.Equal(t, 10*time.Second, s.requests[1])
 		assert.GreaterOrEqual(t, sent[1].Sub(sent[0]), 50*time.Millisecond, "the first one is alone")
 		for i := range sent[1:] {
 			if i < 6 {
@@ -509,15 +513,15 @@ func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
 			}
 			assert.False(t, sent[i+1].Before(sent[i]), "request %d overtook another", i+1)
 		}
-		assert.Less(t, s.asked[waiters], 11*time.Second, "and the last one soon after")
+		assert.Less(t, s.requests[waiters], 11*time.Second, "and the last one soon after")
 	})
 }
 
-// A pause delays a busy client, but does not slow it down for good: those who wait leave faster
-// than others arrive.
+// A pause delays a busy client but does not reduce its rate afterwards: waiting requests leave
+// faster than new ones arrive.
 func TestTransportReachesItsFullRateAgainAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const every, rounds = 500 * time.Microsecond, 4000 // 2000 a second, for two seconds
+		const every, rounds = 500 * time.Microsecond, 4000 // 2000 a second for two seconds
 		s := serving([]string{"429", "Retry-After: 1"}, []string{"200"})
 		client := &httplimit.Transport{Base: s}
 		_, err := get(t.Context(), client, "http://a.example/")
@@ -537,12 +541,12 @@ func TestTransportReachesItsFullRateAgainAfterAPause(t *testing.T) {
 		}
 		wg.Wait()
 		assert.Zero(t, late.Load())
-		assert.LessOrEqual(t, s.asked[rounds], rounds*every)
+		assert.LessOrEqual(t, s.requests[rounds], rounds*every)
 	})
 }
 
-// A server that is not ready yet stops all but the first.
-func TestTransportSendsFewInTheFaceOfAnotherPause(t *testing.T) {
+// If the first request starts another pause, the others keep waiting.
+func TestTransportSendsOneRequestBeforeAnotherPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 10"}, []string{"429", "Retry-After: 10"}, []string{"200"})
 		client := &httplimit.Transport{Base: s}
@@ -553,19 +557,19 @@ func TestTransportSendsFewInTheFaceOfAnotherPause(t *testing.T) {
 			wg.Go(func() { _, _ = get(t.Context(), client, "http://a.example/") })
 		}
 		wg.Wait()
-		assert.Equal(t, 10*time.Second, s.asked[1])
-		assert.GreaterOrEqual(t, s.asked[2], 20*time.Second)
+		assert.Equal(t, 10*time.Second, s.requests[1])
+		assert.GreaterOrEqual(t, s.requests[2], 20*time.Second)
 	})
 }
 
-// The client's own limit serves in order, too.
+// The client's own limit also admits in order of arrival.
 func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := weir.New(weir.Config{})
 		require.NoError(t, err)
 		defer limiter.Close()
 		var mu sync.Mutex
-		windows := map[string]time.Duration{} // guarded by mu; path to when it was sent
+		windows := map[string]time.Duration{} // guarded by mu; the send time by path
 		want := map[string]time.Duration{}
 		start := time.Now()
 		s := serving([]string{"200"})
@@ -581,7 +585,7 @@ func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 30 {
 			path := fmt.Sprint("/", i)
-			want[path] = time.Duration(i/3) * time.Second // three are sent at one instant
+			want[path] = time.Duration(i/3) * time.Second // three are sent at the same instant
 			wg.Go(func() {
 				_, err := get(t.Context(), client, "http://a.example"+path)
 				assert.NoError(t, err)
@@ -592,14 +596,14 @@ func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
 		defer cancel()
 		_, err = get(short, client, "http://a.example/late")
 		var limited *httplimit.LimitError
-		require.ErrorAs(t, err, &limited, "waiting is in vain: the limit is over for longer")
+		require.ErrorAs(t, err, &limited, "it fails without waiting, as the limit lasts longer")
 		assert.False(t, limited.Server)
 		wg.Wait()
 		assert.Equal(t, want, windows)
 	})
 }
 
-// A request that gives up leaves the queue, and does not keep the others.
+// A request whose context is done leaves the queue without delaying others.
 func TestTransportWaitersCanLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
@@ -619,7 +623,7 @@ func TestTransportWaitersCanLeave(t *testing.T) {
 		leave[1]()
 		assert.ErrorIs(t, <-errs, context.Canceled)
 		assert.NoError(t, <-errs)
-		assert.Equal(t, []time.Duration{0, 10 * time.Second}, s.asked)
+		assert.Equal(t, []time.Duration{0, 10 * time.Second}, s.requests)
 		leave[2]()
 	})
 }
@@ -634,9 +638,9 @@ func TestTransportJitterOnlyAdds(t *testing.T) {
 				_, err := get(t.Context(), client, "http://a.example/")
 				require.NoError(t, err)
 			}
-			require.GreaterOrEqual(t, s.asked[1], 10*time.Second)
-			require.Less(t, s.asked[1], 15*time.Second)
-			waited[s.asked[1]] = true
+			require.GreaterOrEqual(t, s.requests[1], 10*time.Second)
+			require.Less(t, s.requests[1], 15*time.Second)
+			waited[s.requests[1]] = true
 		}
 		assert.Greater(t, len(waited), 10)
 	})
@@ -647,7 +651,7 @@ func TestTransportClosesIdleConnections(t *testing.T) {
 	client := http.Client{Transport: &httplimit.Transport{Base: base}}
 	client.CloseIdleConnections()
 	assert.True(t, base.closed)
-	(&httplimit.Transport{Base: serving()}).CloseIdleConnections() // which has none
+	(&httplimit.Transport{Base: serving()}).CloseIdleConnections() // no idle connections
 }
 
 type idleCloser struct {
@@ -657,14 +661,14 @@ type idleCloser struct {
 
 func (c *idleCloser) CloseIdleConnections() { c.closed = true }
 
-// Clients of other protocols are limited by Admit, and paused by Pause.
+// Clients of other protocols use Admit and Pause.
 func TestTransportWithoutHTTP(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 	client := &httplimit.Transport{NoWait: true, MaxPause: time.Minute, Now: clock.Now}
 	ctx := context.Background()
 	require.NoError(t, client.Admit(ctx, "db"))
 	client.Pause("db", time.Hour)
-	client.Pause("db", time.Second) // shorter
+	client.Pause("db", time.Second) // shorter, so ignored
 	client.Pause("db", -time.Hour)
 	var held *httplimit.LimitError
 	require.ErrorAs(t, client.Admit(ctx, "db"), &held)

@@ -18,7 +18,7 @@ import (
 
 func admit(context.Context, http.Header) rpclimit.Code { return rpclimit.OK }
 
-// The functions of the Config see the request that the call is.
+// The functions of the Config see the call as a request.
 func TestCallIsARequest(t *testing.T) {
 	var seen *http.Request
 	guard := rpclimit.New(&weirtest.Fake{}, httplimit.Config{
@@ -39,7 +39,7 @@ func TestCallIsARequest(t *testing.T) {
 	assert.Equal(t, "/shop.Cart/Add", seen.URL.Path)
 }
 
-// The delay is exact without jitter, and that of Retry-After with it.
+// The delay is exact without Jitter, and equals Retry-After with it.
 func TestRetryDelay(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 15, 250e6, time.UTC))
 	limiter, err := weir.New(weir.Config{Now: clock.Now})
@@ -73,11 +73,14 @@ func TestCodeOfRefusal(t *testing.T) {
 		s    weir.Strategy
 		want rpclimit.Code
 	}{
-		"a denial":              {context.Background(), "192.0.2.1:1", weirtest.DenyAll(), rpclimit.ResourceExhausted},
-		"no key":                {context.Background(), "pipe", weirtest.DenyAll(), rpclimit.InvalidArgument},
-		"an undecided call":     {context.Background(), "192.0.2.1:1", weirtest.FailAll(weir.ErrFull), rpclimit.Unavailable},
+		"a denial": {context.Background(), "192.0.2.1:1", weirtest.DenyAll(),
+			rpclimit.ResourceExhausted},
+		"no key": {context.Background(), "pipe", weirtest.DenyAll(), rpclimit.InvalidArgument},
+		"an undecided call": {context.Background(), "192.0.2.1:1", weirtest.FailAll(weir.ErrFull),
+			rpclimit.Unavailable},
 		"a client that hung up": {ended, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang}, rpclimit.Canceled},
-		"a deadline":            {late, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang}, rpclimit.DeadlineExceeded},
+		"a deadline": {late, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang},
+			rpclimit.DeadlineExceeded},
 	} {
 		guard := rpclimit.New(c.s,
 			httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute})
@@ -93,7 +96,7 @@ func TestHTTPStatus(t *testing.T) {
 	assert.Equal(t, http.StatusInternalServerError, rpclimit.Code(17).HTTPStatus(), "an undefined code")
 }
 
-// In flight are the calls whose handler has not returned.
+// A call is in flight until its handler returns.
 func TestMaxInFlight(t *testing.T) {
 	guard := rpclimit.New(&weirtest.Fake{},
 		httplimit.Config{Extractor: httplimit.RemoteAddr(), MaxInFlight: 1})
@@ -123,14 +126,20 @@ func TestNotSent(t *testing.T) {
 		code      rpclimit.Code
 		wait      time.Duration
 	}{
-		"a client that does not wait":  {soon, httplimit.Transport{NoWait: true}, rpclimit.ResourceExhausted, time.Hour},
+		"a client that does not wait": {soon, httplimit.Transport{NoWait: true}, rpclimit.ResourceExhausted,
+			time.Hour},
 		"a deadline that is too early": {soon, httplimit.Transport{}, rpclimit.DeadlineExceeded, time.Hour},
 		"a call that was given up":     {ended, httplimit.Transport{}, rpclimit.Canceled, 0},
-		"a call that can never pass":   {soon, httplimit.Transport{Strategy: &weirtest.Fake{Answer: never}}, rpclimit.ResourceExhausted, 0},
-		"no decision":                  {soon, httplimit.Transport{Strategy: weirtest.FailAll(weir.ErrFull)}, rpclimit.Unavailable, 0},
-		"a Strategy that times out":    {soon, httplimit.Transport{Strategy: weirtest.FailAll(context.DeadlineExceeded)}, rpclimit.Unavailable, 0},
-		"a Strategy that gives up":     {soon, httplimit.Transport{Strategy: weirtest.FailAll(context.Canceled)}, rpclimit.Unavailable, 0},
-		"a Strategy that was given up": {ended, httplimit.Transport{Strategy: weirtest.FailAll(context.Canceled)}, rpclimit.Canceled, 0},
+		"a call that can never pass": {soon, httplimit.Transport{Strategy: &weirtest.Fake{Answer: never}},
+			rpclimit.ResourceExhausted, 0},
+		"no decision": {soon, httplimit.Transport{Strategy: weirtest.FailAll(weir.ErrFull)},
+			rpclimit.Unavailable, 0},
+		"a Strategy that times out": {soon,
+			httplimit.Transport{Strategy: weirtest.FailAll(context.DeadlineExceeded)}, rpclimit.Unavailable, 0},
+		"a Strategy that gives up": {soon, httplimit.Transport{Strategy: weirtest.FailAll(context.Canceled)},
+			rpclimit.Unavailable, 0},
+		"a Strategy that was given up": {ended, httplimit.Transport{Strategy: weirtest.FailAll(context.Canceled)},
+			rpclimit.Canceled, 0},
 	} {
 		if c.transport.Strategy == nil {
 			c.transport.Strategy = weirtest.DenyAll()
