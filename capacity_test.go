@@ -24,13 +24,13 @@ type counted struct{ *capacity }
 func (c counted) inUse() int64 { return c.used() }
 
 func TestCapacityControlOvershoots(t *testing.T) {
-	assert.True(t, overshoots(new(lookThenTake)))
+	assert.True(t, overshoots(new(checkThenTake)))
 }
 
-// lookThenTake looks whether there is room for one, and then takes it.
-type lookThenTake struct{ used atomic.Int64 }
+// checkThenTake checks for room and then takes it.
+type checkThenTake struct{ used atomic.Int64 }
 
-func (r *lookThenTake) tryTake() bool {
+func (r *checkThenTake) tryTake() bool {
 	if r.used.Load() > 0 {
 		return false
 	}
@@ -39,10 +39,10 @@ func (r *lookThenTake) tryTake() bool {
 	return true
 }
 
-func (r *lookThenTake) give()        { r.used.Add(-1) }
-func (r *lookThenTake) inUse() int64 { return r.used.Load() }
+func (r *checkThenTake) give()        { r.used.Add(-1) }
+func (r *checkThenTake) inUse() int64 { return r.used.Load() }
 
-// overshoots reports whether of 8 callers more than one are in a room for one at a time.
+// overshoots reports whether more than one of 8 callers has taken the only place at any time.
 func overshoots(r interface {
 	tryTake() bool
 	give()
@@ -57,7 +57,7 @@ func overshoots(r interface {
 					continue
 				}
 				if i%8 == 0 {
-					runtime.Gosched() // with one processor the others come here too, if they can
+					runtime.Gosched() // lets the others run, even on one processor
 				}
 				if r.inUse() > 1 {
 					over.Store(true)
@@ -71,8 +71,8 @@ func overshoots(r interface {
 }
 
 func TestNeverExceedsCapacity(t *testing.T) {
-	const room, callers = 100, 64
-	l, _ := newTestLimiter(t, Config{MaxBuckets: room})
+	const capacity, callers = 100, 64
+	l, _ := newTestLimiter(t, Config{MaxBuckets: capacity})
 	var admitted, full atomic.Int64
 	var wg sync.WaitGroup
 	for c := range callers {
@@ -86,21 +86,21 @@ func TestNeverExceedsCapacity(t *testing.T) {
 				default:
 					t.Error(err)
 				}
-				if n := l.capacity.used(); n > room {
-					t.Errorf("%d buckets, at most %d", n, room)
+				if n := l.capacity.used(); n > capacity {
+					t.Errorf("%d buckets, at most %d", n, capacity)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	assert.EqualValues(t, room, admitted.Load())
-	assert.EqualValues(t, callers*100-room, full.Load())
-	assert.EqualValues(t, room, l.capacity.used())
+	assert.EqualValues(t, capacity, admitted.Load())
+	assert.EqualValues(t, callers*100-capacity, full.Load())
+	assert.EqualValues(t, capacity, l.capacity.used())
 }
 
-// A caller finds the table full, reads the clock once more, and is slow: at that reading there was
-// room, which another caller has taken since, and all the rest is over by then.
-func TestFullIsSeenAtOneInstant(t *testing.T) {
+// A caller finds the table full and reads the clock once more. After that reading another caller
+// takes the room that there was, and everything else expires.
+func TestErrFullHoldsAtOneInstant(t *testing.T) {
 	var l *Limiter
 	var ms, readings int64
 	check := func(id string) error {
@@ -109,7 +109,7 @@ func TestFullIsSeenAtOneInstant(t *testing.T) {
 	}
 	l, err := New(Config{MaxBuckets: 2, SweepEvery: time.Hour, Now: func() time.Time {
 		now := time.UnixMilli(ms)
-		if readings++; readings == 5 { // the second one of slow's
+		if readings++; readings == 5 { // the second reading of "slow"
 			assert.NoError(t, l.Reset("first", 10))
 			ms = 10
 			assert.NoError(t, check("next"))

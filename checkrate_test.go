@@ -43,8 +43,8 @@ func TestNewRefusesNegativeFields(t *testing.T) {
 	}
 }
 
-// ask is one call in a scenario, and what it answers.
-type ask struct {
+// call is one call in a scenario and its expected Result.
+type call struct {
 	at      time.Duration // after the epoch
 	cost    uint64
 	limit   uint64
@@ -53,52 +53,52 @@ type ask struct {
 	expires time.Duration // after the epoch; -1 for the zero time
 }
 
-const maxCount = 1<<48 - 2 // as CheckRate documents
+const maxCount = 1<<48 - 2 // documented by CheckRate
 
 func TestFixedWindowDecisions(t *testing.T) {
 	const s = time.Second // the scale
 	for _, c := range []struct {
 		name string
-		asks []ask
+		calls []call
 	}{
-		{"a full window denies until its end", []ask{
+		{"a full window denies until its end", []call{
 			{0, 1, 2, true, 1, s}, {s / 2, 1, 2, true, 2, s}, {s - 1, 1, 2, false, 2, s},
 		}},
-		{"the boundary opens the next window", []ask{
+		{"the boundary opens the next window", []call{
 			{0, 1, 1, true, 1, s}, {s - 1, 1, 1, false, 1, s}, {s, 1, 1, true, 1, 2 * s},
 		}},
-		{"twice the limit fits around a boundary", []ask{
+		{"twice the limit fits around a boundary", []call{
 			{s - 1, 3, 3, true, 3, s}, {s, 3, 3, true, 3, 2 * s}, {s, 1, 3, false, 3, 2 * s},
 		}},
-		{"before the epoch windows are aligned to it too", []ask{
+		{"before the epoch windows are aligned to it too", []call{
 			{-1, 1, 1, true, 1, 0}, {-1, 1, 1, false, 1, 0}, {0, 1, 1, true, 1, s},
 		}},
-		{"a cost that does not fit leaves room for one that does", []ask{
+		{"a cost that does not fit leaves room for one that does", []call{
 			{0, 8, 10, true, 8, s}, {0, 5, 10, false, 8, s}, {0, 2, 10, true, 10, s},
 		}},
-		{"a cost over the limit can never pass", []ask{
+		{"a cost over the limit can never pass", []call{
 			{0, 11, 10, false, 0, -1}, {0, 4, 10, true, 4, s}, {0, 11, 10, false, 4, -1},
 			{0, math.MaxUint64, 10, false, 4, -1}, {0, 6, 10, true, 10, s},
 		}},
-		{"a cost of 0 is a hit", []ask{{0, 0, 1, true, 1, s}, {0, 0, 1, false, 1, s}}},
-		{"limit 0 can never pass", []ask{{0, 1, 0, false, 0, -1}, {s, 1, 0, false, 0, -1}}},
-		{"a limit that rises keeps what was used", []ask{
+		{"a cost of 0 is a hit", []call{{0, 0, 1, true, 1, s}, {0, 0, 1, false, 1, s}}},
+		{"limit 0 can never pass", []call{{0, 1, 0, false, 0, -1}, {s, 1, 0, false, 0, -1}}},
+		{"a limit that rises keeps what was used", []call{
 			{0, 1, 1, true, 1, s}, {0, 1, 1, false, 1, s}, {0, 1, 3, true, 2, s},
 		}},
-		{"a limit that falls keeps what was used", []ask{
+		{"a limit that falls keeps what was used", []call{
 			{0, 5, 5, true, 5, s}, {0, 1, 3, false, 5, s}, {s, 1, 3, true, 1, 2 * s},
 		}},
-		{"a caller who hammers is let in at the start of the next window", []ask{
+		{"a caller who hammers is let in at the start of the next window", []call{
 			{0, 1, 1, true, 1, s}, {0, 1, 1, false, 1, s}, {s / 2, 1, 1, false, 1, s}, {s - 1, 1, 1, false, 1, s},
 			{s, 1, 1, true, 1, 2 * s},
 		}},
-		{"limits beyond 2^48-2 count as that", []ask{
+		{"limits beyond 2^48-2 count as that", []call{
 			{0, math.MaxInt64, math.MaxUint64, true, maxCount, s}, {0, 1, math.MaxUint64, false, maxCount, s},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, clock := newLimiter(t, weir.Config{})
-			for i, a := range c.asks {
+			for i, a := range c.calls {
 				clock.Set(epoch.Add(a.at))
 				want := weir.Result{TotalRequests: a.total}
 				if a.allowed {
@@ -122,7 +122,7 @@ func TestFixedWindowDecisions(t *testing.T) {
 func TestScaleIsPartOfTheKey(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	clock.Set(epoch.Add(time.Minute))
-	for _, scale := range []int64{3_600_000, 3_600_001} { // in both it is window 0
+	for _, scale := range []int64{3_600_000, 3_600_001} { // both are in window 0
 		res, err := l.CheckRate("id", scale, 1)
 		require.NoError(t, err)
 		assert.True(t, res.Allowed(), "scale %d", scale)
@@ -131,14 +131,15 @@ func TestScaleIsPartOfTheKey(t *testing.T) {
 
 func TestIDsAreCompared(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
-	for _, id := range []string{"a", "A", "a ", " a", "a\x00", "\x00a", "\x00", "\x00\x00", "\xff", strings.Repeat("a", 20), strings.Repeat("a", 21), strings.Repeat("a", 1024)} {
+	for _, id := range []string{"a", "A", "a ", " a", "a\x00", "\x00a", "\x00", "\x00\x00", "\xff",
+		strings.Repeat("a", 20), strings.Repeat("a", 21), strings.Repeat("a", 1024)} {
 		res, err := l.CheckRate(id, 1000, 1)
 		require.NoError(t, err)
 		assert.True(t, res.Allowed(), "%q", id)
 	}
 }
 
-// A bad call is counted as an error, and as nothing else: no bucket, no hit, no denial.
+// Invalid calls count as invalid and as nothing else: no bucket, no hit, no denial.
 func TestBadInputIsNotCounted(t *testing.T) {
 	const year = 365 * 24 * 60 * 60 * 1000
 	long := strings.Repeat("x", 1025)
@@ -219,7 +220,8 @@ func TestBadRequestsLeaveNoTrace(t *testing.T) {
 		err  error
 	}{
 		{"no key", weir.Request{Limit: 1, Duration: time.Second}, weir.ErrID},
-		{"a key over 1 KiB", weir.Request{Key: strings.Repeat("k", 1025), Limit: 1, Duration: time.Second}, weir.ErrID},
+		{"a key over 1 KiB", weir.Request{Key: strings.Repeat("k", 1025), Limit: 1, Duration: time.Second},
+			weir.ErrID},
 		{"no duration", weir.Request{Key: "k", Limit: 1}, weir.ErrScale},
 		{"a nanosecond", weir.Request{Key: "k", Limit: 1, Duration: 1}, weir.ErrScale},
 		{"a millisecond and a half", weir.Request{Key: "k", Limit: 1, Duration: 1_500_000}, weir.ErrScale},
@@ -245,7 +247,7 @@ func TestBadRequestsLeaveNoTrace(t *testing.T) {
 	}
 }
 
-func TestErrorsTellTheOperands(t *testing.T) {
+func TestErrorsContainTheOperands(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	_, err := l.CheckRate("id", -7, 1)
 	assert.ErrorContains(t, err, "-7")
@@ -256,7 +258,7 @@ func TestErrorsTellTheOperands(t *testing.T) {
 	assert.NotContains(t, err.Error(), "xxx", "an id may be anything: it stays out of logs")
 }
 
-func TestLimitZeroMakesNoBucket(t *testing.T) {
+func TestLimitZeroCreatesNoBucket(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	res, err := l.CheckRate("id", 1000, 0)
 	require.NoError(t, err)
@@ -287,7 +289,7 @@ func TestInspectNeitherCountsNorCreates(t *testing.T) {
 	}
 }
 
-func TestBucketsYieldsWhatIsThere(t *testing.T) {
+func TestBucketsYieldsEachBucketOnce(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{Timeout: time.Millisecond})
 	for i := range 10 {
 		_, err := l.CheckRate(fmt.Sprint(i), int64(1000+i%2), 5)
@@ -296,7 +298,7 @@ func TestBucketsYieldsWhatIsThere(t *testing.T) {
 	seen := map[string]int{}
 	for b := range l.Buckets() {
 		seen[b.ID]++
-		inspected, err := l.Inspect(b.ID, b.Scale.Milliseconds()) // no lock is held: this would wait for ever
+		inspected, err := l.Inspect(b.ID, b.Scale.Milliseconds()) // no lock is held; otherwise this would deadlock
 		require.NoError(t, err)
 		assert.Equal(t, inspected, b)
 	}
@@ -305,7 +307,7 @@ func TestBucketsYieldsWhatIsThere(t *testing.T) {
 		assert.Equal(t, 1, n)
 	}
 	for range l.Buckets() {
-		break // an iteration can be left
+		break // an iteration may stop early
 	}
 	clock.Advance(time.Hour)
 	assert.Equal(t, 10, l.Sweep())
@@ -314,7 +316,7 @@ func TestBucketsYieldsWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestResetForgetsOneIDInOneScale(t *testing.T) {
+func TestResetClearsOneIDInOneScale(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	for _, id := range []string{"a", "b"} {
 		for _, scale := range []int64{1000, 2000} {
@@ -334,13 +336,13 @@ func TestResetForgetsOneIDInOneScale(t *testing.T) {
 		assert.Equal(t, c.allowed, res.Allowed(), "%v", c)
 	}
 	s := l.Stats()
-	assert.EqualValues(t, 5, s.Allowed, "what was reset stays in the Stats")
+	assert.EqualValues(t, 5, s.Allowed, "reset hits stay in the Stats")
 	assert.EqualValues(t, 3, s.Denied)
 	assert.Equal(t, 4, s.Buckets)
 }
 
-// Between two resets at most limit are admitted; a hit on a bucket that is being reset goes to one of the two sides.
-func TestResetBesideCheckRate(t *testing.T) {
+// Between two resets at most limit are admitted. A concurrent hit counts before or after the reset.
+func TestResetDuringCheckRate(t *testing.T) {
 	const limit, callers, resets = 10, 8, 2000
 	l, _ := newLimiter(t, weir.Config{})
 	var admitted, asked atomic.Int64
@@ -385,7 +387,7 @@ func TestStatsAddUp(t *testing.T) {
 			require.ErrorIs(t, err, weir.ErrFull)
 		}
 	}
-	for range 3 { // again after a sweep: what was swept stays counted
+	for range 3 { // repeated after a sweep, as swept buckets stay counted
 		for i := range 5 {
 			run("a", uint64(i), 7) // 1+1+2+3 admitted, 4 denied
 		}
@@ -417,7 +419,7 @@ func TestStatsAddUp(t *testing.T) {
 	}, s)
 }
 
-func TestStatsAddUpBesideEverything(t *testing.T) {
+func TestStatsAddUpDuringConcurrentCalls(t *testing.T) {
 	const callers, each = 8, 1500
 	l, clock := newLimiter(t, weir.Config{})
 	var allowed, denied atomic.Uint64
@@ -438,7 +440,7 @@ func TestStatsAddUpBesideEverything(t *testing.T) {
 					clock.Advance(time.Millisecond / 2)
 				}
 				if i%100 == 0 {
-					l.Sweep() // within the Timeout of a minute: nothing that is still held goes
+					l.Sweep() // within the Timeout, so no bucket in use is removed
 				}
 			}
 		})
@@ -462,15 +464,16 @@ func TestTableIsFullOfLiveBuckets(t *testing.T) {
 	}
 	res, err := l.CheckRate("a", 1000, 2)
 	require.NoError(t, err)
-	assert.EqualValues(t, 2, res.TotalRequests, "who holds a bucket goes on where they were")
+	assert.EqualValues(t, 2, res.TotalRequests, "IDs with a bucket keep their count")
 	res, err = l.CheckRate("new", 1000, 0)
-	require.NoError(t, err, "what needs no bucket needs no room")
+	require.NoError(t, err, "limit 0 needs no bucket")
 	assert.False(t, res.Allowed())
-	assert.ErrorIs(t, l.FixedWindow().Charge(t.Context(), &weir.Request{Key: "new", Duration: time.Second}), weir.ErrFull)
+	assert.ErrorIs(t, l.FixedWindow().Charge(t.Context(), &weir.Request{Key: "new", Duration: time.Second}),
+		weir.ErrFull)
 	assert.EqualValues(t, 21, l.Stats().Full)
 	clock.Advance(time.Second)
 	_, err = l.CheckRate("new", 1000, 2)
-	assert.NoError(t, err, "as soon as a window ended")
+	assert.NoError(t, err, "once a window has ended")
 }
 
 func TestClosed(t *testing.T) {
@@ -506,10 +509,10 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// parked is a clock one of whose readings is held back: its reader has read, and does not know yet.
+// parked is a clock that blocks one reading after it was taken.
 type parked struct {
 	*weirtest.Clock
-	skip   atomic.Int64 // readings to let pass before the one to hold; negative: hold none
+	skip   atomic.Int64 // number of readings before the one to block; negative blocks none
 	held   chan struct{}
 	resume chan struct{}
 }
@@ -529,20 +532,21 @@ func (p *parked) now() time.Time {
 	return t
 }
 
-// A goroutine stalls between reading the clock and counting, while the window it read is filled, ends and is swept.
+// A goroutine stalls between reading the clock and counting, while its window fills, ends and is
+// swept.
 func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 	const limit = 3
 	for _, c := range []struct {
 		name   string
-		known  bool // the id has a bucket when the goroutine stalls
+		known  bool // the ID has a bucket when the goroutine stalls
 		sweep  bool
-		total  uint64 // that the stalled call answers
-		window int64  // in which it does
+		total  uint64 // of the stalled call's Result
+		window int64  // of the stalled call's Result
 	}{
 		{"its bucket was swept", true, true, 1, 5},
-		{"its bucket was made and swept", false, true, 1, 5},
-		{"its bucket is over and not yet swept", true, false, limit, 0},
-		{"its bucket was made, and is over and not yet swept", false, false, limit, 0},
+		{"its bucket was created and swept", false, true, 1, 5},
+		{"its bucket has expired and is not yet swept", true, false, limit, 0},
+		{"its bucket was created, has expired and is not yet swept", false, false, limit, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			clock := park(epoch)
@@ -590,7 +594,7 @@ func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 	}
 }
 
-// The real clock, its window edges and the janitor, in virtual time.
+// The real clock, its window edges and the janitor work in virtual time.
 func TestWorksInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := weir.New(weir.Config{})
@@ -606,7 +610,7 @@ func TestWorksInABubble(t *testing.T) {
 			time.Sleep(res.RetryAfter(time.Now()) - 1)
 			res, err = l.CheckRate("id", 1000, 1)
 			require.NoError(t, err)
-			require.False(t, res.Allowed(), "a nanosecond before the instant told")
+			require.False(t, res.Allowed(), "a nanosecond before ExpiresAt")
 			time.Sleep(1)
 		}
 		time.Sleep(2 * time.Minute)
@@ -615,7 +619,8 @@ func TestWorksInABubble(t *testing.T) {
 	})
 }
 
-// A limiter made outside a bubble and used inside sees the time go back by decades: it must decide all the same.
+// A limiter created outside a bubble and used inside sees the time step back by decades, and still
+// decides.
 func TestClockMayGoBackByDecades(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{})
 	for _, year := range []int{2026, 2000, 1969, 1500, 2026, 2400, 2000} {
@@ -627,7 +632,7 @@ func TestClockMayGoBackByDecades(t *testing.T) {
 	}
 }
 
-func TestTimeoutBelowTheScaleForgetsNoLiveCount(t *testing.T) {
+func TestTimeoutBelowTheScaleLosesNoLiveCount(t *testing.T) {
 	l, clock := newLimiter(t, weir.Config{Timeout: time.Nanosecond})
 	_, err := l.CheckRate("id", 3_600_000, 1)
 	require.NoError(t, err)
@@ -639,12 +644,12 @@ func TestTimeoutBelowTheScaleForgetsNoLiveCount(t *testing.T) {
 		require.False(t, res.Allowed())
 	}
 	clock.Advance(time.Minute)
-	assert.Zero(t, l.Sweep(), "the Timeout begins with the end of the window")
+	assert.Zero(t, l.Sweep(), "the Timeout starts at the end of the window")
 	clock.Advance(time.Nanosecond)
 	assert.Equal(t, 1, l.Sweep())
 }
 
-// Now is user code: it may call the limiter that calls it.
+// Now is user code and may call the limiter that calls it.
 func TestNoLockIsHeldAcrossNow(t *testing.T) {
 	var l *weir.Limiter
 	var inside atomic.Bool
@@ -664,25 +669,25 @@ func TestNoLockIsHeldAcrossNow(t *testing.T) {
 	for i := range 50 {
 		_, err := l.CheckRate("outer", 10, 1)
 		require.NoError(t, err)
-		l.CheckRate(fmt.Sprint(i), 10, 1) // full at times: reclaims
+		l.CheckRate(fmt.Sprint(i), 10, 1) // reclaims when full
 		clock.Advance(time.Millisecond)
 	}
 }
 
-func TestRefundGivesBackInsideTheSameWindowOnly(t *testing.T) {
+func TestRefundWithinTheSameWindowOnly(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		after   time.Duration // of the refund
 		cost    uint64
 		deny    bool
-		want    uint64 // left in the window that is then, where 5 were taken in window 0 and 1 in the next
+		want    uint64 // count of the current window, with 5 taken in window 0 and 1 in the next
 		refunds int
 	}{
 		{"at once", 0, 2, false, 3, 1},
 		{"at the end of the window", time.Second - 1, 2, false, 3, 1},
 		{"never below zero", 0, 2, false, 0, 9},
 		{"after the window nothing", time.Second, 1, false, 1, 1},
-		{"a denial gives nothing back", 0, 2, true, 5, 1},
+		{"a denial refunds nothing", 0, 2, true, 5, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, clock := newLimiter(t, weir.Config{})
@@ -702,7 +707,8 @@ func TestRefundGivesBackInsideTheSameWindowOnly(t *testing.T) {
 				require.NoError(t, err)
 			}
 			for range c.refunds {
-				require.NoError(t, f.Refund(t.Context(), &weir.Request{Key: "k", Limit: 5, Duration: time.Second, Cost: c.cost}, taken))
+				require.NoError(t, f.Refund(t.Context(), &weir.Request{Key: "k", Limit: 5, Duration: time.Second,
+					Cost: c.cost}, taken))
 			}
 			b, err := l.Inspect("k", 1000)
 			require.NoError(t, err)
@@ -722,17 +728,19 @@ func TestSeedRaisesAndNeverLowers(t *testing.T) {
 	}
 	end := epoch.Add(time.Second)
 	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: epoch}))
-	assert.Zero(t, l.Stats().Buckets, "a period that is over")
+	assert.Zero(t, l.Stats().Buckets, "a period that has ended")
 	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: end}))
 	assert.EqualValues(t, 9, count())
 	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 3, ExpiresAt: end}))
 	assert.EqualValues(t, 9, count(), "never lowered")
 	clock.Advance(time.Millisecond)
-	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: 12, ExpiresAt: epoch.Add(time.Microsecond)}))
+	require.NoError(t, f.Seed(t.Context(), r,
+		&weir.Result{TotalRequests: 12, ExpiresAt: epoch.Add(time.Microsecond)}))
 	assert.EqualValues(t, 9, count(), "a count that expired, though in the current window, is not applied")
 	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: 5}))
-	assert.EqualValues(t, 14, count(), "charged without asking")
-	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second, Cost: math.MaxUint64}))
+	assert.EqualValues(t, 14, count(), "charged beyond the limit")
+	require.NoError(t, f.Charge(t.Context(), &weir.Request{Key: "k", Limit: 10, Duration: time.Second,
+		Cost: math.MaxUint64}))
 	assert.Equal(t, uint64(maxCount), count(), "the count saturates")
 	require.NoError(t, f.Seed(t.Context(), r, &weir.Result{TotalRequests: math.MaxUint64, ExpiresAt: end}))
 	assert.Equal(t, uint64(maxCount), count())
@@ -741,7 +749,7 @@ func TestSeedRaisesAndNeverLowers(t *testing.T) {
 	assert.Zero(t, count())
 }
 
-// A counter that falls looks like a restart to Prometheus, which adds the whole of it to its rate.
+// Prometheus takes a falling counter for a restart, and adds its whole value to the rate.
 func TestStatsNeverFall(t *testing.T) {
 	l, _ := newLimiter(t, weir.Config{})
 	s, r := l.FixedWindow(), &weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour, Cost: 5}

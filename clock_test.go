@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// handClock is a Config.Now that is moved by hand. It counts its readings.
+// handClock is a Config.Now that is set by hand and counts its readings.
 type handClock struct{ ns, readings atomic.Int64 }
 
 func (c *handClock) now() time.Time {
@@ -26,7 +26,8 @@ func (c *handClock) now() time.Time {
 
 func (c *handClock) setMs(ms int64) { c.ns.Store(ms * msec) }
 
-// newTestLimiter returns a limiter on a hand-moved clock that starts at the epoch; it is closed with the test.
+// newTestLimiter returns a limiter on a handClock that starts at the epoch. The limiter is closed
+// with the test.
 func newTestLimiter(t testing.TB, cfg Config) (*Limiter, *handClock) {
 	t.Helper()
 	c := new(handClock)
@@ -37,7 +38,7 @@ func newTestLimiter(t testing.TB, cfg Config) (*Limiter, *handClock) {
 	return l, c
 }
 
-// readers returns the calls in a source file that read the clock, and those that take a wall time apart.
+// readers returns the calls in a source file that read the clock, and those that use the wall time.
 func readers(t *testing.T, name string, src any) (clock, wall []string) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, name, src, 0)
@@ -63,7 +64,7 @@ func readers(t *testing.T, name string, src any) (clock, wall []string) {
 	return clock, wall
 }
 
-// A decision that read the wall clock anywhere else would follow its steps.
+// A decision that reads the wall clock elsewhere would follow its steps.
 func TestOnlyTheClockReadsTime(t *testing.T) {
 	names, err := fs.Glob(os.DirFS("."), "*.go")
 	require.NoError(t, err)
@@ -77,7 +78,7 @@ func TestOnlyTheClockReadsTime(t *testing.T) {
 		if name != "clock.go" {
 			assert.Empty(t, wall, "a wall time is taken apart outside clock.go")
 		}
-		// The janitor times its sweeps; Wait sleeps in real time, whatever the strategy's clock.
+		// The janitor times its sweeps, and Wait sleeps in real time whatever the strategy's clock is.
 		if name != "clock.go" && name != "janitor.go" && name != "wait.go" {
 			assert.Empty(t, clock, "the clock is read outside clock.go")
 		}
@@ -90,7 +91,8 @@ func TestOnlyTheClockReadsTime(t *testing.T) {
 }
 
 func TestClockIgnoresWallClockSteps(t *testing.T) {
-	// A wall that is stepped after New is one that disagrees with the instant remembered at New.
+	// Stepping the wall clock after New equals a wall clock that disagrees with the instant recorded
+	// by New.
 	for _, step := range []time.Duration{-time.Hour, -time.Millisecond, time.Hour, 26 * 365 * 24 * time.Hour} {
 		c := newClock(nil, 0)
 		c.unix -= int64(step)

@@ -12,12 +12,12 @@ import (
 
 type contextKey struct{}
 
-// refundable admits, and keeps the contexts and Results of its refunds.
+// refundable is a Strategy that admits, and records the contexts and Results of its refunds.
 type refundable struct {
 	result   Result
 	contexts []context.Context
 	refunded []*Result
-	err      error // of Refund
+	err      error // returned by Refund
 }
 
 func (s *refundable) Run(context.Context, *Request) (*Result, error) { r := s.result; return &r, nil }
@@ -27,12 +27,12 @@ func (s *refundable) Refund(ctx context.Context, _ *Request, taken *Result) erro
 	return s.err
 }
 
-// strategyFunc is a Strategy that is one function.
+// strategyFunc is a Strategy that is a function.
 type strategyFunc func(ctx context.Context) (*Result, error)
 
 func (f strategyFunc) Run(ctx context.Context, _ *Request) (*Result, error) { return f(ctx) }
 
-// What All has charged is given back although the context is over.
+// All refunds what it has charged even if the context is done.
 func TestAllRefundsAfterTheContextEnded(t *testing.T) {
 	failed := errors.New("down")
 	for name, last := range map[string]func() (*Result, error){
@@ -74,7 +74,7 @@ func TestAllReportsALostRefund(t *testing.T) {
 	assert.Nil(t, res)
 }
 
-// What is left of a token bucket is left of its burst; Tiers have no one limit.
+// The remainder of a token bucket counts from its burst; Tiers have no single limit.
 func TestAllComparesBursts(t *testing.T) {
 	l := newLimiter(t)
 	tiers, err := l.Tiers(Tier{1000, time.Second})
@@ -104,11 +104,12 @@ func TestAllReportsTheTightestAdmission(t *testing.T) {
 			want, err := minute.Peek(t.Context(), &Request{Key: "id"})
 			require.NoError(t, err)
 			if res.Allowed() {
-				assert.True(t, res.ExpiresAt.Before(l.clock.time(l.clock.read()).Add(2*time.Minute)), "%+v, not %+v", res, want)
+				assert.True(t, res.ExpiresAt.Before(l.clock.time(l.clock.read()).Add(2*time.Minute)), "%+v, not %+v", res,
+					want)
 			}
 		}
 	}
-	// Both deny; the day ends later.
+	// Both deny; the daily policy ends later.
 	for range 10 {
 		require.NoError(t, day.Charge(t.Context(), &Request{Key: "id"}))
 	}

@@ -19,7 +19,7 @@ func ExampleLimiter_Counter() {
 	limiter := limiterAt(clock)
 	defer limiter.Close()
 
-	s := limiter.Counter() // the period begins with the first hit, wherever in the minute that is
+	s := limiter.Counter() // the period begins with the first hit
 	clock.Advance(40 * time.Second)
 	verdicts(s, 3, weir.Request{Key: "10.0.0.7", Limit: 2, Duration: time.Minute})
 	clock.Advance(59 * time.Second)
@@ -59,14 +59,16 @@ func ExampleNewCounterStrategy() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	verdicts(weir.NewCounterStrategy(limiter), 3, weir.Request{Key: "some-user", Limit: 2, Duration: time.Minute})
-	verdicts(weir.NewSortedSetCounterStrategy(limiter), 3, weir.Request{Key: "some-user", Limit: 2, Duration: time.Minute})
+	verdicts(weir.NewCounterStrategy(limiter), 3, weir.Request{Key: "some-user", Limit: 2,
+		Duration: time.Minute})
+	verdicts(weir.NewSortedSetCounterStrategy(limiter), 3, weir.Request{Key: "some-user", Limit: 2,
+		Duration: time.Minute})
 	// Output:
 	// [Allow Allow Deny]
 	// [Allow Allow Deny]
 }
 
-// everyOption is all that the local strategies offer.
+// everyOption is implemented by every local strategy.
 type everyOption interface {
 	weir.Strategy
 	weir.Peeker
@@ -76,7 +78,7 @@ type everyOption interface {
 	weir.Charger
 }
 
-// anchoredAt returns the two whose period begins with the first hit.
+// anchoredAt returns the strategies whose period begins with the first hit.
 func anchoredAt(t *testing.T, clock *weirtest.Clock) map[string]everyOption {
 	l, err := weir.New(weir.Config{Now: clock.Now, Timeout: 1})
 	require.NoError(t, err)
@@ -84,7 +86,7 @@ func anchoredAt(t *testing.T, clock *weirtest.Clock) map[string]everyOption {
 	return map[string]everyOption{"Counter": l.Counter(), "List": l.List()}
 }
 
-// counted returns what s has counted for r.
+// counted returns the count of s for r.
 func counted(t *testing.T, s weir.Peeker, r *weir.Request) uint64 {
 	t.Helper()
 	res, err := s.Peek(t.Context(), r)
@@ -95,43 +97,43 @@ func counted(t *testing.T, s weir.Peeker, r *weir.Request) uint64 {
 	return res.TotalRequests
 }
 
-// What is given back, is given back inside its period only, and not below zero. The period goes on.
+// A refund takes effect within its period only, and not below zero. The period is unchanged.
 func TestRefundWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 	clock := noon()
 	for name, s := range anchoredAt(t, clock) {
 		t.Run(name, func(t *testing.T) {
 			clock.Set(noon().Now())
-			ask := func(cost uint64) *weir.Request {
+			request := func(cost uint64) *weir.Request {
 				return &weir.Request{Key: "a", Limit: 10, Duration: time.Minute, Cost: cost}
 			}
-			first, err := s.Run(t.Context(), ask(3))
+			first, err := s.Run(t.Context(), request(3))
 			require.NoError(t, err)
 			clock.Advance(10 * time.Second)
-			second, err := s.Run(t.Context(), ask(4))
+			second, err := s.Run(t.Context(), request(4))
 			require.NoError(t, err)
-			require.NoError(t, s.Refund(t.Context(), ask(4), second))
-			assert.Equal(t, uint64(3), counted(t, s, ask(1)))
-			require.NoError(t, s.Refund(t.Context(), ask(5), first))
-			assert.Equal(t, uint64(0), counted(t, s, ask(1)), "not below zero")
-			third, err := s.Run(t.Context(), ask(6))
+			require.NoError(t, s.Refund(t.Context(), request(4), second))
+			assert.Equal(t, uint64(3), counted(t, s, request(1)))
+			require.NoError(t, s.Refund(t.Context(), request(5), first))
+			assert.Equal(t, uint64(0), counted(t, s, request(1)), "not below zero")
+			third, err := s.Run(t.Context(), request(6))
 			require.NoError(t, err)
-			assert.Equal(t, first.ExpiresAt, third.ExpiresAt, "the period goes on")
+			assert.Equal(t, first.ExpiresAt, third.ExpiresAt, "the period is unchanged")
 
 			clock.Set(first.ExpiresAt)
-			fourth, err := s.Run(t.Context(), ask(2))
+			fourth, err := s.Run(t.Context(), request(2))
 			require.NoError(t, err)
-			require.NoError(t, s.Refund(t.Context(), ask(6), third))
-			assert.Equal(t, uint64(2), counted(t, s, ask(1)), "that period is over")
+			require.NoError(t, s.Refund(t.Context(), request(6), third))
+			assert.Equal(t, uint64(2), counted(t, s, request(1)), "the period has ended")
 			clock.Set(fourth.ExpiresAt)
-			require.NoError(t, s.Refund(t.Context(), ask(2), fourth))
-			fifth, err := s.Run(t.Context(), ask(1))
+			require.NoError(t, s.Refund(t.Context(), request(2), fourth))
+			fifth, err := s.Run(t.Context(), request(1))
 			require.NoError(t, err)
 			assert.Equal(t, clock.Now().Add(time.Minute), fifth.ExpiresAt, "a refund begins no period")
 		})
 	}
 }
 
-// A period that another store began goes on here, and ends when it would have.
+// A seeded period of another store continues, and ends when it would have there.
 func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 	clock := noon()
 	for name, s := range anchoredAt(t, clock) {
@@ -158,7 +160,7 @@ func TestSeedWhereThePeriodBeginsWithTheFirstHit(t *testing.T) {
 	}
 }
 
-// The bucket of a period that is over is removed, and not before.
+// A bucket is removed when its period has ended, and not before.
 func TestBucketLastsAsLongAsThePeriodOfItsFirstHit(t *testing.T) {
 	clock := noon()
 	l, err := weir.New(weir.Config{Now: clock.Now, Timeout: 1})
@@ -178,40 +180,41 @@ func TestBucketLastsAsLongAsThePeriodOfItsFirstHit(t *testing.T) {
 	}
 }
 
-// A refund to a List comes from the newest hits that have the Meta of the request.
+// A List refunds the newest hits with the Meta of the request.
 func TestListRefundsTheHitsOfItsMeta(t *testing.T) {
 	clock := noon()
 	l := limiterAt(clock)
 	defer l.Close()
 	s := l.List()
-	ask := func(meta string, cost uint64) *weir.Request {
+	request := func(meta string, cost uint64) *weir.Request {
 		return &weir.Request{Key: "a", Limit: 100, Duration: time.Minute, Meta: meta, Cost: cost}
 	}
 	var last *weir.Result
-	for _, r := range []*weir.Request{ask("", 5), ask("x", 2), ask("y", 3), ask("x", 1), ask("y", 4)} {
+	for _, r := range []*weir.Request{request("", 5), request("x", 2), request("y", 3), request("x", 1),
+		request("y", 4)} {
 		var err error
 		last, err = s.Run(t.Context(), r)
 		require.NoError(t, err)
 	}
 	list := func() (metas string) {
-		entries, err := s.Entries(t.Context(), ask("", 1))
+		entries, err := s.Entries(t.Context(), request("", 1))
 		require.NoError(t, err)
 		for _, e := range entries {
 			metas += fmt.Sprint(e.Meta, e.Cost, " ")
 		}
 		return metas
 	}
-	require.NoError(t, s.Refund(t.Context(), ask("x", 2), last))
-	assert.Equal(t, "5 x1 y3 y4 ", list(), "the newer x, and one of the older")
-	require.NoError(t, s.Refund(t.Context(), ask("x", 6), last))
+	require.NoError(t, s.Refund(t.Context(), request("x", 2), last))
+	assert.Equal(t, "5 x1 y3 y4 ", list(), "the newer x, and one of the older x")
+	require.NoError(t, s.Refund(t.Context(), request("x", 6), last))
 	assert.Equal(t, "5 y2 ", list(), "the last x, then the newest of the others")
-	require.NoError(t, s.Refund(t.Context(), ask("", 100), last))
+	require.NoError(t, s.Refund(t.Context(), request("", 100), last))
 	assert.Empty(t, list())
-	require.NoError(t, s.Charge(t.Context(), ask("z", 7)))
+	require.NoError(t, s.Charge(t.Context(), request("z", 7)))
 	assert.Equal(t, "z7 ", list())
-	res, err := s.Peek(t.Context(), ask("z", 1))
+	res, err := s.Peek(t.Context(), request("z", 1))
 	require.NoError(t, err)
-	assert.Equal(t, last.ExpiresAt, res.ExpiresAt, "the first hit holds the start of the period")
+	assert.Equal(t, last.ExpiresAt, res.ExpiresAt, "the first hit determines the start of the period")
 	clock.Set(last.ExpiresAt)
 	assert.Empty(t, list())
 	_, err = s.Entries(t.Context(), &weir.Request{})

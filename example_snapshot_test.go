@@ -18,7 +18,7 @@ func ExampleLimiter_Save() {
 	if _, err := limiter.CheckRate("10.0.0.7", day, 1); err != nil {
 		log.Fatal(err)
 	}
-	var file bytes.Buffer // a file is written under another name, synced and renamed
+	var file bytes.Buffer // for a file, write to another name, sync and rename
 	if err := limiter.Save(&file); err != nil {
 		log.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func ExampleLimiter_Save() {
 	}
 	defer restarted.Close()
 	if err := restarted.Load(&file); err != nil {
-		log.Print(err) // it begins with no counts; keep the file
+		log.Print(err) // starts without counts; keep the file
 	}
 	res, err := restarted.CheckRate("10.0.0.7", day, 1)
 	if err != nil {

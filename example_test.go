@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// The examples stand still at a time of their own, so that they print the same each time.
+// noon returns the clock of the examples, which stands still so that they always print the same.
 func noon() *weirtest.Clock { return weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)) }
 
 func limiterAt(clock *weirtest.Clock) *weir.Limiter {
@@ -249,7 +249,7 @@ func ExampleFixedWindow_Peek() {
 	// would Allow
 }
 
-// Only failed logins count: one that succeeds gives back what it took.
+// Only failed logins count: a successful one is refunded.
 func ExampleFixedWindow_Refund() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
@@ -281,7 +281,7 @@ func ExampleFixedWindow_Reset() {
 	// Output: Allow
 }
 
-// Another store counted 7, and is out of reach now.
+// Another store has counted 7 and is now unavailable.
 func ExampleFixedWindow_Seed() {
 	clock := noon()
 	limiter := limiterAt(clock)
@@ -362,7 +362,7 @@ func ExampleState_String() {
 	// Output: Allow Deny
 }
 
-// Half of the window before still counts when half of this one is over.
+// Half of the previous window still counts when half of the current one has passed.
 func ExampleLimiter_SlidingWindow() {
 	clock := noon()
 	limiter := limiterAt(clock)
@@ -378,7 +378,7 @@ func ExampleLimiter_SlidingWindow() {
 	// [Allow Allow Deny]
 }
 
-// Who is behind an address? Meta says it, and Entries lists it.
+// Meta identifies the users behind an address, and Entries lists them.
 func ExampleLimiter_SlidingLog() {
 	clock := noon()
 	limiter := limiterAt(clock)
@@ -405,7 +405,7 @@ func ExampleLimiter_SlidingLog() {
 	// <nil>
 }
 
-// 10 a second flow in, and up to 3 are kept.
+// The bucket refills at 10 tokens a second and holds up to 3.
 func ExampleLimiter_TokenBucket() {
 	clock := noon()
 	limiter := limiterAt(clock)
@@ -421,14 +421,15 @@ func ExampleLimiter_TokenBucket() {
 	// [Allow Deny]
 }
 
-// Run waits its turn, here a tenth of a second. Who gives up leaves the queue, and his place is free.
+// Run waits for its turn, here a tenth of a second. A caller whose context is done leaves the
+// queue.
 func ExampleLimiter_LeakyBucket() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
 
-	queue := limiter.LeakyBucket(1) // one waits
+	queue := limiter.LeakyBucket(1) // one request may wait
 	tenASecond := weir.Request{Key: "mail", Limit: 10, Duration: time.Second}
-	verdicts(queue, 1, tenASecond) // the first need not
+	verdicts(queue, 1, tenASecond) // the first does not wait
 	for range 2 {
 		impatient, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		_, err := queue.Run(impatient, &tenASecond)
@@ -441,7 +442,7 @@ func ExampleLimiter_LeakyBucket() {
 	// context deadline exceeded
 }
 
-// A request that one tier denies is charged to none.
+// A request that one tier denies is not counted by any.
 func ExampleLimiter_Tiers() {
 	clock := noon()
 	limiter := limiterAt(clock)
@@ -469,7 +470,7 @@ func ExampleLimiter_Tiers() {
 	// Deny by 3 in 10s
 }
 
-// What the first has admitted is given back when the second denies.
+// If the second strategy denies, the first one's admission is refunded.
 func ExampleAll() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()
@@ -484,7 +485,7 @@ func ExampleAll() {
 	// [Allow Allow Allow Deny]
 }
 
-// Policies of different names count apart.
+// Policies with different names are counted separately.
 func ExamplePolicy() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()

@@ -13,7 +13,7 @@ import (
 
 var hashes = map[string]uint64{"all alike": 0, "16 values": 15, "one shard": 1<<32 - 1}
 
-// breakHash leaves the bits of every hash that are set in mask.
+// breakHash keeps only the bits of each hash that are set in mask.
 func breakHash(l *Limiter, mask uint64) {
 	l.buckets.mask = mask
 	l.callers.mask = mask
@@ -22,11 +22,12 @@ func breakHash(l *Limiter, mask uint64) {
 	l.slices().mask = mask
 }
 
-// A hash says where to look, and keys are compared in full: with equal hashes everything is slower and nothing is wrong.
+// A hash only selects where to search, and keys are compared in full: equal hashes cost time but
+// cause no errors.
 func TestCorrectWithBrokenHash(t *testing.T) {
 	for name, mask := range hashes {
 		t.Run(name, func(t *testing.T) {
-			t.Run("ids and scales count by themselves", func(t *testing.T) {
+			t.Run("IDs and scales are counted separately", func(t *testing.T) {
 				l, clock := newTestLimiter(t, Config{Timeout: 1})
 				breakHash(l, mask)
 				for window := range int64(3) {
@@ -53,7 +54,7 @@ func TestCorrectWithBrokenHash(t *testing.T) {
 					require.Equal(t, 79, l.Sweep())
 				}
 			})
-			t.Run("exact beside the sweeper", func(t *testing.T) { exactWith(t, mask) })
+			t.Run("exact with concurrent sweeps", func(t *testing.T) { exactWith(t, mask) })
 			t.Run("every strategy keeps its limit", func(t *testing.T) {
 				l, _ := newTestLimiter(t, Config{})
 				breakHash(l, mask)

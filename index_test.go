@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checkTable holds a table that nobody uses to what its comments promise.
+// checkTable checks the invariants of a table that is not in use, and returns the number of its
+// buckets.
 func checkTable(t *testing.T, tab *table) (live int) {
 	t.Helper()
 	for i := range tab.shards {
@@ -61,7 +62,7 @@ func checkIndex(t *testing.T, sh *shard) {
 	require.Len(t, words, live, "words of slots that are not live")
 }
 
-// checkChunks looks for slots that are neither in use nor free, or both.
+// checkChunks checks that every slot is either in use or free.
 func checkChunks(t *testing.T, sh *shard) {
 	t.Helper()
 	x := sh.index.Load()
@@ -92,7 +93,7 @@ func checkChunks(t *testing.T, sh *shard) {
 	}
 }
 
-// Keys of all lengths come and go in few shards; after each step the table is what it promises to be.
+// The invariants hold after each step of a random history of keys of all lengths in few shards.
 func TestTableKeepsItsInvariants(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1, MaxBuckets: 1500})
@@ -133,7 +134,7 @@ func TestTableKeepsItsInvariants(t *testing.T) {
 	}
 }
 
-// The index doubles before it is over three quarters full, and is replaced by a smaller one when few buckets are left.
+// The index doubles before it is three quarters full, and shrinks when few buckets are left.
 func TestIndexGrowsAndShrinks(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1, MaxBuckets: 10_000})
 	require.Len(t, l.buckets.shards, 1)

@@ -15,13 +15,14 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// janitors counts the goroutines of janitors.
+// janitors returns the number of janitor goroutines.
 func janitors() int {
 	buf := make([]byte, 1<<20)
-	return strings.Count(string(buf[:runtime.Stack(buf, true)]), "created by github.com/weirgo/weir.(*janitor).start")
+	return strings.Count(string(buf[:runtime.Stack(buf, true)]),
+		"created by github.com/weirgo/weir.(*janitor).start")
 }
 
-// noJanitors waits until none is left: one that has ended is counted for a moment more.
+// noJanitors waits until there are none: a goroutine that has ended is listed a moment longer.
 func noJanitors(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return janitors() == 0 }, time.Minute, time.Millisecond)
@@ -37,14 +38,14 @@ func TestJanitorLivesFromTheFirstBucketToTheLast(t *testing.T) {
 			synctest.Wait()
 			return janitors() > 0
 		}
-		require.False(t, running(), "New starts nothing")
+		require.False(t, running(), "New does not start it")
 		_, err = l.CheckRate("id", 100, 0)
 		require.NoError(t, err)
 		_, err = l.CheckRate("", 100, 1)
 		require.Error(t, err)
 		_, err = l.Inspect("id", 100)
 		require.NoError(t, err)
-		require.False(t, running(), "what makes no bucket starts nothing")
+		require.False(t, running(), "calls that create no bucket do not start it")
 		for range 3 {
 			_, err = l.CheckRate("id", 100, 1)
 			require.NoError(t, err)
@@ -52,12 +53,12 @@ func TestJanitorLivesFromTheFirstBucketToTheLast(t *testing.T) {
 			require.Equal(t, 1, l.Stats().Buckets)
 			time.Sleep(time.Minute)
 			require.Zero(t, l.Stats().Buckets, "it has swept the bucket")
-			require.False(t, running(), "with the last bucket it ends")
+			require.False(t, running(), "it ends with the last bucket")
 		}
 	})
 }
 
-func TestOneJanitorHoweverManyBegin(t *testing.T) {
+func TestConcurrentStartsRunOneJanitor(t *testing.T) {
 	noJanitors(t)
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	var wg sync.WaitGroup
@@ -70,8 +71,9 @@ func TestOneJanitorHoweverManyBegin(t *testing.T) {
 	noJanitors(t)
 }
 
-// The janitor gives up its goroutine at the moment at which a bucket may arrive: one of the two must see the other.
-func TestJanitorNeverEndsBesideABucket(t *testing.T) {
+// The janitor ends when no bucket is left, and a bucket may arrive at that moment: it must keep
+// running or be started again.
+func TestJanitorNeverEndsWhileThereIsABucket(t *testing.T) {
 	l, err := New(Config{SweepEvery: time.Nanosecond, Timeout: time.Nanosecond})
 	require.NoError(t, err)
 	defer l.Close()
@@ -79,18 +81,19 @@ func TestJanitorNeverEndsBesideABucket(t *testing.T) {
 		_, err := l.CheckRate(strconv.Itoa(i), 1, 1)
 		require.NoError(t, err)
 		if i%10 == 0 {
-			for l.Stats().Buckets > 0 { // without a janitor for ever
+			for l.Stats().Buckets > 0 { // would never end without a janitor
 				runtime.Gosched()
 			}
 		}
 	}
 }
 
-// The same, with the two held at that moment: the janitor has seen that no bucket is left, and then one arrives.
-func TestJanitorGoesOnForABucketThatArrives(t *testing.T) {
+// The same with both goroutines held at that moment: a bucket arrives after the janitor has seen
+// none.
+func TestJanitorContinuesForANewBucket(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	j := &l.janitor
-	j.running.Store(true) // as if it ran
+	j.running.Store(true) // as if it were running
 	j.mu.Lock()
 	ended := make(chan bool)
 	go func() { ended <- j.idle() }()
@@ -98,18 +101,18 @@ func TestJanitorGoesOnForABucketThatArrives(t *testing.T) {
 		buf := make([]byte, 1<<20)
 		return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "(*janitor).idle")
 	}, time.Minute, time.Millisecond)
-	time.Sleep(time.Millisecond) // until it waits for the lock, most likely; if not, less is shown
+	time.Sleep(time.Millisecond) // most likely it waits for the lock by then; otherwise the test proves less
 	require.True(t, l.capacity.tryTake())
-	j.start() // sees it running
+	j.start() // finds it running
 	j.mu.Unlock()
-	assert.False(t, <-ended, "a bucket is left without a janitor")
+	assert.False(t, <-ended, "the janitor ended although there is a bucket")
 	assert.True(t, j.running.Load())
 	l.capacity.give()
 }
 
 func TestJanitorKeepsTimeoutAndSweepEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := New(Config{}) // a minute, and 10 s
+		l, err := New(Config{}) // a Timeout of a minute and a SweepEvery of 10 s
 		require.NoError(t, err)
 		defer l.Close()
 		_, err = l.CheckRate("id", 1000, 1)
@@ -123,11 +126,12 @@ func TestJanitorKeepsTimeoutAndSweepEvery(t *testing.T) {
 		s := l.Stats()
 		require.Zero(t, s.Buckets, "a minute past the end of its window")
 		require.EqualValues(t, 1, s.Swept)
-		require.EqualValues(t, 7, s.Sweeps, "and with it the janitor ended")
+		require.EqualValues(t, 7, s.Sweeps, "then the janitor ended")
 	})
 }
 
-// A machine that slept: one sweep, not one for each tick that was missed, and the decision is in the new window.
+// After the machine was suspended there is one sweep, not one for each missed tick, and decisions
+// are in the new window.
 func TestForwardJumpSweepsOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ahead atomic.Int64
@@ -145,7 +149,7 @@ func TestForwardJumpSweepsOnce(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		assert.EqualValues(t, 1, l.Stats().Sweeps)
-		assert.Equal(t, 1, l.Stats().Buckets, "that of the new window")
+		assert.Equal(t, 1, l.Stats().Buckets, "the bucket of the new window")
 	})
 }
 
@@ -159,7 +163,7 @@ func TestCloseEndsASleepingJanitor(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, l.Close())
 		require.Zero(t, time.Since(start), "Close waited for a tick")
-	}) // the bubble fails if a goroutine is left
+	}) // the bubble fails if a goroutine remains
 }
 
 // sweeps is a table that calls a function when it is swept.
@@ -174,7 +178,7 @@ func (f sweeps) stats() (allowed, denied uint64) { return 0, 0 }
 func TestCloseWaitsForSweep(t *testing.T) {
 	l, early := closeInMidSweep(t, (*Limiter).Close, 10*time.Millisecond)
 	require.Zero(t, early, "Close returned in mid-sweep")
-	require.NoError(t, l.Close(), "again")
+	require.NoError(t, l.Close(), "Close again")
 }
 
 func TestCloseControlReturnsDuringSweep(t *testing.T) {
@@ -185,15 +189,15 @@ func TestCloseControlReturnsDuringSweep(t *testing.T) {
 	require.NotZero(t, early)
 }
 
-// closeInMidSweep calls end while a sweep goes on, and ends the sweep when all calls have returned or after wait.
-// It counts those that returned before.
+// closeInMidSweep calls end during a sweep, and ends the sweep when all calls have returned or
+// after wait. It returns the limiter and the number of calls that returned during the sweep.
 func closeInMidSweep(t *testing.T, end func(*Limiter) error, wait time.Duration) (*Limiter, int64) {
 	sweeping, swept := make(chan struct{}), make(chan struct{})
 	var ended atomic.Bool
 	var once sync.Once
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Millisecond})
 	endSweep := sync.OnceFunc(func() { close(swept) })
-	t.Cleanup(endSweep) // before l is closed, which waits for it
+	t.Cleanup(endSweep) // runs before l is closed, which waits for the sweep
 	l.janitor.add(sweeps(func() {
 		once.Do(func() { sweeping <- struct{}{} })
 		<-swept
@@ -262,7 +266,7 @@ func TestReclaimedCapacityServesAllWaiters(t *testing.T) {
 	const n = 64
 	for range slow.N(50, 200, 5000) {
 		l, clock := newTestLimiter(t, Config{})
-		l.capacity.max = n // after New, which makes as many shards as a large table has
+		l.capacity.max = n // after New, so that there are as many shards as in a large table
 		for i := range n {
 			_, err := l.CheckRate(strconv.Itoa(i), 10, 1)
 			require.NoError(t, err)
@@ -279,11 +283,11 @@ func TestReclaimedCapacityServesAllWaiters(t *testing.T) {
 		}
 		wg.Wait()
 		l.Close()
-		require.Zero(t, failed.Load(), "ErrFull, though what filled the table was over")
+		require.Zero(t, failed.Load(), "ErrFull although every bucket had expired")
 	}
 }
 
-func TestReclaimWaitsForNoTimeout(t *testing.T) {
+func TestReclaimIgnoresTimeout(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 2, Timeout: time.Hour})
 	for _, id := range []string{"a", "b"} {
 		_, err := l.CheckRate(id, 10, 1)
@@ -293,14 +297,14 @@ func TestReclaimWaitsForNoTimeout(t *testing.T) {
 	require.ErrorIs(t, err, ErrFull, "both are live")
 	clock.setMs(10)
 	res, err := l.CheckRate("c", 10, 1)
-	require.NoError(t, err, "both are over")
+	require.NoError(t, err, "both have expired")
 	assert.True(t, res.Allowed())
 	assert.LessOrEqual(t, l.Stats().Buckets, 2)
 	assert.EqualValues(t, 2, l.Stats().Swept)
 	assert.EqualValues(t, 1, l.Stats().Full)
 }
 
-// Now may call Close, also where the janitor reads it.
+// Now may call Close, even if the janitor calls it.
 func TestCloseFromNow(t *testing.T) {
 	noJanitors(t)
 	var l *Limiter
@@ -325,7 +329,7 @@ func TestCloseFromNow(t *testing.T) {
 	select {
 	case <-closed:
 	case <-time.After(time.Minute):
-		t.Fatal("Close waits for the janitor, and the janitor for Now")
+		t.Fatal("deadlock: Close waits for the janitor, which waits for Now")
 	}
 	noJanitors(t)
 }

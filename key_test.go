@@ -11,9 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// idLengths are the lengths at which an ID is stored differently.
+// idLengths are the lengths at which the storage of an ID changes.
 var idLengths = []int{1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 21, inlineID, inlineID + 1, 24, 25, 31, 32, 33,
-	headID + partBytes - 1, headID + partBytes, headID + partBytes + 1, headID + 2*partBytes, 255, 256, 1000, maxID}
+	headID + partBytes - 1, headID + partBytes, headID + partBytes + 1, headID + 2*partBytes, 255,
+	256, 1000, maxID}
 
 func testID(n int) string {
 	id := make([]byte, n)
@@ -40,7 +41,7 @@ func TestSlotHoldsTheKeyItWasGiven(t *testing.T) {
 		k, ms, window := unpackPeriod(s[lowWord], s[restWord], s[tailWord])
 		assert.Equal(t, []int64{int64(fixedKind), scale, number}, []int64{int64(k), ms, window}, "%d bytes", n)
 
-		// With the same hash, only the whole key is the key.
+		// With equal hashes, keys are compared in full.
 		find := func(other string) *slot {
 			with := l.buckets.pack(other)
 			with.hash = packed.hash
@@ -56,7 +57,8 @@ func TestSlotHoldsTheKeyItWasGiven(t *testing.T) {
 			assert.Nil(t, find(other), "%d bytes and %q", n, other)
 		}
 		for _, q := range []period{
-			periodOf(fixedKind, scale, number+1), periodOf(fixedKind, scale+1, number), periodOf(slidingKind, scale, number),
+			periodOf(fixedKind, scale, number+1), periodOf(fixedKind, scale+1, number),
+			periodOf(slidingKind, scale, number),
 			periodOf(fixedKind, scale+1<<16, number), periodOf(fixedKind, scale+1<<32, number),
 		} {
 			q.salt = p.salt
@@ -83,7 +85,7 @@ func TestIDsOfZeroBytesDiffer(t *testing.T) {
 	}
 }
 
-// Every legal scale, with every number that a window of it can have.
+// A period keeps every valid scale and all window numbers possible in it.
 func TestPeriodIsPackedWithoutLoss(t *testing.T) {
 	for _, ms := range []int64{1, 2, 1000, 1<<16 - 1, 1 << 16, 1<<16 + 1, 1 << 32, maxScale} {
 		first, last := windowAt(math.MinInt64, ms).number, windowAt(math.MaxInt64, ms).number
@@ -122,10 +124,10 @@ func TestJoinKeyIsInjective(t *testing.T) {
 	assert.Equal(t, JoinKey("a", "b"), JoinKey("a", "b"), "the same parts")
 }
 
-// Scales whose periods differ in each word.
+// These scales have periods that differ in each word.
 var salted = []int64{1000, 60_000, 1000 + 1<<16, 3_600_000, 86_400_000, maxScale}
 
-// The windows of one ID are told apart in its shard by the salt alone.
+// In a shard the windows of one ID differ only by the salt.
 func TestSaltsOfWindowsDiffer(t *testing.T) {
 	seen := make(map[uint64]int64)
 	for _, k := range []kind{fixedKind, slidingKind, tokenKind} {
@@ -141,7 +143,7 @@ func TestSaltsOfWindowsDiffer(t *testing.T) {
 	}
 }
 
-// The buckets of one ID, window after window, must not fill one place of the index.
+// The buckets of one ID in consecutive windows must not share a position of the index.
 func TestSaltSpreadsPositions(t *testing.T) {
 	const places, n = 1 << 10, 1 << 15
 	for _, scale := range salted {
@@ -178,7 +180,8 @@ func TestParams(t *testing.T) {
 		want params
 		err  error
 	}{
-		{"a cost of 0 is 1", Request{Key: "k", Limit: 9, Duration: time.Second}, params{scale: 1000, limit: 9, cost: 1}, nil},
+		{"a cost of 0 is 1", Request{Key: "k", Limit: 9, Duration: time.Second},
+			params{scale: 1000, limit: 9, cost: 1}, nil},
 		{"a limit over int64 is the largest int64", Request{Key: "k", Limit: math.MaxUint64, Duration: time.Second},
 			params{scale: 1000, limit: math.MaxInt64, cost: 1}, nil},
 		{"so is a cost", Request{Key: "k", Cost: math.MaxUint64, Duration: time.Second},

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Those who give up leave the line at a cost that does not grow with it.
-func TestLeavingALongLineIsCheap(t *testing.T) {
+// A waiter leaves the queue at a cost that does not depend on its length.
+func TestLeavingALongQueueIsCheap(t *testing.T) {
 	each := func(n int) time.Duration {
 		best := time.Duration(1 << 62)
 		for range 3 {
@@ -22,7 +22,7 @@ func TestLeavingALongLineIsCheap(t *testing.T) {
 				q.line.PushBack(&waiter{interval: 1, turn: make(chan struct{}, 1)})
 			}
 			start := time.Now()
-			for q.line.Len() > 0 { // the last to come gives up first
+			for q.line.Len() > 0 { // the newest waiter leaves first
 				q.remove(q.line.Back())
 			}
 			best = min(best, time.Since(start)/time.Duration(n))
@@ -33,8 +33,9 @@ func TestLeavingALongLineIsCheap(t *testing.T) {
 	assert.Less(t, large, 16*max(small, 20*time.Nanosecond), "64 times as many waiters")
 }
 
-// A denial names an instant at which the same request passes, also where buckets of other lengths share the queue.
-func TestDenialBesideALongerQueue(t *testing.T) {
+// ExpiresAt of a denial is an instant at which the same request is admitted, even if buckets of
+// other lengths share the queue.
+func TestDenialWithASharedQueue(t *testing.T) {
 	for _, length := range []int{0, 1, 3, 7} {
 		synctest.Test(t, func(t *testing.T) {
 			l, err := New(Config{})
@@ -57,7 +58,7 @@ func TestDenialBesideALongerQueue(t *testing.T) {
 			synctest.Wait()
 			early, err := short.Peek(t.Context(), r)
 			require.NoError(t, err)
-			assert.False(t, early.Allowed(), "length %d: a moment before", length)
+			assert.False(t, early.Allowed(), "length %d: just before ExpiresAt", length)
 			assert.Equal(t, res.ExpiresAt, early.ExpiresAt)
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
@@ -89,11 +90,11 @@ func TestWaitersAreBoundedInBytes(t *testing.T) {
 		synctest.Wait()
 		_, err = l.LeakyBucket(100).Run(ctx, r)
 		require.ErrorIs(t, err, ErrFull)
-		assert.EqualValues(t, 1, l.Stats().Allowed, "those who wait are not counted yet: counts never fall")
+		assert.EqualValues(t, 1, l.Stats().Allowed, "waiting requests are not counted yet, as counts never fall")
 		cancel()
 		require.ErrorIs(t, waiting.Wait(), context.Canceled)
 		assert.Zero(t, l.capacity.bytes.Load())
-		assert.EqualValues(t, 1, l.Stats().Allowed, "those who left are not counted")
+		assert.EqualValues(t, 1, l.Stats().Allowed, "canceled requests are not counted")
 	})
 }
 

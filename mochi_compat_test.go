@@ -15,7 +15,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// original is a model of raterlimiter: one table of counters that count every hit, keyed by window number and id.
+// original is a model of raterlimiter: one table of counters, keyed by window number and ID, that
+// count every hit.
 type original struct {
 	table map[originalKey]*originalRow
 }
@@ -27,7 +28,7 @@ type originalKey struct {
 
 type originalRow struct{ counter, modified int64 }
 
-// stamp rounds microseconds to the nearest millisecond.
+// stamp rounds to the nearest millisecond.
 func (o *original) stamp(now time.Time) int64 { return (now.UnixMicro() + 500) / 1000 }
 
 func (o *original) checkRate(now time.Time, id string, scale, limit int64) string {
@@ -53,7 +54,7 @@ func (o *original) removeOld(now time.Time, timeout int64) {
 	}
 }
 
-// both is the limiter and the original on one clock.
+// both is the limiter and the original with one clock.
 type both struct {
 	*weir.Limiter
 	*weirtest.Clock
@@ -68,7 +69,7 @@ func newBoth(t *testing.T, start time.Time) *both {
 	return &both{limiter, clock, original{map[originalKey]*originalRow{}}}
 }
 
-// verdicts returns the answers of both to one call.
+// verdicts returns the results of both for one call.
 func (b *both) verdicts(t *testing.T, id string, scale, limit int64) (weirs, originals string) {
 	v, err := b.Verdict(id, scale, limit)
 	require.NoError(t, err)
@@ -77,8 +78,8 @@ func (b *both) verdicts(t *testing.T, id string, scale, limit int64) (weirs, ori
 
 var y2012 = time.Date(2012, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// Traces at random: an id has one scale and one limit, as where the original was used. The original sweeps no sooner
-// than its timeout of 300 s, which no scale here exceeds; this limiter sweeps all the time.
+// In random traces each ID has one scale and one limit, as in the original's use. The original
+// sweeps after its timeout of 300 s, which no scale here exceeds; this limiter sweeps all the time.
 func TestVerdictIsThatOfTheOriginal(t *testing.T) {
 	scales := []int64{1, 7, 1000, 30_000, 300_000}
 	limits := []int64{1, 2, 3, 500}
@@ -125,7 +126,7 @@ func TestVerdictDiffersAtScaleZero(t *testing.T) {
 }
 
 func TestVerdictDiffersWhereScalesShareAWindowNumber(t *testing.T) {
-	b := newBoth(t, y2012.Add(30*time.Minute)) // both scales are in the window of the same number here
+	b := newBoth(t, y2012.Add(30*time.Minute)) // here both scales are in a window of the same number
 	weirs, originals := b.verdicts(t, "id", 3_600_000, 1)
 	require.Equal(t, "{ok, continue}", weirs)
 	require.Equal(t, originals, weirs)
@@ -134,7 +135,7 @@ func TestVerdictDiffersWhereScalesShareAWindowNumber(t *testing.T) {
 	assert.Equal(t, "{ok, continue}", weirs)
 }
 
-func TestVerdictDiffersWhereTheOriginalForgetsALiveCount(t *testing.T) {
+func TestVerdictDiffersWhereTheOriginalLosesALiveCount(t *testing.T) {
 	b := newBoth(t, time.Unix(1_336_003_200, 0)) // the start of a day
 	const day, timeout = 86_400_000, 300_000
 	b.verdicts(t, "id", day, 1)

@@ -21,8 +21,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// A handler that streams an answer of unknown length. It reserves an estimate, and settles what was written, also if the
-// client hangs up.
+// A handler streams a response of unknown length. It reserves an estimate and settles the amount
+// written, even if the client disconnects.
 func ExampleReserve() {
 	limiter, err := weir.New(weir.Config{})
 	if err != nil {
@@ -33,7 +33,7 @@ func ExampleReserve() {
 
 	generate := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := weir.Reserve(r.Context(), tokens, &weir.Request{
-			Key: r.Header.Get("User"), Limit: 100, Duration: time.Hour, Cost: 60, // the estimate
+			Key: r.Header.Get("User"), Limit: 100, Duration: time.Hour, Cost: 60, // an estimate
 		})
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -47,7 +47,7 @@ func ExampleReserve() {
 		defer func() { _ = v.Commit(r.Context(), words) }()
 		for word := range strings.FieldsSeq("a river goes over the weir") {
 			if _, err := fmt.Fprint(w, word, " "); err != nil {
-				return // the client hung up: what was written counts
+				return // the client disconnected; the amount written counts
 			}
 			words++
 		}
@@ -60,7 +60,8 @@ func ExampleReserve() {
 		body, _ := io.ReadAll(w.Result().Body)
 		fmt.Println(w.Code, strings.TrimSpace(string(body)))
 	}
-	res, err := tokens.Peek(context.Background(), &weir.Request{Key: "alice", Limit: 100, Duration: time.Hour, Cost: 100})
+	res, err := tokens.Peek(context.Background(), &weir.Request{Key: "alice", Limit: 100, Duration: time.Hour,
+		Cost: 100})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -124,7 +125,7 @@ func TestReserveEqualsItsModel(t *testing.T) {
 	}
 }
 
-func TestReserveNeverAdmitsMoreThanTheLimitAndWhatCommitsExceeded(t *testing.T) {
+func TestReserveNeverExceedsTheLimitAndTheCommittedExcess(t *testing.T) {
 	for name, s := range reservable(t) {
 		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(slow.N(15, 300, 10_000)) {
@@ -134,21 +135,21 @@ func TestReserveNeverAdmitsMoreThanTheLimitAndWhatCommitsExceeded(t *testing.T) 
 	}
 }
 
-// unsettled is a strategy that settles wrongly.
-type unsettled struct {
+// unsettled is a strategy with a defect in Refund or Charge.
+type missettling struct {
 	everyOption
 	refund func(s weir.Refunder, r *weir.Request, taken *weir.Result) error
 	charge func(s weir.Charger, r *weir.Request) error
 }
 
-func (s unsettled) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+func (s missettling) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	if s.refund == nil {
 		return s.everyOption.Refund(ctx, r, taken)
 	}
 	return s.refund(s.everyOption, r, taken)
 }
 
-func (s unsettled) Charge(ctx context.Context, r *weir.Request) error {
+func (s missettling) Charge(ctx context.Context, r *weir.Request) error {
 	if s.charge == nil {
 		return s.everyOption.Charge(ctx, r)
 	}
@@ -157,7 +158,7 @@ func (s unsettled) Charge(ctx context.Context, r *weir.Request) error {
 
 func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 	ctx := t.Context()
-	for name, control := range map[string]unsettled{
+	for name, control := range map[string]missettling{
 		"no charge": {charge: func(weir.Charger, *weir.Request) error { return nil }},
 		"no refund": {refund: func(weir.Refunder, *weir.Request, *weir.Result) error { return nil }},
 		"a refund twice": {refund: func(s weir.Refunder, r *weir.Request, taken *weir.Result) error {
@@ -189,17 +190,18 @@ func TestReserveControlsThatSettleWronglyAreRejected(t *testing.T) {
 	}
 }
 
-func TestReserveNeedsAStrategyThatSettles(t *testing.T) {
+func TestReserveNeedsARefunderAndACharger(t *testing.T) {
 	l := limiterAt(noon())
 	defer l.Close()
-	_, err := weir.Reserve(t.Context(), weir.All(l.FixedWindow(), failing{}), &weir.Request{Key: "a", Limit: 1, Duration: time.Second})
+	_, err := weir.Reserve(t.Context(), weir.All(l.FixedWindow(), failing{}),
+		&weir.Request{Key: "a", Limit: 1, Duration: time.Second})
 	assert.ErrorIs(t, err, errors.ErrUnsupported)
-	assert.Zero(t, l.Stats().Checks, "nothing was taken")
+	assert.Zero(t, l.Stats().Checks, "nothing was counted")
 	_, err = weir.Reserve(t.Context(), l.FixedWindow(), &weir.Request{Limit: 1, Duration: time.Second})
 	assert.ErrorIs(t, err, weir.ErrID)
 }
 
-// Of many that settle one reservation, one does.
+// Of several concurrent Commits and Cancels of one reservation, one takes effect.
 func TestReservationIsSettledOnce(t *testing.T) {
 	l := limiterAt(noon())
 	defer l.Close()
@@ -217,7 +219,8 @@ func TestReservationIsSettledOnce(t *testing.T) {
 		require.NoError(t, v.Cancel(t.Context()))
 		assert.Equal(t, uint64(15), counted(t, s, ask))
 	}
-	denied, err := weir.Reserve(t.Context(), s, &weir.Request{Key: "a", Limit: 20, Duration: time.Second, Cost: 10})
+	denied, err := weir.Reserve(t.Context(), s, &weir.Request{Key: "a", Limit: 20, Duration: time.Second,
+		Cost: 10})
 	require.NoError(t, err)
 	require.False(t, denied.Allowed())
 	require.NoError(t, denied.Commit(t.Context(), 30))

@@ -42,10 +42,10 @@ func TestCoarseClockMovesByResolutionWhileThereAreBuckets(t *testing.T) {
 	})
 }
 
-// A window ends up to Resolution late, and what retries at ExpiresAt may come too early.
+// A window ends up to Resolution late, so a retry at ExpiresAt may be denied.
 func TestCoarseWindowsEndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(5 * time.Millisecond) // off the edges of windows
+		time.Sleep(5 * time.Millisecond) // away from window edges
 		l, err := New(Config{Resolution: 10 * time.Millisecond})
 		require.NoError(t, err)
 		defer l.Close()
@@ -98,15 +98,15 @@ func TestSweepAdvancesTheCoarseClock(t *testing.T) {
 				require.NoError(t, err)
 			}
 			before := l.clock.read()
-			require.Equal(t, before, l.clock.read(), "it stands still")
+			require.Equal(t, before, l.clock.read(), "the coarse clock stands still")
 			l.Sweep()
 			assert.Greater(t, l.clock.read(), before)
 		})
 	}
 }
 
-// goesBack has many read a clock that becomes coarse and exact again, and returns how often a reading was before one that
-// another had before.
+// goesBack reads a clock concurrently while it alternates between coarse and exact. It returns how
+// many readings were before one that another goroutine had already seen.
 func goesBack(read func() int64, setTicking func(bool)) (times int64) {
 	var latest, back atomic.Int64
 	var stop atomic.Bool
@@ -140,7 +140,7 @@ func TestCoarseClockNeverGoesBack(t *testing.T) {
 	assert.Zero(t, goesBack(c.read, c.setTicking))
 }
 
-// The control reads the exact clock without raising the coarse one.
+// The control reads the exact clock without advancing the coarse one.
 func TestCoarseClockControlIsRejected(t *testing.T) {
 	c := newClock(nil, time.Millisecond)
 	c.setTicking(false)
@@ -153,14 +153,14 @@ func TestCoarseClockControlIsRejected(t *testing.T) {
 	rejected(t, func() bool {
 		return goesBack(read, func(ticking bool) {
 			if !ticking {
-				c.advance() // the tick of the janitor
+				c.advance() // the janitor's tick
 			}
 			c.coarse.Store(-c.coarse.Load())
 		}) > 0
 	})
 }
 
-// rejected fails unless a broken limiter is found out in one of 20 tries.
+// rejected fails unless one of 20 tries detects a broken limiter.
 func rejected(t *testing.T, found func() bool) {
 	for range 20 {
 		if found() {
@@ -170,8 +170,8 @@ func rejected(t *testing.T, found func() bool) {
 	t.Error("the control passed")
 }
 
-// overfull has many hit one id in windows of a millisecond for a while, with pauses in which the table empties, and
-// returns how many windows admitted more than the limit.
+// overfull hits one ID concurrently in windows of a millisecond, with pauses in which the table
+// empties. It returns the number of windows that admitted more than the limit.
 func overfull(t *testing.T, cfg Config) (windows int) {
 	const limit = 3
 	cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery = 4, 1, 500*time.Microsecond
@@ -213,7 +213,7 @@ func TestCoarseWindowsNeverAdmitMoreThanTheLimit(t *testing.T) {
 	}
 }
 
-// The control is a clock that goes back by up to 4 ms.
+// The control is a clock that steps back by up to 4 ms.
 func TestCoarseWindowsControlIsRejected(t *testing.T) {
 	back := func() time.Time {
 		now := time.Now()

@@ -17,7 +17,7 @@ import (
 	"github.com/weirgo/weir/internal/ring"
 )
 
-// A refunded hit leaves the log: otherwise a caller who is refunded each time grows it without a bound.
+// A refunded hit leaves the log. Otherwise refunds would let it grow without bound.
 func TestRefundedHitsLeaveTheLog(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{})
 	s := l.SlidingLog()
@@ -44,8 +44,8 @@ func TestRefundedHitsLeaveTheLog(t *testing.T) {
 	assert.Less(t, l.capacity.bytes.Load(), int64(500))
 }
 
-// What logs hold is bounded: over the bound growth fails with ErrFull, also for a known caller, and as soon as hits are
-// over it goes on.
+// The memory of logs is bounded. At the bound growth fails with ErrFull, even for known callers,
+// until hits expire.
 func TestLogsAreBoundedInBytes(t *testing.T) {
 	for _, meta := range []string{"", strings.Repeat("m", 300)} {
 		l, clock := newTestLimiter(t, Config{MaxBuckets: 100})
@@ -68,7 +68,8 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		require.Greater(t, hits, 1000)
 		require.EqualValues(t, hits, l.Stats().Allowed, "an error counts nothing")
 		buckets := l.Stats().Buckets
-		_, err := s.Run(t.Context(), &Request{Key: "new", Limit: 1 << 40, Duration: time.Second, Meta: strings.Repeat("m", 1<<20)})
+		_, err := s.Run(t.Context(), &Request{Key: "new", Limit: 1 << 40, Duration: time.Second,
+			Meta: strings.Repeat("m", 1<<20)})
 		require.ErrorIs(t, err, ErrFull, "a new caller")
 		require.Equal(t, buckets, l.Stats().Buckets, "a caller who is refused holds none")
 		clock.setMs(1000)
@@ -82,7 +83,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// The bytes of one strategy make room for another, once they are over.
+// Expired logs of one strategy make room for those of another.
 func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
 	for name, run := range map[string]func(*Limiter, *Request) error{
 		"Tiers": func(l *Limiter, r *Request) error {
@@ -103,7 +104,7 @@ func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
 				return err
 			}
 			time.AfterFunc(10*time.Millisecond, cancel)
-			if _, err := s.Run(ctx, r); err != context.Canceled { // it waits
+			if _, err := s.Run(ctx, r); err != context.Canceled { // waits
 				return cmp.Or(err, errors.New("it did not wait"))
 			}
 			return nil
@@ -118,7 +119,7 @@ func TestBytesAreReclaimedFromOtherStrategies(t *testing.T) {
 			for err := error(nil); err == nil; {
 				_, err = s.Run(t.Context(), &Request{Key: "b", Limit: 1 << 40, Duration: time.Second})
 			}
-			l.capacity.bytes.Store(l.capacity.maxBytes) // the ring of a log grows by doubling: no byte is left
+			l.capacity.bytes.Store(l.capacity.maxBytes) // no byte is left for the ring to grow
 			r := &Request{Key: "c", Limit: 1, Duration: time.Second}
 			require.ErrorIs(t, run(l, r), ErrFull)
 			clock.setMs(5000)
@@ -133,7 +134,8 @@ func TestPeekKeepsNoStateAlive(t *testing.T) {
 	tiers, err := l.Tiers(Tier{5, time.Second})
 	require.NoError(t, err)
 	for name, s := range map[string]Strategy{
-		"log": l.SlidingLog(), "tiers": tiers, "queue": l.LeakyBucket(0), "window": l.SlidingWindow(), "tokens": l.TokenBucket(0),
+		"log": l.SlidingLog(), "tiers": tiers, "queue": l.LeakyBucket(0), "window": l.SlidingWindow(),
+		"tokens": l.TokenBucket(0),
 	} {
 		clock.setMs(0)
 		r := &Request{Key: name, Limit: 5, Duration: time.Second}
@@ -149,7 +151,7 @@ func TestPeekKeepsNoStateAlive(t *testing.T) {
 	}
 }
 
-// Of a hit that is refunded in part the rest counts on.
+// After a partial refund the rest of a hit still counts.
 func TestRefundInPartLeavesTheRest(t *testing.T) {
 	l := newLimiter(t)
 	s := l.SlidingLog()
@@ -168,7 +170,7 @@ func TestRefundInPartLeavesTheRest(t *testing.T) {
 	assert.EqualValues(t, 3, peeked.TotalRequests)
 }
 
-// What growth says before a hit is admitted is what size says more afterwards: the bound on bytes relies on it.
+// growth must predict exactly how much size increases, as the bound on bytes relies on it.
 func TestGrowthOfALogIsKnownInAdvance(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	for range 40 {
@@ -199,7 +201,7 @@ func TestGrowthOfALogIsKnownInAdvance(t *testing.T) {
 	}
 }
 
-// contents returns the elements of a ring, the oldest first.
+// contents returns the elements of a ring from the oldest to the newest.
 func contents[T any](r *ring.Ring[T]) (list []T) {
 	for i := range r.Len() {
 		list = append(list, *r.At(i))

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A clock that is in another window at each reading ends a decision, before Close and after.
+// Even if each reading of the clock is in another window, a decision returns, before Close and
+// after.
 func TestClockThatCrossesAWindowAtEachReading(t *testing.T) {
 	var ms atomic.Int64
 	l, err := New(Config{Now: func() time.Time { return time.UnixMilli(ms.Add(10)) }})
@@ -28,7 +29,7 @@ func TestClockThatCrossesAWindowAtEachReading(t *testing.T) {
 	require.ErrorIs(t, err, ErrClosed)
 }
 
-// A caller has one bucket, from window to window.
+// A caller has one bucket across windows.
 func TestSlidingWindowHoldsOneBucketACaller(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{})
 	r := &Request{Key: "id", Limit: 5, Duration: time.Second}

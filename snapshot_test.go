@@ -22,7 +22,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// subject is a strategy of a limiter, with all that it offers.
+// subject is a strategy of a limiter with its optional interfaces.
 type subject interface {
 	Strategy
 	Peeker
@@ -37,7 +37,8 @@ func subjects(t testing.TB, l *Limiter) map[string]subject {
 	require.NoError(t, err)
 	return map[string]subject{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "TokenBucket": l.TokenBucket(0),
-		"Counter": l.Counter(), "SlidingLog": l.SlidingLog(), "List": l.List(), "Tiers": tiers, "LeakyBucket": l.LeakyBucket(0),
+		"Counter": l.Counter(), "SlidingLog": l.SlidingLog(), "List": l.List(), "Tiers": tiers,
+		"LeakyBucket": l.LeakyBucket(0),
 	}
 }
 
@@ -54,8 +55,9 @@ func saved(t testing.TB, l *Limiter) []byte {
 
 var snapshotIDs = []string{"a", strings.Repeat("b", 23), strings.Repeat("c", 1024)}
 
-// history makes random requests of a strategy, and returns what it says. The same seed makes the same ones.
-func history(s subject, c *handClock, seed uint64, n int) (said string) {
+// history makes random requests on a strategy and describes the results. Equal seeds make equal
+// requests.
+func history(s subject, c *handClock, seed uint64, n int) (results string) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	ctx := context.Background()
 	for range n {
@@ -66,18 +68,18 @@ func history(s subject, c *handClock, seed uint64, n int) (said string) {
 		}
 		switch rnd.IntN(8) {
 		case 0:
-			said += fmt.Sprint(s.Charge(ctx, r))
+			results += fmt.Sprint(s.Charge(ctx, r))
 		case 1:
-			said += fmt.Sprint(s.Refund(ctx, r, &Result{State: Allow, ExpiresAt: c.now().Add(r.Duration)}))
+			results += fmt.Sprint(s.Refund(ctx, r, &Result{State: Allow, ExpiresAt: c.now().Add(r.Duration)}))
 		default:
 			res, err := s.Run(ctx, r)
-			said += fmt.Sprint(res, err)
+			results += fmt.Sprint(res, err)
 		}
 	}
-	return said + fmt.Sprint(c.ns.Load())
+	return results + fmt.Sprint(c.ns.Load())
 }
 
-// A limiter that was restored decides from then on as the one that was saved.
+// A restored limiter decides like the saved one.
 func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +92,7 @@ func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
 				again.ns.Store(at + int64(seed%3)*int64(time.Second))
 				clock.ns.Store(again.ns.Load())
 				require.NoError(t, restored.Load(bytes.NewReader(snapshot)))
-				require.NoError(t, restored.Load(bytes.NewReader(snapshot)), "twice is once")
+				require.NoError(t, restored.Load(bytes.NewReader(snapshot)), "a second Load changes nothing")
 				require.Zero(t, restored.Stats().Allowed)
 				want := history(subjects(t, was)[name], clock, seed+1, 30)
 				require.Equal(t, want, history(subjects(t, restored)[name], again, seed+1, 30), "seed %d", seed)
@@ -101,13 +103,13 @@ func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
 	}
 }
 
-// What is loaded raises a count. It never lowers one, and is not added to it.
+// Load raises counts. It neither lowers them nor adds to them.
 func TestLoadRaisesCounts(t *testing.T) {
-	ask := func(cost uint64) *Request {
+	request := func(cost uint64) *Request {
 		return &Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: cost}
 	}
 	total := func(s subject) uint64 {
-		res, err := s.Peek(t.Context(), ask(1))
+		res, err := s.Peek(t.Context(), request(1))
 		require.NoError(t, err)
 		return res.TotalRequests - uint64(res.State)
 	}
@@ -118,7 +120,7 @@ func TestLoadRaisesCounts(t *testing.T) {
 				other, _ := newTestLimiter(t, Config{})
 				for to, cost := range map[*Limiter]uint64{l: tt.have, other: tt.saved} {
 					if cost > 0 {
-						_, err := subjects(t, to)[name].Run(t.Context(), ask(cost))
+						_, err := subjects(t, to)[name].Run(t.Context(), request(cost))
 						require.NoError(t, err)
 					}
 				}
@@ -133,19 +135,20 @@ func TestLoadRaisesCounts(t *testing.T) {
 	}
 }
 
-// sample returns a limiter with something of every kind, and its snapshot.
+// sample returns a limiter with buckets of every kind, and its snapshot.
 func sample(t testing.TB) (*Limiter, []byte) {
 	l, _ := newTestLimiter(t, Config{})
 	for _, s := range subjects(t, l) {
 		for _, id := range snapshotIDs {
-			_, err := s.Run(context.Background(), &Request{Key: id, Limit: 12, Duration: 5 * time.Second, Cost: 2, Meta: "m"})
+			_, err := s.Run(context.Background(), &Request{Key: id, Limit: 12, Duration: 5 * time.Second,
+				Cost: 2, Meta: "m"})
 			require.NoError(t, err)
 		}
 	}
 	return l, saved(t, l)
 }
 
-// A truncated, damaged or foreign snapshot is an error, and changes nothing.
+// Truncated, damaged and unrelated data is an error and changes nothing.
 func TestLoadRejectsWhatSaveDidNotWrite(t *testing.T) {
 	_, snapshot := sample(t)
 	l, _ := sample(t)
@@ -173,7 +176,7 @@ func TestLoadRejectsWhatSaveDidNotWrite(t *testing.T) {
 	assert.Len(t, saved(t, l), want)
 
 	control, _ := newTestLimiter(t, Config{})
-	require.NoError(t, control.Load(bytes.NewReader(snapshot)), "the snapshot itself is good")
+	require.NoError(t, control.Load(bytes.NewReader(snapshot)), "the snapshot itself is valid")
 	assert.Equal(t, before.Buckets, control.Stats().Buckets)
 }
 
@@ -183,7 +186,7 @@ type failingReader struct{}
 
 func (*failingReader) Read([]byte) (int, error) { return 0, errUnreadable }
 
-// failingWriter fails after some bytes.
+// failingWriter fails after the given number of bytes.
 type failingWriter struct{ left int }
 
 func (w *failingWriter) Write(p []byte) (int, error) {
@@ -201,7 +204,7 @@ func TestSaveReturnsTheErrorOfTheWriter(t *testing.T) {
 	require.NoError(t, l.Save(&failingWriter{len(snapshot)}))
 }
 
-func TestLoadLeavesOutWhatIsOver(t *testing.T) {
+func TestLoadSkipsExpiredBuckets(t *testing.T) {
 	_, snapshot := sample(t)
 	l, clock := newTestLimiter(t, Config{})
 	clock.setMs(time.Hour.Milliseconds())
@@ -211,10 +214,10 @@ func TestLoadLeavesOutWhatIsOver(t *testing.T) {
 	_, err := was.CheckRate("a", 1000, 3)
 	require.NoError(t, err)
 	clock.setMs(1000)
-	assert.Less(t, len(saved(t, was)), 30, "over: nothing but the frame")
+	assert.Less(t, len(saved(t, was)), 30, "all has expired: only the frame remains")
 }
 
-// A clock that was set back by much would not come to the windows of a snapshot for long.
+// After a large step back, the clock would not reach the windows of a snapshot for a long time.
 func TestLoadRejectsASnapshotOfTheFuture(t *testing.T) {
 	was, clock := newTestLimiter(t, Config{})
 	clock.setMs(time.Hour.Milliseconds())
@@ -229,11 +232,11 @@ func TestLoadRejectsASnapshotOfTheFuture(t *testing.T) {
 	clock.setMs(time.Hour.Milliseconds())
 	b, err := l.Inspect("a", time.Minute.Milliseconds())
 	require.NoError(t, err)
-	assert.Equal(t, uint64(1), b.Count, "the window is there when the clock comes to it")
+	assert.Equal(t, uint64(1), b.Count, "the window counts when the clock reaches it")
 }
 
-// On a clock that lies behind the snapshot's, what comes after Load stays in order: it can be given
-// back, and the next snapshot is one.
+// On a clock behind the snapshot's, hits after Load stay in order: they can be refunded, and the
+// next snapshot is valid.
 func TestLoadOnAClockBehindKeepsHitsInOrder(t *testing.T) {
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
@@ -304,9 +307,10 @@ func TestLoadFillsTheTableAndNoMore(t *testing.T) {
 	assert.NoError(t, l.Save(io.Discard), "Save after Close")
 }
 
-// beside has many use up a limit while the limiter is saved, and the process end after that. It returns by how much more
-// was admitted, before and after, than the limit and what was admitted since the Save began.
-func beside(t *testing.T, save func(l *Limiter) []byte) (over int64) {
+// concurrently uses up a limit from several goroutines while the limiter is saved, and continues on
+// a limiter restored from the snapshot. It returns the excess over the limit plus the requests made
+// since Save began.
+func concurrently(t *testing.T, save func(l *Limiter) []byte) (over int64) {
 	const limit, ids = 400, 50
 	l, clock := newTestLimiter(t, Config{})
 	var admitted, since atomic.Int64
@@ -322,7 +326,7 @@ func beside(t *testing.T, save func(l *Limiter) []byte) (over int64) {
 		wg.Go(func() {
 			for i := range limit / 8 * ids {
 				if saving.Load() {
-					since.Add(1) // whether it will be admitted or not
+					since.Add(1) // admitted or not
 				}
 				hit(l, (i+g)%ids, &admitted)
 			}
@@ -346,16 +350,16 @@ func beside(t *testing.T, save func(l *Limiter) []byte) (over int64) {
 	return admitted.Load() - limit*ids - since.Load() - inFlight
 }
 
-func TestSaveBesideDecisionsForgetsNothingFromBefore(t *testing.T) {
+func TestSaveDuringDecisionsLosesNothing(t *testing.T) {
 	for range 5 {
-		assert.LessOrEqual(t, beside(t, func(l *Limiter) []byte { return saved(t, l) }), int64(0))
+		assert.LessOrEqual(t, concurrently(t, func(l *Limiter) []byte { return saved(t, l) }), int64(0))
 	}
 }
 
 // The control's snapshot lacks a bucket.
 func TestSaveControlThatLosesABucketIsRejected(t *testing.T) {
 	rejected(t, func() bool {
-		return beside(t, func(l *Limiter) []byte {
+		return concurrently(t, func(l *Limiter) []byte {
 			for range 25 {
 				id := fmt.Sprint("id ", rand.IntN(50))
 				assert.NoError(t, l.Reset(id, 60_000))
@@ -365,14 +369,14 @@ func TestSaveControlThatLosesABucketIsRejected(t *testing.T) {
 	})
 }
 
-// framed is a snapshot of the records given, with its checksum.
+// framed returns a snapshot with the given records and a valid checksum.
 func framed(records []byte) []byte {
 	b := binary.AppendVarint([]byte(snapshotVersion), 0)
 	b = append(b, records...)
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// A record with a value that Save writes nowhere is refused, though the checksum is right.
+// A record with a value that Save never writes is invalid, even if the checksum is right.
 func TestLoadRejectsBadRecords(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	load := func(k kind, id string, scale int64) error {
@@ -387,7 +391,7 @@ func TestLoadRejectsBadRecords(t *testing.T) {
 		return l.Load(bytes.NewReader(framed(e.buf)))
 	}
 	for k := slidingKind; k <= counterKind; k++ {
-		require.NoError(t, load(k, "a", 1000), "a good one")
+		require.NoError(t, load(k, "a", 1000), "a valid one")
 		assert.ErrorIs(t, load(k, "a", 0), ErrSnapshot)
 		assert.ErrorIs(t, load(k, "a", maxScale+1), ErrSnapshot)
 		assert.ErrorIs(t, load(k, "", 1000), ErrSnapshot)
@@ -397,7 +401,7 @@ func TestLoadRejectsBadRecords(t *testing.T) {
 	assert.ErrorIs(t, load(255, "a", 1000), ErrSnapshot)
 }
 
-// So is one that has another number of records than it says, anything after them, or no end.
+// A snapshot with a wrong record count, trailing data or no end is invalid.
 func TestLoadRejectsABadEnd(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	load := func(says int64, after ...byte) error {
@@ -405,7 +409,7 @@ func TestLoadRejectsABadEnd(t *testing.T) {
 		e.int(says)
 		return l.Load(bytes.NewReader(framed(append(e.buf, after...))))
 	}
-	require.NoError(t, load(0), "a good one")
+	require.NoError(t, load(0), "a valid one")
 	assert.ErrorIs(t, load(1), ErrSnapshot)
 	assert.ErrorIs(t, load(-1), ErrSnapshot)
 	assert.ErrorIs(t, load(0, 0), ErrSnapshot)
@@ -452,7 +456,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// The format stays readable: this was written by the first version that had one.
+// The format stays readable. This snapshot is from the first version with snapshots.
 const firstFormat = `d2VpciBzbmFwc2hvdCAxCgBiAAJhkE4EAGIBAmGQTgQAAGICAmGQTgCsod2aBgBiAwJhkE4EAAB0AmHQDx4xMDAwID
 IwMDAgNTAwMCACAARsAmGQTghsaXN0AgAEAm1sAmGQTgACAAQCbXECYZBOAKyh3ZoGZRDu6wHA`
 

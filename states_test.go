@@ -17,7 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lockedStrategies returns the strategies whose states have no fixed size, each counting a hit for 10 ms.
+// lockedStrategies returns the strategies with states of variable size. In each of them a hit
+// counts for 10 ms.
 func lockedStrategies(t testing.TB, l *Limiter) map[string]Strategy {
 	tiers, err := l.Tiers(Tier{100, 5 * time.Millisecond}, Tier{1000, 10 * time.Millisecond})
 	require.NoError(t, err)
@@ -34,10 +35,10 @@ func TestStatesAreSweptWhenTheTimeoutHasPassed(t *testing.T) {
 			_, err := s.Run(t.Context(), hitOf("a"))
 			require.NoError(t, err)
 			clock.setMs(start + 2)
-			_, err = s.Run(t.Context(), hitOf("a")) // a denial keeps nothing for longer
+			_, err = s.Run(t.Context(), hitOf("a")) // a denial does not extend the state's life
 			require.NoError(t, err)
 			clock.setMs(start + 16)
-			assert.Zero(t, l.Sweep(), "7 ms after it was over it is kept")
+			assert.Zero(t, l.Sweep(), "it is kept for 7 ms after it has expired")
 			clock.setMs(start + 17)
 			assert.Equal(t, 1, l.Sweep())
 			assert.Zero(t, l.Stats().Buckets)
@@ -58,7 +59,7 @@ func TestSweepKeepsStatesThatAreUsedAgain(t *testing.T) {
 				_, err = s.Run(t.Context(), hitOf("late"))
 				require.NoError(t, err)
 				clock.ns.Add(6 * msec)
-				assert.Equal(t, 1, l.Sweep(), "the early one is over, the late one is not")
+				assert.Equal(t, 1, l.Sweep(), "only the early one has expired")
 				clock.ns.Add(4 * msec)
 			}
 			clock.ns.Add(5 * msec)
@@ -81,11 +82,11 @@ func TestErrFullEnds(t *testing.T) {
 				require.NoError(t, run("a"))
 				require.NoError(t, run("b"))
 				require.ErrorIs(t, run("c"), ErrFull)
-				require.NoError(t, run("a"), "a known caller goes on")
+				require.NoError(t, run("a"), "a known caller is decided")
 				clock.ns.Add(10*msec - 1)
 				require.ErrorIs(t, run("c"), ErrFull)
 				clock.ns.Add(1)
-				require.NoError(t, run("c"), "the first bucket is over")
+				require.NoError(t, run("c"), "the first bucket has expired")
 				clock.ns.Add(20 * msec)
 			}
 		})
@@ -97,8 +98,8 @@ func newLimiter(t testing.TB) *Limiter {
 	return l
 }
 
-// A caller who finds an entry that is removed before it is locked looks again.
-func TestRemovedEntryIsNotCountedIn(t *testing.T) {
+// A caller that finds an entry that is removed before it is locked searches again.
+func TestRemovedEntryIsNotUsed(t *testing.T) {
 	l := newLimiter(t)
 	s := l.SlidingLog()
 	r := &Request{Key: "id", Limit: 2, Duration: time.Second}
@@ -126,7 +127,7 @@ func TestRemovedEntryIsNotCountedIn(t *testing.T) {
 	assert.Zero(t, l.capacity.bytes.Load())
 }
 
-// blockedIn reports whether a goroutine waits for a mutex in that method of states.
+// blockedIn reports whether a goroutine waits for a mutex in the given method of states.
 func blockedIn(method string) bool {
 	buf := make([]byte, 1<<20)
 	for g := range strings.SplitSeq(string(buf[:runtime.Stack(buf, true)]), "\n\n") {
@@ -137,7 +138,7 @@ func blockedIn(method string) bool {
 	return false
 }
 
-// A state that a refund has emptied is kept for Timeout too: time does not go back for its caller.
+// A state emptied by a refund is also kept for Timeout, so that its time does not go back.
 func TestEmptiedStatesAreKept(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 7 * time.Millisecond, SweepEvery: time.Hour})
 	strategies := lockedStrategies(t, l)
@@ -181,7 +182,8 @@ func TestEveryRemovalMarksTheEntry(t *testing.T) {
 	}
 }
 
-// What an entry keeps of a request is its own copy: six bytes cut from a header must not pin the header.
+// Entries copy the strings of requests: six bytes of a header must not keep the whole header in
+// memory.
 func TestStatesCopyTheirStrings(t *testing.T) {
 	l := newLimiter(t)
 	header := strings.Repeat("x", 8<<10)
@@ -196,7 +198,8 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 	for _, k := range keys {
 		assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(k.id), "%d bytes", len(k.id))
 	}
-	_, err := l.SlidingLog().Run(t.Context(), &Request{Key: "m", Limit: 1, Duration: time.Second, Meta: header[:6]})
+	_, err := l.SlidingLog().Run(t.Context(), &Request{Key: "m", Limit: 1, Duration: time.Second,
+		Meta: header[:6]})
 	require.NoError(t, err)
 	key := stateKey{"m", 1000, ""}
 	meta := *l.logs().shard(key).find(key).state.(*hitLog).metas.At(0)
@@ -216,7 +219,7 @@ func keysOf(t *states) (keys []stateKey) {
 	return keys
 }
 
-// bytes follows what the states hold, and goes over its bound for nobody.
+// bytes follows the memory of the states and never exceeds its bound.
 func TestBytesOfStatesAreBounded(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 1, SweepEvery: time.Hour})
 	require.EqualValues(t, 1<<20+256, l.capacity.maxBytes)
@@ -247,7 +250,7 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 
 	clock.setMs(1000)
 	res, err := s.Run(t.Context(), r)
-	require.NoError(t, err, "all are over")
+	require.NoError(t, err, "all hits have expired")
 	assert.EqualValues(t, 1, res.TotalRequests)
 	assert.Equal(t, held(), l.capacity.bytes.Load())
 	require.NoError(t, s.Refund(t.Context(), r, res))
@@ -257,7 +260,7 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	assert.Zero(t, l.capacity.bytes.Load())
 }
 
-// lowerBound is what expiry is, and a version of it with the two stores in another order.
+// lowerBound is implemented by expiry and by variants whose stores are in the wrong order.
 type lowerBound interface {
 	begin()
 	note(end int64)
@@ -285,7 +288,8 @@ func (e *finishWrong) finish(earliest int64) {
 	e.earliest.Store(min(earliest, noted))
 }
 
-// missed has a sweep and a use of a state meet many times, and returns how often the bound was above the end noted.
+// missed runs a sweep and a use of a state concurrently many times. It returns how often the bound
+// was above the noted end.
 func missed(e lowerBound, rounds int) (n int) {
 	var turn, done atomic.Int64
 	var wg sync.WaitGroup
@@ -319,10 +323,10 @@ func missed(e lowerBound, rounds int) (n int) {
 	return n
 }
 
-func TestExpiryMissesNoUseBesideASweep(t *testing.T) {
+func TestExpirySeesUsesDuringASweep(t *testing.T) {
 	const rounds = 30_000
 	assert.Zero(t, missed(new(rightOrder), rounds))
-	rejected := func(make func() lowerBound) bool { // a busy machine may not interleave them at first
+	rejected := func(make func() lowerBound) bool { // a busy machine may not interleave them at once
 		for range 50 {
 			if missed(make(), rounds) > 0 {
 				return true
@@ -334,32 +338,32 @@ func TestExpiryMissesNoUseBesideASweep(t *testing.T) {
 	assert.True(t, rejected(func() lowerBound { return new(finishWrong) }), "control: noted before earliest")
 }
 
-func TestSizesOfWhatStatesHold(t *testing.T) {
+func TestSizesOfStateElements(t *testing.T) {
 	held := []uintptr{unsafe.Sizeof(hit{}), unsafe.Sizeof(""), unsafe.Sizeof(sliceCount{}), unsafe.Sizeof(sum{})}
 	for i, charged := range []uintptr{hitBytes, stringBytes, sliceBytes, sumBytes} {
 		if bits.UintSize == 64 {
 			assert.Equal(t, held[i], charged)
 		}
-		assert.LessOrEqual(t, held[i], charged, "on a smaller machine it may be less")
+		assert.LessOrEqual(t, held[i], charged, "it may be less on a 32-bit machine")
 	}
 }
 
-// A Seed of what is counted already keeps the state no longer, and makes it no larger.
-func TestSeedOfWhatIsCountedKeepsNothingLonger(t *testing.T) {
+// Seeding a state with its own count neither extends its life nor lets it grow.
+func TestSeedOfAnEqualCountExtendsNothing(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 1, SweepEvery: time.Hour})
 	for name, s := range lockedStrategies(t, l) {
 		t.Run(name, func(t *testing.T) {
 			res, err := s.Run(t.Context(), hitOf("id"))
 			require.NoError(t, err)
 			bytes := l.capacity.bytes.Load()
-			if name != "LeakyBucket" { // there the count of later is more than what is left of the earlier one
+			if name != "LeakyBucket" { // there the seed is more than what remains later
 				clock.ns.Add(5 * msec)
 			}
 			seed := &Result{State: Allow, TotalRequests: res.TotalRequests, ExpiresAt: res.ExpiresAt.Add(time.Second)}
 			require.NoError(t, s.(Seeder).Seed(t.Context(), hitOf("id"), seed))
 			assert.Equal(t, bytes, l.capacity.bytes.Load())
 			clock.ns.Store(res.ExpiresAt.UnixNano() + 5*msec + 1)
-			if name != "Tiers" { // its Result may be that of the shorter tier
+			if name != "Tiers" { // its Result may describe the shorter tier
 				clock.ns.Store(res.ExpiresAt.UnixNano() + 1)
 			}
 			assert.Equal(t, 1, l.Sweep())

@@ -15,7 +15,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// The laws of every strategy are weirtest's. These are the corners that were once wrong.
+// Package weirtest tests the laws of every strategy. These tests cover edge cases that were once
+// wrong.
 
 func newOnClock(t *testing.T, cfg weir.Config) (*weir.Limiter, *weirtest.Clock) {
 	clock := weirtest.NewClock(time.Unix(1000, 0))
@@ -33,7 +34,7 @@ func run(t *testing.T, s weir.Strategy, r weir.Request) *weir.Result {
 	return res
 }
 
-func TestSeedsOfOneFigureDoNotAddUp(t *testing.T) {
+func TestEqualSeedsDoNotAddUp(t *testing.T) {
 	l, clock := newOnClock(t, weir.Config{})
 	s := l.SlidingWindow()
 	counted := &weir.Result{State: weir.Allow, TotalRequests: 100, ExpiresAt: clock.Now().Add(time.Second)}
@@ -61,7 +62,7 @@ func TestSeedOfNothingIsSwept(t *testing.T) {
 	assert.Equal(t, 2, l.Sweep())
 }
 
-func TestLogGivesBackAllOfACostAmongHitsOfOneInstant(t *testing.T) {
+func TestLogRefundsAWholeCostAtOneInstant(t *testing.T) {
 	l, _ := newOnClock(t, weir.Config{})
 	s := l.SlidingLog()
 	five := weir.Request{Key: "a", Limit: 10, Duration: time.Second, Cost: 5}
@@ -79,14 +80,15 @@ func TestStatsSurviveTheResetOfASlidingWindow(t *testing.T) {
 	r := weir.Request{Key: "a", Limit: 100, Duration: time.Second, Cost: 5}
 	run(t, s, r)
 	clock.Advance(time.Second)
-	run(t, s, r) // seals the window before
+	run(t, s, r) // seals the previous window
 	require.NoError(t, s.Reset(context.Background(), &r))
 	assert.EqualValues(t, 2, l.Stats().Allowed)
 }
 
-func TestSumsThatReachTheEndDoNotTurnNegative(t *testing.T) {
+func TestSumsSaturate(t *testing.T) {
 	l, clock := newOnClock(t, weir.Config{})
-	tiers, err := l.Tiers(weir.Tier{Limit: 1_000_000, Duration: time.Second}, weir.Tier{Limit: 10, Duration: 2 * time.Second})
+	tiers, err := l.Tiers(weir.Tier{Limit: 1_000_000, Duration: time.Second},
+		weir.Tier{Limit: 10, Duration: 2 * time.Second})
 	require.NoError(t, err)
 	type seeded interface {
 		weir.Strategy
@@ -112,17 +114,18 @@ func TestSumsThatReachTheEndDoNotTurnNegative(t *testing.T) {
 	}
 }
 
-func TestTokenBucketAtTheEndsOfTime(t *testing.T) {
+func TestTokenBucketAtExtremeInstants(t *testing.T) {
 	for _, now := range []time.Time{{}, time.Unix(math.MaxInt64/2, 0)} {
 		l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 		require.NoError(t, err)
-		_, err = l.TokenBucket(0).Run(context.Background(), &weir.Request{Key: "a", Limit: 1, Duration: time.Second})
+		_, err = l.TokenBucket(0).Run(context.Background(),
+			&weir.Request{Key: "a", Limit: 1, Duration: time.Second})
 		assert.NoError(t, err)
 		l.Close()
 	}
 }
 
-func TestAllTakesNoUnlimitedPolicyForTheTightest(t *testing.T) {
+func TestAllReportsNoUnlimitedPolicyAsTheTightest(t *testing.T) {
 	l, _ := newOnClock(t, weir.Config{})
 	s := weir.All(
 		weir.Policy{Name: "none", Strategy: l.FixedWindow(), Limit: math.MaxUint64, Duration: time.Hour},

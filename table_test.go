@@ -20,13 +20,14 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// A slot is one cache line, and a chunk of them a size class of the allocator, which wastes nothing.
+// A slot is one cache line, and a chunk is a size class of the allocator, so no memory is wasted.
 func TestSizes(t *testing.T) {
 	assert.EqualValues(t, 64, reflect.TypeFor[slot]().Size())
 	assert.EqualValues(t, 8192, reflect.TypeFor[chunk]().Size())
 }
 
-// A decision on a known ID is what a service pays for each request: an allocation would cost more than all of it.
+// Services decide on known IDs for each request. An allocation would cost more than the rest of the
+// decision.
 func TestKnownIDAllocatesNothing(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	long := strings.Repeat("a long id ", 20)
@@ -52,7 +53,7 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 		},
 	} {
 		for range 10 {
-			f() // makes the buckets, and the windows of many scales
+			f() // creates the buckets and the windows of many scales
 		}
 		assert.Zero(t, testing.AllocsPerRun(100, f), name)
 	}
@@ -86,7 +87,7 @@ func TestShardsFillEvenly(t *testing.T) {
 	}
 }
 
-// IDs that share the top bits of a hash that is not seeded: in 20 processes of our own they spread like any others.
+// IDs with equal top bits of an unseeded hash spread like others in 20 processes.
 func TestFloodAimedAtOneShard(t *testing.T) {
 	const n, shards = 1000, 64
 	var flood []string
@@ -112,7 +113,7 @@ func TestFloodAimedAtOneShard(t *testing.T) {
 	}
 }
 
-// IDs that differ in two bytes, at every length that is hashed in another way.
+// IDs that differ in two bytes spread, at every length at which the hash function changes.
 func TestSimilarIDsSpread(t *testing.T) {
 	const n, places = 1024, 32
 	h := newHasher()
@@ -139,11 +140,11 @@ func TestSimilarIDsSpread(t *testing.T) {
 	}
 }
 
-// Random inserting, finding and removing beside a map of Go, with short, long and very long IDs in few places.
+// Random insertions, lookups and removals match a Go map, with IDs of all lengths in few positions.
 func TestTableIsAMap(t *testing.T) {
 	for name, mask := range hashes {
 		t.Run(name, func(t *testing.T) {
-			l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour}) // nothing else looks at the shards
+			l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour}) // nothing else accesses the shards
 			tab := l.callers
 			tab.mask = mask
 			random := rand.New(rand.NewPCG(1, 2))
@@ -195,9 +196,9 @@ func TestTableIsAMap(t *testing.T) {
 	}
 }
 
-// A reading of the clock from before the latest removal is not used to begin a window; one made since is, even if the
-// clock went back.
-func TestInsertionWantsAReadingSinceTheLatestRemoval(t *testing.T) {
+// A window must not begin at a reading of the clock from before the latest removal. A later reading
+// is used, even if the clock has stepped back.
+func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	tab := l.buckets
 	p := periodOf(fixedKind, 10, 0)
@@ -225,13 +226,13 @@ func TestInsertionWantsAReadingSinceTheLatestRemoval(t *testing.T) {
 	require.ErrorIs(t, lock(&at), errEarlier, "removed since the clock was read again")
 	at.now = 15
 	require.NoError(t, lock(&at), "the clock went back")
-	require.True(t, sh.chunks[0].empty(), "no slot is left in use")
+	require.True(t, sh.chunks[0].empty(), "no slot remains in use")
 	_, err := tab.lock(k, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
-	require.ErrorIs(t, err, errEarlier, "a look at what was removed since")
+	require.ErrorIs(t, err, errEarlier, "a lookup at a reading before the removal")
 }
 
-// A generation never returns: a slot that has used all of its own closes its chunk, and the chunk is freed with its last
-// bucket.
+// A generation is never reused: a slot without unused generations closes its chunk, which is freed
+// with its last bucket.
 func TestGenerationsNeverReturn(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1000})
 	tab := l.callers
@@ -262,23 +263,24 @@ func TestGenerationsNeverReturn(t *testing.T) {
 	c := lock("id", true)
 	require.EqualValues(t, 1, c.n/chunkSlots, "a closed chunk hands out no slot")
 	c.shard.mu.Unlock()
-	require.Same(t, first, sh.index.Load().chunks[0].Load(), "it holds a bucket")
+	require.Same(t, first, sh.index.Load().chunks[0].Load(), "the chunk still has a bucket")
 	k := lock("keeper", false)
 	require.NotNil(t, k.slot)
 	k.shard.release(k.slot, k.n)
 	k.shard.mu.Unlock()
-	require.Nil(t, sh.index.Load().chunks[0].Load(), "closed and empty: freed")
+	require.Nil(t, sh.index.Load().chunks[0].Load(), "a closed and empty chunk is freed")
 	for _, s := range first {
-		require.Zero(t, s.load(stateWord)&countMask, "nothing is live in memory that was freed")
+		require.Zero(t, s.load(stateWord)&countMask, "freed memory has no live slot")
 	}
 	d := lock("another", true)
-	require.Zero(t, d.n/chunkSlots, "new memory in its place")
+	require.Zero(t, d.n/chunkSlots, "the number is reused with new memory")
 	require.Zero(t, d.slot.load(stateWord)>>countBits)
 	require.NotSame(t, first, sh.index.Load().chunks[0].Load())
 	d.shard.mu.Unlock()
 }
 
-// Whoever holds a slot of a bucket that was removed counts nowhere: not in the slot's next bucket, nor as a denial there.
+// A hit on a slot whose bucket was removed is not counted, neither as a hit nor as a denial of the
+// slot's next bucket.
 func TestStaleHitsFail(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1})
 	_, err := l.CheckRate("old", 10, 5)
@@ -289,7 +291,7 @@ func TestStaleHitsFail(t *testing.T) {
 	require.NotNil(t, s)
 	clock.ns.Store(10*msec + 1)
 	require.Equal(t, 1, l.Sweep())
-	for id := range 200 { // in the slot of old, among others
+	for id := range 200 { // one of them reuses the slot of "old"
 		_, err := l.CheckRate(strconv.Itoa(id), 10, 1)
 		require.NoError(t, err)
 	}
@@ -302,8 +304,8 @@ func TestStaleHitsFail(t *testing.T) {
 	assert.Zero(t, l.Stats().Denied)
 }
 
-// Memory comes back: chunks without buckets are freed, and the index shrinks.
-func TestMemoryComesBack(t *testing.T) {
+// Chunks without buckets are freed, and the index shrinks.
+func TestMemoryIsFreed(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1 << 20, Timeout: 1})
 	before := liveHeap()
 	const n = 20_000
@@ -334,8 +336,9 @@ func TestMemoryComesBack(t *testing.T) {
 	assert.False(t, res.Allowed(), "a live bucket is kept")
 }
 
-// Hits go on, exactly, while the index of their shard is rebuilt and chunks are added and freed.
-func TestHitsBesideGrowth(t *testing.T) {
+// Hits are counted exactly while the index of their shard is rebuilt and chunks are added and
+// freed.
+func TestHitsDuringGrowth(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{MaxBuckets: 20_000, Timeout: 1})
 	require.Len(t, l.buckets.shards, 1)
 	const callers, known, limit = 4, 50, 300
@@ -373,8 +376,9 @@ func TestHitsBesideGrowth(t *testing.T) {
 	}
 }
 
-// A shard has so many slot numbers. With more buckets than that a new one is refused, and those known go on.
-func TestShardOutOfNumbersIsFull(t *testing.T) {
+// The slot numbers of a shard are limited. Beyond that, new buckets fail with ErrFull, and existing
+// ones keep working.
+func TestShardWithoutSlotNumbersIsFull(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	sh := &l.buckets.shards[0]
 	sh.chunks = make([]chunkInfo, maxSlots/chunkSlots-1)
@@ -385,7 +389,7 @@ func TestShardOutOfNumbersIsFull(t *testing.T) {
 	sh.chunks = nil
 }
 
-func TestSweepVisitsOnlyWhatMayBeOver(t *testing.T) {
+func TestSweepRemovesExpiredBucketsOnly(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{Timeout: 1})
 	_, err := l.CheckRate("short", 10, 1)
 	require.NoError(t, err)
@@ -400,14 +404,14 @@ func TestSweepVisitsOnlyWhatMayBeOver(t *testing.T) {
 		ns   int64
 		left int
 	}{
-		{"nothing is over", 10*msec - 1, 4},
-		{"a window is over, the Timeout is not", 10 * msec, 4},
-		{"a window is over", 10*msec + 1, 3},
-		{"a token has flowed in, the Timeout is not over", 100 * msec, 3},
-		{"a token has flowed in", 100*msec + 1, 2},
-		{"another window is over", 1000*msec + 1, 1},
-		{"the next window looks back on the sliding one", 2000 * msec, 1},
-		{"the next window is over too", 2000*msec + 1, 0},
+		{"nothing has expired", 10*msec - 1, 4},
+		{"a window has ended, within the Timeout", 10 * msec, 4},
+		{"a window has ended", 10*msec + 1, 3},
+		{"a token was refilled, within the Timeout", 100 * msec, 3},
+		{"a token was refilled", 100*msec + 1, 2},
+		{"another window has ended", 1000*msec + 1, 1},
+		{"the next window still weighs the sliding one", 2000 * msec, 1},
+		{"the next window has ended too", 2000*msec + 1, 0},
 	} {
 		clock.ns.Store(c.ns)
 		l.Sweep()
@@ -415,7 +419,7 @@ func TestSweepVisitsOnlyWhatMayBeOver(t *testing.T) {
 	}
 }
 
-// earliest is what spares a full table a scan: no bucket may be over before it.
+// earliest avoids scanning a full table, so no bucket may expire before it.
 func TestEarliestIsALowerBound(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1, MaxBuckets: 500})
 	random := rand.New(rand.NewPCG(3, 4))
@@ -470,7 +474,8 @@ func TestIDsAreCopied(t *testing.T) {
 		require.NoError(t, err)
 	}
 	each := float64(liveHeap()-before) / (3 * n)
-	assert.Less(t, each, 600.0, "bytes a bucket: an ID or a Meta cut from a header of %d bytes pins it", header)
+	assert.Less(t, each, 600.0, "bytes for each bucket: an ID or a Meta keeps its header of %d bytes in memory",
+		header)
 	runtime.KeepAlive(l)
 }
 

@@ -34,7 +34,7 @@ func TestTiersCountTogetherInAnyOrder(t *testing.T) {
 	assert.True(t, res.Allowed(), "other durations count by themselves")
 }
 
-func TestTiersNameTheFirstGivenAmongEquals(t *testing.T) {
+func TestTiersReturnTheFirstOfEqualTiers(t *testing.T) {
 	for _, given := range [][]Tier{
 		{{5, time.Second}, {5, 2 * time.Second}}, {{5, 2 * time.Second}, {5, time.Second}},
 	} {
@@ -51,7 +51,7 @@ func TestTiersNameTheFirstGivenAmongEquals(t *testing.T) {
 	}
 }
 
-func TestTiersKeepNothingForWhatCanNeverPass(t *testing.T) {
+func TestTiersCreateNothingForImpossibleCosts(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	s, err := l.Tiers(Tier{3, time.Second}, Tier{10, time.Minute})
 	require.NoError(t, err)

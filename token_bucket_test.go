@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Charges and seeds without a bound deny, at any time: before 1970 they overflowed, and everything was admitted.
-func TestNothingPassesAfterAnUnboundedCharge(t *testing.T) {
+// Charges and seeds of any size deny at any time. Before 1970 they once overflowed and admitted
+// everything.
+func TestUnboundedChargesDeny(t *testing.T) {
 	for _, at := range []int64{math.MinInt64 / 2, -1e18, -1, 0, 1e18} {
 		l, clock := newTestLimiter(t, Config{})
 		clock.ns.Store(at)
@@ -35,11 +36,12 @@ func TestNothingPassesAfterAnUnboundedCharge(t *testing.T) {
 	}
 }
 
-// The longest burst takes 2^62 ns to flow in, 146 years; a nanosecond more is refused.
+// The longest burst takes 2^62 ns, 146 years, to refill. A nanosecond more is an error.
 func TestLongestBurst(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
-	run := func(burst uint64) error { // a token flows in in 1<<20 ns
-		_, err := l.TokenBucket(burst).Run(t.Context(), &Request{Key: "a", Limit: 1e9, Duration: (1 << 20) * time.Second})
+	run := func(burst uint64) error { // a token takes 1<<20 ns
+		_, err := l.TokenBucket(burst).Run(t.Context(),
+			&Request{Key: "a", Limit: 1e9, Duration: (1 << 20) * time.Second})
 		return err
 	}
 	assert.NoError(t, run(1<<42))

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A cost over the limit never passes, also where both are more than can be counted.
+// A cost over the limit is never admitted, even if both exceed the largest count.
 func TestHugeCostsOverHugeLimitsAreDenied(t *testing.T) {
 	l := newLimiter(t)
 	for name, s := range map[string]Strategy{

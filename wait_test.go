@@ -23,7 +23,7 @@ func ExampleWait() {
 	}
 	defer limiter.Close()
 
-	s := limiter.TokenBucket(1) // one at a time, 20 ms apart
+	s := limiter.TokenBucket(1) // one token, refilled every 20 ms
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 3 {
@@ -59,7 +59,7 @@ func TestRemainingIsNeverNegative(t *testing.T) {
 	}
 }
 
-// bubbled runs f in a synctest bubble with a new limiter.
+// bubbled runs f with a new limiter in a synctest bubble.
 func bubbled(t *testing.T, cfg weir.Config, f func(t *testing.T, l *weir.Limiter)) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := weir.New(cfg)
@@ -117,14 +117,15 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 
 func TestWaitReturnsWhatCannotPass(t *testing.T) {
 	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
-		_, err := weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Key: "a", Limit: 3, Duration: time.Second, Cost: 4})
+		_, err := weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Key: "a", Limit: 3, Duration: time.Second,
+			Cost: 4})
 		assert.ErrorIs(t, err, weir.ErrLimit)
 		_, err = weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Limit: 3, Duration: time.Second})
 		assert.ErrorIs(t, err, weir.ErrID)
 	})
 }
 
-// Everybody is admitted in the end, and never more than the limit in one window.
+// Every waiter is admitted in the end, and no window exceeds its limit.
 func TestWaitersAllPass(t *testing.T) {
 	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
 		s, start := l.FixedWindow(), time.Now()
@@ -141,11 +142,11 @@ func TestWaitersAllPass(t *testing.T) {
 	})
 }
 
-// behind denies until its clock, which is late, has passed the instant that it names.
+// behind denies until its clock, which is late, has passed the instant it stated.
 type behind struct{ late, until time.Duration }
 
 func (s behind) Run(context.Context, *weir.Request) (*weir.Result, error) {
-	opens := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(s.until) // synctest begins then
+	opens := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(s.until) // the start of a synctest bubble
 	if time.Now().Add(-s.late).Before(opens) {
 		calls++
 		return &weir.Result{ExpiresAt: opens}, nil
@@ -153,12 +154,13 @@ func (s behind) Run(context.Context, *weir.Request) (*weir.Result, error) {
 	return &weir.Result{State: weir.Allow}, nil
 }
 
-var calls int // of behind that were denied
+var calls int // calls that behind denied
 
 func TestWaitBacksOffWhereTheClockOfTheStrategyIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls = 0
-		waited, err := weir.Wait(t.Context(), behind{late: time.Second, until: time.Minute}, &weir.Request{Key: "a"})
+		waited, err := weir.Wait(t.Context(), behind{late: time.Second, until: time.Minute},
+			&weir.Request{Key: "a"})
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, waited, time.Minute+time.Second)
 		assert.Less(t, waited, time.Minute+3*time.Second)

@@ -14,7 +14,8 @@ import (
 
 func TestWindowsCoverTime(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 8))
-	instants := []int64{math.MinInt64, math.MinInt64 + 1, -msec - 1, -msec, -1, 0, 1, msec - 1, msec, math.MaxInt64 - 1}
+	instants := []int64{math.MinInt64, math.MinInt64 + 1, -msec - 1, -msec, -1, 0, 1, msec - 1, msec,
+		math.MaxInt64 - 1}
 	for range 200 {
 		instants = append(instants, rnd.Int64()-rnd.Int64())
 	}
@@ -52,7 +53,8 @@ func saturated(n *big.Int) int64 {
 	return math.MaxInt64
 }
 
-// A stamp is as fine as 48 bits allow: a nanosecond in windows of up to three days, 128 in a year.
+// A stamp has 48 bits: it resolves a nanosecond in windows of up to three days, and 128 ns in a
+// year.
 func TestStampsAreFine(t *testing.T) {
 	for scale, unit := range map[int64]uint{1: 0, 281_474_976: 0, 281_474_977: 1, maxScale: 7} {
 		assert.Equal(t, unit, stampShift(scale), "scale %d", scale)
@@ -66,8 +68,8 @@ func TestStampsAreFine(t *testing.T) {
 	assert.EqualValues(t, 1<<17, windowAt(0, maxScale).touchEvery)
 }
 
-// A decision finds the window that was made last without making it again, and a table of windows that is too small for
-// the scales in use grows until it is not, or is as large as it may be.
+// Decisions reuse the latest window. A cache of windows that is too small for the scales in use
+// grows until it suffices or reaches its maximum size.
 func TestWindowsAreKept(t *testing.T) {
 	l, clock := newTestLimiter(t, Config{})
 	made := l.window(0, 1000)
@@ -99,7 +101,8 @@ func TestWindowsAreKept(t *testing.T) {
 	assert.Len(t, *l.windows.table.Load(), maxWindows)
 }
 
-// The place of a window that is over goes to another scale; that of one which is not, does not.
+// The place of a window that has ended is reused for another scale; that of a current window is
+// not.
 func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
 	l := new(Limiter)
 	ws := &l.windows
@@ -116,7 +119,7 @@ func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
 		stored = append(stored, windowAt(0, 1000+s))
 		ws.store(stored[s], 0)
 	}
-	now := 1000 * msec // the first is over
+	now := 1000 * msec // the first window has ended
 	other := windowAt(now, 5000)
 	ws.store(other, now)
 	assert.Len(t, *ws.table.Load(), probes)
@@ -127,15 +130,16 @@ func TestRunningWindowsKeepTheirPlaces(t *testing.T) {
 	assert.NotSame(t, stored[0], l.window(now-1, 1000))
 }
 
-// After the last instant that can be counted the clock stands still, and so does what is counted.
-func TestNothingIsOverAfterTheLastInstant(t *testing.T) {
-	l, err := New(Config{Timeout: 1, Now: func() time.Time { return time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC) }})
+// After the last representable instant the clock stands still, and counts remain.
+func TestNothingExpiresAfterTheLastInstant(t *testing.T) {
+	l, err := New(Config{Timeout: 1,
+		Now: func() time.Time { return time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC) }})
 	require.NoError(t, err)
 	defer l.Close()
 	tiers, err := l.Tiers(Tier{1, time.Second})
 	require.NoError(t, err)
 	for name, s := range map[string]Strategy{"log": l.SlidingLog(), "queue": l.LeakyBucket(0), "tiers": tiers} {
-		l.Sweep() // of no states
+		l.Sweep() // there are no states
 		r := &Request{Key: name, Limit: 1, Duration: 10 * time.Millisecond}
 		for i := range 3 {
 			res, err := s.(Peeker).Peek(t.Context(), r)

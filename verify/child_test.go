@@ -23,21 +23,22 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// childJob is the environment variable that makes this test binary the child, in which memory is measured.
+// childJob is the environment variable that makes this test binary run as the child process in
+// which memory is measured.
 const childJob = "WEIR_VERIFY_CHILD"
 
-// flood is the job of the child and its measurements.
+// flood is the input and the measurements of the child.
 type flood struct {
 	IDs, Room, Cycles int
 
-	MostBuckets         int     // at any time
-	PeakRSS             int64   // bytes; 0 where the system does not tell
-	Before, Full, After []int64 // live heap, of each cycle
+	MostBuckets         int     // the most at any time
+	PeakRSS             int64   // bytes; 0 if the system does not report it
+	Before, Full, After []int64 // live heap of each cycle
 	Admitted, Refused   uint64
 	Err                 string
 }
 
-// runChild floods a limiter with ids that are all different, and lets them expire, some times over.
+// runChild fills a limiter with distinct IDs and lets them expire, several times.
 func runChild() int {
 	var f flood
 	if err := json.Unmarshal([]byte(os.Getenv(childJob)), &f); err != nil {
@@ -67,7 +68,8 @@ func (f *flood) run() {
 	next := 0
 	for range f.Cycles {
 		f.Before = append(f.Before, liveHeap())
-		// A window for each 1.25 times the room: in each one the table runs full, and in the next it is reclaimed.
+		// Each window has 1.25 times as many IDs as there is room: the table fills, and is reclaimed in
+		// the next window.
 		for end := next + f.IDs; next < end; next += f.Room * 5 / 4 {
 			clock.Add(scale)
 			f.fill(l, next, min(next+f.Room*5/4, end))
@@ -86,7 +88,8 @@ func (f *flood) run() {
 	f.Admitted, f.Refused, f.PeakRSS = s.Allowed, s.Full, peakRSS()
 }
 
-// fill has four goroutines ask for ids from..to, while a fifth counts the buckets.
+// fill calls CheckRate for the IDs from..to in four goroutines, while a fifth reads the number of
+// buckets.
 func (f *flood) fill(l *weir.Limiter, from, to int) {
 	const callers = 4
 	var wg, watch sync.WaitGroup
@@ -134,8 +137,8 @@ func peakRSS() int64 {
 	return 0
 }
 
-// child is the test binary to measure: this one, or another that is built without the race detector, which takes many
-// times the memory and the time.
+// child returns the test binary to run: this one, or one built without the race detector, which
+// needs many times the memory and time.
 var child = sync.OnceValues(func() (string, error) {
 	if !raceDetector {
 		return os.Args[0], nil
@@ -152,7 +155,7 @@ var child = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// childDir is where child built one.
+// childDir is the directory in which child built it.
 var childDir string
 
 func inChild(t *testing.T, f flood) flood {
@@ -172,20 +175,22 @@ func inChild(t *testing.T, f flood) flood {
 
 const mib = 1 << 20
 
-// Five million ids, capacity for one million. The capacity is never exceeded, the memory is bounded, and
-// it comes back.
+// Five million IDs pass through a limiter with room for one million. The capacity is never
+// exceeded, the memory is bounded, and it is freed afterwards.
 func TestMemoryIsBounded(t *testing.T) {
 	slow.Test(t)
 	f := inChild(t, flood{IDs: slow.N(0, 5_000_000, 100_000_000), Room: 1_000_000, Cycles: 1})
 	full := f.Full[0] - f.Before[0]
-	t.Logf("%d ids: at most %d buckets, peak RSS %d MiB, live heap %d MiB full (%d B a bucket), %.1f MiB after; %d admitted, %d ErrFull",
-		f.IDs, f.MostBuckets, f.PeakRSS/mib, full/mib, full/int64(f.Room), float64(f.After[0]-f.Before[0])/mib, f.Admitted, f.Refused)
+	t.Logf("%d IDs: at most %d buckets, peak RSS %d MiB, live heap %d MiB full (%d B for each bucket), "+
+		"%.1f MiB after; %d admitted, %d ErrFull",
+		f.IDs, f.MostBuckets, f.PeakRSS/mib, full/mib, full/int64(f.Room), float64(f.After[0]-f.Before[0])/mib,
+		f.Admitted, f.Refused)
 	assert.LessOrEqual(t, f.MostBuckets, f.Room)
-	assert.Equal(t, f.Room, f.MostBuckets, "it was never full")
+	assert.Equal(t, f.Room, f.MostBuckets, "the table was never full")
 	assert.EqualValues(t, f.IDs, f.Admitted+f.Refused)
-	assert.EqualValues(t, f.IDs*4/5, f.Admitted, "in each window as many as there is room for")
-	assert.LessOrEqual(t, full/int64(f.Room), int64(200), "bytes a bucket")
-	assert.LessOrEqual(t, f.After[0]-f.Before[0], full/10, "the memory did not come back")
+	assert.EqualValues(t, f.IDs*4/5, f.Admitted, "every window admits as many as there is room for")
+	assert.LessOrEqual(t, full/int64(f.Room), int64(200), "bytes for each bucket")
+	assert.LessOrEqual(t, f.After[0]-f.Before[0], full/10, "the memory was not freed")
 	assert.LessOrEqual(t, f.PeakRSS, int64(350*mib))
 }
 
@@ -199,7 +204,7 @@ func TestMemoryIsReturned(t *testing.T) {
 	last := f.After[len(f.After)-1] - f.After[0]
 	t.Logf("%d cycles: full %d MiB, after the first %d KiB, after the last %+d KiB more",
 		f.Cycles, (f.Full[0]-f.Before[0])/mib, (f.After[0]-f.Before[0])>>10, last>>10)
-	assert.Less(t, last, (f.Full[0]-f.Before[0])/50, "it grows from cycle to cycle")
+	assert.Less(t, last, (f.Full[0]-f.Before[0])/50, "the memory grows with each cycle")
 }
 
 // The control: a plain map keeps the memory of deleted entries.

@@ -16,7 +16,7 @@ var (
 	declared = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 )
 
-// The tests that CLAIMS.md and SECURITY.md name exist where they say.
+// The tests named in CLAIMS.md and SECURITY.md exist in the stated directories.
 func TestClaims(t *testing.T) {
 	tests := map[string][]string{} // by directory
 	for _, file := range []string{"CLAIMS.md", "../SECURITY.md"} {
@@ -47,12 +47,13 @@ func testsIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// Every row of CLAIMS.md has a test.
+// Every row of CLAIMS.md names a test.
 func TestEveryClaimHasATest(t *testing.T) {
 	text, err := os.ReadFile("CLAIMS.md")
 	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
-		if claim, proof, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok && !strings.HasPrefix(line, "| claim") {
+		if claim, proof, ok := strings.Cut(strings.TrimPrefix(line, "| "), " | "); ok &&
+			!strings.HasPrefix(line, "| claim") {
 			assert.Regexp(t, named, proof, claim)
 		}
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// peeker is a strategy that can be looked at.
+// peeker is a strategy with Peek.
 type peeker interface {
 	weir.Strategy
 	weir.Peeker
 }
 
-// stepBack has a caller use its limit up, lets the time pass until late after nothing counts any more, sweeps, and steps
-// back. It returns the Results of Peek before and after.
+// stepBack uses up a limit, advances the clock until late after every hit has expired, sweeps, and
+// steps the clock back. It returns the Results of Peek before and after.
 func stepBack(t *testing.T, s subject, timeout, late time.Duration) (before, after *weir.Result) {
 	now := time.UnixMilli(9)
 	clock := func() time.Time { return now }
@@ -47,21 +47,21 @@ func stepBack(t *testing.T, s subject, timeout, late time.Duration) (before, aft
 	return before, after
 }
 
-func TestStepBackWithinTimeoutForgetsNothing(t *testing.T) {
+func TestStepBackWithinTimeoutLosesNothing(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
 			for _, late := range []time.Duration{0, 5 * time.Second, time.Minute - 1} {
 				before, after := stepBack(t, s, time.Minute, late)
-				assert.Equal(t, before, after, "swept %v after all was over", late)
+				assert.Equal(t, before, after, "swept %v after every hit had expired", late)
 			}
 			_, after := stepBack(t, s, 1, time.Minute)
-			assert.True(t, after.Allowed(), "the sweep found nothing to forget")
+			assert.True(t, after.Allowed(), "the sweep removed nothing")
 		})
 	}
 }
 
-// spy peeks at later instants between the calls of a strategy, and steps the clock back each time.
-func spy(t *rapid.T, s peeker, now *int64, r *weir.Request) {
+// peekLater peeks at later instants between the calls of a strategy, and then steps the clock back.
+func peekLater(t *rapid.T, s peeker, now *int64, r *weir.Request) {
 	was := *now
 	for range rapid.IntRange(0, 3).Draw(t, "peeks") {
 		*now = was + rapid.Int64Range(0, 40).Draw(t, "later")
@@ -71,15 +71,15 @@ func spy(t *rapid.T, s peeker, now *int64, r *weir.Request) {
 	*now = was
 }
 
-// peekThatCounts is a strategy whose Peek is Run.
+// peekThatCounts is a strategy whose Peek counts.
 type peekThatCounts struct{ weir.Strategy }
 
 func (s peekThatCounts) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return s.Run(ctx, r)
 }
 
-// peeksLeaveNoTrace draws calls to two limiters, one of which is peeked at in between, also at later instants, and
-// requires the same answers of both.
+// peeksLeaveNoTrace makes random calls on two limiters, of which only one is peeked at, also at
+// later instants. It reports whether their results differ.
 func peeksLeaveNoTrace(t *rapid.T, s subject, peeked func(weir.Strategy) peeker) (differs bool) {
 	now := rapid.SampledFrom(starts).Draw(t, "start")
 	clock := func() time.Time { return at(now) }
@@ -95,13 +95,13 @@ func peeksLeaveNoTrace(t *rapid.T, s subject, peeked func(weir.Strategy) peeker)
 	}
 	for range rapid.IntRange(1, 20).Draw(t, "calls") {
 		a := ask{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "id"), 10, 3, rapid.Int64Range(1, 4).Draw(t, "cost")}
-		spy(t, peeked(strategies[1]), &now, a.request())
+		peekLater(t, peeked(strategies[1]), &now, a.request())
 		now += rapid.Int64Range(0, 6).Draw(t, "pause")
 		if rapid.Bool().Draw(t, "sweep") {
 			limiters[0].Sweep()
 			limiters[1].Sweep()
 		}
-		spy(t, peeked(strategies[1]), &now, a.request())
+		peekLater(t, peeked(strategies[1]), &now, a.request())
 		alone, err := strategies[0].Run(context.Background(), a.request())
 		require.NoError(t, err)
 		spied, err := strategies[1].Run(context.Background(), a.request())
@@ -113,8 +113,8 @@ func peeksLeaveNoTrace(t *rapid.T, s subject, peeked func(weir.Strategy) peeker)
 	return false
 }
 
-// Peek changes nothing, not even if it is called at a later time than what follows: a Run at 0, a Peek at 1000 ms and a
-// Run at 999 ms answer as if there had been no Peek.
+// Peek changes nothing, even if it is called at a later instant than the next Run: a Run at 0, a
+// Peek at 1000 ms and a Run at 999 ms have the same results as without the Peek.
 func TestPeekChangesNothing(t *testing.T) {
 	checks(t, slow.N(10, 200, 100_000))
 	for _, s := range subjects() {
@@ -157,8 +157,8 @@ func TestPeekControlThatCountsIsRejected(t *testing.T) {
 	}
 }
 
-// latest is the model of a strategy whose callers may read the clock earlier than they decide: time never
-// goes back for a caller whose state is kept.
+// latest is the model of a strategy that never goes back in time for a key whose state is kept. Its
+// callers may decide later than they read the clock.
 type latest struct {
 	model model
 	kept  bool
@@ -174,18 +174,19 @@ func (m latest) ask(now int64, a ask) (model, answer, bool) {
 	if res.expires == sought {
 		res.expires = soonest(m.model, at, a)
 	}
-	if m.kept || res.allowed || res.expires != never { // a request that can never pass makes no state
+	if m.kept || res.allowed || res.expires != never { // a request that can never pass creates no state
 		m = latest{next, true, at}
 	}
 	return m, res, ok
 }
 
-// Every strategy but the fixed window decides as if the clock had stood still when it is read out of order.
+// If readings of the clock arrive out of order, every strategy but the fixed window decides as if
+// the clock had stood still.
 func TestReadingsOutOfOrder(t *testing.T) {
 	checks(t, slow.N(30, 400, 100_000))
 	for _, s := range subjects() {
 		if s.name == "FixedWindow" {
-			continue // it counts in the window that was read: see TestFixedWindowReadOutOfOrder
+			continue // it counts in the window of the reading: see TestFixedWindowReadOutOfOrder
 		}
 		t.Run(s.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
@@ -204,13 +205,13 @@ func TestReadingsOutOfOrder(t *testing.T) {
 					peeked, err := strategy.Peek(context.Background(), a.request())
 					require.NoError(t, err)
 					if got := answerOf(peeked); !answered(m, now, a, got) {
-						t.Fatalf("at %d Peek(%+v) = %+v, which %+v does not say", now, a, got, m)
+						t.Fatalf("at %d Peek(%+v) = %+v, not a result of %+v", now, a, got, m)
 					}
 					res, err := strategy.Run(context.Background(), a.request())
 					require.NoError(t, err)
 					next, ok := gives(m, now, a, answerOf(res))
 					if !ok {
-						t.Fatalf("at %d Run(%+v) = %+v, which %+v does not say", now, a, answerOf(res), m)
+						t.Fatalf("at %d Run(%+v) = %+v, not a result of %+v", now, a, answerOf(res), m)
 					}
 					m = next
 				}
@@ -219,7 +220,7 @@ func TestReadingsOutOfOrder(t *testing.T) {
 	}
 }
 
-// A hit that is decided late counts in the window that was read, while that is kept.
+// A delayed hit counts in the window of its reading while that window is kept.
 func TestFixedWindowReadOutOfOrder(t *testing.T) {
 	checks(t, slow.N(30, 500, 100_000))
 	rapid.Check(t, func(t *rapid.T) {
@@ -232,7 +233,8 @@ func TestFixedWindowReadOutOfOrder(t *testing.T) {
 			if rapid.Bool().Draw(t, "sweep") {
 				l.Sweep()
 			}
-			a := ask{"id", rapid.SampledFrom([]int64{1, 7, 10}).Draw(t, "scale"), rapid.Int64Range(1, 4).Draw(t, "limit"), rapid.Int64Range(1, 5).Draw(t, "cost")}
+			a := ask{"id", rapid.SampledFrom([]int64{1, 7, 10}).Draw(t, "scale"),
+				rapid.Int64Range(1, 4).Draw(t, "limit"), rapid.Int64Range(1, 5).Draw(t, "cost")}
 			want, _ := m.hit(a.id, a.scale, a.limit, a.cost)
 			res, err := l.FixedWindow().Decide(context.Background(), a.request())
 			require.NoError(t, err)

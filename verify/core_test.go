@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// reference is the whole limiter in its plainest form: a map that is never swept.
+// reference is a model of the whole limiter: a map that is never swept.
 type reference struct {
 	now    int64
 	closed bool
@@ -34,14 +34,14 @@ func (m *reference) window(id string, scale int64) window {
 	return window{id, scale, floor(m.now, scale)}
 }
 
-// hit is CheckRate with a cost.
+// hit models CheckRate with a cost.
 func (m *reference) hit(id string, scale, limit, cost int64) (answer, error) {
 	if m.closed {
 		return answer{expires: never}, weir.ErrClosed
 	}
 	w := m.window(id, scale)
 	c := m.counts[w]
-	if cost > limit { // makes nothing; tallied if there is a bucket
+	if cost > limit { // creates nothing; counted as a denial if there is a bucket
 		if c == nil {
 			return answer{false, 0, never}, nil
 		}
@@ -63,16 +63,17 @@ func (m *reference) hit(id string, scale, limit, cost int64) (answer, error) {
 	return answer{true, c.count, end}, nil
 }
 
-// sides is the limiter and its reference, side by side.
+// sides is a limiter and its reference.
 type sides struct {
 	model   reference
 	limiter *weir.Limiter
-	taken   *weir.Result // of the last admission
+	taken   *weir.Result // the last admission
 	request *weir.Request
 }
 
 func (s *sides) draw(t *rapid.T) (id string, scale, limit, cost int64) {
-	return rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "id"), rapid.SampledFrom([]int64{1, 7, 10}).Draw(t, "scale"),
+	return rapid.SampledFrom([]string{"a", "b", "ab"}).Draw(t, "id"),
+		rapid.SampledFrom([]int64{1, 7, 10}).Draw(t, "scale"),
 		rapid.Int64Range(0, 4).Draw(t, "limit"), rapid.Int64Range(1, 5).Draw(t, "cost")
 }
 
@@ -83,12 +84,14 @@ func (s *sides) same(t *rapid.T, res weir.Result, err error, want answer, wantEr
 }
 
 func (s *sides) open(t *rapid.T) {
-	l, err := weir.New(weir.Config{Now: func() time.Time { return at(s.model.now) }, Timeout: 1, SweepEvery: still})
+	l, err := weir.New(weir.Config{
+		Now: func() time.Time { return at(s.model.now) }, Timeout: 1, SweepEvery: still})
 	require.NoError(t, err)
 	s.limiter, s.model.closed, s.model.counts, s.taken = l, false, map[window]*counted{}, nil
 }
 
-// Sequences of calls are drawn from few ids, scales and instants, so that windows meet, and every answer is compared.
+// Sequences of calls use few IDs, scales and instants, so that they share windows. Every result is
+// compared with the reference.
 func TestCoreEqualsReference(t *testing.T) {
 	checks(t, slow.N(300, 3000, 1_000_000))
 	ctx := context.Background()
@@ -173,7 +176,8 @@ func (s *sides) inspect(t *rapid.T, id string, scale int64) {
 		ID: id, Scale: time.Duration(scale * msec), Number: w.number, Ends: at((w.number + 1) * scale),
 	}
 	if c := s.model.counts[w]; c != nil {
-		want.Count, want.Denied, want.Created, want.Modified = uint64(c.count), uint64(c.denied), at(c.created), at(c.modified)
+		want.Count, want.Denied = uint64(c.count), uint64(c.denied)
+		want.Created, want.Modified = at(c.created), at(c.modified)
 	}
 	if b != want {
 		t.Fatalf("at %d Inspect = %+v, want %+v", s.model.now, b, want)

@@ -14,7 +14,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// changer is a strategy with the methods that change its counts.
+// changer is a strategy with methods that change its counts.
 type changer interface {
 	weir.Strategy
 	weir.Peeker
@@ -23,9 +23,10 @@ type changer interface {
 	weir.Seeder
 }
 
-// overlapping makes a strategy take a cost of 5, and then, at the same time, refund or reset it, take 1 more, and step
-// into the next window of 1 ms. It returns the Results of Peek and Run for 1 more.
-func overlapping(t *testing.T, round int, s changer, clock *movingClock, change func(context.Context, *weir.Request, *weir.Result) error) (peeked, ran *weir.Result) {
+// overlapping takes a cost of 5, and then concurrently refunds or resets it, takes 1 more, and
+// advances into the next window of 1 ms. It returns the Results of Peek and Run for 1 more.
+func overlapping(t *testing.T, round int, s changer, clock *movingClock,
+	change func(context.Context, *weir.Request, *weir.Result) error) (peeked, ran *weir.Result) {
 	r := weir.Request{Key: "id", Limit: 1000, Duration: time.Millisecond}
 	five := r
 	five.Cost = 5
@@ -60,7 +61,7 @@ func overlapping(t *testing.T, round int, s changer, clock *movingClock, change 
 	return peeked, ran
 }
 
-// forgetful is a sliding window whose refunds are lost once the next window has begun.
+// forgetful is a sliding window that loses refunds once the next window has begun.
 type forgetful struct {
 	*weir.SlidingWindow
 	now func() time.Time
@@ -73,16 +74,19 @@ func (s forgetful) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	return nil
 }
 
-// lostRefunds counts the rounds in which a refund at a window's edge is not in the count afterwards.
-func lostRefunds(t *testing.T, rounds int, wrap func(*weir.SlidingWindow, func() time.Time) changer) (lost int) {
+// lostRefunds returns the number of rounds in which a refund at a window's edge is missing from the
+// count.
+func lostRefunds(t *testing.T, rounds int,
+	wrap func(*weir.SlidingWindow, func() time.Time) changer) (lost int) {
 	for round := range rounds {
 		var clock movingClock
 		l, err := weir.New(weir.Config{Now: clock.now, SweepEvery: still})
 		require.NoError(t, err)
 		s := wrap(l.SlidingWindow(), clock.now)
 		peeked, ran := overlapping(t, round, s, &clock, s.Refund)
-		require.Equal(t, peeked, ran, "Peek, and then Run")
-		// In the first millisecond of a window all of the previous one counts, so that 1 was taken wherever it fell.
+		require.Equal(t, peeked, ran, "Peek before Run")
+		// In the first millisecond of a window the whole previous window counts, so the 1 taken counts
+		// wherever it fell.
 		if ran.TotalRequests != 2 {
 			lost++
 		}
@@ -92,12 +96,14 @@ func lostRefunds(t *testing.T, rounds int, wrap func(*weir.SlidingWindow, func()
 }
 
 func TestRefundsAtAWindowsEdgeAreNotLost(t *testing.T) {
-	lost := lostRefunds(t, slow.N(500, 10_000, 100_000), func(s *weir.SlidingWindow, _ func() time.Time) changer { return s })
+	lost := lostRefunds(t, slow.N(500, 10_000, 100_000),
+		func(s *weir.SlidingWindow, _ func() time.Time) changer { return s })
 	require.Zero(t, lost)
 }
 
 func TestRefundsControlForgetfulIsRejected(t *testing.T) {
-	lost := lostRefunds(t, 1000, func(s *weir.SlidingWindow, now func() time.Time) changer { return forgetful{s, now} })
+	lost := lostRefunds(t, 1000,
+		func(s *weir.SlidingWindow, now func() time.Time) changer { return forgetful{s, now} })
 	require.Positive(t, lost)
 }
 
@@ -107,27 +113,30 @@ func TestResetsAtAWindowsEdgeAreNotLost(t *testing.T) {
 		l, err := weir.New(weir.Config{Now: clock.now, SweepEvery: still})
 		require.NoError(t, err)
 		s := l.SlidingWindow()
-		peeked, ran := overlapping(t, round, s, &clock, func(ctx context.Context, r *weir.Request, _ *weir.Result) error {
-			return s.Reset(ctx, r)
-		})
-		require.Equal(t, peeked, ran, "Peek, and then Run")
+		peeked, ran := overlapping(t, round, s, &clock,
+			func(ctx context.Context, r *weir.Request, _ *weir.Result) error {
+				return s.Reset(ctx, r)
+			})
+		require.Equal(t, peeked, ran, "Peek before Run")
 		require.LessOrEqual(t, ran.TotalRequests, uint64(2), "the 5 were reset; only the 1 may have come later")
 		l.Close()
 	}
 }
 
-// A Seed whose reading of the clock is held until its period is over changes nothing in the next one.
-func TestSeedHeldAtTheEdgeIsOver(t *testing.T) {
+// A Seed that is delayed after reading the clock until its period has ended has no effect on the
+// next one.
+func TestSeedDelayedPastItsPeriodHasNoEffect(t *testing.T) {
 	for _, s := range subjects() {
 		if s.name == "Tiers" {
-			continue // the instant is that of one tier, and others count for longer
+			continue // the instant belongs to one tier, and others count longer
 		}
 		t.Run(s.name, func(t *testing.T) {
 			for readings := range int64(3) {
 				clock := newHold()
 				strategy := s.make(newLimiter(t, weir.Config{Now: clock.now, SweepEvery: still}), clock.now).(changer)
 				r := &weir.Request{Key: "id", Limit: 5, Duration: 10 * time.Millisecond}
-				counted, err := strategy.Run(t.Context(), &weir.Request{Key: "other", Limit: 5, Duration: r.Duration, Cost: 2})
+				counted, err := strategy.Run(t.Context(), &weir.Request{Key: "other", Limit: 5, Duration: r.Duration,
+					Cost: 2})
 				require.NoError(t, err)
 				clock.skip.Store(readings)
 				var g errgroup.Group

@@ -14,14 +14,15 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// checker is the one method that exactness is about.
+// checker is the method that these tests call.
 type checker interface {
 	CheckRate(id string, scaleMs, limit int64) (weir.Result, error)
 }
 
-// crowd has 64 goroutines make calls in each of some windows, to keys in turn, and returns how far the admissions of a
-// key in a window were from limit, and by how much in all.
-func crowd(t *testing.T, l checker, clock *atomic.Int64, keys, windows, calls int, limit int64) (over, under int64) {
+// crowd makes calls from 64 goroutines in each of several windows, for keys in turn. It returns by
+// how much in all a key was admitted more, and less, than limit in a window.
+func crowd(t *testing.T, l checker, clock *atomic.Int64, keys, windows, calls int,
+	limit int64) (over, under int64) {
 	const goroutines, scale = 64, 60_000
 	ids := make([]string, keys)
 	for i := range ids {
@@ -54,7 +55,8 @@ func crowd(t *testing.T, l checker, clock *atomic.Int64, keys, windows, calls in
 	return over, under
 }
 
-// Five million calls, ten in their longest form, in windows that follow each other, with the janitor sweeping all the time.
+// The longest form makes ten million calls in successive windows while the janitor sweeps all the
+// time.
 func TestExactUnderConcurrency(t *testing.T) {
 	calls := slow.N(20_000, 500_000, 1_000_000)
 	for _, c := range []struct {
@@ -78,12 +80,12 @@ func TestExactUnderConcurrency(t *testing.T) {
 			assert.Zero(t, under)
 			assert.EqualValues(t, c.windows*c.calls, s.Checks)
 			assert.EqualValues(t, c.limit*int64(c.keys*c.windows), s.Allowed)
-			assert.Positive(t, s.Swept, "the sweeper had nothing to do")
+			assert.Positive(t, s.Swept, "the sweeper removed nothing")
 		})
 	}
 }
 
-// looseLimiter reads, then writes: each alone is safe.
+// looseLimiter reads the count and then writes it, each atomically.
 type looseLimiter struct{ count atomic.Int64 }
 
 func (l *looseLimiter) CheckRate(_ string, _, limit int64) (res weir.Result, err error) {
@@ -101,7 +103,7 @@ func TestExactControlIsRejected(t *testing.T) {
 	assert.Positive(t, over)
 }
 
-// A clock that moves with every reading: window edges fall between the readings of one call, and between its parts.
+// The clock advances with each reading, so window edges fall between the readings of one call.
 func TestExactAcrossWindows(t *testing.T) {
 	const scale, limit, goroutines = 10, 7, 16
 	calls := slow.N(10_000, 20_000, 200_000)
@@ -130,21 +132,23 @@ func TestExactAcrossWindows(t *testing.T) {
 	wg.Wait()
 	require.Greater(t, len(admitted), calls/1000)
 	for end, n := range admitted {
-		require.LessOrEqual(t, n, limit, "the window that ends at %d", end)
+		require.LessOrEqual(t, n, limit, "window ending at %d", end)
 	}
 }
 
-// Everything at once, for the race detector: all strategies and verbs on one limiter that is too small for them.
+// For the race detector, all strategies and methods run concurrently on one limiter that is too
+// small for them.
 func TestRaceFree(t *testing.T) {
 	var clock movingClock
-	const room = 50
-	l := newLimiter(t, weir.Config{Now: clock.now, MaxBuckets: room, Timeout: 1, SweepEvery: 50 * time.Microsecond})
+	const capacity = 50
+	l := newLimiter(t, weir.Config{Now: clock.now, MaxBuckets: capacity, Timeout: 1,
+		SweepEvery: 50 * time.Microsecond})
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() { mix(t, l, &clock, g, slow.N(500, 3000, 30_000)) })
 	}
 	wg.Wait()
-	assert.LessOrEqual(t, l.Stats().Buckets, room)
+	assert.LessOrEqual(t, l.Stats().Buckets, capacity)
 	clock.ms.Add(100_000)
 	l.Sweep()
 	assert.Zero(t, l.Stats().Buckets)

@@ -14,24 +14,26 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// edit replaces a text in a file of the core, which must hold it once.
+// edit replaces a text that occurs once in a file of the core.
 type edit struct{ file, text, with string }
 
-// fault is an error in the protocol by which hits without a lock and the recycling of slots get along.
+// fault is an error in the protocol between lock-free hits and the recycling of slots.
 type fault struct {
 	name   string
-	widen  []edit // makes the moment longer in which it matters, and changes nothing else
+	widen  []edit // make the critical moment longer and change nothing else
 	breaks []edit
-	test   string // fails
-	says   string // how
+	test   string // the test that fails
+	says   string // part of its output
 }
 
 func importRuntime(file, before string) edit {
 	return edit{file, "import " + before, "import \"runtime\"\nimport " + before}
 }
 
-// beforeSwap lets others run between the reading of a slot's state and the compare-and-swap that counts a hit.
-var beforeSwap = edit{"fixed_window.go", "\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {",
+// beforeSwap lets other goroutines run between the load of a slot's state and the compare-and-swap
+// that counts a hit.
+var beforeSwap = edit{"fixed_window.go",
+	"\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {",
 	"\t\truntime.Gosched()\n\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {"}
 
 var faults = []fault{
@@ -42,7 +44,7 @@ var faults = []fault{
 			{"table.go",
 				"func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }",
 				"func nextGeneration(state uint64) uint64 { return generation(state) }"},
-			// Whether the slot is live is all that is left to go by.
+			// Then only the state shows whether the slot is in use.
 			{"fixed_window.go", "generation(state) != old {", "generation(state) != old || state&countMask == 0 {"},
 		},
 		test: "TestRecycledSlotsCountExactly",
@@ -60,10 +62,12 @@ var faults = []fault{
 		name: "the state is published before the key",
 		widen: []edit{
 			importRuntime("index.go", `"sync/atomic"`),
-			{"index.go", "\t\tn := int(word&slotMask) - 2\n", "\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word&slotMask) - 2\n"},
+			{"index.go", "\t\tn := int(word&slotMask) - 2\n",
+				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word&slotMask) - 2\n"},
 			importRuntime("table.go", "("),
-			{"table.go", "\ts.write(lowWord, p.low)\n", "\tfor range 4 {\n\t\truntime.Gosched()\n\t}\n\ts.write(lowWord, p.low)\n"},
-			// A hit of the key before takes the only one of the key that follows.
+			{"table.go", "\ts.write(lowWord, p.low)\n",
+				"\tfor range 4 {\n\t\truntime.Gosched()\n\t}\n\ts.write(lowWord, p.low)\n"},
+			// With a limit of 1, a late hit of the previous key uses up the new one.
 			{"verify/recycling_test.go", "const limit = 15\n\tcalls :=", "const limit = 1\n\tcalls :="},
 		},
 		breaks: []edit{
@@ -79,7 +83,8 @@ var faults = []fault{
 		widen: []edit{
 			importRuntime("fixed_window.go", "("),
 			{"fixed_window.go", "\t\tif !s.deny(state) {", "\t\truntime.Gosched()\n\t\tif !s.deny(state) {"},
-			// Short IDs: the parts of long ones would be changed too, and their list then has no end.
+			// Short IDs only: the fault would also change the parts of long ones, and their list would be
+			// endless.
 			{"verify/recycling_test.go", "{3, 1000, 22, 23, 56, 57, 100, 500}", "{3, 4, 5, 6, 7, 8, 9, 10}"},
 		},
 		breaks: []edit{{"slot.go",
@@ -90,24 +95,24 @@ var faults = []fault{
 	},
 }
 
-// Negative controls: each rule of the protocol is broken, and the tests that prove it must fail. They pass as long as
-// the moment is only made longer.
+// Negative controls: with a broken rule of the protocol, the tests that prove it must fail. They
+// must pass if only the critical moment is made longer.
 func TestFaultsOfTheProtocolAreRejected(t *testing.T) {
 	slow.Test(t)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
 			out := testCore(t, f.test, f.widen)
-			require.True(t, strings.Contains(out, "--- PASS: "+f.test), "unbroken: %s", out)
+			require.True(t, strings.Contains(out, "--- PASS: "+f.test), "without the fault: %s", out)
 
 			out = testCore(t, f.test, append(f.widen[:len(f.widen):len(f.widen)], f.breaks...))
-			require.True(t, strings.Contains(out, "--- FAIL: "+f.test), "the fault is not noticed: %s", out)
+			require.True(t, strings.Contains(out, "--- FAIL: "+f.test), "the fault was not detected: %s", out)
 			assert.True(t, strings.Contains(out, f.says), "%s", out)
 		})
 	}
 }
 
-// testCore runs a test of this package on a core that was edited, in an overlay: nothing in the tree is changed. It
-// returns what the test printed.
+// testCore runs a test of this package on an edited core, using a build overlay, so no file of the
+// repository changes. It returns the output.
 func testCore(t *testing.T, test string, edits []edit) string {
 	root, err := filepath.Abs("..")
 	require.NoError(t, err)
@@ -121,7 +126,8 @@ func testCore(t *testing.T, test string, edits []edit) string {
 		}
 		src, err := os.ReadFile(from)
 		require.NoError(t, err)
-		require.Equal(t, 1, strings.Count(string(src), e.text), "%s is to hold this text once:\n%s", e.file, e.text)
+		require.Equal(t, 1, strings.Count(string(src), e.text), "%s must contain this text once:\n%s",
+			e.file, e.text)
 		require.NoError(t, os.WriteFile(edited, []byte(strings.Replace(string(src), e.text, e.with, 1)), 0o600))
 		overlay.Replace[path] = edited
 	}
@@ -129,9 +135,10 @@ func testCore(t *testing.T, test string, edits []edit) string {
 	require.NoError(t, err)
 	file := filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
-	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=50", "-failfast", "-v", "-timeout", "1m",
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", file, "-count=50", "-failfast", "-v",
+		"-timeout", "1m",
 		"-run", "^"+strings.ReplaceAll(test, "/", "$/^")+"$", ".")
-	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // small sizes, often: a fault needs luck
-	out, _ := cmd.CombinedOutput()                 // it fails where the test does
+	cmd.Env = append(os.Environ(), "WEIR_VERIFY=") // small sizes and many runs: a fault shows only by chance
+	out, _ := cmd.CombinedOutput()                 // fails if the test fails
 	return string(out[:min(len(out), 4000)])
 }

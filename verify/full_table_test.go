@@ -13,9 +13,9 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// Eight callers share a table of eight buckets, in windows of 10 ms. In each new window some bucket is
-// over, so there is always room.
-func TestReclaimNeverFailsWhenAllIsOver(t *testing.T) {
+// Eight callers share a table of eight buckets, in windows of 10 ms. In each new window some bucket
+// has expired, so there is always room.
+func TestReclaimNeverFailsWhenABucketHasExpired(t *testing.T) {
 	const callers, scale = 8, 10
 	windows := slow.N(100, 2500, 100_000)
 	fill := func(l *weir.Limiter, first, calls int) error {
@@ -34,7 +34,8 @@ func TestReclaimNeverFailsWhenAllIsOver(t *testing.T) {
 	}
 	t.Run("the clock moves between the calls", func(t *testing.T) {
 		var ms atomic.Int64
-		l := newLimiter(t, weir.Config{MaxBuckets: callers, Now: func() time.Time { return at(ms.Load()) }, SweepEvery: still})
+		l := newLimiter(t, weir.Config{MaxBuckets: callers,
+			Now: func() time.Time { return at(ms.Load()) }, SweepEvery: still})
 		for w := range windows {
 			require.NoError(t, fill(l, w%3*callers, 2), "window %d", w)
 			ms.Add(scale)
@@ -65,20 +66,22 @@ func TestReclaimNeverFailsWhenAllIsOver(t *testing.T) {
 	})
 	t.Run("the last window is long past", func(t *testing.T) {
 		var ms atomic.Int64
-		l := newLimiter(t, weir.Config{MaxBuckets: callers, Now: func() time.Time { return at(ms.Load()) }, SweepEvery: still})
-		for _, at := range []int64{0, 11, 20, 60, 111, 1000} { // not all are edges of a window
+		l := newLimiter(t, weir.Config{MaxBuckets: callers,
+			Now: func() time.Time { return at(ms.Load()) }, SweepEvery: still})
+		for _, at := range []int64{0, 11, 20, 60, 111, 1000} { // not all are edges of windows
 			ms.Store(at)
 			require.NoError(t, fill(l, int(at), 1), "at %d ms", at)
 		}
 	})
 }
 
-// One flood of made-up IDs fills the table; known callers are decided in the windows that follow.
-func TestFloodShutsNoKnownCallerOut(t *testing.T) {
+// After a flood of new IDs has filled the table, known callers are decided in the following
+// windows.
+func TestFloodDoesNotBlockKnownCallers(t *testing.T) {
 	const room, known, floods = 1000, 600, 2000
 	for _, s := range subjects() {
 		if s.name == "FixedWindow" || s.name == "LeakyBucket" {
-			continue // these keep nothing for a caller once its window, or its turn, is over
+			continue // these keep nothing for a caller once its window or turn has passed
 		}
 		t.Run(s.name, func(t *testing.T) {
 			now := int64(5)
@@ -86,7 +89,8 @@ func TestFloodShutsNoKnownCallerOut(t *testing.T) {
 			l := newLimiter(t, weir.Config{MaxBuckets: room, Now: clock, SweepEvery: still})
 			strategy := s.make(l, clock)
 			ask := func(id string) error {
-				_, err := strategy.Run(t.Context(), &weir.Request{Key: id, Limit: 5, Duration: 10 * time.Millisecond, Cost: 2})
+				_, err := strategy.Run(t.Context(), &weir.Request{Key: id, Limit: 5, Duration: 10 * time.Millisecond,
+					Cost: 2})
 				return err
 			}
 			for i := range known {

@@ -20,8 +20,8 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// movingClock is a clock that the callers move, and whose readers often stall between reading it and using the
-// reading: a limiter that trusts an old reading is caught here.
+// movingClock is a clock that the callers advance. Its readers often yield between reading it and
+// using the reading, which detects limiters that rely on an old reading.
 type movingClock struct {
 	ms, readings atomic.Int64
 }
@@ -36,31 +36,38 @@ func (c *movingClock) now() time.Time {
 	return t
 }
 
-// timed is an ask, and the clock before and after it: the time at which it was decided lies between.
+// timed is a request with the clock's readings before and after it, between which it was decided.
 type timed struct {
 	ask
 	from, to int64
 }
 
-// subject is a strategy under test, with its model.
+// subject is a strategy under test and its model.
 type subject struct {
 	name  string
 	make  func(l *weir.Limiter, now func() time.Time) weir.Strategy
 	model model
 }
 
-var spans = []weir.Tier{{Limit: 3, Duration: 4 * time.Millisecond}, {Limit: 5, Duration: 10 * time.Millisecond}}
+var spans = []weir.Tier{{Limit: 3, Duration: 4 * time.Millisecond},
+	{Limit: 5, Duration: 10 * time.Millisecond}}
 
 func subjects() []subject {
 	return []subject{
-		{"FixedWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.FixedWindow() }, fixed{}},
-		{"SlidingWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingWindow() }, sliding{}},
-		{"SlidingLog", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingLog() }, rolling{}},
-		{"TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(0) }, bucket{}},
-		{"TokenBucket of 2", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(2) }, bucket{burst: 2}},
+		{"FixedWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.FixedWindow() },
+			fixed{}},
+		{"SlidingWindow", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingWindow() },
+			sliding{}},
+		{"SlidingLog", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.SlidingLog() },
+			rolling{}},
+		{"TokenBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(0) },
+			bucket{}},
+		{"TokenBucket of 2", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(2) },
+			bucket{burst: 2}},
 		{"Counter", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.Counter() }, anchored{}},
 		{"List", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.List() }, anchored{}},
-		{"LeakyBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.LeakyBucket(0) }, leaky{}},
+		{"LeakyBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.LeakyBucket(0) },
+			leaky{}},
 		{"Tiers", func(l *weir.Limiter, _ func() time.Time) weir.Strategy {
 			s, err := l.Tiers(spans...)
 			if err != nil {
@@ -71,8 +78,8 @@ func subjects() []subject {
 	}
 }
 
-// sequential describes a strategy to the checker. The time of a decision is unknown; any of the operation's own
-// interval that gives its answer will do.
+// sequential describes a strategy to the checker. The instant of a decision is unknown: any instant
+// during the operation that gives its result is accepted.
 func sequential(initial model) porcupine.Model {
 	nondeterministic := porcupine.NondeterministicModel{
 		Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
@@ -106,21 +113,21 @@ func sequential(initial model) porcupine.Model {
 	return nondeterministic.ToModel()
 }
 
-const clients, each = 8, 12 // 96 operations a history
+const clients, each = 8, 12 // 96 operations in a history
 
-// mode is what happens while a history is recorded.
+// mode determines what happens while a history is recorded.
 type mode int
 
 const (
 	frozen    mode = iota // the clock stands still
-	sweeping              // the clock moves, and a sweeper removes at once whatever it may
-	recycling             // and there is room for two buckets, in windows of 1 ms
+	sweeping              // the clock advances, and a sweeper removes whatever it may
+	recycling             // also with room for only two buckets, in windows of 1 ms
 	modes
 )
 
 var historyIDs = []string{"a", strings.Repeat("b", 23), strings.Repeat("c", 100)}
 
-// record makes concurrent requests of a strategy, and returns them with their answers and times.
+// record makes concurrent requests on a strategy, and returns them with their results and times.
 func record(t *testing.T, seed uint64, s subject, m mode) (history []porcupine.Operation) {
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	var clock movingClock
@@ -146,7 +153,7 @@ func record(t *testing.T, seed uint64, s subject, m mode) (history []porcupine.O
 					return
 				default:
 					l.Sweep()
-					if moved < 2*done.Load() { // not while the callers are kept from running
+					if moved < 2*done.Load() { // only while the callers make progress
 						moved++
 						clock.ms.Add(1)
 					}
@@ -163,7 +170,8 @@ func record(t *testing.T, seed uint64, s subject, m mode) (history []porcupine.O
 				if moving && rnd.IntN(4) == 0 {
 					clock.ms.Add(rnd.Int64N(6))
 				}
-				a := ask{id: historyIDs[rnd.IntN(3)], scale: scale, limit: 3, cost: 1 + rnd.Int64N(8)/6 + rnd.Int64N(10)/9*3}
+				a := ask{id: historyIDs[rnd.IntN(3)], scale: scale, limit: 3,
+					cost: 1 + rnd.Int64N(8)/6 + rnd.Int64N(10)/9*3}
 				from, call := clock.ms.Load(), int64(time.Since(base))
 				res, err := strategy.Run(context.Background(), a.request())
 				back, to := int64(time.Since(base)), clock.ms.Load()
@@ -191,10 +199,10 @@ func record(t *testing.T, seed uint64, s subject, m mode) (history []porcupine.O
 	return history
 }
 
-// tally counts the verdicts of the checker.
+// tally counts the checker's verdicts.
 type tally struct{ legal, illegal, unknown atomic.Int64 }
 
-// check records n histories, a third of them in each mode, and has each checked.
+// check records n histories, a third of them in each mode, and checks them.
 func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -222,8 +230,8 @@ func check(t *testing.T, s subject, n int) (sum tally, worst string) {
 	return
 }
 
-// Every history of concurrent calls could have come from calls one after another: no hit is lost, none counted twice,
-// and none decided on a time that was not then.
+// Every concurrent history is equivalent to a sequential one: no hit is lost or counted twice, and
+// each decision uses an instant within its call.
 func TestLinearizable(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
@@ -242,13 +250,14 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// meeting brings two callers of one key together. Who waits blocks, rather than spins, so that the other gets to run.
+// meeting lets two callers of one key wait for each other. Waiting blocks instead of spinning, so
+// that the other caller can run.
 type meeting struct {
 	mu      sync.Mutex
 	waiting map[string]chan struct{} // guarded by mu
 }
 
-// wait returns when a second caller of the key is here, or after a while.
+// wait returns when a second caller of the key has arrived, or after a timeout.
 func (m *meeting) wait(key string) {
 	m.mu.Lock()
 	if other := m.waiting[key]; other != nil {
@@ -275,7 +284,8 @@ func (m *meeting) wait(key string) {
 	}
 }
 
-// peekThenCharge decides by Peek and counts by Charge: each is right, but together they are not atomic.
+// peekThenCharge decides by Peek and counts by Charge. Each is correct, but together they are not
+// atomic.
 type peekThenCharge struct {
 	weir.Strategy
 	*meeting
@@ -290,7 +300,7 @@ func (s peekThenCharge) Run(ctx context.Context, r *weir.Request) (*weir.Result,
 	return res, err
 }
 
-// readThenIncrement is a fixed window counter that reads, decides and then writes.
+// readThenIncrement is a fixed window that reads, decides and then writes.
 type readThenIncrement struct {
 	now    func() time.Time
 	mu     sync.Mutex
@@ -324,14 +334,14 @@ func (s *readThenIncrement) Run(_ context.Context, r *weir.Request) (*weir.Resul
 	return result, nil
 }
 
-// yield lets others in between, as many times as it takes on a machine of few cores.
+// yield lets other goroutines run, also on machines with few cores.
 func yield() {
 	for range 8 {
 		runtime.Gosched()
 	}
 }
 
-// The controls: broken strategies must not pass.
+// The controls: broken strategies are rejected.
 func TestLinearizableControlsAreRejected(t *testing.T) {
 	n := slow.N(10, 100, 200)
 	rejected := func(t *testing.T, s subject) {

@@ -17,10 +17,10 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// hold is a clock one of whose readings is held back: its reader has read, and does not know yet.
+// hold is a clock that blocks one reading after it was taken.
 type hold struct {
 	ms           atomic.Int64
-	skip         atomic.Int64 // readings to let pass before the one to hold; negative: none is held
+	skip         atomic.Int64 // number of readings before the one to block; negative blocks none
 	held, resume chan struct{}
 }
 
@@ -39,21 +39,22 @@ func (h *hold) now() time.Time {
 	return t
 }
 
-// release ends the wait for a reading that was never made.
+// release ends the wait for a reading that was not made.
 func (h *hold) release() {
 	if h.skip.Swap(-1) >= 0 {
 		close(h.held)
 	}
 }
 
-// sweeper is a limiter that can be swept.
+// sweeper is a limiter with Sweep.
 type sweeper interface {
 	checker
 	Sweep() int
 }
 
-// stall lets one call stall after it has read the clock, while others fill the window it read, let five go by and sweep.
-// It returns how many were admitted in the window that was read, the stalled call included.
+// stall delays one call after it has read the clock, while other calls fill the window of that
+// reading, and five windows pass and are swept. It returns how many were admitted in that window,
+// the delayed call included.
 func stall(t *testing.T, limit int64, make func(now func() time.Time) sweeper) (admitted int64) {
 	const scale = 10
 	clock := newHold()
@@ -91,7 +92,7 @@ func TestStalledGoroutineRevivesNoWindow(t *testing.T) {
 	assert.EqualValues(t, limit, got)
 }
 
-// trusting reads the clock once and makes a bucket for whatever it read.
+// trusting reads the clock once and creates a bucket for any reading.
 type trusting struct {
 	now    func() time.Time
 	mu     sync.Mutex
@@ -113,20 +114,23 @@ func (l *trusting) CheckRate(_ string, scale, limit int64) (res weir.Result, err
 func (l *trusting) Sweep() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	clear(l.counts) // all of them are over when stall sweeps
+	clear(l.counts) // all of them have expired when stall sweeps
 	return 0
 }
 
 func TestStalledGoroutineControlIsRejected(t *testing.T) {
-	got := stall(t, 3, func(now func() time.Time) sweeper { return &trusting{now: now, counts: map[int64]int64{}} })
+	got := stall(t, 3, func(now func() time.Time) sweeper {
+		return &trusting{now: now, counts: map[int64]int64{}}
+	})
 	assert.Greater(t, got, int64(3))
 }
 
 func TestNeverExceedsCapacity(t *testing.T) {
-	const room, callers = 2000, 64
+	const capacity, callers = 2000, 64
 	ids := slow.N(10_000, 50_000, 10_000_000)
 	var ms atomic.Int64
-	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(ms.Load()) }, Timeout: 1})
+	l := newLimiter(t, weir.Config{MaxBuckets: capacity,
+		Now: func() time.Time { return at(ms.Load()) }, Timeout: 1})
 	var most, full atomic.Int64
 	var wg, watch sync.WaitGroup
 	stop := make(chan struct{})
@@ -146,8 +150,8 @@ func TestNeverExceedsCapacity(t *testing.T) {
 				if _, err := l.CheckRate(fmt.Sprint(i), 10, 1); err != nil {
 					full.Add(1)
 				}
-				if i%(2*room) == 0 {
-					ms.Add(10) // twice the room in each window
+				if i%(2*capacity) == 0 {
+					ms.Add(10) // twice the capacity in each window
 				}
 			}
 		})
@@ -156,7 +160,7 @@ func TestNeverExceedsCapacity(t *testing.T) {
 	close(stop)
 	watch.Wait()
 	t.Logf("%d ids: at most %d buckets, %d ErrFull", ids, most.Load(), full.Load())
-	assert.LessOrEqual(t, most.Load(), int64(room))
+	assert.LessOrEqual(t, most.Load(), int64(capacity))
 	assert.Positive(t, full.Load())
 }
 
@@ -184,8 +188,8 @@ func TestIDsAreCopiedAndBounded(t *testing.T) {
 }
 
 func TestFloodResetsNoCounter(t *testing.T) {
-	const room, limit, scale = 100, 5, 60_000
-	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(0) }, Timeout: 1})
+	const capacity, limit, scale = 100, 5, 60_000
+	l := newLimiter(t, weir.Config{MaxBuckets: capacity, Now: func() time.Time { return at(0) }, Timeout: 1})
 	ask := func(id string) weir.Result {
 		res, err := l.CheckRate(id, scale, limit)
 		require.NoError(t, err)
@@ -198,14 +202,14 @@ func TestFloodResetsNoCounter(t *testing.T) {
 		ask("victim")
 	}
 	for trial := range slow.N(8, 150, 1000) {
-		for i := range 10 * room {
+		for i := range 10 * capacity {
 			_, err := l.CheckRate(fmt.Sprint("flood", trial, "-", i), scale, limit)
 			if err != nil && err != weir.ErrFull {
 				t.Fatal(err)
 			}
 		}
 		l.Sweep()
-		require.False(t, ask("attacker").Allowed(), "trial %d: the attacker is free again", trial)
+		require.False(t, ask("attacker").Allowed(), "trial %d: the attacker's count was lost", trial)
 		b, err := l.Inspect("victim", scale)
 		require.NoError(t, err)
 		require.EqualValues(t, limit-1, b.Count, "trial %d", trial)
@@ -214,9 +218,9 @@ func TestFloodResetsNoCounter(t *testing.T) {
 }
 
 func TestFullTableServesKnownIDs(t *testing.T) {
-	const room, scale = 1000, 60_000
-	l := newLimiter(t, weir.Config{MaxBuckets: room, Now: func() time.Time { return at(0) }})
-	for i := range room {
+	const capacity, scale = 1000, 60_000
+	l := newLimiter(t, weir.Config{MaxBuckets: capacity, Now: func() time.Time { return at(0) }})
+	for i := range capacity {
 		_, err := l.CheckRate(fmt.Sprint(i), scale, math.MaxInt64)
 		require.NoError(t, err)
 	}
@@ -225,7 +229,7 @@ func TestFullTableServesKnownIDs(t *testing.T) {
 		wg.Go(func() {
 			for i := range 10_000 {
 				known := i%2 == 0
-				id := fmt.Sprint(i % room)
+				id := fmt.Sprint(i % capacity)
 				if !known {
 					id = fmt.Sprint("new", c, "-", i)
 				}
@@ -238,11 +242,11 @@ func TestFullTableServesKnownIDs(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.EqualValues(t, 16*5000, l.Stats().Full, "one for each hit of a new id")
+	assert.EqualValues(t, 16*5000, l.Stats().Full, "one for each hit of a new ID")
 	assert.Zero(t, l.Stats().Denied)
 }
 
-// A known id costs no allocation in any strategy that does not wait.
+// A decision on a known ID allocates nothing in any strategy that does not wait.
 func TestKnownIDAllocatesNothing(t *testing.T) {
 	type decider interface {
 		weir.Strategy
@@ -256,7 +260,7 @@ func TestKnownIDAllocatesNothing(t *testing.T) {
 			r := &weir.Request{Key: fmt.Sprint(limit), Limit: limit, Duration: time.Minute}
 			_, err := strategy.Run(t.Context(), r)
 			require.NoError(t, err)
-			// Run returns a pointer to its Result: that is the one.
+			// Run returns a pointer to its Result, which is the one allocation.
 			allocs := testing.AllocsPerRun(1000, func() { _, _ = strategy.Run(t.Context(), r) })
 			assert.LessOrEqual(t, allocs, 1.0, "%s at limit %d", s.name, limit)
 		}
@@ -286,7 +290,8 @@ func TestClose(t *testing.T) {
 	})
 	t.Run("in mid-sweep", func(t *testing.T) {
 		var ms atomic.Int64
-		l, err := weir.New(weir.Config{Now: func() time.Time { return at(ms.Load()) }, SweepEvery: time.Millisecond, Timeout: 1})
+		l, err := weir.New(weir.Config{
+			Now: func() time.Time { return at(ms.Load()) }, SweepEvery: time.Millisecond, Timeout: 1})
 		require.NoError(t, err)
 		const n = 40_000
 		for i := range n {
@@ -295,8 +300,10 @@ func TestClose(t *testing.T) {
 			}
 		}
 		before := l.Stats().Swept
-		ms.Store(1001) // over, and the Timeout past
-		require.Eventually(t, func() bool { return l.Stats().Swept > before || l.Stats().Buckets < n }, time.Minute, 100*time.Microsecond)
+		ms.Store(1001) // expired, and after the Timeout
+		require.Eventually(t, func() bool {
+			return l.Stats().Swept > before || l.Stats().Buckets < n
+		}, time.Minute, 100*time.Microsecond)
 		start := time.Now()
 		require.NoError(t, l.Close())
 		took := time.Since(start)

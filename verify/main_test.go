@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// A limiter that leaves its janitor behind fails the whole package.
+// TestMain fails if a limiter leaves its janitor running.
 func TestMain(m *testing.M) {
 	if os.Getenv(childJob) != "" {
 		os.Exit(runChild())
@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// checks sets how often a property is tried.
+// checks sets the number of runs of a property.
 func checks(t *testing.T, n int) {
 	f := flag.Lookup("rapid.checks")
 	before := f.Value.String()
@@ -42,10 +42,11 @@ func newLimiter(t testing.TB, cfg weir.Config) *weir.Limiter {
 	return l
 }
 
-// starts are where a clock may begin: before, around and after zero, in milliseconds.
+// starts are initial readings of a clock: before, around and after zero, in milliseconds.
 var starts = []int64{-1000, -7, -1, 0, 1, 1 << 40}
 
-// still is the SweepEvery of tests that move the clock themselves, without a lock: the janitor would read it beside them.
+// still is the SweepEvery of tests that advance the clock without a lock, as the janitor would read
+// it concurrently.
 const still = 24 * time.Hour
 
 const msec = int64(time.Millisecond)

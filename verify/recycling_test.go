@@ -16,16 +16,16 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// counter is the calls that one ID made in one window.
+// counter counts the calls for one ID in one window.
 type counter struct{ asked, admitted int }
 
-// counterKey is an ID, by its number, and the instant at which its window ends.
+// counterKey is the index of an ID and the instant at which its window ends.
 type counterKey struct {
 	id  int
 	end int64
 }
 
-// outcomes counts the answers of a limiter.
+// outcomes counts the results of a limiter.
 type outcomes struct {
 	counters               map[counterKey]*counter
 	admitted, denied, full int
@@ -74,7 +74,8 @@ func (o *outcomes) wrong(limit int) (n int) {
 	return n
 }
 
-// mixedIDs are as long as IDs may be: those of up to 22 bytes fit in a slot, longer ones take up to 26.
+// mixedIDs returns IDs of all lengths: up to 22 bytes fit in a slot, and longer ones take up to 26
+// slots.
 func mixedIDs() (ids []string) {
 	for i, n := range []int{3, 1000, 22, 23, 56, 57, 100, 500} {
 		ids = append(ids, fmt.Sprint(i)+strings.Repeat("x", n-1))
@@ -82,9 +83,9 @@ func mixedIDs() (ids []string) {
 	return ids
 }
 
-// recycle has 64 goroutines call CheckRate in windows of 1 ms. Two IDs take turns in each window, so that with room for
-// two buckets nearly every new window writes over the slots of an ID of another length. The callers move the clock and
-// wait for nobody.
+// recycle calls CheckRate from 64 goroutines in windows of 1 ms. Two IDs take turns in each window,
+// so that with room for two buckets almost every window reuses the slots of an ID of another
+// length. The callers advance the clock and never wait.
 func recycle(t *testing.T, l checker, clock *atomic.Int64, calls int, limit int64) outcomes {
 	const goroutines = 64
 	ids := mixedIDs()
@@ -117,7 +118,8 @@ func recycle(t *testing.T, l checker, clock *atomic.Int64, calls int, limit int6
 	return sum
 }
 
-// Slots are recycled as fast as possible, with the janitor running: no hit is lost, and none lands in another bucket.
+// Slots are recycled as fast as possible while the janitor runs: no hit is lost or counted in
+// another bucket.
 func TestRecycledSlotsCountExactly(t *testing.T) {
 	const limit = 15
 	calls := slow.N(20_000, 500_000, 10_000_000)
@@ -129,7 +131,8 @@ func TestRecycledSlotsCountExactly(t *testing.T) {
 	saw := recycle(t, l, &clock, calls, limit)
 	s := l.Stats()
 	t.Logf("%d calls in %v: %d admitted, %d denied, %d ErrFull, in %d buckets; %d sweeps, %d swept", calls,
-		time.Since(start).Round(time.Millisecond), saw.admitted, saw.denied, saw.full, len(saw.counters), s.Sweeps, s.Swept)
+		time.Since(start).Round(time.Millisecond), saw.admitted, saw.denied, saw.full, len(saw.counters),
+		s.Sweeps, s.Swept)
 	assert.Zero(t, saw.wrong(limit), "windows in which not exactly min(asked, limit) was admitted")
 	assert.EqualValues(t, saw.admitted, s.Allowed)
 	assert.EqualValues(t, saw.denied, s.Denied)
@@ -141,15 +144,15 @@ func TestRecycledSlotsCountExactly(t *testing.T) {
 	l.Sweep()
 	assert.Zero(t, l.Stats().Buckets)
 	for b := range l.Buckets() {
-		t.Errorf("%q is left", b.ID)
+		t.Errorf("%q remains", b.ID)
 	}
 	s = l.Stats()
 	assert.EqualValues(t, saw.admitted, s.Allowed, "after the sweep")
 	assert.EqualValues(t, saw.denied, s.Denied, "after the sweep")
 }
 
-// withoutGeneration recycles two slots, and counts in the slot it found without checking that it is still the same
-// bucket.
+// withoutGeneration recycles two slots, and counts in a slot without checking that it still has the
+// same bucket.
 type withoutGeneration struct {
 	now   func() time.Time
 	slots [2]struct {

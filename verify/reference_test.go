@@ -7,27 +7,29 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// The reference models: each algorithm in its plainest form, on one caller, without sharing, without sweeping, and
-// without a thought for speed. Times are in milliseconds. A model never changes: ask returns the one that comes after.
+// The reference models are the algorithms in their simplest form, for one caller, without
+// concurrency, sweeping or optimizations. Times are in milliseconds. Models are immutable: ask
+// returns the next one.
 
 // ask is one request.
 type ask struct {
 	id           string
-	scale, limit int64 // scale in ms
+	scale, limit int64 // scale in milliseconds
 	cost         int64
 }
 
 func (a ask) request() *weir.Request {
 	return &weir.Request{
-		Key: a.id, Limit: uint64(a.limit), Cost: uint64(a.cost), Duration: time.Duration(a.scale) * time.Millisecond,
+		Key: a.id, Limit: uint64(a.limit), Cost: uint64(a.cost),
+		Duration: time.Duration(a.scale) * time.Millisecond,
 	}
 }
 
-// answer is a Result, in numbers.
+// answer is a Result as numbers.
 type answer struct {
 	allowed bool
 	total   int64
-	expires int64 // ns since the epoch; never, or to be found by soonest
+	expires int64 // nanoseconds since the epoch; or never, or sought if soonest must find it
 }
 
 const (
@@ -35,7 +37,7 @@ const (
 	sought = never + 1
 )
 
-// full stands for ErrFull.
+// full represents ErrFull.
 var full = answer{expires: never + 2}
 
 func answerOf(r *weir.Result) answer {
@@ -47,7 +49,8 @@ func answerOf(r *weir.Result) answer {
 }
 
 type model interface {
-	// ask answers a at now. It has no answer for a time before that of an earlier ask, so far as it looks back.
+	// ask decides a at now, and returns the next model. It fails for times before that of an earlier
+	// request, as far as the model depends on them.
 	ask(now int64, a ask) (next model, res answer, ok bool)
 }
 
@@ -57,16 +60,17 @@ func floor(a, b int64) int64 { return (a - (a%b+b)%b) / b }
 // ceil returns a*b/c rounded up. The product fits.
 func ceil(a, b, c int64) int64 { return -floor(-a*b, c) }
 
-// gives reports whether m gives the answer to a at now, and returns the model that comes after.
+// gives reports whether m decides a at now with the given answer, and returns the next model.
 func gives(m model, now int64, a ask, want answer) (next model, ok bool) {
 	next, res, ok := m.ask(now, a)
-	if res.expires == sought && res.total == want.total { // seeking is slow
+	if res.expires == sought && res.total == want.total { // soonest is slow
 		res.expires = soonest(m, now, a)
 	}
 	return next, ok && res == want
 }
 
-// soonest is the definition of a denial's ExpiresAt: the first millisecond at which the same ask would pass.
+// soonest defines ExpiresAt of a denial: the first millisecond at which the same request is
+// admitted.
 func soonest(m model, now int64, a ask) int64 {
 	for {
 		now++
@@ -181,11 +185,11 @@ func (m anchored) ask(now int64, a ask) (model, answer, bool) {
 	return next, answer{true, next.count, end}, true
 }
 
-// bucket is the token bucket: it fills evenly, and full is when it will be full again.
+// bucket is the token bucket: it refills evenly, and full is when it is full.
 type bucket struct {
 	begun bool
-	full  int64 // ns
-	burst int64 // 0: the limit
+	full  int64 // nanoseconds
+	burst int64 // 0 means the limit
 }
 
 func (m bucket) ask(now int64, a ask) (model, answer, bool) {
@@ -198,7 +202,7 @@ func (m bucket) ask(now int64, a ask) (model, answer, bool) {
 	if burst == 0 {
 		burst = a.limit
 	}
-	token := ceil(a.scale, msec, a.limit) // ns
+	token := ceil(a.scale, msec, a.limit) // nanoseconds
 	missing := ceil(full-ns, 1, token)
 	after := full + a.cost*token
 	switch {
@@ -213,7 +217,7 @@ func (m bucket) ask(now int64, a ask) (model, answer, bool) {
 // leaky is the leaky bucket without a queue.
 type leaky struct {
 	begun        bool
-	latest, next int64 // ns
+	latest, next int64 // nanoseconds
 }
 
 func (m leaky) ask(now int64, a ask) (model, answer, bool) {
@@ -235,7 +239,7 @@ func (m leaky) ask(now int64, a ask) (model, answer, bool) {
 	return m, answer{true, a.cost, m.next}, true
 }
 
-// tiers is several limits at once, over one log of slices.
+// tiers is several limits on one log of slices.
 type tiers struct {
 	of   []weir.Tier
 	hits []hit // at is the slice
@@ -249,7 +253,7 @@ func (m tiers) slice() int64 {
 	}
 }
 
-// used returns the count of tier t in the current slice.
+// used returns the count of tier t at now.
 func (m tiers) used(t weir.Tier, now int64) (used int64) {
 	for _, h := range m.hits {
 		if now < h.at+t.Duration.Milliseconds()/m.slice() {

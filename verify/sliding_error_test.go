@@ -21,20 +21,22 @@ type arrival struct {
 	id string
 }
 
-// disagreement is how the decisions of the sliding window counter differ from those that the exact log would make on
-// what the counter has admitted.
+// disagreement counts the decisions of the sliding window that differ from those of the exact log,
+// given what the window has admitted.
 type disagreement struct {
-	asked, over, under int     // decisions; admitted where the log denies, and the reverse
-	worst              float64 // the most that one caller was admitted in any span of one Duration, over the limit
+	asked, over, under int // decisions; admitted where the log denies, and the reverse
+	// The most cost over the limit that a caller was admitted in any span of one Duration.
+	worst float64
 }
 
 func (d disagreement) String() string {
 	share := func(n int) float64 { return 100 * float64(n) / float64(d.asked) }
-	return fmt.Sprintf("%d decisions, %.2f %% wrongly admitted, %.2f %% wrongly denied, at most %.2f x limit in one span",
+	return fmt.Sprintf(
+		"%d decisions, %.2f %% wrongly admitted, %.2f %% wrongly denied, at most %.2f x limit in one span",
 		d.asked, share(d.over), share(d.under), d.worst)
 }
 
-// compare runs a trace through the sliding window counter, beside a sliding log that is charged what the counter admits.
+// compare runs a trace through the sliding window. A sliding log is charged what the window admits.
 func compare(t *testing.T, trace []arrival, limit uint64, span time.Duration) disagreement {
 	var now time.Time
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return now }})
@@ -79,10 +81,11 @@ func compare(t *testing.T, trace []arrival, limit uint64, span time.Duration) di
 	return d
 }
 
-// TestSlidingWindowErrorOnBursts holds the figures of SlidingWindow's doc comment on made-up traffic.
+// TestSlidingWindowErrorOnBursts checks the figures of SlidingWindow's doc comment on synthetic
+// traffic.
 func TestSlidingWindowErrorOnBursts(t *testing.T) {
 	const limit, span = 100, time.Minute
-	start := time.Unix(1_700_000_040, 0) // a whole minute
+	start := time.Unix(1_700_000_040, 0) // the start of a minute
 	length := time.Duration(slow.N(1, 4, 4)) * time.Hour
 	rnd := rand.New(rand.NewPCG(1, 2))
 	steady := func(perSpan float64) (trace []arrival) {
@@ -101,8 +104,8 @@ func TestSlidingWindowErrorOnBursts(t *testing.T) {
 		slices.SortFunc(trace, func(a, b arrival) int { return a.at.Compare(b.at) })
 		return trace
 	}
-	// All of the limit at the very end of one window, then every millisecond of the next: the counter takes the first
-	// for evenly spread.
+	// The whole limit arrives at the end of one window, followed by requests in every millisecond of
+	// the next: the sliding window assumes that the former were evenly spread.
 	adversary := func() (trace []arrival) {
 		for range limit {
 			trace = append(trace, arrival{start.Add(span - time.Millisecond), "a"})
@@ -115,7 +118,7 @@ func TestSlidingWindowErrorOnBursts(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		trace      []arrival
-		over, span float64 // at most: the share wrongly admitted, and the most in one span
+		over, span float64 // at most: the fraction wrongly admitted, and the most in one span
 	}{
 		{"Poisson at 0.9 of the limit", steady(0.9 * limit), 0.06, 1.15},
 		{"Poisson at twice the limit", steady(2 * limit), 0.05, 1.10},
@@ -136,7 +139,8 @@ func TestSlidingWindowErrorOnBursts(t *testing.T) {
 	}
 }
 
-// TestSlidingWindowErrorOnLog measures a real access log in Apache's format, whose path is in WEIR_ACCESS_LOG.
+// TestSlidingWindowErrorOnLog measures an access log in Apache's format at the path in
+// WEIR_ACCESS_LOG.
 func TestSlidingWindowErrorOnLog(t *testing.T) {
 	path := os.Getenv("WEIR_ACCESS_LOG")
 	if path == "" {
@@ -164,7 +168,8 @@ func TestSlidingWindowErrorOnLog(t *testing.T) {
 	for _, c := range []struct {
 		limit uint64
 		span  time.Duration
-	}{{5, time.Minute}, {10, time.Minute}, {20, time.Minute}, {20, time.Hour}, {50, time.Hour}, {5, 10 * time.Second}} {
+	}{{5, time.Minute}, {10, time.Minute}, {20, time.Minute}, {20, time.Hour}, {50, time.Hour},
+		{5, 10 * time.Second}} {
 		t.Logf("%d in %v: %v", c.limit, c.span, compare(t, trace, c.limit, c.span))
 	}
 }

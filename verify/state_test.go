@@ -12,7 +12,7 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// Every strategy answers as its model does, ask after ask, whatever is swept in between.
+// Every strategy matches its model request by request, with sweeps in between.
 func TestStrategiesEqualTheirModels(t *testing.T) {
 	checks(t, slow.N(25, 300, 100_000))
 	for _, s := range subjects() {
@@ -32,7 +32,8 @@ func TestStrategiesEqualTheirModels(t *testing.T) {
 					if rapid.Bool().Draw(t, "sweep") {
 						l.Sweep()
 					}
-					a := ask{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "id"), scale, limit, rapid.Int64Range(1, 6).Draw(t, "cost")}
+					a := ask{rapid.SampledFrom([]string{"a", "b"}).Draw(t, "id"), scale, limit,
+						rapid.Int64Range(1, 6).Draw(t, "cost")}
 					if models[a.id] == nil {
 						models[a.id] = s.model
 					}

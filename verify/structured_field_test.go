@@ -20,15 +20,16 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// The client's Transport heeds a RateLimit field exactly if it is a valid structured field (RFC 9651). httpsfv is the
-// reference.
+// Transport uses a RateLimit field if and only if it is a valid structured field (RFC 9651). The
+// reference is httpsfv.
 
-// pause returns how long a Transport pauses for these lines of a RateLimit field.
+// pause returns how long a Transport pauses for the given lines of a RateLimit field.
 func pause(lines ...string) time.Duration {
 	header := http.Header{"Ratelimit": lines}
-	t := &httplimit.Transport{NoWait: true, MaxPause: 1 << 62, Base: roundTrip(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK, Header: header, Body: http.NoBody, Request: r}, nil
-	})}
+	t := &httplimit.Transport{NoWait: true, MaxPause: 1 << 62,
+		Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: http.NoBody, Request: r}, nil
+		})}
 	now := time.Unix(1_800_000_000, 0)
 	t.Now = func() time.Time { return now }
 	r, err := http.NewRequest(http.MethodGet, "http://a.example/", nil)
@@ -50,7 +51,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (a roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return a(r) }
 
-// wantPause is the pause that the reference reads in a List.
+// wantPause returns the pause that the reference reads from a List.
 func wantPause(field string) time.Duration {
 	list, err := httpsfv.UnmarshalList([]string{field})
 	if err != nil {
@@ -82,21 +83,24 @@ func wantPause(field string) time.Duration {
 	return time.Duration(longest) * time.Second
 }
 
-// What members are made of, valid and not; the last ones of each list are wrong.
+// Parts of members; the last ones of each list are invalid.
 var (
 	values = []string{
-		`"a"`, `"b\"c"`, `"\\"`, `tok`, `*t/:x`, `("a" b)`, `("a";r=0;t=9 "b")`, `()`, `1`, `-1.5`, `?0`, `:YQ==:`, `@7`,
+		`"a"`, `"b\"c"`, `"\\"`, `tok`, `*t/:x`, `("a" b)`, `("a";r=0;t=9 "b")`, `()`, `1`, `-1.5`, `?0`,
+		`:YQ==:`, `@7`,
 		`"\a"`, `"`, `(`, `("a""b")`, `?2`, `é`, `1.`, "\x7f", ``,
 	}
 	params = []string{
-		`;r=0`, `;r=0`, `;t=5`, `;t=60`, `;r=1`, `; t=7`, `;r="0"`, `;r=0.0`, `;r=-0`, `;t=-5`, `;r`, `;x=?1`, `;x=@1659578233`, `;x=:YQ==:`,
+		`;r=0`, `;r=0`, `;t=5`, `;t=60`, `;r=1`, `; t=7`, `;r="0"`, `;r=0.0`, `;r=-0`, `;t=-5`, `;r`, `;x=?1`,
+		`;x=@1659578233`, `;x=:YQ==:`,
 		`;x=::`, `;x=%"f%c3%bc"`, `;x=1.5`, `; y=*`, `;  z`, `;t=999999999999999`, `;r=00`,
-		`;x=?2`, `;x=@1.5`, `;x=%"%C3"`, `;x=%"%c3"`, `;x=1.`, `;x=1.2345`, `;X=1`, ` ;z`, `;=1`, `;t=1000000000000000`, `;`, "\t;r=0",
+		`;x=?2`, `;x=@1.5`, `;x=%"%C3"`, `;x=%"%c3"`, `;x=1.`, `;x=1.2345`, `;X=1`, ` ;z`, `;=1`,
+		`;t=1000000000000000`, `;`, "\t;r=0",
 	}
 	separators = []string{`,`, `, `, "\t,\t", ` , `, ` `, `,,`, `;`}
 )
 
-// fields draws fields that are valid more often than not.
+// fields generates fields that are valid more often than not.
 func fields(t *rapid.T) string {
 	pick := func(from []string, wrong int, label string) string {
 		if rapid.IntRange(0, 9).Draw(t, label+" wrong") > 0 {
@@ -139,9 +143,12 @@ func TestRateLimitFieldsAreReadAsTheReferenceDoes(t *testing.T) {
 func TestEachByteIsAcceptedWhereTheReferenceDoes(t *testing.T) {
 	for c := range 256 {
 		for _, form := range []string{
-			`%s"a";r=0;t=5`, `"a%s";r=0;t=5`, `"a\%s";r=0;t=5`, `"a"%s;r=0;t=5`, `"a";%sr=0;t=5`, `"a";r%s=0;t=5`, `"a";r=%s0;t=5`, `"a";r=0%s;t=5`,
-			`%s;r=0;t=5`, `a%s;r=0;t=5`, `"a";x=%s;r=0;t=5`, `"a";%s;r=0;t=5`, `"a";x%s;r=0;t=5`, `"a";x=?%s;r=0;t=5`, `"a";x=%%"%s";r=0;t=5`,
-			`"a";x=%%"%%%s0";r=0;t=5`, `"a";x=%%"%%6%s";r=0;t=5`, `"a";r=0;t=5%s`, `"b"%s"a";r=0;t=5`, `(%s);r=0, "a";r=0;t=5`, `("b"%s"b"), "a";r=0;t=5`,
+			`%s"a";r=0;t=5`, `"a%s";r=0;t=5`, `"a\%s";r=0;t=5`, `"a"%s;r=0;t=5`, `"a";%sr=0;t=5`, `"a";r%s=0;t=5`,
+			`"a";r=%s0;t=5`, `"a";r=0%s;t=5`,
+			`%s;r=0;t=5`, `a%s;r=0;t=5`, `"a";x=%s;r=0;t=5`, `"a";%s;r=0;t=5`, `"a";x%s;r=0;t=5`, `"a";x=?%s;r=0;t=5`,
+			`"a";x=%%"%s";r=0;t=5`,
+			`"a";x=%%"%%%s0";r=0;t=5`, `"a";x=%%"%%6%s";r=0;t=5`, `"a";r=0;t=5%s`, `"b"%s"a";r=0;t=5`,
+			`(%s);r=0, "a";r=0;t=5`, `("b"%s"b"), "a";r=0;t=5`,
 		} {
 			field := fmt.Sprintf(form, string([]byte{byte(c)}))
 			require.Equal(t, wantPause(field), pause(field), "%q", field)
@@ -162,10 +169,11 @@ func TestNumbersOfEachLength(t *testing.T) {
 	}
 }
 
-// suiteVar names a directory with the JSON files of the HTTP working group's structured-field-tests.
+// suiteVar names a directory with the JSON files of the HTTP working group's
+// structured-field-tests.
 const suiteVar = "STRUCTURED_FIELD_TESTS"
 
-// The working group's own vectors. They are no Go module, so they cannot be required here.
+// The working group's test vectors. They are not a Go module, so they cannot be required here.
 func TestStructuredFieldSuite(t *testing.T) {
 	dir := os.Getenv(suiteVar)
 	if dir == "" {
@@ -202,7 +210,8 @@ func TestStructuredFieldSuite(t *testing.T) {
 	t.Logf("%d vectors", ran)
 }
 
-// asRateLimit makes a RateLimit field of a vector: valid, and asking for five seconds, exactly if the vector is valid.
+// asRateLimit turns a vector into a RateLimit field that is valid and asks for five seconds if and
+// only if the vector is valid.
 func asRateLimit(raw []string, kind string) (lines []string, ok bool) {
 	blank := strings.TrimSpace(strings.Join(raw, "")) == ""
 	switch {

@@ -19,10 +19,11 @@ import (
 
 const year = 365 * 24 * 60 * 60 * 1000 // ms
 
-// Instants anywhere in time, in scales of any size: each is in the window that arithmetic without bounds says.
+// Instants and scales of any size belong to the window that arithmetic without overflow gives.
 func TestWindowArithmeticIsTotal(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(6, 6))
-	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 62, -1_000_000, -1, 0, 1, 1_000_000, 1 << 62, math.MaxInt64 - 1, math.MaxInt64}
+	edges := []int64{math.MinInt64, math.MinInt64 + 1, -1 << 62, -1_000_000, -1, 0, 1, 1_000_000, 1 << 62,
+		math.MaxInt64 - 1, math.MaxInt64}
 	var now int64
 	l := newLimiter(t, weir.Config{Now: func() time.Time { return time.Unix(0, now) }, SweepEvery: still})
 	for i := range slow.N(20_000, 200_000, 100_000_000) {
@@ -40,7 +41,7 @@ func TestWindowArithmeticIsTotal(t *testing.T) {
 			t.Fatalf("at %d in %d ms: %+v, %v; want number %d", now, scale, b, err, numberOf(now, scale))
 		}
 		left := res.ExpiresAt.Sub(time.Unix(0, now))
-		last := res.ExpiresAt.UnixNano() == math.MaxInt64 // where time itself ends
+		last := res.ExpiresAt.UnixNano() == math.MaxInt64 // the end of representable time
 		if left <= 0 && !last || left > time.Duration(scale)*time.Millisecond {
 			t.Fatalf("at %d in %d ms: %v left", now, scale, left)
 		}
@@ -51,7 +52,7 @@ func TestWindowArithmeticIsTotal(t *testing.T) {
 	require.Zero(t, l.Stats().Buckets)
 }
 
-// numberOf is floor(now/scale), where the quick way of floor may overflow.
+// numberOf returns floor(now/scale) without overflow.
 func numberOf(now, scale int64) int64 {
 	if now > math.MinInt64/2 && now < math.MaxInt64/2 {
 		return floor(now, scale*msec)
@@ -60,7 +61,7 @@ func numberOf(now, scale int64) int64 {
 	return n.Div(big.NewInt(now), n).Int64()
 }
 
-// most returns the largest number of instants that fall in any span of that length.
+// most returns the largest number of instants in any span of the given length.
 func most(instants []int64, span int64) (n int) {
 	from := 0
 	for to, at := range instants {
@@ -80,7 +81,7 @@ func TestAtMostTwiceTheLimitInAnySpan(t *testing.T) {
 	worst := 0
 	runs := slow.N(5_000, 50_000, 1_000_000)
 	if raceDetector {
-		runs /= 5 // nothing runs beside it
+		runs /= 5 // nothing runs concurrently
 	}
 	for run := range runs {
 		id, pause := fmt.Sprint(run), 1+rnd.Int64N(2*scale)
@@ -119,7 +120,7 @@ func TestAtMostTwiceTheLimitInAnySpan(t *testing.T) {
 			now++
 		}
 	}
-	assert.Equal(t, 2*limit, most(admitted, scale), "and twice the limit is reached")
+	assert.Equal(t, 2*limit, most(admitted, scale), "twice the limit is reached")
 }
 
 func TestDenialsDelayNobody(t *testing.T) {
@@ -132,7 +133,7 @@ func TestDenialsDelayNobody(t *testing.T) {
 	}
 	denials := int64(slow.N(100_000, 1_000_000, 10_000_000))
 	for i := range denials {
-		now = 200 + i*800/denials // to the end of the window
+		now = 200 + i*800/denials // up to the end of the window
 		res, err := l.CheckRate("id", scale, limit)
 		if err != nil || res.Allowed() || res.TotalRequests != limit || res.ExpiresAt.UnixMilli() != scale {
 			t.Fatalf("denial %d: %+v, %v", i, res, err)
@@ -141,10 +142,10 @@ func TestDenialsDelayNobody(t *testing.T) {
 	now = scale
 	res, err := l.CheckRate("id", scale, limit)
 	require.NoError(t, err)
-	assert.True(t, res.Allowed(), "at the very start of the next window")
+	assert.True(t, res.Allowed(), "at the start of the next window")
 	assert.EqualValues(t, 1, res.TotalRequests)
 
-	// A counter at its end stays there.
+	// A counter at its maximum stays there.
 	const maxCount = 1<<48 - 2
 	r := &weir.Request{Key: "id", Limit: math.MaxUint64, Duration: time.Second, Cost: maxCount - 2}
 	require.NoError(t, l.FixedWindow().Charge(t.Context(), r))
@@ -160,7 +161,7 @@ func TestDenialsDelayNobody(t *testing.T) {
 func TestDenialTakesNothing(t *testing.T) {
 	for _, s := range subjects() {
 		if s.name == "LeakyBucket" || s.name == "TokenBucket of 2" || s.name == "Tiers" {
-			continue // these have no room of ten; the models say the same of them
+			continue // these do not admit ten at once; the models cover them
 		}
 		t.Run(s.name, func(t *testing.T) {
 			now := int64(0)
@@ -171,7 +172,8 @@ func TestDenialTakesNothing(t *testing.T) {
 				allowed bool
 				total   uint64
 			}{{8, true, 8}, {5, false, 8}, {11, false, 8}, {2, true, 10}, {1, false, 10}} {
-				res, err := strategy.Run(t.Context(), &weir.Request{Key: "id", Limit: 10, Duration: time.Second, Cost: row.cost})
+				res, err := strategy.Run(t.Context(), &weir.Request{Key: "id", Limit: 10, Duration: time.Second,
+					Cost: row.cost})
 				require.NoError(t, err)
 				assert.Equal(t, row.allowed, res.Allowed(), "row %d", i)
 				assert.Equal(t, row.total, res.TotalRequests, "row %d", i)
@@ -180,7 +182,8 @@ func TestDenialTakesNothing(t *testing.T) {
 	}
 }
 
-// ExpiresAt of a denial is the first instant at which the same request passes: a nanosecond earlier it is denied.
+// ExpiresAt of a denial is the first instant at which the same request is admitted: a nanosecond
+// earlier it is denied.
 func TestRetryInstantIsExact(t *testing.T) {
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
@@ -214,11 +217,11 @@ func TestRetryInstantIsExact(t *testing.T) {
 				told := res.ExpiresAt.UnixNano()
 				for _, at := range []int64{told - 1, before + rnd.Int64N(told-before), told - (told-before)/2} {
 					if at < told && peek(at) {
-						t.Fatalf("%+v, denied at %d and told %d, would pass at %d", a, before, told, at)
+						t.Fatalf("%+v, denied at %d until %d, is admitted at %d", a, before, told, at)
 					}
 				}
 				if !peek(told) {
-					t.Fatalf("%+v, denied at %d and told %d, is denied then", a, before, told)
+					t.Fatalf("%+v, denied at %d until %d, is denied then", a, before, told)
 				}
 				if rnd.IntN(2) == 0 {
 					ns.Store(max(before, told-1))
@@ -230,7 +233,8 @@ func TestRetryInstantIsExact(t *testing.T) {
 
 func TestKeysAreInjective(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 5))
-	parts := []string{"", "a", "b", ":", "1", "1:", "2:a", "-", "|", "/", "_", "\x00", "\xff", "{}", "a:b", "b:c", "é"}
+	parts := []string{"", "a", "b", ":", "1", "1:", "2:a", "-", "|", "/", "_", "\x00", "\xff", "{}",
+		"a:b", "b:c", "é"}
 	seen := make(map[string][]string)
 	tries := slow.N(40_000, 500_000, 10_000_000)
 	for range tries {
@@ -247,7 +251,7 @@ func TestKeysAreInjective(t *testing.T) {
 	require.Greater(t, len(seen), min(tries/20, 50_000))
 	require.NotEqual(t, weir.JoinKey("a", "b:c"), weir.JoinKey("a:b", "c"))
 
-	// No two of <id, scale, window> share a counter: each is counted to one, whatever the others did.
+	// No two of (id, scale, window) share a counter: each is admitted once, whatever the others did.
 	now := int64(0)
 	l := newLimiter(t, weir.Config{Now: func() time.Time { return at(now) }, SweepEvery: still})
 	ids := []string{"a", "b", "aa", "a\x00", "a1", "1a"}

@@ -24,7 +24,7 @@ func simulate(t *testing.T, f fleet.Fleet) (out fleet.Outcome) {
 	return out
 }
 
-// small is a fleet whose busiest callers ask for more than their limit.
+// small returns a fleet whose busiest callers exceed their limit.
 func small() fleet.Fleet {
 	return fleet.Fleet{
 		Instances: 4, Limit: 400, Window: time.Second, Callers: 20, Skew: 1.2, Rate: 4000,
@@ -32,12 +32,12 @@ func small() fleet.Fleet {
 	}
 }
 
-// Without an outage nothing is admitted beyond a limit, and at most a block of each instance is not
-// given out, however instances come and go.
+// Without an outage no limit is exceeded, and at most one block of each instance stays unused,
+// while instances come and go.
 func TestBoundsOfLeases(t *testing.T) {
 	slow.Test(t)
 	for _, churn := range []time.Duration{0, 300 * time.Millisecond} {
-		before := 0.5 // with denials alone it is 0.7
+		before := 0.5 // 0.7 with cached denials alone
 		for _, block := range []int{10, 100} {
 			t.Run(fmt.Sprint("churn ", churn, ", block ", block), func(t *testing.T) {
 				f := small()
@@ -55,8 +55,8 @@ func TestBoundsOfLeases(t *testing.T) {
 	}
 }
 
-// An outage admits no more than fallback.New documents, with leases and without, while instances
-// come and go.
+// During an outage at most the bound documented for fallback.New is admitted, with leases and
+// without, while instances come and go.
 func TestBoundsOfAnOutage(t *testing.T) {
 	slow.Test(t)
 	for _, instances := range []int{1, 4} {
@@ -78,8 +78,8 @@ func TestBoundsOfAnOutage(t *testing.T) {
 	}
 }
 
-// The negative control: instances that each take themselves for the only one break the bound, and
-// the simulation shows it.
+// The negative control: if each instance uses the whole limit, the simulation detects that the
+// bound is exceeded.
 func TestBoundRejectsInstancesThatDoNotShare(t *testing.T) {
 	slow.Test(t)
 	f := small()

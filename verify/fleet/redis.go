@@ -52,7 +52,8 @@ func (s *redis) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err
 }
 
 // Reconcile implements weir.Reconciler. No answer is lost here, so no debt is charged twice.
-func (s *redis) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (res *weir.Result, err error) {
+func (s *redis) Reconcile(ctx context.Context, r *weir.Request,
+	b *weir.Backlog) (res *weir.Result, err error) {
 	err = s.command(func() (err error) {
 		if b.Counted != nil {
 			err = s.strategy.Seed(ctx, r, b.Counted)

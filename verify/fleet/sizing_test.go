@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The measured constants of the sizing table, with their sources.
+// The measured constants of the sizing table and their sources.
 const (
 	bytesCaller      = 73      // BENCHMARKS.md, at a glance
-	nsDecision       = 587     // BENCHMARKS.md, a million callers asked evenly
+	nsDecision       = 587     // BENCHMARKS.md, a million callers with equal load
 	bytesLedger      = 280     // fallback.Config.MaxCallers
 	bytesLease       = 200     // near.LeaseConfig.Keys
 	bytesDenial      = 250     // near.DenialsConfig.Size
@@ -26,16 +26,16 @@ const (
 	ledger           = 1 << 17 // fallback.DefaultMaxCallers
 	leasesHeld       = 1 << 16 // near.DefaultKeys
 	denialsHeld      = 1 << 14 // near.DefaultDenials
-	load             = 0.6     // of a Redis server's one core, for peaks
+	load             = 0.6     // share of a Redis server's one core that leaves room for peaks
 	alone, routed    = "alone", "alone, callers routed to instances"
 	plain, withLease = "Redis", "Redis, leases of 100 and denials"
 )
 
-// size is a row of the sizing table.
+// size is one row of the sizing table.
 type size struct {
 	instances   int
 	callers     float64
-	decisions   float64 // a second
+	decisions   float64 // per second
 	composition string
 }
 
@@ -52,14 +52,15 @@ var sizes = []size{
 	{1000, 1e9, 1e7, routed},
 }
 
-// sizing computes the table from the constants, and from the commands a decision in the simulated
-// tables.
+// sizing computes the table from the constants and from the commands for each decision in the
+// simulated tables.
 func sizing(t *testing.T, simulated string) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("| instances | callers | decisions/s | composition | memory of an instance | cores of the fleet | " +
-		"Redis commands/s | Redis cores | servers | Redis memory | how |\n" +
-		"|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|---|\n")
+	b.WriteString(
+		"| instances | callers | decisions/s | composition | memory of an instance | cores of the fleet | " +
+			"Redis commands/s | Redis cores | servers | Redis memory | how |\n" +
+			"|--:|--:|--:|---|--:|--:|--:|--:|--:|--:|---|\n")
 	for _, s := range sizes {
 		cells := []string{strconv.Itoa(s.instances), amount(s.callers), amount(s.decisions), s.composition}
 		switch s.composition {
@@ -68,7 +69,8 @@ func sizing(t *testing.T, simulated string) string {
 			cells = append(cells, bytes(memory), fmt.Sprintf("%.2f", cores), "–", "–", "–", "–", "computed")
 		default:
 			perDecision, how, client := 1.0, "computed", s.decisions*usClient
-			memory := min(s.callers, ledger)*bytesLedger + min(s.callers, 1<<20)*bytesCaller // what MaxBuckets allows
+			// Limited by the default MaxBuckets.
+			memory := min(s.callers, ledger)*bytesLedger + min(s.callers, 1<<20)*bytesCaller
 			if s.composition == withLease {
 				perDecision = commandsADecision(t, simulated, s.instances)
 				how = fmt.Sprintf("computed; %.3f commands a decision simulated", perDecision)
@@ -85,8 +87,8 @@ func sizing(t *testing.T, simulated string) string {
 	return b.String()
 }
 
-// commandsADecision reads from the simulated tables what a fleet of skewed callers with a lease of
-// 100 needs.
+// commandsADecision reads from the simulated tables how many commands a fleet with skewed callers
+// and leases of 100 needs for each decision.
 func commandsADecision(t *testing.T, simulated string, instances int) float64 {
 	t.Helper()
 	_, bySize, ok := strings.Cut(simulated, "| | instances |")
@@ -98,7 +100,7 @@ func commandsADecision(t *testing.T, simulated string, instances int) float64 {
 	return n
 }
 
-// amount writes a number in powers of ten, or to two digits.
+// amount formats a number as a power of ten or with two digits.
 func amount(n float64) string {
 	if e := math.Round(math.Log10(n)); math.Pow(10, e) == n {
 		return fmt.Sprintf("10^%.0f", e)
@@ -119,15 +121,14 @@ func bytes(n float64) string {
 
 const document = "../../docs/scaling.md"
 
-// replace puts text between the lines that mark the part of the page of that name.
+// replace puts text between the marker lines of the named part of the page.
 func replace(t *testing.T, page, name, text string) string {
 	t.Helper()
 	before, _, after := part(t, page, name)
 	return before + "\n" + text + "\n" + after
 }
 
-// part cuts the page around the part of that name. What is before and after includes the lines that
-// mark it.
+// part splits the page at the named part. The text before and after includes the marker lines.
 func part(t *testing.T, page, name string) (before, text, after string) {
 	t.Helper()
 	begin, end := "<!-- "+name+": make scaling -->\n", "<!-- end of "+name+" -->\n"
@@ -138,7 +139,7 @@ func part(t *testing.T, page, name string) (before, text, after string) {
 	return before + begin, text, end + after
 }
 
-// The sizing table of the document is what its constants and its simulated tables make.
+// The document's sizing table equals the one computed from its constants and simulated tables.
 func TestSizingTableIsComputed(t *testing.T) {
 	page, err := os.ReadFile(document)
 	require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/verify/fleet"
 )
 
-// scenario is a part of the tables of docs/scaling.md.
+// scenario is one part of the tables of docs/scaling.md.
 type scenario struct {
 	name   string
 	change func(*fleet.Fleet)
@@ -29,7 +29,7 @@ var scenarios = []scenario{
 
 func outage(f *fleet.Fleet) { f.OutageFrom, f.OutageTo = 5*time.Second, 7*time.Second }
 
-// large is the fleet of the tables: the two busiest of its callers ask for more than their limit.
+// large returns the fleet of the tables, in which the two busiest callers exceed their limit.
 func large() fleet.Fleet {
 	return fleet.Fleet{
 		Instances: 4, Limit: 8000, Window: 4 * time.Second, Callers: 1000, Skew: 1.5, Rate: 16_000,
@@ -37,11 +37,11 @@ func large() fleet.Fleet {
 	}
 }
 
-// leases are the rows of a scenario. Those from 0 on cache denials.
+// leases are the rows of a scenario. Those from 0 on also cache denials.
 var leases = []int{-1, 0, 1, 3, 10, 30, 100, 300, 1000}
 
-// TestScalingTables simulates the tables of docs/scaling.md, computes the sizing table by them, and
-// writes them into the file that SCALING_TABLES names.
+// TestScalingTables simulates the tables of docs/scaling.md, computes the sizing table from them,
+// and writes them to the file named by SCALING_TABLES.
 func TestScalingTables(t *testing.T) {
 	name := os.Getenv("SCALING_TABLES")
 	if name == "" {
@@ -79,17 +79,19 @@ func TestScalingTables(t *testing.T) {
 }
 
 func header(b *strings.Builder, of string) {
-	fmt.Fprintf(b, "| | %s | commands a decision | commands/s, peak | decided locally | not given out, mean | at most | "+
-		"over-admitted, at most | bound |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n", of)
+	fmt.Fprintf(b,
+		"| | %s | commands a decision | commands/s, peak | decided locally | not given out, mean | at most | "+
+			"over-admitted, at most | bound |\n|---|--:|--:|--:|--:|--:|--:|--:|--:|\n", of)
 }
 
-// row simulates f and writes its row. It holds the bound as the other tests do.
+// row simulates f, writes its row, and checks the bound as the other tests do.
 func row(t *testing.T, b *strings.Builder, name, size string, f fleet.Fleet) {
 	t.Helper()
 	out := simulate(t, f)
 	assert.LessOrEqual(t, f.Limit+out.Over, f.Bound(), "%s, %s", name, size)
 	percent := func(part, of uint64) string { return fmt.Sprintf("%.1f %%", 100*float64(part)/float64(of)) }
 	fmt.Fprintf(b, "| %s | %s | %.3f | %d | %s | %.1f %% | %s | %s | %s |\n", name, size,
-		float64(out.Commands)/float64(out.Decisions), out.Peak, percent(out.Local, out.Decisions), 100*out.UnusedMean,
+		float64(out.Commands)/float64(out.Decisions), out.Peak, percent(out.Local, out.Decisions),
+		100*out.UnusedMean,
 		percent(out.Unused, f.Limit), percent(out.Over, f.Limit), percent(f.Bound()-f.Limit, f.Limit))
 }
