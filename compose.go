@@ -108,8 +108,7 @@ func (p Policy) Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result,
 // the first strategies, and may have cost another caller its admission. Where all limits are on one
 // key, Tiers is exact. If a strategy fails, All refunds the others and returns the error.
 //
-// It panics without strategies, and if one but the last is no [Refunder]; put a strategy that waits
-// last.
+// It panics without strategies, and if one but the last is no [Refunder]. Put one that waits last.
 func All(strategies ...Strategy) Strategy {
 	if len(strategies) == 0 {
 		panic("weir: All of no strategies")

@@ -87,8 +87,7 @@ func newHasher() hasher {
 	return hasher{seed: maphash.MakeSeed(), keys: keys, mask: math.MaxUint64}
 }
 
-// packedID is an ID of up to inlineID bytes, or the head of a longer one, padded, and the ID's
-// hash.
+// packedID is an ID of up to inlineID bytes, or the head of a longer one, padded, and its hash.
 type packedID struct{ a, b, c, hash uint64 }
 
 func (h *hasher) pack(id string) packedID {
