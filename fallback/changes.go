@@ -57,7 +57,8 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		return err
 	}
 	now := f.cfg.Now()
-	if !taken.Allowed() || !taken.ExpiresAt.After(now) {
+	exceedsLimit := wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits
+	if exceedsLimit || !taken.Allowed() || !taken.ExpiresAt.After(now) {
 		return nil
 	}
 	rest := *r

@@ -523,6 +523,25 @@ func TestRefund(t *testing.T) {
 	})
 }
 
+// A cost over the limit was never admitted, so that nothing of it is given back, by primary or by
+// local, and no debt is forgiven.
+func TestRefundOfMoreThanTheLimit(t *testing.T) {
+	eachFront(t, func(t *testing.T, to front) {
+		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)
+		i, r, over := f.instances[0], hundred, hundred
+		over.Cost = over.Limit + 1
+		taken, _ := ask(t, i, r)
+		assert.NoError(t, i.Refund(t.Context(), &over, &taken))
+		f.server.fails(errDown)
+		taken, _ = ask(t, i, r)
+		assert.NoError(t, i.Refund(t.Context(), &over, &taken))
+		assert.EqualValues(t, 98, most(t, i, r))
+		f.heal(t)
+		assert.EqualValues(t, 0, most(t, i, r))
+		assert.EqualValues(t, 99, i.Stats().Reconciled)
+	})
+}
+
 // refunding is a primary that has Refund but not Charge.
 type refunding struct {
 	weir.Strategy
