@@ -38,7 +38,7 @@ func TestRollingUpgrade(t *testing.T) {
 			text, err := os.ReadFile("testdata/released/" + row.file + ".lua")
 			require.NoError(t, err)
 			before := redislimit.WithScript(row.now, string(text))
-			r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour}
+			r := &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
 			admitted := uint64(0)
 			for n := range 150 {
 				s := []*redislimit.Strategy{before, row.now}[n%2]
