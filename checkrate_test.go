@@ -58,7 +58,7 @@ const maxCount = 1<<48 - 2 // documented by CheckRate
 func TestFixedWindowDecisions(t *testing.T) {
 	const s = time.Second // the scale
 	for _, c := range []struct {
-		name string
+		name  string
 		calls []call
 	}{
 		{"a full window denies until its end", []call{
