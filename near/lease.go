@@ -56,6 +56,8 @@ type Leases struct {
 	leases  *callers.Table[lease]
 	fetches singleflight.Group
 
+	ownLimits bool // the wrapped strategy ignores the request's; read-only
+
 	// fixed is whether the last admission showed that the wrapped strategy is a fixed window. While it
 	// is not, requests are passed on.
 	fixed atomic.Bool
@@ -77,8 +79,9 @@ type lease struct {
 // seconds.
 //
 // Only a fixed window that is aligned to the Unix epoch can be leased. The first admission shows
-// whether s is one; with any other strategy every request is passed on. So are requests in the last
-// cfg.Skew of a window, and those whose Cost exceeds their Limit.
+// whether s is one; with any other strategy every request is passed on. So it is with one that has
+// limits of its own, such as a weir.Policy: put a Policy around the Lease. So are requests in the
+// last cfg.Skew of a window, and those whose Cost exceeds their Limit.
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
@@ -92,7 +95,9 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
 	ended := func(h *lease, now time.Time) bool { return !now.Add(cfg.Skew).Before(h.until) }
 	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, ended)
-	l := &Leases{inner: wrap.Of(s), cfg: cfg, leases: keys, first: make(chan struct{}, 1)}
+	l := &Leases{
+		inner: wrap.Of(s), cfg: cfg, leases: keys, ownLimits: wrap.OwnLimits(s), first: make(chan struct{}, 1),
+	}
 	l.first <- struct{}{}
 	return l
 }

@@ -489,3 +489,14 @@ func TestRefundOfMoreThanTheLimit(t *testing.T) {
 	require.NoError(t, l.Refund(t.Context(), &r, &taken))
 	assert.Equal(t, before.TotalRequests+1, ask(t, l, hundred).TotalRequests)
 }
+
+// A strategy with its own limits decides on each request itself: the request's limit and Duration
+// do not say how much of it a lease may hold, or until when.
+func TestLeaseOfAStrategyWithItsOwnLimits(t *testing.T) {
+	clock, server := running(t)
+	own := weir.Policy{Name: "p", Strategy: server, Limit: 100, Duration: time.Minute}
+	for limit, key := range map[uint64]string{10: "below", 100: "equal", 1000: "above"} {
+		l := near.Lease(own, near.LeaseConfig{Skew: -1, Now: clock.Now})
+		assert.EqualValues(t, 100, most(t, l, weir.Request{Key: key, Limit: limit, Duration: time.Minute}), key)
+	}
+}
