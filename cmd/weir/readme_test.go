@@ -11,19 +11,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReadmeShowsWhatReplayPrints compares the samples of reports in the README and in
-// docs/rules.md, which leave out lines, with the output of the commands above them.
+// TestReadmeShowsWhatReplayPrints compares the samples of reports in the README and in docs, which
+// leave out lines, with the output of the commands above them.
 func TestReadmeShowsWhatReplayPrints(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Skip("not in the repository:", err)
 	}
-	more, err := os.ReadFile("../../docs/rules.md")
-	require.NoError(t, err)
-	page = append(page, more...)
+	for _, name := range []string{"../../docs/rules.md", "../../docs/replay.md"} {
+		more, err := os.ReadFile(name)
+		require.NoError(t, err)
+		page = append(page, more...)
+	}
 	t.Chdir("../..")
 	samples := regexp.MustCompile("(?s)go run ./cmd/weir (replay [^\n]*)\n```\n\n```text\n(.*?)```").FindAllSubmatch(page, -1)
-	require.Len(t, samples, 2)
+	require.Len(t, samples, 3)
 	for _, sample := range samples {
 		var out, errs bytes.Buffer
 		args := strings.Fields(string(sample[1]))
