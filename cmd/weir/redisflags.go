@@ -15,8 +15,9 @@ type redisFlags struct {
 	instances                 int
 }
 
-// add adds the flags. aloneText says what instances of 0 do, if that is allowed.
-func (f *redisFlags) add(flags *pflag.FlagSet, instances int, aloneText string) {
+// add adds the flags, with a default for instances. zeroText describes instances of 0 if that is a
+// valid number.
+func (f *redisFlags) add(flags *pflag.FlagSet, instances int, zeroText string) {
 	flags.StringVar(&f.url, "redis", "",
 		"count on the Redis at this `URL`: redis://[user@]host[:port][/database]")
 	flags.StringVar(&f.passwordFile, "redis-password-file", "",
@@ -26,7 +27,7 @@ func (f *redisFlags) add(flags *pflag.FlagSet, instances int, aloneText string) 
 		"how long a decision may wait for Redis")
 	flags.IntVar(&f.instances, "instances", instances,
 		"number of processes that share the Redis: without Redis, each uses 1/instances of a limit"+
-			aloneText)
+			zeroText)
 }
 
 // password returns the password of Redis, or the empty string if none is given.

@@ -87,7 +87,8 @@ func (g *Gate) try(w http.ResponseWriter, r *http.Request) bool {
 	taken, err := g.window.Run(ctx, ask)
 	if err == nil && !taken.Allowed() {
 		w.Header().Set("Retry-After", strconv.Itoa(int(taken.RetryAfter(time.Now())/time.Second)+1))
-		http.Error(w, "Too many wrong admin tokens came from this address; try again in a minute.", http.StatusTooManyRequests)
+		http.Error(w, "Too many wrong admin tokens came from this address; try again in a minute.",
+			http.StatusTooManyRequests)
 		return false
 	}
 	if g.has(r) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -85,6 +86,18 @@ func TestUnwritableStateIsAnErrorAtTheStart(t *testing.T) {
 		return cfg
 	}())
 	assert.ErrorContains(t, err, "state: ")
+}
+
+// TestReplaceFileErrors checks that errors name the file and not the temporary one.
+func TestReplaceFileErrors(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "folder")
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "full"), 0o755))
+	for _, name := range []string{folder, filepath.Join(dir, "missing", "file")} {
+		err := replaceFile(name, func(io.Writer) error { return nil })
+		assert.ErrorContains(t, err, name+" cannot be written")
+		assert.NotRegexp(t, `\.[0-9]`, strings.ReplaceAll(err.Error(), dir, ""))
+	}
 }
 
 func TestReplaceFileKeepsTheOldOneIfWritingFails(t *testing.T) {
