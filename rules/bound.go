@@ -10,40 +10,39 @@ import (
 
 // bound holds the counters of one request's client to Guard.MaxKeysPerClient.
 type bound struct {
-	keys   *clientkeys.Keys
-	client []byte
+	keys   *clientkeys.Keys // nil: no bound
+	client string
 	now    time.Time
-	shared bool // a key was replaced
 }
 
-// key returns the key of a counter of r or, if the client uses too many, one that its further values
-// share in r. It may overwrite key.
-func (b *bound) key(key []byte, r *Rule) []byte {
-	b.keys.Lives(2 * r.Limit.Period())
-	if b.keys.Admit(b.client, key, b.now) {
-		return key
+// boundKey replaces c.key, the key of a counter of r, by one that the further values of the client
+// share in r, if the client uses too many.
+func (c *call) boundKey(r *Rule) {
+	c.bound.keys.Lives(2 * r.Limit.Period())
+	c.client = append(c.client[:0], c.bound.client...)
+	if c.bound.keys.Admit(c.client, c.key, c.bound.now) {
+		return
 	}
-	b.shared = true
-	key = appendPart(key[:0], ':', r.Domain)
-	key = appendPart(key, '+', r.Path) // the entry after a domain has another mark
-	return shorten(appendPart(key, '+', string(b.client)))
+	c.shared = true
+	c.key = appendPart(c.key[:0], ':', r.Domain)
+	c.key = appendPart(c.key, '+', r.Path) // the entry after a domain has another mark
+	c.key = shorten(appendPart(c.key, '+', c.bound.client))
 }
 
-// boundOf returns the bound of a request's client, or nil if there is none: without
-// MaxKeysPerClient, and for a peer without an IP address. Invalid forwarding fields make the peer
-// the client.
-func (g *guarded) boundOf(r *http.Request) *bound {
+// boundOf returns the bound of a request's client: none without MaxKeysPerClient, and for a peer
+// without an IP address. Invalid forwarding fields make the peer the client.
+func (g *guarded) boundOf(r *http.Request) bound {
 	if g.keys == nil {
-		return nil
+		return bound{}
 	}
 	client, err := g.ClientIP.IPv6Bits(clientBits).Extract(r)
 	if err != nil {
 		client, err = httplimit.RemoteAddr().Extract(r)
 	}
 	if err != nil {
-		return nil
+		return bound{}
 	}
-	return &bound{keys: g.keys, client: []byte(client), now: g.Engine.cfg.Now()}
+	return bound{g.keys, client, g.Engine.cfg.Now()}
 }
 
 // clientBits is the prefix of an IPv6 address that is one client, which has all addresses in it.

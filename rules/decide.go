@@ -24,22 +24,24 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 // DecideInto is like Decide, but stores the result in resp and reuses its memory. After an error
 // the contents of resp are undefined.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
-	return e.decide(ctx, req, resp, nil)
+	_, err := e.decide(ctx, req, resp, bound{})
+	return err
 }
 
-// decide is DecideInto with the counters of the rules held to b, if that is not nil.
-func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b *bound) error {
+// decide is DecideInto with the counters of the rules held to b. It reports whether some of the
+// client's values share a counter.
+func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bound) (shared bool, err error) {
 	if err := req.check(); err != nil {
-		return err
+		return false, err
 	}
 	resp.Code, resp.Err = OK, nil
 	resp.Statuses = slices.Grow(resp.Statuses[:0], len(req.Descriptors))[:len(req.Descriptors)]
 	c := e.calls.Get().(*call)
 	defer e.calls.Put(c)
-	c.engine, c.state, c.bound = e, e.state.Load(), b
+	c.engine, c.state, c.bound, c.shared = e, e.state.Load(), b, false
 	c.match(req, resp.Statuses)
 	if err := c.run(ctx); err != nil {
-		return errors.Join(err, c.refund(ctx))
+		return c.shared, errors.Join(err, c.refund(ctx))
 	}
 	denied := c.denied()
 	if denied {
@@ -50,7 +52,7 @@ func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b *bo
 	if resp.Shadowed = denied && e.cfg.Shadow; denied && !resp.Shadowed {
 		resp.Code = OverLimit
 	}
-	return nil
+	return c.shared, nil
 }
 
 // call is the state of one decision. Calls are pooled.
@@ -60,7 +62,9 @@ type call struct {
 	asks     []ask
 	replaced map[string]bool
 	key      []byte
-	bound    *bound // nil: none
+	bound    bound
+	client   []byte // buffer: bound.client
+	shared   bool   // a key was replaced by boundKey
 }
 
 // ask is the request of one descriptor to its strategy.
@@ -110,8 +114,8 @@ func (c *call) match(req *Request, statuses []Status) {
 		a.limit = s.Limit
 		a.mode = modeOf(from, req.hits(from))
 		c.key = appendKey(c.key[:0], req.Domain, from.Entries, s.Rule)
-		if c.bound != nil && s.Rule != nil && a.limit.Requests > 0 {
-			c.key = c.bound.key(c.key, s.Rule)
+		if c.bound.keys != nil && s.Rule != nil && a.limit.Requests > 0 {
+			c.boundKey(s.Rule)
 		}
 		a.req = weir.Request{
 			Key:      string(c.key),

@@ -151,13 +151,14 @@ func (g *guarded) decided(r *http.Request, resp *Response, err error) {
 
 // decide decides on a request with the counters of its client bounded.
 func (g *guarded) decide(r *http.Request, req *Request) (*Response, error) {
-	resp, b := new(Response), g.boundOf(r)
-	if err := g.Engine.decide(r.Context(), req, resp, b); err != nil {
-		return nil, err
-	}
-	if b != nil && b.shared {
+	resp := new(Response)
+	shared, err := g.Engine.decide(r.Context(), req, resp, g.boundOf(r))
+	if shared {
 		g.log(r.Context(), &g.sharings, slog.LevelWarn,
 			"a client's further values share one counter; if it is a proxy, set ClientIP", "max_keys", g.keys.Most())
+	}
+	if err != nil {
+		return nil, err
 	}
 	return resp, nil
 }
