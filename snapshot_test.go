@@ -263,8 +263,9 @@ func TestLoadOnAClockBehindKeepsHitsInOrder(t *testing.T) {
 	}
 }
 
-// On a clock that lies behind the snapshot's, a caller stays at its latest instant, as it does in the
-// limiter that was saved. Otherwise what it had used up a window earlier would be as good as over.
+// On a clock that lies behind the snapshot's, a caller stays at its latest instant, as it does in
+// the limiter that was saved. Otherwise what it had used up a window earlier would be as good as
+// over.
 func TestLoadOnAClockBehindKeepsTheLatestInstant(t *testing.T) {
 	for _, name := range subjectNames {
 		r := &Request{Key: "a", Limit: 12, Duration: 5 * time.Second, Cost: 12}

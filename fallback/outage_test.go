@@ -133,7 +133,8 @@ func TestEmptiedServerIsBounded(t *testing.T) {
 	n := slow.N(10, 20, 1000)
 	with, without := episodes(t, n, true, whole), episodes(t, n, true, bareFront)
 	t.Logf(
-		"%d outages; with reconciliation: %d over the limit in total, %d in the worst window, %d lost; without: %d, %d",
+		"%d outages; with reconciliation: %d over the limit in total, %d in the worst window, %d lost; without: "+
+			"%d, %d",
 		with.outages, with.over, with.worst, with.lost, without.over, without.worst)
 	assert.Zero(t, with.overBound)
 	assert.GreaterOrEqual(t, without.over, 10*max(1, with.over))

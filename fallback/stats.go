@@ -20,9 +20,10 @@ type Stats struct {
 	Failures uint64 // calls of primary, and probes, that failed or were late
 
 	Reconciled uint64 // cost that local admitted and primary was charged with
-	Dropped    uint64 // cost admitted by local and never charged: the ledger is full, or primary cannot be charged
-	Callers    int    // in the ledger
-	Panics     uint64 // of primary and of callbacks
+	// Cost admitted by local and never charged: the ledger is full, or primary cannot be charged.
+	Dropped uint64
+	Callers int    // in the ledger
+	Panics  uint64 // of primary and of callbacks
 }
 
 // counters are the sources of Stats.

@@ -39,9 +39,9 @@ const (
 	// whole number of seconds has no w, since the draft cannot express it.
 	HeadersDraft HeaderStyle = iota
 
-	// HeadersLegacy sends X-RateLimit-Limit (a token bucket's burst), X-RateLimit-Remaining and X-RateLimit-Reset (the t
-	// above, in seconds since the epoch, as GitHub does), and on a denial X-Ratelimit-Retry-After
-	// (in seconds from now), of the deciding policy.
+	// HeadersLegacy sends X-RateLimit-Limit (a token bucket's burst), X-RateLimit-Remaining and
+	// X-RateLimit-Reset (the t above, in seconds since the epoch, as GitHub does), and on a denial
+	// X-Ratelimit-Retry-After (in seconds from now), of the deciding policy.
 	HeadersLegacy
 
 	// HeadersOriginal sends Rate-Limiting-Total-Requests, Rate-Limiting-State ("Allow" or "Deny")

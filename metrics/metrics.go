@@ -3,7 +3,8 @@
 //
 //	import weirprom "github.com/weirgo/weir/metrics/prometheus"
 //	…
-//	prometheus.MustRegister(weirprom.New("api", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
+//	prometheus.MustRegister(weirprom.New("api",
+//		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
 //
 // A metric has at most one label, whose values are listed here: no key of a client can become one.
 package metrics
@@ -138,7 +139,8 @@ func HTTP(count func(httplimit.Outcome) uint64) Source {
 func Fallback(stats func() fallback.Stats) Source {
 	type stat = fallback.Stats
 	return sourceOf(stats, []metric[stat]{
-		{Desc{Name: "weir.fallback.decisions", Help: "Decisions, by who made them.", Counter: true, Label: "source"},
+		{Desc{Name: "weir.fallback.decisions", Help: "Decisions, by who made them.", Counter: true,
+			Label: "source"},
 			func(s stat) []point {
 				return []point{
 					{fallback.FromPrimary.String(), float64(s.Primary)},

@@ -22,7 +22,9 @@ func every(l weir.Stats, f fallback.Stats) map[string]metrics.Source {
 		"limiter":  metrics.Limiter(func() weir.Stats { return l }),
 		"http":     metrics.HTTP(func(o httplimit.Outcome) uint64 { return uint64(o) }),
 		"fallback": metrics.Fallback(func() fallback.Stats { return f }),
-		"leases":   metrics.Leases(func() near.LeaseStats { return near.LeaseStats{Leased: 1, Fetched: 2, Keys: 3} }),
+		"leases": metrics.Leases(func() near.LeaseStats {
+			return near.LeaseStats{Leased: 1, Fetched: 2, Keys: 3}
+		}),
 	}
 }
 
@@ -63,8 +65,10 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 		"weir_checks_total allowed": 1, "weir_checks_total denied": 2, "weir_checks_total invalid": 3,
 		"weir_checks_total full": 4, "weir_checks_total closed": 5, "weir_buckets ": 6, "weir_buckets_max ": 7,
 		"weir_swept_buckets_total ": 8, "weir_sweeps_total ": 9, "weir_last_sweep_seconds ": 10,
-		"weir_requests_total Denied": float64(httplimit.Denied), "weir_requests_total Exempt": float64(httplimit.Exempt),
-		"weir_fallback_breaker_state half-open": 1, "weir_fallback_breaker_state open": 0, "weir_fallback_breaker_state closed": 0,
+		"weir_requests_total Denied":            float64(httplimit.Denied),
+		"weir_requests_total Exempt":            float64(httplimit.Exempt),
+		"weir_fallback_breaker_state half-open": 1, "weir_fallback_breaker_state open": 0,
+		"weir_fallback_breaker_state closed":    0,
 		"weir_fallback_open_partitions ":        1,
 		"weir_fallback_decisions_total primary": 2, "weir_fallback_decisions_total lease": 3,
 		"weir_fallback_decisions_total denials": 4, "weir_fallback_decisions_total local": 5,

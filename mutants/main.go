@@ -1,12 +1,13 @@
-// Command mutants measures what the tests of the core notice. It makes mutants of the root package, each with one
-// small fault, and runs the tests against every one through go test -overlay, so that nothing is written into the
-// tree. A mutant that no test fails has survived: either a test is missing, or the mutant is equivalent to the
-// original. Those that are equivalent are listed, with the reason, in equivalents.txt.
+// Command mutants measures what the tests of the core notice. It makes mutants of the root package,
+// each with one small fault, and runs the tests against every one through go test -overlay, so that
+// nothing is written into the tree. A mutant that no test fails has survived: either a test is
+// missing, or the mutant is equivalent to the original. Those that are equivalent are listed, with
+// the reason, in equivalents.txt.
 //
 //	go run ./mutants [-n 300] [-seed 1] [-only table.go] [-id table.go:shard.insert] [-list]
 //
-// It fails if the tests fail without a mutant, if an entry of the list matches no mutant, and if more than 5 % of the
-// mutants survive without being listed.
+// It fails if the tests fail without a mutant, if an entry of the list matches no mutant, and if
+// more than 5 % of the mutants survive without being listed.
 package main
 
 import (
@@ -47,7 +48,8 @@ func main() {
 	flag.BoolVar(&cfg.list, "list", false, "list the mutants and test none")
 	flag.BoolVar(&cfg.all, "all", false, "test the listed equivalents too")
 	flag.IntVar(&cfg.workers, "workers", 2, "mutants tested at one time")
-	flag.DurationVar(&cfg.timeout, "timeout", time.Minute, "time limit of one package's tests; a mutant that takes longer is killed")
+	flag.DurationVar(&cfg.timeout, "timeout", time.Minute,
+		"time limit of one package's tests; a mutant that takes longer is killed")
 	flag.Parse()
 	if err := run(cfg); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -87,9 +89,9 @@ func run(cfg config) error {
 	return report(tests.run(p, chosen, equivalents), equivalents)
 }
 
-// choose returns the mutants to test, and how many it left out because they do not compile. It takes as many of each
-// operator, in an order that depends on the seed and the identifiers alone: a change of the code leaves the rest of the
-// selection as it is.
+// choose returns the mutants to test, and how many it left out because they do not compile. It
+// takes as many of each operator, in an order that depends on the seed and the identifiers alone: a
+// change of the code leaves the rest of the selection as it is.
 func choose(p *pkg, cfg config) (chosen []mutant, uncompiled int, err error) {
 	for _, m := range shuffled(p.mutants, cfg.seed) {
 		if cfg.only != "" && m.file != cfg.only || !strings.HasPrefix(m.id, cfg.id) {
@@ -116,7 +118,9 @@ func shuffled(mutants []mutant, seed uint64) []mutant {
 		fmt.Fprint(h, seed, m.id)
 		return h.Sum64()
 	}
-	list := slices.SortedFunc(slices.Values(mutants), func(a, b mutant) int { return cmp.Compare(digest(a), digest(b)) })
+	list := slices.SortedFunc(slices.Values(mutants), func(a, b mutant) int {
+		return cmp.Compare(digest(a), digest(b))
+	})
 	rank := map[string]int{} // by identifier: the place among those of the operator
 	count := map[string]int{}
 	for _, m := range list {

@@ -12,7 +12,7 @@ import (
 
 // mutant is a source file with one fault: a range of its bytes is replaced.
 type mutant struct {
-	id       string // file:function:operator:digest of the change; the same wherever in the function the line stands
+	id       string // file:function:operator:digest of the change, independent of the line
 	operator string
 	file     string
 	line     int
@@ -80,7 +80,8 @@ func (g *generator) text(n ast.Node) string {
 
 // add makes a mutant in which the source from one position to another is replaced.
 func (g *generator) add(operator string, from, to token.Pos, with string) {
-	m := mutant{operator: operator, file: g.name, line: g.fset.Position(from).Line, from: g.offset(from), to: g.offset(to), with: with}
+	m := mutant{operator: operator, file: g.name, line: g.fset.Position(from).Line, from: g.offset(from),
+		to: g.offset(to), with: with}
 	start, end := m.from, m.to
 	for start > 0 && g.src[start-1] != '\n' {
 		start--
@@ -212,7 +213,8 @@ func (g *generator) statements(list []ast.Stmt) {
 	}
 }
 
-// stores reports whether a statement publishes something to readers without a lock: their order matters.
+// stores reports whether a statement publishes something to readers without a lock: their order
+// matters.
 func stores(s ast.Stmt) bool {
 	x, ok := s.(*ast.ExprStmt)
 	if !ok {

@@ -70,7 +70,8 @@ func exports(fset *token.FileSet, dir string) (types.Importer, error) {
 		path, file, _ := strings.Cut(strings.TrimSpace(line), " ")
 		files[path] = file
 	}
-	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) }), nil
+	return importer.ForCompiler(fset, "gc",
+		func(path string) (io.ReadCloser, error) { return os.Open(files[path]) }), nil
 }
 
 var errNotCompiled = errors.New("does not compile")
@@ -96,8 +97,8 @@ func (p *pkg) check(m mutant) error {
 	return nil
 }
 
-// readEquivalents reads a list of identifiers, each followed by the reason why no test can fail that mutant. It fails
-// where a reason is missing or an identifier matches no mutant.
+// readEquivalents reads a list of identifiers, each followed by the reason why no test can fail
+// that mutant. It fails where a reason is missing or an identifier matches no mutant.
 func readEquivalents(file string, mutants []mutant) (map[string]string, error) {
 	known := map[string]bool{}
 	for _, m := range mutants {

@@ -35,12 +35,14 @@ type suite struct {
 	args []string
 }
 
-// The tests of verify are those of the core, without the ones that measure memory or look at the repository.
+// The tests of verify are those of the core, without the ones that measure memory or look at the
+// repository.
 var suites = []suite{
 	{".", []string{"."}},
 	{".", []string{"./weirtest"}},
-	{"verify", []string{"-run", "^Test(Core|Strategies|Exact|Linearizable$|RaceFree|Stalled|Never|IDs|Flood|Full|Known" +
-		"|Window|AtMost|Denial|Retry|Keys)", "."}},
+	{"verify", []string{"-run",
+		"^Test(Core|Strategies|Exact|Linearizable$|RaceFree|Stalled|Never|IDs|Flood|Full|Known" +
+			"|Window|AtMost|Denial|Retry|Keys)", "."}},
 }
 
 type tester struct {
@@ -68,7 +70,8 @@ func (t *tester) unmutated() error {
 
 // test runs a suite with the overlay in a file, or without one.
 func (t *tester) test(s suite, overlay string) (string, error) {
-	// Twice the limit is for what the limit does not stop: the build, and a test that cannot be interrupted.
+	// Twice the limit is for what the limit does not stop: the build, and a test that cannot be
+	// interrupted.
 	ctx, cancel := context.WithTimeout(context.Background(), 2*t.cfg.timeout+time.Minute)
 	defer cancel()
 	args := slices.Concat(t.prefix, []string{
@@ -123,7 +126,8 @@ func (t *tester) run(p *pkg, chosen []mutant, equivalents map[string]string) []r
 	return results
 }
 
-// kill runs the suites with one mutant until a test fails, and returns what became of it and the test.
+// kill runs the suites with one mutant until a test fails, and returns what became of it and the
+// test.
 func (t *tester) kill(p *pkg, m mutant) (outcome, string) {
 	overlay, remove, err := p.overlay(m)
 	if err != nil {

@@ -23,9 +23,11 @@ func TestReserve(t *testing.T) {
 		return near.Denials(s, near.DenialsConfig{Size: 8, Skew: -1, Now: now})
 	}
 	for name, to := range map[string]func(l *weir.Limiter, now clock) weir.Strategy{
-		"lease":            func(l *weir.Limiter, now clock) weir.Strategy { return lease(l.FixedWindow(), now) },
-		"denials":          func(l *weir.Limiter, now clock) weir.Strategy { return denials(l.FixedWindow(), now) },
-		"both":             func(l *weir.Limiter, now clock) weir.Strategy { return lease(denials(l.FixedWindow(), now), now) },
+		"lease":   func(l *weir.Limiter, now clock) weir.Strategy { return lease(l.FixedWindow(), now) },
+		"denials": func(l *weir.Limiter, now clock) weir.Strategy { return denials(l.FixedWindow(), now) },
+		"both": func(l *weir.Limiter, now clock) weir.Strategy {
+			return lease(denials(l.FixedWindow(), now), now)
+		},
 		"denials of a log": func(l *weir.Limiter, now clock) weir.Strategy { return denials(l.SlidingLog(), now) },
 		"denials of a token bucket": func(l *weir.Limiter, now clock) weir.Strategy {
 			return denials(l.TokenBucket(0), now)
@@ -35,12 +37,13 @@ func TestReserve(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			subject := reservetest.Subject{Span: 2 * reservetest.Limit, Make: func(now func() time.Time) weir.Strategy {
-				l, err := weir.New(weir.Config{Now: now})
-				require.NoError(t, err)
-				t.Cleanup(func() { _ = l.Close() })
-				return to(l, now)
-			}}
+			subject := reservetest.Subject{Span: 2 * reservetest.Limit,
+				Make: func(now func() time.Time) weir.Strategy {
+					l, err := weir.New(weir.Config{Now: now})
+					require.NoError(t, err)
+					t.Cleanup(func() { _ = l.Close() })
+					return to(l, now)
+				}}
 			for seed := range uint64(slow.N(20, 200, 5000)) {
 				if name == "lease" || name == "all" { // the count of a repeated denial is as of its decision
 					assert.NoError(t, subject.Check(seed, 60), "seed %d", seed)

@@ -22,12 +22,14 @@ type checker struct {
 	own  string // a directory: functions of packages within are checked too
 	fset *token.FileSet
 
-	mu    sync.Mutex
-	files map[string]*ast.File // guarded by mu; other projects' files, by name: most are the same on all platforms
+	mu sync.Mutex
+	// Guarded by mu; other projects' files, by name: most are the same on all platforms.
+	files map[string]*ast.File
 }
 
 func newChecker(own string) *checker {
-	return &checker{own: own + string(filepath.Separator), fset: token.NewFileSet(), files: map[string]*ast.File{}}
+	return &checker{own: own + string(filepath.Separator), fset: token.NewFileSet(),
+		files: map[string]*ast.File{}}
 }
 
 // check type-checks what the patterns match in dir, and the tests if asked to. env is that of the
@@ -35,7 +37,8 @@ func newChecker(own string) *checker {
 func (c *checker) check(dir string, env []string, tests bool, patterns ...string) error {
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |
-			packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes | packages.NeedModule,
+			packages.NeedDeps | packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes |
+			packages.NeedModule,
 		Dir: dir, Env: append(os.Environ(), env...), Fset: c.fset, Tests: tests, ParseFile: c.parse,
 	}, patterns...)
 	if err != nil {

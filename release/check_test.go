@@ -13,11 +13,15 @@ import (
 // project's; what the latter has inside of a function is not looked at.
 func TestCheckFindsMistakesOnOnePlatform(t *testing.T) {
 	for _, tt := range []struct{ name, file, code, want string }{
-		{"an unknown name in a function", "app/app_windows.go", "package app\n\nfunc f() { unknown() }\n", "undefined: unknown"},
-		{"an import that is not used", "app/app_windows.go", "package app\n\nimport _ \"fmt\"\nimport \"os\"\n", `"os" imported and not used`},
+		{"an unknown name in a function", "app/app_windows.go", "package app\n\nfunc f() { unknown() }\n",
+			"undefined: unknown"},
+		{"an import that is not used", "app/app_windows.go", "package app\n\nimport _ \"fmt\"\nimport \"os\"\n",
+			`"os" imported and not used`},
 		{"a syntax error", "app/app_windows.go", "package app\n\nfunc f() {\n", "expected '}'"},
-		{"a package that is not there", "app/app_windows.go", "package app\n\nimport _ \"example.com/none\"\n", "example.com/none"},
-		{"an unknown type elsewhere", "other/other_windows.go", "package other\n\nvar V unknown\n", "undefined: unknown"},
+		{"a package that is not there", "app/app_windows.go", "package app\n\nimport _ \"example.com/none\"\n",
+			"example.com/none"},
+		{"an unknown type elsewhere", "other/other_windows.go", "package other\n\nvar V unknown\n",
+			"undefined: unknown"},
 		{"a name that is not there elsewhere", "other/other_windows.go", "package other\n", "undefined: other.F"},
 		{"no mistake", "other/other_windows.go", "package other\n\nfunc F() int { return unknown }\n", ""},
 	} {
@@ -38,7 +42,8 @@ func TestCheckFindsMistakesOnOnePlatform(t *testing.T) {
 			app := filepath.Join(dir, "app")
 			c := newChecker(app)
 			check := func(goos string) error {
-				return c.check(app, []string{"GOWORK=off", "CGO_ENABLED=0", "GOARCH=amd64", "GOOS=" + goos}, false, "./...")
+				return c.check(app, []string{"GOWORK=off", "CGO_ENABLED=0", "GOARCH=amd64", "GOOS=" + goos},
+					false, "./...")
 			}
 			require.NoError(t, check("linux"))
 			if err := check("windows"); tt.want == "" {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// goEnv is the environment of a go command that finds the project's modules in proxy only, keeps them
-// in the module cache of its own, and finds all others in the user's module cache, if they are there.
+// goEnv is the environment of a go command that finds the project's modules in proxy only, keeps
+// them in the module cache of its own, and finds all others in the user's module cache, if they are
+// there.
 func goEnv(proxy, cache string) ([]string, error) {
 	out, err := command(".", nil, "go", "env", "GOMODCACHE", "GOPROXY")
 	if err != nil {
@@ -27,7 +28,8 @@ func goEnv(proxy, cache string) ([]string, error) {
 
 func fileURL(dir string) string { return "file://" + filepath.ToSlash(dir) }
 
-// staged packs a copy of t, at the version that its modules require of each other, and calls do with it and the environment in which its modules are found.
+// staged packs a copy of t, at the version that its modules require of each other, and calls do
+// with it and the environment in which its modules are found.
 func (t *Tree) staged(do func(copied *Tree, env []string) error) (err error) {
 	dir, err := os.MkdirTemp("", "weir-release-")
 	if err != nil {
@@ -54,7 +56,8 @@ func (t *Tree) staged(do func(copied *Tree, env []string) error) (err error) {
 }
 
 // Standalone runs go with args in every module, as if each stood alone and required the others'
-// releases; the modules of contrib it only type-checks, with their tests. It goes on after a failure.
+// releases; the modules of contrib it only type-checks, with their tests. It goes on after a
+// failure.
 func (t *Tree) Standalone(args ...string) error {
 	return t.staged(func(copied *Tree, env []string) error {
 		c := newChecker(copied.Dir)
@@ -93,10 +96,11 @@ func (t *Tree) Tidy() error {
 	})
 }
 
-// takeSums copies go.mod and go.sum of m from the copy, but for the sums of the project's own modules:
-// they are those of releases.
+// takeSums copies go.mod and go.sum of m from the copy, but for the sums of the project's own
+// modules: they are those of releases.
 func (t *Tree) takeSums(copied *Tree, m *Module) error {
-	if err := copyFile(filepath.Join(copied.Dir, m.Dir, "go.mod"), filepath.Join(t.Dir, m.Dir, "go.mod")); err != nil {
+	if err := copyFile(filepath.Join(copied.Dir, m.Dir, "go.mod"),
+		filepath.Join(t.Dir, m.Dir, "go.mod")); err != nil {
 		return err
 	}
 	_, own, err := t.readSums(m)

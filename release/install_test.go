@@ -15,9 +15,9 @@ import (
 
 const testVersion = "v0.9.9"
 
-// packed packs a copy of the repository and returns it, with the environment of a user who can install
-// it: no workspace, and the project's modules at testVersion only. All tests share one, to download and unzip the
-// frameworks' modules once; none of them changes it.
+// packed packs a copy of the repository and returns it, with the environment of a user who can
+// install it: no workspace, and the project's modules at testVersion only. All tests share one, to
+// download and unzip the frameworks' modules once; none of them changes it.
 func packed(t *testing.T) (*Tree, []string) {
 	t.Helper()
 	p, err := pack()
@@ -83,7 +83,8 @@ func TestInstallInEmptyFolder(t *testing.T) {
 				vet = "go list -deps ./... >deps" // every import is found; make standalone checks these modules
 			}
 			shell(t, dir, env, "go mod init example.com/app && go get "+m.Path+"@latest")
-			shell(t, dir, env, `p=$(go list -e -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' `+m.Path+`/... | grep -v internal/) && printf 'package app\n\nimport (\n' > app.go &&
+			shell(t, dir, env,
+				`p=$(go list -e -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' `+m.Path+`/... | grep -v internal/) && printf 'package app\n\nimport (\n' > app.go &&
 				printf '\t_ "%s"\n' $p >> app.go && echo ')' >> app.go && go mod tidy && `+vet)
 		})
 	}
@@ -91,8 +92,9 @@ func TestInstallInEmptyFolder(t *testing.T) {
 
 var fence = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
-// The install lines of the README, and the programs there and in docs, work when they are pasted into an
-// empty folder. A fragment in the README has lines of one of these programs, in their order.
+// The install lines of the README, and the programs there and in docs, work when they are pasted
+// into an empty folder. A fragment in the README has lines of one of these programs, in their
+// order.
 func TestReadmeInEmptyFolder(t *testing.T) {
 	_, env := packed(t)
 	dir := t.TempDir()
@@ -123,12 +125,14 @@ func TestReadmeInEmptyFolder(t *testing.T) {
 	assert.GreaterOrEqual(t, len(programs), 4)
 	assert.Len(t, fragments, 2)
 	for _, f := range fragments {
-		assert.True(t, slices.ContainsFunc(programs, func(p string) bool { return hasLines(p, f) }), "in no program:\n%s", f)
+		assert.True(t, slices.ContainsFunc(programs, func(p string) bool { return hasLines(p, f) }),
+			"in no program:\n%s", f)
 	}
 	assert.False(t, hasLines(programs[0], "package main\nfunc main() {\nimport (\n"), "another order")
 }
 
-// hasLines reports whether the lines of part occur in code in their order, however they are indented.
+// hasLines reports whether the lines of part occur in code in their order, however they are
+// indented.
 func hasLines(code, part string) bool {
 	rest := slices.Collect(strings.Lines(code))
 	for line := range strings.Lines(part) {
@@ -147,6 +151,7 @@ func TestPackRejectsReplace(t *testing.T) {
 	require.NoError(t, err)
 	tree, err = tree.Copy(t.TempDir())
 	require.NoError(t, err)
-	shell(t, tree.Dir, []string{"GOWORK=off"}, "go mod edit -replace github.com/weirgo/weir=../.. cmd/weir/go.mod")
+	shell(t, tree.Dir, []string{"GOWORK=off"},
+		"go mod edit -replace github.com/weirgo/weir=../.. cmd/weir/go.mod")
 	assert.ErrorContains(t, tree.Pack(t.TempDir(), testVersion), "replace")
 }

@@ -1,6 +1,7 @@
 // Command release packs, checks and tags the modules of the workspaces.
 //
-//	release standalone vet ./...   run a go command in every module without the workspace; type-check contrib
+//	release standalone vet ./...   run a go command in every module without the workspace;
+//	                               type-check contrib
 //	release platforms linux/amd64… type-check the modules of contrib for platforms
 //	release tidy                   run go mod tidy in every module
 //	release pack DIR VERSION       pack the published modules into a module proxy in DIR
@@ -18,7 +19,8 @@ import (
 	"strings"
 )
 
-const usage = "usage: release standalone ARG… | platforms PLATFORM… | tidy | pack DIR VERSION | tag VERSION"
+const usage = "usage: release standalone ARG… | platforms PLATFORM… | tidy | " +
+	"pack DIR VERSION | tag VERSION"
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {

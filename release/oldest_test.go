@@ -21,7 +21,8 @@ func TestGoVersionIsOldest(t *testing.T) {
 	for _, m := range tree.Published() {
 		dir := filepath.Join(tree.Dir, m.Dir)
 		oldest, from := needed, "its code"
-		for line := range strings.Lines(shell(t, dir, env, `go list -m -f '{{if not .Main}}{{.GoVersion}} {{.Path}}{{end}}' all`)) {
+		for line := range strings.Lines(shell(t, dir, env,
+			`go list -m -f '{{if not .Main}}{{.GoVersion}} {{.Path}}{{end}}' all`)) {
 			v, path, _ := strings.Cut(strings.TrimSpace(line), " ")
 			if semver.Compare("v"+v, "v"+oldest) > 0 {
 				oldest, from = v, path
@@ -33,8 +34,9 @@ func TestGoVersionIsOldest(t *testing.T) {
 	}
 }
 
-// Each published module builds with its oldest Go version, and so do its tests; those of contrib are type-checked. Where
-// only the last number differs from the Go that runs this, every other test shows it.
+// Each published module builds with its oldest Go version, and so do its tests; those of contrib
+// are type-checked. Where only the last number differs from the Go that runs this, every other test
+// shows it.
 func TestBuildsWithOldestGo(t *testing.T) {
 	tree, env := packed(t)
 	c := newChecker(tree.Dir)
@@ -46,8 +48,10 @@ func TestBuildsWithOldestGo(t *testing.T) {
 		}
 		t.Run(m.Dir, func(t *testing.T) {
 			// The toolchain comes from the module proxy, with the user's settings.
-			root := strings.TrimSpace(shell(t, t.TempDir(), []string{"GOWORK=off", "GOTOOLCHAIN=go" + file.Go.Version}, "go env GOROOT"))
-			env := append(env, "GOTOOLCHAIN=local", "PATH="+filepath.Join(root, "bin")+":/usr/bin:/bin", "GOROOT="+root)
+			root := strings.TrimSpace(shell(t, t.TempDir(), []string{"GOWORK=off", "GOTOOLCHAIN=go" + file.Go.Version},
+				"go env GOROOT"))
+			env := append(env, "GOTOOLCHAIN=local", "PATH="+filepath.Join(root, "bin")+":/usr/bin:/bin",
+				"GOROOT="+root)
 			dir := filepath.Join(tree.Dir, m.Dir)
 			require.Contains(t, shell(t, dir, env, "go version"), "go"+file.Go.Version+" ")
 			if m.Workspace != contrib {

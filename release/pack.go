@@ -21,8 +21,8 @@ import (
 // sums are the lines of go.sum of one module.
 type sums struct{ zip, mod string }
 
-// Pack sets the version that the modules require of each other, and packs the published ones at that
-// version into a module proxy in the directory proxy.
+// Pack sets the version that the modules require of each other, and packs the published ones at
+// that version into a module proxy in the directory proxy.
 func (t *Tree) Pack(proxy, version string) error {
 	packed := map[string]sums{}
 	for _, m := range t.Modules {
@@ -91,7 +91,8 @@ func (t *Tree) version() (string, error) {
 	return "", errors.New("no module requires another")
 }
 
-// readSums returns the lines of m's go.sum: those of other projects' modules, and of this project's.
+// readSums returns the lines of m's go.sum: those of other projects' modules, and of this
+// project's.
 func (t *Tree) readSums(m *Module) (others, own []string, err error) {
 	data, err := os.ReadFile(filepath.Join(t.Dir, m.Dir, "go.sum"))
 	if err != nil && !os.IsNotExist(err) {
@@ -132,8 +133,8 @@ func (t *Tree) requiredBy(m *Module) map[string]bool {
 	return all
 }
 
-// packModule writes the files of one version to the proxy, as the go command would make them from the
-// repository: a nested module without a licence has the root's.
+// packModule writes the files of one version to the proxy, as the go command would make them from
+// the repository: a nested module without a licence has the root's.
 func (t *Tree) packModule(proxy string, v module.Version, dir string) (sums, error) {
 	files, err := t.moduleFiles(dir)
 	if err != nil {
@@ -156,7 +157,8 @@ func (t *Tree) packModule(proxy string, v module.Version, dir string) (sums, err
 	if err != nil {
 		return sums{}, err
 	}
-	info, err := json.Marshal(map[string]any{"Version": v.Version, "Time": time.Now().UTC().Truncate(time.Second)})
+	info, err := json.Marshal(map[string]any{"Version": v.Version,
+		"Time": time.Now().UTC().Truncate(time.Second)})
 	if err != nil {
 		return sums{}, err
 	}

@@ -15,9 +15,10 @@ import (
 // repository is where the go command looks for the project's modules.
 const repository = "https://github.com/weirgo/weir"
 
-// Tag makes the release of version: a commit in which the modules require that version of each other,
-// and a tag for each published module, those that others require first. It then downloads every module
-// from the tags, as a user will, and takes back the tags and the commit if that fails. It pushes nothing.
+// Tag makes the release of version: a commit in which the modules require that version of each
+// other, and a tag for each published module, those that others require first. It then downloads
+// every module from the tags, as a user will, and takes back the tags and the commit if that fails.
+// It pushes nothing.
 func (t *Tree) Tag(version string) (tags []string, err error) {
 	if version == "" || semver.Canonical(version) != version {
 		return nil, fmt.Errorf("%q is not a version such as v0.2.0", version)

@@ -33,7 +33,8 @@ func TestTag(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, testVersion, tags[0], "the root module comes first")
 	for _, user := range []string{"cmd/weir/", "contrib/caddy/"} {
-		assert.Greater(t, slices.Index(tags, user+testVersion), slices.Index(tags, "redislimit/"+testVersion), "and %s after what it requires", user)
+		assert.Greater(t, slices.Index(tags, user+testVersion), slices.Index(tags, "redislimit/"+testVersion),
+			"and %s after what it requires", user)
 	}
 	assert.Len(t, tags, len(tree.Published()))
 
@@ -48,7 +49,8 @@ func TestTag(t *testing.T) {
 
 	_, err = tree.Tag("v0.9.10")
 	assert.ErrorContains(t, err, "Unreleased", "there is nothing to release")
-	assert.Empty(t, shell(t, tree.Dir, nil, "git status --porcelain; git tag --list '*v0.9.10'"), "and nothing is left of it")
+	assert.Empty(t, shell(t, tree.Dir, nil, "git status --porcelain; git tag --list '*v0.9.10'"),
+		"and nothing is left of it")
 }
 
 func TestTagRefuses(t *testing.T) {

@@ -42,9 +42,13 @@ func TestActions(t *testing.T) {
 		{"a masked IPv6 address", "{masked_remote_address: {v6_prefix_mask_len: 32}}", proxied,
 			"masked_remote_address=2001:db8::/32"},
 		{"an address not masked", "{masked_remote_address: {}}", direct, "masked_remote_address=10.1.2.3/32"},
-		{"an address in a range", "{remote_address_match: {descriptor_value: lan, address_matcher: {ranges: [{address_prefix: 192.168.0.0, prefix_len: 16}, {address_prefix: 10.0.0.0, prefix_len: 8}]}}}", direct, "remote_address_match=lan"},
-		{"an address in no range", "{remote_address_match: {descriptor_value: lan, address_matcher: {ranges: [{address_prefix: 10.1.2.4}]}}}", direct, "none"},
-		{"an address in no range, inverted", "{remote_address_match: {descriptor_value: wan, address_matcher: {invert_match: true, ranges: [{address_prefix: 10.1.2.4}]}}}", direct, "remote_address_match=wan"},
+		{"an address in a range", "{remote_address_match: {descriptor_value: lan, address_matcher: {ranges: " +
+			"[{address_prefix: 192.168.0.0, prefix_len: 16}, {address_prefix: 10.0.0.0, prefix_len: 8}]}}}", direct,
+			"remote_address_match=lan"},
+		{"an address in no range", "{remote_address_match: {descriptor_value: lan, address_matcher: {ranges: " +
+			"[{address_prefix: 10.1.2.4}]}}}", direct, "none"},
+		{"an address in no range, inverted", "{remote_address_match: {descriptor_value: wan, address_matcher: " +
+			"{invert_match: true, ranges: [{address_prefix: 10.1.2.4}]}}}", direct, "remote_address_match=wan"},
 		{"a header's first value", "{request_headers: {header_name: x-plan, descriptor_key: plan}}", direct,
 			"plan=Free"},
 		{"a header that is empty", "{request_headers: {header_name: x-empty, descriptor_key: e}}",
@@ -52,7 +56,8 @@ func TestActions(t *testing.T) {
 		{"a missing header drops the descriptor",
 			"{request_headers: {header_name: x-no, descriptor_key: no}}, {remote_address: {}}", direct,
 			"none"},
-		{"a missing header drops only the entry", "{request_headers: {header_name: x-no, descriptor_key: no, skip_if_absent: true}}, {remote_address: {}}", direct, "remote_address=10.1.2.3"},
+		{"a missing header drops only the entry", "{request_headers: {header_name: x-no, descriptor_key: no, " +
+			"skip_if_absent: true}}, {remote_address: {}}", direct, "remote_address=10.1.2.3"},
 		{"a descriptor without entries is dropped",
 			"{request_headers: {header_name: x-no, descriptor_key: no, skip_if_absent: true}}", direct,
 			"none"},
@@ -77,8 +82,10 @@ func TestActions(t *testing.T) {
 		{"entries keep the order of the actions",
 			"{path: {}}, {remote_address: {}}, {path: {descriptor_key: again}}", direct,
 			"path=/a%20b/c,remote_address=10.1.2.3,again=/a%20b/c"},
-		{"a query match", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: x, string_match: {exact: '1'}}]}}", direct, "query_match=v"},
-		{"a query match fails", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: z, present_match: true}]}}", direct, "none"},
+		{"a query match", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: x, " +
+			"string_match: {exact: '1'}}]}}", direct, "query_match=v"},
+		{"a query match fails", "{query_parameter_value_match: {descriptor_value: v, query_parameters: [{name: " +
+			"z, present_match: true}]}}", direct, "none"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, described(t, row.actions, request, row.ip))
@@ -145,11 +152,14 @@ func TestActionErrors(t *testing.T) {
 			"cannot unmarshal 33 into v4_prefix_mask_len; want a whole number from 0 to 32"},
 		{"settings that are not a map", "[{actions: [{path: x}]}]",
 			"cannot unmarshal x into path; want a map"},
-		{"a bad regular expression", "[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: x, safe_regex_match: {regex: '('}}]}}]}]", "error parsing regexp"},
-		{"a bad range", "[{actions: [{remote_address_match: {descriptor_value: v, address_matcher: {ranges: [{address_prefix: x}]}}}]}]", `unable to parse IP`},
+		{"a bad regular expression", "[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: " +
+			"x, safe_regex_match: {regex: '('}}]}}]}]", "error parsing regexp"},
+		{"a bad range", "[{actions: [{remote_address_match: {descriptor_value: v, address_matcher: {ranges: " +
+			"[{address_prefix: x}]}}}]}]", `unable to parse IP`},
 		{"no headers", "[{actions: [{header_value_match: {descriptor_value: v}}]}]",
 			"header_value_match has no headers"},
-		{"an empty string_match", "[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: x, string_match: {}}]}}]}]", "string_match has nothing to match"},
+		{"an empty string_match", "[{actions: [{header_value_match: {descriptor_value: v, headers: [{name: x, " +
+			"string_match: {}}]}}]}]", "string_match has nothing to match"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			_, err := rules.Load(files("r.yaml", "domain: d\nrate_limits: "+row.limits+"\n"))

@@ -42,8 +42,8 @@ func asker(g rules.Guard) func(peer, path string) int {
 	}
 }
 
-// One client asks for twice as many paths as the table has buckets, or from as many addresses of its
-// /64; another one still gets a bucket. Without the bound it does not.
+// One client asks for twice as many paths as the table has buckets, or from as many addresses of
+// its /64; another one still gets a bucket. Without the bound it does not.
 func TestOneClientCannotFillTheTable(t *testing.T) {
 	const buckets = 600
 	for name, row := range map[string]struct {
@@ -106,8 +106,9 @@ func TestAnUnknownAddressIsLogged(t *testing.T) {
 		actions   []rules.Action
 		logged    bool
 	}{
-		"a Unix socket":              {"@", "", []rules.Action{rules.RemoteAddress()}, true},
-		"a range, of a Unix socket":  {"@", "", []rules.Action{rules.RemoteAddressMatch("k", "v", nil, true)}, true},
+		"a Unix socket": {"@", "", []rules.Action{rules.RemoteAddress()}, true},
+		"a range, of a Unix socket": {"@", "", []rules.Action{rules.RemoteAddressMatch("k", "v", nil, true)},
+			true},
 		"an invalid X-Forwarded-For": {"10.0.0.1:1", "rubbish", []rules.Action{rules.RemoteAddress()}, true},
 		"a known address":            {"10.0.0.1:1", "192.0.2.1", []rules.Action{rules.RemoteAddress()}, false},
 		"a header that is missing":   {"@", "", []rules.Action{rules.RequestHeader("X-K", "k", false)}, false},

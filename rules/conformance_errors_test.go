@@ -22,7 +22,8 @@ func TestErrors(t *testing.T) {
 	for _, row := range []struct{ name, file, want string }{
 		{"a syntax error has its own position, not the block's",
 			"domain: d\ndescriptors:\n  - key: a\n   value: b\n",
-			"r.yaml:4:4: error loading config file: did not find expected '-' indicator while parsing a block collection"},
+			"r.yaml:4:4: error loading config file: did not find expected '-' indicator while parsing a block " +
+				"collection"},
 		{"an unclosed quote", "domain: \"d\n", "error loading config file: found unexpected end of stream"},
 		{"a tab", "\tdomain: d",
 			"r.yaml:1:1: error loading config file: found character that cannot start any token"},
@@ -134,7 +135,8 @@ func TestErrors(t *testing.T) {
 			"burst applies to token_bucket only"},
 		{"a burst of 0", in("{key: k, " + rateLimit +
 			", metadata: {weir: {algorithm: token_bucket, burst: 0}}}"), "burst must be at least 1"},
-		{"a burst that takes centuries to refill", in("{key: k, rate_limit: {unit: year, requests_per_unit: 1}, metadata: {weir: {algorithm: token_bucket, burst: 1000}}}"),
+		{"a burst that takes centuries to refill", in("{key: k, rate_limit: {unit: year, requests_per_unit: 1}, " +
+			"metadata: {weir: {algorithm: token_bucket, burst: 1000}}}"),
 			"a burst of 1000 takes more than 146 years to refill"},
 		{"a merge of a number", "domain: d\n<<: 5\n",
 			"map merge requires map or sequence of maps as the value"},
@@ -154,14 +156,16 @@ func TestErrors(t *testing.T) {
 
 func TestEveryMistakeIsReportedAtOnce(t *testing.T) {
 	_, err := rules.Load(files(
-		"a.yaml", "domain: a\ndescriptors:\n  - key: k\n    ratelimit: {unit: day}\n  - key: l\n    rate_limit: {unit: days, requests_per_unit: x}\n",
+		"a.yaml", "domain: a\ndescriptors:\n  - key: k\n    ratelimit: {unit: day}\n  - key: l\n    rate_limit: "+
+			"{unit: days, requests_per_unit: x}\n",
 		"b.yaml", "domain: a\ndescriptors: 5\n",
 		"c.yml", "domain: [\n",
 	))
 	assert.EqualError(t, err, strings.Join([]string{
 		"a.yaml:4:5: config error, unknown key 'ratelimit'; did you mean 'rate_limit'?",
 		"a.yaml:6:24: invalid rate limit unit 'days'; did you mean 'day'?",
-		"a.yaml:6:49: error loading config file: cannot unmarshal x into requests_per_unit; want a whole number from 0 to 4294967295",
+		"a.yaml:6:49: error loading config file: cannot unmarshal x into requests_per_unit; want a whole number " +
+			"from 0 to 4294967295",
 		"b.yaml:1:9: duplicate domain 'a' in config file; the first is in a.yaml, line 1",
 		"b.yaml:2:14: error loading config file: cannot unmarshal 5 into descriptors; want a list of maps",
 		"c.yml:2:1: error loading config file: did not find expected node content while parsing a flow node",
@@ -191,11 +195,16 @@ func TestWarnings(t *testing.T) {
 			in("{key: k, rate_limit: {unlimited: true}, metadata: {weir: {algorithm: sliding_log}}}"),
 			"metadata.weir has no effect"},
 		{"a known key at the wrong level",
-			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}}"), "r.yaml:3:60: warning: 'shadow_mode' has no effect in rate_limit; it belongs in a descriptor"},
+			in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}}"),
+			"r.yaml:3:60: warning: 'shadow_mode' has no effect in rate_limit; it belongs in a descriptor"},
 		{"a limit's key beside key", in("{key: k, unit: day, " + rateLimit + "}"),
 			"'unit' has no effect in a descriptor; it belongs in rate_limit"},
-		{"replaces with an unknown name", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, name: fredy, replaces: [{name: freddy}]}}"), "replaces 'freddy', but no rule of domain 'd' has this name; did you mean 'fredy'?"},
-		{"a wildcard after one that covers it", in("{key: k, value: 'a*', " + rateLimit + "}\n  - {key: k, value: 'a*b', " + rateLimit + "}"), "r.yaml:4:5: warning: unreachable: k=a* at line 3 comes first and matches everything that k=a*b matches"},
+		{"replaces with an unknown name", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, name: " +
+			"fredy, replaces: [{name: freddy}]}}"),
+			"replaces 'freddy', but no rule of domain 'd' has this name; did you mean 'fredy'?"},
+		{"a wildcard after one that covers it",
+			in("{key: k, value: 'a*', " + rateLimit + "}\n  - {key: k, value: 'a*b', " + rateLimit + "}"),
+			"r.yaml:4:5: warning: unreachable: k=a* at line 3 comes first and matches everything that k=a*b matches"},
 		{"a key without a value and a wildcard for all values",
 			in("{key: k, " + rateLimit + "}\n  - {key: k, value: '*', " + rateLimit + "}"),
 			"r.yaml:3:5: warning: unreachable: k=* at line 4 matches every value of k"},
@@ -229,7 +238,8 @@ func TestNoWarnings(t *testing.T) {
 		{"a wildcard for all values of another key",
 			in("{key: k, value: '*', " + rateLimit + "}\n  - {key: l, " + rateLimit + "}")},
 		{"a whitelisted value", in("{key: k, value: v}\n  - {key: k, " + rateLimit + "}")},
-		{"replaces of a name further down", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - {key: l, rate_limit: {name: n, unit: day, requests_per_unit: 1}}")},
+		{"replaces of a name further down", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, " +
+			"replaces: [{name: n}]}}\n  - {key: l, rate_limit: {name: n, unit: day, requests_per_unit: 1}}")},
 		{"unlimited", in("{key: k, rate_limit: {unlimited: true}}")},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Empty(t, load(t, row.file).Warnings()) })

@@ -17,7 +17,8 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte("domain: d\n---\ndomain: e\ndescriptors: [{key: a, value: '*'}]\n"))
 	f.Add([]byte("domain: d\ndescriptors: &x\n  - key: k\n    descriptors: *x\n"))
 	f.Add([]byte("domain: d\n<<: &x {<<: *x}\n0.25: x\n"))
-	f.Add([]byte(in("{key: k, metadata: {a: [1, .inf, ~, 2020-01-01], weir: {algorithm: token_bucket, burst: 5}}, " + rateLimit + "}")))
+	f.Add([]byte(in("{key: k, metadata: {a: [1, .inf, ~, 2020-01-01], weir: {algorithm: token_bucket, burst: " +
+		"5}}, " + rateLimit + "}")))
 	f.Add([]byte("domain: d\ndescriptors:\n  - key: a\n   value: b\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, found := (&rules.Loader{Envoy: true, MergeDomains: true}).Check(files("r.yaml", string(data)))
@@ -68,9 +69,12 @@ func FuzzMatch(f *testing.F) {
 // FuzzDecide decides twice on an arbitrary request. The engine must answer or fail, and no count
 // may go down unless the request gives hits back.
 func FuzzDecide(f *testing.F) {
-	f.Add([]byte(`{"domain": "d", "hitsAddend": 2, "descriptors": [{"entries": [{"key": "ten", "value": "x"}]}, {"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
-	f.Add([]byte(`{"domain": "d", "descriptors": [{"limit": {"unit": 0}}, {}, {"entries": [{}], "limit": {"unit": 5, "unit_multiplier": 4294967295}}]}`))
-	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "bucket"}], "hitsAddend": 9, "isNegativeHits": true}, {"entries": [{"key": "log"}], "hitsAddend": 0}]}`))
+	f.Add([]byte(`{"domain": "d", "hitsAddend": 2, "descriptors": [{"entries": [{"key": "ten", "value": ` +
+		`"x"}]}, {"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
+	f.Add([]byte(`{"domain": "d", "descriptors": [{"limit": {"unit": 0}}, {}, {"entries": [{}], "limit": ` +
+		`{"unit": 5, "unit_multiplier": 4294967295}}]}`))
+	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "bucket"}], "hitsAddend": 9, ` +
+		`"isNegativeHits": true}, {"entries": [{"key": "log"}], "hitsAddend": 0}]}`))
 	set := load(f, house)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		req, err := rules.ParseRequest(data)

@@ -164,7 +164,8 @@ func (g *guarded) decide(r *http.Request, req *Request) (*Response, error) {
 }
 
 // log writes a record if t allows it, with one attribute and how many records were dropped.
-func (g *guarded) log(ctx context.Context, t *throttle.Throttle, level slog.Level, msg, name string, value any) {
+func (g *guarded) log(ctx context.Context, t *throttle.Throttle, level slog.Level, msg, name string,
+	value any) {
 	if dropped, ok := t.Allow(time.Now(), time.Second); ok {
 		g.Logger.Log(ctx, level, msg, "domain", g.Domain, name, value, "more", dropped)
 	}

@@ -207,14 +207,17 @@ func TestSwapKeepsCounters(t *testing.T) {
 			`{key: k, value: 'a*', rate_limit: {unit: minute, unit_multiplier: 60, requests_per_unit: 10}}`, true},
 		{"the unit changes", before,
 			`{key: k, value: 'a*', rate_limit: {unit: minute, requests_per_unit: 10}}`, false},
-		{"the algorithm changes", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: sliding_log}}}`, false},
+		{"the algorithm changes", before, `{key: k, value: 'a*', rate_limit: {unit: hour, requests_per_unit: ` +
+			`10}, metadata: {weir: {algorithm: sliding_log}}}`, false},
 		{"values start to share a counter", before,
 			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
 		{"a shared pattern changes",
 			`{key: k, value: 'a*', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`,
 			`{key: k, value: '*b', share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 10}}`, false},
-		{"a bucket's burst changes", `{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: token_bucket, burst: 5}}}`,
-			`{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: token_bucket, burst: 9}}}`, true},
+		{"a bucket's burst changes", `{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: ` +
+			`{weir: {algorithm: token_bucket, burst: 5}}}`,
+			`{key: k, rate_limit: {unit: hour, requests_per_unit: 10}, metadata: {weir: {algorithm: token_bucket, ` +
+				`burst: 9}}}`, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newWorld(t, in(row.before), rules.Config{})

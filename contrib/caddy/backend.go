@@ -62,8 +62,9 @@ type backendKey struct {
 	redis      Redis // zero: none; its URL has no placeholders
 }
 
-// backendKey returns the key with the placeholders of the URL replaced, so that a reload with another
-// password makes another backend. Its errors do not contain the URL, which may have a password.
+// backendKey returns the key with the placeholders of the URL replaced, so that a reload with
+// another password makes another backend. Its errors do not contain the URL, which may have a
+// password.
 func (h *Handler) backendKey() (backendKey, error) {
 	key := backendKey{strategy: cmp.Or(h.Strategy, strategies[0]), burst: h.Burst, maxBuckets: h.MaxBuckets}
 	if h.Redis == nil {

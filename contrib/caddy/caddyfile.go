@@ -126,7 +126,8 @@ func (h *Handler) set(name, text string) (err error) {
 	case "max_buckets":
 		h.MaxBuckets, err = strconv.Atoi(text)
 	default:
-		return fmt.Errorf("there is no option %q: want limit, key, strategy, burst, deny, fail, headers, status, jitter, "+
+		return fmt.Errorf("there is no option %q: want limit, key, strategy, burst, deny, fail, headers, "+
+			"status, jitter, "+
 			"max_keys, max_buckets, shadow or redis", name)
 	}
 	return err
@@ -204,7 +205,8 @@ func parseLimit(text string) (l Limit, err error) {
 	if l.Limit, err = strconv.ParseUint(count, 10, 63); err != nil || l.Limit == 0 {
 		return l, fmt.Errorf("limit %q: %q is not a count from 1", text, count)
 	}
-	if l.Period, err = duration(period); err != nil || l.Period <= 0 || time.Duration(l.Period)%time.Millisecond != 0 {
+	if l.Period, err = duration(period); err != nil || l.Period <= 0 ||
+		time.Duration(l.Period)%time.Millisecond != 0 {
 		return l, fmt.Errorf("limit %q: %q is not a period such as 500ms, 30s, 1h30m or 7d", text, period)
 	}
 	return l, nil
@@ -256,7 +258,8 @@ func parseDirective(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 			continue
 		}
 		if names[l.name()] {
-			return nil, helper.Errf("two directives have the limit %[1]s: give each a name, such as login=%[1]s and search=%[1]s, "+
+			return nil, helper.Errf("two directives have the limit %[1]s: give each a name, such as login=%[1]s "+
+				"and search=%[1]s, "+
 				"or both the same one to share budgets", l.name())
 		}
 		names[l.name()] = true

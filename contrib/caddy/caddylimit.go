@@ -153,7 +153,8 @@ func (h *Handler) Validate() error {
 	return nil
 }
 
-// Cleanup releases what Provision acquired. Counts are dropped with the last handler that uses them.
+// Cleanup releases what Provision acquired. Counts are dropped with the last handler that uses
+// them.
 func (h *Handler) Cleanup() error {
 	if h.backend == nil {
 		return nil

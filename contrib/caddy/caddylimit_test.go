@@ -22,8 +22,8 @@ import (
 	"github.com/weirgo/weir/weirtest"
 )
 
-// options are the global options of every test: no admin endpoint, no certificates, nothing kept on
-// disk, and clients of the loopback interface are proxies, so that a test can have several clients.
+// options are the global options of every test: no admin endpoint, no certificates and no storage.
+// Loopback addresses are trusted proxies, so that a test can have several clients.
 const options = `{
 	admin off
 	auto_https off
@@ -38,17 +38,19 @@ const options = `{
 }
 `
 
-// adapt makes a configuration of the sites in a Caddyfile.
+// adapt converts the sites of a Caddyfile to a configuration.
 func adapt(t *testing.T, sites string) ([]byte, error) {
 	file := fmt.Sprintf(options, t.TempDir()) + sites
-	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(file), map[string]any{"filename": "Caddyfile"})
+	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(file),
+		map[string]any{"filename": "Caddyfile"})
 	for _, w := range warnings {
 		t.Log(w)
 	}
 	return config, err
 }
 
-// run runs Caddy with a site, and returns its URL and what loads another site in its place.
+// run starts Caddy with a site. It returns the site's URL and a function that loads another site
+// instead.
 func run(t *testing.T, site string) (url string, reload func(site string) (url string)) {
 	t.Helper()
 	url = load(t, site)
@@ -56,9 +58,9 @@ func run(t *testing.T, site string) (url string, reload func(site string) (url s
 	return url, func(site string) string { t.Helper(); return load(t, site) }
 }
 
-// load loads a configuration with a site on a loopback address that nobody else uses: after a
-// reload the server of the old configuration still accepts, or resets, connections to the old
-// address for a while. The strings of replace are replaced in the configuration.
+// load loads a configuration with a site on an unused loopback address: after a reload the old
+// configuration's server still accepts or resets connections for a while. The strings of replace
+// are replaced in the configuration.
 func load(t *testing.T, site string, replace ...string) (url string) {
 	t.Helper()
 	for try := 0; ; try++ {
@@ -69,26 +71,27 @@ func load(t *testing.T, site string, replace ...string) (url string) {
 		if err == nil {
 			return url
 		}
-		if try == 5 || !strings.Contains(err.Error(), "address already in use") { // by another program since
+		// Another program has taken the port.
+		if try == 5 || !strings.Contains(err.Error(), "address already in use") {
 			require.NoError(t, err)
 		}
 	}
 }
 
-// atQuarter has handlers run on a clock that stands at 15 s past a minute.
+// atQuarter sets the handlers' clock to 15 s past a minute and returns it.
 func atQuarter(t *testing.T) *weirtest.Clock {
 	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 15, 0, time.UTC))
 	t.Cleanup(caddylimit.SetNow(clock.Now))
 	return clock
 }
 
-// get sends a request from a client behind the proxy that the test is.
+// get sends a request from the given client through a trusted proxy, which is the test.
 func get(t *testing.T, url, client string) (*http.Response, string) {
 	t.Helper()
 	req, err := http.NewRequest(http.MethodGet, url, http.NoBody)
 	require.NoError(t, err)
 	req.Header.Set("X-Forwarded-For", client)
-	req.Close = true // a configuration's server ends with it
+	req.Close = true // each configuration has its own server
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, resp.Body.Close()) }()
@@ -128,7 +131,7 @@ func TestDenialAndRecovery(t *testing.T) {
 	assert.Equal(t, "hello", text)
 }
 
-// Caddy's matchers choose the limit, and its error pages render the denial.
+// Caddy's matchers select the limit, and its error pages render the denial.
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	clock := atQuarter(t)
 	url, _ := run(t, `
@@ -162,7 +165,7 @@ func TestLimitPerRouteAndMethod(t *testing.T) {
 		assert.Equal(t, step.want, resp.StatusCode)
 		assert.Equal(t, step.body, text)
 	}
-	resp, err := http.Head(url + "/login") // of a client of its own, by the matcher without the first limit
+	resp, err := http.Head(url + "/login") // another client, which does not match the first limit
 	require.NoError(t, err)
 	assert.NoError(t, resp.Body.Close())
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
@@ -190,7 +193,7 @@ func TestKeyOfPlaceholders(t *testing.T) {
 	}
 }
 
-func TestOneBudgetForAllInATokenBucket(t *testing.T) {
+func TestGlobalTokenBucket(t *testing.T) {
 	clock := atQuarter(t)
 	url, _ := run(t, `
 		weir 60/1m {
@@ -243,7 +246,7 @@ func TestShadowDeniesNobody(t *testing.T) {
 	}
 }
 
-// With room for one bucket the second client cannot be decided.
+// With room for one bucket, no decision on the second client is possible.
 func TestFailClosed(t *testing.T) {
 	atQuarter(t)
 	url, _ := run(t, `
@@ -259,8 +262,8 @@ func TestFailClosed(t *testing.T) {
 	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 }
 
-// A new configuration goes on with the old one's counts, also by a new limit under the same name
-// and period.
+// A new configuration keeps the counts of the old one, even for a new limit with the same name and
+// period.
 func TestReloadKeepsCounts(t *testing.T) {
 	clock := atQuarter(t)
 	url, reload := run(t, "weir api=2/1m\nrespond old")
@@ -281,8 +284,8 @@ func TestReloadKeepsCounts(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
-// Two Caddys on one Redis share the limit: here one after the other, without anything in memory in
-// between. When Redis is gone, the process decides alone.
+// Two Caddys on one Redis share a limit. Here they run one after another without shared memory.
+// When Redis is down, the process decides locally.
 func TestRedis(t *testing.T) {
 	server := redistest.Start(t)
 	site := `
@@ -313,8 +316,8 @@ func TestRedis(t *testing.T) {
 	assert.Equal(t, "local", text)
 }
 
-// A reload reads the placeholders of the URL again, though the configuration is the same: here the
-// database, in general a password.
+// A reload evaluates the placeholders of the URL again, even if the configuration is the same: here
+// the database, in practice a password.
 func TestReloadReplacesPlaceholders(t *testing.T) {
 	server := redistest.Start(t)
 	secret := filepath.Join(t.TempDir(), "secret")
@@ -341,7 +344,7 @@ func TestReloadReplacesPlaceholders(t *testing.T) {
 	}
 }
 
-// A backend outlives a reload, but logs by the configuration that is loaded.
+// A backend survives a reload, and then logs to the new configuration's logger.
 func TestBreakerLogsAfterReload(t *testing.T) {
 	server := redistest.Start(t)
 	site := "weir 100/1h {\nredis redis://" + server.Addr + " {\ntimeout 2s\n}\n}\nrespond hello"
@@ -349,7 +352,8 @@ func TestBreakerLogsAfterReload(t *testing.T) {
 	get(t, url, alice)
 
 	file := filepath.Join(t.TempDir(), "caddy.log")
-	url = load(t, site, `"writer":{"output":"discard"}`, fmt.Sprintf(`"writer":{"output":"file","filename":%q}`, file))
+	url = load(t, site, `"writer":{"output":"discard"}`,
+		fmt.Sprintf(`"writer":{"output":"file","filename":%q}`, file))
 	server.Kill()
 	redistest.Eventually(t, time.Minute, "a change of the breaker in the new log", func() bool {
 		get(t, url, alice)
@@ -369,18 +373,23 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"no name", "weir =10/1m", "a name stands before the equals sign"},
 		{"two of one name", "weir a=10/1m a=20/1h", `there are two of the name "a"`},
 		{"an unknown key", "weir 10/1m {\nkey ipp\n}", `there is no key "ipp": want ip, all or a {placeholder}`},
-		{"an unknown strategy", "weir 10/1m {\nstrategy leaky\n}", `there is no strategy "leaky": want sliding, fixed, log, token`},
+		{"an unknown strategy", "weir 10/1m {\nstrategy leaky\n}",
+			`there is no strategy "leaky": want sliding, fixed, log, token`},
 		{"a burst without a bucket", "weir 10/1m {\nburst 3\n}", "burst is for strategy token"},
 		{"an unknown option", "weir 10/1m {\nrate 5\n}", `there is no option "rate": want limit, key`},
 		{"an option without a value", "weir 10/1m {\nstrategy\n}", "wrong argument count"},
 		{"an option with two", "weir 10/1m {\nstrategy fixed log\n}", "wrong argument count"},
 		{"a status that is none", "weir 10/1m {\nstatus many\n}", `"many": invalid syntax`},
-		{"an unknown way to fail", "weir 10/1m {\nfail later\n}", `there is no way to fail "later": want closed, open`},
-		{"an unknown style", "weir 10/1m {\nheaders x\n}", `there is no style of headers "x": want draft, legacy, none`},
+		{"an unknown way to fail", "weir 10/1m {\nfail later\n}",
+			`there is no way to fail "later": want closed, open`},
+		{"an unknown style", "weir 10/1m {\nheaders x\n}",
+			`there is no style of headers "x": want draft, legacy, none`},
 		{"an empty entry", "weir 10/1m {\ndeny \"\"\n}", "either a key or a prefix"},
 		{"redis without a URL", "weir 10/1m {\nredis\n}", "wrong argument count"},
-		{"an unknown option of redis", "weir 10/1m {\nredis redis://x {\nport 1\n}\n}", `redis has no option "port"`},
-		{"two handlers of one limit", "weir /a 10/1m\nweir /b 10/1m", "two directives have the limit 10/1m: give each a name"},
+		{"an unknown option of redis", "weir 10/1m {\nredis redis://x {\nport 1\n}\n}",
+			`redis has no option "port"`},
+		{"two handlers of one limit", "weir /a 10/1m\nweir /b 10/1m",
+			"two directives have the limit 10/1m: give each a name"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := adapt(t, "http://127.0.0.1:1 {\n"+tt.directive+"\n}\n")
@@ -390,12 +399,14 @@ func TestCaddyfileErrors(t *testing.T) {
 	}
 }
 
-// One directive is one, however many addresses its site has, and limits may share a name on purpose.
-func TestDirectivesThatAreNoMistake(t *testing.T) {
+// A directive of a site with several addresses counts once, and limits may share a name
+// deliberately.
+func TestValidDirectives(t *testing.T) {
 	for _, sites := range []string{
 		"http://a.test, http://b.test {\nweir 10/1m\n}\n",
 		"http://a.test {\nhandle /x/* {\nweir 10/1m\n}\nroute /y {\nweir 20/1m\n}\n}\n",
-		"(limits) {\nweir {args[0]}=10/1m\n}\nhttp://a.test {\nimport limits a\n}\nhttp://b.test {\nimport limits b\n}\n",
+		"(limits) {\nweir {args[0]}=10/1m\n}\nhttp://a.test {\nimport limits a\n}\n" +
+			"http://b.test {\nimport limits b\n}\n",
 		"http://a.test {\nweir /x api=10/1m\nweir /y api=10/1m\n}\n",
 	} {
 		_, err := adapt(t, sites)
@@ -403,18 +414,20 @@ func TestDirectivesThatAreNoMistake(t *testing.T) {
 	}
 }
 
-// These are found when the configuration is loaded; the one that runs stays.
+// These mistakes are found when the configuration is loaded. The running one stays in use.
 func TestConfigurationErrors(t *testing.T) {
 	atQuarter(t)
 	url, _ := run(t, "weir 1/1m\nrespond hello")
 	for handler, want := range map[string]string{
 		`{"handler": "weir"}`: "no limit",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1ns"}]}`:                                                           "whole number of milliseconds",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "status": 200}`:                                             "no error status",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "max_buckets": -1}`:                                         "max_buckets",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "http://x:secret@"}}`:                      "want redis://",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "redis://:{env.WEIR_TEST_UNSET}@secret"}}`: "a placeholder of the URL",
-		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "redis://:{nothing}@secret"}}`:             "a placeholder of the URL",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1ns"}]}`:                                      "whole number of milliseconds",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "status": 200}`:                        "no error status",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "max_buckets": -1}`:                    "max_buckets",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": {"url": "http://x:secret@"}}`: "want redis://",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": ` +
+			`{"url": "redis://:{env.WEIR_TEST_UNSET}@secret"}}`: "a placeholder of the URL",
+		`{"handler": "weir", "limits": [{"limit": 1, "period": "1m"}], "redis": ` +
+			`{"url": "redis://:{nothing}@secret"}}`: "a placeholder of the URL",
 	} {
 		config, err := adapt(t, "http://127.0.0.1:1 {\nrespond x\n}\n")
 		require.NoError(t, err)
@@ -430,7 +443,7 @@ func TestConfigurationErrors(t *testing.T) {
 }
 
 func TestMain(m *testing.M) {
-	// Caddy locks and logs in the user's directories unless it has others.
+	// By default Caddy locks and logs in the user's directories.
 	dir, err := os.MkdirTemp("", "caddylimit-")
 	if err != nil {
 		panic(err)

@@ -75,12 +75,14 @@ func (h *Handler) config() (httplimit.Config, error) {
 	}
 	cfg := httplimit.Config{
 		Extractor: extractor(h.Key), MaxKeysPerClient: h.MaxKeys,
-		Headers:      []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy, httplimit.HeadersNone}[style],
+		Headers: []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy,
+			httplimit.HeadersNone}[style],
 		DeniedStatus: h.Status, Jitter: time.Duration(h.Jitter), FailOpen: h.FailOpen, Shadow: h.Shadow,
 		Respond: refuse, OnDecision: report, Now: now,
 	}
 	for _, l := range h.Limits {
-		cfg.Policies = append(cfg.Policies, httplimit.Policy{Name: l.name(), Limit: l.Limit, Duration: time.Duration(l.Period)})
+		cfg.Policies = append(cfg.Policies, httplimit.Policy{Name: l.name(), Limit: l.Limit,
+			Duration: time.Duration(l.Period)})
 	}
 	cfg.DenyList, err = denyList(h.Deny)
 	return cfg, err

@@ -13,10 +13,10 @@ import (
 	_ "github.com/weirgo/weir/contrib/caddy"
 )
 
-// start runs Caddy with a site in this process, and returns its address.
+// start runs Caddy with a site in this process and returns its address.
 func start(site string) (addr string) {
 	for try := 0; ; try++ {
-		listener, err := net.Listen("tcp", "127.0.0.1:0") // to find a free port
+		listener, err := net.Listen("tcp", "127.0.0.1:0") // find a free port
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -38,13 +38,14 @@ func start(site string) (addr string) {
 		if err == nil {
 			return addr
 		}
-		if try == 5 || !strings.Contains(err.Error(), "address already in use") { // by another program since
+		// Another program has taken the port.
+		if try == 5 || !strings.Contains(err.Error(), "address already in use") {
 			log.Fatal(err)
 		}
 	}
 }
 
-// A Caddy with the directive, in this process. In a program of its own, xcaddy builds it.
+// The example runs Caddy with the directive in this process. xcaddy builds a program with it.
 func ExampleHandler() {
 	addr := start(`
 		weir 2/1h

@@ -34,7 +34,8 @@ type (
 
 // serve starts a server of a unary and a bidirectional streaming procedure, and returns its URL.
 // check is what they answer; nil: OK.
-func serve(t *testing.T, check func(context.Context, http.Header) error, interceptors ...connect.Interceptor) *httptest.Server {
+func serve(t *testing.T, check func(context.Context, http.Header) error,
+	interceptors ...connect.Interceptor) *httptest.Server {
 	if check == nil {
 		check = func(context.Context, http.Header) error { return nil }
 	}
@@ -74,24 +75,29 @@ func (a answer) code() connect.Code {
 	return connect.CodeOf(a.err)
 }
 
-type caller func(t *testing.T, server *httptest.Server, header http.Header, options ...connect.ClientOption) answer
+type caller func(t *testing.T, server *httptest.Server, header http.Header,
+	options ...connect.ClientOption) answer
 
-func unary(t *testing.T, server *httptest.Server, header http.Header, options ...connect.ClientOption) (a answer) {
+func unary(t *testing.T, server *httptest.Server, header http.Header,
+	options ...connect.ClientOption) (a answer) {
 	t.Helper()
 	r := connect.NewRequest(&message{})
 	for name, values := range header {
 		r.Header()[name] = values
 	}
-	resp, err := connect.NewClient[message, message](server.Client(), server.URL+unaryProcedure, options...).CallUnary(deadline(t), r)
+	resp, err := connect.NewClient[message, message](server.Client(), server.URL+unaryProcedure,
+		options...).CallUnary(deadline(t), r)
 	if err != nil {
 		return failed(err)
 	}
 	return answer{header: resp.Header()}
 }
 
-func stream(t *testing.T, server *httptest.Server, header http.Header, options ...connect.ClientOption) (a answer) {
+func stream(t *testing.T, server *httptest.Server, header http.Header,
+	options ...connect.ClientOption) (a answer) {
 	t.Helper()
-	s := connect.NewClient[message, message](server.Client(), server.URL+streamProcedure, options...).CallBidiStream(deadline(t))
+	s := connect.NewClient[message, message](server.Client(), server.URL+streamProcedure,
+		options...).CallBidiStream(deadline(t))
 	for name, values := range header {
 		s.RequestHeader()[name] = values
 	}
@@ -127,12 +133,14 @@ func deadline(t *testing.T) context.Context {
 // each runs a test with each kind of RPC in each protocol.
 func each(t *testing.T, test func(t *testing.T, call caller)) {
 	protocols := map[string]connect.ClientOption{
-		connect.ProtocolConnect: connect.WithClientOptions(), connect.ProtocolGRPC: connect.WithGRPC(), connect.ProtocolGRPCWeb: connect.WithGRPCWeb(),
+		connect.ProtocolConnect: connect.WithClientOptions(), connect.ProtocolGRPC: connect.WithGRPC(),
+		connect.ProtocolGRPCWeb: connect.WithGRPCWeb(),
 	}
 	for kind, call := range map[string]caller{"unary": unary, "stream": stream} {
 		for protocol, option := range protocols {
 			t.Run(protocol+" "+kind, func(t *testing.T) {
-				test(t, func(t *testing.T, server *httptest.Server, header http.Header, options ...connect.ClientOption) answer {
+				test(t, func(t *testing.T, server *httptest.Server, header http.Header,
+					options ...connect.ClientOption) answer {
 					return call(t, server, header, append(options, option)...)
 				})
 			})
@@ -343,7 +351,8 @@ func TestClientHeedsServer(t *testing.T) {
 		server := serve(t, nil, connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Stats: &stats,
 		}))
-		heed := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{NoWait: true, Now: clock.Now}})
+		heed := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{NoWait: true,
+			Now: clock.Now}})
 		require.NoError(t, call(t, server, nil, heed).err)
 		for range 3 {
 			a := call(t, server, nil, heed)

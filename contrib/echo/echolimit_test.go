@@ -84,7 +84,8 @@ func TestDenialAndRecovery(t *testing.T) {
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute, Now: clock.Now,
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute,
+		Now: clock.Now,
 	})
 	url := serve(t, func(e *echo.Echo) {
 		limit := echolimit.New(guard)
@@ -152,7 +153,8 @@ func TestShadowDeniesNobody(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	var stats httplimit.Stats
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true, Stats: &stats,
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
+		Stats: &stats,
 	})
 	url := serve(t, func(e *echo.Echo) { e.Use(echolimit.New(guard)); e.GET("/", hello) })
 	for range 3 {
@@ -181,14 +183,17 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 			c.Response().WriteHeader(http.StatusAccepted)
 			return http.NewResponseController(c.Response()).Flush()
 		})
-		e.GET("/login", func(*echo.Context) error { return echo.NewHTTPError(http.StatusUnauthorized, "wrong password") })
+		e.GET("/login", func(*echo.Context) error {
+			return echo.NewHTTPError(http.StatusUnauthorized, "wrong password")
+		})
 	})
 	for _, step := range []struct {
 		path string
 		want int
 		body string
 	}{
-		{"/", 200, "hello"}, {"/empty", 204, ""}, {"/nowhere", 404, "Not Found"}, {"/broken", 500, "Internal Server Error"},
+		{"/", 200, "hello"}, {"/empty", 204, ""}, {"/nowhere", 404, "Not Found"},
+		{"/broken", 500, "Internal Server Error"},
 		{"/flushed", 202, ""}, {"/login", 401, "wrong password"},
 	} {
 		resp, text := get(t, url+step.path)

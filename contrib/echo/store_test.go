@@ -59,7 +59,8 @@ func TestStoreDenialAndRecovery(t *testing.T) {
 
 func TestAllowWithoutARequest(t *testing.T) {
 	limiter, clock := newLimiter(t)
-	store := echolimit.NewStore(limiter.FixedWindow(), httplimit.Config{Limit: 1, Duration: time.Minute, Now: clock.Now})
+	store := echolimit.NewStore(limiter.FixedWindow(), httplimit.Config{Limit: 1, Duration: time.Minute,
+		Now: clock.Now})
 	for _, want := range []bool{true, false} {
 		allowed, err := store.Allow("alice")
 		require.NoError(t, err)
@@ -72,9 +73,10 @@ func TestAllowWithoutARequest(t *testing.T) {
 
 func TestStoreThatCannotDecide(t *testing.T) {
 	for open, want := range map[bool]int{true: http.StatusOK, false: http.StatusServiceUnavailable} {
-		resp, _ := get(t, serve(t, withStore(echolimit.NewStore(weirtest.FailAll(errors.New("down")), httplimit.Config{
-			Limit: 1, Duration: time.Minute, FailOpen: open, Logger: slog.New(slog.DiscardHandler),
-		})))+"?user=alice")
+		resp, _ := get(t, serve(t,
+			withStore(echolimit.NewStore(weirtest.FailAll(errors.New("down")), httplimit.Config{
+				Limit: 1, Duration: time.Minute, FailOpen: open, Logger: slog.New(slog.DiscardHandler),
+			})))+"?user=alice")
 		assert.Equal(t, want, resp.StatusCode)
 	}
 }

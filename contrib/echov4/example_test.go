@@ -64,7 +64,8 @@ func ExampleNewStore() {
 	}
 	defer limiter.Close()
 	e := echo.New()
-	e.IPExtractor = echo.ExtractIPDirect() // or clients choose their address; behind proxies: ExtractIPFromXFFHeader
+	// Or clients choose their address; behind proxies: ExtractIPFromXFFHeader.
+	e.IPExtractor = echo.ExtractIPDirect()
 	e.Use(middleware.RateLimiter(echolimit.NewStore(limiter.SlidingWindow(), httplimit.Config{
 		Limit:    2,
 		Duration: time.Hour,

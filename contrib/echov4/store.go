@@ -34,7 +34,8 @@ func NewStore(s weir.Strategy, cfg httplimit.Config) *Store {
 	case cfg.Extractor != nil:
 		panic("echolimit: a Store has no Extractor: the identifier is the key")
 	case cfg.CountIf != nil, cfg.MaxInFlight != 0, cfg.MaxInFlightPerClient != 0:
-		panic("echolimit: a Store does not see the handler: use New for CountIf, MaxInFlight and MaxInFlightPerClient")
+		panic("echolimit: a Store does not see the handler: use New for CountIf, MaxInFlight and " +
+			"MaxInFlightPerClient")
 	case cfg.Respond != nil, len(cfg.CORS.Origins) > 0, cfg.DeniedStatus != 0:
 		panic("echolimit: a Store does not write the answer: use the DenyHandler, or New")
 	}

@@ -98,7 +98,8 @@ func TestDenialAndRecovery(t *testing.T) {
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute, Now: clock.Now,
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute,
+		Now: clock.Now,
 	})
 	limit := fiberlimit.New(guard)
 	url := serve(t, func(app *fiber.App) {
@@ -177,7 +178,8 @@ func TestShadowDeniesNobody(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	var stats httplimit.Stats
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true, Stats: &stats,
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
+		Stats: &stats,
 	})
 	url := serve(t, func(app *fiber.App) { app.Use(fiberlimit.New(guard)); app.Get("/", hello) })
 	for range 3 {
@@ -202,7 +204,9 @@ func TestCountIfSeesTheStatus(t *testing.T) {
 		app.Get("/", hello)
 		app.Get("/empty", func(c fiber.Ctx) error { return c.SendStatus(http.StatusNoContent) })
 		app.Get("/broken", func(fiber.Ctx) error { return errors.New("broken") })
-		app.Get("/login", func(fiber.Ctx) error { return fiber.NewError(http.StatusUnauthorized, "wrong password") })
+		app.Get("/login", func(fiber.Ctx) error {
+			return fiber.NewError(http.StatusUnauthorized, "wrong password")
+		})
 	})
 	for _, step := range []struct {
 		path string

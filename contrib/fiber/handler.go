@@ -17,7 +17,9 @@ import (
 //	app.Use(limiter.New(limiter.Config{
 //		Max:               100,
 //		Expiration:        time.Minute,
-//		LimiterMiddleware: fiberlimit.Handler(weirLimiter.SlidingWindow(), httplimit.Config{Name: "api"}),
+//		LimiterMiddleware: fiberlimit.Handler(weirLimiter.SlidingWindow(), httplimit.Config{
+//			Name: "api",
+//		}),
 //	}))
 //
 // The key is that of Fiber's KeyGenerator, c.IP() by default, which goes by the TrustProxy of the
@@ -51,11 +53,14 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 	case of.Storage != nil:
 		panic("fiberlimit: Storage has no effect: the Strategy counts")
 	case cfg.Extractor != nil, cfg.Limit != 0, cfg.Duration != 0, cfg.LimitFunc != nil:
-		panic("fiberlimit: key and limit are those of the limiter.Config: leave Extractor, Limit, Duration and LimitFunc zero")
+		panic("fiberlimit: key and limit are those of the limiter.Config: leave Extractor, Limit, Duration and " +
+			"LimitFunc zero")
 	case cfg.CountIf != nil, cfg.Skip != nil, cfg.Respond != nil, cfg.Headers != 0:
 		panic("fiberlimit: answers are those of the limiter.Config: leave CountIf, Skip, Respond and Headers zero")
 	}
-	cfg.Extractor = httplimit.ExtractorFunc(func(r *http.Request) (string, error) { return of.KeyGenerator(Context(r)), nil })
+	cfg.Extractor = httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
+		return of.KeyGenerator(Context(r)), nil
+	})
 	cfg.LimitFunc = func(r *http.Request) (uint64, time.Duration) { return limit(&of, Context(r)) }
 	cfg.CountIf = countIf(&of)
 	cfg.Headers = httplimit.HeadersNone
@@ -146,7 +151,8 @@ func respond(of *limiter.Config) func(http.ResponseWriter, *http.Request, httpli
 }
 
 // report returns an OnDecision that sets Fiber's fields before it calls the one given.
-func report(then func(*http.Request, httplimit.Decision), now func() time.Time) func(*http.Request, httplimit.Decision) {
+func report(then func(*http.Request, httplimit.Decision),
+	now func() time.Time) func(*http.Request, httplimit.Decision) {
 	return func(r *http.Request, d httplimit.Decision) {
 		if !d.Shadow && d.Policy != "" && d.Result != (weir.Result{}) {
 			c := Context(r)

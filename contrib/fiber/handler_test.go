@@ -63,8 +63,10 @@ func TestHandlerGoesByFibersConfig(t *testing.T) {
 			MaxFunc: func(c fiber.Ctx) int {
 				return map[string]int{"alice": 1, "free": 0, "nobody": -1}[c.Query("user")]
 			},
-			ExpirationFunc:     func(fiber.Ctx) time.Duration { return 30 * time.Second },
-			LimitReached:       func(c fiber.Ctx) error { return c.Status(http.StatusTeapot).SendString("short and stout") },
+			ExpirationFunc: func(fiber.Ctx) time.Duration { return 30 * time.Second },
+			LimitReached: func(c fiber.Ctx) error {
+				return c.Status(http.StatusTeapot).SendString("short and stout")
+			},
 			SkipFailedRequests: true,
 			DisableHeaders:     true,
 			LimiterMiddleware:  fiberlimit.Handler(l.FixedWindow(), httplimit.Config{Name: "api", Now: clock.Now}),

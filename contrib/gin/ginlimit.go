@@ -24,9 +24,9 @@ import (
 // refuses them with 400: give a guard that uses it to a group or a route rather than to the engine.
 // [Context] returns the gin.Context in the functions of the Config.
 //
-// CountIf sees the status that the handlers set, when the answer begins. The address of the client is the business of the
-// Extractor; Gin's SetTrustedProxies has no effect on it. New panics if guard is nil. The handler
-// is safe for concurrent use.
+// CountIf sees the status that the handlers set, when the answer begins. The address of the client
+// is the business of the Extractor; Gin's SetTrustedProxies has no effect on it. New panics if
+// guard is nil. The handler is safe for concurrent use.
 //
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern

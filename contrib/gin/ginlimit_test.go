@@ -87,7 +87,8 @@ func TestDenialAndRecovery(t *testing.T) {
 func TestLimitPerRouteAndMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute, Now: clock.Now,
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute,
+		Now: clock.Now,
 	})
 	url := serve(t, func(e *gin.Engine) {
 		api := e.Group("/api", ginlimit.New(guard))
@@ -149,7 +150,8 @@ func TestShadowDeniesNobody(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	var stats httplimit.Stats
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true, Stats: &stats,
+		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Shadow: true,
+		Stats: &stats,
 	})
 	url := serve(t, func(e *gin.Engine) { e.Use(ginlimit.New(guard)); e.GET("/", hello) })
 	for range 3 {

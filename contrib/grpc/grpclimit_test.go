@@ -36,7 +36,8 @@ type service struct {
 	check func(ctx context.Context) error
 }
 
-func (s service) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+func (s service) Check(ctx context.Context,
+	_ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	if s.check != nil {
 		if err := s.check(ctx); err != nil {
 			return nil, err
@@ -57,7 +58,8 @@ func (s service) Watch(_ *grpc_health_v1.HealthCheckRequest, stream grpc_health_
 // serve starts a server on loopback and returns its address.
 func serve(t *testing.T, s service, limit *grpclimit.Server, opts ...grpc.ServerOption) string {
 	t.Helper()
-	server := grpc.NewServer(append(opts, grpc.ChainUnaryInterceptor(limit.Unary), grpc.ChainStreamInterceptor(limit.Stream))...)
+	server := grpc.NewServer(append(opts, grpc.ChainUnaryInterceptor(limit.Unary),
+		grpc.ChainStreamInterceptor(limit.Stream))...)
 	grpc_health_v1.RegisterHealthServer(server, s)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -99,7 +101,8 @@ func (a answer) retryInfo() time.Duration {
 // The RPCs of the service, one unary and one streaming.
 var rpcs = map[string]func(ctx context.Context, c grpc_health_v1.HealthClient) answer{
 	"unary": func(ctx context.Context, c grpc_health_v1.HealthClient) (a answer) {
-		_, a.err = c.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&a.header), grpc.Trailer(&a.trailer))
+		_, a.err = c.Check(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.Header(&a.header),
+			grpc.Trailer(&a.trailer))
 		return a
 	},
 	"stream": func(ctx context.Context, c grpc_health_v1.HealthClient) (a answer) {
@@ -216,7 +219,8 @@ func TestRequestOfAnRPC(t *testing.T) {
 	})
 	addr := serve(t, service{}, limit, grpc.Creds(credentials.NewServerTLSFromCert(&https.TLS.Certificates[0])))
 	roots := https.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(roots, "example.com")))
+	conn, err := grpc.NewClient(addr,
+		grpc.WithTransportCredentials(credentials.NewClientTLSFromCert(roots, "example.com")))
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, conn.Close()) }()
 	client := grpc_health_v1.NewHealthClient(conn)
@@ -329,7 +333,9 @@ func TestCountIfSeesContextErrors(t *testing.T) {
 			coded := status.Error(codes.NotFound, "canceled")
 			for err, want := range map[error]int{context.DeadlineExceeded: 504, context.Canceled: 499, coded: 404} {
 				statuses := make(chan int, 1)
-				client := dial(t, serve(t, service{check: func(context.Context) error { return err }}, grpclimit.NewServer(
+				client := dial(t, serve(t, service{check: func(context.Context) error {
+					return err
+				}}, grpclimit.NewServer(
 					&weirtest.Fake{}, httplimit.Config{
 						Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
 						CountIf: func(status int) bool { statuses <- status; return true },
@@ -349,7 +355,8 @@ func TestDenyList(t *testing.T) {
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, DenyList: list,
 	})))
 	require.NoError(t, check(t, client).err)
-	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("127.0.0.0/8"), Until: time.Now().Add(time.Hour)}))
+	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("127.0.0.0/8"),
+		Until: time.Now().Add(time.Hour)}))
 	listed := check(t, client)
 	assert.Equal(t, codes.ResourceExhausted, listed.code())
 	assert.InDelta(t, time.Hour, listed.retryInfo(), float64(time.Minute))
@@ -381,9 +388,11 @@ func TestRetryPolicyHeedsPushback(t *testing.T) {
 	client := dial(t, serve(t, service{}, grpclimit.NewServer(limiter.TokenBucket(1), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: 300 * time.Millisecond, Stats: &stats,
 	})), grpc.WithDefaultServiceConfig(`{"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":2,
-		"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,"retryableStatusCodes":["RESOURCE_EXHAUSTED"]}}]}`))
+		"initialBackoff":"0.001s","maxBackoff":"0.001s","backoffMultiplier":1,
+		"retryableStatusCodes":["RESOURCE_EXHAUSTED"]}}]}`))
 	for stats.Count(httplimit.Denied) == 0 { // a slow machine may take longer than the bucket for one RPC
-		require.NoError(t, check(t, client).err, "a second attempt right away would be denied, and there is no third")
+		require.NoError(t, check(t, client).err,
+			"a second attempt right away would be denied, and there is no third")
 	}
 }
 
@@ -393,8 +402,12 @@ func TestNewServerPanics(t *testing.T) {
 	respond.Respond = func(http.ResponseWriter, *http.Request, httplimit.Decision) {}
 	cors.CORS.Origins = []string{"*"}
 	counts.CountIf = func(int) bool { return true }
-	assert.PanicsWithValue(t, "rpclimit: Respond writes HTTP answers", func() { grpclimit.NewServer(&weirtest.Fake{}, respond) })
-	assert.PanicsWithValue(t, "rpclimit: CORS is for HTTP answers", func() { grpclimit.NewServer(&weirtest.Fake{}, cors) })
+	assert.PanicsWithValue(t, "rpclimit: Respond writes HTTP answers", func() {
+		grpclimit.NewServer(&weirtest.Fake{}, respond)
+	})
+	assert.PanicsWithValue(t, "rpclimit: CORS is for HTTP answers", func() {
+		grpclimit.NewServer(&weirtest.Fake{}, cors)
+	})
 	assert.PanicsWithValue(t, "grpclimit: Limiter: CountIf needs the outcome of the handler", func() {
 		grpclimit.NewServer(&weirtest.Fake{}, counts).Limiter()
 	})

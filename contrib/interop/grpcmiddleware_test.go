@@ -32,7 +32,8 @@ func TestGRPCMiddleware(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	limit := grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
-		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute, Now: clock.Now,
+		Extractor: httplimit.Join(httplimit.RemoteAddr(), httplimit.Pattern()), Limit: 1, Duration: time.Minute,
+		Now: clock.Now,
 	}).Limiter()
 	server := grpc.NewServer(
 		grpc.ChainUnaryInterceptor(ratelimit.UnaryServerInterceptor(limit)),
@@ -44,7 +45,8 @@ func TestGRPCMiddleware(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
 	defer func() { server.Stop(); assert.NoError(t, <-done) }()
-	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(listener.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, conn.Close()) }()
 	client := grpc_health_v1.NewHealthClient(conn)

@@ -58,7 +58,8 @@ func newBucket(t testing.TB, limit uint64, d time.Duration, burst int) *xrate.Bu
 
 // difference returns the first difference between a rate.Limiter and a Bucket in a random history,
 // or "".
-func difference(t testing.TB, r *rand.Rand, bucket *xrate.Bucket, burst int, grid time.Duration, cancels bool) string {
+func difference(t testing.TB, r *rand.Rand, bucket *xrate.Bucket, burst int, grid time.Duration,
+	cancels bool) string {
 	theirs := rate.NewLimiter(perSecond, burst)
 	var reserved []*rate.Reservation
 	var own []*xrate.Reservation

@@ -36,7 +36,8 @@ func TestLimiterOnEveryStrategy(t *testing.T) {
 	defer l.Close()
 	for name, s := range map[string]weir.Strategy{
 		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
-		"TokenBucket": l.TokenBucket(0), "Policy": weir.Policy{Name: "p", Strategy: l.FixedWindow(), Limit: 3, Duration: time.Minute},
+		"TokenBucket": l.TokenBucket(0), "Policy": weir.Policy{Name: "p", Strategy: l.FixedWindow(), Limit: 3,
+			Duration: time.Minute},
 	} {
 		lim := xrate.New(s, xrate.Config{Key: name, Limit: 3, Duration: time.Minute})
 		other := xrate.New(s, xrate.Config{Key: "other", Limit: 3, Duration: time.Minute})
@@ -57,7 +58,8 @@ func TestLimiterOnEveryStrategy(t *testing.T) {
 func TestLimiterThatCannotDecide(t *testing.T) {
 	down := errors.New("connection refused")
 	var reported []error
-	cfg := xrate.Config{Key: "k", Limit: 1, Duration: time.Minute, OnError: func(err error) { reported = append(reported, err) }}
+	cfg := xrate.Config{Key: "k", Limit: 1, Duration: time.Minute,
+		OnError: func(err error) { reported = append(reported, err) }}
 	closed := xrate.New(weirtest.FailAll(down), cfg)
 	assert.False(t, closed.Allow())
 	assert.ErrorIs(t, closed.Wait(context.Background()), down)
@@ -93,7 +95,8 @@ func TestFailOpenRefusesWhatAClientCanCause(t *testing.T) {
 // A Strategy's own timeout is a failure, not the end of the caller's context.
 func TestWaitOnAStrategyThatTimesOut(t *testing.T) {
 	var reported []error
-	cfg := xrate.Config{Key: "k", Limit: 1, Duration: time.Minute, OnError: func(err error) { reported = append(reported, err) }}
+	cfg := xrate.Config{Key: "k", Limit: 1, Duration: time.Minute,
+		OnError: func(err error) { reported = append(reported, err) }}
 	s := weirtest.FailAll(context.DeadlineExceeded)
 	assert.ErrorIs(t, xrate.New(s, cfg).Wait(context.Background()), context.DeadlineExceeded)
 	cfg.FailOpen = true
@@ -126,7 +129,8 @@ func TestNewBucketRejects(t *testing.T) {
 		limit    uint64
 		duration time.Duration
 		burst    int
-	}{{0, time.Second, 1}, {1, time.Second, 0}, {1, 0, 1}, {1, time.Microsecond, 1}, {1, 366 * 24 * time.Hour, 1}, {1, 365 * 24 * time.Hour, 1000}} {
+	}{{0, time.Second, 1}, {1, time.Second, 0}, {1, 0, 1}, {1, time.Microsecond, 1},
+		{1, 366 * 24 * time.Hour, 1}, {1, 365 * 24 * time.Hour, 1000}} {
 		_, err := xrate.NewBucket(c.limit, c.duration, c.burst)
 		assert.Error(t, err, "%+v", c)
 	}
@@ -221,7 +225,8 @@ func TestBucketNeverExceedsItsRate(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	assert.LessOrEqual(t, admitted.Load(), int64(10+100+8), "a burst, and the inflow of 100 ms and of the clocks' difference")
+	assert.LessOrEqual(t, admitted.Load(), int64(10+100+8),
+		"a burst, and the inflow of 100 ms and of the clocks' difference")
 	assert.GreaterOrEqual(t, admitted.Load(), int64(10+90))
 }
 

@@ -20,7 +20,8 @@ import (
 
 type middleware = func(http.Handler) http.Handler
 
-// Each serves "hello" at / behind the guard, "bypassed" if the request was let through undecided, and 401 at /login.
+// Each serves "hello" at / behind the guard, "bypassed" if the request was let through undecided,
+// and 401 at /login.
 var servers = map[string]func(t *testing.T, guard middleware) (url string){
 	"net/http": func(t *testing.T, guard middleware) string {
 		mux := http.NewServeMux()
@@ -87,7 +88,8 @@ func TestTheMiddlewareInEachFramework(t *testing.T) {
 			assert.Equal(t, "45", resp.Header.Get("Retry-After"))
 			assert.Equal(t, `"2/1m";r=0;t=45`, resp.Header.Get("RateLimit"))
 			assert.Equal(t, "application/problem+json", resp.Header.Get("Content-Type"))
-			assert.JSONEq(t, `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded",
+			assert.JSONEq(t,
+				`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded",
 				"status":429,"detail":"The limit of this policy is used up.","violated-policies":["2/1m"]}`, text)
 
 			clock.Advance(time.Minute)
@@ -101,7 +103,8 @@ func TestAHandlerLearnsThatItWasLetThroughUndecided(t *testing.T) {
 	for name, serve := range servers {
 		t.Run(name, func(t *testing.T) {
 			url := serve(t, httplimit.New(weirtest.FailAll(errors.New("down")), httplimit.Config{
-				Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: true, Logger: slog.New(slog.DiscardHandler),
+				Extractor: httplimit.RemoteAddr(), Limit: 2, Duration: time.Minute, FailOpen: true,
+				Logger: slog.New(slog.DiscardHandler),
 			}))
 			resp, text := get(t, url+"/")
 			assert.Equal(t, 200, resp.StatusCode)

@@ -1,4 +1,5 @@
-// Package headers_test reads what httplimit writes with a structured-field parser that is none of weir's.
+// Package headers_test reads what httplimit writes with a structured-field parser that is none of
+// weir's.
 package headers_test
 
 import (
@@ -32,7 +33,8 @@ type policy struct {
 	left   time.Duration // until ExpiresAt; 0: the zero time
 }
 
-// ask sends one request through a middleware with these policies and returns the header of the answer.
+// ask sends one request through a middleware with these policies and returns the header of the
+// answer.
 func ask(policies ...policy) http.Header {
 	cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Now: func() time.Time { return noon }}
 	for _, p := range policies {
@@ -48,7 +50,8 @@ func ask(policies ...policy) http.Header {
 		})
 	}
 	w := httptest.NewRecorder()
-	httplimit.New(&weirtest.Fake{}, cfg)(http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	httplimit.New(&weirtest.Fake{}, cfg)(
+		http.NotFoundHandler()).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
 	return w.Header()
 }
 
@@ -139,7 +142,8 @@ func randomPolicy(rng *rand.Rand, name string) policy {
 	for range rng.IntN(5) {
 		name += string(rune(' ' + rng.IntN('~'-' '+1)))
 	}
-	p := policy{name: name, period: time.Duration(1+rng.IntN(100_000)) * time.Millisecond, state: weir.State(rng.IntN(2))}
+	p := policy{name: name, period: time.Duration(1+rng.IntN(100_000)) * time.Millisecond,
+		state: weir.State(rng.IntN(2))}
 	if rng.IntN(2) == 0 {
 		p.period = p.period.Truncate(time.Second) + time.Second
 	}

@@ -1,5 +1,5 @@
-// Package unittest is a service that limits what it does, with its unit tests: see resets_test.go. The tests are the
-// example; copy what you need.
+// Package unittest is a service that limits what it does, with its unit tests: see resets_test.go.
+// The tests are the example; copy what you need.
 package unittest
 
 import (
@@ -23,7 +23,8 @@ func (e *TooMany) Error() string {
 	return fmt.Sprintf("too many resets, try again at %s", e.Until.Format(time.TimeOnly))
 }
 
-// Request mails a reset to address. A limiter that cannot decide stops nobody: a mail too many does little harm.
+// Request mails a reset to address. A limiter that cannot decide stops nobody: a mail too many does
+// little harm.
 func (s *Resets) Request(ctx context.Context, address string) error {
 	ask := &weir.Request{Key: address, Limit: 3, Duration: time.Hour}
 	res, err := s.Limiter.Run(ctx, ask)

@@ -59,7 +59,8 @@ func TestMailThatFailedIsGivenBack(t *testing.T) {
 	}
 }
 
-// What the limit means is tested with the real limiter, in a bubble in which an hour passes at once.
+// What the limit means is tested with the real limiter, in a bubble in which an hour passes at
+// once.
 
 func TestThreeMailsAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -90,7 +91,8 @@ func TestThreeMailsAnHour(t *testing.T) {
 	})
 }
 
-// Where a bubble does not fit, because the test talks to a real server, say, the limiter alone can run on virtual time.
+// Where a bubble does not fit, because the test talks to a real server, say, the limiter alone can
+// run on virtual time.
 
 func TestThreeMailsAnHourOnAClock(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 3, 1, 12, 59, 59, 0, time.UTC))

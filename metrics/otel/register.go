@@ -4,7 +4,8 @@
 //	import weirotel "github.com/weirgo/weir/metrics/otel"
 //
 //	meter := otel.Meter("github.com/weirgo/weir")
-//	_, err := weirotel.Register(meter, "api", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count))
+//	_, err := weirotel.Register(meter, "api",
+//		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count))
 //
 // The attributes are the name given to Register, and outcome, policy, source, state and result,
 // whose values are few whatever clients send. OpenTelemetry has no conventions for rate limiting;
@@ -110,7 +111,9 @@ type Calls struct {
 // [Register]. The attribute result is "ok", or what classify returns of an error; nil: "error". The
 // error is m's. With redislimit:
 //
-//	weirotel.NewCalls(meter, "redis", func(err error) string { return redislimit.Classify(err).String() })
+//	weirotel.NewCalls(meter, "redis", func(err error) string {
+//		return redislimit.Classify(err).String()
+//	})
 func NewCalls(m metric.Meter, name string, classify func(error) string) (*Calls, error) {
 	d := metrics.Calls
 	h, err := m.Float64Histogram(d.Name, metric.WithDescription(d.Help), metric.WithUnit(d.Unit),

@@ -48,7 +48,8 @@ func newMeter(t *testing.T) (metric.Meter, *httptest.Server) {
 }
 
 // scrape reads the metrics over HTTP, and parses them with Prometheus' own parser.
-func scrape(t *testing.T, server *httptest.Server) (samples map[string]float64, families map[string]*dto.MetricFamily) {
+func scrape(t *testing.T,
+	server *httptest.Server) (samples map[string]float64, families map[string]*dto.MetricFamily) {
 	t.Helper()
 	resp, err := http.Get(server.URL)
 	require.NoError(t, err)
@@ -131,7 +132,8 @@ func TestScrape(t *testing.T) {
 		assert.Equal(t, want, samples[sample], sample)
 	}
 	require.Len(t, families["weir_primary_call_duration_seconds"].Metric, 1)
-	assert.Len(t, families["weir_primary_call_duration_seconds"].Metric[0].Histogram.Bucket, len(metrics.CallBounds())+1)
+	assert.Len(t, families["weir_primary_call_duration_seconds"].Metric[0].Histogram.Bucket,
+		len(metrics.CallBounds())+1)
 
 	before := len(samples)
 	for i := range 1000 {

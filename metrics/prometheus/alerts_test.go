@@ -35,13 +35,15 @@ func TestAlertsAreTested(t *testing.T) {
 	tests, err := os.ReadFile("alerts_test.yaml")
 	require.NoError(t, err)
 	for from, to := range map[string]string{
-		"> 0.8": "> 0.79", "== 0": "== 1", "for: 1m": "for: 3m", "> 0.01": "> 0.03", "[5m])) > 0\n": "[5m])) >= 0\n",
+		"> 0.8": "> 0.79", "== 0": "== 1", "for: 1m": "for: 3m", "> 0.01": "> 0.03",
+		"[5m])) > 0\n": "[5m])) >= 0\n",
 	} {
 		dir := t.TempDir()
 		require.Equal(t, 1, bytes.Count(rules, []byte(from)), from)
 		changed := bytes.Replace(rules, []byte(from), []byte(to), 1)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yaml"), changed, 0o600))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts_test.yaml"), tests, 0o600))
-		assert.Error(t, exec.Command(tool, "test", "rules", filepath.Join(dir, "alerts_test.yaml")).Run(), "%s became %s", from, to)
+		assert.Error(t, exec.Command(tool, "test", "rules", filepath.Join(dir, "alerts_test.yaml")).Run(),
+			"%s became %s", from, to)
 	}
 }

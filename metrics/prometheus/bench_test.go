@@ -26,7 +26,8 @@ func BenchmarkHooks(b *testing.B) {
 		d := weirprom.NewDecisions("edge")
 		b.ReportAllocs()
 		for b.Loop() {
-			d.OnDecision(nil, httplimit.Decision{Policy: "per key", Outcome: httplimit.Admitted, Source: httplimit.SourceLocal})
+			d.OnDecision(nil, httplimit.Decision{Policy: "per key", Outcome: httplimit.Admitted,
+				Source: httplimit.SourceLocal})
 		}
 		vec, err := d.GetMetricWithLabelValues("per key", "Admitted", "local")
 		require.NoError(b, err)

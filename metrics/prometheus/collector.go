@@ -3,7 +3,8 @@
 //
 //	import weirprom "github.com/weirgo/weir/metrics/prometheus"
 //
-//	prometheus.MustRegister(weirprom.New("api", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
+//	prometheus.MustRegister(weirprom.New("api",
+//		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count)))
 //
 // The labels are the name given to New, and outcome, policy, source, state and result, whose values
 // are few whatever clients send. The metrics are listed in package [metrics]; dashboard.json is a

@@ -64,7 +64,8 @@ func newService(t *testing.T) *service {
 	t.Cleanup(func() { remote.Close() })
 	leases := near.Lease(primary{remote.FixedWindow(), &s.down}, near.LeaseConfig{Block: 1})
 	f, err := fallback.New(leases, limiter.FixedWindow(), fallback.Config{
-		Timeout: time.Minute, MinCalls: 1, FailureRate: 0.01, Stall: -1, ProbeInterval: time.Hour, OnCall: calls.OnCall,
+		Timeout: time.Minute, MinCalls: 1, FailureRate: 0.01, Stall: -1, ProbeInterval: time.Hour,
+		OnCall: calls.OnCall,
 	})
 	require.NoError(t, err)
 	stats, decisions := new(httplimit.Stats), weirprom.NewDecisions("edge")
@@ -72,7 +73,8 @@ func newService(t *testing.T) *service {
 		Extractor: httplimit.Headers("Key"), Name: "per key", Limit: 2, Duration: 365 * 24 * time.Hour,
 		Stats: stats, OnDecision: decisions.OnDecision,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	s.registry.MustRegister(decisions, calls, weirprom.New("edge", metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count),
+	s.registry.MustRegister(decisions, calls, weirprom.New("edge", metrics.Limiter(limiter.Stats),
+		metrics.HTTP(stats.Count),
 		metrics.Fallback(f.Stats), metrics.Leases(leases.Stats)))
 	return s
 }
@@ -87,7 +89,8 @@ func (s *service) ask(key string) int {
 }
 
 // scrape reads the metrics of a registry over HTTP, and parses them with Prometheus' own parser.
-func scrape(t *testing.T, registry *prometheus.Registry) (families map[string]*dto.MetricFamily, text string) {
+func scrape(t *testing.T,
+	registry *prometheus.Registry) (families map[string]*dto.MetricFamily, text string) {
 	t.Helper()
 	server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	defer server.Close()
@@ -151,8 +154,10 @@ func TestScrape(t *testing.T) {
 	}
 	assert.EqualValues(t, 5, of("weir_requests_total", "outcome", "Admitted"))
 	assert.EqualValues(t, 1, of("weir_requests_total", "outcome", "Denied"))
-	assert.EqualValues(t, 3, of("weir_decisions_total", "policy", "per key", "outcome", "Admitted", "source", "local"))
-	assert.EqualValues(t, 1, of("weir_decisions_total", "policy", "per key", "outcome", "Denied", "source", "primary"))
+	assert.EqualValues(t, 3, of("weir_decisions_total", "policy", "per key", "outcome", "Admitted",
+		"source", "local"))
+	assert.EqualValues(t, 1, of("weir_decisions_total", "policy", "per key", "outcome", "Denied",
+		"source", "primary"))
 	assert.EqualValues(t, 3, of("weir_fallback_decisions_total", "source", "local"))
 	assert.EqualValues(t, 1, of("weir_fallback_breaker_state", "state", "open"))
 	assert.EqualValues(t, 0, of("weir_fallback_breaker_state", "state", "closed"))
@@ -217,7 +222,8 @@ func TestLabelsOfTheProgramAreBounded(t *testing.T) {
 	families, _ := scrape(t, registry)
 	assert.Len(t, families["weir_decisions_total"].Metric, metrics.MaxValues+1)
 	assert.Len(t, families["weir_primary_call_duration_seconds"].Metric, metrics.MaxValues+1)
-	assert.EqualValues(t, 10_000-metrics.MaxValues, value(t, families, "weir_decisions_total", "policy", "other"))
+	assert.EqualValues(t, 10_000-metrics.MaxValues, value(t, families, "weir_decisions_total",
+		"policy", "other"))
 }
 
 func TestNamesDistinguishCollectors(t *testing.T) {

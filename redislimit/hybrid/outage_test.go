@@ -121,7 +121,8 @@ func (f *fleet) verdict(t *testing.T) (over, worst uint64) {
 		worst = max(worst, n)
 	}
 	t.Logf(
-		"breakers opened %d times, %d windows, %d over the limit in total, at most %d in a window (limit %d, bound %d)",
+		"breakers opened %d times, %d windows, %d over the limit in total, at most %d in a window (limit %d, "+
+			"bound %d)",
 		opens, len(f.admitted), over, worst, limit, most)
 	return over, worst
 }

@@ -58,7 +58,8 @@ func row(t *testing.T, what, before, after string) {
 
 // blocks returns the code blocks of a language.
 func blocks(language string) (found []string) {
-	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(document(), -1) {
+	for _, m := range regexp.MustCompile("(?ms)^```"+language+"\n(.*?)^```$").FindAllStringSubmatch(document(),
+		-1) {
 		found = append(found, m[1])
 	}
 	return found
@@ -86,7 +87,9 @@ func newLimiter(t *testing.T, cfg weir.Config) *weir.Limiter {
 	return l
 }
 
-var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
+var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	_, _ = io.WriteString(w, "hello")
+})
 
 // get sends a request of 192.0.2.1, with headers by name and value.
 func get(h http.Handler, headers ...string) *http.Response {
@@ -135,7 +138,8 @@ func TestXTimeRate(t *testing.T) {
 			}
 		}
 	}
-	row(t, "1,000 made-up callers, `MaxBuckets: 100`", fmt.Sprintf("%d pass, and 1,000 limiters stay", admitted[0]),
+	row(t, "1,000 made-up callers, `MaxBuckets: 100`", fmt.Sprintf("%d pass, and 1,000 limiters stay",
+		admitted[0]),
 		fmt.Sprintf("%d pass, the others get `ErrFull`", admitted[1]))
 }
 
@@ -148,7 +152,8 @@ func TestUlule(t *testing.T) {
 	row(t, "`Retry-After` of a denial", or(denial.Header.Get("Retry-After"), "none"),
 		seconds(t, denied.Header.Get("Retry-After")))
 	inAMinute := time.Now().Unix() + 60
-	for _, reset := range []string{denial.Header.Get("X-Ratelimit-Reset"), denied.Header.Get("X-Ratelimit-Reset")} {
+	for _, reset := range []string{denial.Header.Get("X-Ratelimit-Reset"),
+		denied.Header.Get("X-Ratelimit-Reset")} {
 		at, err := strconv.ParseInt(reset, 10, 64)
 		require.NoError(t, err)
 		assert.InDelta(t, inAMinute, at, 30, "both periods begin with the first request")
@@ -264,12 +269,14 @@ func TestRedisRate(t *testing.T) {
 	require.NoError(t, err)
 	store, err := redislimit.New(client, redislimit.Config{})
 	require.NoError(t, err)
-	own, err := store.TokenBucket(0).Run(ctx, &weir.Request{Key: "much", Limit: 3, Duration: time.Minute, Cost: 4})
+	own, err := store.TokenBucket(0).Run(ctx, &weir.Request{Key: "much", Limit: 3, Duration: time.Minute,
+		Cost: 4})
 	require.NoError(t, err)
 	assert.False(t, own.Allowed())
 	assert.Zero(t, theirs.Allowed)
 	row(t, "a cost of 4, over the burst of 3", fmt.Sprintf("denied, `RetryAfter` of %v", theirs.RetryAfter),
-		fmt.Sprintf("denied, `ExpiresAt` %s: it can never pass", map[bool]string{true: "zero"}[own.ExpiresAt.IsZero()]))
+		fmt.Sprintf("denied, `ExpiresAt` %s: it can never pass",
+			map[bool]string{true: "zero"}[own.ExpiresAt.IsZero()]))
 }
 
 func TestRaterlimiter(t *testing.T) {
@@ -292,7 +299,8 @@ func TestRaterlimiter(t *testing.T) {
 		return v.OK
 	}
 	assert.True(t, hit(3_600_000) && hit(3_600_001))
-	row(t, "one hit each at 3,600,000 and 3,600,001 ms, limit 1", "the second fails where the windows' numbers agree", "both pass")
+	row(t, "one hit each at 3,600,000 and 3,600,001 ms, limit 1",
+		"the second fails where the windows' numbers agree", "both pass")
 }
 
 func TestExRated(t *testing.T) {
@@ -305,7 +313,8 @@ func TestExRated(t *testing.T) {
 	}
 	res, err := l.CheckRate("my-rate-limited-api", 10_000, 6)
 	require.NoError(t, err)
-	row(t, "five hits and one denied at limit 5, then one at limit 6", code("{:error, 6}"), code(fmt.Sprintf("{:ok, %d}", res.TotalRequests)))
+	row(t, "five hits and one denied at limit 5, then one at limit 6", code("{:error, 6}"),
+		code(fmt.Sprintf("{:ok, %d}", res.TotalRequests)))
 }
 
 func TestHammer(t *testing.T) {
@@ -324,7 +333,8 @@ func TestHammer(t *testing.T) {
 				}
 			}
 		}
-		assert.Equal(t, map[string]int{"fix_window": 10, "sliding_window": 10, "leaky_bucket": 20, "token_bucket": 20}, admitted)
+		assert.Equal(t, map[string]int{"fix_window": 10, "sliding_window": 10, "leaky_bucket": 20,
+			"token_bucket": 20}, admitted)
 		row(t, "a denied hit on an empty bucket, 10 a second", code("{:deny, 1000}"), code(denial))
 
 		// A caller that hammers: each of its denied hits counts in Hammer's sliding window.
@@ -356,10 +366,11 @@ func TestEnvoy(t *testing.T) {
 	require.NoError(t, err)
 	defer engine.Close()
 	decide := func() *rules.Response {
-		resp, err := engine.Decide(context.Background(), &rules.Request{Domain: "edge", Descriptors: []rules.Descriptor{
-			{Entries: []rules.Entry{{Key: "remote_address", Value: "192.0.2.7"}}},
-			{Entries: []rules.Entry{{Key: "path", Value: "/login"}}},
-		}})
+		resp, err := engine.Decide(context.Background(),
+			&rules.Request{Domain: "edge", Descriptors: []rules.Descriptor{
+				{Entries: []rules.Entry{{Key: "remote_address", Value: "192.0.2.7"}}},
+				{Entries: []rules.Entry{{Key: "path", Value: "/login"}}},
+			}})
 		require.NoError(t, err)
 		return resp
 	}
@@ -402,7 +413,8 @@ func TestNginx(t *testing.T) {
 		buckets := l.TokenBucket(21)
 		for ms := int64(0); ms < 20_000; ms += int64(r.IntN(100)) {
 			clock.Set(start.Add(time.Duration(ms) * time.Millisecond))
-			res, err := buckets.Run(context.Background(), &weir.Request{Key: "192.0.2.1", Limit: 10, Duration: time.Second})
+			res, err := buckets.Run(context.Background(), &weir.Request{Key: "192.0.2.1", Limit: 10,
+				Duration: time.Second})
 			require.NoError(t, err)
 			require.Equal(t, model.allow(ms), res.Allowed(), "seed %d, at %d ms", seed, ms)
 		}
