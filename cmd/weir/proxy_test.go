@@ -37,16 +37,22 @@ func TestProxyFlags(t *testing.T) {
 	cmd := f.command()
 	require.NoError(t,
 		cmd.ParseFlags(strings.Split("--listen :1 --upstream http://u:2/x --limit a=1/1m --limit 2/1h:leaky "+
-			"--strategy token --burst 3 --queue 4 --route /r --by path --trust 10.0.0.0/8,::1 --forwarded --ipv6-prefix 56 "+
-			"--deny 192.0.2.1,k --max-deny 5 --penalty-box 6/1m=7m --headers legacy --status 418 --jitter 8s --count-if 401 "+
-			"--fail open --shadow --preserve-host --upstream-timeout 9s --drain 10s --max-buckets 11 --keep 12s --sweep-every 13s "+
+			"--strategy token --burst 3 --queue 4 --route /r --by path --trust 10.0.0.0/8,::1 --forwarded "+
+			"--ipv6-prefix 56 "+
+			"--deny 192.0.2.1,k --max-deny 5 --penalty-box 6/1m=7m --headers legacy --status 418 --jitter 8s "+
+			"--count-if 401 "+
+			"--fail open --shadow --preserve-host --upstream-timeout 9s --drain 10s --max-buckets 11 --keep 12s "+
+			"--sweep-every 13s "+
 			"--access-log json --log-keys --admin 127.0.0.1:14 --admin-token-file "+token+
 			" --admin-remote --admin-host h "+
-			"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms --redis-probe 17s "+
+			"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms "+
+			"--redis-probe 17s "+
 			"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+
 			" --exact-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
-			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c --tls-key k --max-conns 21 "+
-			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 --drain-delay 27s --state s", " ")))
+			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
+			"--tls-key k --max-conns 21 "+
+			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 "+
+			"--drain-delay 27s --state s", " ")))
 	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
 	require.NoError(t, err)
 
@@ -161,7 +167,8 @@ func TestHelpFitsIn100Columns(t *testing.T) {
 // TestSharedFlags checks that flags with the same meaning have the same text.
 func TestSharedFlags(t *testing.T) {
 	one, other := newProxy().Flags(), newServe().Flags()
-	for _, name := range []string{"rules", "merge-domains", "admin-token-file", "tls-key", "max-buckets", "redis",
+	for _, name := range []string{"rules", "merge-domains", "admin-token-file", "tls-key",
+		"max-buckets", "redis",
 		"redis-password-file", "redis-prefix", "redis-timeout"} {
 		require.NotNil(t, other.Lookup(name), name)
 		assert.Equal(t, one.Lookup(name).Usage, other.Lookup(name).Usage, name)

@@ -24,7 +24,8 @@ func TestReadmeShowsWhatReplayPrints(t *testing.T) {
 		page = append(page, more...)
 	}
 	t.Chdir("../..")
-	samples := regexp.MustCompile("(?s)go run ./cmd/weir (replay [^\n]*)\n```\n\n```text\n(.*?)```").FindAllSubmatch(page, -1)
+	samples := regexp.MustCompile(
+		"(?s)go run ./cmd/weir (replay [^\n]*)\n```\n\n```text\n(.*?)```").FindAllSubmatch(page, -1)
 	require.Len(t, samples, 3)
 	for _, sample := range samples {
 		var out, errs bytes.Buffer

@@ -30,9 +30,13 @@ func TestRulesSchema(t *testing.T) {
 	in := func(descriptor string) string { return "domain: d\ndescriptors:\n  - " + descriptor + "\n" }
 	for _, row := range []struct{ name, file string }{
 		{"a rule", in("{key: k, value: v, " + limit + "}")},
-		{"everything", in("{key: k, value: 'v*', share_threshold: true, shadow_mode: false, quota_mode: true, detailed_metric: true, value_to_metric: true, metadata: {a: [1, {b: 2}], weir: {algorithm: token_bucket, burst: 5}}, rate_limit: {unit: Day, unit_multiplier: 2, requests_per_unit: 7, name: n}, descriptors: [{key: l}]}")},
+		{"everything", in("{key: k, value: 'v*', share_threshold: true, shadow_mode: false, quota_mode: true, " +
+			"detailed_metric: true, value_to_metric: true, metadata: {a: [1, {b: 2}], weir: {algorithm: " +
+			"token_bucket, burst: 5}}, rate_limit: {unit: Day, unit_multiplier: 2, requests_per_unit: 7, name: n}, " +
+			"descriptors: [{key: l}]}")},
 		{"unlimited", in("{key: k, rate_limit: {unlimited: true}}")},
-		{"replaces", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - {key: l, rate_limit: {unit: day, requests_per_unit: 1, name: n}}")},
+		{"replaces", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - " +
+			"{key: l, rate_limit: {unit: day, requests_per_unit: 1, name: n}}")},
 		{"an algorithm", in("{key: k, " + limit + ", metadata: {weir: {algorithm: sliding_log}}}")},
 		{"numbers for texts", "domain: 5\ndescriptors: [{key: 1, value: 010}]\n"},
 		{"nulls",

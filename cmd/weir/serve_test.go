@@ -313,7 +313,8 @@ func TestServeOnRedis(t *testing.T) {
 // nevertheless.
 func TestServeRedisPassword(t *testing.T) {
 	redis := redistest.Start(t, "--requirepass", "correct horse")
-	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr, "--redis-timeout", "1s"}
+	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr, "--redis-timeout",
+		"1s"}
 	password := rulesFile(t, "correct horse\n")
 	s := serveProcess(t, append(args, "--redis-password-file", password)...)
 	assert.Equal(t, 1, admitted(t, s.dial(t, nil), "three", 1))

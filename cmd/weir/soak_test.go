@@ -277,14 +277,16 @@ func (s *soak) silent(ctx context.Context) {
 func (s *soak) upgrade(ctx context.Context) {
 	s.again(ctx, 50*time.Millisecond, func(c net.Conn) {
 		protocol := []string{"h2c", "websocket", "TLS/1.0"}[rand.N(3)]
-		_, _ = fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.2\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
+		_, _ = fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.2\r\nConnection: "+
+			"Upgrade\r\nUpgrade: %s\r\n\r\n", protocol)
 		_, _ = http.ReadResponse(bufio.NewReader(c), nil)
 	})
 }
 
 func (s *soak) hangUp(ctx context.Context) {
 	s.again(ctx, 50*time.Millisecond, func(c net.Conn) {
-		_, _ = io.WriteString(c, "POST /login HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.3\r\nContent-Length: 10\r\n\r\n{}")
+		_, _ = io.WriteString(c, "POST /login HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 198.51.100.3\r\n"+
+			"Content-Length: 10\r\n\r\n{}")
 	})
 }
 

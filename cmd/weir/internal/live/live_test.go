@@ -23,7 +23,8 @@ import (
 )
 
 func text(requests int) string {
-	return fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]\n", requests)
+	return fmt.Sprintf("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]\n",
+		requests)
 }
 
 func write(t *testing.T, name, text string) {
@@ -185,7 +186,8 @@ func TestARefusedSetIsNotInForce(t *testing.T) {
 	})
 	write(t, name, "domain: e\n")
 	assert.EqualError(t, r.Reload(), "no domain d")
-	write(t, name, "domain: d\ndescriptors: [{key: k, metadata: {weir: {algorithm: sliding_log}}, rate_limit: {unit: day, requests_per_unit: 1}}]\n")
+	write(t, name, "domain: d\ndescriptors: [{key: k, metadata: {weir: {algorithm: sliding_log}}, "+
+		"rate_limit: {unit: day, requests_per_unit: 1}}]\n")
 	assert.ErrorContains(t, r.Reload(), "no such strategy")
 	assert.EqualValues(t, 1, r.limit())
 	for rule := range r.Figures.All() {

@@ -90,7 +90,8 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.sees(`document.getElementById("state").textContent.startsWith("up for")`)
 	page.sees(`document.getElementById("admitted-rate").textContent === "3"`)
 	page.sees(`document.getElementById("denied-rate").textContent === "1"`)
-	page.sees(`document.querySelectorAll("#chart rect.a").length === 1 && document.querySelectorAll("#chart rect.d").length === 1`)
+	page.sees(`document.querySelectorAll("#chart rect.a").length === 1 && document.querySelectorAll("#chart ` +
+		`rect.d").length === 1`)
 	page.sees(`document.querySelectorAll("#limits tbody tr").length === 2`)
 	page.sees(`document.querySelector("#worst tbody td").textContent === "192.0.2.1"`)
 
@@ -113,7 +114,8 @@ func TestThePageInARealBrowser(t *testing.T) {
 
 	// An invalid entry is reported, and a hostile name is shown as text.
 	page.do(chromedp.SetValue("#deny-what", " "), chromedp.Click("#deny button"))
-	page.sees(`!document.getElementById("deny-error").hidden && document.getElementById("deny-error").textContent !== ""`)
+	page.sees(`!document.getElementById("deny-error").hidden && ` +
+		`document.getElementById("deny-error").textContent !== ""`)
 	hostile := `<img src=x onerror="document.title='forged'">`
 	page.do(chromedp.SetValue("#deny-what", hostile), chromedp.Click("#deny button"))
 	page.sees(`document.querySelector("#list tbody td")?.textContent.startsWith("<img src=x")`)

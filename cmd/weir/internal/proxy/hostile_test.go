@@ -68,7 +68,8 @@ func TestOnlyWebSocketsAreTunnelled(t *testing.T) {
 		conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() }) // closed before the upstream waits for it
-		_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", protocol)
+		_, err = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\n"+
+			"Upgrade: %s\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n", protocol)
 		require.NoError(t, err)
 		r := bufio.NewReader(conn)
 		resp, err := http.ReadResponse(r, nil)

@@ -96,7 +96,8 @@ func TestTheLimitIsHeldThroughAnOutage(t *testing.T) {
 			late += spend(t, proxies, 1)
 			assert.LessOrEqual(t, late, 10)
 			assert.Zero(t, spend(t, proxies, 5), "the limit is used up, also on Redis")
-			carried := proxies[0].figures().Deciding[0].Counts["carried_back"] + proxies[1].figures().Deciding[0].Counts["carried_back"]
+			carried := proxies[0].figures().Deciding[0].Counts["carried_back"] +
+				proxies[1].figures().Deciding[0].Counts["carried_back"]
 			assert.EqualValues(t, 12, carried)
 		})
 	}
@@ -122,8 +123,8 @@ func TestSeveralProxiesAdmitExactlyTheLimitTogether(t *testing.T) {
 	assert.Equal(t, 50, admitted)
 }
 
-// TestLeasesAndDenialsSaveRoundTrips checks that leases and cached denials save round trips to Redis and keep the
-// limit.
+// TestLeasesAndDenialsSaveRoundTrips checks that leases and cached denials save round trips to
+// Redis and keep the limit.
 func TestLeasesAndDenialsSaveRoundTrips(t *testing.T) {
 	s := redistest.Start(t)
 	cfg := config(t, "40/365d:fixed")

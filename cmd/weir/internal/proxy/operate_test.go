@@ -69,7 +69,8 @@ func TestTLSWithARenewedCertificate(t *testing.T) {
 	addr := strings.TrimPrefix(p.front, "https://")
 	ask := func() (name, protocol string) {
 		client := &http.Client{Transport: &http.Transport{
-			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableKeepAlives: true, //nolint:gosec // self-signed
+			//nolint:gosec // self-signed
+			TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
 		}}
 		resp, err := client.Get("https://" + addr)
 		require.NoError(t, err)

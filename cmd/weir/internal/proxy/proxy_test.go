@@ -139,14 +139,16 @@ func TestTheUpstreamGetsTheClientsAddress(t *testing.T) {
 
 	s := serve(t, cfg)
 	_, got := send(t, "GET", s.front.URL+"/a%2Fb?c=d", nil, lies...)
-	assert.Equal(t, "X-Forwarded-For=127.0.0.1;X-Forwarded-Host=www.example.com;X-Forwarded-Proto=http;Forwarded=;X-Real-Ip=;uri=/base/a%2Fb?c=d;host="+
-		cfg.Upstream.Host, got, "nobody is believed")
+	assert.Equal(t,
+		"X-Forwarded-For=127.0.0.1;X-Forwarded-Host=www.example.com;X-Forwarded-Proto=http;Forwarded=;X-Real-Ip=;uri=/base/a%2Fb?c=d;host="+
+			cfg.Upstream.Host, got, "nobody is believed")
 
 	cfg.Trust = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 	cfg.PreserveHost = true
 	s = serve(t, cfg)
 	_, got = send(t, "GET", s.front.URL+"/", nil, lies...)
-	assert.Equal(t, "X-Forwarded-For=6.6.6.6, 127.0.0.1;X-Forwarded-Host=lie;X-Forwarded-Proto=https;Forwarded=;X-Real-Ip=6.6.6.6;uri=/base/;host=www.example.com",
+	assert.Equal(t, "X-Forwarded-For=6.6.6.6, "+
+		"127.0.0.1;X-Forwarded-Host=lie;X-Forwarded-Proto=https;Forwarded=;X-Real-Ip=6.6.6.6;uri=/base/;host=www.example.com",
 		got, "a trusted peer is")
 
 	cfg.Forwarded = true

@@ -41,7 +41,8 @@ func instants(seed uint64, start time.Time) []time.Time {
 	at := start
 	for i := range out {
 		if rnd.IntN(3) == 0 {
-			at = at.Add(time.Duration(rnd.IntN(2500))*time.Millisecond + time.Duration(1+rnd.IntN(999))*time.Microsecond)
+			at = at.Add(time.Duration(rnd.IntN(2500))*time.Millisecond +
+				time.Duration(1+rnd.IntN(999))*time.Microsecond)
 		}
 		out[i] = at
 	}

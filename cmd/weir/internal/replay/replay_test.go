@@ -34,7 +34,8 @@ func (r request) common() string {
 
 func (r request) caddy() string {
 	done := r.at.Add(1500 * time.Millisecond)
-	return fmt.Sprintf(`{"ts":%d.%09d,"request":{"remote_ip":%q,"uri":%q,"method":"GET"},"user_id":%q,"duration":1.5,"status":%d}`,
+	return fmt.Sprintf(
+		`{"ts":%d.%09d,"request":{"remote_ip":%q,"uri":%q,"method":"GET"},"user_id":%q,"duration":1.5,"status":%d}`,
 		done.Unix(), done.Nanosecond(), r.ip, r.path, r.user, r.status())
 }
 

@@ -188,7 +188,8 @@ func TestRulesNeedRoom(t *testing.T) {
 
 // TestDescriptions checks the description of each part of a request that a log has.
 func TestDescriptions(t *testing.T) {
-	const combined = `1.2.3.4 - ann [01/Jan/2020:00:00:00 +0000] "GET /a%20b?x=1&y=2 HTTP/1.1" 200 1 "http://r/" "curl/8"`
+	const combined = `1.2.3.4 - ann [01/Jan/2020:00:00:00 +0000] "GET /a%20b?x=1&y=2 HTTP/1.1" 200 1 ` +
+		`"http://r/" "curl/8"`
 	for _, row := range []struct{ name, actions, line, want string }{
 		{"address", "remote_address: {}", combined, "remote_address=1.2.3.4"},
 		{"IPv6", "remote_address: {}", "2001:DB8::1" + combined[7:], "remote_address=2001:db8::1"},

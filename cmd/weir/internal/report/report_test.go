@@ -280,9 +280,11 @@ func TestBar(t *testing.T) {
 		admitted, denied, top uint64
 		want                  string
 	}{
-		{0, 0, 8, "        "}, {8, 0, 8, "████████"}, {4, 0, 8, "████    "}, {4, 4, 8, "████░░░░"},
+		{0, 0, 8, "        "}, {8, 0, 8, "████████"}, {4, 0, 8, "████    "},
+		{4, 4, 8, "████░░░░"},
 		{0, 8, 8, "░░░░░░░░"},
-		{1, 0, 64, "▁       "}, {1, 0, 1 << 40, "▁       "}, {1<<40 - 1, 1, 1 << 40, "███████░"},
+		{1, 0, 64, "▁       "}, {1, 0, 1 << 40, "▁       "},
+		{1<<40 - 1, 1, 1 << 40, "███████░"},
 		{1, 1, 1 << 40, "░       "}, {9, 0, 16, "████▄   "},
 	} {
 		assert.Equal(t, tc.want, string(bar(tc.admitted, tc.denied, tc.top)), "%+v", tc)
@@ -302,7 +304,8 @@ func TestEnforce(t *testing.T) {
 	}
 	r = &replay.Result{By: replay.ByIPPath, IPv6Bits: 48,
 		Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}}
-	assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 --limit 1/1s --count-if 401,5xx --by ip+path --ipv6-prefix 48",
+	assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 --limit 1/1s --count-if 401,5xx --by "+
+		"ip+path --ipv6-prefix 48",
 		Enforce(r, rule.Rule{Limit: "1/1s", Strategy: rule.Fixed}))
 }
 

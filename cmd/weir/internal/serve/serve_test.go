@@ -171,7 +171,8 @@ func TestGRPC(t *testing.T) {
 func TestGRPCErrors(t *testing.T) {
 	s := start(t, yearly, nil)
 	for want, req := range map[string]*pb.RateLimitRequest{
-		"rate limit domain must not be empty":          {Descriptors: []*common.RateLimitDescriptor{descriptor("a", "b")}},
+		"rate limit domain must not be empty": {Descriptors: []*common.RateLimitDescriptor{descriptor("a",
+			"b")}},
 		"rate limit descriptor list must not be empty": {Domain: "d"},
 	} {
 		_, err := s.client.ShouldRateLimit(t.Context(), req)
@@ -219,7 +220,8 @@ func TestJSON(t *testing.T) {
 		{"within the limit", "POST", one, 200, `"OK"`},
 		{"over it", "POST", one, 429, `"OVER_LIMIT"`},
 		{"any method", "PUT", one, 429, `"OVER_LIMIT"`},
-		{"snake case, numbers as strings", "POST", `{"domain": "d", "hits_addend": "1", "descriptors": [{"entries": [{"key": "one", "value": "y"}]}]}`, 200, "OK"},
+		{"snake case, numbers as strings", "POST", `{"domain": "d", "hits_addend": "1", "descriptors": ` +
+			`[{"entries": [{"key": "one", "value": "y"}]}]}`, 200, "OK"},
 		{"no JSON", "POST", "x", 400, "Bad Request\n"},
 		{"nothing", "GET", "", 400, "Bad Request\n"},
 		{"an unknown field", "POST", `{"domian": "d"}`, 400, "Bad Request\n"},
@@ -571,7 +573,8 @@ func serviceOf(t testing.TB, text string) *service {
 	l, err := live.New(live.Config{Paths: []string{name}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, l.Engine.Close()) })
-	return newService(l.Engine, Answers{Headers: true, Metadata: true}, newTally(l.Figures, slog.New(slog.DiscardHandler)))
+	return newService(l.Engine, Answers{Headers: true, Metadata: true},
+		newTally(l.Figures, slog.New(slog.DiscardHandler)))
 }
 
 // TestTheTokenCannotBeGuessed tries more wrong tokens from one address than are allowed.
@@ -620,8 +623,10 @@ func TestOtherSitesChangeNothing(t *testing.T) {
 
 // FuzzJSON posts arbitrary bodies: the response must be 200, 429 or 400.
 func FuzzJSON(f *testing.F) {
-	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
-	f.Add([]byte(`{"domain": "d", "hits_addend": 4294967295, "descriptors": [{"limit": {"unit": 0, "unitMultiplier": 0}}, {}]}`))
+	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "one", "value": "x"}], "hitsAddend": ` +
+		`"18446744073709551615"}]}`))
+	f.Add([]byte(`{"domain": "d", "hits_addend": 4294967295, "descriptors": [{"limit": {"unit": 0, ` +
+		`"unitMultiplier": 0}}, {}]}`))
 	s := serviceOf(f, yearly)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		w := httptest.NewRecorder()
