@@ -111,7 +111,7 @@ func (l *Leases) lend(r *weir.Request, block uint64, res *weir.Result, removals 
 // leasable reports whether r may be decided from a lease now: its window must not be about to end.
 func (l *Leases) leasable(r *weir.Request) bool {
 	now, ms := l.cfg.Now(), r.Duration.Milliseconds()
-	return l.fixed.Load() && !l.ownLimits && wrap.Cost(r) <= r.Limit && ms > 0 &&
+	return l.fixed.Load() && wrap.Cost(r) <= r.Limit && ms > 0 &&
 		now.UnixMilli()/ms == now.Add(l.cfg.Skew).UnixMilli()/ms
 }
 
@@ -122,7 +122,7 @@ func (l *Leases) leasable(r *weir.Request) bool {
 // ahead, or the strategy counts this window and the next, as a sliding window does. Until an end
 // excludes the latter nothing is leased.
 func (l *Leases) detect(r *weir.Request, res *weir.Result) bool {
-	if !res.Allowed() || r.Duration < time.Millisecond {
+	if !res.Allowed() || r.Duration < time.Millisecond || wrap.OwnLimits(l.Unwrap()) {
 		return false
 	}
 	left, most := res.ExpiresAt.Sub(l.cfg.Now()), r.Duration-l.cfg.Skew

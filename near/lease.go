@@ -56,8 +56,6 @@ type Leases struct {
 	leases  *callers.Table[lease]
 	fetches singleflight.Group
 
-	ownLimits bool // the wrapped strategy ignores the request's; read-only
-
 	// fixed is whether the last admission showed that the wrapped strategy is a fixed window. While it
 	// is not, requests are passed on.
 	fixed atomic.Bool
@@ -95,9 +93,7 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
 	ended := func(h *lease, now time.Time) bool { return !now.Add(cfg.Skew).Before(h.until) }
 	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, ended)
-	l := &Leases{
-		inner: wrap.Of(s), cfg: cfg, leases: keys, ownLimits: wrap.OwnLimits(s), first: make(chan struct{}, 1),
-	}
+	l := &Leases{inner: wrap.Of(s), cfg: cfg, leases: keys, first: make(chan struct{}, 1)}
 	l.first <- struct{}{}
 	return l
 }
