@@ -193,7 +193,8 @@ type Stats struct {
 }
 
 // Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing. It
-// is not a snapshot of one instant, but no count of calls falls. It holds one shard's mutex at a time.
+// holds one shard's mutex at a time, so it is no snapshot of one instant. No count of calls falls:
+// costs, charges and refunds under way may make Allowed too high, until as much more is admitted.
 func (l *Limiter) Stats() Stats {
 	extra := l.extraCost.Load()
 	s := Stats{

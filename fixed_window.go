@@ -11,8 +11,7 @@ import (
 // FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
 //
 // In a window aligned to the Unix epoch exactly Limit is admitted; in a span of one Duration that
-// lies across two windows up to twice that. A decision on a key that has a bucket takes a
-// compare-and-swap, or two, and no lock.
+// lies across two windows up to twice that. A decision on a key that has a bucket takes no lock.
 type FixedWindow struct{ operations[slot] }
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest of them.
