@@ -82,8 +82,8 @@ func newBreaker(cfg *Config, partition string) *breaker {
 
 // call runs op in a goroutine, unless b is open: then it starts a probe, if one is due. It waits
 // for op at most Timeout, half of the time that the caller has left, or until the caller gives up.
-// The error is errUndecided, or one for the caller. The operation goes on without its caller, and b
-// records how it ends; if b is nil nothing is recorded. The goroutine costs about a microsecond.
+// The error is errUndecided, or one for the caller. The operation continues without its caller, and
+// b records how it ends; if b is nil nothing is recorded. The goroutine costs about a microsecond.
 func (f *Fallback) call(
 	ctx context.Context, b *breaker, a *account, r *weir.Request, op operation,
 ) (*weir.Result, error) {

@@ -523,8 +523,8 @@ func TestRefund(t *testing.T) {
 	})
 }
 
-// A cost over the limit was never admitted, so that nothing of it is given back, by primary or by
-// local, and no debt is forgiven.
+// A cost over the limit was never admitted, so it is not refunded, by primary or by local, and no
+// debt is forgiven.
 func TestRefundOfMoreThanTheLimit(t *testing.T) {
 	eachFront(t, func(t *testing.T, to front) {
 		f := newFleet(t, 1, fixedWindow, tripAtOnce, to)

@@ -23,7 +23,7 @@ import (
 	"time"
 )
 
-// config is what the flags say.
+// config holds the flags.
 type config struct {
 	root    string        // the directory of the root package
 	n       int           // how many mutants to choose; 0 for all
@@ -131,7 +131,7 @@ func shuffled(mutants []mutant, seed uint64) []mutant {
 	return list
 }
 
-// report prints what became of the mutants. It fails if too many survived.
+// report prints the result of each mutant. It fails if too many survived.
 func report(results []result, equivalents map[string]string) error {
 	const allowed = 5 // percent
 	count := map[outcome]int{}

@@ -16,7 +16,7 @@ const fetchTimeout, waitTimeout = time.Second, 10 * time.Second
 
 // fetch takes a block, or waits for a caller that does so for the same request, and decides on r.
 // It returns neither a Result nor an error if r is to be decided from the lease, which now has a
-// block. The fetch goes on without its caller, for others wait for it too.
+// block. The fetch continues without its caller, as others wait for it too.
 func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	var own *weir.Result // set if this caller takes the block
 	q, removals := *r, l.leases.Removals(r)

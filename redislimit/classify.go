@@ -23,11 +23,11 @@ const (
 	Down
 
 	// Misconfigured: the server refuses this client (NOAUTH, WRONGPASS, NOPERM), or the client is
-	// closed. Decide otherwise, and tell somebody: it does not pass by itself.
+	// closed. Decide otherwise, and raise an alert: it does not pass by itself.
 	Misconfigured
 
 	// Bug: the server answered, and not as it should: a key of another type, a reply of another form,
-	// a script error. Decide otherwise, and tell somebody; the server is not down.
+	// a script error. Decide otherwise, and raise an alert; the server is not down.
 	Bug
 
 	// Caller: the caller's context ended, or the Request is bad. It says nothing about the server.

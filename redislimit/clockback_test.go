@@ -104,8 +104,8 @@ func TestPeekBeforeAStepBack(t *testing.T) {
 	}
 }
 
-// A clock that is set back into the window before does not shorten the life of a window's count,
-// which would let twice the limit pass in that window.
+// A clock that steps back into the previous window does not shorten the life of the next window's
+// count, which would admit twice the limit in it.
 func TestStepBackKeepsTheNextWindow(t *testing.T) {
 	server := redistest.Start(t)
 	edge := time.Unix(1_700_000_040, 0) // of a minute

@@ -27,8 +27,8 @@ func Dialer(o *redis.Options) func(ctx context.Context, network, addr string) (n
 	}
 }
 
-// failedDial is the connection that was not made. It is a syscall.Conn because the pool asks those
-// whether they are alive.
+// failedDial takes the place of a connection after a failed dial. It is a syscall.Conn because the
+// pool checks whether those are open.
 type failedDial struct{ err error }
 
 func (f failedDial) Read([]byte) (int, error)              { return 0, f.err }

@@ -163,7 +163,7 @@ func (s *Store) called(start time.Time, err error) {
 
 // send sends one command, once: go-redis never retries a ZeroCopyStringCmd, whatever the client's
 // settings, and Cluster's redirections follow only answers that say the command was not run. Nor
-// does its reply allocate what a hostile length asks for.
+// does its reply allocate the length that a malicious server states.
 func (s *Store) send(ctx context.Context, args []any) ([]byte, error) {
 	cmd := redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply), args...)
 	if err := s.client.Process(ctx, cmd); err != nil {
@@ -172,7 +172,7 @@ func (s *Store) send(ctx context.Context, args []any) ([]byte, error) {
 	return cmd.Bytes(), nil
 }
 
-// explain tells the caller's own deadline from ours, and wraps what the client says. The
+// explain distinguishes the caller's deadline from ours, and wraps the client's error. The
 // connection's deadline may strike a moment before the context's timer does, hence the look at the
 // time.
 func explain(ctx context.Context, err error) error {

@@ -26,13 +26,13 @@ func (s *Store) SlidingLog() *Log {
 }
 
 // List keeps the admitted requests of a period of r.Duration that starts with the caller's first,
-// in a list: Counter, with who it was in place of a number.
+// in a list: a Counter that also records the callers.
 func (s *Store) List() *Log {
 	return &Log{Strategy{store: s, kind: "list", script: list, algorithm: listed{}}}
 }
 
-// Entries lists the admitted requests of r.Key that still count, newest last: who is behind this
-// address? It costs what the list is long, and is for people to look at, not for decisions.
+// Entries lists the admitted requests of r.Key that still count, newest last. Its cost grows with
+// the list; it is for inspection, not for decisions.
 func (l *Log) Entries(ctx context.Context, r *weir.Request) (entries []Entry, err error) {
 	key, args, _, err := l.prepare("entries", r, 1)
 	if err != nil {

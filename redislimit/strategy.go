@@ -75,9 +75,9 @@ func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 }
 
 // Refund takes back the cost that Run admitted for r with the Result taken, inside the same period
-// only. A Cost over the limit was never admitted, and nothing is given back. In a log or list it
+// only. A Cost over the limit was never admitted, and nothing is refunded. In a log or list it
 // costs 10 µs of the server's time for each later hit; with more than 1000 of them nothing is
-// given back.
+// refunded.
 func (s *Strategy) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	if !taken.Allowed() || taken.ExpiresAt.IsZero() {
 		_, err := s.key(r)
@@ -101,7 +101,7 @@ func (s *Strategy) Charge(ctx context.Context, r *weir.Request) error {
 	return s.do(ctx, "charge", r, cost(r), nil)
 }
 
-// Reset forgets r.Key in r.Duration.
+// Reset clears the count of r.Key in r.Duration.
 func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
 	key, err := s.key(r)
 	if err != nil {

@@ -32,8 +32,8 @@ func newChecker(own string) *checker {
 		files: map[string]*ast.File{}}
 }
 
-// check type-checks what the patterns match in dir, and the tests if asked to. env is that of the
-// go command.
+// check type-checks what the patterns match in dir, and the tests if tests is set. env is that of
+// the go command.
 func (c *checker) check(dir string, env []string, tests bool, patterns ...string) error {
 	loaded, err := packages.Load(&packages.Config{
 		Mode: packages.NeedName | packages.NeedFiles | packages.NeedCompiledGoFiles | packages.NeedImports |

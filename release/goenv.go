@@ -56,7 +56,7 @@ func (t *Tree) staged(do func(copied *Tree, env []string) error) (err error) {
 }
 
 // Standalone runs go with args in every module, as if each stood alone and required the others'
-// releases; the modules of contrib it only type-checks, with their tests. It goes on after a
+// releases; the modules of contrib it only type-checks, with their tests. It continues after a
 // failure.
 func (t *Tree) Standalone(args ...string) error {
 	return t.staged(func(copied *Tree, env []string) error {

@@ -172,7 +172,7 @@ func (c *call) replace(statuses []Status) {
 	}
 }
 
-// run runs the asks in order. Once one denies, it only reads the counts of the others, since a
+// run makes the requests in order. Once one denies, it only reads the counts of the others, since a
 // denied request counts nowhere.
 func (c *call) run(ctx context.Context) error {
 	certain := false

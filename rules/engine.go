@@ -14,7 +14,7 @@ import (
 // Source returns the strategy that counts for rules with an algorithm. burst is the capacity of a
 // TokenBucket; it is 0 for the capacity of the limit itself, and for other algorithms. The Strategy
 // must implement [weir.Peeker] and [weir.Refunder], and should implement [weir.Seeder], see
-// [Engine]. Hits can be given back to a SlidingLog only if it lists its Entries, as a
+// [Engine]. Hits can be refunded to a SlidingLog only if it lists its Entries, as a
 // [weir.SlidingLog] does. The engine uses one Strategy for all rules with the same algorithm and
 // burst, as long as there are any.
 type Source func(a Algorithm, burst uint64) (weir.Strategy, error)

@@ -128,7 +128,7 @@ func (f *Fake) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return f.answer(ctx, "Run", r)
 }
 
-// Peek returns what Run would and records the call.
+// Peek returns the answer that Run would return, and records the call.
 func (f *Fake) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return f.answer(ctx, "Peek", r)
 }

@@ -53,7 +53,7 @@ type Laws struct {
 	// since the Unix epoch. The default is a nanosecond.
 	Granule time.Duration
 
-	// Sweep, if set, removes what is over from the strategy that the factory made last. It must be
+	// Sweep, if set, removes expired states from the strategy that the factory made last. It must be
 	// safe for concurrent use with the strategy. The suite calls it where it must make no difference.
 	Sweep func()
 
@@ -78,7 +78,7 @@ type Laws struct {
 //   - Exact: exactly the limit is admitted, to concurrent callers too, while Sweep runs.
 //   - Cost, CostOverLimit, LimitZero, HugeLimit: a request is admitted if its cost fits in what is
 //     left; if it can never fit it is denied with the zero ExpiresAt; numbers do not wrap around.
-//   - TotalRequests: it is what was admitted.
+//   - TotalRequests: it is the cost admitted.
 //   - Span, Aligned: no span of one Duration admits more than declared, and periods start where
 //     declared.
 //   - DenialTakesNothing, Hammering: a denial changes nothing for any caller, however often it is

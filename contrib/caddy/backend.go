@@ -34,8 +34,8 @@ type Redis struct {
 	// 1.
 	Instances int `json:"instances,omitempty"`
 
-	// OnFailure says who decides without Redis: local goes on from the last known count and charges
-	// Redis later, open admits all, closed admits none. Default: local.
+	// OnFailure selects how requests are decided without Redis: local continues from the last known
+	// count and charges Redis later, open admits all, closed admits none. Default: local.
 	OnFailure string `json:"on_failure,omitempty"`
 }
 

@@ -53,8 +53,7 @@ func init() {
 // It sets the placeholders {http.weir.outcome}, {http.weir.policy}, {http.weir.source} and
 // {http.weir.remaining}, for logs and error pages.
 type Handler struct {
-	// Limits are what a request must pass, all of them: one that is denied takes nothing from any. At
-	// least one.
+	// Limits must all admit a request; a denied request is not counted by any. At least one.
 	Limits []Limit `json:"limits"`
 
 	// Key says which requests share a budget: "ip" for the client's address, by Caddy's
@@ -69,7 +68,7 @@ type Handler struct {
 	// Burst is the size of a token bucket. Default: the limit.
 	Burst uint64 `json:"burst,omitempty"`
 
-	// Deny are the callers who are refused: addresses, prefixes, and keys.
+	// Deny lists the callers that are denied: addresses, prefixes, and keys.
 	Deny []string `json:"deny,omitempty"`
 
 	// FailOpen admits requests that cannot be decided. Default: 503.
@@ -122,7 +121,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 }
 
 // Provision sets the handler up. Handlers with the same Strategy, Burst, MaxBuckets and Redis count
-// together, also with those of the configuration that this one replaces: a reload forgets nothing.
+// together, also with those of the configuration that this one replaces: a reload keeps the counts.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.check(); err != nil {
 		return err

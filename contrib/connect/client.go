@@ -15,8 +15,8 @@ import (
 )
 
 // Client is a connect.Interceptor for clients: it keeps their RPCs under a limit of their own, and
-// heeds the RetryInfo of servers. After a CodeResourceExhausted or CodeUnavailable that has one, it
-// sends nothing of that key until the delay is over. RPCs that wait are sent in order; one whose
+// follows the RetryInfo of servers. After a CodeResourceExhausted or CodeUnavailable that has one,
+// it sends nothing of that key until the delay is over. RPCs that wait are sent in order; one whose
 // deadline comes first fails at once. See [httplimit.Transport].
 //
 //	limit := &connectlimit.Client{Transport: httplimit.Transport{
@@ -28,10 +28,10 @@ import (
 //		connect.WithInterceptors(limit))
 //
 // An RPC that is not sent fails with CodeResourceExhausted and the time to wait as a RetryInfo;
-// with CodeDeadlineExceeded or CodeCanceled if its context is what ends the wait; and with
-// CodeUnavailable if the Strategy cannot decide. Client never sends an RPC twice. The zero value
-// has no limit of its own and heeds servers. It is safe for concurrent use, and must not be copied
-// or changed after the first RPC.
+// with CodeDeadlineExceeded or CodeCanceled if its context ends the wait; and with CodeUnavailable
+// if the Strategy cannot decide. Client never sends an RPC twice. The zero value has no limit of
+// its own and follows servers. It is safe for concurrent use, and must not be copied or changed
+// after the first RPC.
 type Client struct {
 	// Transport holds the limit. Base and Key are not used.
 	Transport httplimit.Transport
@@ -52,7 +52,7 @@ func (c *Client) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			return nil, notSent(ctx, err)
 		}
 		resp, err := next(ctx, req)
-		c.heed(key, err)
+		c.pause(key, err)
 		return resp, err
 	}
 }
@@ -106,7 +106,7 @@ func (s *clientConn) Receive(m any) error {
 		return err
 	}
 	err := s.StreamingClientConn.Receive(m)
-	s.client.heed(s.key, err)
+	s.client.pause(s.key, err)
 	return err
 }
 
@@ -138,8 +138,8 @@ func (c *Client) key(ctx context.Context, peer connect.Peer, spec connect.Spec) 
 	return c.Key(ctx, peer, spec)
 }
 
-// heed remembers the delay that err asks for.
-func (c *Client) heed(key string, err error) {
+// pause records the delay that err requests.
+func (c *Client) pause(key string, err error) {
 	if err == nil {
 		return
 	}
@@ -148,7 +148,7 @@ func (c *Client) heed(key string, err error) {
 	}
 }
 
-// RetryDelay returns the delay that a server asks for with err: the RetryInfo of a
+// RetryDelay returns the delay that a server requests with err: the RetryInfo of a
 // CodeResourceExhausted or CodeUnavailable; 0 if there is none.
 func RetryDelay(err error) time.Duration {
 	var e *connect.Error

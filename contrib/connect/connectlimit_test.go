@@ -351,17 +351,17 @@ func TestClientHeedsServer(t *testing.T) {
 		server := serve(t, nil, connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Stats: &stats,
 		}))
-		heed := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{NoWait: true,
+		paused := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{NoWait: true,
 			Now: clock.Now}})
-		require.NoError(t, call(t, server, nil, heed).err)
+		require.NoError(t, call(t, server, nil, paused).err)
 		for range 3 {
-			a := call(t, server, nil, heed)
+			a := call(t, server, nil, paused)
 			assert.Equal(t, connect.CodeResourceExhausted, a.code())
 			assert.Equal(t, 45*time.Second, connectlimit.RetryDelay(a.err))
 		}
 		assert.EqualValues(t, 1, stats.Count(httplimit.Denied), "only the first of the three was sent")
 		clock.Advance(45 * time.Second)
-		assert.NoError(t, call(t, server, nil, heed).err)
+		assert.NoError(t, call(t, server, nil, paused).err)
 	})
 }
 

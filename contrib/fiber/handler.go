@@ -80,7 +80,7 @@ func (h handler) New(config *limiter.Config) fiber.Handler {
 	return New(httplimit.New(h.strategy, cfg))
 }
 
-// withDefaults is for who calls New without limiter.New, which sets the defaults itself.
+// withDefaults sets the defaults that limiter.New sets, for callers of New alone.
 func withDefaults(config *limiter.Config) limiter.Config {
 	if config == nil {
 		config = &limiter.Config{}

@@ -53,7 +53,7 @@ func TestHandlerDenialAndRecovery(t *testing.T) {
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 }
 
-// Every field of Fiber's Config is heeded.
+// Every field of Fiber's Config takes effect.
 func TestHandlerGoesByFibersConfig(t *testing.T) {
 	l, clock := newLimiter(t)
 	url := serve(t, func(app *fiber.App) {

@@ -13,7 +13,7 @@ import (
 	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
-// Client keeps the RPCs of a client under a limit of its own, and heeds the RetryInfo of servers:
+// Client keeps the RPCs of a client under a limit of its own, and follows the RetryInfo of servers:
 // after a ResourceExhausted or Unavailable that has one, it sends nothing of that key until the
 // delay is over. RPCs that wait are sent in order; one whose deadline comes first fails at once.
 // See [httplimit.Transport].
@@ -27,9 +27,9 @@ import (
 //		grpc.WithChainStreamInterceptor(client.Stream), …)
 //
 // An RPC that is not sent fails with codes.ResourceExhausted and the time to wait as a RetryInfo;
-// with DeadlineExceeded or Canceled if its context is what ends the wait; and with Unavailable if
-// the Strategy cannot decide. Client never sends an RPC twice. The zero value has no limit of its
-// own and heeds servers. It is safe for concurrent use, and must not be copied or changed after the
+// with DeadlineExceeded or Canceled if its context ends the wait; and with Unavailable if the
+// Strategy cannot decide. Client never sends an RPC twice. The zero value has no limit of its own
+// and follows servers. It is safe for concurrent use, and must not be copied or changed after the
 // first RPC.
 type Client struct {
 	// Transport holds the limit. Base and Key are not used.
@@ -50,7 +50,7 @@ func (c *Client) Unary(
 		return notSent(ctx, err)
 	}
 	err := invoke(ctx, method, req, reply, cc, opts...)
-	c.heed(key, err)
+	c.pause(key, err)
 	return err
 }
 
@@ -65,13 +65,13 @@ func (c *Client) Stream(
 	}
 	stream, err := streamer(ctx, desc, cc, method, opts...)
 	if err != nil {
-		c.heed(key, err)
+		c.pause(key, err)
 		return nil, err
 	}
 	return &clientStream{stream, c, key}, nil
 }
 
-// clientStream heeds the error of a stream, which arrives when it is read.
+// clientStream pauses after an error of a stream, which arrives when it is read.
 type clientStream struct {
 	grpc.ClientStream
 	client *Client
@@ -80,7 +80,7 @@ type clientStream struct {
 
 func (s *clientStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	s.client.heed(s.key, err)
+	s.client.pause(s.key, err)
 	return err
 }
 
@@ -91,8 +91,8 @@ func (c *Client) key(ctx context.Context, target, method string) string {
 	return c.Key(ctx, target, method)
 }
 
-// heed remembers the delay that err asks for.
-func (c *Client) heed(key string, err error) {
+// pause records the delay that err requests.
+func (c *Client) pause(key string, err error) {
 	if err == nil {
 		return
 	}
@@ -101,7 +101,7 @@ func (c *Client) heed(key string, err error) {
 	}
 }
 
-// RetryDelay returns the delay that a server asks for with err: the RetryInfo of a
+// RetryDelay returns the delay that a server requests with err: the RetryInfo of a
 // ResourceExhausted or Unavailable; 0 if there is none.
 func RetryDelay(err error) time.Duration {
 	s, ok := status.FromError(err)

@@ -49,7 +49,7 @@ type Server struct{ guard *rpclimit.Guard }
 //     [httplimit.Headers] reads metadata. A LimitFunc or CostFunc finds the method in r.URL.Path,
 //     metadata in r.Header, a client certificate in r.TLS.
 //   - A denial is codes.ResourceExhausted with a google.rpc.RetryInfo, and the same delay as the
-//     trailer grpc-retry-pushback-ms, which clients with a retry policy heed. A denial that can
+//     trailer grpc-retry-pushback-ms, which clients with a retry policy follow. A denial that can
 //     never pass has neither.
 //   - A caller on the deny list gets codes.PermissionDenied, or ResourceExhausted if the listing
 //     ends. An RPC without a key gets InvalidArgument. If a Strategy cannot decide, or too many
@@ -114,7 +114,7 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 //
 // These make a ResourceExhausted of their own from its error: clients read the reason in the text,
 // but get no RetryInfo. The fields and grpc-retry-pushback-ms are sent. Limiter panics if the
-// Config has CountIf, MaxInFlight or MaxInFlightPerClient: it is not told how and when the RPC
+// Config has CountIf, MaxInFlight or MaxInFlightPerClient: it does not see how and when the RPC
 // ends. Only servers can use it.
 func (s *Server) Limiter() Limiter {
 	if err := s.guard.CheckNoHandler(); err != nil {

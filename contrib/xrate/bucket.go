@@ -24,7 +24,7 @@ import (
 //   - Tokens are whole: TokensAt rounds down, and the interval between two tokens is Duration/Limit
 //     rounded up to a nanosecond. A rate.Limiter counts in float64.
 //   - A negative n counts as 0. A rate.Limiter adds tokens.
-//   - CancelAt gives back whole tokens, and once.
+//   - CancelAt returns whole tokens, and only once.
 //   - Instants are from 1678 to 2262; the zero time.Time counts as the latest instant.
 //   - Inf, SetLimit and SetBurst are left out.
 type Bucket struct {
@@ -76,8 +76,8 @@ func NewBucket(limit uint64, duration time.Duration, burst int) (*Bucket, error)
 }
 
 // Close ends the goroutine that a Bucket has once it is used; later calls admit nothing. It is not
-// needed: a Bucket that nobody holds any more is closed. In a testing/synctest bubble, close it
-// before the bubble ends.
+// needed: an unreachable Bucket is closed. In a testing/synctest bubble, close it before the bubble
+// ends.
 func (b *Bucket) Close() {
 	b.cleanup.Stop()
 	_ = b.limiter.Close()
@@ -132,7 +132,7 @@ func (b *Bucket) Wait(ctx context.Context) error { return b.WaitN(ctx, 1) }
 // WaitN waits until n events may happen, in order of arrival. It fails at once, and takes nothing,
 // if n is over the burst, with an error that wraps weir.ErrLimit, or if the deadline of ctx is too
 // early, with one that wraps context.DeadlineExceeded. It fails with the context's error if that
-// ends before, and gives back what it can.
+// ends before, and returns the tokens if possible.
 func (b *Bucket) WaitN(ctx context.Context, n int) error {
 	if n > b.burst {
 		return fmt.Errorf("%w: xrate: %d is over the burst of %d", weir.ErrLimit, n, b.burst)
@@ -191,8 +191,8 @@ func (r *Reservation) DelayFrom(t time.Time) time.Duration {
 // Cancel is CancelAt(time.Now()).
 func (r *Reservation) Cancel() { r.CancelAt(time.Now()) }
 
-// CancelAt gives the tokens back, unless the events may have happened at t. As with a rate.Limiter,
-// tokens that later reservations build on are not given back: their instants stand.
+// CancelAt returns the tokens, unless the events may have happened at t. As with a rate.Limiter,
+// tokens that later reservations build on are not returned: their instants stand.
 func (r *Reservation) CancelAt(t time.Time) {
 	if !r.ok || r.act.Before(t) {
 		return

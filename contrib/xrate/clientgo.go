@@ -32,8 +32,8 @@ func NewFlow(l Waiter) *Flow {
 // TryAccept reports whether an event may happen now; false after Stop.
 func (f *Flow) TryAccept() bool { return f.ctx.Err() == nil && f.limiter.Allow() }
 
-// Accept waits until an event may happen, or until Stop. While a Strategy cannot decide it asks
-// again each 100 ms, unless it fails open.
+// Accept waits until an event may happen, or until Stop. While a Strategy cannot decide it retries
+// every 100 ms, unless it fails open.
 func (f *Flow) Accept() {
 	for f.limiter.Wait(f.ctx) != nil {
 		select {

@@ -24,10 +24,9 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Config says what a [Limiter] limits.
+// Config is the key and limit of a [Limiter].
 type Config struct {
-	// Key names what is limited: 1 to 1024 bytes. Limiters with one key on one Strategy share a
-	// budget.
+	// Key is counted: 1 to 1024 bytes. Limiters with one key on one Strategy share a budget.
 	Key string
 
 	// Limit is how much is admitted in each Duration: a whole number of milliseconds, 1 ms to 365
@@ -54,8 +53,8 @@ type Config struct {
 //
 // It differs from a rate.Limiter in what its Strategy does, and in this:
 //
-//   - Wait keeps no queue: it asks again when a denial says so, and any of several waiters may be
-//     the next. A [Bucket], or a weir.LeakyBucket as the Strategy, admits in order.
+//   - Wait keeps no queue: it retries at the instant of the denial, and any of several waiters may
+//     be the next. A [Bucket], or a weir.LeakyBucket as the Strategy, admits in order.
 //   - There are no AllowN(t, n) and ReserveN(t, n): a Strategy decides by its own clock, and does
 //     not promise an admission at a later instant. TakeN(n) is AllowN(time.Now(), n).
 //   - A negative n counts as 0, which is always admitted and counts nothing.

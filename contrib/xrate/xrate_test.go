@@ -230,7 +230,7 @@ func TestBucketNeverExceedsItsRate(t *testing.T) {
 	assert.GreaterOrEqual(t, admitted.Load(), int64(10+90))
 }
 
-// A Bucket that nobody holds any more takes its goroutine with it.
+// An unreachable Bucket ends its goroutine.
 func TestBucketNeedsNoClose(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 20 {

@@ -65,7 +65,7 @@ func get(t *testing.T, url string) (*http.Response, string) {
 	return resp, string(text)
 }
 
-// Two requests pass, the third is told when to come back.
+// Two requests pass, and the third is denied with Retry-After.
 func TestTheMiddlewareInEachFramework(t *testing.T) {
 	for name, serve := range servers {
 		t.Run(name, func(t *testing.T) {

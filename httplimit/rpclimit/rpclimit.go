@@ -100,7 +100,7 @@ func (g *Guard) Run(ctx context.Context, c Call, handle Handler) *Refusal {
 }
 
 // CheckNoHandler returns an error if the Config has a field that concerns what a handler does, for
-// adapters that are asked before the handler runs and not told when it is done.
+// adapters that run before the handler and do not see its end.
 func (g *Guard) CheckNoHandler() error {
 	switch {
 	case g.cfg.CountIf != nil:

@@ -59,8 +59,9 @@ func TestTableKeepsWhatIsNotIdle(t *testing.T) {
 	assert.Equal(t, 64, table.Len())
 }
 
-// Callers are told apart by key and Duration, a nil change removes, and a removal is noticed.
-func TestTableTellsCallersApart(t *testing.T) {
+// Callers are distinguished by key and Duration, a nil change removes one, and Removals counts
+// removals.
+func TestTableDistinguishesCallers(t *testing.T) {
 	table := callers.New[int](1000, nil, nil)
 	a, b := &weir.Request{Key: "a", Duration: 1}, &weir.Request{Key: "a", Duration: 2}
 	table.Update(a, time.Time{}, one)

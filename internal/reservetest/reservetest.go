@@ -1,4 +1,4 @@
-// Package reservetest holds a strategy to what weir.Reserve promises, by a model.
+// Package reservetest tests a strategy against a model of weir.Reserve.
 package reservetest
 
 import (
@@ -38,7 +38,7 @@ type history struct {
 	made     []*reservation
 }
 
-// reservation is one that was admitted, with what is known of it.
+// reservation is an admitted reservation and its state.
 type reservation struct {
 	*weir.Reservation
 	at               time.Time
@@ -151,7 +151,7 @@ func (s *Subject) Check(seed uint64, steps int) error {
 	return nil
 }
 
-// counted returns what the strategy counts.
+// counted returns the count of the strategy.
 func (h *history) counted() (uint64, error) {
 	res, err := h.strategy.(weir.Peeker).Peek(context.Background(), request(1))
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package ring has a queue in a slice.
 package ring
 
-// Ring is a queue that grows with what it holds and shrinks again. The zero value is ready.
+// Ring is a queue that grows and shrinks with its elements. The zero value is ready.
 type Ring[T any] struct {
 	buf     []T // a power of two long
 	head, n int

@@ -113,7 +113,7 @@ func (a absent) Forecast(context.Context, *weir.Request, *weir.Result) (time.Tim
 func (absent) Lookup(*weir.Request) *weir.Result { return nil }
 func (absent) Forget(*weir.Request)              {}
 
-// OwnLimits reports whether s, or what it wraps, is known to ignore the Limit and Duration of
+// OwnLimits reports whether s, or a strategy it wraps, is known to ignore the Limit and Duration of
 // requests.
 func OwnLimits(s weir.Strategy) bool {
 	switch s := s.(type) {
@@ -164,7 +164,7 @@ func Burst(s weir.Strategy) uint64 {
 	return 0
 }
 
-// Supported returns err, or nil if it says that the strategy lacks what was called.
+// Supported returns err, or nil if err is errors.ErrUnsupported.
 func Supported(err error) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Action is what a Proxy does with one command.
+// Action selects what a Proxy does with a command.
 type Action int
 
 // The actions.

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// MasterName is what the Sentinel calls its master.
+// MasterName is the Sentinel's name of its master.
 const MasterName = "limits"
 
 // Sentinel is a master, its replica, and one Sentinel that watches them and is a quorum by itself.
@@ -39,8 +39,8 @@ sentinel failover-timeout %s 1000
 		t.Fatalf("the Sentinel does not start:\n%s", s.process.log)
 	}
 	t.Cleanup(s.process.end)
-	// It asks servers for their INFO every ten seconds. A Sentinel before 7.0 knows no better, and
-	// then it takes that long.
+	// By default it polls the INFO of servers every ten seconds. Before 7.0 that cannot be changed,
+	// and this takes as long.
 	_ = s.process.Client().Do(context.Background(), "sentinel", "debug", "info-period", 200).Err()
 	s.AwaitReplica()
 	return s

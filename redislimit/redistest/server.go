@@ -107,7 +107,7 @@ func (s *Server) answers() bool {
 	return err == nil && !bytes.HasPrefix(buf[:n], []byte("-LOADING"))
 }
 
-// Kill kills the process without a word (SIGKILL) and waits until it is gone.
+// Kill kills the process (SIGKILL) and waits until it has exited.
 func (s *Server) Kill() {
 	s.t.Helper()
 	s.signal(syscall.SIGKILL)
@@ -139,7 +139,7 @@ func (s *Server) signal(sig syscall.Signal) {
 	}
 }
 
-// end kills whatever is still running. A frozen process dies of SIGKILL too.
+// end kills the process if it runs. SIGKILL also ends a frozen process.
 func (s *Server) end() {
 	_ = s.cmd.Process.Kill()
 	<-s.done
@@ -185,7 +185,7 @@ func Settled(t testing.TB, s *Server, field, value string) {
 	Eventually(t, startTimeout, field+" becomes "+value, func() bool { return s.Info(field) == value })
 }
 
-// FreePort returns a port of the loopback interface that nobody listened on a moment ago.
+// FreePort returns a free port of the loopback interface. Another process may take it afterwards.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -220,7 +220,7 @@ func writeFile(t testing.TB, name, text string) string {
 	return path
 }
 
-// output keeps what a process prints.
+// output records the output of a process.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer // guarded by mu

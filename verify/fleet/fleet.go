@@ -23,7 +23,7 @@ import (
 	"github.com/weirgo/weir/near"
 )
 
-// Fleet says what is simulated. All fields must be set, but for those whose zero value is
+// Fleet configures a simulation. All fields must be set, but for those whose zero value is
 // described.
 type Fleet struct {
 	Instances int
@@ -48,7 +48,7 @@ type Fleet struct {
 	Churn time.Duration
 }
 
-// Outcome is what came of a run.
+// Outcome is the result of a run.
 type Outcome struct {
 	Decisions, Admitted uint64
 	Local               uint64 // of Decisions, those that an instance made without Redis and leases
@@ -59,8 +59,8 @@ type Outcome struct {
 	// is the sum of that over all callers and windows.
 	Over, OverAll uint64
 
-	// Unused is how much of Limit was not given out in one window at most, to a caller who asked for
-	// all of it and was denied; UnusedMean is the mean share of Limit of all these.
+	// Unused is the most of Limit that was not admitted in one window to a caller that was denied;
+	// UnusedMean is the mean share of Limit of all these.
 	Unused     uint64
 	UnusedMean float64
 	Exhausted  int // how many callers in a window asked for all of Limit

@@ -28,7 +28,7 @@ type redis struct {
 	perSecond []uint64 // guarded by mu; commands
 }
 
-// command runs what one command does, half a round trip from now.
+// command runs the effect of a command, half a round trip from now.
 func (s *redis) command(do func() error) error {
 	time.Sleep(s.roundTrip / 2)
 	defer time.Sleep(s.roundTrip / 2)
