@@ -170,7 +170,7 @@ func TestHashIsSeededPerLimiter(t *testing.T) {
 			same++
 		}
 	}
-	assert.Zero(t, same, "who knows the hashes of one process knows those of another")
+	assert.Zero(t, same, "limiters must not share a hash seed")
 }
 
 func TestParams(t *testing.T) {

@@ -71,7 +71,7 @@ func TestLogsAreBoundedInBytes(t *testing.T) {
 		_, err := s.Run(t.Context(), &Request{Key: "new", Limit: 1 << 40, Duration: time.Second,
 			Meta: strings.Repeat("m", 1<<20)})
 		require.ErrorIs(t, err, ErrFull, "a new caller")
-		require.Equal(t, buckets, l.Stats().Buckets, "a caller who is refused holds none")
+		require.Equal(t, buckets, l.Stats().Buckets, "a denied caller has no bucket")
 		clock.setMs(1000)
 		r := &Request{Key: "another", Limit: 1 << 40, Duration: time.Second}
 		_, err = s.Run(t.Context(), r)

@@ -149,7 +149,7 @@ func sample(t testing.TB) (*Limiter, []byte) {
 }
 
 // Truncated, damaged and unrelated data is an error and changes nothing.
-func TestLoadRejectsWhatSaveDidNotWrite(t *testing.T) {
+func TestLoadRejectsInvalidSnapshots(t *testing.T) {
 	_, snapshot := sample(t)
 	l, _ := sample(t)
 	want := len(snapshot)

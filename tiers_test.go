@@ -62,7 +62,7 @@ func TestTiersCreateNothingForImpossibleCosts(t *testing.T) {
 	assert.Zero(t, l.Stats().Buckets)
 }
 
-func TestTiersDenyAHugeCostBesideAHugeCount(t *testing.T) {
+func TestTiersDenyAHugeCostWithAHugeCount(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{})
 	s, err := l.Tiers(Tier{10, time.Second}, Tier{20, time.Minute})
 	require.NoError(t, err)

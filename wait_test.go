@@ -102,7 +102,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 		assert.Equal(t, time.Second, waited)
 		fresh := &weir.Request{Key: "b", Limit: 1, Duration: time.Minute}
 		_, err = weir.Wait(canceled, s, fresh)
-		assert.ErrorIs(t, err, context.Canceled, "nobody waits any more")
+		assert.ErrorIs(t, err, context.Canceled, "no caller waits")
 		res, err := s.Peek(t.Context(), fresh)
 		require.NoError(t, err)
 		assert.True(t, res.Allowed(), "an error counts nothing")
@@ -115,7 +115,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestWaitReturnsWhatCannotPass(t *testing.T) {
+func TestWaitReturnsImpossibleRequests(t *testing.T) {
 	bubbled(t, weir.Config{}, func(t *testing.T, l *weir.Limiter) {
 		_, err := weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Key: "a", Limit: 3, Duration: time.Second,
 			Cost: 4})

@@ -113,7 +113,7 @@ func TestAChargeThatDoesNotFitReachesPrimary(t *testing.T) {
 	}
 }
 
-func TestChargeReturnsWhatCannotBeCharged(t *testing.T) {
+func TestChargeReturnsErrors(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), whole)
 	assert.ErrorIs(t, f.instances[0].Charge(t.Context(), &weir.Request{}), weir.ErrID)
 

@@ -27,7 +27,7 @@ func eachFront(t *testing.T, test func(t *testing.T, to front)) {
 // During an outage each instance continues from the known count within its share; afterwards
 // primary continues from what was admitted meanwhile. The clock stands still, so all strategies
 // give the same counts.
-func TestContinuesFromWhatWasSpent(t *testing.T) {
+func TestContinuesFromTheKnownCount(t *testing.T) {
 	for name, of := range strategies() {
 		for _, n := range []int{1, 2, 3, 7} {
 			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
@@ -549,7 +549,7 @@ type refunding struct {
 }
 
 // Primary gives no refund for a request that local admitted without recording a debt.
-func TestRefundOfWhatIsNotOwed(t *testing.T) {
+func TestRefundWithoutADebt(t *testing.T) {
 	for name, row := range map[string]struct {
 		to    front
 		flood int // number of other keys, which fill the ledger
@@ -602,7 +602,7 @@ func TestReset(t *testing.T) {
 }
 
 // A recorded reset does not hold its place in the ledger for ever.
-func TestResetsOfCallersWhoDoNotReturn(t *testing.T) {
+func TestResetsExpire(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
 	i := f.instances[0]
 	f.server.fails(errDown)
@@ -638,7 +638,7 @@ func TestResetWithoutRoom(t *testing.T) {
 }
 
 // An account stays in the ledger until the call of primary ends, so Reset finds it.
-func TestResetDuringACallWhoseCallerHasLeft(t *testing.T) {
+func TestResetDuringACanceledCall(t *testing.T) {
 	f := newFleet(t, 1, fixedWindow, with(fallback.Config{MaxCallers: 64}), whole)
 	i := f.instances[0]
 	ask(t, i, hundred)
@@ -665,7 +665,7 @@ func TestResetDuringACallWhoseCallerHasLeft(t *testing.T) {
 
 // A reply sent before a Reset of its key and received after it is not recorded. A Reset of other
 // keys makes no difference.
-func TestResetWhileAnAnswerIsUnderWay(t *testing.T) {
+func TestResetBeforeAReplyArrives(t *testing.T) {
 	for name, reset := range map[string]func(i *fallback.Fallback) error{
 		"this caller": func(i *fallback.Fallback) error { r := hundred; return i.Reset(t.Context(), &r) },
 		"others": func(i *fallback.Fallback) error {

@@ -412,7 +412,7 @@ func TestTransportWaitsForAPauseThatBeganMeanwhile(t *testing.T) {
 
 // A request that the client's own limit has admitted, and that its context ends during a pause, is
 // refunded.
-func TestTransportRefundsWhatItDoesNotSend(t *testing.T) {
+func TestTransportRefundsUnsentRequests(t *testing.T) {
 	for name, row := range map[string]struct {
 		noWait   bool
 		paused   time.Duration // the pause before the request

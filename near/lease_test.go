@@ -33,7 +33,7 @@ func TestLeaseNeedsFewRoundTrips(t *testing.T) {
 
 // Blocks get smaller near the limit, so the whole limit can be admitted and never more, whichever
 // instances make the requests.
-func TestLeaseGivesOutTheWholeBudget(t *testing.T) {
+func TestLeaseAdmitsTheWholeLimit(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 10} {
 		for _, limit := range []uint64{1, 10, 100, uint64(slow.N(250, 1_000, 10_000))} {
 			for _, block := range []int{1, 10, 100} {
@@ -431,7 +431,7 @@ func TestLeasesAreEvicted(t *testing.T) {
 }
 
 // Seed includes the hits that are leased.
-func TestLeaseSeedsWhatIsLeft(t *testing.T) {
+func TestLeaseSeedIncludesLeasedHits(t *testing.T) {
 	clock, server := running(t)
 	l, r := near.Lease(server, near.LeaseConfig{Block: 10, Now: clock.Now}), hundred
 	last := ask(t, l, r)

@@ -32,7 +32,7 @@ func spend(s weir.Strategy) (admitted int) {
 
 // A failover loses at most the hits that were not replicated, so at most twice the limit is
 // admitted.
-func TestFailoverForgetsOnlyUnreplicated(t *testing.T) {
+func TestFailoverLosesOnlyUnreplicatedHits(t *testing.T) {
 	slow.Test(t)
 	master := redistest.Start(t)
 	replica := redistest.StartReplica(t, master)

@@ -286,7 +286,7 @@ func requireInTime(t *testing.T, name string, limit time.Duration, s weir.Strate
 }
 
 // With a frozen server, 64 callers share 10 connections, and none waits longer than the timeout.
-func TestFrozenServerDelaysNobody(t *testing.T) {
+func TestFrozenServerDelaysNoCaller(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
 	s := b.storeAt(t, b.server.Addr, redislimit.DefaultTimeout).FixedWindow()

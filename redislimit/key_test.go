@@ -121,7 +121,7 @@ func TestBadRequestsAreErrorsAndLeaveNothing(t *testing.T) {
 }
 
 // Peeks, denials and rejected requests create no key.
-func TestWhatIsNotAdmittedLeavesNothing(t *testing.T) {
+func TestOnlyAdmissionsCreateKeys(t *testing.T) {
 	server := redistest.Start(t)
 	ctx := context.Background()
 	store := open(t, server.Addr, redislimit.Config{})

@@ -96,7 +96,7 @@ func TestTimeoutAboveTheDefault(t *testing.T) {
 }
 
 // An expired context is classified as Caller, and an expired Timeout as Down.
-func TestWhoseDeadline(t *testing.T) {
+func TestClassOfDeadlines(t *testing.T) {
 	b := newBench(t)
 	s := b.store.FixedWindow()
 	_, err := s.Run(context.Background(), daily)

@@ -420,7 +420,7 @@ func TestHugeCosts(t *testing.T) {
 }
 
 // A log that does not list its entries, such as one behind a fallback, cannot be given hits back.
-func TestHitsThatCannotBeGivenBack(t *testing.T) {
+func TestHitsThatCannotBeRefunded(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()

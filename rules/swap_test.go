@@ -241,9 +241,9 @@ func TestSwapKeepsCounters(t *testing.T) {
 	}
 }
 
-// TestDeniedRequestsChargeNobody makes requests with two descriptors of which one denies. The hits
+// TestDeniedRequestsAreNotCharged makes requests with two descriptors of which one denies. The hits
 // that are counted and refunded must cancel out.
-func TestDeniedRequestsChargeNobody(t *testing.T) {
+func TestDeniedRequestsAreNotCharged(t *testing.T) {
 	engine, err := rules.New(load(t, `
 domain: d
 descriptors:

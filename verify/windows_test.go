@@ -123,7 +123,7 @@ func TestAtMostTwiceTheLimitInAnySpan(t *testing.T) {
 	assert.Equal(t, 2*limit, most(admitted, scale), "twice the limit is reached")
 }
 
-func TestDenialsDelayNobody(t *testing.T) {
+func TestDenialsDelayNoAdmission(t *testing.T) {
 	const scale, limit = 1000, 3
 	now := int64(200)
 	l := newLimiter(t, weir.Config{Now: func() time.Time { return at(now) }, SweepEvery: still})

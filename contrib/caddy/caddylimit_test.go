@@ -231,7 +231,7 @@ func TestDenyList(t *testing.T) {
 	}
 }
 
-func TestShadowDeniesNobody(t *testing.T) {
+func TestShadowDeniesNoRequest(t *testing.T) {
 	atQuarter(t)
 	url, _ := run(t, `
 		weir 1/1m {

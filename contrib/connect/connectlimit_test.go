@@ -344,7 +344,7 @@ func TestClientKeepsToItsLimit(t *testing.T) {
 }
 
 // After a denial nothing more is sent before its RetryInfo is over.
-func TestClientHeedsServer(t *testing.T) {
+func TestClientFollowsServer(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
 		limiter, clock := newLimiter(t)
 		var stats httplimit.Stats

@@ -81,7 +81,7 @@ func TestStoreThatCannotDecide(t *testing.T) {
 	}
 }
 
-func TestStoreInShadowModeDeniesNobody(t *testing.T) {
+func TestStoreInShadowModeDeniesNoRequest(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	var stats httplimit.Stats
 	store := echolimit.NewStore(limiter.FixedWindow(), httplimit.Config{
@@ -114,7 +114,7 @@ func TestStoreRefusesTheDenyList(t *testing.T) {
 	}
 }
 
-func TestNewStorePanicsOnWhatAStoreCannotDo(t *testing.T) {
+func TestNewStorePanicsOnUnsupportedConfig(t *testing.T) {
 	for name, cfg := range map[string]httplimit.Config{
 		"Extractor":   {Extractor: httplimit.RemoteAddr()},
 		"CountIf":     {CountIf: func(int) bool { return true }},

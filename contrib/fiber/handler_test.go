@@ -110,7 +110,7 @@ func TestHandlerThatCannotDecide(t *testing.T) {
 	}
 }
 
-func TestHandlerInShadowModeDeniesNobody(t *testing.T) {
+func TestHandlerInShadowModeDeniesNoRequest(t *testing.T) {
 	l, clock := newLimiter(t)
 	decisions := make(chan httplimit.Decision, 3)
 	url := serve(t, limited(limiter.Config{
@@ -142,7 +142,7 @@ func TestHandlerHasFibersDefaults(t *testing.T) {
 	assert.Equal(t, "45", resp.Header.Get("Retry-After"))
 }
 
-func TestHandlerPanicsOnWhatFiberSays(t *testing.T) {
+func TestHandlerPanicsOnFieldsOfFiber(t *testing.T) {
 	for name, cfg := range map[string]httplimit.Config{
 		"Extractor": {Extractor: httplimit.RemoteAddr()},
 		"Limit":     {Limit: 1},

@@ -146,7 +146,7 @@ func TestStrategyThatCannotDecide(t *testing.T) {
 	}
 }
 
-func TestShadowDeniesNobody(t *testing.T) {
+func TestShadowDeniesNoRequest(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	var stats httplimit.Stats
 	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{

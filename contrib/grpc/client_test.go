@@ -87,7 +87,7 @@ func TestClientFailsAtOnceBeforeADeadline(t *testing.T) {
 }
 
 // After a denial nothing more is sent before its RetryInfo is over.
-func TestClientHeedsServer(t *testing.T) {
+func TestClientFollowsServer(t *testing.T) {
 	for name, call := range rpcs {
 		t.Run(name, func(t *testing.T) {
 			limiter, clock := newLimiter(t)

@@ -380,7 +380,7 @@ func TestNeverPasses(t *testing.T) {
 }
 
 // gRPC's own retries wait for grpc-retry-pushback-ms.
-func TestRetryPolicyHeedsPushback(t *testing.T) {
+func TestRetryPolicyFollowsPushback(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()

@@ -80,7 +80,7 @@ func TestLimiterThatCannotDecide(t *testing.T) {
 }
 
 // Bad input and a full table, which a client can cause, are not admitted.
-func TestFailOpenRefusesWhatAClientCanCause(t *testing.T) {
+func TestFailOpenRejectsErrorsOfTheClient(t *testing.T) {
 	for _, bad := range []error{weir.ErrID, weir.ErrScale, weir.ErrLimit, weir.ErrFull} {
 		var reported int
 		lim := xrate.New(weirtest.FailAll(fmt.Errorf("wrapped: %w", bad)), xrate.Config{
@@ -202,7 +202,7 @@ func TestBucketWaits(t *testing.T) {
 		assert.ErrorIs(t, b.Wait(ctx), context.Canceled)
 		assert.Equal(t, 3500*time.Millisecond, time.Since(began))
 		assert.NoError(t, b.Wait(context.Background()))
-		assert.Equal(t, 4*time.Second, time.Since(began), "the token was given back")
+		assert.Equal(t, 4*time.Second, time.Since(began), "the token was returned")
 		runtime.KeepAlive(b)
 		b.Close()
 	})

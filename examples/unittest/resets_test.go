@@ -46,7 +46,7 @@ func TestMailGoesOutWhenTheLimiterIsDown(t *testing.T) {
 	}
 }
 
-func TestMailThatFailedIsGivenBack(t *testing.T) {
+func TestFailedMailIsRefunded(t *testing.T) {
 	fake := &weirtest.Fake{}
 	fake.Expect("Run", weir.Request{Key: "alice@example.com", Limit: 3, Duration: time.Hour})
 	fake.Expect("Refund", weir.Request{Key: "alice@example.com"})
@@ -86,7 +86,7 @@ func TestThreeMailsAnHour(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		if err := resets.Request(t.Context(), "alice@example.com"); err != nil {
-			t.Errorf("got %v at the instant that alice was told", err)
+			t.Errorf("got %v at the stated instant", err)
 		}
 	})
 }

@@ -42,7 +42,7 @@ func TestTableIsBounded(t *testing.T) {
 }
 
 // Values that are not idle are not evicted: there is no room for others.
-func TestTableKeepsWhatIsNotIdle(t *testing.T) {
+func TestTableKeepsActiveCallers(t *testing.T) {
 	table := callers.New(64, func(n *int, _ time.Time) bool { return *n > 1 }, nil)
 	stored := 0
 	for n := range 10_000 {

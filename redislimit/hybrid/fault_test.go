@@ -209,7 +209,7 @@ func TestFaultControlDefaultClientIsSlow(t *testing.T) {
 
 // With a frozen server, ten connections and 64 callers, no caller waits much longer than the
 // timeout.
-func TestFrozenServerDelaysNobody(t *testing.T) {
+func TestFrozenServerDelaysNoCaller(t *testing.T) {
 	slow.Test(t)
 	b := newBench(t)
 	// So that the breaker stays closed and every caller waits.

@@ -44,7 +44,7 @@ func TestBoundsOfLeases(t *testing.T) {
 				f.Churn, f.Block = churn, block
 				out := simulate(t, f)
 				t.Logf("%+v", out)
-				require.Greater(t, out.Exhausted, 3, "callers asked for more than their limits")
+				require.Greater(t, out.Exhausted, 3, "callers exceeded their limits")
 				assert.Zero(t, out.Over)
 				assert.LessOrEqual(t, out.Unused, f.MaxUnused())
 				commands := float64(out.Commands) / float64(out.Decisions)
