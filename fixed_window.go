@@ -26,7 +26,7 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error 
 	}
 	limit = min(limit, maxCount)
 	k := l.buckets.pack(id)
-	index := &l.buckets.indexes[k.hash>>l.buckets.shift]
+	index := &l.buckets.indexes[l.buckets.number(k.hash)]
 	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
 		// Look in the window that was current last, and read the clock while its words are on their way.
 		w := l.windows.last(scaleMs)

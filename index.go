@@ -41,9 +41,9 @@ func (x *index) slot(n int) *slot {
 // find returns the slot of a key and its number, with its state as read before the key was
 // compared; nil if there is none.
 func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n int) {
-	tail := p.high | uint64(len(id))
 	at := uint32(k.hash ^ p.salt)
-	for i := at >> x.shift; ; i++ {
+	rest := p.mid | k.c
+	for i := at >> (x.shift & 31); ; i++ {
 		word := atomic.LoadUint32(&x.words[int(i)&(len(x.words)-1)])
 		if word == emptyWord {
 			return nil, 0, 0
@@ -59,12 +59,11 @@ func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n
 		state := s.load(stateWord)
 		switch { // by jumps; || would be computed
 		case state&countMask == 0, s.load(lowWord) != p.low, s.load(idWord) != k.a, s.load(idWord2) != k.b,
-			s.load(tailWord)&keyMask != tail:
+			s.load(tailWord)&keyMask != p.high|uint64(len(id)):
 			continue
 		}
-		switch rest := s.load(restWord); {
-		case rest == p.mid|k.c,
-			len(id) > inlineID && generation(rest) == p.mid && x.continues(rest, id[headID:]):
+		switch have := s.load(restWord); {
+		case have == rest, len(id) > inlineID && generation(have) == rest && x.continues(have, id[headID:]):
 			return s, state, n
 		}
 	}
@@ -96,7 +95,8 @@ func (x *index) continues(rest uint64, id string) bool {
 func (x *index) appendID(dst []byte, s *slot) []byte {
 	length := int(s.load(tailWord) & lenMask)
 	end, rest := len(dst)+length, s.load(restWord)
-	dst = appendWord(appendWord(dst, s.load(idWord)), s.load(idWord2))
+	second := s.load(idWord2) >> (8 * max(0, headID-length)) // see packedID
+	dst = appendWord(appendWord(dst, s.load(idWord)), second)
 	if length <= inlineID {
 		return appendWord(dst, rest)[:end]
 	}

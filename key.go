@@ -87,7 +87,8 @@ func newHasher() hasher {
 	return hasher{seed: maphash.MakeSeed(), keys: keys, mask: math.MaxUint64}
 }
 
-// packedID is an ID of up to inlineID bytes, or the head of a longer one, padded, and its hash.
+// packedID is an ID of up to inlineID bytes, or the head of a longer one, padded, and its hash. Of 8
+// to 16 bytes, b has the last 8, whether a has some of them or not: that saves a shift.
 type packedID struct{ a, b, c, hash uint64 }
 
 func (h *hasher) pack(id string) packedID {
@@ -95,10 +96,10 @@ func (h *hasher) pack(id string) packedID {
 	switch n := len(id); {
 	case n > inlineID:
 		return packedID{word(id), word(id[8:]), 0, maphash.String(h.seed, id) & h.mask}
-	case n >= 16:
-		a, b, c = word(id), word(id[8:]), word(id[n-8:])>>(8*(24-n)&127)
+	case n > 16:
+		a, b, c = word(id), word(id[8:]), word(id[n-8:])>>(8*(24-n)&63)
 	case n >= 8:
-		a, b = word(id), word(id[n-8:])>>(8*(16-n)&127)
+		a, b = word(id), word(id[n-8:])
 	default:
 		a = shortWord(id)
 	}

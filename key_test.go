@@ -34,7 +34,7 @@ func TestSlotHoldsTheKeyItWasGiven(t *testing.T) {
 		_, err := l.CheckRate(id, scale, 1)
 		require.NoError(t, err)
 		packed := l.buckets.pack(id)
-		x := l.buckets.indexes[packed.hash>>l.buckets.shift].Load()
+		x := l.buckets.indexes[l.buckets.number(packed.hash)].Load()
 		s, _, _ := x.find(packed, id, &p)
 		require.NotNil(t, s, "%d bytes", n)
 		assert.Equal(t, id, string(x.appendID(nil, s)), "%d bytes", n)

@@ -69,7 +69,7 @@ func TestShardsOfATable(t *testing.T) {
 		tab := newTable(&capacity{max: c.max})
 		require.Len(t, tab.shards, c.shards, "MaxBuckets %d", c.max)
 		for _, hash := range []uint64{0, rand.Uint64(), math.MaxUint64} { // every hash has a shard
-			require.Less(t, hash>>tab.shift, uint64(c.shards))
+			require.Less(t, tab.number(hash), uint64(c.shards))
 		}
 	}
 }
@@ -104,7 +104,7 @@ func TestFloodAimedAtOneShard(t *testing.T) {
 		require.Len(t, tab.shards, shards)
 		var load [shards]int
 		for _, id := range flood {
-			load[tab.hash(id)>>tab.shift]++
+			load[tab.number(tab.hash(id))]++
 		}
 		const mean = float64(n) / shards
 		for _, got := range load {
@@ -156,7 +156,7 @@ func TestTableIsAMap(t *testing.T) {
 					continue
 				}
 				want, known := model[id]
-				s, _, _ := tab.indexes[tab.hash(id)>>tab.shift].Load().find(tab.pack(id), id, &p)
+				s, _, _ := tab.indexes[tab.number(tab.hash(id))].Load().find(tab.pack(id), id, &p)
 				require.Equal(t, known, s != nil, "step %d", step)
 				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, random.IntN(2) == 0)
 				require.NoError(t, err)
@@ -203,7 +203,7 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	tab := l.buckets
 	p := periodOf(fixedKind, 10, 0)
 	k := tab.pack("id")
-	sh := &tab.shards[k.hash>>tab.shift]
+	sh := &tab.shards[tab.number(k.hash)]
 	lock := func(at *reading) error {
 		c, err := tab.lock(k, "id", &p, at, true)
 		if err == nil {
@@ -287,7 +287,7 @@ func TestStaleHitsFail(t *testing.T) {
 	require.NoError(t, err)
 	w := l.window(0, 10)
 	k := l.buckets.pack("old")
-	s, state, _ := l.buckets.indexes[k.hash>>l.buckets.shift].Load().find(k, "old", &w.fixed)
+	s, state, _ := l.buckets.indexes[l.buckets.number(k.hash)].Load().find(k, "old", &w.fixed)
 	require.NotNil(t, s)
 	clock.ns.Store(10*msec + 1)
 	require.Equal(t, 1, l.Sweep())
