@@ -95,8 +95,7 @@ func (x *index) continues(rest uint64, id string) bool {
 func (x *index) appendID(dst []byte, s *slot) []byte {
 	length := int(s.load(tailWord) & lenMask)
 	end, rest := len(dst)+length, s.load(restWord)
-	second := s.load(idWord2) >> (8 * max(0, headID-length)) // see packedID
-	dst = appendWord(appendWord(dst, s.load(idWord)), second)
+	dst = appendWord(appendWord(dst, s.load(idWord)), s.load(idWord2)>>(8*max(0, headID-length)))
 	if length <= inlineID {
 		return appendWord(dst, rest)[:end]
 	}

@@ -87,8 +87,7 @@ func newHasher() hasher {
 	return hasher{seed: maphash.MakeSeed(), keys: keys, mask: math.MaxUint64}
 }
 
-// packedID is an ID of up to inlineID bytes, or the head of a longer one, padded, and its hash. Of 8
-// to 16 bytes, b has the last 8, whether a has some of them or not: that saves a shift.
+// packedID holds the ID words of a slot for up to inlineID bytes, or for a longer head, and the hash.
 type packedID struct{ a, b, c, hash uint64 }
 
 func (h *hasher) pack(id string) packedID {

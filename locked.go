@@ -30,7 +30,6 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
-// setResult sets r, which is zero before.
 func (l *Limiter) setResult(r *Result, v verdict) {
 	r.State, r.TotalRequests = v.state, uint64(v.total)
 	if v.at != noInstant {

@@ -30,7 +30,7 @@ const (
 	usedWord          // generation 16, stamp of the last use 48
 	lowWord           // period.low
 	idWord            // bytes 0 to 7 of the ID
-	idWord2           // bytes 8 to 15
+	idWord2           // bytes 8 to 15; of an ID of 8 to 15 bytes the last 8, which takes no shift
 	restWord          // period.mid 16; bytes 16 to 21, or the slot in which a longer ID continues, 48
 	tailWord          // stamp of creation 48; period.high 5; length of the ID 11
 )

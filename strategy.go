@@ -91,8 +91,7 @@ type (
 	}
 
 	// Refunder takes back the cost that Run admitted for r with the Result taken. It does nothing for
-	// a denial, for a Cost over Limit, which Run never admits, and once the period has ended. The
-	// count never goes below zero.
+	// a denial, a Cost over Limit, and once the period has ended. The count never falls below zero.
 	Refunder interface {
 		Refund(ctx context.Context, r *Request, taken *Result) error
 	}
