@@ -71,6 +71,7 @@ func TestShardsOfATable(t *testing.T) {
 		for _, hash := range []uint64{0, rand.Uint64(), math.MaxUint64} { // every hash has a shard
 			require.Less(t, tab.number(hash), uint64(c.shards))
 		}
+		require.Equal(t, uint64(c.shards-1), tab.number(math.MaxUint64), "MaxBuckets %d", c.max)
 	}
 }
 
@@ -137,6 +138,21 @@ func TestSimilarIDsSpread(t *testing.T) {
 				require.InDelta(t, n/places, low[i], 3*n/places/2, "%d bytes, changed at %d", length, at)
 			}
 		}
+	}
+}
+
+// IDs of the same words have different hashes if the order of the words or the length differs.
+func TestOrderAndLengthAreHashed(t *testing.T) {
+	h := newHasher()
+	seen := map[uint64]string{}
+	ids := []string{"aaaaaaaabbbbbbbb", "bbbbbbbbaaaaaaaa", "aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb"}
+	for n := range inlineID + 2 {
+		ids = append(ids, string(make([]byte, n)))
+	}
+	for _, id := range ids {
+		hash := h.hash(id)
+		require.NotContains(t, seen, hash, "%q and %q", id, seen[hash])
+		seen[hash] = id
 	}
 }
 
