@@ -30,7 +30,8 @@ type LeakyBucket struct{ operations[queue] }
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
-	return &LeakyBucket{operations[queue]{l: l, algorithm: &queues{max(length, 0)}, store: &planned[queue]{l.queues(), ""}}}
+	st := &planned[queue]{l.queues(), ""}
+	return &LeakyBucket{operations[queue]{l: l, algorithm: &queues{max(length, 0)}, store: st}}
 }
 
 // queues is the arithmetic of a LeakyBucket.

@@ -5,8 +5,7 @@ import "fmt"
 // NewCounterStrategy returns [Limiter.Counter], and NewSortedSetCounterStrategy
 // [Limiter.SlidingLog]. Code written for the strategies of these names of a Go limiter over Redis,
 // or for redislimit's, gets the same Results in process with one constructor changed. The clock is
-// the limiter's: with Config.Now set, an ExpiresAt has the location of its readings, and no
-// monotonic reading.
+// the limiter's: with Config.Now set, an ExpiresAt has its location, and no monotonic reading.
 func NewCounterStrategy(l *Limiter) Strategy { return l.Counter() }
 
 // NewSortedSetCounterStrategy returns a rolling window. See [NewCounterStrategy].

@@ -21,8 +21,7 @@ type SlidingLog struct{ locked[hitLog] }
 // It keeps 16 bytes for each hit that counts, and 16 and the Meta more in a caller's log that has
 // one; a denied request leaves nothing behind. All logs, tiers and queues of a Limiter together
 // hold at most 1 MiB and 256 bytes for each of MaxBuckets: over that a hit fails with [ErrFull],
-// also of a known caller. A decision takes the caller's own lock, and drops about a hit for each
-// added.
+// also of a known caller. A decision takes the caller's lock, and drops about a hit for each added.
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {

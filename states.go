@@ -158,7 +158,8 @@ func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
 		m := xsync.NewMapOfWithHasher[stateKey, *entry](hash)
 		sh.entries.CompareAndSwap(nil, m)
 	}
-	e, loaded := sh.entries.Load().LoadOrStore(k, &entry{key: k, shard: sh, state: t.empty(), latest: math.MinInt64})
+	made := &entry{key: k, shard: sh, state: t.empty(), latest: math.MinInt64}
+	e, loaded := sh.entries.Load().LoadOrStore(k, made)
 	if loaded {
 		t.l.capacity.give()
 	}

@@ -29,7 +29,8 @@ func Example() {
 	strategy := worst.Watch(limiter.SlidingLog())
 
 	for i, key := range []string{"10.0.0.7", "10.0.0.7", "10.0.0.7", "10.0.0.8", "10.0.0.8", "10.0.0.9"} {
-		if _, err := strategy.Run(context.Background(), &weir.Request{Key: key, Limit: 1, Duration: time.Hour}); err != nil {
+		r := &weir.Request{Key: key, Limit: 1, Duration: time.Hour}
+		if _, err := strategy.Run(context.Background(), r); err != nil {
 			panic(fmt.Sprint(i, err))
 		}
 	}
@@ -69,7 +70,8 @@ func bounded(table *offenders.Table, size, sample, denials int) error {
 		seen[o.Key] = true
 		id, _ := strconv.Atoi(o.Key)
 		n := denied[id]
-		if float64(n) > float64(o.Denied)+noise(n) || float64(n) < float64(o.Denied-o.Error)-noise(n) || o.Error > total/uint64(size) {
+		least, most := float64(o.Denied-o.Error)-noise(n), float64(o.Denied)+noise(n)
+		if float64(n) < least || float64(n) > most || o.Error > total/uint64(size) {
 			return fmt.Errorf("%d denials of %d, shown as %+v", n, total, o)
 		}
 	}

@@ -33,8 +33,8 @@ func TestExactUnderItsSize(t *testing.T) {
 	}
 }
 
-// A stream of a few heavy keys among many that come once, as a botnet that rotates its keys would make it: the bounds of
-// the algorithm hold at each of some instants.
+// The bounds of the algorithm hold at several instants of a stream with a few frequent keys and
+// many that occur once, such as that of a botnet that changes its keys.
 func TestErrorIsBounded(t *testing.T) {
 	for _, seed := range []uint64{1, 2, 3, 4, 5} {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -78,7 +78,7 @@ func checkBounds(t *testing.T, k *spaceSaving, exact map[string]uint64, limit in
 	}
 }
 
-// The check has to reject a counter that forgets: one that starts a newcomer at zero in place of the one it replaces.
+// Negative control: a new key starts at zero and does not inherit the count of the key it replaces.
 func TestErrorControlThatForgetsIsRejected(t *testing.T) {
 	k, exact := newSpaceSaving(2), map[string]uint64{}
 	for _, key := range []string{"a", "b", "c", "c"} {
