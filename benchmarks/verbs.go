@@ -114,7 +114,8 @@ func cpuOf(f func()) float64 {
 const verbsMissed = `On a hot id, reading the clock is about half of a decision; the rest is the hash,
 the index, the key comparison and the compare-and-swap. A tick wakes a goroutine, which costs more
 when other processes run. Package offenders adds a random number to each denial, and a map access to
-one denial in 128. This shows only where a decision is as short as on one hot id.
+one in 128. The random number takes 6 to 9 ns, and an atomic counter in its place 10 to 14: on one
+id that is always denied, 5 percent of a decision are 5 to 10 ns.
 `
 
 // tickCost returns the share of one core that a coarse clock uses, on an idle limiter with one
