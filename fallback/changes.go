@@ -57,8 +57,7 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		return err
 	}
 	now := f.cfg.Now()
-	exceedsLimit := wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits
-	if exceedsLimit || !taken.Allowed() || !taken.ExpiresAt.After(now) {
+	if f.exceeds(r) || !taken.Allowed() || !taken.ExpiresAt.After(now) {
 		return nil
 	}
 	rest := *r

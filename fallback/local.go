@@ -109,10 +109,13 @@ func (f *Fallback) periodEnd(r *weir.Request, res *weir.Result, now time.Time) (
 	return later(end, now.Add(f.longest)), window
 }
 
+// exceeds reports whether the Cost of r exceeds its Limit, so that r can never pass.
+func (f *Fallback) exceeds(r *weir.Request) bool { return wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits }
+
 // policy returns the Result of Config.OnFail.
 func (f *Fallback) policy(b *breaker, r *weir.Request) *weir.Result {
 	switch {
-	case wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits:
+	case f.exceeds(r):
 		return &weir.Result{}
 	case f.cfg.OnFail == FailOpen:
 		return &weir.Result{State: weir.Allow, TotalRequests: wrap.Cost(r), ExpiresAt: f.cfg.Now()}
