@@ -30,26 +30,9 @@ end
 --include instants
 
 local ttl = d - ms % d + grace
+local kept = 1 -- a clock that is set back over the edge finds its count again
 
-local function count(window)
-  return tonumber(call('HGET', key, int(window)) or 0)
-end
-
-local function put(to)
-  if call('HSET', key, field, int(to)) == 1 then
-    -- The window before stays: a clock that is set back over the edge finds its count again. The key's time to live is
-    -- not shortened then, since the next window's count must outlive that window.
-    local next = false
-    for _, f in ipairs(call('HKEYS', key)) do
-      if tonumber(f) < w - 1 then call('HDEL', key, f) end
-      next = next or tonumber(f) == w + 1
-    end
-    if not next then
-      call('PEXPIRE', key, int(ttl))
-      alive = true
-    end
-  end
-end
+--include windows
 
 n = n and n + 0 or 0
 local allowed = n <= limit - cost

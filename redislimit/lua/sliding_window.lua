@@ -51,26 +51,9 @@ end
 --include instants
 
 local ttl = left + d + grace
+local kept = 2 -- a clock that is set back over the edge finds both of its own
 
-local function count(window)
-  return tonumber(call('HGET', key, int(window)) or 0)
-end
-
-local function put(to)
-  if call('HSET', key, field, int(to)) == 1 then
-    -- One more window than the weighing needs stays: a clock that is set back over the edge finds both of its own. The
-    -- key's time to live is not shortened then, since the next window's count must outlive its weight.
-    local next = false
-    for _, f in ipairs(call('HKEYS', key)) do
-      if tonumber(f) < w - 2 then call('HDEL', key, f) end
-      next = next or tonumber(f) == w + 1
-    end
-    if not next then
-      call('PEXPIRE', key, int(ttl))
-      alive = true
-    end
-  end
-end
+--include windows
 
 local allowed = n <= limit - cost - weight
 if op == 'run' or op == 'peek' then
