@@ -20,28 +20,44 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 }
 
 // count decides by the fixed window, and sets r, which is zero before.
+//
+// Nearly every call finds its bucket in the window that was current last, and ends here. Nothing is
+// kept for the others, which begin again in countSlow.
 func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error {
+	limit = min(limit, maxCount)
+	w := l.windows.last(scaleMs)
+	if w.scale != scaleMs || uint(len(id)-1) >= inlineID {
+		return l.countSlow(id, scaleMs, limit, cost, l.clock.read(), noWindow, r)
+	}
+	k := l.buckets.packShort(id)
+	// Read the clock while the words of the slot are on their way.
+	s, state, _ := l.buckets.indexes[l.buckets.number(k.hash)].Load().findShort(k, len(id), &w.fixed)
+	now := l.clock.read()
+	switch {
+	case s == nil, now < w.start, now >= w.end, cost > limit, l.closed.Load():
+	default:
+		if l.hit(s, state, cost, limit, w.stamp(now), w, r) {
+			return nil
+		}
+	}
+	return l.countSlow(id, scaleMs, limit, cost, now, w, r)
+}
+
+// countSlow is count where no slot was hit at now in the window tried: for an ID that is new in its
+// window or over inlineID bytes, for one of many scales in use, and for what is not a decision.
+func (l *Limiter) countSlow(id string, scaleMs, limit, cost, now int64, tried *window, r *Result) error {
 	if !validArgs(id, scaleMs, limit) {
 		return l.fail(checkArgs(id, scaleMs, limit))
 	}
-	limit = min(limit, maxCount)
 	k := l.buckets.pack(id)
-	index := &l.buckets.indexes[l.buckets.number(k.hash)]
-	for at := (reading{horizon: math.MinInt64}); !l.closed.Load(); {
-		// Look in the window that was current last, and read the clock while its words are on their way.
-		w := l.windows.last(scaleMs)
-		s, state, _ := index.Load().find(k, id, &w.fixed)
-		at.now = l.clock.read()
-		if w.scale != scaleMs || at.now < w.start || at.now >= w.end {
-			w = l.window(at.now, scaleMs)
-			s, state, _ = index.Load().find(k, id, &w.fixed)
-		}
+	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.read() {
+		w := l.window(at.now, scaleMs)
 		at.stamp = w.stamp(at.now)
-		if s != nil && cost <= limit && s.hit(state, cost, limit, at.stamp, w, r) {
-			if cost > 1 && r.State == Allow {
-				l.extraCost.Add(cost - 1)
+		if w != tried && cost <= limit {
+			s, state, _ := l.buckets.indexes[l.buckets.number(k.hash)].Load().find(k, id, &w.fixed)
+			if s != nil && l.hit(s, state, cost, limit, at.stamp, w, r) {
+				return nil
 			}
-			return nil
 		}
 		if err := l.countLocked(k, id, w, &at, limit, cost, r); err != errEarlier {
 			return err
@@ -56,9 +72,9 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error 
 //
 // r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies r
 // loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
-func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window, r *Result) bool {
+func (l *Limiter) hit(s *slot, state uint64, cost, limit int64, stamp uint64, w *window, r *Result) bool {
 	r.ExpiresAt = w.expires
-	for old := generation(state); ; {
+	for {
 		total := count(state)
 		if total > limit-cost {
 			r.State, r.TotalRequests = Deny, uint64(total)
@@ -69,8 +85,12 @@ func (s *slot) hit(state uint64, cost, limit int64, stamp uint64, w *window, r *
 		}
 		r.State, r.TotalRequests = Allow, uint64(total+cost)
 		if atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {
+			if cost > 1 {
+				l.extraCost.Add(cost - 1)
+			}
 			break
 		}
+		old := generation(state)
 		if state = s.load(stateWord); generation(state) != old {
 			return false
 		}
@@ -108,10 +128,7 @@ func (l *Limiter) countLocked(
 		r.TotalRequests = uint64(count(state))
 		return nil
 	}
-	c.slot.hit(state, cost, limit, at.stamp, w, r)
-	if cost > 1 && r.State == Allow {
-		l.extraCost.Add(cost - 1)
-	}
+	l.hit(c.slot, state, cost, limit, at.stamp, w, r)
 	return nil
 }
 

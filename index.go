@@ -4,7 +4,7 @@ import "sync/atomic"
 
 // index finds slots by their keys: an open-addressed hash table of words, probed linearly and at
 // most three quarters full. A key's position is the low half of its hash xor its period's salt: a
-// search begins at the place in its high bits, and its low bits are the tag.
+// search begins at the place in its low bits, and its high 12 bits are the tag.
 //
 // Readers take no lock. The words and chunk pointers change under the shard's mutex; the slices are
 // replaced with the whole index. A reader that has an old one finds what was there, and may miss
@@ -12,21 +12,19 @@ import "sync/atomic"
 type index struct {
 	words  []uint32 // atomic; a power of two long: the tag of a key 12, its slot's number plus 2 20
 	chunks []atomic.Pointer[chunk]
-	shift  uint // of a 32-bit position, to the place where a search begins
 }
 
 const (
 	emptyWord     = 0
 	tombstoneWord = 1 // of a slot that was released
 
-	slotBits = 20
-	slotMask = 1<<slotBits - 1
+	slotMask = 1<<20 - 1
 	maxSlots = slotMask - 1 // of a shard
 	minIndex = 16           // words
 )
 
 // noIndex is the index of a shard without buckets.
-var noIndex = &index{words: make([]uint32, 1), shift: 32}
+var noIndex = &index{words: make([]uint32, 1)}
 
 // slot returns a slot by its number, or nil if its chunk was freed or came after the index.
 func (x *index) slot(n int) *slot {
@@ -41,29 +39,47 @@ func (x *index) slot(n int) *slot {
 // find returns the slot of a key and its number, with its state as read before the key was
 // compared; nil if there is none.
 func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n int) {
+	if len(id) <= inlineID {
+		return x.findShort(k, len(id), p)
+	}
 	at := uint32(k.hash ^ p.salt)
-	rest := p.mid | k.c
-	for i := at >> (x.shift & 31); ; i++ {
-		word := atomic.LoadUint32(&x.words[int(i)&(len(x.words)-1)])
+	tag := at &^ slotMask
+	for ; ; at++ {
+		word := atomic.LoadUint32(&x.words[int(at)&(len(x.words)-1)])
 		if word == emptyWord {
 			return nil, 0, 0
 		}
-		if (word>>slotBits^at)<<slotBits != 0 || word == tombstoneWord {
+		n := int(word^tag) - 2
+		s := x.slot(n)
+		if s == nil {
 			continue
 		}
-		n := int(word&slotMask) - 2
+		state, rest := s.load(stateWord), s.load(restWord)
+		if state&countMask != 0 && generation(rest)^p.mid|s.differs(p.low, k, p.high|uint64(len(id))) == 0 &&
+			x.continues(rest, id[headID:]) {
+			return s, state, n
+		}
+	}
+}
+
+// findShort is find for an ID of at most inlineID bytes. It calls nothing, so that its words stay in
+// registers.
+func (x *index) findShort(k packedID, length int, p *period) (s *slot, state uint64, n int) {
+	low, rest, tail := p.low, p.mid|k.c, p.high|uint64(length)
+	at := uint32(k.hash ^ p.salt)
+	tag := at &^ slotMask
+	for ; ; at++ {
+		word := atomic.LoadUint32(&x.words[int(at)&(len(x.words)-1)])
+		if word == emptyWord {
+			return nil, 0, 0
+		}
+		n := int(word^tag) - 2 // of a word with another tag it is over maxSlots
 		s := x.slot(n)
 		if s == nil {
 			continue
 		}
 		state := s.load(stateWord)
-		switch { // by jumps; || would be computed
-		case state&countMask == 0, s.load(lowWord) != p.low, s.load(idWord) != k.a, s.load(idWord2) != k.b,
-			s.load(tailWord)&keyMask != p.high|uint64(len(id)):
-			continue
-		}
-		switch have := s.load(restWord); {
-		case have == rest, len(id) > inlineID && generation(have) == rest && x.continues(have, id[headID:]):
+		if state&countMask != 0 && s.load(restWord)^rest|s.differs(low, k, tail) == 0 {
 			return s, state, n
 		}
 	}
@@ -110,10 +126,10 @@ func (x *index) appendID(dst []byte, s *slot) []byte {
 
 // put stores a word in the first free place of its search. It reports whether that place was empty.
 func (x *index) put(at uint32, n int) (wasEmpty bool) {
-	for i := at >> x.shift; ; i++ {
+	for i := at; ; i++ {
 		word := &x.words[int(i)&(len(x.words)-1)]
 		if was := atomic.LoadUint32(word); was == emptyWord || was == tombstoneWord {
-			atomic.StoreUint32(word, at<<slotBits|uint32(n+2))
+			atomic.StoreUint32(word, indexWord(at, n))
 			return was == emptyWord
 		}
 	}
@@ -123,8 +139,8 @@ func (x *index) put(at uint32, n int) (wasEmpty bool) {
 // search needs to pass this one and the tombstones before it.
 func (x *index) remove(at uint32, n int) (emptied int) {
 	mask := len(x.words) - 1
-	i := int(at >> x.shift)
-	for atomic.LoadUint32(&x.words[i&mask]) != at<<slotBits|uint32(n+2) {
+	i := int(at)
+	for atomic.LoadUint32(&x.words[i&mask]) != indexWord(at, n) {
 		i++
 	}
 	atomic.StoreUint32(&x.words[i&mask], tombstoneWord)
@@ -137,3 +153,6 @@ func (x *index) remove(at uint32, n int) (emptied int) {
 	}
 	return emptied
 }
+
+// indexWord returns the word of a slot at a position.
+func indexWord(at uint32, n int) uint32 { return at&^slotMask | uint32(n+2) }

@@ -38,7 +38,7 @@ func checkIndex(t *testing.T, sh *shard) {
 	}
 	require.Equal(t, sh.filled, filled)
 	require.LessOrEqual(t, 4*filled, 3*len(x.words), "at most three quarters full")
-	require.Equal(t, uint(32-bits.Len(uint(len(x.words)-1))), x.shift)
+	require.Equal(t, 1, bits.OnesCount(uint(len(x.words))), "a power of two")
 	if len(x.words) > minIndex {
 		require.Less(t, len(x.words), 32*sh.buckets, "an index that is much too large is replaced")
 	}

@@ -91,10 +91,16 @@ func newHasher() hasher {
 type packedID struct{ a, b, c, hash uint64 }
 
 func (h *hasher) pack(id string) packedID {
+	if len(id) <= inlineID {
+		return h.packShort(id)
+	}
+	return packedID{word(id), word(id[8:]), 0, maphash.String(h.seed, id) & h.mask}
+}
+
+// packShort is pack for an ID of at most inlineID bytes. It calls nothing, and needs no stack.
+func (h *hasher) packShort(id string) packedID {
 	var a, b, c uint64
 	switch n := len(id); {
-	case n > inlineID:
-		return packedID{word(id), word(id[8:]), 0, maphash.String(h.seed, id) & h.mask}
 	case n > 16:
 		a, b, c = word(id), word(id[8:]), word(id[n-8:])>>(8*(24-n)&63)
 	case n >= 8:

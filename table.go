@@ -24,7 +24,6 @@ type table struct {
 	hasher
 	indexes  []atomic.Pointer[index] // one a shard, apart from the shards: readers share no line with writers
 	shards   []shard
-	shift    uint // see number
 	capacity *capacity
 }
 
@@ -58,7 +57,6 @@ func newTable(c *capacity) *table {
 		hasher:   newHasher(),
 		indexes:  make([]atomic.Pointer[index], n),
 		shards:   make([]shard, n),
-		shift:    uint(63 - bits.Len(uint(n-1))),
 		capacity: c,
 	}
 	for i := range t.shards {
@@ -71,8 +69,8 @@ func newTable(c *capacity) *table {
 	return t
 }
 
-// number returns the number of a hash's shard. Shifts by less than 64 take two instructions less.
-func (t *table) number(hash uint64) uint64 { return hash >> 1 >> (t.shift & 63) }
+// number returns the number of a hash's shard. An index uses the low half of the hash.
+func (t *table) number(hash uint64) int { return int(hash>>32) & (len(t.indexes) - 1) }
 
 // cell is a key's slot with its shard locked. slot is nil where there is none.
 type cell struct {
@@ -220,7 +218,7 @@ func (sh *shard) take() (int, *slot) {
 func (sh *shard) moreChunks() *index {
 	old := sh.index.Load()
 	chunks := make([]atomic.Pointer[chunk], max(1, 2*len(old.chunks)))
-	x := &index{words: old.words, shift: old.shift, chunks: chunks}
+	x := &index{words: old.words, chunks: chunks}
 	for i := range old.chunks {
 		x.chunks[i].Store(old.chunks[i].Load())
 	}
@@ -235,7 +233,7 @@ func (sh *shard) rebuild() {
 	for 3*size < 8*sh.buckets {
 		size *= 2
 	}
-	x := &index{words: make([]uint32, size), shift: uint(32 - bits.Len(uint(size-1))), chunks: old.chunks}
+	x := &index{words: make([]uint32, size), chunks: old.chunks}
 	for n, s := range sh.slots(0, len(sh.chunks)) {
 		x.put(sh.position(s), n)
 	}

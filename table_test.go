@@ -69,9 +69,10 @@ func TestShardsOfATable(t *testing.T) {
 		tab := newTable(&capacity{max: c.max})
 		require.Len(t, tab.shards, c.shards, "MaxBuckets %d", c.max)
 		for _, hash := range []uint64{0, rand.Uint64(), math.MaxUint64} { // every hash has a shard
-			require.Less(t, tab.number(hash), uint64(c.shards))
+			require.Less(t, tab.number(hash), c.shards)
 		}
-		require.Equal(t, uint64(c.shards-1), tab.number(math.MaxUint64), "MaxBuckets %d", c.max)
+		require.Equal(t, c.shards-1, tab.number(math.MaxUint64), "MaxBuckets %d", c.max)
+		require.Zero(t, tab.number(math.MaxUint32), "the low half is for the index")
 	}
 }
 
@@ -121,7 +122,7 @@ func TestSimilarIDsSpread(t *testing.T) {
 	for _, length := range []int{2, 7, 8, 9, 15, 16, 17, 22, 23, 64} {
 		for _, at := range []int{0, length / 3, length - 2} {
 			id := make([]byte, length)
-			var high, low [places]int
+			var shards, low, tags [places]int // by the bits for the shard, the place in its index, and the tag
 			seen := map[uint64]bool{}
 			for i := range n {
 				id[at], id[at+1] = byte(i), byte(i>>8)
@@ -130,12 +131,14 @@ func TestSimilarIDsSpread(t *testing.T) {
 					t.Fatalf("%d bytes, changed at %d: %x again, or not of bytes", length, at, hash)
 				}
 				seen[hash] = true
-				high[hash>>59]++
+				shards[hash>>32%places]++
 				low[hash%places]++
+				tags[hash>>27%places]++
 			}
 			for i := range places {
-				require.InDelta(t, n/places, high[i], 3*n/places/2, "%d bytes, changed at %d", length, at)
-				require.InDelta(t, n/places, low[i], 3*n/places/2, "%d bytes, changed at %d", length, at)
+				for _, got := range [][places]int{shards, low, tags} {
+					require.InDelta(t, n/places, got[i], 3*n/places/2, "%d bytes, changed at %d", length, at)
+				}
 			}
 		}
 	}
@@ -312,8 +315,8 @@ func TestStaleHitsFail(t *testing.T) {
 		require.NoError(t, err)
 	}
 	before := *s
-	assert.False(t, s.hit(state, 1, 5, 7, w, new(Result)))
-	assert.False(t, s.hit(state, 1, 1, 7, w, new(Result)), "a denial")
+	assert.False(t, l.hit(s, state, 1, 5, 7, w, new(Result)))
+	assert.False(t, l.hit(s, state, 1, 1, 7, w, new(Result)), "a denial")
 	s.touch(state, 7)
 	assert.Equal(t, before, *s)
 	assert.EqualValues(t, 201, l.Stats().Allowed)

@@ -39,7 +39,7 @@ type window struct {
 	expires    time.Time
 }
 
-// noWindow accompanies errors and requests that can never pass.
+// noWindow holds no instant. It accompanies errors and requests that can never pass.
 var noWindow = new(window)
 
 // windowAt returns the window of a scale that holds now, without its expires.
@@ -79,6 +79,9 @@ const (
 
 func newWindowTable(n int) *windowTable {
 	t := make(windowTable, n)
+	for i := range t {
+		t[i].Store(noWindow)
+	}
 	return &t
 }
 
@@ -88,12 +91,7 @@ func (t windowTable) slot(scaleMs int64, way int) *atomic.Pointer[window] {
 }
 
 // last returns the window that was current last, or one of another scale.
-func (ws *windows) last(scaleMs int64) *window {
-	if w := ws.table.Load().slot(scaleMs, 0).Load(); w != nil {
-		return w
-	}
-	return noWindow
-}
+func (ws *windows) last(scaleMs int64) *window { return ws.table.Load().slot(scaleMs, 0).Load() }
 
 // store keeps w, which holds now, in the place of an earlier window of its scale or of one that has
 // ended. If there is none it doubles the table, which look-ups then fill again.
@@ -101,7 +99,7 @@ func (ws *windows) store(w *window, now int64) {
 	t := ws.table.Load()
 	for way := range probes {
 		at := t.slot(w.scale, way)
-		if old := at.Load(); old == nil || old.scale == w.scale || !old.holds(now) {
+		if old := at.Load(); old.scale == w.scale || !old.holds(now) {
 			at.Store(w)
 			return
 		}
@@ -115,7 +113,7 @@ func (ws *windows) store(w *window, now int64) {
 func (l *Limiter) window(now, scaleMs int64) *window {
 	t := l.windows.table.Load()
 	for way := range probes {
-		if w := t.slot(scaleMs, way).Load(); w != nil && w.scale == scaleMs && w.holds(now) {
+		if w := t.slot(scaleMs, way).Load(); w.scale == scaleMs && w.holds(now) {
 			return w
 		}
 	}

@@ -62,8 +62,10 @@ var faults = []fault{
 		name: "the state is published before the key",
 		widen: []edit{
 			importRuntime("index.go", `"sync/atomic"`),
-			{"index.go", "\t\tn := int(word&slotMask) - 2\n",
-				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word&slotMask) - 2\n"},
+			{"index.go", "\t\tn := int(word^tag) - 2\n",
+				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word^tag) - 2\n"},
+			{"index.go", "\t\tn := int(word^tag) - 2 //",
+				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word^tag) - 2 //"},
 			importRuntime("table.go", "("),
 			{"table.go", "\ts.write(lowWord, p.low)\n",
 				"\tfor range 4 {\n\t\truntime.Gosched()\n\t}\n\ts.write(lowWord, p.low)\n"},
