@@ -1,0 +1,100 @@
+package weir
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// sharingScales returns two scales whose windows are looked for in the same place first.
+func sharingScales(l *Limiter) (a, b int64) {
+	places := *l.windows.table.Load()
+	for b = 1001; places.slot(b, 0) != places.slot(1000, 0); b++ {
+	}
+	return 1000, b
+}
+
+// A decision on a key that has a bucket takes no lock, whatever the length of its ID and however
+// many scales are in use.
+func TestKnownKeyTakesNoLock(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	a, b := sharingScales(l)
+	decided := func(id string, scale, limit int64) <-chan Result {
+		done := make(chan Result, 1)
+		go func() {
+			r, err := l.CheckRate(id, scale, limit)
+			assert.NoError(t, err)
+			done <- r
+		}()
+		return done
+	}
+	var ids []string
+	for _, length := range []int{1, 8, inlineID, inlineID + 1, headID + partBytes + 1, maxID} {
+		ids = append(ids, strings.Repeat("k", length))
+	}
+	for _, id := range ids {
+		for _, scale := range []int64{a, b} {
+			require.True(t, (<-decided(id, scale, 2)).Allowed())
+		}
+	}
+	for i := range l.buckets.shards {
+		l.buckets.shards[i].mu.Lock()
+	}
+	for _, id := range ids {
+		for _, scale := range []int64{a, b} {
+			for _, want := range []State{Allow, Deny} {
+				select {
+				case r := <-decided(id, scale, 2):
+					require.Equal(t, want, r.State, "%d bytes, scale %d", len(id), scale)
+				case <-time.After(10 * time.Second):
+					t.Fatalf("%d bytes, scale %d: waits for a mutex", len(id), scale)
+				}
+			}
+		}
+	}
+	fresh := decided("new", a, 1) // the control
+	select {
+	case <-fresh:
+		t.Error("a new key took no lock")
+	case <-time.After(20 * time.Millisecond):
+	}
+	for i := range l.buckets.shards {
+		l.buckets.shards[i].mu.Unlock()
+	}
+	require.True(t, (<-fresh).Allowed())
+}
+
+// Scales whose windows share a place in the cache count apart.
+func TestScalesThatShareAPlaceCountApart(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	a, b := sharingScales(l)
+	for range 3 {
+		clock.ns.Add(b * msec)
+		for hit := range int64(3) {
+			for _, scale := range []int64{a, b} {
+				r, err := l.CheckRate("id", scale, 2)
+				require.NoError(t, err)
+				require.Equal(t, hit < 2, r.Allowed(), "hit %d, scale %d", hit, scale)
+				require.EqualValues(t, min(hit+1, 2), r.TotalRequests)
+			}
+		}
+	}
+}
+
+// A count is never raised beyond maxCount, whatever the limit: its bits end there.
+func TestCountEndsAtItsMaximum(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	f := l.FixedWindow()
+	r := &Request{Key: "id", Limit: math.MaxUint64, Duration: time.Second, Cost: maxCount - 1}
+	require.NoError(t, f.Charge(t.Context(), r))
+	for _, want := range []State{Allow, Deny, Deny} {
+		res, err := l.CheckRate("id", 1000, math.MaxInt64)
+		require.NoError(t, err)
+		assert.Equal(t, want, res.State)
+		assert.EqualValues(t, maxCount, res.TotalRequests)
+	}
+}
