@@ -31,12 +31,20 @@ func newCall(policies []*policy) *call {
 	return c
 }
 
+// reset writes no pointer that is zero already: while the garbage collector marks, it notes every
+// write of one.
 func (c *call) reset() {
 	for i := range c.states {
 		s := &c.states[i]
-		s.answered, s.refunded, s.exempt, s.more, s.source = false, false, false, time.Time{}, SourceNone
+		s.answered, s.refunded, s.exempt, s.source = false, false, false, SourceNone
+		if !s.more.IsZero() {
+			s.more = time.Time{}
+		}
 	}
-	c.outcome, c.status, c.err = Admitted, 0, nil
+	c.outcome, c.status = Admitted, 0
+	if c.err != nil {
+		c.err = nil
+	}
 	c.decider, c.jitter, c.taken = none, 0, false
 	c.shared = c.shared[:0]
 }
@@ -61,6 +69,9 @@ func (c *call) caller() string {
 // tightest returns the policy with the least remaining, the first of several. At least one policy
 // applies.
 func (c *call) tightest() int {
+	if len(c.states) == 1 {
+		return 0
+	}
 	best := none
 	for i := range c.states {
 		s := &c.states[i]

@@ -26,14 +26,15 @@ func (h *handler) counts(w *responseWriter) bool {
 
 // watch makes w and the returned request record what counts needs.
 func (w *responseWriter) watch(r *http.Request) *http.Request {
-	w.client = &client{ctx: r.Context()}
+	c := &client{ctx: r.Context()}
+	w.more = &writerState{style: w.more.style, client: c}
 	if r.Body == nil || r.Body == http.NoBody {
 		return r
 	}
-	w.client.body.ReadCloser = r.Body
+	c.body.ReadCloser = r.Body
 	watched := new(http.Request)
 	*watched = *r
-	watched.Body = &w.client.body
+	watched.Body = &c.body
 	return watched
 }
 

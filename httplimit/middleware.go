@@ -104,8 +104,9 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 		return
 	}
 	rw, wrapped := newResponseWriter(w)
+	rw.more = &silent
 	if sends {
-		rw.style = &h.fieldNames
+		rw.more = &h.sending
 		f := newFields(w.Header(), rw.values[:])
 		h.setAdmittedFields(&f, c)
 	}
@@ -151,13 +152,13 @@ func bypassed(r *http.Request, c *call) *http.Request {
 type middleware struct {
 	Config
 	policies     []*policy
-	maxExtracted int      // the longest extracted key that makes no joined key too long
-	headerCount  int      // how many fields the style has
-	fieldNames   []string // these, and RateLimit-Bypassed
-	exposed      string   // Access-Control-Expose-Headers
-	forecasts    bool     // a field reports when more is available, and a policy has to find out
-	realTime     bool     // Now is time.Now
-	policyLine   string   // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	maxExtracted int         // the longest extracted key that makes no joined key too long
+	headerCount  int         // how many fields the style has
+	sending      writerState // of a writer with fields: those of the style, and RateLimit-Bypassed
+	exposed      string      // Access-Control-Expose-Headers
+	forecasts    bool        // a field reports when more is available, and a policy has to find out
+	realTime     bool        // Now is time.Now
+	policyLine   string      // the RateLimit-Policy field; empty if a LimitFunc makes it differ
 	calls        sync.Pool
 	flight       *inFlight        // nil: no bound
 	keys         *clientkeys.Keys // nil: no bound
@@ -271,7 +272,7 @@ func (m *middleware) precompute() {
 	}
 	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
 	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
-	m.fieldNames = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
+	m.sending.style = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
 	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.Headers]...), ", ")
 	m.calls.New = func() any { return newCall(m.policies) }
 }

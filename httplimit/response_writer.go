@@ -19,13 +19,21 @@ const maxAdmittedFields = 3
 // TestResponseWriterIsSmall bounds its size.
 type responseWriter struct {
 	http.ResponseWriter
-	values  [maxAdmittedFields]string // of the fields that the middleware set
-	style   *[]string                 // the names of these fields; read-only
-	client  *client                   // nil: CountIf is not set
-	removed map[string]string         // fields to add to the final answer, after a 1xx
-	status  int32                     // 0: no final status yet
-	lost    bool                      // the client was gone when the status was written
+	values [maxAdmittedFields]string // of the fields that the middleware set
+	more   *writerState              // shared with other writers until it differs
+	status int32                     // 0: no final status yet
+	lost   bool                      // the client was gone when the status was written
 }
+
+// writerState is what the responseWriters of most requests have in common.
+type writerState struct {
+	style   []string          // the names of the fields that the middleware set; read-only
+	client  *client           // nil: CountIf is not set
+	removed map[string]string // fields to add to the final answer, after a 1xx
+}
+
+// silent is the writerState of a writer without fields.
+var silent writerState
 
 func (w *responseWriter) WriteHeader(status int) {
 	switch {
@@ -46,25 +54,25 @@ func (w *responseWriter) begin(status int) {
 	}
 	w.status = int32(status)
 	w.lost = w.clientGone()
-	if w.removed != nil {
+	if w.more.removed != nil {
 		w.release()
 	}
 }
 
 // clientGone reports whether the client hung up, or the body broke off. It is false without
 // CountIf.
-func (w *responseWriter) clientGone() bool { return w.client != nil && w.client.gone() }
+func (w *responseWriter) clientGone() bool { return w.more.client != nil && w.more.client.gone() }
 
 // writeInformational writes a 1xx answer without the middleware's fields. It restores them at once,
 // and release restores them again before the final answer, since handlers such as
 // httputil.ReverseProxy clear the header in between.
 func (w *responseWriter) writeInformational(status int) {
 	h := w.Header()
-	if w.removed == nil {
-		w.removed = w.own(h)
+	if w.more.removed == nil {
+		w.more = &writerState{w.more.style, w.more.client, w.own(h)}
 	}
-	all := make(map[string][]string, len(w.removed))
-	for name, value := range w.removed {
+	all := make(map[string][]string, len(w.more.removed))
+	for name, value := range w.more.removed {
 		all[name] = h[name]
 		if others := without(h[name], value); len(others) > 0 {
 			h[name] = others
@@ -82,11 +90,8 @@ func (w *responseWriter) writeInformational(status int) {
 
 // own returns the fields in h that the middleware has set.
 func (w *responseWriter) own(h http.Header) map[string]string {
-	if w.style == nil {
-		return map[string]string{}
-	}
-	own := make(map[string]string, len(*w.style))
-	for _, name := range *w.style {
+	own := make(map[string]string, len(w.more.style))
+	for _, name := range w.more.style {
 		for _, value := range h[name] {
 			if slices.Contains(w.values[:], value) {
 				own[name] = value
@@ -104,12 +109,12 @@ func without(values []string, value string) []string {
 // release restores the fields that were removed since the last 1xx.
 func (w *responseWriter) release() {
 	h := w.Header()
-	for name, value := range w.removed {
+	for name, value := range w.more.removed {
 		if !slices.Contains(h[name], value) {
 			h[name] = append([]string{value}, h[name]...)
 		}
 	}
-	w.removed = nil
+	w.more.removed = nil
 }
 
 func (w *responseWriter) Write(p []byte) (int, error) {
