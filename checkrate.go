@@ -61,7 +61,7 @@ type Config struct {
 	// up to Resolution late, and later if the process gets no CPU; a retry at ExpiresAt may come up to
 	// Resolution too early, and is denied again. Readings never go back, so in each window of this
 	// clock at most the limit is admitted. Without a janitor, before the first bucket and after the
-	// sweep that removed the last one, the clock is exact. A millisecond costs up to 4 % of a core,
+	// sweep that removed the last one, the clock is exact. A millisecond costs up to 5 % of a core,
 	// which is what it gains at a million decisions a second; less costs more. Ignored with Now, and if
 	// the limiter is made before 1970.
 	Resolution time.Duration

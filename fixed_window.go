@@ -22,7 +22,7 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 // count decides by the fixed window, and sets r, which is zero before.
 //
 // Nearly every call finds its bucket in the window that was current last, and ends here. Nothing is
-// kept for the others, which begin again in countSlow.
+// kept for the others, which begin again in countSlow: a loop here would store it for all.
 func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error {
 	limit = min(limit, maxCount)
 	w := l.windows.last(scaleMs)

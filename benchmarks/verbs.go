@@ -69,7 +69,7 @@ var verbBars = []bar{
 	share("1 ms clock, always denied, vs go-limiter", 0.30, "Resolution", &denied, "go-limiter"),
 	share("1 ms clock, 10k ids, vs go-limiter", 0.42, "Resolution", &tenThousand, "go-limiter"),
 	share("1 ms clock, 1M ids, Zipf, vs go-limiter", 0.50, "Resolution", &zipf, "go-limiter"),
-	{is: "CPU time of a 1 ms clock, share of one core", most: 4, unit: " %",
+	{is: "CPU time of a 1 ms clock, share of one core", most: 5, unit: " %",
 		measured: func(*results) float64 { return 100 * tickCost() }},
 	share("with offenders vs without, hot id", 1.05, "Offenders", &hot, "unwatched"),
 	share("with offenders vs without, always denied", 1.05, "Offenders", &denied, "unwatched"),
