@@ -46,12 +46,15 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 	}
 	for _, id := range ids {
 		for _, scale := range []int64{a, b} {
-			for _, want := range []State{Allow, Deny} {
+			for _, c := range []struct {
+				limit int64
+				want  State
+			}{{2, Allow}, {2, Deny}, {1, Deny}} {
 				select {
-				case r := <-decided(id, scale, 2):
-					require.Equal(t, want, r.State, "%d bytes, scale %d", len(id), scale)
+				case r := <-decided(id, scale, c.limit):
+					require.Equal(t, c.want, r.State, "%d bytes, scale %d, limit %d", len(id), scale, c.limit)
 				case <-time.After(10 * time.Second):
-					t.Fatalf("%d bytes, scale %d: waits for a mutex", len(id), scale)
+					t.Fatalf("%d bytes, scale %d, limit %d: waits for a mutex", len(id), scale, c.limit)
 				}
 			}
 		}
