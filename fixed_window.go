@@ -21,13 +21,14 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 
 // count decides by the fixed window, and sets r, which is zero before.
 //
-// Nearly every call finds its bucket in the window that was current last, and ends here. Nothing is
-// kept for the others, which begin again in countSlow: a loop here would store it for all.
+// Nearly every call finds its bucket in the window that was current last, and ends here. The others
+// begin again in countSlow: in a loop here, each call would first store its variables for a second
+// try.
 func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error {
 	limit = min(limit, maxCount)
 	w := l.windows.last(scaleMs)
 	if w.scale != scaleMs || uint(len(id)-1) >= inlineID {
-		return l.countSlow(id, scaleMs, limit, cost, l.clock.read(), noWindow, r)
+		return l.countSlow(id, scaleMs, limit, cost, 0, noWindow, r)
 	}
 	k := l.buckets.packShort(id)
 	// Read the clock while the words of the slot are on their way.
@@ -43,11 +44,15 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error 
 	return l.countSlow(id, scaleMs, limit, cost, now, w, r)
 }
 
-// countSlow is count where no slot was hit at now in the window tried: for an ID that is new in its
-// window or over inlineID bytes, for one of many scales in use, and for what is not a decision.
+// countSlow is count where no slot was hit at now in the window tried; with noWindow none was, and now
+// is not set. That is so for an ID that is new in its window, one over inlineID bytes, a scale whose
+// place among the windows another one has, and for errors.
 func (l *Limiter) countSlow(id string, scaleMs, limit, cost, now int64, tried *window, r *Result) error {
 	if !validArgs(id, scaleMs, limit) {
 		return l.fail(checkArgs(id, scaleMs, limit))
+	}
+	if tried == noWindow {
+		now = l.clock.read()
 	}
 	k := l.buckets.pack(id)
 	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.read() {
@@ -63,6 +68,7 @@ func (l *Limiter) countSlow(id string, scaleMs, limit, cost, now int64, tried *w
 			return err
 		}
 	}
+	*r = Result{} // a hit that failed has set it
 	return l.fail(ErrClosed)
 }
 

@@ -60,14 +60,16 @@ func TestKnownKeyTakesNoLock(t *testing.T) {
 		}
 	}
 	fresh := decided("new", a, 1) // the control
+	locked := true
 	select {
 	case <-fresh:
-		t.Error("a new key took no lock")
+		locked = false
 	case <-time.After(20 * time.Millisecond):
 	}
 	for i := range l.buckets.shards {
 		l.buckets.shards[i].mu.Unlock()
 	}
+	require.True(t, locked, "a new key took no lock")
 	require.True(t, (<-fresh).Allowed())
 }
 
@@ -98,6 +100,47 @@ func TestCountEndsAtItsMaximum(t *testing.T) {
 		res, err := l.CheckRate("id", 1000, math.MaxInt64)
 		require.NoError(t, err)
 		assert.Equal(t, want, res.State)
-		assert.EqualValues(t, maxCount, res.TotalRequests)
+		assert.Equal(t, uint64(maxCount), res.TotalRequests)
 	}
+}
+
+// A clock that goes back finds the window it goes back to, not the one that was current last.
+func TestWindowOfAnEarlierReading(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	for _, ms := range []int64{25, 15, 25, 15} {
+		clock.setMs(ms)
+		r, err := l.CheckRate("id", 10, 2)
+		require.NoError(t, err)
+		assert.True(t, r.Allowed(), "at %d ms", ms)
+		assert.Equal(t, clock.now().Add(5*time.Millisecond), r.ExpiresAt)
+	}
+}
+
+// An error comes with the zero Result, also after a hit that failed, because its bucket was removed
+// meanwhile, and had set it.
+func TestErrorAfterAFailedHitHasNoResult(t *testing.T) {
+	meanwhile := func() {} // runs once, while CheckRate reads the clock
+	l, err := New(Config{MaxBuckets: 1, SweepEvery: time.Hour, Now: func() time.Time {
+		f := meanwhile
+		meanwhile = func() {}
+		f()
+		return time.UnixMilli(5)
+	}})
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = l.CheckRate("id", 1000, 5)
+	require.NoError(t, err)
+	meanwhile = func() {
+		require.NoError(t, l.Reset("id", 1000))
+		_, err := l.CheckRate("other", 1000, 5)
+		require.NoError(t, err)
+	}
+	r, err := l.CheckRate("id", 1000, 5)
+	require.ErrorIs(t, err, ErrFull)
+	require.Zero(t, r)
+
+	require.NoError(t, l.Close())
+	r = Result{State: Allow, TotalRequests: 2}
+	require.ErrorIs(t, l.countSlow("id", 1000, 5, 1, 0, noWindow, &r), ErrClosed)
+	require.Zero(t, r)
 }

@@ -26,7 +26,8 @@ const (
 // noIndex is the index of a shard without buckets.
 var noIndex = &index{words: make([]uint32, 1)}
 
-// slot returns a slot by its number, or nil if its chunk was freed or came after the index.
+// slot returns a slot by its number, or nil if there is none: its chunk was freed or came after the
+// index, or n is -1 or over maxSlots.
 func (x *index) slot(n int) *slot {
 	if i := uint(n) / chunkSlots; i < uint(len(x.chunks)) {
 		if c := x.chunks[i].Load(); c != nil {
@@ -42,9 +43,8 @@ func (x *index) find(k packedID, id string, p *period) (s *slot, state uint64, n
 	if len(id) <= inlineID {
 		return x.findShort(k, len(id), p)
 	}
-	at := uint32(k.hash ^ p.salt)
-	tag := at &^ slotMask
-	for ; ; at++ {
+	tag := uint32(k.hash^p.salt) &^ slotMask
+	for at := uint32(k.hash ^ p.salt); ; at++ {
 		word := atomic.LoadUint32(&x.words[int(at)&(len(x.words)-1)])
 		if word == emptyWord {
 			return nil, 0, 0
@@ -73,7 +73,7 @@ func (x *index) findShort(k packedID, length int, p *period) (s *slot, state uin
 		if word == emptyWord {
 			return nil, 0, 0
 		}
-		n := int(word^tag) - 2 // of a word with another tag it is over maxSlots
+		n := int(word^tag) - 2 // no slot's number, if the word is a tombstone or has another tag
 		s := x.slot(n)
 		if s == nil {
 			continue
@@ -129,7 +129,7 @@ func (x *index) put(at uint32, n int) (wasEmpty bool) {
 	for i := at; ; i++ {
 		word := &x.words[int(i)&(len(x.words)-1)]
 		if was := atomic.LoadUint32(word); was == emptyWord || was == tombstoneWord {
-			atomic.StoreUint32(word, indexWord(at, n))
+			atomic.StoreUint32(word, at&^slotMask|uint32(n+2))
 			return was == emptyWord
 		}
 	}
@@ -138,9 +138,8 @@ func (x *index) put(at uint32, n int) (wasEmpty bool) {
 // remove takes a word out, and returns how many words became empty: if the next one is empty, no
 // search needs to pass this one and the tombstones before it.
 func (x *index) remove(at uint32, n int) (emptied int) {
-	mask := len(x.words) - 1
-	i := int(at)
-	for atomic.LoadUint32(&x.words[i&mask]) != indexWord(at, n) {
+	mask, i := len(x.words)-1, int(at)
+	for atomic.LoadUint32(&x.words[i&mask]) != at&^slotMask|uint32(n+2) {
 		i++
 	}
 	atomic.StoreUint32(&x.words[i&mask], tombstoneWord)
@@ -153,6 +152,3 @@ func (x *index) remove(at uint32, n int) (emptied int) {
 	}
 	return emptied
 }
-
-// indexWord returns the word of a slot at a position.
-func indexWord(at uint32, n int) uint32 { return at&^slotMask | uint32(n+2) }

@@ -39,7 +39,8 @@ type window struct {
 	expires    time.Time
 }
 
-// noWindow holds no instant. It accompanies errors and requests that can never pass.
+// noWindow holds no instant. It fills the empty places among the windows, and accompanies errors and
+// requests that can never pass.
 var noWindow = new(window)
 
 // windowAt returns the window of a scale that holds now, without its expires.
