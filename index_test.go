@@ -164,3 +164,22 @@ func TestIndexGrowsAndShrinks(t *testing.T) {
 	require.Equal(t, []int{256, 16}, sizes)
 	checkTable(t, l.buckets)
 }
+
+// The word of a removed bucket, and the tombstones before it, become empty if the next word is.
+func TestRemovalLeavesNoTombstonesAtTheEnd(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 100})
+	sh := &l.buckets.shards[0]
+	ids := []string{"a", "b", "c", "d", "e", "f", "g"}
+	for round := range 20 {
+		for _, id := range ids {
+			_, err := l.CheckRate(id, 1000, 1)
+			require.NoError(t, err)
+		}
+		rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
+		for _, id := range ids {
+			require.NoError(t, l.Reset(id, 1000))
+			checkIndex(t, sh)
+		}
+		require.Zero(t, sh.filled, "round %d", round)
+	}
+}
