@@ -22,7 +22,7 @@ export GORACE ?= atexit_sleep_ms=0
 GOTEST := GOGC=400 go test -race -vet=off -shuffle=on -ldflags '-s -w' -exec 'env -u GOGC'
 
 .DEFAULT_GOAL := help
-.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants bench ci need recovery scaling contrib
+.PHONY: help pictures test verify nightly race 386 standalone packing cross dist release tidy lint fuzz mutants functions bench ci need recovery scaling contrib
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## /{printf "%-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,6 +97,9 @@ fuzz: ## every fuzz target for FUZZTIME
 
 mutants: ## what the core's tests notice of MUTANTS small faults, each tested by itself
 	go run ./mutants -n $(MUTANTS)
+
+functions: ## how many functions a decision passes, and how many lines of code the core has
+	go run ./verify/functions
 
 bench: ## the rivals side by side; writes BENCHMARKS.md
 	cd benchmarks && go run .
