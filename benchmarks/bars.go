@@ -5,26 +5,63 @@ import (
 	"time"
 )
 
-// shareBar is the highest allowed ratio of weir's time to go-limiter's in a workload.
+// shareBar is the highest allowed ratio of a store's time in a workload to another's, in each mode.
 type shareBar struct {
+	is       string // what is compared, in the report
+	group    string
 	workload *workload
+	store    string // one of weir's
+	rival    string
 	one, two float64 // oneCore, twoCores
 }
 
+// shareBars hold CheckRate to go-limiter.
 var shareBars = []shareBar{
-	{&hot, 0.65, 0.60},
-	{&denied, 0.66, 0.65},
-	{&tenThousand, 0.70, 0.57},
-	{&fresh, 0.45, 0.45},
-	{&zipf, 0.65, 0.60},
-	{&uniform, 0.55, 0.50},
+	{"hot id", "CheckRate", &hot, "weir", "go-limiter", 0.65, 0.60},
+	{"always denied", "CheckRate", &denied, "weir", "go-limiter", 0.66, 0.65},
+	{"10k ids", "CheckRate", &tenThousand, "weir", "go-limiter", 0.70, 0.57},
+	{"new id each call", "CheckRate", &fresh, "weir", "go-limiter", 0.45, 0.45},
+	{"1M ids, Zipf", "CheckRate", &zipf, "weir", "go-limiter", 0.65, 0.60},
+	{"1M ids, uniform", "CheckRate", &uniform, "weir", "go-limiter", 0.55, 0.50},
 }
 
-func (b shareBar) most(m mode) float64 {
-	if m == oneCore {
-		return b.one
+// strategyBars hold the strategies to their rivals, and to FixedWindow.
+var strategyBars = []shareBar{
+	{"token bucket, hot id, vs x/time/rate in a sync.Map", "TokenBucket", &hot, "weir", "x-time-rate",
+		0.75, 0.85},
+	{"token bucket, always denied, vs x/time/rate in a sync.Map", "TokenBucket", &denied, "weir",
+		"x-time-rate", 0.75, 0.55},
+	{"token bucket, hot id, vs throttled", "TokenBucket", &hot, "weir", "throttled", 0.55, 0.45},
+	{"token bucket, always denied, vs throttled", "TokenBucket", &denied, "weir", "throttled", 0.62, 0.45},
+	{"sliding window, hot id, vs slidingwindow in a sync.Map", "SlidingWindow", &hot, "weir",
+		"slidingwindow", 0.60, 0.45},
+	{"sliding window, always denied, vs slidingwindow in a sync.Map", "SlidingWindow", &denied, "weir",
+		"slidingwindow", 0.65, 0.35},
+	{"Counter, hot id, vs FixedWindow", "Strategies", &hot, "Counter", "FixedWindow", 1.2, 1.2},
+	{"middleware with SlidingWindow, hot id, vs FixedWindow", "Middleware", &hotPeer, "weir-sliding",
+		"weir", 1.08, 1.08},
+	{"middleware with SlidingWindow, always denied, vs FixedWindow", "Middleware", &deniedPeer,
+		"weir-sliding", "weir", 1.08, 1.08},
+}
+
+// inEachMode returns the bars of each mode.
+func inEachMode(shares []shareBar) (bars []bar) {
+	for _, m := range modes {
+		for _, s := range shares {
+			bars = append(bars, s.in(m))
+		}
 	}
-	return b.two
+	return bars
+}
+
+func (s shareBar) in(m mode) bar {
+	most := s.one
+	if m == twoCores {
+		most = s.two
+	}
+	b := ratio(s.is+", "+m.name, most, cell{s.group, s.workload.name, m.name, s.store}, s.rival)
+	b.unit = "" // the table says what they are
+	return b
 }
 
 // bar is an upper bound that a figure of weir must meet.
@@ -33,13 +70,10 @@ type bar struct {
 	most     float64
 	unit     string
 	measured func(*results) float64
+	cells    []cell // of a ratio: the cells that it compares
 }
 
 var bars = []bar{
-	share("token bucket, hot id, vs throttled", 0.6, "TokenBucket", &hot, "throttled"),
-	share("token bucket, hot id, vs x/time/rate in a sync.Map", 0.65, "TokenBucket", &hot, "x-time-rate"),
-	share("sliding window, hot id, vs slidingwindow in a sync.Map", 0.5, "SlidingWindow", &hot,
-		"slidingwindow"),
 	share("sliding window, hot id, vs httprate", 0.5, "SlidingWindow", &hot, "httprate"),
 	share("middleware, hot id, vs the fastest rival", 0.6, "Middleware", &hotPeer, "go-limiter", "ulule",
 		"httprate"),
@@ -67,14 +101,24 @@ var bars = []bar{
 // share returns the bar for weir's time in a workload on one core, as a multiple of the fastest
 // rival's.
 func share(is string, most float64, group string, w *workload, rivals ...string) bar {
-	return bar{is, most, "×", func(r *results) (largest float64) {
-		for _, rival := range rivals {
-			ratio := r.ratio(cell{group, w.name, oneCore.name, "weir"},
-				cell{group, w.name, oneCore.name, rival})
-			largest = max(largest, ratio)
+	return ratio(is, most, cell{group, w.name, oneCore.name, "weir"}, rivals...)
+}
+
+// ratio returns the bar for the time in a cell, as a multiple of that of the fastest rival there.
+func ratio(is string, most float64, ours cell, rivals ...string) bar {
+	b := bar{is: is, most: most, unit: "×", cells: []cell{ours}}
+	for _, rival := range rivals {
+		theirs := ours
+		theirs.store = rival
+		b.cells = append(b.cells, theirs)
+	}
+	b.measured = func(r *results) (largest float64) {
+		for _, theirs := range b.cells[1:] {
+			largest = max(largest, r.ratio(ours, theirs))
 		}
 		return largest
-	}}
+	}
+	return b
 }
 
 // allocations returns the most allocations per decision in any of the workloads.

@@ -15,6 +15,8 @@ var notes string
 func (r *results) writeBars(b *bytes.Buffer) {
 	b.WriteString("\n## Bars\n\nThe time of a decision divided by go-limiter's, in the median turn:\n\n")
 	missed := r.writeShares(b)
+	b.WriteString("\nThe time of weir's strategies divided by the rival's:\n\n")
+	missed = append(missed, r.writeTable(b, inEachMode(strategyBars))...)
 	b.WriteString("\nThe other bars; a ratio (×) compares times on one core:\n\n")
 	missed = append(missed, r.writeTable(b, bars)...)
 	if len(missed) == 0 {
@@ -25,29 +27,23 @@ func (r *results) writeBars(b *bytes.Buffer) {
 	b.WriteString("\n### Where the time goes\n\n" + strings.TrimSpace(notes) + "\n")
 }
 
-// writeShares writes the table of shareBars and returns the missed bars.
+// writeShares writes the table of shareBars, with the rivals' own shares, and returns the missed
+// bars.
 func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
-	stores := groups[0].stores
+	rivals := groups[0].stores[2:]
 	head := []string{"", "at most", "weir", ""}
-	for _, s := range stores[2:] {
+	for _, s := range rivals {
 		head = append(head, s.name)
 	}
 	table(b, head...)
-	for _, m := range modes {
-		for _, bar := range shareBars {
-			at := func(s store) cell { return cell{groups[0].name, bar.workload.name, m.name, s.name} }
-			ratio := func(s store) string { return fmt.Sprintf("%.2f", r.ratio(at(s), at(stores[1]))) }
-			cells := []string{bar.workload.is + ", " + m.name, fmt.Sprintf("%.2f", bar.most(m)),
-				ratio(stores[0]), "met"}
-			if !within(r.ratio(at(stores[0]), at(stores[1])), bar.most(m)) {
-				cells[3] = "**missed**"
-				missed = append(missed, fmt.Sprintf("%s: %s, at most %s", cells[0], cells[2], cells[1]))
-			}
-			for _, s := range stores[2:] {
-				cells = append(cells, ratio(s))
-			}
-			row(b, cells...)
+	for _, bar := range inEachMode(shareBars) {
+		cells := r.judge(bar, &missed)
+		for _, s := range rivals {
+			at := bar.cells[1]
+			at.store = s.name
+			cells = append(cells, fmt.Sprintf("%.2f", r.ratio(at, bar.cells[1])))
 		}
+		row(b, cells...)
 	}
 	return missed
 }
@@ -56,16 +52,21 @@ func (r *results) writeShares(b *bytes.Buffer) (missed []string) {
 func (r *results) writeTable(b *bytes.Buffer, bars []bar) (missed []string) {
 	table(b, "", "at most", "measured", "")
 	for _, bar := range bars {
-		measured := bar.measured(r)
-		cells := []string{bar.is, fmt.Sprintf("%.2f%s", bar.most, bar.unit),
-			fmt.Sprintf("%.2f%s", measured, bar.unit), "met"}
-		if !within(measured, bar.most) {
-			cells[3] = "**missed**"
-			missed = append(missed, fmt.Sprintf("%s: %s, at most %s", cells[0], cells[2], cells[1]))
-		}
-		row(b, cells...)
+		row(b, r.judge(bar, &missed)...)
 	}
 	return missed
+}
+
+// judge returns the row of a bar, and adds the bar to missed if it is not met.
+func (r *results) judge(b bar, missed *[]string) []string {
+	measured := b.measured(r)
+	cells := []string{b.is, fmt.Sprintf("%.2f%s", b.most, b.unit), fmt.Sprintf("%.2f%s", measured, b.unit),
+		"met"}
+	if !within(measured, b.most) {
+		cells[3] = "**missed**"
+		*missed = append(*missed, fmt.Sprintf("%s: %s, at most %s", cells[0], cells[2], cells[1]))
+	}
+	return cells
 }
 
 func (r *results) writeMillions(b *bytes.Buffer) {
