@@ -2,6 +2,7 @@ package main
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -119,6 +120,15 @@ func ratio(is string, most float64, ours cell, rivals ...string) bar {
 		return largest
 	}
 	return b
+}
+
+// ratiosOf returns the bars whose cells were all measured.
+func ratiosOf(f figures) []bar {
+	all := slices.Concat(inEachMode(shareBars), inEachMode(strategyBars), bars, verbBars)
+	return filter(all, func(b bar) bool {
+		missing := func(c cell) bool { return f[c] == nil }
+		return b.cells != nil && !slices.ContainsFunc(b.cells, missing)
+	})
 }
 
 // allocations returns the most allocations per decision in any of the workloads.

@@ -3,6 +3,7 @@
 //
 //	go run .                                                         # everything; some minutes
 //	go run . -print -group CheckRate -workload ids=1/mode=allow -store weir,go-limiter
+//	go run . -print -group 'TokenBucket|SlidingWindow' -workload ids=1/ # a minute
 package main
 
 import (
@@ -22,7 +23,7 @@ var (
 	benchtime = flag.Duration("benchtime", 150*time.Millisecond, "duration of one measurement")
 	verbs     = flag.Bool("verbs", false, "measure operations other than decisions, and write "+
 		verbsResults)
-	only    = flag.Bool("print", false, "print figures instead of writing the report")
+	only    = flag.Bool("print", false, "print figures and the bars for them instead of writing the report")
 	out     = flag.String("o", "../BENCHMARKS.md", "write the report to this file")
 	groupRE = flag.String("group", ".", "with -print: these groups (regular expression)")
 	workRE  = flag.String("workload", ".", "with -print: these workloads (regular expression)")
@@ -65,6 +66,7 @@ func main() {
 	}
 	if *only {
 		r.figures.print()
+		r.printBars()
 		return
 	}
 	if *verbs {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,25 @@ func TestReportListsBarsMetAndMissed(t *testing.T) {
 				t.Errorf("%d bars are listed as missed, want %d:\n%s", listed, tt.missed, report)
 			}
 		})
+	}
+}
+
+func TestPrintedBarsAreThoseMeasured(t *testing.T) {
+	all := made(20).figures
+	some := figures{}
+	for c := range all {
+		if c.group == "TokenBucket" && c.workload == hot.name && c.store != "throttled" {
+			some[c] = all[c]
+		}
+	}
+	var got []string
+	for _, b := range ratiosOf(some) {
+		got = append(got, b.is)
+	}
+	want := []string{"token bucket, hot id, vs x/time/rate in a sync.Map, 1 core",
+		"token bucket, hot id, vs x/time/rate in a sync.Map, 8 goroutines on 2 cores"}
+	if !slices.Equal(got, want) {
+		t.Fatalf("bars %q, want %q", got, want)
 	}
 }
 

@@ -143,3 +143,12 @@ func (f figures) print() {
 			c.group, c.workload, c.mode, c.store, f.ns(c), f.allocs(c), ratio)
 	}
 }
+
+// printBars writes the bars for ratios that were measured as lines of text.
+func (r *results) printBars() {
+	var missed []string
+	for _, b := range ratiosOf(r.figures) {
+		cells := r.judge(b, &missed)
+		fmt.Printf("%-88s at most %-6s measured %-6s %s\n", cells[0], cells[1], cells[2], cells[3])
+	}
+}
