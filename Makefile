@@ -13,6 +13,8 @@ TOOLS     := $(CURDIR)/.tools
 LINT      := $(TOOLS)/golangci-lint-2.15.0
 FUZZTIME  ?= 30s
 MUTANTS   ?= 330
+# The packages of pure functions, whose own tests must kill every mutant.
+PURE      := $(wildcard internal/algorithm)
 
 # By default each program with the race detector sleeps for a second before it exits: the tests of each
 # package, and each run of the tool in its tests.
@@ -95,8 +97,9 @@ $(LINT):
 fuzz: ## every fuzz target for FUZZTIME
 	@.ci/fuzz $(FUZZTIME)
 
-mutants: ## what the core's tests notice of MUTANTS small faults, each tested by itself
+mutants: ## what the core's tests notice of MUTANTS small faults, each tested by itself, and of all in PURE
 	go run ./mutants -n $(MUTANTS)
+	@for p in $(PURE); do echo "== $$p"; go run ./mutants -n 0 -package $$p || exit 1; done
 
 functions: ## how many functions a decision passes, and how many lines of code the core has
 	go run ./verify/functions

@@ -5,9 +5,12 @@
 // the reason, in equivalents.txt.
 //
 //	go run ./mutants [-n 300] [-seed 1] [-only table.go] [-id table.go:shard.insert] [-list]
+//	go run ./mutants -package internal/arith -n 0
+//
+// The mutants of another package are tested by its own tests alone.
 //
 // It fails if the tests fail without a mutant, if an entry of the list matches no mutant, and if
-// more than 5 % of the mutants survive without being listed.
+// more than 5 % of the mutants survive without being listed; of another package than the root, any.
 package main
 
 import (
@@ -17,6 +20,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +30,7 @@ import (
 // config holds the flags.
 type config struct {
 	root    string        // the directory of the root package
+	pkg     string        // the package to mutate, from root
 	n       int           // how many mutants to choose; 0 for all
 	skip    int           // how many of them to leave out, from the first: to go on where a run was ended
 	seed    uint64        // of the selection
@@ -39,7 +44,8 @@ type config struct {
 
 func main() {
 	var cfg config
-	flag.StringVar(&cfg.root, "root", ".", "`directory` of the package to mutate")
+	flag.StringVar(&cfg.root, "root", ".", "`directory` of the root package")
+	flag.StringVar(&cfg.pkg, "package", ".", "`directory` of the package to mutate, from the root")
 	flag.IntVar(&cfg.n, "n", 300, "number of mutants to choose; 0 for all")
 	flag.IntVar(&cfg.skip, "skip", 0, "number of those to leave out, to go on with a run that was ended")
 	flag.Uint64Var(&cfg.seed, "seed", 1, "seed of their selection")
@@ -62,11 +68,13 @@ func run(cfg config) error {
 	if cfg.root, err = filepath.Abs(cfg.root); err != nil {
 		return err
 	}
-	p, err := load(cfg.root)
+	cfg.pkg = path.Clean(cfg.pkg)
+	p, err := load(cfg.root, cfg.pkg)
 	if err != nil {
 		return err
 	}
-	equivalents, err := readEquivalents(filepath.Join(cfg.root, "mutants", "equivalents.txt"), p.mutants)
+	list := filepath.Join(cfg.root, "mutants", "equivalents.txt")
+	equivalents, err := readEquivalents(list, cfg.pkg, p.mutants)
 	if err != nil {
 		return err
 	}
@@ -86,7 +94,11 @@ func run(cfg config) error {
 	if err := tests.unmutated(); err != nil {
 		return err
 	}
-	return report(tests.run(p, chosen, equivalents), equivalents)
+	allowed := 0
+	if cfg.pkg == "." {
+		allowed = 5
+	}
+	return report(tests.run(p, chosen, equivalents), equivalents, allowed)
 }
 
 // choose returns the mutants to test, and how many it left out because they do not compile. It
@@ -131,9 +143,8 @@ func shuffled(mutants []mutant, seed uint64) []mutant {
 	return list
 }
 
-// report prints the result of each mutant. It fails if too many survived.
-func report(results []result, equivalents map[string]string) error {
-	const allowed = 5 // percent
+// report prints the results. It fails if more than a percentage of the mutants survived.
+func report(results []result, equivalents map[string]string, allowed int) error {
 	count := map[outcome]int{}
 	for _, r := range results {
 		count[r.outcome]++

@@ -80,6 +80,25 @@ func TestIdentifiersAreUniqueAndOutliveOtherChanges(t *testing.T) {
 	}
 }
 
+func TestAnotherPackageIsTestedByItsOwnTests(t *testing.T) {
+	p, err := load("..", "internal/arith")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(p.mutants, func(m mutant) bool { return p.check(m) == nil }) {
+		t.Errorf("none of %d mutants compiles", len(p.mutants))
+	}
+	for _, m := range p.mutants {
+		if !strings.HasPrefix(m.id, "internal/arith/arith.go:") {
+			t.Errorf("%s is not named after its package", m)
+		}
+	}
+	suites := newTester(config{pkg: "internal/arith"}).suites
+	if len(suites) != 1 || suites[0].dir != "." || !slices.Equal(suites[0].args, []string{"./internal/arith"}) {
+		t.Errorf("suites %v", suites)
+	}
+}
+
 func TestListOfEquivalentsMustBeUpToDate(t *testing.T) {
 	mutants := mutantsOf(t, source)
 	for _, c := range []struct{ list, want string }{
@@ -87,12 +106,13 @@ func TestListOfEquivalentsMustBeUpToDate(t *testing.T) {
 		{mutants[0].id, "no reason"},
 		{mutants[0].id + " a\n" + mutants[0].id + " b", "twice"},
 		{"p.go:set.add:negation:0 gone", "no mutant"},
+		{"internal/p/p.go:set.add:negation:0 of another package", ""},
 	} {
 		file := filepath.Join(t.TempDir(), "list")
 		if err := os.WriteFile(file, []byte(c.list), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, err := readEquivalents(file, mutants)
+		_, err := readEquivalents(file, ".", mutants)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.list, err, c.want)
 		}

@@ -14,30 +14,34 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 )
 
 // pkg is the package that is mutated.
 type pkg struct {
-	dir      string
+	root     string
+	dir      string // from root
 	fset     *token.FileSet
-	names    []string
+	names    []string // of files, from root
 	sources  map[string][]byte
 	files    map[string]*ast.File
 	importer types.Importer
 	mutants  []mutant
 }
 
-// load parses the package in dir, without its tests, and makes all its mutants.
-func load(dir string) (*pkg, error) {
-	p := &pkg{dir: dir, fset: token.NewFileSet(), sources: map[string][]byte{}, files: map[string]*ast.File{}}
-	out, err := goList(dir, "-f", "{{range .GoFiles}}{{println .}}{{end}}", ".")
+// load parses a package, without its tests, and makes all its mutants.
+func load(root, dir string) (*pkg, error) {
+	p := &pkg{root: root, dir: dir, fset: token.NewFileSet(), sources: map[string][]byte{},
+		files: map[string]*ast.File{}}
+	out, err := goList(filepath.Join(root, dir), "-f", "{{range .GoFiles}}{{println .}}{{end}}", ".")
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range strings.Fields(string(out)) {
-		src, err := os.ReadFile(filepath.Join(dir, name))
+		name = path.Join(dir, name)
+		src, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +53,7 @@ func load(dir string) (*pkg, error) {
 		p.sources[name], p.files[name] = src, file
 		p.mutants = append(p.mutants, generate(p.fset, name, src, file)...)
 	}
-	p.importer, err = exports(p.fset, dir)
+	p.importer, err = exports(p.fset, filepath.Join(root, dir))
 	return p, err
 }
 
@@ -91,15 +95,16 @@ func (p *pkg) check(m mutant) error {
 		files = append(files, p.files[name])
 	}
 	cfg := types.Config{Importer: p.importer, Sizes: types.SizesFor("gc", "amd64")}
-	if _, err := cfg.Check("github.com/weirgo/weir", p.fset, files, nil); err != nil {
+	if _, err := cfg.Check(path.Join("github.com/weirgo/weir", p.dir), p.fset, files, nil); err != nil {
 		return errNotCompiled
 	}
 	return nil
 }
 
 // readEquivalents reads a list of identifiers, each followed by the reason why no test can fail
-// that mutant. It fails where a reason is missing or an identifier matches no mutant.
-func readEquivalents(file string, mutants []mutant) (map[string]string, error) {
+// that mutant, and returns those of the package in dir. It fails where a reason is missing or an
+// identifier matches no mutant.
+func readEquivalents(file, dir string, mutants []mutant) (map[string]string, error) {
 	known := map[string]bool{}
 	for _, m := range mutants {
 		known[m.id] = true
@@ -115,6 +120,9 @@ func readEquivalents(file string, mutants []mutant) (map[string]string, error) {
 			continue
 		}
 		id, reason, _ := strings.Cut(line, " ")
+		if name, _, _ := strings.Cut(id, ":"); path.Dir(name) != dir {
+			continue
+		}
 		switch {
 		case reason == "":
 			return nil, fmt.Errorf("%s: no reason for %s", file, id)

@@ -35,8 +35,8 @@ type suite struct {
 	args []string
 }
 
-// The tests of verify are those of the core, without the ones that measure memory or look at the
-// repository.
+// suites are those for the root package. The tests of verify are those of the core, without the
+// ones that measure memory or look at the repository.
 var suites = []suite{
 	{".", []string{"."}},
 	{".", []string{"./weirtest"}},
@@ -47,11 +47,15 @@ var suites = []suite{
 
 type tester struct {
 	cfg    config
+	suites []suite
 	prefix []string // of a command
 }
 
 func newTester(cfg config) *tester {
-	t := &tester{cfg: cfg}
+	t := &tester{cfg: cfg, suites: suites}
+	if cfg.pkg != "." {
+		t.suites = []suite{{".", []string{"./" + cfg.pkg}}}
+	}
 	if nice, err := exec.LookPath("nice"); err == nil {
 		t.prefix = []string{nice, "-n", "19"}
 	}
@@ -60,7 +64,7 @@ func newTester(cfg config) *tester {
 
 // unmutated fails if a test fails without a mutant: it would kill them all.
 func (t *tester) unmutated() error {
-	for _, s := range suites {
+	for _, s := range t.suites {
 		if out, err := t.test(s, ""); err != nil {
 			return fmt.Errorf("the tests in %s fail without a mutant: %w\n%s", s.dir, err, out)
 		}
@@ -134,7 +138,7 @@ func (t *tester) kill(p *pkg, m mutant) (outcome, string) {
 		panic(err)
 	}
 	defer remove()
-	for _, s := range suites {
+	for _, s := range t.suites {
 		out, err := t.test(s, overlay)
 		switch {
 		case err == nil:
@@ -165,8 +169,8 @@ func (p *pkg) overlay(m mutant) (file string, remove func(), err error) {
 		return "", nil, err
 	}
 	remove = func() { _ = os.RemoveAll(dir) }
-	source := filepath.Join(dir, m.file)
-	replace := map[string]map[string]string{"Replace": {filepath.Join(p.dir, m.file): source}}
+	source := filepath.Join(dir, filepath.Base(m.file))
+	replace := map[string]map[string]string{"Replace": {filepath.Join(p.root, m.file): source}}
 	text, err := json.Marshal(replace)
 	if err == nil {
 		err = os.WriteFile(source, m.apply(p.sources[m.file]), 0o600)
