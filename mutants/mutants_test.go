@@ -20,6 +20,7 @@ func (s *set) add(n int) bool {
 		s.n += n - 1
 		return true
 	}
+	s.n = arith.Add(s.n, n%3)
 	return s.word.CompareAndSwap(min(n, 3), n)
 }
 `
@@ -31,7 +32,7 @@ func mutantsOf(t *testing.T, src string) []mutant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return generate(fset, "p.go", []byte(src), file)
+	return generate(fset, "p.go", []byte(src), file, true)
 }
 
 func TestEveryOperatorApplies(t *testing.T) {
@@ -57,6 +58,10 @@ func TestEveryOperatorApplies(t *testing.T) {
 		"exit: return true => ",
 		"swap: return s.word.CompareAndSwap(min(n, 3), n) => return s.word.CompareAndSwap(n, min(n, 3))",
 		"minmax: return s.word.CompareAndSwap(min(n, 3), n) => return s.word.CompareAndSwap(max(n, 3), n)",
+		"bits: s.n = arith.Add(s.n, n%3) => s.n = arith.Add(s.n, n/3)",
+		"saturating: s.n = arith.Add(s.n, n%3) => s.n = arith.Sub(s.n, n%3)",
+		"offset: s.n = arith.Add(s.n, n%3) => s.n = (arith.Add(s.n, n%3)) + 1",
+		"offset: s.n += n - 1 => s.n += (n - 1) + 1",
 	} {
 		if !slices.Contains(changes, want) {
 			t.Errorf("no mutant %q in:\n%s", want, strings.Join(changes, "\n"))

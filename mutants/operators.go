@@ -33,13 +33,16 @@ type generator struct {
 	fset     *token.FileSet
 	name     string
 	src      []byte
+	pure     bool // make the mutants of value too
 	function string
 	seen     map[string]int
 	mutants  []mutant
 }
 
-func generate(fset *token.FileSet, name string, src []byte, file *ast.File) []mutant {
-	g := &generator{fset: fset, name: name, src: src, seen: map[string]int{}}
+// generate makes the mutants of a file. pure adds those of value: few enough to test them all only in
+// a small package.
+func generate(fset *token.FileSet, name string, src []byte, file *ast.File, pure bool) []mutant {
+	g := &generator{fset: fset, name: name, src: src, pure: pure, seen: map[string]int{}}
 	for _, decl := range file.Decls {
 		switch d := decl.(type) {
 		case *ast.FuncDecl:
@@ -102,6 +105,9 @@ func (g *generator) add(operator string, from, to token.Pos, with string) {
 }
 
 func (g *generator) visit(n ast.Node) bool {
+	if g.pure {
+		g.value(n)
+	}
 	switch n := n.(type) {
 	case *ast.BinaryExpr:
 		g.binary(n)
@@ -143,6 +149,48 @@ var operators = map[token.Token]struct{ name, to string }{
 func (g *generator) binary(n *ast.BinaryExpr) {
 	if op, ok := operators[n.Op]; ok {
 		g.add(op.name, n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), op.to)
+	}
+}
+
+var valueOperators = map[token.Token]string{
+	token.SHL:     ">>",
+	token.SHR:     "<<",
+	token.REM:     "/",
+	token.AND:     "|",
+	token.OR:      "&",
+	token.XOR:     "|",
+	token.AND_NOT: "&",
+}
+
+// saturating are the functions of package arith that are operators.
+var saturating = map[string]string{"Add": "Sub", "Sub": "Add", "Mul": "Add"}
+
+// value makes mutants of values: of the operators left out by binary, of saturating arithmetic, and
+// one more of each number that is returned, assigned or given to a field. Those that are no numbers
+// do not compile.
+func (g *generator) value(n ast.Node) {
+	var values []ast.Expr
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		if to, ok := valueOperators[n.Op]; ok {
+			g.add("bits", n.OpPos, n.OpPos+token.Pos(len(n.Op.String())), to)
+		}
+	case *ast.SelectorExpr:
+		if x, ok := n.X.(*ast.Ident); ok && x.Name == "arith" && saturating[n.Sel.Name] != "" {
+			g.add("saturating", n.Sel.Pos(), n.Sel.End(), saturating[n.Sel.Name])
+		}
+	case *ast.ReturnStmt:
+		values = n.Results
+	case *ast.AssignStmt:
+		values = n.Rhs
+	case *ast.KeyValueExpr:
+		values = []ast.Expr{n.Value}
+	}
+	for _, v := range values {
+		if lit, ok := v.(*ast.BasicLit); ok && lit.Kind == token.INT {
+			continue // constant has made it
+		}
+		g.add("offset", v.Pos(), v.End(), "("+g.text(v)+") + 1")
 	}
 }
 

@@ -51,7 +51,7 @@ func load(root, dir string) (*pkg, error) {
 		}
 		p.names = append(p.names, name)
 		p.sources[name], p.files[name] = src, file
-		p.mutants = append(p.mutants, generate(p.fset, name, src, file)...)
+		p.mutants = append(p.mutants, generate(p.fset, name, src, file, dir != ".")...)
 	}
 	p.importer, err = exports(p.fset, filepath.Join(root, dir))
 	return p, err
