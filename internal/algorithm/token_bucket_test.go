@@ -1,0 +1,219 @@
+package algorithm
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// playBucket makes the requests of a table of one token bucket.
+func playBucket(t *testing.T, p Params, steps []step) {
+	t.Helper()
+	a, s := &TokenBucket{}, None
+	play(t, p, steps, func(p Params, now int64) (v Verdict) {
+		v, s = a.Decide(s, p, now)
+		return v
+	})
+}
+
+// The committed bucket of RFC 2697 (1999), section 3: it is full at first, with CBS tokens; it gets CIR
+// tokens a second up to CBS, and a packet of B bytes is green, and takes B tokens, if it has B. Here
+// CIR = 1000 bytes a second and CBS = 1500 bytes. Total is what CBS lacks.
+func TestTokenBucketFillsAsInRFC2697(t *testing.T) {
+	const ms, sec = time.Millisecond, time.Second
+	playBucket(t, Params{Limit: 1500, Each: Spacing(1000, 1000)}, []step{
+		{"1500 - 1000 = 500 tokens are left", 10 * sec, 1000, admitted(1000, 11*sec)},
+		{"600 bytes are not green until 100 more have come", 10 * sec, 600, denied(1000, 10_100*ms)},
+		{"1 ns before, they are not", 10_100*ms - 1, 600, denied(901, 10_100*ms)},
+		{"they take all 600 tokens", 10_100 * ms, 600, admitted(1500, 11_600*ms)},
+		{"1 byte waits 1 ms", 10_100 * ms, 1, denied(1500, 10_101*ms)},
+		{"half a token is none", 10_100*ms + ms/2, 1, denied(1500, 10_101*ms)},
+		{"1 byte", 10_101 * ms, 1, admitted(1500, 11_601*ms)},
+		{"1501 bytes are never green", 11 * sec, 1501, deniedForever(601)},
+		{"the bucket is full after 1.5 s", 11_601 * ms, 1500, admitted(1500, 13_101*ms)},
+		{"it does not fill beyond CBS", 60 * sec, 1500, admitted(1500, 61_500*ms)},
+		{"an earlier instant adds no tokens", 59 * sec, 1, denied(2500, 60_001*ms)},
+	})
+}
+
+// The generic cell rate algorithm, virtual scheduling, of ATM Forum Traffic Management 4.0 (1996),
+// section 4.4.2: a cell at t conforms to GCRA(I, L) if t >= TAT - L, and sets TAT to max(t, TAT) + I; at
+// first TAT is the first t. Here I = 10 s and L = 3 s: a cell is 10 tokens, one a second, and the bucket
+// has I + L of them. At of an admission is TAT, and of another cell TAT - L.
+func TestTokenBucketIsGCRA(t *testing.T) {
+	const s = time.Second
+	playBucket(t, Params{Limit: 13, Each: second}, []step{
+		{"the first cell: TAT = 0 + 10", 0, 10, admitted(10, 10*s)},
+		{"6 < 10 - 3", 6 * s, 10, denied(4, 7*s)},
+		{"7 >= 10 - 3: TAT = 10 + 10", 7 * s, 10, admitted(13, 20*s)},
+		{"16 < 20 - 3", 16 * s, 10, denied(4, 17*s)},
+		{"17 >= 20 - 3: TAT = 20 + 10", 17 * s, 10, admitted(13, 30*s)},
+		{"40 >= 30: TAT = 40 + 10", 40 * s, 10, admitted(10, 50*s)},
+		{"48 >= 50 - 3: TAT = 50 + 10", 48 * s, 10, admitted(12, 60*s)},
+		{"56 < 60 - 3", 56 * s, 10, denied(4, 57*s)},
+	})
+}
+
+func TestTokenBucketInstantsAreExact(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(11, 12))
+	for range 500 {
+		p := Params{Limit: 1 + rnd.Int64N(1<<rnd.IntN(20)), Each: 1 + rnd.Int64N(1<<rnd.IntN(30))}
+		a, s, now := &TokenBucket{}, None, (2*rnd.Int64N(2)-1)*(rnd.Int64()>>rnd.IntN(60))
+		now = min(now, math.MaxInt64/2)
+		for range 20 {
+			now += rnd.Int64N(2 * p.Each)
+			p.Cost = 1 + rnd.Int64N(p.Limit)
+			full, tokens := s.Still1+s.N, int64(0) // missing, by their definition
+			for now+tokens*p.Each < full && p.Limit < 100 {
+				tokens++
+			}
+			var v Verdict
+			v, s = a.Decide(s, p, now)
+			if p.Limit < 100 {
+				require.Equal(t, tokens+p.Cost <= p.Limit, v.Allowed)
+			}
+			requireExact(t, v, p, now, func(p Params, now int64) Verdict {
+				v, _ := a.Decide(s, p, now)
+				return v
+			})
+		}
+	}
+}
+
+func TestSpacing(t *testing.T) {
+	for _, c := range []struct {
+		name               string
+		scale, limit, want int64
+	}{
+		{"one a second", 1000, 1, second},
+		{"three a second round up", 1000, 3, 333_333_334},
+		{"one every nanosecond", 1, msec, 1},
+		{"never less than one", 1, msec + 1, 1},
+		{"nor of the largest limit", 1, math.MaxInt64, 1},
+		{"limit 0 is as 1", 1000, 0, second},
+		{"half a nanosecond more rounds up", 1, msec * 2 / 3, 2},
+	} {
+		assert.Equal(t, c.want, Spacing(c.scale, c.limit), c.name)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	for _, c := range []struct {
+		name                  string
+		full, now, each, want int64
+	}{
+		{"a full bucket", 100, 100, 10, 0},
+		{"a bucket that was full", 99, 100, 10, 0},
+		{"a part of a token", 101, 100, 10, 1},
+		{"one token", 110, 100, 10, 1},
+		{"a token and a part", 111, 100, 10, 2},
+		{"two tokens", 120, 100, 10, 2},
+		{"one a nanosecond", 107, 100, 1, 7},
+		{"no tokens flow", 120, 100, 0, 0},
+		{"of all time", End, Never, 1, math.MaxInt64},
+		{"never used", Never, End, 1, 0},
+	} {
+		assert.Equal(t, c.want, Missing(c.full, c.now, c.each), c.name)
+	}
+}
+
+func TestTokenBucketPrepares(t *testing.T) {
+	for _, c := range []struct {
+		name                    string
+		burst, limit            int64
+		wantedLimit, wantedEach int64
+		ok                      bool
+	}{
+		{"the limit is the burst", 0, 10, 10, 100 * msec, true},
+		{"a burst", 5, 10, 5, 100 * msec, true},
+		{"a burst of 1", 1, 10, 1, 100 * msec, true},
+		{"limit 0 is denied", 5, 0, 0, 0, true},
+		{"the longest fill, 2^62 ns", 1 << 62, second, 1 << 62, 1, true},
+		{"a token more", 1<<62 + 1, second, 1<<62 + 1, 1, false},
+		{"2^64 ns", 1 << 62, second / 4, 1 << 62, 4, false},
+		{"2^64 ns and a few", 1<<62 + 1, second / 4, 1<<62 + 1, 4, false},
+	} {
+		p, ok := (&TokenBucket{c.burst}).Prepare(Params{Scale: 1000, Limit: c.limit, Cost: 3})
+		assert.Equal(t, c.ok, ok, c.name)
+		assert.Equal(t, Params{1000, c.wantedLimit, 3, c.wantedEach}, p, c.name)
+	}
+}
+
+// An arrival time is a base that stays and a number that moves, at most MaxCount ns later.
+func TestTokenBucketKeepsItsBase(t *testing.T) {
+	s := State{N: 5, Still1: 100}
+	for _, c := range []struct {
+		name string
+		full int64
+		want State
+	}{
+		{"later", 107, State{N: 7, Still1: 100}},
+		{"earlier than before", 101, State{N: 1, Still1: 100}},
+		{"the base", 100, State{Still1: 100}},
+		{"earlier than the base", 99, State{Still1: 99}},
+		{"as late as fits", 100 + MaxCount, State{N: MaxCount, Still1: 100}},
+		{"too late", 101 + MaxCount, State{Still1: 101 + MaxCount}},
+	} {
+		assert.Equal(t, c.want, s.at(c.full), c.name)
+	}
+	assert.Equal(t, State{Still1: End}, None.at(End), "the difference overflows")
+}
+
+func TestTokenBucketChanges(t *testing.T) {
+	a, p := &TokenBucket{}, Params{Limit: 5, Cost: 2, Each: 10}
+	at := func(full int64) State { return State{N: 3, Still1: full - 3} }
+	for _, c := range []struct {
+		name string
+		have State
+		want int64
+	}{
+		{"an admission from a full bucket", a.Admit(at(90), p, 100), 120},
+		{"an admission from another", a.Admit(at(110), p, 100), 130},
+		{"an admission over the burst", a.Admit(at(150), p, 100), 170},
+		{"the first admission", a.Admit(None, p, 100), 120},
+		{"admissions saturate", a.Admit(at(End-5), p, 100), End},
+		{"the largest admission", a.Admit(at(0), Params{Cost: math.MaxInt64, Each: 10}, 0), End},
+		{"a refund", a.Refund(at(150), p, 100, 150), 130},
+		{"a refund as it comes", a.Refund(at(150), p, 100, 120), 130},
+		{"a refund of which a part has come", a.Refund(at(150), p, 100, 119), 131},
+		{"a refund of which all has come", a.Refund(at(150), p, 100, 100), 150},
+		{"a refund long after", a.Refund(at(150), p, 100, 50), 150},
+		{"a refund fills no more than the bucket", a.Refund(at(110), p, 100, 150), 100},
+		{"a refund to a full bucket", a.Refund(at(90), p, 100, 150), 90},
+		{"a refund near the first instant", a.Refund(at(Never+5), p, Never, 0), Never},
+		{"a refund at the last instant", a.Refund(at(End), p, End-50, End), End - 20},
+		{"a total that is more", a.Raise(at(110), p, 100, 0, 2), 120},
+		{"a total that is less", a.Raise(at(130), p, 100, 0, 2), 130},
+		{"merging with an emptier bucket", a.Merge(at(110), at(120), 0, 0, 0), 120},
+		{"with a fuller one", a.Merge(at(110), at(105), 0, 0, 0), 110},
+		{"merging saturates", a.Merge(at(110), State{N: MaxCount, Still1: End}, 0, 0, 0), End},
+		{"totals saturate", a.Raise(at(110), p, 100, 0, math.MaxInt64), End},
+		{"a total before 1970", a.Raise(None, p, -100, 0, 2), -80},
+	} {
+		assert.Equal(t, c.want, c.have.Still1+c.have.N, c.name)
+	}
+	assert.EqualValues(t, 110, a.Expires(at(110), 0))
+}
+
+func TestTokenBucketAtTheEndsOfTimeAndOfCounts(t *testing.T) {
+	const most = math.MaxInt64
+	at := func(full int64) State { return State{Still1: full} }
+	decide := func(s State, p Params, now int64) Verdict {
+		v, _ := (&TokenBucket{}).Decide(s, p, now)
+		return v
+	}
+	p := Params{Limit: 2, Cost: 2, Each: 10}
+	assert.Equal(t, Verdict{Allowed: true, Total: 2, At: Never + 20}, decide(None, p, Never))
+	assert.Equal(t, Verdict{Allowed: true, Total: 1, At: End}, decide(None, p, End-5),
+		"of two tokens one is missing until the end")
+	assert.Equal(t, Verdict{Total: 1, At: End}, decide(at(End), p, End-5), "the end saturates")
+	p = Params{Limit: most, Cost: 2, Each: 1}
+	assert.Equal(t, Verdict{Total: most, At: End - (most - 2)}, decide(at(End), p, Never))
+	assert.Equal(t, deniedForever(0), decide(at(End), Params{Cost: 1}, 0), "limit 0")
+	assert.Equal(t, Verdict{Allowed: true, Total: most, At: most},
+		decide(None, Params{Limit: most, Cost: most, Each: 1}, 0), "the largest cost")
+}
