@@ -3,6 +3,7 @@ package weir
 import (
 	"time"
 
+	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 )
 
@@ -18,11 +19,11 @@ type Bucket struct {
 	Ends     time.Time     // when the window ends
 }
 
-// snapshot returns the Bucket in a slot of a fixed window. The shard's mutex is held.
-func (l *Limiter) snapshot(x *index, s *slot) Bucket {
-	_, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
+// bucket returns the Bucket in a slot of a fixed window. The shard's mutex is held.
+func (l *Limiter) bucket(x *index, s *slot) Bucket {
+	_, scale, number := s.period()
 	at := func(stamp uint64) time.Time {
-		return l.clock.time(arith.Add(windowStart(number, scale), int64(stamp<<stampShift(scale))))
+		return l.clock.time(arith.Add(algorithm.WindowStart(number, scale), int64(stamp<<stampShift(scale))))
 	}
 	return Bucket{
 		ID:       string(x.appendID(nil, s)),
@@ -32,18 +33,17 @@ func (l *Limiter) snapshot(x *index, s *slot) Bucket {
 		Denied:   s.load(deniedWord) & countMask,
 		Created:  at(s.load(tailWord) >> 16),
 		Modified: at(s.load(usedWord) & countMask),
-		Ends:     l.clock.time(windowStart(number+1, scale)),
+		Ends:     l.clock.time(algorithm.WindowStart(number+1, scale)),
 	}
 }
 
 // lockWindow returns the slot of id in the current window, with the shard's mutex held.
-func (l *Limiter) lockWindow(id string, scaleMs int64) (lockedState[slot], error) {
-	err := checkArgs(id, scaleMs, 0)
-	if err == nil && l.closed.Load() {
+func (l *Limiter) lockWindow(id string, scaleMs int64) (c cell, now int64, err error) {
+	if err = checkArgs(id, scaleMs, 0); err == nil && l.closed.Load() {
 		err = ErrClosed
 	}
 	if err != nil {
-		return lockedState[slot]{}, l.fail(err)
+		return c, 0, l.fail(err)
 	}
-	return (&slotStore{l, fixedKind}).lock(id, scaleMs, false)
+	return l.FixedWindow().lock(id, scaleMs)
 }

@@ -1,103 +1,11 @@
 package weir
 
 import (
-	"cmp"
-	"fmt"
 	"iter"
+	"math"
 	"sync/atomic"
 	"time"
 )
-
-// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on an ID that has a
-// bucket takes no lock. Make a Limiter with [New], and close it when it is no longer used.
-//
-// Its clock is the wall time at which it was made, advanced by the operating system's monotonic
-// clock. On Windows that clock moves in steps of up to 15.6 ms, so windows of less than 100 ms are
-// uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
-// that time, and from then on instants lie behind the wall clock.
-type Limiter struct {
-	clock   clock
-	closed  atomic.Bool
-	windows windows
-	buckets *table // of fixed windows
-	callers *table // of sliding windows, token buckets and counters, one a caller
-
-	// The states of no fixed size are in tables of their own, made by the first call.
-	logs   func() *states
-	queues func() *states
-	slices func() *states
-
-	capacity capacity
-	janitor  janitor
-
-	// extraCost is the admitted cost of fixed windows less their admitted hits: costs over 1, charges
-	// and refunds. A hit of cost 1 does not write it: Stats adds up the buckets' counts instead.
-	extraCost atomic.Int64
-
-	invalid, full, afterClose atomic.Uint64 // calls that failed
-	allowed                   atomic.Int64  // minus the largest Allowed that Stats has returned
-}
-
-// Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
-type Config struct {
-	// MaxBuckets bounds the memory: how many buckets, of all strategies together, are kept at one
-	// time. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes beyond the
-	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket take about 300
-	// bytes, and their contents, bounded as [Limiter.SlidingLog] says. At a full table expired buckets
-	// are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small refuses
-	// new callers; too large lets a flood of made-up IDs take the memory.
-	MaxBuckets int
-
-	// Timeout is how long a bucket is kept after it expired or was last used, whichever is later,
-	// unless the table is full. 0 means a minute. No count needs it: for that long Buckets yields the
-	// bucket, and Now may step back to its window. Too small does no harm; too large keeps memory.
-	Timeout time.Duration
-
-	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU, too large memory.
-	SweepEvery time.Duration
-
-	// Resolution, if not 0, makes the clock coarse: decisions load an instant that the janitor's
-	// goroutine advances every Resolution, and take a third to a half less time. A window may then end
-	// up to Resolution late, and later if the process gets no CPU; a retry at ExpiresAt may come up to
-	// Resolution too early, and is denied again. Readings never go back, so in each window of this
-	// clock at most the limit is admitted. Without a janitor, before the first bucket and after the
-	// sweep that removed the last one, the clock is exact. A millisecond costs up to 5 % of a core,
-	// which is what it gains at a million decisions a second; less costs more. Ignored with Now, and if
-	// the limiter is made before 1970.
-	Resolution time.Duration
-
-	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be
-	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back: within
-	// Timeout the windows that it returns to still have their counts, before that they start at 0. The
-	// janitor still wakes by real time; see Sweep.
-	Now func() time.Time
-}
-
-// New returns a Limiter. It fails if a field of cfg is negative. It starts no goroutine: the
-// janitor starts with the first bucket and ends with the last. A limiter for a testing/synctest
-// bubble is made in the bubble, and closed before the bubble ends.
-func New(cfg Config) (*Limiter, error) {
-	if cfg.MaxBuckets < 0 || cfg.Timeout < 0 || cfg.SweepEvery < 0 || cfg.Resolution < 0 {
-		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v, Resolution %v",
-			cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
-	}
-	l := &Limiter{clock: newClock(cfg.Now, cfg.Resolution)}
-	l.capacity = newCapacity(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), &l.janitor)
-	l.janitor = janitor{
-		clock:    &l.clock,
-		capacity: &l.capacity,
-		every:    cmp.Or(cfg.SweepEvery, 10*time.Second),
-		timeout:  int64(cmp.Or(cfg.Timeout, time.Minute)),
-		stop:     make(chan struct{}),
-	}
-	l.windows.table.Store(newWindowTable(minWindows))
-	l.buckets, l.callers = newTable(&l.capacity), newTable(&l.capacity)
-	l.janitor.add(l.buckets, l.callers)
-	l.logs = lazyStates(l, func() state { return new(hitLog) })
-	l.queues = lazyStates(l, func() state { return &queue{next: noInstant} })
-	l.slices = lazyStates(l, func() state { return new(sliceCounts) })
-	return l, nil
-}
 
 // CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the
 // decision: id may make limit hits in each window of scaleMs milliseconds. Windows are aligned to
@@ -124,18 +32,150 @@ func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err erro
 	return
 }
 
+// count decides by the fixed window, and sets r, which is zero before.
+//
+// Nearly every call finds its bucket in the window that was current last, and ends here. The others
+// begin again in countSlow: in a loop here, each call would first store its variables for a second
+// try.
+func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error {
+	limit = min(limit, maxCount)
+	w := l.windows.last(scaleMs)
+	if w.scale != scaleMs || uint(len(id)-1) >= inlineID {
+		return l.countSlow(id, scaleMs, limit, cost, 0, noWindow, r)
+	}
+	k := l.buckets.packShort(id)
+	// Read the clock while the words of the slot are on their way.
+	x := l.buckets.indexes[int(k.hash>>32)&(len(l.buckets.indexes)-1)].Load()
+	s, state, _ := x.findShort(k, len(id), &w.fixed)
+	now := l.clock.read()
+	switch {
+	case s == nil, now < w.start, now >= w.end, cost > limit, l.closed.Load():
+	default:
+		if l.hit(s, state, cost, limit, w.stamp(now), w, r) {
+			return nil
+		}
+	}
+	return l.countSlow(id, scaleMs, limit, cost, now, w, r)
+}
+
+// countSlow is count for a call that did not end in the fast path: one with an ID that is new in
+// its window or longer than inlineID, with a scale that is not in the first place of the window
+// cache, with a coarse clock that was late, or with an error. tried is the window in which count
+// found no slot at now. It is noWindow if count searched none; then now is not set.
+func (l *Limiter) countSlow(id string, scaleMs, limit, cost, now int64, tried *window, r *Result) error {
+	if err := checkArgs(id, scaleMs, limit); err != nil {
+		return l.fail(err)
+	}
+	if tried == noWindow || l.clock.resolution > 0 {
+		tried, now = noWindow, l.clock.read()
+	}
+	k := l.buckets.pack(id)
+	for at := (reading{now: now, horizon: math.MinInt64}); !l.closed.Load(); at.now = l.clock.read() {
+		w := tried
+		if at.now < w.start || at.now >= w.end {
+			w = l.window(at.now, scaleMs)
+		}
+		if w != tried && cost <= limit {
+			s, state, _ := l.buckets.indexes[l.buckets.number(k.hash)].Load().find(k, id, &w.fixed)
+			if s != nil && l.hit(s, state, cost, limit, w.stamp(at.now), w, r) {
+				return nil
+			}
+		}
+		if err := l.countLocked(k, id, w, &at, limit, cost, r); err != errEarlier {
+			return err
+		}
+	}
+	*r = Result{} // a hit that failed has set it
+	return l.fail(ErrClosed)
+}
+
+// hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It sets
+// r. It reports false, and has counted nothing, if the slot was released meanwhile, or if a coarse
+// clock was late: then a denial is returned only if its window still runs by the exact clock. state
+// was read before the key of the slot was compared. cost <= limit <= maxCount.
+//
+// r is stored before the compare-and-swap, which waits for all earlier stores. A caller that copies r
+// loads two words at a time, and such a load waits, for 9 ns, while one of them is being stored.
+func (l *Limiter) hit(s *slot, state uint64, cost, limit int64, stamp uint64, w *window, r *Result) bool {
+	r.ExpiresAt = w.expires
+	for {
+		total := count(state)
+		if total > limit-cost {
+			r.State, r.TotalRequests = Deny, uint64(total)
+			if l.clock.resolution > 0 && l.clock.advance() >= w.end || !s.deny(state) { // the clock was late
+				return false
+			}
+			break
+		}
+		r.State, r.TotalRequests = Allow, uint64(total+cost)
+		if atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {
+			if cost > 1 {
+				l.buckets.extraCost.Add(cost - 1)
+			}
+			break
+		}
+		old := generation(state)
+		if state = s.load(stateWord); generation(state) != old {
+			return false
+		}
+	}
+	if used := s.load(usedWord) & countMask; int64(stamp-used) > w.touchEvery {
+		s.touch(state, stamp)
+	}
+	return true
+}
+
+// countLocked is count under the shard's mutex, for a call that found no slot without it, or whose
+// cost is over the limit. It fails with errEarlier if the caller is to read the clock and try
+// again.
+func (l *Limiter) countLocked(
+	k packedID, id string, w *window, at *reading, limit, cost int64, r *Result,
+) error {
+	*r = Result{}
+	stamp := w.stamp(at.now)
+	first := &fresh{content{N: cost, Still2: int64(stamp)}, stamp, w.end}
+	if cost > limit {
+		first = nil
+	}
+	c, err := l.buckets.lock(k, id, &w.fixed, at, first)
+	switch {
+	case err == errEarlier:
+		return err
+	case err != nil:
+		return l.fail(err)
+	}
+	defer c.shard.mu.Unlock()
+	switch {
+	case c.slot == nil:
+		c.shard.denied++
+	case c.fresh:
+		if cost > 1 {
+			l.buckets.extraCost.Add(cost - 1)
+		}
+		*r = Result{State: Allow, TotalRequests: uint64(cost), ExpiresAt: w.expires}
+	case cost > limit:
+		state := c.load(stateWord)
+		c.deny(state)
+		c.touch(state, stamp)
+		r.TotalRequests = uint64(count(state))
+	case !l.hit(c.slot, c.load(stateWord), cost, limit, stamp, w, r):
+		return errEarlier
+	}
+	return nil
+}
+
 // Inspect returns the Bucket of id in the current window of scaleMs. It creates none: that of an id
 // without one has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and [ErrClosed].
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
-	h, err := l.lockWindow(id, scaleMs)
+	c, now, err := l.lockWindow(id, scaleMs)
 	if err != nil {
 		return Bucket{}, err
 	}
-	defer h.shard.mu.Unlock()
-	if h.kept {
-		return l.snapshot(h.shard.index.Load(), h.state), nil
+	defer c.shard.mu.Unlock()
+	if c.slot != nil {
+		return l.bucket(c.shard.index.Load(), c.slot), nil
 	}
-	w := l.window(h.now, scaleMs)
+	w := l.window(now, scaleMs)
 	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
 }
 
@@ -147,7 +187,7 @@ func (l *Limiter) Buckets() iter.Seq[Bucket] {
 		for i := range l.buckets.shards {
 			var found []Bucket
 			sh := &l.buckets.shards[i]
-			add := func(s *slot) { found = append(found, l.snapshot(sh.index.Load(), s)) }
+			add := func(s *slot) { found = append(found, l.bucket(sh.index.Load(), s)) }
 			for c := 0; sh.visit(c, add); c, found = c+1, found[:0] {
 				for _, b := range found {
 					if !yield(b) {
@@ -162,81 +202,14 @@ func (l *Limiter) Buckets() iter.Seq[Bucket] {
 // Reset removes the bucket of id in the current window of scaleMs, if there is one. Stats keeps its
 // counts. It fails as Inspect does.
 func (l *Limiter) Reset(id string, scaleMs int64) error {
-	h, err := l.lockWindow(id, scaleMs)
+	c, _, err := l.lockWindow(id, scaleMs)
 	if err != nil {
 		return err
 	}
-	defer h.shard.mu.Unlock()
-	if h.kept {
-		h.shard.release(h.state, int(h.n))
-	}
+	c.remove()
 	return nil
 }
 
 // Sweep removes the buckets that expired, and were last used, at least Timeout ago, as the janitor
 // does every SweepEvery, and returns their number. Simulations with a Config.Now call it.
 func (l *Limiter) Sweep() int { return l.janitor.sweep(l.clock.read()) }
-
-// Stats counts the decisions, errors and sweeps of a limiter since New.
-type Stats struct {
-	Checks          uint64 // Allowed, Denied and all errors
-	Allowed, Denied uint64
-	Invalid         uint64 // ErrID, ErrScale, ErrLimit
-	Full            uint64 // ErrFull
-	Closed          uint64 // ErrClosed
-
-	Buckets    int           // kept now, of all strategies
-	MaxBuckets int           // how many can be kept: Config.MaxBuckets, or its default
-	Swept      uint64        // expired buckets removed
-	Sweeps     uint64        // by the janitor and Sweep
-	LastSweep  time.Duration // how long the last one took, in real time
-}
-
-// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing. It
-// holds one shard's mutex at a time, so it is no snapshot of one instant. No count of calls falls:
-// costs, charges and refunds under way may make Allowed too high, until as much more is admitted.
-func (l *Limiter) Stats() Stats {
-	extra := l.extraCost.Load()
-	s := Stats{
-		Invalid:    l.invalid.Load(),
-		Full:       l.full.Load(),
-		Closed:     l.afterClose.Load(),
-		Buckets:    int(l.capacity.used()),
-		MaxBuckets: int(l.capacity.max),
-		Swept:      l.janitor.removed.Load(),
-		Sweeps:     l.janitor.sweeps.Load(),
-		LastSweep:  time.Duration(l.janitor.took.Load()),
-	}
-	for _, t := range l.janitor.all() {
-		allowed, denied := t.stats()
-		s.Allowed += allowed
-		s.Denied += denied
-	}
-	extra = max(extra, l.extraCost.Load())       // the larger leaves out costs and refunds under way
-	storeMin(&l.allowed, extra-int64(s.Allowed)) // metrics take a count that falls for a restart
-	s.Allowed = uint64(-l.allowed.Load())
-	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
-	return s
-}
-
-// Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
-// that decide, read or change a count fail with [ErrClosed]. It may be called more than once, and
-// from Config.Now. It always returns nil.
-func (l *Limiter) Close() error {
-	l.closed.Store(true)
-	l.janitor.close()
-	return nil
-}
-
-// fail counts err for Stats.
-func (l *Limiter) fail(err error) error {
-	switch err {
-	case ErrFull:
-		l.full.Add(1)
-	case ErrClosed:
-		l.afterClose.Add(1)
-	default:
-		l.invalid.Add(1)
-	}
-	return err
-}

@@ -154,3 +154,14 @@ func TestClockTimeIsTheInverseOfRead(t *testing.T) {
 		assert.Equal(t, zone, virtual.time(ns).Location(), "times are handed out in the zone of Now")
 	}
 }
+
+// A reading that was published is not taken back, whether the janitor or a reading has published it.
+func TestAdvanceNeverGoesBack(t *testing.T) {
+	for _, sign := range []int64{1, -1} {
+		c := newClock(nil, time.Second)
+		ahead := c.unix + int64(time.Hour)
+		c.coarse.Store(sign * ahead)
+		assert.Equal(t, ahead, c.advance())
+		assert.Equal(t, sign*ahead, c.coarse.Load())
+	}
+}

@@ -143,33 +143,91 @@ type admission struct {
 	strategy Strategy
 	request  *Request
 	taken    *Result
+	giveBack Return // nil: it was run by Run
+}
+
+// refund gives cost of an admission back, even if the context has ended.
+func (a *admission) refund(ctx context.Context, cost uint64) error {
+	ctx = context.WithoutCancel(ctx)
+	if a.giveBack != nil {
+		return a.giveBack(ctx, cost)
+	}
+	s, ok := a.strategy.(Refunder)
+	if !ok {
+		return fmt.Errorf("weir: %T cannot refund: %w", a.strategy, errors.ErrUnsupported)
+	}
+	q := *a.request
+	q.Cost = cost
+	return s.Refund(ctx, &q, a.taken)
+}
+
+// runner is how a leaf is run: by Run, or by Admit where it has that.
+type runner func(ctx context.Context, s Strategy, r *Request) (*Result, Return, error)
+
+func byRun(ctx context.Context, s Strategy, r *Request) (*Result, Return, error) {
+	res, err := s.Run(ctx, r)
+	return res, nil, err
+}
+
+func byAdmit(ctx context.Context, s Strategy, r *Request) (*Result, Return, error) {
+	if a, ok := s.(Admitter); ok {
+		res, giveBack, err := a.Admit(ctx, r)
+		if !errors.Is(err, errors.ErrUnsupported) { // else s wraps one that is no Admitter
+			return res, giveBack, err
+		}
+	}
+	return byRun(ctx, s, r)
 }
 
 // take is Run. It appends what each leaf has admitted; nothing if the request is denied.
-func take(ctx context.Context, s Strategy, r *Request, admissions []admission) (*Result, []admission, error) {
+func take(
+	ctx context.Context, s Strategy, r *Request, admissions []admission, run runner,
+) (*Result, []admission, error) {
 	switch s := s.(type) {
 	case Policy:
-		return take(ctx, s.Strategy, s.request(r), admissions)
+		return take(ctx, s.Strategy, s.request(r), admissions, run)
 	case all:
-		return s.take(ctx, r, admissions)
+		return s.take(ctx, r, admissions, run)
 	}
-	res, err := s.Run(ctx, r)
-	if err == nil && res.Allowed() {
-		admissions = append(admissions, admission{s, r, res})
+	a := admission{strategy: s, request: r}
+	var err error
+	a.taken, a.giveBack, err = run(ctx, s, r)
+	if err == nil && a.taken.Allowed() {
+		admissions = append(admissions, a)
 	}
-	return res, admissions, err
+	return a.taken, admissions, err
 }
+
+// admit is Admit of a Policy and of All.
+func admit(ctx context.Context, s Strategy, r *Request) (*Result, Return, error) {
+	q := *r // the Return keeps it
+	res, admissions, err := take(ctx, s, &q, nil, byAdmit)
+	if err != nil {
+		return nil, nil, err
+	}
+	return res, func(ctx context.Context, cost uint64) error { return refundAll(ctx, admissions, cost) }, nil
+}
+
+// Admit implements [Admitter].
+func (p Policy) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
+	return admit(ctx, p, r)
+}
+
+// Admit implements [Admitter].
+func (a all) Admit(ctx context.Context, r *Request) (*Result, Return, error) { return admit(ctx, a, r) }
 
 // Run implements [Strategy].
 func (a all) Run(ctx context.Context, r *Request) (*Result, error) {
-	res, _, err := a.take(ctx, r, make([]admission, 0, len(a)))
+	res, _, err := a.take(ctx, r, make([]admission, 0, len(a)), byRun)
 	return res, err
 }
 
-func (a all) take(ctx context.Context, r *Request, admissions []admission) (*Result, []admission, error) {
+func (a all) take(
+	ctx context.Context, r *Request, admissions []admission, run runner,
+) (*Result, []admission, error) {
 	before, taken := len(admissions), make([]*Result, 0, len(a))
 	for i, s := range a {
-		res, more, err := take(ctx, s, r, admissions)
+		res, more, err := take(ctx, s, r, admissions, run)
 		if err == nil && res.Allowed() {
 			admissions, taken = more, append(taken, res)
 			continue
@@ -186,13 +244,11 @@ func (a all) take(ctx context.Context, r *Request, admissions []admission) (*Res
 	return a.tightest(r, taken), admissions, nil
 }
 
-// refundAll refunds cost to each leaf, even if the context has ended.
+// refundAll gives cost back to each leaf.
 func refundAll(ctx context.Context, admissions []admission, cost uint64) error {
 	var errs []error
-	for _, p := range admissions {
-		q := *p.request
-		q.Cost = cost
-		errs = append(errs, p.strategy.(Refunder).Refund(context.WithoutCancel(ctx), &q, p.taken))
+	for i := range admissions {
+		errs = append(errs, admissions[i].refund(ctx, cost))
 	}
 	return errors.Join(errs...)
 }
@@ -230,10 +286,14 @@ func limitOf(s Strategy, limit uint64) (uint64, bool) {
 	switch s := s.(type) {
 	case Policy:
 		return limitOf(s.Strategy, s.Limit)
+	case interface {
+		RunTier(ctx context.Context, r *Request) (*Result, Tier, error)
+	}:
+		return 0, false
 	case interface{ Burst() uint64 }:
 		limit = cmp.Or(s.Burst(), limit)
-	case *Tiers:
-		return 0, false
+	case interface{ Unwrap() Strategy }:
+		return limitOf(s.Unwrap(), limit)
 	}
 	return limit, limit > 0 // of 0 nothing is admitted, unless a strategy has limits of its own
 }

@@ -13,7 +13,7 @@ import (
 // sharingScales returns two scales whose windows are looked for in the same place first.
 func sharingScales(l *Limiter) (a, b int64) {
 	places := *l.windows.table.Load()
-	for b = 1001; places.slot(b, 0) != places.slot(1000, 0); b++ {
+	for b = 1001; places.place(b, 0) != places.place(1000, 0); b++ {
 	}
 	return 1000, b
 }

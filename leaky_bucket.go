@@ -6,12 +6,13 @@ import (
 	"math"
 	"time"
 
+	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 )
 
 // LeakyBucket is the leaky bucket as a queue: requests wait their turn and leave at a fixed rate.
 // Make one with [Limiter.LeakyBucket].
-type LeakyBucket struct{ operations[queue] }
+type LeakyBucket struct{ stateStrategy[queue] }
 
 // LeakyBucket returns a Strategy whose Run waits: requests of one key leave one after another in
 // order of arrival, Duration/Limit apart (rounded up to a nanosecond) and cost times that. Up to
@@ -30,53 +31,44 @@ type LeakyBucket struct{ operations[queue] }
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
-	st := &planned[queue]{l.queues(), ""}
-	return &LeakyBucket{operations[queue]{l: l, algorithm: &queues{max(length, 0)}, store: st}}
+	return &LeakyBucket{stateStrategy[queue]{l: l, algorithm: &queues{max(length, 0)}, states: l.queues()}}
 }
-
-// queues is the arithmetic of a LeakyBucket.
-type queues struct{ length int }
 
 // queue is one caller's queue.
 type queue struct {
-	next    int64     // the instant at which the first in line may leave; noInstant before the first hit
-	line    list.List // of *waiter
-	waiting int64     // ns: the sum of the intervals of those in line
+	algorithm.LeakyBucket
+	line list.List // of *waiter
 }
+
+func newQueue() *queue { return &queue{LeakyBucket: algorithm.LeakyBucket{Next: noInstant}} }
 
 type waiter struct {
 	interval int64         // ns it keeps the next one waiting
-	turn     chan struct{} // receives when it becomes the first in line, or when next was moved
+	turn     chan struct{} // receives when it becomes the first in line, or when Next was moved
 }
 
 const waiterBytes = 256
 
-func (q *queue) end(stateKey) int64 {
+// Expires returns when the queue is empty, if nobody waits.
+func (q *queue) Expires(int64) int64 {
 	if q.line.Len() > 0 {
 		return maxInstant
 	}
-	return q.next
+	return q.Next
 }
 
-func (q *queue) size() int64         { return int64(q.line.Len()) * waiterBytes }
-func (q *queue) growth(string) int64 { return waiterBytes }
+// Bytes returns what those who wait take, and Growth what one more does.
+func (q *queue) Bytes() int64 { return int64(q.line.Len()) * waiterBytes }
 
-// start returns the instant at which the first in line, or a new one, may leave.
-func (q *queue) start(now int64) int64 { return max(q.next, now) }
+// Growth is described at Bytes.
+func (q *queue) Growth(string) int64 { return waiterBytes }
 
-// free reports whether a request leaves at once.
-func (q *queue) free(now int64) bool { return q.line.Len() == 0 && q.start(now) <= now }
-
-// empty returns when the queue will be empty if nothing more comes.
-func (q *queue) empty(now int64) int64 { return arith.Add(q.start(now), q.waiting) }
-
-// move makes next the instant at which the first in line may leave, and wakes it.
-func (q *queue) move(next int64) {
-	q.next = next
+// move makes b the bucket, and has the first in line look at the clock.
+func (q *queue) move(b algorithm.LeakyBucket) {
+	q.LeakyBucket = b
 	q.wake()
 }
 
-// wake has the first in line look at the clock.
 func (q *queue) wake() {
 	if first := q.line.Front(); first != nil {
 		select {
@@ -88,53 +80,46 @@ func (q *queue) wake() {
 
 // remove takes a waiter out of the line.
 func (q *queue) remove(element *list.Element) {
-	q.waiting -= q.line.Remove(element).(*waiter).interval
+	q.Waiting -= q.line.Remove(element).(*waiter).interval
 }
 
-// prepare sets p.each to the ns between two requests of cost 1.
-func (a *queues) prepare(p params) (params, error) {
-	p.each = arith.CeilDiv(p.scale*msec, max(p.limit, 1))
-	return p, nil
+// queues binds the arithmetic of an algorithm.LeakyBucket to a line of so many who wait.
+type queues struct{ length int }
+
+// Prepare sets p.Each to the ns between two requests of cost 1.
+func (a *queues) Prepare(p params) params {
+	p.Each = algorithm.Spacing(p.Scale, p.Limit)
+	return p
 }
 
-func (a *queues) advance(*queue, params, int64) {}
+func (a *queues) Advance(*queue, params, int64) {}
 
-func (a *queues) decide(q *queue, p params, now int64) verdict {
-	level := arith.CeilDiv(max(0, arith.Sub(q.empty(now), now)), p.each)
-	switch {
-	case p.exceedsLimit():
-		return verdict{state: Deny, total: level, at: noInstant}
-	case q.free(now), q.line.Len() < a.length:
-		return verdict{state: Allow, total: arith.Add(level, p.cost), at: arith.Add(q.empty(now), p.cost*p.each)}
-	}
-	return verdict{state: Deny, total: level, at: a.freeAt(q, now)}
+func (a *queues) Decide(q *queue, p params, now int64) verdict {
+	return q.LeakyBucket.Decide(p, now, q.line.Len() < a.length, a.freeAt(q, now))
 }
 
 // freeAt returns when there is room in the line or, where none may wait, when it is empty.
 func (a *queues) freeAt(q *queue, now int64) int64 {
 	if a.length == 0 {
-		return q.empty(now)
+		return q.Empty(now)
 	}
-	at := q.start(now)
+	at := q.Start(now)
 	for e, n := q.line.Front(), q.line.Len()-a.length; n > 0; e, n = e.Next(), n-1 {
 		at = arith.Add(at, e.Value.(*waiter).interval)
 	}
 	return at
 }
 
-func (a *queues) admit(q *queue, p params, now, cost int64, _ string) {
-	q.move(arith.Add(q.start(now), arith.Mul(uint64(cost), p.each)))
+func (a *queues) Admit(q *queue, p params, now int64, _ string) {
+	q.move(q.Leave(now, arith.Mul(uint64(p.Cost), p.Each)))
 }
 
-// refund moves those in line up, by no more than has yet to leak.
-func (a *queues) refund(q *queue, p params, now, expires int64, _ string) {
-	if back := min(p.cost*p.each, arith.Sub(expires, now)); back > 0 {
-		q.move(max(min(q.next, now), arith.Sub(q.next, back)))
-	}
+func (a *queues) Refund(q *queue, p params, now int64, t algorithm.Taken, _ string) {
+	q.move(q.LeakyBucket.Refund(p, now, t.Expires))
 }
 
-func (a *queues) raise(q *queue, p params, now, _, total int64, _ string) {
-	q.move(max(q.start(now), arith.Add(now, arith.Mul(uint64(total), p.each))))
+func (a *queues) Raise(q *queue, p params, now, _, total int64, _ string) {
+	q.move(q.LeakyBucket.Raise(p, now, total))
 }
 
 // Reset implements [Resetter]: the first in line may leave at once.
@@ -143,56 +128,80 @@ func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if h.kept {
-		h.state.move(min(h.state.next, h.now))
+	if h.entry != nil {
+		h.state.Next = min(h.state.Next, h.now)
+		h.state.wake()
 	}
-	b.store.unlock(h.handle, changed)
+	b.states.unlock(h.handle, changed)
 	return nil
 }
 
 // Run implements [Strategy]: it waits. It fails as [Limiter.CheckRate] does, and with ctx.
 func (b *LeakyBucket) Run(ctx context.Context, r *Request) (*Result, error) {
+	res, _, err := b.run(ctx, r)
+	return res, err
+}
+
+// Decide is Run.
+func (b *LeakyBucket) Decide(ctx context.Context, r *Request) (Result, error) {
+	res, _, err := b.run(ctx, r)
+	if err != nil {
+		return Result{}, err
+	}
+	return *res, nil
+}
+
+// Admit implements [Admitter]. It waits.
+func (b *LeakyBucket) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
+	res, at, err := b.run(ctx, r)
+	if err != nil {
+		return nil, nil, err
+	}
+	return res, b.returnTo(r, res, at), nil
+}
+
+// run is Run, and returns where it decided.
+func (b *LeakyBucket) run(ctx context.Context, r *Request) (*Result, handle, error) {
 	p, err := b.parse(r)
 	if err == nil {
 		err = ctx.Err()
 	}
-	if err != nil {
-		return nil, err
-	}
-	for {
-		h, err := b.store.lock(r.Key, p.scale, !p.exceedsLimit())
-		if err != nil {
-			return nil, b.l.fail(err)
+	for exact := b.l.clock.resolution == 0; err == nil; {
+		h, lockErr := b.lock(r.Key, p.Scale, !p.ExceedsLimit())
+		if lockErr != nil {
+			return nil, handle{}, b.l.fail(lockErr)
 		}
-		v := b.algorithm.decide(h.state, p, h.now)
-		res := b.l.result(v)
+		v := b.algorithm.Decide(h.state, p, h.now)
 		switch {
-		case v.state == Deny:
-			b.store.unlock(h.handle, denied)
-			return res, nil
-		case h.state.free(h.now):
-			b.algorithm.admit(h.state, p, h.now, p.cost, "")
-			b.store.unlock(h.handle, admitted)
-			return res, nil
-		case b.store.reserve(h.handle, ""):
-			return b.wait(ctx, p, h, b.join(h, p))
-		}
-		if !b.store.makeRoom(h.handle) {
-			return nil, b.l.fail(ErrFull)
+		case !v.Allowed && !exact:
+			exact = b.again(h.handle)
+		case !v.Allowed:
+			b.states.unlock(h.handle, denied)
+			return b.l.result(v), h.handle, nil
+		case h.state.Free(h.now):
+			b.algorithm.Admit(h.state, p, h.now, "")
+			b.states.unlock(h.handle, admitted)
+			return b.l.result(v), h.handle, nil
+		case b.states.reserve(h.handle, ""):
+			res, err := b.wait(ctx, p, h, b.join(h, p))
+			return res, h.handle, err
+		case !b.states.makeRoom(h.handle):
+			err = b.l.fail(ErrFull)
 		}
 	}
+	return nil, handle{}, err
 }
 
 // join appends a waiter to the line, and unlocks it.
 func (b *LeakyBucket) join(h lockedState[queue], p params) *list.Element {
 	q := h.state
-	w := &waiter{min(p.cost*p.each, math.MaxInt64-q.waiting), make(chan struct{}, 1)} // at most 292 years
+	w := &waiter{min(p.Cost*p.Each, math.MaxInt64-q.Waiting), make(chan struct{}, 1)} // at most 292 years
 	element := q.line.PushBack(w)
-	q.waiting += w.interval
+	q.Waiting += w.interval
 	if q.line.Len() == 1 {
 		q.wake()
 	}
-	b.store.unlock(h.handle, changed)
+	b.states.unlock(h.handle, changed)
 	return element
 }
 
@@ -215,13 +224,12 @@ func (b *LeakyBucket) wait(
 		now := b.l.clock.read()
 		h.entry.mu.Lock()
 		h.now = max(now, h.entry.latest)
-		left := arith.Sub(q.next, h.now)
+		left := arith.Sub(q.Next, h.now)
 		if left <= 0 {
 			q.remove(element)
-			q.move(arith.Add(q.start(h.now), w.interval))
-			level := arith.CeilDiv(max(0, arith.Sub(q.empty(h.now), h.now)), p.each)
-			res := b.l.result(verdict{state: Allow, total: level, at: q.empty(h.now)})
-			b.store.unlock(h.handle, admitted)
+			q.move(q.Leave(h.now, w.interval))
+			res := b.l.result(verdict{Allowed: true, Total: q.Level(h.now, p.Each), At: q.Empty(h.now)})
+			b.states.unlock(h.handle, admitted)
 			return res, nil
 		}
 		h.entry.mu.Unlock()
@@ -241,6 +249,26 @@ func (b *LeakyBucket) quit(h lockedState[queue], element *list.Element, err erro
 		h.state.wake()
 	}
 	h.now = h.entry.latest
-	b.store.unlock(h.handle, changed)
+	b.states.unlock(h.handle, changed)
 	return err
+}
+
+func (d *decoder) queue() error {
+	id, scale, plan := d.key()
+	next := d.instant()
+	d.counted = next
+	if d.bad = d.bad || plan != ""; d.bad || !d.load || next <= d.l.clock.read() {
+		return nil
+	}
+	b := d.l.LeakyBucket(0)
+	h, err := b.lock(id, scale, true)
+	if err != nil {
+		return err
+	}
+	if q := h.state; q.Next < next {
+		q.Next = next
+		q.wake()
+	}
+	b.states.unlock(h.handle, changed)
+	return nil
 }

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"container/list"
 	"context"
 	"math"
 	"testing"
@@ -12,25 +13,48 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A waiter leaves the queue at a cost that does not depend on its length.
+// A waiter leaves the queue at a cost that does not depend on its length: it looks at its neighbors
+// only.
 func TestLeavingALongQueueIsCheap(t *testing.T) {
-	each := func(n int) time.Duration {
-		best := time.Duration(1 << 62)
-		for range 3 {
-			var q queue
-			for range n {
-				q.line.PushBack(&waiter{interval: 1, turn: make(chan struct{}, 1)})
-			}
-			start := time.Now()
-			for q.line.Len() > 0 { // the newest waiter leaves first
-				q.remove(q.line.Back())
-			}
-			best = min(best, time.Since(start)/time.Duration(n))
-		}
-		return best
+	var q queue
+	var line []*list.Element
+	for range 1001 {
+		line = append(line, q.line.PushBack(&waiter{interval: 1}))
+		q.Waiting++
 	}
-	small, large := each(1000), each(64_000)
-	assert.Less(t, large, 16*max(small, 20*time.Nanosecond), "64 times as many waiters")
+	cutLinks(line, 500)
+	q.remove(line[500])
+	assert.Equal(t, 1000, q.line.Len())
+	assert.EqualValues(t, 1000, q.Waiting)
+}
+
+func TestLeavingALongQueueControlIsRejected(t *testing.T) {
+	var l list.List
+	var line []*list.Element
+	for i := range 1001 {
+		line = append(line, l.PushBack(i))
+	}
+	search := func() bool {
+		for e := l.Front(); e != nil; e = e.Next() {
+			if e == line[500] {
+				return true
+			}
+		}
+		return false
+	}
+	assert.True(t, search())
+	cutLinks(line, 500)
+	assert.False(t, search(), "a walk through the queue finds no waiter")
+}
+
+// cutLinks clears every element of a list but the i-th, so that nothing else can walk to it. It can
+// still be removed.
+func cutLinks(elements []*list.Element, i int) {
+	for j, e := range elements {
+		if j != i {
+			*e = list.Element{Value: e.Value}
+		}
+	}
 }
 
 // ExpiresAt of a denial is an instant at which the same request is admitted, even if buckets of

@@ -21,6 +21,28 @@ type refundCharger interface {
 	Charger
 }
 
+// returnOf returns what gives a part of an admission back, by give: in all no more than was taken, and
+// nothing after a denial. give gets a request for the part, and how much was given back before.
+func returnOf(r *Request, taken *Result, give func(q *Request, before int64) error) Return {
+	if !taken.Allowed() {
+		return func(context.Context, uint64) error { return nil }
+	}
+	whole := *r // r is the caller's
+	var given atomic.Uint64
+	return func(_ context.Context, cost uint64) error {
+		for {
+			before := given.Load()
+			q := whole
+			if q.Cost = min(cost, max(1, whole.Cost)-before); q.Cost == 0 {
+				return nil
+			}
+			if given.CompareAndSwap(before, before+q.Cost) {
+				return give(&q, clampCost(before))
+			}
+		}
+	}
+}
+
 // Reserve has s decide on r, whose Cost is an estimate. Commit it when the cost is known, or Cancel
 // it; a Reservation that is neither committed nor cancelled stands until its period ends:
 //
@@ -36,8 +58,9 @@ type refundCharger interface {
 // and a [Charger]: the strategies of this package, of redislimit and of fallback are, and a Policy
 // and All are if those in them are.
 //
-// With a strategy that refunds and charges exactly, at most the limit is admitted, and what commits
-// exceeded their estimates by.
+// What is given back is given back to the admission itself where s is an [Admitter], as those strategies
+// are: not to one that came later, nor after a Reset. With a strategy that refunds and charges exactly,
+// at most the limit is admitted, and what commits exceeded their estimates by.
 func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) {
 	for _, leaf := range leaves(s) {
 		if _, ok := leaf.(refundCharger); !ok {
@@ -45,7 +68,7 @@ func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) 
 		}
 	}
 	q := *r // r is the caller's again when Reserve returns
-	res, admissions, err := take(ctx, s, &q, nil)
+	res, admissions, err := take(ctx, s, &q, nil, byAdmit)
 	if err != nil {
 		return nil, err
 	}

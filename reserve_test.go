@@ -226,3 +226,169 @@ func TestReservationIsSettledOnce(t *testing.T) {
 	require.NoError(t, denied.Commit(t.Context(), 30))
 	assert.Equal(t, uint64(15), counted(t, s, ask), "a denial has nothing to settle")
 }
+
+// resettable returns strategies that admit 5 in 10 s.
+func resettable(t *testing.T, l *weir.Limiter) map[string]weir.Strategy {
+	tiers, err := l.Tiers(weir.Tier{Limit: 5, Duration: 10 * time.Second})
+	require.NoError(t, err)
+	return map[string]weir.Strategy{
+		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
+		"TokenBucket": l.TokenBucket(0), "Counter": l.Counter(), "List": l.List(), "Tiers": tiers,
+		"Policy": weir.Policy{Name: "p", Strategy: l.FixedWindow(), Limit: 5, Duration: 10 * time.Second},
+		"All":    weir.All(l.SlidingLog(), l.Counter()),
+	}
+}
+
+// What was reserved before a Reset is no longer counted, so Cancel takes nothing from what was admitted
+// since.
+func TestCancelAfterResetGivesNothingBack(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	for name, s := range resettable(t, l) {
+		t.Run(name, func(t *testing.T) {
+			r := &weir.Request{Key: name, Limit: 5, Duration: 10 * time.Second, Cost: 4, Meta: "m"}
+			before, err := weir.Reserve(t.Context(), s, r)
+			require.NoError(t, err)
+			require.True(t, before.Allowed())
+			if name == "All" {
+				for _, each := range []weir.Resetter{l.SlidingLog(), l.Counter()} {
+					require.NoError(t, each.Reset(t.Context(), r))
+				}
+			} else {
+				require.NoError(t, s.(weir.Resetter).Reset(t.Context(), r))
+			}
+			clock.Advance(1)
+			l.Sweep() // frees the memory of the bucket that was reset
+			since, err := weir.Reserve(t.Context(), s, r)
+			require.NoError(t, err)
+			require.True(t, since.Allowed())
+			clock.Advance(time.Millisecond)
+			require.NoError(t, before.Cancel(t.Context()))
+			assert.False(t, run(t, s, *r).Allowed(), "the older reservation gave the newer one's cost back")
+			require.NoError(t, since.Commit(t.Context(), 1))
+			assert.True(t, run(t, s, *r).Allowed(), "the newer one gives back its own")
+		})
+	}
+}
+
+// A reservation gives back to its own slice, also if a newer one could have ended with it.
+func TestLateCancelOpensNoShortTier(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	tiers, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Second}, weir.Tier{Limit: 12, Duration: 10 * time.Second})
+	require.NoError(t, err)
+	r := weir.Request{Key: "a", Cost: 2}
+	early, err := weir.Reserve(t.Context(), tiers, &r)
+	require.NoError(t, err)
+	require.True(t, early.Allowed())
+	clock.Advance(9 * time.Second) // its ExpiresAt is also that of this slice in the short tier
+	r.Cost = 10
+	require.True(t, run(t, tiers, r).Allowed())
+	require.NoError(t, early.Cancel(t.Context()))
+	r.Cost = 2
+	assert.False(t, run(t, tiers, r).Allowed(), "12 in one slice")
+	clock.Advance(time.Second)
+	assert.True(t, run(t, tiers, r).Allowed(), "the long tier has got its 2 back")
+}
+
+// A plain Refund does not know its slice, but never takes it for one without its cost.
+func TestRefundPassesSlicesWithoutItsCost(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	tiers, err := l.Tiers(weir.Tier{Limit: 10, Duration: time.Second}, weir.Tier{Limit: 12, Duration: 10 * time.Second})
+	require.NoError(t, err)
+	r := weir.Request{Key: "a", Cost: 7}
+	first := run(t, tiers, r)
+	clock.Advance(9 * time.Second)
+	one := weir.Request{Key: "a"}
+	second := run(t, tiers, one)
+	require.NoError(t, tiers.Refund(t.Context(), &one, second)) // its slice has a cost of 0 now
+	require.NoError(t, tiers.Refund(t.Context(), &r, first))
+	r.Cost = 10
+	assert.EqualValues(t, 10, run(t, tiers, r).TotalRequests, "all was given back")
+}
+
+// A reservation finds its own entry in a List among any number of others.
+func TestCancelTakesFromItsOwnEntry(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	s := l.List()
+	r := weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Cost: 3, Meta: "mine"}
+	run(t, s, weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Meta: "first"})
+	clock.Advance(1)
+	mine, err := weir.Reserve(t.Context(), s, &r)
+	require.NoError(t, err)
+	other := r
+	other.Cost, other.Meta = 1, "other"
+	for range 2000 {
+		clock.Advance(1)
+		run(t, s, other)
+	}
+	require.NoError(t, mine.Cancel(t.Context()))
+	entries, err := s.Entries(t.Context(), &r)
+	require.NoError(t, err)
+	require.Len(t, entries, 2001)
+	for i, e := range entries[1:] {
+		require.Equal(t, weir.Entry{At: e.At, Cost: 1, Meta: "other"}, e, "entry %d", i)
+	}
+}
+
+// watched is a wrapper, such as those of offenders.
+type watched struct{ weir.Strategy }
+
+func (w watched) Unwrap() weir.Strategy { return w.Strategy }
+
+// All compares what is left of a token bucket's burst, and of no tiers, also behind wrappers.
+func TestAllSeesThroughWrappers(t *testing.T) {
+	l, _ := newOnClock(t, weir.Config{})
+	tiers, err := l.Tiers(weir.Tier{Limit: 3, Duration: time.Second})
+	require.NoError(t, err)
+	r := weir.Request{Limit: 10, Duration: time.Minute}
+	for i, inner := range []weir.Strategy{l.TokenBucket(20), tiers} {
+		r.Key = fmt.Sprint("plain", i)
+		plain := run(t, weir.All(inner.(refunding), l.FixedWindow()), r)
+		r.Key = fmt.Sprint("watched", i)
+		assert.Equal(t, plain, run(t, weir.All(watchedRefunder{watched{inner}, inner.(refunding)}, l.FixedWindow()), r))
+	}
+}
+
+type refunding interface {
+	weir.Strategy
+	weir.Refunder
+}
+
+type watchedRefunder struct {
+	watched
+	weir.Refunder
+}
+
+// A Return gives back no more than was taken, nothing after a denial, and may be called concurrently.
+func TestReturnGivesBackWhatWasTaken(t *testing.T) {
+	l, clock := newOnClock(t, weir.Config{})
+	for name, s := range resettable(t, l) {
+		t.Run(name, func(t *testing.T) {
+			r := &weir.Request{Key: name + "return", Limit: 5, Duration: 10 * time.Second, Cost: 2, Meta: "m"}
+			res, first, err := s.(weir.Admitter).Admit(t.Context(), r)
+			require.NoError(t, err)
+			require.True(t, res.Allowed())
+			require.True(t, run(t, s, *r).Allowed())
+			denied, none, err := s.(weir.Admitter).Admit(t.Context(), r)
+			require.NoError(t, err)
+			require.False(t, denied.Allowed())
+			require.NoError(t, none(t.Context(), 2))
+			assert.False(t, run(t, s, *r).Allowed(), "a denial gave something back")
+
+			clock.Advance(time.Millisecond)
+			var wg sync.WaitGroup
+			for range 8 {
+				wg.Go(func() { assert.NoError(t, first(t.Context(), 1)) })
+			}
+			wg.Wait()
+			one := *r
+			one.Cost = 1
+			admitted := 0
+			for range 5 {
+				if run(t, s, one).Allowed() {
+					admitted++
+				}
+			}
+			assert.Equal(t, 3, admitted, "2 of 5 stay taken")
+		})
+	}
+}

@@ -3,16 +3,14 @@ package weir
 import (
 	"context"
 	"math"
-	"strings"
 	"time"
 
-	"github.com/weirgo/weir/internal/arith"
-	"github.com/weirgo/weir/internal/ring"
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // SlidingLog is the exact rolling window: it keeps the time of every admitted hit of the last
 // Duration. Make one with [Limiter.SlidingLog].
-type SlidingLog struct{ locked[hitLog] }
+type SlidingLog struct{ stateStrategy[algorithm.Log] }
 
 // SlidingLog returns the sliding window log as a Strategy: in any span of one Duration at most
 // Limit are admitted, and a request is denied only if it would break that. A hit admitted at t
@@ -25,134 +23,7 @@ type SlidingLog struct{ locked[hitLog] }
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
-	return &SlidingLog{newLocked[hitLog](l, &logs{}, &planned[hitLog]{l.logs(), ""})}
-}
-
-// logs is the arithmetic of a SlidingLog.
-type logs struct{}
-
-// hitLog is one caller's hits.
-type hitLog struct {
-	used  int64 // the sum of the costs in hits
-	hits  ring.Ring[hit]
-	metas ring.Ring[string] // beside hits, from the first hit that had a Meta until the log is empty
-	bytes int64             // in metas
-}
-
-type hit struct{ at, cost int64 }
-
-const hitBytes, stringBytes = 16, 16
-
-func (g *hitLog) end(key stateKey) int64 {
-	switch {
-	case g.hits.Len() == 0:
-		return math.MinInt64
-	case key.plan == listPlan:
-		return arith.Add(g.hits.At(0).at, key.scale*msec)
-	}
-	return arith.Add(g.hits.Newest().at, key.scale*msec)
-}
-
-func (g *hitLog) size() int64 {
-	return int64(g.hits.Cap()*hitBytes+g.metas.Cap()*stringBytes) + g.bytes
-}
-
-func (g *hitLog) growth(meta string) int64 {
-	n := int64(g.hits.Growth()*hitBytes + len(meta))
-	if meta != "" || g.metas.Len() > 0 {
-		n += int64((g.hits.Cap() + g.hits.Growth() - g.metas.Cap()) * stringBytes)
-	}
-	return n
-}
-
-// expired returns how many hits no longer count at now, and their cost.
-func (g *hitLog) expired(scale, now int64) (n int, cost int64) {
-	for n < g.hits.Len() && now >= arith.Add(g.hits.At(n).at, scale*msec) {
-		cost += g.hits.At(n).cost
-		n++
-	}
-	return n, cost
-}
-
-func (a *logs) prepare(p params) (params, error) { return p, nil }
-
-func (a *logs) advance(g *hitLog, p params, now int64) {
-	n, expired := g.expired(p.scale, now)
-	g.used -= expired
-	for range n {
-		g.remove(0)
-	}
-	if g.hits.Len() == 0 {
-		g.metas = ring.Ring[string]{}
-	}
-}
-
-func (a *logs) decide(g *hitLog, p params, now int64) verdict {
-	first, expired := g.expired(p.scale, now)
-	used := g.used - expired
-	v := p.verdict(used, arith.Add(now, p.scale*msec))
-	if v.state == Deny && !p.exceedsLimit() {
-		v.at = g.retry(first, used-(p.limit-p.cost), p.scale)
-	}
-	return v
-}
-
-// retry returns the instant at which hits of the cost excess no longer count.
-func (g *hitLog) retry(first int, excess, scale int64) int64 {
-	for ; excess > g.hits.At(first).cost; first++ {
-		excess -= g.hits.At(first).cost
-	}
-	return arith.Add(g.hits.At(first).at, scale*msec)
-}
-
-func (a *logs) admit(g *hitLog, _ params, now, cost int64, meta string) {
-	cost = min(cost, math.MaxInt64-g.used) // what is added here is what is subtracted later
-	g.used += cost
-	if meta != "" && g.metas.Len() == 0 {
-		g.metas.Resize(g.hits.Cap())
-		for range g.hits.Len() {
-			g.metas.Push("")
-		}
-	}
-	g.hits.Push(hit{now, cost})
-	if meta != "" || g.metas.Len() > 0 {
-		g.metas.Push(strings.Clone(meta))
-		g.bytes += int64(len(meta))
-	}
-}
-
-// remove removes the i-th oldest hit, whose cost is no longer in used.
-func (g *hitLog) remove(i int) {
-	g.hits.Remove(i)
-	if g.metas.Len() > 0 {
-		g.bytes -= int64(len(*g.metas.At(i)))
-		g.metas.Remove(i)
-	}
-}
-
-// refund takes the cost from the hits at the instant of its admission, which all expire together.
-func (a *logs) refund(g *hitLog, p params, _, expires int64, _ string) {
-	at := arith.Sub(expires, p.scale*msec)
-	for i := g.hits.Len() - 1; i >= 0 && p.cost > 0 && g.hits.At(i).at >= at; i-- {
-		h := g.hits.At(i)
-		if h.at != at {
-			continue
-		}
-		back := min(h.cost, p.cost)
-		h.cost -= back
-		g.used -= back
-		p.cost -= back
-		if h.cost == 0 {
-			g.remove(i)
-		}
-	}
-}
-
-// raise logs what is missing as one hit.
-func (a *logs) raise(g *hitLog, p params, now, _, total int64, meta string) {
-	if total > g.used {
-		a.admit(g, p, now, total-g.used, meta)
-	}
+	return &SlidingLog{stateStrategy[algorithm.Log]{l: l, algorithm: algorithm.SlidingLog{}, states: l.logs()}}
 }
 
 // Entry is an admitted request in a log.
@@ -169,26 +40,53 @@ func (s *SlidingLog) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer s.store.unlock(h.handle, seen)
-	first, _ := h.state.expired(p.scale, h.now)
-	return h.state.entries(&s.l.clock, first), nil
-}
-
-// meta returns the Meta of the i-th oldest hit.
-func (g *hitLog) meta(i int) string {
-	if g.metas.Len() == 0 {
-		return ""
-	}
-	return *g.metas.At(i)
+	defer s.states.unlock(h.handle, seen)
+	first, _ := h.state.Expired(p.Scale, h.now)
+	return s.l.entries(h.state, first), nil
 }
 
 // entries lists the hits from the first on.
-func (g *hitLog) entries(c *clock, first int) (entries []Entry) {
-	for i := first; i < g.hits.Len(); i++ {
-		e := Entry{At: c.time(g.hits.At(i).at), Cost: uint64(g.hits.At(i).cost), Meta: g.meta(i)}
-		if e.Cost > 0 { // else it was given back
-			entries = append(entries, e)
+func (l *Limiter) entries(g *algorithm.Log, first int) (entries []Entry) {
+	for i := first; i < g.Len(); i++ {
+		h, meta := g.Hit(i)
+		if h.Cost > 0 { // else it was given back
+			entries = append(entries, Entry{At: l.clock.time(h.At), Cost: uint64(h.Cost), Meta: meta})
 		}
 	}
 	return entries
+}
+
+func saveLog(e *encoder, g *algorithm.Log) {
+	e.int(int64(g.Len()))
+	for i := range g.Len() {
+		h, meta := g.Hit(i)
+		e.int(h.At)
+		e.int(h.Cost)
+		e.string(meta)
+	}
+}
+
+// hits reads what saveLog has written.
+func (d *decoder) hits(g *algorithm.Log) {
+	last := int64(math.MinInt64)
+	for n := d.int(0, math.MaxInt64); n > 0 && !d.bad; n-- {
+		last = d.int(last, math.MaxInt64)
+		g.Add(last, d.int(0, math.MaxInt64-g.Used()), d.string(0))
+	}
+}
+
+func (d *decoder) log() error {
+	id, scale, plan := d.key()
+	switch key := (stateKey{id, scale, plan}); plan {
+	case "":
+		g := new(algorithm.Log)
+		d.hits(g)
+		return restore(d, &d.l.SlidingLog().stateStrategy, key, g)
+	case listPlan:
+		g := new(algorithm.Listed)
+		d.hits(&g.Log)
+		return restore(d, &d.l.List().stateStrategy, key, g)
+	}
+	d.bad = true
+	return nil
 }

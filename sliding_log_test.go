@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"math"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirgo/weir/internal/ring"
 )
 
 // A refunded hit leaves the log. Otherwise refunds would let it grow without bound.
@@ -168,43 +165,4 @@ func TestRefundInPartLeavesTheRest(t *testing.T) {
 	peeked, err := s.Peek(t.Context(), &r)
 	require.NoError(t, err)
 	assert.EqualValues(t, 3, peeked.TotalRequests)
-}
-
-// growth must predict exactly how much size increases, as the bound on bytes relies on it.
-func TestGrowthOfALogIsKnownInAdvance(t *testing.T) {
-	rnd := rand.New(rand.NewPCG(9, 10))
-	for range 40 {
-		g, a := new(hitLog), new(logs)
-		now := int64(0)
-		for range 200 {
-			p := params{scale: 1, limit: math.MaxInt64, cost: 1 + rnd.Int64N(3)}
-			meta := ""
-			if rnd.IntN(3) == 0 {
-				meta = strings.Repeat("m", 1+rnd.IntN(50))
-			}
-			now += rnd.Int64N(msec / 20)
-			a.advance(g, p, now)
-			before, growth := g.size(), g.growth(meta)
-			a.admit(g, p, now, p.cost, meta)
-			require.Equal(t, growth, g.size()-before)
-			var used, metas int64
-			for _, h := range contents(&g.hits) {
-				used += h.cost
-			}
-			for _, m := range contents(&g.metas) {
-				metas += int64(len(m))
-			}
-			require.Equal(t, used, g.used)
-			require.Equal(t, metas, g.bytes)
-			require.Contains(t, []int{0, g.hits.Len()}, g.metas.Len())
-		}
-	}
-}
-
-// contents returns the elements of a ring from the oldest to the newest.
-func contents[T any](r *ring.Ring[T]) (list []T) {
-	for i := range r.Len() {
-		list = append(list, *r.At(i))
-	}
-	return list
 }

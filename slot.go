@@ -3,51 +3,89 @@ package weir
 import (
 	"sync/atomic"
 
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // slot holds one bucket in one cache line, without a pointer, so that the garbage collector has
-// nothing to follow. Its words change under the shard's mutex, except that hits of a live fixed
-// window update stateWord, deniedWord and usedWord without it.
+// nothing to follow.
 //
-// A slot is live while the count in its state word is not zero. Releasing it raises the generation
-// in the state word, then those of the other two, and only then may another bucket write its key
-// there. A generation never returns in one slot: a chunk with a slot that has used all of its own
-// is closed. So a compare-and-swap that finds the state word it expects proves that the slot was
-// not released since the word was read, and that the key compared in between was that bucket's.
+// The state word is a generation and a number, N+1; a slot is live while the latter is not 0.
+// Decisions change the number by compare-and-swap, without a lock. Whatever changes the words
+// beside it holds the shard's mutex, and raises the generation first. The time in which a slot has
+// one generation is an epoch. A generation never returns in one slot: a chunk with a slot that has
+// used up its generations is closed. So a compare-and-swap that finds the state word it expects
+// proves that the key and the still words, which were read in between, were those of one epoch.
+//
+// The words of each kind of bucket, in its epoch:
+//
+//	        fixed window         sliding window         token bucket          counter
+//	N       count                count of the window    ns from base to full  count of the period
+//	Still1  denied hits          count of the previous  base, an instant      start of the period
+//	Still2  stamp, last use      start of the window    -                     -
+//	mark    stamp, creation      serial number          serial number         serial number
+//
+// A fixed window has one epoch, since its window is in its key. So it needs no still words, and the
+// two hold tallies, which hits change by compare-and-swap; each has the generation beside it, so
+// that a late hit does not change those of the slot's next bucket. A bucket of another kind lives
+// from period to period, and an epoch ends with each.
 //
 // A slot that is not live may hold part of a long ID: the number of the next such slot in place of
-// the denied hits, beside the generation, and 40 bytes from the fourth word on.
+// the first still word, beside the generation, and 40 bytes from the fourth word on.
 type slot [8]uint64
 
-// The words of a slot, with the bits of their parts, the high ones first. In place of denied hits a
-// sliding window has the count of the window before, a token bucket its arrival time, a counter the
-// start of its period; all three have the instant of the last use in usedWord, without a
-// generation, since they change only under the mutex.
+// The words of a slot, with the bits of their parts, the high ones first.
 const (
-	stateWord  = iota // generation 16, count+1 48
-	deniedWord        // generation 16, denied hits 48
-	usedWord          // generation 16, stamp of the last use 48
+	stateWord  = iota // generation 16, content.N+1 48
+	stillWord1        // content.Still1; in a fixed window generation 16, denied hits 48
+	stillWord2        // content.Still2; in a fixed window generation 16, stamp of the last use 48
 	lowWord           // period.low
 	idWord            // bytes 0 to 7 of the ID
 	idWord2           // bytes 8 to 15; of an ID of 8 to 15 bytes the last 8, which takes no shift
 	restWord          // period.mid 16; bytes 16 to 21, or the slot in which a longer ID continues, 48
-	tailWord          // stamp of creation 48; period.high 5; length of the ID 11
+	tailWord          // mark 48; period.high 5; length of the ID 11
+
+	deniedWord, usedWord = stillWord1, stillWord2
 )
 
 const (
 	countBits      = 48
 	countMask      = 1<<countBits - 1
-	maxCount       = countMask - 1 // a slot's count is stored plus one
+	maxCount       = algorithm.MaxCount
 	lastGeneration = 1<<16 - 1
 	lenMask        = 1<<lenBits - 1
 	keyMask        = 0xffff // of tailWord: what belongs to the key
 	partBytes      = 40     // of a long ID in a further slot
 )
 
+// content is what a slot says of a caller: the state of its algorithm.
+type content = algorithm.State
+
 func generation(word uint64) uint64 { return word >> countBits << countBits }
 
+func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }
+
+// count returns the number in a state word that is live.
+func count(state uint64) int64 { return int64(state&countMask) - 1 }
+
 func (s *slot) load(i int) uint64 { return atomic.LoadUint64(&s[i]) }
+
+// content returns what a slot says with this state word. It holds if the generation is still the
+// same afterwards.
+func (s *slot) content(state uint64) content {
+	return content{N: int64(state&countMask) - 1, Still1: int64(s.load(stillWord1)), Still2: int64(s.load(stillWord2))}
+}
+
+// swap replaces the number in a state word. It reports false if the word is another by now.
+func (s *slot) swap(state uint64, number int64) bool {
+	return atomic.CompareAndSwapUint64(&s[stateWord], state, state&^countMask|uint64(number+1))
+}
+
+// kill ends the generation of a state word, and with it the bucket or its epoch: the slot is not
+// live until another number is stored. It reports false if the word is another by now. The shard's
+// mutex is held.
+func (s *slot) kill(state uint64) bool {
+	return atomic.CompareAndSwapUint64(&s[stateWord], state, nextGeneration(state))
+}
 
 // differs returns 0 if the key of a slot, but for its restWord, has these words: low is period.low,
 // and tail period.high with the length. One test of them all takes fewer instructions than five.
@@ -56,23 +94,22 @@ func (s *slot) differs(low uint64, k packedID, tail uint64) uint64 {
 		(s.load(tailWord)&keyMask ^ tail)
 }
 
-// count returns the admitted cost in a state word that is live.
-func count(state uint64) int64 { return int64(state&countMask) - 1 }
-
-// update changes the count, within 0 and maxCount, and returns by how much. The shard's mutex is
-// held; hits without it go on.
-func (s *slot) update(to func(have int64) int64) (moved int64) {
-	for {
-		state := s.load(stateWord)
-		have := count(state)
-		moved = min(max(to(have), 0), maxCount) - have
-		if atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(moved)) {
-			return moved
-		}
-	}
+// period returns the parts of a slot's period.
+func (s *slot) period() (k kind, scaleMs, number int64) {
+	return unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
 }
 
-// deny tallies a denied hit. It reports false if the slot was released since its state was read.
+// end returns the instant at which a bucket with this content expires. The shard's mutex is held.
+func (s *slot) end(c content) int64 {
+	k, scale, number := s.period()
+	if k == fixedKind { // its window is in the key
+		c.Still1 = algorithm.WindowStart(number, scale)
+	}
+	return slotAlgorithms[k].Expires(c, scale)
+}
+
+// deny tallies a denied hit in a fixed window. It reports false if the slot was released since its
+// state was read.
 func (s *slot) deny(state uint64) bool {
 	for {
 		d := s.load(deniedWord)
@@ -85,32 +122,11 @@ func (s *slot) deny(state uint64) bool {
 	}
 }
 
-// touch stores the stamp of the last use, unless the slot was released.
+// touch stores the stamp of the last use of a fixed window, unless the slot was released.
 func (s *slot) touch(state, stamp uint64) {
 	if u := s.load(usedWord); generation(u) == generation(state) {
 		atomic.CompareAndSwapUint64(&s[usedWord], u, generation(u)|stamp)
 	}
-}
-
-// set stores a count, and the word in place of denied hits, where no hit comes without the mutex.
-func (s *slot) set(second, count int64) {
-	s[deniedWord] = uint64(second)
-	s[stateWord] = generation(s[stateWord]) | uint64(count+1)
-}
-
-// end returns the instant at which the bucket expires. The shard's mutex is held.
-func (s *slot) end() int64 {
-	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
-	switch k {
-	case tokenKind:
-		return max(s.arrival(), int64(s[usedWord]))
-	case counterKind:
-		return max(arith.Add(s.start(), scale*msec), int64(s[usedWord]))
-	case slidingKind:
-		number, _ := arith.FloorDiv(int64(s[usedWord]), scale*msec)
-		return windowStart(number+2, scale)
-	}
-	return windowStart(number+1, scale)
 }
 
 // chunk is the unit in which slots are allocated. It never moves.

@@ -1,10 +1,18 @@
 package weir
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // ErrSnapshot: what Load was given is no snapshot, or a damaged one, or one of the future.
@@ -85,9 +93,9 @@ func (t *table) save(e *encoder, now int64) {
 }
 
 func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
-	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
-	total := count(s.load(stateWord))
-	if s.end() <= now || k == fixedKind && total == 0 {
+	k, scale, number := s.period()
+	c := s.content(s.load(stateWord))
+	if s.end(c) <= now || c.N == 0 && k == fixedKind {
 		return
 	}
 	e.records++
@@ -95,13 +103,13 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 	e.int(int64(s.load(tailWord) & lenMask))
 	e.buf = sh.index.Load().appendID(e.buf, s)
 	e.int(scale)
-	e.int(total)
+	e.int(c.N)
 	if k == fixedKind {
 		e.int(number)
 		return
 	}
-	e.int(int64(s[deniedWord]))
-	e.int(int64(s[usedWord]))
+	e.int(c.Still1)
+	e.int(c.Still2) // an older release has the instant of the last use here, and a token bucket's N is 0
 }
 
 func (t *states) save(e *encoder, now int64) {
@@ -112,13 +120,13 @@ func (t *states) save(e *encoder, now int64) {
 		}
 		m.Range(func(key stateKey, in *entry) bool {
 			in.mu.Lock()
-			if s := in.state; !in.removed && s.end(key) > now {
+			if s := in.state; !in.removed && s.Expires(key.scale) > now {
 				e.records++
-				e.buf = append(e.buf, s.record())
+				e.buf = append(e.buf, t.record)
 				e.string(key.id)
 				e.int(key.scale)
 				e.string(key.plan)
-				s.save(e)
+				t.write(e, s)
 			}
 			in.mu.Unlock()
 			e.flush(saveBuffer)
@@ -127,25 +135,253 @@ func (t *states) save(e *encoder, now int64) {
 	}
 }
 
-func (g *hitLog) record() byte      { return logRecord }
-func (s *sliceCounts) record() byte { return tiersRecord }
-func (q *queue) record() byte       { return queueRecord }
+// maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
+// more would not come to the windows of the snapshot for long, and they would fill the table.
+const maxAhead = int64(time.Minute)
 
-func (g *hitLog) save(e *encoder) {
-	e.int(int64(g.hits.Len()))
-	for i := range g.hits.Len() {
-		e.int(g.hits.At(i).at)
-		e.int(g.hits.At(i).cost)
-		e.string(g.meta(i))
+// Load counts what Save has written. A caller that has no count gets the saved one. The count of
+// one that has is raised, as by [Seeder], never lowered, and the two are not added: to load one
+// snapshot twice is to load it once. Windows that have ended are left out. Bucket.Denied and
+// Created begin anew, and Stats counts nothing of it.
+//
+// It reads r to its end before it changes anything, and holds all of it in memory. It fails with
+// [ErrSnapshot] for what Save did not write, or not to the end, or more than a minute after the
+// limiter's clock; with the error of r; with [ErrClosed]: then nothing has changed. It fails with
+// [ErrFull] if there was no room for some of the buckets: it loads those first that have counted most,
+// of each strategy, since they are the nearest to their limits. It is safe beside all other calls.
+func (l *Limiter) Load(r io.Reader) error {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return fmt.Errorf("weir: reading a snapshot: %w", err)
 	}
+	if l.closed.Load() {
+		return l.fail(ErrClosed)
+	}
+	records, err := l.check(data)
+	if err != nil {
+		return err
+	}
+	if int64(len(records)) > l.capacity.max-l.capacity.used() {
+		mostCountedFirst(records)
+	}
+	full := 0
+	for _, r := range records {
+		if d := (&decoder{data: r.data, l: l, load: true}); d.record() != nil {
+			full++
+		}
+	}
+	if full > 0 {
+		return fmt.Errorf("%w: no room for %d of %d saved buckets", l.fail(ErrFull), full, len(records))
+	}
+	return nil
 }
 
-func (s *sliceCounts) save(e *encoder) {
-	e.int(int64(s.counts.Len()))
-	for i := range s.counts.Len() {
-		e.int(s.counts.At(i).slice)
-		e.int(s.counts.At(i).cost)
-	}
+// record is a saved bucket.
+type record struct {
+	data    []byte  // from its type on
+	kind    int     // of strategy: the kind of a slot, or the type of another record
+	counted int64   // a measure of how much is counted, to compare records of a kind
+	rank    float64 // the share of the records of its kind that have counted more
 }
 
-func (q *queue) save(e *encoder) { e.int(q.next) }
+// mostCountedFirst sorts the records of each kind by what they have counted, and mixes the kinds.
+func mostCountedFirst(records []record) {
+	slices.SortFunc(records, func(a, b record) int {
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(b.counted, a.counted))
+	})
+	for first, end := 0, 0; first < len(records); first = end {
+		for end < len(records) && records[end].kind == records[first].kind {
+			end++
+		}
+		for i := first; i < end; i++ {
+			records[i].rank = float64(i-first) / float64(end-first)
+		}
+	}
+	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.rank, b.rank) })
+}
+
+// check reads a snapshot without loading it, and returns its records.
+func (l *Limiter) check(data []byte) ([]record, error) {
+	end := len(data) - crc32.Size
+	switch {
+	case end < len(snapshotVersion) || string(data[:len(snapshotVersion)]) != snapshotVersion:
+		return nil, fmt.Errorf("%w: it does not begin with %q", ErrSnapshot, snapshotVersion)
+	case crc32.Checksum(data[:end], castagnoli) != binary.LittleEndian.Uint32(data[end:]):
+		return nil, fmt.Errorf("%w: checksum of %d bytes is wrong", ErrSnapshot, len(data))
+	}
+	d := &decoder{data: data[len(snapshotVersion):end], l: l}
+	saved := d.instant()
+	records := d.all()
+	if d.bad {
+		return nil, fmt.Errorf("%w: bad record before byte %d", ErrSnapshot, end-len(d.data))
+	}
+	if now := l.clock.read(); saved > arith.Add(now, maxAhead) {
+		return nil, fmt.Errorf("%w: it is of %v, and the clock shows %v",
+			ErrSnapshot, l.clock.time(saved), l.clock.time(now))
+	}
+	return records, nil
+}
+
+// decoder reads a snapshot. Once something is bad, it reads zeros.
+type decoder struct {
+	data    []byte
+	l       *Limiter
+	load    bool // else what is read is only checked
+	bad     bool
+	kind    int   // of the record that was read last
+	counted int64 // by it
+}
+
+// int reads a number from least to most.
+func (d *decoder) int(least, most int64) int64 {
+	v, n := binary.Varint(d.data)
+	if n <= 0 || v < least || v > most {
+		d.bad = true
+		return 0
+	}
+	d.data = d.data[n:]
+	return v
+}
+
+func (d *decoder) instant() int64 { return d.int(math.MinInt64, math.MaxInt64) }
+
+func (d *decoder) string(least int64) string {
+	n := d.int(least, int64(len(d.data)))
+	s := string(d.data[:min(n, int64(len(d.data)))])
+	d.data = d.data[len(s):]
+	return s
+}
+
+func (d *decoder) byte() byte {
+	if d.bad = d.bad || len(d.data) == 0; d.bad {
+		return 0
+	}
+	b := d.data[0]
+	d.data = d.data[1:]
+	return b
+}
+
+// id reads an ID and a scale, and key those and a plan.
+func (d *decoder) id() (id string, scale int64) {
+	id, scale = d.string(1), d.int(1, maxScale)
+	d.bad = d.bad || len(id) > maxID
+	return id, scale
+}
+
+func (d *decoder) key() (id string, scale int64, plan string) {
+	id, scale = d.id()
+	return id, scale, d.string(0)
+}
+
+// all reads the records up to the end.
+func (d *decoder) all() (records []record) {
+	for !d.bad {
+		data := d.data
+		if len(data) > 0 && data[0] == endRecord {
+			d.data = data[1:]
+			d.bad = d.int(0, math.MaxInt64) != int64(len(records)) || d.bad || len(d.data) > 0
+			break
+		}
+		d.counted = 0
+		_ = d.record() // fails only if it loads
+		records = append(records, record{data: data[:len(data)-len(d.data)], kind: d.kind, counted: d.counted})
+	}
+	return records
+}
+
+// record reads one record. It fails with ErrFull.
+func (d *decoder) record() error {
+	t := d.byte()
+	d.kind = int(t)
+	switch t {
+	case slotRecord:
+		return d.slot()
+	case logRecord:
+		return d.log()
+	case tiersRecord:
+		return d.tiers()
+	case queueRecord:
+		return d.queue()
+	}
+	d.bad = true
+	return nil
+}
+
+func (d *decoder) slot() error {
+	k := kind(d.byte())
+	if d.bad = d.bad || int(k) >= len(slotAlgorithms); d.bad {
+		return nil
+	}
+	id, scale := d.id()
+	s, since := slotStrategy{d.l, d.l.callers, k, slotAlgorithms[k]}, int64(noInstant)
+	saved := content{N: d.int(0, maxCount), Still1: d.instant()}
+	if k == fixedKind {
+		number := saved.Still1
+		// A clock that is behind may not have come to the window yet: it is restored all the same.
+		since = algorithm.WindowStart(number, max(scale, 1))
+		s.table, saved.Still1 = d.l.buckets, since
+		d.bad = d.bad || windowAt(since, max(scale, 1)).number != number
+	} else {
+		saved.Still2 = d.instant()
+	}
+	if d.bad = d.bad || k == slidingKind && saved.Still1 > maxCount; d.bad {
+		return nil
+	}
+	now := d.l.clock.read()
+	if !d.load {
+		// The total is the count, or of a token bucket what it lacks of a million tokens: the snapshot
+		// does not have its limit.
+		all := params{Scale: scale, Limit: maxCount, Cost: 1, Each: scale}
+		v, _ := s.algorithm.Decide(saved, all, now)
+		d.kind, d.counted = int(k), v.Total
+		return nil
+	}
+	end := s.algorithm.Expires(saved, scale)
+	if end <= now {
+		return nil
+	}
+	_, err := s.update(id, scale, true, since, func(b visit) content {
+		if b.now >= end {
+			return b.content
+		}
+		return s.algorithm.Merge(b.content, saved, scale, b.now, maxAhead)
+	})
+	return err
+}
+
+// restore makes saved the state of a caller that has counted nothing, or raises the count of one
+// that has.
+func restore[S any, P totaled[S]](d *decoder, s *stateStrategy[S], key stateKey, saved P) error {
+	d.counted = saved.Used()
+	if d.bad || !d.load || saved.Expires(key.scale) <= d.l.clock.read() {
+		return nil
+	}
+	h, err := s.lock(key.id, key.scale, true)
+	if err != nil {
+		return err
+	}
+	p, have, latest := params{Scale: key.scale}, P(h.state), saved.Latest(key.scale)
+	s.algorithm.Advance(saved, p, h.now)
+	s.algorithm.Advance(h.state, p, h.now)
+	switch {
+	case have.Used() == 0 && d.l.capacity.tryGrow(saved.Bytes()):
+		h.entry.bytes += saved.Bytes()
+		*have = *saved
+		h.now = max(h.now, latest) // hits stay in order, also on a clock that is behind
+	case have.Used() > 0 && s.states.reserve(h.handle, ""):
+		s.algorithm.Raise(h.state, p, h.now, math.MaxInt64, saved.Used(), "")
+	default:
+		err = ErrFull
+	}
+	s.states.unlock(h.handle, changed)
+	return err
+}
+
+// totaled is a state that knows how much it counts, once it was advanced, and the instant of its
+// newest hit, until it was.
+type totaled[S any] interface {
+	*S
+	state
+	Used() int64
+	Latest(scaleMs int64) int64
+}

@@ -14,18 +14,14 @@ import (
 // state is what an algorithm keeps of one caller where that has no fixed size: a log, a queue, the
 // counts of tiers. It is reused from period to period, under a lock of its own.
 type state interface {
-	// end returns the instant from which the state counts nothing, if it is not used again;
-	// math.MinInt64 if it counts nothing now.
-	end(key stateKey) int64
+	// Expires returns the instant from which the state counts nothing, if it is not used again;
+	// noInstant if it counts nothing now.
+	Expires(scaleMs int64) int64
 
-	// size returns the bytes that the state holds beside itself, and growth how many more it may hold
+	// Bytes returns how many bytes the state holds beside itself, and Growth how many more it may hold
 	// when a request with meta is admitted.
-	size() int64
-	growth(meta string) int64
-
-	// save writes the state to a snapshot, in a record of this type.
-	save(e *encoder)
-	record() byte
+	Bytes() int64
+	Growth(meta string) int64
 }
 
 type stateKey struct {
@@ -41,7 +37,9 @@ type stateKey struct {
 type states struct {
 	hasher
 	l      *Limiter
-	empty  func() state // makes the states, which are of one type
+	record byte                  // of the states in a snapshot
+	empty  func() state          // makes the states, which are of one type
+	write  func(*encoder, state) // saves one of them
 	shards []stateShard
 	denied atomic.Uint64 // of callers without an entry
 }
@@ -67,13 +65,13 @@ type entry struct {
 const stateShardSize = 2048 // entries of a full shard, which are swept in a fraction of a millisecond
 
 // lazyStates returns a function that makes the table when it is first called.
-func lazyStates(l *Limiter, empty func() state) func() *states {
+func lazyStates(l *Limiter, record byte, empty func() state, write func(*encoder, state)) func() *states {
 	return sync.OnceValue(func() *states {
 		n := 1
 		for int64(n)*stateShardSize < l.capacity.max && n < 1<<16 {
 			n *= 2
 		}
-		t := &states{hasher: newHasher(), l: l, empty: empty, shards: make([]stateShard, n)}
+		t := &states{hasher: newHasher(), l: l, record: record, empty: empty, write: write, shards: make([]stateShard, n)}
 		for i := range t.shards {
 			t.shards[i].expiry.reset()
 		}
@@ -90,21 +88,33 @@ func (t *states) shard(k stateKey) *stateShard {
 	return &t.shards[t.hashKey(k)>>40&uint64(len(t.shards)-1)]
 }
 
-// planned implements store for the states of one plan. S is their type.
-type planned[S any] struct {
-	*states
-	plan string
+// use is what was done with a state.
+type use int
+
+const (
+	seen use = iota // nothing was changed
+	changed
+	denied
+	admitted
+)
+
+// handle says where a locked state is kept.
+type handle struct {
+	now   int64  // the clock's reading before the lock was taken, or the last use if that is later
+	entry *entry // nil: there is none, and the state is not to be changed
 }
 
-func (t *planned[S]) lock(id string, scaleMs int64, create bool) (lockedState[S], error) {
-	e, now, err := t.lockKey(stateKey{id, scaleMs, t.plan}, create)
-	if err != nil {
-		return lockedState[S]{}, err
+// lock returns the state of a key, locked. If there is none it makes one if create is set, and
+// otherwise returns an empty one. Only making one fails, with ErrFull.
+func (t *states) lock(k stateKey, create bool) (handle, state, error) {
+	e, now, err := t.lockKey(k, create)
+	switch {
+	case err != nil:
+		return handle{}, nil, err
+	case e == nil:
+		return handle{now: now}, t.empty(), nil
 	}
-	if e == nil {
-		return lockedState[S]{handle{now: now}, any(t.empty()).(*S)}, nil
-	}
-	return lockedState[S]{handle{now: max(now, e.latest), entry: e, kept: true}, any(e.state).(*S)}, nil
+	return handle{max(now, e.latest), e}, e.state, nil
 }
 
 // lockKey returns the entry of a key, locked, or nil if there is none and create is not set. It reads
@@ -176,8 +186,9 @@ func (t *states) delete(e *entry) {
 	})
 }
 
+// reserve makes room for what an admission adds to a state. It reports false if there is none.
 func (t *states) reserve(h handle, meta string) bool {
-	n := h.entry.state.growth(meta)
+	n := h.entry.state.Growth(meta)
 	if n > 0 && !t.l.capacity.tryGrow(n) {
 		return false
 	}
@@ -185,6 +196,7 @@ func (t *states) reserve(h handle, meta string) bool {
 	return true
 }
 
+// unlock ends the use of a state.
 func (t *states) unlock(h handle, u use) {
 	e := h.entry
 	switch {
@@ -201,7 +213,7 @@ func (t *states) unlock(h handle, u use) {
 	if u != seen {
 		e.latest = h.now
 	}
-	if size := h.entry.state.size(); size != e.bytes {
+	if size := h.entry.state.Bytes(); size != e.bytes {
 		t.l.capacity.bytes.Add(size - e.bytes)
 		e.bytes = size
 	}
@@ -210,8 +222,9 @@ func (t *states) unlock(h handle, u use) {
 }
 
 // end returns the instant at which an entry expires. Its lock is held.
-func (t *states) end(e *entry) int64 { return max(e.state.end(e.key), e.latest) }
+func (t *states) end(e *entry) int64 { return max(e.state.Expires(e.key.scale), e.latest) }
 
+// remove removes a state, and unlocks it.
 func (t *states) remove(h handle) {
 	t.mark(h.entry)
 	h.entry.mu.Unlock()
@@ -234,9 +247,11 @@ func (t *states) sweep(now, timeout int64) (removed int) {
 	return removed
 }
 
+// makeRoom unlocks a state for which reserve found no room, and removes expired states of others. A
+// state that counts nothing is removed too. It reports false if that freed nothing.
 func (t *states) makeRoom(h handle) bool {
 	before := t.l.capacity.bytes.Load()
-	if h.entry.state.end(h.entry.key) == math.MinInt64 {
+	if h.entry.state.Expires(h.entry.key.scale) == noInstant {
 		t.remove(h)
 	} else {
 		t.unlock(h, changed)
@@ -279,7 +294,8 @@ func (t *states) sweepShard(sh *stateShard, now, timeout int64) (removed, seen i
 		seen++
 		e.mu.Lock()
 		end := t.end(e)
-		beingMade := end == math.MinInt64 && timeout == 0 // reclaiming takes it from no caller
+		// A call has just made this entry and will lock it: a reclaim leaves it, a sweep need not.
+		beingMade := end == math.MinInt64 && timeout == 0
 		over := now >= arith.Add(end, timeout) && !e.removed && !beingMade
 		if over {
 			t.mark(e)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/bits"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // lockedStrategies returns the strategies with states of variable size. In each of them a hit
@@ -202,7 +203,7 @@ func TestStatesCopyTheirStrings(t *testing.T) {
 		Meta: header[:6]})
 	require.NoError(t, err)
 	key := stateKey{"m", 1000, ""}
-	meta := *l.logs().shard(key).find(key).state.(*hitLog).metas.At(0)
+	_, meta := l.logs().shard(key).find(key).state.(*algorithm.Log).Hit(0)
 	assert.Equal(t, "xxxxxx", meta)
 	assert.NotSame(t, unsafe.StringData(header), unsafe.StringData(meta))
 }
@@ -228,7 +229,7 @@ func TestBytesOfStatesAreBounded(t *testing.T) {
 	held := func() (n int64) {
 		key := stateKey{"id", 1000, ""}
 		if e := l.logs().shard(key).find(key); e != nil {
-			n = e.state.size()
+			n = e.state.Bytes()
 		}
 		return n
 	}
@@ -336,16 +337,6 @@ func TestExpirySeesUsesDuringASweep(t *testing.T) {
 	}
 	assert.True(t, rejected(func() lowerBound { return new(noteWrong) }), "control: earliest before noted")
 	assert.True(t, rejected(func() lowerBound { return new(finishWrong) }), "control: noted before earliest")
-}
-
-func TestSizesOfStateElements(t *testing.T) {
-	held := []uintptr{unsafe.Sizeof(hit{}), unsafe.Sizeof(""), unsafe.Sizeof(sliceCount{}), unsafe.Sizeof(sum{})}
-	for i, charged := range []uintptr{hitBytes, stringBytes, sliceBytes, sumBytes} {
-		if bits.UintSize == 64 {
-			assert.Equal(t, held[i], charged)
-		}
-		assert.LessOrEqual(t, held[i], charged, "it may be less on a 32-bit machine")
-	}
 }
 
 // Seeding a state with its own count neither extends its life nor lets it grow.

@@ -96,6 +96,16 @@ type (
 		Refund(ctx context.Context, r *Request, taken *Result) error
 	}
 
+	// Admitter is Run for an admission that may have to be given back, and returns what gives a part of
+	// its cost back: from that admission, and not from others. It gives nothing back once that counts no
+	// more, or the count was reset. A Refunder knows only what a Result says.
+	Admitter interface {
+		Admit(ctx context.Context, r *Request) (*Result, Return, error)
+	}
+
+	// Return gives back cost of one admission, as often as there is some left.
+	Return func(ctx context.Context, cost uint64) error
+
 	// Resetter sets the count of r.Key in r.Duration to zero.
 	Resetter interface {
 		Reset(ctx context.Context, r *Request) error

@@ -81,14 +81,19 @@ func (sh *shard) sweepChunk(i int, now, timeout int64) (removed int) {
 	}
 	earliest := int64(maxInstant)
 	for n, s := range sh.slots(i, i+1) {
-		end := s.end()
-		if now < arith.Add(end, timeout) {
-			earliest = min(earliest, end)
-			continue
+		for {
+			state := s.load(stateWord)
+			end := s.end(s.content(state))
+			if now < arith.Add(end, timeout) {
+				earliest = min(earliest, end)
+				break
+			}
+			sh.horizon = max(sh.horizon, now)
+			if sh.release(s, n, state) { // else a late hit came, and may have moved the end
+				removed++
+				break
+			}
 		}
-		sh.horizon = max(sh.horizon, now)
-		sh.release(s, n)
-		removed++
 	}
 	sh.chunks[i].earliest = earliest
 	return removed

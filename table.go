@@ -10,10 +10,11 @@ import (
 )
 
 // table is a sharded hash table from <kind, ID, scale, window number> to slots. A known key is
-// found without a lock. Inserting, removing, growing and sweeping happen under one mutex a shard.
+// found without a lock. Inserting, rolling to another epoch, removing, growing and sweeping happen
+// under one mutex a shard.
 //
-// No hit is lost: a bucket is removed by a compare-and-swap of its state word, so a concurrent hit
-// either is in the final count, or fails by the generation and searches again.
+// No hit is lost: an epoch ends by a compare-and-swap of the state word, so a concurrent hit either
+// is in the final count, or fails by the generation and searches again.
 //
 // No window begins twice: a key that is not found is searched again under the mutex, where horizon
 // is the latest clock reading at which an expired bucket of the shard was removed or a key was
@@ -22,12 +23,20 @@ import (
 // not raise horizon: the window goes on.
 type table struct {
 	hasher
+	tallied bool // true for fixed windows: Stats adds up their counts, and tally is not used
+	tally   tally
+
+	// extraCost is the admitted cost of fixed windows less their admitted hits: costs over 1, charges
+	// and refunds. A hit of cost 1 does not write it: Stats adds up the buckets' counts instead.
+	extraCost atomic.Int64
+
 	indexes  []atomic.Pointer[index] // one a shard, apart from the shards: readers share no line with writers
 	shards   []shard
 	capacity *capacity
 }
 
 type shard struct {
+	tallied  bool // as the table
 	hasher   *hasher
 	capacity *capacity
 	index    *atomic.Pointer[index] // replaced under mu
@@ -39,22 +48,47 @@ type shard struct {
 	buckets int         // guarded by mu
 	filled  int         // guarded by mu; words of the index that are not empty
 	horizon int64       // guarded by mu; the latest instant at which a bucket was removed or not found
+	marks   uint64      // guarded by mu; the last serial number of a bucket; not used for fixed windows
 
-	allowed, denied uint64 // guarded by mu; of removed buckets, and hits that no bucket tallies
+	allowed, denied uint64 // guarded by mu; of removed fixed windows, and hits that no bucket tallies
+}
+
+// tally counts the hits of buckets that keep no sum of them: a sliding window drops its older
+// counts, and a token bucket holds an instant. It has cache lines of its own, so that counting a
+// hit does not invalidate those that decisions read.
+type tally struct {
+	_       [64]byte
+	allowed atomic.Uint64
+	_       [56]byte
+	denied  atomic.Uint64
+	_       [56]byte
+}
+
+// moved notes a change of a count that is no hit of cost 1. Stats subtracts it from the sum of the
+// counts.
+func (t *table) moved(by int64) {
+	if t.tallied && by != 0 {
+		t.extraCost.Add(by)
+	}
 }
 
 const (
 	shardSlots = 20_000 // buckets of a full shard, whose index is rebuilt in half a millisecond
 	maxShards  = 1 << 13
+
+	// maxChunks leaves two chunks for a bucket with a long ID. Only long IDs, or more buckets than
+	// maxShards are made for, come to it.
+	maxChunks = maxSlots/chunkSlots - 2
 )
 
-func newTable(c *capacity) *table {
+func newTable(c *capacity, tallied bool) *table {
 	n := 1
 	for int64(n)*shardSlots < c.max && n < maxShards {
 		n *= 2
 	}
 	t := &table{
 		hasher:   newHasher(),
+		tallied:  tallied,
 		indexes:  make([]atomic.Pointer[index], n),
 		shards:   make([]shard, n),
 		capacity: c,
@@ -62,11 +96,24 @@ func newTable(c *capacity) *table {
 	for i := range t.shards {
 		t.indexes[i].Store(noIndex)
 		sh := &t.shards[i]
-		sh.hasher, sh.capacity, sh.index = &t.hasher, c, &t.indexes[i]
+		sh.tallied, sh.hasher, sh.capacity, sh.index = tallied, &t.hasher, c, &t.indexes[i]
 		sh.earliest.Store(maxInstant)
 		sh.horizon = math.MinInt64
 	}
 	return t
+}
+
+// find returns the slot of a key, with its state as read before the key was compared; nil if there is
+// none.
+func (t *table) find(id string, p *period) (s *slot, state uint64) {
+	if len(id) > inlineID {
+		k := t.pack(id)
+		s, state, _ = t.indexes[t.number(k.hash)].Load().find(k, id, p)
+		return s, state
+	}
+	k := t.packShort(id)
+	s, state, _ = t.indexes[int(k.hash>>32)&(len(t.indexes)-1)].Load().findShort(k, len(id), p)
+	return s, state
 }
 
 // number returns the number of a hash's shard. An index uses the low half of the hash.
@@ -80,21 +127,47 @@ type cell struct {
 	fresh bool // lock has made it
 }
 
+// identity distinguishes a bucket from the others of its key. The zero value is no bucket's.
+type identity struct{ mark, slot uint64 }
+
+// identity returns that of the bucket in a cell. In a fixed window it is the stamp of its creation, its
+// slot and the generation: that of two buckets is the same only if the clock stood still while a sweep
+// freed the memory of the first.
+func (c *cell) identity() identity {
+	id := identity{mark: c.load(tailWord) >> 16}
+	if c.shard.tallied {
+		id.slot = generation(c.load(stateWord)) | uint64(c.n+1)
+	}
+	return id
+}
+
 // errEarlier reports a reading of the clock from before the horizon.
 var errEarlier = errors.New("weir: clock was read before the horizon")
 
 // reading is an instant that a caller has read.
 type reading struct {
-	now     int64
-	stamp   uint64 // of now, in a fixed window
-	horizon int64  // the horizon for which the clock was read again; math.MinInt64 for none
+	now int64
+
+	// horizon is that of the shard when an earlier reading failed with errEarlier; math.MinInt64
+	// before that. now was read since: it is not compared with this horizon again.
+	horizon int64
 }
 
-// lock returns the cell of a key. If it has no slot and create is set, lock makes one with a count
-// of 0. It fails with ErrFull, and with errEarlier if the caller is to read the clock again: then
-// it has set at.horizon. A reading made after that is taken even if the clock went back. On an
-// error the mutex is free.
-func (t *table) lock(k packedID, id string, p *period, at *reading, create bool) (cell, error) {
+// fresh is a bucket that is to be made.
+type fresh struct {
+	content
+	mark uint64 // of a fixed window; lock sets that of others
+	end  int64  // when it expires
+}
+
+// lock returns the cell of a key, with the shard's mutex held. If the key has no slot, and first is
+// not nil, lock makes it. On an error the mutex is free.
+//
+// It fails with ErrFull. It fails with errEarlier if the key has no slot and at.now is before the
+// horizon: the caller reads the clock, and calls lock again with the same at, in which the horizon
+// is set. The new reading is accepted even if the clock went back; otherwise the caller would
+// repeat until the clock has come to the horizon.
+func (t *table) lock(k packedID, id string, p *period, at *reading, first *fresh) (cell, error) {
 	sh := &t.shards[t.number(k.hash)]
 	for {
 		sh.mu.Lock()
@@ -106,14 +179,19 @@ func (t *table) lock(k packedID, id string, p *period, at *reading, create bool)
 			return c, nil
 		case at.now < sh.horizon && at.horizon != sh.horizon:
 			at.horizon, err = sh.horizon, errEarlier
-		case !create:
-			sh.horizon = max(sh.horizon, at.now) // that there is no bucket was reported for this instant
+		case first == nil:
+			sh.horizon = max(sh.horizon, at.now) // no bucket may be made for an earlier instant from now on
 			return c, nil
-		case (len(sh.chunks)+2)*chunkSlots > maxSlots: // of long IDs, or of more than maxShards can hold
+		case len(sh.chunks) > maxChunks:
 			err = ErrFull
 		case t.capacity.tryTake():
-			c.slot, c.n = sh.insert(k, id, p, at.stamp)
+			if !sh.tallied {
+				sh.marks++
+				first.mark = sh.marks
+			}
+			c.slot, c.n = sh.insert(k, id, p, first.content, first.mark)
 			c.fresh = true
+			sh.noteEnd(c.n, first.end)
 			return c, nil
 		}
 		sh.mu.Unlock()
@@ -135,8 +213,8 @@ func (sh *shard) noteEnd(n int, end int64) {
 	}
 }
 
-// insert makes a slot for a key that has none, with a count of 0.
-func (sh *shard) insert(k packedID, id string, p *period, stamp uint64) (*slot, int) {
+// insert makes a slot for a key that has none.
+func (sh *shard) insert(k packedID, id string, p *period, first content, mark uint64) (*slot, int) {
 	if x := sh.index.Load(); 4*(sh.filled+1) > 3*len(x.words) {
 		sh.rebuild()
 	}
@@ -148,12 +226,16 @@ func (sh *shard) insert(k packedID, id string, p *period, stamp uint64) (*slot, 
 	s.write(idWord, k.a)
 	s.write(idWord2, k.b)
 	s.write(restWord, p.mid|k.c)
-	s.write(tailWord, stamp<<16|p.high|uint64(len(id)))
-	state := s.load(stateWord)
-	s.write(deniedWord, generation(state))
-	s.write(usedWord, generation(state)|stamp)
+	s.write(tailWord, mark<<16|p.high|uint64(len(id)))
+	epoch := s.load(stateWord) &^ countMask
+	tallies := epoch
+	if !sh.tallied {
+		tallies = 0
+	}
+	s.write(stillWord1, tallies|uint64(first.Still1))
+	s.write(stillWord2, tallies|uint64(first.Still2))
 	// Readers look at the state first. It is stored after the other words, and the index word last.
-	atomic.StoreUint64(&s[stateWord], state+1)
+	atomic.StoreUint64(&s[stateWord], epoch|uint64(first.N+1))
 	if sh.index.Load().put(uint32(k.hash^p.salt), n) {
 		sh.filled++
 	}
@@ -245,8 +327,7 @@ func (sh *shard) rebuild() {
 func (sh *shard) position(s *slot) uint32 {
 	var buf [128]byte
 	id := sh.index.Load().appendID(buf[:0], s)
-	k, scale, number := unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))
-	return uint32(sh.hasher.hashBytes(id) ^ periodOf(k, scale, number).salt)
+	return uint32(sh.hasher.hashBytes(id) ^ periodOf(s.period()).salt)
 }
 
 // slots yields the live slots of the chunks in [first, end), with their numbers. The mutex is held.
@@ -276,30 +357,78 @@ func (sh *shard) visit(i int, f func(*slot)) bool {
 	return true
 }
 
-// release removes the bucket in a slot. Hits without a lock rely on the order: first the state, by
-// a compare-and-swap that yields the final count; then the other generations; last the index.
-func (sh *shard) release(s *slot, n int) {
-	at := sh.position(s)
-	state := s.load(stateWord)
-	for !atomic.CompareAndSwapUint64(&s[stateWord], state, nextGeneration(state)) {
-		state = s.load(stateWord)
+// replace changes the content of a slot from have, which was read with the state word state, to
+// next. It begins another epoch only if a still word differs. It reports false if a hit came in
+// between. It fails with ErrFull, and has changed nothing then, if the slot's generations are used
+// up and there is no other slot.
+func (sh *shard) replace(c *cell, k packedID, id string, p *period, state uint64, have, next content) (bool, error) {
+	switch {
+	case next == have:
+		return true, nil
+	case next.Still1 == have.Still1 && next.Still2 == have.Still2:
+		return c.slot.swap(state, next.N), nil
+	case nextGeneration(state)>>countBits == lastGeneration && len(sh.chunks) > maxChunks:
+		return false, ErrFull
 	}
-	next := nextGeneration(state)
-	if denied := atomic.SwapUint64(&s[deniedWord], next); s.kind() == fixedKind {
+	return sh.roll(c, k, id, p, state, next), nil
+}
+
+// roll begins another epoch of a bucket. Hits without a lock rely on the order: first the generation,
+// then the still words, last the number, which makes the slot live again. A slot with one generation
+// left moves its bucket to another slot.
+func (sh *shard) roll(c *cell, k packedID, id string, p *period, state uint64, next content) bool {
+	s, then := c.slot, nextGeneration(state)
+	if !s.kill(state) {
+		return false
+	}
+	if then>>countBits == lastGeneration {
+		mark := s.load(tailWord) >> 16
+		sh.unlink(s, c.n)
+		c.slot, c.n = sh.insert(k, id, p, next, mark)
+		return true
+	}
+	atomic.StoreUint64(&s[stillWord1], uint64(next.Still1))
+	atomic.StoreUint64(&s[stillWord2], uint64(next.Still2))
+	atomic.StoreUint64(&s[stateWord], then|uint64(next.N+1))
+	return true
+}
+
+// release removes the bucket in a slot whose state word is state. It reports false if a hit came in
+// between. Hits without a lock rely on the order: first the state, by a compare-and-swap that yields
+// the final count; then the tallies' generations; last the index.
+func (sh *shard) release(s *slot, n int, state uint64) bool {
+	if !s.kill(state) {
+		return false
+	}
+	if sh.tallied {
+		next := nextGeneration(state)
 		sh.allowed += uint64(count(state))
-		sh.denied += denied & countMask
+		sh.denied += atomic.SwapUint64(&s[deniedWord], next) & countMask
+		atomic.StoreUint64(&s[usedWord], next)
 	}
-	atomic.StoreUint64(&s[usedWord], next)
-	x := sh.index.Load()
-	sh.filled -= x.remove(at, n)
-	sh.buckets--
 	sh.capacity.give()
-	rest, length := s.load(restWord), int(s.load(tailWord)&lenMask)
-	sh.free(n, next)
+	sh.unlink(s, n)
+	return true
+}
+
+// remove removes the bucket in a cell, if there is one, whatever it counts, and unlocks the shard.
+func (c *cell) remove() {
+	for c.slot != nil && !c.shard.release(c.slot, c.n, c.load(stateWord)) {
+	}
+	c.shard.mu.Unlock()
+}
+
+// unlink takes a slot that was killed out of the index, and frees it and the parts of its ID.
+func (sh *shard) unlink(s *slot, n int) {
+	x := sh.index.Load()
+	sh.filled -= x.remove(sh.position(s), n)
+	sh.buckets--
+	part, length := s.load(restWord), int(s.load(tailWord)&lenMask)
+	sh.free(n, s.load(stateWord))
 	if length <= inlineID {
 		return
 	}
-	for part := rest; length > headID; length -= partBytes {
+	for ; length > headID; length -= partBytes {
 		n := int(part & countMask)
 		s := x.slot(n)
 		part = s.load(deniedWord)
@@ -307,13 +436,6 @@ func (sh *shard) release(s *slot, n int) {
 		atomic.StoreUint64(&s[stateWord], next) // so that write uses atomic stores
 		sh.free(n, next)
 	}
-}
-
-func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }
-
-func (s *slot) kind() kind {
-	k, _, _ := unpackPeriod(0, s.load(restWord), s.load(tailWord))
-	return k
 }
 
 // free returns a slot to its chunk. The chunk is closed if the slot has one generation left, and
@@ -332,13 +454,14 @@ func (sh *shard) free(n int, state uint64) {
 
 // stats holds a shard's mutex, so that no bucket is missed or counted twice.
 func (t *table) stats() (allowed, denied uint64) {
+	allowed, denied = t.tally.allowed.Load(), t.tally.denied.Load()
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
 		allowed += sh.allowed
 		denied += sh.denied
-		for _, s := range sh.slots(0, len(sh.chunks)) {
-			if s.kind() == fixedKind {
+		if t.tallied {
+			for _, s := range sh.slots(0, len(sh.chunks)) {
 				allowed += uint64(count(s.load(stateWord)))
 				denied += s.load(deniedWord) & countMask
 			}

@@ -66,7 +66,7 @@ func TestShardsOfATable(t *testing.T) {
 	}{
 		{1, 1}, {shardSlots, 1}, {shardSlots + 1, 2}, {1 << 20, 64}, {5_000_000, 256}, {math.MaxInt64, maxShards},
 	} {
-		tab := newTable(&capacity{max: c.max})
+		tab := newTable(&capacity{max: c.max}, false)
 		require.Len(t, tab.shards, c.shards, "MaxBuckets %d", c.max)
 		for _, hash := range []uint64{0, rand.Uint64(), math.MaxUint64} { // every hash has a shard
 			require.Less(t, tab.number(hash), c.shards)
@@ -102,7 +102,7 @@ func TestFloodAimedAtOneShard(t *testing.T) {
 		}
 	}
 	for range 20 {
-		tab := newTable(&capacity{max: 1 << 20})
+		tab := newTable(&capacity{max: 1 << 20}, false)
 		require.Len(t, tab.shards, shards)
 		var load [shards]int
 		for _, id := range flood {
@@ -177,18 +177,19 @@ func TestTableIsAMap(t *testing.T) {
 				want, known := model[id]
 				s, _, _ := tab.indexes[tab.number(tab.hash(id))].Load().find(tab.pack(id), id, &p)
 				require.Equal(t, known, s != nil, "step %d", step)
-				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, random.IntN(2) == 0)
+				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, []*fresh{nil, {}}[random.IntN(2)])
 				require.NoError(t, err)
 				switch {
 				case c.slot == nil:
 					require.False(t, known)
 				case known && random.IntN(3) == 0:
 					require.Equal(t, want, count(c.slot.load(stateWord)))
-					c.shard.release(c.slot, c.n)
+					c.shard.release(c.slot, c.n, c.load(stateWord))
 					delete(model, id)
 				case known:
 					require.Equal(t, want, count(c.slot.load(stateWord)))
-					model[id] += c.slot.update(func(n int64) int64 { return n + 1 })
+					require.True(t, c.slot.swap(c.load(stateWord), want+1))
+					model[id]++
 				default:
 					require.True(t, c.fresh)
 					require.Zero(t, count(c.slot.load(stateWord)))
@@ -198,9 +199,9 @@ func TestTableIsAMap(t *testing.T) {
 				require.EqualValues(t, len(model), l.capacity.used())
 			}
 			for id := range model {
-				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, false)
+				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, nil)
 				require.NoError(t, err)
-				c.shard.release(c.slot, c.n)
+				c.shard.release(c.slot, c.n, c.load(stateWord))
 				c.shard.mu.Unlock()
 			}
 			require.Zero(t, l.capacity.used())
@@ -224,10 +225,10 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	k := tab.pack("id")
 	sh := &tab.shards[tab.number(k.hash)]
 	lock := func(at *reading) error {
-		c, err := tab.lock(k, "id", &p, at, true)
+		c, err := tab.lock(k, "id", &p, at, new(fresh))
 		if err == nil {
 			require.True(t, c.fresh)
-			c.shard.release(c.slot, c.n)
+			c.shard.release(c.slot, c.n, c.load(stateWord))
 			c.shard.mu.Unlock()
 		}
 		return err
@@ -246,7 +247,7 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	at.now = 15
 	require.NoError(t, lock(&at), "the clock went back")
 	require.True(t, sh.chunks[0].empty(), "no slot remains in use")
-	_, err := tab.lock(k, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
+	_, err := tab.lock(k, "id", &p, &reading{now: 0, horizon: math.MinInt64}, nil)
 	require.ErrorIs(t, err, errEarlier, "a lookup at a reading before the removal")
 }
 
@@ -258,7 +259,11 @@ func TestGenerationsNeverReturn(t *testing.T) {
 	sh := &tab.shards[0]
 	p := periodOf(tokenKind, 1000, 0)
 	lock := func(id string, create bool) cell {
-		c, err := tab.lock(tab.pack(id), id, &p, &reading{}, create)
+		first := new(fresh)
+		if !create {
+			first = nil
+		}
+		c, err := tab.lock(tab.pack(id), id, &p, &reading{}, first)
 		require.NoError(t, err)
 		return c
 	}
@@ -275,7 +280,7 @@ func TestGenerationsNeverReturn(t *testing.T) {
 		generation := c.slot.load(stateWord) >> countBits
 		require.False(t, seen[c.slot][generation], "generation %d", generation)
 		seen[c.slot][generation] = true
-		c.shard.release(c.slot, c.n)
+		c.shard.release(c.slot, c.n, c.load(stateWord))
 		c.shard.mu.Unlock()
 	}
 	require.Len(t, seen, 1)
@@ -285,7 +290,7 @@ func TestGenerationsNeverReturn(t *testing.T) {
 	require.Same(t, first, sh.index.Load().chunks[0].Load(), "the chunk still has a bucket")
 	k := lock("keeper", false)
 	require.NotNil(t, k.slot)
-	k.shard.release(k.slot, k.n)
+	k.shard.release(k.slot, k.n, k.load(stateWord))
 	k.shard.mu.Unlock()
 	require.Nil(t, sh.index.Load().chunks[0].Load(), "a closed and empty chunk is freed")
 	for _, s := range first {
@@ -400,9 +405,9 @@ func TestHitsDuringGrowth(t *testing.T) {
 func TestShardWithoutSlotNumbersIsFull(t *testing.T) {
 	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
 	sh := &l.buckets.shards[0]
-	sh.chunks = make([]chunkInfo, maxSlots/chunkSlots-1)
+	sh.chunks = make([]chunkInfo, maxChunks+1)
 	p := periodOf(fixedKind, 1000, 0)
-	_, err := l.buckets.lock(packedID{}, "id", &p, &reading{}, true)
+	_, err := l.buckets.lock(packedID{}, "id", &p, &reading{}, new(fresh))
 	require.ErrorIs(t, err, ErrFull)
 	require.Zero(t, l.capacity.used())
 	sh.chunks = nil
@@ -467,8 +472,8 @@ func TestEarliestIsALowerBound(t *testing.T) {
 			for i := range tab.shards {
 				sh := &tab.shards[i]
 				for n, s := range sh.slots(0, len(sh.chunks)) {
-					require.LessOrEqual(t, sh.chunks[n/chunkSlots].earliest, s.end())
-					require.LessOrEqual(t, sh.earliest.Load(), s.end())
+					require.LessOrEqual(t, sh.chunks[n/chunkSlots].earliest, s.end(s.content(s.load(stateWord))))
+					require.LessOrEqual(t, sh.earliest.Load(), s.end(s.content(s.load(stateWord))))
 				}
 			}
 		}

@@ -1,18 +1,14 @@
 package weir
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 const maxID = 1024 // bytes
-
-// validArgs reports whether the arguments are valid.
-func validArgs(id string, scaleMs, limit int64) bool {
-	return uint(len(id)-1) < maxID && uint64(scaleMs-1) < maxScale && limit >= 0
-}
 
 // checkArgs returns what is wrong with an ID, a scale and a limit, or nil.
 func checkArgs(id string, scaleMs, limit int64) error {
@@ -29,45 +25,55 @@ func checkArgs(id string, scaleMs, limit int64) error {
 	return nil
 }
 
-// params are the numbers of a valid Request: so few that they are passed in registers.
-type params struct {
-	scale int64 // ms
-	limit int64 // the most that cost may be
-	cost  int64 // at least 1
-	each  int64 // ns between two hits, where they are spaced
-}
-
-// exceedsLimit reports whether the request can never pass.
-func (p params) exceedsLimit() bool { return p.cost > p.limit }
-
-// clamp returns p with limit and cost of at most the given. A cost over the limit stays over it.
-func (p params) clamp(most int64) params {
-	if p.exceedsLimit() {
-		p.limit = min(p.limit, most-1)
-	}
-	p.limit, p.cost = min(p.limit, most), min(p.cost, most)
-	return p
-}
+type (
+	params  = algorithm.Params
+	verdict = algorithm.Verdict
+)
 
 // clampCost returns n, or the largest int64.
 func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// parse reads r, with another duration if period is not 0.
-func parse(r *Request, period time.Duration) (p params, err error) {
-	duration := cmp.Or(period, r.Duration)
-	p = params{
-		scale: int64(uint64(duration) / uint64(msec)),
-		limit: clampCost(r.Limit),
-		cost:  clampCost(max(r.Cost, 1)),
+// parse reads r, with another Duration if duration is not 0. It fails with ErrClosed after Close,
+// and counts errors.
+func (l *Limiter) parse(r *Request, duration time.Duration) (p params, err error) {
+	if duration == 0 {
+		duration = r.Duration
 	}
-	if r.Cost > r.Limit && p.cost == p.limit {
-		p.limit-- // both were clamped
+	p.Scale = int64(uint64(duration) / uint64(msec))
+	p.Limit, p.Cost = int64(min(r.Limit, math.MaxInt64)), int64(min(max(r.Cost, 1), math.MaxInt64))
+	if r.Cost > r.Limit && p.Cost == p.Limit {
+		p.Limit-- // both were clamped
 	}
-	if time.Duration(p.scale*msec) != duration {
-		return p, fmt.Errorf("%w: %v is not a whole number of milliseconds", ErrScale, duration)
-	}
-	if !validArgs(r.Key, p.scale, 0) {
-		return p, checkArgs(r.Key, p.scale, 0)
+	switch {
+	case uint(len(r.Key)-1) >= maxID, uint64(p.Scale-1) >= maxScale, time.Duration(p.Scale*msec) != duration:
+		return p, l.fail(checkRequest(r.Key, duration))
+	case l.closed.Load():
+		return p, l.fail(ErrClosed)
 	}
 	return p, nil
+}
+
+// checkRequest returns what is wrong with a key and a duration, or nil.
+func checkRequest(key string, d time.Duration) error {
+	if d%time.Millisecond != 0 {
+		return fmt.Errorf("%w: %v is not a whole number of milliseconds", ErrScale, d)
+	}
+	return checkArgs(key, d.Milliseconds(), 0)
+}
+
+func (l *Limiter) result(v verdict) *Result {
+	r := new(Result)
+	l.setResult(r, v)
+	return r
+}
+
+// setResult sets r, which is zero before.
+func (l *Limiter) setResult(r *Result, v verdict) {
+	if v.Allowed {
+		r.State = Allow
+	}
+	r.TotalRequests = uint64(v.Total)
+	if v.At != noInstant {
+		r.ExpiresAt = l.clock.time(v.At)
+	}
 }

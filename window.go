@@ -1,32 +1,20 @@
 package weir
 
 import (
-	"math"
 	"math/bits"
 	"sync/atomic"
 	"time"
 
+	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
 )
 
 const (
 	msec       = int64(time.Millisecond)
 	maxScale   = 365 * 24 * 60 * 60 * 1000 // ms: one year
-	maxInstant = math.MaxInt64
-	noInstant  = math.MinInt64
+	maxInstant = algorithm.End
+	noInstant  = algorithm.Never
 )
-
-// windowStart returns when window number of a scale begins. It saturates.
-func windowStart(number, scaleMs int64) int64 {
-	start := arith.Mul(uint64(max(number, -number)), scaleMs*msec)
-	switch {
-	case number >= 0:
-		return start
-	case start == maxInstant:
-		return math.MinInt64
-	}
-	return -start
-}
 
 // window is one window of one scale: window n begins n scales after the Unix epoch.
 type window struct {
@@ -86,20 +74,20 @@ func newWindowTable(n int) *windowTable {
 	return &t
 }
 
-// slot returns one of the probes places for windows of scale.
-func (t windowTable) slot(scaleMs int64, way int) *atomic.Pointer[window] {
+// place returns one of the probes places for windows of scale.
+func (t windowTable) place(scaleMs int64, way int) *atomic.Pointer[window] {
 	return &t[(int(uint64(scaleMs)*0x9e3779b97f4a7c15>>40)^way)&(len(t)-1)]
 }
 
 // last returns the window that was current last, or one of another scale.
-func (ws *windows) last(scaleMs int64) *window { return ws.table.Load().slot(scaleMs, 0).Load() }
+func (ws *windows) last(scaleMs int64) *window { return ws.table.Load().place(scaleMs, 0).Load() }
 
 // store keeps w, which holds now, in the place of an earlier window of its scale or of one that has
 // ended. If there is none it doubles the table, which look-ups then fill again.
 func (ws *windows) store(w *window, now int64) {
 	t := ws.table.Load()
 	for way := range probes {
-		at := t.slot(w.scale, way)
+		at := t.place(w.scale, way)
 		if old := at.Load(); old.scale == w.scale || !old.holds(now) {
 			at.Store(w)
 			return
@@ -114,7 +102,7 @@ func (ws *windows) store(w *window, now int64) {
 func (l *Limiter) window(now, scaleMs int64) *window {
 	t := l.windows.table.Load()
 	for way := range probes {
-		if w := t.slot(scaleMs, way).Load(); w.scale == scaleMs && w.holds(now) {
+		if w := t.place(scaleMs, way).Load(); w.scale == scaleMs && w.holds(now) {
 			return w
 		}
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 func TestWindowsCoverTime(t *testing.T) {
@@ -30,9 +32,9 @@ func TestWindowsCoverTime(t *testing.T) {
 			exact := new(big.Int).Sub(big.NewInt(now), into)
 			require.Equal(t, saturated(exact), w.start, name)
 			require.Equal(t, saturated(exact.Add(exact, length)), w.end, name)
-			require.Equal(t, w.end, windowStart(w.number+1, scale), name)
+			require.Equal(t, w.end, algorithm.WindowStart(w.number+1, scale), name)
 			if w.start > math.MinInt64 {
-				require.Equal(t, w.start, windowStart(w.number, scale), name)
+				require.Equal(t, w.start, algorithm.WindowStart(w.number, scale), name)
 				require.False(t, w.holds(w.start-1), name)
 			}
 			if w.end < math.MaxInt64 {

@@ -136,7 +136,7 @@ type Config struct {
 }
 
 // FullPolicy selects the answer to a new client when the limiter's table is full. Clients that hold
-// a bucket are unaffected.
+// a bucket are unaffected; with FixedWindow every client needs a new one in each window.
 type FullPolicy uint8
 
 // The policies for a full table.

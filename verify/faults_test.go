@@ -32,20 +32,20 @@ func importRuntime(file, before string) edit {
 
 // beforeSwap lets other goroutines run between the load of a slot's state and the compare-and-swap
 // that counts a hit.
-var beforeSwap = edit{"fixed_window.go",
+var beforeSwap = edit{"checkrate.go",
 	"\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {",
 	"\t\truntime.Gosched()\n\t\tif atomic.CompareAndSwapUint64(&s[stateWord], state, state+uint64(cost)) {"}
 
 var faults = []fault{
 	{
 		name:  "release does not raise the generation",
-		widen: []edit{importRuntime("fixed_window.go", "("), beforeSwap},
+		widen: []edit{importRuntime("checkrate.go", "("), beforeSwap},
 		breaks: []edit{
-			{"table.go",
+			{"slot.go",
 				"func nextGeneration(state uint64) uint64 { return generation(state) + 1<<countBits }",
 				"func nextGeneration(state uint64) uint64 { return generation(state) }"},
 			// Then only the state shows whether the slot is in use.
-			{"fixed_window.go", "generation(state) != old {", "generation(state) != old || state&countMask == 0 {"},
+			{"checkrate.go", "generation(state) != old {", "generation(state) != old || state&countMask == 0 {"},
 		},
 		test: "TestRecycledSlotsCountExactly",
 		says: "windows in which not exactly",
@@ -75,7 +75,7 @@ var faults = []fault{
 		breaks: []edit{
 			{"table.go", "\tif len(id) > inlineID {\n\t\tk.c = ",
 				"\tatomic.AddUint64(&s[stateWord], 1)\n\tif len(id) > inlineID {\n\t\tk.c = "},
-			{"table.go", "\tatomic.StoreUint64(&s[stateWord], state+1)\n", ""},
+			{"table.go", "\tatomic.StoreUint64(&s[stateWord], epoch|uint64(first.N+1))\n", ""},
 		},
 		test: "TestRecycledSlotsCountExactly",
 		says: "windows in which not exactly",
@@ -83,8 +83,8 @@ var faults = []fault{
 	{
 		name: "denied hits are tallied without the generation",
 		widen: []edit{
-			importRuntime("fixed_window.go", "("),
-			{"fixed_window.go", "\t\tif !s.deny(state) {", "\t\truntime.Gosched()\n\t\tif !s.deny(state) {"},
+			importRuntime("checkrate.go", "("),
+			{"checkrate.go", "\t\t\tif l.clock.resolution > 0 &&", "\t\t\truntime.Gosched()\n\t\t\tif l.clock.resolution > 0 &&"},
 			// Short IDs only: the fault would also change the parts of long ones, and their list would be
 			// endless.
 			{"verify/recycling_test.go", "{3, 1000, 22, 23, 56, 57, 100, 500}", "{3, 4, 5, 6, 7, 8, 9, 10}"},
@@ -95,6 +95,56 @@ var faults = []fault{
 		test: "TestRecycledSlotsCountExactly",
 		says: "Not equal",
 	},
+}
+
+// beforeRoll lets other goroutines run between the load of a slot's state and the compare-and-swap of a
+// decision, and between the words that a roll stores.
+var beforeRoll = []edit{
+	importRuntime("slot_strategy.go", "("),
+	{"slot_strategy.go", "\t\tv, next := s.algorithm.Decide(have, p, now)\n",
+		"\t\tv, next := s.algorithm.Decide(have, p, now)\n\t\truntime.Gosched()\n"},
+	importRuntime("table.go", "("),
+	{"table.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
+		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n\truntime.Gosched()\n"},
+}
+
+func init() {
+	faults = append(faults,
+		fault{
+			name:  "an epoch does not change the word that hits expect",
+			widen: beforeRoll,
+			breaks: []edit{
+				{"table.go", "\ts, then := c.slot, nextGeneration(state)\n\tif !s.kill(state) {",
+					"\ts, then := c.slot, generation(state)\n\tif !atomic.CompareAndSwapUint64(&s[stateWord], state, state) {"},
+			},
+			test: "TestRollingEpochsCountExactly",
+			says: "Error:",
+		},
+		fault{
+			name:  "a roll does not hold the mutex",
+			widen: beforeRoll,
+			breaks: []edit{{"slot_strategy.go", "\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n",
+				"\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n" +
+					"\t\t\t\tk := s.table.pack(id)\n" +
+					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)]}\n" +
+					"\t\t\t\tif c.shard.roll(&c, k, id, &key, state, next) {\n" +
+					"\t\t\t\t\ts.table.tally.allowed.Add(1)\n" +
+					"\t\t\t\t\treturn v, true\n" +
+					"\t\t\t\t}\n"}},
+			test: "TestRollingEpochsCountExactly",
+			says: "Error:",
+		},
+		fault{
+			name:  "the still words move under a hit",
+			widen: beforeRoll,
+			breaks: []edit{{"table.go", "\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then>>countBits",
+				"\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
+					"\tatomic.StoreUint64(&s[stillWord2], uint64(next.Still2))\n\truntime.Gosched()\n" +
+					"\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then>>countBits"}},
+			test: "TestRollingEpochsCountExactly",
+			says: "Error:",
+		},
+	)
 }
 
 // Negative controls: with a broken rule of the protocol, the tests that prove it must fail. They

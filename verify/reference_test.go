@@ -111,8 +111,9 @@ type sliding struct {
 	window, prev, cur int64
 }
 
+// A denial changes nothing: of two concurrent calls the one that is denied may have the later instant.
 func (m sliding) ask(now int64, a ask) (model, answer, bool) {
-	n := floor(now, a.scale)
+	n, before := floor(now, a.scale), m
 	switch {
 	case !m.begun:
 		m = sliding{begun: true, window: n}
@@ -127,9 +128,9 @@ func (m sliding) ask(now int64, a ask) (model, answer, bool) {
 	used := ceil(m.prev, end-now, a.scale) + m.cur
 	switch {
 	case a.cost > a.limit:
-		return m, answer{false, used, never}, true
+		return before, answer{false, used, never}, true
 	case used+a.cost > a.limit:
-		return m, answer{false, used, sought}, true
+		return before, answer{false, used, sought}, true
 	}
 	m.cur += a.cost
 	return m, answer{true, used + a.cost, (end + a.scale) * msec}, true

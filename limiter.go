@@ -1,0 +1,167 @@
+package weir
+
+import (
+	"cmp"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
+)
+
+// Limiter counts hits in memory. It is safe for concurrent use. CheckRate on an ID that has a
+// bucket takes no lock. Make a Limiter with [New], and close it when it is no longer used.
+//
+// Its clock is the wall time at which it was made, advanced by the operating system's monotonic
+// clock. On Windows that clock moves in steps of up to 15.6 ms, so windows of less than 100 ms are
+// uneven there. On Linux and macOS it stops while the machine is suspended: windows are longer by
+// that time, and from then on instants lie behind the wall clock.
+type Limiter struct {
+	clock   clock
+	closed  atomic.Bool
+	windows windows
+	buckets *table // of fixed windows
+	callers *table // of sliding windows, token buckets and counters, one a caller
+
+	// The states of no fixed size are in tables of their own, made by the first call.
+	logs, lists, queues, slices func() *states
+
+	capacity capacity
+	janitor  janitor
+
+	invalid, full, afterClose atomic.Uint64 // calls that failed
+	allowed                   atomic.Int64  // the largest Allowed that Stats has returned, negative for storeMin
+
+	saving sync.Mutex // held by SaveFile, so that a later snapshot is the one that stays
+}
+
+// Config says how a [Limiter] keeps its buckets. The zero value holds the documented defaults.
+type Config struct {
+	// MaxBuckets bounds the memory: how many buckets, of all strategies together, are kept at one
+	// time. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes beyond the
+	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket take about 300
+	// bytes, and their contents, bounded as [Limiter.SlidingLog] says. At a full table expired buckets
+	// are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small refuses
+	// new callers; too large lets a flood of made-up IDs take the memory.
+	MaxBuckets int
+
+	// Timeout is how long a bucket is kept after it expired or was last used, whichever is later,
+	// unless the table is full. 0 means a minute. No count needs it: for that long Buckets yields the
+	// bucket, and Now may step back to its window. Too small does no harm; too large keeps memory.
+	Timeout time.Duration
+
+	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU, too large memory.
+	SweepEvery time.Duration
+
+	// Resolution, if not 0, makes the clock coarse: admissions load an instant that the janitor's
+	// goroutine advances every Resolution, and take a third to a half less time. They may then count
+	// in a window that ended up to Resolution ago, or longer if the janitor gets no CPU. A denial is
+	// decided by the exact clock, so that a retry at ExpiresAt comes in time. Readings never go back,
+	// so in each window of this clock at most the limit is admitted. Without a janitor, before the
+	// first bucket and after the sweep that removed the last one, the clock is exact. A millisecond
+	// costs up to 5 % of a core, which is what it gains at a million decisions a second; less costs
+	// more. Ignored with Now, and if the limiter is made before 1970.
+	Resolution time.Duration
+
+	// Now replaces the clock, for tests and simulations; nil means the monotonic clock. It must be
+	// safe for concurrent use. Its wall time is used, from 1678 to 2262. It should not go back: within
+	// Timeout the windows that it returns to still have their counts, before that they start at 0. The
+	// janitor still wakes by real time; see Sweep.
+	Now func() time.Time
+}
+
+// New returns a Limiter. It fails if a field of cfg is negative. It starts no goroutine: the
+// janitor starts with the first bucket and ends with the last. A limiter for a testing/synctest
+// bubble is made in the bubble, and closed before the bubble ends.
+func New(cfg Config) (*Limiter, error) {
+	if cfg.MaxBuckets < 0 || cfg.Timeout < 0 || cfg.SweepEvery < 0 || cfg.Resolution < 0 {
+		return nil, fmt.Errorf("weir: negative Config: MaxBuckets %d, Timeout %v, SweepEvery %v, Resolution %v",
+			cfg.MaxBuckets, cfg.Timeout, cfg.SweepEvery, cfg.Resolution)
+	}
+	l := &Limiter{clock: newClock(cfg.Now, cfg.Resolution)}
+	l.capacity = newCapacity(int64(cmp.Or(cfg.MaxBuckets, 1<<20)), &l.janitor)
+	l.janitor = janitor{
+		clock:    &l.clock,
+		capacity: &l.capacity,
+		every:    cmp.Or(cfg.SweepEvery, 10*time.Second),
+		timeout:  int64(cmp.Or(cfg.Timeout, time.Minute)),
+		stop:     make(chan struct{}),
+	}
+	l.windows.table.Store(newWindowTable(minWindows))
+	l.buckets, l.callers = newTable(&l.capacity, true), newTable(&l.capacity, false)
+	l.janitor.add(l.buckets, l.callers)
+	l.logs = lazyStates(l, logRecord, func() state { return new(algorithm.Log) },
+		func(e *encoder, s state) { saveLog(e, s.(*algorithm.Log)) })
+	l.lists = lazyStates(l, logRecord, func() state { return new(algorithm.Listed) },
+		func(e *encoder, s state) { saveLog(e, &s.(*algorithm.Listed).Log) })
+	l.slices = lazyStates(l, tiersRecord, func() state { return new(algorithm.Slices) },
+		func(e *encoder, s state) { saveSlices(e, s.(*algorithm.Slices)) })
+	l.queues = lazyStates(l, queueRecord, func() state { return newQueue() },
+		func(e *encoder, s state) { e.int(s.(*queue).Next) })
+	return l, nil
+}
+
+// Stats counts the decisions, errors and sweeps of a limiter since New.
+type Stats struct {
+	Checks          uint64 // Allowed, Denied and all errors
+	Allowed, Denied uint64
+	Invalid         uint64 // ErrID, ErrScale, ErrLimit
+	Full            uint64 // ErrFull
+	Closed          uint64 // ErrClosed
+
+	Buckets    int           // kept now, of all strategies
+	MaxBuckets int           // how many can be kept: Config.MaxBuckets, or its default
+	Swept      uint64        // expired buckets removed
+	Sweeps     uint64        // by the janitor and Sweep
+	LastSweep  time.Duration // how long the last one took, in real time
+}
+
+// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing. It
+// holds one shard's mutex at a time, so it is no snapshot of one instant. No count of calls falls:
+// costs, charges and refunds under way may make Allowed too high, until as much more is admitted.
+func (l *Limiter) Stats() Stats {
+	extra := l.buckets.extraCost.Load()
+	s := Stats{
+		Invalid:    l.invalid.Load(),
+		Full:       l.full.Load(),
+		Closed:     l.afterClose.Load(),
+		Buckets:    int(l.capacity.used()),
+		MaxBuckets: int(l.capacity.max),
+		Swept:      l.janitor.removed.Load(),
+		Sweeps:     l.janitor.sweeps.Load(),
+		LastSweep:  time.Duration(l.janitor.took.Load()),
+	}
+	for _, t := range l.janitor.all() {
+		allowed, denied := t.stats()
+		s.Allowed += allowed
+		s.Denied += denied
+	}
+	extra = max(extra, l.buckets.extraCost.Load()) // the larger leaves out costs and refunds under way
+	storeMin(&l.allowed, extra-int64(s.Allowed))   // metrics take a count that falls for a restart
+	s.Allowed = uint64(-l.allowed.Load())
+	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
+	return s
+}
+
+// Close ends the janitor and waits for it; calls that wait in a LeakyBucket return. Later calls
+// that decide, read or change a count fail with [ErrClosed]. It may be called more than once, and
+// from Config.Now. It always returns nil.
+func (l *Limiter) Close() error {
+	l.closed.Store(true)
+	l.janitor.close()
+	return nil
+}
+
+// fail counts err for Stats.
+func (l *Limiter) fail(err error) error {
+	switch err {
+	case ErrFull:
+		l.full.Add(1)
+	case ErrClosed:
+		l.afterClose.Add(1)
+	default:
+		l.invalid.Add(1)
+	}
+	return err
+}

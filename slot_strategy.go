@@ -1,0 +1,365 @@
+package weir
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/arith"
+)
+
+// slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a
+// content to the next one.
+type slotAlgorithm interface {
+	// Prepare completes the params of a request. It reports false for a burst that never fills.
+	Prepare(p params) (params, bool)
+
+	// Decide returns the verdict on p at now, and the content after it: c itself after a denial.
+	Decide(c content, p params, now int64) (verdict, content)
+
+	// Admit counts p.Cost at now, whether it fits or not.
+	Admit(c content, p params, now int64) content
+
+	// Refund takes back what was admitted for p, and was to expire at the instant given.
+	Refund(c content, p params, now, expires int64) content
+
+	// Raise raises the count at now to total, the count of another store, which expires at the instant
+	// given. It never lowers it.
+	Raise(c content, p params, now, expires, total int64) content
+
+	// Merge raises the counts of c to those of a saved content of the same key. The clock may be up to
+	// ahead behind the one that saved it.
+	Merge(c, saved content, scaleMs, now, ahead int64) content
+
+	// Expires returns the instant from which a content counts nothing, if it is not used again.
+	Expires(c content, scaleMs int64) int64
+}
+
+// slotAlgorithms are those of each kind, for what needs no params.
+var slotAlgorithms = [...]slotAlgorithm{
+	fixedKind:   new(algorithm.FixedWindow),
+	slidingKind: new(algorithm.SlidingWindow),
+	tokenKind:   new(algorithm.TokenBucket),
+	counterKind: new(algorithm.Counter),
+}
+
+// slotStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
+type slotStrategy struct {
+	l         *Limiter
+	table     *table
+	kind      kind
+	algorithm slotAlgorithm
+}
+
+// Limiter returns the Limiter in which the Strategy counts.
+func (s *slotStrategy) Limiter() *Limiter { return s.l }
+
+// parse returns the params of r. It fails with ErrClosed after Close.
+func (s *slotStrategy) parse(r *Request) (params, error) {
+	p, err := s.l.parse(r, 0)
+	if err != nil {
+		return p, err
+	}
+	full, ok := s.algorithm.Prepare(p)
+	if !ok {
+		err = fmt.Errorf("%w: a burst at %d in %d ms takes centuries to refill", ErrLimit, p.Limit, p.Scale)
+		return p, s.l.fail(err)
+	}
+	return full, nil
+}
+
+// Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
+func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
+	res := new(Result)
+	if err := s.decide(r, res, true); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// Decide is Run without the allocation of a Result.
+func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
+	err = s.decide(r, &res, true)
+	return
+}
+
+// decide decides on r and sets res, which is zero before. If count is not set, it counts nothing.
+func (s *slotStrategy) decide(r *Request, res *Result, count bool) error {
+	p, err := s.l.parse(r, 0)
+	if err != nil {
+		return err
+	}
+	p, ok := s.algorithm.Prepare(p)
+	if !ok {
+		_, err = s.parse(r) // it says why
+		return err
+	}
+	v, ok := s.decideKnown(r.Key, p, count)
+	if !ok {
+		if v, _, err = s.decideLocked(r.Key, p, count); err != nil {
+			return err
+		}
+	}
+	if v.Allowed {
+		res.State = Allow
+	}
+	res.TotalRequests = uint64(v.Total)
+	if v.At != noInstant {
+		res.ExpiresAt = s.l.clock.time(v.At)
+	}
+	return nil
+}
+
+// decideKnown decides on a known caller without a lock. It reports false if there is no bucket, or
+// the decision begins another epoch.
+//
+// The still words are read after the state. If an admission then finds the same state, or a denial
+// the same generation, all words were of one epoch. The clock is read after the slot was found, so
+// the reading is not before one at which an earlier bucket of the key was removed.
+func (s *slotStrategy) decideKnown(id string, p params, count bool) (v verdict, ok bool) {
+	key := periodOf(s.kind, p.Scale, 0)
+	slot, state := s.table.find(id, &key)
+	if slot == nil {
+		return v, false
+	}
+	have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
+	now, late := s.l.clock.read(), s.l.clock.resolution > 0
+	for epoch := state >> countBits; state>>countBits == epoch; state = slot.load(stateWord) {
+		have.N = int64(state&countMask) - 1
+		v, next := s.algorithm.Decide(have, p, now)
+		switch {
+		case !v.Allowed && late:
+			now, late = s.l.clock.advance(), false
+		case v.Allowed && count:
+			if next.Still1 != have.Still1 || next.Still2 != have.Still2 {
+				return v, false
+			}
+			if atomic.CompareAndSwapUint64(&slot[stateWord], state, epoch<<countBits|uint64(next.N+1)) {
+				s.table.tally.allowed.Add(1)
+				return v, true
+			}
+		case slot.load(stateWord)>>countBits == epoch:
+			if count {
+				s.table.tally.denied.Add(1)
+			}
+			return v, true
+		}
+	}
+	return v, false
+}
+
+// decideLocked is decideKnown under the shard's mutex, for any caller. It also returns the identity
+// of the bucket.
+func (s *slotStrategy) decideLocked(id string, p params, count bool) (v verdict, in identity, err error) {
+	for late := s.l.clock.resolution > 0; ; late = false {
+		in, err = s.update(id, p.Scale, count && p.Cost <= p.Limit, noInstant, func(b visit) content {
+			var next content
+			if v, next = s.algorithm.Decide(b.content, p, b.now); count {
+				return next
+			}
+			return b.content
+		})
+		switch {
+		case err != nil:
+			return v, in, s.l.fail(err)
+		case !v.Allowed && late:
+			s.l.clock.advance()
+			continue
+		case v.Allowed && count:
+			s.table.tally.allowed.Add(1)
+		case count:
+			s.table.tally.denied.Add(1)
+		}
+		return v, in, nil
+	}
+}
+
+// visit is a bucket at an instant, with the shard's mutex held.
+type visit struct {
+	content
+	now int64
+	in  identity // zero if there is no bucket yet
+}
+
+// update replaces the content of a caller's bucket by change of it, and returns the identity of the
+// bucket. If there is none, one is made if create is set. The bucket of a fixed window is that of
+// now, or of since if that is later.
+//
+// change is called first with the content of a caller without a bucket, since lock may have to make
+// one; if there is a bucket, change is called again with its content, once more after each
+// concurrent hit. The last call counts.
+func (s *slotStrategy) update(
+	id string, scaleMs int64, create bool, since int64, change func(visit) content,
+) (in identity, err error) {
+	k := s.table.pack(id)
+	for at := (reading{horizon: math.MinInt64}); ; {
+		at.now = s.l.clock.read()
+		key, first := s.key(scaleMs, max(at.now, since))
+		first = change(visit{content: first, now: at.now})
+		// In a fixed window Still2 is the stamp of the first use, too.
+		made := &fresh{content: first, mark: uint64(first.Still2), end: s.end(first, scaleMs, max(at.now, since))}
+		if !create {
+			made = nil
+		}
+		c, err := s.table.lock(k, id, &key, &at, made)
+		if err == errEarlier {
+			continue
+		}
+		if err != nil {
+			return in, err
+		}
+		defer c.shard.mu.Unlock()
+		switch {
+		case c.slot == nil:
+			return in, nil
+		case c.fresh:
+			s.table.moved(first.N)
+			return c.identity(), nil
+		}
+		return c.identity(), s.change(&c, k, id, &key, at.now, change)
+	}
+}
+
+// change is update for a bucket that there is.
+func (s *slotStrategy) change(c *cell, k packedID, id string, key *period, now int64, to func(visit) content) error {
+	for {
+		state := c.slot.load(stateWord)
+		have := c.slot.content(state)
+		next := to(visit{have, now, c.identity()})
+		done, err := c.shard.replace(c, k, id, key, state, have, next)
+		if done {
+			c.shard.noteEnd(c.n, c.end(next))
+			s.table.moved(next.N - have.N)
+		}
+		if done || err != nil {
+			return err
+		}
+	}
+}
+
+// end returns when a new bucket expires.
+func (s *slotStrategy) end(c content, scaleMs, now int64) int64 {
+	if s.kind == fixedKind {
+		return algorithm.WindowEnd(scaleMs, now)
+	}
+	return s.algorithm.Expires(c, scaleMs)
+}
+
+// key returns the period of a caller's bucket at now, and the content of a new one.
+func (s *slotStrategy) key(scaleMs, now int64) (period, content) {
+	if s.kind != fixedKind {
+		return periodOf(s.kind, scaleMs, 0), algorithm.None
+	}
+	w := s.l.window(now, scaleMs)
+	return w.fixed, content{Still2: int64(w.stamp(now))}
+}
+
+// Peek implements [Peeker].
+func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
+	res := new(Result)
+	if err := s.decide(r, res, false); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// Refund implements [Refunder].
+func (s *slotStrategy) Refund(_ context.Context, r *Request, taken *Result) error {
+	if !taken.Allowed() {
+		return nil
+	}
+	return s.refund(r, taken, identity{}, 0)
+}
+
+// refund takes back the cost of r from the admission with the Result taken, if the bucket still has
+// the bucket given; the zero identity stands for any. before is the part of that admission which was taken back
+// already: a token bucket's tokens return that much sooner.
+func (s *slotStrategy) refund(r *Request, taken *Result, in identity, before int64) error {
+	p, err := s.parse(r)
+	if err != nil || p.ExceedsLimit() {
+		return err
+	}
+	expires := arith.Sub(s.l.clock.instantOf(taken.ExpiresAt), arith.Mul(uint64(before), p.Each))
+	_, err = s.update(r.Key, p.Scale, false, noInstant, func(b visit) content {
+		if in != (identity{}) && in != b.in {
+			return b.content
+		}
+		return s.algorithm.Refund(b.content, p, b.now, expires)
+	})
+	return err
+}
+
+// Admit implements [Admitter].
+func (s *slotStrategy) Admit(_ context.Context, r *Request) (*Result, Return, error) {
+	p, err := s.parse(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, in, err := s.decideLocked(r.Key, p, true)
+	if err != nil {
+		return nil, nil, err
+	}
+	taken := s.l.result(v)
+	return taken, returnOf(r, taken, func(q *Request, before int64) error {
+		return s.refund(q, taken, in, before)
+	}), nil
+}
+
+// Reset implements [Resetter].
+func (s *slotStrategy) Reset(_ context.Context, r *Request) error {
+	p, err := s.parse(r)
+	if err != nil {
+		return err
+	}
+	c, _, err := s.lock(r.Key, p.Scale)
+	if err == nil {
+		c.remove()
+	}
+	return err
+}
+
+// lock returns the bucket that id would count in now, if there is one, with the mutex held.
+func (s *slotStrategy) lock(id string, scaleMs int64) (c cell, now int64, err error) {
+	k := s.table.pack(id)
+	for at := (reading{horizon: math.MinInt64}); ; {
+		at.now = s.l.clock.read()
+		key, _ := s.key(scaleMs, at.now)
+		if c, err = s.table.lock(k, id, &key, &at, nil); err != errEarlier {
+			return c, at.now, err
+		}
+	}
+}
+
+// Seed implements [Seeder].
+func (s *slotStrategy) Seed(_ context.Context, r *Request, counted *Result) error {
+	p, err := s.parse(r)
+	expires := s.l.clock.instantOf(counted.ExpiresAt)
+	if err != nil || expires <= s.l.clock.read() {
+		return err
+	}
+	return s.add(r, p, func(b visit) content {
+		if b.now >= expires { // the clock may have passed it since it was read
+			return b.content
+		}
+		return s.algorithm.Raise(b.content, p, b.now, expires, clampCost(counted.TotalRequests))
+	})
+}
+
+// Charge implements [Charger].
+func (s *slotStrategy) Charge(_ context.Context, r *Request) error {
+	p, err := s.parse(r)
+	if err != nil {
+		return err
+	}
+	return s.add(r, p, func(b visit) content { return s.algorithm.Admit(b.content, p, b.now) })
+}
+
+// add makes the bucket of r if there is none, and changes it.
+func (s *slotStrategy) add(r *Request, p params, change func(visit) content) error {
+	if _, err := s.update(r.Key, p.Scale, true, noInstant, change); err != nil {
+		return s.l.fail(err)
+	}
+	return nil
+}

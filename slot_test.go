@@ -1,0 +1,188 @@
+package weir
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// lockedCell returns the cell of a caller of a strategy, locked.
+func lockedCell(t *testing.T, s *slotStrategy, r *Request) cell {
+	t.Helper()
+	c, _, err := s.lock(r.Key, r.Duration.Milliseconds())
+	require.NoError(t, err)
+	require.NotNil(t, c.slot)
+	return c
+}
+
+// A hit that comes between the load of the state and the release, or the roll, is not lost: both fail,
+// and change nothing.
+func TestReleaseAndRollFailAfterAHit(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	r := &Request{Key: "id", Limit: 5, Duration: time.Second}
+	for _, s := range []*slotStrategy{
+		&l.FixedWindow().slotStrategy, &l.SlidingWindow().slotStrategy, &l.TokenBucket(0).slotStrategy,
+		&l.Counter().slotStrategy,
+	} {
+		_, err := s.Run(t.Context(), r)
+		require.NoError(t, err)
+		c := lockedCell(t, s, r)
+		stale := c.load(stateWord)
+		have := c.content(stale)
+		require.True(t, c.swap(stale, have.N+1)) // as a hit does, without the mutex
+		before, held := *c.slot, l.capacity.used()
+		assert.False(t, c.shard.release(c.slot, c.n, stale))
+		next := have
+		next.Still2++
+		done, err := c.shard.replace(&c, s.table.pack("id"), "id", new(period), stale, have, next)
+		require.NoError(t, err)
+		assert.False(t, done)
+		assert.Equal(t, before, *c.slot)
+		assert.Equal(t, held, l.capacity.used())
+		c.shard.mu.Unlock()
+	}
+}
+
+// That a key has no bucket raises the horizon, so that no bucket is made at an earlier reading.
+func TestAbsenceRaisesTheHorizon(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour})
+	r := &Request{Key: "id", Limit: 5, Duration: time.Second}
+	for name, s := range map[string]*slotStrategy{
+		"fixed": &l.FixedWindow().slotStrategy, "tokens": &l.TokenBucket(0).slotStrategy,
+	} {
+		clock.setMs(1500)
+		c, _, err := s.lock(name, 1000)
+		require.NoError(t, err)
+		require.Nil(t, c.slot)
+		c.shard.mu.Unlock()
+		r.Key = name
+		key, _ := s.key(1000, 1200*msec)
+		_, err = s.table.lock(s.table.pack(name), name, &key, &reading{now: 1200 * msec, horizon: noInstant}, new(fresh))
+		assert.ErrorIs(t, err, errEarlier, name)
+	}
+}
+
+// A bucket whose slot has used its generations goes on in another slot, with all that it counts and the
+// same identity, also with a long ID.
+func TestBucketsOutliveTheirSlots(t *testing.T) {
+	for _, id := range []string{"id", "an identifier of 58 bytes, which takes a slot for its tail."} {
+		l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 10})
+		s := l.Counter()
+		r := &Request{Key: id, Limit: 2, Duration: time.Millisecond}
+		_, err := s.Run(t.Context(), r)
+		require.NoError(t, err)
+		c := lockedCell(t, &s.slotStrategy, r)
+		first, identity := c.slot, c.identity()
+		c.shard.mu.Unlock()
+		moved := 0
+		for ms := int64(1); moved < 2; ms++ {
+			require.Less(t, ms, int64(1<<18))
+			clock.setMs(ms)
+			for want := range 3 {
+				res, err := s.Decide(t.Context(), r)
+				require.NoError(t, err)
+				require.Equal(t, want < 2, res.Allowed(), "in period %d", ms)
+				require.EqualValues(t, min(want+1, 2), res.TotalRequests)
+			}
+			if ms%1000 > 0 && ms < 65_000 {
+				continue
+			}
+			c := lockedCell(t, &s.slotStrategy, r)
+			require.Equal(t, identity, c.identity())
+			if c.slot != first {
+				first = c.slot
+				moved++
+			}
+			c.shard.mu.Unlock()
+		}
+		assert.Equal(t, 1, l.Stats().Buckets)
+		checkTable(t, l.callers)
+		clock.ns.Add(int64(time.Hour))
+		assert.Equal(t, 1, l.Sweep())
+		assert.Zero(t, l.callers.shards[0].buckets)
+	}
+}
+
+// A sweep looks at the bucket, not only at the shard's bound: hits may have moved the end since.
+func TestSweepKeepsABucketThatWasUsedAgain(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{SweepEvery: time.Hour, Timeout: 1})
+	s := l.TokenBucket(0)
+	r := &Request{Key: "id", Limit: 1, Duration: time.Second}
+	_, err := s.Run(t.Context(), r)
+	require.NoError(t, err)
+	clock.setMs(2500)
+	_, err = s.Run(t.Context(), r) // lowers no bound: the shard still thinks that it expires at 1000
+	require.NoError(t, err)
+	clock.setMs(3000)
+	assert.Zero(t, l.Sweep())
+	res, err := s.Run(t.Context(), r)
+	require.NoError(t, err)
+	assert.False(t, res.Allowed())
+}
+
+// Load counts the bytes of what it restores.
+func TestLoadCountsRestoredBytes(t *testing.T) {
+	from, _ := newTestLimiter(t, Config{})
+	tiers := func(l *Limiter) *Tiers {
+		s, err := l.Tiers(Tier{5, time.Second}, Tier{9, time.Minute})
+		require.NoError(t, err)
+		return s
+	}
+	for _, s := range []Strategy{from.SlidingLog(), from.List(), tiers(from)} {
+		for range 3 {
+			_, err := s.Run(t.Context(), &Request{Key: "id", Limit: 5, Duration: time.Second, Meta: "meta"})
+			require.NoError(t, err)
+		}
+	}
+	to, _ := newTestLimiter(t, Config{})
+	require.NoError(t, to.Load(bytes.NewReader(saved(t, from))))
+	var held int64
+	for _, t := range []*states{to.logs(), to.lists(), to.slices()} {
+		for i := range t.shards {
+			if m := t.shards[i].entries.Load(); m != nil {
+				m.Range(func(_ stateKey, e *entry) bool {
+					held += e.state.Bytes()
+					return true
+				})
+			}
+		}
+	}
+	require.Positive(t, held)
+	assert.Equal(t, held, to.capacity.bytes.Load())
+}
+
+// A small table keeps those of each strategy that have counted most.
+func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
+	from, _ := newTestLimiter(t, Config{})
+	strategies := func(l *Limiter) []Strategy {
+		return []Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.SlidingLog()}
+	}
+	const callers, kept = 20, 5
+	for i := range callers {
+		for _, s := range strategies(from) {
+			r := &Request{Key: fmt.Sprint("caller", i*7%callers), Limit: 100, Duration: time.Minute}
+			for range i*7%callers + 1 {
+				_, err := s.Run(t.Context(), r)
+				require.NoError(t, err)
+			}
+		}
+	}
+	to, _ := newTestLimiter(t, Config{MaxBuckets: kept * len(strategies(from))})
+	require.ErrorIs(t, to.Load(bytes.NewReader(saved(t, from))), ErrFull)
+	for _, s := range strategies(to) {
+		for i := range callers {
+			r := &Request{Key: fmt.Sprint("caller", i), Limit: 100, Duration: time.Minute}
+			res, err := s.(Peeker).Peek(t.Context(), r)
+			require.NoError(t, err)
+			want := uint64(1)
+			if i >= callers-kept {
+				want = uint64(i) + 2
+			}
+			assert.Equal(t, want, res.TotalRequests, "%T, %d", s, i)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package weir
+
+import (
+	"context"
+	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
+)
+
+// stateAlgorithm is the arithmetic of a strategy whose states have no fixed size. Its callers hold the
+// state's lock.
+type stateAlgorithm[S any] interface {
+	// Prepare completes the params of a Request.
+	Prepare(p params) params
+
+	// Advance drops what no longer counts at now.
+	Advance(s *S, p params, now int64)
+
+	// Decide returns the verdict on p at now. It changes nothing, and Peek calls it without Advance.
+	Decide(s *S, p params, now int64) verdict
+
+	// Admit counts p.Cost at now, whether it fits or not.
+	Admit(s *S, p params, now int64, meta string)
+
+	// Refund takes back what was admitted for p with meta.
+	Refund(s *S, p params, now int64, t algorithm.Taken, meta string)
+
+	// Raise raises the count at now to total, the count of another store, which expires at the instant
+	// given. It never lowers it.
+	Raise(s *S, p params, now, expires, total int64, meta string)
+}
+
+// stateStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
+type stateStrategy[S any] struct {
+	l         *Limiter
+	algorithm stateAlgorithm[S]
+	states    *states
+	plan      string        // of the keys
+	duration  time.Duration // in place of a request's Duration; 0 for that
+}
+
+// Limiter returns the Limiter in which the Strategy counts.
+func (s *stateStrategy[S]) Limiter() *Limiter { return s.l }
+
+// lockedState is a state with its lock held.
+type lockedState[S any] struct {
+	handle
+	state *S
+}
+
+// parse returns the params of r. It fails with ErrClosed after Close.
+func (s *stateStrategy[S]) parse(r *Request) (params, error) {
+	p, err := s.l.parse(r, s.duration)
+	return s.algorithm.Prepare(p), err
+}
+
+// lock returns the state of a caller, locked. If there is none it makes one if create is set, and
+// otherwise returns one that is empty and not kept. Only making one fails, with ErrFull.
+func (s *stateStrategy[S]) lock(id string, scaleMs int64, create bool) (h lockedState[S], err error) {
+	var of state
+	h.handle, of, err = s.states.lock(stateKey{id, scaleMs, s.plan}, create)
+	if err == nil {
+		h.state = any(of).(*S)
+	}
+	return h, err
+}
+
+// find parses r, and locks the state that it would count in, if there is one.
+func (s *stateStrategy[S]) find(r *Request) (p params, h lockedState[S], err error) {
+	if p, err = s.parse(r); err == nil {
+		h, err = s.lock(r.Key, p.Scale, false)
+	}
+	return p, h, err
+}
+
+// Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
+func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
+	v, _, err := s.decide(r)
+	if err != nil {
+		return nil, err
+	}
+	return s.l.result(v), nil
+}
+
+// Decide is Run without the allocation of a Result.
+func (s *stateStrategy[S]) Decide(_ context.Context, r *Request) (res Result, err error) {
+	v, _, err := s.decide(r)
+	if err == nil {
+		s.l.setResult(&res, v)
+	}
+	return
+}
+
+// decide returns the verdict on r, and where it was decided.
+func (s *stateStrategy[S]) decide(r *Request) (v verdict, at handle, err error) {
+	p, err := s.parse(r)
+	if err != nil {
+		return v, at, err
+	}
+	for exact := s.l.clock.resolution == 0; ; {
+		h, err := s.lock(r.Key, p.Scale, !p.ExceedsLimit())
+		if err != nil {
+			return v, at, s.l.fail(err)
+		}
+		if h.entry != nil {
+			s.algorithm.Advance(h.state, p, h.now)
+		}
+		v = s.algorithm.Decide(h.state, p, h.now)
+		switch {
+		case !v.Allowed && !exact:
+			exact = s.again(h.handle)
+		case !v.Allowed:
+			s.states.unlock(h.handle, denied)
+			return v, h.handle, nil
+		case s.states.reserve(h.handle, r.Meta):
+			s.algorithm.Admit(h.state, p, h.now, r.Meta)
+			s.states.unlock(h.handle, admitted)
+			return v, h.handle, nil
+		case !s.states.makeRoom(h.handle):
+			return v, at, s.l.fail(ErrFull)
+		}
+	}
+}
+
+// again unlocks a state on which a coarse clock decided a denial, and advances the clock: the next
+// decision is exact.
+func (s *stateStrategy[S]) again(h handle) (exact bool) {
+	s.states.unlock(h, seen)
+	s.l.clock.advance()
+	return true
+}
+
+// Peek implements [Peeker].
+func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
+	s.l.clock.advance() // a coarse clock may be late
+	p, h, err := s.find(r)
+	if err != nil {
+		return nil, err
+	}
+	v := s.algorithm.Decide(h.state, p, h.now)
+	s.states.unlock(h.handle, seen)
+	return s.l.result(v), nil
+}
+
+// Refund implements [Refunder].
+func (s *stateStrategy[S]) Refund(_ context.Context, r *Request, taken *Result) error {
+	return s.refund(r, taken, handle{now: noInstant})
+}
+
+// refund takes back what was admitted at the instant and in the entry given, if they are known.
+func (s *stateStrategy[S]) refund(r *Request, taken *Result, at handle) error {
+	p, h, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	u := seen
+	known := h.entry != nil && (at.entry == nil || at.entry == h.entry)
+	if known && taken.Allowed() && !p.ExceedsLimit() {
+		s.algorithm.Advance(h.state, p, h.now)
+		t := algorithm.Taken{Expires: s.l.clock.instantOf(taken.ExpiresAt), At: at.now}
+		s.algorithm.Refund(h.state, p, h.now, t, r.Meta)
+		u = changed
+	}
+	s.states.unlock(h.handle, u)
+	return nil
+}
+
+// Admit implements [Admitter].
+func (s *stateStrategy[S]) Admit(_ context.Context, r *Request) (*Result, Return, error) {
+	v, at, err := s.decide(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	taken := s.l.result(v)
+	return taken, s.returnTo(r, taken, at), nil
+}
+
+// returnTo returns what gives back to the entry in which r was admitted.
+func (s *stateStrategy[S]) returnTo(r *Request, taken *Result, at handle) Return {
+	return returnOf(r, taken, func(q *Request, _ int64) error { return s.refund(q, taken, at) })
+}
+
+// Reset implements [Resetter].
+func (s *stateStrategy[S]) Reset(_ context.Context, r *Request) error {
+	_, h, err := s.find(r)
+	if err != nil {
+		return err
+	}
+	if h.entry != nil {
+		s.states.remove(h.handle)
+	}
+	return nil
+}
+
+// Seed implements [Seeder].
+func (s *stateStrategy[S]) Seed(_ context.Context, r *Request, counted *Result) error {
+	p, err := s.parse(r)
+	expires := s.l.clock.instantOf(counted.ExpiresAt)
+	if err != nil || expires <= s.l.clock.read() {
+		return err
+	}
+	return s.change(r, p, func(h lockedState[S]) {
+		if h.now < expires { // the clock may have passed it since it was read
+			s.algorithm.Raise(h.state, p, h.now, expires, clampCost(counted.TotalRequests), r.Meta)
+		}
+	})
+}
+
+// Charge implements [Charger].
+func (s *stateStrategy[S]) Charge(_ context.Context, r *Request) error {
+	p, err := s.parse(r)
+	if err != nil {
+		return err
+	}
+	return s.change(r, p, func(h lockedState[S]) { s.algorithm.Admit(h.state, p, h.now, r.Meta) })
+}
+
+// change makes the state of p if there is none, and changes it.
+func (s *stateStrategy[S]) change(r *Request, p params, change func(lockedState[S])) error {
+	for {
+		h, err := s.lock(r.Key, p.Scale, true)
+		if err != nil {
+			return s.l.fail(err)
+		}
+		s.algorithm.Advance(h.state, p, h.now)
+		if s.states.reserve(h.handle, r.Meta) {
+			change(h)
+			s.states.unlock(h.handle, changed)
+			return nil
+		}
+		if !s.states.makeRoom(h.handle) {
+			return s.l.fail(ErrFull)
+		}
+	}
+}
