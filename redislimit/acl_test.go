@@ -50,7 +50,11 @@ func TestPermissions(t *testing.T) {
 				if err == nil {
 					err = s.Refund(ctx, r, res)
 				}
-				errs = append(errs, err, s.Charge(ctx, r), s.Warm(ctx, r),
+				_, back, failed := s.Admit(ctx, r)
+				if failed == nil {
+					failed = back(ctx, 1)
+				}
+				errs = append(errs, err, failed, s.Charge(ctx, r), s.Warm(ctx, r),
 					s.Seed(ctx, r, &weir.Result{TotalRequests: 5, ExpiresAt: time.Now().Add(time.Minute)}))
 				_, err = s.Reconcile(ctx, r, &weir.Backlog{Source: "x", Total: 1})
 				errs = append(errs, err)

@@ -90,6 +90,7 @@ type trace struct {
 	limit    uint64
 	taken    map[string]*weir.Result // the last admission of each key
 	requests map[string]weir.Request
+	returns  map[string][2]weir.Return // of the last Admit of each key
 	log      []event
 }
 
@@ -182,7 +183,27 @@ func (x *trace) step(p pair) (*weir.Result, string) {
 	var errA, errB error
 	var tiers [2]weir.Tier
 	op := "Run"
-	switch n := x.random.IntN(40); {
+	switch n := x.random.IntN(46); {
+	case n >= 43:
+		op = "Admit"
+		var ret [2]weir.Return
+		a, ret[0], errA = p.local.(weir.Admitter).Admit(ctx, r)
+		b, ret[1], errB = p.remote.(weir.Admitter).Admit(ctx, r)
+		delete(x.returns, r.Key)
+		if errA == nil && a.Allowed() {
+			x.returns[r.Key] = ret
+			x.requests["Admit "+r.Key] = *r
+		}
+	case n >= 40:
+		ret, ok := x.returns[r.Key]
+		if !ok {
+			return nil, ""
+		}
+		q := x.requests["Admit "+r.Key]
+		q.Cost = 1 + x.random.Uint64N(max(1, q.Cost))
+		op, r = "Return", &q
+		errA, errB = ret[0](ctx, q.Cost), ret[1](ctx, q.Cost)
+		delete(x.returns, r.Key)
 	case n < 28:
 		a, tiers[0], errA = run(ctx, p.local, r)
 		b, tiers[1], errB = run(ctx, p.remote, r)
@@ -263,6 +284,7 @@ func TestDifferential(t *testing.T) {
 					random: random, clock: clock, duration: durations[n%len(durations)],
 					limit: limits[random.IntN(len(limits))],
 					taken: map[string]*weir.Result{}, requests: map[string]weir.Request{},
+					returns: map[string][2]weir.Return{},
 				}
 				if p.fixed != nil {
 					one := p.fixed[random.IntN(len(p.fixed))]

@@ -19,6 +19,10 @@
 // ExpiresAt is an instant of the clock that decided. Scripts travel by their digest; a server that
 // does not know one (NOSCRIPT, so nothing was counted) is sent the source, once.
 //
+// Reset removes the key, and leaves another, which ends in ":reset", for as long as the first would
+// have lived. Admit reads it, so that what was admitted before is not given back after it. A key that
+// is removed by hand, evicted, or reset by an earlier release leaves none.
+//
 // # What an error is
 //
 // An error means "could not decide", and never an admission. A command is sent once: when its reply
@@ -48,7 +52,7 @@
 // # Permissions
 //
 // A user of Redis' ACL needs, on the keys of Config.Prefix (~weir:*), EVAL, EVALSHA and TIME, PTTL
-// and PEXPIRE, DEL for Reset, and for FixedWindow, SlidingWindow, Counter, Tiers and the totals of
+// and PEXPIRE, DEL and PSETEX for Reset, GET for Admit, and for FixedWindow, SlidingWindow, Counter, Tiers and the totals of
 // Reconcile HGET, HSET, HINCRBY, HKEYS, HDEL, HMGET and HGETALL; for TokenBucket GET and PSETEX;
 // for SlidingLog and List LINDEX, LLEN, LRANGE, LSET, LTRIM and RPUSH. NewSortedSetCounterStrategy
 // needs ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM and ZREMRANGEBYRANK. A missing one is a
@@ -56,7 +60,7 @@
 //
 // # Throughput
 //
-// A decision costs the server about 10 µs, and the client a round trip. Where the client is the
+// A decision costs the server about 10 µs, by Admit a third more, and the client a round trip. Where the client is the
 // bottleneck, go-redis' AutoPipeline joins the commands of many callers: see the recipe
 // docs/autopipeline.md of the repository.
 package redislimit

@@ -12,6 +12,7 @@ import (
 type instant struct{ s, ns int64 }
 
 const (
+	msec   = int64(time.Millisecond)
 	second = int64(time.Second)
 	last   = math.MaxInt64 / second // the last second that int64 nanoseconds can count
 )
@@ -31,7 +32,14 @@ func instantOf(t time.Time) instant {
 // ofMillis is the instant ms milliseconds after the epoch.
 func ofMillis(ms int64) instant {
 	s, ms := arith.FloorDiv(ms, 1000)
-	return instant{s, ms * int64(time.Millisecond)}
+	return instant{s, ms * msec}
+}
+
+// startOf is when a window or slice with this number begins, and false if no clock of int64
+// milliseconds has it.
+func startOf(number, scaleMs int64) (at instant, ok bool) {
+	ms := number * scaleMs
+	return ofMillis(ms), ms/scaleMs == number
 }
 
 // ofDuration is d as a pair.

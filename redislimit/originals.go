@@ -46,7 +46,7 @@ func NewSortedSetCounterStrategy(c redis.UniversalClient, now func() time.Time) 
 }
 
 func (s *Store) sortedSet() *Strategy {
-	return &Strategy{store: s, kind: "zset", script: sortedSet, algorithm: rolling{}}
+	return &Strategy{store: s, kind: "zset", script: sortedSet, protocol: rolling{}}
 }
 
 // NewListStrategy returns a Strategy that keeps the admitted requests of a period with their Meta,

@@ -45,7 +45,7 @@ func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backl
 		n := instantOf(*now)
 		args[head+1] = fmt.Sprint(op, " ", n.s, " ", n.ns)
 	}
-	v, err := s.store.evalKeys(ctx, s.script.reconcile(), 2, key, args)
+	v, err := s.store.evalKeys(ctx, s.script.load().reconciling, twoKeys, key, args)
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +66,6 @@ func (s *Strategy) seedArgs(r *weir.Request, counted *weir.Result) ([]any, error
 	return append(args[head+2:], end.s, end.ns), nil
 }
 
-// reconcile returns the script that reconciles and then decides: sc as a function, and
-// reconcile.lua, which calls it.
-func (sc *script) reconcile() *script {
-	sc.once.Do(func() {
-		sc.reconciling = newScript("local function step(ARGV)\n"+sc.source+"\nend\n"+source("reconcile"), sc.values)
-	})
-	return sc.reconciling
-}
-
 // Warm prepares the server of r's key for decisions: it connects and loads the scripts, and counts
 // nothing. Unlike decisions it is bounded by ctx and the client's own settings only, and not by
 // Config.Timeout.
@@ -84,14 +75,19 @@ func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
 		return err
 	}
 	args[0], args[1], args[2], args[3] = eval, s.script.source, 1, key
-	if _, err := s.store.send(ctx, at(args, s.store.read())); err != nil {
+	if _, err := s.store.send(ctx, at(args, s.store.read()), s.script.values); err != nil {
 		return explain(ctx, err)
 	}
-	none := []any{eval, s.script.reconcile().source, 2, key, key + ":charged"}
 	own := args[head+2:]
+	admission := []any{eval, s.script.load().admitting.source, 2, key, resetKey(key)}
+	admission = append(append(append(admission, args[head:head+2]...), own...), 0)
+	if _, err := s.store.send(ctx, admission, s.script.values); err != nil {
+		return explain(ctx, err)
+	}
+	none := []any{eval, s.script.load().reconciling.source, 2, key, key + ":charged"}
 	none = append(append(append(append(none, args[head:head+2]...), "warm", 0, 0, s.script.cost, s.script.width,
 		0, len(own)), own...), own...)
-	if _, err := s.store.send(ctx, none); err != nil {
+	if _, err := s.store.send(ctx, none, s.script.values); err != nil {
 		return explain(ctx, err)
 	}
 	return nil

@@ -29,8 +29,8 @@ type script struct {
 	// is a time.
 	cost, width int
 
-	once        sync.Once
-	reconciling *script // set by once
+	once                              sync.Once
+	reconciling, admitting, returning *script // set by once
 }
 
 var (
@@ -42,6 +42,7 @@ var (
 	tiered        = load("tiers", 4, 2, 1)
 	counter       = load("counter", 4, 4, 1)
 	list          = load("list", 4, 4, 1)
+	reset         = load("reset", 1, 0, 0)
 )
 
 func load(name string, values, cost, width int) *script {
@@ -71,9 +72,24 @@ func source(name string) string {
 	return b.String()
 }
 
-// maxReply bounds an answer: five numbers of at most 20 bytes, spaces between, and the two bytes
-// that end it.
-const maxReply = 128
+// step returns a script in which this one is the function step, which the file of that name calls.
+func (sc *script) step(name string, values int) *script {
+	return newScript("local function step(ARGV)\n"+sc.source+"\nend\n"+source(name), values)
+}
+
+// load makes, once, the scripts that this one is a step of.
+func (sc *script) load() *script {
+	sc.once.Do(func() {
+		sc.reconciling = sc.step("reconcile", sc.values)
+		sc.admitting = sc.step("admission", sc.values+admissionValues)
+		sc.returning = sc.step("admission", 1)
+	})
+	return sc
+}
+
+// maxReply is how many bytes an answer of so many numbers takes at most: each has 17 and a space or
+// the two bytes that end it.
+func maxReply(values int) int { return 8 + 20*values }
 
 // eval runs a script on one key within s.timeout, and returns its numbers; args began as
 // Store.args. One round trip, unless the server does not know the script.
@@ -98,10 +114,10 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
 		}
 	}()
 	args[0], args[1], args[2], args[3] = evalsha, sc.digest, keys, key
-	reply, err := s.send(bounded, args)
+	reply, err := s.send(bounded, args, sc.values)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		args[0], args[1] = eval, sc.source
-		reply, err = s.send(bounded, args)
+		reply, err = s.send(bounded, args, sc.values)
 	}
 	if err != nil {
 		return v, explain(ctx, err)
@@ -111,7 +127,7 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
 
 // What stands in a command before the script's arguments. Making an interface of a string costs an
 // allocation, hence the variables.
-var evalsha, eval, oneKey any = "evalsha", "eval", 1
+var evalsha, eval, oneKey, twoKeys any = "evalsha", "eval", 1, 2
 
 const head = 4 // command, script, number of keys, key
 
@@ -139,21 +155,6 @@ func (s *Store) read() *time.Time {
 	return &now
 }
 
-// del deletes a key within s.timeout.
-func (s *Store) del(ctx context.Context, key string) (err error) {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("redislimit: %w", err)
-	}
-	start := time.Now()
-	defer func() { s.called(start, err) }()
-	bounded, cancel := s.within(ctx)
-	defer cancel()
-	if err := s.client.Del(bounded, key).Err(); err != nil {
-		return explain(ctx, err)
-	}
-	return nil
-}
-
 // called reports a call that began at start to Config.OnCall.
 func (s *Store) called(start time.Time, err error) {
 	if s.onCall != nil {
@@ -164,8 +165,8 @@ func (s *Store) called(start time.Time, err error) {
 // send sends one command, once: go-redis never retries a ZeroCopyStringCmd, whatever the client's
 // settings, and Cluster's redirections follow only answers that say the command was not run. Nor
 // does its reply allocate the length that a malicious server states.
-func (s *Store) send(ctx context.Context, args []any) ([]byte, error) {
-	cmd := redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply), args...)
+func (s *Store) send(ctx context.Context, args []any, values int) ([]byte, error) {
+	cmd := redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply(values)), args...)
 	if err := s.client.Process(ctx, cmd); err != nil {
 		return nil, err
 	}
@@ -212,7 +213,7 @@ func unparsable(err error) bool {
 // numbers are the reply of a script.
 type numbers [maxNumbers]int64
 
-const maxNumbers = 5
+const maxNumbers = 5 + admissionValues
 
 // parse reads exactly n whole numbers with one space between, as the scripts write them. The first
 // is 0 or 1.

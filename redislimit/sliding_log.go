@@ -22,13 +22,13 @@ type Entry = weir.Entry
 // rolling window. It is a list with one element, of 56 bytes and the Meta, for each of them. The
 // counterpart of weir's SlidingLog.
 func (s *Store) SlidingLog() *Log {
-	return &Log{Strategy{store: s, kind: "log", script: slidingLog, algorithm: rolling{}}}
+	return &Log{Strategy{store: s, kind: "log", script: slidingLog, protocol: rolling{}}}
 }
 
 // List keeps the admitted requests of a period of r.Duration that starts with the caller's first,
 // in a list: a Counter that also records the callers.
 func (s *Store) List() *Log {
-	return &Log{Strategy{store: s, kind: "list", script: list, algorithm: listed{}}}
+	return &Log{Strategy{store: s, kind: "list", script: list, protocol: listed{}}}
 }
 
 // Entries lists the admitted requests of r.Key that still count, newest last. Its cost grows with

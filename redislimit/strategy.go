@@ -14,19 +14,20 @@ const (
 	maxCount = 1<<53 - 1 // a Lua number holds every integer up to here
 )
 
-// Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Peeker, Refunder,
-// Resetter, Seeder, Charger and Reconciler. Each call is one script, or one DEL, in one round trip.
+// Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Admitter, Peeker,
+// Refunder, Resetter, Seeder, Charger and Reconciler. Each call is one script in one round trip.
 // Errors are those of weir for a bad Request, and those of Classify. It is safe for concurrent use,
 // by any number of processes.
 type Strategy struct {
-	store     *Store
-	kind      string // in the key
-	script    *script
-	algorithm algorithm
+	store    *Store
+	kind     string // in the key
+	script   *script
+	protocol protocol
 }
 
 var _ interface {
 	weir.Strategy
+	weir.Admitter
 	weir.Peeker
 	weir.Refunder
 	weir.Resetter
@@ -35,9 +36,9 @@ var _ interface {
 	weir.Reconciler
 } = (*Strategy)(nil)
 
-// algorithm is the part of a strategy in Go: the arguments of its script, and the meaning of the
+// protocol is the part of a strategy in Go: the arguments of its script, and the meaning of the
 // reply.
-type algorithm interface {
+type protocol interface {
 	// period returns the part of the key that separates the counts of one caller. It fails with
 	// weir.ErrScale.
 	period(r *weir.Request) (string, error)
@@ -48,6 +49,10 @@ type algorithm interface {
 
 	// answer reads the script's numbers.
 	answer(r *weir.Request, v numbers) (decision, error)
+
+	// returned returns the operation that gives back to an admission of which so much was given back
+	// before, and the instant that tells the script which one it is.
+	returned(a *admission, before int64) (op any, where instant)
 }
 
 // decision is the meaning of a script's reply.
@@ -56,6 +61,7 @@ type decision struct {
 	total, limit int64
 	at           instant // ExpiresAt
 	tier         int     // of Tiers: whose figures these are
+	slice        instant // of Tiers: when the slice of an admission begins
 }
 
 // The operations that decide, ready to be arguments.
@@ -101,15 +107,6 @@ func (s *Strategy) Charge(ctx context.Context, r *weir.Request) error {
 	return s.do(ctx, "charge", r, cost(r), nil)
 }
 
-// Reset clears the count of r.Key in r.Duration.
-func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
-	key, err := s.key(r)
-	if err != nil {
-		return err
-	}
-	return s.store.del(ctx, key)
-}
-
 func (s *Strategy) decide(ctx context.Context, op any, r *weir.Request) (*weir.Result, decision, error) {
 	key, args, possible, err := s.prepare(op, r, cost(r))
 	if err != nil {
@@ -129,7 +126,7 @@ func (s *Strategy) decide(ctx context.Context, op any, r *weir.Request) (*weir.R
 // result reads the script's answer on r, decided at now.
 func (s *Strategy) result(r *weir.Request, v numbers, possible bool,
 	now *time.Time) (*weir.Result, decision, error) {
-	d, err := s.algorithm.answer(r, v)
+	d, err := s.protocol.answer(r, v)
 	if err == nil && possible && d.allowed && (d.total > d.limit || d.total < cost(r)) {
 		err = strange(v)
 	}
@@ -165,7 +162,7 @@ func (s *Strategy) do(ctx context.Context, op any, r *weir.Request, n int64, end
 func (s *Strategy) prepare(op any, r *weir.Request,
 	n int64) (key string, args []any, possible bool, err error) {
 	if key, err = s.key(r); err == nil {
-		args, possible, err = s.algorithm.ask(s.store.args(op), r, n)
+		args, possible, err = s.protocol.ask(s.store.args(op), r, n)
 	}
 	return key, args, possible, err
 }
@@ -177,7 +174,7 @@ func (s *Strategy) key(r *weir.Request) (string, error) {
 	if n := len(r.Key); n == 0 || n > maxKey {
 		return "", fmt.Errorf("redislimit: key of %d bytes: %w", n, weir.ErrID)
 	}
-	period, err := s.algorithm.period(r)
+	period, err := s.protocol.period(r)
 	if err != nil {
 		return "", err
 	}

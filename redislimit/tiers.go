@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // Tiers is a Strategy that holds several limits at once. Make one with [Store.Tiers].
@@ -34,6 +34,7 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 	}
 	t := several{limits: make([]int64, len(tiers)), least: tiers[0].Limit}
 	names := make([]string, len(tiers)) // decimal numbers
+	all := make([]algorithm.Tier, len(tiers))
 	for i, given := range tiers {
 		name, err := byDuration{}.period(&weir.Request{Duration: given.Duration})
 		if err != nil {
@@ -44,15 +45,16 @@ func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 		}
 		names[i] = name
 		t.limits[i], t.least = clamp(given.Limit), min(t.least, given.Limit)
-		t.slice = arith.GCD(t.slice, given.Duration.Milliseconds())
+		all[i] = algorithm.Tier{Limit: t.limits[i], Scale: given.Duration.Milliseconds()}
 	}
+	t.slice = algorithm.NewTiers(all).Slice()
 	for i, given := range tiers {
 		t.args = append(t.args, given.Duration.Milliseconds()/t.slice, t.limits[i])
 	}
 	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	t.name = strings.Join(names, "-")
 	return &Tiers{
-		Strategy: Strategy{store: s, kind: "tiers", script: tiered, algorithm: t},
+		Strategy: Strategy{store: s, kind: "tiers", script: tiered, protocol: t},
 		tiers:    slices.Clone(tiers),
 	}, nil
 }
@@ -86,9 +88,10 @@ func (t several) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) 
 
 func (t several) answer(_ *weir.Request, v numbers) (decision, error) {
 	which, used, slice := v[1], v[2], v[3]
-	at := slice * t.slice
-	if which < 0 || which >= int64(len(t.limits)) || used < 0 || at/t.slice != slice {
+	at, ok := startOf(slice, t.slice)
+	if which < 0 || which >= int64(len(t.limits)) || used < 0 || !ok {
 		return decision{}, strange(v)
 	}
-	return decision{v[0] == 1, used, t.limits[which], ofMillis(at), int(which)}, nil
+	began, _ := startOf(slice-t.args[2*which].(int64), t.slice)
+	return decision{v[0] == 1, used, t.limits[which], at, int(which), began}, nil
 }

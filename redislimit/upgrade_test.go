@@ -71,3 +71,41 @@ func TestRollingUpgrade(t *testing.T) {
 		assert.Equal(t, row.digest, redislimit.Digest(row.s), name)
 	}
 }
+
+// Admissions can be returned on keys that the released scripts have made and change.
+func TestAdmissionsDuringRollingUpgrade(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.Addr, redislimit.Config{})
+	tiers, err := store.Tiers(weir.Tier{Limit: 100, Duration: time.Hour})
+	require.NoError(t, err)
+	for file, now := range map[string]*redislimit.Strategy{
+		"fixed_window": store.FixedWindow(), "sliding_window": store.SlidingWindow(),
+		"sliding_log": &store.SlidingLog().Strategy, "list": &store.List().Strategy,
+		"sorted_set": redislimit.SortedSet(store), "tiers": &tiers.Strategy,
+	} {
+		t.Run(file, func(t *testing.T) {
+			text, err := os.ReadFile("testdata/released/" + file + ".lua")
+			require.NoError(t, err)
+			before := redislimit.WithScript(now, string(text))
+			r := &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
+			for _, reset := range []bool{false, true} {
+				_, err = before.Run(t.Context(), r)
+				require.NoError(t, err)
+				_, back, err := now.Admit(t.Context(), r)
+				require.NoError(t, err)
+				_, err = before.Run(t.Context(), r)
+				require.NoError(t, err)
+				if reset {
+					require.NoError(t, now.Reset(t.Context(), r))
+					_, err = before.Run(t.Context(), r)
+					require.NoError(t, err)
+				}
+				require.NoError(t, back(t.Context(), 1))
+				res, err := before.Peek(t.Context(), r)
+				require.NoError(t, err)
+				assert.EqualValues(t, map[bool]uint64{false: 3, true: 2}[reset], res.TotalRequests)
+				server.Do("flushall")
+			}
+		})
+	}
+}

@@ -85,7 +85,12 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 				"Refund": func() error { return s.Refund(ctx, r, taken) },
 				"Seed":   func() error { return s.Seed(ctx, r, taken) },
 				"Charge": func() error { return s.Charge(ctx, r) },
+				"Reset":  func() error { return s.Reset(ctx, r) },
+				"Admit":  func() error { _, _, err := s.(weir.Admitter).Admit(ctx, r); return err },
 			}
+			require.NoError(t, s.Reset(ctx, r)) // uploads its script
+			_, back, err := s.(weir.Admitter).Admit(ctx, &weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
+			require.NoError(t, err) // it uploads its script, too
 			for name, call := range calls {
 				proxy.Forget()
 				for range 10 {
@@ -94,8 +99,10 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 				assert.Equal(t, map[string]int{"evalsha": 10}, proxy.Seen(), name)
 			}
 			proxy.Forget()
-			require.NoError(t, s.Reset(ctx, r))
-			assert.Equal(t, map[string]int{"del": 1}, proxy.Seen(), "Reset")
+			for range 10 {
+				require.NoError(t, back(ctx, 1))
+			}
+			assert.Equal(t, map[string]int{"evalsha": 5}, proxy.Seen(), "Return: there is nothing left after the fifth")
 		})
 	}
 }

@@ -6,6 +6,7 @@
 -- ARGV[5]     limit, hits
 -- ARGV[6]     cost, hits (seed: the count to come up to)
 -- ARGV[7]     meta, kept with the hit
+-- ARGV[8,9]   of return: the instant of the hit, Unix seconds and nanoseconds
 --
 -- Returns "allowed count end_s end_ns": 1 or 0, the count with this request if it is allowed, the end of the period.
 -- The op "entries" returns the elements that count, oldest first.
@@ -56,20 +57,23 @@ local function push(c)
 end
 
 -- refund takes c from the newest hits that carry meta, then from the newest of the others; the first hit stays, with
--- a cost of 0 if need be: it holds the start of the period. It looks at the newest 1000: each costs 10 µs.
-local function refund(c)
+-- a cost of 0 if need be: it holds the start of the period. It looks at the newest 1000: each costs 10 µs. If an instant is
+-- given, it looks only at the hits that have it.
+local function refund(c, hit_s, hit_ns)
   local older = math.max(0, call('LLEN', key) - 1000)
   local hits, left = call('LRANGE', key, int(older), -1), c
   for i, element in ipairs(hits) do hits[i] = parse(element) end
   for _, same in ipairs({true, false}) do
     for i = #hits, 1, -1 do
       local h = hits[i]
-      if left > 0 and (h.meta == meta) == same then
+      local fits = not hit_s or (h.s == hit_s and h.ns == hit_ns)
+      if left > 0 and fits and (h.meta == meta) == same then
         local part = math.min(h.cost, left)
         h.cost, left = h.cost - part, left - part
       end
     end
   end
+  if left == c then return end
   local sum, kept = 0, older
   if older > 0 then sum = parse(call('LINDEX', key, int(older - 1))).sum end
   for i, h in ipairs(hits) do
@@ -101,6 +105,8 @@ elseif op == 'seed' then
   end
 elseif op == 'refund' then
   if first and end_s == END_S and end_ns == END_NS then refund(cost) end
+elseif op == 'return' then
+  if first then refund(cost, args[8] + 0, args[9] + 0) end
 end
 heal(ttl())
 return format('%d %d %d %d', allowed and 1 or 0, n, end_s, end_ns)

@@ -1,0 +1,114 @@
+package redislimit
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// admissionValues is how many numbers admission.lua adds to those of the strategy: the seconds and
+// nanoseconds of now, and the number of the last reset.
+const admissionValues = 3
+
+// admission is what is known of an admitted request, for its Return.
+type admission struct {
+	strategy *Strategy
+	request  weir.Request
+	hit, end instant // of the request, and ExpiresAt
+	slice    instant // of Tiers: when the slice begins
+	reset    string  // the number of the last reset of the key before it
+	left     atomic.Int64
+}
+
+// Admit is Run, and returns what gives cost back to this admission: of Tiers to its slice, of a List
+// to its hit. It gives back no more than was taken, and nothing after a Reset, unless that was a DEL,
+// by hand or by an earlier release. In a log or a list it costs as much as a Refund.
+//
+// Beside the key it reads one more, which exists only after a Reset.
+func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
+	key, args, possible, err := s.prepare(opRun, r, cost(r))
+	if err != nil {
+		return nil, nil, err
+	}
+	a := &admission{strategy: s, request: *r}
+	if !possible {
+		res, err := s.Run(ctx, r)
+		return res, a.giveBack, err
+	}
+	now, script := s.store.read(), s.script.load().admitting
+	v, err := s.store.evalKeys(ctx, script, twoKeys, key, withReset(key, at(args, now)))
+	if err != nil {
+		return nil, nil, err
+	}
+	res, d, err := s.result(r, v, possible, now)
+	if err != nil {
+		return nil, nil, err
+	}
+	own := v[script.values-admissionValues:]
+	a.hit, a.end, a.slice, a.reset = instant{own[0], own[1]}, d.at, d.slice, strconv.FormatInt(own[2], 10)
+	if d.allowed {
+		a.left.Store(cost(r))
+	}
+	return res, a.giveBack, nil
+}
+
+// giveBack is a weir.Return.
+func (a *admission) giveBack(ctx context.Context, n uint64) error {
+	left := a.left.Load()
+	back := min(left, clamp(n))
+	for !a.left.CompareAndSwap(left, left-back) {
+		left = a.left.Load()
+		back = min(left, clamp(n))
+	}
+	if back == 0 {
+		return nil
+	}
+	s := a.strategy
+	op, where := s.protocol.returned(a, cost(&a.request)-left)
+	key, args, _, err := s.prepare(op, &a.request, back)
+	if err != nil {
+		return err
+	}
+	args = append(at(args, s.store.read()), where.s, where.ns, a.reset)
+	_, err = s.store.evalKeys(ctx, s.script.load().returning, twoKeys, key, withReset(key, args))
+	return err
+}
+
+// returned names an admission by its ExpiresAt, as a refund does.
+func (byDuration) returned(a *admission, _ int64) (op any, where instant) { return "refund", a.end }
+
+// returned takes the tokens that were given back from the end of what the others take to flow in.
+func (t token) returned(a *admission, before int64) (op any, where instant) {
+	_, p, _ := t.prepare(&a.request)
+	return "refund", a.end.less(grow(before, p.Each))
+}
+
+func (listed) returned(a *admission, _ int64) (op any, where instant) { return "return", a.hit }
+
+func (several) returned(a *admission, _ int64) (op any, where instant) { return "return", a.slice }
+
+// resetKey is where reset.lua puts the number of the last reset of a key.
+func resetKey(key string) string { return key + ":reset" }
+
+// withReset adds a second key to the arguments of a script.
+func withReset(key string, args []any) []any { return slices.Insert(args, head, any(resetKey(key))) }
+
+// lostLife is how long the number of a reset lives if the key had lost its time to live.
+const lostLife = 24 * time.Hour
+
+// Reset clears the count of r.Key in r.Duration. If there was one, it leaves a key of 100 bytes for
+// as long as that would have lived.
+func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
+	key, err := s.key(r)
+	if err != nil {
+		return err
+	}
+	args := append(make([]any, head, head+3), resetKey(key), 1+rand.Int64N(maxCount), lostLife.Milliseconds())
+	_, err = s.store.evalKeys(ctx, reset, twoKeys, key, args)
+	return err
+}
