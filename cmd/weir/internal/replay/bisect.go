@@ -1,6 +1,10 @@
 package replay
 
-import "github.com/weirgo/weir/cmd/weir/internal/rule"
+import (
+	"cmp"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
 
 // bucketSearch finds callers' peaks for token and leaky buckets by bisection, since a bucket with a
 // higher limit admits more. Each step is one pass over the log, for all callers at once.
@@ -44,7 +48,7 @@ func (b *bucketSearch) begin() bool {
 	needed := false
 	for i := range b.state {
 		t := &b.state[i]
-		t.bucket, t.denied = bucket{noBucket}, false
+		t.bucket, t.denied = noBucket, false
 		needed = needed || !t.found()
 	}
 	return needed
@@ -55,13 +59,8 @@ func (b *bucketSearch) see(q question) {
 	if t.denied || t.found() {
 		return
 	}
-	every, size := interval(t.limit, b.length), b.burst
-	if size == 0 {
-		size = t.limit
-	}
-	if t.denied = t.bucket.used(q.ns, every) >= size+b.extra; !t.denied && q.counted {
-		t.bucket.take(q.ns, every)
-	}
+	size := cmp.Or(b.burst, t.limit) + b.extra
+	t.denied = !t.bucket.decide(bucketParams(t.limit, size, b.length), q.ns, q.counted).Allowed
 }
 
 // end narrows the search by the results of a pass.

@@ -2,85 +2,79 @@ package replay
 
 import (
 	"math"
-	"math/bits"
 
-	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
-// The types below are the state of one caller for strategies that need only a few numbers. weir's
-// own strategies keep the same state in tables; here a caller's number is its index, and a decision
-// takes a tenth of the time. TestJudgesSayWhatWeirSays compares each with weir's strategy.
+// The states of callers below hold what package algorithm needs of them. weir's own strategies keep
+// the same in tables; here a caller's number is its index, and a decision takes a tenth of the time.
+// TestJudgesSayWhatWeirSays compares each with weir's strategy.
 
-// window counts the requests in a fixed window.
+// The algorithms. A bucket's size is the limit of its params.
+var (
+	fixed   algorithm.FixedWindow
+	sliding algorithm.SlidingWindow
+	token   algorithm.TokenBucket
+)
+
+// window is the state of a fixed window.
 type window struct {
-	number int64 // of the window, counted from the Unix epoch
-	n      uint64
+	end int64 // in nanoseconds since the Unix epoch
+	n   int64
 }
 
-// slide counts the requests in a window and in the previous one.
-type slide struct {
-	window
-	prev uint64
+// decide returns the verdict on p at ns, which is not before the last. It counts the request if count
+// is set.
+func (w *window) decide(p algorithm.Params, ns int64, count bool) algorithm.Verdict {
+	if ns >= w.end {
+		*w = window{end: algorithm.WindowEnd(p.Scale, ns)}
+	}
+	v, next := fixed.Decide(algorithm.State{N: w.n}, p, ns)
+	if count {
+		w.n = next.N
+	}
+	return v
 }
 
-// noWindow is the window number of a caller without requests.
-const noWindow = math.MinInt64
+// slide is the state of a sliding window.
+type slide algorithm.State
 
-// at moves to the window of ns.
-func (w *window) at(ns, length int64) {
-	if number, _ := arith.FloorDiv(ns, length); number != w.number {
-		w.number, w.n = number, 0
+// decide is as that of window.
+func (s *slide) decide(p algorithm.Params, ns int64, count bool) algorithm.Verdict {
+	v, next := sliding.Decide(algorithm.State(*s), p, ns)
+	if count {
+		*s = slide(next)
 	}
+	return v
 }
 
-// at moves to the window of ns and returns the estimated number of requests in the last length:
-// those of this window plus those of the previous window, weighted by the part of it that is still
-// covered, to the millisecond and rounded up.
-func (s *slide) at(ns, length int64) uint64 {
-	number, into := arith.FloorDiv(ns, length)
-	switch number {
-	case s.number:
-	case s.number + 1:
-		s.number, s.prev, s.n = number, s.n, 0
-	default:
-		s.number, s.prev, s.n = number, 0, 0
+// bucket is the state of a token bucket or a leaky bucket: the instant when it is full or, for a leaky
+// bucket, empty again.
+type bucket int64
+
+// decide is as that of window.
+func (b *bucket) decide(p algorithm.Params, ns int64, count bool) algorithm.Verdict {
+	v, next := token.Decide(algorithm.State{Still1: int64(*b)}, p, ns)
+	if count {
+		*b = bucket(token.Expires(next, p.Scale))
 	}
-	if s.prev == 0 {
-		return s.n
-	}
-	scale := uint64(length / 1e6)
-	hi, lo := bits.Mul64(s.prev, scale-uint64(into/1e6))
-	weighted, rest := bits.Div64(hi, lo, scale)
-	if rest > 0 {
-		weighted++
-	}
-	return weighted + s.n
+	return v
 }
 
-// bucket is a token bucket or a leaky bucket: the instant when it is full or, for a leaky bucket,
-// empty again.
-type bucket struct{ full int64 }
+// The states of callers without requests.
+var noWindow, noSlide, noBucket = window{end: algorithm.Never}, slide(algorithm.None), bucket(algorithm.Never)
 
-// noBucket is the bucket of a caller without requests.
-const noBucket = math.MinInt64
-
-// used returns the number of tokens missing at ns, rounded up.
-func (b *bucket) used(ns, interval int64) uint64 {
-	missing := max(b.full, ns) - ns
-	if missing == 0 {
-		return 0
-	}
-	return uint64(missing-1)/uint64(interval) + 1
+// windowParams returns the numbers of a request in windows of a length in nanoseconds.
+func windowParams(limit uint64, length int64) algorithm.Params {
+	return algorithm.Params{Scale: length / 1e6, Limit: int64(min(limit, math.MaxInt64)), Cost: 1}
 }
 
-// take takes a token at ns.
-func (b *bucket) take(ns, interval int64) {
-	if b.full = max(b.full, ns); b.full > math.MaxInt64-interval {
-		b.full = math.MaxInt64
-		return
-	}
-	b.full += interval
+// bucketParams returns the numbers of a request of a token bucket of size tokens, of which limit
+// flow in within length. A bucket that takes longer to fill than an int64 of nanoseconds counts is
+// never empty, since the log is shorter.
+func bucketParams(limit, size uint64, length int64) algorithm.Params {
+	p := windowParams(limit, length)
+	p.Each = algorithm.Spacing(p.Scale, p.Limit)
+	p.Limit = int64(min(size, uint64(math.MaxInt64/p.Each)))
+	return p
 }
-
-// interval returns the nanoseconds between two tokens.
-func interval(limit uint64, length int64) int64 { return (length-1)/int64(max(limit, 1)) + 1 }

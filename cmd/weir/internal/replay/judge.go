@@ -1,6 +1,11 @@
 package replay
 
-import "github.com/weirgo/weir/cmd/weir/internal/rule"
+import (
+	"slices"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/internal/algorithm"
+)
 
 // judge decides on requests in order of time. It is used by one goroutine.
 //
@@ -33,12 +38,11 @@ func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 		limit, length := r.Tiers[0].Limit, int64(r.Tiers[0].Duration)
 		switch r.Strategy {
 		case rule.Fixed:
-			return &windowJudge{limit, length, filled(callers, window{number: noWindow})}, nil
+			return &fixedJudge{windowParams(limit, length), filled(callers, noWindow)}, nil
 		case rule.Sliding:
-			return &slideJudge{limit, length, filled(callers, slide{window: window{number: noWindow}})}, nil
+			return &slidingJudge{windowParams(limit, length), filled(callers, noSlide)}, nil
 		case rule.Token, rule.Leaky:
-			buckets := filled(callers, bucket{noBucket})
-			return &bucketJudge{bucketSize(r), interval(limit, length), buckets}, nil
+			return &tokenJudge{bucketParams(limit, bucketSize(r), length), filled(callers, noBucket)}, nil
 		}
 		return newLimitJudge(r, callers, (maxBuckets-1)/parts+1, parts*(callers+1))
 	}}
@@ -59,59 +63,40 @@ func bucketSize(r rule.Rule) uint64 {
 	return r.Burst
 }
 
-func filled[T any](n int, v T) []T {
-	all := make([]T, n)
-	for i := range all {
-		all[i] = v
-	}
-	return all
-}
+func filled[T any](n int, v T) []T { return slices.Repeat([]T{v}, n) }
 
-type windowJudge struct {
-	limit  uint64
-	length int64
+type fixedJudge struct {
+	params algorithm.Params
 	state  []window
 }
 
-func (j *windowJudge) close() {}
+func (j *fixedJudge) close() {}
 
-func (j *windowJudge) decide(q question, denied []bool) error {
-	w := &j.state[q.caller]
-	w.at(q.ns, j.length)
-	if denied[0] = w.n >= j.limit; !denied[0] && q.counted {
-		w.n++
-	}
+func (j *fixedJudge) decide(q question, denied []bool) error {
+	denied[0] = !j.state[q.caller].decide(j.params, q.ns, q.counted).Allowed
 	return nil
 }
 
-type slideJudge struct {
-	limit  uint64
-	length int64
+type slidingJudge struct {
+	params algorithm.Params
 	state  []slide
 }
 
-func (j *slideJudge) close() {}
+func (j *slidingJudge) close() {}
 
-func (j *slideJudge) decide(q question, denied []bool) error {
-	s := &j.state[q.caller]
-	if denied[0] = s.at(q.ns, j.length) >= j.limit; !denied[0] && q.counted {
-		s.n++
-	}
+func (j *slidingJudge) decide(q question, denied []bool) error {
+	denied[0] = !j.state[q.caller].decide(j.params, q.ns, q.counted).Allowed
 	return nil
 }
 
-type bucketJudge struct {
-	size     uint64
-	interval int64
-	state    []bucket
+type tokenJudge struct {
+	params algorithm.Params
+	state  []bucket
 }
 
-func (j *bucketJudge) close() {}
+func (j *tokenJudge) close() {}
 
-func (j *bucketJudge) decide(q question, denied []bool) error {
-	b := &j.state[q.caller]
-	if denied[0] = b.used(q.ns, j.interval) >= j.size; !denied[0] && q.counted {
-		b.take(q.ns, j.interval)
-	}
+func (j *tokenJudge) decide(q question, denied []bool) error {
+	denied[0] = !j.state[q.caller].decide(j.params, q.ns, q.counted).Allowed
 	return nil
 }

@@ -1,6 +1,10 @@
 package replay
 
-import "github.com/weirgo/weir/cmd/weir/internal/rule"
+import (
+	"math"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
 
 // meter computes the peaks of callers from their requests in order of time.
 type meter interface {
@@ -8,43 +12,36 @@ type meter interface {
 	peaks() []uint64 // indexed by caller
 }
 
-// windowMeter computes peaks for fixed windows: the most requests of a caller in one window.
-type windowMeter struct {
+// fixedMeter computes peaks for fixed windows: the most requests of a caller in one window.
+type fixedMeter struct {
 	length int64
 	state  []window
 	peak   []uint64
 }
 
-func (m *windowMeter) see(q question) error {
-	w := &m.state[q.caller]
-	w.at(q.ns, m.length)
-	m.peak[q.caller] = max(m.peak[q.caller], w.n+1)
-	if q.counted {
-		w.n++
-	}
+func (m *fixedMeter) see(q question) error {
+	v := m.state[q.caller].decide(windowParams(math.MaxInt64, m.length), q.ns, q.counted)
+	m.peak[q.caller] = max(m.peak[q.caller], uint64(v.Total))
 	return nil
 }
 
-func (m *windowMeter) peaks() []uint64 { return m.peak }
+func (m *fixedMeter) peaks() []uint64 { return m.peak }
 
-// slideMeter computes peaks for sliding windows: the highest estimate for a caller. At that limit
+// slidingMeter computes peaks for sliding windows: the highest estimate for a caller. At that limit
 // nothing is denied, so the estimate covers all requests.
-type slideMeter struct {
+type slidingMeter struct {
 	length int64
 	state  []slide
 	peak   []uint64
 }
 
-func (m *slideMeter) see(q question) error {
-	s := &m.state[q.caller]
-	m.peak[q.caller] = max(m.peak[q.caller], s.at(q.ns, m.length)+1)
-	if q.counted {
-		s.n++
-	}
+func (m *slidingMeter) see(q question) error {
+	v := m.state[q.caller].decide(windowParams(math.MaxInt64, m.length), q.ns, q.counted)
+	m.peak[q.caller] = max(m.peak[q.caller], uint64(v.Total))
 	return nil
 }
 
-func (m *slideMeter) peaks() []uint64 { return m.peak }
+func (m *slidingMeter) peaks() []uint64 { return m.peak }
 
 // rollingMeter computes peaks for sliding logs: the most requests of a caller in any span of the
 // length. It reads the log a second time, delayed by the length, to see which requests no longer
@@ -106,10 +103,9 @@ func openMeters(s *Suggest, sp *spool, callers int) ([]meter, error) {
 			var err error
 			switch strategy {
 			case rule.Fixed:
-				m = &windowMeter{int64(d), filled(callers, window{number: noWindow}), make([]uint64, callers)}
+				m = &fixedMeter{int64(d), filled(callers, noWindow), make([]uint64, callers)}
 			case rule.Sliding:
-				m = &slideMeter{int64(d), filled(callers, slide{window: window{number: noWindow}}),
-					make([]uint64, callers)}
+				m = &slidingMeter{int64(d), filled(callers, noSlide), make([]uint64, callers)}
 			default:
 				m, err = newRollingMeter(int64(d), callers, sp)
 			}
