@@ -72,6 +72,30 @@ func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 	return d.decide(r, func() (*weir.Result, error) { return d.inner.Run(ctx, r) })
 }
 
+// Admit implements weir.Admitter.
+func (d *DenialCache) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
+	if res := d.find(r); res != nil {
+		d.repeated.Add(1)
+		return res, wrap.Returning(0, nil), nil
+	}
+	var giveBack weir.Return
+	res, err := d.decide(r, func() (res *weir.Result, err error) {
+		res, giveBack, err = d.inner.Admit(ctx, r)
+		return res, err
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !res.Allowed():
+		return res, wrap.Returning(0, nil), nil
+	}
+	q := *r
+	return res, wrap.Returning(wrap.Cost(r), func(ctx context.Context, cost uint64) error {
+		defer d.denials.Remove(&q)
+		return giveBack(ctx, cost)
+	}), nil
+}
+
 // Reconcile implements weir.Reconciler.
 func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
 	return d.decide(r, func() (*weir.Result, error) { return d.inner.Reconcile(ctx, r, b) })

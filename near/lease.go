@@ -126,6 +126,13 @@ func (l *Leases) Stats() LeaseStats {
 // there are blocks to take, and one that was passed on beside the first block would be counted in
 // no order with it.
 func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return l.run(ctx, r, l.pass)
+}
+
+// run is Run, which passes r on by pass.
+func (l *Leases) run(
+	ctx context.Context, r *weir.Request, pass func(context.Context, *weir.Request) (*weir.Result, error),
+) (*weir.Result, error) {
 	if res := l.Lookup(r); res != nil {
 		return res, nil
 	}
@@ -133,7 +140,7 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	case _, alone := <-l.first:
 		if alone {
 			defer close(l.first)
-			return l.pass(ctx, r)
+			return pass(ctx, r)
 		}
 	case <-ctx.Done():
 		return nil, fmt.Errorf("near: %w", ctx.Err())
@@ -146,12 +153,44 @@ func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error)
 			return res, nil
 		}
 	}
-	return l.pass(ctx, r)
+	return pass(ctx, r)
 }
 
 func (l *Leases) pass(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	res, err := l.inner.Run(ctx, r)
 	return l.answer(r, res, err)
+}
+
+// Admit implements weir.Admitter. What was admitted from a lease returns to the lease, as by Refund, if
+// the key was not reset here since. It fails with errors.ErrUnsupported, and takes nothing, where r is
+// to be passed on to a strategy that is none.
+func (l *Leases) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
+	removals := l.leases.Removals(r)
+	var passed weir.Return
+	res, err := l.run(ctx, r, func(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+		res, passed, err = l.inner.Admit(ctx, r)
+		return l.answer(r, res, err)
+	})
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !res.Allowed():
+		return res, wrap.Returning(0, nil), nil
+	}
+	q, taken := *r, *res
+	return res, wrap.Returning(wrap.Cost(r), func(ctx context.Context, cost uint64) error {
+		rest, known := q, l.leases.Removals(&q) == removals
+		rest.Cost = cost
+		switch {
+		case passed == nil && known:
+			return l.Refund(ctx, &rest, &taken)
+		case passed == nil:
+			return nil
+		case known:
+			l.withLease(&q, func(h *lease) { h.uncount(cost, taken.ExpiresAt) })
+		}
+		return passed(ctx, cost)
+	}), nil
 }
 
 // Lookup decides on r if that takes no round trip, or returns nil.
@@ -208,6 +247,13 @@ func (h *lease) withoutRest(res *weir.Result) *weir.Result {
 		h.spent = own.TotalRequests
 	}
 	return &own
+}
+
+// uncount takes cost that the wrapped strategy takes back from the last known count.
+func (h *lease) uncount(cost uint64, until time.Time) {
+	if h.until.Equal(until) {
+		h.spent -= min(h.spent, cost)
+	}
 }
 
 // withRest returns a Result of this Strategy plus the rest of the lease, as the wrapped strategy

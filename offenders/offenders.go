@@ -113,6 +113,12 @@ func (w *watched) Run(ctx context.Context, r *weir.Request) (*weir.Result, error
 	return w.count(r, res), err
 }
 
+// Admit implements weir.Admitter.
+func (w *watched) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
+	res, giveBack, err := w.Strategy.Admit(ctx, r)
+	return w.count(r, res), giveBack, err
+}
+
 // Lookup returns the decision on r if it takes no round trip, such as a denial that is repeated.
 func (w *watched) Lookup(r *weir.Request) *weir.Result { return w.count(r, w.Strategy.Lookup(r)) }
 

@@ -131,6 +131,29 @@ func TestWatchChangesNothing(t *testing.T) {
 	assert.Equal(t, uint64(2), total, "an error is no denial, nor is what Peek says")
 }
 
+func TestWatchPassesAdmitOn(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	worst := offenders.New(offenders.Config{})
+	s := worst.Watch(l.SlidingLog()).(weir.Admitter)
+	r := &weir.Request{Key: "a", Limit: 1, Duration: time.Hour}
+	for range 2 {
+		res, giveBack, err := s.Admit(t.Context(), r)
+		require.NoError(t, err)
+		require.True(t, res.Allowed())
+		_, _, err = s.Admit(t.Context(), r)
+		require.NoError(t, err)
+		require.NoError(t, giveBack(t.Context(), 1))
+	}
+	_, total := worst.Top(1)
+	assert.EqualValues(t, 2, total, "the denials")
+
+	type run struct{ weir.Strategy }
+	_, _, err = worst.Watch(run{l.SlidingLog()}).(weir.Admitter).Admit(t.Context(), r)
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+}
+
 func TestADenialAllocatesNothing(t *testing.T) {
 	worst := offenders.New(offenders.Config{})
 	worst.Denied("a")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -14,6 +15,7 @@ import (
 // strategy lacks fail with [errors.ErrUnsupported]. A decision is never nil without an error.
 type Strategy struct {
 	weir.Strategy
+	weir.Admitter
 	weir.Peeker
 	weir.Refunder
 	weir.Resetter
@@ -44,7 +46,7 @@ type Cache interface {
 func Of(s weir.Strategy) Strategy {
 	n := absent{s}
 	return Strategy{
-		s, or[weir.Peeker](s, n), or[weir.Refunder](s, n), or[weir.Resetter](s, n), or[weir.Seeder](s, n),
+		s, or[weir.Admitter](s, n), or[weir.Peeker](s, n), or[weir.Refunder](s, n), or[weir.Resetter](s, n), or[weir.Seeder](s, n),
 		or[weir.Charger](s, n),
 		or[weir.Reconciler](s, n), or[weir.Forecaster](s, n), or[Warmer](s, n), or[Cache](s, n),
 	}
@@ -64,6 +66,13 @@ func (s *Strategy) Unwrap() weir.Strategy { return s.Strategy }
 // Run implements weir.Strategy.
 func (s *Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return s.Decided(s.Strategy.Run(ctx, r))
+}
+
+// Admit implements weir.Admitter.
+func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
+	res, giveBack, err := s.Admitter.Admit(ctx, r)
+	res, err = s.Decided(res, err)
+	return res, giveBack, err
 }
 
 // Peek implements weir.Peeker.
@@ -101,6 +110,10 @@ func (a absent) Charge(context.Context, *weir.Request) error               { ret
 func (a absent) Warm(context.Context, *weir.Request) error                 { return a.err("warm up") }
 func (a absent) Refund(context.Context, *weir.Request, *weir.Result) error { return a.err("refund") }
 func (a absent) Seed(context.Context, *weir.Request, *weir.Result) error   { return a.err("seed") }
+
+func (a absent) Admit(context.Context, *weir.Request) (*weir.Result, weir.Return, error) {
+	return nil, nil, a.err("admit")
+}
 
 func (a absent) Reconcile(context.Context, *weir.Request, *weir.Backlog) (*weir.Result, error) {
 	return nil, a.err("reconcile")
@@ -162,6 +175,23 @@ func Burst(s weir.Strategy) uint64 {
 		return Burst(s.Unwrap())
 	}
 	return 0
+}
+
+// Returning returns a Return that calls giveBack for no more than cost in all.
+func Returning(cost uint64, giveBack weir.Return) weir.Return {
+	var left atomic.Uint64
+	left.Store(cost)
+	return func(ctx context.Context, n uint64) error {
+		for have := left.Load(); ; have = left.Load() {
+			n = min(n, have)
+			switch {
+			case n == 0:
+				return nil
+			case left.CompareAndSwap(have, have-n):
+				return giveBack(ctx, n)
+			}
+		}
+	}
 }
 
 // Supported returns err, or nil if err is errors.ErrUnsupported.
