@@ -126,6 +126,21 @@ func (a *account) refund(cost uint64, now time.Time) uint64 {
 	return cost
 }
 
+// currentNumber returns the number, which a reset changes.
+func (a *account) currentNumber() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.number
+}
+
+// uncount takes cost from the last count of primary, or primary would be seeded with it after an
+// outage.
+func (a *account) uncount(cost uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counted.total -= min(a.counted.total, cost)
+}
+
 // idle reports whether the account may be removed. The last count is lost with it, which matters
 // only if primary loses its counts too.
 func (a *account) idle(now time.Time) bool {

@@ -60,20 +60,28 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	if f.exceeds(r) || !taken.Allowed() || !taken.ExpiresAt.After(now) {
 		return nil
 	}
+	a := f.ledger.open(r, now)
+	defer a.users.Add(-1)
+	return f.refund(ctx, a, r, taken, func(ctx context.Context, own *weir.Request) error {
+		return f.local.Refund(ctx, own, taken)
+	})
+}
+
+// refund is Refund of an admission that counts, which takes the part of local back by local.
+func (f *Fallback) refund(ctx context.Context, a *account, r *weir.Request, taken *weir.Result,
+	local func(context.Context, *weir.Request) error) error {
 	rest := *r
 	rest.Cost = wrap.Cost(r)
 	counted := taken.ExpiresAt.After(f.ledger.unrecordedNow().until)
-	a := f.ledger.open(r, now)
-	defer a.users.Add(-1)
 	a.mu.Lock()
-	rest.Cost -= a.refund(rest.Cost, now)
+	rest.Cost -= a.refund(rest.Cost, f.cfg.Now())
 	if counted {
 		a.counted.total -= min(a.counted.total, rest.Cost) // or primary would be seeded with it after an outage
 	}
 	a.mu.Unlock()
 	if own := *f.toShare(r, f.sharedAmong(a)); rest.Cost < wrap.Cost(r) {
 		own.Cost = wrap.Cost(r) - rest.Cost
-		if err := wrap.Supported(f.local.Refund(ctx, &own, taken)); err != nil {
+		if err := wrap.Supported(local(ctx, &own)); err != nil {
 			return err
 		}
 	}
@@ -81,9 +89,16 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 		return nil
 	}
 	was := *taken // the call may outlive its caller
-	err := f.change(ctx, a, &rest, func(ctx context.Context, r *weir.Request) error {
+	return f.refundPrimary(ctx, a, &rest, func(ctx context.Context, r *weir.Request) error {
 		return f.primary.Refund(ctx, r, &was)
 	})
+}
+
+// refundPrimary has primary take cost back by op. What primary does not receive is lost.
+func (f *Fallback) refundPrimary(
+	ctx context.Context, a *account, r *weir.Request, op func(context.Context, *weir.Request) error,
+) error {
+	err := f.change(ctx, a, r, op)
 	if err == errUndecided {
 		return nil
 	}

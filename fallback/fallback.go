@@ -31,12 +31,13 @@ func (s Source) String() string {
 	return [...]string{"nobody", "primary", "lease", "denials", "local", "policy"}[s]
 }
 
-// Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Peeker,
-// Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and needs no
+// Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Admitter,
+// Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and needs no
 // closing: its goroutines are calls and probes of primary, which end with their timeouts.
 type Fallback struct {
 	primary, local wrap.Strategy
 	localSeeder    weir.Seeder // nil if local is none
+	runs           runs        // their Run
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	id             string        // the Source of backlogs
@@ -46,6 +47,9 @@ type Fallback struct {
 	turns    singleflight.Group // see catchUp
 	stats    counters
 }
+
+// runs are how primary and local decide on a request.
+type runs struct{ primary, local operation }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
 // [ErrConfig].
@@ -116,6 +120,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.breakers.all.Store("", newBreaker(&f.cfg, ""))
 	f.localSeeder, _ = local.(weir.Seeder)
+	f.runs = runs{f.primary.Run, f.local.Run}
 	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
 	return f, nil
 }
@@ -132,7 +137,7 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 // RunSource is Run, and returns where the decision was made.
 func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, by Source, err error) {
 	if err = f.validate(ctx, r); err == nil {
-		res, by, err = f.decideBy(ctx, r)
+		res, by, err = f.decideBy(ctx, r, f.runs)
 	}
 	if err != nil {
 		return nil, Nobody, err
@@ -144,7 +149,7 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Re
 // decideBy decides on r by a lease or cached denial, or else by primary, or else by local. A call
 // of primary that fails takes this path: ledger.open, call (breaker.go), attempt (primary.go),
 // decide and standing (reconcile.go, account.go), and runLocal (local.go).
-func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
+func (f *Fallback) decideBy(ctx context.Context, r *weir.Request, by runs) (*weir.Result, Source, error) {
 	if res := f.primary.Lookup(r); res != nil {
 		if res.Allowed() {
 			return res, FromLease, nil
@@ -154,12 +159,12 @@ func (f *Fallback) decideBy(ctx context.Context, r *weir.Request) (*weir.Result,
 	b, a := f.breaker(r.Key), f.ledger.open(r, f.cfg.Now()) // in this order: Partition may panic
 	defer a.users.Add(-1)
 	res, err := f.call(ctx, b, a, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-		return f.decide(ctx, b, a, r)
+		return f.decide(ctx, b, a, r, by.primary)
 	})
 	if err != errUndecided {
 		return res, FromPrimary, err
 	}
-	return f.runLocal(ctx, b, a, r, f.local.Run, true)
+	return f.runLocal(ctx, b, a, r, by.local, true)
 }
 
 // Peek returns the Result that Run would return, and counts nothing. It calls primary, or local

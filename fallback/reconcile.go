@@ -16,13 +16,13 @@ type standing struct {
 	backlog       weir.Backlog // what it has missed beside a reset
 }
 
-// decide has primary decide on r, together with or after what it has missed of r's caller.
-func (f *Fallback) decide(ctx context.Context, b *breaker, a *account,
-	r *weir.Request) (res *weir.Result, err error) {
+// decide has primary decide on r by run, or together with what it has missed of r's caller.
+func (f *Fallback) decide(ctx context.Context, b *breaker, a *account, r *weir.Request,
+	run operation) (res *weir.Result, err error) {
 	s := f.standing(a, b.epoch.Load())
 	switch {
 	case !s.behind:
-		res, err = f.primary.Run(ctx, r)
+		res, err = run(ctx, r)
 	case !s.reset:
 		backlog := s.backlog
 		res, err = f.primary.Reconcile(ctx, r, &backlog)
@@ -31,7 +31,7 @@ func (f *Fallback) decide(ctx context.Context, b *breaker, a *account,
 		if err := f.catchUp(ctx, a, r, s.epoch); err != nil {
 			return nil, err
 		}
-		return f.decide(ctx, b, a, r)
+		return f.decide(ctx, b, a, r, run)
 	}
 	if err == nil {
 		f.record(ctx, a, r, s, res)

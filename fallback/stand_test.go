@@ -83,6 +83,22 @@ func (s *server) Run(ctx context.Context, r *weir.Request) (res *weir.Result, er
 	return res, nil
 }
 
+func (s *server) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
+	var res *weir.Result
+	var giveBack weir.Return
+	s.runs.Add(1)
+	err := s.serve(func(inner weir.Strategy) (err error) {
+		res, giveBack, err = inner.(weir.Admitter).Admit(ctx, r)
+		return err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return res, func(ctx context.Context, cost uint64) error {
+		return s.serve(func(weir.Strategy) error { return giveBack(ctx, cost) })
+	}, nil
+}
+
 func (s *server) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
 	err = s.serve(func(inner weir.Strategy) (err error) {
 		res, err = inner.(weir.Peeker).Peek(ctx, r)
