@@ -2,58 +2,138 @@ package weir
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
 // Wait asks s for an admission of r until it has one. Denied, it sleeps until the instant that the
 // denial names, and asks again. It returns how long that took in all, whatever the outcome.
 //
-// Its error is that of s, or of ctx if that ends first. If the deadline of ctx is nearer than the
-// instant, Wait returns at once with an error that wraps [context.DeadlineExceeded]; a request that
-// can never pass gets one that wraps [ErrLimit]. An error counts nothing.
+// Callers in this process that wait for one limit (equal s, Key, Limit and Duration) queue in order
+// of arrival. The first asks s, and the others sleep until those before them are admitted or give
+// up. A new caller joins the queue even if s would admit it, so a large cost delays those behind it
+// but is not starved by smaller ones. While nobody waits, callers ask s concurrently; a queue asks
+// one call at a time, so over a network it passes at most one caller in each round trip. Run does
+// not queue. Nor do callers whose s cannot be compared with ==, unless it was made by [All]: each of
+// them asks for itself, and any may be the next.
 //
-// Wait keeps no queue: of several that wait for one key any may be the next, and all ask again at
-// the same instant. For an order take [Limiter.LeakyBucket]. It sleeps in real time, so s must not
-// be on a clock that is moved by hand, but may be on that of a testing/synctest bubble. Where the
-// clock of s is behind, or coarse, Wait asks again after a millisecond, and then twice as long each
-// time, until s admits or names a later instant.
+// Its error is that of s, or of ctx if that ends first. If the deadline of ctx is nearer than the
+// instant, or than the one for which the first in the queue waits, Wait returns at once with an
+// error that wraps [context.DeadlineExceeded]. A request that can never pass gets one that wraps
+// [ErrLimit]: at once too, except behind others with a Cost up to Limit where s is no [Peeker]. An
+// error counts nothing.
+//
+// Wait sleeps in real time, so s must not be on a clock that is moved by hand, but may be on that of
+// a testing/synctest bubble if all who wait for one limit are in the same one. Where the clock of s
+// is behind, or coarse, Wait asks again after a millisecond, and then twice as long each time, until
+// s admits or names a later instant.
 func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, err error) {
 	start := time.Now()
-	var instant time.Time
-	pause := time.Millisecond
+	c := &waitCaller{strategy: s, request: r, cost: max(1, r.Cost), deadline: noDeadline}
+	if deadline, ok := ctx.Deadline(); ok {
+		c.deadline = deadline
+	}
+	err = c.wait(ctx)
+	return time.Since(start), err
+}
+
+// waitCaller is a call of Wait.
+type waitCaller struct {
+	strategy Strategy
+	request  *Request
+	cost     uint64
+	deadline time.Time
+
+	instant time.Time     // the latest that a denial named
+	pause   time.Duration // until the next try, at least; doubled each time that it is used
+	next    time.Time     // when to try again; the zero time means at once
+
+	wake chan struct{} // made by joinQueue; receives when it may be the first, or its deadline too near
+}
+
+// noDeadline is after every instant that a try can be put off to.
+var noDeadline = time.UnixMilli(math.MaxInt64)
+
+func (c *waitCaller) wait(ctx context.Context) error {
+	id := newWaitID(c.strategy, c.request)
+	if admitted, err := c.arrive(ctx, id); admitted || err != nil {
+		return err
+	}
+	q, place := joinQueue(id, c)
+	defer q.leave(place)
+	if err := q.await(ctx, place); err != nil {
+		return err
+	}
 	for {
-		if err := ctx.Err(); err != nil { // s may not look
-			return time.Since(start), err
+		if !c.next.IsZero() {
+			q.asksAt(c.next)
+			sleep(ctx, time.Until(c.next)) // if ctx ends it, ask fails
 		}
-		res, err := s.Run(ctx, r)
-		switch {
-		case err != nil || res.Allowed():
-			return time.Since(start), err
-		case res.ExpiresAt.IsZero():
-			return time.Since(start), fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, max(1, r.Cost))
-		case res.ExpiresAt.After(instant):
-			instant, pause = res.ExpiresAt, time.Millisecond
-		}
-		left := max(pause, time.Until(instant))
-		pause *= 2
-		if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < left {
-			return time.Since(start), fmt.Errorf("weir: wait of %v: %w", left, context.DeadlineExceeded)
-		}
-		if err := sleep(ctx, left); err != nil {
-			return time.Since(start), err
+		if admitted, err := c.ask(ctx, c.strategy.Run); admitted || err != nil {
+			return err
 		}
 	}
 }
 
-// sleep returns after d, or with the error of ctx as soon as that ends.
-func sleep(ctx context.Context, d time.Duration) error {
+// arrive asks for c if nobody waits. Behind others c must not be admitted: there it only finds out
+// whether a cost larger than theirs can pass at all.
+func (c *waitCaller) arrive(ctx context.Context, id waitID) (admitted bool, err error) {
+	queued, largest := findQueue(id)
+	p, peeks := c.strategy.(Peeker)
+	overLimit := 0 < c.request.Limit && c.request.Limit < c.cost
+	switch {
+	case !queued, overLimit && !peeks: // the latter is denied, unless the limit is not the request's
+		return c.ask(ctx, c.strategy.Run)
+	case c.cost > largest && peeks:
+		if _, err = c.ask(ctx, p.Peek); errors.Is(err, errors.ErrUnsupported) {
+			err = nil
+		}
+	}
+	return false, err
+}
+
+// ask reports whether c is admitted. If it is not, but can be, c.next is when to ask again.
+func (c *waitCaller) ask(
+	ctx context.Context, decide func(context.Context, *Request) (*Result, error),
+) (admitted bool, err error) {
+	if err := ctx.Err(); err != nil { // the strategy may not look
+		return false, err
+	}
+	res, err := decide(ctx, c.request)
+	switch {
+	case err != nil || res.Allowed():
+		return err == nil, err
+	case res.ExpiresAt.IsZero():
+		return false, fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.cost)
+	case res.ExpiresAt.After(c.instant):
+		c.instant, c.pause = res.ExpiresAt, time.Millisecond
+	}
+	now := time.Now()
+	left := c.instant.Sub(now)
+	if left < c.pause {
+		left = c.pause
+		c.pause *= 2
+	}
+	c.next = now.Add(left)
+	return false, c.checkDeadline(c.next)
+}
+
+// checkDeadline fails if the deadline is before the next try, of c or of the first in the queue.
+func (c *waitCaller) checkDeadline(next time.Time) error {
+	if c.deadline.Before(next) {
+		return fmt.Errorf("weir: wait of %v: %w", time.Until(next), context.DeadlineExceeded)
+	}
+	return nil
+}
+
+// sleep returns after d, or as soon as ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		return nil
 	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

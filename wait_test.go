@@ -120,6 +120,8 @@ func TestWaitReturnsImpossibleRequests(t *testing.T) {
 		_, err := weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Key: "a", Limit: 3, Duration: time.Second,
 			Cost: 4})
 		assert.ErrorIs(t, err, weir.ErrLimit)
+		_, err = weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Key: "a", Duration: time.Second})
+		assert.EqualError(t, err, "weir: bad limit: a cost of 1 can never pass")
 		_, err = weir.Wait(t.Context(), l.FixedWindow(), &weir.Request{Limit: 3, Duration: time.Second})
 		assert.ErrorIs(t, err, weir.ErrID)
 	})
@@ -142,30 +144,56 @@ func TestWaitersAllPass(t *testing.T) {
 	})
 }
 
-// behind denies until its clock, which is late, has passed the instant it stated.
-type behind struct{ late, until time.Duration }
+// behind names each of its instants in turn, and denies until its clock, which is late, has passed
+// the last one.
+type behind struct {
+	late     time.Duration
+	instants []time.Duration
+	tries    *[]time.Duration // when it was asked
+}
 
 func (s behind) Run(context.Context, *weir.Request) (*weir.Result, error) {
-	opens := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(s.until) // the start of a synctest bubble
-	if time.Now().Add(-s.late).Before(opens) {
-		calls++
-		return &weir.Result{ExpiresAt: opens}, nil
+	start := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // of a synctest bubble
+	*s.tries = append(*s.tries, time.Since(start))
+	for _, instant := range s.instants {
+		if time.Since(start)-s.late < instant {
+			return &weir.Result{ExpiresAt: start.Add(instant)}, nil
+		}
 	}
 	return &weir.Result{State: weir.Allow}, nil
 }
 
-var calls int // calls that behind denied
-
 func TestWaitBacksOffWhereTheClockOfTheStrategyIsBehind(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		calls = 0
-		waited, err := weir.Wait(t.Context(), behind{late: time.Second, until: time.Minute},
-			&weir.Request{Key: "a"})
-		require.NoError(t, err)
-		assert.GreaterOrEqual(t, waited, time.Minute+time.Second)
-		assert.Less(t, waited, time.Minute+3*time.Second)
-		assert.Less(t, calls, 14, "a millisecond, then twice as long each time")
-	})
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		what     string
+		late     time.Duration
+		instants []time.Duration
+		want     []time.Duration // when Wait asks
+	}{
+		{"a clock that is not behind is asked at the instant",
+			0, []time.Duration{time.Minute}, []time.Duration{0, time.Minute}},
+		{"an instant that is a millisecond away counts as any other",
+			2 * ms, []time.Duration{ms}, []time.Duration{0, ms, 2 * ms, 4 * ms}},
+		{"after a millisecond, and then twice as long each time",
+			10 * ms, []time.Duration{60 * ms},
+			[]time.Duration{0, 60 * ms, 61 * ms, 63 * ms, 67 * ms, 75 * ms}},
+		{"after a millisecond again where a later instant is named",
+			10 * ms, []time.Duration{60 * ms, 100 * ms},
+			[]time.Duration{0, 60 * ms, 61 * ms, 63 * ms, 67 * ms, 75 * ms,
+				100 * ms, 101 * ms, 103 * ms, 107 * ms, 115 * ms}},
+		{"a later instant that is nearer than a millisecond counts as one",
+			2 * ms, []time.Duration{60 * ms, 63*ms + ms/2},
+			[]time.Duration{0, 60 * ms, 61 * ms, 63 * ms, 64 * ms, 66 * ms}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var tries []time.Duration
+			waited, err := weir.Wait(t.Context(), behind{tt.late, tt.instants, &tries}, &weir.Request{Key: "a"})
+			require.NoError(t, err, tt.what)
+			assert.Equal(t, tt.want, tries, tt.what)
+			assert.Equal(t, tt.want[len(tt.want)-1], waited, tt.what)
+		})
+	}
 }
 
 func TestWaitReturnsTheErrorOfTheStrategy(t *testing.T) {
