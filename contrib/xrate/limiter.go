@@ -53,8 +53,8 @@ type Config struct {
 //
 // It differs from a rate.Limiter in what its Strategy does, and in this:
 //
-//   - Wait keeps no queue: it retries at the instant of the denial, and any of several waiters may
-//     be the next. A [Bucket], or a weir.LeakyBucket as the Strategy, admits in order.
+//   - Wait admits in order of arrival as weir.Wait does: among the callers in this process whose
+//     Limiters have one Strategy, Key, Limit and Duration. It takes nothing before its turn.
 //   - There are no AllowN(t, n) and ReserveN(t, n): a Strategy decides by its own clock, and does
 //     not promise an admission at a later instant. TakeN(n) is AllowN(time.Now(), n).
 //   - A negative n counts as 0, which is always admitted and counts nothing.
@@ -105,25 +105,45 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	if n <= 0 {
 		return ctx.Err()
 	}
-	s := &watched{Strategy: l.strategy}
-	_, err := weir.Wait(ctx, s, l.request(n))
-	if s.err == nil || ctx.Err() != nil || !l.failed(s.err) {
+	_, err := weir.Wait(ctx, marked{l.strategy}, l.request(n))
+	var f *failure
+	if !errors.As(err, &f) {
 		return err
 	}
-	return nil
+	if ctx.Err() == nil && l.failed(f.err) {
+		return nil
+	}
+	return f.err
 }
 
-// watched keeps the last error of a Strategy, to distinguish it from an error of weir.Wait, which
-// means that waiting is of no use.
-type watched struct {
-	weir.Strategy
-	err error
+// marked returns the errors of a Strategy as a failure, to distinguish them from those of weir.Wait,
+// which mean that waiting is of no use. It is a value, so that those of one Strategy are equal and
+// the callers of Wait have one queue.
+type marked struct{ weir.Strategy }
+
+type failure struct{ err error }
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+func (m marked) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return mark(m.Strategy.Run(ctx, r))
 }
 
-func (w *watched) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := w.Strategy.Run(ctx, r)
-	w.err = err
-	return res, err
+// Peek lets weir.Wait reject what can never pass while others wait.
+func (m marked) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	p, ok := m.Strategy.(weir.Peeker)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return mark(p.Peek(ctx, r))
+}
+
+func mark(res *weir.Result, err error) (*weir.Result, error) {
+	if err != nil {
+		return nil, &failure{err}
+	}
+	return res, nil
 }
 
 // failed reports whether to admit although the Strategy failed.

@@ -124,6 +124,30 @@ func TestLimiterWaits(t *testing.T) {
 	})
 }
 
+// Limiters of one key, each made for one request, admit in order of arrival.
+func TestLimitersOfOneKeyQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		s, began := l.TokenBucket(2), time.Now()
+		var waiting sync.WaitGroup
+		for i := range 6 {
+			waiting.Go(func() {
+				lim := xrate.New(s, xrate.Config{Key: "k", Limit: 1, Duration: time.Second})
+				n := i%2 + 1 // those of 2 are not passed by those of 1
+				assert.NoError(t, lim.WaitN(context.Background(), n))
+				assert.Equal(t, time.Duration([]int{0, 1, 2, 4, 5, 7}[i])*time.Second, time.Since(began), i)
+			})
+			synctest.Wait()
+		}
+		impossible := xrate.New(s, xrate.Config{Key: "k", Limit: 1, Duration: time.Second})
+		assert.ErrorIs(t, impossible.WaitN(context.Background(), 3), weir.ErrLimit)
+		assert.Zero(t, time.Since(began), "behind others too")
+		waiting.Wait()
+	})
+}
+
 func TestNewBucketRejects(t *testing.T) {
 	for _, c := range []struct {
 		limit    uint64
