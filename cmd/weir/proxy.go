@@ -77,8 +77,10 @@ accept "prefix", or "id", a key from /-/stats. --deny-file keeps the list over a
   curl -X POST -H 'Weir-Admin: 1' -H "Authorization: Bearer $WEIR_ADMIN_TOKEN" \
     -d '{"what": "192.0.2.1", "for": "2h"}' http://127.0.0.1:8081/-/deny
 
---state keeps the counts over a restart in a file, written every minute and at the end. If the file
-cannot be read, the proxy reports that, leaves it as it is, and saves nothing.
+--state keeps the counts over a restart in a file, written every minute and at the end; a process
+that is killed loses what it counted since. A second process on the file is refused. If the file
+cannot be read, the proxy reports that, and leaves it as it is and saves nothing until it is moved
+away.
 
 SIGHUP reads the certificate, --deny-file, --denied-page and --rules again. On SIGTERM and SIGINT
 the health check fails, after --drain-delay no new connections are accepted, and requests in flight

@@ -310,6 +310,30 @@ func TestStateOverARestart(t *testing.T) {
 	assert.Len(t, files, 1, "no temporary files are left")
 }
 
+// TestStateOfAProcessThatIsKilled checks that a second process on a state file is refused while the
+// first one runs, and that a kill unlocks the file.
+func TestStateOfAProcessThatIsKilled(t *testing.T) {
+	state := filepath.Join(t.TempDir(), "state")
+	start := func() *process { return proxyProcess(t, "--limit", "1/1d", "--state", state) }
+	p := start()
+	second := proxyCommand("--limit", "1/1d", "--state", state)
+	said, err := second.CombinedOutput()
+	require.Error(t, err)
+	assert.Equal(t, 2, second.ProcessState.ExitCode())
+	assert.Contains(t, string(said), "weir: state: "+state+" is in use by another process\n")
+
+	require.NoError(t, p.Process.Kill())
+	<-p.rest
+	require.Error(t, p.Wait())
+	p = start()
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	assert.NotContains(t, <-p.rest, "state")
+	require.NoError(t, p.Wait())
+	files, err := filepath.Glob(state + "*")
+	require.NoError(t, err)
+	assert.Len(t, files, 1, "the lock is gone")
+}
+
 // TestSIGHUP checks that SIGHUP reads the files again and does not end the process.
 func TestSIGHUP(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "deny")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/atomicfile"
 )
 
 // denyFile stores the deny list over a restart. Each line is an address, a prefix or a quoted key,
@@ -90,40 +90,10 @@ func (f *denyFile) save(list *httplimit.DenyList) error {
 		}
 		b.WriteByte('\n')
 	}
-	return replaceFile(f.name, func(w io.Writer) error {
+	return atomicfile.Replace(f.name, func(w io.Writer) error {
 		_, err := io.WriteString(w, b.String())
 		return err
 	})
-}
-
-// replaceFile writes a file that only this user can read and renames it to name.
-func replaceFile(name string, write func(io.Writer) error) (err error) {
-	t, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*")
-	if err != nil {
-		return fmt.Errorf("%s cannot be written; its directory must exist, and this user must be able to "+
-			"create files in it: %w", name, cause(err))
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(t.Name())
-			err = fmt.Errorf("%s cannot be written: %w", name, cause(err))
-		}
-	}()
-	if err = errors.Join(write(t), t.Sync(), t.Close()); err != nil {
-		return err
-	}
-	return os.Rename(t.Name(), name)
-}
-
-// cause returns the reason in err without the name of a temporary file.
-func cause(err error) error {
-	if e := new(fs.PathError); errors.As(err, &e) {
-		return e.Err
-	}
-	if e := new(os.LinkError); errors.As(err, &e) {
-		return e.Err
-	}
-	return err
 }
 
 // reloadDenyFile makes the deny list consist of the entries of the file, the ones of the command

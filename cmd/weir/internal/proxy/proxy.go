@@ -182,6 +182,9 @@ func (p *Proxy) close() error {
 	if p.gate != nil {
 		err = errors.Join(err, p.gate.Close())
 	}
+	if p.state != nil {
+		p.state.unlock()
+	}
 	return errors.Join(err, p.limiter.Close())
 }
 

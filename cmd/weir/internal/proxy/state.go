@@ -9,75 +9,92 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/atomicfile"
 )
 
-// stateFile stores the counts of a limiter over a restart. A file that could not be loaded is not
-// overwritten: nothing is saved until it is moved away.
+// stateFile stores the counts of a limiter over a restart. It is locked, since two processes on one
+// file would replace each other's counts. A file that could not be loaded is not overwritten:
+// nothing is saved until it is moved away.
 type stateFile struct {
 	name    string
 	limiter *weir.Limiter
 	log     *slog.Logger
-	bad     error // why the existing file was not loaded
+	bad     error  // why the existing file was not loaded
+	unlock  func() // lets another process use the file
 }
 
 // stateEvery is the interval between saves. A process that is killed loses the counts since the
 // last one.
 const stateEvery = time.Minute
 
-// openState loads the file, if it exists, and saves it again, so that a file that cannot be written
-// is an error at the start.
+// openState locks the file, loads it, if it exists, and saves it again, so that a file that cannot
+// be written is an error at the start.
 func openState(name string, l *weir.Limiter, log *slog.Logger) (*stateFile, error) {
-	s := &stateFile{name: name, limiter: l, log: log}
-	s.bad = s.load()
-	return s, s.save()
+	unlock, err := atomicfile.Lock(name)
+	if err != nil {
+		return nil, err
+	}
+	s := &stateFile{name: name, limiter: l, log: log, unlock: unlock}
+	if s.bad = s.load(); s.bad == nil {
+		err = l.SaveFile(name)
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return s, nil
 }
 
 // load loads the file. A file that exists and is invalid is an error.
 func (s *stateFile) load() error {
-	f, err := os.Open(s.name)
-	if errors.Is(err, fs.ErrNotExist) {
+	err := s.limiter.LoadFile(s.name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err == nil {
-		err = errors.Join(s.limiter.Load(f), f.Close())
-	}
-	if errors.Is(err, weir.ErrFull) { // entries that fit were loaded
+	case errors.Is(err, weir.ErrFull): // entries that fit were loaded
 		s.log.Warn("state loaded in part", "file", s.name, "error", err.Error())
 		return nil
 	}
 	return err
 }
 
-// save replaces the file atomically, unless an invalid file is in the way.
-func (s *stateFile) save() error {
-	if s.bad != nil {
-		if _, err := os.Lstat(s.name); !errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		s.log.Info("state is saved again", "file", s.name)
-		s.bad = nil
-	}
-	return replaceFile(s.name, s.limiter.Save)
-}
-
-// run saves the state every stateEvery and once more when ctx has ended, and then closes done.
-func (s *stateFile) run(ctx context.Context, done chan<- struct{}) {
-	defer close(done)
+// run saves the state every stateEvery and once more when ctx has ended.
+func (s *stateFile) run(ctx context.Context) {
 	if s.bad != nil {
 		s.log.Error("state not loaded; the file is kept, and nothing is saved while it is there",
 			"file", s.name, "error", s.bad.Error())
+		if !s.movedAway(ctx) {
+			return
+		}
+		s.log.Info("state is saved again", "file", s.name)
+		s.report(s.limiter.SaveFile(s.name))
 	}
+	s.report(s.limiter.Checkpoint(ctx, s.name, stateEvery, s.report))
+}
+
+// movedAway waits until the invalid file is not there. It returns false if it still is when ctx has
+// ended.
+func (s *stateFile) movedAway(ctx context.Context) bool {
 	ticker := time.NewTicker(stateEvery)
 	defer ticker.Stop()
-	for last := false; !last; {
+	for {
+		if _, err := os.Lstat(s.name); errors.Is(err, fs.ErrNotExist) {
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			last = true
 		}
-		if err := s.save(); err != nil {
-			s.log.Error("state not saved", "file", s.name, "error", err.Error())
-		}
+	}
+}
+
+// report logs the error of a save.
+func (s *stateFile) report(err error) {
+	if err != nil {
+		s.log.Error("state not saved", "file", s.name, "error", err.Error())
 	}
 }
 
@@ -88,7 +105,10 @@ func (p *Proxy) keepState() (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go p.state.run(ctx, done)
+	go func() {
+		defer close(done)
+		p.state.run(ctx)
+	}()
 	return func() {
 		cancel()
 		<-done

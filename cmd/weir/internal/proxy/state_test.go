@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/atomicfile"
 )
 
 func newLimiter(t *testing.T) *weir.Limiter {
@@ -26,20 +25,26 @@ func newLimiter(t *testing.T) *weir.Limiter {
 	return l
 }
 
+func open(t *testing.T, name string, l *weir.Limiter, log *slog.Logger) *stateFile {
+	t.Helper()
+	s, err := openState(name, l, log)
+	require.NoError(t, err)
+	return s
+}
+
+var silent = slog.New(slog.DiscardHandler)
+
 func TestStateIsSavedEveryMinute(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t)
-		s, err := openState(name, l, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
+		s := open(t, name, l, silent)
+		defer s.unlock()
 		stop := sync.OnceFunc((&Proxy{state: s}).keepState())
 		defer stop()
 		count := func() uint64 {
-			f, err := os.Open(name)
-			require.NoError(t, err)
-			defer f.Close()
 			from := newLimiter(t)
-			require.NoError(t, from.Load(f))
+			require.NoError(t, from.LoadFile(name))
 			b, err := from.Inspect("a", time.Hour.Milliseconds())
 			require.NoError(t, err)
 			return b.Count
@@ -51,7 +56,7 @@ func TestStateIsSavedEveryMinute(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 		}
-		_, err = l.CheckRate("a", time.Hour.Milliseconds(), 10)
+		_, err := l.CheckRate("a", time.Hour.Milliseconds(), 10)
 		require.NoError(t, err)
 		stop()
 		assert.Equal(t, uint64(4), count(), "and at the end")
@@ -60,23 +65,69 @@ func TestStateIsSavedEveryMinute(t *testing.T) {
 
 // TestBadStateIsKept checks that an invalid file is reported and kept until it is moved away.
 func TestBadStateIsKept(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "state")
+	dir := t.TempDir()
+	name := filepath.Join(dir, "state")
 	require.NoError(t, os.WriteFile(name, []byte("not a snapshot"), 0o600))
 	var said bytes.Buffer
-	s, err := openState(name, newLimiter(t), slog.New(slog.NewTextHandler(&said, nil)))
-	require.NoError(t, err)
-	require.ErrorIs(t, s.bad, weir.ErrSnapshot)
-	(&Proxy{state: s}).keepState()()
-	assert.Contains(t, said.String(), "state not loaded")
-	text, err := os.ReadFile(name)
-	require.NoError(t, err)
-	assert.Equal(t, "not a snapshot", string(text))
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, name, newLimiter(t), slog.New(slog.NewTextHandler(&said, nil)))
+		defer s.unlock()
+		require.ErrorIs(t, s.bad, weir.ErrSnapshot)
+		stop := (&Proxy{state: s}).keepState()
+		time.Sleep(10 * time.Minute)
+		stop()
+		assert.Contains(t, said.String(), "state not loaded")
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		assert.Equal(t, "not a snapshot", string(text))
 
-	require.NoError(t, os.Rename(name, name+".bad"))
-	require.NoError(t, s.save())
-	_, err = openState(name, newLimiter(t), slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	assert.NoError(t, s.bad)
+		stop = (&Proxy{state: s}).keepState()
+		require.NoError(t, os.Rename(name, filepath.Join(dir, "bad")))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Contains(t, said.String(), "state is saved again")
+		require.NoError(t, newLimiter(t).LoadFile(name))
+		require.NoError(t, os.Remove(name))
+		stop()
+		assert.FileExists(t, name, "and at the end")
+	})
+}
+
+// TestBadStateMovedAwayBeforeTheEnd checks that the counts are saved at the end if the invalid file
+// was moved away since the last look.
+func TestBadStateMovedAwayBeforeTheEnd(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state")
+	require.NoError(t, os.WriteFile(name, []byte("not a snapshot"), 0o600))
+	s := open(t, name, newLimiter(t), silent)
+	defer s.unlock()
+	stop := (&Proxy{state: s}).keepState()
+	require.NoError(t, os.Remove(name))
+	stop()
+	assert.NoError(t, newLimiter(t).LoadFile(name))
+}
+
+// TestFailedSaveIsReported checks that a failed save is logged and the next one tried.
+func TestFailedSaveIsReported(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "dir")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	name := filepath.Join(dir, "state")
+	var said bytes.Buffer
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, name, newLimiter(t), slog.New(slog.NewTextHandler(&said, nil)))
+		defer s.unlock()
+		stop := (&Proxy{state: s}).keepState()
+		require.NoError(t, os.RemoveAll(dir))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, 1, strings.Count(said.String(), "state not saved"))
+		require.NoError(t, os.Mkdir(dir, 0o700))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.NoError(t, newLimiter(t).LoadFile(name))
+		require.NoError(t, os.RemoveAll(dir))
+		stop()
+		assert.Equal(t, 2, strings.Count(said.String(), "state not saved"), "also the last one, once")
+	})
 }
 
 func TestUnwritableStateIsAnErrorAtTheStart(t *testing.T) {
@@ -86,33 +137,27 @@ func TestUnwritableStateIsAnErrorAtTheStart(t *testing.T) {
 		return cfg
 	}())
 	assert.ErrorContains(t, err, "state: ")
+	assert.ErrorContains(t, err, "its directory must exist")
 }
 
-// TestReplaceFileErrors checks that errors name the file and not the temporary one.
-func TestReplaceFileErrors(t *testing.T) {
-	dir := t.TempDir()
-	folder := filepath.Join(dir, "folder")
-	require.NoError(t, os.MkdirAll(filepath.Join(folder, "full"), 0o755))
-	for _, name := range []string{folder, filepath.Join(dir, "missing", "file")} {
-		err := replaceFile(name, func(io.Writer) error { return nil })
-		assert.ErrorContains(t, err, name+" cannot be written")
-		assert.NotRegexp(t, `\.[0-9]`, strings.ReplaceAll(err.Error(), dir, ""))
-	}
-}
-
-func TestReplaceFileKeepsTheOldOneIfWritingFails(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "file")
-	require.NoError(t, os.WriteFile(name, []byte("old"), 0o644))
-	failed := errors.New("disk full")
-	err := replaceFile(name, func(w io.Writer) error {
-		_, _ = io.WriteString(w, "half")
-		return failed
-	})
-	assert.ErrorIs(t, err, failed)
+// TestStateInUseIsAnErrorAtTheStart checks that a second proxy on one file is refused and leaves the
+// file as it is, and that closing the first one unlocks it.
+func TestStateInUseIsAnErrorAtTheStart(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "state")
+	cfg := config(t, "1/1d")
+	cfg.StateFile = name
+	first, err := New(cfg)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(name, []byte("kept"), 0o600))
+	_, err = New(cfg)
+	require.ErrorIs(t, err, atomicfile.ErrLocked)
+	assert.ErrorContains(t, err, "state: "+name+" is in use by another process")
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
-	assert.Equal(t, "old", string(text))
-	files, err := filepath.Glob(name + "*")
+	assert.Equal(t, "kept", string(text))
+
+	require.NoError(t, first.close())
+	second, err := New(cfg)
 	require.NoError(t, err)
-	assert.Len(t, files, 1)
+	require.NoError(t, second.close())
 }
