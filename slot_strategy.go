@@ -273,9 +273,9 @@ func (s *slotStrategy) Refund(_ context.Context, r *Request, taken *Result) erro
 	return s.refund(r, taken, identity{}, 0)
 }
 
-// refund takes back the cost of r from the admission with the Result taken, if the bucket still has
-// the bucket given; the zero identity stands for any. before is the part of that admission which was taken back
-// already: a token bucket's tokens return that much sooner.
+// refund takes back the cost of r from the admission with the Result taken, if it was made in this
+// bucket; the zero identity stands for any. before is the part of that admission which was taken
+// back already: a token bucket's tokens return that much sooner.
 func (s *slotStrategy) refund(r *Request, taken *Result, in identity, before int64) error {
 	p, err := s.parse(r)
 	if err != nil || p.ExceedsLimit() {

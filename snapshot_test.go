@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -471,4 +472,37 @@ func TestLoadReadsTheFirstFormat(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, uint64(2), res.TotalRequests-uint64(res.State), name)
 	}
+}
+
+// A snapshot of the release before strategies decided without a lock gives the decisions that were given
+// there: testdata/snapshot.1.txt has those of each strategy, at three instants.
+func TestLoadReadsOlderSnapshots(t *testing.T) {
+	want, err := os.ReadFile("testdata/snapshot.1.txt")
+	require.NoError(t, err)
+	l, clock := newTestLimiter(t, Config{})
+	tiers, err := l.Tiers(Tier{5, time.Second}, Tier{9, time.Minute})
+	require.NoError(t, err)
+	const then = 1_700_000_041_000
+	clock.setMs(then)
+	file, err := os.Open("testdata/snapshot.1")
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, l.Load(file))
+	var got strings.Builder
+	for _, id := range []string{"a caller", "a caller with an ID that takes more than a slot"} {
+		for _, s := range []Strategy{
+			l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter(), l.List(), l.SlidingLog(), tiers,
+			l.LeakyBucket(0),
+		} {
+			for _, ms := range []int64{then, then + 4000, then + 20_000} {
+				clock.setMs(ms)
+				r := &Request{Key: id, Limit: 9, Duration: time.Minute, Cost: 4}
+				res, err := s.(Peeker).Peek(t.Context(), r)
+				require.NoError(t, err)
+				name := strings.TrimPrefix(fmt.Sprintf("%T", s), "*weir.")
+				fmt.Fprintln(&got, name, fmt.Sprint(ms)+":", res.State, res.TotalRequests, res.ExpiresAt.UnixMilli())
+			}
+		}
+	}
+	assert.Equal(t, string(want), got.String())
 }
