@@ -117,7 +117,7 @@ func init() {
 				{"table.go", "\ts, then := c.slot, nextGeneration(state)\n\tif !s.kill(state) {",
 					"\ts, then := c.slot, generation(state)\n\tif !atomic.CompareAndSwapUint64(&s[stateWord], state, state) {"},
 			},
-			test: "TestRollingEpochsCountExactly",
+			test: "TestRollingEpochsCountExactly/Counter",
 			says: "Error:",
 		},
 		fault{
@@ -131,7 +131,7 @@ func init() {
 					"\t\t\t\t\ts.table.tally.allowed.Add(1)\n" +
 					"\t\t\t\t\treturn v, true\n" +
 					"\t\t\t\t}\n"}},
-			test: "TestRollingEpochsCountExactly",
+			test: "TestRollingEpochsCountExactly/Counter",
 			says: "Error:",
 		},
 		fault{
@@ -141,7 +141,7 @@ func init() {
 				"\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
 					"\tatomic.StoreUint64(&s[stillWord2], uint64(next.Still2))\n\truntime.Gosched()\n" +
 					"\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then>>countBits"}},
-			test: "TestRollingEpochsCountExactly",
+			test: "TestRollingEpochsCountExactly/Counter",
 			says: "Error:",
 		},
 	)
