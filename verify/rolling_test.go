@@ -141,7 +141,7 @@ func rollAndRecycle(
 func TestRollingEpochsCountExactly(t *testing.T) {
 	for _, of := range rollingSubjects() {
 		t.Run(of.name, func(t *testing.T) {
-			calls := slow.N(20_000, 400_000, 10_000_000)
+			calls := slow.N(20_000, 200_000, 10_000_000)
 			var clock atomic.Int64
 			l := newLimiter(t, weir.Config{
 				Now: func() time.Time { return time.Unix(0, clock.Load()) }, MaxBuckets: 3, Timeout: 1,
