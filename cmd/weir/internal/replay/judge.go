@@ -38,11 +38,11 @@ func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 		limit, length := r.Tiers[0].Limit, int64(r.Tiers[0].Duration)
 		switch r.Strategy {
 		case rule.Fixed:
-			return &fixedJudge{windowParams(limit, length), filled(callers, noWindow)}, nil
+			return newStateJudge(windowParams(limit, length), callers, noWindow), nil
 		case rule.Sliding:
-			return &slidingJudge{windowParams(limit, length), filled(callers, noSlide)}, nil
+			return newStateJudge(windowParams(limit, length), callers, noSlide), nil
 		case rule.Token, rule.Leaky:
-			return &tokenJudge{bucketParams(limit, bucketSize(r), length), filled(callers, noBucket)}, nil
+			return newStateJudge(bucketParams(limit, bucketSize(r), length), callers, noBucket), nil
 		}
 		return newLimitJudge(r, callers, (maxBuckets-1)/parts+1, parts*(callers+1))
 	}}
@@ -65,38 +65,25 @@ func bucketSize(r rule.Rule) uint64 {
 
 func filled[T any](n int, v T) []T { return slices.Repeat([]T{v}, n) }
 
-type fixedJudge struct {
+// callerState is the state of one caller: a window, a slide or a bucket.
+type callerState[S any] interface {
+	*S
+	decide(p algorithm.Params, ns int64, count bool) algorithm.Verdict
+}
+
+// stateJudge decides by the states of its callers.
+type stateJudge[S any, C callerState[S]] struct {
 	params algorithm.Params
-	state  []window
+	state  []S
 }
 
-func (j *fixedJudge) close() {}
-
-func (j *fixedJudge) decide(q question, denied []bool) error {
-	denied[0] = !j.state[q.caller].decide(j.params, q.ns, q.counted).Allowed
-	return nil
+func newStateJudge[S any, C callerState[S]](p algorithm.Params, callers int, none S) *stateJudge[S, C] {
+	return &stateJudge[S, C]{p, filled(callers, none)}
 }
 
-type slidingJudge struct {
-	params algorithm.Params
-	state  []slide
-}
+func (j *stateJudge[S, C]) close() {}
 
-func (j *slidingJudge) close() {}
-
-func (j *slidingJudge) decide(q question, denied []bool) error {
-	denied[0] = !j.state[q.caller].decide(j.params, q.ns, q.counted).Allowed
-	return nil
-}
-
-type tokenJudge struct {
-	params algorithm.Params
-	state  []bucket
-}
-
-func (j *tokenJudge) close() {}
-
-func (j *tokenJudge) decide(q question, denied []bool) error {
-	denied[0] = !j.state[q.caller].decide(j.params, q.ns, q.counted).Allowed
+func (j *stateJudge[S, C]) decide(q question, denied []bool) error {
+	denied[0] = !C(&j.state[q.caller]).decide(j.params, q.ns, q.counted).Allowed
 	return nil
 }

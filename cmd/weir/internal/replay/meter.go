@@ -12,36 +12,26 @@ type meter interface {
 	peaks() []uint64 // indexed by caller
 }
 
-// fixedMeter computes peaks for fixed windows: the most requests of a caller in one window.
-type fixedMeter struct {
+// stateMeter computes peaks for fixed windows, the most requests of a caller in one window, and for
+// sliding windows, the highest estimate for a caller. At that limit nothing is denied, so the estimate
+// covers all requests.
+type stateMeter[S any, C callerState[S]] struct {
 	length int64
-	state  []window
+	state  []S
 	peak   []uint64
 }
 
-func (m *fixedMeter) see(q question) error {
-	v := m.state[q.caller].decide(windowParams(math.MaxInt64, m.length), q.ns, q.counted)
+func newStateMeter[S any, C callerState[S]](length int64, callers int, none S) *stateMeter[S, C] {
+	return &stateMeter[S, C]{length, filled(callers, none), make([]uint64, callers)}
+}
+
+func (m *stateMeter[S, C]) see(q question) error {
+	v := C(&m.state[q.caller]).decide(windowParams(math.MaxInt64, m.length), q.ns, q.counted)
 	m.peak[q.caller] = max(m.peak[q.caller], uint64(v.Total))
 	return nil
 }
 
-func (m *fixedMeter) peaks() []uint64 { return m.peak }
-
-// slidingMeter computes peaks for sliding windows: the highest estimate for a caller. At that limit
-// nothing is denied, so the estimate covers all requests.
-type slidingMeter struct {
-	length int64
-	state  []slide
-	peak   []uint64
-}
-
-func (m *slidingMeter) see(q question) error {
-	v := m.state[q.caller].decide(windowParams(math.MaxInt64, m.length), q.ns, q.counted)
-	m.peak[q.caller] = max(m.peak[q.caller], uint64(v.Total))
-	return nil
-}
-
-func (m *slidingMeter) peaks() []uint64 { return m.peak }
+func (m *stateMeter[S, C]) peaks() []uint64 { return m.peak }
 
 // rollingMeter computes peaks for sliding logs: the most requests of a caller in any span of the
 // length. It reads the log a second time, delayed by the length, to see which requests no longer
@@ -103,9 +93,9 @@ func openMeters(s *Suggest, sp *spool, callers int) ([]meter, error) {
 			var err error
 			switch strategy {
 			case rule.Fixed:
-				m = &fixedMeter{int64(d), filled(callers, noWindow), make([]uint64, callers)}
+				m = newStateMeter(int64(d), callers, noWindow)
 			case rule.Sliding:
-				m = &slidingMeter{int64(d), filled(callers, noSlide), make([]uint64, callers)}
+				m = newStateMeter(int64(d), callers, noSlide)
 			default:
 				m, err = newRollingMeter(int64(d), callers, sp)
 			}
