@@ -46,8 +46,8 @@ type Cache interface {
 func Of(s weir.Strategy) Strategy {
 	n := absent{s}
 	return Strategy{
-		s, or[weir.Admitter](s, n), or[weir.Peeker](s, n), or[weir.Refunder](s, n), or[weir.Resetter](s, n), or[weir.Seeder](s, n),
-		or[weir.Charger](s, n),
+		s, or[weir.Admitter](s, n), or[weir.Peeker](s, n), or[weir.Refunder](s, n),
+		or[weir.Resetter](s, n), or[weir.Seeder](s, n), or[weir.Charger](s, n),
 		or[weir.Reconciler](s, n), or[weir.Forecaster](s, n), or[Warmer](s, n), or[Cache](s, n),
 	}
 }
