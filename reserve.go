@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+
+	"github.com/weirgo/weir/internal/remainder"
 )
 
 // Reservation is an estimate that was taken, and is corrected when the cost is known. Make one with
@@ -28,18 +30,16 @@ func returnOf(r *Request, taken *Result, give func(q *Request, before int64) err
 		return func(context.Context, uint64) error { return nil }
 	}
 	whole := *r // r is the caller's
-	var given atomic.Uint64
+	whole.Cost = max(1, r.Cost)
+	var rest remainder.Remainder
+	rest.Set(whole.Cost)
 	return func(_ context.Context, cost uint64) error {
-		for {
-			before := given.Load()
-			q := whole
-			if q.Cost = min(cost, max(1, whole.Cost)-before); q.Cost == 0 {
-				return nil
-			}
-			if given.CompareAndSwap(before, before+q.Cost) {
-				return give(&q, clampCost(before))
-			}
+		q := whole
+		var before uint64
+		if q.Cost, before = rest.Take(cost); q.Cost == 0 {
+			return nil
 		}
+		return give(&q, clampCost(whole.Cost-before))
 	}
 }
 

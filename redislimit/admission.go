@@ -5,10 +5,10 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/remainder"
 )
 
 // admissionValues is how many numbers admission.lua adds to those of the strategy: the seconds and
@@ -22,7 +22,7 @@ type admission struct {
 	hit, end instant // of the request, and ExpiresAt
 	slice    instant // of Tiers: when the slice begins
 	reset    string  // the number of the last reset of the key before it
-	left     atomic.Int64
+	rest     remainder.Remainder
 }
 
 // Admit is Run, and returns what gives cost back to this admission: of Tiers to its slice, of a List
@@ -52,25 +52,20 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	own := v[script.values-admissionValues:]
 	a.hit, a.end, a.slice, a.reset = instant{own[0], own[1]}, d.at, d.slice, strconv.FormatInt(own[2], 10)
 	if d.allowed {
-		a.left.Store(cost(r))
+		a.rest.Set(uint64(cost(r)))
 	}
 	return res, a.giveBack, nil
 }
 
 // giveBack is a weir.Return.
 func (a *admission) giveBack(ctx context.Context, n uint64) error {
-	left := a.left.Load()
-	back := min(left, clamp(n))
-	for !a.left.CompareAndSwap(left, left-back) {
-		left = a.left.Load()
-		back = min(left, clamp(n))
-	}
+	back, left := a.rest.Take(n)
 	if back == 0 {
 		return nil
 	}
 	s := a.strategy
-	op, where := s.protocol.returned(a, cost(&a.request)-left)
-	key, args, _, err := s.prepare(op, &a.request, back)
+	op, where := s.protocol.returned(a, cost(&a.request)-int64(left))
+	key, args, _, err := s.prepare(op, &a.request, int64(back))
 	if err != nil {
 		return err
 	}

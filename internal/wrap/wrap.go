@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/remainder"
 )
 
 // Strategy is a wrapped strategy with every optional interface. Calls of an interface that the
@@ -179,18 +179,13 @@ func Burst(s weir.Strategy) uint64 {
 
 // Returning returns a Return that calls giveBack for no more than cost in all.
 func Returning(cost uint64, giveBack weir.Return) weir.Return {
-	var left atomic.Uint64
-	left.Store(cost)
+	var rest remainder.Remainder
+	rest.Set(cost)
 	return func(ctx context.Context, n uint64) error {
-		for have := left.Load(); ; have = left.Load() {
-			n = min(n, have)
-			switch {
-			case n == 0:
-				return nil
-			case left.CompareAndSwap(have, have-n):
-				return giveBack(ctx, n)
-			}
+		if n, _ = rest.Take(n); n == 0 {
+			return nil
 		}
+		return giveBack(ctx, n)
 	}
 }
 
