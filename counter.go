@@ -2,7 +2,10 @@ package weir
 
 // Counter counts in a period of one Duration that begins with the caller's first hit. Make one with
 // [Limiter.Counter].
-type Counter struct{ slotStrategy }
+type Counter struct {
+	slotStrategy
+	allAtOnce
+}
 
 // Counter returns the single counter as a Strategy: the first hit of a caller begins a period of
 // one Duration, in which Limit are admitted; the first hit after it begins the next. A denied
@@ -17,5 +20,5 @@ type Counter struct{ slotStrategy }
 // Counter gives the same Results. It differs from that original in that the period begins with the
 // first hit, not the second, and that a denial names the end of the period that is now.
 func (l *Limiter) Counter() *Counter {
-	return &Counter{slotStrategy{l, l.callers, counterKind, slotAlgorithms[counterKind]}}
+	return &Counter{slotStrategy: slotStrategy{l, l.callers, counterKind, slotAlgorithms[counterKind]}}
 }

@@ -9,11 +9,14 @@ import "context"
 //
 // Each window needs a new bucket. So while made-up keys fill the table, known ones get [ErrFull] too
 // from the next window on. The other strategies keep a caller's bucket until its count has expired.
-type FixedWindow struct{ slotStrategy }
+type FixedWindow struct {
+	slotStrategy
+	allAtOnce
+}
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest of them.
 func (l *Limiter) FixedWindow() *FixedWindow {
-	return &FixedWindow{slotStrategy{l, l.buckets, fixedKind, slotAlgorithms[fixedKind]}}
+	return &FixedWindow{slotStrategy: slotStrategy{l, l.buckets, fixedKind, slotAlgorithms[fixedKind]}}
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.

@@ -10,6 +10,7 @@ import (
 // [Limiter.List].
 type List struct {
 	stateStrategy[algorithm.Listed]
+	allAtOnce
 }
 
 // List returns the counter of [Limiter.Counter] as a Strategy that also keeps each admitted request
@@ -21,7 +22,7 @@ type List struct {
 // It is the list of the Redis documentation's rate limiter (RPUSH and LLEN), in process;
 // redislimit's List gives the same Results and entries.
 func (l *Limiter) List() *List {
-	return &List{stateStrategy[algorithm.Listed]{
+	return &List{stateStrategy: stateStrategy[algorithm.Listed]{
 		l: l, algorithm: algorithm.List{}, states: l.lists(), plan: listPlan,
 	}}
 }

@@ -1,5 +1,12 @@
 package weir
 
+import (
+	"context"
+	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
+)
+
 // SlidingWindow is the sliding window counter: the current window's count and the previous one's,
 // weighted by how much of it the last Duration covers. Make one with [Limiter.SlidingWindow].
 type SlidingWindow struct{ slotStrategy }
@@ -24,4 +31,29 @@ type SlidingWindow struct{ slotStrategy }
 // reporting the exact instant to retry at.
 func (l *Limiter) SlidingWindow() *SlidingWindow {
 	return &SlidingWindow{slotStrategy{l, l.callers, slidingKind, slotAlgorithms[slidingKind]}}
+}
+
+// Forecast implements [Forecaster]. It looks at the count without a lock, and allocates nothing: the
+// Result does not say how much of it each window has. If the count is lower by now, it returns ExpiresAt.
+func (s *SlidingWindow) Forecast(_ context.Context, r *Request, admitted *Result) (time.Time, error) {
+	p, err := s.parse(r)
+	if err != nil || admitted.TotalRequests == 0 {
+		return time.Time{}, err
+	}
+	key := periodOf(s.kind, p.Scale, 0)
+	for {
+		slot, state := s.table.find(r.Key, &key)
+		if slot == nil {
+			return admitted.ExpiresAt, nil
+		}
+		c := slot.content(state)
+		if generation(slot.load(stateWord)) != generation(state) {
+			continue // its words may be of two epochs
+		}
+		var a algorithm.SlidingWindow
+		if at := a.More(c, p.Scale, clampCost(admitted.TotalRequests)); at != noInstant {
+			return s.l.clock.time(at), nil
+		}
+		return admitted.ExpiresAt, nil
+	}
 }

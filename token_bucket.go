@@ -1,6 +1,11 @@
 package weir
 
-import "github.com/weirgo/weir/internal/algorithm"
+import (
+	"context"
+	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
+)
 
 // TokenBucket is the token bucket, kept as the generic cell rate algorithm (GCRA) does: one instant
 // per caller, the theoretical arrival time, at which the bucket is full again. Make one with
@@ -25,3 +30,14 @@ func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
 
 // Burst returns how many tokens are kept at most; 0 means the request's Limit.
 func (b *TokenBucket) Burst() uint64 { return b.burst }
+
+// Forecast implements [Forecaster]: the next token is back one spacing after the one before it.
+func (b *TokenBucket) Forecast(_ context.Context, r *Request, admitted *Result) (time.Time, error) {
+	p, err := b.parse(r)
+	if err != nil || admitted.TotalRequests == 0 {
+		return time.Time{}, err
+	}
+	var a algorithm.TokenBucket
+	at := a.More(p, clampCost(admitted.TotalRequests), b.l.clock.instantOf(admitted.ExpiresAt))
+	return b.l.clock.time(at), nil
+}

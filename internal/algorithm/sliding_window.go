@@ -26,7 +26,7 @@ func (a *SlidingWindow) Decide(s State, p Params, now int64) (Verdict, State) {
 	case p.Cost > p.Limit:
 		return Verdict{Total: used, At: Never}, s
 	case used > p.Limit-p.Cost:
-		return Verdict{Total: used, At: arith.Sub(end, early(next, p)*msec)}, s
+		return Verdict{Total: used, At: arith.Sub(end, early(next, p.Scale, p.Limit-p.Cost)*msec)}, s
 	default:
 		next.N += p.Cost
 		return Verdict{Allowed: true, Total: used + p.Cost, At: arith.Add(end, p.Scale*msec)}, next
@@ -56,13 +56,22 @@ func slide(s State, scaleMs, now int64) State {
 	return next
 }
 
-// early returns how many milliseconds before the end of the current window a denied request passes,
-// if nothing else is admitted; after its end, if negative.
-func early(s State, p Params) int64 {
-	if spare := p.Limit - p.Cost - s.N; spare >= 0 {
-		return mulDiv(spare, p.Scale, s.Still1, 0) // denied, so the window before has more
+// early returns how many milliseconds before the end of the current window at most rest is counted, if
+// nothing else is admitted; after its end, if negative. More than rest is counted now.
+func early(s State, scaleMs, rest int64) int64 {
+	if spare := rest - s.N; spare >= 0 {
+		return mulDiv(spare, scaleMs, s.Still1, 0) // the window before has more
 	}
-	return mulDiv(p.Limit-p.Cost, p.Scale, s.N, 0) - p.Scale // the current window will be the one before
+	return mulDiv(rest, scaleMs, s.N, 0) - scaleMs // the current window will be the one before
+}
+
+// More returns when less than total is counted, if nothing else is admitted; Never if it is so at the
+// start of the window.
+func (a *SlidingWindow) More(s State, scaleMs, total int64) int64 {
+	if total > s.N+max(s.Still1, 0) {
+		return Never
+	}
+	return arith.Sub(arith.Add(s.Still2, scaleMs*msec), early(s, scaleMs, total-1)*msec)
 }
 
 // mulDiv returns (a*b+add)/c in 128 bits. a < c or b <= c, so that the quotient fits.

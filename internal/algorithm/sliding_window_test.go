@@ -180,3 +180,48 @@ func TestSlidingWindowAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 	assert.Equal(t, Verdict{Allowed: true, Total: 1, At: Never + 2*second}, v)
 	assert.Equal(t, State{1, Never, Never}, s)
 }
+
+// In Cloudflare's example 50 are counted of 50, 15 s into the minute. The 42 of the minute before weigh less
+// and less; then the 18 of this one do.
+func TestSlidingWindowSaysWhenMoreIsLeft(t *testing.T) {
+	a, s := &SlidingWindow{}, State{18, 42, 2 * minute}
+	for _, c := range []struct {
+		name  string
+		total int64
+		want  int64
+	}{
+		{"49 of 50 counted: 42*44.285/60 + 18 = 48.9995", 50, 2*minute + 15_715*msec},
+		{"all of the minute before counts at its end, 42 + 18", 60, 2*minute + 1429*msec},
+		{"more was never counted in this minute", 61, Never},
+		{"42*1.428/60 + 18 = 18.9996", 20, 2*minute + 58_572*msec},
+		{"the minute before is gone: 18 are left", 19, 3 * minute},
+		{"the 18 weigh 18*56.666/60 = 16.9998", 18, 3*minute + 3334*msec},
+		{"the last one: 0", 1, 4 * minute},
+	} {
+		assert.Equal(t, c.want, a.More(s, 60_000, c.total), c.name)
+	}
+	assert.EqualValues(t, Never, a.More(State{3, -1, 0}, 1000, 4), "a negative count is none")
+	assert.EqualValues(t, End, a.More(State{1, 1, End - second/2}, 1000, 1), "the last window of all")
+}
+
+// More is the first instant at which less is counted.
+func TestSlidingWindowMoreIsExact(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(13, 14))
+	a := &SlidingWindow{}
+	for range 20_000 {
+		most := int64(1) << rnd.IntN(48)
+		s := State{N: rnd.Int64N(most), Still1: rnd.Int64N(most)}
+		if s.N+s.Still1 == 0 {
+			continue
+		}
+		total := 1 + rnd.Int64N(s.N+s.Still1)
+		p := Params{Scale: 1 + rnd.Int64N(1<<rnd.IntN(30)), Limit: total, Cost: 1}
+		s.Still2 = WindowStart(rnd.Int64N(20)-10, p.Scale)
+		at := a.More(s, p.Scale, total)
+		v, _ := a.Decide(s, p, at)
+		require.True(t, v.Allowed)
+		v, _ = a.Decide(s, p, at-1)
+		require.False(t, v.Allowed)
+		require.Equal(t, at, v.At)
+	}
+}

@@ -71,6 +71,12 @@ func Missing(full, now, each int64) int64 {
 	return int64((min(ns, End)-1)/uint64(each) + 1)
 }
 
+// More returns when a token more is back than at an admission that left total missing, of a bucket that is
+// full at expires.
+func (a *TokenBucket) More(p Params, total, expires int64) int64 {
+	return arith.Sub(expires, arith.Mul(uint64(total-1), p.Each))
+}
+
 // Admit takes p.Cost tokens at now, whether they are there or not.
 func (a *TokenBucket) Admit(s State, p Params, now int64) State {
 	return s.at(arith.Add(max(s.Still1+s.N, now), arith.Mul(uint64(p.Cost), p.Each)))

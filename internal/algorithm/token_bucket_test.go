@@ -217,3 +217,22 @@ func TestTokenBucketAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 	assert.Equal(t, Verdict{Allowed: true, Total: most, At: most},
 		decide(None, Params{Limit: most, Cost: most, Each: 1}, 0), "the largest cost")
 }
+
+// In the example of RFC 2697 above 1500 tokens are missing at 10.1 s, and come one a millisecond; then at
+// 10.1005 s, half a token later.
+func TestTokenBucketSaysWhenMoreIsBack(t *testing.T) {
+	p := Params{Each: Spacing(1000, 1000)}
+	a, full := &TokenBucket{}, 11*second+600*msec
+	for _, c := range []struct {
+		name        string
+		total, full int64
+		want        int64
+	}{
+		{"the first comes 1 ms later", 1500, full, 10_101 * msec},
+		{"half a token is under way", 1500, full + msec/2, 10_101*msec + msec/2},
+		{"the last fills it", 1, full, full},
+		{"no instant is before the first", math.MaxInt64, full, full + Never + 1},
+	} {
+		assert.Equal(t, c.want, a.More(p, c.total, c.full), c.name)
+	}
+}
