@@ -130,8 +130,9 @@ type (
 	}
 
 	// Reconciler catches up with another store and decides on r, in one step: it raises the count as a
-	// Seeder does, charges the debts of b that it has not charged before, and then does what Run does.
-	// The call can be repeated: debts are charged once, though r itself may be counted again.
+	// Seeder does, if it has lost it, charges the debts of b that it has not charged before, and then
+	// does what Run does. The call can be repeated: debts are charged once, though r itself may be
+	// counted again.
 	Reconciler interface {
 		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
 	}
@@ -140,7 +141,10 @@ type (
 // Backlog is what a [Reconciler] has missed of one caller while another store decided.
 type Backlog struct {
 	// Counted is the last known count, to which the count is raised, as by [Seeder]; nil: it is not.
-	Counted *Result
+	// CountedAt is when it was known, or before. A Reconciler that has counted a Refund or a Reset
+	// since then has not lost the count, and does not raise it.
+	Counted   *Result
+	CountedAt time.Time
 
 	// Source names the store that decided: 1 to 64 bytes, different for each start of each process.
 	Source string

@@ -79,17 +79,17 @@ func (n *network) Seed(ctx context.Context, r *weir.Request, counted *weir.Resul
 }
 
 func (n *network) Reset(ctx context.Context, r *weir.Request) error {
-	return n.pass(func() error { return n.inner.(weir.Resetter).Reset(ctx, r) })
+	return n.pass(func() error { n.takenBack(r); return n.inner.(weir.Resetter).Reset(ctx, r) })
 }
 
 func (n *network) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return n.pass(func() error { return n.inner.(weir.Refunder).Refund(ctx, r, taken) })
+	return n.pass(func() error { n.takenBack(r); return n.inner.(weir.Refunder).Refund(ctx, r, taken) })
 }
 
 func (n *network) Reconcile(ctx context.Context, r *weir.Request,
 	b *weir.Backlog) (res *weir.Result, err error) {
 	err = n.pass(func() (err error) {
-		if b.Counted != nil {
+		if n.seeds(r, b) {
 			err = n.inner.(weir.Seeder).Seed(ctx, r, b.Counted)
 		}
 		q := *r

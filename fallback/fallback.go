@@ -72,6 +72,23 @@ type runs struct{ primary, local operation }
 // for periods that still run and callers that return to the same instance. A request whose answer
 // was lost may be counted by both.
 //
+// # What a failure can count too much
+//
+// After a failure primary may have lost its counts, and each instance that noticed sends the last
+// count it knows. Other instances may have taken back some of it since, by Refund, Reset or a Return.
+// A primary that remembers when something was taken back, as redislimit does beside each count, is
+// seeded only with counts of after it: as long as it keeps its data, by fsync or by a replica, no
+// failure changes a count, and
+//
+//	counted <= used + the cost of the calls whose answers were lost
+//
+// A primary that loses its data at once with what it remembers is seeded with the largest last count
+// of all instances. That exceeds what is used by at most what other instances took back after this
+// one's last call for that caller: up to the limit, until the period ends, in the worst case, and
+// nothing if each caller stays on one instance. A primary that is a Seeder and no Reconciler remembers
+// nothing: the same holds for it after every failure. What an instance admitted in an outage is
+// charged to primary even if another instance has reset the caller since.
+//
 // # How much an outage can over-admit
 //
 // With limit L and N instances, the limit of local is ceil(L/N), and it is seeded with ceil(c/N)
@@ -90,7 +107,7 @@ type runs struct{ primary, local operation }
 // themselves; but no instance ever adds more than ceil(L/N) to what primary admits. A primary that
 // loses its counts, as a Redis without persistence does when it restarts, adds c-s each time: c is
 // what it had counted, s what the first instance to call it afterwards seeds, or 0 if that instance
-// saw no failure. Leases around primary, of package near, add what is left of a block for each
+// saw no failure; a failover to a replica adds what the replica lacked, likewise. Leases around primary, of package near, add what is left of a block for each
 // instance and window. For strategies other than fixed windows the same holds for the period that
 // they count, in place of a window.
 //

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/wrap"
@@ -12,6 +13,7 @@ import (
 // standing is how one caller stands with primary when a call of primary begins.
 type standing struct {
 	number, epoch uint64       // of the account, and of the breaker
+	at            time.Time    // the call begins
 	behind, reset bool         // primary has missed something of the caller, or also a reset
 	backlog       weir.Backlog // what it has missed beside a reset
 }
@@ -44,7 +46,7 @@ func (f *Fallback) standing(a *account, epoch uint64) standing {
 	now := f.cfg.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, n := standing{number: a.number, epoch: epoch, reset: now.Before(a.reset)}, a.counted.now(now)
+	s, n := standing{number: a.number, epoch: epoch, at: now, reset: now.Before(a.reset)}, a.counted.now(now)
 	seed := a.epoch != epoch && n > 0
 	if s.behind = s.reset || a.owed(now) > 0 || seed; !s.behind {
 		return s
@@ -53,6 +55,7 @@ func (f *Fallback) standing(a *account, epoch uint64) standing {
 		Total: max(a.total, a.charged)}
 	if seed {
 		s.backlog.Counted = &weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: a.counted.until}
+		s.backlog.CountedAt = a.counted.at
 	}
 	a.sent = max(a.sent, s.backlog.Total)
 	return s
@@ -66,7 +69,7 @@ func (f *Fallback) record(ctx context.Context, a *account, r *weir.Request, s st
 	a.mu.Lock()
 	current := f.caughtUp(a, s)
 	if current && end.After(now) && (window || res.Allowed()) {
-		a.counted = tally{res.TotalRequests, now, end, window}
+		a.counted = tally{res.TotalRequests, s.at, end, window}
 	}
 	if current && f.localSeeder != nil && a.owed(now) == 0 && !res.ExpiresAt.IsZero() {
 		a.sharing = sharing{n, later(a.sharing.until, end)} // as local is seeded now

@@ -30,11 +30,14 @@ type server struct {
 	make func() weir.Strategy
 
 	mu    sync.Mutex
-	inner weir.Strategy     // guarded by mu, as are the fields below
-	err   error             // the error of every call
-	loses bool              // calls are carried out and then fail with err
-	then  func()            // called once between a decision and its return
-	seen  map[string]uint64 // the largest Total of each source and key
+	inner weir.Strategy        // guarded by mu, as are the fields below
+	err   error                // the error of every call
+	loses bool                 // calls are carried out and then fail with err
+	then  func()               // called once between a decision and its return
+	seen  map[string]uint64    // the largest Total of each source and key
+	back  map[string]time.Time // when something was last taken back, by key
+
+	now func() time.Time // set before the first call
 
 	runs, reconciles atomic.Uint64 // calls of Run and Reconcile; calls of Reconcile, Seed and Charge
 	calls            atomic.Uint64 // all calls
@@ -42,7 +45,7 @@ type server struct {
 
 // newServer returns a server that counts with the strategy that make returns.
 func newServer(make func() weir.Strategy) *server {
-	return &server{make: make, inner: make(), seen: map[string]uint64{}}
+	return &server{make: make, inner: make(), seen: map[string]uint64{}, back: map[string]time.Time{}, now: time.Now}
 }
 
 func (s *server) fails(err error)   { s.mu.Lock(); s.err, s.loses = err, false; s.mu.Unlock() }
@@ -52,7 +55,8 @@ func (s *server) afterRun(f func()) { s.mu.Lock(); s.then = f; s.mu.Unlock() }
 func (s *server) restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.err, s.loses, s.inner, s.seen = nil, false, s.make(), map[string]uint64{}
+	s.err, s.loses, s.inner = nil, false, s.make()
+	s.seen, s.back = map[string]uint64{}, map[string]time.Time{}
 }
 
 // serve calls f, unless the server is down.
@@ -95,7 +99,7 @@ func (s *server) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir
 		return nil, nil, err
 	}
 	return res, func(ctx context.Context, cost uint64) error {
-		return s.serve(func(weir.Strategy) error { return giveBack(ctx, cost) })
+		return s.serve(func(weir.Strategy) error { s.takenBack(r); return giveBack(ctx, cost) })
 	}, nil
 }
 
@@ -108,11 +112,17 @@ func (s *server) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, e
 }
 
 func (s *server) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Refunder).Refund(ctx, r, taken) })
+	return s.serve(func(inner weir.Strategy) error {
+		s.takenBack(r)
+		return inner.(weir.Refunder).Refund(ctx, r, taken)
+	})
 }
 
 func (s *server) Reset(ctx context.Context, r *weir.Request) error {
-	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Resetter).Reset(ctx, r) })
+	return s.serve(func(inner weir.Strategy) error {
+		s.takenBack(r)
+		return inner.(weir.Resetter).Reset(ctx, r)
+	})
 }
 
 func (s *server) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
@@ -123,6 +133,21 @@ func (s *server) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 func (s *server) Charge(ctx context.Context, r *weir.Request) error {
 	s.reconciles.Add(1)
 	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Charger).Charge(ctx, r) })
+}
+
+// takenBack records that something of r's caller was taken back.
+func (s *server) takenBack(r *weir.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.back[r.Key] = s.now()
+}
+
+// seeds reports whether the count is raised to that of b: nothing was taken back since.
+func (s *server) seeds(r *weir.Request, b *weir.Backlog) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at, known := s.back[r.Key]
+	return b.Counted != nil && (!known || at.Before(b.CountedAt))
 }
 
 // debt returns the part of the backlog b that has not been charged.
@@ -140,7 +165,7 @@ func (s *server) Reconcile(ctx context.Context, r *weir.Request,
 	s.runs.Add(1)
 	s.reconciles.Add(1)
 	err = s.serve(func(inner weir.Strategy) (err error) {
-		if b.Counted != nil {
+		if s.seeds(r, b) {
 			err = inner.(weir.Seeder).Seed(ctx, r, b.Counted)
 		}
 		q := *r
@@ -204,6 +229,7 @@ func strategies() map[string]strategyOf {
 func newFleet(t testing.TB, n int, of strategyOf, cfg fallback.Config, to front) *fleet {
 	f := &fleet{clock: weirtest.NewClock(time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC))}
 	f.server = newServer(func() weir.Strategy { return of(limiterOn(t, f.clock)) })
+	f.server.now = f.clock.Now
 	cfg.Now = f.clock.Now
 	if cfg.InstancesFunc == nil {
 		cfg.Instances = n

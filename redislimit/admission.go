@@ -41,7 +41,7 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 		return res, a.giveBack, err
 	}
 	now, script := s.store.read(), s.script.load().admitting
-	v, err := s.store.evalKeys(ctx, script, twoKeys, key, withReset(key, at(args, now)))
+	v, err := s.store.evalKeys(ctx, script, twoKeys, key, with(at(args, now), key, resetKey))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,8 +69,13 @@ func (a *admission) giveBack(ctx context.Context, n uint64) error {
 	if err != nil {
 		return err
 	}
-	args = append(at(args, s.store.read()), where.s, where.ns, a.reset)
-	_, err = s.store.evalKeys(ctx, s.script.load().returning, twoKeys, key, withReset(key, args))
+	return s.takeBack(ctx, key, append(args, where.s, where.ns, a.reset))
+}
+
+// takeBack runs a refund or a return, whose arguments end with the number of the last reset.
+func (s *Strategy) takeBack(ctx context.Context, key string, args []any) error {
+	args = with(at(args, s.store.read()), key, resetKey, backKey)
+	_, err := s.store.evalKeys(ctx, s.script.load().takingBack, threeKeys, key, args)
 	return err
 }
 
@@ -87,23 +92,33 @@ func (listed) returned(a *admission, _ int64) (op any, where instant) { return "
 
 func (several) returned(a *admission, _ int64) (op any, where instant) { return "return", a.slice }
 
-// resetKey is where reset.lua puts the number of the last reset of a key.
-func resetKey(key string) string { return key + ":reset" }
+// What follows the key of a count in the keys beside it.
+const (
+	resetKey   = ":reset"   // the number of the last reset; see reset.lua
+	backKey    = ":back"    // when something was last taken back; see take_back.lua
+	chargedKey = ":charged" // the totals of backlogs; see reconcile.lua
+)
 
-// withReset adds a second key to the arguments of a script.
-func withReset(key string, args []any) []any { return slices.Insert(args, head, any(resetKey(key))) }
+// with adds the keys beside key to the arguments of a script.
+func with(args []any, key string, suffixes ...string) []any {
+	for i, suffix := range suffixes {
+		args = slices.Insert(args, head+i, any(key+suffix))
+	}
+	return args
+}
 
-// lostLife is how long the number of a reset lives if the key had lost its time to live.
+// lostLife is how long the keys beside a reset key live if it had lost its time to live.
 const lostLife = 24 * time.Hour
 
-// Reset clears the count of r.Key in r.Duration. If there was one, it leaves a key of 100 bytes for
-// as long as that would have lived.
+// Reset clears the count of r.Key in r.Duration. If there was one, it leaves two keys of 100 bytes
+// each for as long as that would have lived.
 func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
 	key, err := s.key(r)
 	if err != nil {
 		return err
 	}
-	args := append(make([]any, head, head+3), resetKey(key), 1+rand.Int64N(maxCount), lostLife.Milliseconds())
-	_, err = s.store.evalKeys(ctx, reset, twoKeys, key, args)
+	args := append(make([]any, head, head+5), "reset", 1+rand.Int64N(maxCount), lostLife.Milliseconds())
+	args = with(at(args, s.store.read()), key, resetKey, backKey)
+	_, err = s.store.evalKeys(ctx, reset, threeKeys, key, args)
 	return err
 }

@@ -3,6 +3,7 @@ package redislimit
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weirgo/weir"
 )
@@ -10,10 +11,10 @@ import (
 // maxSource is the longest Source of a weir.Backlog, in bytes.
 const maxSource = 64
 
-// Reconcile raises the count of r.Key to b.Counted, charges b's debt as far as it was not charged
-// before, and decides on r, in one script. It can be repeated when its answer was lost: the debt is
-// charged once, for as long as the server keeps its data. For that the server keeps, beside r.Key's
-// count and for as long, the last Total of each Source.
+// Reconcile raises the count of r.Key to b.Counted, unless something was taken back since, charges
+// b's debt as far as it was not charged before, and decides on r, in one script. It can be repeated
+// when its answer was lost: the debt is charged once, for as long as the server keeps its data. For
+// that the server keeps, beside r.Key's count and for as long, the last Total of each Source.
 func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
 	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
 		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged, b.Total,
@@ -28,6 +29,8 @@ func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backl
 		op = opPeek
 	}
 	seed, err := s.seedArgs(r, b.Counted)
+	now := s.store.read()
+	age, known := knownAt(b.CountedAt, now)
 	if err != nil {
 		return nil, err
 	}
@@ -35,22 +38,35 @@ func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backl
 	if err != nil {
 		return nil, err
 	}
-	args := make([]any, head, head+16)
-	args = append(args, key+":charged", op, s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
-		s.script.cost, s.script.width, len(seed))
+	args := make([]any, head, head+24)
+	args = append(args, op, s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
+		s.script.cost, s.script.width, age, known, len(seed))
 	args = append(args, seed...)
 	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
-	now := s.store.read()
-	if now != nil {
-		n := instantOf(*now)
-		args[head+1] = fmt.Sprint(op, " ", n.s, " ", n.ns)
-	}
-	v, err := s.store.evalKeys(ctx, s.script.load().reconciling, twoKeys, key, args)
+	args = with(at(args, now), key, chargedKey, backKey)
+	v, err := s.store.evalKeys(ctx, s.script.load().reconciling, threeKeys, key, args)
 	if err != nil {
 		return nil, err
 	}
 	res, _, err := s.result(r, v, possible, now)
 	return res, err
+}
+
+// slack is by how much a count is taken to be older than it is, and for each 1024 s of its age a
+// second more: clocks differ, and commands take time to arrive.
+const slack = 100 * time.Millisecond
+
+// knownAt returns how long ago an instant was, and the instant, in ms, both rather too long ago. A
+// command may arrive long after it was sent, when only the instant is right, and the clock of this
+// process may be wrong, when only its differences are right.
+func knownAt(at time.Time, now *time.Time) (age, unix int64) {
+	if now == nil {
+		here := time.Now()
+		now = &here
+	}
+	ago := max(0, now.Sub(at))
+	ago += slack + ago/1024
+	return int64(ago / time.Millisecond), now.Add(-ago).UnixMilli()
 }
 
 // seedArgs returns the script's own arguments of a seed, none if there is nothing to seed.
@@ -79,16 +95,20 @@ func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
 		return explain(ctx, err)
 	}
 	own := args[head+2:]
-	admission := []any{eval, s.script.load().admitting.source, 2, key, resetKey(key)}
-	admission = append(append(append(admission, args[head:head+2]...), own...), 0)
-	if _, err := s.store.send(ctx, admission, s.script.values); err != nil {
-		return explain(ctx, err)
-	}
-	none := []any{eval, s.script.load().reconciling.source, 2, key, key + ":charged"}
-	none = append(append(append(append(none, args[head:head+2]...), "warm", 0, 0, s.script.cost, s.script.width,
-		0, len(own)), own...), own...)
-	if _, err := s.store.send(ctx, none, s.script.values); err != nil {
-		return explain(ctx, err)
+	none := append([]any{"warm", 0, 0, s.script.cost, s.script.width, 0, 0, 0, len(own)}, own...)
+	for _, step := range []struct {
+		script *script
+		keys   []any
+		args   []any
+	}{
+		{s.script.load().admitting, []any{key, key + resetKey}, own},
+		{s.script.load().reconciling, []any{key, key + chargedKey, key + backKey}, append(none, own...)},
+	} {
+		command := append([]any{eval, step.script.source, len(step.keys)}, step.keys...)
+		command = append(append(command, args[head:head+2]...), step.args...)
+		if _, err := s.store.send(ctx, command, step.script.values); err != nil {
+			return explain(ctx, err)
+		}
 	}
 	return nil
 }

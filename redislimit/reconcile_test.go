@@ -154,3 +154,123 @@ func TestWarm(t *testing.T) {
 		assert.EqualValues(t, 4, res.TotalRequests)
 	}
 }
+
+// takesBack are the ways in which a count is lowered.
+var takesBack = map[string]func(s *admitting, taken *weir.Result, back weir.Return){
+	"Refund": func(s *admitting, taken *weir.Result, _ weir.Return) {
+		require.NoError(s.t, s.Refund(s.t.Context(), s.request(4), taken))
+	},
+	"Return": func(s *admitting, _ *weir.Result, back weir.Return) { s.giveBack(back, 4) },
+	"Reset":  func(s *admitting, _ *weir.Result, _ weir.Return) { s.reset() },
+}
+
+// A count is not raised to one that was known before something was taken back from it, and is raised
+// to one that was known later, and to any that the server has lost.
+func TestReconcileKeepsWhatWasTakenBack(t *testing.T) {
+	for name, takeBack := range takesBack {
+		t.Run(name, func(t *testing.T) {
+			forEachAdmitter(t, func(s *admitting) {
+				ctx := s.t.Context()
+				count := func() uint64 {
+					res, err := s.Peek(ctx, s.request(1))
+					require.NoError(s.t, err)
+					return res.TotalRequests - uint64(res.State)
+				}
+				reconcile := func(counted uint64, at time.Time) uint64 {
+					_, err := s.strategy.(weir.Reconciler).Reconcile(ctx, s.request(11), &weir.Backlog{Source: "x", CountedAt: at,
+						Counted: &weir.Result{TotalRequests: counted, ExpiresAt: s.clock.Now().Add(10 * time.Second)}})
+					require.NoError(s.t, err)
+					return count()
+				}
+				res, back, err := s.strategy.(weir.Admitter).Admit(ctx, s.request(6))
+				require.NoError(s.t, err)
+				known := s.clock.Now()
+				s.clock.Advance(time.Second)
+				takeBack(s, res, back)
+				rest := count()
+				require.LessOrEqual(s.t, rest, uint64(2), name)
+				s.clock.Advance(time.Millisecond)
+
+				assert.Equal(s.t, rest, reconcile(6, known), "the count was known before")
+				assert.Equal(s.t, rest, reconcile(6, s.clock.Now().Add(-2*time.Millisecond)), "as well, by a clock that differs")
+				s.clock.Advance(time.Second)
+				assert.EqualValues(s.t, 6, reconcile(6, s.clock.Now()), "the count was known later")
+				s.key += " lost"
+				assert.EqualValues(s.t, 6, reconcile(6, known), "the server has lost it")
+			})
+		})
+	}
+}
+
+// What was taken back is remembered for as long as a count of before it would have lived.
+func TestTakenBackLivesAsLongAsTheCount(t *testing.T) {
+	server := redistest.Start(t)
+	client := server.Client()
+	store := open(t, server.Addr, redislimit.Config{})
+	r := &weir.Request{Key: "a", Limit: 100, Duration: time.Hour, Cost: 80}
+	for name, s := range everyStrategy(t, store, r) {
+		res, err := s.Run(t.Context(), r)
+		require.NoError(t, err, name)
+		keys, err := client.Keys(t.Context(), "*").Result()
+		require.NoError(t, err)
+		require.Len(t, keys, 1, name)
+		before, err := client.PTTL(t.Context(), keys[0]).Result()
+		require.NoError(t, err)
+		require.NoError(t, s.Refund(t.Context(), r, res), name)
+		mark, err := client.PTTL(t.Context(), keys[0]+":back").Result()
+		require.NoError(t, err)
+		assert.InDelta(t, before, mark, float64(10*time.Second), name)
+		require.NoError(t, s.Reset(t.Context(), r), name)
+		after, err := client.PTTL(t.Context(), keys[0]+":back").Result()
+		require.NoError(t, err)
+		assert.InDelta(t, mark, after, float64(10*time.Second), name)
+		require.NoError(t, s.Refund(t.Context(), &weir.Request{Key: "b", Limit: 100, Duration: time.Hour}, res), name)
+		left, err := client.Keys(t.Context(), "*{b}*").Result()
+		require.NoError(t, err)
+		assert.Empty(t, left, "%s: there is nothing to take back", name)
+		server.Do("flushall")
+	}
+}
+
+// A replica that lacks the last writes is raised to a count that was known after the last take-back
+// it has, and not to one from before.
+func TestReconcileAfterFailover(t *testing.T) {
+	slow.Test(t)
+	master := redistest.Start(t)
+	replica := redistest.StartReplica(t, master)
+	s := open(t, master.Addr, redislimit.Config{}).FixedWindow()
+	run := func(s *redislimit.Strategy, cost uint64) *weir.Result {
+		r := *daily
+		r.Cost = cost
+		res, err := s.Run(t.Context(), &r)
+		require.NoError(t, err)
+		return res
+	}
+	old := run(s, 80)
+	oldAt := time.Now()
+	time.Sleep(150 * time.Millisecond) // counts of the last 100 ms pass for older ones
+	require.NoError(t, s.Refund(t.Context(), &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour, Cost: 70}, old))
+	time.Sleep(150 * time.Millisecond)
+	redistest.Eventually(t, 5*time.Second, "replication", func() bool {
+		return master.Info("master_repl_offset") == replica.Info("slave_repl_offset")
+	})
+	replica.Do("replicaof", "127.0.0.1", "1") // no server listens there, so replication stops
+	last := run(s, 30)
+	lastAt := time.Now()
+	require.EqualValues(t, 40, last.TotalRequests)
+	master.Kill()
+	replica.Do("replicaof", "no", "one")
+
+	after := open(t, replica.Addr, redislimit.Config{}).FixedWindow()
+	never := &weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour, Cost: 101}
+	for _, row := range []struct {
+		counted *weir.Result
+		at      time.Time
+		want    uint64
+	}{{old, oldAt, 10}, {last, lastAt, 40}, {old, oldAt, 40}} {
+		res, err := after.Reconcile(t.Context(), never,
+			&weir.Backlog{Source: "x", Counted: row.counted, CountedAt: row.at})
+		require.NoError(t, err)
+		assert.Equal(t, row.want, res.TotalRequests)
+	}
+}

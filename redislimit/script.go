@@ -29,8 +29,8 @@ type script struct {
 	// is a time.
 	cost, width int
 
-	once                              sync.Once
-	reconciling, admitting, returning *script // set by once
+	once                               sync.Once
+	reconciling, admitting, takingBack *script // set by once
 }
 
 var (
@@ -82,7 +82,7 @@ func (sc *script) load() *script {
 	sc.once.Do(func() {
 		sc.reconciling = sc.step("reconcile", sc.values)
 		sc.admitting = sc.step("admission", sc.values+admissionValues)
-		sc.returning = sc.step("admission", 1)
+		sc.takingBack = sc.step("take_back", 1)
 	})
 	return sc
 }
@@ -127,7 +127,7 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
 
 // What stands in a command before the script's arguments. Making an interface of a string costs an
 // allocation, hence the variables.
-var evalsha, eval, oneKey, twoKeys any = "evalsha", "eval", 1, 2
+var evalsha, eval, oneKey, twoKeys, threeKeys any = "evalsha", "eval", 1, 2, 3
 
 const head = 4 // command, script, number of keys, key
 

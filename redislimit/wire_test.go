@@ -89,6 +89,7 @@ func TestOneRoundTripForEachCall(t *testing.T) {
 				"Admit":  func() error { _, _, err := s.(weir.Admitter).Admit(ctx, r); return err },
 			}
 			require.NoError(t, s.Reset(ctx, r)) // uploads its script
+			require.NoError(t, s.Refund(ctx, r, taken))
 			_, back, err := s.(weir.Admitter).Admit(ctx, &weir.Request{Key: "b", Limit: 5, Duration: time.Minute, Cost: 5})
 			require.NoError(t, err) // it uploads its script, too
 			for name, call := range calls {

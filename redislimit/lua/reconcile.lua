@@ -3,20 +3,20 @@
 --
 -- KEYS[1]     the strategy's
 -- KEYS[2]     hash: source -> the largest total of it that was charged. It lives at least as long as what it tells of
+-- KEYS[3]     string: when something was last taken back; see take_back.lua
 -- ARGV[1,2]   op, run or peek, and now; grace: see clock.lua
 -- ARGV[3]     source: who has the debt
 -- ARGV[4,5]   charged and total: the debt is what lies between, less what was charged before
 -- ARGV[6,7]   where the cost stands among the strategy's own arguments, and in how many: 1, or 2 if it is a time
--- ARGV[8]     number of the arguments of a seed, 0 for none; then these
+-- ARGV[8,9]   when the count of the seed was known: how many ms ago, and in Unix ms; the earlier one counts. If something
+--             was taken back since, the count is out of date, and the key has not lost it: what it kept is newer
+-- ARGV[10]    number of the arguments of a seed, 0 for none; then these
 -- then        number of the arguments of a charge, and of the decision; then those of a charge of 1; then the decision's
 --
 -- Returns what the decision returns.
 
-local op, now = string.match(ARGV[1], '^(%a+)(.*)$')
-if now == '' then
-  local time = redis.call('TIME')
-  now = string.format(' %d %d', time[1] + 0, time[2] * 1000)
-end
+--include now
+local op, now, ms = now()
 
 local function arguments(op, first, n)
   local list = {op .. now, ARGV[2]}
@@ -34,11 +34,11 @@ local function times(s, ns, n)
   return s * n + carry * 1048576 + math.floor(sum / 1e9), sum % 1e9
 end
 
-local seed = ARGV[8] + 0
-if seed > 0 then step(arguments('seed', 9, seed)) end
+local seed, back = ARGV[10] + 0, redis.call('GET', KEYS[3])
+if seed > 0 and not (back and back + 0 >= math.min(ms - ARGV[8], ARGV[9] + 0)) then step(arguments('seed', 11, seed)) end
 
-local own = ARGV[9 + seed] + 0
-local charge = arguments('charge', 10 + seed, own)
+local own = ARGV[11 + seed] + 0
+local charge = arguments('charge', 12 + seed, own)
 local debt = ARGV[5] - math.max(ARGV[4] + 0, (redis.call('HGET', KEYS[2], ARGV[3]) or 0) + 0)
 if debt > 0 then
   local at = ARGV[6] + 2
@@ -52,6 +52,6 @@ if debt > 0 then
   redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
 end
 
-local reply = step(arguments(op, 10 + seed + own, own))
+local reply = step(arguments(op, 12 + seed + own, own))
 redis.call('PEXPIRE', KEYS[2], string.format('%d', 2 * math.max(0, redis.call('PTTL', KEYS[1])) + ARGV[2] + 1000))
 return reply
