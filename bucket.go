@@ -45,5 +45,6 @@ func (l *Limiter) lockWindow(id string, scaleMs int64) (c cell, now int64, err e
 	if err != nil {
 		return c, 0, l.fail(err)
 	}
-	return l.FixedWindow().lock(id, scaleMs)
+	s := l.onSlots(fixedKind)
+	return s.lock(id, scaleMs)
 }

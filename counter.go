@@ -20,5 +20,5 @@ type Counter struct {
 // Counter gives the same Results. It differs from that original in that the period begins with the
 // first hit, not the second, and that a denial names the end of the period that is now.
 func (l *Limiter) Counter() *Counter {
-	return &Counter{slotStrategy: slotStrategy{l, l.callers, counterKind, slotAlgorithms[counterKind]}}
+	return &Counter{slotStrategy: l.onSlots(counterKind)}
 }

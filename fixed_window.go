@@ -16,43 +16,23 @@ type FixedWindow struct {
 
 // FixedWindow returns the fixed window counter as a Strategy. It is the cheapest of them.
 func (l *Limiter) FixedWindow() *FixedWindow {
-	return &FixedWindow{slotStrategy: slotStrategy{l, l.buckets, fixedKind, slotAlgorithms[fixedKind]}}
+	return &FixedWindow{slotStrategy: l.onSlots(fixedKind)}
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (f *FixedWindow) Run(_ context.Context, r *Request) (*Result, error) {
-	res := new(Result)
-	if err := f.decide(r, res); err != nil {
+func (f *FixedWindow) Run(ctx context.Context, r *Request) (*Result, error) {
+	res, err := f.Decide(ctx, r)
+	if err != nil {
 		return nil, err
 	}
-	return res, nil
+	return &res, nil
 }
 
 // Decide is Run without the allocation of a Result.
 func (f *FixedWindow) Decide(_ context.Context, r *Request) (res Result, err error) {
-	err = f.decide(r, &res)
-	return
-}
-
-// decide sets res, which is zero before.
-func (f *FixedWindow) decide(r *Request, res *Result) error {
-	p, err := f.l.parse(r, 0)
-	if err != nil {
-		return err
-	}
-	p, _ = f.algorithm.Prepare(p)
-	return f.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
-}
-
-// Peek implements [Peeker].
-func (f *FixedWindow) Peek(_ context.Context, r *Request) (*Result, error) {
 	p, err := f.parse(r)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = f.l.count(r.Key, p.Scale, p.Limit, p.Cost, &res)
 	}
-	v, _, err := f.decideLocked(r.Key, p, false) // the key takes the window that holds the reading
-	if err != nil {
-		return nil, err
-	}
-	return f.l.result(v), nil
+	return
 }

@@ -202,11 +202,39 @@ func TestParams(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l, _ := newTestLimiter(t, Config{})
-			got, err := l.parse(&c.r, 0)
+			s := reader{l: l, most: math.MaxInt64}
+			got, err := s.parse(&c.r)
 			require.ErrorIs(t, err, c.err)
 			if c.err == nil {
 				assert.Equal(t, c.want, got)
 			}
 		})
+	}
+}
+
+func TestLargeLimitsAndCostsCountAsTheMost(t *testing.T) {
+	const most = maxCount
+	l, _ := newTestLimiter(t, Config{})
+	s := l.onSlots(counterKind)
+	for _, c := range []struct {
+		name                    string
+		limit, cost             uint64
+		wantedLimit, wantedCost int64
+	}{
+		{"small numbers stay", 5, 3, 5, 3},
+		{"the most stays", most, most, most, most},
+		{"a large limit becomes the most", most + 1, 3, most, 3},
+		{"a large cost within a large limit becomes the most", most + 1, most + 1, most, most},
+		{"a small cost over the limit stays over it", 3, 4, 3, 4},
+		{"a large cost over a small limit stays over it", 3, most + 9, 3, most},
+		{"a large cost over the most as limit stays over it", most, most + 1, most - 1, most},
+		{"a large cost over a large limit stays over it", most + 1, most + 2, most - 1, most},
+		{"the largest numbers", math.MaxUint64, math.MaxUint64, most, most},
+		{"limit 0", 0, math.MaxUint64, 0, most},
+	} {
+		p, err := s.parse(&Request{Key: "k", Limit: c.limit, Cost: c.cost, Duration: time.Second})
+		require.NoError(t, err, c.name)
+		assert.Equal(t, params{Scale: 1000, Limit: c.wantedLimit, Cost: c.wantedCost}, p, c.name)
+		assert.Equal(t, c.cost > c.limit, p.ExceedsLimit(), c.name)
 	}
 }

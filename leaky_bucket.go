@@ -31,7 +31,10 @@ type LeakyBucket struct{ stateStrategy[queue] }
 // It is the leaky bucket as a queue (J. Turner, 1986). It differs from uber-go's ratelimit in
 // honoring the context, in having no slack, and in denying.
 func (l *Limiter) LeakyBucket(length int) *LeakyBucket {
-	return &LeakyBucket{stateStrategy[queue]{l: l, algorithm: &queues{max(length, 0)}, states: l.queues()}}
+	a := &queues{max(length, 0)}
+	return &LeakyBucket{stateStrategy[queue]{
+		reader: reader{l: l, most: math.MaxInt64, preparer: a}, algorithm: a, states: l.queues(),
+	}}
 }
 
 // queue is one caller's queue.
@@ -87,9 +90,9 @@ func (q *queue) remove(element *list.Element) {
 type queues struct{ length int }
 
 // Prepare sets p.Each to the ns between two requests of cost 1.
-func (a *queues) Prepare(p params) params {
+func (a *queues) Prepare(p params) (params, bool) {
 	p.Each = algorithm.Spacing(p.Scale, p.Limit)
-	return p
+	return p, true
 }
 
 func (a *queues) Advance(*queue, params, int64) {}

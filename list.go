@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"math"
 
 	"github.com/weirgo/weir/internal/algorithm"
 )
@@ -23,7 +24,7 @@ type List struct {
 // redislimit's List gives the same Results and entries.
 func (l *Limiter) List() *List {
 	return &List{stateStrategy: stateStrategy[algorithm.Listed]{
-		l: l, algorithm: algorithm.List{}, states: l.lists(), plan: listPlan,
+		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.List{}, states: l.lists(), plan: listPlan,
 	}}
 }
 

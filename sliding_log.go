@@ -23,7 +23,9 @@ type SlidingLog struct{ stateStrategy[algorithm.Log] }
 //
 // It is the sorted set strategy of the Go limiter over Redis, in process.
 func (l *Limiter) SlidingLog() *SlidingLog {
-	return &SlidingLog{stateStrategy[algorithm.Log]{l: l, algorithm: algorithm.SlidingLog{}, states: l.logs()}}
+	return &SlidingLog{stateStrategy[algorithm.Log]{
+		reader: reader{l: l, most: math.MaxInt64}, algorithm: algorithm.SlidingLog{}, states: l.logs(),
+	}}
 }
 
 // Entry is an admitted request in a log.

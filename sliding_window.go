@@ -30,7 +30,7 @@ type SlidingWindow struct{ slotStrategy }
 // scaling to millions of domains"); it differs in rounding up, in integers throughout, and in
 // reporting the exact instant to retry at.
 func (l *Limiter) SlidingWindow() *SlidingWindow {
-	return &SlidingWindow{slotStrategy{l, l.callers, slidingKind, slotAlgorithms[slidingKind]}}
+	return &SlidingWindow{l.onSlots(slidingKind)}
 }
 
 // Forecast implements [Forecaster]. It looks at the count without a lock, and allocates nothing: the

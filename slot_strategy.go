@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"sync/atomic"
 
@@ -13,9 +12,6 @@ import (
 // slotAlgorithm is the arithmetic of a strategy whose state fits a slot: pure functions from a
 // content to the next one.
 type slotAlgorithm interface {
-	// Prepare completes the params of a request. It reports false for a burst that never fills.
-	Prepare(p params) (params, bool)
-
 	// Decide returns the verdict on p at now, and the content after it: c itself after a denial.
 	Decide(c content, p params, now int64) (verdict, content)
 
@@ -47,111 +43,78 @@ var slotAlgorithms = [...]slotAlgorithm{
 
 // slotStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
 type slotStrategy struct {
-	l         *Limiter
+	reader
 	table     *table
 	kind      kind
 	algorithm slotAlgorithm
 }
 
-// Limiter returns the Limiter in which the Strategy counts.
-func (s *slotStrategy) Limiter() *Limiter { return s.l }
-
-// parse returns the params of r. It fails with ErrClosed after Close.
-func (s *slotStrategy) parse(r *Request) (params, error) {
-	p, err := s.l.parse(r, 0)
-	if err != nil {
-		return p, err
+// onSlots returns the strategy of a kind, whose State.N is a count.
+func (l *Limiter) onSlots(k kind) slotStrategy {
+	t := l.callers
+	if k == fixedKind {
+		t = l.buckets
 	}
-	full, ok := s.algorithm.Prepare(p)
-	if !ok {
-		err = fmt.Errorf("%w: a burst at %d in %d ms takes centuries to refill", ErrLimit, p.Limit, p.Scale)
-		return p, s.l.fail(err)
-	}
-	return full, nil
+	return slotStrategy{reader{l: l, most: maxCount}, t, k, slotAlgorithms[k]}
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
-	res := new(Result)
-	if err := s.decide(r, res, true); err != nil {
+func (s *slotStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
+	res, err := s.Decide(ctx, r)
+	if err != nil {
 		return nil, err
 	}
-	return res, nil
+	return &res, nil
 }
 
-// Decide is Run without the allocation of a Result.
-func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
-	err = s.decide(r, &res, true)
-	return
-}
-
-// decide decides on r and sets res, which is zero before. If count is not set, it counts nothing.
-func (s *slotStrategy) decide(r *Request, res *Result, count bool) error {
-	p, err := s.l.parse(r, 0)
-	if err != nil {
-		return err
-	}
-	p, ok := s.algorithm.Prepare(p)
-	if !ok {
-		_, err = s.parse(r) // it says why
-		return err
-	}
-	v, ok := s.decideKnown(r.Key, p, count)
-	if !ok {
-		if v, _, err = s.decideLocked(r.Key, p, count); err != nil {
-			return err
-		}
-	}
-	if v.Allowed {
-		res.State = Allow
-	}
-	res.TotalRequests = uint64(v.Total)
-	if v.At != noInstant {
-		res.ExpiresAt = s.l.clock.time(v.At)
-	}
-	return nil
-}
-
-// decideKnown decides on a known caller without a lock. It reports false if there is no bucket, or
-// the decision begins another epoch.
+// Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the
+// decision begins another epoch.
 //
 // The still words are read after the state. If an admission then finds the same state, or a denial
 // the same generation, all words were of one epoch. The clock is read after the slot was found, so
 // the reading is not before one at which an earlier bucket of the key was removed.
-func (s *slotStrategy) decideKnown(id string, p params, count bool) (v verdict, ok bool) {
-	key := periodOf(s.kind, p.Scale, 0)
-	slot, state := s.table.find(id, &key)
-	if slot == nil {
-		return v, false
+//
+// res is stored before the compare-and-swap, for the reason given at hit.
+func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
+	p, err := s.parse(r)
+	if err != nil {
+		return res, err
 	}
-	have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
-	now, late := s.l.clock.read(), s.l.clock.resolution > 0
-	for epoch := state >> countBits; state>>countBits == epoch; state = slot.load(stateWord) {
-		have.N = int64(state&countMask) - 1
-		v, next := s.algorithm.Decide(have, p, now)
-		switch {
-		case !v.Allowed && late:
-			now, late = s.l.clock.advance(), false
-		case v.Allowed && count:
+	key := periodOf(s.kind, p.Scale, 0)
+	if slot, state := s.table.find(r.Key, &key); slot != nil {
+		have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
+		now, late := s.l.clock.read(), s.l.clock.resolution > 0
+		for epoch := state >> countBits; state>>countBits == epoch; state = slot.load(stateWord) {
+			have.N = int64(state&countMask) - 1
+			v, next := s.algorithm.Decide(have, p, now)
+			if !v.Allowed && late {
+				now, late = s.l.clock.advance(), false
+				continue
+			}
 			if next.Still1 != have.Still1 || next.Still2 != have.Still2 {
-				return v, false
+				break // another epoch begins
 			}
-			if atomic.CompareAndSwapUint64(&slot[stateWord], state, epoch<<countBits|uint64(next.N+1)) {
-				s.table.tally.allowed.Add(1)
-				return v, true
-			}
-		case slot.load(stateWord)>>countBits == epoch:
-			if count {
+			s.l.setResult(&res, v)
+			switch {
+			case !v.Allowed && slot.load(stateWord)>>countBits == epoch:
 				s.table.tally.denied.Add(1)
+				return res, nil
+			case v.Allowed && atomic.CompareAndSwapUint64(&slot[stateWord], state, epoch<<countBits|uint64(next.N+1)):
+				s.table.tally.allowed.Add(1)
+				return res, nil
 			}
-			return v, true
 		}
 	}
-	return v, false
+	v, _, err := s.decideLocked(r.Key, p, true)
+	if err != nil {
+		return Result{}, err
+	}
+	s.l.setResult(&res, v)
+	return res, nil
 }
 
-// decideLocked is decideKnown under the shard's mutex, for any caller. It also returns the identity
-// of the bucket.
+// decideLocked decides under the shard's mutex, for any caller. If count is not set, it counts nothing.
+// It also returns the identity of the bucket.
 func (s *slotStrategy) decideLocked(id string, p params, count bool) (v verdict, in identity, err error) {
 	for late := s.l.clock.resolution > 0; ; late = false {
 		in, err = s.update(id, p.Scale, count && p.Cost <= p.Limit, noInstant, func(b visit) content {
@@ -258,11 +221,15 @@ func (s *slotStrategy) key(scaleMs, now int64) (period, content) {
 
 // Peek implements [Peeker].
 func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
-	res := new(Result)
-	if err := s.decide(r, res, false); err != nil {
+	p, err := s.parse(r)
+	if err != nil {
 		return nil, err
 	}
-	return res, nil
+	v, _, err := s.decideLocked(r.Key, p, false)
+	if err != nil {
+		return nil, err
+	}
+	return s.l.result(v), nil
 }
 
 // Refund implements [Refunder].

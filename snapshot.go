@@ -313,13 +313,13 @@ func (d *decoder) slot() error {
 		return nil
 	}
 	id, scale := d.id()
-	s, since := slotStrategy{d.l, d.l.callers, k, slotAlgorithms[k]}, int64(noInstant)
+	s, since := d.l.onSlots(k), int64(noInstant)
 	saved := content{N: d.int(0, maxCount), Still1: d.instant()}
 	if k == fixedKind {
 		number := saved.Still1
 		// A clock that is behind may not have come to the window yet: it is restored all the same.
 		since = algorithm.WindowStart(number, max(scale, 1))
-		s.table, saved.Still1 = d.l.buckets, since
+		saved.Still1 = since
 		d.bad = d.bad || windowAt(since, max(scale, 1)).number != number
 	} else {
 		saved.Still2 = d.instant()

@@ -2,7 +2,6 @@ package weir
 
 import (
 	"context"
-	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
 )
@@ -10,9 +9,6 @@ import (
 // stateAlgorithm is the arithmetic of a strategy whose states have no fixed size. Its callers hold the
 // state's lock.
 type stateAlgorithm[S any] interface {
-	// Prepare completes the params of a Request.
-	Prepare(p params) params
-
 	// Advance drops what no longer counts at now.
 	Advance(s *S, p params, now int64)
 
@@ -32,26 +28,16 @@ type stateAlgorithm[S any] interface {
 
 // stateStrategy implements [Strategy], and the optional interfaces, for such an algorithm.
 type stateStrategy[S any] struct {
-	l         *Limiter
+	reader
 	algorithm stateAlgorithm[S]
 	states    *states
-	plan      string        // of the keys
-	duration  time.Duration // in place of a request's Duration; 0 for that
+	plan      string // of the keys
 }
-
-// Limiter returns the Limiter in which the Strategy counts.
-func (s *stateStrategy[S]) Limiter() *Limiter { return s.l }
 
 // lockedState is a state with its lock held.
 type lockedState[S any] struct {
 	handle
 	state *S
-}
-
-// parse returns the params of r. It fails with ErrClosed after Close.
-func (s *stateStrategy[S]) parse(r *Request) (params, error) {
-	p, err := s.l.parse(r, s.duration)
-	return s.algorithm.Prepare(p), err
 }
 
 // lock returns the state of a caller, locked. If there is none it makes one if create is set, and

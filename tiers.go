@@ -62,8 +62,8 @@ func (l *Limiter) Tiers(tiers ...Tier) (*Tiers, error) {
 		fmt.Fprint(&plan, list[given].Scale, " ")
 	}
 	t.stateStrategy = stateStrategy[algorithm.Slices]{
-		l: l, algorithm: a, states: l.slices(), plan: plan.String(),
-		duration: time.Duration(a.Slice()) * time.Millisecond,
+		reader:    reader{l, time.Duration(a.Slice()) * time.Millisecond, math.MaxInt64, a},
+		algorithm: a, states: l.slices(), plan: plan.String(),
 	}
 	return t, nil
 }

@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
@@ -25,7 +26,8 @@ type TokenBucket struct {
 //
 // The algorithm is that of ATM Forum TM 4.0 (1996).
 func (l *Limiter) TokenBucket(burst uint64) *TokenBucket {
-	return &TokenBucket{slotStrategy{l, l.callers, tokenKind, &algorithm.TokenBucket{Burst: clampCost(burst)}}, burst}
+	a := &algorithm.TokenBucket{Burst: clampCost(burst)}
+	return &TokenBucket{slotStrategy{reader{l: l, most: math.MaxInt64, preparer: a}, l.callers, tokenKind, a}, burst}
 }
 
 // Burst returns how many tokens are kept at most; 0 means the request's Limit.

@@ -33,24 +33,45 @@ type (
 // clampCost returns n, or the largest int64.
 func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// parse reads r, with another Duration if duration is not 0. It fails with ErrClosed after Close,
-// and counts errors.
-func (l *Limiter) parse(r *Request, duration time.Duration) (p params, err error) {
+// reader reads the requests of a strategy.
+type reader struct {
+	l        *Limiter
+	duration time.Duration // in place of a request's; 0: there is none
+	most     uint64        // larger Limits and Costs count as that; at most math.MaxInt64
+	preparer preparer      // nil: the params are complete
+}
+
+// preparer completes params. It reports false for a burst that never fills.
+type preparer interface{ Prepare(p params) (params, bool) }
+
+// Limiter returns the Limiter in which the Strategy counts.
+func (s *reader) Limiter() *Limiter { return s.l }
+
+// parse returns the params of r. It fails with ErrClosed after Close, and counts errors.
+func (s *reader) parse(r *Request) (p params, err error) {
+	duration := s.duration
 	if duration == 0 {
 		duration = r.Duration
 	}
 	p.Scale = int64(uint64(duration) / uint64(msec))
-	p.Limit, p.Cost = int64(min(r.Limit, math.MaxInt64)), int64(min(max(r.Cost, 1), math.MaxInt64))
+	p.Limit, p.Cost = int64(min(r.Limit, s.most)), int64(min(max(r.Cost, 1), s.most))
 	if r.Cost > r.Limit && p.Cost == p.Limit {
-		p.Limit-- // both were clamped
+		p.Limit-- // both were over most
 	}
 	switch {
 	case uint(len(r.Key)-1) >= maxID, uint64(p.Scale-1) >= maxScale, time.Duration(p.Scale*msec) != duration:
-		return p, l.fail(checkRequest(r.Key, duration))
-	case l.closed.Load():
-		return p, l.fail(ErrClosed)
+		return p, s.l.fail(checkRequest(r.Key, duration))
+	case s.l.closed.Load():
+		return p, s.l.fail(ErrClosed)
+	case s.preparer == nil:
+		return p, nil
 	}
-	return p, nil
+	p, ok := s.preparer.Prepare(p)
+	if !ok {
+		err = s.l.fail(fmt.Errorf("%w: a burst of %d, one in %v, takes centuries to refill",
+			ErrLimit, p.Limit, time.Duration(p.Each)))
+	}
+	return p, err
 }
 
 // checkRequest returns what is wrong with a key and a duration, or nil.
@@ -67,13 +88,13 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
-// setResult sets r, which is zero before.
+// setResult sets r, whatever it was. To return it by value would cost copies.
 func (l *Limiter) setResult(r *Result, v verdict) {
+	r.State, r.TotalRequests = Deny, uint64(v.Total)
 	if v.Allowed {
 		r.State = Allow
 	}
-	r.TotalRequests = uint64(v.Total)
-	if v.At != noInstant {
+	if r.ExpiresAt = (time.Time{}); v.At != noInstant {
 		r.ExpiresAt = l.clock.time(v.At)
 	}
 }

@@ -101,8 +101,8 @@ var faults = []fault{
 // decision, and between the words that a roll stores.
 var beforeRoll = []edit{
 	importRuntime("slot_strategy.go", "("),
-	{"slot_strategy.go", "\t\tv, next := s.algorithm.Decide(have, p, now)\n",
-		"\t\tv, next := s.algorithm.Decide(have, p, now)\n\t\truntime.Gosched()\n"},
+	{"slot_strategy.go", "\t\t\tv, next := s.algorithm.Decide(have, p, now)\n",
+		"\t\t\tv, next := s.algorithm.Decide(have, p, now)\n\t\t\truntime.Gosched()\n"},
 	importRuntime("table.go", "("),
 	{"table.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
 		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n\truntime.Gosched()\n"},
@@ -125,11 +125,12 @@ func init() {
 			widen: beforeRoll,
 			breaks: []edit{{"slot_strategy.go", "\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n",
 				"\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n" +
-					"\t\t\t\tk := s.table.pack(id)\n" +
+					"\t\t\t\tk := s.table.pack(r.Key)\n" +
 					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)]}\n" +
-					"\t\t\t\tif c.shard.roll(&c, k, id, &key, state, next) {\n" +
+					"\t\t\t\tif c.shard.roll(&c, k, r.Key, &key, state, next) {\n" +
 					"\t\t\t\t\ts.table.tally.allowed.Add(1)\n" +
-					"\t\t\t\t\treturn v, true\n" +
+					"\t\t\t\t\ts.l.setResult(&res, v)\n" +
+					"\t\t\t\t\treturn res, nil\n" +
 					"\t\t\t\t}\n"}},
 			test: "TestRollingEpochsCountExactly/Counter",
 			says: "Error:",

@@ -35,23 +35,12 @@ type State struct{ N, Still1, Still2 int64 }
 // None is the State of a caller that has none.
 var None = State{Still1: Never, Still2: Never}
 
-// MaxCount is the largest State.N: a slot has 48 bits for it, and stores it plus one.
+// MaxCount is the largest State.N: a slot has 48 bits for it, and stores it plus one. Where N is a count
+// it is also the largest Limit and Cost.
 const MaxCount = 1<<48 - 2
 
 // addCount returns a+b, at most MaxCount.
 func addCount(a, b int64) int64 { return min(arith.Add(a, b), MaxCount) }
-
-// counted is part of the algorithms whose State.N is a count.
-type counted struct{}
-
-// Prepare bounds Limit and Cost by MaxCount. A cost over the limit stays over it.
-func (counted) Prepare(p Params) (Params, bool) {
-	if p.ExceedsLimit() {
-		p.Limit = min(p.Limit, MaxCount-1)
-	}
-	p.Limit, p.Cost = min(p.Limit, MaxCount), min(p.Cost, MaxCount)
-	return p, true
-}
 
 // ExceedsLimit reports whether the request can never pass.
 func (p Params) ExceedsLimit() bool { return p.Cost > p.Limit }

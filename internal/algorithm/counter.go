@@ -5,7 +5,7 @@ import "github.com/weirgo/weir/internal/arith"
 // Counter counts in a period that begins with the first hit.
 //
 // State.N is the cost admitted in the period, and Still1 its start.
-type Counter struct{ counted }
+type Counter struct{}
 
 // current returns the state of the period that holds now; if it is over, of one that begins now.
 func current(s State, scaleMs, now int64) State {

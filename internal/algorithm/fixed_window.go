@@ -6,7 +6,7 @@ import "github.com/weirgo/weir/internal/arith"
 //
 // State.N is the cost admitted in the window that holds the instant of the decision: there is a state
 // for each window.
-type FixedWindow struct{ counted }
+type FixedWindow struct{}
 
 // WindowEnd returns when the window that holds now ends. It saturates.
 func WindowEnd(scaleMs, now int64) int64 {

@@ -17,9 +17,6 @@ func (g *Listed) Expires(scaleMs int64) int64 {
 // runs, with a cost of 0 if need be.
 type List struct{}
 
-// Prepare returns p.
-func (List) Prepare(p Params) Params { return p }
-
 // Over reports whether no period runs at now.
 func (g *Listed) Over(scaleMs, now int64) bool {
 	return now >= g.Expires(scaleMs)

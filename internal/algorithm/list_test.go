@@ -77,8 +77,6 @@ func TestListPeriods(t *testing.T) {
 	List{}.Advance(g, Params{Scale: 1000}, second+300)
 	assert.Zero(t, *g)
 	assert.EqualValues(t, End, listOf(logModel{{Hit{End - 1, 1}, ""}}).Expires(1000), "ends saturate")
-	assert.Equal(t, Params{Cost: 3}, List{}.Prepare(Params{Cost: 3}))
-	assert.Equal(t, Params{Cost: 3}, SlidingLog{}.Prepare(Params{Cost: 3}))
 }
 
 func TestListRefunds(t *testing.T) {

@@ -102,9 +102,6 @@ func (g *Log) take(i int, cost int64) int64 {
 // after it.
 type SlidingLog struct{}
 
-// Prepare returns p.
-func (SlidingLog) Prepare(p Params) Params { return p }
-
 // Expired returns how many hits no longer count at now, and their cost.
 func (g *Log) Expired(scaleMs, now int64) (n int, cost int64) {
 	for n < g.hits.Len() && now >= arith.Add(g.hits.At(n).At, scaleMs*msec) {

@@ -12,7 +12,7 @@ import (
 //
 // State.N is the cost admitted in the current window, Still1 that of the window before, and Still2
 // the start of the current window.
-type SlidingWindow struct{ counted }
+type SlidingWindow struct{}
 
 // Decide returns the verdict on p at now, and the state after it. An instant before the current window
 // counts as its start.

@@ -118,9 +118,9 @@ func (a *Tiers) sumUp(s *Slices, total int64) {
 }
 
 // Prepare sets p.Limit to the lowest limit.
-func (a *Tiers) Prepare(p Params) Params {
+func (a *Tiers) Prepare(p Params) (Params, bool) {
 	p.Limit = a.least
-	return p
+	return p, true
 }
 
 // current returns the slice that holds now.

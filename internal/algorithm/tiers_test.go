@@ -24,7 +24,9 @@ func TestTiersCountBySecond(t *testing.T) {
 	assert.EqualValues(t, 1000, a.Slice())
 	assert.Equal(t, []int{1, 0, 2}, a.Given())
 	const sec = time.Second
-	play(t, a.Prepare(Params{Limit: 1}), []step{
+	p, ok := a.Prepare(Params{Limit: 1})
+	assert.True(t, ok)
+	play(t, p, []step{
 		{"a second's worth", sec / 2, 1000, tier(0, admitted(1000, 1*sec))},
 		{"no more in second 0", sec - 1, 1, tier(0, denied(1000, 1*sec))},
 		{"second 1", 1 * sec, 1000, tier(0, admitted(1000, 2*sec))},
@@ -152,7 +154,7 @@ func TestTiersByTheirDefinition(t *testing.T) {
 		now := rnd.Int64N(20*msec) - 10*msec
 		for range 50 {
 			now += rnd.Int64N(6) * m.slice / 4
-			p := a.Prepare(Params{Limit: -1, Cost: 1 + rnd.Int64N(4)})
+			p, _ := a.Prepare(Params{Limit: -1, Cost: 1 + rnd.Int64N(4)})
 			for _, tier := range m.tiers {
 				require.LessOrEqual(t, p.Limit, tier.Limit)
 			}
@@ -243,7 +245,7 @@ func TestTiersRefundIsNotSwallowedByAnEmptySlice(t *testing.T) {
 func TestTiersAtTheEndsOfTimeAndOfCounts(t *testing.T) {
 	const most = math.MaxInt64
 	a, s := NewTiers([]Tier{{most, 1000}, {most, 3000}}), new(Slices)
-	p := a.Prepare(Params{Cost: most})
+	p, _ := a.Prepare(Params{Cost: most})
 	assert.EqualValues(t, most, p.Limit)
 	now := int64(End - 1)
 	assert.Equal(t, Verdict{Allowed: true, Total: most, At: End}, a.Decide(s, p, now))
