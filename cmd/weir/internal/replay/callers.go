@@ -51,24 +51,18 @@ func newKeyer(by By, ipv6Bits int) *keyer {
 	return &keyer{by: by, ip: ip}
 }
 
-// text returns the field of a request that its key is made of, or nil if the key has two fields.
-func (k *keyer) text(e *accesslog.Entry) []byte {
-	switch k.by {
-	case ByPath:
-		return e.Path
-	case ByUser:
-		return e.User
-	}
-	return e.IP
-}
-
 // append appends the key of a request. It appends nothing if the request has none: no user is
 // logged in, or there is no path.
 func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	from := len(dst)
-	if k.by != ByIPPath {
-		dst = k.appendText(dst, k.text(e))
-	} else if len(e.Path) > 0 && len(e.IP) > 0 {
+	switch {
+	case k.by == ByIP:
+		dst = k.appendAddr(dst, e.IP)
+	case k.by == ByPath:
+		dst = append(dst, e.Path...)
+	case k.by == ByUser:
+		dst = append(dst, e.User...)
+	case len(e.Path) > 0 && len(e.IP) > 0:
 		// an address has no space, so different pairs have different keys
 		dst = append(k.appendAddr(dst, e.IP), ' ')
 		dst = append(dst, e.Path...)
@@ -77,14 +71,6 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 		dst = append(dst[:from], shorten(dst[from:])...)
 	}
 	return dst
-}
-
-// appendText appends the key for one field.
-func (k *keyer) appendText(dst, text []byte) []byte {
-	if k.by == ByPath || k.by == ByUser {
-		return append(dst, text...)
-	}
-	return k.appendAddr(dst, text)
 }
 
 // appendAddr appends the key that httplimit has for an address. Servers that look up names log a
@@ -138,9 +124,6 @@ type callers struct {
 	names []string
 
 	requests []uint64 // by caller
-
-	guesses []uint32 // for fetch
-	fetched uint64   // a sum of what fetch read, so that the compiler keeps the reads
 }
 
 // slot is a caller's number plus 1, or 0 if it is empty, and part of the hash.
@@ -181,21 +164,6 @@ func (c *callers) number(key []byte, hash uint64) (uint32, error) {
 		c.grow()
 	}
 	return n, nil
-}
-
-// fetch reads what number will need for these requests into the processor's cache. The processor
-// waits for number's cache misses one at a time, but for many of fetch's at once.
-func (c *callers) fetch(of []unnumbered) {
-	c.guesses = c.guesses[:0]
-	mask := uint64(len(c.slots) - 1)
-	for i := range of {
-		c.guesses = append(c.guesses, c.slots[of[i].hash&mask].number)
-	}
-	for _, n := range c.guesses {
-		if n != 0 {
-			c.fetched += uint64(c.all[n-1].size)
-		}
-	}
 }
 
 // is reports whether key is caller n's.

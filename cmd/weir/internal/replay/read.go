@@ -131,16 +131,14 @@ func (r *run) collect(in *reader) error {
 	return nil
 }
 
-// take numbers the callers in unnumbered and adds the block's requests to their callers' spools.
+// take numbers the callers and adds the block's requests to their callers' spools.
 func (r *run) take(b *block) error {
-	r.callers.fetch(b.unnumbered)
-	for i := range b.unnumbered {
-		u := &b.unnumbered[i]
+	for i := range b.records {
+		rec := &b.records[i]
 		var err error
-		if u.number, err = r.callers.number(b.arena[u.from:u.to], u.hash); err != nil {
+		if rec.caller, err = r.callers.number(b.arena[rec.from:rec.to], rec.hash); err != nil {
 			return err
 		}
-		b.records[u.record].caller = u.number
 	}
 	r.result.Requests += uint64(len(b.records))
 	r.result.Uncounted += b.uncounted

@@ -23,8 +23,7 @@ type block struct {
 // content is what was read from the lines of a block.
 type content struct {
 	records      []record
-	unnumbered   []unnumbered
-	arena        []byte // the keys of unnumbered, copied since the parser reuses an entry's memory
+	arena        []byte // the keys of records, copied since the parser reuses an entry's memory
 	first, final stamp  // the least and the greatest of records
 	uncounted    uint64 // number of records whose status does not count
 	lines        uint64
@@ -37,18 +36,10 @@ type content struct {
 // record is a request to decide on.
 type record struct {
 	at        stamp
-	text      shortText // the caller as the log writes it; zero if the record is in unnumbered
-	caller    uint32    // the caller's number
-	uncounted bool      // its status does not count
-}
-
-// unnumbered is a record whose caller has no number in the parser's cache.
-type unnumbered struct {
-	record   uint32 // its index in records
-	from, to uint32 // the key in the block's arena
-	hash     uint64 // of the key
-	text     shortText
-	number   uint32 // set when the block is collected
+	from, to  uint32 // the caller's key in the block's arena
+	hash      uint64 // of the key
+	caller    uint32 // the caller's number, set when the block is collected
+	uncounted bool   // its status does not count
 }
 
 // stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, plus one if the
@@ -71,34 +62,24 @@ type scanner struct {
 	keys   interface {
 		append(dst []byte, e *accesslog.Entry) []byte
 	}
-	texts *keyer // the same keyer if a key is made of one field of a log, else nil
-	known callerCache
 	entry accesslog.Entry
 	seed  maphash.Seed
-
-	scratch [maxShort + 1]byte // for number
 }
 
 func newScanner(cfg *Config, seed maphash.Seed) *scanner {
 	s := &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, seed: seed}
 	if cfg.RuleSet != nil {
 		s.keys = newDescriber(cfg)
-		return s
-	}
-	keys := newKeyer(cfg.By, cfg.IPv6Bits)
-	s.keys = keys
-	if cfg.By != ByIPPath {
-		s.texts, s.known = keys, newCallerCache()
+	} else {
+		s.keys = newKeyer(cfg.By, cfg.IPv6Bits)
 	}
 	return s
 }
 
-// scan fills in the content of b. It first adds the callers of the content that b held before to
-// its cache.
+// scan fills in the content of b.
 func (s *scanner) scan(b *block) {
-	s.known.add(b.unnumbered)
-	b.content = content{records: b.records[:0], unnumbered: b.unnumbered[:0], arena: b.arena[:0],
-		first: math.MaxInt64, final: math.MinInt64}
+	b.content = content{records: b.records[:0], arena: b.arena[:0], first: math.MaxInt64,
+		final: math.MinInt64}
 	for rest := b.data; len(rest) > 0; {
 		line := rest
 		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
@@ -109,7 +90,6 @@ func (s *scanner) scan(b *block) {
 		b.lines++
 		s.line(b, line)
 	}
-	s.number(b)
 }
 
 var errTooLong = fmt.Errorf("the line is over %d KiB", maxLine>>10)
@@ -127,51 +107,19 @@ func (s *scanner) line(b *block, line []byte) {
 		b.filtered++
 		return
 	}
-	var text shortText
-	if s.texts != nil {
-		text = shortTextOf(s.texts.text(e))
-	}
-	if text == (shortText{}) {
-		from := len(b.arena)
-		if b.arena = s.keys.append(b.arena, e); len(b.arena) == from {
-			b.unkeyed++
-			return
-		}
-		s.leave(b, len(b.records), from, text)
+	from := len(b.arena)
+	if b.arena = s.keys.append(b.arena, e); len(b.arena) == from {
+		b.unkeyed++
+		return
 	}
 	at, uncounted := stampOf(e), !s.filter.counts(e)
-	b.records = append(b.records, record{at: at, text: text, uncounted: uncounted})
+	b.records = append(b.records, record{at: at, from: uint32(from), to: uint32(len(b.arena)),
+		hash: maphash.Bytes(s.seed, b.arena[from:]), uncounted: uncounted})
 	b.first, b.final = min(b.first, at), max(b.final, at)
 	b.coarse = b.coarse || e.Coarse
 	if uncounted {
 		b.uncounted++
 	}
-}
-
-// number sets the numbers of the callers that are in the cache. It handles all records of a block
-// at once: the places are spread over the cache, and the processor can wait for many of them at the
-// same time.
-func (s *scanner) number(b *block) {
-	for i := range b.records {
-		rec := &b.records[i]
-		if rec.text == (shortText{}) {
-			continue
-		}
-		if n := s.known.find(rec.text); n != 0 {
-			rec.caller = n - 1
-			continue
-		}
-		from := len(b.arena)
-		b.arena = s.texts.appendText(b.arena, rec.text.append(s.scratch[:0]))
-		s.leave(b, i, from, rec.text)
-	}
-}
-
-// leave adds record i to unnumbered. Its key begins at from in the arena.
-func (s *scanner) leave(b *block, i, from int, text shortText) {
-	b.unnumbered = append(b.unnumbered,
-		unnumbered{record: uint32(i), from: uint32(from), to: uint32(len(b.arena)),
-			hash: maphash.Bytes(s.seed, b.arena[from:]), text: text})
 }
 
 // Unreadable describes the lines that could not be read.
