@@ -1,6 +1,9 @@
 package accesslog
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // The range of valid years. Within it the difference of two times fits a time.Duration.
 const (
@@ -62,7 +65,8 @@ func parseStamp(t []byte) (int64, bool) {
 		return 0, false
 	}
 	year += century * 100
-	if year < minYear || year > maxYear || day > daysIn(year, month) {
+	midnight := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	if year < minYear || year > maxYear || midnight.Day() != day { // 31 April would be 1 May
 		return 0, false
 	}
 	zone := int64(zoneHour*3600 + zoneMinute*60)
@@ -73,7 +77,7 @@ func parseStamp(t []byte) (int64, bool) {
 	default:
 		return 0, false
 	}
-	return daysSinceEpoch(year, month, day)*86400 + int64(hour*3600+minute*60+second) - zone, true
+	return midnight.Unix() + int64(hour*3600+minute*60+second) - zone, true
 }
 
 // digits returns the value of two digits, or math.MinInt if they are not digits.
@@ -94,29 +98,4 @@ func month(name []byte) int {
 		}
 	}
 	return 0
-}
-
-func daysIn(year, month int) int {
-	switch month {
-	case 4, 6, 9, 11:
-		return 30
-	case 2:
-		if year%4 == 0 && (year%100 != 0 || year%400 == 0) {
-			return 29
-		}
-		return 28
-	}
-	return 31
-}
-
-// daysSinceEpoch returns the number of days since 1970-01-01 in the Gregorian calendar. It lets the
-// year begin in March, so that the leap day comes last and the months before it have a closed form.
-func daysSinceEpoch(year, month, day int) int64 {
-	if month <= 2 {
-		year--
-		month += 12
-	}
-	days := 365*year + year/4 - year/100 + year/400 + (153*(month-3)+2)/5 + day
-	const epoch = 719469 // the same sum for 1970-01-01
-	return int64(days - epoch)
 }
