@@ -305,7 +305,7 @@ func (f *proxyFlags) run(cmd *cobra.Command) error {
 		return err
 	}
 	hangUp := make(chan os.Signal, 1)
-	signal.Notify(hangUp, hangUpSignal)
+	signal.Notify(hangUp, syscall.SIGHUP)
 	defer signal.Stop(hangUp)
 	go func() {
 		for range hangUp {

@@ -89,7 +89,6 @@ type replayFlags struct {
 	output, html       string
 	top, maxBuckets    int
 	quiet              bool
-	reorder            string // ignored
 }
 
 func newReplay() *cobra.Command { return new(replayFlags).command() }
@@ -153,10 +152,6 @@ func (f *replayFlags) addOutput(cmd *cobra.Command) {
 	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<24,
 		"how many callers a sliding log or tiers may keep at the same time")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "print only the report: no progress, no notes")
-	flags.StringVar(&f.reorder, "reorder", "", "has no effect")
-	if err := flags.MarkHidden("reorder"); err != nil {
-		panic(err) // the flag is defined above
-	}
 }
 
 // outputs are the values of --output.
@@ -216,9 +211,6 @@ func classify(err error) error {
 
 // remark prints to the standard error what was left out, unless the report itself says so.
 func (f *replayFlags) remark(stderr io.Writer, r *replay.Result) {
-	if f.reorder != "" {
-		fmt.Fprintln(stderr, "weir: --reorder has no effect: the order of a log's lines makes no difference")
-	}
 	if f.output == "text" || f.output == "html" {
 		return // the report contains the notes
 	}

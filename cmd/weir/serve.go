@@ -133,7 +133,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, hangUpSignal)
+	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	go func() {
 		for {
