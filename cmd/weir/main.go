@@ -6,8 +6,8 @@
 // The first reports what the limit would have done to the requests of an access log; the second is
 // a reverse proxy that enforces it. See their --help.
 //
-// It exits with 1 on a failure, and with 2 if its arguments or its input are wrong. Data goes to
-// the standard output, everything else to the standard error.
+// It exits with 1 on a failure, with 2 if its arguments or its input are wrong, and with 3 if a replay
+// is in doubt of its input. Data goes to the standard output, everything else to the standard error.
 package main
 
 import (
@@ -29,6 +29,7 @@ const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
+	exitDoubt   = 3
 )
 
 // failure is an error of a command with correct arguments and input, which exits with 1. All other
@@ -36,6 +37,10 @@ const (
 type failure struct{ error }
 
 func (f failure) Unwrap() error { return f.error }
+
+// doubt is an error of a command whose input was read, but whose result is probably not what was
+// asked for. It exits with 3.
+type doubt struct{ error }
 
 // run runs the command line args and returns the exit code.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
@@ -49,8 +54,11 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exitOK
 	}
 	fmt.Fprintf(stderr, "weir: %s\n", printable(err.Error())) // err may quote a hostile log
-	if errors.As(err, new(failure)) {
+	switch {
+	case errors.As(err, new(failure)):
 		return exitFailure
+	case errors.As(err, new(doubt)):
+		return exitDoubt
 	}
 	fmt.Fprintf(stderr, "Try %q.\n", cmd.CommandPath()+" --help")
 	return exitUsage

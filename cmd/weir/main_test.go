@@ -40,7 +40,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 		code = err.Error()
 	}
 	if want := map[string]string{"0": "0", "1": "exit status 1",
-		"2": "exit status 2"}[args[0]]; code != want {
+		"2": "exit status 2", "3": "exit status 3"}[args[0]]; code != want {
 		ts.Fatalf("%q: %s, want %s", args[1:], code, want)
 	}
 }

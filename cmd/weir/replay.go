@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -20,10 +22,17 @@ const replayLong = `Replay runs the requests of access logs through limits, with
 as the clock. It reports how many requests the limits would have denied, which callers they would
 have denied most, and when. With --suggest it reports which limits fit the log.
 
-Files have the common or the combined format of nginx and Apache, or JSON as Caddy, nginx, Traefik,
-Envoy and weir proxy write it; for other JSON, --map names the fields. Gzip is recognized by its
-content; "-" is the standard input. Lines that cannot be read are counted and the first few shown.
-The report does not depend on the order of the lines or of the files.
+Files have the common or the combined format of nginx and Apache, a W3C format (IIS, CloudFront), or
+JSON as Caddy, nginx, Traefik, Envoy, Cloudflare, Google Cloud and weir proxy write it; for other
+JSON, --map names the fields, and for other text --format or --log-format the format. Gzip and zstd
+are recognized by their content; "-" is the standard input. Lines that cannot be read are counted and
+the first few shown. The report does not depend on the order of the lines or of the files.
+
+The prefixes that Docker, Kubernetes, syslog and journalctl put in front of a line are removed;
+--strip-prefix removes others. A line that leaves open which of its words is the client is not read.
+If a log lists the addresses of proxies in X-Forwarded-For, or has only those of your balancer, --trust
+names the proxies, as for weir proxy. If most callers are no addresses or seem to be proxies, if there
+is one caller only, or as many as lines, replay says so, suggests nothing and exits with 3.
 
 A limit is [NAME=]COUNT/DURATION[:STRATEGY], as for weir proxy: 100/1m, login=5/500ms, 10000/1d:log.
 Durations are from 1ms to 365d, in whole milliseconds. Several counts and durations, separated by
@@ -62,8 +71,8 @@ difference.
 
 Memory grows with the number of callers (with --rules, of distinct descriptors and callers), not
 with the number of lines. Beyond about 10 million requests, 5 bytes of each go to a temporary file
-in $TMPDIR. The exit code is 1 if replay failed, and 2 if the command line is wrong or a file is not
-an access log.`
+in $TMPDIR. The exit code is 1 if replay failed or one of several files could not be read, 2 if the
+command line is wrong or the file is not an access log, and 3 if the callers are in doubt.`
 
 const replayExample = `  weir replay --limit 100/1m access.log
   weir replay --suggest access.log
@@ -80,6 +89,10 @@ type replayFlags struct {
 	burst              uint64
 	by, format, fields string
 	ipv6Prefix         int
+	trust              []string
+	logFormat          string
+	stripPrefix        string
+	force              bool
 	since, until       string
 	paths, methods     []string
 	statuses, countIf  []string
@@ -116,6 +129,9 @@ func (f *replayFlags) command() *cobra.Command {
 		"the `share` of callers that a suggested limit may deny")
 	flags.StringVar(&f.by, "by", string(replay.ByIP), "what callers are keyed by: ip, path, user or ip+path")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
+	flags.StringSliceVar(&f.trust, "trust", nil,
+		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
+	flags.BoolVar(&f.force, "force", false, "make suggestions although the callers seem not to be clients")
 	f.addInput(cmd)
 	f.addOutput(cmd)
 	return cmd
@@ -124,11 +140,15 @@ func (f *replayFlags) command() *cobra.Command {
 func (f *replayFlags) addInput(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.format, "format", "auto",
-		"the log's format: auto, common, combined, caddy, weir, nginx, traefik, envoy, or json "+
-			"(with --map)")
+		"the log's format: "+strings.Join(accesslog.Formats(), ", ")+" (with --map)")
 	flags.StringVar(&f.fields, "map", "",
 		"the fields of a JSON line, `FIELD=PATH,...`: time, ip, user, method, path, status, request, "+
-			"duration, duration_ms or duration_ns")
+			"xff, referer, agent, duration, duration_ms or duration_ns")
+	flags.StringVar(&f.logFormat, "log-format", "",
+		"the log's format as `text` of nginx's log_format or Apache's LogFormat")
+	flags.StringVar(&f.stripPrefix, "strip-prefix", "",
+		"remove what this `regexp` matches at the beginning of each line; the prefixes of Docker, "+
+			"Kubernetes, syslog and journalctl are known")
 	flags.StringVar(&f.since, "since", "",
 		"leave out requests before this `time`: 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02 "+
 			"(UTC), or 24h for 24 hours ago")
@@ -197,6 +217,12 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	if err := f.print(cmd.OutOrStdout(), result); err != nil {
 		return failure{err}
+	}
+	if len(result.Failed) > 0 {
+		return failure{result.Failed[0].Err}
+	}
+	if result.Doubtful {
+		return doubt{errors.New(strings.Join(result.Doubts, "; ") + "; --force suggests limits all the same")}
 	}
 	return nil
 }

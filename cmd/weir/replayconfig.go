@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +18,8 @@ import (
 
 // config returns the Config for the flags.
 func (f *replayFlags) config(files []string) (replay.Config, error) {
-	cfg := replay.Config{Files: files, IPv6Bits: f.ipv6Prefix, MaxBuckets: f.maxBuckets, Top: f.top}
+	cfg := replay.Config{Files: files, IPv6Bits: f.ipv6Prefix, MaxBuckets: f.maxBuckets, Top: f.top,
+		Force: f.force}
 	err := f.check(files)
 	if err != nil {
 		return cfg, err
@@ -24,7 +27,10 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	if cfg.By, err = replay.ParseBy(f.by); err != nil {
 		return cfg, err
 	}
-	if cfg.Format, err = accesslog.ParseFormat(f.format, f.fields); err != nil {
+	if cfg.Trust, err = proxy.ParsePrefixes("trust", f.trust); err != nil {
+		return cfg, err
+	}
+	if cfg.Format, err = f.logLines(); err != nil {
 		return cfg, err
 	}
 	if cfg.Filter, err = f.filter(time.Now()); err != nil {
@@ -41,6 +47,22 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 		cfg.Suggest, err = f.suggestion()
 	}
 	return cfg, err
+}
+
+// logLines returns the format of the log's lines.
+func (f *replayFlags) logLines() (format accesslog.Format, err error) {
+	if f.logFormat == "" {
+		format, err = accesslog.ParseFormat(f.format, f.fields)
+	} else if format, err = accesslog.ParseLayout(f.logFormat); f.format != "auto" || f.fields != "" {
+		return format, errors.New("log-format excludes format and map: leave out one of them")
+	}
+	format.Lists = len(f.trust) > 0
+	if err == nil && f.stripPrefix != "" {
+		if format.Prefix, err = regexp.Compile(`^(?:` + f.stripPrefix + `)`); err != nil {
+			err = fmt.Errorf("strip-prefix: %w", err)
+		}
+	}
+	return format, err
 }
 
 // check returns an error for flags that are wrong by themselves.
@@ -73,6 +95,18 @@ func (f *replayFlags) check(files []string) error {
 		return fmt.Errorf("top must not be negative, but is %d", f.top)
 	case f.maxBuckets <= 0:
 		return fmt.Errorf("max-buckets must be positive, not %d", f.maxBuckets)
+	}
+	return f.checkHTML(files)
+}
+
+// checkHTML returns an error if the page would replace one of the logs.
+func (f *replayFlags) checkHTML(files []string) error {
+	page, err := os.Stat(f.html)
+	for _, name := range files {
+		log, logErr := os.Stat(name)
+		if f.html != "" && (name == f.html || err == nil && logErr == nil && os.SameFile(page, log)) {
+			return fmt.Errorf("html %s is a log that is read: name another file", f.html)
+		}
 	}
 	return nil
 }

@@ -1,6 +1,11 @@
-// Package accesslog parses the access logs of web servers, one line at a time and without
-// allocating. It reads the common and the combined format of nginx and Apache, with or without
-// Apache's virtual host in front, and JSON logs with any field names.
+// Package accesslog parses the access logs of web servers, one line at a time and, for the common,
+// the combined and JSON formats, without allocating. It reads the common and the combined format of
+// nginx and Apache, with or without Apache's virtual host in front; JSON with any field names; W3C
+// extended logs; and other text by its log_format.
+//
+// Containers and log collectors put their own words in front of a line. Parse removes those that it
+// knows. A line of text that still leaves open which of its words is the client is an error, so that
+// a part of a prefix never becomes a caller.
 package accesslog
 
 import (
@@ -20,8 +25,12 @@ type Entry struct {
 	// begins at Start.
 	Coarse bool
 
-	// IP is the client's address as logged, without a port. It is empty only if a Map has no IP.
+	// IP is the address of the TCP peer as logged, without a port. It is empty only if a map of
+	// fields has no ip.
 	IP []byte
+
+	// IPv4 is set if IP is an IPv4 address as net/netip formats it.
+	IPv4 bool
 
 	// User is the authenticated user, or empty.
 	User []byte
@@ -39,55 +48,111 @@ type Entry struct {
 	// Status is the response's status, or 0 if there is none.
 	Status int
 
-	// Rest is the text after the status in the common format. In the combined format it is the
-	// size, the referer and the user agent.
-	Rest []byte
+	forwarded      []byte // X-Forwarded-For
+	referer, agent []byte
+	rest           []byte // of the common format, the text after the status
 }
 
 // The reasons why a line cannot be parsed.
 var (
 	ErrEmpty    = errors.New("the line is empty")
-	ErrFormat   = errors.New("neither the common or combined format nor JSON")
+	ErrFormat   = errors.New("neither the common or combined format nor JSON; --format and --log-format name others")
+	ErrLayout   = errors.New("not in the given format")
+	ErrCaller   = errors.New("it is not clear which word is the client: give --log-format or --strip-prefix")
+	ErrList     = errors.New("several addresses: give --trust with those of your proxies")
 	ErrTime     = errors.New("invalid time")
 	ErrJSON     = errors.New("broken JSON")
 	ErrText     = errors.New("not JSON, as the given format is; lines of text have the format common")
 	ErrField    = errors.New("a JSON field of the wrong type")
-	ErrNoAccess = errors.New("JSON, but not a request: the expected fields have no time or no client address")
+	ErrNoAccess = errors.New("not a request: the expected fields have no time or no client address")
+
+	// ErrDirective is not a failure: the line describes the lines after it.
+	ErrDirective = errors.New("a directive of a W3C log")
 )
 
 // Parser parses lines. It caches the last second it parsed, since the next line usually has the
 // same one. The zero value reads every preset format. A Parser is not safe for concurrent use; use
 // one for each goroutine.
 type Parser struct {
-	format Format
-	maps   []*tree // the JSON maps to try
-	last   int     // index in maps of the map that read the last line
-	clock  clock
-	json   walker
-	values [slots]value
+	format  Format
+	maps    []*tree // the JSON maps to try
+	last    int     // index in maps of the map that read the last line
+	fields  *layout // of a W3C log
+	clock   clock
+	json    walker
+	values  [slots]value
+	joined  []byte // a date and a time
+	address cachedAddress
 }
 
 // NewParser returns a Parser for a format.
-func NewParser(f Format) *Parser { return &Parser{format: f, maps: f.maps} }
+func NewParser(f Format) *Parser { return &Parser{format: f, maps: f.maps, fields: f.fields} }
+
+// maxWrappers bounds the prefixes of a line. Docker Compose with timestamps writes two.
+const maxWrappers = 4
 
 // Parse parses one line, without its end of line, into e. It returns one of this package's errors;
 // then e is undefined. Unless the format is given, Parse recognizes it for each line by the first
 // byte and the fields, so a log may mix formats.
 func (p *Parser) Parse(line []byte, e *Entry) error {
+	if p.format.Prefix != nil {
+		line = line[len(p.format.Prefix.Find(line)):]
+	}
+	return p.unwrapped(line, e, maxWrappers)
+}
+
+// unwrapped parses a line that at most so many wrappers are around. A line in a given format of text
+// is parsed without a wrapper first: the words of a wrapper could stand for fields.
+func (p *Parser) unwrapped(line []byte, e *Entry, most int) error {
+	given := p.format.layout != nil
+	err := ErrLayout
+	if !given {
+		err = p.parse(line, e)
+	}
+	if most > 0 && err != nil && err != ErrDirective {
+		if inner := p.unwrap(line); inner != nil {
+			err = p.unwrapped(inner, e, most-1)
+		}
+	}
+	if given && err != nil {
+		return p.parse(line, e)
+	}
+	return err
+}
+
+func (p *Parser) parse(line []byte, e *Entry) error {
 	line = bytes.TrimRight(line, "\r\n \t")
 	switch {
 	case len(line) == 0:
 		return ErrEmpty
+	case p.format.layout != nil:
+		return p.text(p.format.layout, line, e)
 	case line[0] == '{' && !p.format.textOnly:
 		return p.object(line, e)
 	case p.format.jsonOnly:
 		return ErrText
+	case line[0] == '#' && !p.format.textOnly:
+		return p.directive(line)
+	case p.fields != nil && bytes.IndexByte(line, '\t') >= 0:
+		return p.text(p.fields.tabbed, line, e)
+	case p.fields != nil:
+		return p.text(p.fields, line, e)
 	}
 	return p.common(line, e)
 }
 
-// cutQuery splits a request target into the path and the query.
+// cutQuery splits a request target into the path and the query. It removes the scheme and the host
+// of an absolute target.
 func cutQuery(target []byte) (path, query []byte) {
+	if len(target) > 0 && target[0] != '/' {
+		if i := bytes.Index(target, []byte("://")); i > 0 && bytes.IndexByte(target[:i], '/') < 0 {
+			target = target[i+3:]
+			if i = bytes.IndexAny(target, "/?"); i < 0 {
+				return []byte("/"), nil
+			}
+			target = target[i:]
+		}
+	}
 	if i := bytes.IndexByte(target, '?'); i >= 0 {
 		return target[:i], target[i+1:]
 	}

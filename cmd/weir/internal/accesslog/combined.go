@@ -2,23 +2,26 @@ package accesslog
 
 import "bytes"
 
-// Combined returns the unescaped referer and user agent of a line in the combined format. They are
-// empty in other formats, and if the log has a hyphen.
-func (e *Entry) Combined() (referer, agent string) {
-	_, rest, ok := bytes.Cut(e.Rest, []byte(` "`))
-	if !ok {
-		return "", ""
+// Headers returns the unescaped referer and user agent. They are empty if the log does not have them
+// or has a hyphen.
+func (e *Entry) Headers() (referer, agent string) {
+	if e.rest == nil {
+		return field(e.referer), field(e.agent)
 	}
-	first, ok := quoted(rest)
-	if !ok {
-		return "", ""
-	}
-	rest, ok = bytes.CutPrefix(rest[len(first):], []byte(`" "`))
-	if !ok {
-		return field(first), ""
-	}
-	second, _ := quoted(rest)
+	first, rest, _ := nextQuoted(e.rest)
+	second, _, _ := nextQuoted(rest)
 	return field(first), field(second)
+}
+
+// nextQuoted returns the next field in quotes and the text after it.
+func nextQuoted(s []byte) (text, rest []byte, ok bool) {
+	if _, s, ok = bytes.Cut(s, []byte(` "`)); !ok {
+		return nil, nil, false
+	}
+	if text, ok = quoted(s); !ok {
+		return nil, nil, false
+	}
+	return text, s[len(text)+1:], true
 }
 
 // field unescapes a quoted field. Apache writes escapes such as \", \\, \n and \t, and nginx writes

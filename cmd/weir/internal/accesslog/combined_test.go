@@ -24,7 +24,7 @@ func TestCombined(t *testing.T) {
 	} {
 		var e Entry
 		require.NoError(t, new(Parser).Parse([]byte(row.line), &e), row.name)
-		referer, agent := e.Combined()
+		referer, agent := e.Headers()
 		assert.Equal(t, []string{row.referer, row.agent}, []string{referer, agent}, row.name)
 	}
 }

@@ -1,9 +1,6 @@
 package accesslog
 
-import (
-	"bytes"
-	"net/netip"
-)
+import "bytes"
 
 // common parses
 //
@@ -12,24 +9,30 @@ import (
 // which is the common format and the beginning of the combined one. It ignores the fields after the
 // status, since servers append their own.
 func (p *Parser) common(line []byte, e *Entry) error {
-	ip, rest, ok := bytes.Cut(line, space)
-	if !ok || len(ip) == 0 {
+	ip, rest, ok := cutAddresses(line)
+	if !ok {
 		return ErrFormat
 	}
 	ident, rest, ok := bytes.Cut(rest, space)
 	if !ok {
 		return ErrFormat
 	}
-	if string(ident) != "-" {
+	named := !p.isAddress(ip)
+	if second := string(ident) != "-" && p.isAddress(ident); named && second && isHost(ip) {
 		// Apache's vhost_combined has the virtual host in front. Parsed as the common format, all
 		// clients of a host would become one caller.
-		if shifted, after, ok := virtualHost(ident, rest); ok {
-			ip, rest = shifted, after
+		ip, named = ident, false
+		if ident, rest, ok = bytes.Cut(rest, space); !ok {
+			return ErrFormat
 		}
 	}
 	user, rest, ok := cutUser(rest)
 	if !ok {
 		return ErrFormat
+	}
+	misplaced := string(ident) != "-" && (named || p.hasAddress(ident))
+	if misplaced || named && !isHost(ip) || p.hidesClient(user) {
+		return ErrCaller
 	}
 	second, ok := p.clock.read(rest[:stampLen])
 	if !ok {
@@ -41,24 +44,46 @@ func (p *Parser) common(line []byte, e *Entry) error {
 		return ErrFormat
 	}
 	status, rest, _ := bytes.Cut(bytes.TrimPrefix(rest[len(request)+1:], space), space)
-	e.Start, e.Coarse, e.IP, e.User, e.Status, e.Rest = second*1e9, true, ip, user, statusOf(status), rest
+	*e = Entry{Start: second * 1e9, Coarse: true, User: user, Status: statusOf(status), rest: rest}
 	e.Method, e.Path, e.Query = requestLine(request)
-	return nil
+	return p.client(ip, e)
 }
 
 var space = []byte(" ")
 
-// virtualHost reports whether ident, the second field, is an address: the line then begins with a
-// virtual host. It returns the address and the text after the identity.
-func virtualHost(ident, rest []byte) (ip, after []byte, ok bool) {
-	if c := ident[:min(1, len(ident))]; !bytes.ContainsAny(c, "0123456789abcdefABCDEF:") {
-		return nil, nil, false
+// cutAddresses splits a line after the first word or, if that ends in a comma, after the list that it
+// begins.
+func cutAddresses(line []byte) (addrs, rest []byte, ok bool) {
+	for n := 0; ; n++ {
+		i := bytes.IndexByte(line[n:], ' ')
+		if i < 0 {
+			return nil, nil, false
+		}
+		if n += i; n == 0 || line[n-1] != ',' {
+			return line[:n], line[n+1:], n > 0
+		}
 	}
-	if _, err := netip.ParseAddr(string(ident)); err != nil {
-		return nil, nil, false
+}
+
+// hasAddress reports whether a word is an address, with or without quotes or a name and an equals sign.
+func (p *Parser) hasAddress(word []byte) bool {
+	word = word[bytes.LastIndexByte(word, '=')+1:]
+	return p.isAddress(bytes.Trim(word, `"'(),;`))
+}
+
+// hidesClient reports whether the text at the place of the user may contain the client: an address,
+// or a hyphen among other words. Then the line begins with something else.
+func (p *Parser) hidesClient(user []byte) bool {
+	if len(user) == 0 {
+		return false
 	}
-	_, after, ok = bytes.Cut(rest, space)
-	return ident, after, ok
+	several := bytes.IndexByte(user, ' ') >= 0
+	for word := range bytes.SplitSeq(user, space) {
+		if several && string(word) == "-" || p.hasAddress(word) {
+			return true
+		}
+	}
+	return false
 }
 
 // cutUser parses the user, whose name may contain spaces, up to the bracket before the time. It

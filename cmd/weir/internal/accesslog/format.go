@@ -2,80 +2,84 @@ package accesslog
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 )
 
 // Format is the format of a log's lines. The zero value recognizes the common and the combined
-// format and the JSON of every preset.
+// format, the JSON of every preset, and W3C logs that begin with their fields.
 type Format struct {
+	// Prefix is removed from each line that it matches. It must match only at the beginning.
+	Prefix *regexp.Regexp
+
+	// Lists is set if the address may be a list, as in X-Forwarded-For. Entry.IP is then the last of
+	// it and Entry.Forwarded returns the others.
+	Lists bool
+
 	textOnly, jsonOnly bool
 	maps               []*tree // nil means all presets
+	layout             *layout // of lines of text; nil for the common format
+	fields             *layout // of a W3C log whose fields are not in the file
 }
 
-// Map says where the fields of a JSON line are. Each field is a list of dotted paths, such as
-// request.client_ip; the first path whose value is present and not empty or "-" is used.
-type Map struct {
-	Time     []string // the end of the request, or its arrival without a Duration
-	Duration []string // of the request
-	IP       []string // the client's address, with or without a port
-	User     []string
-	Method   []string
-	Path     []string // with or without a query
-	Status   []string
-	Request  []string // METHOD TARGET PROTOCOL in one, for logs without Method and Path
-
-	// DurationUnit is the unit of a Duration that is a number. 0 means seconds.
-	DurationUnit time.Duration
-
-	// exact is set if a whole number of seconds is as precise as one with a fraction.
-	exact bool
-}
-
-// presets are the JSON formats with a name, in the order in which they are tried.
+// presets are the JSON formats with a name, in the order in which they are tried, in the syntax of
+// ParseFormat. exact means that a whole number of seconds is as precise as one with a fraction.
 var presets = []struct {
-	name string
-	Map
+	name, fields string
+	exact        bool
 }{
-	{"caddy", Map{
-		Time: []string{"ts"}, Duration: []string{"duration"},
-		// remote_addr: before 2.5
-		IP:   []string{"request.client_ip", "request.remote_ip", "request.remote_addr"},
-		User: []string{"user_id"}, Method: []string{"request.method"}, Path: []string{"request.uri"},
-		Status: []string{"status"}, exact: true,
-	}},
-	{"weir", Map{
-		Time: []string{"time"}, Duration: []string{"ms"}, DurationUnit: time.Millisecond,
-		IP:     []string{"client"},
-		Method: []string{"method"}, Path: []string{"path"}, Status: []string{"status"},
-	}},
-	{"nginx", Map{
-		Time:     []string{"msec", "time_iso8601", "time_local", "time", "@timestamp", "timestamp"},
-		Duration: []string{"request_time"}, IP: []string{"realip_remote_addr", "remote_addr"},
-		User:   []string{"remote_user"},
-		Method: []string{"request_method", "method"}, Path: []string{"request_uri", "uri"},
-		Status:  []string{"status"},
-		Request: []string{"request"},
-	}},
-	{"traefik", Map{
-		Time: []string{"StartUTC", "StartLocal"}, IP: []string{"ClientHost", "ClientAddr"},
-		User:   []string{"ClientUsername"},
-		Method: []string{"RequestMethod"}, Path: []string{"RequestPath"},
-		Status: []string{"DownstreamStatus"},
-	}},
-	{"envoy", Map{
-		Time: []string{"start_time"}, IP: []string{"downstream_remote_address"}, Method: []string{"method"},
-		Path: []string{"path"}, Status: []string{"response_code"},
-	}},
+	{"caddy", "time=ts,duration=duration,ip=request.client_ip,ip=request.remote_ip," +
+		"ip=request.remote_addr,user=user_id,method=request.method,path=request.uri,status=status," +
+		"xff=request.headers.X-Forwarded-For,referer=request.headers.Referer," +
+		"agent=request.headers.User-Agent", true},
+	{"weir", "time=time,duration_ms=ms,ip=client,method=method,path=path,status=status", false},
+	{"nginx", "time=msec,time=time_iso8601,time=time_local,time=time,time=@timestamp,time=timestamp," +
+		"duration=request_time,ip=remote_addr,user=remote_user,method=request_method,method=method," +
+		"path=request_uri,path=uri,status=status,request=request,xff=http_x_forwarded_for," +
+		"referer=http_referer,agent=http_user_agent", false},
+	{"traefik", "time=StartUTC,time=StartLocal,ip=ClientHost,ip=ClientAddr,user=ClientUsername," +
+		"method=RequestMethod,path=RequestPath,status=DownstreamStatus," +
+		"xff=request_X-Forwarded-For,referer=request_Referer,agent=request_User-Agent", false},
+	{"envoy", "time=start_time,ip=downstream_remote_address,method=method,path=path," +
+		"status=response_code,xff=x_forwarded_for,agent=user_agent", false},
+	{"cloudflare", "time=EdgeStartTimestamp,ip=ClientIP,method=ClientRequestMethod," +
+		"path=ClientRequestURI,status=EdgeResponseStatus,referer=ClientRequestReferer," +
+		"agent=ClientRequestUserAgent", false},
+	{"gcp", "time=timestamp,ip=httpRequest.remoteIp,method=httpRequest.requestMethod," +
+		"path=httpRequest.requestUrl,status=httpRequest.status,referer=httpRequest.referer," +
+		"agent=httpRequest.userAgent", false},
 }
 
 var presetTrees = func() (all []*tree) {
 	for _, p := range presets {
-		all = append(all, newTree(p.Map))
+		t := mustTree(p.fields)
+		t.exact = p.exact
+		all = append(all, t)
 	}
 	return all
 }()
+
+// texts are the formats of text with a name, as nginx would write them. A field that is not needed
+// is an underscore.
+var texts = []struct{ name, format string }{
+	{"alb", `$_ $_ $_ $remote_addr $_ $_ $_ $_ $status $_ $_ $_ "$request" "$http_user_agent" $_ $_ $_ "$_" ` +
+		`"$_" "$_" $_ $time_iso8601`},
+	{"envoy-text", `[$time_iso8601] "$request" $status $_ $_ $_ $_ $_ "$remote_addr" "$http_user_agent" $_`},
+	{"haproxy", `$remote_addr [$time_local] $_ $_ $_ $status $_ "$request"`},
+	{"s3", `$_ $_ [$time_local] $remote_addr $remote_user $_ $_ $_ "$request" $status $_ $_ $_ $_ $_ ` +
+		`"$http_referer" "$http_user_agent"`},
+}
+
+// directives are the fields of W3C logs with a name, for parts of a log without them.
+var directives = []struct{ name, fields string }{
+	{"cloudfront", "date time x-edge-location sc-bytes c-ip cs-method cs(Host) cs-uri-stem sc-status " +
+		"cs(Referer) cs(User-Agent) cs-uri-query cs(Cookie) x-edge-result-type x-edge-request-id " +
+		"x-host-header cs-protocol cs-bytes time-taken x-forwarded-for"},
+	{"iis", "date time s-ip cs-method cs-uri-stem cs-uri-query s-port cs-username c-ip cs(User-Agent) " +
+		"cs(Referer) sc-status sc-substatus sc-win32-status time-taken"},
+}
 
 // Formats returns the names that ParseFormat accepts.
 func Formats() []string {
@@ -83,18 +87,30 @@ func Formats() []string {
 	for _, p := range presets {
 		names = append(names, p.name)
 	}
+	for _, t := range texts {
+		names = append(names, t.name)
+	}
+	for _, d := range directives {
+		names = append(names, d.name)
+	}
 	return append(names, "json")
 }
 
 // ParseFormat returns the format with that name: auto, common or combined (which are the same: both
-// read lines of either), a preset, or json. For json, fields maps the fields, such as time=ts,ip=client.address.
+// read lines of either), a preset, or json. For json, fields is FIELD=PATH,FIELD=PATH..., such as
+// time=ts,ip=client.address: where the fields of a JSON line are, with dots between nested keys. A
+// FIELD that occurs again adds another PATH, which is used if a line does not have the first or has
+// it empty.
 func ParseFormat(name, fields string) (Format, error) {
 	if name == "json" || fields != "" {
 		if name != "json" && name != "auto" {
 			return Format{}, fmt.Errorf("a map of fields needs the format json, not %s", name)
 		}
-		m, err := ParseMap(fields)
-		return Format{jsonOnly: true, maps: []*tree{newTree(m)}}, err
+		t, err := newTree(fields)
+		if err == nil && !t.needs[slotTime] {
+			err = fmt.Errorf("map %q: time is missing", fields)
+		}
+		return Format{jsonOnly: true, maps: []*tree{t}}, err
 	}
 	switch name {
 	case "auto":
@@ -107,48 +123,129 @@ func ParseFormat(name, fields string) (Format, error) {
 			return Format{jsonOnly: true, maps: presetTrees[i : i+1]}, nil
 		}
 	}
+	for _, t := range texts {
+		if t.name == name {
+			return ParseLayout(t.format)
+		}
+	}
+	for _, d := range directives {
+		if d.name == name {
+			return Format{fields: w3c(d.fields)}, nil
+		}
+	}
 	return Format{}, fmt.Errorf("unknown format %q: want one of %s", name, strings.Join(Formats(), ", "))
 }
 
-// fieldNames are the field names in a map that is given as text.
-var fieldNames = []string{"time", "ip", "user", "method", "path", "status", "request", "duration",
-	"duration_ms", "duration_ns"}
+// The parts of a request that a line can have.
+const (
+	slotTime = iota
+	slotDate // of the time, if that is in another field
+	slotDuration
+	slotIP
+	slotUser
+	slotMethod
+	slotPath
+	slotQuery
+	slotStatus
+	slotRequest // METHOD TARGET PROTOCOL in one, for logs without method and path
+	slotForwarded
+	slotReferer
+	slotAgent
+	slotLine // a whole line, as in the JSON of containers
+	slots
+)
 
-// ParseMap parses FIELD=PATH,FIELD=PATH... A FIELD that occurs again adds another PATH, which is
-// used if a line does not have the first. ParseMap fails if a FIELD is unknown or if time is
-// missing.
-func ParseMap(text string) (Map, error) {
-	var m Map
-	for part := range strings.SplitSeq(text, ",") {
-		field, path, ok := strings.Cut(strings.TrimSpace(part), "=")
-		if !ok || path == "" || slices.Contains(strings.Split(path, "."), "") {
-			return m, fmt.Errorf("map %q: want FIELD=PATH, such as time=ts or ip=request.client_ip", part)
-		}
-		if err := m.add(field, path); err != nil {
-			return m, err
-		}
-	}
-	if len(m.Time) == 0 {
-		return m, fmt.Errorf("map %q: time is missing", text)
-	}
-	return m, nil
+// fieldName is a field of a map.
+type fieldName struct {
+	name string
+	slot int
+	unit time.Duration // of a duration
 }
 
-func (m *Map) add(field, path string) error {
-	unit := map[string]time.Duration{"duration": time.Second, "duration_ms": time.Millisecond,
-		"duration_ns": 1}[field]
-	if unit > 0 {
-		if len(m.Duration) > 0 && m.DurationUnit != unit {
-			return fmt.Errorf("map: durations in two units")
+// fieldNames are the fields of a map. With a duration, the time is that of the end of the request.
+var fieldNames = []fieldName{
+	{"time", slotTime, 0}, {"ip", slotIP, 0}, {"user", slotUser, 0}, {"method", slotMethod, 0},
+	{"path", slotPath, 0}, {"status", slotStatus, 0}, {"request", slotRequest, 0}, {"xff", slotForwarded, 0},
+	{"referer", slotReferer, 0}, {"agent", slotAgent, 0}, {"duration", slotDuration, time.Second},
+	{"duration_ms", slotDuration, time.Millisecond}, {"duration_ns", slotDuration, 1}, {"line", slotLine, 0},
+}
+
+// schema is what a format says about its fields.
+type schema struct {
+	unit  time.Duration // of a duration that is a number
+	exact bool
+	text  bool        // the address must be one
+	needs [slots]bool // the slots that a request must have
+}
+
+// tree is a map of fields in the form that the walker needs: the keys of an object and, below them,
+// the keys of nested objects.
+type tree struct {
+	schema
+	root node
+}
+
+type node struct {
+	name string
+	kids []*node
+	leaf bool
+	slot int
+	rank int // among the paths of slot, from 1; the lowest rank wins
+}
+
+func newTree(fields string) (*tree, error) {
+	t := &tree{schema: schema{unit: time.Second}}
+	var ranks [slots]int
+	for part := range strings.SplitSeq(fields, ",") {
+		name, path, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok || path == "" || slices.Contains(strings.Split(path, "."), "") {
+			return t, fmt.Errorf("map %q: want FIELD=PATH, such as time=ts or ip=request.client_ip", part)
 		}
-		m.Duration, m.DurationUnit = append(m.Duration, path), unit
-		return nil
+		i := slices.IndexFunc(fieldNames, func(f fieldName) bool { return f.name == name })
+		if i < 0 {
+			return t, fmt.Errorf("map: unknown field %q; want one of %s", name, mapFields())
+		}
+		f := fieldNames[i]
+		if f.unit > 0 && ranks[f.slot] > 0 && t.unit != f.unit {
+			return t, fmt.Errorf("map: durations in two units")
+		}
+		if f.unit > 0 {
+			t.unit = f.unit
+		}
+		n := &t.root
+		for name := range strings.SplitSeq(path, ".") {
+			n = n.kid(name)
+		}
+		ranks[f.slot]++
+		n.leaf, n.slot, n.rank = true, f.slot, ranks[f.slot]
+		t.needs[f.slot] = f.slot == slotTime || f.slot == slotIP
 	}
-	to := map[string]*[]string{"time": &m.Time, "ip": &m.IP, "user": &m.User, "method": &m.Method,
-		"path": &m.Path, "status": &m.Status, "request": &m.Request}[field]
-	if to == nil {
-		return fmt.Errorf("map: unknown field %q; want one of %s", field, strings.Join(fieldNames, ", "))
+	return t, nil
+}
+
+// mapFields lists the fields of a map.
+func mapFields() string {
+	var names []string
+	for _, f := range fieldNames[:len(fieldNames)-1] {
+		names = append(names, f.name)
 	}
-	*to = append(*to, path)
-	return nil
+	return strings.Join(names, ", ")
+}
+
+// mustTree is newTree for maps that are known to be valid.
+func mustTree(fields string) *tree {
+	t, err := newTree(fields)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// kid returns the child of n with that name, and adds it if it does not exist.
+func (n *node) kid(name string) *node {
+	if i := slices.IndexFunc(n.kids, func(k *node) bool { return k.name == name }); i >= 0 {
+		return n.kids[i]
+	}
+	n.kids = append(n.kids, &node{name: name})
+	return n.kids[len(n.kids)-1]
 }

@@ -26,12 +26,18 @@ func FuzzCommon(f *testing.F) {
 		var p Parser
 		var e Entry
 		err := p.Parse([]byte(line), &e)
+		if err == ErrCaller || err == ErrList || p.unwrap([]byte(line)) != nil {
+			return // TestNeverAnotherCaller says when
+		}
 		m := slowLine.FindStringSubmatch(line)
 		if m == nil {
 			if err == nil {
 				t.Fatalf("parsed a line that is not in the format: %q", line)
 			}
 			return
+		}
+		if isList(strings.Trim(m[2][strings.LastIndexByte(m[2], '=')+1:], `"'(),;`)) {
+			return // a virtual host, or two addresses
 		}
 		when, timeErr := time.Parse("02/Jan/2006:15:04:05 -0700", m[4])
 		plain := timeErr == nil && when.Format("02/Jan/2006:15:04:05 -0700") == m[4] &&
@@ -51,7 +57,7 @@ func FuzzCommon(f *testing.F) {
 		if m[2] == "-" && m[3] != "-" && m[3] != `""` && string(e.User) != m[3] {
 			t.Fatalf("%q: user %q, want %q", line, e.User, m[3])
 		}
-		if f := strings.SplitN(m[5], " ", 3); len(f) > 1 {
+		if f := strings.SplitN(m[5], " ", 3); len(f) > 1 && !strings.Contains(f[1], "://") {
 			if want, _, _ := strings.Cut(f[1], "?"); string(e.Path) != want {
 				t.Fatalf("%q: path %q, want %q", line, e.Path, want)
 			}
@@ -128,6 +134,9 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, first, second string) {
 		var used, fresh Parser
 		var a, b Entry
+		if strings.Contains(first, "#Fields:") {
+			return // it describes the second
+		}
 		_ = used.Parse([]byte(first), &a)
 		errA, errB := used.Parse([]byte(second), &a), fresh.Parse([]byte(second), &b)
 		if errA != errB {

@@ -2,69 +2,8 @@ package accesslog
 
 import (
 	"bytes"
-	"slices"
-	"strings"
 	"time"
 )
-
-// The parts of a request that a JSON line can have.
-const (
-	slotTime = iota
-	slotDuration
-	slotIP
-	slotUser
-	slotMethod
-	slotPath
-	slotStatus
-	slotRequest
-	slots
-)
-
-// tree is a Map in the form that the walker needs: the keys of an object and, below them, the keys
-// of nested objects.
-type tree struct {
-	root  node
-	unit  time.Duration
-	exact bool
-	needs [slots]bool // the slots that a request must have
-}
-
-type node struct {
-	name string
-	kids []*node
-	leaf bool
-	slot int
-	rank int // among the paths of slot, from 1; the lowest rank wins
-}
-
-func newTree(m Map) *tree {
-	t := &tree{unit: m.DurationUnit, exact: m.exact}
-	if t.unit == 0 {
-		t.unit = time.Second
-	}
-	t.needs[slotTime], t.needs[slotIP] = true, len(m.IP) > 0
-	for slot, paths := range [slots][]string{slotTime: m.Time, slotDuration: m.Duration, slotIP: m.IP,
-		slotUser:   m.User,
-		slotMethod: m.Method, slotPath: m.Path, slotStatus: m.Status, slotRequest: m.Request} {
-		for i, path := range paths {
-			n := &t.root
-			for name := range strings.SplitSeq(path, ".") {
-				n = n.kid(name)
-			}
-			n.leaf, n.slot, n.rank = true, slot, i+1
-		}
-	}
-	return t
-}
-
-// kid returns the child of n with that name, and adds it if it does not exist.
-func (n *node) kid(name string) *node {
-	if i := slices.IndexFunc(n.kids, func(k *node) bool { return k.name == name }); i >= 0 {
-		return n.kids[i]
-	}
-	n.kids = append(n.kids, &node{name: name})
-	return n.kids[len(n.kids)-1]
-}
 
 // value is a scalar of a line.
 type value struct {
@@ -97,24 +36,24 @@ func (p *Parser) object(line []byte, e *Entry) error {
 }
 
 func (p *Parser) objectBy(t *tree, line []byte, e *Entry) error {
-	p.values = [slots]value{}
-	p.json.reset(line)
-	if err := p.fields(&t.root); err != nil {
+	if err := p.walk(t, line); err != nil {
 		return err
 	}
-	if err := p.json.end(); err != nil {
-		return err
-	}
-	for slot, needed := range t.needs {
-		if needed && p.values[slot].rank == 0 {
-			return ErrNoAccess
-		}
-	}
-	return p.entry(t, e)
+	return p.entry(&t.schema, e)
 }
 
-// fields parses the object that belongs to n.
-func (p *Parser) fields(n *node) error {
+// walk reads the values of a JSON line.
+func (p *Parser) walk(t *tree, line []byte) error {
+	p.values = [slots]value{}
+	p.json.reset(line)
+	if err := p.below(&t.root); err != nil {
+		return err
+	}
+	return p.json.end()
+}
+
+// below parses the object that belongs to n.
+func (p *Parser) below(n *node) error {
 	w := &p.json
 	return w.object(func(key []byte) error {
 		for _, k := range n.kids {
@@ -123,8 +62,8 @@ func (p *Parser) fields(n *node) error {
 			}
 			switch c := w.peek(); {
 			case c == '{' && len(k.kids) > 0:
-				return p.fields(k)
-			case !k.leaf || c == '{' || c == '[':
+				return p.below(k)
+			case !k.leaf || c == '{':
 				return w.skip(0)
 			}
 			return p.scalar(k)
@@ -135,13 +74,16 @@ func (p *Parser) fields(n *node) error {
 
 // scalar parses the value of a leaf. A value of lower rank that was already parsed is kept.
 func (p *Parser) scalar(k *node) error {
-	w, was := &p.json, &p.values[k.slot]
+	w := &p.json
 	v := value{rank: k.rank}
 	var err error
 	switch w.peek() {
 	case '"':
 		v.str = true
 		err = w.text(&v.text)
+	case '[':
+		v.str = true
+		err = w.list(&v.text)
 	case 't', 'f', 'n':
 		return w.skip(0)
 	default:
@@ -150,21 +92,36 @@ func (p *Parser) scalar(k *node) error {
 	if err != nil {
 		return err
 	}
-	if len(v.text) > 0 && string(v.text) != "-" && (was.rank == 0 || v.rank <= was.rank) {
-		*was = v
-	}
+	p.set(k.slot, v)
 	return nil
 }
 
+// set stores a value unless it is missing or another path of the slot comes first.
+func (p *Parser) set(slot int, v value) {
+	was := &p.values[slot]
+	if len(v.text) > 0 && string(v.text) != "-" && (was.rank == 0 || v.rank <= was.rank) {
+		*was = v
+	}
+}
+
 // entry fills e from the values.
-func (p *Parser) entry(t *tree, e *Entry) error {
+func (p *Parser) entry(f *schema, e *Entry) error {
 	v := &p.values
+	for slot, needed := range f.needs {
+		if needed && v[slot].rank == 0 {
+			return ErrNoAccess
+		}
+	}
+	if date := v[slotDate].text; len(date) > 0 {
+		p.joined = append(append(append(p.joined[:0], date...), ' '), v[slotTime].text...)
+		v[slotTime].text = p.joined
+	}
 	end, coarse, ok := p.instant(v[slotTime])
 	if !ok {
 		return ErrTime
 	}
-	coarse = coarse && (v[slotTime].str || !t.exact)
-	took, ok := span(v[slotDuration], int64(t.unit))
+	coarse = coarse && (v[slotTime].str || !f.exact)
+	took, ok := span(v[slotDuration], int64(f.unit))
 	if !ok {
 		return ErrTime
 	}
@@ -176,28 +133,29 @@ func (p *Parser) entry(t *tree, e *Entry) error {
 		_, rest := floorMod(start, int64(time.Second))
 		start -= rest
 	}
-	ip := withoutPort(v[slotIP].text)
-	if bytes.IndexByte(ip, ' ') >= 0 {
-		return ErrField
-	}
-	*e = Entry{Start: start, Coarse: coarse, IP: ip, User: v[slotUser].text, Method: v[slotMethod].text,
-		Status: statusOf(v[slotStatus].text)}
+	*e = Entry{Start: start, Coarse: coarse, User: v[slotUser].text, Method: v[slotMethod].text,
+		Status: statusOf(v[slotStatus].text), forwarded: v[slotForwarded].text,
+		referer: v[slotReferer].text, agent: v[slotAgent].text}
 	if e.Path, e.Query = cutQuery(v[slotPath].text); v[slotRequest].rank > 0 && v[slotPath].rank == 0 {
 		e.Method, e.Path, e.Query = requestLine(v[slotRequest].text)
 	}
-	return nil
+	if query := v[slotQuery].text; len(query) > 0 {
+		e.Query = query
+	}
+	return p.addressed(f, e)
 }
 
-// withoutPort removes the port from addresses such as 1.2.3.4:56 and [::1]:56, and the brackets.
-func withoutPort(addr []byte) []byte {
-	if len(addr) > 0 && addr[0] == '[' {
-		if i := bytes.IndexByte(addr, ']'); i > 0 {
-			return addr[1:i]
-		}
-		return addr
+// addressed fills in the address of e.
+func (p *Parser) addressed(f *schema, e *Entry) error {
+	ip := p.values[slotIP].text
+	if f.text && !p.isAddress(ip) {
+		return ErrCaller
 	}
-	if i := bytes.IndexByte(addr, ':'); i >= 0 && bytes.IndexByte(addr[i+1:], ':') < 0 {
-		return addr[:i]
+	if err := p.client(ip, e); err != nil {
+		return err
 	}
-	return addr
+	if bytes.IndexByte(e.IP, ' ') >= 0 {
+		return ErrField
+	}
+	return nil
 }

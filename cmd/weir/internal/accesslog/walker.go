@@ -132,6 +132,21 @@ func (w *walker) text(dst *[]byte) error {
 	return nil
 }
 
+// list parses an array and stores its strings in dst, with commas between them.
+func (w *walker) list(dst *[]byte) error {
+	return w.array(func() error {
+		if w.peek() != '"' {
+			return w.skip(1)
+		}
+		first := *dst
+		if err := w.text(dst); err != nil || len(first) == 0 {
+			return err
+		}
+		*dst = append(append(append([]byte(nil), first...), ", "...), *dst...)
+		return nil
+	})
+}
+
 // string parses a string. It returns the text between the quotes and reports whether it has
 // escapes.
 func (w *walker) string() (raw []byte, escaped bool, err error) {
@@ -219,7 +234,7 @@ func (w *walker) skip(depth int) error {
 	case '{':
 		return w.object(func([]byte) error { return w.skip(depth + 1) })
 	case '[':
-		return w.array(depth)
+		return w.array(func() error { return w.skip(depth + 1) })
 	case 't':
 		return w.literal("true")
 	case 'f':
@@ -233,14 +248,15 @@ func (w *walker) skip(depth int) error {
 	return nil
 }
 
-func (w *walker) array(depth int) error {
+// array parses an array and calls element for each of its elements; element must parse it.
+func (w *walker) array(element func() error) error {
 	w.i++
 	if w.peek() == ']' {
 		w.i++
 		return nil
 	}
 	for {
-		if err := w.skip(depth + 1); err != nil {
+		if err := element(); err != nil {
 			return err
 		}
 		if w.peek() == ']' {

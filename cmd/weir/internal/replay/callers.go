@@ -7,6 +7,7 @@ import (
 	"hash/maphash"
 	"math"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
@@ -36,19 +37,27 @@ func ParseBy(s string) (By, error) {
 
 // keyer returns the keys of requests. It is not safe for concurrent use.
 type keyer struct {
-	by   By
-	ip   httplimit.IP
-	peer http.Request
-	raw  string // the last address whose key was made
-	key  string // its key: a client often sends several requests in a row
+	by     By
+	ip     httplimit.IP
+	trusts bool // some proxies
+	peer   http.Request
+	raw    string // the last address and X-Forwarded-For whose key was made
+	list   string
+	key    string // their key: a client often sends several requests in a row
 }
 
-func newKeyer(by By, ipv6Bits int) *keyer {
-	ip := httplimit.RemoteAddr()
-	if ipv6Bits > 0 {
-		ip = ip.IPv6Bits(ipv6Bits)
+func newKeyer(cfg *Config) *keyer {
+	return &keyer{by: cfg.By, ip: cfg.ip(), trusts: len(cfg.Trust) > 0,
+		peer: http.Request{Header: make(http.Header)}}
+}
+
+// ip returns the extractor that the middleware would use.
+func (cfg *Config) ip() httplimit.IP {
+	ip := httplimit.ClientIP(cfg.Trust)
+	if cfg.IPv6Bits > 0 {
+		ip = ip.IPv6Bits(cfg.IPv6Bits)
 	}
-	return &keyer{by: by, ip: ip}
+	return ip
 }
 
 // append appends the key of a request. It appends nothing if the request has none: no user is
@@ -57,15 +66,16 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	from := len(dst)
 	switch {
 	case k.by == ByIP:
-		dst = k.appendAddr(dst, e.IP)
+		dst = k.appendAddr(dst, e)
 	case k.by == ByPath:
 		dst = append(dst, e.Path...)
 	case k.by == ByUser:
 		dst = append(dst, e.User...)
-	case len(e.Path) > 0 && len(e.IP) > 0:
-		// an address has no space, so different pairs have different keys
-		dst = append(k.appendAddr(dst, e.IP), ' ')
-		dst = append(dst, e.Path...)
+	case len(e.Path) > 0:
+		if dst = k.appendAddr(dst, e); len(dst) > from {
+			// an address has no space, so different pairs have different keys
+			dst = append(append(dst, ' '), e.Path...)
+		}
 	}
 	if len(dst)-from > maxName {
 		dst = append(dst[:from], shorten(dst[from:])...)
@@ -73,45 +83,55 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	return dst
 }
 
-// appendAddr appends the key that httplimit has for an address. Servers that look up names log a
-// name instead of an address; the name is the key.
-func (k *keyer) appendAddr(dst, addr []byte) []byte {
-	if len(addr) == 0 || plainIPv4(addr) {
-		return append(dst, addr...)
+// appendAddr appends the key that httplimit has for the client of a request. Servers that look up
+// names log a name instead of the peer's address; the name is the key. It appends nothing if a
+// trusted proxy forwarded for something that is no address, which the middleware refuses.
+func (k *keyer) appendAddr(dst []byte, e *accesslog.Entry) []byte {
+	if len(e.IP) == 0 || e.IPv4 && !k.trusts {
+		return append(dst, e.IP...)
 	}
-	if string(addr) != k.raw {
-		k.raw = string(addr)
-		k.peer.RemoteAddr = k.raw
+	list := ""
+	if k.trusts {
+		list, _ = e.Forwarded()
+	}
+	if string(e.IP) != k.raw || list != k.list {
+		k.raw, k.list = string(e.IP), list
 		var err error
-		if k.key, err = k.ip.Extract(&k.peer); err != nil {
-			k.key = strings.ToLower(k.raw)
+		if k.key, err = k.ip.Extract(forward(&k.peer, k.raw, list)); err != nil {
+			k.key = ""
+			if _, err := netip.ParseAddr(k.raw); err != nil {
+				k.key = strings.ToLower(k.raw)
+			}
 		}
 	}
 	return append(dst, k.key...)
 }
 
-// plainIPv4 reports whether addr is an IPv4 address as net/netip formats it, which is then its own
-// key. Nearly all addresses are; to parse them would take a fifth of the time that a line takes.
-func plainIPv4(addr []byte) bool {
-	octet, digits, dots := 0, 0, 0
-	for _, c := range addr {
-		switch {
-		case '0' <= c && c <= '9':
-			if digits > 0 && octet == 0 {
-				return false // a leading zero
-			}
-			octet = octet*10 + int(c-'0')
-			if digits++; octet > 255 {
-				return false
-			}
-		case c == '.' && digits > 0:
-			octet, digits = 0, 0
-			dots++
-		default:
+// forward sets the peer and the X-Forwarded-For of r.
+func forward(r *http.Request, peer, list string) *http.Request {
+	r.RemoteAddr = peer
+	r.Header.Del("X-Forwarded-For")
+	if list != "" {
+		r.Header.Set("X-Forwarded-For", list)
+	}
+	return r
+}
+
+// hidesClient reports whether the peer of a request seems to be a proxy in front of the client: it is
+// private or trusted, and the log has a client's address that is not read, or should have.
+func (k *keyer) hidesClient(e *accesslog.Entry) bool {
+	if k.trusts {
+		if _, logged := e.Forwarded(); logged {
 			return false
 		}
+		addr, err := k.ip.Addr(forward(&k.peer, string(e.IP), "192.0.2.1"))
+		return err == nil && addr.String() == "192.0.2.1" && string(e.IP) != "192.0.2.1"
 	}
-	return dots == 3 && digits > 0
+	if e.IPv4 && e.IP[0] != '1' {
+		return false // 10.0.0.0/8, 127.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16
+	}
+	addr, err := netip.ParseAddr(string(e.IP))
+	return err == nil && (addr.IsPrivate() || addr.IsLoopback()) && e.ListsAddresses()
 }
 
 // callers numbers callers in order of appearance. It is a hash table of its own because the parsers

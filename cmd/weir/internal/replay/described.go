@@ -30,12 +30,14 @@ type RuleSet struct {
 type describer struct {
 	keys   *keyer
 	rules  *RuleSet
+	ip     httplimit.IP
 	caller []byte
 	header http.Header
 }
 
-func newDescriber(cfg *Config) *describer {
-	return &describer{keys: newKeyer(cfg.By, cfg.IPv6Bits), rules: cfg.RuleSet, header: make(http.Header)}
+func newDescriber(cfg *Config, keys *keyer) *describer {
+	return &describer{keys: keys, rules: cfg.RuleSet,
+		ip: httplimit.ClientIP(cfg.Trust), header: make(http.Header)}
 }
 
 // append appends the description of a request. A request without a caller is decided on too, as in
@@ -45,8 +47,7 @@ func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 		d.caller = append(d.caller, '-')
 	}
 	dst = appendText(dst, string(d.caller))
-	for _, desc := range d.rules.Set.RequestOf(d.rules.Domain, d.request(e),
-		httplimit.RemoteAddr()).Descriptors {
+	for _, desc := range d.rules.Set.RequestOf(d.rules.Domain, d.request(e), d.ip).Descriptors {
 		hits := uint64(0)
 		if desc.HasHits {
 			hits = desc.Hits + 1
@@ -63,17 +64,12 @@ func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 // target, the user as the context value "user", and in the combined format the referer and the user
 // agent.
 func (d *describer) request(e *accesslog.Entry) *http.Request {
-	target := string(e.Path)
-	if len(e.Query) > 0 {
-		target += "?" + string(e.Query)
-	}
-	u, err := url.ParseRequestURI(target)
-	if err != nil { // a server would answer such a request without its rules
-		u = &url.URL{Path: string(e.Path), RawQuery: string(e.Query)}
-	}
+	u := urlOf(e)
 	clear(d.header)
-	referer, agent := e.Combined()
-	for name, value := range map[string]string{"Referer": referer, "User-Agent": agent} {
+	referer, agent := e.Headers()
+	list, _ := e.Forwarded()
+	for name, value := range map[string]string{"Referer": referer, "User-Agent": agent,
+		"X-Forwarded-For": list} {
 		if value != "" {
 			d.header.Set(name, value)
 		}
@@ -84,6 +80,19 @@ func (d *describer) request(e *accesslog.Entry) *http.Request {
 		r = r.WithContext(rules.WithValue(r.Context(), "user", string(e.User)))
 	}
 	return r
+}
+
+// urlOf returns the URL of a request.
+func urlOf(e *accesslog.Entry) *url.URL {
+	target := string(e.Path)
+	if len(e.Query) > 0 {
+		target += "?" + string(e.Query)
+	}
+	u, err := url.ParseRequestURI(target)
+	if err != nil { // a server would answer such a request without its limits
+		u = &url.URL{Path: string(e.Path), RawQuery: string(e.Query)}
+	}
+	return u
 }
 
 func appendText(dst []byte, s string) []byte {

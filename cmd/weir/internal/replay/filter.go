@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"time"
 
@@ -25,8 +26,8 @@ type Statuses struct {
 }
 
 func (f *Filter) matches(e *accesslog.Entry) bool {
-	if !f.Since.IsZero() && e.Start < f.Since.UnixNano() ||
-		!f.Until.IsZero() && e.Start >= f.Until.UnixNano() {
+	if !f.Since.IsZero() && e.Start < nanoseconds(f.Since) ||
+		!f.Until.IsZero() && e.Start >= nanoseconds(f.Until) {
 		return false
 	}
 	if f.Statuses != nil && !f.Statuses.Match(e.Status) {
@@ -38,6 +39,17 @@ func (f *Filter) matches(e *accesslog.Entry) bool {
 	return len(f.Paths) == 0 || slices.ContainsFunc(f.Paths, func(p string) bool {
 		return bytes.HasPrefix(e.Path, []byte(p))
 	})
+}
+
+// nanoseconds returns t.UnixNano, or a bound of int64 if that would overflow.
+func nanoseconds(t time.Time) int64 {
+	switch year := t.Year(); {
+	case year > 2261:
+		return math.MaxInt64
+	case year < 1679:
+		return math.MinInt64
+	}
+	return t.UnixNano()
 }
 
 func (f *Filter) counts(e *accesslog.Entry) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,6 +52,14 @@ func TestFilter(t *testing.T) {
 		}
 		require.NotZero(t, want, name)
 		assert.Equal(t, want, got.Requests, name)
+	}
+	for _, f := range []Filter{{Until: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)},
+		{Since: time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)}} {
+		cfg := config(t, []string{file}, "1/1m")
+		cfg.Filter = f
+		got, err := Run(cfg)
+		require.NoError(t, err)
+		assert.EqualValues(t, 3000, got.Requests, "a time that an int64 of nanoseconds does not hold")
 	}
 	cfg := config(t, []string{file}, "1/1m")
 	cfg.Filter.Methods = []string{"PUT"}

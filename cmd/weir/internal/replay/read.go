@@ -10,11 +10,6 @@ import (
 // read reads all files and adds their requests to the spools. Several goroutines take turns to read
 // a block, then parse it; this one collects the blocks in order.
 func (r *run) read() error {
-	for _, name := range r.cfg.Files {
-		if err := check(name); err != nil {
-			return err
-		}
-	}
 	workers := min(runtime.GOMAXPROCS(0), maxParts)
 	blocks := 2*workers + 1
 	in := &reader{files: r.cfg.Files, stdin: r.cfg.Stdin, free: make(chan *block, blocks),
@@ -48,18 +43,17 @@ type reader struct {
 
 	mu     sync.Mutex // guards the rest
 	source *source    // source of the next block; nil if the next file is not open yet
-	failed bool       // the last block has an error
 	ended  bool
 }
 
-// next returns the next block, or nil at the end or after a block with an error.
+// next returns the next block, or nil at the end.
 func (in *reader) next() *block {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if in.ended {
 		return nil
 	}
-	if in.failed || len(in.files) == 0 {
+	if len(in.files) == 0 {
 		in.ended = true
 		close(in.order)
 		return nil
@@ -73,7 +67,7 @@ func (in *reader) next() *block {
 	return b
 }
 
-// read fills a block. It opens and closes files as needed.
+// read fills a block. It opens and closes files as needed. An error ends a file.
 func (in *reader) read(b *block) {
 	b.data, b.last, b.err = nil, false, nil
 	if in.source == nil {
@@ -82,8 +76,7 @@ func (in *reader) read(b *block) {
 	if b.source = in.source; b.err == nil {
 		b.err = in.source.fill(b)
 	}
-	in.failed = b.err != nil
-	if in.failed || b.last {
+	if b.last = b.last || b.err != nil; b.last {
 		in.source.close()
 		in.source, in.files = nil, in.files[1:]
 	}
@@ -101,19 +94,17 @@ func (in *reader) stop() {
 // collect receives the blocks in order.
 func (r *run) collect(in *reader) error {
 	res := r.result
-	var lines, bad uint64 // of the file
+	var lines, requests, bad uint64 // of the file
 	for b := range in.order {
 		<-b.parsed
-		if b.err != nil {
-			return b.err
-		}
 		if err := r.take(b); err != nil {
 			return err
 		}
 		res.Unreadable.merge(&b.bad, b.source.name, lines)
 		lines += b.lines
+		requests += b.lines - b.directives
 		bad += b.bad.Count
-		res.Lines += b.lines
+		res.Lines += b.lines - b.directives
 		res.Filtered += b.filtered
 		res.Unkeyed += b.unkeyed
 		res.Coarse = res.Coarse || b.coarse
@@ -121,10 +112,8 @@ func (r *run) collect(in *reader) error {
 			r.cfg.Progress(Progress{Bytes: r.bytes + b.source.raw.n.Load(), Lines: res.Lines})
 		}
 		if b.last {
-			if err := r.endOfFile(b.source, lines, bad); err != nil {
-				return err
-			}
-			lines, bad = 0, 0
+			r.endOfFile(b, requests, bad)
+			lines, requests, bad = 0, 0, 0
 		}
 		in.free <- b
 	}
@@ -142,6 +131,7 @@ func (r *run) take(b *block) error {
 	}
 	r.result.Requests += uint64(len(b.records))
 	r.result.Uncounted += b.uncounted
+	r.result.Hidden += b.hidden
 	r.first, r.last = min(r.first, b.first), max(r.last, b.final)
 	for i := range b.records {
 		r.callers.requests[b.records[i].caller]++
@@ -156,15 +146,25 @@ func (r *run) take(b *block) error {
 	return nil
 }
 
-// endOfFile records an empty file, and returns an error if the file is not an access log.
-func (r *run) endOfFile(s *source, lines, bad uint64) error {
+// endOfFile records an empty file, and a file that is not an access log or cannot be read to its end.
+func (r *run) endOfFile(b *block, lines, bad uint64) {
+	s := b.source
 	r.bytes += s.raw.n.Load()
-	switch lines {
-	case 0:
+	switch err := b.err; {
+	case err != nil:
+		r.result.Failed = append(r.result.Failed, Failure{s.name, err, lines > bad})
+	case lines == 0:
 		r.result.Empty = append(r.result.Empty, s.name)
-	case bad:
-		return &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines,
+	case lines == bad:
+		err = &InputError{fmt.Errorf("%s: none of its %d lines is of an access log%s", s.name, lines,
 			r.result.Unreadable.why(s.name))}
+		r.result.Failed = append(r.result.Failed, Failure{s.name, err, false})
 	}
-	return nil
+}
+
+// Failure is a file that could not be read.
+type Failure struct {
+	Name string
+	Err  error
+	Part bool // the part before the error is in the result
 }

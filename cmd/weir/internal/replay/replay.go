@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -28,11 +29,13 @@ type Config struct {
 	Rules      []rule.Rule
 	RuleSet    *RuleSet // replayed instead of Rules; may be nil
 	By         By
-	IPv6Bits   int // bits of an IPv6 address in its key; 0 means httplimit's default
+	IPv6Bits   int            // bits of an IPv6 address in its key; 0 means httplimit's default
+	Trust      []netip.Prefix // the proxies whose X-Forwarded-For is read, as for httplimit.ClientIP
 	Filter     Filter
 	MaxBuckets int      // of each rule's limiter
 	Top        int      // callers in RuleResult.Worst
 	Suggest    *Suggest // nil means no suggestions
+	Force      bool     // make suggestions although there are doubts
 
 	// Progress is called from time to time, never concurrently. It may be nil.
 	Progress func(Progress)
@@ -52,14 +55,17 @@ type Result struct {
 	Files       []string
 	By          By
 	Empty       []string // files without a line
-	Lines       uint64   // the sum of Requests, Filtered, Unkeyed and Unreadable.Count
-	Requests    uint64   // decided on
-	Uncounted   uint64   // requests whose status does not count
-	Filtered    uint64   // left out by the filter
-	Unkeyed     uint64   // requests without the field that callers are keyed by; not decided on
+	Failed      []Failure
+	Lines       uint64 // the sum of Requests, Filtered, Unkeyed and Unreadable.Count
+	Requests    uint64 // decided on
+	Uncounted   uint64 // requests whose status does not count
+	Filtered    uint64 // left out by the filter
+	Unkeyed     uint64 // requests without the field that callers are keyed by; not decided on
+	Hidden      uint64 // requests whose peer seems to be a proxy in front of the client
 	Unreadable  Unreadable
 	Filter      Filter
 	IPv6Bits    int
+	Trust       []netip.Prefix
 	Coarse      bool // some times of the log are whole seconds
 	Callers     int
 	First       time.Time // time of the first request
@@ -69,6 +75,11 @@ type Result struct {
 	Suggest     *Suggest
 	Suggestions []Suggestion // sorted by strategy, then by duration
 	RuleSet     *RuleSet     // the rules that were replayed; nil if Rules are limits
+
+	// Doubts say why the callers are probably not the clients. Doubtful is set if there are some,
+	// unless Config.Force is: then nothing is suggested.
+	Doubts   []string
+	Doubtful bool
 }
 
 // RuleResult counts what one rule would have denied.
@@ -105,12 +116,13 @@ type run struct {
 	decided   atomic.Uint64
 }
 
-// Run replays the logs. It returns an InputError if a file cannot be opened, if none of a file's
-// lines can be read, or if no requests are left to decide on; it returns other errors if reading
-// fails midway or a limiter cannot decide. The Result does not depend on the order of the lines.
+// Run replays the logs. A file that cannot be opened or read to its end, or none of whose lines can be
+// read, is in Result.Failed. If that is so for all files that are not empty, Run returns the first
+// error: an InputError unless reading failed midway. It returns an InputError if no requests are left
+// to decide on, and another error if a limiter cannot decide. The Result does not depend on the order of the lines.
 func Run(cfg Config) (*Result, error) {
 	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
-		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits,
+		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits, Trust: cfg.Trust,
 			Suggest: cfg.Suggest, RuleSet: cfg.RuleSet}}
 	r.setParts()
 	defer func() {
@@ -121,6 +133,9 @@ func Run(cfg Config) (*Result, error) {
 	if err := r.read(); err != nil {
 		return nil, err
 	}
+	if failed := r.result.Failed; len(failed) > 0 && len(failed)+len(r.result.Empty) == len(cfg.Files) {
+		return nil, failed[0].Err
+	}
 	if r.result.Requests == 0 {
 		return nil, r.nothing()
 	}
@@ -128,6 +143,10 @@ func Run(cfg Config) (*Result, error) {
 		if err := r.divide(); err != nil {
 			return nil, err
 		}
+	}
+	r.result.Doubts = r.doubts()
+	if r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force; r.result.Doubtful {
+		r.cfg.Suggest = nil
 	}
 	if err := r.decide(); err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ type block struct {
 	buf    []byte // blockSize
 	data   []byte // whole lines
 	source *source
+	fields []byte        // the directive of a W3C log that precedes data
 	last   bool          // it is the last of its source
 	err    error         // from reading
 	parsed chan struct{} // receives when content is set
@@ -27,9 +28,11 @@ type content struct {
 	first, final stamp  // the least and the greatest of records
 	uncounted    uint64 // number of records whose status does not count
 	lines        uint64
+	directives   uint64 // lines of a W3C log that are no requests
 	filtered     uint64
 	unkeyed      uint64
-	coarse       bool // some of the records have whole seconds
+	hidden       uint64 // records whose client seems to be behind the peer
+	coarse       bool   // some of the records have whole seconds
 	bad          Unreadable
 }
 
@@ -62,16 +65,17 @@ type scanner struct {
 	keys   interface {
 		append(dst []byte, e *accesslog.Entry) []byte
 	}
-	entry accesslog.Entry
-	seed  maphash.Seed
+	caller *keyer
+	entry  accesslog.Entry
+	seed   maphash.Seed
 }
 
 func newScanner(cfg *Config, seed maphash.Seed) *scanner {
-	s := &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, seed: seed}
+	s := &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, caller: newKeyer(cfg),
+		seed: seed}
+	s.keys = s.caller
 	if cfg.RuleSet != nil {
-		s.keys = newDescriber(cfg)
-	} else {
-		s.keys = newKeyer(cfg.By, cfg.IPv6Bits)
+		s.keys = newDescriber(cfg, s.caller)
 	}
 	return s
 }
@@ -80,6 +84,7 @@ func newScanner(cfg *Config, seed maphash.Seed) *scanner {
 func (s *scanner) scan(b *block) {
 	b.content = content{records: b.records[:0], arena: b.arena[:0], first: math.MaxInt64,
 		final: math.MinInt64}
+	s.parser.Begin(b.fields)
 	for rest := b.data; len(rest) > 0; {
 		line := rest
 		if end := bytes.IndexByte(rest, '\n'); end >= 0 {
@@ -99,6 +104,10 @@ func (s *scanner) line(b *block, line []byte) {
 	if len(line) <= maxLine {
 		err = s.parser.Parse(line, e)
 	}
+	if err == accesslog.ErrDirective {
+		b.directives++
+		return
+	}
 	if err != nil {
 		b.bad.add(b.lines, line, err)
 		return
@@ -111,6 +120,9 @@ func (s *scanner) line(b *block, line []byte) {
 	if b.arena = s.keys.append(b.arena, e); len(b.arena) == from {
 		b.unkeyed++
 		return
+	}
+	if s.caller.hidesClient(e) {
+		b.hidden++
 	}
 	at, uncounted := stampOf(e), !s.filter.counts(e)
 	b.records = append(b.records, record{at: at, from: uint32(from), to: uint32(len(b.arena)),

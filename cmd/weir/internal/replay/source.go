@@ -8,6 +8,10 @@ import (
 	"io"
 	"os"
 	"sync/atomic"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 )
 
 // Stdin is the file name of the standard input.
@@ -31,26 +35,13 @@ type source struct {
 	raw      counter
 	in       io.Reader
 	rest     []byte // the beginning of a line that continues in the next block
+	w3c      bool   // it begins as a W3C log
+	fields   []byte // the last directive of a W3C log
 	skipping bool   // the rest of a line that is too long is to be dropped
 }
 
-// check returns an error if a file cannot be read, before any file is.
-func check(name string) error {
-	if name == Stdin {
-		return nil
-	}
-	info, err := os.Stat(name)
-	if err != nil {
-		return &InputError{err}
-	}
-	if info.IsDir() {
-		return &InputError{fmt.Errorf("%s is a directory", name)}
-	}
-	return nil
-}
-
-// open opens a file, or stdin if name is Stdin. It recognizes gzip by the first two bytes, not by
-// the name, and skips a byte order mark.
+// open opens a file, or stdin if name is Stdin. It recognizes gzip and zstd by the first bytes, not by
+// the name, and skips a byte order mark. The source is not nil; after an error it has only a name.
 func open(name string, stdin io.Reader) (*source, error) {
 	s := &source{name: name}
 	if name == Stdin {
@@ -58,23 +49,36 @@ func open(name string, stdin io.Reader) (*source, error) {
 	} else {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, &InputError{err}
+			return s, &InputError{err}
+		}
+		if info, err := f.Stat(); err == nil && info.IsDir() {
+			f.Close()
+			return s, &InputError{fmt.Errorf("%s is a directory", name)}
 		}
 		s.raw.r, s.file = f, f
 	}
 	in := bufio.NewReaderSize(&s.raw, 64<<10)
-	if magic, _ := in.Peek(2); string(magic) == "\x1f\x8b" {
-		z, err := gzip.NewReader(in)
-		if err != nil {
-			s.close()
-			return nil, &InputError{fmt.Errorf("%s: %w", name, err)}
-		}
-		in = bufio.NewReaderSize(z, 64<<10)
+	magic, _ := in.Peek(4)
+	var unpacked io.Reader
+	var err error
+	switch {
+	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
+		unpacked, err = gzip.NewReader(in)
+	case string(magic) == "\x28\xb5\x2f\xfd":
+		unpacked, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1))
+	}
+	if err != nil {
+		s.close()
+		return s, &InputError{fmt.Errorf("%s: %w", name, err)}
+	}
+	if unpacked != nil {
+		in = bufio.NewReaderSize(unpacked, 64<<10)
 	}
 	if mark, _ := in.Peek(3); string(mark) == "\xef\xbb\xbf" {
 		_, _ = in.Discard(3) // these bytes were peeked, so this cannot fail
 	}
-	s.in = in
+	first, _ := in.Peek(1)
+	s.in, s.w3c = in, string(first) == "#"
 	return s, nil
 }
 
@@ -84,8 +88,8 @@ func (s *source) close() {
 	}
 }
 
-// fill reads the next lines into b. It sets b.last for the last block of a file, which may be
-// empty. If a line is too long, the block holds only the beginning of that line.
+// fill reads the next lines into b, also those before an error. It sets b.last for the last block of
+// a file, which may be empty. If a line is too long, the block holds only its beginning.
 func (s *source) fill(b *block) error {
 	buf := b.buf
 	n := copy(buf, s.rest)
@@ -95,6 +99,7 @@ func (s *source) fill(b *block) error {
 		m, err := readFull(s.in, buf[n:max(blockSize, min(2*n, len(buf)))])
 		n += m
 		if err != nil && err != io.EOF {
+			b.data, b.fields = buf[:bytes.LastIndexByte(buf[:n], '\n')+1], s.fields
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		b.last = err == io.EOF
@@ -110,7 +115,12 @@ func (s *source) fill(b *block) error {
 		end, s.skipping = n, true
 	}
 	s.rest = append(s.rest, buf[end:n]...)
-	b.data = buf[:end]
+	b.data, b.fields = buf[:end], s.fields
+	if s.w3c {
+		if fields := accesslog.Fields(b.data); fields != nil {
+			s.fields = bytes.Clone(fields)
+		}
+	}
 	return nil
 }
 

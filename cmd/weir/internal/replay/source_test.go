@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -64,13 +66,13 @@ func TestUnreadableLinesAreCountedAndShown(t *testing.T) {
 }
 
 func TestBadInput(t *testing.T) {
-	good := write(t, "good.log", traffic(1, 10), request.common)
+	good := filepath.Join(t.TempDir(), "good.log")
 	for name, tc := range map[string]struct {
 		files []string
 		by    By
 		want  string
 	}{
-		"a file that is not there": {[]string{good, good + ".not"}, ByIP, "no such file"},
+		"a file that is not there": {[]string{good + ".not"}, ByIP, "no such file"},
 		"a directory":              {[]string{t.TempDir()}, ByIP, "is a directory"},
 		"no readable line": {[]string{writeText(t, "prose.log", "a\nb\n")}, ByIP,
 			"none of its 2 lines"},
@@ -147,4 +149,61 @@ func TestFilesAreMerged(t *testing.T) {
 		want.Files = got.Files
 		assert.Equal(t, want, got, name)
 	}
+}
+
+// TestOneBadFileOfMany: the others are replayed, and the result says which file is missing.
+func TestOneBadFileOfMany(t *testing.T) {
+	good := write(t, "good.log", traffic(1, 10), request.common)
+	whole, err := os.ReadFile(write(t, "a.log.gz", traffic(1, 5000), request.common))
+	require.NoError(t, err)
+	for name, part := range map[string]bool{good + ".not": false, t.TempDir(): false,
+		writeText(t, "prose.log", "a\nb\n"): false, writeText(t, "cut.log", string(whole[:len(whole)/2])): true} {
+		for _, files := range [][]string{{name, good}, {good, name}} {
+			got, err := Run(config(t, files, "1/1m"))
+			require.NoError(t, err, name)
+			require.Len(t, got.Failed, 1, name)
+			assert.Equal(t, name, got.Failed[0].Name)
+			assert.Equal(t, part, got.Failed[0].Part, name)
+			addsUp(t, got)
+			if !part {
+				assert.EqualValues(t, 10, got.Requests, name)
+			}
+		}
+	}
+}
+
+// TestW3CBlocks: the fields at the beginning of a file hold for all of its blocks, whichever
+// goroutine parses them, and only for that file.
+func TestW3CBlocks(t *testing.T) {
+	var b strings.Builder
+	const n = 40_000
+	b.WriteString("#Version: 1.0\n#Fields: date time c-ip cs-method cs-uri-stem sc-status\n")
+	for i := range n {
+		if i == n/2 {
+			b.WriteString("#Fields: date time cs-method c-ip sc-status cs-uri-stem\n")
+		}
+		stamp := time.Unix(int64(1_700_000_000+i), 0).UTC().Format("2006-01-02 15:04:05")
+		if i < n/2 {
+			fmt.Fprintf(&b, "%s 10.0.0.%d GET /a 200\n", stamp, i%7)
+		} else {
+			fmt.Fprintf(&b, "%s GET 10.0.0.%d 200 /a\n", stamp, i%7)
+		}
+	}
+	require.Greater(t, b.Len(), 8*blockSize)
+	common := write(t, "good.log", traffic(1, 10), request.common)
+	got, err := Run(config(t, []string{common, writeText(t, "u_ex.log", b.String()), common}, "1/1h"))
+	require.NoError(t, err)
+	addsUp(t, got)
+	assert.Zero(t, got.Unreadable.Count, got.Unreadable.Examples)
+	assert.EqualValues(t, n+20, got.Requests)
+}
+
+func TestZstd(t *testing.T) {
+	plain, err := os.ReadFile(write(t, "a.log", traffic(1, 3000), request.common))
+	require.NoError(t, err)
+	z, err := zstd.NewWriter(nil)
+	require.NoError(t, err)
+	got, err := Run(config(t, []string{writeText(t, "a.zst", string(z.EncodeAll(plain, nil)))}, "1/1h"))
+	require.NoError(t, err)
+	assert.EqualValues(t, 3000, got.Requests)
 }

@@ -20,6 +20,7 @@ type (
 		Schema       string           `json:"schema"`
 		Files        []string         `json:"files"`
 		EmptyFiles   []string         `json:"empty_files"`
+		FailedFiles  []jsonFailure    `json:"failed_files"`
 		By           string           `json:"by"`
 		Lines        uint64           `json:"lines"` // requests + filtered + unkeyed + unreadable
 		Requests     uint64           `json:"requests"`
@@ -27,6 +28,8 @@ type (
 		Filtered     uint64           `json:"filtered"`
 		Unkeyed      uint64           `json:"unkeyed"`
 		Unreadable   jsonUnreadable   `json:"unreadable"`
+		Hidden       uint64           `json:"hidden"` // their peer seems to be a proxy
+		Doubts       []string         `json:"doubts"`
 		WholeSeconds bool             `json:"whole_seconds"`
 		Callers      int              `json:"callers"`
 		First        time.Time        `json:"first"`
@@ -34,6 +37,11 @@ type (
 		Timeline     jsonTimeline     `json:"timeline"`
 		Rules        []jsonRule       `json:"rules"`
 		Suggestions  []jsonSuggestion `json:"suggestions"`
+	}
+	jsonFailure struct {
+		File  string `json:"file"`
+		Error string `json:"error"`
+		Part  bool   `json:"part"` // the part before the error counts
 	}
 	jsonUnreadable struct {
 		Count    uint64        `json:"count"`
@@ -64,7 +72,7 @@ type (
 		CallersDenied int          `json:"callers_denied"` // callers with at least one denial
 		Worst         []jsonCaller `json:"worst"`
 		Timeline      []uint64     `json:"denied_timeline"` // by bin of the report's timeline
-		Enforce       string       `json:"enforce"`         // command that enforces the rule
+		Enforce       string       `json:"enforce"`         // command that enforces the rule; empty if there are doubts
 	}
 	jsonCaller struct {
 		Caller      string    `json:"caller"`
@@ -103,10 +111,14 @@ func JSON(w io.Writer, r *replay.Result) error {
 		Schema: Schema, Files: valid(r.Files), EmptyFiles: valid(r.Empty), By: string(r.By), Lines: r.Lines,
 		Requests:  r.Requests,
 		Uncounted: r.Uncounted, Filtered: r.Filtered, Unkeyed: r.Unkeyed, WholeSeconds: r.Coarse,
+		Hidden: r.Hidden, Doubts: valid(r.Doubts),
 		Unreadable: jsonUnreadable{r.Unreadable.Count, []jsonExample{}},
 		Callers:    r.Callers, First: r.First, Last: r.Last,
 		Timeline: jsonTimeline{r.Timeline.Start, r.Timeline.Width.Seconds(), r.Timeline.Rows[0]},
-		Rules:    []jsonRule{}, Suggestions: []jsonSuggestion{},
+		Rules:    []jsonRule{}, Suggestions: []jsonSuggestion{}, FailedFiles: []jsonFailure{},
+	}
+	for _, f := range r.Failed {
+		out.FailedFiles = append(out.FailedFiles, jsonFailure{utf8Only(f.Name), utf8Only(f.Err.Error()), f.Part})
 	}
 	for _, e := range r.Unreadable.Examples {
 		out.Unreadable.Examples = append(out.Unreadable.Examples,
@@ -131,7 +143,9 @@ func jsonRuleOf(r *replay.Result, i int) jsonRule {
 		Shadow: rr.Shadow, Matched: rr.Matched,
 		Admitted: admitted(rr), Denied: rr.Denied, DeniedShare: share(rr.Denied, rr.Matched),
 		CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i],
-		Enforce: Enforce(r, rr.Rule),
+	}
+	if !r.Doubtful {
+		out.Enforce = Enforce(r, rr.Rule)
 	}
 	for _, c := range rr.Worst {
 		out.Worst = append(out.Worst, jsonCaller{utf8Only(c.Name), c.Requests, c.Denied, c.FirstDenied})

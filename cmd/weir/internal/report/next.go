@@ -17,6 +17,9 @@ type Step struct{ What, Command string }
 // Next returns the commands that enforce what was replayed or replay what is suggested.
 func Next(r *replay.Result) []Step {
 	var steps []Step
+	if r.Doubtful {
+		return nil
+	}
 	if r.RuleSet != nil {
 		return []Step{
 			{"enforce the rules in front of a server", Enforce(r, rule.Rule{})},

@@ -27,11 +27,24 @@ func Notes(r *replay.Result) []string {
 			notes = append(notes, plural(n, noun)+" "+fmt.Sprintf(format, args...))
 		}
 	}
+	for _, doubt := range r.Doubts {
+		notes = append(notes, doubtful(r)+doubt)
+	}
+	if len(r.Doubts) == 0 {
+		add(r.Hidden, "request", "came from a proxy, and the client behind it is not known: see --trust")
+	}
 	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
 	add(r.Unkeyed, "request", "had no %s and %s left out", missing(r.By), were(r.Unkeyed))
 	add(r.Filtered, "request", "%s not asked for and left out", were(r.Filtered))
 	add(r.Uncounted, "request",
 		"had a status that does not count: decided on, they took nothing from any limit")
+	for _, f := range r.Failed {
+		part := " was left out: "
+		if f.Part {
+			part = " could not be read to its end, and only the requests before that count: "
+		}
+		notes = append(notes, fileName(f.Name)+part+Printable(f.Err.Error()))
+	}
 	for _, name := range r.Empty {
 		notes = append(notes, fileName(name)+" is empty")
 	}
@@ -44,6 +57,14 @@ func Notes(r *replay.Result) []string {
 				"on a second or less would do is an estimate, except for fixed windows of 1s")
 	}
 	return notes
+}
+
+// doubtful begins the sentence of a doubt.
+func doubtful(r *replay.Result) string {
+	if r.Doubtful {
+		return "these callers are probably not your clients, so nothing is suggested: "
+	}
+	return "the callers may not be your clients: "
 }
 
 // idleRules returns the names of the rules that match no request.

@@ -1,0 +1,255 @@
+package accesslog
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// layout is the format of a line of text: fields with text between them.
+type layout struct {
+	schema
+	lead   []byte // the text before the first field
+	parts  []part
+	tabbed *layout // of a W3C log, for lines with tabs between the fields
+}
+
+type part struct {
+	slot  int // -1 if the field is not needed
+	until []byte
+}
+
+// variables are the slots of nginx's variables. The time of a request that nginx logs is that of its
+// end.
+var variables = map[string]int{
+	"remote_addr": slotIP, "remote_user": slotUser, "time_local": slotTime, "time_iso8601": slotTime,
+	"msec": slotTime, "request_time": slotDuration, "request": slotRequest, "request_method": slotMethod,
+	"request_uri": slotPath, "uri": slotPath, "status": slotStatus, "http_referer": slotReferer,
+	"http_user_agent": slotAgent, "http_x_forwarded_for": slotForwarded,
+	"proxy_add_x_forwarded_for": slotIP,
+}
+
+// apache are nginx's variables for the directives of Apache. Apache logs the time of arrival, so its
+// durations are not needed.
+var apache = map[string]string{
+	"h": "$remote_addr", "a": "$remote_addr", "{c}a": "$remote_addr", "u": "$remote_user",
+	"t": "[$time_local]", "{sec}t": "$msec", "{msec}t": "$msec", "{usec}t": "$msec", "r": "$request",
+	"m": "$request_method", "U": "$uri", "q": "$args", "s": "$status",
+	"{referer}i": "$http_referer", "{user-agent}i": "$http_user_agent",
+	"{x-forwarded-for}i": "$http_x_forwarded_for", "%": "%",
+}
+
+var (
+	apacheDirective = regexp.MustCompile(`%[!,0-9]*[<>]?[!,0-9]*((?:\{[^}]*\})?(?:\^t[io]|[a-zA-Z]|%))`)
+	nginxVariable   = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
+	configured      = regexp.MustCompile(`^\s*(?i:log_format\s+\S+|logformat)\s+(?:escape=\w+\s+)?`)
+	configuredName  = regexp.MustCompile(`(["'])\s+\w+\s*$`)
+	configuredText  = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"`)
+)
+
+// ParseLayout returns the format of lines that nginx writes with the log_format text or Apache with
+// the LogFormat text. The text may be as in their configuration, with its quotes, or without.
+func ParseLayout(text string) (Format, error) {
+	format := unquoteConfig(text)
+	if !strings.Contains(format, "$") {
+		var err error
+		format = apacheDirective.ReplaceAllStringFunc(format, func(d string) string {
+			name := apacheDirective.FindStringSubmatch(d)[1]
+			if open := strings.IndexByte(name, '}'); open > 0 && name[open+1:] == "i" {
+				name = strings.ToLower(name)
+			}
+			v, ok := apache[name]
+			if !ok && strings.HasSuffix(name, "}t") {
+				err = fmt.Errorf("log format: a time as %s cannot be read; log %%t or %%{usec}t", d)
+			}
+			if !ok {
+				return "$_"
+			}
+			return v
+		})
+		if err != nil {
+			return Format{}, err
+		}
+	}
+	l, err := newLayout(format)
+	if err != nil {
+		return Format{}, fmt.Errorf("log format %q: %w", text, err)
+	}
+	return Format{layout: l}, nil
+}
+
+// unquoteConfig returns the format of a line of a configuration: log_format NAME 'text' 'text'; or
+// LogFormat "text" name. It returns a text without quotes unchanged.
+func unquoteConfig(text string) string {
+	body := strings.TrimRight(configured.ReplaceAllString(text, ""), "; \t\r\n")
+	if body == "" || body[0] != '\'' && (body[0] != '"' || body == text) {
+		return body
+	}
+	body = configuredName.ReplaceAllString(body, "$1")
+	var b strings.Builder
+	for _, m := range configuredText.FindAllStringSubmatch(body, -1) {
+		b.WriteString(strings.NewReplacer(`\"`, `"`, `\'`, `'`, `\t`, "\t", `\\`, `\`).Replace(m[1] + m[2]))
+	}
+	return b.String()
+}
+
+// newLayout compiles a format with nginx's variables.
+func newLayout(format string) (*layout, error) {
+	l := &layout{schema: schema{unit: time.Second, text: true}}
+	at := nginxVariable.FindAllStringSubmatchIndex(format, -1)
+	if len(at) == 0 {
+		return nil, fmt.Errorf("it has no variable such as $remote_addr or %%h")
+	}
+	l.lead = []byte(format[:at[0][0]])
+	for i, m := range at {
+		name := nginxVariable.FindStringSubmatch(format[m[0]:m[1]])
+		slot, ok := variables[name[1]+name[2]]
+		if !ok {
+			slot = -1
+		}
+		end := len(format)
+		if i+1 < len(at) {
+			end = at[i+1][0]
+		}
+		until := []byte(format[m[1]:end])
+		if n := len(l.parts); n > 0 && len(l.parts[n-1].until) == 0 {
+			if l.parts[n-1].slot != slotPath || slot >= 0 {
+				return nil, fmt.Errorf("nothing stands between the variables before %q",
+					format[m[0]:m[1]])
+			}
+			l.parts[n-1].until = until // of $uri$is_args$args or %U%q
+			continue
+		}
+		l.parts = append(l.parts, part{slot, until})
+		if ok {
+			l.needs[slot] = slot == slotIP || slot == slotTime
+		}
+	}
+	return l.complete()
+}
+
+// complete returns l if it has all slots that a request must have. A forwarded address stands in for
+// that of the peer if the format has no other.
+func (l *layout) complete() (*layout, error) {
+	for i, p := range l.parts {
+		if p.slot == slotForwarded && !l.needs[slotIP] {
+			l.parts[i].slot, l.needs[slotIP] = slotIP, true
+		}
+	}
+	if !l.needs[slotTime] || !l.needs[slotIP] {
+		return nil, fmt.Errorf("it needs a time ($time_local, $msec or %%t) and an address ($remote_addr or %%h)")
+	}
+	return l, nil
+}
+
+// text parses a line of text.
+func (p *Parser) text(l *layout, line []byte, e *Entry) error {
+	p.values = [slots]value{}
+	rest, ok := bytes.CutPrefix(line, l.lead)
+	before := l.lead
+	if !ok {
+		return ErrLayout
+	}
+	for _, part := range l.parts {
+		n, ok := part.length(rest, bytes.HasSuffix(before, []byte{'"'}))
+		if !ok {
+			return ErrLayout
+		}
+		if part.slot >= 0 {
+			p.set(part.slot, value{text: rest[:n], str: true, rank: 1})
+		}
+		rest, before = rest[min(n+len(part.until), len(rest)):], part.until
+	}
+	return p.entry(&l.schema, e)
+}
+
+// length returns the length of the field at the beginning of s.
+func (t *part) length(s []byte, inQuotes bool) (n int, ok bool) {
+	if len(t.until) == 0 { // a log may have more fields than its format
+		if n = bytes.IndexAny(s, " \t"); n < 0 || t.slot == slotAgent || t.slot == slotReferer {
+			n = len(s)
+		}
+		return n, true
+	}
+	if inQuotes && t.until[0] == '"' {
+		text, ok := quoted(s)
+		return len(text), ok && bytes.HasPrefix(s[len(text):], t.until)
+	}
+	for {
+		i := bytes.Index(s[n:], t.until)
+		if i < 0 {
+			return 0, false
+		}
+		n += i
+		if n == 0 || s[n-1] != ',' || t.slot != slotIP && t.slot != slotForwarded {
+			return n, true
+		}
+		n++ // a list of addresses has a space after each comma
+	}
+}
+
+// w3cFields are the slots of the fields of W3C logs.
+var w3cFields = map[string]int{
+	"date": slotDate, "time": slotTime, "c-ip": slotIP, "cs-username": slotUser, "cs-method": slotMethod,
+	"cs-uri-stem": slotPath, "cs-uri-query": slotQuery, "cs-uri": slotPath, "sc-status": slotStatus,
+	"time-taken": slotDuration, "cs(Referer)": slotReferer, "cs(User-Agent)": slotAgent,
+	"x-forwarded-for": slotForwarded, "X-Forwarded-For": slotForwarded,
+	"cs(X-Forwarded-For)": slotForwarded,
+}
+
+// w3c returns the layout of a W3C log. IIS separates fields by spaces and logs the time taken in
+// milliseconds; CloudFront separates them by tabs, though not their names, and logs seconds.
+func w3c(fields string) *layout {
+	l, tabbed := &layout{}, &layout{}
+	for name := range strings.FieldsSeq(fields) {
+		slot, ok := w3cFields[name]
+		if !ok {
+			slot = -1
+		}
+		l.parts = append(l.parts, part{slot, []byte(" ")})
+		tabbed.parts = append(tabbed.parts, part{slot, []byte("\t")})
+	}
+	for _, one := range []*layout{l, tabbed} {
+		one.parts[len(one.parts)-1].until = nil
+		one.unit, one.text = time.Millisecond, true
+		one.needs[slotTime], one.needs[slotDate], one.needs[slotIP] = true, true, true
+	}
+	l.tabbed, tabbed.unit = tabbed, time.Second
+	return l
+}
+
+// fieldsDirective begins the line with the names of the fields of a W3C log.
+var fieldsDirective = []byte("#Fields:")
+
+// directive reads a line of a W3C log that is not a request.
+func (p *Parser) directive(line []byte) error {
+	if fields, ok := bytes.CutPrefix(line, fieldsDirective); ok && len(bytes.TrimSpace(fields)) > 0 {
+		p.fields = w3c(string(fields))
+	}
+	return ErrDirective
+}
+
+// Begin starts a part of a log that the directive fields precedes. It is nil if none does.
+func (p *Parser) Begin(fields []byte) {
+	if p.fields = p.format.fields; fields != nil {
+		_ = p.directive(fields) // not a request
+	}
+}
+
+// Fields returns the last directive in a part of a W3C log that names the fields, or nil.
+func Fields(text []byte) []byte {
+	for len(text) > 0 {
+		i := bytes.LastIndex(text, fieldsDirective)
+		if i < 0 {
+			break
+		}
+		if i == 0 || text[i-1] == '\n' {
+			line, _, _ := bytes.Cut(text[i:], []byte("\n"))
+			return line
+		}
+		text = text[:i]
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package accesslog
+
+import (
+	"bytes"
+	"regexp"
+)
+
+// rfc3339 matches a time as containers and collectors write it.
+const rfc3339 = `\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?`
+
+// wrappers match the words that containers and collectors put in front of a line.
+var wrappers = []*regexp.Regexp{
+	// Docker Compose: web-1  | LINE
+	regexp.MustCompile(`^[\w.@-]{1,128} +\| `),
+	// Kubernetes CRI: 2026-11-23T05:38:03.1Z stdout F LINE. Parts of a long line (P) are no lines.
+	regexp.MustCompile(`^` + rfc3339 + ` std(?:out|err) F `),
+	// Syslog, RFC 5424: <190>1 2026-11-23T05:38:03Z HOST APP PROCESS MESSAGE [DATA] LINE
+	regexp.MustCompile(`^<\d{1,3}>1 \S+ \S+ \S+ \S+ \S+ ` +
+		`(?:-|(?:\[(?:[^\]\\"]|\\.|"(?:[^"\\]|\\.)*")*\])+) (?:\x{feff})?`),
+	// Syslog, RFC 3164, and journalctl: <190>Nov 23 05:38:03 HOST TAG[PID]: LINE
+	regexp.MustCompile(`^(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|` + rfc3339 +
+		`) (?:[^\s"]*[^\s":] )?[^\s":\[]+(?:\[[^\s"\]]*\])?: `),
+	// kubectl logs --prefix: [pod/NAME/CONTAINER] LINE
+	regexp.MustCompile(`^\[pod/[^\]\s]+\] `),
+	// docker logs --timestamps: 2026-11-23T05:38:03.1Z LINE
+	regexp.MustCompile(`^` + rfc3339 + ` `),
+}
+
+// wrapped finds the line in the JSON of Docker and of journalctl.
+var wrapped = mustTree("line=log,line=MESSAGE")
+
+// unwrap returns a line without the first wrapper around it, or nil if there is none.
+func (p *Parser) unwrap(line []byte) []byte {
+	if len(line) > 0 && line[0] == '{' {
+		if p.walk(wrapped, line) != nil || p.values[slotLine].rank == 0 {
+			return nil
+		}
+		return bytes.Clone(p.values[slotLine].text)
+	}
+	for _, w := range wrappers {
+		if prefix := w.FindIndex(line); prefix != nil {
+			return line[prefix[1]:]
+		}
+	}
+	return nil
+}
