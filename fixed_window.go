@@ -1,6 +1,9 @@
 package weir
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // FixedWindow is CheckRate as a [Strategy], with its counts. Make one with [Limiter.FixedWindow].
 //
@@ -35,4 +38,9 @@ func (f *FixedWindow) Decide(_ context.Context, r *Request) (res Result, err err
 		err = f.l.count(r.Key, p.Scale, p.Limit, p.Cost, &res)
 	}
 	return
+}
+
+// Lapse implements near.Lapser: all that was admitted in a window can be used until it ends.
+func (*FixedWindow) Lapse(_ *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
+	return expires, 0, true
 }

@@ -57,3 +57,9 @@ func (s *SlidingWindow) Forecast(_ context.Context, r *Request, admitted *Result
 		return admitted.ExpiresAt, nil
 	}
 }
+
+// Lapse implements near.Lapser: all that was admitted in a window can be used until it ends. It
+// counts for as long again, as the window before.
+func (*SlidingWindow) Lapse(r *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
+	return expires.Add(-r.Duration), 0, true
+}

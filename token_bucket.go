@@ -43,3 +43,8 @@ func (b *TokenBucket) Forecast(_ context.Context, r *Request, admitted *Result) 
 	at := a.More(p, clampCost(admitted.TotalRequests), b.l.clock.instantOf(admitted.ExpiresAt))
 	return b.l.clock.time(at), nil
 }
+
+// Lapse implements near.Lapser: tokens that were taken can be used until they flow in again.
+func (*TokenBucket) Lapse(r *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
+	return expires, time.Duration(algorithm.Spacing(r.Duration.Milliseconds(), clampCost(r.Limit))), true
+}

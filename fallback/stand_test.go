@@ -59,6 +59,9 @@ func (s *server) restart() {
 	s.seen, s.back = map[string]uint64{}, map[string]time.Time{}
 }
 
+// Unwrap returns what counts now.
+func (s *server) Unwrap() weir.Strategy { s.mu.Lock(); defer s.mu.Unlock(); return s.inner }
+
 // serve calls f, unless the server is down.
 func (s *server) serve(f func(weir.Strategy) error) error {
 	s.calls.Add(1)

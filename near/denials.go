@@ -31,9 +31,8 @@ type DenialsConfig struct {
 // DenialCache is a Strategy that repeats denials. Make one with [Denials]. It is safe for
 // concurrent use.
 type DenialCache struct {
-	inner
+	cache[denial]
 	cfg      DenialsConfig
-	denials  *callers.Table[denial]
 	repeated atomic.Uint64
 }
 
@@ -58,7 +57,7 @@ func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
 	}
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
 	denials := callers.New(cmp.Or(cfg.Size, DefaultDenials), nil, (*denial).ended)
-	return &DenialCache{inner: wrap.Of(s), cfg: cfg, denials: denials}
+	return &DenialCache{cache: cache[denial]{wrap.Of(s), denials}, cfg: cfg}
 }
 
 // Repeated returns how many denials were repeated.
@@ -69,52 +68,47 @@ func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 	if res := d.Lookup(r); res != nil {
 		return res, nil
 	}
-	return d.decide(r, func() (*weir.Result, error) { return d.inner.Run(ctx, r) })
+	return d.decide(r, func() (*weir.Result, error) { return d.Strategy.Run(ctx, r) })
 }
 
 // Admit implements weir.Admitter.
 func (d *DenialCache) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
 	if res := d.find(r); res != nil {
-		d.repeated.Add(1)
 		return res, wrap.Returning(0, nil), nil
 	}
-	var giveBack weir.Return
+	q, giveBack := *r, weir.Return(nil)
 	res, err := d.decide(r, func() (res *weir.Result, err error) {
-		res, giveBack, err = d.inner.Admit(ctx, r)
+		res, giveBack, err = d.Strategy.Admit(ctx, r)
 		return res, err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, nil, err
-	case !res.Allowed():
-		return res, wrap.Returning(0, nil), nil
 	}
-	q := *r
-	return res, wrap.Returning(wrap.Cost(r), func(ctx context.Context, cost uint64) error {
-		defer d.denials.Remove(&q)
+	return res, func(ctx context.Context, cost uint64) error {
+		defer d.callers.Remove(&q)
 		return giveBack(ctx, cost)
-	}), nil
+	}, nil
 }
 
 // Reconcile implements weir.Reconciler.
 func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
-	return d.decide(r, func() (*weir.Result, error) { return d.inner.Reconcile(ctx, r, b) })
+	return d.decide(r, func() (*weir.Result, error) { return d.Strategy.Reconcile(ctx, r, b) })
 }
 
 // decide has the wrapped strategy decide, and stores its denial. An admission removes the stored
 // one: its figures are out of date.
 func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
-	removals := d.denials.Removals(r)
+	removals := d.callers.Removals(r)
 	res, err := by()
 	if err != nil || res == nil {
 		return res, err
 	}
 	now, until := d.cfg.Now(), res.ExpiresAt.Add(-d.cfg.Skew)
-	d.denials.Update(r, now, func(kept *denial) *denial {
+	d.callers.Update(r, now, func(kept *denial) *denial {
 		switch {
 		case res.Allowed():
 			return nil
-		case !until.After(now), d.denials.Removals(r) != removals:
+		case !until.After(now), d.callers.Removals(r) != removals:
 			return kept
 		}
 		return &denial{r.Limit, wrap.Cost(r), *res, until}
@@ -125,27 +119,20 @@ func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (
 // Lookup returns the denial that holds for r, or nil.
 func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
 	if res := d.find(r); res != nil {
-		d.repeated.Add(1)
 		return res
 	}
-	res, _ := d.decide(r, func() (*weir.Result, error) { return d.inner.Lookup(r), nil })
+	res, _ := d.decide(r, func() (*weir.Result, error) { return d.Strategy.Lookup(r), nil })
 	return res
 }
 
 func (d *DenialCache) find(r *weir.Request) (res *weir.Result) {
-	d.denials.Find(r, d.cfg.Now(), func(kept *denial) {
+	d.callers.Find(r, d.cfg.Now(), func(kept *denial) {
 		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) {
-			own := kept.res
-			res = &own
+			res = less(&kept.res, 0)
+			d.repeated.Add(1)
 		}
 	})
 	return res
-}
-
-// Forget removes the denial of r's key.
-func (d *DenialCache) Forget(r *weir.Request) {
-	d.denials.Remove(r)
-	d.inner.Forget(r)
 }
 
 // Peek implements weir.Peeker.
@@ -153,17 +140,11 @@ func (d *DenialCache) Peek(ctx context.Context, r *weir.Request) (*weir.Result, 
 	if res := d.find(r); res != nil {
 		return res, nil
 	}
-	return d.inner.Peek(ctx, r)
+	return d.Strategy.Peek(ctx, r)
 }
 
 // Refund implements weir.Refunder.
 func (d *DenialCache) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	defer d.denials.Remove(r)
-	return d.inner.Refund(ctx, r, taken)
-}
-
-// Reset implements weir.Resetter.
-func (d *DenialCache) Reset(ctx context.Context, r *weir.Request) error {
-	defer d.denials.Remove(r)
-	return d.inner.Reset(ctx, r)
+	defer d.callers.Remove(r)
+	return d.Strategy.Refund(ctx, r, taken)
 }

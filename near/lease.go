@@ -3,22 +3,19 @@ package near
 import (
 	"cmp"
 	"context"
-	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/callers"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// The defaults of LeaseConfig. DefaultSkew is the default of DenialsConfig, too.
+// The defaults of LeaseConfig.
 const (
 	DefaultBlock = 16
 	DefaultKeys  = 1 << 16
-	DefaultSkew  = 10 * time.Millisecond
 )
 
 // LeaseConfig bounds [Leases]. The zero value of a field is its default.
@@ -39,7 +36,7 @@ type LeaseConfig struct {
 	// window. Durations should be many times as long. Default DefaultSkew; negative: the clocks agree.
 	Skew time.Duration
 
-	// Keys bounds how many leases there are, each of one key in one Duration; about 200 bytes each.
+	// Keys bounds how many leases there are, each of one key in one Duration; about 300 bytes each.
 	// When there are too many, one that was not used for long is removed: its rest is not admitted to
 	// anyone. Default DefaultKeys.
 	Keys int
@@ -51,35 +48,44 @@ type LeaseConfig struct {
 // Leases is a Strategy that admits from blocks of budget. Make one with [Lease]. It is safe for
 // concurrent use.
 type Leases struct {
-	inner
-	cfg     LeaseConfig
-	leases  *callers.Table[lease]
-	fetches singleflight.Group
-
-	// fixed is whether the last admission showed that the wrapped strategy is a fixed window. While it
-	// is not, requests are passed on.
-	fixed atomic.Bool
-	first chan struct{} // the first request to receive is passed on alone; closed when it has its answer
+	cache[budget]
+	cfg    LeaseConfig
+	lapser Lapser // nil: nothing can be leased
+	burst  uint64 // of a token bucket; 0: the request's Limit
 
 	leased, fetched atomic.Uint64
 }
 
-// lease is the budget of a key in one window.
-type lease struct {
-	until time.Time // the end of the window
-	spent uint64    // the last known count of the window, less left
-	left  uint64    // of the blocks, which the wrapped strategy has counted
+// Lapser is a strategy of which [Lease] can take blocks: cost that it admitted at once may be used
+// one by one until it lapses. FixedWindow, SlidingWindow and TokenBucket of weir and redislimit are
+// Lapsers, and Lease finds them inside of wrappers that have a method Unwrap() weir.Strategy.
+type Lapser interface {
+	// Lapse returns until when cost that was admitted for r can be used, if its Result had this
+	// ExpiresAt. If each is 0 all of it can be used until then, which is the end of a window of
+	// r.Duration that is aligned to the Unix epoch. Otherwise each is when one hit before the last
+	// lapses, as that token flows in again. It reports false if the cost is only for r, at once.
+	Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool)
 }
 
 // Lease returns a Strategy that takes blocks of up to cfg.Block from s and admits from them without
-// asking s. It never admits more than s does: s has counted each block. While one caller fetches a
-// block, others with the same request wait for it, each until its own context ends, and at most 10
-// seconds.
+// asking s. It never admits more than s does: s has counted each block, and what is left of a block
+// is used no longer than it counts. That is
 //
-// Only a fixed window that is aligned to the Unix epoch can be leased. The first admission shows
-// whether s is one; with any other strategy every request is passed on. So it is with one that has
-// limits of its own, such as a weir.Policy: put a Policy around the Lease. So are requests in the
-// last cfg.Skew of a window, and those whose Cost exceeds their Limit.
+//   - in a fixed window until the window ends,
+//   - in a sliding window until then, too; the rest counts in the next window, as the one before,
+//   - in a token bucket until its tokens have flowed in again, one after the other; then they can
+//     be taken from the bucket once more, so that slow callers save less, but lose nothing.
+//
+// A Refund to a token bucket moves no token that others hold, so that after one a block of each
+// instance may be admitted beside. With other strategies, where neither s nor what it wraps is a
+// [Lapser], each request is passed on. So it is with a weir.Policy, whose limits are its own: put a
+// Policy around the Lease.
+//
+// The callers of a key that find too little left wait for one block together, each until its own
+// context ends. The next is for all who still wait, even if that is more than cfg.Block. So never
+// more than cfg.Block of a key is held unused, but for what was taken for callers whose contexts
+// ended meanwhile. Requests in the last cfg.Skew of a window, and those whose Cost exceeds their
+// Limit, are passed on.
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
@@ -91,23 +97,9 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 		cfg.InstancesFunc = func() int { return cfg.Instances }
 	}
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	ended := func(h *lease, now time.Time) bool { return !now.Add(cfg.Skew).Before(h.until) }
-	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, ended)
-	l := &Leases{inner: wrap.Of(s), cfg: cfg, leases: keys, first: make(chan struct{}, 1)}
-	l.first <- struct{}{}
-	return l
-}
-
-// inner is a wrapped strategy with every optional interface.
-type inner = wrap.Strategy
-
-// settings returns a skew and a clock with their defaults: 0 stands for DefaultSkew, a negative
-// skew for none.
-func settings(skew time.Duration, now func() time.Time) (time.Duration, func() time.Time) {
-	if now == nil {
-		now = time.Now
-	}
-	return max(0, cmp.Or(skew, DefaultSkew)), now
+	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, (*budget).ended)
+	return &Leases{cache: cache[budget]{wrap.Of(s), keys}, cfg: cfg, lapser: wrap.Find[Lapser](s),
+		burst: wrap.Burst(s)}
 }
 
 // LeaseStats counts the decisions and fetches of [Leases].
@@ -119,207 +111,136 @@ type LeaseStats struct {
 
 // Stats returns the counts so far.
 func (l *Leases) Stats() LeaseStats {
-	return LeaseStats{Leased: l.leased.Load(), Fetched: l.fetched.Load(), Keys: l.leases.Len()}
+	return LeaseStats{Leased: l.leased.Load(), Fetched: l.fetched.Load(), Keys: l.callers.Len()}
 }
 
-// Run implements weir.Strategy. The first request is passed on alone: its answer shows whether
-// there are blocks to take, and one that was passed on beside the first block would be counted in
-// no order with it.
+// Run implements weir.Strategy.
 func (l *Leases) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return l.run(ctx, r, l.pass)
+	if res, err := l.decide(ctx, r); res != nil || err != nil {
+		return res, err
+	}
+	return l.Strategy.Run(ctx, r)
 }
 
-// run is Run, which passes r on by pass.
-func (l *Leases) run(
-	ctx context.Context, r *weir.Request, pass func(context.Context, *weir.Request) (*weir.Result, error),
-) (*weir.Result, error) {
-	if res := l.Lookup(r); res != nil {
-		return res, nil
+// decide decides on r, or returns nothing if it is to be passed on.
+func (l *Leases) decide(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res := l.Lookup(r)
+	if res == nil && ctx.Err() == nil && l.leasable(r) {
+		return l.fetch(ctx, r)
 	}
-	select {
-	case _, alone := <-l.first:
-		if alone {
-			defer close(l.first)
-			return pass(ctx, r)
-		}
-	case <-ctx.Done():
-		return nil, fmt.Errorf("near: %w", ctx.Err())
-	}
-	for ctx.Err() == nil && l.leasable(r) {
-		if res, err := l.fetch(ctx, r); res != nil || err != nil {
-			return res, err
-		}
-		if res := l.Lookup(r); res != nil {
-			return res, nil
-		}
-	}
-	return pass(ctx, r)
+	return res, nil
 }
 
-func (l *Leases) pass(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	res, err := l.inner.Run(ctx, r)
-	return l.answer(r, res, err)
+// leasable reports whether r may be decided from a lease now: its window must not be about to end.
+func (l *Leases) leasable(r *weir.Request) bool {
+	if l.lapser == nil || r.Limit == 0 || wrap.Cost(r) > l.limit(r) {
+		return false
+	}
+	now, ms := l.cfg.Now(), r.Duration.Milliseconds()
+	_, each, ok := l.lapser.Lapse(r, now)
+	return ok && ms > 0 && (each > 0 || now.UnixMilli()/ms == now.Add(l.cfg.Skew).UnixMilli()/ms)
 }
 
-// Admit implements weir.Admitter. What was admitted from a lease returns to the lease, as by Refund, if
-// the key was not reset here since. It fails with errors.ErrUnsupported, and takes nothing, where r is
-// to be passed on to a strategy that is none.
+// limit returns how much r's key can be admitted at once.
+func (l *Leases) limit(r *weir.Request) uint64 { return cmp.Or(l.burst, r.Limit) }
+
+// Admit implements weir.Admitter. What was admitted from a lease returns as by Refund, if the key
+// was not reset here since. It fails with errors.ErrUnsupported, and takes nothing, where r is to
+// be passed on to a strategy that is none.
 func (l *Leases) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
-	removals := l.leases.Removals(r)
-	var passed weir.Return
-	res, err := l.run(ctx, r, func(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-		res, passed, err = l.inner.Admit(ctx, r)
-		return l.answer(r, res, err)
-	})
+	removals := l.callers.Removals(r)
+	res, err := l.decide(ctx, r)
 	switch {
 	case err != nil:
 		return nil, nil, err
+	case res == nil:
+		return l.Strategy.Admit(ctx, r)
 	case !res.Allowed():
 		return res, wrap.Returning(0, nil), nil
 	}
 	q, taken := *r, *res
 	return res, wrap.Returning(wrap.Cost(r), func(ctx context.Context, cost uint64) error {
-		rest, known := q, l.leases.Removals(&q) == removals
-		rest.Cost = cost
-		switch {
-		case passed == nil && known:
-			return l.Refund(ctx, &rest, &taken)
-		case passed == nil:
+		rest := q
+		if rest.Cost = cost; l.callers.Removals(&q) != removals {
 			return nil
-		case known:
-			l.withLease(&q, func(h *lease) { h.uncount(cost, taken.ExpiresAt) })
 		}
-		return passed(ctx, cost)
+		return l.Refund(ctx, &rest, &taken)
 	}), nil
 }
 
 // Lookup decides on r if that takes no round trip, or returns nil.
 func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 	var left uint64
-	l.withLease(r, func(h *lease) { res, left = h.take(r), h.left })
+	l.withBudget(r, func(b *budget, now time.Time) { res, left = b.take(r, l.limit(r), now), b.left(now) })
 	switch {
 	case res != nil:
 		l.leased.Add(1)
 	case left == 0: // else a denial may be from before that was given back
-		res, _ = l.answer(r, l.inner.Lookup(r), nil)
+		res = l.Strategy.Lookup(r)
 	}
 	return res
 }
 
-// answer returns a Result of the wrapped strategy on r as a Result of l.
-func (l *Leases) answer(r *weir.Request, res *weir.Result, err error) (*weir.Result, error) {
-	if err != nil || res == nil {
-		return nil, err
-	}
-	l.detect(r, res)
-	l.withLease(r, func(h *lease) { res = h.withoutRest(res) })
-	return res, nil
-}
-
-// withLease calls f with the lease of r's key, with a lock held, if there is one and its window is
-// not about to end.
-func (l *Leases) withLease(r *weir.Request, f func(*lease)) { l.leases.Find(r, l.cfg.Now(), f) }
-
-// held returns a copy of the lease of r's key, with nothing left if there is none.
-func (l *Leases) held(r *weir.Request) (held lease) {
-	l.withLease(r, func(h *lease) { held = *h })
-	return held
-}
-
-// take admits r, or returns nil if too little is left. A limit lower than that of the blocks holds
-// at once.
-func (h *lease) take(r *weir.Request) *weir.Result {
-	c := wrap.Cost(r)
-	if c > h.left || c > r.Limit || h.spent > r.Limit-c {
-		return nil
-	}
-	h.left -= c
-	h.spent += c
-	return &weir.Result{State: weir.Allow, TotalRequests: h.spent, ExpiresAt: h.until}
-}
-
-// withoutRest returns a Result of the wrapped strategy less the rest of the lease, and records its
-// count. A Result from before the last block does not count that rest.
-func (h *lease) withoutRest(res *weir.Result) *weir.Result {
-	own := *res
-	if h.until.Equal(own.ExpiresAt) && own.TotalRequests >= h.spent+h.left {
-		own.TotalRequests -= h.left
-		h.spent = own.TotalRequests
-	}
-	return &own
-}
-
-// uncount takes cost that the wrapped strategy takes back from the last known count.
-func (h *lease) uncount(cost uint64, until time.Time) {
-	if h.until.Equal(until) {
-		h.spent -= min(h.spent, cost)
-	}
-}
-
-// withRest returns a Result of this Strategy plus the rest of the lease, as the wrapped strategy
-// counts.
-func (h lease) withRest(res *weir.Result) *weir.Result {
-	if res == nil || !h.until.Equal(res.ExpiresAt) {
-		return res
-	}
-	all := *res
-	all.TotalRequests += h.left
-	return &all
-}
-
-// Forget removes the lease of r's key.
-func (l *Leases) Forget(r *weir.Request) {
-	l.leases.Remove(r)
-	l.inner.Forget(r)
+// withBudget calls f with the budget of r's key, with a lock held, if there is one.
+func (l *Leases) withBudget(r *weir.Request, f func(b *budget, now time.Time)) {
+	now := l.cfg.Now()
+	l.callers.Find(r, now, func(b *budget) { f(b, now) })
 }
 
 // Peek implements weir.Peeker.
-func (l *Leases) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	held, lacking := l.held(r), *r
-	lacking.Cost = max(1, wrap.Cost(r)-min(wrap.Cost(r), held.left)) // the rest is counted already
-	if res := held.take(r); res != nil {
+func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+	left, lacking := uint64(0), *r
+	l.withBudget(r, func(b *budget, now time.Time) {
+		kept := slices.Clone(b.blocks)
+		left, res = b.left(now), b.take(r, l.limit(r), now)
+		b.blocks = kept
+	})
+	if res != nil {
 		return res, nil
 	}
-	res, err := l.inner.Peek(ctx, &lacking)
-	if err == nil && !res.Allowed() {
-		res = held.withoutRest(res)
+	lacking.Cost = max(1, wrap.Cost(r)-min(wrap.Cost(r), left)) // what is left is counted already
+	if res, err = l.Strategy.Peek(ctx, &lacking); err == nil && !res.Allowed() {
+		res = less(res, left)
 	}
 	return res, err
 }
 
-// Refund implements weir.Refunder. While the key has a lease the cost returns to it, and otherwise
-// to the wrapped strategy.
+// Refund implements weir.Refunder. While the key has a lease the cost returns to it, as far as that
+// then has at most a Block left, and otherwise to the wrapped strategy.
 func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
 	rest := *r
-	rest.Cost = wrap.Cost(r)
-	l.withLease(r, func(h *lease) {
-		if taken.Allowed() && h.until.Equal(taken.ExpiresAt) && rest.Cost <= r.Limit {
-			back := min(rest.Cost, h.spent)
-			h.spent, h.left, rest.Cost = h.spent-back, h.left+back, rest.Cost-back
-		}
+	if rest.Cost = wrap.Cost(r); !taken.Allowed() || rest.Cost > l.limit(r) {
+		return l.Strategy.Refund(ctx, r, taken)
+	}
+	l.withBudget(r, func(b *budget, now time.Time) {
+		rest.Cost = b.giveBack(taken, rest.Cost, uint64(l.cfg.Block), now)
 	})
 	if rest.Cost == 0 {
 		return nil
 	}
-	return l.inner.Refund(ctx, &rest, taken)
+	return l.Strategy.Refund(ctx, &rest, taken)
 }
 
-// Reset implements weir.Resetter.
-func (l *Leases) Reset(ctx context.Context, r *weir.Request) error {
-	defer l.Forget(r)
-	return l.inner.Reset(ctx, r)
+// withRest returns a count of this Strategy plus what is left, as the wrapped strategy counts.
+func (l *Leases) withRest(r *weir.Request, counted *weir.Result) *weir.Result {
+	if counted == nil {
+		return nil
+	}
+	all := *counted
+	l.withBudget(r, func(b *budget, now time.Time) { all.TotalRequests += b.left(now) })
+	return &all
 }
 
 // Seed implements weir.Seeder. The count includes the rest of the lease.
 func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
-	return l.inner.Seed(ctx, r, l.held(r).withRest(counted))
+	return l.Strategy.Seed(ctx, r, l.withRest(r, counted))
 }
 
 // Charge implements weir.Charger.
 func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
-	err := l.inner.Charge(ctx, r)
+	err := l.Strategy.Charge(ctx, r)
 	if err == nil {
-		l.withLease(r, func(h *lease) { h.spent += min(wrap.Cost(r), ^(h.spent + h.left)) })
+		l.withBudget(r, func(b *budget, _ time.Time) { b.known.add(wrap.Cost(r)) })
 	}
 	return err
 }
@@ -327,7 +248,6 @@ func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 // Reconcile implements weir.Reconciler.
 func (l *Leases) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
 	all := *b
-	all.Counted = l.held(r).withRest(b.Counted)
-	res, err := l.inner.Reconcile(ctx, r, &all)
-	return l.answer(r, res, err)
+	all.Counted = l.withRest(r, b.Counted)
+	return l.Strategy.Reconcile(ctx, r, &all)
 }

@@ -68,8 +68,8 @@ func (sliding) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
 	return fixed{}.ask(args, r, n)
 }
 
-// answer decides again on the counts that the script found: the count and the instants take products
-// of 128 bits. It decides in the window that begins at 0, where no instant overflows.
+// answer decides again on the counts that the script found: the count and the instants take
+// products of 128 bits. It decides in the window that begins at 0, where no instant overflows.
 func (sliding) answer(r *weir.Request, v numbers) (decision, error) {
 	current, previous, now, d := v[1], v[2], v[3], r.Duration.Milliseconds()
 	p := params(r, r.Limit)
@@ -104,6 +104,31 @@ func (anchored) answer(r *weir.Request, v numbers) (decision, error) {
 		return decision{}, strange(v)
 	}
 	return decision{allowed: v[0] == 1, total: v[1], limit: clamp(r.Limit), at: at}, nil
+}
+
+// lapser is a protocol whose admissions can be leased.
+type lapser interface {
+	lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration)
+}
+
+func (fixed) lapse(_ *weir.Request, expires time.Time) (time.Time, time.Duration) { return expires, 0 }
+
+func (sliding) lapse(r *weir.Request, expires time.Time) (time.Time, time.Duration) {
+	return expires.Add(-r.Duration), 0
+}
+
+func (token) lapse(r *weir.Request, expires time.Time) (time.Time, time.Duration) {
+	return expires, time.Duration(algorithm.Spacing(r.Duration.Milliseconds(), clamp(r.Limit)))
+}
+
+// Lapse implements near.Lapser. It reports true for a FixedWindow, SlidingWindow and TokenBucket.
+func (s *Strategy) Lapse(r *weir.Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
+	l, ok := s.protocol.(lapser)
+	if !ok {
+		return until, 0, false
+	}
+	until, each = l.lapse(r, expires)
+	return until, each, true
 }
 
 // strange is the error for numbers that a script does not return.

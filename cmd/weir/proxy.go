@@ -279,7 +279,7 @@ func (f *proxyFlags) addRedis(cmd *cobra.Command) {
 	flags.DurationVar(&f.redisProbe, "redis-probe", fallback.DefaultProbeInterval,
 		"how often to try a Redis that is down")
 	flags.IntVar(&f.redisLease, "redis-lease", 0,
-		"take a caller's budget in blocks of this size, for fewer calls to Redis (fixed windows)")
+		"take a caller's budget in blocks of this size, for fewer calls to Redis (windows and buckets)")
 	flags.IntVar(&f.redisDenials, "redis-denials", 0,
 		"number of denials to cache, so that an attack does not reach Redis")
 }

@@ -168,13 +168,24 @@ func Key(s weir.Strategy, key string) string {
 
 // Burst returns the size of the buckets of s, or of what it wraps; 0 means the request's Limit.
 func Burst(s weir.Strategy) uint64 {
-	switch s := s.(type) {
-	case interface{ Burst() uint64 }:
-		return s.Burst()
-	case interface{ Unwrap() weir.Strategy }:
-		return Burst(s.Unwrap())
+	if b := Find[interface{ Burst() uint64 }](s); b != nil {
+		return b.Burst()
 	}
 	return 0
+}
+
+// Find returns s as a T, or what it wraps if that is one, or else the zero T.
+func Find[T any](s weir.Strategy) (t T) {
+	for {
+		if t, ok := s.(T); ok {
+			return t
+		}
+		w, ok := s.(interface{ Unwrap() weir.Strategy })
+		if !ok {
+			return t
+		}
+		s = w.Unwrap()
+	}
 }
 
 // Returning returns a Return that calls giveBack for no more than cost in all.

@@ -34,6 +34,7 @@ type Fleet struct {
 	Callers   int
 	Skew      float64       // the exponent of a Zipf distribution of requests over callers; 0: all ask alike
 	Rate      float64       // requests a second, of all callers
+	Cost      uint64        // the largest cost of a request, of which each from 1 is as likely; 0: all are 1
 	Length    time.Duration // of the run: whole Windows
 	RoundTrip time.Duration // to Redis
 
@@ -64,6 +65,9 @@ type Outcome struct {
 	Unused     uint64
 	UnusedMean float64
 	Exhausted  int // how many callers in a window asked for all of Limit
+
+	// Early is the least share of Limit that one of these had been admitted when it was first denied.
+	Early float64
 }
 
 // Bound returns what one caller can be admitted in one window at most, by the documentation of
@@ -79,8 +83,8 @@ func (f Fleet) Bound() uint64 {
 }
 
 // MaxUnused returns how much of a Limit can be left over in a window without an outage: a block of
-// each instance.
-func (f Fleet) MaxUnused() uint64 { return f.present() * f.block() }
+// each instance, and less than the cost of a request.
+func (f Fleet) MaxUnused() uint64 { return f.present()*f.block() + max(1, f.Cost) - 1 }
 
 // present returns how many instances there are in one window at most.
 func (f Fleet) present() uint64 {
@@ -124,6 +128,7 @@ type run struct {
 	mu       sync.Mutex
 	admitted map[window]uint64 // guarded by mu, as all below
 	asked    map[window]uint64
+	denied   map[window]uint64 // admitted when it was first denied
 	out      Outcome
 }
 
@@ -144,6 +149,7 @@ func (f Fleet) Run(seed uint64) (Outcome, error) {
 		random:   rand.New(rand.NewPCG(seed, 0)),
 		admitted: make(map[window]uint64),
 		asked:    make(map[window]uint64),
+		denied:   make(map[window]uint64),
 	}
 	defer r.close()
 	for range f.Instances {
@@ -193,9 +199,9 @@ const tick = 250 * time.Microsecond
 func (r *run) simulate() error {
 	var requests sync.WaitGroup
 	errs := make(chan error, 1)
-	ask := func(in *instance, caller int) {
+	ask := func(in *instance, caller int, cost uint64) {
 		requests.Go(func() {
-			if err := r.ask(in, caller); err != nil {
+			if err := r.ask(in, caller, cost); err != nil {
 				select {
 				case errs <- err:
 				default:
@@ -213,7 +219,7 @@ func (r *run) simulate() error {
 			}
 		}
 		for due += r.Rate * tick.Seconds(); due >= 1; due-- {
-			ask(r.instances[r.random.IntN(len(r.instances))], r.pick())
+			ask(r.instances[r.random.IntN(len(r.instances))], r.pick(), 1+r.random.Uint64N(max(1, r.Cost)))
 		}
 		time.Sleep(tick)
 	}
@@ -240,9 +246,9 @@ func (r *run) pick() int {
 }
 
 // ask has an instance decide on a request.
-func (r *run) ask(in *instance, caller int) error {
+func (r *run) ask(in *instance, caller int, cost uint64) error {
 	ends := time.Now().Truncate(r.Window).Add(r.Window)
-	q := &weir.Request{Key: r.callers[caller], Limit: r.Limit, Duration: r.Window}
+	q := &weir.Request{Key: r.callers[caller], Limit: r.Limit, Duration: r.Window, Cost: cost}
 	res, err := in.Run(context.Background(), q)
 	if err != nil {
 		return err
@@ -250,10 +256,14 @@ func (r *run) ask(in *instance, caller int) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.out.Decisions++
-	r.asked[window{caller, ends.UnixMilli()}]++
+	w := window{caller, ends.UnixMilli()}
+	r.asked[w] += cost
+	if _, seen := r.denied[w]; !seen && !res.Allowed() {
+		r.denied[w] = r.admitted[w]
+	}
 	if res.Allowed() {
 		r.out.Admitted++
-		r.admitted[window{caller, res.ExpiresAt.UnixMilli()}]++
+		r.admitted[window{caller, res.ExpiresAt.UnixMilli()}] += cost
 	}
 	return nil
 }
@@ -263,6 +273,7 @@ func (r *run) result() Outcome {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.out
+	out.Early = 1
 	for _, in := range append(r.instances, r.retired...) {
 		out.Local += in.Stats().Local
 	}
@@ -282,6 +293,7 @@ func (r *run) result() Outcome {
 		unused := r.Limit - min(r.Limit, r.admitted[w])
 		out.Exhausted++
 		out.Unused = max(out.Unused, unused)
+		out.Early = min(out.Early, float64(r.denied[w])/float64(r.Limit))
 		out.UnusedMean += float64(unused) / float64(r.Limit)
 	}
 	out.UnusedMean /= float64(max(1, out.Exhausted))

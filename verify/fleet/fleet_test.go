@@ -32,25 +32,33 @@ func small() fleet.Fleet {
 	}
 }
 
-// Without an outage no limit is exceeded, and at most one block of each instance stays unused,
-// while instances come and go.
+// Without an outage no limit is exceeded, and at most one block of each instance stays unused, while
+// instances come and go, whatever the costs of requests that wait for one another.
 func TestBoundsOfLeases(t *testing.T) {
 	slow.Test(t)
-	for _, churn := range []time.Duration{0, 300 * time.Millisecond} {
-		before := 0.5 // 0.7 with cached denials alone
-		for _, block := range []int{10, 100} {
-			t.Run(fmt.Sprint("churn ", churn, ", block ", block), func(t *testing.T) {
-				f := small()
-				f.Churn, f.Block = churn, block
-				out := simulate(t, f)
-				t.Logf("%+v", out)
-				require.Greater(t, out.Exhausted, 3, "callers exceeded their limits")
-				assert.Zero(t, out.Over)
-				assert.LessOrEqual(t, out.Unused, f.MaxUnused())
-				commands := float64(out.Commands) / float64(out.Decisions)
-				assert.Less(t, commands, before, "larger leases spare round trips")
-				before = commands
-			})
+	for _, cost := range []uint64{1, 20} {
+		for _, churn := range []time.Duration{0, 300 * time.Millisecond} {
+			before := 0.5 // 0.7 with cached denials alone
+			for _, block := range []int{10, 100} {
+				t.Run(fmt.Sprint("costs to ", cost, ", churn ", churn, ", block ", block), func(t *testing.T) {
+					f := small()
+					f.Cost, f.Churn, f.Block = cost, churn, block*int(cost+1)/2
+					if cost > 1 { // many wait at once
+						f.Rate, f.RoundTrip, f.Limit = 4*f.Rate, 5*time.Millisecond, 4*f.Limit*(cost+1)/2
+					}
+					out := simulate(t, f)
+					t.Logf("%+v", out)
+					require.Greater(t, out.Exhausted, 3, "callers exceeded their limits")
+					assert.Zero(t, out.Over)
+					assert.LessOrEqual(t, out.Unused, f.MaxUnused())
+					if churn == 0 {
+						assert.GreaterOrEqual(t, out.Early, 0.95)
+					}
+					commands := float64(out.Commands) / float64(out.Decisions)
+					assert.Less(t, commands, before, "larger leases spare round trips")
+					before = commands
+				})
+			}
 		}
 	}
 }

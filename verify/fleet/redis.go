@@ -45,6 +45,9 @@ func (s *redis) command(do func() error) error {
 	return do()
 }
 
+// Unwrap returns what counts.
+func (s *redis) Unwrap() weir.Strategy { return s.strategy }
+
 // Run implements weir.Strategy.
 func (s *redis) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
 	err = s.command(func() (err error) { res, err = s.strategy.Run(ctx, r); return err })

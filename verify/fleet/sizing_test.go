@@ -17,7 +17,7 @@ const (
 	bytesCaller      = 73      // BENCHMARKS.md, at a glance
 	nsDecision       = 587     // BENCHMARKS.md, a million callers with equal load
 	bytesLedger      = 280     // fallback.Config.MaxCallers
-	bytesLease       = 200     // near.LeaseConfig.Keys
+	bytesLease       = 300     // near.LeaseConfig.Keys
 	bytesDenial      = 250     // near.DenialsConfig.Size
 	usClient         = 28.8    // benchmarks/redis/RESULTS.md, FixedWindow, admitted, client
 	usServer         = 22.6    // the same, server

@@ -29,7 +29,7 @@ type Redis struct {
 	// Fallback configures decisions without Redis. IsDown, OnChange and OnError are set here.
 	Fallback fallback.Config
 
-	Lease   int // the block that fixed windows take from Redis at once; 0: each decision is a round trip
+	Lease   int // the block that windows and buckets take from Redis at once; 0: each decision is a round trip
 	Denials int // the size of the denial cache; 0: none
 }
 
@@ -91,7 +91,7 @@ func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error)
 	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 	cfg.OnChange = func(c fallback.Change) { s.changed(l, c) }
 	cfg.OnError = s.failed
-	f, err := fallback.New(s.spare(l, primary), local, cfg)
+	f, err := fallback.New(s.spare(primary), local, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -117,11 +117,11 @@ func (s *shared) all() []hybrid {
 }
 
 // spare puts the denial cache and the lease, which save round trips, in front of primary.
-func (s *shared) spare(l Limit, primary weir.Strategy) weir.Strategy {
+func (s *shared) spare(primary weir.Strategy) weir.Strategy {
 	if s.Denials > 0 {
 		primary = near.Denials(primary, near.DenialsConfig{Size: s.Denials})
 	}
-	if s.Lease > 0 && l.Strategy == rule.Fixed { // only fixed windows support leases
+	if s.Lease > 0 { // of a log and of tiers near passes on each request
 		primary = near.Lease(primary, near.LeaseConfig{
 			Block: s.Lease, Instances: s.cfg.Instances, InstancesFunc: s.cfg.InstancesFunc,
 		})

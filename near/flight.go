@@ -1,0 +1,188 @@
+package near
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/wrap"
+)
+
+// fetchTimeout bounds a call. After it another flight for the key may start, even if this one still
+// hangs.
+const fetchTimeout = time.Second
+
+// flight makes the calls that the callers of one key wait for, in rounds. In a round one call takes
+// a block that suffices for all who wait. If the limit leaves less, the next block is for the first
+// of them that it leaves enough for. If it does not leave enough for any, one call for each cost
+// says until when that is denied. The table's lock guards a flight.
+type flight struct {
+	budget  *budget   // that the callers found: after a Reset it is no longer in the table
+	waiting []*waiter // in order
+	calls   int       // under way
+	denied  uint64    // the cost of the round's block, if it was denied: the next is smaller
+	began   time.Time // the round
+}
+
+// waiter is a caller.
+type waiter struct {
+	request weir.Request
+	call    *call // the last one that is for it, or nil
+	res     *weir.Result
+	err     error
+	done    chan struct{} // closed when res or err is set
+}
+
+// call takes request.Cost, for the waiters that have it.
+type call struct {
+	request weir.Request
+	denies  bool // its denial is theirs: they lack that much each
+}
+
+// fetch decides on r when a flight has brought enough; it starts one if there is none. The flight
+// goes on if its callers leave.
+func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	w := &waiter{request: *r, done: make(chan struct{})}
+	now, f := l.cfg.Now(), (*flight)(nil)
+	l.callers.Update(r, now, func(b *budget) *budget {
+		if b == nil {
+			b = new(budget)
+		}
+		if b.flight == nil || now.Sub(b.flight.began) >= fetchTimeout {
+			b.flight = &flight{budget: b, began: now}
+		}
+		f = b.flight
+		if f.waiting = append(f.waiting, w); f.calls == 0 {
+			l.proceed(context.WithoutCancel(ctx), f, now)
+		}
+		return b
+	})
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		l.callers.Update(r, now, func(b *budget) *budget {
+			f.reply(func(other *waiter) bool { return other == w })
+			return b
+		})
+		if w.res == nil && w.err == nil { // no answer came first
+			w.err = fmt.Errorf("near: %w", ctx.Err())
+		}
+	}
+	return w.res, w.err
+}
+
+// reply removes the waiters that have their answer, as decided reports.
+func (f *flight) reply(decided func(*waiter) bool) {
+	f.waiting = slices.DeleteFunc(f.waiting, func(w *waiter) bool {
+		if !decided(w) {
+			return false
+		}
+		close(w.done)
+		return true
+	})
+}
+
+// proceed begins a round, or ends the flight.
+func (l *Leases) proceed(ctx context.Context, f *flight, now time.Time) {
+	b := f.budget
+	f.reply(func(w *waiter) bool { return l.take(b, w, now) })
+	if f.began = now; len(f.waiting) == 0 {
+		if b.flight == f {
+			b.flight = nil
+		}
+		return
+	}
+	block := &call{request: f.waiting[0].request}
+	limit, left := l.limit(&block.request), b.left(now)
+	together, room := uint64(0), limit-min(limit, b.spent(now))
+	if f.denied > 0 {
+		room = min(room, left+f.denied-1)
+	}
+	f.denied = 0
+	for _, w := range f.waiting {
+		w.call = block
+		if n := wrap.Cost(&w.request); l.limit(&w.request) == limit && n <= room-together {
+			together += n
+		}
+	}
+	if together > 0 {
+		block.request.Cost = max(together-min(together, left), l.block(room-min(room, left)))
+		l.start(ctx, f, block)
+		return
+	}
+	calls := map[[2]uint64]*call{}
+	for _, w := range f.waiting {
+		n := wrap.Cost(&w.request)
+		same := [2]uint64{w.request.Limit, n}
+		if calls[same] == nil {
+			calls[same] = &call{w.request, true}
+			calls[same].request.Cost = n - min(n-1, left)
+			l.start(ctx, f, calls[same])
+		}
+		w.call = calls[same]
+	}
+}
+
+// take admits a waiter, if enough is left.
+func (l *Leases) take(b *budget, w *waiter, now time.Time) bool {
+	w.res = b.take(&w.request, l.limit(&w.request), now)
+	return w.res != nil
+}
+
+// block returns how much of the room to take at once: cfg.Block while there is plenty, and less
+// near the limit, so that the other instances find some budget too.
+func (l *Leases) block(room uint64) uint64 {
+	return max(1, min(uint64(l.cfg.Block), room/2/uint64(max(1, l.cfg.InstancesFunc()))))
+}
+
+// start makes a call in the background.
+func (l *Leases) start(ctx context.Context, f *flight, c *call) {
+	f.calls++
+	l.fetched.Add(1)
+	go func() {
+		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
+		defer cancel()
+		var res *weir.Result
+		err := fmt.Errorf("near: %T ended the goroutine", l.Unwrap())
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("near: %T panicked: %v", l.Unwrap(), p)
+			}
+			now := l.cfg.Now()
+			l.callers.Update(&c.request, now, func(b *budget) *budget {
+				l.land(f, c, res, err, now)
+				if f.calls--; f.calls == 0 {
+					l.proceed(ctx, f, now)
+				}
+				return b
+			})
+		}()
+		q := c.request
+		res, err = l.Strategy.Run(bounded, &q)
+	}()
+}
+
+// land hands out the answer to a call.
+func (l *Leases) land(f *flight, c *call, res *weir.Result, err error, now time.Time) {
+	b, q := f.budget, &c.request
+	switch {
+	case err != nil:
+		f.reply(func(w *waiter) bool { w.err = err; return w.call == c })
+	case res.Allowed():
+		until := b.learn(l.lapser, q, res, now)
+		b.blocks = slices.DeleteFunc(b.blocks, func(of block) bool { return of.at(now) == 0 })
+		// Those it was taken for get it even if it has lapsed meanwhile.
+		b.blocks = append(b.blocks, block{cost{q.Cost, now.Add(1 << 62), b.known.each}, q.Cost, res.ExpiresAt})
+		f.reply(func(w *waiter) bool { return w.call == c && l.take(b, w, now) })
+		b.blocks[len(b.blocks)-1].until = until.Add(-l.cfg.Skew)
+	case c.denies:
+		b.learn(l.lapser, q, res, now)
+		own := less(res, b.left(now))
+		f.reply(func(w *waiter) bool { w.res = less(own, 0); return w.call == c })
+	default:
+		b.learn(l.lapser, q, res, now)
+		f.denied = q.Cost
+	}
+}

@@ -1,0 +1,78 @@
+package near_test
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/near"
+)
+
+// Three instances of 64 callers make requests of 1 to 50 at a delay of 1 ms, until each caller is
+// denied once: nobody is denied before 95 % of the limit is used, and then at most a block of each
+// instance is held unused.
+func TestLeaseOfMixedCosts(t *testing.T) {
+	const limit, block, instances = 10_000, 500, 3
+	for seed := range uint64(5) {
+		synctest.Test(t, func(t *testing.T) {
+			server := far(t, time.Millisecond)
+			var admitted, before atomic.Uint64 // before the first denial
+			var once sync.Once
+			var callers sync.WaitGroup
+			for n := range uint64(instances) {
+				l := near.Lease(server, near.LeaseConfig{Block: block, Instances: instances})
+				for m := range uint64(64) {
+					callers.Go(func() {
+						rng := rand.New(rand.NewPCG(seed, n<<8|m))
+						for {
+							r := weir.Request{Key: "a", Limit: limit, Duration: time.Hour, Cost: 1 + rng.Uint64N(50)}
+							res, err := l.Run(t.Context(), &r)
+							if !assert.NoError(t, err) || !res.Allowed() {
+								once.Do(func() { before.Store(admitted.Load()) })
+								return
+							}
+							admitted.Add(r.Cost)
+						}
+					})
+				}
+			}
+			callers.Wait()
+			res := ask(t, server, weir.Request{Key: "a", Limit: limit, Duration: time.Hour, Cost: limit})
+			t.Logf("first denial at %d, %d admitted, %d counted, %d round trips, %d at once",
+				before.Load(), admitted.Load(), res.TotalRequests, server.calls.Load(), server.most.Load())
+			assert.GreaterOrEqual(t, before.Load(), uint64(limit*95/100))
+			assert.LessOrEqual(t, admitted.Load(), uint64(limit))
+			assert.LessOrEqual(t, res.TotalRequests-admitted.Load(), uint64(instances*block))
+		})
+	}
+}
+
+// A burst of 300 callers, all at once and far away, is admitted as long as the limit suffices.
+func TestLeaseOfABurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := far(t, 20*time.Millisecond)
+		var fleet []weir.Strategy
+		for range 3 {
+			fleet = append(fleet, near.Lease(server, near.LeaseConfig{Block: 500, Instances: 3}))
+		}
+		start := time.Now()
+		var callers sync.WaitGroup
+		for n := range uint64(300) {
+			callers.Go(func() {
+				r := weir.Request{Key: "a", Limit: 10_000, Duration: time.Hour, Cost: 1 + n%50}
+				res, err := fleet[n%3].Run(t.Context(), &r)
+				assert.NoError(t, err)
+				assert.True(t, res.Allowed(), "%d of cost %d", n, r.Cost)
+			})
+		}
+		callers.Wait()
+		assert.LessOrEqual(t, time.Since(start), 60*time.Millisecond)
+		t.Logf("%d round trips in %v", server.calls.Load(), time.Since(start))
+	})
+}
