@@ -139,8 +139,14 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.runs = runs{f.primary.Run, f.local.Run}
 	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
+	if leases := wrap.Find[interface{ ShareWith(instances func() int) }](primary); leases != nil {
+		leases.ShareWith(f.Instances)
+	}
 	return f, nil
 }
+
+// Instances returns the number of instances, at least 1.
+func (f *Fallback) Instances() int { return int(f.instances()) }
 
 // Unwrap returns primary.
 func (f *Fallback) Unwrap() weir.Strategy { return f.primary.Strategy }

@@ -11,6 +11,8 @@
 //	primary := near.Lease(denials, near.LeaseConfig{Block: 50})
 //	f, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: 3})
 //
+// The lease has its number of instances from the fallback.
+//
 // # Where to put them
 //
 // Inside of a fallback, as above, leases and denials are of the primary alone. They are used up or

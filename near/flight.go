@@ -134,7 +134,7 @@ func (l *Leases) take(b *budget, w *waiter, now time.Time) bool {
 // block returns how much of the room to take at once: cfg.Block while there is plenty, and less
 // near the limit, so that the other instances find some budget too.
 func (l *Leases) block(room uint64) uint64 {
-	return max(1, min(uint64(l.cfg.Block), room/2/uint64(max(1, l.cfg.InstancesFunc()))))
+	return max(1, min(uint64(l.cfg.Block), room/2/uint64(l.instances())))
 }
 
 // start makes a call in the background.

@@ -26,7 +26,8 @@ type LeaseConfig struct {
 	Block int
 
 	// Instances is how many processes lease from the same counts. Near the limit blocks get smaller,
-	// so that each of them finds some budget. Default 1.
+	// so that each of them finds some budget. Default: that of a fallback.Fallback inside or around,
+	// and otherwise 1.
 	Instances int
 
 	// InstancesFunc, if set, is called for each block in place of Instances. Below 1 counts as 1.
@@ -52,6 +53,7 @@ type Leases struct {
 	cfg    LeaseConfig
 	lapser Lapser // nil: nothing can be leased
 	burst  uint64 // of a token bucket; 0: the request's Limit
+	fleet  atomic.Pointer[func() int]
 
 	leased, fetched atomic.Uint64
 }
@@ -93,13 +95,30 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 		panic("near: Lease of no strategy, or with a negative number")
 	}
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
-	if cfg.InstancesFunc == nil {
-		cfg.InstancesFunc = func() int { return cfg.Instances }
-	}
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
 	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, (*budget).ended)
-	return &Leases{cache: cache[budget]{wrap.Of(s), keys}, cfg: cfg, lapser: wrap.Find[Lapser](s),
+	l := &Leases{cache: cache[budget]{wrap.Of(s), keys}, cfg: cfg, lapser: wrap.Find[Lapser](s),
 		burst: wrap.Burst(s)}
+	if f := wrap.Find[interface{ Instances() int }](s); f != nil {
+		l.ShareWith(f.Instances)
+	}
+	return l
+}
+
+// ShareWith sets what is called for the number of instances if the LeaseConfig does not have it.
+// fallback.New calls it for leases inside of its primary.
+func (l *Leases) ShareWith(instances func() int) { l.fleet.Store(&instances) }
+
+// instances returns how many processes lease from the same counts.
+func (l *Leases) instances() int {
+	shared := l.fleet.Load()
+	switch {
+	case l.cfg.InstancesFunc != nil:
+		return max(1, l.cfg.InstancesFunc())
+	case l.cfg.Instances > 0 || shared == nil:
+		return max(1, l.cfg.Instances)
+	}
+	return max(1, (*shared)())
 }
 
 // LeaseStats counts the decisions and fetches of [Leases].

@@ -122,9 +122,7 @@ func (s *shared) spare(primary weir.Strategy) weir.Strategy {
 		primary = near.Denials(primary, near.DenialsConfig{Size: s.Denials})
 	}
 	if s.Lease > 0 { // of a log and of tiers near passes on each request
-		primary = near.Lease(primary, near.LeaseConfig{
-			Block: s.Lease, Instances: s.cfg.Instances, InstancesFunc: s.cfg.InstancesFunc,
-		})
+		primary = near.Lease(primary, near.LeaseConfig{Block: s.Lease})
 	}
 	return primary
 }
