@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/slow"
@@ -91,4 +92,56 @@ func TestLeaseOverManyWindows(t *testing.T) {
 		assert.LessOrEqual(t, n, limit, "%v", end)
 	}
 	t.Logf("%d windows", len(counts))
+}
+
+// Strategies on Redis lapse as those in memory do, and three instances that lease them admit what the
+// strategy allows with a fraction of the round trips.
+func TestLeaseOfEachStrategy(t *testing.T) {
+	b := newBench(t)
+	store := storeAt(t, b.proxy.Addr, 5*time.Second)
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	const limit = 2000
+	r := weir.Request{Key: "leased", Limit: limit, Duration: 24 * time.Hour}
+	for name, row := range map[string]struct {
+		remote weir.Strategy
+		local  near.Lapser
+	}{
+		"FixedWindow":   {store.FixedWindow(), limiter.FixedWindow()},
+		"SlidingWindow": {store.SlidingWindow(), limiter.SlidingWindow()},
+		"TokenBucket":   {store.TokenBucket(0), limiter.TokenBucket(0)},
+	} {
+		expires := time.Now().Add(time.Hour)
+		until, each, ok := row.local.Lapse(&r, expires)
+		gotUntil, gotEach, gotOK := row.remote.(near.Lapser).Lapse(&r, expires)
+		assert.Equal(t, []any{until, each, ok}, []any{gotUntil, gotEach, gotOK}, name)
+		b.proxy.Forget()
+		var admitted atomic.Uint64
+		var all sync.WaitGroup
+		for range 3 {
+			l := near.Lease(row.remote, near.LeaseConfig{Block: 100, Instances: 3})
+			for range 4 {
+				all.Go(func() {
+					for {
+						q := r
+						res, err := l.Run(context.Background(), &q)
+						if !assert.NoError(t, err) || !res.Allowed() {
+							return
+						}
+						admitted.Add(1)
+					}
+				})
+			}
+		}
+		all.Wait()
+		seen := b.proxy.Seen()
+		assert.LessOrEqual(t, admitted.Load(), uint64(limit+1), "%s: a token may flow in", name)
+		assert.GreaterOrEqual(t, admitted.Load(), uint64(limit*95/100), name)
+		assert.Less(t, seen["evalsha"]+seen["eval"], limit/10, name)
+	}
+	for name, s := range map[string]weir.Strategy{"SlidingLog": store.SlidingLog(), "Counter": store.Counter()} {
+		_, _, ok := s.(near.Lapser).Lapse(&r, time.Now())
+		assert.False(t, ok, name)
+	}
 }

@@ -30,13 +30,17 @@ type Fleet struct {
 	Block     int           // what a lease takes at once; 0: no leases
 	Denials   bool          // whether denials are cached
 	Limit     uint64        // of each caller in each Window
-	Window    time.Duration // a fixed window
+	Window    time.Duration // a fixed one, unless Strategy is set
 	Callers   int
 	Skew      float64       // the exponent of a Zipf distribution of requests over callers; 0: all ask alike
 	Rate      float64       // requests a second, of all callers
 	Cost      uint64        // the largest cost of a request, of which each from 1 is as likely; 0: all are 1
 	Length    time.Duration // of the run: whole Windows
 	RoundTrip time.Duration // to Redis
+
+	// Strategy makes what counts, in Redis and in each instance. nil: FixedWindow. With another one
+	// Over, Unused and what is computed from them mean nothing.
+	Strategy func(*weir.Limiter) Counter
 
 	// Redis refuses connections from OutageFrom to OutageTo, and keeps its counts. 0: there is no
 	// outage.
@@ -47,6 +51,13 @@ type Fleet struct {
 
 	// Churn is how often an instance leaves at once, with its leases, and a new one joins. 0: never.
 	Churn time.Duration
+}
+
+// Counter is a strategy of package weir.
+type Counter interface {
+	weir.Strategy
+	weir.Seeder
+	weir.Charger
 }
 
 // Outcome is the result of a run.
@@ -138,6 +149,9 @@ func (f Fleet) Run(seed uint64) (Outcome, error) {
 	if f.Length%f.Window != 0 || f.Instances < 1 || f.Callers < 1 {
 		return Outcome{}, errors.New("fleet: the length is no number of windows, or there is nobody")
 	}
+	if f.Strategy == nil {
+		f.Strategy = func(l *weir.Limiter) Counter { return l.FixedWindow() }
+	}
 	limiter, err := weir.New(weir.Config{})
 	if err != nil {
 		return Outcome{}, err
@@ -145,7 +159,7 @@ func (f Fleet) Run(seed uint64) (Outcome, error) {
 	defer limiter.Close()
 	r := &run{
 		Fleet:    f,
-		server:   &redis{strategy: limiter.FixedWindow(), roundTrip: f.RoundTrip, start: time.Now()},
+		server:   &redis{strategy: f.Strategy(limiter), roundTrip: f.RoundTrip, start: time.Now()},
 		random:   rand.New(rand.NewPCG(seed, 0)),
 		admitted: make(map[window]uint64),
 		asked:    make(map[window]uint64),
@@ -181,7 +195,7 @@ func (r *run) join() error {
 	if r.Block > 0 {
 		primary = near.Lease(primary, near.LeaseConfig{Block: r.Block, Instances: instances})
 	}
-	f, err := fallback.New(primary, local.FixedWindow(), fallback.Config{Instances: instances})
+	f, err := fallback.New(primary, r.Strategy(local), fallback.Config{Instances: instances})
 	r.instances = append(r.instances, &instance{f, local})
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/slow"
 	"github.com/weirgo/weir/verify/fleet"
 )
@@ -59,6 +60,31 @@ func TestBoundsOfLeases(t *testing.T) {
 					before = commands
 				})
 			}
+		}
+	}
+}
+
+// What leases of each strategy save on three instances with skewed callers, and how many requests are
+// denied that are admitted without leases. docs/redis.md has the figures of the log.
+func TestLeasesOfEachStrategy(t *testing.T) {
+	slow.Test(t)
+	for name, of := range map[string]func(*weir.Limiter) fleet.Counter{
+		"FixedWindow":   func(l *weir.Limiter) fleet.Counter { return l.FixedWindow() },
+		"SlidingWindow": func(l *weir.Limiter) fleet.Counter { return l.SlidingWindow() },
+		"TokenBucket":   func(l *weir.Limiter) fleet.Counter { return l.TokenBucket(0) },
+	} {
+		f := large()
+		f.Instances, f.Strategy = 3, of
+		without := simulate(t, f)
+		for _, block := range []int{10, 100} {
+			f.Block = block
+			out := simulate(t, f)
+			saved := 1 - float64(out.Commands)/float64(without.Commands)
+			denied := (float64(without.Admitted) - float64(out.Admitted)) / float64(without.Decisions)
+			t.Logf("%s, lease of %d: %.1f %% of %d calls saved, %.2f %% of %d requests wrongly denied", name, block,
+				100*saved, without.Commands, 100*denied, without.Decisions)
+			assert.Greater(t, saved, 0.45)
+			assert.Less(t, denied, 0.01)
 		}
 	}
 }

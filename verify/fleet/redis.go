@@ -15,11 +15,7 @@ var errDown = errors.New("connection refused")
 
 // redis counts as a Redis does, in one round trip a command.
 type redis struct {
-	strategy interface {
-		weir.Strategy
-		weir.Seeder
-		weir.Charger
-	}
+	strategy  Counter
 	roundTrip time.Duration
 	down      atomic.Bool
 	start     time.Time
