@@ -37,14 +37,14 @@ func (l *Limiter) bucket(x *index, s *slot) Bucket {
 	}
 }
 
-// lockWindow returns the slot of id in the current window, with the shard's mutex held.
-func (l *Limiter) lockWindow(id string, scaleMs int64) (c cell, now int64, err error) {
+// lockWindow returns the cell of id in the current window, with the shard's mutex held.
+func (l *Limiter) lockWindow(id string, scaleMs int64) (c cell, b visit, err error) {
 	if err = checkArgs(id, scaleMs, 0); err == nil && l.closed.Load() {
 		err = ErrClosed
 	}
 	if err != nil {
-		return c, 0, l.fail(err)
+		return c, b, l.fail(err)
 	}
 	s := l.onSlots(fixedKind)
-	return s.lock(id, scaleMs)
+	return s.lock(id, scaleMs, noInstant, false)
 }

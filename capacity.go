@@ -33,7 +33,9 @@ func (c *capacity) tryTake() bool {
 			return false
 		}
 		if c.taken.CompareAndSwap(taken, taken+1<<usedBits+1) {
-			c.janitor.start()
+			if !c.janitor.running.Load() {
+				c.janitor.start()
+			}
 			return true
 		}
 	}

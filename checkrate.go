@@ -132,12 +132,7 @@ func (l *Limiter) countLocked(
 	k packedID, id string, w *window, at *reading, limit, cost int64, r *Result,
 ) error {
 	*r = Result{}
-	stamp := w.stamp(at.now)
-	first := &fresh{content{N: cost, Still2: int64(stamp)}, stamp, w.end}
-	if cost > limit {
-		first = nil
-	}
-	c, err := l.buckets.lock(k, id, &w.fixed, at, first)
+	c, err := l.buckets.lock(k, id, &w.fixed, at, cost <= limit)
 	switch {
 	case err == errEarlier:
 		return err
@@ -145,10 +140,13 @@ func (l *Limiter) countLocked(
 		return l.fail(err)
 	}
 	defer c.shard.mu.Unlock()
+	stamp := w.stamp(at.now)
 	switch {
-	case c.slot == nil:
+	case c.slot == nil && cost > limit:
 		c.shard.denied++
-	case c.fresh:
+	case c.slot == nil:
+		c.insert(content{N: cost, Still2: int64(stamp)}, 0)
+		c.shard.noteEnd(c.n, w.end)
 		if cost > 1 {
 			l.buckets.extraCost.Add(cost - 1)
 		}
@@ -167,7 +165,7 @@ func (l *Limiter) countLocked(
 // Inspect returns the Bucket of id in the current window of scaleMs. It creates none: that of an id
 // without one has Count 0 and the zero Created. It fails with [ErrID], [ErrScale] and [ErrClosed].
 func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
-	c, now, err := l.lockWindow(id, scaleMs)
+	c, b, err := l.lockWindow(id, scaleMs)
 	if err != nil {
 		return Bucket{}, err
 	}
@@ -175,7 +173,7 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	if c.slot != nil {
 		return l.bucket(c.shard.index.Load(), c.slot), nil
 	}
-	w := l.window(now, scaleMs)
+	w := l.window(b.now, scaleMs)
 	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
 }
 

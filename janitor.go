@@ -58,12 +58,10 @@ func (j *janitor) all() []sweeper {
 	return j.tables
 }
 
-// start makes sure that the goroutine runs. It is called after capacity was taken: either it sees
-// that the goroutine has ended, or the goroutine sees the bucket and does not end.
+// start starts the goroutine unless it runs. It is called after capacity was taken, if running was not
+// set then: either that shows that the goroutine has ended, or the goroutine sees the bucket and does not
+// end.
 func (j *janitor) start() {
-	if j.running.Load() {
-		return
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed || j.running.Load() {

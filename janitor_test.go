@@ -101,9 +101,8 @@ func TestJanitorContinuesForANewBucket(t *testing.T) {
 		buf := make([]byte, 1<<20)
 		return strings.Contains(string(buf[:runtime.Stack(buf, true)]), "(*janitor).idle")
 	}, time.Minute, time.Millisecond)
-	time.Sleep(time.Millisecond) // most likely it waits for the lock by then; otherwise the test proves less
-	require.True(t, l.capacity.tryTake())
-	j.start() // finds it running
+	time.Sleep(time.Millisecond)          // most likely it waits for the lock by then; otherwise the test proves less
+	require.True(t, l.capacity.tryTake()) // finds it running
 	j.mu.Unlock()
 	assert.False(t, <-ended, "the janitor ended although there is a bucket")
 	assert.True(t, j.running.Load())

@@ -87,13 +87,6 @@ func (s *slot) kill(state uint64) bool {
 	return atomic.CompareAndSwapUint64(&s[stateWord], state, nextGeneration(state))
 }
 
-// differs returns 0 if the key of a slot, but for its restWord, has these words: low is period.low,
-// and tail period.high with the length. One test of them all takes fewer instructions than five.
-func (s *slot) differs(low uint64, k packedID, tail uint64) uint64 {
-	return (s.load(lowWord) ^ low) | (s.load(idWord) ^ k.a) | (s.load(idWord2) ^ k.b) |
-		(s.load(tailWord)&keyMask ^ tail)
-}
-
 // period returns the parts of a slot's period.
 func (s *slot) period() (k kind, scaleMs, number int64) {
 	return unpackPeriod(s.load(lowWord), s.load(restWord), s.load(tailWord))

@@ -117,13 +117,24 @@ func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err er
 // It also returns the identity of the bucket.
 func (s *slotStrategy) decideLocked(id string, p params, count bool) (v verdict, in identity, err error) {
 	for late := s.l.clock.resolution > 0; ; late = false {
-		in, err = s.update(id, p.Scale, count && p.Cost <= p.Limit, noInstant, func(b visit) content {
+		// A new caller's bucket is made, since a cost within the limit is admitted then.
+		c, b, err := s.lock(id, p.Scale, noInstant, count && p.Cost <= p.Limit)
+		if err != nil {
+			return v, in, s.l.fail(err)
+		}
+		for done := false; !done && err == nil; {
+			state, have := c.read(b.content)
 			var next content
-			if v, next = s.algorithm.Decide(b.content, p, b.now); count {
-				return next
+			if v, next = s.algorithm.Decide(have, p, b.now); !v.Allowed || !count {
+				break
 			}
-			return b.content
-		})
+			if done, err = c.replace(state, have, next); done {
+				c.shard.noteEnd(c.n, v.At)
+				s.table.moved(next.N - have.N)
+			}
+		}
+		in = c.identity()
+		c.shard.mu.Unlock()
 		switch {
 		case err != nil:
 			return v, in, s.l.fail(err)
@@ -147,76 +158,51 @@ type visit struct {
 }
 
 // update replaces the content of a caller's bucket by change of it, and returns the identity of the
-// bucket. If there is none, one is made if create is set. The bucket of a fixed window is that of
-// now, or of since if that is later.
-//
-// change is called first with the content of a caller without a bucket, since lock may have to make
-// one; if there is a bucket, change is called again with its content, once more after each
-// concurrent hit. The last call counts.
+// bucket. If there is none, one is made if create is set; otherwise change is called all the same. change is
+// called again after each concurrent hit: the last call counts. The bucket of a fixed window is that of now,
+// or of since if that is later.
 func (s *slotStrategy) update(
 	id string, scaleMs int64, create bool, since int64, change func(visit) content,
-) (in identity, err error) {
-	k := s.table.pack(id)
-	for at := (reading{horizon: math.MinInt64}); ; {
-		at.now = s.l.clock.read()
-		key, first := s.key(scaleMs, max(at.now, since))
-		first = change(visit{content: first, now: at.now})
-		// In a fixed window Still2 is the stamp of the first use, too.
-		made := &fresh{content: first, mark: uint64(first.Still2), end: s.end(first, scaleMs, max(at.now, since))}
-		if !create {
-			made = nil
-		}
-		c, err := s.table.lock(k, id, &key, &at, made)
-		if err == errEarlier {
-			continue
-		}
-		if err != nil {
-			return in, err
-		}
-		defer c.shard.mu.Unlock()
-		switch {
-		case c.slot == nil:
-			return in, nil
-		case c.fresh:
-			s.table.moved(first.N)
-			return c.identity(), nil
-		}
-		return c.identity(), s.change(&c, k, id, &key, at.now, change)
+) (identity, error) {
+	c, b, err := s.lock(id, scaleMs, since, create)
+	if err != nil {
+		return b.in, err
 	}
-}
-
-// change is update for a bucket that there is.
-func (s *slotStrategy) change(c *cell, k packedID, id string, key *period, now int64, to func(visit) content) error {
-	for {
-		state := c.slot.load(stateWord)
-		have := c.slot.content(state)
-		next := to(visit{have, now, c.identity()})
-		done, err := c.shard.replace(c, k, id, key, state, have, next)
+	defer c.shard.mu.Unlock()
+	for none := b.content; ; {
+		var state uint64
+		state, b.content = c.read(none)
+		next := change(b)
+		if c.slot == nil && !create {
+			return b.in, nil
+		}
+		done, err := c.replace(state, b.content, next)
 		if done {
 			c.shard.noteEnd(c.n, c.end(next))
-			s.table.moved(next.N - have.N)
+			s.table.moved(next.N - b.N)
 		}
 		if done || err != nil {
-			return err
+			return c.identity(), err
 		}
 	}
 }
 
-// end returns when a new bucket expires.
-func (s *slotStrategy) end(c content, scaleMs, now int64) int64 {
-	if s.kind == fixedKind {
-		return algorithm.WindowEnd(scaleMs, now)
+// lock returns the cell of a caller, and a visit to it now with the content of a caller that has no bucket. It
+// fails as table.lock does, but with errEarlier.
+func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cell, b visit, err error) {
+	k, key := s.table.pack(id), periodOf(s.kind, scaleMs, 0)
+	for at := (reading{horizon: math.MinInt64}); ; {
+		at.now = s.l.clock.read()
+		b = visit{now: at.now, content: algorithm.None}
+		if s.kind == fixedKind {
+			w := s.l.window(max(at.now, since), scaleMs)
+			key, b.content = w.fixed, content{Still2: int64(w.stamp(max(at.now, since)))}
+		}
+		if c, err = s.table.lock(k, id, &key, &at, create); err != errEarlier {
+			b.in = c.identity()
+			return c, b, err
+		}
 	}
-	return s.algorithm.Expires(c, scaleMs)
-}
-
-// key returns the period of a caller's bucket at now, and the content of a new one.
-func (s *slotStrategy) key(scaleMs, now int64) (period, content) {
-	if s.kind != fixedKind {
-		return periodOf(s.kind, scaleMs, 0), algorithm.None
-	}
-	w := s.l.window(now, scaleMs)
-	return w.fixed, content{Still2: int64(w.stamp(now))}
 }
 
 // Peek implements [Peeker].
@@ -280,23 +266,11 @@ func (s *slotStrategy) Reset(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	c, _, err := s.lock(r.Key, p.Scale)
+	c, _, err := s.lock(r.Key, p.Scale, noInstant, false)
 	if err == nil {
 		c.remove()
 	}
 	return err
-}
-
-// lock returns the bucket that id would count in now, if there is one, with the mutex held.
-func (s *slotStrategy) lock(id string, scaleMs int64) (c cell, now int64, err error) {
-	k := s.table.pack(id)
-	for at := (reading{horizon: math.MinInt64}); ; {
-		at.now = s.l.clock.read()
-		key, _ := s.key(scaleMs, at.now)
-		if c, err = s.table.lock(k, id, &key, &at, nil); err != errEarlier {
-			return c, at.now, err
-		}
-	}
 }
 
 // Seed implements [Seeder].

@@ -13,7 +13,7 @@ import (
 // lockedCell returns the cell of a caller of a strategy, locked.
 func lockedCell(t *testing.T, s *slotStrategy, r *Request) cell {
 	t.Helper()
-	c, _, err := s.lock(r.Key, r.Duration.Milliseconds())
+	c, _, err := s.lock(r.Key, r.Duration.Milliseconds(), noInstant, false)
 	require.NoError(t, err)
 	require.NotNil(t, c.slot)
 	return c
@@ -38,7 +38,7 @@ func TestReleaseAndRollFailAfterAHit(t *testing.T) {
 		assert.False(t, c.shard.release(c.slot, c.n, stale))
 		next := have
 		next.Still2++
-		done, err := c.shard.replace(&c, s.table.pack("id"), "id", new(period), stale, have, next)
+		done, err := c.replace(stale, have, next)
 		require.NoError(t, err)
 		assert.False(t, done)
 		assert.Equal(t, before, *c.slot)
@@ -55,13 +55,12 @@ func TestAbsenceRaisesTheHorizon(t *testing.T) {
 		"fixed": &l.FixedWindow().slotStrategy, "tokens": &l.TokenBucket(0).slotStrategy,
 	} {
 		clock.setMs(1500)
-		c, _, err := s.lock(name, 1000)
+		c, _, err := s.lock(name, 1000, noInstant, false)
 		require.NoError(t, err)
 		require.Nil(t, c.slot)
 		c.shard.mu.Unlock()
 		r.Key = name
-		key, _ := s.key(1000, 1200*msec)
-		_, err = s.table.lock(s.table.pack(name), name, &key, &reading{now: 1200 * msec, horizon: noInstant}, new(fresh))
+		_, err = s.table.lock(c.packedID, name, &c.key, &reading{now: 1200 * msec, horizon: noInstant}, true)
 		assert.ErrorIs(t, err, errEarlier, name)
 	}
 }

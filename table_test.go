@@ -177,11 +177,12 @@ func TestTableIsAMap(t *testing.T) {
 				want, known := model[id]
 				s, _, _ := tab.indexes[tab.number(tab.hash(id))].Load().find(tab.pack(id), id, &p)
 				require.Equal(t, known, s != nil, "step %d", step)
-				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, []*fresh{nil, {}}[random.IntN(2)])
+				create := random.IntN(2) == 0
+				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, create)
 				require.NoError(t, err)
+				require.Equal(t, known, c.slot != nil)
 				switch {
-				case c.slot == nil:
-					require.False(t, known)
+				case !known && !create:
 				case known && random.IntN(3) == 0:
 					require.Equal(t, want, count(c.slot.load(stateWord)))
 					c.shard.release(c.slot, c.n, c.load(stateWord))
@@ -191,7 +192,7 @@ func TestTableIsAMap(t *testing.T) {
 					require.True(t, c.slot.swap(c.load(stateWord), want+1))
 					model[id]++
 				default:
-					require.True(t, c.fresh)
+					c.insert(content{}, 0)
 					require.Zero(t, count(c.slot.load(stateWord)))
 					model[id] = 0
 				}
@@ -199,7 +200,7 @@ func TestTableIsAMap(t *testing.T) {
 				require.EqualValues(t, len(model), l.capacity.used())
 			}
 			for id := range model {
-				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, nil)
+				c, err := tab.lock(tab.pack(id), id, &p, &reading{}, false)
 				require.NoError(t, err)
 				c.shard.release(c.slot, c.n, c.load(stateWord))
 				c.shard.mu.Unlock()
@@ -225,9 +226,10 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	k := tab.pack("id")
 	sh := &tab.shards[tab.number(k.hash)]
 	lock := func(at *reading) error {
-		c, err := tab.lock(k, "id", &p, at, new(fresh))
+		c, err := tab.lock(k, "id", &p, at, true)
 		if err == nil {
-			require.True(t, c.fresh)
+			require.Nil(t, c.slot)
+			c.insert(content{}, 0)
 			c.shard.release(c.slot, c.n, c.load(stateWord))
 			c.shard.mu.Unlock()
 		}
@@ -247,7 +249,7 @@ func TestInsertionNeedsAReadingSinceTheLatestRemoval(t *testing.T) {
 	at.now = 15
 	require.NoError(t, lock(&at), "the clock went back")
 	require.True(t, sh.chunks[0].empty(), "no slot remains in use")
-	_, err := tab.lock(k, "id", &p, &reading{now: 0, horizon: math.MinInt64}, nil)
+	_, err := tab.lock(k, "id", &p, &reading{now: 0, horizon: math.MinInt64}, false)
 	require.ErrorIs(t, err, errEarlier, "a lookup at a reading before the removal")
 }
 
@@ -259,12 +261,12 @@ func TestGenerationsNeverReturn(t *testing.T) {
 	sh := &tab.shards[0]
 	p := periodOf(tokenKind, 1000, 0)
 	lock := func(id string, create bool) cell {
-		first := new(fresh)
-		if !create {
-			first = nil
-		}
-		c, err := tab.lock(tab.pack(id), id, &p, &reading{}, first)
+		c, err := tab.lock(tab.pack(id), id, &p, &reading{}, create)
 		require.NoError(t, err)
+		if c.slot == nil && create {
+			c.insert(content{}, 0)
+			c.shard.noteEnd(c.n, 0)
+		}
 		return c
 	}
 	keeper := lock("keeper", true)
@@ -407,7 +409,7 @@ func TestShardWithoutSlotNumbersIsFull(t *testing.T) {
 	sh := &l.buckets.shards[0]
 	sh.chunks = make([]chunkInfo, maxChunks+1)
 	p := periodOf(fixedKind, 1000, 0)
-	_, err := l.buckets.lock(packedID{}, "id", &p, &reading{}, new(fresh))
+	_, err := l.buckets.lock(packedID{}, "id", &p, &reading{}, true)
 	require.ErrorIs(t, err, ErrFull)
 	require.Zero(t, l.capacity.used())
 	sh.chunks = nil

@@ -66,16 +66,16 @@ var faults = []fault{
 				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word^tag) - 2\n"},
 			{"index.go", "\t\tn := int(word^tag) - 2 //",
 				"\t\tfor range 8 {\n\t\t\truntime.Gosched()\n\t\t}\n\t\tn := int(word^tag) - 2 //"},
-			importRuntime("table.go", "("),
-			{"table.go", "\ts.write(lowWord, p.low)\n",
-				"\tfor range 4 {\n\t\truntime.Gosched()\n\t}\n\ts.write(lowWord, p.low)\n"},
+			importRuntime("cell.go", `"sync/atomic"`),
+			{"cell.go", "\ts.write(lowWord, c.key.low)\n",
+				"\tfor range 4 {\n\t\truntime.Gosched()\n\t}\n\ts.write(lowWord, c.key.low)\n"},
 			// With a limit of 1, a late hit of the previous key uses up the new one.
 			{"verify/recycling_test.go", "const limit = 15\n\tcalls :=", "const limit = 1\n\tcalls :="},
 		},
 		breaks: []edit{
-			{"table.go", "\tif len(id) > inlineID {\n\t\tk.c = ",
-				"\tatomic.AddUint64(&s[stateWord], 1)\n\tif len(id) > inlineID {\n\t\tk.c = "},
-			{"table.go", "\tatomic.StoreUint64(&s[stateWord], epoch|uint64(first.N+1))\n", ""},
+			{"cell.go", "\tif len(c.id) > inlineID {\n\t\tk.c = ",
+				"\tatomic.AddUint64(&s[stateWord], 1)\n\tif len(c.id) > inlineID {\n\t\tk.c = "},
+			{"cell.go", "\tatomic.StoreUint64(&s[stateWord], epoch|uint64(first.N+1))\n", ""},
 		},
 		test: "TestRecycledSlotsCountExactly",
 		says: "windows in which not exactly",
@@ -103,8 +103,8 @@ var beforeRoll = []edit{
 	importRuntime("slot_strategy.go", "("),
 	{"slot_strategy.go", "\t\t\tv, next := s.algorithm.Decide(have, p, now)\n",
 		"\t\t\tv, next := s.algorithm.Decide(have, p, now)\n\t\t\truntime.Gosched()\n"},
-	importRuntime("table.go", "("),
-	{"table.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
+	importRuntime("cell.go", `"sync/atomic"`),
+	{"cell.go", "\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n",
 		"\truntime.Gosched()\n\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n\truntime.Gosched()\n"},
 }
 
@@ -114,7 +114,7 @@ func init() {
 			name:  "an epoch does not change the word that hits expect",
 			widen: beforeRoll,
 			breaks: []edit{
-				{"table.go", "\ts, then := c.slot, nextGeneration(state)\n\tif !s.kill(state) {",
+				{"cell.go", "\ts, then := c.slot, nextGeneration(state)\n\tif !s.kill(state) {",
 					"\ts, then := c.slot, generation(state)\n\tif !atomic.CompareAndSwapUint64(&s[stateWord], state, state) {"},
 			},
 			test: "TestRollingEpochsCountExactly/Counter",
@@ -126,8 +126,9 @@ func init() {
 			breaks: []edit{{"slot_strategy.go", "\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n",
 				"\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n" +
 					"\t\t\t\tk := s.table.pack(r.Key)\n" +
-					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)]}\n" +
-					"\t\t\t\tif c.shard.roll(&c, k, r.Key, &key, state, next) {\n" +
+					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
+					"\t\t\t\t\tpackedID: k, id: r.Key, key: key}\n" +
+					"\t\t\t\tif c.roll(state, next) {\n" +
 					"\t\t\t\t\ts.table.tally.allowed.Add(1)\n" +
 					"\t\t\t\t\ts.l.setResult(&res, v)\n" +
 					"\t\t\t\t\treturn res, nil\n" +
@@ -138,7 +139,7 @@ func init() {
 		fault{
 			name:  "the still words move under a hit",
 			widen: beforeRoll,
-			breaks: []edit{{"table.go", "\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then>>countBits",
+			breaks: []edit{{"cell.go", "\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then>>countBits",
 				"\tatomic.StoreUint64(&s[stillWord1], uint64(next.Still1))\n" +
 					"\tatomic.StoreUint64(&s[stillWord2], uint64(next.Still2))\n\truntime.Gosched()\n" +
 					"\tif !s.kill(state) {\n\t\treturn false\n\t}\n\tif then>>countBits"}},

@@ -14,9 +14,9 @@ import (
 // The most functions that a decision may pass, and the most lines of code of the core: what they are
 // today, so that a change that passes more of them says why. They are meant to fall.
 const (
-	mostKnown = 19
-	mostNew   = 38
-	mostLines = 4420
+	mostKnown = 18
+	mostNew   = 35
+	mostLines = 4410
 )
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
