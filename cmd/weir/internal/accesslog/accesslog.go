@@ -121,7 +121,9 @@ func (p *Parser) unwrapped(line []byte, e *Entry, most int) error {
 }
 
 func (p *Parser) parse(line []byte, e *Entry) error {
-	line = bytes.TrimRight(line, "\r\n \t")
+	for len(line) > 0 && line[len(line)-1] <= ' ' {
+		line = line[:len(line)-1]
+	}
 	switch {
 	case len(line) == 0:
 		return ErrEmpty

@@ -9,11 +9,6 @@ import (
 // client sets the address of e. text is an address, with or without a port, or a list of them as in
 // X-Forwarded-For: the last is the peer.
 func (p *Parser) client(text []byte, e *Entry) error {
-	e.IPv4 = plainIPv4(text)
-	if e.IPv4 {
-		e.IP = text
-		return nil
-	}
 	if i := bytes.LastIndexByte(text, ','); i >= 0 {
 		if !p.format.Lists {
 			return ErrList
@@ -141,10 +136,18 @@ func (e *Entry) ListsAddresses() bool {
 	if len(e.forwarded) > 0 {
 		return isList(string(e.forwarded))
 	}
-	for text, rest, ok := nextQuoted(e.rest); ok; text, rest, ok = nextQuoted(rest) {
-		if isList(field(text)) {
-			return true
+	rest := e.rest
+	for quotes := bytes.Count(rest, []byte{'"'}); quotes > 1; quotes -= 2 {
+		rest = rest[bytes.IndexByte(rest, '"')+1:]
+		if strings.IndexByte("0123456789abcdefABCDEF:[", rest[0]) >= 0 {
+			if text, ok := quoted(rest); ok && isList(field(text)) {
+				return true
+			}
 		}
+		if quotes == 2 {
+			break // the rest of the user agent of most logs
+		}
+		rest = rest[bytes.IndexByte(rest, '"')+1:]
 	}
 	return false
 }

@@ -15,9 +15,11 @@ func (e *Entry) Headers() (referer, agent string) {
 
 // nextQuoted returns the next field in quotes and the text after it.
 func nextQuoted(s []byte) (text, rest []byte, ok bool) {
-	if _, s, ok = bytes.Cut(s, []byte(` "`)); !ok {
+	i := bytes.IndexByte(s, '"')
+	if i < 1 || s[i-1] != ' ' {
 		return nil, nil, false
 	}
+	s = s[i+1:]
 	if text, ok = quoted(s); !ok {
 		return nil, nil, false
 	}

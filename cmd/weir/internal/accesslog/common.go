@@ -17,11 +17,12 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	if !ok {
 		return ErrFormat
 	}
-	named := !p.isAddress(ip)
+	v4 := plainIPv4(ip)
+	named := !v4 && !p.isAddress(ip)
 	if second := string(ident) != "-" && p.isAddress(ident); named && second && isHost(ip) {
 		// Apache's vhost_combined has the virtual host in front. Parsed as the common format, all
 		// clients of a host would become one caller.
-		ip, named = ident, false
+		ip, named, v4 = ident, false, plainIPv4(ident)
 		if ident, rest, ok = bytes.Cut(rest, space); !ok {
 			return ErrFormat
 		}
@@ -46,6 +47,9 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	status, rest, _ := bytes.Cut(bytes.TrimPrefix(rest[len(request)+1:], space), space)
 	*e = Entry{Start: second * 1e9, Coarse: true, User: user, Status: statusOf(status), rest: rest}
 	e.Method, e.Path, e.Query = requestLine(request)
+	if e.IP, e.IPv4 = ip, v4; v4 {
+		return nil
+	}
 	return p.client(ip, e)
 }
 

@@ -127,11 +127,11 @@ func (k *keyer) hidesClient(e *accesslog.Entry) bool {
 		addr, err := k.ip.Addr(forward(&k.peer, string(e.IP), "192.0.2.1"))
 		return err == nil && addr.String() == "192.0.2.1" && string(e.IP) != "192.0.2.1"
 	}
-	if e.IPv4 && e.IP[0] != '1' {
-		return false // 10.0.0.0/8, 127.0.0.0/8, 172.16.0.0/12 or 192.168.0.0/16
+	if len(e.IP) == 0 || strings.IndexByte("1fF:", e.IP[0]) < 0 || !e.ListsAddresses() {
+		return false // 10.0.0.0/8, 127.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16, fc00::/7 and ::1
 	}
 	addr, err := netip.ParseAddr(string(e.IP))
-	return err == nil && (addr.IsPrivate() || addr.IsLoopback()) && e.ListsAddresses()
+	return err == nil && (addr.IsPrivate() || addr.IsLoopback())
 }
 
 // callers numbers callers in order of appearance. It is a hash table of its own because the parsers
