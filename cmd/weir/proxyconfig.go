@@ -38,7 +38,8 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 		MaxInFlight: f.maxInFlight, MaxInFlightPerClient: f.maxInFlightPerClient,
 		Bodies: proxy.Bodies{Max: f.maxBody, Rate: f.bodyRate},
 	}
-	if len(f.limits)+len(f.rules.paths) == 0 {
+	limited := func(route string) bool { return strings.Contains(route, " limit=") }
+	if len(f.limits)+len(f.rules.paths) == 0 && !slices.ContainsFunc(f.routes, limited) {
 		return cfg, errors.New("which limit? Give --limit, such as --limit 100/1m, or --rules FILE")
 	}
 	if err := f.rules.exclude(given, notWithRules); err != nil {

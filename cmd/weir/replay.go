@@ -69,6 +69,10 @@ the end, which replay uses instead. If times are in whole seconds, replay spread
 each caller's requests of a second evenly over it; for a fixed window of whole seconds this makes no
 difference.
 
+Requests are decided on as if the denied ones had been sent all the same: callers that wait as long as
+they are asked to would meet fewer denials. The report ends with the commands that enforce its limits
+on the same requests, or says why there is none.
+
 Memory grows with the number of callers (with --rules, of distinct descriptors and callers), not
 with the number of lines. Beyond about 10 million requests, 5 bytes of each go to a temporary file
 in $TMPDIR. The exit code is 1 if replay failed or one of several files could not be read, 2 if the
@@ -154,8 +158,8 @@ func (f *replayFlags) addInput(cmd *cobra.Command) {
 			"(UTC), or 24h for 24 hours ago")
 	flags.StringVar(&f.until, "until", "", "leave out requests at or after this `time`")
 	flags.StringSliceVar(&f.paths, "path", nil,
-		"only requests whose path begins with one of these `prefixes`")
-	flags.StringSliceVar(&f.methods, "method", nil, "only requests with one of these `methods`")
+		"only requests with one of these `paths` or below it, read as weir proxy reads a --route")
+	flags.StringSliceVar(&f.methods, "method", nil, "only requests with one of these `methods`; GET includes HEAD")
 	flags.StringSliceVar(&f.statuses, "status", nil,
 		"only requests answered with one of these `statuses`: 200, 4xx")
 	flags.StringSliceVar(&f.countIf, "count-if", nil,
@@ -199,7 +203,7 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	if err != nil {
 		return err
 	}
-	cfg.Stdin = cmd.InOrStdin()
+	cfg.Stdin, cfg.Args = cmd.InOrStdin(), args(cmd.Flags(), &cfg.Filter)
 	bar := newBar(cmd.ErrOrStderr(), files, f.quiet)
 	cfg.Progress = bar.show
 	result, err := replay.Run(cfg)

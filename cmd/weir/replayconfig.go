@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
@@ -63,6 +65,29 @@ func (f *replayFlags) logLines() (format accesslog.Format, err error) {
 		}
 	}
 	return format, err
+}
+
+// selecting are the flags that select and read the requests.
+var selecting = []string{"by", "ipv6-prefix", "trust", "format", "map", "log-format", "strip-prefix", "since",
+	"until", "path", "method", "status", "count-if", "max-buckets"}
+
+// args returns the words that select and read the same requests again. Times relative to now become
+// absolute.
+func args(flags *pflag.FlagSet, filter *replay.Filter) (words []string) {
+	for _, name := range selecting {
+		flag := flags.Lookup(name)
+		value := flag.Value.String()
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			value = strings.Join(list.GetSlice(), ",")
+		}
+		if at := map[string]time.Time{"since": filter.Since, "until": filter.Until}[name]; !at.IsZero() {
+			value = at.UTC().Format(time.RFC3339Nano)
+		}
+		if flag.Changed {
+			words = append(words, "--"+name, value)
+		}
+	}
+	return words
 }
 
 // check returns an error for flags that are wrong by themselves.
@@ -147,7 +172,7 @@ func parsePercent(text string) (float64, error) {
 
 // filter returns the Filter for the flags.
 func (f *replayFlags) filter(now time.Time) (replay.Filter, error) {
-	out := replay.Filter{Paths: f.paths}
+	var out replay.Filter
 	var err error
 	if out.Since, err = parseTime("since", f.since, now); err != nil {
 		return out, err
@@ -158,14 +183,40 @@ func (f *replayFlags) filter(now time.Time) (replay.Filter, error) {
 	if !out.Since.IsZero() && !out.Until.IsZero() && !out.Since.Before(out.Until) {
 		return out, fmt.Errorf("until %s is not after since %s", f.until, f.since)
 	}
-	for _, m := range f.methods {
-		out.Methods = append(out.Methods, strings.ToUpper(m))
+	if out.Routes, err = f.selected(); err != nil {
+		return out, err
 	}
 	if out.Statuses, err = parseStatuses("status", f.statuses); err != nil {
 		return out, err
 	}
 	out.CountIf, err = parseStatuses("count-if", f.countIf)
 	return out, err
+}
+
+// selected returns the methods and paths for the flags. A path includes what is below it.
+func (f *replayFlags) selected() (*replay.Routes, error) {
+	var patterns []string
+	methods, paths := f.methods, f.paths
+	if len(methods)+len(paths) == 0 {
+		return nil, nil
+	}
+	if len(methods) == 0 {
+		methods = []string{""}
+	}
+	if len(paths) == 0 {
+		paths = []string{"/"}
+	}
+	for _, method := range methods {
+		for _, path := range paths {
+			if !strings.HasPrefix(path, "/") {
+				return nil, fmt.Errorf("path %q does not begin with a slash", path)
+			}
+			pattern := strings.ToUpper(method) + " " + strings.TrimRight(path, "/") + "/"
+			patterns = append(patterns, strings.TrimSpace(pattern))
+		}
+	}
+	match, err := proxy.Matcher(patterns)
+	return &replay.Routes{Patterns: patterns, Match: match}, err
 }
 
 func parseStatuses(flag string, texts []string) (*replay.Statuses, error) {

@@ -47,7 +47,14 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &replay.RuleSet{Set: set, Domain: domain, Paths: f.paths}, nil
+	var words []string
+	for _, path := range f.paths {
+		words = append(words, "--rules", path)
+	}
+	if f.loader.MergeDomains {
+		words = append(words, "--merge-domains")
+	}
+	return &replay.RuleSet{Set: set, Domain: domain, Flags: words}, nil
 }
 
 // choose returns the requested domain or, if none is requested, the only one that has rate_limits.

@@ -127,7 +127,8 @@ func (c *Config) check() error {
 			return err
 		}
 	}
-	if (len(c.Limits) == 0) == (len(c.Rules.Paths) == 0) {
+	limited := len(c.Limits) > 0 || slices.ContainsFunc(c.Routes, func(r Route) bool { return len(r.Limits) > 0 })
+	if limited == (len(c.Rules.Paths) > 0) {
 		return errors.New("want limits or rules")
 	}
 	if len(c.Rules.Paths) > 0 && len(c.Routes) > 0 {

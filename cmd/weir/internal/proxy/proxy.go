@@ -188,6 +188,9 @@ func (p *Proxy) close() error {
 	return errors.Join(err, p.limiter.Close())
 }
 
+// Handler returns what Run serves on Listen.
+func (p *Proxy) Handler() http.Handler { return p.handler }
+
 // Run serves until ctx ends, and then until the requests in flight are done or Drain has passed. It
 // returns nil if no request was cut off. Run can be called once.
 func (p *Proxy) Run(ctx context.Context) (err error) {

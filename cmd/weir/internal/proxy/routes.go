@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -56,6 +57,20 @@ func (rs *routes) pattern(r *http.Request) string {
 		return rs.given[pattern]
 	}
 	return elsewhere
+}
+
+// Matcher returns a function that reports whether one of the patterns matches a request, as that of a
+// Route would without ExactPaths.
+func Matcher(patterns []string) (func(*http.Request) bool, error) {
+	var all []Route
+	for _, pattern := range patterns {
+		all = append(all, Route{Pattern: pattern})
+	}
+	routes, err := newRoutes(all, false)
+	if err != nil {
+		return nil, err
+	}
+	return func(r *http.Request) bool { return routes.pattern(r) != elsewhere }, nil
 }
 
 // cost returns httplimit's CostFunc; nil if all requests cost the same.
@@ -120,7 +135,10 @@ func (p *Proxy) middleware(limits []Limit, next http.Handler) (h http.Handler, e
 		}
 		cfg.Policies = append(cfg.Policies, policy)
 	}
-	err = attempt(func() { h = httplimit.New(cfg.Policies[0].Strategy, cfg)(next) })
+	if len(limits) == 0 { // all limits are those of routes: only the lists apply
+		cfg.MaxInFlight = math.MaxInt
+	}
+	err = attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
 	return h, err
 }
 

@@ -18,7 +18,7 @@ import (
 type RuleSet struct {
 	Set    *rules.Set
 	Domain string
-	Paths  []string // files and directories that Set was loaded from
+	Flags  []string // the words of a command line that load Set
 }
 
 // Rules decide on descriptors, which several callers may share. So a replay of rules numbers

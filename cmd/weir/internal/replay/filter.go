@@ -1,9 +1,8 @@
 package replay
 
 import (
-	"bytes"
 	"math"
-	"slices"
+	"net/http"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
@@ -13,10 +12,15 @@ import (
 type Filter struct {
 	Since    time.Time // earliest time included; zero means no bound
 	Until    time.Time // earliest time excluded; zero means no bound
-	Paths    []string  // prefixes of paths; empty means any path
-	Methods  []string  // in capitals; empty means any method
+	Routes   *Routes   // nil means any method and path
 	Statuses *Statuses // nil means any status
 	CountIf  *Statuses // statuses that count, as in httplimit; nil means all
+}
+
+// Routes is a set of methods and paths.
+type Routes struct {
+	Patterns []string // of a --route of weir proxy
+	Match    func(r *http.Request) bool
 }
 
 // Statuses is a set of response statuses.
@@ -33,12 +37,7 @@ func (f *Filter) matches(e *accesslog.Entry) bool {
 	if f.Statuses != nil && !f.Statuses.Match(e.Status) {
 		return false
 	}
-	if len(f.Methods) > 0 && !slices.Contains(f.Methods, string(e.Method)) {
-		return false
-	}
-	return len(f.Paths) == 0 || slices.ContainsFunc(f.Paths, func(p string) bool {
-		return bytes.HasPrefix(e.Path, []byte(p))
-	})
+	return f.Routes == nil || f.Routes.Match(&http.Request{Method: string(e.Method), URL: urlOf(e)})
 }
 
 // nanoseconds returns t.UnixNano, or a bound of int64 if that would overflow.
@@ -58,6 +57,5 @@ func (f *Filter) counts(e *accesslog.Entry) bool {
 
 // Active reports whether the filter excludes any requests.
 func (f *Filter) Active() bool {
-	return !f.Since.IsZero() || !f.Until.IsZero() || len(f.Paths) > 0 || len(f.Methods) > 0 ||
-		f.Statuses != nil
+	return !f.Since.IsZero() || !f.Until.IsZero() || f.Routes != nil || f.Statuses != nil
 }

@@ -3,6 +3,8 @@ package replay
 import (
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +14,13 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
+
+// begins selects the paths with one of the prefixes.
+func begins(prefixes ...string) *Routes {
+	return &Routes{Match: func(r *http.Request) bool {
+		return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) })
+	}}
+}
 
 func TestFilter(t *testing.T) {
 	requests := traffic(9, 3000)
@@ -24,14 +33,13 @@ func TestFilter(t *testing.T) {
 		"since and until": {Filter{Since: since, Until: until}, func(r request) bool {
 			return !r.at.Before(since) && r.at.Before(until)
 		}},
-		"paths": {Filter{Paths: []string{"/p1", "/p7"}}, func(r request) bool {
+		"routes": {Filter{Routes: begins("/p1", "/p7")}, func(r request) bool {
 			return strings.HasPrefix(r.path, "/p1") || r.path == "/p7"
 		}},
-		"a method": {Filter{Methods: []string{"POST", "GET"}}, func(request) bool { return true }},
 		"a status": {Filter{Statuses: &Statuses{Match: func(s int) bool {
 			return s == 401
 		}}}, func(r request) bool { return r.status() == 401 }},
-		"all of them": {Filter{Since: since, Paths: []string{"/p1"}, Methods: []string{"GET"},
+		"all of them": {Filter{Since: since, Routes: begins("/p1"),
 			Statuses: &Statuses{Match: func(s int) bool {
 				return s != 401
 			}}},
@@ -62,7 +70,7 @@ func TestFilter(t *testing.T) {
 		assert.EqualValues(t, 3000, got.Requests, "a time that an int64 of nanoseconds does not hold")
 	}
 	cfg := config(t, []string{file}, "1/1m")
-	cfg.Filter.Methods = []string{"PUT"}
+	cfg.Filter.Routes = begins("/none")
 	_, err := Run(cfg)
 	assert.ErrorContains(t, err, "none of the 3000 requests is one of those asked for")
 	assert.True(t, errors.As(err, new(*InputError)))

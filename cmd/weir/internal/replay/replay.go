@@ -34,6 +34,7 @@ type Config struct {
 	Filter     Filter
 	MaxBuckets int      // of each rule's limiter
 	Top        int      // callers in RuleResult.Worst
+	Args       []string // the words of a command line that select and read the same requests
 	Suggest    *Suggest // nil means no suggestions
 	Force      bool     // make suggestions although there are doubts
 
@@ -64,6 +65,7 @@ type Result struct {
 	Hidden      uint64 // requests whose peer seems to be a proxy in front of the client
 	Unreadable  Unreadable
 	Filter      Filter
+	Args        []string // as in Config
 	IPv6Bits    int
 	Trust       []netip.Prefix
 	Coarse      bool // some times of the log are whole seconds
@@ -122,7 +124,7 @@ type run struct {
 // to decide on, and another error if a limiter cannot decide. The Result does not depend on the order of the lines.
 func Run(cfg Config) (*Result, error) {
 	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
-		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits, Trust: cfg.Trust,
+		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits, Trust: cfg.Trust, Args: cfg.Args,
 			Suggest: cfg.Suggest, RuleSet: cfg.RuleSet}}
 	r.setParts()
 	defer func() {

@@ -23,7 +23,7 @@ type (
 		Files       string
 		From, To    string
 		By          string
-		Counted     string // beginning of a sentence
+		Assumption  string
 		Tiles       []htmlTile
 		Width       string     // of a bin
 		Compared    []htmlRule // one line per rule; nil if there is only one rule
@@ -73,11 +73,11 @@ func HTML(w io.Writer, r *replay.Result) error {
 		Heading: "What would the limit have done?",
 		Files:   fileList(r, 200),
 		From:    stamp(r.First), To: stamp(r.Last),
-		By:      string(r.By),
-		Counted: "Each limit was counted on its own,",
-		Width:   span(t.Width),
-		Notes:   Notes(r),
-		Steps:   Next(r),
+		By:         string(r.By),
+		Assumption: Assumption(r),
+		Width:      span(t.Width),
+		Notes:      Notes(r),
+		Steps:      Next(r),
 		Tiles: []htmlTile{
 			{"requests", count(r.Requests)}, {"callers", count(r.Callers)},
 			{"span", span(r.Last.Sub(r.First))},
@@ -98,7 +98,7 @@ func HTML(w io.Writer, r *replay.Result) error {
 		}
 	}
 	if r.RuleSet != nil {
-		p.Heading, p.Counted = "What would the rules have done?", "The rules decided together,"
+		p.Heading = "What would the rules have done?"
 	}
 	for i, s := range r.Suggestions {
 		if i == 0 || s.Strategy != r.Suggestions[i-1].Strategy {

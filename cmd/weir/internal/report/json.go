@@ -35,8 +35,10 @@ type (
 		First        time.Time        `json:"first"`
 		Last         time.Time        `json:"last"`
 		Timeline     jsonTimeline     `json:"timeline"`
+		Assumption   string           `json:"assumption"` // of the counts of denials
 		Rules        []jsonRule       `json:"rules"`
 		Suggestions  []jsonSuggestion `json:"suggestions"`
+		Next         []Step           `json:"next"`
 	}
 	jsonFailure struct {
 		File  string `json:"file"`
@@ -72,7 +74,7 @@ type (
 		CallersDenied int          `json:"callers_denied"` // callers with at least one denial
 		Worst         []jsonCaller `json:"worst"`
 		Timeline      []uint64     `json:"denied_timeline"` // by bin of the report's timeline
-		Enforce       string       `json:"enforce"`         // command that enforces the rule; empty if there are doubts
+		Enforce       string       `json:"enforce"`         // command that enforces the rule; empty if there is none
 	}
 	jsonCaller struct {
 		Caller      string    `json:"caller"`
@@ -111,11 +113,12 @@ func JSON(w io.Writer, r *replay.Result) error {
 		Schema: Schema, Files: valid(r.Files), EmptyFiles: valid(r.Empty), By: string(r.By), Lines: r.Lines,
 		Requests:  r.Requests,
 		Uncounted: r.Uncounted, Filtered: r.Filtered, Unkeyed: r.Unkeyed, WholeSeconds: r.Coarse,
-		Hidden: r.Hidden, Doubts: valid(r.Doubts),
+		Hidden: r.Hidden, Doubts: valid(r.Doubts), Assumption: Assumption(r),
 		Unreadable: jsonUnreadable{r.Unreadable.Count, []jsonExample{}},
 		Callers:    r.Callers, First: r.First, Last: r.Last,
 		Timeline: jsonTimeline{r.Timeline.Start, r.Timeline.Width.Seconds(), r.Timeline.Rows[0]},
 		Rules:    []jsonRule{}, Suggestions: []jsonSuggestion{}, FailedFiles: []jsonFailure{},
+		Next: append([]Step{}, Next(r)...),
 	}
 	for _, f := range r.Failed {
 		out.FailedFiles = append(out.FailedFiles, jsonFailure{utf8Only(f.Name), utf8Only(f.Err.Error()), f.Part})
@@ -144,9 +147,7 @@ func jsonRuleOf(r *replay.Result, i int) jsonRule {
 		Admitted: admitted(rr), Denied: rr.Denied, DeniedShare: share(rr.Denied, rr.Matched),
 		CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i],
 	}
-	if !r.Doubtful {
-		out.Enforce = Enforce(r, rr.Rule)
-	}
+	out.Enforce, _ = Enforce(r, rr.Rule)
 	for _, c := range rr.Worst {
 		out.Worst = append(out.Worst, jsonCaller{utf8Only(c.Name), c.Requests, c.Denied, c.FirstDenied})
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -11,23 +12,28 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// Step is a suggested next step and its command.
-type Step struct{ What, Command string }
+// Step is a suggested next step and its command, which is empty if there is none.
+type Step struct {
+	What    string `json:"what"`
+	Command string `json:"command,omitempty"`
+}
 
-// Next returns the commands that enforce what was replayed or replay what is suggested.
+// Next returns the commands that enforce what was replayed or replay what is suggested. Each decides
+// on the same requests as the replay did; where no command does, the step says why.
 func Next(r *replay.Result) []Step {
 	var steps []Step
 	if r.Doubtful {
 		return nil
 	}
 	if r.RuleSet != nil {
-		return []Step{
-			{"enforce the rules in front of a server", Enforce(r, rule.Rule{})},
-			{"answer Envoy by them", shell(ruleFlags([]string{"weir", "serve"}, r.RuleSet))},
+		steps = append(steps, enforce(r, rule.Rule{}, "the rules in front of a server"))
+		if steps[0].Command != "" {
+			steps = append(steps, Step{"answer Envoy by them", shell([]string{"weir", "serve"}, r.RuleSet.Flags)})
 		}
+		return steps
 	}
 	for i := range r.Rules {
-		steps = append(steps, Step{"enforce " + full(&r.Rules[i]), Enforce(r, r.Rules[i].Rule)})
+		steps = append(steps, enforce(r, r.Rules[i].Rule, full(&r.Rules[i])))
 	}
 	for i := 0; i < len(r.Suggestions); {
 		n := 1
@@ -40,34 +46,34 @@ func Next(r *replay.Result) []Step {
 	return steps
 }
 
-// ruleFlags appends the flags with the files of rules.
-func ruleFlags(words []string, s *replay.RuleSet) []string {
-	for _, path := range s.Paths {
-		words = append(words, "--rules", path)
+// enforce returns the step that enforces a rule.
+func enforce(r *replay.Result, l rule.Rule, name string) Step {
+	command, why := Enforce(r, l)
+	if command == "" {
+		return Step{"no command enforces " + name + ": " + why, ""}
 	}
-	return words
+	return Step{"enforce " + name, command}
 }
 
-// Enforce returns the command line that enforces a rule, or the set s, in front of a server.
-func Enforce(r *replay.Result, l rule.Rule) string {
-	if s := r.RuleSet; s != nil {
-		words := ruleFlags([]string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000"}, s)
-		described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool {
-			return s.Set.Descriptors(d) == nil
-		})
-		if len(described) > 1 {
-			words = append(words, "--domain", s.Domain)
-		}
-		return shell(words)
+// Enforce returns the command line that enforces a rule, or the set of rules, in front of a server.
+// If there is none, it returns why.
+func Enforce(r *replay.Result, l rule.Rule) (command, why string) {
+	words := []string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000"}
+	switch f := &r.Filter; {
+	case r.Doubtful:
+		return "", "the callers are in doubt"
+	case f.Statuses != nil:
+		return "", "only requests with some statuses were replayed, and a limit cannot know the status before"
+	case r.RuleSet != nil && f.Routes != nil:
+		return "", "only some methods and paths were replayed, and rules are for all"
+	case r.RuleSet != nil:
+		return shell(words, r.RuleSet.Flags, domainFlag(r.RuleSet), keyFlags(r)), ""
 	}
 	limit := l.Limit
 	if l.Strategy != rule.Fixed && l.Strategy != rule.Tiers {
 		limit += ":" + l.Strategy
 	}
-	if l.Name != "" {
-		limit = l.Name + "=" + limit
-	}
-	words := []string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000", "--limit", limit}
+	words = append(words, limitFlags(r, l.Name, limit)...)
 	if l.Burst > 0 {
 		flag := map[bool]string{true: "--queue", false: "--burst"}[l.Strategy == rule.Leaky]
 		words = append(words, flag, strconv.FormatUint(l.Burst, 10))
@@ -75,17 +81,46 @@ func Enforce(r *replay.Result, l rule.Rule) string {
 	if c := r.Filter.CountIf; c != nil {
 		words = append(words, "--count-if", c.Text)
 	}
-	return shell(append(words, keyFlags(r)...))
+	return shell(words, keyFlags(r)), ""
 }
 
-// keyFlags returns the flags of replay and proxy that key callers as r does.
-func keyFlags(r *replay.Result) []string {
-	var words []string
+// limitFlags returns the flags of proxy for a limit. If the replay was of some methods and paths, these
+// are its routes, which share a budget by its name.
+func limitFlags(r *replay.Result, name, limit string) (words []string) {
+	if r.Filter.Routes != nil { // a route has no spaces in its limit
+		name = cmp.Or(strings.Join(strings.Fields(name), "-"), "selected")
+	}
+	if name != "" {
+		limit = name + "=" + limit
+	}
+	if r.Filter.Routes == nil {
+		return []string{"--limit", limit}
+	}
+	for _, pattern := range r.Filter.Routes.Patterns {
+		words = append(words, "--route", pattern+" limit="+limit)
+	}
+	return words
+}
+
+// domainFlag returns the flag that chooses the domain, if the rules have several.
+func domainFlag(s *replay.RuleSet) []string {
+	described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool { return s.Set.Descriptors(d) == nil })
+	if len(described) > 1 {
+		return []string{"--domain", s.Domain}
+	}
+	return nil
+}
+
+// keyFlags returns the flags of proxy that key callers as r does.
+func keyFlags(r *replay.Result) (words []string) {
 	if r.By != replay.ByIP {
 		words = append(words, "--by", string(r.By))
 	}
 	if r.IPv6Bits != 0 && r.IPv6Bits != 64 {
 		words = append(words, "--ipv6-prefix", strconv.Itoa(r.IPv6Bits))
+	}
+	for _, p := range r.Trust {
+		words = append(words, "--trust", p.String())
 	}
 	return words
 }
@@ -94,17 +129,17 @@ func keyFlags(r *replay.Result) []string {
 // enforces one of them.
 func try(r *replay.Result, all []replay.Suggestion) []Step {
 	words := []string{"weir", "replay"}
-	enforce := ""
+	var chosen rule.Rule
 	for _, s := range all {
 		if s.Limit == replay.NoLimit {
 			continue
 		}
 		words = append(words, "--limit", limitText(s))
-		if enforce == "" || s.Duration <= time.Minute {
-			enforce = Enforce(r, rule.Rule{Limit: limitText(s), Strategy: s.Strategy, Burst: s.Burst})
+		if chosen.Limit == "" || s.Duration <= time.Minute {
+			chosen = rule.Rule{Limit: limitText(s), Strategy: s.Strategy, Burst: s.Burst}
 		}
 	}
-	if enforce == "" {
+	if chosen.Limit == "" {
 		return nil
 	}
 	if s := all[0]; s.Strategy != rule.Fixed {
@@ -113,13 +148,9 @@ func try(r *replay.Result, all []replay.Suggestion) []Step {
 			words = append(words, "--burst", strconv.FormatUint(s.Burst, 10))
 		}
 	}
-	if c := r.Filter.CountIf; c != nil {
-		words = append(words, "--count-if", c.Text)
-	}
-	words = append(append(words, keyFlags(r)...), r.Files...)
 	name := strategyTitle(all[0].Strategy, all[0].Burst)
-	return []Step{{"see whom the suggested limits deny, " + name, shell(words)},
-		{"enforce one of them, " + name, enforce}}
+	return []Step{{"see whom the suggested limits deny, " + name, shell(words, r.Args, r.Files)},
+		enforce(r, chosen, "one of them, "+name)}
 }
 
 // limitText formats a suggestion as a limit.
@@ -142,12 +173,12 @@ func durationText(d time.Duration) string {
 	return text
 }
 
-// shell quotes words for a shell where needed.
-func shell(words []string) string {
+// shell joins words for a shell, and quotes them where needed.
+func shell(groups ...[]string) string {
 	const plain = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-./:=,+@%"
-	quoted := make([]string, len(words))
-	for i, w := range words {
-		if quoted[i] = w; w == "" || strings.Trim(w, plain) != "" {
+	quoted := slices.Concat(groups...)
+	for i, w := range quoted {
+		if w == "" || strings.Trim(w, plain) != "" {
 			quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		}
 	}

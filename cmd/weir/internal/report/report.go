@@ -67,6 +67,16 @@ func doubtful(r *replay.Result) string {
 	return "the callers may not be your clients: "
 }
 
+// Assumption says what the counts of denials assume.
+func Assumption(r *replay.Result) string {
+	counted := "Each limit was counted on its own, "
+	if r.RuleSet != nil {
+		counted = "The rules decided together, "
+	}
+	return counted + "as if the denied requests had been sent all the same, on the log's clock: " +
+		"callers that wait as long as they are asked to would meet fewer denials."
+}
+
 // idleRules returns the names of the rules that match no request.
 func idleRules(r *replay.Result) []string {
 	var names []string

@@ -45,6 +45,9 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 			section(w, r, i, style)
 		}
 	}
+	if len(r.Rules) > 0 {
+		fmt.Fprintf(w, "\n%s\n", strings.Join(wrap(Assumption(r), style.Width), "\n"))
+	}
 	suggestions(w, r, style)
 	remarks(w, r, style)
 	next(w, r, style)
@@ -175,6 +178,10 @@ func next(w io.Writer, r *replay.Result, style Style) {
 	}
 	fmt.Fprintf(w, "\n%s\n", style.paint(bold, "next"))
 	for _, s := range steps {
+		if s.Command == "" {
+			fmt.Fprintf(w, "  %s\n", strings.Join(wrap(s.What, style.Width-4), "\n  "))
+			continue
+		}
 		fmt.Fprintf(w, "  %s:\n    %s\n", s.What, s.Command)
 	}
 }
