@@ -96,9 +96,9 @@ type (
 		Refund(ctx context.Context, r *Request, taken *Result) error
 	}
 
-	// Admitter is Run for an admission that may have to be given back, and returns what gives a part of
-	// its cost back: from that admission, and not from others. It gives nothing back once that counts no
-	// more, or the count was reset. A Refunder knows only what a Result says.
+	// Admitter is Run for an admission that may have to be given back, and returns what gives a part
+	// of its cost back: from that admission, and not from others. It gives nothing back once that
+	// counts no more, or the count was reset. A Refunder knows only what a Result says.
 	Admitter interface {
 		Admit(ctx context.Context, r *Request) (*Result, Return, error)
 	}
@@ -129,10 +129,10 @@ type (
 		Charge(ctx context.Context, r *Request) error
 	}
 
-	// Reconciler catches up with another store and decides on r, in one step: it raises the count as a
-	// Seeder does, if it has lost it, charges the debts of b that it has not charged before, and then
-	// does what Run does. The call can be repeated: debts are charged once, though r itself may be
-	// counted again.
+	// Reconciler catches up with another store and decides on r, in one step: it resets the count, or
+	// raises it as a Seeder does if it has lost it, charges the debts of b that it has not charged
+	// before, and then does what Run does. The call can be repeated: debts are charged once, though r
+	// itself may be counted again.
 	Reconciler interface {
 		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
 	}
@@ -140,13 +140,18 @@ type (
 
 // Backlog is what a [Reconciler] has missed of one caller while another store decided.
 type Backlog struct {
+	// Reset reports that the caller was reset: the count is first set to zero, as by [Resetter], once
+	// for a Source.
+	Reset bool
+
 	// Counted is the last known count, to which the count is raised, as by [Seeder]; nil: it is not.
 	// CountedAt is when it was known, or before. A Reconciler that has counted a Refund or a Reset
 	// since then has not lost the count, and does not raise it.
 	Counted   *Result
 	CountedAt time.Time
 
-	// Source names the store that decided: 1 to 64 bytes, different for each start of each process.
+	// Source names the store that decided: 1 to 64 bytes, different for each start of each process,
+	// and after each Reset of the caller there.
 	Source string
 
 	// Total is the cost that Source has admitted for this caller so far, a running total that never

@@ -9,6 +9,20 @@ import (
 )
 
 // account is the state of one caller. Its methods require mu, but for restart and idle.
+//
+// The debts by an example, an outage of three calls. Primary charges what total exceeds charged by,
+// or the largest total that it has seen under number, whichever is less:
+//
+//	                                              debts up to   total   charged   sent
+//	local admits 5                                5                 5         0      0
+//	local admits 3                                5 8               8         0      0
+//	a call takes 0 to 8 along; its answer is lost 5 8               8         0      8
+//	local admits 4                                5 8 12           12         0      8
+//	2 are given back                              5 8 10           10         0      8
+//	the first 5 count no more                     8 10             10         5      8
+//	a call takes 5 to 10 along; primary, if it has
+//	seen 8, charges 2, and otherwise 5            8 10             10         5     10
+//	its answer arrives                            8 10             10        10     10
 type account struct {
 	users     atomic.Int32 // requests under way: the account must stay
 	temporary bool         // the ledger had no room, so no other request finds it; set by open
@@ -18,10 +32,11 @@ type account struct {
 	counted tally     // the last count of primary
 	epoch   uint64    // of the breaker at that count
 
-	// debts is the cost that local admitted, oldest first. Running totals make a debt's charge
-	// repeatable: total is all cost that local has admitted, charged the part of it that primary has
-	// charged or that counts no more, sent the largest total that primary was sent. Primary stores
-	// them under the number, so they start again only with another one, after a reset.
+	// debts is the cost that local admitted, oldest first. total is all of it so far, charged the
+	// part that primary has charged or that counts no more, sent the largest total that primary was
+	// sent. Only total falls, by what is given back; below sent it charges too little, if anything.
+	// Primary stores totals under the number: another account of the caller has another one, and so
+	// has this one after a reset.
 	debts                []debt
 	total, charged, sent uint64
 	number               uint64
@@ -51,13 +66,16 @@ func (s sharing) among(n uint64, now time.Time) uint64 {
 	return n
 }
 
+// hold records that local's counts are shares of n instances, until an instant or later.
+func (s *sharing) hold(n uint64, until time.Time) { *s = sharing{n, later(s.until, until)} }
+
 // later returns the later of two instants.
 func later(t, u time.Time) time.Time { return slices.MaxFunc([]time.Time{t, u}, time.Time.Compare) }
 
 // tally is a count of primary.
 type tally struct {
 	total     uint64
-	at, until time.Time // until: nothing of it counts any more
+	at, until time.Time // at: it was known, or before; until: nothing of it counts any more
 	constant  bool      // all of it counts until then, as in a fixed window
 }
 

@@ -13,8 +13,8 @@ import (
 )
 
 // BenchmarkRun measures the cost that a Fallback adds to a decision, on 10,000 keys. "nothing" is
-// the in-memory primary alone. For comparison, a round trip to a Redis on the same machine takes
-// some 20 µs.
+// the in-memory primary alone; "prompt" is one that is called without a goroutine. For comparison,
+// a round trip to a Redis on the same machine takes some 20 µs.
 func BenchmarkRun(b *testing.B) {
 	keys := make([]string, 10_000)
 	for i := range keys {
@@ -30,6 +30,7 @@ func BenchmarkRun(b *testing.B) {
 	}{
 		{"nothing", local(b), fallback.Config{}, fallback.Nobody, 1 << 40},
 		{"healthy", local(b), fallback.Config{}, fallback.FromPrimary, 1 << 40},
+		{"prompt", prompt{local(b)}, fallback.Config{}, fallback.FromPrimary, 1 << 40},
 		{"healthy/share", local(b), fallback.Config{Instances: 3}, fallback.FromPrimary, 1 << 40},
 		{"healthy/cold", bare{local(b)}, fallback.Config{OnFail: fallback.FailOpen}, fallback.FromPrimary, 1 << 40},
 		{"open", failing{}, fallback.Config{MinCalls: 1, Stall: -1, ProbeInterval: time.Hour}, fallback.FromLocal,
@@ -69,6 +70,11 @@ func BenchmarkRun(b *testing.B) {
 		})
 	}
 }
+
+// prompt is a primary whose calls need no goroutine.
+type prompt struct{ weir.Strategy }
+
+func (prompt) Prompt() bool { return true }
 
 // denying denies every request without other work.
 type denying struct{}

@@ -1,16 +1,12 @@
 package fallback
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/arith"
 )
 
@@ -42,13 +38,13 @@ type breaker struct {
 	start     time.Time
 	interval  time.Duration // ProbeInterval, and up to a tenth
 
-	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns since
-	// start. An open breaker costs one atomic load.
+	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns
+	// since start. An open breaker costs one atomic load.
 	gate atomic.Int64
 
 	// epoch counts the times that primary may have lost its counts: each opening, and once in a
-	// ProbeInterval a failure. Counts that primary confirmed in an earlier epoch are sent to it again.
-	// Changes under mu.
+	// ProbeInterval a failure. Counts that primary confirmed in an earlier epoch are sent to it
+	// again. Changes under mu.
 	epoch atomic.Uint64
 	opens atomic.Uint64
 
@@ -78,78 +74,6 @@ func newBreaker(cfg *Config, partition string) *breaker {
 	now, p := cfg.Now(), int64(cfg.ProbeInterval)
 	interval := time.Duration(arith.Add(p, rand.Int64N(p/10+1)))
 	return &breaker{cfg: cfg, partition: partition, start: now, since: now, interval: interval}
-}
-
-// call runs op in a goroutine, unless b is open: then it starts a probe, if one is due. It waits
-// for op at most Timeout, half of the time that the caller has left, or until the caller gives up.
-// The error is errUndecided, or one for the caller. The operation continues without its caller, and
-// b records how it ends; if b is nil nothing is recorded. The goroutine costs about a microsecond.
-func (f *Fallback) call(
-	ctx context.Context, b *breaker, a *account, r *weir.Request, op operation,
-) (*weir.Result, error) {
-	if b != nil && !b.closed() {
-		f.startProbe(b, r)
-		return nil, errUndecided
-	}
-	wait := f.cfg.Timeout
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(deadline)/2)
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	own, done := *r, make(chan error, 1) // a copy: the caller may reuse r before op ends
-	var res *weir.Result                 // read only after op has ended
-	a.users.Add(1)                       // it stays until op has ended
-	go f.attempt(context.WithoutCancel(ctx), f.cfg.Timeout, func(ctx context.Context) (err error) {
-		defer a.users.Add(-1)
-		res, err = op(ctx, &own)
-		return err
-	}, func(err error) { done <- f.judge(b, err) })
-	select {
-	case err := <-done:
-		if err != nil {
-			return nil, err
-		}
-		return res, nil
-	case <-timer.C:
-		return nil, errUndecided
-	case <-ctx.Done():
-		return nil, fmt.Errorf("fallback: %w", ctx.Err())
-	}
-}
-
-// judge records the end of a call in b, and returns its error for the caller. Errors that depend on
-// the request alone are not recorded.
-func (f *Fallback) judge(b *breaker, err error) error {
-	var failure error
-	switch {
-	case errors.Is(err, errors.ErrUnsupported),
-		errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit):
-		return err
-	case err == errTimeout, err != nil && f.isDown(err):
-		f.stats.failures.Add(1)
-		failure = err
-	}
-	if b != nil {
-		f.notify(b.record(f.cfg.Now(), failure))
-	}
-	if err == nil {
-		return nil
-	}
-	f.report(err)
-	return errUndecided
-}
-
-// isDown reports whether err counts against primary. If Config.IsDown panics, it does.
-func (f *Fallback) isDown(err error) (down bool) {
-	return f.cfg.IsDown == nil || f.safely(func() error { down = f.cfg.IsDown(err); return nil }) != nil || down
-}
-
-// report calls Config.OnError.
-func (f *Fallback) report(err error) {
-	if f.cfg.OnError != nil {
-		_ = f.safely(func() error { f.cfg.OnError(err); return nil })
-	}
 }
 
 // notify calls Config.OnChange, unless c is nil.

@@ -20,7 +20,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	}
 	a := f.ledger.open(r, f.cfg.Now())
 	defer a.users.Add(-1)
-	err := f.change(ctx, a, r, f.primary.Charge)
+	p, err := f.change(ctx, a, r, f.primary.Charge)
 	if err != nil && err != errUndecided {
 		return err
 	}
@@ -42,7 +42,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err != nil {
 		counted = new(weir.Result)
 	}
-	f.recordDebt(a, r, n, counted)
+	f.recordDebt(a, r, n, counted, p)
 	return nil
 }
 
@@ -98,7 +98,7 @@ func (f *Fallback) refund(ctx context.Context, a *account, r *weir.Request, take
 func (f *Fallback) refundPrimary(
 	ctx context.Context, a *account, r *weir.Request, op func(context.Context, *weir.Request) error,
 ) error {
-	err := f.change(ctx, a, r, op)
+	_, err := f.change(ctx, a, r, op)
 	if err == errUndecided {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	a, number := f.ledger.open(r, now), f.ledger.numbers.Add(1)
 	defer a.users.Add(-1)
 	a.restart(number, now.Add(max(2*r.Duration, 2*f.longest, 24*time.Hour)))
-	err := f.change(ctx, a, r, func(ctx context.Context, r *weir.Request) error {
+	_, err := f.change(ctx, a, r, func(ctx context.Context, r *weir.Request) error {
 		return f.resetPrimary(ctx, r, a, number)
 	})
 	switch err := wrap.Supported(err); {
@@ -146,8 +146,8 @@ func (f *Fallback) resetPrimary(ctx context.Context, r *weir.Request, a *account
 // change has primary change a count. Its errors are those of call.
 func (f *Fallback) change(
 	ctx context.Context, a *account, r *weir.Request, op func(context.Context, *weir.Request) error,
-) error {
-	_, err := f.call(ctx, f.breaker(r.Key), a, r,
+) (*pending, error) {
+	_, p, err := f.call(ctx, f.breaker(r.Key), a, r,
 		func(ctx context.Context, r *weir.Request) (*weir.Result, error) { return nil, op(ctx, r) })
-	return err
+	return p, err
 }

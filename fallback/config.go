@@ -53,7 +53,8 @@ type Config struct {
 	// Timeout is how long a decision may wait for primary. Default DefaultTimeout. It should be at
 	// least three round trips: a new connection takes two before it carries a decision. A caller whose
 	// deadline is nearer than twice Timeout waits for half of the time it has left, so that local can
-	// still decide; the call goes on without it, and counts as late only after all of Timeout.
+	// still decide (Stats.ShortDeadlines). The call goes on without it, and counts as late only after
+	// all of Timeout; an admission that arrives by then settles what local admitted.
 	Timeout time.Duration
 
 	// The breaker opens when, of the calls that ended in the last Interval, at least MinCalls and the

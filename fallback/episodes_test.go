@@ -27,6 +27,7 @@ type network struct {
 	delay   time.Duration // before the server is reached; contexts do not shorten it
 	rng     *rand.Rand
 	hits    map[string]uint64 // admitted by the server, by key
+	late    map[string]uint64 // the part of it whose answer came after the caller had left
 	charged map[string]uint64 // charged to the server, by key
 }
 
@@ -54,6 +55,13 @@ func (n *network) count(of map[string]uint64, key string, cost uint64) {
 	n.mu.Unlock()
 }
 
+// answer counts an admission whose answer arrives now.
+func (n *network) answer(ctx context.Context, r *weir.Request, res *weir.Result) {
+	if ctx.Err() != nil && res.Allowed() {
+		n.count(n.late, r.Key, max(1, r.Cost))
+	}
+}
+
 func (n *network) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
 	err = n.pass(func() (err error) {
 		if res, err = n.inner.Run(ctx, r); err == nil && res.Allowed() {
@@ -64,6 +72,7 @@ func (n *network) Run(ctx context.Context, r *weir.Request) (res *weir.Result, e
 	if err != nil {
 		return nil, err
 	}
+	n.answer(ctx, r, res)
 	return res, nil
 }
 
@@ -89,6 +98,9 @@ func (n *network) Refund(ctx context.Context, r *weir.Request, taken *weir.Resul
 func (n *network) Reconcile(ctx context.Context, r *weir.Request,
 	b *weir.Backlog) (res *weir.Result, err error) {
 	err = n.pass(func() (err error) {
+		if b.Reset {
+			err = n.inner.(weir.Resetter).Reset(ctx, r)
+		}
 		if n.seeds(r, b) {
 			err = n.inner.(weir.Seeder).Seed(ctx, r, b.Counted)
 		}
@@ -108,6 +120,7 @@ func (n *network) Reconcile(ctx context.Context, r *weir.Request,
 	if err != nil {
 		return nil, err
 	}
+	n.answer(ctx, r, res)
 	return res, nil
 }
 
@@ -123,6 +136,7 @@ type findings struct {
 	overPrimary, overShare uint64 // cost admitted by primary over the limit, and by an instance over its share
 	// cost charged but not admitted by local, and admitted by local but never charged
 	overcharged, uncharged uint64
+	late                   uint64 // cost that primary counted, and answered after local had decided
 	errors                 int
 	outages                uint64
 }
@@ -130,7 +144,7 @@ type findings struct {
 func (a *findings) add(b findings) {
 	a.overPrimary, a.overShare = a.overPrimary+b.overPrimary, a.overShare+b.overShare
 	a.overcharged, a.uncharged = a.overcharged+b.overcharged, a.uncharged+b.uncharged
-	a.errors, a.outages = a.errors+b.errors, a.outages+b.outages
+	a.errors, a.outages, a.late = a.errors+b.errors, a.outages+b.outages, a.late+b.late
 }
 
 const (
@@ -150,7 +164,7 @@ func runEpisode(t *testing.T, seed uint64, to func(*network) weir.Strategy, shar
 	net := &network{
 		server: newServer(func() weir.Strategy { return limiter.FixedWindow() }),
 		rng:    rand.New(rand.NewPCG(seed, 2)),
-		hits:   map[string]uint64{}, charged: map[string]uint64{},
+		hits:   map[string]uint64{}, late: map[string]uint64{}, charged: map[string]uint64{},
 	}
 	var all, present []*member
 	var size atomic.Int64 // the length of present
@@ -265,7 +279,8 @@ func runEpisode(t *testing.T, seed uint64, to func(*network) weir.Strategy, shar
 	for key, n := range net.charged {
 		out.overcharged += n - min(n, local[key])
 	}
-	out.uncharged = local[plainKey] - min(local[plainKey], net.charged[plainKey])
+	out.uncharged = local[plainKey] - min(local[plainKey], net.charged[plainKey]+net.late[plainKey])
+	out.late = net.late[plainKey]
 	return out
 }
 
@@ -285,7 +300,8 @@ func episodesOf(t *testing.T, n int, to func(*network) weir.Strategy, shares boo
 func direct(n *network) weir.Strategy { return n }
 
 // In many random episodes primary admits at most the limit, and each instance at most its share in
-// addition. Every debt of a key that is used again is charged exactly once.
+// addition. Every debt of a key that is used again is charged exactly once, but for those that
+// primary turns out to have counted.
 func TestRandomEpisodes(t *testing.T) {
 	all, left := episodesOf(t, slow.N(16, 250, 10_000), direct, true)
 	t.Logf("%+v", all)

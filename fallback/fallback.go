@@ -10,6 +10,7 @@ import (
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/callers"
+	"github.com/weirgo/weir/internal/deadline"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -32,19 +33,21 @@ func (s Source) String() string {
 }
 
 // Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Admitter,
-// Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and needs no
-// closing: its goroutines are calls and probes of primary, which end with their timeouts.
+// Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and
+// needs no closing: its goroutines are calls and probes of primary, which end with their timeouts.
 type Fallback struct {
 	primary, local wrap.Strategy
 	localSeeder    weir.Seeder // nil if local is none
 	runs           runs        // their Run
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
-	id             string        // the Source of backlogs
+	prompt         bool          // primary is
+	deadlines      deadline.Shared
+	id             string // the Source of backlogs
 
 	breakers breakers
 	ledger   ledger
-	turns    singleflight.Group // see catchUp
+	turns    singleflight.Group // see reconcile
 	stats    counters
 }
 
@@ -57,10 +60,12 @@ type runs struct{ primary, local operation }
 // # What callers see
 //
 // Callers see no error of primary, and never wait for it longer than Config.Timeout, even if it
-// ignores its context: local decides in the same call. They see the errors of weir for a bad
-// request, of their own context, and of local, if it has to decide and cannot. While the breaker is
-// open primary costs nothing. The TotalRequests of a Result of local is the limit less the cost
-// that this instance can still admit: the shares of others count as used.
+// ignores its context: local decides in the same call. A caller whose deadline is nearer than twice
+// that waits for half of what it has left; when primary answers later, its admission is not charged
+// again. Callers see the errors of weir for a bad request, of their own context, and of local, if
+// it has to decide and cannot. While the breaker is open primary costs nothing. The TotalRequests
+// of a Result of local is the limit less the cost that this instance can still admit: the shares of
+// others count as used.
 //
 // # How counts carry over
 //
@@ -75,19 +80,19 @@ type runs struct{ primary, local operation }
 // # What a failure can count too much
 //
 // After a failure primary may have lost its counts, and each instance that noticed sends the last
-// count it knows. Other instances may have taken back some of it since, by Refund, Reset or a Return.
-// A primary that remembers when something was taken back, as redislimit does beside each count, is
-// seeded only with counts of after it: as long as it keeps its data, by fsync or by a replica, no
-// failure changes a count, and
+// count it knows. Other instances may have taken back some of it since, by Refund, Reset or a
+// Return. A primary that remembers when something was taken back, as redislimit does beside each
+// count, is seeded only with counts of after it: as long as it keeps its data, by fsync or by a
+// replica, no failure changes a count, and
 //
 //	counted <= used + the cost of the calls whose answers were lost
 //
-// A primary that loses its data at once with what it remembers is seeded with the largest last count
-// of all instances. That exceeds what is used by at most what other instances took back after this
-// one's last call for that caller: up to the limit, until the period ends, in the worst case, and
-// nothing if each caller stays on one instance. A primary that is a Seeder and no Reconciler remembers
-// nothing: the same holds for it after every failure. What an instance admitted in an outage is
-// charged to primary even if another instance has reset the caller since.
+// A primary that loses its data at once with what it remembers is seeded with the largest last
+// count of all instances. That exceeds what is used by at most what other instances took back after
+// this one's last call for that caller: up to the limit, until the period ends, in the worst case,
+// and nothing if each caller stays on one instance. A primary that is a Seeder and no Reconciler
+// remembers nothing: the same holds for it after every failure. What an instance admitted in an
+// outage is charged to primary even if another instance has reset the caller since.
 //
 // # How much an outage can over-admit
 //
@@ -107,9 +112,10 @@ type runs struct{ primary, local operation }
 // themselves; but no instance ever adds more than ceil(L/N) to what primary admits. A primary that
 // loses its counts, as a Redis without persistence does when it restarts, adds c-s each time: c is
 // what it had counted, s what the first instance to call it afterwards seeds, or 0 if that instance
-// saw no failure; a failover to a replica adds what the replica lacked, likewise. Leases around primary, of package near, add what is left of a block for each
-// instance and window. For strategies other than fixed windows the same holds for the period that
-// they count, in place of a window.
+// saw no failure; a failover to a replica adds what the replica lacked, likewise. Leases around
+// primary, of package near, add what is left of a block for each instance and window. For
+// strategies other than fixed windows the same holds for the period that they count, in place of a
+// window.
 //
 // # What primary and local must be
 //
@@ -138,6 +144,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.breakers.all.Store("", newBreaker(&f.cfg, ""))
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.runs = runs{f.primary.Run, f.local.Run}
+	f.prompt, f.deadlines.Timeout = wrap.Prompt(primary), cfg.Timeout
 	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
 	if leases := wrap.Find[interface{ ShareWith(instances func() int) }](primary); leases != nil {
 		leases.ShareWith(f.Instances)
@@ -170,8 +177,8 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Re
 }
 
 // decideBy decides on r by a lease or cached denial, or else by primary, or else by local. A call
-// of primary that fails takes this path: ledger.open, call (breaker.go), attempt (primary.go),
-// decide and standing (reconcile.go, account.go), and runLocal (local.go).
+// of primary that fails takes this path: ledger.open, call (primary.go), decide and standing
+// (reconcile.go, account.go), and runLocal (local.go).
 func (f *Fallback) decideBy(ctx context.Context, r *weir.Request, by runs) (*weir.Result, Source, error) {
 	if res := f.primary.Lookup(r); res != nil {
 		if res.Allowed() {
@@ -181,13 +188,13 @@ func (f *Fallback) decideBy(ctx context.Context, r *weir.Request, by runs) (*wei
 	}
 	b, a := f.breaker(r.Key), f.ledger.open(r, f.cfg.Now()) // in this order: Partition may panic
 	defer a.users.Add(-1)
-	res, err := f.call(ctx, b, a, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, p, err := f.call(ctx, b, a, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 		return f.decide(ctx, b, a, r, by.primary)
 	})
 	if err != errUndecided {
 		return res, FromPrimary, err
 	}
-	return f.runLocal(ctx, b, a, r, by.local, true)
+	return f.runLocal(ctx, b, a, r, by.local, p, true)
 }
 
 // Peek returns the Result that Run would return, and counts nothing. It calls primary, or local
@@ -201,11 +208,11 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	defer a.users.Add(-1)
 	if b.closed() && !f.standing(a, b.epoch.Load()).behind {
 		// No breaker: a primary that can be read may still be unable to count.
-		if res, err := f.call(ctx, nil, a, r, f.primary.Peek); err != errUndecided {
+		if res, _, err := f.call(ctx, nil, a, r, f.primary.Peek); err != errUndecided {
 			return res, err
 		}
 	}
-	res, _, err := f.runLocal(ctx, b, a, r, f.local.Peek, false)
+	res, _, err := f.runLocal(ctx, b, a, r, f.local.Peek, nil, false)
 	return res, err
 }
 

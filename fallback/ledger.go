@@ -42,7 +42,7 @@ func (l *ledger) drop(cost, n uint64, now, until time.Time) {
 	l.dropped.Add(cost)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.unrecorded = sharing{l.unrecorded.among(n, now), later(l.unrecorded.until, until)}
+	l.unrecorded.hold(l.unrecorded.among(n, now), until)
 }
 
 func (l *ledger) unrecordedNow() sharing {

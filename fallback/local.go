@@ -52,9 +52,9 @@ func (f *Fallback) seedLocal(ctx context.Context, r *weir.Request, n uint64, res
 }
 
 // runLocal decides on r without primary, by run, which is a method of local. If it counts, what it
-// admits is recorded.
+// admits is recorded; p is the call of primary that did not decide, or nil.
 func (f *Fallback) runLocal(
-	ctx context.Context, b *breaker, a *account, r *weir.Request, run operation, counts bool,
+	ctx context.Context, b *breaker, a *account, r *weir.Request, run operation, p *pending, counts bool,
 ) (*weir.Result, Source, error) {
 	if f.cfg.OnFail != FailLocal {
 		return f.policy(b, r), FromPolicy, nil
@@ -66,7 +66,7 @@ func (f *Fallback) runLocal(
 		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
 	}
 	if res.Allowed() && counts {
-		f.recordDebt(a, r, n, res)
+		f.recordDebt(a, r, n, res, p)
 	}
 	return f.fromShare(b, r, own, res), FromLocal, nil
 }
@@ -82,7 +82,7 @@ func (f *Fallback) sharedAmong(a *account) uint64 {
 
 // recordDebt records that local admitted r, of a limit shared out to n instances, in the period
 // that res is of.
-func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, res *weir.Result) {
+func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, res *weir.Result, p *pending) {
 	now := f.cfg.Now()
 	until, _ := f.periodEnd(r, res, now)
 	if a.temporary {
@@ -91,8 +91,8 @@ func (f *Fallback) recordDebt(a *account, r *weir.Request, n uint64, res *weir.R
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.sharing = sharing{n, later(a.sharing.until, until)}
-	a.addDebt(wrap.Cost(r), until, now)
+	a.sharing.hold(n, until)
+	p.owe(a, wrap.Cost(r), until, now)
 }
 
 // periodEnd returns when nothing counts any more of the period that res is of, and whether that is

@@ -168,6 +168,9 @@ func (s *server) Reconcile(ctx context.Context, r *weir.Request,
 	s.runs.Add(1)
 	s.reconciles.Add(1)
 	err = s.serve(func(inner weir.Strategy) (err error) {
+		if b.Reset {
+			err = inner.(weir.Resetter).Reset(ctx, r)
+		}
 		if s.seeds(r, b) {
 			err = inner.(weir.Seeder).Seed(ctx, r, b.Counted)
 		}

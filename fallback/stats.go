@@ -19,6 +19,10 @@ type Stats struct {
 
 	Failures uint64 // calls of primary, and probes, that failed or were late
 
+	// Calls of primary for which the caller's deadline left too little time, less than Timeout: local
+	// decided. What primary counted when its answer came, within Timeout, is no debt.
+	ShortDeadlines uint64
+
 	Reconciled uint64 // cost that local admitted and primary was charged with
 	// Cost admitted by local and never charged: the ledger is full, or primary cannot be charged.
 	Dropped uint64
@@ -30,18 +34,22 @@ type Stats struct {
 type counters struct {
 	decided                              [FromPolicy + 1]atomic.Uint64 // by Source
 	probes, failures, reconciled, panics atomic.Uint64
+	shortDeadlines                       atomic.Uint64
 }
 
 // Stats returns the counts so far. It locks each part of the ledger once.
 func (f *Fallback) Stats() Stats {
 	s := Stats{
-		Primary:    f.stats.decided[FromPrimary].Load(),
-		Lease:      f.stats.decided[FromLease].Load(),
-		Denials:    f.stats.decided[FromDenials].Load(),
-		Local:      f.stats.decided[FromLocal].Load(),
-		Policy:     f.stats.decided[FromPolicy].Load(),
-		Probes:     f.stats.probes.Load(),
-		Failures:   f.stats.failures.Load(),
+		Primary:  f.stats.decided[FromPrimary].Load(),
+		Lease:    f.stats.decided[FromLease].Load(),
+		Denials:  f.stats.decided[FromDenials].Load(),
+		Local:    f.stats.decided[FromLocal].Load(),
+		Policy:   f.stats.decided[FromPolicy].Load(),
+		Probes:   f.stats.probes.Load(),
+		Failures: f.stats.failures.Load(),
+
+		ShortDeadlines: f.stats.shortDeadlines.Load(),
+
 		Reconciled: f.stats.reconciled.Load(),
 		Dropped:    f.ledger.dropped.Load(),
 		Callers:    f.ledger.Len(),

@@ -56,6 +56,7 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 		fallback.Stats{
 			State: fallback.HalfOpen, OpenPartitions: 1, Primary: 2, Lease: 3, Denials: 4, Local: 5, Policy: 6,
 			Opens: 7, Probes: 8, Failures: 9, Reconciled: 10, Dropped: 11, Callers: 12, Panics: 13,
+			ShortDeadlines: 14,
 		})
 	got := map[string]float64{}
 	for _, s := range sources {
@@ -76,7 +77,8 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 		"weir_fallback_probes_total ": 8, "weir_fallback_failures_total ": 9,
 		"weir_fallback_reconciled_total ": 10, "weir_fallback_dropped_total ": 11,
 		"weir_fallback_callers ": 12, "weir_fallback_panics_total ": 13,
-		"weir_lease_decisions_total ": 1, "weir_lease_fetches_total ": 2, "weir_leases ": 3,
+		"weir_fallback_short_deadlines_total ": 14,
+		"weir_lease_decisions_total ":          1, "weir_lease_fetches_total ": 2, "weir_leases ": 3,
 	} {
 		assert.Contains(t, got, sample)
 		assert.Equal(t, want, got[sample], sample)

@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/remainder"
@@ -25,9 +24,9 @@ type admission struct {
 	rest     remainder.Remainder
 }
 
-// Admit is Run, and returns what gives cost back to this admission: of Tiers to its slice, of a List
-// to its hit. It gives back no more than was taken, and nothing after a Reset, unless that was a DEL,
-// by hand or by an earlier release. In a log or a list it costs as much as a Refund.
+// Admit is Run, and returns what gives cost back to this admission: of Tiers to its slice, of a
+// List to its hit. It gives back no more than was taken, and nothing after a Reset, unless that was
+// a DEL, by hand or by an earlier release. In a log or a list it costs as much as a Refund.
 //
 // Beside the key it reads one more, which exists only after a Reset.
 func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
@@ -107,9 +106,6 @@ func with(args []any, key string, suffixes ...string) []any {
 	return args
 }
 
-// lostLife is how long the keys beside a reset key live if it had lost its time to live.
-const lostLife = 24 * time.Hour
-
 // Reset clears the count of r.Key in r.Duration. If there was one, it leaves two keys of 100 bytes
 // each for as long as that would have lived.
 func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
@@ -117,7 +113,7 @@ func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
 	if err != nil {
 		return err
 	}
-	args := append(make([]any, head, head+5), "reset", 1+rand.Int64N(maxCount), lostLife.Milliseconds())
+	args := append(make([]any, head, head+4), "reset", 1+rand.Int64N(maxCount))
 	args = with(at(args, s.store.read()), key, resetKey, backKey)
 	_, err = s.store.evalKeys(ctx, reset, threeKeys, key, args)
 	return err

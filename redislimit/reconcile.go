@@ -3,6 +3,7 @@ package redislimit
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -11,10 +12,11 @@ import (
 // maxSource is the longest Source of a weir.Backlog, in bytes.
 const maxSource = 64
 
-// Reconcile raises the count of r.Key to b.Counted, unless something was taken back since, charges
-// b's debt as far as it was not charged before, and decides on r, in one script. It can be repeated
-// when its answer was lost: the debt is charged once, for as long as the server keeps its data. For
-// that the server keeps, beside r.Key's count and for as long, the last Total of each Source.
+// Reconcile resets the count of r.Key, if b says so, or raises it to b.Counted, unless something
+// was taken back since, charges b's debt as far as it was not charged before, and decides on r, in
+// one script. It can be repeated when its answer was lost: the debt is charged once, for as long as
+// the server keeps its data. For that the server keeps, beside r.Key's count and for as long, the
+// last Total of each Source.
 func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
 	if n := len(b.Source); n == 0 || n > maxSource || b.Total < b.Charged {
 		return nil, fmt.Errorf("redislimit: backlog of source %q, from %d to %d: %w", b.Source, b.Charged, b.Total,
@@ -30,26 +32,38 @@ func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backl
 	}
 	seed, err := s.seedArgs(r, b.Counted)
 	now := s.store.read()
-	age, known := knownAt(b.CountedAt, now)
 	if err != nil {
 		return nil, err
+	}
+	reset := int64(0)
+	if b.Reset {
+		reset = numberOf(b.Source)
 	}
 	_, charge, _, err := s.prepare("charge", r, 1)
 	if err != nil {
 		return nil, err
 	}
 	args := make([]any, head, head+24)
+	age, known := knownAt(b.CountedAt, now)
 	args = append(args, op, s.store.grace, b.Source, clamp(b.Charged), clamp(b.Total),
-		s.script.cost, s.script.width, age, known, len(seed))
+		s.script.cost, s.script.width, age, known, reset, len(seed))
 	args = append(args, seed...)
 	args = append(append(append(args, len(charge)-head-2), charge[head+2:]...), decision[head+2:]...)
-	args = with(at(args, now), key, chargedKey, backKey)
-	v, err := s.store.evalKeys(ctx, s.script.load().reconciling, threeKeys, key, args)
+	args = with(at(args, now), key, chargedKey, backKey, resetKey)
+	v, err := s.store.evalKeys(ctx, s.script.load().reconciling, fourKeys, key, args)
 	if err != nil {
 		return nil, err
 	}
 	res, _, err := s.result(r, v, possible, now)
 	return res, err
+}
+
+// numberOf returns the number of a reset that the source has missed. A source has missed only one:
+// the next has another source.
+func numberOf(source string) int64 {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(source))
+	return 1 + int64(h.Sum64()%maxCount)
 }
 
 // slack is by how much a count is taken to be older than it is, and for each 1024 s of its age a
@@ -95,14 +109,14 @@ func (s *Strategy) Warm(ctx context.Context, r *weir.Request) error {
 		return explain(ctx, err)
 	}
 	own := args[head+2:]
-	none := append([]any{"warm", 0, 0, s.script.cost, s.script.width, 0, 0, 0, len(own)}, own...)
+	none := append([]any{"warm", 0, 0, s.script.cost, s.script.width, 0, 0, 0, 0, len(own)}, own...)
 	for _, step := range []struct {
 		script *script
 		keys   []any
 		args   []any
 	}{
 		{s.script.load().admitting, []any{key, key + resetKey}, own},
-		{s.script.load().reconciling, []any{key, key + chargedKey, key + backKey}, append(none, own...)},
+		{s.script.load().reconciling, []any{key, key + chargedKey, key + backKey, key + resetKey}, append(none, own...)},
 	} {
 		command := append([]any{eval, step.script.source, len(step.keys)}, step.keys...)
 		command = append(append(command, args[head:head+2]...), step.args...)

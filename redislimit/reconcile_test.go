@@ -274,3 +274,40 @@ func TestReconcileAfterFailover(t *testing.T) {
 		assert.Equal(t, row.want, res.TotalRequests)
 	}
 }
+
+// A reset that primary has missed is done once for each Source, before the debts are charged, and
+// leaves what Reset leaves.
+func TestReconcileResetsOnce(t *testing.T) {
+	forEachAdmitter(t, func(s *admitting) {
+		reconcile := func(b weir.Backlog) {
+			_, err := s.strategy.(weir.Reconciler).Reconcile(s.t.Context(), s.request(1), &b)
+			require.NoError(s.t, err)
+		}
+		back := s.admit(6)
+		known := s.clock.Now()
+		s.clock.Advance(time.Second)
+		reconcile(weir.Backlog{Source: "x 1", Reset: true, Total: 3})
+		s.counts(3+1, "reset, charged and decided")
+		s.giveBack(back, 6)
+		s.counts(4, "nothing of before the reset is given back")
+		reconcile(weir.Backlog{Source: "x 1", Reset: true, Total: 3})
+		s.counts(4+1, "the answer was lost, and the same is sent again")
+		reconcile(weir.Backlog{Source: "y 1", CountedAt: known,
+			Counted: &weir.Result{TotalRequests: 9, ExpiresAt: s.clock.Now().Add(10 * time.Second)}})
+		s.counts(5+1, "a count of before the reset")
+		s.clock.Advance(time.Second)
+		reconcile(weir.Backlog{Source: "x 2", Reset: true})
+		s.counts(1, "another reset")
+	})
+}
+
+// Calls end with their contexts only with a client that New accepts.
+func TestPrompt(t *testing.T) {
+	server := redistest.Start(t)
+	assert.True(t, open(t, server.Addr, redislimit.Config{}).FixedWindow().Prompt())
+	c := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { _ = c.Close() })
+	s, err := redislimit.New(c, redislimit.Config{AllowUnsafeClient: true})
+	require.NoError(t, err)
+	assert.False(t, s.FixedWindow().Prompt())
+}

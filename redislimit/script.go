@@ -91,7 +91,7 @@ func (sc *script) load() *script {
 // the two bytes that end it.
 func maxReply(values int) int { return 8 + 20*values }
 
-// eval runs a script on one key within s.timeout, and returns its numbers; args began as
+// eval runs a script on one key within the timeout, and returns its numbers; args began as
 // Store.args. One round trip, unless the server does not know the script.
 func (s *Store) eval(ctx context.Context, sc *script, key string, args []any) (v numbers, err error) {
 	return s.evalKeys(ctx, sc, oneKey, key, args)
@@ -105,7 +105,7 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
 	}
 	start := time.Now()
 	defer func() { s.called(start, err) }()
-	bounded, cancel := s.within(ctx)
+	bounded, cancel := s.deadlines.Within(ctx)
 	defer cancel()
 	// An answer from the network is the only thing here that can be anything.
 	defer func() {
@@ -127,7 +127,7 @@ func (s *Store) evalKeys(ctx context.Context, sc *script, keys any, key string,
 
 // What stands in a command before the script's arguments. Making an interface of a string costs an
 // allocation, hence the variables.
-var evalsha, eval, oneKey, twoKeys, threeKeys any = "evalsha", "eval", 1, 2, 3
+var evalsha, eval, oneKey, twoKeys, threeKeys, fourKeys any = "evalsha", "eval", 1, 2, 3, 4
 
 const head = 4 // command, script, number of keys, key
 

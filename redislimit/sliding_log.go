@@ -40,7 +40,7 @@ func (l *Log) Entries(ctx context.Context, r *weir.Request) (entries []Entry, er
 	}
 	start := time.Now()
 	defer func() { l.store.called(start, err) }()
-	bounded, cancel := l.store.within(ctx)
+	bounded, cancel := l.store.deadlines.Within(ctx)
 	defer cancel()
 	texts, err := redis.NewScript(l.script.source).Run(bounded, l.store.client, []string{key},
 		at(args, l.store.read())[head:]...).StringSlice()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir/internal/deadline"
 )
 
 // The defaults of Config.
@@ -25,27 +26,27 @@ var ErrConfig = errors.New("redislimit: bad config")
 
 // Config bounds a Store. The zero value of a field is its default.
 type Config struct {
-	// Prefix begins every key. Default DefaultPrefix. No braces: they would move the hash tag. Stores
-	// with one Prefix on one server share their counts.
+	// Prefix begins every key. Default DefaultPrefix. No braces: they would move the hash tag.
+	// Stores with one Prefix on one server share their counts.
 	Prefix string
 
-	// Timeout bounds one decision, the wait for a connection included; the caller's context may end it
-	// sooner, and it may end up to a 32nd early. Default DefaultTimeout. Too small turns every garbage
-	// collection and every slow network into an error; too large makes callers wait for a server that
-	// does not answer.
+	// Timeout bounds one decision, the wait for a connection included; the caller's context may end
+	// it sooner, and it may end up to a 32nd early. Default DefaultTimeout. Too small turns every
+	// garbage collection and every slow network into an error; too large makes callers wait for a
+	// server that does not answer.
 	Timeout time.Duration
 
 	// Now replaces the server's clock: for tests and simulations, and for fleets whose clocks are
 	// better than their server's. All processes must then agree on the time: windows are cut by it.
 	Now func() time.Time
 
-	// Grace is how much longer than its period a key lives. Default DefaultGrace. With Now set it is
-	// DefaultClockGrace, for keys die by the server's clock: it must be longer than the two can
+	// Grace is how much longer than its period a key lives. Default DefaultGrace. With Now set it
+	// is DefaultClockGrace, for keys die by the server's clock: it must be longer than the two can
 	// differ. Larger only costs memory. Negative: none.
 	Grace time.Duration
 
-	// OnCall is called after each call of the server but Warm's, with how long it took and its error,
-	// which Classify reads. It must be fast, and safe for concurrent use. nil: none.
+	// OnCall is called after each call of the server but Warm's, with how long it took and its
+	// error, which Classify reads. It must be fast, and safe for concurrent use. nil: none.
 	OnCall func(took time.Duration, err error)
 
 	// AllowUnsafeClient lets New accept a client that breaks a promise of this package; see Options
@@ -57,12 +58,13 @@ type Config struct {
 // concurrent use. Strategies of different kinds never share a count; those of one kind, prefix and
 // server do, from whichever process.
 type Store struct {
-	deadlines
-	client redis.UniversalClient
-	prefix string
-	grace  any              // ms, ready to be an argument
-	now    func() time.Time // nil: the server's clock
-	onCall func(took time.Duration, err error)
+	deadlines deadline.Shared
+	client    redis.UniversalClient
+	prefix    string
+	grace     any              // ms, ready to be an argument
+	now       func() time.Time // nil: the server's clock
+	prompt    bool             // no call outlasts the deadline of its context
+	onCall    func(took time.Duration, err error)
 }
 
 // New returns a Store on c. It sends nothing to the server: it works, and the Store will, while the
@@ -80,24 +82,23 @@ func New(c redis.UniversalClient, cfg Config) (*Store, error) {
 	case cfg.Timeout < 0:
 		return nil, fmt.Errorf("%w: timeout %v", ErrConfig, cfg.Timeout)
 	}
-	if !cfg.AllowUnsafeClient {
-		if err := checkClient(c, cmp.Or(cfg.Timeout, DefaultTimeout)); err != nil {
-			return nil, err
-		}
+	err := checkClient(c, cmp.Or(cfg.Timeout, DefaultTimeout))
+	if err != nil && !cfg.AllowUnsafeClient {
+		return nil, err
 	}
-	return newStore(c, cfg), nil
+	s := newStore(c, cfg)
+	s.prompt = err == nil
+	return s, nil
 }
 
 func newStore(c redis.UniversalClient, cfg Config) *Store {
-	s := &Store{deadlines: deadlines{timeout: cfg.Timeout}, client: c, prefix: cfg.Prefix, now: cfg.Now,
+	s := &Store{client: c, prefix: cfg.Prefix, now: cfg.Now,
 		onCall: cfg.OnCall}
 	grace := cfg.Grace
 	if s.prefix == "" {
 		s.prefix = DefaultPrefix
 	}
-	if s.timeout == 0 {
-		s.timeout = DefaultTimeout
-	}
+	s.deadlines.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	switch {
 	case grace < 0:
 		grace = 0

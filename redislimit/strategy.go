@@ -50,8 +50,8 @@ type protocol interface {
 	// answer reads the script's numbers.
 	answer(r *weir.Request, v numbers) (decision, error)
 
-	// returned returns the operation that gives back to an admission of which so much was given back
-	// before, and the instant that tells the script which one it is.
+	// returned returns the operation that gives back to an admission of which so much was given
+	// back before, and the instant that tells the script which one it is.
 	returned(a *admission, before int64) (op any, where instant)
 }
 
@@ -107,6 +107,9 @@ func (s *Strategy) Seed(ctx context.Context, r *weir.Request, counted *weir.Resu
 func (s *Strategy) Charge(ctx context.Context, r *weir.Request) error {
 	return s.do(ctx, "charge", r, cost(r), nil)
 }
+
+// Prompt reports that calls end with the deadline of their context; see fallback.Prompt.
+func (s *Strategy) Prompt() bool { return s.store.prompt }
 
 func (s *Strategy) decide(ctx context.Context, op any, r *weir.Request) (*weir.Result, decision, error) {
 	key, args, possible, err := s.prepare(op, r, cost(r))

@@ -140,6 +140,18 @@ func OwnLimits(s weir.Strategy) bool {
 	return false
 }
 
+// Prompt reports whether the calls of s are known to end with the deadline of their context; see
+// fallback.Prompt.
+func Prompt(s weir.Strategy) bool {
+	switch s := s.(type) {
+	case interface{ Prompt() bool }:
+		return s.Prompt()
+	case weir.Policy:
+		return Prompt(s.Strategy)
+	}
+	return false
+}
+
 // Longest returns the longest tier of s, or of what it wraps, as far as that is known: for so long
 // an admission may count, whatever its ExpiresAt.
 func Longest(s weir.Strategy) time.Duration {

@@ -1,21 +1,24 @@
--- Reconcile: raise the count, charge a debt that was not charged before, and decide. It can be repeated. The script of
+-- Reconcile: reset or raise the count, charge a debt that was not charged before, and decide. It can be repeated. The script of
 -- the strategy comes before this one, as the function step.
 --
 -- KEYS[1]     the strategy's
 -- KEYS[2]     hash: source -> the largest total of it that was charged. It lives at least as long as what it tells of
 -- KEYS[3]     string: when something was last taken back; see take_back.lua
+-- KEYS[4]     string: the number of the last reset; see forget.lua
 -- ARGV[1,2]   op, run or peek, and now; grace: see clock.lua
 -- ARGV[3]     source: who has the debt
 -- ARGV[4,5]   charged and total: the debt is what lies between, less what was charged before
 -- ARGV[6,7]   where the cost stands among the strategy's own arguments, and in how many: 1, or 2 if it is a time
 -- ARGV[8,9]   when the count of the seed was known: how many ms ago, and in Unix ms; the earlier one counts. If something
 --             was taken back since, the count is out of date, and the key has not lost it: what it kept is newer
--- ARGV[10]    number of the arguments of a seed, 0 for none; then these
+-- ARGV[10]    the number of the reset that was missed, 0 for none; it is done once
+-- ARGV[11]    number of the arguments of a seed, 0 for none; then these
 -- then        number of the arguments of a charge, and of the decision; then those of a charge of 1; then the decision's
 --
 -- Returns what the decision returns.
 
 --include now
+--include forget
 local op, now, ms = now()
 
 local function arguments(op, first, n)
@@ -34,11 +37,13 @@ local function times(s, ns, n)
   return s * n + carry * 1048576 + math.floor(sum / 1e9), sum % 1e9
 end
 
-local seed, back = ARGV[10] + 0, redis.call('GET', KEYS[3])
-if seed > 0 and not (back and back + 0 >= math.min(ms - ARGV[8], ARGV[9] + 0)) then step(arguments('seed', 11, seed)) end
+if ARGV[10] ~= '0' and redis.call('GET', KEYS[4]) ~= ARGV[10] then forget(KEYS[4], KEYS[3], ARGV[10], ms) end
 
-local own = ARGV[11 + seed] + 0
-local charge = arguments('charge', 12 + seed, own)
+local seed, back = ARGV[11] + 0, redis.call('GET', KEYS[3])
+if seed > 0 and not (back and back + 0 >= math.min(ms - ARGV[8], ARGV[9] + 0)) then step(arguments('seed', 12, seed)) end
+
+local own = ARGV[12 + seed] + 0
+local charge = arguments('charge', 13 + seed, own)
 local debt = ARGV[5] - math.max(ARGV[4] + 0, (redis.call('HGET', KEYS[2], ARGV[3]) or 0) + 0)
 if debt > 0 then
   local at = ARGV[6] + 2
@@ -52,6 +57,6 @@ if debt > 0 then
   redis.call('HSET', KEYS[2], ARGV[3], ARGV[5])
 end
 
-local reply = step(arguments(op, 12 + seed + own, own))
+local reply = step(arguments(op, 13 + seed + own, own))
 redis.call('PEXPIRE', KEYS[2], string.format('%d', 2 * math.max(0, redis.call('PTTL', KEYS[1])) + ARGV[2] + 1000))
 return reply

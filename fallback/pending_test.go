@@ -1,0 +1,177 @@
+package fallback_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+)
+
+// distantServer is a server whose answers take a round trip, unless the context ends before.
+type distantServer struct {
+	*server
+	roundTrip time.Duration
+	forgets   bool // an answer that takes longer than a hurried caller waits is lost
+}
+
+func (s *distantServer) travel(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(s.roundTrip):
+	}
+	if s.forgets && s.roundTrip > hurry/2 {
+		return errDown
+	}
+	return err
+}
+
+func (s *distantServer) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := s.server.Run(ctx, r)
+	return res, s.travel(ctx, err)
+}
+
+func (s *distantServer) Charge(ctx context.Context, r *weir.Request) error {
+	return s.travel(ctx, s.server.Charge(ctx, r))
+}
+
+func (s *distantServer) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+	res, err := s.server.Reconcile(ctx, r, b)
+	return res, s.travel(ctx, err)
+}
+
+const hurry = 40 * time.Millisecond // the deadline of hurried callers
+
+// hurried calls do with a deadline that leaves less than a round trip of 30 ms.
+func hurried(t *testing.T, do func(ctx context.Context) error) {
+	ctx, cancel := context.WithTimeout(t.Context(), hurry)
+	defer cancel()
+	require.NoError(t, do(ctx))
+}
+
+// newDistant returns an instance whose primary takes 30 ms, and the primary.
+func newDistant(t *testing.T) (*fallback.Fallback, *distantServer) {
+	s := &distantServer{server: newServer(func() weir.Strategy { return local(t) }), roundTrip: 30 * time.Millisecond}
+	return newFallback(t, s, local(t), fallback.Config{Timeout: 100 * time.Millisecond, MinCalls: 1 << 30}), s
+}
+
+// A caller whose deadline is nearer than two round trips is decided locally, and its request counts
+// once: primary's answer settles the debt.
+func TestShortDeadlinesCountOnce(t *testing.T) {
+	for name, forgets := range map[string]bool{"": false, "control: late answers are forgotten": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, s := newDistant(t)
+				s.forgets = forgets
+				admitted := uint64(0)
+				for n := range 60 {
+					hurried(t, func(ctx context.Context) error {
+						res, by, err := f.RunSource(ctx, &hour)
+						admitted += uint64(res.State)
+						assert.Equal(t, fallback.FromLocal, by)
+						return err
+					})
+					time.Sleep(time.Duration(n%3) * 7 * time.Millisecond) // the next call may begin before the answer arrives
+				}
+				time.Sleep(time.Second)
+				stats := f.Stats()
+				s.forgets = false
+				res, by := ask(t, f, hour)
+				assert.Equal(t, fallback.FromPrimary, by)
+				require.EqualValues(t, 60, admitted)
+				assert.EqualValues(t, 60, stats.ShortDeadlines)
+				if forgets {
+					assert.EqualValues(t, 2*admitted+1, res.TotalRequests)
+					return
+				}
+				assert.Equal(t, admitted+1, res.TotalRequests)
+				assert.Zero(t, stats.Failures)
+				assert.Zero(t, f.Stats().Reconciled)
+			})
+		})
+	}
+}
+
+// What primary denies, or fails to count, after its caller has left stays a debt.
+func TestLateDenialsAndFailuresAreCharged(t *testing.T) {
+	for name, row := range map[string]struct {
+		prepare func(s *distantServer, r *weir.Request)
+		want    uint64
+	}{
+		"denial": {func(s *distantServer, r *weir.Request) {
+			full := *r
+			full.Cost = r.Limit
+			_, _ = s.server.Run(context.Background(), &full)
+		}, 100 + 1},
+		"failure": {func(s *distantServer, _ *weir.Request) { s.fails(errDown) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, s := newDistant(t)
+				r := weir.Request{Key: "a", Limit: 100, Duration: 24 * time.Hour}
+				row.prepare(s, &r)
+				hurried(t, func(ctx context.Context) error { _, err := f.Run(ctx, &r); return err })
+				time.Sleep(time.Second)
+				s.fails(nil)
+				never := r
+				never.Cost = 101
+				res, by := ask(t, f, never)
+				assert.Equal(t, fallback.FromPrimary, by)
+				assert.Equal(t, row.want, res.TotalRequests)
+				assert.EqualValues(t, 1, f.Stats().Reconciled)
+			})
+		})
+	}
+}
+
+// A charge whose caller cannot wait for primary counts once, and not at all after a reset.
+func TestHurriedCharges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _ := newDistant(t)
+		r := hour
+		r.Cost = 7
+		for range 10 {
+			hurried(t, func(ctx context.Context) error { return f.Charge(ctx, &r) })
+		}
+		time.Sleep(time.Second)
+		res, _ := ask(t, f, hour)
+		assert.EqualValues(t, 70+1, res.TotalRequests)
+
+		hurried(t, func(ctx context.Context) error { return f.Charge(ctx, &r) })
+		require.NoError(t, f.Reset(t.Context(), &r))
+		time.Sleep(time.Second)
+		res, _ = ask(t, f, hour)
+		assert.EqualValues(t, 1, res.TotalRequests)
+	})
+}
+
+// stubborn is a server whose answers take a second, whatever the context says.
+type stubborn struct{ *server }
+
+func (s stubborn) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	res, err := s.server.Run(ctx, r)
+	time.Sleep(time.Second)
+	return res, err
+}
+
+// A call that ignores its context and returns an admission after the timeout settles the debt, too.
+func TestAnswersAfterTheTimeoutSettleTheDebt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func() weir.Strategy { return local(t) })
+		f := newFallback(t, stubborn{s}, local(t), fallback.Config{MinCalls: 1 << 30})
+		require.Equal(t, fallback.FromLocal, source(t, f, hour))
+		time.Sleep(time.Minute)
+		never := hour
+		never.Cost = hour.Limit + 1
+		_, err := f.Run(t.Context(), &never)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.EqualValues(t, 1, total(t, s, hour))
+		assert.Zero(t, f.Stats().Reconciled)
+	})
+}

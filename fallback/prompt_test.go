@@ -1,0 +1,104 @@
+package fallback_test
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+)
+
+// promptly is a primary that says whether it is prompt. Each call takes a time or fails with its
+// context, and counts the goroutines.
+type promptly struct {
+	weir.Strategy
+	prompt     bool
+	takes      time.Duration
+	goroutines atomic.Int64
+}
+
+func (p *promptly) Prompt() bool { return p.prompt }
+
+func (p *promptly) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	p.goroutines.Store(int64(runtime.NumGoroutine()))
+	if p.takes == 0 {
+		return p.Strategy.Run(ctx, r)
+	}
+	select {
+	case <-time.After(p.takes):
+		return p.Strategy.Run(ctx, r)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A prompt primary is called on the goroutine of its caller, if that may wait for all of Timeout;
+// the control has one more. Callers see the same of it as of others.
+func TestPromptPrimary(t *testing.T) {
+	for _, is := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			var calls atomic.Int64
+			p := &promptly{Strategy: local(t), prompt: is}
+			f := newFallback(t, weir.Policy{Name: "p", Strategy: p, Limit: 100, Duration: time.Hour}, local(t),
+				fallback.Config{MinCalls: 3, OwnLimits: true, OnCall: func(took time.Duration, err error) {
+					assert.Equal(t, min(p.takes, fallback.DefaultTimeout), took)
+					assert.Equal(t, p.takes > 0, err != nil)
+					calls.Add(1)
+				}})
+			before := int64(runtime.NumGoroutine())
+			require.Equal(t, fallback.FromPrimary, source(t, f, hour))
+			assert.Equal(t, is, p.goroutines.Load() == before)
+			synctest.Wait()
+			require.EqualValues(t, 1, calls.Load())
+
+			p.takes = time.Hour // longer than Timeout
+			ctx, cancel := context.WithCancel(t.Context())
+			start := time.Now()
+			time.AfterFunc(time.Millisecond, cancel)
+			_, err := f.Run(ctx, &hour)
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.LessOrEqual(t, time.Since(start), fallback.DefaultTimeout)
+
+			start = time.Now()
+			ctx, cancel = context.WithTimeout(t.Context(), fallback.DefaultTimeout)
+			_, by, err := f.RunSource(ctx, &hour)
+			cancel()
+			require.NoError(t, err)
+			assert.Equal(t, fallback.FromLocal, by)
+			assert.Equal(t, fallback.DefaultTimeout/2, time.Since(start), "a hurried caller is not held")
+
+			start = time.Now()
+			assert.Equal(t, fallback.FromLocal, source(t, f, hour))
+			assert.LessOrEqual(t, time.Since(start), fallback.DefaultTimeout)
+			time.Sleep(fallback.DefaultTimeout)
+			for range 3 {
+				source(t, f, hour)
+			}
+			assert.NotEqual(t, fallback.Closed, f.Stats().State, "late calls open the breaker")
+			time.Sleep(time.Minute)
+			assert.GreaterOrEqual(t, calls.Load(), int64(4))
+		})
+	}
+}
+
+// What fallback adds to a decision of a healthy, prompt primary.
+func TestHealthyCallAllocates(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	p := prompt{local(t)}
+	f := newFallback(t, p, local(t), fallback.Config{Instances: 3, Timeout: time.Minute})
+	run := func(s weir.Strategy) float64 {
+		r := hour
+		return testing.AllocsPerRun(1000, func() { _, _ = s.Run(context.Background(), &r) })
+	}
+	alone := run(p)
+	assert.LessOrEqual(t, run(f), alone+6)
+	assert.Greater(t, run(newFallback(t, local(t), local(t), fallback.Config{})), alone+6, "the control has a goroutine")
+}

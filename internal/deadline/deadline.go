@@ -1,0 +1,56 @@
+// Package deadline bounds calls by contexts that they share. A context with a timer of its own is
+// six allocations and a microsecond for each call, of which Redis takes ten.
+package deadline
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// part is the part of the timeout in which calls that share a deadline begin: the last of them has
+// so much less time.
+const part = 32
+
+// Shared makes the contexts that end calls after Timeout. It is safe for concurrent use.
+type Shared struct {
+	Timeout time.Duration // set before the first call
+
+	newest atomic.Pointer[deadline]
+}
+
+// deadline is shared by all calls that begin before next.
+type deadline struct {
+	context.Context
+	next time.Time
+}
+
+// Within returns a context that ends with ctx, and after Timeout or up to a 32nd of it sooner.
+// Calls that cannot be canceled share one, if they begin at nearly the same time; one that ends
+// sooner anyway keeps its own.
+func (s *Shared) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	now := time.Now()
+	if ctx.Done() != nil {
+		if d, ok := ctx.Deadline(); ok && d.Sub(now) <= s.Timeout {
+			return ctx, func() {}
+		}
+		return context.WithTimeout(ctx, s.Timeout)
+	}
+	shared := s.newest.Load()
+	if shared == nil || !now.Before(shared.next) {
+		c, cancel := context.WithDeadline(context.Background(), now.Add(s.Timeout))
+		context.AfterFunc(c, cancel)
+		shared = &deadline{c, now.Add(s.Timeout / part)}
+		s.newest.Store(shared) // Two at once make one too many, and that is all.
+	}
+	return valued{shared, ctx}, func() {}
+}
+
+// valued is a deadline with the values of the caller's context, which the hooks of a client may
+// want.
+type valued struct {
+	*deadline
+	values context.Context
+}
+
+func (v valued) Value(key any) any { return v.values.Value(key) }
