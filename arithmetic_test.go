@@ -25,8 +25,6 @@ func tellTale(n ast.Node) string {
 		case x == nil:
 		case x.Name == "bits" && f.Sel.Name == "Div64" && !isConstant(n.Args[2]):
 			return "the estimate of a sliding window: a count times a part of a period"
-		case x.Name == "arith" && f.Sel.Name == "CeilDiv":
-			return "the spacing of a token bucket: a period divided by a limit"
 		}
 	case *ast.BinaryExpr:
 		if n.Op == token.QUO && isLimit(n.Y) {
@@ -102,7 +100,6 @@ func TestCopiesOfArithmeticAreFound(t *testing.T) {
 		"scale * msec / limit":                true,
 		"period / time.Duration(r.Limit)":     true,
 		"(ns + limit - 1) / max(limit, 1)":    true,
-		"arith.CeilDiv(period, n)":            true,
 		"bits.Div64(hi, lo, uint64(scaleMs))": true,
 		"bits.Div64(hi, lo, 1e9)":             false,
 		"limit / 2":                           false,

@@ -24,11 +24,7 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (f *FixedWindow) Run(ctx context.Context, r *Request) (*Result, error) {
-	res, err := f.Decide(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return &res, nil
+	return allocated(f.Decide(ctx, r))
 }
 
 // Decide is Run without the allocation of a Result.

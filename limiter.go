@@ -31,7 +31,7 @@ type Limiter struct {
 	janitor  janitor
 
 	invalid, full, afterClose atomic.Uint64 // calls that failed
-	allowed                   atomic.Int64  // the largest Allowed that Stats has returned, negative for storeMin
+	allowed                   atomic.Int64  // the largest Allowed that Stats has returned
 
 	saving sync.Mutex // held by SaveFile, so that a later snapshot is the one that stays
 }
@@ -138,8 +138,8 @@ func (l *Limiter) Stats() Stats {
 		s.Denied += denied
 	}
 	extra = max(extra, l.buckets.extraCost.Load()) // the larger leaves out costs and refunds under way
-	storeMin(&l.allowed, extra-int64(s.Allowed))   // metrics take a count that falls for a restart
-	s.Allowed = uint64(-l.allowed.Load())
+	// Metrics take a count that falls for a restart.
+	s.Allowed = uint64(storeMax(&l.allowed, int64(s.Allowed)-extra))
 	s.Checks = s.Allowed + s.Denied + s.Invalid + s.Full + s.Closed
 	return s
 }

@@ -60,11 +60,7 @@ func (l *Limiter) onSlots(k kind) slotStrategy {
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
 func (s *slotStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
-	res, err := s.Decide(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	return &res, nil
+	return allocated(s.Decide(ctx, r))
 }
 
 // Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the

@@ -60,12 +60,8 @@ func (s *stateStrategy[S]) find(r *Request) (p params, h lockedState[S], err err
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
-	v, _, err := s.decide(r)
-	if err != nil {
-		return nil, err
-	}
-	return s.l.result(v), nil
+func (s *stateStrategy[S]) Run(ctx context.Context, r *Request) (*Result, error) {
+	return allocated(s.Decide(ctx, r))
 }
 
 // Decide is Run without the allocation of a Result.

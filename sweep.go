@@ -151,3 +151,12 @@ func storeMin(a *atomic.Int64, to int64) {
 		}
 	}
 }
+
+// storeMax raises a to at least to, and returns what it is then.
+func storeMax(a *atomic.Int64, to int64) int64 {
+	for {
+		if at := a.Load(); at >= to || a.CompareAndSwap(at, to) {
+			return max(at, to)
+		}
+	}
+}

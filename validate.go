@@ -88,6 +88,14 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
+// allocated returns what Run does, given what Decide does.
+func allocated(res Result, err error) (*Result, error) {
+	if err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
 // setResult sets r, whatever it was. To return it by value would cost copies.
 func (l *Limiter) setResult(r *Result, v verdict) {
 	r.State, r.TotalRequests = Deny, uint64(v.Total)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
-	"github.com/weirgo/weir/internal/arith"
 )
 
 const (
@@ -33,12 +32,12 @@ var noWindow = new(window)
 
 // windowAt returns the window of a scale that holds now, without its expires.
 func windowAt(now, scaleMs int64) *window {
-	number, into := arith.FloorDiv(now, scaleMs*msec)
+	number, start, end := algorithm.Window(scaleMs, now)
 	return &window{
 		scale:      scaleMs,
 		number:     number,
-		start:      arith.Sub(now, into),
-		end:        arith.Add(now, scaleMs*msec-into),
+		start:      start,
+		end:        end,
 		shift:      stampShift(scaleMs),
 		touchEvery: min(scaleMs*msec>>16, 1<<24) >> stampShift(scaleMs),
 		fixed:      periodOf(fixedKind, scaleMs, number),

@@ -164,6 +164,10 @@ func TestWindowsHoldTheirInstants(t *testing.T) {
 			number := new(big.Int).Div(big.NewInt(now), length) // Euclidean: rounds down
 			end := new(big.Int).Add(number, big.NewInt(1))
 			end.Mul(end, length)
+			n, start, until := Window(scale, now)
+			require.Equal(t, number.Int64(), n, "of %d at %d", scale, now)
+			require.Equal(t, saturate(new(big.Int).Mul(number, length)), start, "of %d at %d", scale, now)
+			require.Equal(t, saturate(end), until, "of %d at %d", scale, now)
 			require.Equal(t, saturate(end), WindowEnd(scale, now), "of %d at %d", scale, now)
 			require.Equal(t, saturate(end), WindowStart(number.Int64()+1, scale), "of %d at %d", scale, now)
 		}

@@ -8,10 +8,16 @@ import "github.com/weirgo/weir/internal/arith"
 // for each window.
 type FixedWindow struct{}
 
-// WindowEnd returns when the window that holds now ends. It saturates.
+// Window returns the number of the window that holds now, and when it starts and ends. They saturate.
+func Window(scaleMs, now int64) (number, start, end int64) {
+	number, into := arith.FloorDiv(now, scaleMs*msec)
+	return number, arith.Sub(now, into), arith.Add(now, scaleMs*msec-into)
+}
+
+// WindowEnd returns when the window that holds now ends.
 func WindowEnd(scaleMs, now int64) int64 {
-	_, into := arith.FloorDiv(now, scaleMs*msec)
-	return arith.Add(now, scaleMs*msec-into)
+	_, _, end := Window(scaleMs, now)
+	return end
 }
 
 // Decide returns the verdict on p at now, and the state after it.

@@ -49,14 +49,6 @@ func FloorDiv(a, b int64) (quo, rem int64) {
 	return quo, rem
 }
 
-// CeilDiv returns a/b rounded up. a >= 0, b > 0.
-func CeilDiv(a, b int64) int64 {
-	if a == 0 {
-		return 0
-	}
-	return (a-1)/b + 1
-}
-
 // GCD returns the greatest common divisor of a and b, which are not negative; that of 0 and b is b.
 func GCD(a, b int64) int64 {
 	for b != 0 {
