@@ -39,10 +39,10 @@ type Config struct {
 	// admits one Nth of it. Default 1. Too small over-admits in an outage, too large under-admits.
 	Instances int
 
-	// InstancesFunc, if set, is called for N in place of Instances, for fleets that grow and shrink.
-	// Below 1 counts as 1. It must be fast and safe for concurrent use. When N falls while local
-	// decides, a caller keeps its smaller share until its period ends: the instances that left may
-	// have used theirs.
+	// InstancesFunc, if set, is called for N, for fleets that grow and shrink, such as the Instances of a
+	// redislimit.Heartbeat. Below 1 it does not know, and Instances is N. It must be fast and safe for
+	// concurrent use. When N falls while local decides, a caller keeps its smaller share until its
+	// period ends: the instances that left may have used theirs.
 	InstancesFunc func() int
 
 	// OwnLimits reports that primary and local have limits of their own and ignore the request's Limit
@@ -130,9 +130,6 @@ func (c Config) withDefaults() (Config, error) {
 		errs = append(errs, fmt.Errorf("%w: OnFail is %d", ErrConfig, c.OnFail))
 	}
 	c.Stall = cmp.Or(c.Stall, c.Timeout)
-	if n := c.Instances; c.InstancesFunc == nil {
-		c.InstancesFunc = func() int { return n }
-	}
 	if c.Partition == nil {
 		c.Partition = func(string) string { return "" }
 	}

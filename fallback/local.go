@@ -11,7 +11,14 @@ import (
 )
 
 // instances returns N.
-func (f *Fallback) instances() uint64 { return uint64(max(1, f.cfg.InstancesFunc())) }
+func (f *Fallback) instances() uint64 {
+	if f.cfg.InstancesFunc != nil {
+		if n := f.cfg.InstancesFunc(); n > 0 {
+			return uint64(n)
+		}
+	}
+	return uint64(f.cfg.Instances)
+}
 
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their
 // difference is never more than one Nth of what remains, rounded up.

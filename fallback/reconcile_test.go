@@ -778,7 +778,7 @@ func TestInstancesThatLeaveAfterADenial(t *testing.T) {
 func TestInstancesFunc(t *testing.T) {
 	clock, n := weirtest.NewClock(time.Unix(1e9, 0)), 4
 	f := newFallback(t, weirtest.FailAll(errDown), limiterOn(t, clock).FixedWindow(), fallback.Config{
-		Now: clock.Now, InstancesFunc: func() int { return n },
+		Now: clock.Now, Instances: 5, InstancesFunc: func() int { return n },
 	})
 	assert.EqualValues(t, 25, most(t, f, hundred))
 	n = 2
@@ -787,7 +787,7 @@ func TestInstancesFunc(t *testing.T) {
 	assert.EqualValues(t, 50, most(t, f, hundred))
 	clock.Advance(time.Minute)
 	n = 0
-	assert.EqualValues(t, 100, most(t, f, hundred), "less than 1 counts as 1")
+	assert.EqualValues(t, 20, most(t, f, hundred), "below 1 Instances holds")
 }
 
 // During an outage, Results describe the instance's share.

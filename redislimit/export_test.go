@@ -1,5 +1,7 @@
 package redislimit
 
+import "context"
+
 // SortedSet is NewSortedSetCounterStrategy for any Store.
 func SortedSet(s *Store) *Strategy { return s.sortedSet() }
 
@@ -12,3 +14,6 @@ func WithScript(s *Strategy, text string) *Strategy {
 
 // Digest returns the SHA-1 digest of the script of s.
 func Digest(s *Strategy) string { return s.script.digest.(string) }
+
+// Beat makes one more beat of h.
+func Beat(ctx context.Context, h *Heartbeat) error { return h.beat(ctx) }

@@ -43,6 +43,7 @@ var (
 	counter       = load("counter", 4, 4, 1)
 	list          = load("list", 4, 4, 1)
 	reset         = load("reset", 1, 0, 0)
+	heartbeat     = load("heartbeat", 2, 0, 0)
 )
 
 func load(name string, values, cost, width int) *script {

@@ -1,0 +1,135 @@
+package redislimit
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The defaults of HeartbeatConfig.
+const (
+	DefaultBeat     = 2 * time.Second
+	DefaultKeepBeat = time.Hour
+)
+
+// HeartbeatConfig bounds a Heartbeat. The zero value of a field is its default.
+type HeartbeatConfig struct {
+	// Fleet names the instances that are counted together: those that hold limits together. Default "".
+	// No braces.
+	Fleet string
+
+	// Every is how often an instance reports itself: one command. Default DefaultBeat. An instance that
+	// stops without Close is counted for three times as long, and a number falls only after that.
+	Every time.Duration
+
+	// Keep is how long the last number holds when Redis does not answer. Default DefaultKeepBeat.
+	Keep time.Duration
+
+	// OnError is called with the error of each beat that failed. nil: none.
+	OnError func(error)
+}
+
+// Heartbeat counts the live instances of a fleet. Make one with [Store.Heartbeat]. It is safe for
+// concurrent use.
+type Heartbeat struct {
+	store *Store
+	cfg   HeartbeatConfig
+	id    string
+	stop  context.CancelFunc
+	done  chan struct{}
+
+	mu sync.Mutex
+	// Guarded by mu: the number, when it was last confirmed or exceeded, and when Redis last answered.
+	n                  int
+	confirmed, counted time.Time
+}
+
+// Heartbeat reports this process to Redis from now on, until Close, and counts the processes that do
+// so. It fails with ErrConfig. It holds a goroutine, and returns before Redis has answered.
+//
+//	beat, err := store.Heartbeat(redislimit.HeartbeatConfig{})
+//	…
+//	defer beat.Close()
+//	f, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(),
+//		fallback.Config{Instances: 3, InstancesFunc: beat.Instances})
+func (s *Store) Heartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
+	if strings.ContainsAny(cfg.Fleet, "{}") || cfg.Every < 0 || cfg.Keep < 0 {
+		return nil, fmt.Errorf("%w: heartbeat of %q every %v, kept for %v", ErrConfig, cfg.Fleet, cfg.Every, cfg.Keep)
+	}
+	cfg.Every, cfg.Keep = max(time.Millisecond, cmp.Or(cfg.Every, DefaultBeat)), cmp.Or(cfg.Keep, DefaultKeepBeat)
+	ctx, stop := context.WithCancel(context.Background())
+	h := &Heartbeat{store: s, cfg: cfg, id: rand.Text(), stop: stop, done: make(chan struct{})}
+	go h.run(ctx)
+	return h, nil
+}
+
+// Instances returns the number of instances, this one included. If Redis does not answer it is the
+// last one known, and after Keep, or if none is known yet, 0: then fallback uses Config.Instances.
+//
+// A new instance is counted by others within Every; until then an outage finds their shares too
+// large: they admit at most one share more for each new instance. One that stopped is counted for up
+// to three times Every, or six if the others have missed beats, and its share is unused meanwhile.
+// One that alone loses Redis does not count either, although it goes on with its share.
+func (h *Heartbeat) Instances() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.counted) > h.cfg.Keep {
+		return 0
+	}
+	return h.n
+}
+
+// Close ends the heartbeat, and reports to Redis that this instance has left. It returns the error of
+// that: then it is counted for three times Every more.
+func (h *Heartbeat) Close() error {
+	h.stop()
+	<-h.done
+	_, err := h.send(context.Background(), "leave")
+	return err
+}
+
+func (h *Heartbeat) run(ctx context.Context) {
+	defer close(h.done)
+	tick := time.NewTicker(h.cfg.Every)
+	defer tick.Stop()
+	for {
+		if err := h.beat(ctx); err != nil && ctx.Err() == nil && h.cfg.OnError != nil {
+			h.cfg.OnError(err)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// lives is how long a beat counts.
+func (h *Heartbeat) lives() time.Duration { return 3 * h.cfg.Every }
+
+// beat reports this instance and updates the number. A number that falls may be that of a Redis that
+// was emptied, so it counts only when all have had the time to report themselves.
+func (h *Heartbeat) beat(ctx context.Context) error {
+	n, err := h.send(ctx, "beat")
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.counted = time.Now()
+	if n >= h.n || h.counted.Sub(h.confirmed) >= h.lives() {
+		h.n, h.confirmed = n, h.counted
+	}
+	return nil
+}
+
+func (h *Heartbeat) send(ctx context.Context, op string) (n int, err error) {
+	args := append(make([]any, head, head+3), op, h.id, h.lives().Milliseconds())
+	key := h.store.prefix + "instances:{" + h.cfg.Fleet + "}"
+	v, err := h.store.eval(ctx, heartbeat, key, args)
+	return int(v[1]), err
+}
