@@ -16,14 +16,14 @@ type contextKey struct{}
 type refundable struct {
 	result   Result
 	contexts []context.Context
-	refunded []*Result
+	refunded []Result
 	err      error // returned by Refund
 }
 
 func (s *refundable) Run(context.Context, *Request) (*Result, error) { r := s.result; return &r, nil }
 
 func (s *refundable) Refund(ctx context.Context, _ *Request, taken *Result) error {
-	s.contexts, s.refunded = append(s.contexts, ctx), append(s.refunded, taken)
+	s.contexts, s.refunded = append(s.contexts, ctx), append(s.refunded, *taken)
 	return s.err
 }
 

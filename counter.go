@@ -22,3 +22,8 @@ type Counter struct {
 func (l *Limiter) Counter() *Counter {
 	return &Counter{slotStrategy: l.onSlots(counterKind)}
 }
+
+// Algorithm implements [Named].
+func (c *Counter) Algorithm() string { return "counter" }
+
+func (c *Counter) itself() Strategy { return c }

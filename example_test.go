@@ -485,6 +485,91 @@ func ExampleAll() {
 	// [Allow Allow Allow Deny]
 }
 
+// A user and an organisation, requests and tokens: all limits admit the request, or none counts it.
+func ExampleDecide() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	requests, tokens := limiter.SlidingWindow(), limiter.TokenBucket(0)
+	ask := func(user, org string, cost uint64) {
+		d, err := weir.Decide(context.Background(),
+			weir.Ask{Strategy: requests, Request: weir.Request{
+				Key: weir.JoinKey("user", user), Limit: 2, Duration: time.Minute}},
+			weir.Ask{Strategy: tokens, Request: weir.Request{
+				Key: weir.JoinKey("org", org), Limit: 1000, Duration: time.Minute, Cost: cost}},
+		)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(d.State, "by", d.By, "tokens used:", d.Each[1].TotalRequests)
+	}
+	ask("ann", "acme", 600)
+	ask("bob", "acme", 600) // over the tokens of the organisation
+	ask("bob", "acme", 300)
+	ask("bob", "acme", 50)
+	ask("bob", "acme", 50) // over the requests of the user
+	// Output:
+	// Allow by 0 tokens used: 600
+	// Deny by 1 tokens used: 600
+	// Allow by 0 tokens used: 900
+	// Allow by 0 tokens used: 950
+	// Deny by 0 tokens used: 950
+}
+
+// One request, and the tokens that it came to.
+func ExampleReserveAll() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	tokens := weir.Request{Key: "ann", Limit: 1000, Duration: time.Minute, Cost: 400} // an estimate
+	v, err := weir.ReserveAll(context.Background(),
+		weir.Ask{Strategy: limiter.FixedWindow(), Request: weir.Request{Key: "ann", Limit: 60, Duration: time.Minute}},
+		weir.Ask{Strategy: limiter.SlidingWindow(), Request: tokens},
+	)
+	if err != nil {
+		panic(err)
+	}
+	defer v.Cancel(context.Background()) // does nothing after CommitEach
+	if !v.Allowed() {
+		return
+	}
+	if err := v.CommitEach(context.Background(), 1, 150); err != nil {
+		panic(err)
+	}
+	res, err := limiter.SlidingWindow().Peek(context.Background(), &tokens)
+	fmt.Println(res.TotalRequests-tokens.Cost, err)
+	// Output: 150 <nil>
+}
+
+// A middleware keeps Limits from request to request.
+func ExampleLimits() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	limits := weir.Limits{weir.NewLimit(limiter.FixedWindow()), weir.NewLimit(limiter.SlidingLog())}
+	limits[1].Advisory = true // it is tried out, and denies nothing
+	for range 3 {
+		limits[0].Request = weir.Request{Key: "ann", Limit: 5, Duration: time.Second}
+		limits[1].Request = weir.Request{Key: "ann", Limit: 2, Duration: time.Second}
+		allowed, err := limits.Take(context.Background(), nil)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(allowed, limits[0].Remaining(), limits[1].Denies())
+	}
+	// Output:
+	// true 4 false
+	// true 3 false
+	// true 2 true
+}
+
+func ExampleNameOf() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+	fmt.Println(weir.NameOf(weir.All(limiter.SlidingWindow(), weir.Policy{Strategy: limiter.TokenBucket(9)})))
+	// Output: all of sliding window, token bucket
+}
+
 // Policies with different names are counted separately.
 func ExamplePolicy() {
 	limiter := limiterAt(noon())

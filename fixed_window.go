@@ -40,3 +40,8 @@ func (f *FixedWindow) Decide(_ context.Context, r *Request) (res Result, err err
 func (*FixedWindow) Lapse(_ *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
 	return expires, 0, true
 }
+
+// Algorithm implements [Named].
+func (f *FixedWindow) Algorithm() string { return "fixed window" }
+
+func (f *FixedWindow) itself() Strategy { return f }

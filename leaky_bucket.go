@@ -275,3 +275,6 @@ func (d *decoder) queue() error {
 	b.states.unlock(h.handle, changed)
 	return nil
 }
+
+// Algorithm implements [Named].
+func (b *LeakyBucket) Algorithm() string { return "leaky bucket" }

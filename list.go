@@ -43,3 +43,8 @@ func (s *List) Entries(_ context.Context, r *Request) ([]Entry, error) {
 	}
 	return s.l.entries(&h.state.Log, 0), nil
 }
+
+// Algorithm implements [Named].
+func (s *List) Algorithm() string { return "list" }
+
+func (s *List) itself() Strategy { return s }

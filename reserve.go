@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/weirgo/weir/internal/remainder"
@@ -12,15 +13,9 @@ import (
 // Reservation is an estimate that was taken, and is corrected when the cost is known. Make one with
 // [Reserve]. It is safe for concurrent use.
 type Reservation struct {
-	result     Result
-	admissions []admission
-	done       atomic.Bool
-}
-
-// refundCharger is what a Strategy must offer for a Reservation.
-type refundCharger interface {
-	Refunder
-	Charger
+	result Result
+	limits Limits
+	done   atomic.Bool
 }
 
 // returnOf returns what gives a part of an admission back, by give: in all no more than was taken, and
@@ -61,21 +56,58 @@ func returnOf(r *Request, taken *Result, give func(q *Request, before int64) err
 // What is given back is given back to the admission itself where s is an [Admitter], as those strategies
 // are: not to one that came later, nor after a Reset. With a strategy that refunds and charges exactly,
 // at most the limit is admitted, and what commits exceeded their estimates by.
+//
+// For a cost that is known afterwards to another process, such as a proxy that asks by Envoy's
+// protocol, see "costs: afterwards" in package rules: there the request passes while something is left,
+// and its cost is counted when it ends, without an estimate.
 func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) {
-	for _, leaf := range leaves(s) {
-		if _, ok := leaf.(refundCharger); !ok {
-			return nil, fmt.Errorf("weir: Reserve: %T cannot refund and charge: %w", leaf, errors.ErrUnsupported)
-		}
-	}
-	q := *r // r is the caller's again when Reserve returns
-	res, admissions, err := take(ctx, s, &q, nil, byAdmit)
-	if err != nil {
-		return nil, err
-	}
-	return &Reservation{result: *res, admissions: admissions}, nil
+	return ReserveAll(ctx, Ask{s, *r})
 }
 
-// Result returns the decision on the estimate.
+// ReserveAll is Reserve of several asks, decided as by [Decide]: all are admitted, or none. Commit and
+// Cancel correct each; CommitEach corrects them to different costs, as of one request and its tokens.
+func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
+	limits := make(Limits, len(asks)) // the Reservation keeps them
+	for i, ask := range asks {
+		if !reservable(ask.Strategy) {
+			return nil, fmt.Errorf("weir: Reserve: %s cannot refund and charge: %w", NameOf(ask.Strategy),
+				errors.ErrUnsupported)
+		}
+		b := bindLeaf(ask.Strategy)
+		limits[i].bound, limits[i].Request = &b, b.request(&ask.Request)
+	}
+	return reserve(ctx, limits)
+}
+
+// reservable reports whether s can refund and charge.
+func reservable(s Strategy) bool {
+	switch s := s.(type) {
+	case Policy:
+		return reservable(s.Strategy)
+	case *all:
+		return !slices.ContainsFunc(s.bounds, func(b bound) bool { return !reservable(b.strategy) })
+	}
+	_, refunds := s.(Refunder)
+	_, charges := s.(Charger)
+	return refunds && charges
+}
+
+// reserve decides on limits, which the Reservation keeps.
+func reserve(ctx context.Context, limits Limits) (*Reservation, error) {
+	for i := range limits {
+		limits[i].revocable = true
+	}
+	if err := limits.decide(ctx); err != nil {
+		return nil, err
+	}
+	v := &Reservation{result: Result{State: Allow}, limits: limits}
+	if i := limits.Binding(); i >= 0 {
+		v.result = limits[i].Result
+	}
+	return v, nil
+}
+
+// Result returns the decision on the estimate: the one that binds.
 func (v *Reservation) Result() Result { return v.result }
 
 // Allowed reports whether the estimate was admitted.
@@ -86,28 +118,41 @@ func (v *Reservation) Allowed() bool { return v.result.Allowed() }
 // counts no more. What exceeds the estimate is charged to the current period, without asking
 // whether it fits. Commit(ctx, 0) gives everything back.
 //
-// The first Commit or Cancel counts; later ones do nothing and return nil, even if the first
-// failed: whether a lost call was counted is unknown. An error means that the estimate may stand as
-// it is. That ctx has ended does not matter, so that a client that hangs up is charged too.
+// The first Commit, CommitEach or Cancel counts; later ones do nothing and return nil, even if the
+// first failed: whether a lost call was counted is unknown. An error means that the estimate may
+// stand as it is. That ctx has ended does not matter, so that a client that hangs up is charged too.
 func (v *Reservation) Commit(ctx context.Context, actual uint64) error {
-	if v.done.Swap(true) || len(v.admissions) == 0 {
-		return nil
+	return v.commit(ctx, func(int) uint64 { return actual })
+}
+
+// CommitEach is Commit with a cost for each Ask of ReserveAll. It fails, and changes nothing, if there
+// are more or fewer.
+func (v *Reservation) CommitEach(ctx context.Context, actual ...uint64) error {
+	if len(actual) != len(v.limits) {
+		return fmt.Errorf("weir: %d costs for %d asks", len(actual), len(v.limits))
 	}
-	estimate := max(1, v.admissions[0].request.Cost)
-	switch {
-	case actual == estimate:
-		return nil
-	case actual < estimate:
-		return refundAll(ctx, v.admissions, estimate-actual)
-	}
-	var errs []error
-	for _, p := range v.admissions {
-		q := *p.request
-		q.Cost = actual - estimate
-		errs = append(errs, p.strategy.(Charger).Charge(context.WithoutCancel(ctx), &q))
-	}
-	return errors.Join(errs...)
+	return v.commit(ctx, func(i int) uint64 { return actual[i] })
 }
 
 // Cancel gives everything back: it is Commit of 0.
 func (v *Reservation) Cancel(ctx context.Context) error { return v.Commit(ctx, 0) }
+
+func (v *Reservation) commit(ctx context.Context, actual func(i int) uint64) error {
+	if v.done.Swap(true) || !v.Allowed() {
+		return nil
+	}
+	ctx = context.WithoutCancel(ctx)
+	errs := make([]error, len(v.limits))
+	for i := range v.limits {
+		m := &v.limits[i]
+		switch estimate, actual := m.cost(), actual(i); {
+		case actual < estimate:
+			errs[i] = m.refund(ctx, estimate-actual)
+		case actual > estimate:
+			q := m.Request
+			q.Cost = actual - estimate
+			errs[i] = m.charger.Charge(ctx, &q)
+		}
+	}
+	return errors.Join(errs...)
+}

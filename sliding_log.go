@@ -92,3 +92,8 @@ func (d *decoder) log() error {
 	d.bad = true
 	return nil
 }
+
+// Algorithm implements [Named].
+func (s *SlidingLog) Algorithm() string { return "sliding log" }
+
+func (s *SlidingLog) itself() Strategy { return s }

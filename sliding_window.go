@@ -41,21 +41,13 @@ func (s *SlidingWindow) Forecast(_ context.Context, r *Request, admitted *Result
 		return time.Time{}, err
 	}
 	key := periodOf(s.kind, p.Scale, 0)
-	for {
-		slot, state := s.table.find(r.Key, &key)
-		if slot == nil {
-			return admitted.ExpiresAt, nil
-		}
-		c := slot.content(state)
-		if generation(slot.load(stateWord)) != generation(state) {
-			continue // its words may be of two epochs
-		}
+	if c, ok := s.known(r.Key, &key); ok {
 		var a algorithm.SlidingWindow
 		if at := a.More(c, p.Scale, clampCost(admitted.TotalRequests)); at != noInstant {
 			return s.l.clock.time(at), nil
 		}
-		return admitted.ExpiresAt, nil
 	}
+	return admitted.ExpiresAt, nil
 }
 
 // Lapse implements near.Lapser: all that was admitted in a window can be used until it ends. It
@@ -63,3 +55,8 @@ func (s *SlidingWindow) Forecast(_ context.Context, r *Request, admitted *Result
 func (*SlidingWindow) Lapse(r *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
 	return expires.Add(-r.Duration), 0, true
 }
+
+// Algorithm implements [Named].
+func (s *SlidingWindow) Algorithm() string { return "sliding window" }
+
+func (s *SlidingWindow) itself() Strategy { return s }

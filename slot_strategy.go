@@ -203,15 +203,47 @@ func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cel
 
 // Peek implements [Peeker].
 func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
+	res, err := s.look(r)
+	if err != nil {
+		return nil, err
+	}
+	return &res, nil
+}
+
+// look is Peek without the allocation of a Result. It takes no lock for a known caller.
+func (s *slotStrategy) look(r *Request) (res Result, err error) {
 	p, err := s.parse(r)
 	if err != nil {
-		return nil, err
+		return res, err
 	}
-	v, _, err := s.decideLocked(r.Key, p, false)
-	if err != nil {
-		return nil, err
+	key := periodOf(s.kind, p.Scale, 0)
+	now := s.l.clock.read()
+	if s.kind == fixedKind {
+		key = s.l.window(now, p.Scale).fixed
 	}
-	return s.l.result(v), nil
+	have, ok := s.known(r.Key, &key)
+	v, _ := s.algorithm.Decide(have, p, now)
+	if !ok || !v.Allowed && s.l.clock.resolution > 0 { // a coarse clock may be late
+		if v, _, err = s.decideLocked(r.Key, p, false); err != nil {
+			return res, err
+		}
+	}
+	s.l.setResult(&res, v)
+	return res, nil
+}
+
+// known returns what the bucket of a known caller says. It takes no lock.
+func (s *slotStrategy) known(id string, key *period) (c content, ok bool) {
+	for {
+		slot, state := s.table.find(id, key)
+		if slot == nil {
+			return algorithm.None, false
+		}
+		c = slot.content(state)
+		if generation(slot.load(stateWord)) == generation(state) { // else its words may be of two epochs
+			return c, true
+		}
+	}
 }
 
 // Refund implements [Refunder].

@@ -114,14 +114,22 @@ func (s *stateStrategy[S]) again(h handle) (exact bool) {
 
 // Peek implements [Peeker].
 func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
-	s.l.clock.advance() // a coarse clock may be late
-	p, h, err := s.find(r)
+	res, err := s.look(r)
 	if err != nil {
 		return nil, err
 	}
-	v := s.algorithm.Decide(h.state, p, h.now)
-	s.states.unlock(h.handle, seen)
-	return s.l.result(v), nil
+	return &res, nil
+}
+
+// look is Peek without the allocation of a Result.
+func (s *stateStrategy[S]) look(r *Request) (res Result, err error) {
+	s.l.clock.advance() // a coarse clock may be late
+	p, h, err := s.find(r)
+	if err == nil {
+		s.l.setResult(&res, s.algorithm.Decide(h.state, p, h.now))
+		s.states.unlock(h.handle, seen)
+	}
+	return
 }
 
 // Refund implements [Refunder].

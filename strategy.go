@@ -136,6 +136,33 @@ type (
 	Reconciler interface {
 		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
 	}
+
+	// Batcher calls one method for several limits, in one round trip.
+	Batcher interface {
+		// Store returns a value that is equal for strategies whose calls can go together.
+		Store() any
+
+		// Batch calls the method of op for each of limits, whose Strategies have this Store, and sets
+		// its Result, of a decision, its Err, and its Source if that is known.
+		Batch(ctx context.Context, op Op, limits []*Limit)
+	}
+
+	// Named has a plain name, such as "sliding window". A Strategy with a method Unwrap() Strategy has
+	// the name of the one that it wraps.
+	Named interface {
+		Algorithm() string
+	}
+)
+
+// Op is a method of a Strategy that a [Batcher] calls.
+type Op uint8
+
+// The methods: Run, and those of [Peeker], [Refunder] and [Charger].
+const (
+	OpRun Op = iota
+	OpPeek
+	OpRefund
+	OpCharge
 )
 
 // Backlog is what a [Reconciler] has missed of one caller while another store decided.

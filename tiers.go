@@ -112,3 +112,8 @@ func (d *decoder) tiers() error {
 	t.algorithm.(*algorithm.Tiers).Restore(s, counts)
 	return restore(d, &t.stateStrategy, stateKey{id, scale, plan}, s)
 }
+
+// Algorithm implements [Named].
+func (t *Tiers) Algorithm() string { return "tiers" }
+
+func (t *Tiers) itself() Strategy { return t }

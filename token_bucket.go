@@ -48,3 +48,8 @@ func (b *TokenBucket) Forecast(_ context.Context, r *Request, admitted *Result) 
 func (*TokenBucket) Lapse(r *Request, expires time.Time) (until time.Time, each time.Duration, ok bool) {
 	return expires, time.Duration(algorithm.Spacing(r.Duration.Milliseconds(), clampCost(r.Limit))), true
 }
+
+// Algorithm implements [Named].
+func (b *TokenBucket) Algorithm() string { return "token bucket" }
+
+func (b *TokenBucket) itself() Strategy { return b }

@@ -38,8 +38,6 @@ func newWaitID(s Strategy, r *Request) waitID {
 	switch s := s.(type) {
 	case Policy:
 		return newWaitID(s.Strategy, s.request(r))
-	case all:
-		id.strategy = &s[0] // no other call of All returns a slice with this element
 	default:
 		if equal(s, s) { // false for a NaN too, which no map finds again
 			id.strategy = s

@@ -296,7 +296,7 @@ func TestWaitIDs(t *testing.T) {
 		"a policy on All":                   {Policy{"p", both, 1, 2}, Policy{"p", both, 1, 2}, true},
 		"policies on a policy":              {Policy{"p", inner, 3, 4}, Policy{"p", inner, 5, 6}, true},
 		"a struct with a slice":             {uncomparable{fixed, nil}, uncomparable{fixed, nil}, false},
-		"a struct around All":               {weighted{both, 1}, weighted{both, 1}, false},
+		"a struct around All":               {weighted{both, 1}, weighted{both, 1}, true},
 		"a function":                        {none, none, false},
 		"a policy on a function":            {Policy{"p", none, 1, 2}, Policy{"p", none, 1, 2}, false},
 		"a number that is not equal to any": {weighted{fixed, math.NaN()}, weighted{fixed, math.NaN()}, false},
@@ -311,7 +311,6 @@ func TestWaitIDs(t *testing.T) {
 func TestWaitersWithoutAQueue(t *testing.T) {
 	for what, in := range map[string]func(s Strategy) Strategy{
 		"a struct with a slice":             func(s Strategy) Strategy { return uncomparable{s, nil} },
-		"a struct around All":               func(s Strategy) Strategy { return weighted{All(s), 1} },
 		"a number that is not equal to any": func(s Strategy) Strategy { return weighted{s, math.NaN()} },
 		"a function": func(s Strategy) Strategy {
 			return functional(func(r *Request) (*Result, error) { return s.Run(context.Background(), r) })

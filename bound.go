@@ -1,0 +1,127 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// turn is when a Limit decides.
+type turn uint8
+
+const (
+	elsewhere turn = iota // first: by another process, or a Strategy that is not known
+	inProcess             // in a Limiter of this process
+	last                  // it cannot give back
+)
+
+// bound is a Strategy with what is known of it. It is immutable.
+type bound struct {
+	strategy Strategy
+	policies []Policy // those around strategy, the outermost first
+
+	// The optional interfaces; nil if Strategy has none.
+	local    local
+	peeker   Peeker
+	refunder Refunder
+	admitter Admitter
+	charger  Charger
+	batcher  Batcher
+
+	store     any // of batcher
+	turn      turn
+	burst     uint64 // of a token bucket
+	ownLimits bool   // it ignores the Limit of a Request
+}
+
+// local is implemented by the strategies of this package.
+type local interface {
+	// Decide is Run, and look is Peek, without the allocation of a Result.
+	Decide(ctx context.Context, r *Request) (Result, error)
+	look(r *Request) (Result, error)
+
+	// itself returns the Strategy: a type that embeds it, and may have another Run, inherits these.
+	itself() Strategy
+}
+
+// bind looks the optional interfaces of s up.
+func bind(s Strategy) bound {
+	b := bound{strategy: s}
+	if own, ok := s.(local); ok && own.itself() == s {
+		b.local = own
+	}
+	b.peeker, _ = s.(Peeker)
+	b.refunder, _ = s.(Refunder)
+	b.admitter, _ = s.(Admitter)
+	b.charger, _ = s.(Charger)
+	if b.batcher, _ = s.(Batcher); b.batcher != nil {
+		b.store = b.batcher.Store()
+	}
+	b.inspect(s)
+	if b.refunder == nil && b.admitter == nil {
+		b.turn = last
+	}
+	return b
+}
+
+// inspect sets turn, burst and ownLimits, which may be those of a wrapped Strategy.
+func (b *bound) inspect(s Strategy) {
+	if _, ok := s.(interface{ Limiter() *Limiter }); ok {
+		b.turn = inProcess
+	}
+	switch s := s.(type) {
+	case Policy:
+		b.inspect(s.Strategy)
+	case interface {
+		RunTier(ctx context.Context, r *Request) (*Result, Tier, error)
+	}:
+		b.ownLimits = true
+	case interface{ Burst() uint64 }:
+		b.burst = s.Burst()
+	case interface{ Unwrap() Strategy }:
+		b.inspect(s.Unwrap())
+	}
+}
+
+// bindLeaf is bind of the Strategy inside of policies.
+func bindLeaf(s Strategy) bound {
+	var policies []Policy
+	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
+		policies, s = append(policies, p), p.Strategy
+	}
+	b := bind(s)
+	b.policies = policies
+	return b
+}
+
+// request returns what the Strategy inside of the policies gets for r.
+func (b *bound) request(r *Request) Request {
+	q := *r
+	for i := range b.policies {
+		q = *b.policies[i].request(&q)
+	}
+	return q
+}
+
+func (b *bound) name() string { return NameOf(b.strategy) }
+
+func (b *bound) unsupported(what string) error {
+	return fmt.Errorf("weir: %s cannot %s: %w", b.name(), what, errors.ErrUnsupported)
+}
+
+// NameOf returns the plain name of s, such as "sliding window": that of a [Named] Strategy, or of the
+// one that s wraps by a method Unwrap, or what String returns. The name of any other is its type.
+func NameOf(s Strategy) string {
+	switch s := s.(type) {
+	case Named:
+		return s.Algorithm()
+	case Policy:
+		return NameOf(s.Strategy)
+	case interface{ Unwrap() Strategy }:
+		return NameOf(s.Unwrap())
+	case fmt.Stringer:
+		return s.String()
+	}
+	return strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
+}

@@ -1,0 +1,258 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/decidetest"
+)
+
+// every returns all strategies of a Limiter that decide at once.
+func every(t *testing.T) decidetest.Source {
+	return func(now func() time.Time) []weir.Strategy {
+		l, err := weir.New(weir.Config{Now: now})
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = l.Close() })
+		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog(), l.Counter(), l.List(),
+			decidetest.Tiers(l)}
+	}
+}
+
+func TestDecideEqualsItsModel(t *testing.T) {
+	for seed := range uint64(8) {
+		require.NoError(t, decidetest.Differences(every(t), weir.Decide, false, seed, 3000), "seed %d", seed)
+	}
+	assert.Error(t, decidetest.Differences(every(t), decidetest.Forgetful, false, 1, 5000))
+}
+
+// Sums are exact once 64 callers are done, and at no instant is a limit exceeded.
+func TestDecideConcurrently(t *testing.T) {
+	plain := func(now func() time.Time) []weir.Strategy { return every(t)(now)[:6] }
+	for range 5 {
+		require.NoError(t, decidetest.Concurrently(plain, weir.Decide, 50))
+	}
+	rejected := func(decide decidetest.Decide) bool {
+		for range 50 {
+			if decidetest.Concurrently(plain, decide, 50) != nil {
+				return true
+			}
+		}
+		return false
+	}
+	assert.True(t, rejected(decidetest.Forgetful), "it gives nothing back")
+	assert.True(t, rejected(decidetest.Hasty), "it charges what it has only peeked at")
+}
+
+// recorder is a Strategy of another process, whose calls are recorded.
+type recorder struct {
+	weir.Strategy
+	name  string
+	calls *[]string
+	err   error // of Run
+}
+
+func (s recorder) Algorithm() string { return s.name }
+
+func (s recorder) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	*s.calls = append(*s.calls, "run "+s.name)
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.Strategy.Run(ctx, r)
+}
+
+func (s recorder) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	*s.calls = append(*s.calls, "peek "+s.name)
+	return s.Strategy.(weir.Peeker).Peek(ctx, r)
+}
+
+func (s recorder) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	*s.calls = append(*s.calls, "refund "+s.name)
+	return s.Strategy.(weir.Refunder).Refund(ctx, r, taken)
+}
+
+func ask(s weir.Strategy, key string, limit, cost uint64) weir.Ask {
+	return weir.Ask{Strategy: s, Request: weir.Request{Key: key, Limit: limit, Cost: cost, Duration: time.Minute}}
+}
+
+func standing(t testing.TB) *weir.Limiter {
+	l, _ := newLimiter(t, weir.Config{})
+	return l
+}
+
+// What a limit in this process denies never reaches another store, which is only peeked at; and what
+// that denies takes nothing in this process.
+func TestDecideAsksOtherStoresOnceTheLocalLimitsAdmit(t *testing.T) {
+	l := standing(t)
+	var calls []string
+	far := recorder{Strategy: l.FixedWindow(), name: "far", calls: &calls}
+	local := l.SlidingWindow()
+	ctx := context.Background()
+
+	d, err := weir.Decide(ctx, ask(far, "far", 2, 1), ask(local, "local", 1, 1))
+	require.NoError(t, err)
+	assert.True(t, d.Allowed())
+	assert.Equal(t, 1, d.By)
+	assert.Equal(t, []string{"run far"}, calls)
+
+	calls = nil
+	d, err = weir.Decide(ctx, ask(far, "far", 2, 1), ask(local, "local", 1, 1))
+	require.NoError(t, err)
+	assert.False(t, d.Allowed())
+	assert.Equal(t, 1, d.By)
+	assert.Equal(t, []string{"peek far"}, calls)
+	assert.EqualValues(t, 1, d.Each[0].TotalRequests, "without the request, which was not taken")
+
+	calls = nil
+	d, err = weir.Decide(ctx, ask(local, "other", 5, 1), ask(far, "far", 1, 1))
+	require.NoError(t, err)
+	assert.False(t, d.Allowed())
+	assert.Equal(t, []string{"run far"}, calls)
+	assert.Zero(t, d.Each[0].TotalRequests)
+	res, err := local.Peek(ctx, &weir.Request{Key: "other", Limit: 5, Duration: time.Minute})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, res.TotalRequests, "nothing was taken")
+
+	calls = nil
+	broken := recorder{Strategy: far, name: "broken", calls: &calls, err: errors.New("down")}
+	_, err = weir.Decide(ctx, ask(far, "far", 2, 1), ask(broken, "b", 1, 1), ask(local, "third", 1, 1))
+	require.ErrorIs(t, err, broken.err)
+	assert.Equal(t, []string{"run far", "run broken", "refund far"}, calls)
+}
+
+// Two asks on one count are admitted if both fit.
+func TestDecideTwiceOnOneCount(t *testing.T) {
+	s := standing(t).FixedWindow()
+	for want := range 3 {
+		d, err := weir.Decide(context.Background(), ask(s, "a", 5, 2), ask(s, "a", 5, 1))
+		require.NoError(t, err)
+		assert.Equal(t, want == 0, d.Allowed())
+		res, err := s.Peek(context.Background(), &weir.Request{Key: "a", Limit: 5, Duration: time.Minute})
+		require.NoError(t, err)
+		assert.EqualValues(t, 4, res.TotalRequests)
+	}
+}
+
+func TestDecideRefusesWhatCannotBeDecided(t *testing.T) {
+	s := standing(t).FixedWindow()
+	only := func(f func() (*weir.Result, error)) weir.Strategy { return runOnly(f) }
+	deny := only(func() (*weir.Result, error) { return new(weir.Result), nil })
+	for name, row := range map[string]struct {
+		asks []weir.Ask
+		want error
+	}{
+		"no Strategy":                   {[]weir.Ask{ask(s, "a", 1, 1), {}}, errors.ErrUnsupported},
+		"two that cannot give back":     {[]weir.Ask{ask(deny, "a", 1, 1), ask(deny, "b", 1, 1)}, errors.ErrUnsupported},
+		"no key":                        {[]weir.Ask{ask(s, "a", 1, 1), ask(s, "", 1, 1)}, weir.ErrID},
+		"neither a Result nor an error": {[]weir.Ask{ask(only(func() (*weir.Result, error) { return nil, nil }), "a", 1, 1)}, errors.ErrUnsupported},
+	} {
+		_, err := weir.Decide(context.Background(), row.asks...)
+		require.ErrorIs(t, err, row.want, name)
+	}
+	res, err := s.Peek(context.Background(), &weir.Request{Key: "a", Limit: 1, Duration: time.Minute})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, res.TotalRequests, "nothing was taken")
+
+	d, err := weir.Decide(context.Background(), ask(deny, "last", 1, 1), ask(s, "a", 1, 1))
+	require.NoError(t, err, "one that cannot give back decides last")
+	assert.False(t, d.Allowed())
+	assert.Equal(t, 0, d.By)
+	d, err = weir.Decide(context.Background())
+	require.NoError(t, err)
+	assert.True(t, d.Allowed())
+	assert.Equal(t, -1, d.By)
+}
+
+type runOnly func() (*weir.Result, error)
+
+func (f runOnly) Run(context.Context, *weir.Request) (*weir.Result, error) { return f() }
+
+// Decide allocates Each, where its strategies would allocate a Result each.
+func TestDecideAllocations(t *testing.T) {
+	l := standing(t)
+	strategies := []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.Counter()}
+	var asks []weir.Ask
+	for i, s := range strategies {
+		asks = append(asks, ask(s, fmt.Sprint(i), 1<<40, 1))
+		assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+			d, err := weir.Decide(context.Background(), asks...)
+			if err != nil || !d.Allowed() {
+				t.Fatal(d, err)
+			}
+		}), 1.0, "%d asks", len(asks))
+	}
+	asks[3].Request.Limit = 1
+	assert.LessOrEqual(t, testing.AllocsPerRun(1000, func() {
+		if d, err := weir.Decide(context.Background(), asks...); err != nil || d.Allowed() {
+			t.Fatal(d, err)
+		}
+	}), 1.0, "a denial")
+}
+
+// A type that embeds a strategy of this package and has another Run is run by that.
+func TestDecideRunsTheOuterRun(t *testing.T) {
+	l := standing(t)
+	for _, s := range []weir.Strategy{outer{l.FixedWindow()}, &outer{l.FixedWindow()}} {
+		d, err := weir.Decide(context.Background(), ask(s, "a", 5, 1))
+		require.NoError(t, err)
+		assert.False(t, d.Allowed())
+	}
+}
+
+type outer struct{ *weir.FixedWindow }
+
+func (outer) Run(context.Context, *weir.Request) (*weir.Result, error) { return new(weir.Result), nil }
+
+func TestNames(t *testing.T) {
+	l := standing(t)
+	for want, s := range map[string]weir.Strategy{
+		"fixed window": l.FixedWindow(), "sliding window": l.SlidingWindow(), "sliding log": l.SlidingLog(),
+		"token bucket": l.TokenBucket(0), "leaky bucket": l.LeakyBucket(0), "counter": l.Counter(), "list": l.List(),
+		"tiers": decidetest.Tiers(l), "weir_test.runOnly": runOnly(nil),
+		"all of fixed window, all of list": weir.All(weir.Policy{Name: "p", Strategy: l.FixedWindow()}, weir.All(l.List())),
+	} {
+		assert.Equal(t, want, weir.NameOf(s))
+		assert.Equal(t, want, weir.NameOf(weir.Policy{Name: "p", Strategy: watched{s}}))
+	}
+}
+
+// Each ask is corrected to a cost of its own.
+func TestReserveAll(t *testing.T) {
+	l := standing(t)
+	requests, tokens, ctx := l.FixedWindow(), l.TokenBucket(0), context.Background()
+	counts := func() (n [2]uint64) {
+		for i, s := range []weir.Peeker{requests, tokens} {
+			res, err := s.Peek(ctx, &weir.Request{Key: "a", Limit: 1000, Duration: time.Minute})
+			require.NoError(t, err)
+			n[i] = res.TotalRequests - 1
+		}
+		return n
+	}
+	reserve := func() *weir.Reservation {
+		v, err := weir.ReserveAll(ctx, ask(requests, "a", 1000, 1), ask(tokens, "a", 1000, 400))
+		require.NoError(t, err)
+		return v
+	}
+	v := reserve()
+	require.True(t, v.Allowed())
+	assert.EqualValues(t, 600, v.Result().Remaining(1000), "the tightest binds")
+	require.Error(t, v.CommitEach(ctx, 1))
+	require.NoError(t, v.CommitEach(ctx, 1, 250))
+	assert.Equal(t, [2]uint64{1, 250}, counts())
+	require.NoError(t, v.Cancel(ctx), "it does nothing any more")
+	assert.Equal(t, [2]uint64{1, 250}, counts())
+	require.NoError(t, reserve().CommitEach(ctx, 1, 700))
+	assert.Equal(t, [2]uint64{2, 950}, counts())
+
+	v = reserve()
+	assert.False(t, v.Allowed())
+	require.NoError(t, v.CommitEach(ctx, 1, 1))
+	assert.Equal(t, [2]uint64{2, 950}, counts(), "nothing was taken")
+}

@@ -1,0 +1,204 @@
+package decidetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+)
+
+// Decide is weir.Decide, or one that is to be rejected.
+type Decide func(ctx context.Context, asks ...weir.Ask) (weir.Decision, error)
+
+// Source returns the strategies of a store on a clock. Their names are those of the model.
+type Source func(now func() time.Time) []weir.Strategy
+
+// Tiers returns the strategy "tiers" of a limiter or of a store.
+func Tiers[T weir.Strategy](s interface {
+	Tiers(tiers ...weir.Tier) (T, error)
+}) weir.Strategy {
+	t, err := s.Tiers(tiers...)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+// clock is a clock that is set.
+type clock struct{ ns atomic.Int64 }
+
+func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
+
+func newClock() *clock {
+	c := new(clock)
+	c.ns.Store(1_700_000_000_123_456_789)
+	return c
+}
+
+// Differences makes steps random decisions, of one to five asks each, no two of them on one count, and
+// returns the first difference from the model. remote says that the strategies run before all are
+// known to admit, so that a request that is denied may begin a period.
+func Differences(source Source, decide Decide, remote bool, seed uint64, steps int) error {
+	random, at := rand.New(rand.NewPCG(seed, 0)), newClock()
+	strategies, m := source(at.now), &model{map[caller]counted{}, remote}
+	for step := range steps {
+		var asks []weir.Ask
+		for i := range min(random.IntN(5)+1, len(strategies)) {
+			asks = append(asks, weir.Ask{Strategy: strategies[(step+i)%len(strategies)], Request: weir.Request{
+				Key: strconv.Itoa(random.IntN(3)), Limit: random.Uint64N(9), Cost: random.Uint64N(4),
+				Duration: time.Duration(random.IntN(2)*2+1) * time.Second,
+			}})
+		}
+		allowed, each, totals := m.decide(at.ns.Load(), asks)
+		d, err := decide(context.Background(), asks...)
+		if err != nil {
+			return fmt.Errorf("step %d: %w", step, err)
+		}
+		if d.Allowed() != allowed || len(d.Each) != len(asks) {
+			return fmt.Errorf("step %d: %+v of %+v: %+v, want %v, %v, %v", step, d, asks, d.Allowed(), allowed, each, totals)
+		}
+		for i, a := range asks {
+			want, name := totals[i], weir.NameOf(a.Strategy)
+			if allowed {
+				want += max(1, int64(a.Request.Cost))
+			}
+			if d.Each[i].Allowed() != each[i] || name != "tiers" && int64(d.Each[i].TotalRequests) != want {
+				return fmt.Errorf("step %d: ask %d, %s of %+v: %+v, want %v, %d", step, i, name, a.Request, d.Each[i], each[i], want)
+			}
+		}
+		if err := checkBinding(d, asks); err != nil {
+			return fmt.Errorf("step %d: %+v: %w", step, d, err)
+		}
+		at.ns.Add(int64(random.IntN(3)) * random.Int64N(700) * 1e6)
+		if random.IntN(200) == 0 {
+			at.ns.Add(10e9)
+		}
+	}
+	return nil
+}
+
+// checkBinding returns how d reports another Ask than the one that binds.
+func checkBinding(d weir.Decision, asks []weir.Ask) error {
+	if d.Result != d.Each[d.By] {
+		return errors.New("the Result is not that of By")
+	}
+	left := func(i int) uint64 { return d.Each[i].Remaining(asks[i].Request.Limit) }
+	for i, res := range d.Each {
+		switch {
+		case !d.Allowed() && !res.Allowed() && !d.ExpiresAt.IsZero() &&
+			(res.ExpiresAt.IsZero() || res.ExpiresAt.After(d.ExpiresAt)):
+			return fmt.Errorf("ask %d is denied for longer", i)
+		case d.Allowed() && weir.NameOf(asks[i].Strategy) != "tiers" && left(i) < left(d.By):
+			return fmt.Errorf("ask %d has less left", i)
+		}
+	}
+	return nil
+}
+
+// Concurrently has 64 callers decide on overlapping asks while time stands still, and returns what is
+// wrong: a count that exceeds its limit at some instant, or that is not what was admitted once all is
+// over.
+func Concurrently(source Source, decide Decide, each int) error {
+	at := newClock()
+	strategies := source(at.now)
+	var admitted [10]atomic.Uint64 // by key: 8 users of 2 organisations
+	ask := func(key int, cost uint64) weir.Ask {
+		limit := uint64(40)
+		if key >= 8 {
+			limit = 120
+		}
+		return weir.Ask{Strategy: strategies[key%len(strategies)], Request: weir.Request{
+			Key: "key " + strconv.Itoa(key), Limit: limit, Cost: cost, Duration: time.Hour}}
+	}
+	ctx, done := context.WithCancelCause(context.Background())
+	var callers, observer sync.WaitGroup
+	for n := range 64 {
+		callers.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(n), 0))
+			for range each {
+				user, cost := random.IntN(8), 1+random.Uint64N(3)
+				asks := []weir.Ask{ask(user, cost), ask(8+user%2, cost)}
+				d, err := decide(context.Background(), asks...)
+				switch {
+				case err != nil:
+					done(err)
+				case d.Allowed():
+					admitted[user].Add(cost)
+					admitted[8+user%2].Add(cost)
+				}
+			}
+		})
+	}
+	counted := func(key int) uint64 {
+		a := ask(key, 1)
+		res, err := a.Strategy.(weir.Peeker).Peek(context.Background(), &a.Request)
+		if err != nil {
+			done(err)
+			return 0
+		}
+		if res.Allowed() {
+			return res.TotalRequests - 1
+		}
+		return res.TotalRequests
+	}
+	observer.Go(func() {
+		for key := 0; ctx.Err() == nil; key = (key + 1) % len(admitted) {
+			if n, limit := counted(key), ask(key, 1).Request.Limit; n > limit {
+				done(fmt.Errorf("%d of %d are counted on key %d", n, limit, key))
+			}
+		}
+	})
+	callers.Wait()
+	done(nil)
+	observer.Wait()
+	for key := range admitted {
+		if n, sum := counted(key), admitted[key].Load(); n != sum {
+			done(nil)
+			return fmt.Errorf("%d are counted on key %d, and %d were admitted", n, key, sum)
+		}
+	}
+	if err := context.Cause(ctx); err != context.Canceled {
+		return err
+	}
+	return nil
+}
+
+// Forgetful is a Decide that gives nothing back: it is to be rejected.
+func Forgetful(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
+	return inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) { return a.Strategy.Run(ctx, &a.Request) })
+}
+
+// Hasty is a Decide that charges what all asks would admit, in a step of its own: it is to be rejected.
+func Hasty(ctx context.Context, asks ...weir.Ask) (weir.Decision, error) {
+	d, err := inOrder(ctx, asks, func(a weir.Ask) (*weir.Result, error) {
+		return a.Strategy.(weir.Peeker).Peek(ctx, &a.Request)
+	})
+	for _, a := range asks {
+		if err == nil && d.Allowed() {
+			err = a.Strategy.(weir.Charger).Charge(ctx, &a.Request)
+		}
+	}
+	return d, err
+}
+
+func inOrder(ctx context.Context, asks []weir.Ask, run func(weir.Ask) (*weir.Result, error)) (weir.Decision, error) {
+	d := weir.Decision{Result: weir.Result{State: weir.Allow}, Each: make([]weir.Result, len(asks))}
+	for i, a := range asks {
+		res, err := run(a)
+		if err != nil {
+			return d, err
+		}
+		if d.Each[i] = *res; !res.Allowed() {
+			d.Result, d.By = *res, i
+			return d, nil
+		}
+	}
+	d.Result = d.Each[0]
+	return d, nil
+}

@@ -1,0 +1,106 @@
+// Package decidetest tests weir.Decide on the strategies of a store against a model.
+package decidetest
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/weirgo/weir"
+)
+
+// tiers are those of the strategy "tiers".
+var tiers = []weir.Tier{{Limit: 6, Duration: 1e9}, {Limit: 12, Duration: 3e9}}
+
+// model is what several limits admit, all or nothing, one request after another: each caller's hits
+// are kept for ever, and counted anew for each decision.
+type model struct {
+	callers map[caller]counted
+	begins  bool // a request that is denied may begin the period of a counter or a list
+}
+
+type caller struct {
+	kind, key string
+	duration  int64 // ns
+}
+
+// counted is immutable.
+type counted struct {
+	hits  []hit
+	begin int64 // of the period of a counter or a list
+	full  int64 // when a token bucket is full
+}
+
+type hit struct{ at, cost int64 }
+
+// used returns what counts of c at now, in ns, where limit are admitted in d.
+func (c counted) used(kind string, limit, d, now int64) (used int64) {
+	var before int64
+	for _, h := range c.hits {
+		switch {
+		case kind == "fixed window" || kind == "sliding window":
+			switch now/d - h.at/d {
+			case 0:
+				used += h.cost
+			case 1:
+				before += h.cost
+			}
+		case kind == "sliding log" && h.at > now-d, kind == "tiers" && h.at/1e9 > now/1e9-d/1e9,
+			(kind == "counter" || kind == "list") && h.at >= c.begin && now < c.begin+d:
+			used += h.cost
+		}
+	}
+	switch {
+	case kind == "sliding window":
+		const ms = 1e6
+		return used + (before*(d/ms-now%d/ms)+d/ms-1)/(d/ms)
+	case kind == "token bucket" && limit > 0:
+		each := (d + limit - 1) / limit
+		return (max(0, c.full-now) + each - 1) / each
+	}
+	return used
+}
+
+// admit returns c with a hit.
+func (c counted) admit(kind string, limit, d, now, cost int64) counted {
+	if (kind == "counter" || kind == "list") && (c.begin == 0 || now >= c.begin+d) {
+		c.begin = now
+	}
+	if kind == "token bucket" {
+		c.full = max(c.full, now) + cost*((d+limit-1)/limit)
+	}
+	c.hits = append(slices.Clip(c.hits), hit{now, cost})
+	return c
+}
+
+// decide returns whether all asks are admitted at now, and for each of them whether it would be, and its count.
+func (m *model) decide(now int64, asks []weir.Ask) (allowed bool, each []bool, totals []int64) {
+	next := maps.Clone(m.callers)
+	allowed = true
+	for _, a := range asks {
+		kind, r := weir.NameOf(a.Strategy), a.Request
+		of, limit, cost := caller{kind, r.Key, int64(r.Duration)}, int64(r.Limit), max(1, int64(r.Cost))
+		limits := []weir.Tier{{Limit: r.Limit, Duration: r.Duration}}
+		if kind == "tiers" {
+			of.duration, limits = 0, tiers
+		}
+		fits := true
+		for _, t := range limits {
+			fits = fits && next[of].used(kind, int64(t.Limit), int64(t.Duration), now)+cost <= int64(t.Limit)
+		}
+		each, totals = append(each, fits), append(totals, next[of].used(kind, limit, int64(r.Duration), now))
+		if allowed = allowed && fits; fits {
+			next[of] = next[of].admit(kind, limit, int64(r.Duration), now, cost)
+		}
+	}
+	if allowed {
+		m.callers = next
+	}
+	for of, c := range next {
+		if m.begins && c.begin > m.callers[of].begin {
+			was := m.callers[of]
+			was.begin = c.begin
+			m.callers[of] = was
+		}
+	}
+	return allowed, each, totals
+}

@@ -1,0 +1,365 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Limits are the limits that one request is held against: what [Decide] and [All] are made of, for
+// middlewares, which keep them from request to request. They are not safe for concurrent use.
+type Limits []Limit
+
+// Limit is one limit on a request, and its decision. Make one with [NewLimit]; the zero Limit limits
+// nothing.
+type Limit struct {
+	Request Request
+
+	// Exempt leaves this limit out.
+	Exempt bool
+
+	// Advisory lets the request pass even if this limit denies it.
+	Advisory bool
+
+	// Result is the decision if Decided reports true. Where a request was admitted and not taken, or
+	// given back, TotalRequests is without its Cost; it may be with that of an earlier Limit on the same
+	// count.
+	Result Result
+
+	// Source is the part of the Strategy that decided: "local" is in this process; "primary", "lease",
+	// "denials" and "policy" are those of package fallback; "" is not known.
+	Source string
+
+	// Err is why the Strategy could not decide, or could not take back what it had admitted.
+	Err error
+
+	*bound
+	decided, taken bool
+	revocable      bool   // to be admitted by Admit, if the Strategy has it
+	giveBack       Return // set by Admit
+}
+
+// NewLimit returns a Limit of s.
+func NewLimit(s Strategy) Limit {
+	b := bind(s)
+	return Limit{bound: &b}
+}
+
+// Strategy returns the Strategy that decides.
+func (l *Limit) Strategy() Strategy { return l.strategy }
+
+// CanRefund reports whether what the Strategy admits can be given back.
+func (l *Limit) CanRefund() bool { return l.turn != last }
+
+// Decided reports whether Result is a decision on Request.
+func (l *Limit) Decided() bool { return l.decided }
+
+// Denies reports whether the Strategy has denied Request.
+func (l *Limit) Denies() bool { return l.decided && !l.Result.Allowed() }
+
+// Taken reports whether the cost of Request is counted.
+func (l *Limit) Taken() bool { return l.taken }
+
+// Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst.
+func (l *Limit) Most() uint64 {
+	if l.bound != nil && l.burst > 0 {
+		return l.burst
+	}
+	return l.Request.Limit
+}
+
+// Remaining returns how much is left of Most.
+func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
+
+// Take has every Limit decide on its Request, and counts it in all or in none. It reports whether
+// none denies it, Advisory ones left out; else it gives back what was taken, even if ctx has ended,
+// and peeks at the limits that have not decided. It fails with the first error that tolerate does
+// not accept; a Limit whose error is accepted denies nothing. A nil tolerate accepts none, and once
+// ctx has ended none is accepted.
+//
+// Limits in this process are peeked at first, unless there is only one. Then the others decide,
+// those of one [Batcher.Store] together, and those in this process after them. So what is denied
+// takes nothing from other requests, but for those that come between the steps: a count may be too
+// high for the time of a round trip, and never too low. A Strategy that cannot give back decides
+// last.
+func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
+	for i := range l {
+		l[i].reset()
+	}
+	allowed, err := l.take(ctx, tolerate)
+	switch {
+	case err != nil:
+		return false, errors.Join(err, l.Refund(ctx))
+	case !allowed:
+		_ = l.Refund(ctx) // see Lost
+		l.peek(ctx, (*Limit).waits)
+	}
+	return allowed, nil
+}
+
+func (l Limits) take(ctx context.Context, tolerate func(error) bool) (bool, error) {
+	if first := l.first(); len(l) > 1 {
+		l.peek(ctx, func(m *Limit) bool { return m.turn == inProcess && m != first })
+		if allowed, err := l.verdict(ctx, tolerate); err != nil || !allowed {
+			return false, err
+		}
+		for i := range l {
+			l[i].decided = false
+		}
+	}
+	for turn := elsewhere; turn <= last; turn++ {
+		for i := range l {
+			if m := &l[i]; !m.waits() || m.turn != turn {
+				continue
+			}
+			l.call(ctx, OpRun, i, func(m *Limit) bool { return m.waits() && m.turn == turn })
+			if allowed, err := l.verdict(ctx, tolerate); err != nil || !allowed {
+				return false, err
+			}
+		}
+	}
+	return true, nil
+}
+
+// first returns the Limit that decides first, or nil.
+func (l Limits) first() (first *Limit) {
+	for i := range l {
+		if m := &l[i]; m.waits() && (first == nil || m.turn < first.turn) {
+			first = m
+		}
+	}
+	return first
+}
+
+// verdict returns what follows from the decisions so far.
+func (l Limits) verdict(ctx context.Context, tolerate func(error) bool) (allowed bool, err error) {
+	allowed = true
+	for i := range l {
+		m := &l[i]
+		if m.Err != nil && (tolerate == nil || ctx.Err() != nil || !tolerate(m.Err)) {
+			return false, m.Err
+		}
+		allowed = allowed && (m.Advisory || !m.Denies())
+	}
+	return allowed, nil
+}
+
+// Peek has every Limit decide and counts nothing. It fails with the first error.
+func (l Limits) Peek(ctx context.Context) error {
+	for i := range l {
+		l[i].reset()
+	}
+	l.peek(ctx, (*Limit).waits)
+	for i := range l {
+		if l[i].Err != nil {
+			return l[i].Err
+		}
+	}
+	return nil
+}
+
+// peek peeks at the limits that wait and that which selects, as far as that is possible.
+func (l Limits) peek(ctx context.Context, which func(*Limit) bool) {
+	peekable := func(m *Limit) bool { return m.waits() && m.peeker != nil && which(m) }
+	for i := range l {
+		if peekable(&l[i]) {
+			l.call(ctx, OpPeek, i, peekable)
+		}
+	}
+}
+
+// Refund gives back what was taken, even if ctx has ended. Err and the error say what could not be.
+func (l Limits) Refund(ctx context.Context) error {
+	taken := func(m *Limit) bool { return m.taken && m.Err == nil }
+	for i := range l {
+		if taken(&l[i]) {
+			l.call(context.WithoutCancel(ctx), OpRefund, i, taken)
+		}
+	}
+	return l.Lost()
+}
+
+// giveBack gives back cost of each Limit that took its Request.
+func (l Limits) giveBack(ctx context.Context, cost uint64) error {
+	var errs []error
+	for i := range l {
+		if l[i].taken {
+			errs = append(errs, l[i].refund(context.WithoutCancel(ctx), cost))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Lost returns the errors of the limits that could not give back what they had taken.
+func (l Limits) Lost() error {
+	var errs []error
+	for i := range l {
+		if l[i].taken && l[i].Err != nil {
+			errs = append(errs, l[i].Err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Charge counts, whether it fits or not, what was denied after all: a cost that has arisen. It does
+// so even if ctx has ended.
+func (l Limits) Charge(ctx context.Context) error {
+	var errs []error
+	charged := func(m *Limit) bool { return m.Denies() && !m.taken && m.Err == nil }
+	for i := range l {
+		if charged(&l[i]) {
+			l.call(context.WithoutCancel(ctx), OpCharge, i, charged)
+			errs = append(errs, l[i].Err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Binding returns the place of the Limit whose Result counts for the whole: if some deny, the one
+// that does so for the longest, and else the one with the least left, [Tiers] left out, which have
+// several limits. Advisory ones are left out. It returns -1 if no Limit decided.
+func (l Limits) Binding() int {
+	binding := -1
+	for i := range l {
+		if l[i].decided && !l[i].Advisory && (binding < 0 || l[i].outweighs(&l[binding])) {
+			binding = i
+		}
+	}
+	return binding
+}
+
+// outweighs reports whether l binds rather than m, which is before it.
+func (l *Limit) outweighs(m *Limit) bool {
+	switch at, other := l.Result.ExpiresAt, m.Result.ExpiresAt; {
+	case l.Denies() != m.Denies():
+		return l.Denies()
+	case l.Denies():
+		return !other.IsZero() && (at.IsZero() || at.After(other))
+	case l.ownLimits || m.ownLimits:
+		return m.ownLimits && !l.ownLimits
+	}
+	return l.Remaining() < m.Remaining()
+}
+
+// call calls the method of op of the i-th Limit, and of others on the same store that also selects.
+func (l Limits) call(ctx context.Context, op Op, i int, also func(*Limit) bool) {
+	m := &l[i]
+	if m.batcher == nil || m.revocable {
+		m.call(ctx, op)
+		return
+	}
+	batch := []*Limit{m}
+	for j := i + 1; j < len(l); j++ {
+		o := &l[j]
+		if also(o) && o.batcher != nil && o.store == m.store && !o.revocable {
+			batch = append(batch, o)
+		}
+	}
+	m.batcher.Batch(ctx, op, batch)
+	for _, m := range batch {
+		m.called(op)
+	}
+}
+
+// waits reports whether the Limit has yet to decide.
+func (l *Limit) waits() bool { return l.bound != nil && !l.Exempt && !l.decided && l.Err == nil }
+
+// reset writes no pointer that is nil already: while the garbage collector marks, it notes each
+// write of one.
+func (l *Limit) reset() {
+	l.decided, l.taken = false, false
+	if l.Source != "" {
+		l.Source = ""
+	}
+	if l.Err != nil {
+		l.Err = nil
+	}
+	if l.giveBack != nil {
+		l.giveBack = nil
+	}
+}
+
+// call calls the method of op.
+func (l *Limit) call(ctx context.Context, op Op) {
+	var res *Result
+	switch {
+	case op == OpRefund:
+		l.Err = l.refund(ctx, l.cost())
+	case op == OpCharge && l.charger == nil:
+		l.Err = l.unsupported("charge")
+	case op == OpCharge:
+		l.Err = l.charger.Charge(ctx, &l.Request)
+	case l.local != nil && op == OpPeek:
+		l.Source = "local"
+		l.Result, l.Err = l.local.look(&l.Request)
+		l.called(op)
+		return
+	case l.local != nil && !l.revocable:
+		l.Source = "local"
+		l.Result, l.Err = l.local.Decide(ctx, &l.Request)
+		l.called(op)
+		return
+	case op == OpPeek:
+		res, l.Err = l.peeker.Peek(ctx, &l.Request)
+	default:
+		res, l.Err = l.run(ctx)
+	}
+	switch {
+	case res != nil:
+		l.Result = *res
+	case l.Err == nil && (op == OpRun || op == OpPeek):
+		l.Err = fmt.Errorf("weir: %s returned neither a Result nor an error: %w", l.name(), errors.ErrUnsupported)
+	}
+	l.called(op)
+}
+
+// run is Run, or Admit if what is admitted must be given back to the admission itself.
+func (l *Limit) run(ctx context.Context) (res *Result, err error) {
+	if l.admitter != nil && (l.revocable || l.refunder == nil) {
+		res, l.giveBack, err = l.admitter.Admit(ctx, &l.Request)
+		if !errors.Is(err, errors.ErrUnsupported) { // else it wraps a Strategy without Admit
+			return res, err
+		}
+	}
+	return l.strategy.Run(ctx, &l.Request)
+}
+
+// refund gives cost of what was admitted back.
+func (l *Limit) refund(ctx context.Context, cost uint64) error {
+	switch {
+	case l.giveBack != nil:
+		return l.giveBack(ctx, cost)
+	case l.refunder == nil:
+		return l.unsupported("refund")
+	}
+	q := l.Request
+	if cost != l.cost() {
+		q.Cost = cost
+	}
+	return l.refunder.Refund(ctx, &q, &l.Result)
+}
+
+// called notes that the method of op was called.
+func (l *Limit) called(op Op) {
+	switch {
+	case op == OpPeek && errors.Is(l.Err, errors.ErrUnsupported): // it wraps a Strategy without Peek
+		l.Err = nil
+	case l.Err != nil:
+	case op == OpRun:
+		l.decided, l.taken = true, l.Result.Allowed()
+	case op == OpPeek:
+		l.decided = true
+		if l.Result.Allowed() {
+			l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
+		}
+	case op == OpRefund:
+		l.taken = false
+		l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
+	case op == OpCharge:
+		l.taken = true
+		l.Result.TotalRequests += min(l.cost(), ^l.Result.TotalRequests)
+	}
+}
+
+// cost is that of Request, of which 0 means 1.
+func (l *Limit) cost() uint64 { return max(1, l.Request.Cost) }
