@@ -34,7 +34,17 @@ var _ interface {
 	weir.Seeder
 	weir.Charger
 	weir.Reconciler
+	weir.Batcher
+	weir.Named
 } = (*Strategy)(nil)
+
+var names = map[string]string{
+	"fixed": "fixed window", "sliding": "sliding window", "log": "sliding log", "zset": "sorted set", "token": "token bucket",
+	"tiers": "tiers", "counter": "counter", "list": "list",
+}
+
+// Algorithm returns the plain name, for weir.Named.
+func (s *Strategy) Algorithm() string { return names[s.kind] }
 
 // protocol is the part of a strategy in Go: the arguments of its script, and the meaning of the
 // reply.

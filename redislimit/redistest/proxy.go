@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -35,6 +36,7 @@ type Proxy struct {
 	decide  func(command []string) Action                  // guarded by mu
 	answer  func(command []string) (reply []byte, ok bool) // guarded by mu
 	latency time.Duration                                  // guarded by mu
+	trips   atomic.Int64                                   // see Trips
 	refuse  bool                                           // guarded by mu
 	seen    map[string]int                                 // guarded by mu; by name
 	conns   map[net.Conn]struct{}                          // guarded by mu
@@ -144,8 +146,12 @@ func (p *Proxy) Seen() map[string]int {
 	return maps.Clone(p.seen)
 }
 
+// Trips returns how many round trips there were: commands that were sent together, in one write of at
+// most 4 KB, are one.
+func (p *Proxy) Trips() int { return int(p.trips.Load()) }
+
 // Forget starts Seen anew.
-func (p *Proxy) Forget() { p.mu.Lock(); clear(p.seen); p.mu.Unlock() }
+func (p *Proxy) Forget() { p.mu.Lock(); clear(p.seen); p.trips.Store(0); p.mu.Unlock() }
 
 func (p *Proxy) close() {
 	p.Partition(false)
@@ -195,7 +201,11 @@ func (p *Proxy) serve(client net.Conn) {
 	defer server.Close()
 	in, out := bufio.NewReader(client), bufio.NewReader(server)
 	for {
+		first := in.Buffered() == 0 // the client has all replies to what it has sent
 		raw, words, err := readCommand(in)
+		if first {
+			p.trips.Add(1)
+		}
 		if err != nil || !p.relay(client, server, out, raw, words) {
 			return
 		}

@@ -1,0 +1,135 @@
+package redislimit
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir"
+)
+
+// Store returns the Store, for weir.Batcher.
+func (s *Strategy) Store() any { return s.store }
+
+// itself returns the Strategy that a Log or Tiers has embedded.
+func (s *Strategy) itself() *Strategy { return s }
+
+// Batch implements weir.Batcher: it makes one call for each of limits, all in one pipeline on each
+// node. Whether a call was made if its reply was lost is unknown, as of Run.
+func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
+	calls := make([]*call, 0, len(limits))
+	for _, l := range limits {
+		c := &call{limit: l, strategy: l.Strategy().(interface{ itself() *Strategy }).itself()}
+		if c.prepare(op); c.args != nil {
+			calls = append(calls, c)
+		}
+	}
+	s.store.evalAll(ctx, calls)
+	for _, c := range calls {
+		if c.limit.Err == nil && (op == weir.OpRun || op == weir.OpPeek) {
+			c.decided()
+		}
+	}
+}
+
+// call is one call of a batch.
+type call struct {
+	limit    *weir.Limit
+	strategy *Strategy
+	now      *time.Time
+	args     []any // the command; nil if there is nothing to call
+	possible bool  // the request can pass
+	cmd      *redis.ZeroCopyStringCmd
+	reply    numbers
+}
+
+// prepare sets args, or the Err of the limit.
+func (c *call) prepare(op weir.Op) {
+	r, taken := &c.limit.Request, &c.limit.Result
+	name := [...]any{weir.OpRun: opRun, weir.OpPeek: opPeek, weir.OpRefund: "refund", weir.OpCharge: "charge"}[op]
+	key, args, possible, err := c.strategy.prepare(name, r, cost(r))
+	if c.limit.Err = err; err != nil {
+		return
+	}
+	switch {
+	case op != weir.OpRefund:
+		if op == weir.OpRun && !possible {
+			args[head] = opPeek
+		}
+	case !possible || !taken.Allowed() || taken.ExpiresAt.IsZero():
+		return // there is nothing to give back
+	default:
+		end := instantOf(taken.ExpiresAt)
+		args = append(args, end.s, end.ns)
+	}
+	c.now, c.possible = c.strategy.store.read(), possible
+	c.args = at(args, c.now)
+	c.args[2], c.args[3] = oneKey, key
+}
+
+// decided sets the Result of the limit.
+func (c *call) decided() {
+	res, _, err := c.strategy.result(&c.limit.Request, c.reply, c.possible, c.now)
+	if c.limit.Err = err; err == nil {
+		c.limit.Result = *res
+	}
+}
+
+// evalAll is eval of several scripts. It sets the Err of their limits.
+func (s *Store) evalAll(ctx context.Context, calls []*call) {
+	if len(calls) == 0 {
+		return
+	}
+	if err := ctx.Err(); err != nil {
+		fail(calls, fmt.Errorf("redislimit: %w", err))
+		return
+	}
+	start := time.Now()
+	bounded, cancel := s.within(ctx)
+	defer cancel()
+	defer func() {
+		if p := recover(); p != nil {
+			fail(calls, fmt.Errorf("%w: client panicked: %v", ErrReply, p))
+		}
+		s.called(start, calls[0].limit.Err)
+	}()
+	s.sendAll(bounded, calls, evalsha)
+	var unknown []*call
+	for _, c := range calls {
+		if redis.HasErrorPrefix(c.cmd.Err(), "NOSCRIPT") {
+			unknown = append(unknown, c)
+		}
+	}
+	s.sendAll(bounded, unknown, eval)
+	for _, c := range calls {
+		if err := c.cmd.Err(); err != nil {
+			c.limit.Err = explain(ctx, err)
+			continue
+		}
+		c.reply, c.limit.Err = parse(c.cmd.Bytes(), c.strategy.script.values)
+	}
+}
+
+// sendAll sends the commands in one pipeline, once; see send.
+func (s *Store) sendAll(ctx context.Context, calls []*call, command any) {
+	if len(calls) == 0 {
+		return
+	}
+	pipe := s.client.Pipeline()
+	for _, c := range calls {
+		sc := c.strategy.script
+		if c.args[0], c.args[1] = command, sc.digest; command == eval {
+			c.args[1] = sc.source
+		}
+		c.cmd = redis.NewZeroCopyStringCmd(ctx, make([]byte, maxReply(sc.values)), c.args...)
+		_ = pipe.Process(ctx, c.cmd)
+	}
+	_, _ = pipe.Exec(ctx) // each command has its error
+}
+
+func fail(calls []*call, err error) {
+	for _, c := range calls {
+		c.limit.Err = err
+	}
+}

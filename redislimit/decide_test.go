@@ -1,0 +1,142 @@
+package redislimit_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/decidetest"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// source returns strategies that count in an emptied server.
+func source(t testing.TB, server *redistest.Server) decidetest.Source {
+	return func(now func() time.Time) []weir.Strategy {
+		server.Do("flushall")
+		s := open(t, server.Addr, redislimit.Config{Now: now})
+		return []weir.Strategy{s.FixedWindow(), s.SlidingWindow(), s.TokenBucket(0), s.SlidingLog(), s.Counter(), s.List(),
+			decidetest.Tiers(s)}
+	}
+}
+
+func TestDecideEqualsItsModel(t *testing.T) {
+	server := redistest.Start(t)
+	for seed := range uint64(3) {
+		require.NoError(t, decidetest.Differences(source(t, server), weir.Decide, true, seed, 1000), "seed %d", seed)
+	}
+	assert.Error(t, decidetest.Differences(source(t, server), decidetest.Forgetful, true, 1, 1000))
+}
+
+func TestDecideConcurrently(t *testing.T) {
+	server := redistest.Start(t)
+	require.NoError(t, decidetest.Concurrently(source(t, server), weir.Decide, 20))
+	assert.Error(t, decidetest.Concurrently(source(t, server), decidetest.Forgetful, 20))
+	assert.Error(t, decidetest.Concurrently(source(t, server), decidetest.Hasty, 20))
+}
+
+// Several limits on one Store take one round trip, and a denial that gives something back one more.
+func TestDecideTakesOneRoundTrip(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	s, ctx := open(t, proxy.Addr, redislimit.Config{}), context.Background()
+	tiers, err := s.Tiers(weir.Tier{Limit: 5, Duration: time.Minute})
+	require.NoError(t, err)
+	ask := func(s weir.Strategy, limit uint64) weir.Ask {
+		return weir.Ask{Strategy: s, Request: weir.Request{Key: "a", Limit: limit, Duration: time.Minute}}
+	}
+	for name, asks := range map[string][]weir.Ask{
+		"windows": {ask(s.FixedWindow(), 1), ask(s.SlidingWindow(), 5), ask(s.TokenBucket(0), 5)},
+		"logs":    {ask(s.SlidingLog(), 5), ask(s.List(), 5), ask(tiers, 5), ask(s.Counter(), 1)},
+		"policies": {ask(weir.Policy{Name: "p", Strategy: s.FixedWindow(), Limit: 1, Duration: time.Minute}, 1),
+			ask(weir.Policy{Name: "q", Strategy: s.FixedWindow(), Limit: 9, Duration: time.Minute}, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, a := range asks { // dial, and upload the scripts
+				a.Request.Key = "another"
+				for range 2 {
+					_, err := weir.Decide(ctx, a, a)
+					require.NoError(t, err)
+				}
+			}
+			for _, want := range []struct {
+				allowed bool
+				trips   int
+			}{{true, 1}, {false, 2}, {false, 2}} {
+				proxy.Forget()
+				d, err := weir.Decide(ctx, asks...)
+				require.NoError(t, err)
+				assert.Equal(t, want.allowed, d.Allowed())
+				assert.Equal(t, want.trips, proxy.Trips())
+			}
+		})
+	}
+	var all []weir.Strategy
+	for i := range 3 {
+		all = append(all, weir.Policy{Name: fmt.Sprint(i), Strategy: s.FixedWindow(), Limit: 1, Duration: time.Minute})
+	}
+	proxy.Forget()
+	res, err := weir.All(all...).Run(ctx, &weir.Request{Key: "a"})
+	require.NoError(t, err)
+	assert.True(t, res.Allowed())
+	assert.Equal(t, 1, proxy.Trips(), "All")
+	proxy.Forget()
+	_, err = weir.All(all...).(weir.Peeker).Peek(ctx, &weir.Request{Key: "a"})
+	require.NoError(t, err)
+	assert.Equal(t, 1, proxy.Trips(), "Peek of All")
+}
+
+// A pipeline is sent once, whatever the client's settings are: what was lost may be counted, once.
+func TestDecideIsNotRetried(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	o := redislimit.Options(proxy.Addr)
+	o.MaxRetries = 3
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	s, err := redislimit.New(c, redislimit.Config{AllowUnsafeClient: true})
+	require.NoError(t, err)
+	asks := []weir.Ask{
+		{Strategy: s.FixedWindow(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Hour}},
+		{Strategy: s.SlidingLog(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Hour}},
+	}
+	_, err = weir.Decide(context.Background(), asks...)
+	require.NoError(t, err)
+	proxy.OnCommand(func(words []string) redistest.Action {
+		if words[0] == "evalsha" {
+			return redistest.LoseReply
+		}
+		return redistest.Pass
+	})
+	proxy.Forget()
+	_, err = weir.Decide(context.Background(), asks...)
+	require.Error(t, err)
+	proxy.OnCommand(nil)
+	for _, a := range asks {
+		res, err := a.Strategy.(weir.Peeker).Peek(context.Background(), &a.Request)
+		require.NoError(t, err)
+		assert.LessOrEqual(t, res.TotalRequests, uint64(3))
+	}
+}
+
+func TestBatchOfBadRequests(t *testing.T) {
+	s := open(t, redistest.Start(t).Addr, redislimit.Config{})
+	good := weir.Ask{Strategy: s.FixedWindow(), Request: weir.Request{Key: "a", Limit: 5, Duration: time.Minute}}
+	for want, bad := range map[error]weir.Request{
+		weir.ErrID: {Limit: 5, Duration: time.Minute}, weir.ErrScale: {Key: "a", Limit: 5},
+	} {
+		_, err := weir.Decide(context.Background(), good, weir.Ask{Strategy: s.SlidingLog(), Request: bad})
+		require.ErrorIs(t, err, want)
+	}
+	res, err := s.FixedWindow().Peek(context.Background(), &good.Request)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, res.TotalRequests, "what was taken was given back")
+
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = weir.Decide(ended, good, good)
+	require.ErrorIs(t, err, context.Canceled)
+}
