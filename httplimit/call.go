@@ -1,6 +1,11 @@
 package httplimit
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/weirgo/weir"
+)
 
 // call is the state of one request while it is decided. Calls are pooled: a Strategy does not keep
 // its Request.
@@ -9,14 +14,14 @@ type call struct {
 	status  int // see Decision.Status
 	err     error
 	until   time.Time     // when the caller's listing ends
-	states  []policyState // one for each policy
+	limits  weir.Limits   // one for each policy
+	states  []policyState // one for each of limits
 	decider int           // index in states of the policy that the Decision describes, or none
 	jitter  int64         // seconds
-	taken   bool          // a policy admitted the request and has not been refunded
 	slot    *slot         // nil: requests in flight are not bounded
 	key     []byte        // buffer: the extracted key
 	client  []byte        // buffer: the client's address or prefix
-	shared  []byte        // buffer: the key that the client's keys beyond MaxKeysPerClient share, or empty
+	shares  bool          // the client's keys beyond MaxKeysPerClient share one, and key is one of them
 	line    []byte        // buffer: a field
 	last    string        // the RateLimit field of the last request
 }
@@ -24,9 +29,10 @@ type call struct {
 const none = -1
 
 func newCall(policies []*policy) *call {
-	c := &call{states: make([]policyState, len(policies))}
+	c := &call{limits: make(weir.Limits, len(policies)), states: make([]policyState, len(policies))}
 	for i, p := range policies {
-		c.states[i].policy = p
+		c.limits[i] = p.limit
+		c.states[i] = policyState{policy: p, ask: &c.limits[i]}
 	}
 	return c
 }
@@ -35,9 +41,7 @@ func newCall(policies []*policy) *call {
 // write of one.
 func (c *call) reset() {
 	for i := range c.states {
-		s := &c.states[i]
-		s.answered, s.refunded, s.exempt, s.source = false, false, false, SourceNone
-		if !s.more.IsZero() {
+		if s := &c.states[i]; !s.more.IsZero() {
 			s.more = time.Time{}
 		}
 	}
@@ -45,69 +49,44 @@ func (c *call) reset() {
 	if c.err != nil {
 		c.err = nil
 	}
-	c.decider, c.jitter, c.taken = none, 0, false
-	c.shared = c.shared[:0]
+	c.decider, c.jitter, c.shares = none, 0, false
 }
 
 func (c *call) end(o Outcome, status int, err error) {
 	c.outcome, c.status, c.err = o, status, err
 }
 
-// caller returns the extracted key. Once a policy ran, it is the last part of that policy's joined
-// key, which saves an allocation.
+// caller returns the extracted key, that of the policy that decides if there is one.
 func (c *call) caller() string {
 	switch {
 	case c.outcome == NoKey:
 		return ""
-	case c.decider == none || len(c.shared) > 0:
+	case c.decider == none:
 		return string(c.key)
 	}
-	joined := c.states[c.decider].req.Key
-	return joined[len(joined)-len(c.key):]
+	return c.states[c.decider].caller(c.key)
 }
 
-// tightest returns the policy with the least remaining, the first of several. At least one policy
-// applies.
-func (c *call) tightest() int {
-	if len(c.states) == 1 {
-		return 0
-	}
-	best := none
-	for i := range c.states {
-		s := &c.states[i]
-		if s.exempt {
-			continue
-		}
-		if best == none || s.remaining() < c.states[best].remaining() {
-			best = i
-		}
-	}
-	return best
-}
-
-// strictest returns the policy that denies for the longest. At least one denies.
-func (c *call) strictest() int {
-	best := none
-	for i := range c.states {
-		if !c.states[i].denied() {
-			continue
-		}
-		end := c.states[i].res.ExpiresAt
-		if end.IsZero() {
+// bypassed returns the last policy whose Strategy failed, or none.
+func (c *call) bypassed() int {
+	for i := len(c.limits) - 1; i >= 0; i-- {
+		if c.limits[i].Err != nil {
 			return i
 		}
-		if best == none || end.After(c.states[best].res.ExpiresAt) {
-			best = i
-		}
 	}
-	return best
+	return none
+}
+
+// taken reports whether a policy counts the request.
+func (c *call) taken() bool {
+	return slices.ContainsFunc(c.states, func(s policyState) bool { return s.ask.Taken() })
 }
 
 // violated returns the names of the policies that deny.
 func (c *call) violated() []string {
 	var names []string
 	for i := range c.states {
-		if c.states[i].denied() {
+		if c.limits[i].Denies() {
 			names = append(names, c.states[i].Name)
 		}
 	}

@@ -6,14 +6,19 @@ import "net/http"
 // extracted key collides with it: it makes a joined key of three parts, and theirs have two.
 var sharedPart = string(appendPart(nil, "shared"))
 
-// shareKey sets c.shared if the client uses too many keys.
-func (m *middleware) shareKey(c *call, r *http.Request) {
+// boundKey reports whether the client uses too many keys to have one more for c.key.
+func (m *middleware) boundKey(c *call, r *http.Request) bool {
+	return m.keys != nil && !oneKeyEach(m.Extractor) && m.exceedsKeys(c, r, c.key)
+}
+
+// exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside key.
+func (m *middleware) exceedsKeys(c *call, r *http.Request, key []byte) bool {
 	client, ok := m.clientOf(c.client[:0], r)
-	if c.client = client; !ok || m.keys.Admit(client, c.key, m.Now()) {
-		return
+	if c.client = client; !ok || m.keys.Admit(client, key, m.Now()) {
+		return false
 	}
-	c.shared = appendPart(append(c.shared, sharedPart...), client)
 	m.logShared(r.Context(), string(client))
+	return true
 }
 
 // clientOf appends the client that a request's keys count for: the client's address or prefix, or

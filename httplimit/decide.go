@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 
 	"github.com/weirgo/weir"
 )
@@ -46,73 +47,95 @@ func (m *middleware) decide(c *call, r *http.Request) {
 	m.runPolicies(c, r)
 }
 
-// runPolicies runs the policies in turn. The first denial ends it, and the policies before it
-// refund what they took.
+// runPolicies holds the request to the policies.
 func (m *middleware) runPolicies(c *call, r *http.Request) {
-	if len(c.states) == 0 {
-		return
-	}
-	if !m.fill(c, r) {
-		c.end(Exempt, 0, nil)
+	if len(c.states) == 0 || !m.fill(c, r) {
 		return
 	}
 	ctx := r.Context()
-	bypassed := none
-	for i := range c.states {
-		s := &c.states[i]
-		if s.exempt {
-			continue
-		}
-		err := s.run(ctx)
-		s.answered = err == nil
-		switch {
-		case err == nil && s.res.Allowed():
-			c.taken = true
-		case err == nil:
-			m.endDenied(ctx, c, i)
-			return
-		case ctx.Err() == nil && m.bypasses(err):
-			c.end(Bypassed, 0, err)
-			m.logFailure(ctx, c, i, err)
-			bypassed = i
-		default:
-			m.refund(ctx, c, i)
-			m.endUndecided(ctx, c, i, err)
-			return
-		}
-	}
-	if bypassed != none {
-		c.decider = bypassed
+	allowed, err := c.limits.Take(ctx, m.tolerates)
+	c.decider = c.limits.Binding()
+	switch {
+	case err != nil:
+		m.endUndecided(ctx, c)
+	case !allowed:
+		c.jitter = jitterSeconds(m.Jitter)
+		c.end(Denied, m.DeniedStatus, nil)
+	case c.bypassed() != none:
+		c.decider = c.bypassed()
+		c.end(Bypassed, 0, c.limits[c.decider].Err)
+	default:
+		m.forecast(ctx, c)
 		return
 	}
-	c.decider = c.tightest()
-	m.forecast(ctx, c)
+	m.logFailures(ctx, c)
 }
 
-// fill makes the Requests of all policies, and reports whether any policy applies.
+// fill makes the Requests of all policies. It reports whether they are to be decided; else it has
+// ended the request.
 func (m *middleware) fill(c *call, r *http.Request) bool {
 	var cost uint64
 	if m.CostFunc != nil {
 		cost = m.CostFunc(r)
 	}
-	if m.keys != nil {
-		m.shareKey(c, r)
-	}
+	c.shares = m.boundKey(c, r)
 	applies := false
 	for i := range c.states {
 		s := &c.states[i]
-		s.fill(r, c.key, c.shared, cost)
-		if m.keys != nil && s.LimitFunc != nil && !s.exempt && validDuration(s.req.Duration) {
-			m.keys.Lives(2 * s.req.Duration)
+		s.setLimit(r, cost)
+		if s.ask.Exempt {
+			continue
 		}
-		applies = applies || !s.exempt
+		applies = true
+		if m.keys != nil && s.LimitFunc != nil && validDuration(s.ask.Request.Duration) {
+			m.keys.Lives(2 * s.ask.Request.Duration)
+		}
+		switch {
+		case s.Extractor != nil && !m.fillOwn(c, s, r):
+			return false
+		case s.Extractor != nil:
+		case c.shares:
+			s.setSharedKey(c.client)
+		default:
+			s.setKey(c.key)
+		}
+	}
+	if !applies {
+		c.end(Exempt, 0, nil)
 	}
 	return applies
 }
 
-// bypasses reports whether a request passes although its Strategy failed with err.
+// fillOwn sets the key of a policy with an Extractor of its own. It reports false if it has ended the
+// request, which has no such key, or one that is listed.
+func (m *middleware) fillOwn(c *call, s *policyState, r *http.Request) bool {
+	var err error
+	if s.own, err = appendKey(s.own[:0], s.Extractor, r); err == nil && len(s.own) > m.maxExtracted {
+		err = tooLong("the key", len(s.own))
+	}
+	if err != nil {
+		c.end(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))
+		return false
+	}
+	s.setKey(s.own)
+	key := s.ask.Request.Key
+	if m.DenyList != nil && m.DenyList.Len() > 0 {
+		if entry, listed := m.DenyList.lookup([]byte(key), netip.Addr{}); listed {
+			m.endListed(c, entry)
+			return false
+		}
+	}
+	if m.keys != nil && !oneKeyEach(s.Extractor) && m.exceedsKeys(c, r, []byte(key)) {
+		s.setSharedKey(c.client)
+	}
+	return true
+}
+
+// bypasses reports whether a request passes although a Strategy failed with err, if it did.
 func (m *middleware) bypasses(err error) bool {
 	switch {
+	case err == nil:
+		return true
 	case errors.Is(err, weir.ErrFull):
 		return m.OnFull == FullAdmit
 	case errors.Is(err, weir.ErrID):
@@ -127,21 +150,15 @@ func (m *middleware) bypasses(err error) bool {
 // failing open would mean no limit at all.
 func isMistake(err error) bool {
 	return errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit) ||
-		errors.Is(err, errors.ErrUnsupported) || errors.Is(err, errNoResult)
+		errors.Is(err, errors.ErrUnsupported)
 }
 
-// endDenied ends a request that the i-th policy denied.
-func (m *middleware) endDenied(ctx context.Context, c *call, i int) {
-	m.refund(ctx, c, i)
-	m.peekRest(ctx, c, i+1)
-	c.jitter = jitterSeconds(m.Jitter)
-	c.decider = c.strictest()
-	c.end(Denied, m.DeniedStatus, nil)
-}
-
-// endUndecided ends a request that the i-th policy could not decide and that is refused for it.
-func (m *middleware) endUndecided(ctx context.Context, c *call, i int, err error) {
-	c.decider = i
+// endUndecided ends a request that a policy could not decide and that is refused for it.
+func (m *middleware) endUndecided(ctx context.Context, c *call) {
+	for c.decider = 0; ctx.Err() == nil && m.bypasses(c.limits[c.decider].Err); {
+		c.decider++
+	}
+	err := c.limits[c.decider].Err
 	switch {
 	case ctx.Err() != nil:
 		c.end(Canceled, http.StatusServiceUnavailable, err)
@@ -149,41 +166,6 @@ func (m *middleware) endUndecided(ctx context.Context, c *call, i int, err error
 		c.end(NoKey, http.StatusBadRequest, err)
 	default:
 		c.end(Failed, http.StatusServiceUnavailable, err)
-		m.logFailure(ctx, c, i, err)
-	}
-}
-
-// refund gives back the first n policies.
-func (m *middleware) refund(ctx context.Context, c *call, n int) {
-	for i := range n {
-		s := &c.states[i]
-		if !s.answered || !s.res.Allowed() || s.refunded {
-			continue
-		}
-		// Refund even if the client disconnected.
-		if err := s.refunder.Refund(context.WithoutCancel(ctx), &s.req, &s.res); err != nil {
-			m.logFailure(ctx, c, i, fmt.Errorf("refund: %w", err))
-			continue
-		}
-		s.refunded = true
-	}
-	c.taken = false
-}
-
-// peekRest peeks at the policies from the n-th on, which did not run because of a denial:
-// Retry-After covers them if they deny for longer.
-func (m *middleware) peekRest(ctx context.Context, c *call, n int) {
-	for i := n; i < len(c.states); i++ {
-		s := &c.states[i]
-		if s.peeker == nil || s.exempt {
-			continue
-		}
-		res, err := s.peeker.Peek(ctx, &s.req)
-		if err != nil || res == nil {
-			continue // the denial stands without it
-		}
-		s.res, s.answered, s.refunded = *res, true, res.Allowed()
-		s.source = SourceStrategy
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/fallback"
 )
 
 // Outcome is the result of the middleware for one request.
@@ -78,23 +77,6 @@ func (s Source) String() string {
 		return sourceNames[s]
 	}
 	return "Source(" + strconv.Itoa(int(s)) + ")"
-}
-
-// sourceOf translates the source of a fallback.
-func sourceOf(s fallback.Source) Source {
-	switch s {
-	case fallback.FromPrimary:
-		return SourcePrimary
-	case fallback.FromLease:
-		return SourceLease
-	case fallback.FromDenials:
-		return SourceDenialCache
-	case fallback.FromLocal:
-		return SourceLocal
-	case fallback.FromPolicy:
-		return SourceBypass
-	}
-	return SourceNone
 }
 
 // Decision explains the decision on one request and its source. It is a [slog.LogValuer].
@@ -174,13 +156,13 @@ func (m *middleware) report(c *call) Decision {
 		return d
 	}
 	s := &c.states[c.decider]
-	d.Policy, d.Strategy, d.Source = s.Name, s.strategy, s.source
-	d.Limit, d.Duration, d.Cost = s.req.Limit, s.req.Duration, s.cost()
+	d.Policy, d.Strategy, d.Source = s.Name, s.strategy, s.source()
+	d.Limit, d.Duration, d.Cost = s.ask.Request.Limit, s.ask.Request.Duration, s.cost()
 	if c.outcome == Bypassed {
 		d.Source = SourceBypass
 	}
-	if s.answered {
-		d.Result, d.Remaining = s.res, s.remaining()
+	if s.ask.Decided() {
+		d.Result, d.Remaining = s.ask.Result, s.ask.Remaining()
 	}
 	return d
 }

@@ -120,7 +120,9 @@ type sourced struct {
 	by fallback.Source
 }
 
-func (s sourced) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, fallback.Source, error) {
-	res, err := s.Run(ctx, r)
-	return res, s.by, err
+func (s sourced) Store() any { return s.Fake }
+
+func (s sourced) Batch(ctx context.Context, _ weir.Op, limits []*weir.Limit) {
+	res, err := s.Run(ctx, &limits[0].Request)
+	limits[0].Result, limits[0].Source, limits[0].Err = *res, s.by.String(), err
 }

@@ -110,6 +110,37 @@ func ExampleConfig_policies() {
 	// 200 | RateLimit: "burst";r=1;t=1, "daily";r=997;t=43199
 }
 
+// A user has a limit, and so has his organisation.
+func ExamplePolicy() {
+	limiter, clock := atNoon()
+	defer limiter.Close()
+	guard := httplimit.New(limiter.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.Headers("X-User"), // set by a proxy that has authenticated them
+		Policies: []httplimit.Policy{
+			{Name: "user", Limit: 2, Duration: time.Second},
+			{Name: "org", Limit: 3, Duration: time.Minute, Extractor: httplimit.Headers("X-Org")},
+		},
+		OnDecision: func(_ *http.Request, d httplimit.Decision) {
+			if d.Outcome == httplimit.Denied {
+				fmt.Printf("%s is over %q\n", d.Key, d.Policy)
+			}
+		},
+		Now: clock.Now,
+	})
+	handler := guard(http.HandlerFunc(ok))
+	for _, user := range []string{"ann", "ann", "ann", "bob", "bob"} {
+		send(handler, "203.0.113.7", []string{"X-User: " + user, "X-Org: acme"}, "RateLimit", "Retry-After")
+	}
+	// Output:
+	// 200 | RateLimit: "user";r=1;t=1, "org";r=2;t=60
+	// 200 | RateLimit: "user";r=0;t=1, "org";r=1;t=60
+	// ann is over "user"
+	// 429 | RateLimit: "user";r=0;t=1, "org";r=1 | Retry-After: 1
+	// 200 | RateLimit: "user";r=1;t=1, "org";r=0;t=60
+	// acme is over "org"
+	// 429 | RateLimit: "user";r=1, "org";r=0;t=60 | Retry-After: 60
+}
+
 func ExampleConfig_limitFunc() {
 	limiter, clock := atNoon()
 	defer limiter.Close()

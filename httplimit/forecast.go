@@ -14,7 +14,7 @@ func (m *middleware) forecast(ctx context.Context, c *call) {
 		return
 	}
 	for i := range c.states {
-		if s := &c.states[i]; s.answered && !s.renewsAtOnce {
+		if s := &c.states[i]; s.ask.Decided() && !s.renewsAtOnce {
 			s.more = s.nextQuota(ctx)
 		}
 	}
@@ -29,23 +29,23 @@ func (m *middleware) forecast(ctx context.Context, c *call) {
 // which is never too early.
 func (s *policyState) nextQuota(ctx context.Context) time.Time {
 	if s.forecaster != nil {
-		at, err := s.forecaster.Forecast(ctx, &s.req, &s.res)
+		at, err := s.forecaster.Forecast(ctx, &s.ask.Request, &s.ask.Result)
 		switch {
 		case err == nil:
 			return at
 		case !errors.Is(err, errors.ErrUnsupported): // of a wrapper, that is: the wrapped Strategy has none
-			return s.res.ExpiresAt
+			return s.ask.Result.ExpiresAt
 		}
 	}
-	left := s.remaining()
-	if s.peeker == nil || left >= s.most() || left > 0 && s.direct == nil {
-		return s.res.ExpiresAt
+	left := s.ask.Remaining()
+	if s.peeker == nil || left >= s.ask.Most() || left > 0 && s.source() != SourceLocal {
+		return s.ask.Result.ExpiresAt
 	}
-	s.probe = s.req
+	s.probe = s.ask.Request
 	s.probe.Cost = left + 1
 	res, err := s.peeker.Peek(ctx, &s.probe)
 	if err != nil || res == nil || res.Allowed() || res.ExpiresAt.IsZero() {
-		return s.res.ExpiresAt
+		return s.ask.Result.ExpiresAt
 	}
 	return res.ExpiresAt
 }
@@ -53,8 +53,8 @@ func (s *policyState) nextQuota(ctx context.Context) time.Time {
 // resetAt returns the instant to report: for an admission when more is available, for a denial when
 // the request passes; zero for never.
 func (s *policyState) resetAt() time.Time {
-	if s.res.Allowed() && !s.more.IsZero() {
+	if s.ask.Result.Allowed() && !s.more.IsZero() {
 		return s.more
 	}
-	return s.res.ExpiresAt
+	return s.ask.Result.ExpiresAt
 }

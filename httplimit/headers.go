@@ -151,7 +151,7 @@ func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 func appendPolicies(dst []byte, states []policyState) []byte {
 	for i := range states {
 		s := &states[i]
-		if s.exempt {
+		if s.ask.Exempt {
 			continue
 		}
 		if len(dst) > 0 {
@@ -161,7 +161,7 @@ func appendPolicies(dst []byte, states []policyState) []byte {
 			dst = append(dst, s.policyTag...)
 			continue
 		}
-		dst = appendPolicy(dst, s.Name, s.req.Limit, s.req.Duration)
+		dst = appendPolicy(dst, s.Name, s.ask.Request.Limit, s.ask.Request.Duration)
 	}
 	return dst
 }
@@ -182,16 +182,16 @@ func appendRateLimit(dst []byte, states []policyState, now time.Time, jitter int
 	denied := anyDenied(states)
 	for i := range states {
 		s := &states[i]
-		if !s.answered {
+		if !s.ask.Decided() {
 			continue
 		}
 		if len(dst) > 0 {
 			dst = append(dst, ", "...)
 		}
 		dst = append(dst, s.rateItem...)
-		dst = strconv.AppendUint(dst, min(s.remaining(), maxInteger), 10)
+		dst = strconv.AppendUint(dst, min(s.ask.Remaining(), maxInteger), 10)
 		reset := s.resetAt()
-		if reset.IsZero() || denied && s.res.Allowed() {
+		if reset.IsZero() || denied && !s.ask.Denies() {
 			continue
 		}
 		t := ceilSeconds(until(reset, now))
@@ -208,7 +208,7 @@ func appendRateLimit(dst []byte, states []policyState, now time.Time, jitter int
 // Result.
 func appendBypassed(dst []byte, states []policyState) []byte {
 	for i := range states {
-		if states[i].answered || states[i].exempt {
+		if states[i].ask.Err == nil {
 			continue
 		}
 		if len(dst) > 0 {
@@ -221,11 +221,11 @@ func appendBypassed(dst []byte, states []policyState) []byte {
 
 func (m *middleware) setLegacyFields(f *fields, c *call, now time.Time) {
 	s := &c.states[c.decider]
-	if !s.answered {
+	if !s.ask.Decided() {
 		return
 	}
-	f.add(fieldLegacyLimit, strconv.FormatUint(s.most(), 10))
-	f.add(fieldLegacyRemaining, strconv.FormatUint(s.remaining(), 10))
+	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
+	f.add(fieldLegacyRemaining, strconv.FormatUint(s.ask.Remaining(), 10))
 	if reset := s.resetAt(); !reset.IsZero() {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
@@ -235,13 +235,13 @@ func (m *middleware) setLegacyFields(f *fields, c *call, now time.Time) {
 }
 
 func setOriginalFields(f *fields, c *call) {
-	s := &c.states[c.decider]
-	if !s.answered {
+	s := c.states[c.decider].ask
+	if !s.Decided() {
 		return
 	}
-	f.add(fieldOriginalTotal, strconv.FormatUint(s.res.TotalRequests, 10))
-	f.add(fieldOriginalState, s.res.State.String())
-	if end := s.res.ExpiresAt; !end.IsZero() {
+	f.add(fieldOriginalTotal, strconv.FormatUint(s.Result.TotalRequests, 10))
+	f.add(fieldOriginalState, s.Result.State.String())
+	if end := s.Result.ExpiresAt; !end.IsZero() {
 		f.add(fieldOriginalExpires, ceilTime(end).UTC().Format(time.RFC3339))
 	}
 }
@@ -251,14 +251,14 @@ func setOriginalFields(f *fields, c *call) {
 func retryAfter(states []policyState, now time.Time, jitter int64) int64 {
 	var longest int64
 	for i := range states {
-		s := &states[i]
+		s := states[i].ask
 		switch {
-		case !s.denied():
+		case !s.Denies():
 			continue
-		case s.res.ExpiresAt.IsZero():
+		case s.Result.ExpiresAt.IsZero():
 			return 0
 		}
-		longest = max(longest, 1, ceilSeconds(s.res.ExpiresAt.Sub(now)))
+		longest = max(longest, 1, ceilSeconds(s.Result.ExpiresAt.Sub(now)))
 	}
 	if longest == 0 {
 		return 0

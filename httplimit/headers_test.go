@@ -58,7 +58,7 @@ func FuzzRateLimitFields(f *testing.F) {
 
 func neverPasses(states []policyState) bool {
 	for _, s := range states {
-		if !s.res.Allowed() && s.res.ExpiresAt.IsZero() {
+		if s.ask.Denies() && s.ask.Result.ExpiresAt.IsZero() {
 			return true
 		}
 	}
@@ -76,17 +76,21 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	if len(name) > maxNameLen || name == "" {
 		name = "n"
 	}
-	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute}, nil,
-		http.StatusTooManyRequests)
-	s := policyState{policy: p, req: weir.Request{Limit: limit, Duration: time.Minute},
-		res: weir.Result{TotalRequests: total}, answered: true}
+	res := weir.Result{TotalRequests: total}
 	if ok {
-		s.res.State = weir.Allow
+		res.State = weir.Allow
 	}
 	if left != 0 {
-		s.res.ExpiresAt = now.Add(time.Duration(left))
+		res.ExpiresAt = now.Add(time.Duration(left))
 	}
-	return s
+	p := compile(Policy{Name: name, Limit: limit, DenyAll: limit == 0, Duration: time.Minute}, answer{res: &res},
+		http.StatusTooManyRequests)
+	decided := weir.Limits{p.limit}
+	decided[0].Request = weir.Request{Key: "k", Limit: limit, Duration: time.Minute}
+	if _, err := decided.Take(context.Background(), nil); err != nil {
+		panic(err)
+	}
+	return policyState{policy: p, ask: &decided[0]}
 }
 
 func checkField(t *testing.T, field string) []member {
@@ -110,19 +114,20 @@ func checkField(t *testing.T, field string) []member {
 // The serialiser allocates what net/http requires: a slice for the values, and the string of the
 // field that changes with each request. RateLimit-Policy is built once.
 func TestSerialiserAllocations(t *testing.T) {
-	m := newMiddleware(admitAll{}, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
+	m := newMiddleware(answer{res: allowed}, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
 		Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
 	c := newCall(m.policies)
 	now := time.Now()
 	for i := range c.states {
 		s := &c.states[i]
-		s.req, s.answered = weir.Request{Limit: s.Limit, Duration: s.Duration}, true
-		s.res = weir.Result{State: weir.Allow, ExpiresAt: now.Add(time.Minute)}
+		s.ask.Request = weir.Request{Limit: s.Limit, Duration: s.Duration}
 	}
+	_, err := c.limits.Take(t.Context(), nil)
+	require.NoError(t, err)
 	c.decider = 0
 	header := make(http.Header, 8)
 	write := func() {
-		c.states[0].res.TotalRequests++ // the numbers differ each time
+		c.limits[0].Result.TotalRequests++ // the numbers differ each time
 		clear(header)
 		f := newFields(header, make([]string, m.headerCount))
 		m.setFields(&f, c, now)
@@ -131,9 +136,13 @@ func TestSerialiserAllocations(t *testing.T) {
 	assert.Equal(t, 2.0, testing.AllocsPerRun(1000, write))
 }
 
-type admitAll struct{ weir.Refunder }
+// answer is a Strategy with one answer.
+type answer struct {
+	weir.Refunder
+	res *weir.Result
+}
 
-func (admitAll) Run(_ context.Context, _ *weir.Request) (*weir.Result, error) { return allowed, nil }
+func (a answer) Run(context.Context, *weir.Request) (*weir.Result, error) { return a.res, nil }
 
 var allowed = &weir.Result{State: weir.Allow, TotalRequests: 1, ExpiresAt: time.Now().Add(time.Hour)}
 
@@ -148,7 +157,7 @@ func TestAdmissionAllocations(t *testing.T) {
 		return // sync.Pool drops items at random then
 	}
 	for _, s := range []weir.Strategy{
-		admitAll{}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0),
+		answer{res: allowed}, limiter.FixedWindow(), limiter.SlidingWindow(), limiter.TokenBucket(0),
 	} {
 		guard := New(s, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute})(noop{})
 		w := &bareWriter{header: make(http.Header, 8)}

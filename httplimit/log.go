@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"time"
@@ -27,18 +28,26 @@ type throttles struct {
 	failure, full, penalty, shared throttle.Throttle
 }
 
-// logFailure logs that the i-th policy's Strategy failed.
-func (m *middleware) logFailure(ctx context.Context, c *call, i int, err error) {
-	t := &m.throttles.failure
-	if errors.Is(err, weir.ErrFull) {
-		t = &m.throttles.full
+// logFailures logs which Strategies failed, unless the request ended for that as a client's fault.
+func (m *middleware) logFailures(ctx context.Context, c *call) {
+	for i := range c.limits {
+		l, s := &c.limits[i], &c.states[i]
+		if l.Err == nil || i == c.decider && (c.outcome == Canceled || c.outcome == NoKey) {
+			continue
+		}
+		t := &m.throttles.failure
+		if errors.Is(l.Err, weir.ErrFull) {
+			t = &m.throttles.full
+		}
+		d := Decision{
+			Outcome: c.outcome, Policy: s.Name, Strategy: s.strategy, Source: s.source(),
+			Limit: l.Request.Limit, Duration: l.Request.Duration, Cost: s.cost(), Shadow: m.Shadow, Err: l.Err,
+		}
+		if l.Taken() {
+			d.Err = fmt.Errorf("refund: %w", l.Err)
+		}
+		m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", s.caller(c.key), d.LogValue().Group())
 	}
-	s := &c.states[i]
-	d := Decision{
-		Outcome: c.outcome, Policy: s.Name, Strategy: s.strategy, Source: s.source,
-		Limit: s.req.Limit, Duration: s.req.Duration, Cost: s.cost(), Shadow: m.Shadow, Err: err,
-	}
-	m.log(ctx, t, slog.LevelError, "httplimit: the limiter failed", string(c.key), d.LogValue().Group())
 }
 
 func (m *middleware) logPenalty(ctx context.Context, key string, err error) {

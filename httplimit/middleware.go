@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -95,7 +96,7 @@ func (h *handler) skip(w http.ResponseWriter, r *http.Request) {
 
 // serve runs the handler, with w itself if there is neither a field to send nor a status to watch.
 func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
-	counting := h.CountIf != nil && c.taken
+	counting := h.CountIf != nil && c.taken()
 	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
 	marked := bypassed(r, c)
 	if !counting && !sends {
@@ -122,8 +123,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 // handler refunds nothing: it must not undo an attempt.
 func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *http.Request, c *call) {
 	h.next.ServeHTTP(w, rw.watch(r))
-	if !h.counts(rw) {
-		h.refund(r.Context(), c, len(c.states))
+	if !h.counts(rw) && c.limits.Refund(r.Context()) != nil {
+		h.logFailures(r.Context(), c)
 	}
 	h.calls.Put(c)
 }
@@ -152,13 +153,14 @@ func bypassed(r *http.Request, c *call) *http.Request {
 type middleware struct {
 	Config
 	policies     []*policy
-	maxExtracted int         // the longest extracted key that makes no joined key too long
-	headerCount  int         // how many fields the style has
-	sending      writerState // of a writer with fields: those of the style, and RateLimit-Bypassed
-	exposed      string      // Access-Control-Expose-Headers
-	forecasts    bool        // a field reports when more is available, and a policy has to find out
-	realTime     bool        // Now is time.Now
-	policyLine   string      // the RateLimit-Policy field; empty if a LimitFunc makes it differ
+	maxExtracted int              // the longest extracted key that makes no joined key too long
+	headerCount  int              // how many fields the style has
+	sending      writerState      // of a writer with fields: those of the style, and RateLimit-Bypassed
+	exposed      string           // Access-Control-Expose-Headers
+	tolerates    func(error) bool // bypasses
+	forecasts    bool             // a field reports when more is available, and a policy has to find out
+	realTime     bool             // Now is time.Now
+	policyLine   string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
 	calls        sync.Pool
 	flight       *inFlight        // nil: no bound
 	keys         *clientkeys.Keys // nil: no bound
@@ -171,6 +173,7 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 		panic("httplimit: no Strategy")
 	}
 	m := &middleware{Config: cfg}
+	m.tolerates = m.bypasses
 	m.setDefaults()
 	m.check()
 	for _, p := range cfg.allPolicies() {
@@ -237,38 +240,40 @@ func (m *middleware) checkPolicies() {
 			"or a bound on requests in flight")
 	}
 	names := make(map[string]bool, len(m.policies))
-	for i, p := range m.policies {
+	irrevocable := ""
+	for _, p := range m.policies {
 		if names[p.Name] {
 			panic(fmt.Sprintf("httplimit: two policies are named %q", p.Name))
 		}
 		names[p.Name] = true
-		if p.refunder != nil {
+		switch {
+		case p.limit.CanRefund():
 			continue
-		}
-		if m.CountIf != nil {
+		case m.CountIf != nil:
 			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %T, cannot refund",
 				p.Name, p.Strategy))
+		case irrevocable != "":
+			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; only one can decide last",
+				irrevocable, p.Name))
 		}
-		if i < len(m.policies)-1 {
-			panic(fmt.Sprintf("httplimit: policy %q must come last: its Strategy, a %T, cannot refund",
-				p.Name, p.Strategy))
-		}
+		irrevocable = p.Name
 	}
 }
 
 func (m *middleware) precompute() {
 	longest := len(penaltyPrefix)
 	static, forecasts := true, false
-	states := make([]policyState, len(m.policies))
-	for i, p := range m.policies {
+	for _, p := range m.policies {
 		longest = max(longest, len(p.prefix))
+		if p.Extractor != nil {
+			longest = max(longest, len(penaltyPolicy)+len("1024:")+len(p.prefix))
+		}
 		static = static && p.LimitFunc == nil
 		forecasts = forecasts || !p.renewsAtOnce
-		states[i].policy = p
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")
 	if static {
-		m.policyLine = string(appendPolicies(nil, states))
+		m.policyLine = string(appendPolicies(nil, newCall(m.policies).states))
 	}
 	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
 	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
@@ -279,7 +284,8 @@ func (m *middleware) precompute() {
 
 // boundKeys sets keys, unless each client has one key only or MaxKeysPerClient is negative.
 func (m *middleware) boundKeys() {
-	if m.MaxKeysPerClient < 0 || len(m.policies) == 0 || oneKeyEach(m.Extractor) {
+	several := func(p *policy) bool { return !oneKeyEach(cmp.Or(p.Extractor, m.Extractor)) }
+	if m.MaxKeysPerClient < 0 || !slices.ContainsFunc(m.policies, several) {
 		return
 	}
 	most := m.MaxKeysPerClient

@@ -14,6 +14,9 @@ import (
 // three with "shared" as the second.
 var penaltyPrefix = string(appendPart(appendPart(nil, "penalty"), "denied"))
 
+// penaltyPolicy begins those of policies with an Extractor of their own, whose key in the policy follows.
+var penaltyPolicy = penaltyPrefix + string(appendPart(nil, "policy"))
+
 // Penalty is the penalty box: a caller that is denied Denials times Within a period is put on the
 // deny list For a while. A listed caller is refused before any policy runs, and these refusals do
 // not count as denials.
@@ -51,8 +54,14 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 		return
 	}
 	ctx := context.WithoutCancel(r.Context()) // the denial counts even if the client hangs up
-	key := append([]byte(penaltyPrefix), c.shared...)
-	if len(c.shared) == 0 {
+	s := &c.states[c.decider]
+	key := []byte(penaltyPrefix)
+	switch {
+	case s.keyLen == 0:
+		key = appendPart(append(key, sharedPart...), c.client)
+	case s.Extractor != nil:
+		key = appendPart([]byte(penaltyPolicy), s.ask.Request.Key)
+	default:
 		key = appendPart(key, c.key)
 	}
 	res, err := m.Penalty.Strategy.Run(ctx, &weir.Request{
@@ -64,15 +73,19 @@ func (m *middleware) penalize(c *call, r *http.Request) {
 		err = m.list(c, r, m.Now().Add(m.Penalty.For))
 	}
 	if err != nil {
-		m.logPenalty(ctx, string(c.key), err)
+		m.logPenalty(ctx, c.caller(), err)
 	}
 }
 
-// list puts the caller on the deny list: its key, or its address if it uses more than
-// MaxKeysPerClient keys.
+// list puts the caller on the deny list: its key, that of the policy if that has an Extractor of its
+// own, or its address if it uses more than MaxKeysPerClient keys.
 func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
+	s := &c.states[c.decider]
 	e := Entry{Key: string(c.key), Until: until}
-	if len(c.shared) > 0 {
+	if s.Extractor != nil {
+		e.Key = s.ask.Request.Key
+	}
+	if s.keyLen == 0 {
 		addr, err := m.ClientIP.Addr(r)
 		if err != nil {
 			return nil //nolint:nilerr // the chain is invalid: the address is a proxy's, not the client's

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
 )
 
 const maxNameLen = 64
@@ -41,6 +40,10 @@ type Policy struct {
 
 	// Strategy runs this policy. nil: the one given to New.
 	Strategy weir.Strategy
+
+	// Extractor returns the key that this policy counts under, such as the organisation of a user. A
+	// request without one gets 400, unless LimitFunc exempts it. nil: Config.Extractor.
+	Extractor Extractor
 }
 
 // Key returns the key that this policy counts the caller under, for a Reset, an Inspect or a test.
@@ -55,13 +58,10 @@ func (p Policy) Key(caller string) string {
 // policy is a compiled Policy; read-only after New.
 type policy struct {
 	Policy
-	refunder   weir.Refunder   // nil if Strategy is none
+	limit      weir.Limit      // of Strategy
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
-	direct     decider         // nil if Strategy is none of package weir's own
-	sourcer    sourcer         // nil if Strategy is none
 	strategy   string          // its name, for a Decision
-	burst      uint64          // of a token bucket; 0: the request's Limit
 	unnamed    bool            // Name is the default
 
 	renewsAtOnce bool // the whole limit is available again at ExpiresAt, and nothing before
@@ -102,45 +102,11 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 
 // inspectStrategy sets the optional interfaces of the Strategy.
 func (p *policy) inspectStrategy() {
-	p.refunder, _ = p.Strategy.(weir.Refunder)
+	p.limit = weir.NewLimit(p.Strategy)
 	p.peeker, _ = p.Strategy.(weir.Peeker)
 	p.forecaster, _ = p.Strategy.(weir.Forecaster)
-	p.sourcer, _ = p.Strategy.(sourcer)
-	p.strategy = strategyName(p.Strategy)
-	p.burst = wrap.Burst(p.Strategy)
+	p.strategy = weir.NameOf(p.Strategy)
 	_, p.renewsAtOnce = p.Strategy.(*weir.FixedWindow)
-	switch s := p.Strategy.(type) {
-	// The types themselves, not the interface: a type that embeds one to replace its Run also
-	// inherits a Decide, which would bypass that Run.
-	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket, *weir.Tiers,
-		*weir.Counter, *weir.List:
-		p.direct = s.(decider)
-	}
-}
-
-// strategyName returns the algorithm's usual name, or the type for strategies of others.
-func strategyName(s weir.Strategy) string {
-	switch s := s.(type) {
-	case *weir.FixedWindow:
-		return "fixed window"
-	case *weir.SlidingWindow:
-		return "sliding window"
-	case *weir.SlidingLog:
-		return "sliding log"
-	case *weir.TokenBucket:
-		return "token bucket"
-	case *weir.LeakyBucket:
-		return "leaky bucket"
-	case *weir.Tiers:
-		return "tiers"
-	case *weir.Counter:
-		return "counter"
-	case *weir.List:
-		return "list"
-	case fmt.Stringer:
-		return s.String()
-	}
-	return strings.TrimPrefix(fmt.Sprintf("%T", s), "*")
 }
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".

@@ -1,119 +1,85 @@
 package httplimit
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/fallback"
 )
 
-// policyState is the Request to one policy and its Result.
+// policyState is the state of one request in one policy.
 type policyState struct {
 	*policy
-	req      weir.Request
-	keyLen   int          // of the extracted key at the end of req.Key; 0: it ends with a shared key
-	probe    weir.Request // for forecast
-	res      weir.Result
-	source   Source    // set by run
-	more     time.Time // when more of the limit is available; see middleware.forecast
-	exempt   bool      // LimitFunc returned NoLimit
-	answered bool      // res is the Strategy's; false: it did not run, or could not decide
-	refunded bool      // the cost was refunded
+	ask    *weir.Limit  // the Request to the policy's Strategy, and the decision
+	keyLen int          // of the extracted key at the end of the Request's; 0: it ends with a shared key
+	own    []byte       // buffer: the key of the policy's own Extractor
+	probe  weir.Request // for forecast
+	more   time.Time    // when more of the limit is available; see middleware.forecast
 }
 
-// remaining returns how much of the limit is left.
-func (s *policyState) remaining() uint64 {
-	total := s.res.TotalRequests
-	if s.refunded {
-		total -= min(total, s.cost())
+// source returns the part that decided.
+func (s *policyState) source() Source {
+	switch s.ask.Source {
+	case "local":
+		return SourceLocal
+	case "primary":
+		return SourcePrimary
+	case "lease":
+		return SourceLease
+	case "denials":
+		return SourceDenialCache
+	case "policy":
+		return SourceBypass
+	case "nobody":
+		return SourceNone
 	}
-	return s.most() - min(s.most(), total)
+	return SourceStrategy
 }
 
-// most returns what the count is held against.
-func (s *policyState) most() uint64 { return cmp.Or(s.burst, s.req.Limit) }
+func (s *policyState) cost() uint64 { return max(s.ask.Request.Cost, 1) }
 
-func (s *policyState) denied() bool { return s.answered && !s.res.Allowed() }
-
-func (s *policyState) cost() uint64 { return max(s.req.Cost, 1) }
-
-// decider is implemented by package weir's own strategies: Run without the allocation of a Result.
-type decider interface {
-	Decide(ctx context.Context, r *weir.Request) (weir.Result, error)
-}
-
-// sourcer is implemented by strategies that combine several, as *fallback.Fallback does.
-type sourcer interface {
-	RunSource(ctx context.Context, r *weir.Request) (*weir.Result, fallback.Source, error)
-}
-
-var errNoResult = errors.New("httplimit: the strategy returned neither a result nor an error")
-
-// run runs the Strategy and stores its Result in s.
-func (s *policyState) run(ctx context.Context) (err error) {
-	var answer *weir.Result
-	switch {
-	case s.direct != nil:
-		s.source = SourceLocal
-		s.res, err = s.direct.Decide(ctx, &s.req)
-		return err
-	case s.sourcer != nil:
-		var by fallback.Source
-		answer, by, err = s.sourcer.RunSource(ctx, &s.req)
-		s.source = sourceOf(by)
-	default:
-		answer, err = s.Strategy.Run(ctx, &s.req)
-		s.source = SourceStrategy
-	}
-	switch {
-	case err != nil:
-		return err
-	case answer == nil:
-		return errNoResult
-	}
-	s.res = *answer
-	return nil
-}
-
-// fill sets s.req. shared is the key that a client's keys beyond MaxKeysPerClient share, or empty.
-func (s *policyState) fill(r *http.Request, key, shared []byte, cost uint64) {
-	if !s.hasKey(key) || len(shared) > 0 {
-		s.setKey(key, shared)
-	}
-	s.req.Limit, s.req.Duration, s.req.Cost = s.Limit, s.Duration, cost
+// setLimit sets all of the Request but its Key.
+func (s *policyState) setLimit(r *http.Request, cost uint64) {
+	q := &s.ask.Request
+	q.Limit, q.Duration, q.Cost = s.Limit, s.Duration, cost
 	if s.LimitFunc != nil {
-		s.req.Limit, s.req.Duration = s.LimitFunc(r)
-		s.exempt = s.req.Limit == NoLimit
+		q.Limit, q.Duration = s.LimitFunc(r)
+		s.ask.Exempt = q.Limit == NoLimit
 	}
 }
 
-// hasKey reports whether s.req.Key is made of this extracted key already: consecutive requests
-// often have the same one.
-func (s *policyState) hasKey(key []byte) bool {
-	joined := s.req.Key
-	return len(key) == s.keyLen && joined[len(joined)-len(key):] == string(key)
-}
-
-func (s *policyState) setKey(key, shared []byte) {
+// setKey sets the Key of the Request to that of an extracted key, unless it is that already:
+// consecutive requests often have the same one.
+func (s *policyState) setKey(key []byte) {
+	joined := s.ask.Request.Key
+	if len(key) == s.keyLen && joined[len(joined)-len(key):] == string(key) {
+		return
+	}
 	var buf [96]byte
-	joined := append(buf[:0], s.prefix...)
-	if len(shared) > 0 {
-		joined, s.keyLen = append(joined, shared...), 0
-	} else {
-		joined, s.keyLen = appendPart(joined, key), len(key)
+	s.ask.Request.Key, s.keyLen = string(appendPart(append(buf[:0], s.prefix...), key)), len(key)
+}
+
+// setSharedKey sets the Key of the Request to the one that the client's keys beyond MaxKeysPerClient
+// share.
+func (s *policyState) setSharedKey(client []byte) {
+	var buf [96]byte
+	shared := append(append(buf[:0], s.prefix...), sharedPart...)
+	s.ask.Request.Key, s.keyLen = string(appendPart(shared, client)), 0
+}
+
+// caller returns the extracted key, which is the end of the Request's where that saves an allocation.
+// key is that of Config's Extractor.
+func (s *policyState) caller(key []byte) string {
+	if s.Extractor != nil {
+		key = s.own
 	}
-	s.req.Key = string(joined)
+	if joined := s.ask.Request.Key; s.keyLen > 0 {
+		return joined[len(joined)-s.keyLen:]
+	}
+	return string(key)
 }
 
 func anyDenied(states []policyState) bool {
-	for i := range states {
-		if states[i].denied() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(states, func(s policyState) bool { return s.ask.Denies() })
 }

@@ -10,17 +10,16 @@ import (
 
 // A request gets its own client's key, even if the previous request had another.
 func TestFillNeverReusesAnotherKey(t *testing.T) {
-	s := policyState{policy: &policy{prefix: appendPart(nil, "p")}}
-	shared := appendPart([]byte(sharedPart), "203.0.113.7")
-	want := string(s.prefix) + string(shared)
+	s := policyState{policy: &policy{prefix: appendPart(nil, "p")}, ask: new(weir.Limit)}
+	want := string(s.prefix) + sharedPart + string(appendPart(nil, "203.0.113.7"))
 	for range 2 {
-		s.fill(nil, []byte("k"), nil, 1)
-		assert.Equal(t, weir.JoinKey("p", "k"), s.req.Key)
-		s.fill(nil, []byte("k"), shared, 1)
-		assert.Equal(t, want, s.req.Key)
-		s.fill(nil, []byte("7"), nil, 1)
-		assert.Equal(t, weir.JoinKey("p", "7"), s.req.Key, "it ends as the shared key does")
-		s.fill(nil, []byte("17"), nil, 1)
-		assert.Equal(t, weir.JoinKey("p", "17"), s.req.Key)
+		s.setKey([]byte("k"))
+		assert.Equal(t, weir.JoinKey("p", "k"), s.ask.Request.Key)
+		s.setSharedKey([]byte("203.0.113.7"))
+		assert.Equal(t, want, s.ask.Request.Key)
+		s.setKey([]byte("7"))
+		assert.Equal(t, weir.JoinKey("p", "7"), s.ask.Request.Key, "it ends as the shared key does")
+		s.setKey([]byte("17"))
+		assert.Equal(t, weir.JoinKey("p", "17"), s.ask.Request.Key)
 	}
 }

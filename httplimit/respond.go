@@ -108,7 +108,7 @@ func (c *call) deniedBody() []byte {
 	switch {
 	case len(names) > 1:
 		return deniedProblem(c.status, detailSeveral, names...)
-	case s.res.ExpiresAt.IsZero() && s.req.Limit > 0:
+	case s.ask.Result.ExpiresAt.IsZero() && s.ask.Request.Limit > 0:
 		return deniedProblem(c.status, detailCost, names...)
 	}
 	return s.problem

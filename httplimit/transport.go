@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -241,7 +242,7 @@ func (t *Transport) run(ctx context.Context, key string) (*weir.Result, error) {
 	case err != nil:
 		return nil, fmt.Errorf("httplimit: request for %q not sent: %w", key, err)
 	case res == nil:
-		return nil, errNoResult
+		return nil, errors.New("httplimit: the strategy returned neither a result nor an error")
 	}
 	return res, nil
 }

@@ -1,0 +1,167 @@
+package httplimit_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/near"
+)
+
+// ofUserAndOrg limits a user to 5 and his organisation to 3 in a minute.
+func ofUserAndOrg() httplimit.Config {
+	return httplimit.Config{
+		Extractor: httplimit.Headers("X-User"),
+		Policies: []httplimit.Policy{
+			{Name: "user", Limit: 5, Duration: time.Minute},
+			{Name: "org", Limit: 3, Duration: time.Minute, Extractor: httplimit.Headers("X-Org")},
+		},
+	}
+}
+
+func by(user, org string) *http.Request {
+	r := from("203.0.113.7:1")
+	for name, value := range map[string]string{"X-User": user, "X-Org": org} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	return r
+}
+
+func respond(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// A policy with an Extractor of its own counts under its key, and a Decision has that key.
+func TestPolicyWithItsOwnKey(t *testing.T) {
+	l, clock := atNoon()
+	cfg := ofUserAndOrg()
+	cfg.Now = clock.Now
+	var last httplimit.Decision
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { last = d }
+	cfg.CountIf = func(status int) bool { return status != http.StatusTeapot }
+	status := http.StatusOK
+	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+	}))
+	send := func(r *http.Request) int { return respond(h, r).Code }
+
+	for _, user := range []string{"ann", "bob", "cid"} {
+		assert.Equal(t, 200, send(by(user, "acme")))
+	}
+	assert.Equal(t, 429, send(by("dan", "acme")))
+	assert.Equal(t, "org", last.Policy)
+	assert.Equal(t, "acme", last.Key)
+	assert.Equal(t, 200, send(by("dan", "other")), "the denial took nothing from the user")
+	assert.Equal(t, "other", last.Key, "of the policy with the least left")
+	assert.EqualValues(t, 2, last.Remaining)
+
+	require.NoError(t, l.FixedWindow().Reset(t.Context(), &weir.Request{
+		Key: cfg.Policies[1].Key("acme"), Limit: 3, Duration: time.Minute}))
+	status = http.StatusTeapot
+	for range 9 {
+		assert.Equal(t, status, send(by("eve", "acme")), "both are given back")
+	}
+	assert.Equal(t, 400, send(by("eve", "")))
+	assert.ErrorIs(t, last.Err, httplimit.ErrKey)
+	assert.ErrorContains(t, last.Err, `policy "org"`)
+}
+
+// A request that LimitFunc exempts from a policy needs no key for it.
+func TestExemptPolicyNeedsNoKey(t *testing.T) {
+	l, _ := atNoon()
+	cfg := ofUserAndOrg()
+	cfg.Policies[1].LimitFunc = func(r *http.Request) (uint64, time.Duration) {
+		if r.Header.Get("X-Org") == "" {
+			return httplimit.NoLimit, 0
+		}
+		return 3, time.Minute
+	}
+	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
+	assert.Equal(t, 200, respond(h, by("ann", "")).Code)
+	w := respond(h, by("ann", "acme"))
+	assert.Equal(t, 200, w.Code)
+	assert.Equal(t, `"user";q=5;w=60, "org";q=3;w=60`, w.Header().Get("RateLimit-Policy"))
+}
+
+// The penalty box lists the key of the policy that denied.
+func TestPenaltyListsThePolicysKey(t *testing.T) {
+	l, clock := atNoon()
+	cfg := ofUserAndOrg()
+	cfg.Now = clock.Now
+	cfg.DenyList = httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+	cfg.Penalty = httplimit.Penalty{Strategy: l.FixedWindow(), Denials: 2, Within: time.Minute, For: time.Hour}
+	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
+	users := []string{"ann", "bob", "cid", "dan", "eve"}
+	for i, user := range users {
+		assert.Equal(t, i < 3, respond(h, by(user, "acme")).Code == 200)
+	}
+	clock.Advance(10 * time.Minute)
+	for _, user := range users {
+		assert.Equal(t, 429, respond(h, by(user, "acme")).Code, "the organisation is listed")
+		assert.Equal(t, 200, respond(h, by(user, "of "+user)).Code, "the user is not")
+	}
+}
+
+// A client with too many keys shares one in the policy that they are of.
+func TestPolicyKeysAreBounded(t *testing.T) {
+	l, clock := atNoon()
+	cfg := ofUserAndOrg()
+	cfg.Now, cfg.MaxKeysPerClient, cfg.Extractor = clock.Now, 4, httplimit.RemoteAddr()
+	cfg.Policies[0].Limit = 1000
+	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
+	passed := 0
+	for i := range 100 {
+		if respond(h, by("", string(rune('a'+i%26))+string(rune('a'+i/26)))).Code == 200 {
+			passed++
+		}
+	}
+	assert.Equal(t, 4+3, passed, "one of each of four, and the limit of the shared one")
+}
+
+// No name of a Go type is in a Decision or a record, whatever strategies are wrapped.
+func TestNoGoTypeIsNamed(t *testing.T) {
+	l, _ := atNoon()
+	hybrid := func(s weir.Strategy) weir.Strategy {
+		f, err := fallback.New(s, l.FixedWindow(), fallback.Config{})
+		require.NoError(t, err)
+		return f
+	}
+	for name, s := range map[string]weir.Strategy{
+		"fixed window":   near.Denials(hybrid(l.FixedWindow()), near.DenialsConfig{}),
+		"sliding window": hybrid(near.Lease(near.Denials(l.SlidingWindow(), near.DenialsConfig{}), near.LeaseConfig{Block: 2})),
+		"all of token bucket, fixed window": weir.All(hybrid(weir.Policy{Name: "p", Strategy: l.TokenBucket(0), Limit: 5,
+			Duration: time.Minute}), near.Denials(l.FixedWindow(), near.DenialsConfig{})),
+	} {
+		var log bytes.Buffer
+		var seen []httplimit.Decision
+		cfg := hundred()
+		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) {
+			seen = append(seen, d)
+			cfg.Logger.Info("decision", "limit", d)
+		}
+		h := httplimit.New(s, cfg)(http.HandlerFunc(ok))
+		respond(h, from("203.0.113.7:1"))
+		require.NoError(t, l.Close())
+		respond(h, from("203.0.113.7:1")) // it fails, and is logged
+		l, _ = atNoon()
+		require.Len(t, seen, 2)
+		assert.Equal(t, name, seen[0].Strategy)
+		for _, text := range []string{"weir.", "fallback.", "near.", "redislimit.", "*"} {
+			assert.NotContains(t, log.String(), text, name)
+		}
+	}
+}
