@@ -10,71 +10,18 @@ import (
 )
 
 // ample is a limit that no count reaches. A window does not store the limit with its count, so a
-// request with this limit reads and raises the same count.
+// request with this limit reads the same count.
 const ample = 1 << 40
 
-// raises reports whether a, which is over its limit, should raise its count above the limit.
-func (a *ask) raises() bool {
-	return a.mode == take && a.used <= a.limit.capacity() &&
-		(a.limit.Algorithm == FixedWindow || a.req.Cost > 1)
-}
-
-// raise sets the count to the limit plus one, so that a peek is over the limit too. It does nothing
-// if the window in which a was denied has ended.
-func (a *ask) raise(ctx context.Context) error {
-	until, err := a.until(ctx)
-	if err != nil {
-		return err
-	}
-	to := a.limit.capacity() + 1
-	if a.strategy.seeder != nil {
-		return a.strategy.seeder.Seed(ctx, &a.req,
-			&weir.Result{State: weir.Allow, TotalRequests: to, ExpiresAt: until})
-	}
-	if a.limit.Algorithm == TokenBucket {
-		return nil // the count of a bucket cannot exceed its burst
-	}
-	return a.fill(ctx, to)
-}
-
-// until returns the end of the period in which a was denied.
-func (a *ask) until(ctx context.Context) (time.Time, error) {
-	if !a.res.ExpiresAt.IsZero() {
-		return a.res.ExpiresAt, nil
-	}
-	req := a.req // the denial of a cost above the limit has no ExpiresAt
-	req.Cost = 1
-	res, err := a.strategy.peeker.Peek(ctx, &req)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if a.limit.Algorithm == FixedWindow {
-		a.res.ExpiresAt = res.ExpiresAt // a fixed window has the same end for every cost
-	}
-	return res.ExpiresAt, nil
-}
-
-// fill raises the count to the given number. It tries again when concurrent requests change the
-// count.
-func (a *ask) fill(ctx context.Context, to uint64) error {
-	req := a.req
-	req.Limit = to
-	for used := a.used; used < to; {
-		req.Cost = to - used
-		var res weir.Result
-		if err := a.strategy.run(ctx, &req, &res); err != nil {
-			return err
+// giveBack returns the hits of descriptors that give them back.
+func (c *call) giveBack(ctx context.Context) error {
+	var errs []error
+	for i := range c.asks {
+		if a := &c.asks[i]; a.strategy != nil && a.mode == refund && a.limit.Requests > 0 {
+			errs = append(errs, a.refund(ctx, c.engine.cfg.Now()))
 		}
-		if !res.Allowed() {
-			used = max(used+1, res.TotalRequests)
-			continue
-		}
-		if a.limit.Algorithm == FixedWindow && res.ExpiresAt.After(a.res.ExpiresAt) {
-			return a.strategy.refunder.Refund(ctx, &req, &res) // a new window has begun
-		}
-		return nil
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // refund returns a's hits to its count, but at most as many as are counted.
@@ -93,15 +40,16 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 	case ok:
 		err = a.refundEntries(ctx, log, req)
 	case a.limit.Algorithm == SlidingLog:
-		err = fmt.Errorf("rules: a %T lists no entries to give back: %w", a.strategy.Strategy,
+		err = fmt.Errorf("rules: a %s lists no entries to give back: %w", weir.NameOf(a.strategy.Strategy),
 			errors.ErrUnsupported)
 	case taken.Allowed():
 		err = a.strategy.refunder.Refund(ctx, &req, taken)
 	}
-	a.req.Cost = 1
-	err = errors.Join(err, a.peek(ctx))
-	a.over = false
-	return err
+	left := weir.Limits{a.strategy.limit}
+	a.held = &left[0]
+	a.held.Request = a.req
+	a.held.Request.Cost = 1
+	return errors.Join(err, left.Peek(ctx))
 }
 
 // lastTaken returns a Result of the current period, for Refund.

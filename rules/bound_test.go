@@ -54,7 +54,8 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 		"by address":          {buckets / 4, 200, "/%d", "[2001:db8::%x]:1"},
 		"by default":          {0, 503, "/%d", "203.0.113.7:%d"}, // its bound is above this table
 		"by path, unbound":    {-1, 503, "/%d", "203.0.113.7:%d"},
-		"by address, unbound": {-1, 503, "/same?%d", "[2001:db8::%x]:1"},
+		"by address, unbound": {-1, 503, "/%d", "[2001:db8::%x]:1"},
+		"by address, denied":  {-1, 200, "/same?%d", "[2001:db8::%x]:1"}, // what a path denies takes no bucket
 	} {
 		t.Run(name, func(t *testing.T) {
 			limiter, err := weir.New(weir.Config{MaxBuckets: buckets, Now: func() time.Time { return start }})

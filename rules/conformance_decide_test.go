@@ -38,6 +38,9 @@ descriptors:
   - {key: fivemin, rate_limit: {unit: minute, unit_multiplier: 5, requests_per_unit: 10}}
   - {key: bucket, metadata: {weir: {algorithm: token_bucket, burst: 3}}, rate_limit: {unit: minute, requests_per_unit: 60}}
   - {key: log, metadata: {weir: {algorithm: sliding_log}}, rate_limit: {unit: minute, requests_per_unit: 5}}
+  - {key: later, metadata: {weir: {costs: afterwards}}, rate_limit: {unit: minute, requests_per_unit: 10}}
+  - {key: laterbucket, metadata: {weir: {costs: afterwards, algorithm: token_bucket, burst: 3}}, rate_limit: {unit: minute, requests_per_unit: 60}}
+  - {key: latershadow, shadow_mode: true, metadata: {weir: {costs: afterwards}}, rate_limit: {unit: minute, requests_per_unit: 1}}
   - {key: slide, metadata: {weir: {algorithm: sliding_window}}, rate_limit: {unit: minute, requests_per_unit: 5}}
 `
 
@@ -228,18 +231,62 @@ func TestDecide(t *testing.T) {
 			w.ask(w.hits(10, "ten=x"))
 			assert.Equal(t, rules.OK, w.ask(w.hits(0, "ten=x")).Code)
 		}},
-		{"after a report over the limit, peeks are denied", rules.Config{}, func(t *testing.T, w *world) {
+		{"a denied cost takes nothing: 8 of 10, then 3, then 1", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(8, "ten=x"))
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(500, "ten=x")).Code)
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code)
-			w.now = w.now.Add(time.Minute)
-			assert.Equal(t, rules.OK, w.ask(w.hits(0, "ten=x")).Code, "until the window ends")
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
+			assert.EqualValues(t, 1, w.ask(w.hits(1, "ten=x")).Statuses[0].Remaining)
 		}},
-		{"a denied cost stays counted: 8 of 10, then 3, then 1", rules.Config{},
+		{"costs afterwards: a report counts in full, and peeks are denied", rules.Config{},
 			func(t *testing.T, w *world) {
-				w.ask(w.hits(8, "ten=x"))
+				w.ask(w.hits(8, "later=x"))
+				assert.Equal(t, rules.OK, w.ask(w.hits(0, "later=x")).Code)
+				assert.Equal(t, rules.OverLimit, w.ask(w.hits(500, "later=x")).Code)
+				assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "later=x")).Code)
+				w.now = w.now.Add(time.Minute)
+				assert.Equal(t, rules.OK, w.ask(w.hits(0, "later=x")).Code, "until the window ends")
+			}},
+		{"costs afterwards: 8 of 10, then 3, then 1", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hits(8, "later=x"))
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "later=x")).Code)
+			assert.Equal(t, rules.OverLimit, w.ask(w.hits(1, "later=x")).Code)
+		}},
+		{"costs afterwards: counted whatever the other limits say", rules.Config{}, func(t *testing.T, w *world) {
+			w.ask(w.hit("one=x"))
+			overall, each := codes(w.ask(w.hits(4, "later=x"), w.hit("one=x"), w.hit("ten=x")))
+			assert.Equal(t, over, overall)
+			assert.Equal(t, []string{ok, over, ok}, each)
+			assert.EqualValues(t, 6, w.ask(w.hits(0, "later=x")).Statuses[0].Remaining)
+			assert.EqualValues(t, 10, w.ask(w.hits(0, "ten=x")).Statuses[0].Remaining)
+		}},
+		{"costs afterwards: over the limit they deny the request", rules.Config{}, func(t *testing.T, w *world) {
+			overall, each := codes(w.ask(w.hits(40, "later=x"), w.hit("ten=x")))
+			assert.Equal(t, over, overall)
+			assert.Equal(t, []string{over, ok}, each)
+			assert.EqualValues(t, 10, w.ask(w.hits(0, "ten=x")).Statuses[0].Remaining)
+		}},
+		{"costs afterwards in shadow_mode deny nothing", rules.Config{}, func(t *testing.T, w *world) {
+			overall, each := codes(w.ask(w.hits(40, "latershadow=x"), w.hit("ten=x")))
+			assert.Equal(t, ok, overall)
+			assert.Equal(t, []string{ok, ok}, each)
+			assert.EqualValues(t, 9, w.ask(w.hits(0, "ten=x")).Statuses[0].Remaining)
+		}},
+		{"costs afterwards: a bucket is full again when all of the debt is paid", rules.Config{},
+			func(t *testing.T, w *world) {
+				assert.Equal(t, rules.OverLimit, w.ask(w.hits(60, "laterbucket=x")).Code)
+				for range 57 {
+					assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "laterbucket=x")).Code)
+					w.now = w.now.Add(time.Second)
+				}
+				assert.Equal(t, rules.OK, w.ask(w.hits(0, "laterbucket=x")).Code)
+			}},
+		{"Config.CountDenied: a denied request counts on all its limits", rules.Config{CountDenied: true},
+			func(t *testing.T, w *world) {
+				w.ask(w.hit("one=x"))
+				overall, each := codes(w.ask(w.hits(8, "ten=x"), w.hit("one=x")))
+				assert.Equal(t, over, overall)
+				assert.Equal(t, []string{ok, over}, each)
 				assert.Equal(t, rules.OverLimit, w.ask(w.hits(3, "ten=x")).Code)
-				assert.Equal(t, rules.OverLimit, w.ask(w.hits(1, "ten=x")).Code)
+				assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code)
 			}},
 		{"the same descriptor twice counts twice", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hit("ten=x"), w.hit("ten=x"))
@@ -261,7 +308,7 @@ func TestDecide(t *testing.T) {
 			w.ask(w.hits(9, "ten=x"))
 			_, each := codes(w.ask(w.hit("one=x"), w.hits(2, "ten=x")))
 			assert.Equal(t, []string{over, over}, each)
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "ten=x")).Code, "its count was raised")
+			assert.EqualValues(t, 1, w.ask(w.hits(0, "ten=x")).Statuses[0].Remaining)
 		}},
 		{"GiveBack refunds hits", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(9, "ten=x"))
@@ -277,12 +324,14 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, rules.OverLimit, w.ask(w.hit("ten=x")).Code)
 		}},
 		{"GiveBack is OK over the limit", rules.Config{}, func(t *testing.T, w *world) {
-			w.ask(w.hits(20, "ten=x"))
-			d := w.hits(5, "ten=x")
+			w.ask(w.hits(20, "later=x"))
+			d := w.hits(5, "later=x")
 			d.GiveBack = true
 			s := w.ask(d).Statuses[0]
 			assert.Equal(t, rules.OK, s.Code)
-			assert.EqualValues(t, 4, s.Remaining, "10 - (11 - 5): the report raised the count to 11")
+			assert.Zero(t, s.Remaining)
+			d.Hits = 8
+			assert.EqualValues(t, 3, w.ask(d).Statuses[0].Remaining)
 		}},
 
 		{"shadow_mode: OK, nothing remains, nothing is denied", rules.Config{}, func(t *testing.T, w *world) {
@@ -337,12 +386,6 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, time.Second, s.Reset)
 			w.now = w.now.Add(time.Second)
 			assert.Equal(t, rules.OK, w.ask(w.hit("bucket=x")).Code, "a denied hit costs no token")
-		}},
-		{"after a report over the burst, peeks are denied", rules.Config{}, func(t *testing.T, w *world) {
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(5, "bucket=x")).Code)
-			assert.Equal(t, rules.OverLimit, w.ask(w.hits(0, "bucket=x")).Code)
-			w.now = w.now.Add(time.Second)
-			assert.Equal(t, rules.OK, w.ask(w.hits(0, "bucket=x")).Code)
 		}},
 		{"a sliding log drops each hit after the period", rules.Config{}, func(t *testing.T, w *world) {
 			w.ask(w.hits(4, "log=x"))
@@ -431,7 +474,8 @@ func TestHitsThatCannotBeRefunded(t *testing.T) {
 				weir.Strategy
 				weir.Peeker
 				weir.Refunder
-			}{s, s.(weir.Peeker), s.(weir.Refunder)}, err
+				weir.Charger
+			}{s, s.(weir.Peeker), s.(weir.Refunder), s.(weir.Charger)}, err
 		}})
 	w.ask(w.hits(2, "log=x"))
 	d := w.hits(1, "log=x")

@@ -41,13 +41,13 @@ func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bou
 	c.engine, c.state, c.bound, c.shared = e, e.state.Load(), b, false
 	c.match(req, resp.Statuses)
 	if err := c.run(ctx); err != nil {
-		return c.shared, errors.Join(err, c.refund(ctx))
+		return c.shared, err
 	}
 	denied := c.denied()
 	if denied {
-		resp.Err = c.refund(ctx)
+		_ = c.takes.Refund(ctx) // Lost has what could not be
 	}
-	resp.Err = errors.Join(resp.Err, c.settle(ctx))
+	resp.Err = errors.Join(c.takes.Lost(), c.reports.Charge(ctx), c.giveBack(ctx))
 	c.report(resp.Statuses)
 	if resp.Shadowed = denied && e.cfg.Shadow; denied && !resp.Shadowed {
 		resp.Code = OverLimit
@@ -65,6 +65,11 @@ type call struct {
 	bound    bound
 	client   []byte // buffer: bound.client
 	shared   bool   // a key was replaced by boundKey
+	repeated bool   // two descriptors have one count
+
+	takes   weir.Limits // all or nothing
+	looks   weir.Limits // peeks
+	reports weir.Limits // of costs that have arisen, which count in full
 }
 
 // ask is the request of one descriptor to its strategy.
@@ -72,21 +77,21 @@ type ask struct {
 	strategy *strategy // nil if there is nothing to count
 	limit    *Limit
 	req      weir.Request
-	res      weir.Result
+	held     *weir.Limit // in the list of its mode; nil if the limit is 0 or hits are given back
+	place    int         // of held in the list
 	mode     mode
 	over     bool
-	charged  bool // Run counted the hits, and they were not refunded
 	shadow   bool
 	quota    bool
-	used     uint64 // the count, including this ask's hits only if charged
 }
 
 // mode is the operation of an ask.
 type mode uint8
 
 const (
-	take mode = iota // count the hits
-	look             // only read the count
+	take   mode = iota // count the hits if all limits admit them
+	look               // only read the count
+	report             // count the hits
 	refund
 )
 
@@ -112,7 +117,7 @@ func (c *call) match(req *Request, statuses []Status) {
 			continue
 		}
 		a.limit = s.Limit
-		a.mode = modeOf(from, req.hits(from))
+		a.mode = c.modeOf(from, req.hits(from), a.limit)
 		c.key = appendKey(c.key[:0], req.Domain, from.Entries, s.Rule)
 		if c.bound.keys != nil && s.Rule != nil && a.limit.Requests > 0 {
 			c.boundKey(s.Rule)
@@ -125,17 +130,51 @@ func (c *call) match(req *Request, statuses []Status) {
 		}
 	}
 	c.replace(statuses)
+	c.hold()
 }
 
-func modeOf(d *Descriptor, hits uint64) mode {
+func (c *call) modeOf(d *Descriptor, hits uint64, l *Limit) mode {
 	switch {
 	case hits == 0:
 		return look
 	case d.GiveBack:
 		return refund
+	case l.Afterwards, c.engine.cfg.CountDenied:
+		return report
 	}
 	return take
 }
+
+// hold puts each ask that a strategy decides on into the list of its mode.
+func (c *call) hold() {
+	lists := [...]*weir.Limits{take: &c.takes, look: &c.looks, report: &c.reports}
+	for _, list := range lists {
+		*list = slices.Grow((*list)[:0], len(c.asks)) // so that held stays where it is
+	}
+	c.repeated = false
+	for i := range c.asks {
+		a := &c.asks[i]
+		switch {
+		case a.strategy == nil || a.mode == refund:
+			continue
+		case a.limit.Requests == 0:
+			a.over = true
+			continue
+		}
+		for j := range i {
+			c.repeated = c.repeated || c.asks[j].strategy == a.strategy && c.asks[j].req.Key == a.req.Key
+		}
+		list := lists[a.mode]
+		a.place = len(*list)
+		*list = append(*list, a.strategy.limit)
+		a.held = &(*list)[len(*list)-1]
+		a.held.Request = a.req
+		a.held.Advisory = a.mode == report || !a.binds()
+	}
+}
+
+// binds reports whether the ask alone can deny the request.
+func (a *ask) binds() bool { return !a.shadow && !a.quota }
 
 // matchRule finds the rule of a descriptor.
 func (c *call) matchRule(d *domain, from *Descriptor, s *Status, a *ask) {
@@ -172,82 +211,73 @@ func (c *call) replace(statuses []Status) {
 	}
 }
 
-// run makes the requests in order. Once one denies, it only reads the counts of the others, since a
-// denied request counts nowhere.
+// run has the strategies decide. After an error nothing is counted, but what is reported on one count
+// in several descriptors.
 func (c *call) run(ctx context.Context) error {
-	certain := false
-	for i := range c.asks {
-		a := &c.asks[i]
-		if a.strategy == nil || a.mode == refund {
-			continue
-		}
-		if err := a.run(ctx, certain); err != nil {
-			return err
-		}
-		certain = certain || a.over && !a.shadow && !a.quota
+	if err := c.measure(ctx); err != nil {
+		return err
 	}
+	c.judge()
+	decide := func(ctx context.Context) error { _, err := c.takes.Take(ctx, nil); return err }
+	if slices.ContainsFunc(c.asks, func(a ask) bool { return a.over && a.binds() }) {
+		decide = c.takes.Peek // a denied request takes nothing
+	}
+	if err := decide(ctx); err != nil {
+		return errors.Join(err, c.reports.Refund(ctx))
+	}
+	c.judge()
 	return nil
 }
 
-func (a *ask) run(ctx context.Context, certain bool) error {
-	switch {
-	case a.limit.Requests == 0:
-		a.over = true
-		return nil
-	case a.mode == look:
-		return a.peek(ctx)
-	case certain:
-		res, err := a.strategy.peeker.Peek(ctx, &a.req)
+// measure reads the counts of the looks, and counts the reports that are within their limits; the others
+// are charged when the request is decided. Where descriptors have one count it does so in their order.
+func (c *call) measure(ctx context.Context) error {
+	if !c.repeated {
+		if err := c.looks.Peek(ctx); err != nil {
+			return err
+		}
+		_, err := c.reports.Take(ctx, nil)
+		return err
+	}
+	for i := range c.asks {
+		var err error
+		switch a := &c.asks[i]; {
+		case a.held == nil:
+		case a.mode == look:
+			err = c.looks[a.place : a.place+1].Peek(ctx)
+		case a.mode == report:
+			one := c.reports[a.place : a.place+1]
+			if _, err = one.Take(ctx, nil); err == nil {
+				err = one.Charge(ctx)
+			}
+		}
 		if err != nil {
 			return err
 		}
-		a.res, a.over = *res, !res.Allowed()
-		a.used = a.res.TotalRequests
-		if res.Allowed() {
-			a.used -= min(a.used, a.req.Cost)
+	}
+	return nil
+}
+
+// judge finds out which asks are over their limits.
+func (c *call) judge() {
+	for i := range c.asks {
+		a := &c.asks[i]
+		switch {
+		case a.held == nil || !a.held.Decided():
+		case a.mode == look: // a strategy says whether one more hit would pass; here that one may be over
+			a.over = a.used() > a.limit.capacity()
+		default:
+			a.over = a.held.Denies()
 		}
-		return nil
 	}
-	if err := a.strategy.run(ctx, &a.req, &a.res); err != nil {
-		return err
-	}
-	a.over = !a.res.Allowed()
-	a.charged = !a.over
-	a.used = a.res.TotalRequests
-	return nil
 }
 
-var errNoResult = errors.New("rules: the strategy returned neither a result nor an error")
-
-func (s *strategy) run(ctx context.Context, req *weir.Request, res *weir.Result) (err error) {
-	if s.direct != nil {
-		*res, err = s.direct.Decide(ctx, req)
-		return err
+// used returns the count, with the hits of the ask if they are counted.
+func (a *ask) used() uint64 {
+	if a.held == nil {
+		return 0
 	}
-	answer, err := s.Run(ctx, req)
-	switch {
-	case err != nil:
-		return err
-	case answer == nil:
-		return errNoResult
-	}
-	*res = *answer
-	return nil
-}
-
-// peek reads the count. A strategy answers whether one more hit would pass; here only a count above
-// the limit is over it.
-func (a *ask) peek(ctx context.Context) error {
-	res, err := a.strategy.peeker.Peek(ctx, &a.req)
-	if err != nil {
-		return err
-	}
-	a.res, a.used = *res, res.TotalRequests
-	if res.Allowed() {
-		a.used -= min(a.used, a.req.Cost)
-	}
-	a.over = a.used > a.limit.capacity()
-	return nil
+	return a.held.Result.TotalRequests
 }
 
 // denied reports whether the request is denied: if a descriptor is over its limit and not in quota
@@ -270,41 +300,6 @@ func (c *call) denied() bool {
 	return quotas > 0 && over == quotas
 }
 
-// refund refunds all hits that were counted, even if the context has ended.
-func (c *call) refund(ctx context.Context) error {
-	var errs []error
-	for i := range c.asks {
-		a := &c.asks[i]
-		if !a.charged {
-			continue
-		}
-		if err := a.strategy.refunder.Refund(context.WithoutCancel(ctx), &a.req, &a.res); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		a.charged = false
-		a.used -= min(a.used, a.req.Cost)
-	}
-	return errors.Join(errs...)
-}
-
-// settle raises the counts of descriptors that are over their limits, and processes descriptors
-// that give hits back.
-func (c *call) settle(ctx context.Context) error {
-	var errs []error
-	for i := range c.asks {
-		a := &c.asks[i]
-		switch {
-		case a.strategy == nil || a.limit.Requests == 0:
-		case a.mode == refund:
-			errs = append(errs, a.refund(ctx, c.engine.cfg.Now()))
-		case a.over && a.raises():
-			errs = append(errs, a.raise(context.WithoutCancel(ctx)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // report fills in the statuses.
 func (c *call) report(statuses []Status) {
 	var now time.Time
@@ -324,15 +319,15 @@ func (c *call) report(statuses []Status) {
 			s.Reason, s.Code = Over, OverLimit
 		default:
 			s.Reason = Within
-			s.Remaining = a.limit.capacity() - min(a.limit.capacity(), a.used)
+			s.Remaining = a.limit.capacity() - min(a.limit.capacity(), a.used())
 		}
 	}
 }
 
 // reset returns the time until the limit is reset.
 func (a *ask) reset(now time.Time) time.Duration {
-	if !a.res.ExpiresAt.IsZero() {
-		return max(0, a.res.ExpiresAt.Sub(now))
+	if a.held != nil && !a.held.Result.ExpiresAt.IsZero() {
+		return max(0, a.held.Result.ExpiresAt.Sub(now))
 	}
 	period := a.req.Duration
 	if a.limit.Algorithm != FixedWindow {

@@ -30,8 +30,8 @@
 // # Settings of weir's own
 //
 // A descriptor's metadata may hold a map named weir, with the algorithm that counts (fixed_window,
-// sliding_window, sliding_log or token_bucket) and, for a token bucket, its burst. Envoy's service
-// ignores metadata, so it loads the same file. A rate_limit may have a unit_multiplier, the number
+// sliding_window, sliding_log or token_bucket), for a token bucket its burst, and for costs that are
+// known when a request ends "costs: afterwards", see [Engine]. Envoy's service ignores metadata, so it loads the same file. A rate_limit may have a unit_multiplier, the number
 // of units in a period. The protocol has this field, but Envoy's service rejects it in a file;
 // [Loader.Envoy] warns of it.
 //
@@ -40,9 +40,8 @@
 //   - Keys and values are compared separately. Envoy's service joins them by underscores, so that
 //     key a_b with value c equals key a with value b_c and shares its counter, key k_v without a
 //     value matches key k with value v, and an asterisk in a key is a wildcard.
-//   - A denied request counts in none of its descriptors. The count of a descriptor over its limit
-//     rises to one above the limit and no further. Verdicts on a single descriptor are the same.
-//     See [Engine].
+//   - A denied request counts in none of its descriptors, but for costs that are known afterwards;
+//     see [Engine]. Config.CountDenied counts as Envoy's service does.
 //   - A limit of 0 denies a peek too, and counts nothing.
 //   - Every document of a file is read, but only files named *.yaml or *.yml.
 //   - A key that occurs twice in one map is a mistake. In Envoy's service the last one wins.

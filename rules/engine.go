@@ -13,8 +13,8 @@ import (
 
 // Source returns the strategy that counts for rules with an algorithm. burst is the capacity of a
 // TokenBucket; it is 0 for the capacity of the limit itself, and for other algorithms. The Strategy
-// must implement [weir.Peeker] and [weir.Refunder], and should implement [weir.Seeder], see
-// [Engine]. Hits can be refunded to a SlidingLog only if it lists its Entries, as a
+// must implement [weir.Peeker] and [weir.Refunder], and [weir.Charger] for costs that are known
+// afterwards. Hits can be refunded to a SlidingLog only if it lists its Entries, as a
 // [weir.SlidingLog] does. The engine uses one Strategy for all rules with the same algorithm and
 // burst, as long as there are any.
 type Source func(a Algorithm, burst uint64) (weir.Strategy, error)
@@ -52,6 +52,11 @@ type Config struct {
 	// counts are the same as if those requests were denied.
 	Shadow bool
 
+	// CountDenied counts the hits of a denied request too, on all its limits, as Envoy's service does:
+	// every rule counts as one whose costs are known afterwards. It is for a service that replaces
+	// Envoy's and changes no verdict at first.
+	CountDenied bool
+
 	// Quota puts every descriptor in quota mode, including those without a rule, which are never
 	// over a limit.
 	Quota bool
@@ -66,19 +71,25 @@ type Config struct {
 // # What is counted
 //
 // Each value has its own counter in each rule that matches it; with share_threshold, all values of
-// a wildcard share one. A request counts in all of its descriptors or in none: if one of them
-// denies it, the engine refunds the others. Envoy's service counts in all of them. Until the
-// refund, a denied request can cause a concurrent one to be denied; it can never cause too many to
-// be admitted.
+// a wildcard share one. A request counts in all of its descriptors or in none, as [weir.Decide]
+// says. A descriptor without hits is a peek: it is over the limit if the count is.
 //
-// The count of a descriptor that is over its limit rises to one above the limit. This is an
-// exception to weir's rule that a denial takes nothing. Envoy's service counts such hits too, and
-// quotas on costs that are known only afterwards need it: a peek admits the request, and the
-// request reports its cost when it ends. If a report above the limit did not count, no peek would
-// ever deny. With algorithms other than FixedWindow, which have no end of a window, only a cost
-// above 1 raises the count; otherwise a client that repeats denied requests would never be admitted
-// again. If a Strategy does not implement [weir.Seeder], the engine raises a window by requests for
-// the missing hits, and does not raise other counts.
+// # Costs that are known afterwards
+//
+// Where a cost is known when a request ends, such as the tokens of a language model, a client peeks
+// first, and reports the cost on the same descriptors in the end: Envoy by apply_on_stream_done.
+// Such a report must count even if it is over a limit, or no peek would ever be denied. A rule with
+//
+//	metadata: {weir: {costs: afterwards}}
+//
+// counts all hits in full, whatever it and the other limits of the request say, and is over its
+// limit when the count then is. Peeks are denied until time has paid for it: until the window ends,
+// or a bucket has something again. So in each period at most the limit is admitted, and the cost of
+// one call for each that was under way. The Strategy must implement [weir.Charger]. In a Go program
+// a [weir.Reservation] does the same with an estimate, which it commits to the actual cost.
+//
+// Envoy's service counts every request so, denied ones too, on all of its limits. Config.CountDenied
+// does that.
 //
 // # What Swap keeps
 //
@@ -105,15 +116,10 @@ type state struct {
 // strategy is a weir.Strategy with its optional interfaces.
 type strategy struct {
 	weir.Strategy
-	direct   decider // nil unless it is a strategy of package weir
+	limit    weir.Limit
 	peeker   weir.Peeker
 	refunder weir.Refunder
-	seeder   weir.Seeder // nil if not implemented
-}
-
-// decider is implemented by the strategies of package weir: Run without allocating a Result.
-type decider interface {
-	Decide(ctx context.Context, r *weir.Request) (weir.Result, error)
+	charges  bool // it is a weir.Charger
 }
 
 // New returns an Engine that decides by set. It fails if set is nil or if the Source fails.
@@ -162,6 +168,13 @@ func (e *Engine) Swap(set *Set) error {
 	if next.fixed, err = e.strategy(method{}, known, next.known); err != nil {
 		return err
 	}
+	for r := range set.All() {
+		charger := next.strategies[r.method].charges
+		if !charger && (r.Limit.Afterwards || e.cfg.CountDenied) {
+			return fmt.Errorf("rules: %s: costs that are known afterwards need a weir.Charger, which the strategy for %v is not",
+				r.Path, r.Limit.Algorithm)
+		}
+	}
 	e.state.Store(next)
 	return nil
 }
@@ -186,20 +199,15 @@ func (e *Engine) strategy(m method, old, next map[method]*strategy) (*strategy, 
 }
 
 func bind(made weir.Strategy) (*strategy, error) {
-	s := &strategy{Strategy: made}
+	s := &strategy{Strategy: made, limit: weir.NewLimit(made)}
 	var ok bool
 	if s.peeker, ok = made.(weir.Peeker); !ok {
-		return nil, fmt.Errorf("%T does not implement weir.Peeker", made)
+		return nil, fmt.Errorf("%s does not implement weir.Peeker", weir.NameOf(made))
 	}
 	if s.refunder, ok = made.(weir.Refunder); !ok {
-		return nil, fmt.Errorf("%T does not implement weir.Refunder", made)
+		return nil, fmt.Errorf("%s does not implement weir.Refunder", weir.NameOf(made))
 	}
-	s.seeder, _ = made.(weir.Seeder)
-	switch made.(type) {
-	// Only these exact types: a type that embeds one of them to replace Run would inherit Decide.
-	case *weir.FixedWindow, *weir.SlidingWindow, *weir.SlidingLog, *weir.TokenBucket:
-		s.direct = made.(decider)
-	}
+	_, s.charges = made.(weir.Charger)
 	return s, nil
 }
 
@@ -227,7 +235,7 @@ func (e *Engine) Reset(ctx context.Context, domain string, entries []Entry) (boo
 	s := st.strategies[r.method]
 	resetter, ok := s.Strategy.(weir.Resetter)
 	if !ok {
-		return true, fmt.Errorf("rules: %T does not implement weir.Resetter: %w", s.Strategy,
+		return true, fmt.Errorf("rules: %s does not implement weir.Resetter: %w", weir.NameOf(s.Strategy),
 			errors.ErrUnsupported)
 	}
 	key := string(appendKey(nil, domain, entries, r))

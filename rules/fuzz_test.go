@@ -2,6 +2,7 @@ package rules_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"testing"
 
@@ -69,16 +70,16 @@ func FuzzMatch(f *testing.F) {
 // FuzzDecide decides twice on an arbitrary request. The engine must answer or fail, and no count
 // may go down unless the request gives hits back.
 func FuzzDecide(f *testing.F) {
-	f.Add([]byte(`{"domain": "d", "hitsAddend": 2, "descriptors": [{"entries": [{"key": "ten", "value": ` +
-		`"x"}]}, {"entries": [{"key": "one", "value": "x"}], "hitsAddend": "18446744073709551615"}]}`))
-	f.Add([]byte(`{"domain": "d", "descriptors": [{"limit": {"unit": 0}}, {}, {"entries": [{}], "limit": ` +
-		`{"unit": 5, "unit_multiplier": 4294967295}}]}`))
-	f.Add([]byte(`{"domain": "d", "descriptors": [{"entries": [{"key": "bucket"}], "hitsAddend": 9, ` +
-		`"isNegativeHits": true}, {"entries": [{"key": "log"}], "hitsAddend": 0}]}`))
+	f.Add([]byte(`{"Domain": "d", "Hits": 2, "Descriptors": [{"Entries": [{"Key": "ten", "Value": "x"}]}, ` +
+		`{"Entries": [{"Key": "one", "Value": "x"}], "HasHits": true, "Hits": 18446744073709551615}]}`))
+	f.Add([]byte(`{"Domain": "d", "Descriptors": [{"Override": {"Unit": 0}}, {}, {"Entries": [{}], "Override": ` +
+		`{"Unit": 5, "Multiplier": 4294967295}}]}`))
+	f.Add([]byte(`{"Domain": "d", "Descriptors": [{"Entries": [{"Key": "bucket"}], "HasHits": true, "Hits": 9, ` +
+		`"GiveBack": true}, {"Entries": [{"Key": "later"}], "HasHits": true}]}`))
 	set := load(f, house)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		req, err := rules.ParseRequest(data)
-		if err != nil {
+		req := new(rules.Request)
+		if json.Unmarshal(data, req) != nil {
 			return
 		}
 		engine, err := rules.New(set, rules.Config{})

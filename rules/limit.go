@@ -98,6 +98,7 @@ type Limit struct {
 	Name       string // the name in the file; may be empty
 	Algorithm  Algorithm
 	Burst      uint64 // capacity of a TokenBucket, 0 means Requests; 0 for other algorithms
+	Afterwards bool   // costs are known afterwards: hits are counted in full, see Engine
 }
 
 // maxPeriod is the longest Duration that a weir.Request may have.
@@ -138,6 +139,9 @@ func (l *Limit) String() string {
 	}
 	if l.Burst > 0 {
 		s += ", burst " + strconv.FormatUint(l.Burst, 10)
+	}
+	if l.Afterwards {
+		s += ", costs afterwards"
 	}
 	return s
 }

@@ -13,7 +13,10 @@ import (
 // keys but ignores metadata, so it loads a file with these settings.
 const ownKey = "weir"
 
-var settingKeys = []string{"algorithm", "burst"}
+var settingKeys = []string{"algorithm", "burst", "costs"}
+
+// costsAfterwards is the value of the key costs.
+const costsAfterwards = "afterwards"
 
 // metadata reads a descriptor's metadata into x. It returns weir's own settings, or nil if there
 // are none.
@@ -130,6 +133,8 @@ func (d *decoder) settings(x *node, n *yaml.Node) {
 			d.algorithm(limit, f)
 		case "burst":
 			burst = &f
+		case "costs":
+			d.costs(limit, f)
 		default:
 			d.errorf(d.at(f.key), "unknown key '%s' in metadata.weir%s", f.name, suggest(f.name, settingKeys))
 		}
@@ -139,7 +144,7 @@ func (d *decoder) settings(x *node, n *yaml.Node) {
 	}
 	if x.rule != nil && limit.Unlimited {
 		d.warnf(d.at(n), "metadata.weir has no effect: the rule is unlimited")
-		limit.Algorithm, limit.Burst = FixedWindow, 0
+		limit.Algorithm, limit.Burst, limit.Afterwards = FixedWindow, 0, false
 	}
 }
 
@@ -158,6 +163,15 @@ func (d *decoder) algorithm(limit *Limit, f field) {
 		return
 	}
 	limit.Algorithm = Algorithm(i)
+}
+
+func (d *decoder) costs(limit *Limit, f field) {
+	name, ok := d.str(f)
+	if ok && name != costsAfterwards {
+		d.errorf(d.at(f.value), "unknown costs '%s'; want %s, for hits that are reported when a request ends "+
+			"and count in full, even over the limit; or leave the key out", name, costsAfterwards)
+	}
+	limit.Afterwards = ok
 }
 
 func (d *decoder) burst(limit *Limit, f field) {

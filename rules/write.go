@@ -101,12 +101,21 @@ func (n *node) yamlLimit() *yamlLimit {
 
 func (n *node) yamlMetadata() map[string]any {
 	m := n.metadata
-	if n.rule == nil || n.rule.Limit.Algorithm == FixedWindow {
+	if n.rule == nil {
 		return m
 	}
-	own := map[string]any{"algorithm": n.rule.Limit.Algorithm.String()}
+	own := make(map[string]any)
+	if a := n.rule.Limit.Algorithm; a != FixedWindow {
+		own["algorithm"] = a.String()
+	}
 	if burst := n.rule.Limit.Burst; burst > 0 {
 		own["burst"] = burst
+	}
+	if n.rule.Limit.Afterwards {
+		own["costs"] = costsAfterwards
+	}
+	if len(own) == 0 {
+		return m
 	}
 	m = maps.Clone(m)
 	if m == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -109,7 +110,7 @@ func (f *explainFlags) readFile(stdin io.Reader) (*rules.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	req, err := rules.ParseRequest(data)
+	req, err := serve.ParseRequest(data)
 	if err != nil {
 		return nil, err
 	}

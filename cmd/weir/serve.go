@@ -101,6 +101,8 @@ func newServe() *cobra.Command {
 	flags.BoolVar(&f.cfg.Shadow, "shadow", false,
 		"admit every request; the statuses show what would have been denied")
 	flags.BoolVar(&f.cfg.Quota, "quota", false, "treat every descriptor as if in quota mode")
+	flags.BoolVar(&f.cfg.CountDenied, "count-denied", false,
+		"count denied requests too, on all their limits, as Envoy's rate limit service does")
 	flags.BoolVar(&f.cfg.Answers.Headers, "response-headers", false,
 		"add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,

@@ -471,7 +471,7 @@ func TestRulesAdmin(t *testing.T) {
 		assert.False(t, at.spend(), name)
 		code, text := weir("inspect", "-d", "three=x")
 		assert.Equal(t, 0, code)
-		assert.Regexp(t, `^OVER_LIMIT: over, rule three, 3 per year, 0 left, reset in \d+s\n$`, text, name)
+		assert.Regexp(t, `^OK: within, rule three, 3 per year, 0 left, reset in \d+s\n$`, text, name)
 		code, text = weir("reset", "-d", "three=x", "--domain", "d")
 		assert.Equal(t, 0, code, text)
 		assert.True(t, at.spend(), name)

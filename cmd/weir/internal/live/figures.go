@@ -4,7 +4,9 @@ import (
 	"iter"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/weirgo/weir/internal/throttle"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -16,21 +18,25 @@ const maxRules = 10_000
 
 // Figures counts the decisions of rules. It is safe for concurrent use.
 type Figures struct {
-	rules atomic.Pointer[map[*rules.Rule]*figure]
-	mu    sync.Mutex // held to replace rules
+	counting rules.Config
+	rules    atomic.Pointer[map[*rules.Rule]*figure]
+	mu       sync.Mutex // held to replace rules
 }
 
 // figure holds the counts of one rule.
 type figure struct {
-	hits, within, near, over, shadow atomic.Uint64
+	hits, within, near, over, shadow, lost atomic.Uint64
+
+	peeked atomic.Bool
+	warned throttle.Throttle
 }
 
-// Figure holds the hits of a rule. Hits is Within plus Over; Within includes Near, and Over
-// includes Shadowed.
-type Figure struct{ Hits, Within, Near, Over, Shadowed uint64 }
+// Figure holds the hits of a rule. Hits is Within plus Over; Within includes Near, and Over includes
+// Shadowed and Lost. Lost are the hits that a rule which is peeked at denied, and so did not count.
+type Figure struct{ Hits, Within, Near, Over, Shadowed, Lost uint64 }
 
-func newFigures() *Figures {
-	f := &Figures{}
+func newFigures(counting rules.Config) *Figures {
+	f := &Figures{counting: counting}
 	f.rules.Store(&map[*rules.Rule]*figure{})
 	return f
 }
@@ -59,13 +65,21 @@ func (f *Figures) follow(set *rules.Set) {
 	f.rules.Store(&next)
 }
 
-// Count adds n hits of a rule with the given status.
-func (f *Figures) Count(s *rules.Status, n uint64) {
+// Count adds n hits of a rule with the given status. It reports, at most once a minute for each rule,
+// that they are Lost.
+func (f *Figures) Count(s *rules.Status, n uint64) (lost bool) {
 	of := (*f.rules.Load())[s.Rule]
 	if of == nil {
-		return
+		return false
 	}
 	of.hits.Add(n)
+	switch {
+	case n == 0 && !of.peeked.Load():
+		of.peeked.Store(true)
+	case s.Reason == rules.Over && of.peeked.Load() && !f.counting.CountDenied && !s.Rule.Limit.Afterwards && n > 0:
+		of.lost.Add(n)
+		_, lost = of.warned.Allow(time.Now(), time.Minute)
+	}
 	switch s.Reason {
 	case rules.Over:
 		of.over.Add(n)
@@ -80,13 +94,15 @@ func (f *Figures) Count(s *rules.Status, n uint64) {
 	case rules.Unlimited:
 		of.within.Add(n)
 	}
+	return lost
 }
 
 // All returns the figures of the rules, in any order.
 func (f *Figures) All() iter.Seq2[*rules.Rule, Figure] {
 	return func(yield func(*rules.Rule, Figure) bool) {
 		for r, of := range *f.rules.Load() {
-			now := Figure{of.hits.Load(), of.within.Load(), of.near.Load(), of.over.Load(), of.shadow.Load()}
+			now := Figure{of.hits.Load(), of.within.Load(), of.near.Load(), of.over.Load(), of.shadow.Load(),
+				of.lost.Load()}
 			if !yield(r, now) {
 				return
 			}

@@ -51,7 +51,7 @@ func New(cfg Config) (*Rules, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Rules{cfg: cfg, Figures: newFigures()}
+	r := &Rules{cfg: cfg, Figures: newFigures(cfg.Engine)}
 	version, err := hashFiles(cfg.Paths)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/weirgo/weir/cmd/weir/internal/serve"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -140,7 +141,7 @@ func (e *entry) request() (*rules.Request, error) {
 		if err != nil {
 			return nil, err
 		}
-		return rules.ParseRequest(data)
+		return serve.ParseRequest(data)
 	}
 	req := &rules.Request{Domain: e.Domain}
 	if e.Descriptor != "" {

@@ -38,6 +38,7 @@ type Config struct {
 	Source        rules.Source           // nil counts in memory
 	Metrics       []prometheus.Collector // of the Source
 	Shadow, Quota bool
+	CountDenied   bool // a denied request counts on all its limits
 	Answers       Answers
 
 	// Started is called once the Server serves, with the context of Run. Nil means none.
@@ -77,7 +78,8 @@ func New(cfg Config) (*Server, error) {
 	var err error
 	s.live, err = live.New(live.Config{
 		Paths: cfg.Paths, Loader: rules.Loader{MergeDomains: cfg.MergeDomains}, Log: cfg.Log,
-		Engine: rules.Config{Source: cfg.Source, Shadow: cfg.Shadow, Quota: cfg.Quota},
+		Engine: rules.Config{Source: cfg.Source, Shadow: cfg.Shadow, Quota: cfg.Quota,
+			CountDenied: cfg.CountDenied},
 	})
 	if err != nil {
 		return nil, err

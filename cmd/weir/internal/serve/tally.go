@@ -64,8 +64,17 @@ func (t *tally) count(req *rules.Request, resp *rules.Response) {
 			t.denied.Denied(req.Domain + ": " + rules.FormatEntries(req.Descriptors[i].Entries))
 		}
 		if s.Rule != nil {
-			t.rules.Count(s, hits(req, i))
+			t.countRule(s, hits(req, i))
 		}
+	}
+}
+
+// countRule counts the decision of a rule. It logs a rule that loses costs which are reported afterwards.
+func (t *tally) countRule(s *rules.Status, hits uint64) {
+	if t.rules.Count(s, hits) {
+		t.log.Warn("a rule is peeked at, and reports over its limit are not counted; if its costs are known afterwards, "+
+			"add to its descriptor: metadata: {weir: {costs: afterwards}}",
+			"domain", s.Rule.Domain, "rule", s.Rule.Path, "file", s.Rule.File, "line", s.Rule.Line)
 	}
 }
 
@@ -92,6 +101,8 @@ var (
 		"Hits over the limit, shadowed ones included.", ruleLabels, nil)
 	descShadow = prometheus.NewDesc(namespace+"rate_limit_shadow_mode_total",
 		"Hits over the limit of a rule in shadow mode.", ruleLabels, nil)
+	descLost = prometheus.NewDesc(namespace+"rate_limit_lost_total",
+		"Hits over the limit of a rule that is peeked at, which were not counted.", ruleLabels, nil)
 	descLimit = prometheus.NewDesc(namespace+"rate_limit_limit", "Requests per period of a rule.",
 		ruleLabels, nil)
 
@@ -114,6 +125,7 @@ func (t *tally) Collect(ch chan<- prometheus.Metric) {
 		counter(descNear, f.Near, domain, path)
 		counter(descOver, f.Over, domain, path)
 		counter(descShadow, f.Shadowed, domain, path)
+		counter(descLost, f.Lost, domain, path)
 		if !r.Limit.Unlimited {
 			ch <- prometheus.MustNewConstMetric(descLimit, prometheus.GaugeValue, float64(r.Limit.Requests),
 				domain, path)
