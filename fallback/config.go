@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weirgo/weir/internal/breaker"
 )
 
 // The defaults of Config.
@@ -16,6 +18,19 @@ const (
 	DefaultProbeInterval = time.Second
 	DefaultMaxCallers    = 1 << 17
 )
+
+// State is the state of a breaker.
+type State = breaker.State
+
+// The states of a breaker.
+const (
+	Closed   = breaker.Closed   // primary decides
+	Open     = breaker.Open     // primary is not called
+	HalfOpen = breaker.HalfOpen // only a probe calls primary
+)
+
+// Change is a change of a breaker's state.
+type Change = breaker.Change
 
 // ErrConfig is the error of [New] for a missing strategy, or a field of Config out of its range.
 var ErrConfig = errors.New("fallback: bad config")
@@ -137,6 +152,12 @@ func (c Config) withDefaults() (Config, error) {
 		c.Now = time.Now
 	}
 	return c, errors.Join(errs...)
+}
+
+// breaker returns what the breakers judge by.
+func (c Config) breaker() breaker.Config {
+	return breaker.Config{Interval: c.Interval, Stall: c.Stall, MinCalls: c.MinCalls, FailureRate: c.FailureRate,
+		ProbeInterval: c.ProbeInterval}
 }
 
 // setDefault sets a field that is 0 to value, and adds an error if it is negative or no number.

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/breaker"
 	"github.com/weirgo/weir/internal/callers"
 	"github.com/weirgo/weir/internal/deadline"
 	"github.com/weirgo/weir/internal/wrap"
@@ -45,7 +46,7 @@ type Fallback struct {
 	deadlines      deadline.Shared
 	id             string // the Source of backlogs
 
-	breakers breakers
+	breakers *breaker.Set
 	ledger   ledger
 	turns    singleflight.Group // see reconcile
 	stats    counters
@@ -141,7 +142,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
 	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
-	f.breakers.all.Store("", newBreaker(&f.cfg, ""))
+	f.breakers = breaker.NewSet(cfg.breaker(), cfg.Now())
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.runs = runs{f.primary.Run, f.local.Run}
 	f.prompt, f.deadlines.Timeout = wrap.Prompt(primary), cfg.Timeout
@@ -206,7 +207,7 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	}
 	b, a := f.breaker(r.Key), f.ledger.open(r, f.cfg.Now()) // in this order: Partition may panic
 	defer a.users.Add(-1)
-	if b.closed() && !f.standing(a, b.epoch.Load()).behind {
+	if b.Closed() && !f.standing(a, b.Epoch()).behind {
 		// No breaker: a primary that can be read may still be unable to count.
 		if res, _, err := f.call(ctx, nil, a, r, f.primary.Peek); err != errUndecided {
 			return res, err
@@ -214,6 +215,11 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	}
 	res, _, err := f.runLocal(ctx, b, a, r, f.local.Peek, nil, false)
 	return res, err
+}
+
+// breaker returns the breaker of key.
+func (f *Fallback) breaker(key string) *breaker.Breaker {
+	return f.breakers.Of(f.cfg.Partition(key), f.cfg.Now)
 }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/breaker"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -36,13 +37,13 @@ func (f *Fallback) toShare(r *weir.Request, n uint64) *weir.Request {
 
 // fromShare turns local's Result on its share of r into one on r: the shares of others count as
 // used.
-func (f *Fallback) fromShare(b *breaker, r, own *weir.Request, res *weir.Result) *weir.Result {
+func (f *Fallback) fromShare(b *breaker.Breaker, r, own *weir.Request, res *weir.Result) *weir.Result {
 	if r == own {
 		return res
 	}
 	res.TotalRequests += min(r.Limit-own.Limit, math.MaxUint64-res.TotalRequests)
 	if !res.Allowed() && res.ExpiresAt.IsZero() && wrap.Cost(r) <= r.Limit {
-		res.ExpiresAt = b.next(f.cfg.Now()) // over the share, not over the limit: it passes when primary is back
+		res.ExpiresAt = b.Next(f.cfg.Now()) // over the share, not over the limit: it passes when primary is back
 	}
 	return res
 }
@@ -61,7 +62,7 @@ func (f *Fallback) seedLocal(ctx context.Context, r *weir.Request, n uint64, res
 // runLocal decides on r without primary, by run, which is a method of local. If it counts, what it
 // admits is recorded; p is the call of primary that did not decide, or nil.
 func (f *Fallback) runLocal(
-	ctx context.Context, b *breaker, a *account, r *weir.Request, run operation, p *pending, counts bool,
+	ctx context.Context, b *breaker.Breaker, a *account, r *weir.Request, run operation, p *pending, counts bool,
 ) (*weir.Result, Source, error) {
 	if f.cfg.OnFail != FailLocal {
 		return f.policy(b, r), FromPolicy, nil
@@ -120,12 +121,12 @@ func (f *Fallback) periodEnd(r *weir.Request, res *weir.Result, now time.Time) (
 func (f *Fallback) exceeds(r *weir.Request) bool { return wrap.Cost(r) > r.Limit && !f.cfg.OwnLimits }
 
 // policy returns the Result of Config.OnFail.
-func (f *Fallback) policy(b *breaker, r *weir.Request) *weir.Result {
+func (f *Fallback) policy(b *breaker.Breaker, r *weir.Request) *weir.Result {
 	switch {
 	case f.exceeds(r):
 		return &weir.Result{}
 	case f.cfg.OnFail == FailOpen:
 		return &weir.Result{State: weir.Allow, TotalRequests: wrap.Cost(r), ExpiresAt: f.cfg.Now()}
 	}
-	return &weir.Result{TotalRequests: r.Limit, ExpiresAt: b.next(f.cfg.Now())}
+	return &weir.Result{TotalRequests: r.Limit, ExpiresAt: b.Next(f.cfg.Now())}
 }

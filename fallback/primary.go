@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/breaker"
 )
 
 // errUndecided reports that primary did not decide, so local does. Callers never see it.
@@ -31,9 +32,9 @@ type operation func(ctx context.Context, r *weir.Request) (*weir.Result, error)
 // is errUndecided, or one for the caller. The operation continues without its caller, as the
 // pending, and b records how it ends; if b is nil nothing is recorded.
 func (f *Fallback) call(
-	ctx context.Context, b *breaker, a *account, r *weir.Request, op operation,
+	ctx context.Context, b *breaker.Breaker, a *account, r *weir.Request, op operation,
 ) (*weir.Result, *pending, error) {
-	if b != nil && !b.closed() {
+	if b != nil && !b.Closed() {
 		f.startProbe(b, r)
 		return nil, nil, errUndecided
 	}
@@ -79,7 +80,7 @@ func (f *Fallback) call(
 
 // callHere is call of a prompt primary, on this goroutine.
 func (f *Fallback) callHere(
-	ctx context.Context, b *breaker, r *weir.Request, op operation,
+	ctx context.Context, b *breaker.Breaker, r *weir.Request, op operation,
 ) (*weir.Result, error) {
 	bounded, cancel := f.deadlines.Within(context.WithoutCancel(ctx))
 	defer cancel()
@@ -125,7 +126,7 @@ func (f *Fallback) attempt(
 
 // judge records the end of a call in b, and returns its error for the caller. Errors that depend on
 // the request alone are not recorded.
-func (f *Fallback) judge(b *breaker, err error) error {
+func (f *Fallback) judge(b *breaker.Breaker, err error) error {
 	var failure error
 	switch {
 	case err == nil:
@@ -137,7 +138,7 @@ func (f *Fallback) judge(b *breaker, err error) error {
 		failure = err
 	}
 	if b != nil {
-		f.notify(b.record(f.cfg.Now(), failure))
+		f.notify(b.Record(f.cfg.Now(), failure))
 	}
 	if err == nil {
 		return nil
@@ -162,6 +163,13 @@ func (f *Fallback) isDown(err error) (down bool) {
 func (f *Fallback) report(err error) {
 	if f.cfg.OnError != nil {
 		_ = f.safely(func() error { f.cfg.OnError(err); return nil })
+	}
+}
+
+// notify calls Config.OnChange, unless c is nil.
+func (f *Fallback) notify(c *Change) {
+	if c != nil && f.cfg.OnChange != nil {
+		_ = f.safely(func() error { f.cfg.OnChange(*c); return nil })
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/breaker"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -24,20 +25,20 @@ const attempts = 4
 // startProbe probes primary, if a probe is due, in a goroutine of its own, which ends with
 // ProbeTimeout if primary respects its context. No caller waits for it: local decides on the
 // request that started it.
-func (f *Fallback) startProbe(b *breaker, r *weir.Request) {
+func (f *Fallback) startProbe(b *breaker.Breaker, r *weir.Request) {
 	key, started := r.Key, f.cfg.Now()
-	change := b.probeDue(started)
+	change := b.ProbeDue(started)
 	if change == nil {
 		return
 	}
 	f.notify(change)
-	b.probes.Add(1)
+	b.Probes.Add(1)
 	go func() {
-		defer b.probes.Add(-1)
+		defer b.Probes.Add(-1)
 		f.attempt(context.Background(), f.cfg.ProbeTimeout, func(ctx context.Context) error {
 			return f.probe(ctx, f.stats.probes.Add(1), key)
 		}, func(err error) {
-			f.notify(b.finish(started, f.cfg.Now(), err))
+			f.notify(b.Finish(started, f.cfg.Now(), err))
 			if err != nil {
 				f.stats.failures.Add(1)
 				f.report(err)

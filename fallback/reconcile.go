@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/breaker"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -19,9 +20,9 @@ type standing struct {
 }
 
 // decide has primary decide on r by run, or together with what it has missed of r's caller.
-func (f *Fallback) decide(ctx context.Context, b *breaker, a *account, r *weir.Request,
+func (f *Fallback) decide(ctx context.Context, b *breaker.Breaker, a *account, r *weir.Request,
 	run operation) (res *weir.Result, err error) {
-	s := f.standing(a, b.epoch.Load())
+	s := f.standing(a, b.Epoch())
 	if s.behind {
 		res, err = f.reconcile(ctx, a, r, s, run)
 	} else {

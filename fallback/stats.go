@@ -3,6 +3,8 @@ package fallback
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir/internal/breaker"
 )
 
 // Stats are the counts of a [Fallback] so far. They are read one by one, so they may be of slightly
@@ -55,19 +57,15 @@ func (f *Fallback) Stats() Stats {
 		Callers:    f.ledger.Len(),
 		Panics:     f.stats.panics.Load(),
 	}
-	f.breakers.all.Range(func(_, one any) bool {
-		b := one.(*breaker)
-		s.Opens += b.opens.Load()
-		b.mu.Lock()
-		state, since := b.state, b.since
-		b.mu.Unlock()
+	f.breakers.Range(func(b *breaker.Breaker) {
+		s.Opens += b.Opens()
+		state, since := b.State()
 		if state != Closed {
 			s.OpenPartitions++
 		}
 		if s.Since.IsZero() || state != Closed && s.State == Closed {
 			s.State, s.Since = state, since
 		}
-		return true
 	})
 	return s
 }

@@ -1,10 +1,9 @@
-package fallback
+package breaker
 
 import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,32 +13,17 @@ import (
 
 var errTest = errors.New("connection refused")
 
-// testBreaker returns a breaker with the default Config at the instant 100 s. It opens after 5
-// calls if half of them failed over at least 50 ms.
-func testBreaker(now *time.Time) *breaker {
-	*now = time.Unix(100, 0)
-	cfg, err := Config{Now: func() time.Time { return *now }}.withDefaults()
-	if err != nil {
-		panic(err)
-	}
-	b := newBreaker(&cfg, "")
-	b.interval = cfg.ProbeInterval
-	return b
-}
+// defaults are those of fallback.Config.
+var defaults = Config{Interval: time.Second, Stall: 50 * time.Millisecond, MinCalls: 5, FailureRate: 0.5,
+	ProbeInterval: time.Second}
 
-// The default Interval grows with Timeout: failures of slow calls are far apart.
-func TestBreakerOpensWithALongTimeout(t *testing.T) {
-	for _, timeout := range []time.Duration{DefaultTimeout, time.Second, 10 * time.Second} {
-		now := time.Unix(100, 0)
-		cfg, err := Config{Timeout: timeout, Now: func() time.Time { return now }}.withDefaults()
-		require.NoError(t, err)
-		b := newBreaker(&cfg, "")
-		opened := false
-		for end := now.Add(3*timeout + 2*time.Second); now.Before(end); now = now.Add(timeout / 4) {
-			opened = opened || b.record(now, errTest) != nil
-		}
-		assert.True(t, opened, "timeout %v", timeout)
-	}
+// testBreaker returns a breaker with the defaults at the instant 100 s. It opens after 5 calls if
+// half of them failed over at least 50 ms.
+func testBreaker(now *time.Time) *Breaker {
+	*now = time.Unix(100, 0)
+	b := New(defaults, "", *now)
+	b.interval = defaults.ProbeInterval
+	return b
 }
 
 func TestBreakerJudgesShares(t *testing.T) {
@@ -67,12 +51,12 @@ func TestBreakerJudgesShares(t *testing.T) {
 			var now time.Time
 			b := testBreaker(&now)
 			for range row.ok {
-				require.Nil(t, b.record(now, nil))
+				require.Nil(t, b.Record(now, nil))
 				now = now.Add(time.Second / time.Duration(row.ok))
 			}
 			opened := false
 			for range row.fail {
-				opened = opened || b.record(now, errTest) != nil
+				opened = opened || b.Record(now, errTest) != nil
 				now = now.Add(row.over / time.Duration(row.fail-1))
 			}
 			assert.Equal(t, row.opens, opened)
@@ -84,33 +68,30 @@ func TestBreakerJudgesShares(t *testing.T) {
 // duration of a stall.
 func TestFailuresBeforeTheIntervalDoNotCount(t *testing.T) {
 	var now time.Time
-	cfg := Config{Now: func() time.Time { return now }, Interval: 10 * time.Second,
-		Stall: 200 * time.Millisecond, MinCalls: 4}
-	cfg, err := cfg.withDefaults()
-	require.NoError(t, err)
-	b := newBreaker(&cfg, "")
+	b := New(Config{Interval: 10 * time.Second, Stall: 200 * time.Millisecond, MinCalls: 4, FailureRate: 0.5,
+		ProbeInterval: time.Second}, "", now)
 	for _, ms := range []int{0, 9900, 10_010, 10_011, 10_012, 10_013} {
 		now = time.Time{}.Add(time.Duration(ms) * time.Millisecond)
-		assert.Nil(t, b.record(now, errTest), "%d ms", ms)
+		assert.Nil(t, b.Record(now, errTest), "%d ms", ms)
 	}
 	now = time.Time{}.Add(10_100 * time.Millisecond)
-	assert.NotNil(t, b.record(now, errTest), "200 ms after the first failure that counts")
+	assert.NotNil(t, b.Record(now, errTest), "200 ms after the first failure that counts")
 }
 
 func TestBreakerStates(t *testing.T) {
 	var now time.Time
 	b := testBreaker(&now)
 	call := func() string {
-		return fmt.Sprint(b.closed(), b.probeDue(now) != nil)
+		return fmt.Sprint(b.Closed(), b.ProbeDue(now) != nil)
 	}
 	assert.Equal(t, "true false", call())
 	for range 5 {
-		b.record(now, errTest)
+		b.Record(now, errTest)
 	}
 	now = now.Add(50 * time.Millisecond)
 	opened := now
-	assert.Equal(t, &Change{From: Closed, To: Open, At: now, Cause: errTest}, b.record(now, errTest))
-	assert.Equal(t, opened.Add(time.Second), b.next(now))
+	assert.Equal(t, &Change{From: Closed, To: Open, At: now, Cause: errTest}, b.Record(now, errTest))
+	assert.Equal(t, opened.Add(time.Second), b.Next(now))
 	now = opened.Add(time.Second - 1)
 	assert.Equal(t, "false false", call())
 	now = opened.Add(time.Second)
@@ -118,14 +99,14 @@ func TestBreakerStates(t *testing.T) {
 	assert.Equal(t, "false false", call(), "one probe at a time")
 	started := now
 	now = now.Add(800 * time.Millisecond)
-	assert.Equal(t, Open, b.finish(started, now, errTest).To)
+	assert.Equal(t, Open, b.Finish(started, now, errTest).To)
 	now = started.Add(time.Second)
 	assert.Equal(t, "false true", call(), "the interval is from start to start")
-	assert.Nil(t, b.record(now, errTest), "calls in flight change nothing")
-	assert.Equal(t, Closed, b.finish(now, now, nil).To)
+	assert.Nil(t, b.Record(now, errTest), "calls in flight change nothing")
+	assert.Equal(t, Closed, b.Finish(now, now, nil).To)
 	assert.Equal(t, "true false", call())
 	for range 4 {
-		assert.Nil(t, b.record(now.Add(time.Second/2), errTest), "failures before the outage no longer count")
+		assert.Nil(t, b.Record(now.Add(time.Second/2), errTest), "failures before the outage no longer count")
 	}
 }
 
@@ -134,21 +115,20 @@ func TestBreakerStates(t *testing.T) {
 func TestBreakerSlowsDownForStuckProbes(t *testing.T) {
 	var now time.Time
 	b := testBreaker(&now)
-	b.probes.Add(1)
+	b.Probes.Add(1)
 	assert.Equal(t, time.Second, b.pause(), "one stuck probe does not slow the breaker")
-	b.probes.Add(31)
+	b.Probes.Add(31)
 	assert.Equal(t, 5*time.Second, b.pause())
-	b.probes.Add(-32)
+	b.Probes.Add(-32)
 	assert.Equal(t, time.Second, b.pause())
 }
 
 func TestTheLongestProbeIntervalNeverProbes(t *testing.T) {
-	cfg, err := Config{MinCalls: 1, Stall: -1, ProbeInterval: math.MaxInt64}.withDefaults()
-	require.NoError(t, err)
-	b, now := newBreaker(&cfg, ""), time.Now()
-	require.NotNil(t, b.record(now, errTest), "it opens")
-	assert.Nil(t, b.probeDue(now.Add(200*365*24*time.Hour)))
-	b.probes.Add(100)
+	now := time.Now()
+	b := New(Config{Interval: time.Second, MinCalls: 1, Stall: -1, FailureRate: 0.5, ProbeInterval: math.MaxInt64}, "", now)
+	require.NotNil(t, b.Record(now, errTest), "it opens")
+	assert.Nil(t, b.ProbeDue(now.Add(200*365*24*time.Hour)))
+	b.Probes.Add(100)
 	assert.EqualValues(t, int64(math.MaxInt64), b.pause())
 }
 
@@ -157,9 +137,9 @@ func TestEpochIsRaisedOnceAnInterval(t *testing.T) {
 	b := testBreaker(&now)
 	for range 1000 { // 10 s with one failure in ten
 		for range 9 {
-			b.record(now, nil)
+			b.Record(now, nil)
 		}
-		b.record(now, errTest)
+		b.Record(now, errTest)
 		now = now.Add(10 * time.Millisecond)
 	}
 	assert.InDelta(t, 10, b.epoch.Load(), 1)
@@ -167,22 +147,11 @@ func TestEpochIsRaisedOnceAnInterval(t *testing.T) {
 }
 
 func TestBreakersAreBounded(t *testing.T) {
-	cfg, err := Config{Partition: func(key string) string { return key }}.withDefaults()
-	require.NoError(t, err)
-	f := &Fallback{cfg: cfg}
-	f.breakers.all.Store("", newBreaker(&cfg, ""))
-	for i := range 2 * maxBreakers {
-		key := fmt.Sprint(i)
-		require.Same(t, f.breaker(key), f.breaker(key))
-		assert.Equal(t, i < maxBreakers, f.breaker(key) != f.breaker(""))
+	s := NewSet(defaults, time.Now())
+	for i := range 2 * maxParts {
+		part := fmt.Sprint(i)
+		require.Same(t, s.Of(part, time.Now), s.Of(part, time.Now))
+		assert.Equal(t, i < maxParts, s.Of(part, time.Now) != s.Of("", time.Now))
 	}
-	assert.EqualValues(t, maxBreakers, f.breakers.n.Load())
-}
-
-// Partitions that share a breaker are probed with a key of the partition whose request starts the
-// probe.
-func TestProbeKeysOfPartsThatShareABreaker(t *testing.T) {
-	part := func(key string) string { part, _, _ := strings.Cut(key, ":"); return part }
-	f := &Fallback{cfg: Config{Partition: part}}
-	assert.Equal(t, "part 2000", part(f.probeKey("probe", "part 2000:a")))
+	assert.EqualValues(t, maxParts, s.n.Load())
 }

@@ -1,0 +1,34 @@
+package fallback
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir/internal/breaker"
+)
+
+// The default Interval grows with Timeout: failures of slow calls are far apart.
+func TestBreakerOpensWithALongTimeout(t *testing.T) {
+	for _, timeout := range []time.Duration{DefaultTimeout, time.Second, 10 * time.Second} {
+		cfg, err := Config{Timeout: timeout}.withDefaults()
+		require.NoError(t, err)
+		now := time.Unix(100, 0)
+		b := breaker.New(cfg.breaker(), "", now)
+		opened := false
+		for end := now.Add(3*timeout + 2*time.Second); now.Before(end); now = now.Add(timeout / 4) {
+			opened = opened || b.Record(now, errTimeout) != nil
+		}
+		assert.True(t, opened, "timeout %v", timeout)
+	}
+}
+
+// Partitions that share a breaker are probed with a key of the partition whose request starts the
+// probe.
+func TestProbeKeysOfPartsThatShareABreaker(t *testing.T) {
+	part := func(key string) string { part, _, _ := strings.Cut(key, ":"); return part }
+	f := &Fallback{cfg: Config{Partition: part}}
+	assert.Equal(t, "part 2000", part(f.probeKey("probe", "part 2000:a")))
+}

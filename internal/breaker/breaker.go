@@ -1,0 +1,225 @@
+// Package breaker decides whether a server may be called, by the share of calls that failed. It calls
+// no other code and does not block: the clock is an argument.
+package breaker
+
+import (
+	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/arith"
+)
+
+// State is the state of a breaker.
+type State int
+
+// The states of a breaker.
+const (
+	Closed   State = iota // the server is called
+	Open                  // it is not called
+	HalfOpen              // only a probe calls it
+)
+
+// String returns the state in lower case.
+func (s State) String() string { return [...]string{"closed", "open", "half-open"}[s] }
+
+// Change is a change of a breaker's state.
+type Change struct {
+	Partition string // "" without partitions
+	From, To  State
+	At        time.Time
+	Cause     error // the last failure, if To is Open
+}
+
+// Config is what a breaker judges by; see fallback.Config.
+type Config struct {
+	Interval, Stall time.Duration
+	MinCalls        int
+	FailureRate     float64
+	ProbeInterval   time.Duration
+}
+
+// Breaker decides whether a server may be called. Make one with [New].
+type Breaker struct {
+	cfg       Config
+	partition string
+	start     time.Time
+	interval  time.Duration // ProbeInterval, and up to a tenth
+
+	// gate is 0 while the breaker is closed, and otherwise the instant of the next probe, in ns
+	// since start. An open breaker costs one atomic load.
+	gate atomic.Int64
+
+	// epoch counts the times that the server may have lost its counts: each opening, and once in a
+	// ProbeInterval a failure. Counts that primary confirmed in an earlier epoch are sent to it
+	// again. Changes under mu.
+	epoch atomic.Uint64
+	opens atomic.Uint64
+
+	Probes atomic.Int64 // that have not returned
+
+	mu     sync.Mutex
+	state  State       // guarded by mu, as all below
+	since  time.Time   // when it came into state
+	slots  [slots]slot // the last Interval
+	raised time.Time   // when epoch last changed
+}
+
+// slots is the number of parts of an Interval, each judged as a whole.
+const slots = 10
+
+// slot counts the calls that ended in one part of an Interval.
+type slot struct {
+	number        int64 // of the part, since start
+	calls, failed int
+	first         time.Duration // the first failure, since start; the largest Duration for none
+}
+
+// probing is the gate while a probe runs.
+const probing = math.MaxInt64
+
+// New returns a closed breaker.
+func New(cfg Config, partition string, now time.Time) *Breaker {
+	p := int64(cfg.ProbeInterval)
+	interval := time.Duration(arith.Add(p, rand.Int64N(p/10+1)))
+	return &Breaker{cfg: cfg, partition: partition, start: now, since: now, interval: interval}
+}
+
+// Epoch returns how often the server may have lost its data.
+func (b *Breaker) Epoch() uint64 { return b.epoch.Load() }
+
+// Opens returns how often the breaker opened.
+func (b *Breaker) Opens() uint64 { return b.opens.Load() }
+
+// State returns the state, and since when it is that.
+func (b *Breaker) State() (State, time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.state, b.since
+}
+
+// at returns now as a gate, never that of a closed breaker.
+func (b *Breaker) at(now time.Time) int64 { return max(1, int64(now.Sub(b.start))) }
+
+// Closed reports whether the server may be called.
+func (b *Breaker) Closed() bool { return b.gate.Load() == 0 }
+
+// ProbeDue makes an open breaker whose pause is over half-open, for the caller to start a probe.
+// Otherwise it returns nil.
+func (b *Breaker) ProbeDue(now time.Time) *Change {
+	gate := b.gate.Load()
+	if gate == 0 || b.at(now) < gate || !b.gate.CompareAndSwap(gate, probing) {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.turn(HalfOpen, probing, now, nil)
+}
+
+// Record counts a call that ended now; failure is nil if the server answered in time. Calls that end
+// when the breaker is no longer closed do not count.
+func (b *Breaker) Record(now time.Time, failure error) *Change {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.state != Closed {
+		return nil
+	}
+	number := b.at(now) / max(1, int64(b.cfg.Interval/slots))
+	s := &b.slots[number%slots]
+	if s.number != number || s.calls == 0 {
+		*s = slot{number: number, first: math.MaxInt64}
+	}
+	s.calls++
+	if failure == nil {
+		return nil
+	}
+	s.failed++
+	s.first = min(s.first, now.Sub(b.start))
+	calls, failed, first := 0, 0, s.first
+	for _, s := range b.slots {
+		if s.number > number-slots && s.calls > 0 {
+			calls, failed, first = calls+s.calls, failed+s.failed, min(first, s.first)
+		}
+	}
+	tripped := calls >= b.cfg.MinCalls && float64(failed) >= b.cfg.FailureRate*float64(calls) &&
+		now.Sub(b.start)-first >= b.cfg.Stall
+	if tripped || now.Sub(b.raised) >= b.cfg.ProbeInterval {
+		b.raised = now
+		b.epoch.Add(1)
+	}
+	if !tripped {
+		return nil
+	}
+	b.opens.Add(1)
+	return b.turn(Open, b.at(now.Add(b.pause())), now, failure)
+}
+
+// Finish ends a probe that was started at started: failure is nil if the breaker closes.
+func (b *Breaker) Finish(started, now time.Time, failure error) *Change {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if failure == nil {
+		return b.turn(Closed, 0, now, nil)
+	}
+	return b.turn(Open, b.at(started.Add(b.pause())), now, failure)
+}
+
+// pause returns the time until the next probe. A server that does not answer costs a goroutine
+// for each probe, so probes that do not return make the next ones rarer.
+func (b *Breaker) pause() time.Duration {
+	return time.Duration(arith.Mul(uint64(1+b.Probes.Load()/8), int64(b.interval)))
+}
+
+func (b *Breaker) turn(to State, gate int64, now time.Time, cause error) *Change {
+	c := &Change{Partition: b.partition, From: b.state, To: to, At: now, Cause: cause}
+	b.state, b.since, b.slots = to, now, [slots]slot{}
+	b.gate.Store(gate)
+	return c
+}
+
+// Next returns the earliest instant at which the server may be called again.
+func (b *Breaker) Next(now time.Time) time.Time {
+	gate := b.gate.Load()
+	if gate == probing {
+		return now.Add(b.cfg.ProbeInterval)
+	}
+	return now.Add(max(0, time.Duration(gate)-now.Sub(b.start)))
+}
+
+// maxParts bounds the parts that have a breaker of their own.
+const maxParts = 1024
+
+// Set holds a breaker for each part of a server. Make one with [NewSet].
+type Set struct {
+	cfg Config
+	all sync.Map     // of *Breaker, by part: "" also for parts beyond maxParts
+	n   atomic.Int64 // parts
+}
+
+// NewSet returns a Set with the breaker of the part "".
+func NewSet(cfg Config, now time.Time) *Set {
+	s := &Set{cfg: cfg}
+	s.all.Store("", New(cfg, "", now))
+	return s
+}
+
+// Of returns the breaker of a part, and makes it at the instant that now returns.
+func (s *Set) Of(part string, now func() time.Time) *Breaker {
+	found, ok := s.all.Load(part)
+	if !ok {
+		if s.n.Add(1) > maxParts {
+			part = ""
+		}
+		if found, ok = s.all.LoadOrStore(part, New(s.cfg, part, now())); ok {
+			s.n.Add(-1) // another call has made it, or it is the shared one
+		}
+	}
+	return found.(*Breaker)
+}
+
+// Range calls f with each breaker.
+func (s *Set) Range(f func(*Breaker)) {
+	s.all.Range(func(_, one any) bool { f(one.(*Breaker)); return true })
+}
