@@ -73,9 +73,8 @@ Requests are decided on as if the denied ones had been sent all the same: caller
 they are asked to would meet fewer denials. The report ends with the commands that enforce its limits
 on the same requests, or says why there is none.
 
-Memory grows with the number of callers (with --rules, of distinct descriptors and callers), not
-with the number of lines. Beyond about 10 million requests, 5 bytes of each go to a temporary file
-in $TMPDIR. The exit code is 1 if replay failed or one of several files could not be read, 2 if the
+Memory grows by 16 bytes with each request, and with the number of callers (with --rules, of distinct
+descriptors and callers). The exit code is 1 if replay failed or one of several files could not be read, 2 if the
 command line is wrong or the file is not an access log, and 3 if the callers are in doubt.`
 
 const replayExample = `  weir replay --limit 100/1m access.log

@@ -45,7 +45,8 @@ func (p *Parser) common(line []byte, e *Entry) error {
 		return ErrFormat
 	}
 	status, rest, _ := bytes.Cut(bytes.TrimPrefix(rest[len(request)+1:], space), space)
-	*e = Entry{Start: second * 1e9, Coarse: true, User: user, Status: statusOf(status), rest: rest}
+	e.Start, e.Coarse, e.User, e.Status, e.rest = second*1e9, true, user, statusOf(status), rest
+	e.forwarded, e.referer, e.agent = nil, nil, nil
 	e.Method, e.Path, e.Query = requestLine(request)
 	if e.IP, e.IPv4 = ip, v4; v4 {
 		return nil

@@ -96,7 +96,7 @@ func (b *bucketSearch) peaks() []uint64 {
 
 // searchPeaks computes the peaks for buckets. peaks holds those of sliding logs in their place,
 // where the search starts.
-func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) error {
+func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) {
 	searches := map[int]*bucketSearch{} // keyed by index in peaks
 	for i, strategy := range s.Strategies {
 		extra, isBucket := map[string]uint64{rule.Token: 0, rule.Leaky: 1}[strategy]
@@ -116,27 +116,18 @@ func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) error {
 		if len(under) == 0 {
 			break
 		}
-		if err := pass(sp, under); err != nil {
-			return err
-		}
+		pass(sp, under)
 	}
 	for at, b := range searches {
 		peaks[at] = b.peaks()
 	}
-	return nil
 }
 
 // pass reads the log once for the given searches.
-func pass(sp *spool, under []*bucketSearch) error {
-	in, err := sp.open()
-	if err != nil {
-		return err
-	}
+func pass(sp *spool, under []*bucketSearch) {
+	in := sp.open()
 	for {
-		ns, code, ok, err := in.next()
-		if err != nil {
-			return err
-		}
+		ns, code, ok := in.next()
 		if !ok {
 			break
 		}
@@ -147,5 +138,4 @@ func pass(sp *spool, under []*bucketSearch) error {
 	for _, b := range under {
 		b.end()
 	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"hash/maphash"
 	"math"
 	"net/http"
 	"net/netip"
@@ -134,79 +133,31 @@ func (k *keyer) hidesClient(e *accesslog.Entry) bool {
 	return err == nil && (addr.IsPrivate() || addr.IsLoopback())
 }
 
-// callers numbers callers in order of appearance. It is a hash table of its own because the parsers
-// compute the hashes, and because with a million callers the time of a look-up is that of its cache
-// misses: here two, in a map of strings five.
+// callers numbers callers in order of appearance.
 type callers struct {
-	seed  maphash.Seed
-	slots []slot // the length is a power of two
-	all   []caller
-	names []string
-
+	numbers  map[string]uint32
+	names    []string
 	requests []uint64 // by caller
 }
 
-// slot is a caller's number plus 1, or 0 if it is empty, and part of the hash.
-type slot struct{ tag, number uint32 }
-
-// caller is the part of a caller that look-ups read.
-type caller struct {
-	size uint8 // length of the key; if it is over len(head), the key is in names
-	head [23]byte
-}
-
-func newCallers() *callers { return &callers{seed: maphash.MakeSeed(), slots: make([]slot, 1<<10)} }
+func newCallers() *callers { return &callers{numbers: make(map[string]uint32)} }
 
 // maxCallers leaves one bit of a number for other use.
 const maxCallers = math.MaxInt32
 
-// number returns the number of the caller with a key and its hash. It copies the key of a new
-// caller.
-func (c *callers) number(key []byte, hash uint64) (uint32, error) {
-	mask, tag := uint64(len(c.slots)-1), uint32(hash>>32)
-	i := hash & mask
-	for ; c.slots[i].number != 0; i = (i + 1) & mask {
-		if s := c.slots[i]; s.tag == tag && c.is(s.number-1, key) {
-			return s.number - 1, nil
-		}
+// number returns the number of the caller with a key. It copies the key of a new caller.
+func (c *callers) number(key []byte) (uint32, error) {
+	if n, ok := c.numbers[string(key)]; ok {
+		return n, nil
 	}
-	n := uint32(len(c.names))
+	n := len(c.names)
 	if n == maxCallers {
 		return 0, fmt.Errorf("more than %d callers", maxCallers)
 	}
-	c.slots[i] = slot{tag, n + 1}
-	added := caller{size: uint8(min(len(key), math.MaxUint8))}
-	copy(added.head[:], key)
-	c.all = append(c.all, added)
-	c.names = append(c.names, string(key))
-	c.requests = append(c.requests, 0)
-	if len(c.names) > len(c.slots)/2 {
-		c.grow()
-	}
-	return n, nil
-}
-
-// is reports whether key is caller n's.
-func (c *callers) is(n uint32, key []byte) bool {
-	known := &c.all[n]
-	if len(key) > len(known.head) {
-		return c.names[n] == string(key)
-	}
-	return int(known.size) == len(key) && string(known.head[:len(key)]) == string(key)
-}
-
-// grow doubles the number of slots.
-func (c *callers) grow() {
-	c.slots = make([]slot, 2*len(c.slots))
-	mask := uint64(len(c.slots) - 1)
-	for n, name := range c.names {
-		hash := maphash.String(c.seed, name)
-		i := hash & mask
-		for c.slots[i].number != 0 {
-			i = (i + 1) & mask
-		}
-		c.slots[i] = slot{uint32(hash >> 32), uint32(n) + 1}
-	}
+	name := string(key)
+	c.numbers[name] = uint32(n)
+	c.names, c.requests = append(c.names, name), append(c.requests, 0)
+	return uint32(n), nil
 }
 
 // maxName is the longest key that weir accepts. Paths can be longer.

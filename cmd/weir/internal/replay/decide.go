@@ -49,16 +49,15 @@ func (p *part) close() {
 	for _, j := range p.judges {
 		j.close()
 	}
-	_ = p.spool.remove() // the run is over or has already failed
 }
 
 // measure computes the callers' peaks.
-func (p *part) measure(s *Suggest) error {
+func (p *part) measure(s *Suggest) {
 	for _, m := range p.meters {
 		p.peaks = append(p.peaks, m.peaks())
 	}
 	p.meters = nil
-	return searchPeaks(s, p.spool, p.peaks)
+	searchPeaks(s, p.spool, p.peaks)
 }
 
 // batchSize is how many requests are decided on at a time. One judge after the other decides on the
@@ -67,19 +66,23 @@ const batchSize = 512
 
 // decide has every judge decide on every request.
 func (p *part) decide(progress func(n int)) error {
-	in, err := p.spool.open()
-	if err != nil {
-		return err
-	}
-	read := in.read
+	next := p.spool.open().next
 	if p.described != nil {
-		read = (&tied{next: in.next, ranks: p.described.ranks}).read
+		next = (&tied{next: next, ranks: p.described.ranks}).hand
 	}
 	p.denied = make([]bool, batchSize*len(p.rows))
 	batch := make([]question, 0, batchSize)
 	for {
-		if batch, err = read(batch[:0]); err != nil || len(batch) == 0 {
-			return err
+		batch = batch[:0]
+		for len(batch) < cap(batch) {
+			ns, code, ok := next()
+			if !ok {
+				break
+			}
+			batch = append(batch, questionOf(ns, code))
+		}
+		if len(batch) == 0 {
+			return nil
 		}
 		if err := p.ask(batch); err != nil {
 			return err
@@ -105,9 +108,7 @@ func (p *part) ask(batch []question) error {
 	}
 	for _, m := range p.meters {
 		for _, q := range batch {
-			if err := m.see(q); err != nil {
-				return err
-			}
+			m.see(q)
 		}
 	}
 	return nil

@@ -3,7 +3,6 @@ package replay
 import (
 	"encoding/binary"
 	"errors"
-	"hash/maphash"
 	"net/http"
 	"net/url"
 	"slices"
@@ -158,8 +157,7 @@ func (r *run) divide() error {
 	r.callers = newCallers()
 	for i, name := range all.names {
 		rest := description(name)
-		key := []byte(rest.text())
-		owner, err := r.callers.number(key, maphash.Bytes(r.callers.seed, key))
+		owner, err := r.callers.number([]byte(rest.text()))
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,7 @@ import (
 
 // meter computes the peaks of callers from their requests in order of time.
 type meter interface {
-	see(q question) error
+	see(q question)
 	peaks() []uint64 // indexed by caller
 }
 
@@ -25,10 +25,9 @@ func newStateMeter[S any, C callerState[S]](length int64, callers int, none S) *
 	return &stateMeter[S, C]{length, filled(callers, none), make([]uint64, callers)}
 }
 
-func (m *stateMeter[S, C]) see(q question) error {
+func (m *stateMeter[S, C]) see(q question) {
 	v := C(&m.state[q.caller]).decide(windowParams(math.MaxInt64, m.length), q.ns, q.counted)
 	m.peak[q.caller] = max(m.peak[q.caller], uint64(v.Total))
-	return nil
 }
 
 func (m *stateMeter[S, C]) peaks() []uint64 { return m.peak }
@@ -47,32 +46,24 @@ type rollingMeter struct {
 
 type rollingCount struct{ n, peak uint64 }
 
-func newRollingMeter(length int64, callers int, s *spool) (*rollingMeter, error) {
-	late, err := s.open()
-	if err != nil {
-		return nil, err
-	}
-	m := &rollingMeter{length: length, state: make([]rollingCount, callers), late: late}
-	m.ns, m.code, m.more, err = late.next()
-	return m, err
+func newRollingMeter(length int64, callers int, s *spool) *rollingMeter {
+	m := &rollingMeter{length: length, state: make([]rollingCount, callers), late: s.open()}
+	m.ns, m.code, m.more = m.late.next()
+	return m
 }
 
-func (m *rollingMeter) see(q question) error {
+func (m *rollingMeter) see(q question) {
 	for m.more && m.ns <= q.ns-m.length {
 		if m.code&1 == 0 {
 			m.state[m.code>>1].n--
 		}
-		var err error
-		if m.ns, m.code, m.more, err = m.late.next(); err != nil {
-			return err
-		}
+		m.ns, m.code, m.more = m.late.next()
 	}
 	c := &m.state[q.caller]
 	c.peak = max(c.peak, c.n+1)
 	if q.counted {
 		c.n++
 	}
-	return nil
 }
 
 func (m *rollingMeter) peaks() []uint64 {
@@ -85,25 +76,19 @@ func (m *rollingMeter) peaks() []uint64 {
 
 // openMeters returns the meters of one part, for each strategy and each duration in order. The
 // peaks for buckets are computed by a rollingMeter first, as the start of the search.
-func openMeters(s *Suggest, sp *spool, callers int) ([]meter, error) {
+func openMeters(s *Suggest, sp *spool, callers int) []meter {
 	var all []meter
 	for _, strategy := range s.Strategies {
 		for _, d := range s.Durations {
-			var m meter
-			var err error
 			switch strategy {
 			case rule.Fixed:
-				m = newStateMeter(int64(d), callers, noWindow)
+				all = append(all, newStateMeter(int64(d), callers, noWindow))
 			case rule.Sliding:
-				m = newStateMeter(int64(d), callers, noSlide)
+				all = append(all, newStateMeter(int64(d), callers, noSlide))
 			default:
-				m, err = newRollingMeter(int64(d), callers, sp)
+				all = append(all, newRollingMeter(int64(d), callers, sp))
 			}
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, m)
 		}
 	}
-	return all, nil
+	return all
 }

@@ -122,8 +122,7 @@ func TestAnyOrderAgreesWithTheModel(t *testing.T) {
 				cfg := config(t, []string{write(t, "a.log", requests[:cut], render),
 					write(t, "b.log", requests[cut:], render)})
 				cfg.Rules, cfg.By, cfg.Top = all, by, 1<<20
-				// many runs, most in the temporary file
-				cfg.limits = spoolLimits{events: 100, run: 60, inMemory: 1000}
+				cfg.maxRun = 30 // many runs
 				got, err := Run(cfg)
 				require.NoError(t, err)
 				addsUp(t, got)
@@ -162,7 +161,7 @@ func TestOrderMakesNoDifference(t *testing.T) {
 		cfg := config(t, []string{file}, "3/1s", "5/1m:sliding", "4/10s:token", "9/1m,2/2s")
 		cfg.Filter.CountIf = &Statuses{Match: func(status int) bool { return status == 401 }}
 		cfg.Suggest = &Suggest{Strategies: rule.Strategies, Durations: Durations, Share: 0.01}
-		cfg.limits = spoolLimits{events: 300, run: 200, inMemory: 2000}
+		cfg.maxRun = 100
 		cfg.parts = 1 + int(seed)
 		got, err := Run(cfg)
 		require.NoError(t, err)
@@ -179,13 +178,12 @@ func TestOrderMakesNoDifference(t *testing.T) {
 	}
 }
 
-// TestStreamSpreadsInParts checks that spreading a busy second in parts, which bounds the memory,
-// gives the same requests.
-func TestStreamSpreadsInParts(t *testing.T) {
+// TestStreamSpreadsSeconds checks that a stream returns requests with and without fractions of a
+// second in order, those without spread over their second.
+func TestStreamSpreadsSeconds(t *testing.T) {
 	const s = int64(1e9)
 	rnd := rand.New(rand.NewPCG(6, 6))
-	sp := newSpool(spoolLimits{events: 64, run: 50, inMemory: 500})
-	defer sp.remove()
+	sp := &spool{most: 64}
 	type came struct {
 		ns   int64
 		code uint32
@@ -196,14 +194,14 @@ func TestStreamSpreadsInParts(t *testing.T) {
 		second, code := int64(rnd.IntN(4)-2)*s, uint32(rnd.IntN(9))
 		if rnd.IntN(3) > 0 {
 			tallies[came{second, code}]++
-			require.NoError(t, sp.add(stamp(2*second), code))
+			sp.add(stamp(2*second), code)
 			continue
 		}
 		ns := second + rnd.Int64N(100)*(s/100) + 12_345 // several at one instant; spreading puts none there
 		want = append(want, came{ns, code})
-		require.NoError(t, sp.add(stamp(2*ns+1), code))
+		sp.add(stamp(2*ns+1), code)
 	}
-	require.NoError(t, sp.close())
+	sp.sort()
 	for c, n := range tallies {
 		for i := range n {
 			want = append(want, came{c.ns + i*s/n, c.code})
@@ -212,42 +210,13 @@ func TestStreamSpreadsInParts(t *testing.T) {
 	slices.SortFunc(want, func(a, b came) int {
 		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.code, b.code))
 	})
-	for _, maxPart := range []uint64{1, 7, 500, maxPart} {
-		in, err := sp.open()
-		require.NoError(t, err)
-		in.maxPart = maxPart
+	for range 2 {
 		var got []came
-		for {
-			ns, code, ok, err := in.next()
-			require.NoError(t, err)
-			if !ok {
-				break
-			}
+		in := sp.open()
+		for ns, code, ok := in.next(); ok; ns, code, ok = in.next() {
 			got = append(got, came{ns, code})
 		}
-		require.Equal(t, want, got, "parts of %d", maxPart)
+		require.Equal(t, want, got)
 	}
-	require.NotNil(t, sp.file, "the temporary file was used")
 	require.Greater(t, len(sp.runs), 50)
-}
-
-// TestGatherAddsUpABusySecond checks a second with more than maxLoose requests.
-func TestGatherAddsUpABusySecond(t *testing.T) {
-	sp := newSpool(spoolLimits{events: 1 << 10, run: 1 << 10, inMemory: 1 << 20})
-	defer sp.remove()
-	const n = 3*maxLoose + 17
-	for i := range n {
-		require.NoError(t, sp.add(0, uint32(i*7919%5)))
-	}
-	require.NoError(t, sp.close())
-	in, err := sp.open()
-	require.NoError(t, err)
-	require.NoError(t, in.gather(0))
-	total := uint64(0)
-	for i, g := range in.group {
-		require.EqualValues(t, i, g.code)
-		total += g.n
-	}
-	require.Len(t, in.group, 5)
-	require.EqualValues(t, n, total)
 }

@@ -20,7 +20,7 @@ func (r *run) read() error {
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
-			s := newScanner(&r.cfg, r.callers.seed)
+			s := newScanner(&r.cfg)
 			for b := in.next(); b != nil; b = in.next() {
 				s.scan(b)
 				b.parsed <- struct{}{}
@@ -125,13 +125,13 @@ func (r *run) take(b *block) error {
 	for i := range b.records {
 		rec := &b.records[i]
 		var err error
-		if rec.caller, err = r.callers.number(b.arena[rec.from:rec.to], rec.hash); err != nil {
+		if rec.caller, err = r.callers.number(b.arena[rec.from:rec.to]); err != nil {
 			return err
 		}
 	}
 	r.result.Requests += uint64(len(b.records))
 	r.result.Uncounted += b.uncounted
-	r.result.Hidden += b.hidden
+	r.inspected, r.hidden = r.inspected+b.inspected, r.hidden+b.hidden
 	r.first, r.last = min(r.first, b.first), max(r.last, b.final)
 	for i := range b.records {
 		r.callers.requests[b.records[i].caller]++
@@ -139,9 +139,7 @@ func (r *run) take(b *block) error {
 	n := uint32(len(r.parts))
 	for i := range b.records {
 		rec := &b.records[i]
-		if err := r.parts[rec.caller%n].spool.add(rec.at, codeOf(rec.caller/n, rec.uncounted)); err != nil {
-			return err
-		}
+		r.parts[rec.caller%n].spool.add(rec.at, codeOf(rec.caller/n, rec.uncounted))
 	}
 	return nil
 }

@@ -3,11 +3,12 @@
 //
 // It reads the log once, on all cores: it parses blocks of lines into records, numbers the callers
 // and stores each request in one of several spools, chosen by its caller. Then each spool returns
-// its requests in order of time, and they are decided on. Memory grows with the number of callers,
-// not with the number of lines.
+// its requests in order of time, and they are decided on. Memory grows with the number of requests, by
+// 16 bytes each, and with that of callers.
 package replay
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -42,7 +43,7 @@ type Config struct {
 	Progress func(Progress)
 
 	parts  int // goroutines that decide; 0 means one per core
-	limits spoolLimits
+	maxRun int // of a spool; 0 means maxRun
 }
 
 // Progress is the progress of a replay.
@@ -62,7 +63,6 @@ type Result struct {
 	Uncounted   uint64 // requests whose status does not count
 	Filtered    uint64 // left out by the filter
 	Unkeyed     uint64 // requests without the field that callers are keyed by; not decided on
-	Hidden      uint64 // requests whose peer seems to be a proxy in front of the client
 	Unreadable  Unreadable
 	Filter      Filter
 	Args        []string // as in Config
@@ -116,6 +116,8 @@ type run struct {
 	last      stamp
 	bytes     uint64 // of all files read so far
 	decided   atomic.Uint64
+	inspected uint64 // requests that were inspected for hidden
+	hidden    uint64 // requests whose peer seems to be a proxy in front of the client
 }
 
 // Run replays the logs. A file that cannot be opened or read to its end, or none of whose lines can be
@@ -157,14 +159,7 @@ func Run(cfg Config) (*Result, error) {
 	return r.result, nil
 }
 
-// The memory for sorting: all parts together buffer bufferedEvents requests of 16 bytes, in two
-// buffers for each part, and keep inMemoryRuns bytes of runs before they write runs to a file.
-const (
-	bufferedEvents = 1 << 20
-	runSize        = 256 << 10
-	inMemoryRuns   = 48 << 20
-	maxParts       = 8
-)
+const maxParts = 8
 
 func (r *run) setParts() {
 	n := r.cfg.parts
@@ -182,11 +177,8 @@ func (r *run) setParts() {
 			n = 1
 		}
 	}
-	if r.cfg.limits.events == 0 {
-		r.cfg.limits = spoolLimits{events: bufferedEvents / n / 2, run: runSize, inMemory: inMemoryRuns / n}
-	}
 	for range n {
-		r.parts = append(r.parts, &part{spool: newSpool(r.cfg.limits)})
+		r.parts = append(r.parts, &part{spool: &spool{most: cmp.Or(r.cfg.maxRun, maxRun)}})
 	}
 }
 
@@ -226,18 +218,13 @@ func (r *run) decidePart(p *part, i int) error {
 		p.described = d
 		name = func(code uint32) string { return d.names[code] }
 	}
-	if err := p.spool.close(); err != nil {
-		return err
-	}
+	p.spool.sort()
 	if err := p.prepare(r.specs, name); err != nil {
 		return err
 	}
 	suggest := r.cfg.Suggest
 	if suggest != nil {
-		var err error
-		if p.meters, err = openMeters(suggest, p.spool, p.callers); err != nil {
-			return err
-		}
+		p.meters = openMeters(suggest, p.spool, p.callers)
 	}
 	err := p.decide(func(n int) {
 		decided := r.decided.Add(uint64(n))
@@ -247,7 +234,7 @@ func (r *run) decidePart(p *part, i int) error {
 		}
 	})
 	if err == nil && suggest != nil {
-		err = p.measure(suggest)
+		p.measure(suggest)
 	}
 	return err
 }

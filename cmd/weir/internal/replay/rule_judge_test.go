@@ -105,7 +105,7 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	for name, lines := range map[string][]request{"in order": requests, "in any order": shuffled} {
 		file := write(t, "a.log", lines, func(r request) string { return r.caddy() })
 		got, err := Run(Config{Files: []string{file}, RuleSet: s, By: ByIP, MaxBuckets: 1 << 20, Top: 10,
-			limits: spoolLimits{events: 100, inMemory: 1000}})
+			maxRun: 50})
 		require.NoError(t, err, name)
 		addsUp(t, got)
 		require.Len(t, got.Rules, len(want))
@@ -142,7 +142,7 @@ func TestRulesInAnyOrder(t *testing.T) {
 			return line
 		})
 		got, err := Run(Config{Files: []string{file}, RuleSet: s, By: ByUser, MaxBuckets: 1 << 20, Top: 10,
-			limits: spoolLimits{events: 300, inMemory: 2000}})
+			maxRun: 100})
 		require.NoError(t, err)
 		got.Files = nil
 		if want == nil {
@@ -209,7 +209,7 @@ func TestDescriptions(t *testing.T) {
 			`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /%zz HTTP/1.1" 400 0`, "path=/%25zz"},
 	} {
 		s := ruleSet(t, fmt.Sprintf("domain: web\nrate_limits: [{actions: [{%s}]}]\n", row.actions))
-		scan := newScanner(&Config{RuleSet: s, By: ByIP}, newCallers().seed)
+		scan := newScanner(&Config{RuleSet: s, By: ByIP})
 		b := &block{data: []byte(row.line)}
 		scan.scan(b)
 		require.Len(t, b.records, 1, "%s: %+v", row.name, b.bad)

@@ -3,7 +3,6 @@ package replay
 import (
 	"bytes"
 	"fmt"
-	"hash/maphash"
 	"math"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
@@ -31,6 +30,7 @@ type content struct {
 	directives   uint64 // lines of a W3C log that are no requests
 	filtered     uint64
 	unkeyed      uint64
+	inspected    uint64 // records of which hidden is known: to look at all would take a tenth longer
 	hidden       uint64 // records whose client seems to be behind the peer
 	coarse       bool   // some of the records have whole seconds
 	bad          Unreadable
@@ -40,7 +40,6 @@ type content struct {
 type record struct {
 	at        stamp
 	from, to  uint32 // the caller's key in the block's arena
-	hash      uint64 // of the key
 	caller    uint32 // the caller's number, set when the block is collected
 	uncounted bool   // its status does not count
 }
@@ -58,6 +57,9 @@ func stampOf(e *accesslog.Entry) stamp {
 
 func (s stamp) nanoseconds() int64 { return int64(s >> 1) }
 
+// maxInspected bounds the records of a block that are inspected.
+const maxInspected = 64
+
 // scanner parses lines into records. Each goroutine has its own.
 type scanner struct {
 	parser *accesslog.Parser
@@ -67,12 +69,10 @@ type scanner struct {
 	}
 	caller *keyer
 	entry  accesslog.Entry
-	seed   maphash.Seed
 }
 
-func newScanner(cfg *Config, seed maphash.Seed) *scanner {
-	s := &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, caller: newKeyer(cfg),
-		seed: seed}
+func newScanner(cfg *Config) *scanner {
+	s := &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, caller: newKeyer(cfg)}
 	s.keys = s.caller
 	if cfg.RuleSet != nil {
 		s.keys = newDescriber(cfg, s.caller)
@@ -121,12 +121,15 @@ func (s *scanner) line(b *block, line []byte) {
 		b.unkeyed++
 		return
 	}
-	if s.caller.hidesClient(e) {
-		b.hidden++
+	if b.inspected < maxInspected {
+		b.inspected++
+		if s.caller.hidesClient(e) {
+			b.hidden++
+		}
 	}
 	at, uncounted := stampOf(e), !s.filter.counts(e)
 	b.records = append(b.records, record{at: at, from: uint32(from), to: uint32(len(b.arena)),
-		hash: maphash.Bytes(s.seed, b.arena[from:]), uncounted: uncounted})
+		uncounted: uncounted})
 	b.first, b.final = min(b.first, at), max(b.final, at)
 	b.coarse = b.coarse || e.Coarse
 	if uncounted {

@@ -6,7 +6,7 @@ import (
 )
 
 // next returns the next request, like stream.next.
-type next func() (ns int64, code uint32, ok bool, err error)
+type next func() (ns int64, code uint32, ok bool)
 
 // tied returns the requests of next, those of one instant in the order of the ranks of their
 // descriptions. Where callers share a counter the first one gets the last free unit, and the
@@ -25,49 +25,29 @@ type tied struct {
 	begun bool
 }
 
-// read appends requests to batch, like stream.read.
-func (t *tied) read(batch []question) ([]question, error) {
-	for len(batch) < cap(batch) {
-		ns, code, ok, err := t.hand()
-		if err != nil || !ok {
-			return batch, err
-		}
-		batch = append(batch, questionOf(ns, code))
-	}
-	return batch, nil
-}
-
-func (t *tied) advance() (err error) {
-	t.ahead.ns, t.ahead.code, t.ahead.ok, err = t.next()
-	return err
-}
+func (t *tied) advance() { t.ahead.ns, t.ahead.code, t.ahead.ok = t.next() }
 
 // hand returns the next request.
-func (t *tied) hand() (ns int64, code uint32, ok bool, err error) {
+func (t *tied) hand() (ns int64, code uint32, ok bool) {
 	if t.given == len(t.group) {
-		if err := t.gather(); err != nil || len(t.group) == 0 {
-			return 0, 0, false, err
+		if t.gather(); len(t.group) == 0 {
+			return 0, 0, false
 		}
 	}
 	t.given++
-	return t.at, t.group[t.given-1], true, nil
+	return t.at, t.group[t.given-1], true
 }
 
 // gather reads the requests of the next instant.
-func (t *tied) gather() error {
+func (t *tied) gather() {
 	if !t.begun {
 		t.begun = true
-		if err := t.advance(); err != nil {
-			return err
-		}
+		t.advance()
 	}
 	t.at, t.group, t.given = t.ahead.ns, t.group[:0], 0
 	for t.ahead.ok && t.ahead.ns == t.at {
 		t.group = append(t.group, t.ahead.code)
-		if err := t.advance(); err != nil {
-			return err
-		}
+		t.advance()
 	}
 	slices.SortFunc(t.group, func(a, b uint32) int { return cmp.Compare(t.ranks[a>>1], t.ranks[b>>1]) })
-	return nil
 }

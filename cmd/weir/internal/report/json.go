@@ -28,7 +28,6 @@ type (
 		Filtered     uint64           `json:"filtered"`
 		Unkeyed      uint64           `json:"unkeyed"`
 		Unreadable   jsonUnreadable   `json:"unreadable"`
-		Hidden       uint64           `json:"hidden"` // their peer seems to be a proxy
 		Doubts       []string         `json:"doubts"`
 		WholeSeconds bool             `json:"whole_seconds"`
 		Callers      int              `json:"callers"`
@@ -113,7 +112,7 @@ func JSON(w io.Writer, r *replay.Result) error {
 		Schema: Schema, Files: valid(r.Files), EmptyFiles: valid(r.Empty), By: string(r.By), Lines: r.Lines,
 		Requests:  r.Requests,
 		Uncounted: r.Uncounted, Filtered: r.Filtered, Unkeyed: r.Unkeyed, WholeSeconds: r.Coarse,
-		Hidden: r.Hidden, Doubts: valid(r.Doubts), Assumption: Assumption(r),
+		Doubts: valid(r.Doubts), Assumption: Assumption(r),
 		Unreadable: jsonUnreadable{r.Unreadable.Count, []jsonExample{}},
 		Callers:    r.Callers, First: r.First, Last: r.Last,
 		Timeline: jsonTimeline{r.Timeline.Start, r.Timeline.Width.Seconds(), r.Timeline.Rows[0]},

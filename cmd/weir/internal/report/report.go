@@ -30,9 +30,6 @@ func Notes(r *replay.Result) []string {
 	for _, doubt := range r.Doubts {
 		notes = append(notes, doubtful(r)+doubt)
 	}
-	if len(r.Doubts) == 0 {
-		add(r.Hidden, "request", "came from a proxy, and the client behind it is not known: see --trust")
-	}
 	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
 	add(r.Unkeyed, "request", "had no %s and %s left out", missing(r.By), were(r.Unkeyed))
 	add(r.Filtered, "request", "%s not asked for and left out", were(r.Filtered))
