@@ -131,12 +131,17 @@ func (b *LeakyBucket) Reset(_ context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
+	b.reset(h)
+	return nil
+}
+
+// reset empties a bucket, if there is one, and unlocks it.
+func (b *LeakyBucket) reset(h lockedState[queue]) {
 	if h.entry != nil {
 		h.state.Next = min(h.state.Next, h.now)
 		h.state.wake()
 	}
 	b.states.unlock(h.handle, changed)
-	return nil
 }
 
 // Run implements [Strategy]: it waits. It fails as [Limiter.CheckRate] does, and with ctx.

@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -129,6 +130,22 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 		return err
 	}
 	return wrap.Supported(f.local.Reset(ctx, r))
+}
+
+// ResetPrefix implements weir.PrefixResetter. It is one of primary and, if that can, of local, and
+// a Reset of each caller that is known here, which may be owed something. The count is primary's.
+// While primary does not answer the error is primary's, and what is done is as if by Reset: repeat
+// it then, for the callers that are known elsewhere. It is not bounded by Config.Timeout.
+func (f *Fallback) ResetPrefix(
+	ctx context.Context, prefix string, progress func(seen, reset int),
+) (reset int, err error) {
+	reset, err = f.primary.ResetPrefix(ctx, prefix, progress)
+	_, local := f.local.ResetPrefix(ctx, prefix, nil)
+	errs := []error{err, wrap.Supported(local)}
+	for r := range f.ledger.Prefix(prefix) {
+		errs = append(errs, f.Reset(ctx, r))
+	}
+	return reset, errors.Join(errs...)
 }
 
 // resetPrimary resets primary, which a no longer waits for then, unless it was reset again and has

@@ -133,3 +133,41 @@ func TestChargeOfAPrimaryThatCannotBeCharged(t *testing.T) {
 	require.NoError(t, one.Charge(t.Context(), &hundred))
 	assert.Equal(t, uint64(2), total(t, one, hundred), "local counts it")
 }
+
+// A reset of a prefix is of primary, of local, and of what is owed. While primary does not answer
+// it fails; local is reset, and primary is for the callers that are known here.
+func TestResetPrefix(t *testing.T) {
+	f := newFleet(t, 1, fixedWindow, with(fallback.Config{}), whole)
+	one, other := f.instances[0], hundred
+	other.Key = "b"
+	useUp := func() {
+		t.Helper()
+		for _, r := range []weir.Request{hundred, other} {
+			for range 101 {
+				ask(t, one, r)
+			}
+		}
+	}
+	fresh := func(r weir.Request) bool {
+		t.Helper()
+		res, _ := ask(t, one, r)
+		return res.Allowed() && res.TotalRequests == 1
+	}
+	useUp()
+	n, err := one.ResetPrefix(t.Context(), hundred.Key, nil)
+	require.NoError(t, err)
+	assert.Equal(t, 1, n)
+	assert.True(t, fresh(hundred))
+	assert.False(t, fresh(other))
+
+	f.server.fails(errDown)
+	useUp()
+	_, err = one.ResetPrefix(t.Context(), hundred.Key, nil)
+	assert.ErrorIs(t, err, errDown)
+	assert.True(t, fresh(hundred), "by local")
+	f.heal(t)
+	res, by := ask(t, one, hundred)
+	assert.Equal(t, fallback.FromPrimary, by)
+	assert.EqualValues(t, 2, res.TotalRequests, "since the reset")
+	assert.False(t, fresh(other))
+}

@@ -128,6 +128,14 @@ func (s *server) Reset(ctx context.Context, r *weir.Request) error {
 	})
 }
 
+func (s *server) ResetPrefix(ctx context.Context, prefix string, progress func(seen, reset int)) (n int, err error) {
+	err = s.serve(func(inner weir.Strategy) error {
+		n, err = inner.(weir.PrefixResetter).ResetPrefix(ctx, prefix, progress)
+		return err
+	})
+	return n, err
+}
+
 func (s *server) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
 	s.reconciles.Add(1)
 	return s.serve(func(inner weir.Strategy) error { return inner.(weir.Seeder).Seed(ctx, r, counted) })

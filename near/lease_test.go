@@ -392,6 +392,34 @@ func TestLeaseAndAResetMeanwhile(t *testing.T) {
 	assert.EqualValues(t, 100, most(t, l, hundred), "since the Reset")
 }
 
+// After a reset of a prefix nothing of its keys is leased or denied from memory, and that of others
+// is.
+func TestResetPrefix(t *testing.T) {
+	clock, server := minute(t)
+	denials := near.Denials(server, near.DenialsConfig{Size: 640, Now: clock.Now})
+	l := near.Lease(denials, near.LeaseConfig{Block: 10, Now: clock.Now})
+	other := hundred
+	other.Key = "b"
+	for range 2 {
+		assert.EqualValues(t, 100, most(t, l, hundred))
+		assert.False(t, ask(t, l, hundred).Allowed())
+		n, err := l.ResetPrefix(t.Context(), "a", nil)
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		ask(t, l, hundred)
+		ask(t, l, other)
+		before := server.calls.Load()
+		_, err = l.ResetPrefix(t.Context(), "a", nil)
+		require.NoError(t, err)
+		ask(t, l, other)
+		assert.Equal(t, before, server.calls.Load(), "the other key has its lease")
+		ask(t, l, hundred)
+		assert.Equal(t, before+1, server.calls.Load(), "and this one has not")
+		_, err = l.ResetPrefix(t.Context(), "a", nil)
+		require.NoError(t, err)
+	}
+}
+
 // Keys that are used once are evicted; a regular key keeps its lease.
 func TestLeasesAreEvicted(t *testing.T) {
 	clock, server := minute(t)

@@ -39,3 +39,12 @@ func (c *cache[V]) Reset(ctx context.Context, r *weir.Request) error {
 	defer c.callers.Remove(r)
 	return c.Strategy.Reset(ctx, r)
 }
+
+// ResetPrefix implements weir.PrefixResetter. Other processes keep the blocks and denials that they
+// have, until they end.
+func (c *cache[V]) ResetPrefix(
+	ctx context.Context, prefix string, progress func(seen, reset int),
+) (reset int, err error) {
+	defer c.callers.RemovePrefix(prefix)
+	return c.Strategy.ResetPrefix(ctx, prefix, progress)
+}

@@ -63,6 +63,10 @@ func (s *remote) Reset(ctx context.Context, r *weir.Request) error {
 	return s.Strategy.(weir.Resetter).Reset(ctx, r)
 }
 
+func (s *remote) ResetPrefix(ctx context.Context, prefix string, progress func(seen, reset int)) (int, error) {
+	return s.Strategy.(weir.PrefixResetter).ResetPrefix(ctx, prefix, progress)
+}
+
 func (s *remote) Seed(ctx context.Context, r *weir.Request, counted *weir.Result) error {
 	return s.Strategy.(weir.Seeder).Seed(ctx, r, counted)
 }
@@ -78,6 +82,7 @@ type wrapper interface {
 	weir.Peeker
 	weir.Refunder
 	weir.Resetter
+	weir.PrefixResetter
 	weir.Seeder
 	weir.Charger
 	weir.Reconciler
@@ -198,10 +203,11 @@ func TestUnsupported(t *testing.T) {
 		ctx, r, res := t.Context(), hundred, &weir.Result{State: weir.Allow, TotalRequests: 1,
 			ExpiresAt: clock.Now().Add(time.Hour)}
 		_, peek := s.Peek(ctx, &r)
+		_, prefix := s.ResetPrefix(ctx, "", nil)
 		_, reconcile := s.Reconcile(ctx, &r, &weir.Backlog{Source: "x"})
 		for call, err := range map[string]error{
 			"Peek": peek, "Refund": s.Refund(ctx, &r, res), "Reset": s.Reset(ctx, &r), "Seed": s.Seed(ctx, &r, res),
-			"Charge": s.Charge(ctx, &r), "Reconcile": reconcile, "Warm": s.Warm(ctx, &r),
+			"Charge": s.Charge(ctx, &r), "ResetPrefix": prefix, "Reconcile": reconcile, "Warm": s.Warm(ctx, &r),
 		} {
 			assert.ErrorIs(t, err, errors.ErrUnsupported, "%s of %s", call, name)
 		}

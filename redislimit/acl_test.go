@@ -17,7 +17,7 @@ import (
 var minimal = []any{
 	"~weir:*", "+eval", "+evalsha", "+hello", "+time", "+del", "+pttl", "+pexpire",
 	"+hget", "+hset", "+hincrby", "+hkeys", "+hdel", "+hmget", "+hgetall",
-	"+get", "+psetex", "+lindex", "+llen", "+lrange", "+lset", "+ltrim", "+rpush",
+	"+get", "+psetex", "+lindex", "+llen", "+lrange", "+lset", "+ltrim", "+rpush", "+scan",
 }
 
 // Everything works with the documented permissions. Without one that the scripts need, errors are
@@ -59,7 +59,8 @@ func TestPermissions(t *testing.T) {
 				_, err = s.Reconcile(ctx, r, &weir.Backlog{Source: "x", Total: 1})
 				errs = append(errs, err)
 			}
-			errs = append(errs, s.Reset(ctx, r))
+			_, err := s.ResetPrefix(ctx, "nobody's", nil)
+			errs = append(errs, err, s.Reset(ctx, r))
 		}
 		return errs
 	}

@@ -2,7 +2,6 @@ package redislimit
 
 import (
 	"context"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 
@@ -104,17 +103,4 @@ func with(args []any, key string, suffixes ...string) []any {
 		args = slices.Insert(args, head+i, any(key+suffix))
 	}
 	return args
-}
-
-// Reset clears the count of r.Key in r.Duration. If there was one, it leaves two keys of 100 bytes
-// each for as long as that would have lived.
-func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
-	key, err := s.key(r)
-	if err != nil {
-		return err
-	}
-	args := append(make([]any, head, head+4), "reset", 1+rand.Int64N(maxCount))
-	args = with(at(args, s.store.read()), key, resetKey, backKey)
-	_, err = s.store.evalKeys(ctx, reset, threeKeys, key, args)
-	return err
 }

@@ -86,7 +86,7 @@ func (s *Store) evalAll(ctx context.Context, calls []*call) {
 		return
 	}
 	start := time.Now()
-	bounded, cancel := s.within(ctx)
+	bounded, cancel := s.deadlines.Within(ctx)
 	defer cancel()
 	defer func() {
 		if p := recover(); p != nil {

@@ -54,9 +54,9 @@
 // # Permissions
 //
 // A user of Redis' ACL needs, on the keys of Config.Prefix (~weir:*), EVAL, EVALSHA and TIME, PTTL
-// and PEXPIRE, DEL for Reset, GET and PSETEX for what Reset and refunds leave, and for FixedWindow,
-// SlidingWindow, Counter, Tiers and the totals of Reconcile HGET, HSET, HINCRBY, HKEYS, HDEL, HMGET
-// and HGETALL; for TokenBucket GET and PSETEX; for SlidingLog and List LINDEX, LLEN, LRANGE, LSET,
+// and PEXPIRE, DEL for Reset, SCAN for ResetPrefix, GET and PSETEX for what Reset and refunds
+// leave, and for FixedWindow, SlidingWindow, Counter, Tiers and the totals of Reconcile HGET, HSET,
+// HINCRBY, HKEYS, HDEL, HMGET and HGETALL; for TokenBucket GET and PSETEX; for SlidingLog and List LINDEX, LLEN, LRANGE, LSET,
 // LTRIM and RPUSH. NewSortedSetCounterStrategy needs ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE,
 // ZREM and ZREMRANGEBYRANK. A missing one is a Misconfigured error.
 //

@@ -15,9 +15,9 @@ const (
 )
 
 // Strategy counts in Redis by one algorithm: it is a weir.Strategy, and a weir.Admitter, Peeker,
-// Refunder, Resetter, Seeder, Charger and Reconciler. Each call is one script in one round trip.
-// Errors are those of weir for a bad Request, and those of Classify. It is safe for concurrent use,
-// by any number of processes.
+// Refunder, Resetter, Seeder, Charger and Reconciler, each call of which is one script in one round
+// trip, and a PrefixResetter. Errors are those of weir for a bad Request, and those of Classify. It
+// is safe for concurrent use, by any number of processes.
 type Strategy struct {
 	store    *Store
 	kind     string // in the key
@@ -31,6 +31,7 @@ var _ interface {
 	weir.Peeker
 	weir.Refunder
 	weir.Resetter
+	weir.PrefixResetter
 	weir.Seeder
 	weir.Charger
 	weir.Reconciler

@@ -3,6 +3,9 @@ package callers
 
 import (
 	"hash/maphash"
+	"iter"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,6 +122,35 @@ func (t *Table[V]) evict(s *shard[V], now time.Time) (found bool) {
 func (t *Table[V]) Remove(r *weir.Request) {
 	t.shard(r).removals.Add(1) // first: a call that does not see it stores before the removal
 	t.Update(r, time.Time{}, func(*V) *V { return nil })
+}
+
+// RemovePrefix removes the values of the callers whose keys begin with prefix.
+func (t *Table[V]) RemovePrefix(prefix string) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.removals.Add(1) // first, as in Remove
+		s.mu.Lock()
+		maps.DeleteFunc(s.entries, func(c caller, _ *entry[V]) bool { return strings.HasPrefix(c.key, prefix) })
+		s.mu.Unlock()
+	}
+}
+
+// Prefix yields a request for each caller whose key begins with prefix. No lock is held while it
+// yields; callers that come or go meanwhile may be missed.
+func (t *Table[V]) Prefix(prefix string) iter.Seq[*weir.Request] {
+	return func(yield func(*weir.Request) bool) {
+		for i := range t.shards {
+			s := &t.shards[i]
+			s.mu.Lock()
+			found := slices.Collect(maps.Keys(s.entries))
+			s.mu.Unlock()
+			for _, c := range found {
+				if strings.HasPrefix(c.key, prefix) && !yield(&weir.Request{Key: c.key, Duration: c.duration}) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Removals returns a number that changes when r's caller, or about one in 64 of the others, is

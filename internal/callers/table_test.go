@@ -103,3 +103,26 @@ func TestEndedValuesAreRemovedWhenLookedUp(t *testing.T) {
 	})
 	assert.Zero(t, table.Len())
 }
+
+func TestPrefix(t *testing.T) {
+	table := callers.New[int](6400, nil, nil)
+	for n := range 300 {
+		table.Update(request(n), time.Time{}, one)
+	}
+	before := table.Removals(request(299))
+	found := map[string]bool{}
+	for r := range table.Prefix("1") {
+		found[r.Key] = true
+		table.Update(r, time.Time{}, one) // no lock is held
+		assert.Equal(t, 2, *value(table, r))
+	}
+	assert.Len(t, found, 111)
+	for range table.Prefix("") {
+		break
+	}
+	table.RemovePrefix("1")
+	assert.Equal(t, 189, table.Len())
+	assert.Nil(t, value(table, request(17)))
+	assert.NotNil(t, value(table, request(2)))
+	assert.NotEqual(t, before, table.Removals(request(299)), "what began before is out of date, for any key")
+}

@@ -19,6 +19,7 @@ type Strategy struct {
 	weir.Peeker
 	weir.Refunder
 	weir.Resetter
+	weir.PrefixResetter
 	weir.Seeder
 	weir.Charger
 	weir.Reconciler
@@ -47,7 +48,7 @@ func Of(s weir.Strategy) Strategy {
 	n := absent{s}
 	return Strategy{
 		s, or[weir.Admitter](s, n), or[weir.Peeker](s, n), or[weir.Refunder](s, n),
-		or[weir.Resetter](s, n), or[weir.Seeder](s, n), or[weir.Charger](s, n),
+		or[weir.Resetter](s, n), or[weir.PrefixResetter](s, n), or[weir.Seeder](s, n), or[weir.Charger](s, n),
 		or[weir.Reconciler](s, n), or[weir.Forecaster](s, n), or[Warmer](s, n), or[Cache](s, n),
 	}
 }
@@ -110,6 +111,10 @@ func (a absent) Charge(context.Context, *weir.Request) error               { ret
 func (a absent) Warm(context.Context, *weir.Request) error                 { return a.err("warm up") }
 func (a absent) Refund(context.Context, *weir.Request, *weir.Result) error { return a.err("refund") }
 func (a absent) Seed(context.Context, *weir.Request, *weir.Result) error   { return a.err("seed") }
+
+func (a absent) ResetPrefix(context.Context, string, func(seen, reset int)) (int, error) {
+	return 0, a.err("reset a prefix")
+}
 
 func (a absent) Admit(context.Context, *weir.Request) (*weir.Result, weir.Return, error) {
 	return nil, nil, a.err("admit")

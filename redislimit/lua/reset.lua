@@ -6,10 +6,9 @@
 -- ARGV[1]     reset, and now: see clock.lua
 -- ARGV[2]     a number that no other reset has
 --
--- Returns 0.
+-- Returns 1 if there was a key, and otherwise 0.
 
 --include now
 --include forget
 local _, _, ms = now()
-forget(KEYS[2], KEYS[3], ARGV[2], ms)
-return '0'
+return tostring(forget(KEYS[2], KEYS[3], ARGV[2], ms))

@@ -1,0 +1,90 @@
+package redislimit
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir"
+)
+
+// scanCount is how many keys one SCAN looks at.
+const scanCount = 1000
+
+// Reset clears the count of r.Key in r.Duration. If there was one, it leaves two keys of 100 bytes
+// each for as long as that would have lived.
+func (s *Strategy) Reset(ctx context.Context, r *weir.Request) error {
+	key, err := s.key(r)
+	if err == nil {
+		_, err = s.reset(ctx, key)
+	}
+	return err
+}
+
+// reset clears the count at a key, and reports whether there was one.
+func (s *Strategy) reset(ctx context.Context, key string) (bool, error) {
+	args := append(make([]any, head, head+4), "reset", 1+rand.Int64N(maxCount))
+	args = with(at(args, s.store.read()), key, resetKey, backKey)
+	v, err := s.store.evalKeys(ctx, reset, threeKeys, key, args)
+	return v[0] == 1, err
+}
+
+// ResetPrefix implements weir.PrefixResetter: it is a Reset of each key of this strategy in the
+// database that begins with prefix. It finds the keys by SCAN, on each master of a Cluster, and
+// looks at every key of the database for that, 1000 in a call; progress is called after each, and
+// told of 1000 keys more. Then it takes a round trip for each key that it resets. Other clients are
+// served meanwhile. Keys that a Cluster moves meanwhile may be missed.
+func (s *Strategy) ResetPrefix(
+	ctx context.Context, prefix string, progress func(seen, reset int),
+) (done int, err error) {
+	own := s.store.prefix + s.kind + ":"
+	var mu sync.Mutex // the masters of a Cluster are scanned at the same time
+	seen := 0
+	scan := func(ctx context.Context, on redis.Cmdable) error {
+		for cursor := uint64(0); ; {
+			bounded, cancel := s.store.deadlines.Within(ctx)
+			keys, next, err := on.Scan(bounded, cursor, literal(own)+"*:{"+literal(tag(prefix))+"*}", scanCount).Result()
+			cancel()
+			if err != nil {
+				return explain(ctx, err)
+			}
+			reset := 0
+			for _, key := range keys {
+				_, id, _ := strings.Cut(key[len(own):], ":{") // no brace is before
+				if !strings.HasPrefix(id, tag(prefix)) {
+					continue
+				}
+				switch was, err := s.reset(ctx, key); {
+				case err != nil:
+					return err
+				case was:
+					reset++
+				}
+			}
+			mu.Lock()
+			seen, done = seen+scanCount, done+reset
+			if progress != nil {
+				progress(seen, done)
+			}
+			mu.Unlock()
+			if cursor = next; cursor == 0 {
+				return nil
+			}
+		}
+	}
+	if cluster, ok := s.store.client.(interface {
+		ForEachMaster(ctx context.Context, do func(ctx context.Context, node *redis.Client) error) error
+	}); ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
+		return done, err
+	}
+	return done, scan(ctx, s.store.client)
+}
+
+// literal returns a pattern of SCAN that matches s alone.
+func literal(s string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`, "]", `\]`).Replace(s)
+}

@@ -1,0 +1,146 @@
+package weir_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/weirtest"
+)
+
+func ExamplePrefixResetter() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		panic(err)
+	}
+	defer limiter.Close()
+	hour := limiter.FixedWindow()
+	for _, key := range []string{"acme/alice", "acme/bob", "other/carol"} {
+		if _, err := hour.Run(context.Background(), &weir.Request{Key: key, Limit: 100, Duration: time.Hour}); err != nil {
+			panic(err)
+		}
+	}
+	reset, err := hour.ResetPrefix(context.Background(), "acme/", nil)
+	fmt.Println(reset, err)
+	// Output: 2 <nil>
+}
+
+// prefixed are the strategies that can reset a prefix: all of them.
+func prefixed(t testing.TB, l *weir.Limiter) map[string]weir.Strategy {
+	tiers, err := l.Tiers(weir.Tier{Limit: 1, Duration: time.Hour})
+	require.NoError(t, err)
+	return map[string]weir.Strategy{
+		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "TokenBucket": l.TokenBucket(0),
+		"SlidingLog": l.SlidingLog(), "LeakyBucket": l.LeakyBucket(0), "Counter": l.Counter(), "List": l.List(),
+		"Tiers": tiers,
+	}
+}
+
+func TestResetPrefix(t *testing.T) {
+	l, err := weir.New(weir.Config{Now: weirtest.NewClock(time.Unix(1_700_000_000, 0)).Now})
+	require.NoError(t, err)
+	defer l.Close()
+	strategies := prefixed(t, l)
+	const keys = 300
+	long := strings.Repeat("x", 200)
+	ask := func(s weir.Strategy, key string) bool {
+		res, err := s.Run(t.Context(), &weir.Request{Key: key, Limit: 1, Duration: time.Hour})
+		require.NoError(t, err)
+		return res.Allowed()
+	}
+	all := func(s weir.Strategy, prefix string) (admitted int) {
+		for n := range keys {
+			if ask(s, fmt.Sprint(prefix, n)) {
+				admitted++
+			}
+		}
+		return admitted
+	}
+	for name, s := range strategies {
+		for _, prefix := range []string{"a:", "b:", long} {
+			require.Equal(t, keys, all(s, prefix), name)
+		}
+	}
+	for name, s := range strategies {
+		reset := func(prefix string) int {
+			var seen, done int
+			n, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, func(s, r int) { seen, done = s, r })
+			require.NoError(t, err)
+			assert.Equal(t, n, done, name)
+			assert.GreaterOrEqual(t, seen, n, name)
+			return n
+		}
+		assert.Equal(t, keys, reset("a:"), name)
+		gone := 0
+		if name == "LeakyBucket" { // which keeps an empty bucket for those who wait
+			gone = keys
+		}
+		assert.Equal(t, gone, reset("a:"), name)
+		assert.Equal(t, keys, all(s, "a:"), "%s: they are new", name)
+		assert.Zero(t, all(s, "b:"), "%s: others are not", name)
+		assert.Equal(t, 11, reset("a:17"), "%s: a:17, and a:170 to a:179", name)
+		assert.Equal(t, keys, reset(long), name)
+		assert.Equal(t, keys, all(s, long), name)
+		assert.Equal(t, 3*keys-11+min(gone, 11), reset(""), name)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, err := s.(weir.PrefixResetter).ResetPrefix(ctx, "", nil)
+		assert.ErrorIs(t, err, context.Canceled, name)
+	}
+	require.NoError(t, l.Close())
+	for name, s := range strategies {
+		_, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), "", nil)
+		assert.ErrorIs(t, err, weir.ErrClosed, name)
+	}
+}
+
+// besides returns how many hits of keys that do not begin with a prefix are admitted beyond their
+// limits, while a prefix is reset over and over.
+func besides(t *testing.T, prefix string) (over int64) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	for name, s := range map[string]weir.Strategy{
+		"FixedWindow": l.FixedWindow(), "SlidingWindow": l.SlidingWindow(), "SlidingLog": l.SlidingLog(),
+	} {
+		var admitted, done atomic.Int64
+		var callers errgroup.Group
+		for n := range 4 {
+			callers.Go(func() error {
+				defer done.Add(1)
+				for i := range 600 {
+					for _, key := range []string{fmt.Sprint("a", i), fmt.Sprint("b", i%50)} {
+						res, err := s.Run(t.Context(), &weir.Request{Key: key, Limit: 10, Duration: 300 * 24 * time.Hour})
+						if err != nil {
+							return fmt.Errorf("%s, %d: %w", name, n, err)
+						}
+						if res.Allowed() && key[0] == 'b' {
+							admitted.Add(1)
+						}
+					}
+				}
+				return nil
+			})
+		}
+		for done.Load() < 4 {
+			_, err := s.(weir.PrefixResetter).ResetPrefix(t.Context(), prefix, nil)
+			require.NoError(t, err)
+		}
+		require.NoError(t, callers.Wait())
+		over += admitted.Load() - 50*10
+	}
+	return over
+}
+
+func TestResetPrefixLeavesOtherKeysExact(t *testing.T) { assert.Zero(t, besides(t, "a")) }
+
+// The control: the same test rejects a reset of other keys.
+func TestResetPrefixLeavesOtherKeysExactControl(t *testing.T) { assert.Positive(t, besides(t, "")) }
