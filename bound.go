@@ -55,8 +55,10 @@ func bind(s Strategy) bound {
 	b.refunder, _ = s.(Refunder)
 	b.admitter, _ = s.(Admitter)
 	b.charger, _ = s.(Charger)
-	if b.batcher, _ = s.(Batcher); b.batcher != nil {
-		b.store = b.batcher.Store()
+	if batcher, ok := s.(Batcher); ok {
+		if store, of := batcher.Store(); equal(of, s) {
+			b.batcher, b.store = batcher, store
+		}
 	}
 	b.inspect(s)
 	if b.refunder == nil && b.admitter == nil {

@@ -139,8 +139,9 @@ type (
 
 	// Batcher calls one method for several limits, in one round trip.
 	Batcher interface {
-		// Store returns a value that is equal for strategies whose calls can go together.
-		Store() any
+		// Store returns a value that is equal for strategies whose calls can go together, and the Strategy
+		// itself: a type that embeds it, and may have another Run, is not taken for a Batcher.
+		Store() (store any, of Strategy)
 
 		// Batch calls the method of op for each of limits, whose Strategies have this Store, and sets
 		// its Result, of a decision, its Err, and its Source if that is known.

@@ -65,7 +65,7 @@ func (x *admission) giveBack(ctx context.Context, cost uint64) error {
 	known, counts := a.currentNumber() == x.number, x.taken.ExpiresAt.After(now)
 	switch {
 	case x.by == FromLocal && known && counts:
-		return f.refund(ctx, a, &r, &x.taken, x.toLocal)
+		return f.refund(ctx, a, &r, &x.taken, f.primary.Refund, x.toLocal)
 	case x.by == FromLocal:
 		return nil
 	case known && counts:

@@ -54,6 +54,10 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 // that primary is never charged with (see Stats.Dropped): primary must not give back what it has
 // not counted.
 func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return f.refundBy(ctx, r, taken, f.primary.Refund)
+}
+
+func (f *Fallback) refundBy(ctx context.Context, r *weir.Request, taken *weir.Result, primary refunder) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
@@ -63,14 +67,14 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	}
 	a := f.ledger.open(r, now)
 	defer a.users.Add(-1)
-	return f.refund(ctx, a, r, taken, func(ctx context.Context, own *weir.Request) error {
+	return f.refund(ctx, a, r, taken, primary, func(ctx context.Context, own *weir.Request) error {
 		return f.local.Refund(ctx, own, taken)
 	})
 }
 
 // refund is Refund of an admission that counts, which takes the part of local back by local.
 func (f *Fallback) refund(ctx context.Context, a *account, r *weir.Request, taken *weir.Result,
-	local func(context.Context, *weir.Request) error) error {
+	primary refunder, local func(context.Context, *weir.Request) error) error {
 	rest := *r
 	rest.Cost = wrap.Cost(r)
 	counted := taken.ExpiresAt.After(f.ledger.unrecordedNow().until)
@@ -91,7 +95,7 @@ func (f *Fallback) refund(ctx context.Context, a *account, r *weir.Request, take
 	}
 	was := *taken // the call may outlive its caller
 	return f.refundPrimary(ctx, a, &rest, func(ctx context.Context, r *weir.Request) error {
-		return f.primary.Refund(ctx, r, &was)
+		return primary(ctx, r, &was)
 	})
 }
 

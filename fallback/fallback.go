@@ -167,8 +167,12 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 
 // RunSource is Run, and returns where the decision was made.
 func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, by Source, err error) {
+	return f.runSource(ctx, r, f.runs)
+}
+
+func (f *Fallback) runSource(ctx context.Context, r *weir.Request, how runs) (res *weir.Result, by Source, err error) {
 	if err = f.validate(ctx, r); err == nil {
-		res, by, err = f.decideBy(ctx, r, f.runs)
+		res, by, err = f.decideBy(ctx, r, how)
 	}
 	if err != nil {
 		return nil, Nobody, err

@@ -120,7 +120,7 @@ type sourced struct {
 	by fallback.Source
 }
 
-func (s sourced) Store() any { return s.Fake }
+func (s sourced) Store() (any, weir.Strategy) { return s.Fake, s }
 
 func (s sourced) Batch(ctx context.Context, _ weir.Op, limits []*weir.Limit) {
 	res, err := s.Run(ctx, &limits[0].Request)

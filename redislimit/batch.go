@@ -10,7 +10,13 @@ import (
 )
 
 // Store returns the Store, for weir.Batcher.
-func (s *Strategy) Store() any { return s.store }
+func (s *Strategy) Store() (store any, of weir.Strategy) { return s.store, s }
+
+// Store returns the Store, for weir.Batcher.
+func (l *Log) Store() (store any, of weir.Strategy) { return l.store, l }
+
+// Store returns the Store, for weir.Batcher.
+func (t *Tiers) Store() (store any, of weir.Strategy) { return t.store, t }
 
 // itself returns the Strategy that a Log or Tiers has embedded.
 func (s *Strategy) itself() *Strategy { return s }
