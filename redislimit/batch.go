@@ -43,6 +43,7 @@ func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 type call struct {
 	limit    *weir.Limit
 	strategy *Strategy
+	script   *script
 	now      *time.Time
 	args     []any // the command; nil if there is nothing to call
 	possible bool  // the request can pass
@@ -58,6 +59,8 @@ func (c *call) prepare(op weir.Op) {
 	if c.limit.Err = err; err != nil {
 		return
 	}
+	c.script, c.now, c.possible = c.strategy.script, c.strategy.store.read(), possible
+	keys := oneKey
 	switch {
 	case op != weir.OpRefund:
 		if op == weir.OpRun && !possible {
@@ -67,11 +70,13 @@ func (c *call) prepare(op weir.Op) {
 		return // there is nothing to give back
 	default:
 		end := instantOf(taken.ExpiresAt)
-		args = append(args, end.s, end.ns)
+		c.script, keys = c.script.load().takingBack, threeKeys
+		args = append(args, end.s, end.ns, "")
 	}
-	c.now, c.possible = c.strategy.store.read(), possible
-	c.args = at(args, c.now)
-	c.args[2], c.args[3] = oneKey, key
+	if c.args = at(args, c.now); op == weir.OpRefund {
+		c.args = with(c.args, key, resetKey, backKey)
+	}
+	c.args[2], c.args[3] = keys, key
 }
 
 // decided sets the Result of the limit.
@@ -113,7 +118,7 @@ func (s *Store) evalAll(ctx context.Context, calls []*call) {
 			c.limit.Err = explain(ctx, err)
 			continue
 		}
-		c.reply, c.limit.Err = parse(c.cmd.Bytes(), c.strategy.script.values)
+		c.reply, c.limit.Err = parse(c.cmd.Bytes(), c.script.values)
 	}
 }
 
@@ -124,7 +129,7 @@ func (s *Store) sendAll(ctx context.Context, calls []*call, command any) {
 	}
 	pipe := s.client.Pipeline()
 	for _, c := range calls {
-		sc := c.strategy.script
+		sc := c.script
 		if c.args[0], c.args[1] = command, sc.digest; command == eval {
 			c.args[1] = sc.source
 		}

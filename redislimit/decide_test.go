@@ -62,6 +62,9 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 					_, err := weir.Decide(ctx, a, a)
 					require.NoError(t, err)
 				}
+				r := &weir.Request{Key: "another", Limit: 5, Duration: time.Minute}
+				taken := &weir.Result{State: weir.Allow, ExpiresAt: time.Now().Add(time.Minute)}
+				require.NoError(t, a.Strategy.(weir.Refunder).Refund(ctx, r, taken))
 			}
 			for _, want := range []struct {
 				allowed bool

@@ -35,9 +35,9 @@
 // # Limits of the exactness
 //
 // Lua counts in doubles, so a limit or a count over 2^53-1 (9 007 199 254 740 991) counts as that.
-// In package weir the fixed and the sliding window end at 2^48-2 (281 474 976 710 654), and
-// everything else at 2^63-1: up to 2^48-2 the Results are equal, and over it a local window
-// saturates sooner. After a failover, Redis may have lost the last writes, which were acknowledged
+// In package weir FixedWindow, SlidingWindow and Counter end at 2^48-2 (281 474 976 710 654), and
+// everything else at 2^63-1: up to 2^48-2 the Results are equal, and over it those three saturate
+// sooner. After a failover, Redis may have lost the last writes, which were acknowledged
 // but not yet replicated: up to twice the limit can be admitted in that period. A server that
 // evicts keys forgets counts, and every key here has a time to live, so volatile-… evicts them as
 // allkeys-… does: use maxmemory-policy noeviction.

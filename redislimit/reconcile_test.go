@@ -311,3 +311,21 @@ func TestPrompt(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, s.FixedWindow().Prompt())
 }
+
+// What a batch gives back is known to Reconcile, too.
+func TestReconcileKeepsWhatABatchTookBack(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, server.Addr, redislimit.Config{})
+	known := time.Now()
+	r := weir.Request{Key: "a", Limit: 10, Duration: 365 * 24 * time.Hour}
+	none := r
+	none.Limit = 0
+	d, err := weir.Decide(t.Context(), weir.Ask{Strategy: s.FixedWindow(), Request: r},
+		weir.Ask{Strategy: s.Counter(), Request: none})
+	require.NoError(t, err)
+	require.False(t, d.Allowed())
+	res, err := s.FixedWindow().Reconcile(t.Context(), &r, &weir.Backlog{Source: "x", CountedAt: known,
+		Counted: &weir.Result{TotalRequests: 5, ExpiresAt: time.Now().Add(time.Hour)}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 1, res.TotalRequests)
+}
