@@ -67,9 +67,10 @@ $WEIR_ADMIN_TOKEN. Set a token if others use the machine. The address serves
   GET    /-/stats    the figures in JSON
   POST   /-/deny     {"what": "192.0.2.0/24", "for": "7d"} denies an address, a prefix or a key
   DELETE /-/deny     {"what": "192.0.2.0/24"} admits it again
-  POST   /-/reload   loads the rules again; needs a token, as do the next two
+  POST   /-/reload   loads the rules again; needs a token, as do the next three
   GET    /-/caller   ?descriptor=KEY=VALUE,... returns how much of its limit is left
   DELETE /-/caller   resets it; "weir rules inspect" and "weir rules reset" call these two
+  DELETE /-/callers  resets all descriptors that begin with it, and answers with lines of JSON
 
 Changes need the header Weir-Admin: 1. Without "for", a denial does not end. Instead of "what" they
 accept "prefix", or "id", a key from /-/stats. --deny-file keeps the list over a restart.

@@ -32,13 +32,17 @@ func (f *adminFlags) add(cmd *cobra.Command) {
 }
 
 func (f *adminFlags) addCaller(cmd *cobra.Command) {
+	f.addDescriptor(cmd)
+	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
+		panic(err) // the flag is defined there
+	}
+}
+
+func (f *adminFlags) addDescriptor(cmd *cobra.Command) {
 	f.add(cmd)
 	cmd.Flags().StringVarP(&f.descriptor, "descriptor", "d", "",
 		"the descriptor of the caller, `KEY=VALUE,...`")
 	cmd.Flags().StringVar(&f.domain, "domain", "", "the `domain` of the rules, if they have several")
-	if err := cmd.MarkFlagRequired("descriptor"); err != nil {
-		panic(err) // the flag is defined above
-	}
 }
 
 func newRulesInspect() *cobra.Command {
@@ -78,20 +82,62 @@ func printCaller(w io.Writer, c live.Caller) {
 
 func newRulesReset() *cobra.Command {
 	var f adminFlags
+	var all bool
 	cmd := &cobra.Command{
-		Use:   "reset -d KEY=VALUE,...",
-		Short: "Reset the counter of a caller in a running server",
+		Use:   "reset -d KEY=VALUE,... [--all]",
+		Short: "Reset the counter of a caller in a running server, or of many",
 		Long: `Reset makes weir serve, or weir proxy with rules, forget what it has counted for a descriptor.
 If several values share a counter, it resets the counter for all of them. The exit code is 1 if no
-rule limits the descriptor.`,
-		Example: "  weir rules reset -d remote_address=192.0.2.7",
-		Args:    cobra.NoArgs,
+rule limits the descriptor.
+
+With --all it resets every descriptor that begins with this one, and prints its progress. If the last
+entry has no value, that stands for every value; without -d every descriptor of the domain is reset.
+The server looks at every counter for that: in memory a million take a tenth of a second, on Redis 2 s
+and a round trip for each that is reset. It goes on deciding meanwhile.`,
+		Example: "  weir rules reset -d remote_address=192.0.2.7\n" +
+			"  weir rules reset -d tenant=acme --all\n" +
+			"  weir rules reset -d remote_address --all",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case all:
+				return f.resetAll(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			case f.descriptor == "":
+				return errors.New("want --descriptor, or --all")
+			}
 			return f.ask(cmd.Context(), http.MethodDelete, "/-/caller", new(any))
 		},
 	}
-	f.addCaller(cmd)
+	f.addDescriptor(cmd)
+	cmd.Flags().BoolVar(&all, "all", false, "reset every descriptor that begins with this one")
 	return cmd
+}
+
+// resetAll resets the descriptors that begin with f's, and prints how many that were, and meanwhile
+// its progress.
+func (f *adminFlags) resetAll(ctx context.Context, out, progress io.Writer) error {
+	req, err := f.request(ctx, http.MethodDelete, "/-/callers")
+	if err != nil {
+		return err
+	}
+	resp, err := respond(req)
+	if err != nil {
+		return failed(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	for lines := json.NewDecoder(resp.Body); ; {
+		var p live.Progress
+		switch err := lines.Decode(&p); {
+		case err != nil:
+			return failed(fmt.Errorf("the server ended the reset early: %w", err))
+		case p.Error != "":
+			return failed(fmt.Errorf("%d counters reset, and then: %s", p.Reset, report.Printable(p.Error)))
+		case p.Done:
+			fmt.Fprintf(out, "%d counters reset\n", p.Reset)
+			return nil
+		}
+		fmt.Fprintf(progress, "%d counters looked at, %d reset\n", p.Seen, p.Reset)
+	}
 }
 
 func newRulesReload() *cobra.Command {
@@ -123,9 +169,20 @@ const adminTimeout = 10 * time.Second
 
 // ask sends a request to the admin address and decodes the JSON of the response into to.
 func (f *adminFlags) ask(ctx context.Context, method, path string, to any) error {
-	token, err := secret("admin-token-file", f.token, "WEIR_ADMIN_TOKEN")
+	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
+	defer cancel()
+	req, err := f.request(ctx, method, path)
 	if err != nil {
 		return err
+	}
+	return failed(send(req, to))
+}
+
+// request makes a request to the admin address.
+func (f *adminFlags) request(ctx context.Context, method, path string) (*http.Request, error) {
+	token, err := secret("admin-token-file", f.token, "WEIR_ADMIN_TOKEN")
+	if err != nil {
+		return nil, err
 	}
 	base := f.at
 	if !strings.Contains(base, "://") {
@@ -133,23 +190,21 @@ func (f *adminFlags) ask(ctx context.Context, method, path string, to any) error
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Host == "" {
-		return fmt.Errorf("admin: want an address, such as 127.0.0.1:6070, not %q", f.at)
+		return nil, fmt.Errorf("admin: want an address, such as 127.0.0.1:6070, not %q", f.at)
 	}
 	u.Path = path
-	if f.descriptor != "" {
+	if f.descriptor != "" || f.domain != "" {
 		u.RawQuery = url.Values{"domain": {f.domain}, "descriptor": {f.descriptor}}.Encode()
 	}
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	req.Header.Set("Weir-Admin", "1")
-	return failed(send(req, to))
+	return req, nil
 }
 
 // failed returns err as a failure, or nil.
@@ -163,18 +218,32 @@ func failed(err error) error {
 // maxAnswer bounds the bytes read of a response. A reload may return every mistake in the rules.
 const maxAnswer = 4 << 20
 
-func send(req *http.Request, to any) error {
+// respond sends a request, and returns an error if the answer is one. The caller closes the body.
+func respond(req *http.Request) (*http.Response, error) {
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return fmt.Errorf("%w; give the admin address of a running server by --admin", err)
+		return nil, fmt.Errorf("%w; give the admin address of a running server by --admin", err)
+	}
+	if resp.StatusCode == http.StatusOK {
+		return resp, nil
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	switch {
-	case err != nil:
+	if err != nil {
+		return nil, err
+	}
+	return nil, errors.New(printableLines(strings.TrimSpace(string(text))))
+}
+
+func send(req *http.Request, to any) error {
+	resp, err := respond(req)
+	if err != nil {
 		return err
-	case resp.StatusCode != http.StatusOK:
-		return errors.New(printableLines(strings.TrimSpace(string(text))))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return err
 	}
 	return json.Unmarshal(text, to)
 }

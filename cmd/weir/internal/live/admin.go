@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"time"
 
 	"github.com/weirgo/weir/rules"
 )
@@ -20,11 +21,14 @@ func (r *Rules) ServeReload(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, map[string]any{"version": s.Version, "rules": s.Rules})
 }
 
-// caller parses the descriptor that a request names. The domain may be omitted if there is only
-// one.
-func (r *Rules) caller(w http.ResponseWriter, req *http.Request) (domain string, entries []rules.Entry,
-	ok bool) {
-	entries, err := rules.ParseEntries(req.FormValue("descriptor"))
+// caller parses the descriptor that a request names; if all is set there may be none. The domain
+// may be omitted if there is only one.
+func (r *Rules) caller(w http.ResponseWriter, req *http.Request, all bool) (domain string,
+	entries []rules.Entry, ok bool) {
+	var err error
+	if text := req.FormValue("descriptor"); text != "" || !all {
+		entries, err = rules.ParseEntries(text)
+	}
 	domain = req.FormValue("domain")
 	if domains := r.Engine.Set().Domains(); domain == "" && len(domains) == 1 {
 		domain = domains[0]
@@ -51,7 +55,7 @@ type Caller struct {
 
 // ServeCaller answers with the Caller of a descriptor and counts nothing.
 func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
-	domain, entries, ok := r.caller(w, req)
+	domain, entries, ok := r.caller(w, req, false)
 	if !ok {
 		return
 	}
@@ -73,7 +77,7 @@ func (r *Rules) ServeCaller(w http.ResponseWriter, req *http.Request) {
 
 // ServeReset deletes the count of a descriptor.
 func (r *Rules) ServeReset(w http.ResponseWriter, req *http.Request) {
-	domain, entries, ok := r.caller(w, req)
+	domain, entries, ok := r.caller(w, req, false)
 	if !ok {
 		return
 	}
@@ -89,6 +93,41 @@ func (r *Rules) ServeReset(w http.ResponseWriter, req *http.Request) {
 		r.cfg.Log.Info("caller reset", "domain", domain, "descriptor", rules.FormatEntries(entries))
 		writeJSON(w, map[string]any{"reset": true})
 	}
+}
+
+// Progress is a line of the answer of ServeResetAll. The last one is Done, or has an Error.
+type Progress struct {
+	Seen  int    `json:"seen"`
+	Reset int    `json:"reset"`
+	Done  bool   `json:"done,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// ServeResetAll deletes the counts of the descriptors that begin with a descriptor, as
+// rules.Engine.ResetAll does; without one, all of the domain. It answers with a line of Progress
+// every second, and ends if the client disconnects.
+func (r *Rules) ServeResetAll(w http.ResponseWriter, req *http.Request) {
+	domain, entries, ok := r.caller(w, req, true)
+	if !ok {
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	lines, last := json.NewEncoder(w), time.Now()
+	end := Progress{Done: true}
+	n, err := r.Engine.ResetAll(req.Context(), domain, entries, func(seen, reset int) {
+		end.Seen = seen
+		if time.Since(last) >= time.Second {
+			last = time.Now()
+			_ = lines.Encode(Progress{Seen: seen, Reset: reset}) // an error ends the request's context
+			_ = http.NewResponseController(w).Flush()
+		}
+	})
+	if end.Reset = n; err != nil {
+		end.Done, end.Error = false, err.Error()
+	}
+	r.cfg.Log.Info("callers reset", "domain", domain, "descriptor", rules.FormatEntries(entries), "counts", n,
+		"error", end.Error)
+	_ = lines.Encode(end)
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

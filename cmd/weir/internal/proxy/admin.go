@@ -40,6 +40,7 @@ func (p *Proxy) adminHandler() http.Handler {
 		mux.Handle("POST /-/reload", p.tokenOnly(changes(p.ruled.ServeReload)))
 		mux.Handle("GET /-/caller", p.tokenOnly(http.HandlerFunc(p.ruled.ServeCaller)))
 		mux.Handle("DELETE /-/caller", p.tokenOnly(changes(p.ruled.ServeReset)))
+		mux.Handle("DELETE /-/callers", p.tokenOnly(changes(p.ruled.ServeResetAll)))
 	}
 	guarded := p.known(p.authorized(mux))
 

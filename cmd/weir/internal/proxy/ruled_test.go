@@ -217,12 +217,24 @@ func TestACallerIsInspectedAndReset(t *testing.T) {
 	assert.Equal(t, 404, status(t, "DELETE", s.back.URL+"/-/caller?descriptor=nobody", bearer...))
 	assert.Equal(t, 400, status(t, "GET", s.back.URL+"/-/caller?descriptor=", bearer...))
 
+	all := s.back.URL + "/-/callers?descriptor=path"
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/login"))
+	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/login"))
+	assert.Equal(t, 403, status(t, "DELETE", all, bearer[:2]...))
+	answer, body = send(t, "DELETE", all, nil, bearer...)
+	assert.Equal(t, 200, answer.StatusCode)
+	assert.Regexp(t, `^\{"seen":\d+,"reset":1,"done":true\}\n$`, body)
+	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/login"))
+	_, body = send(t, "DELETE", s.back.URL+"/-/callers", nil, bearer...)
+	assert.Contains(t, body, `"done":true`, "all of the domain")
+	assert.Equal(t, 401, status(t, "DELETE", all, changeHeader, "1"))
+	assert.Equal(t, 400, status(t, "DELETE", s.back.URL+"/-/callers?descriptor=%3D", bearer...))
+
 	cfg.Admin.Token = ""
 	open := serve(t, cfg)
-	for method, path := range map[string]string{"POST": "/-/reload", "DELETE": "/-/caller",
-		"GET": "/-/caller"} {
-		assert.Equal(t, 403, status(t, method, open.back.URL+path, changeHeader, "1"),
-			"%s %s without a token", method, path)
+	for _, call := range [][2]string{{"POST", "/-/reload"}, {"DELETE", "/-/caller"}, {"DELETE", "/-/callers"},
+		{"GET", "/-/caller"}} {
+		assert.Equal(t, 403, status(t, call[0], open.back.URL+call[1], changeHeader, "1"), "%s without a token", call)
 	}
 }
 

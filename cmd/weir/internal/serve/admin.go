@@ -36,6 +36,7 @@ func (s *Server) admin() http.Handler {
 	mux.Handle("POST /-/reload", s.authorized(s.live.ServeReload))
 	mux.Handle("GET /-/caller", s.authorized(s.live.ServeCaller))
 	mux.Handle("DELETE /-/caller", s.authorized(s.live.ServeReset))
+	mux.Handle("DELETE /-/callers", s.authorized(s.live.ServeResetAll))
 	return known(mux)
 }
 
