@@ -11,26 +11,29 @@ import (
 	"github.com/weirgo/weir/internal/slow"
 )
 
-// The most functions that a decision may pass, and the most lines of code of the core: what they are
-// today, so that a change that passes more of them says why. They are meant to fall.
-const (
-	mostKnown = 18
-	mostNew   = 36
-	mostLines = 4860
-)
+// The most functions that a decision may pass, by strategy: of a known caller, of one that is denied, and of
+// a new one. They and the most lines of code of the core are what they are today, so that a change that
+// passes more of them says why. They are meant to fall: to 18 and 25 functions, and 3,700 lines.
+var most = map[string][]int{
+	"CheckRate":     {14, 16, 25},
+	"FixedWindow":   {15, 17, 26},
+	"SlidingWindow": {16, 18, 36},
+	"TokenBucket":   {18, 17, 34},
+	"Counter":       {14, 14, 32},
+}
+
+const mostLines = 4960
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)
 	passed, err := measured()
 	require.NoError(t, err)
 	for s := range strategies {
+		name := strategies[s].name
+		require.Len(t, most[name], len(kinds), name)
 		for k, kind := range kinds {
-			most := mostKnown
-			if kind.before == 0 {
-				most = mostNew
-			}
 			names := passed[s][k]
-			assert.LessOrEqual(t, len(names), most, "%s, %s:\n%s", strategies[s].name, kind.name,
+			assert.LessOrEqual(t, len(names), most[name][k], "%s, %s:\n%s", name, kind.name,
 				strings.Join(names, "\n"))
 		}
 	}
