@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+	"github.com/weirgo/weir/rules"
+)
+
+// reports is an engine for costs that are known afterwards, whose clock is set.
+type reports struct {
+	*testing.T
+	engine *rules.Engine
+	now    time.Time
+}
+
+// call peeks at the limits of keys and, if it is admitted, reports a cost on them.
+func (r *reports) call(cost uint64, keys ...string) (passed bool) {
+	for _, hits := range []uint64{0, cost} {
+		req := &rules.Request{Domain: "d"}
+		for _, key := range keys {
+			req.Descriptors = append(req.Descriptors, rules.Descriptor{
+				Entries: []rules.Entry{{Key: key, Value: "x"}}, Hits: hits, HasHits: true})
+		}
+		resp, err := r.engine.Decide(context.Background(), req)
+		require.NoError(r, err)
+		require.NoError(r, resp.Err)
+		if hits == 0 && !resp.Allowed() {
+			return false
+		}
+	}
+	return true
+}
+
+// Reports hold their limits on Redis, behind a fallback, and in an outage, with every algorithm.
+func TestReportsHoldTheLimitEverywhere(t *testing.T) {
+	server := redistest.Start(t)
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
+		for _, where := range []string{"Redis", "fallback", "outage"} {
+			t.Run(algorithm+" "+where, func(t *testing.T) {
+				server.Do("FLUSHALL")
+				r := &reports{T: t, now: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)}
+				now := func() time.Time { return r.now }
+				addr := server.Addr
+				if where == "outage" {
+					addr = "127.0.0.1:1"
+				}
+				o := redislimit.Options(addr)
+				o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = time.Second, time.Second, time.Second
+				client := redis.NewClient(o)
+				defer client.Close()
+				store, err := redislimit.New(client, redislimit.Config{Now: now, Timeout: time.Second})
+				require.NoError(t, err)
+				limiter, err := weir.New(weir.Config{Now: now})
+				require.NoError(t, err)
+				defer limiter.Close()
+				source := rules.SourceOf(store)
+				if where != "Redis" {
+					source = func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+						primary, err := rules.SourceOf(store)(a, burst)
+						require.NoError(t, err)
+						local, err := rules.SourceOf(limiter)(a, burst)
+						require.NoError(t, err)
+						return fallback.New(primary, local, fallback.Config{Now: now, Timeout: time.Second})
+					}
+				}
+				own := fmt.Sprintf("metadata: {weir: {costs: afterwards, algorithm: %s}}", algorithm)
+				r.engine, err = rules.New(rulesOf(t, fmt.Sprintf(`
+domain: d
+descriptors:
+  - {key: second, %[1]s, rate_limit: {unit: second, requests_per_unit: 100}}
+  - {key: day, %[1]s, rate_limit: {unit: day, requests_per_unit: 10000}}
+  - {key: minute, %[1]s, rate_limit: {unit: minute, requests_per_unit: 100000}}
+`, own)), rules.Config{Source: source, Now: now})
+				require.NoError(t, err)
+				defer r.engine.Close()
+
+				passed := 0
+				for range 6 {
+					r.now = r.now.Add(time.Minute)
+					if r.call(5000, "second", "day") {
+						passed++
+					}
+				}
+				assert.Equal(t, 3, passed, "5,000 of 10,000 a day each, the third over it")
+
+				used := 0
+				for range 600 { // ten minutes
+					r.now = r.now.Add(time.Second)
+					if r.call(5000, "minute") {
+						used += 5000
+					}
+				}
+				assert.LessOrEqual(t, used, 11*105_000)
+				assert.GreaterOrEqual(t, used, 8*100_000)
+			})
+		}
+	}
+}
