@@ -54,10 +54,10 @@ type Config struct {
 	// admits one Nth of it. Default 1. Too small over-admits in an outage, too large under-admits.
 	Instances int
 
-	// InstancesFunc, if set, is called for N, for fleets that grow and shrink, such as the Instances of a
-	// redislimit.Heartbeat. Below 1 it does not know, and Instances is N. It must be fast and safe for
-	// concurrent use. When N falls while local decides, a caller keeps its smaller share until its
-	// period ends: the instances that left may have used theirs.
+	// InstancesFunc, if set, is called for N, for fleets that grow and shrink, such as the Instances
+	// of a redislimit.Heartbeat. Below 1 it does not know, and Instances is N. It must be fast and
+	// safe for concurrent use. When N falls while local decides, a caller keeps its smaller share
+	// until its period ends: the instances that left may have used theirs.
 	InstancesFunc func() int
 
 	// OwnLimits reports that primary and local have limits of their own and ignore the request's Limit
@@ -66,7 +66,9 @@ type Config struct {
 	OwnLimits bool
 
 	// Timeout is how long a decision may wait for primary. Default DefaultTimeout. It should be at
-	// least three round trips: a new connection takes two before it carries a decision. A caller whose
+	// least three round trips: a new connection takes two before it carries a decision. It does not
+	// follow the latency: where machines are short of processor time, make it longer than the slowest
+	// answers (docs/redis.md has figures), or healthy calls are decided locally. A caller whose
 	// deadline is nearer than twice Timeout waits for half of the time it has left, so that local can
 	// still decide (Stats.ShortDeadlines). The call goes on without it, and counts as late only after
 	// all of Timeout; an admission that arrives by then settles what local admitted.
