@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"math"
+	"strings"
 	"time"
 )
 
@@ -92,10 +93,8 @@ func digits(two []byte) int {
 // month returns 1 to 12 for the first three letters of an English month, and 0 otherwise.
 func month(name []byte) int {
 	const names = "JanFebMarAprMayJunJulAugSepOctNovDec"
-	for m := range 12 {
-		if string(name) == names[m*3:m*3+3] {
-			return m + 1
-		}
+	if i := strings.Index(names, string(name)); i%3 == 0 {
+		return i/3 + 1
 	}
 	return 0
 }

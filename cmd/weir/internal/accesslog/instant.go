@@ -143,12 +143,3 @@ func statusOf(s []byte) int {
 	}
 	return 0
 }
-
-// floorMod returns a/b rounded down and the non-negative remainder, for b > 0.
-func floorMod(a, b int64) (quotient, rest int64) {
-	quotient, rest = a/b, a%b
-	if rest < 0 {
-		quotient, rest = quotient-1, rest+b
-	}
-	return quotient, rest
-}

@@ -3,6 +3,8 @@ package accesslog
 import (
 	"bytes"
 	"time"
+
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // value is a scalar of a line.
@@ -130,7 +132,7 @@ func (p *Parser) entry(f *schema, e *Entry) error {
 		return ErrTime
 	}
 	if coarse {
-		_, rest := floorMod(start, int64(time.Second))
+		_, rest := arith.FloorDiv(start, int64(time.Second))
 		start -= rest
 	}
 	*e = Entry{Start: start, Coarse: coarse, User: v[slotUser].text, Method: v[slotMethod].text,

@@ -66,16 +66,13 @@ const batchSize = 512
 
 // decide has every judge decide on every request.
 func (p *part) decide(progress func(n int)) error {
-	next := p.spool.open().next
-	if p.described != nil {
-		next = (&tied{next: next, ranks: p.described.ranks}).hand
-	}
+	in := p.spool.open()
 	p.denied = make([]bool, batchSize*len(p.rows))
 	batch := make([]question, 0, batchSize)
 	for {
 		batch = batch[:0]
 		for len(batch) < cap(batch) {
-			ns, code, ok := next()
+			ns, code, ok := in.next()
 			if !ok {
 				break
 			}

@@ -142,35 +142,38 @@ func (d *description) read(req *rules.Request) {
 	}
 }
 
-// described holds the descriptions after all files are read.
+// described holds the descriptions after all files are read. They are in sorted order: requests of one
+// instant are decided on in the order of their codes, where callers share a counter the first one gets
+// the last free unit, and no report may depend on the order of the lines.
 type described struct {
 	names  []string // the descriptions, indexed by code
 	owners []uint32 // the caller, indexed by code
-	ranks  []uint32 // the place in sorted order, indexed by code
 }
 
 // divide takes the texts that r numbered as descriptions, and numbers their callers instead.
 func (r *run) divide() error {
 	all := r.callers
-	n := len(all.names)
-	d := &described{names: all.names, owners: make([]uint32, n), ranks: make([]uint32, n)}
+	order := make([]uint32, len(all.names))
+	for i := range order {
+		order[i] = uint32(i)
+	}
+	slices.SortFunc(order, func(a, b uint32) int { return strings.Compare(all.names[a], all.names[b]) })
+	d, codes := &described{}, make([]uint32, len(order))
 	r.callers = newCallers()
-	for i, name := range all.names {
-		rest := description(name)
+	for place, i := range order {
+		rest := description(all.names[i])
 		owner, err := r.callers.number([]byte(rest.text()))
 		if err != nil {
 			return err
 		}
-		d.owners[i] = owner
+		d.names, d.owners = append(d.names, all.names[i]), append(d.owners, owner)
 		r.callers.requests[owner] += all.requests[i]
+		codes[i] = uint32(place)
 	}
-	order := make([]uint32, n)
-	for i := range order {
-		order[i] = uint32(i)
-	}
-	slices.SortFunc(order, func(a, b uint32) int { return strings.Compare(d.names[a], d.names[b]) })
-	for place, i := range order {
-		d.ranks[i] = uint32(place)
+	for _, run := range r.parts[0].spool.runs { // rules have one part
+		for i := range run {
+			run[i].code = codeOf(codes[run[i].code>>1], run[i].code&1 == 1)
+		}
 	}
 	r.described = d
 	return nil

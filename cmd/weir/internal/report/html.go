@@ -31,6 +31,7 @@ type (
 		Suggestions []htmlSuggestion
 		Method      string
 		Steps       []Step
+		Doubtful    bool
 		Notes       []string
 		Examples    []htmlExample
 	}
@@ -41,7 +42,7 @@ type (
 		Share            string
 		Bar              string // the share as a CSS percentage
 		Met, MetShare    string
-		Chart            template.HTML
+		Chart            htmlChart
 		Worst            []htmlCaller
 	}
 	htmlCaller struct {
@@ -58,7 +59,13 @@ type (
 	htmlPeaks struct {
 		Limit, Denied            string
 		P50, P90, P99, P999, Max string
-		Chart                    template.HTML
+		Duration                 string
+		Open                     bool
+		Chart                    htmlChart
+	}
+	htmlChart struct {
+		Rows    []htmlBin
+		Drawing template.HTML
 	}
 	htmlExample struct {
 		Where, Reason, Text string
@@ -76,8 +83,8 @@ func HTML(w io.Writer, r *replay.Result) error {
 		By:         string(r.By),
 		Assumption: Assumption(r),
 		Width:      span(t.Width),
-		Notes:      Notes(r),
-		Steps:      Next(r),
+		Notes:      Notes(r), Doubtful: len(r.Doubts) > 0,
+		Steps: Next(r),
 		Tiles: []htmlTile{
 			{"requests", count(r.Requests)}, {"callers", count(r.Callers)},
 			{"span", span(r.Last.Sub(r.First))},
@@ -106,7 +113,7 @@ func HTML(w io.Writer, r *replay.Result) error {
 				Share: shareText(r.Suggest.Share), Callers: plural(uint64(r.Callers), "caller")})
 		}
 		last := &p.Suggestions[len(p.Suggestions)-1]
-		last.Rows = append(last.Rows, htmlPeaksOf(s))
+		last.Rows = append(last.Rows, htmlPeaksOf(s, i == 0))
 	}
 	for _, e := range r.Unreadable.Examples {
 		p.Examples = append(p.Examples,
@@ -135,11 +142,11 @@ func htmlOf(r *replay.Result, t *replay.Timeline, i int) htmlRule {
 	return out
 }
 
-func htmlPeaksOf(s replay.Suggestion) htmlPeaks {
+func htmlPeaksOf(s replay.Suggestion, open bool) htmlPeaks {
 	p := s.Peaks
 	return htmlPeaks{
 		Limit: suggested(s), Denied: count(s.Denied), P50: peak(p.P50), P90: peak(p.P90), P99: peak(p.P99),
-		P999: peak(p.P999), Max: peak(p.Max), Chart: peakChart(s),
+		P999: peak(p.P999), Max: peak(p.Max), Chart: peakChart(s), Duration: durationText(s.Duration), Open: open,
 	}
 }
 

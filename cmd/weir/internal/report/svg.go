@@ -17,7 +17,7 @@ const (
 	htmlBins   = 240
 	plotWidth  = 1000
 	plotHeight = 200
-	leastBar   = 2.0 // least height of denied requests, so that even one is visible
+	leastBar   = 4.0 // least height of denied requests: even one shows more than a stripe of the pattern
 )
 
 // plot builds a drawing.
@@ -25,7 +25,11 @@ type plot struct {
 	ok, no, grid strings.Builder // paths
 	marks, hover strings.Builder
 	yAxis, xAxis strings.Builder // labels
+	rows         []htmlBin
 }
+
+// htmlBin is a bar as a row of the table behind a drawing.
+type htmlBin struct{ Name, Value, Denied string }
 
 // bar adds a bar at x of the given width: denied requests, from height cut to height top, above
 // admitted ones.
@@ -39,9 +43,10 @@ func (p *plot) bar(x, width, cut, top float64) {
 	}
 }
 
-// note adds the text shown while the mouse is over x to x+width. text consists of numbers and
-// times.
-func (p *plot) note(x, width float64, text string) {
+// note adds a row of the table, which is also shown while the mouse is over x to x+width. It consists
+// of numbers and times.
+func (p *plot) note(x, width float64, row htmlBin, text string) {
+	p.rows = append(p.rows, row)
 	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s</title></rect>`, x, width,
 		plotHeight, text)
 }
@@ -62,17 +67,17 @@ func (p *plot) x(x float64, label string, minor bool) {
 }
 
 // html returns the drawing. aria describes it.
-func (p *plot) html(aria string) template.HTML {
-	return template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div>`+
+func (p *plot) html(aria string) htmlChart {
+	return htmlChart{p.rows, template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div>`+
 		`<svg viewBox="0 0 %d %d" preserveAspectRatio="none" `+
 		`role="img" aria-label="%s"><path class="grid" d="%s"/><path class="ok" d="%s"/>`+
 		`<path class="no" d="%s"/>%s<g class="hover">%s</g></svg>`+
 		`<div class="x">%s</div></div>`, &p.yAxis, plotWidth, plotHeight, aria, &p.grid, &p.ok, &p.no,
-		&p.marks, &p.hover, &p.xAxis))
+		&p.marks, &p.hover, &p.xAxis))}
 }
 
 // timelineChart draws a bar for each bin: the denied requests on top of the admitted ones.
-func timelineChart(t *replay.Timeline, row int) template.HTML {
+func timelineChart(t *replay.Timeline, row int) htmlChart {
 	var p plot
 	top := niceTop(tallest(t))
 	for i := range uint64(5) {
@@ -97,10 +102,11 @@ func timelineChart(t *replay.Timeline, row int) template.HTML {
 		}
 		x := float64(i) * step
 		p.bar(x, width, cut, all)
-		p.note(x, step, fmt.Sprintf("%s: %s admitted, %s denied",
-			stamp(t.Start.Add(time.Duration(i)*t.Width)), count(requests-denied), count(denied)))
+		at := stamp(t.Start.Add(time.Duration(i) * t.Width))
+		p.note(x, step, htmlBin{at, count(requests - denied), count(denied)},
+			fmt.Sprintf("%s: %s admitted, %s denied", at, count(requests-denied), count(denied)))
 	}
-	return p.html("requests admitted and denied over time")
+	return p.html("requests admitted and denied over time; the table below has the numbers")
 }
 
 // timeLabels adds times under a timeline.
@@ -121,7 +127,7 @@ func timeLabels(p *plot, t *replay.Timeline) {
 // peakChart draws the number of callers by peak, in powers of two, with a line at the suggested
 // limit: the callers to its right would be denied requests. Heights are logarithmic, so that these
 // few callers are visible.
-func peakChart(s replay.Suggestion) template.HTML {
+func peakChart(s replay.Suggestion) htmlChart {
 	var p plot
 	bins := s.Peaks.Histogram
 	most := 1
@@ -147,14 +153,15 @@ func peakChart(s replay.Suggestion) template.HTML {
 			cut = all
 		}
 		p.bar(x, step*0.9, cut, all)
-		p.note(x, step, fmt.Sprintf("peak %s: %s", binLabel(b), plural(uint64(b.Callers), "caller")))
+		row := htmlBin{binLabel(b), count(b.Callers), map[bool]string{true: "yes", false: "no"}[cut == 0]}
+		p.note(x, step, row, fmt.Sprintf("peak %s: %s", binLabel(b), plural(uint64(b.Callers), "caller")))
 	}
 	for i, b := range bins {
 		if b.To == s.Limit {
 			fmt.Fprintf(&p.marks, `<path class="mark" d="M%.2f 0V%d"/>`, (float64(i)+0.95)*step, plotHeight)
 		}
 	}
-	return p.html("callers by their peak, and the suggested limit")
+	return p.html("callers by their peak, and the suggested limit; the table below has the numbers")
 }
 
 // binLabel formats a bin of peaks.
