@@ -65,19 +65,17 @@ func (b *budget) spent(now time.Time) uint64 {
 // ended reports whether b says no more than a new budget.
 func (b *budget) ended(now time.Time) bool { return b.flight == nil && b.known.at(now) == 0 }
 
-// learn sets what is known to an answer on r. It returns until when an admission can be used.
-func (b *budget) learn(s Lapser, r *weir.Request, res *weir.Result, now time.Time) time.Time {
-	until, each, _ := s.Lapse(r, res.ExpiresAt)
-	counts := until
+// learn sets what is known to the answer to a call.
+func (b *budget) learn(c *call, res *weir.Result, now time.Time) {
+	counts := c.until
 	switch {
 	case res.Allowed():
-	case each > 0:
-		counts = now.Add(span(res.TotalRequests, each))
+	case c.each > 0:
+		counts = now.Add(span(res.TotalRequests, c.each))
 	default:
 		counts = res.ExpiresAt
 	}
-	b.known = cost{res.TotalRequests, counts.Add(max(0, each-1)), each} // a part of a hit counts as one
-	return until
+	b.known = cost{res.TotalRequests, counts.Add(max(0, c.each-1)), c.each} // a part of a hit counts as one
 }
 
 // take admits r, or returns nil if too little is left. A limit lower than that of the blocks holds

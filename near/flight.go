@@ -38,14 +38,16 @@ type waiter struct {
 // call takes request.Cost, for the waiters that have it.
 type call struct {
 	request weir.Request
-	denies  bool // its denial is theirs: they lack that much each
+	denies  bool          // its denial is theirs: they lack that much each
+	until   time.Time     // what the Lapser says of its answer, as each
+	each    time.Duration // set before the answer lands
 }
 
 // fetch decides on r when a flight has brought enough; it starts one if there is none. The flight
 // goes on if its callers leave.
 func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	w := &waiter{request: *r, done: make(chan struct{})}
-	now, f := l.cfg.Now(), (*flight)(nil)
+	now, instances, f := l.cfg.Now(), l.instances(), (*flight)(nil)
 	l.callers.Update(r, now, func(b *budget) *budget {
 		if b == nil {
 			b = new(budget)
@@ -55,7 +57,7 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 		}
 		f = b.flight
 		if f.waiting = append(f.waiting, w); f.calls == 0 {
-			l.proceed(context.WithoutCancel(ctx), f, now)
+			l.proceed(context.WithoutCancel(ctx), f, instances, now)
 		}
 		return b
 	})
@@ -85,7 +87,7 @@ func (f *flight) reply(decided func(*waiter) bool) {
 }
 
 // proceed begins a round, or ends the flight.
-func (l *Leases) proceed(ctx context.Context, f *flight, now time.Time) {
+func (l *Leases) proceed(ctx context.Context, f *flight, instances int, now time.Time) {
 	b := f.budget
 	f.reply(func(w *waiter) bool { return l.take(b, w, now) })
 	if f.began = now; len(f.waiting) == 0 {
@@ -108,7 +110,7 @@ func (l *Leases) proceed(ctx context.Context, f *flight, now time.Time) {
 		}
 	}
 	if together > 0 {
-		block.request.Cost = max(together-min(together, left), l.block(room-min(room, left)))
+		block.request.Cost = max(together-min(together, left), l.block(room-min(room, left), instances))
 		l.start(ctx, f, block)
 		return
 	}
@@ -117,7 +119,7 @@ func (l *Leases) proceed(ctx context.Context, f *flight, now time.Time) {
 		n := wrap.Cost(&w.request)
 		same := [2]uint64{w.request.Limit, n}
 		if calls[same] == nil {
-			calls[same] = &call{w.request, true}
+			calls[same] = &call{request: w.request, denies: true}
 			calls[same].request.Cost = n - min(n-1, left)
 			l.start(ctx, f, calls[same])
 		}
@@ -133,8 +135,8 @@ func (l *Leases) take(b *budget, w *waiter, now time.Time) bool {
 
 // block returns how much of the room to take at once: cfg.Block while there is plenty, and less
 // near the limit, so that the other instances find some budget too.
-func (l *Leases) block(room uint64) uint64 {
-	return max(1, min(uint64(l.cfg.Block), room/2/uint64(l.instances())))
+func (l *Leases) block(room uint64, instances int) uint64 {
+	return max(1, min(uint64(l.cfg.Block), room/2/uint64(instances)))
 }
 
 // start makes a call in the background.
@@ -145,6 +147,7 @@ func (l *Leases) start(ctx context.Context, f *flight, c *call) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
 		var res *weir.Result
+		instances := 1
 		err := fmt.Errorf("near: %T ended the goroutine", l.Unwrap())
 		defer func() {
 			if p := recover(); p != nil {
@@ -154,13 +157,16 @@ func (l *Leases) start(ctx context.Context, f *flight, c *call) {
 			l.callers.Update(&c.request, now, func(b *budget) *budget {
 				l.land(f, c, res, err, now)
 				if f.calls--; f.calls == 0 {
-					l.proceed(ctx, f, now)
+					l.proceed(ctx, f, instances, now)
 				}
 				return b
 			})
 		}()
 		q := c.request
-		res, err = l.Strategy.Run(bounded, &q)
+		instances = l.instances() // here, as the user's functions may panic
+		if res, err = l.Strategy.Run(bounded, &q); err == nil {
+			c.until, c.each, _ = l.lapser.Lapse(&q, res.ExpiresAt)
+		}
 	}()
 }
 
@@ -171,18 +177,18 @@ func (l *Leases) land(f *flight, c *call, res *weir.Result, err error, now time.
 	case err != nil:
 		f.reply(func(w *waiter) bool { w.err = err; return w.call == c })
 	case res.Allowed():
-		until := b.learn(l.lapser, q, res, now)
+		b.learn(c, res, now)
 		b.blocks = slices.DeleteFunc(b.blocks, func(of block) bool { return of.at(now) == 0 })
 		// Those it was taken for get it even if it has lapsed meanwhile.
-		b.blocks = append(b.blocks, block{cost{q.Cost, now.Add(1 << 62), b.known.each}, q.Cost, res.ExpiresAt})
+		b.blocks = append(b.blocks, block{cost{q.Cost, now.Add(1 << 62), c.each}, q.Cost, res.ExpiresAt})
 		f.reply(func(w *waiter) bool { return w.call == c && l.take(b, w, now) })
-		b.blocks[len(b.blocks)-1].until = until.Add(-l.cfg.Skew)
+		b.blocks[len(b.blocks)-1].until = c.until.Add(-l.cfg.Skew)
 	case c.denies:
-		b.learn(l.lapser, q, res, now)
+		b.learn(c, res, now)
 		own := less(res, b.left(now))
 		f.reply(func(w *waiter) bool { w.res = less(own, 0); return w.call == c })
 	default:
-		b.learn(l.lapser, q, res, now)
+		b.learn(c, res, now)
 		f.denied = q.Cost
 	}
 }

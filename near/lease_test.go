@@ -379,6 +379,37 @@ func TestLeaseOfABrokenStrategy(t *testing.T) {
 	}
 }
 
+// User code that panics in the background ends neither the process nor the lease, and no lock is
+// held while it runs.
+func TestLeaseOfABrokenLapser(t *testing.T) {
+	clock, server := minute(t)
+	s := &brokenLapser{remote: server}
+	l := near.Lease(s, near.LeaseConfig{Block: 10, Now: clock.Now})
+	s.then = func() {
+		l.Lookup(&hundred) // takes the lock
+		panic("a bug")
+	}
+	r := hundred
+	_, err := l.Run(t.Context(), &r)
+	assert.ErrorContains(t, err, "a bug")
+	s.then = func() {}
+	assert.True(t, ask(t, l, hundred).Allowed())
+}
+
+type brokenLapser struct {
+	*remote
+	calls atomic.Int64
+	then  func()
+}
+
+// Lapse calls then in every second call, which is that in the background.
+func (s *brokenLapser) Lapse(_ *weir.Request, expires time.Time) (time.Time, time.Duration, bool) {
+	if s.calls.Add(1)%2 == 0 {
+		s.then()
+	}
+	return expires, 0, true
+}
+
 // A block that was fetched before a Reset and arrives after it admits only the request that fetched
 // it.
 func TestLeaseAndAResetMeanwhile(t *testing.T) {
