@@ -23,6 +23,12 @@ const (
 	deniedByThird = "denied by the third limit"
 )
 
+// crowds are the numbers of callers for the loads of three limits in one decision.
+var crowds = [...]int{1, 8, 64}
+
+// several is the load of so many callers whose requests are held against three limits.
+func several(callers int) string { return fmt.Sprintf("three limits, callers: %d", callers) }
+
 // unlimited is a limit that no load reaches.
 const unlimited = 1_000_000
 
@@ -47,6 +53,7 @@ type contestant struct {
 	name, load string
 	open       func(s *stand) (decide, error)
 	rounds     int // minimum number of calls per key in a measurement
+	callers    int // 0: as the flag says
 }
 
 // decide reports whether one hit of key is admitted.
@@ -59,34 +66,43 @@ type stand struct {
 	limits [3]uint64
 	ids    []string
 	closes []func() error
+	window weir.Strategy // of asks
 }
 
 var contestants = func() (all []contestant) {
 	for _, load := range []string{admitted, denied} {
 		all = append(all,
-			contestant{rival, load, openRival, 1},
+			contestant{rival, load, openRival, 1, 0},
 			contestant{"FixedWindow", load, plain(func(s *stand) (weir.Strategy, error) {
 				return s.store.FixedWindow(), nil
-			}), 1},
+			}), 1, 0},
 			contestant{"SlidingWindow", load, plain(func(s *stand) (weir.Strategy, error) {
 				return s.store.SlidingWindow(), nil
-			}), 1},
+			}), 1, 0},
 			contestant{"TokenBucket", load, plain(func(s *stand) (weir.Strategy, error) {
 				return s.store.TokenBucket(0), nil
-			}), 1},
+			}), 1, 0},
 			contestant{"SlidingLog", load, plain(func(s *stand) (weir.Strategy, error) {
 				return s.store.SlidingLog(), nil
-			}), 1},
-			contestant{tiers, load, plain(threeTiers), 1},
-			contestant{threeRivals, load, openThreeRivals, 1},
+			}), 1, 0},
+			contestant{tiers, load, plain(threeTiers), 1, 0},
+			contestant{threeRivals, load, openThreeRivals, 1, 0},
+		)
+	}
+	for _, callers := range crowds {
+		limits[several(callers)], rivals[several(callers)] = limits[admitted], rival
+		all = append(all,
+			contestant{rival, several(callers), openRival, 1, callers},
+			contestant{threeCalls, several(callers), openThreeCalls, 1, callers},
+			contestant{oneDecide, several(callers), openDecide, 1, callers},
 		)
 	}
 	return append(all,
-		contestant{threeRivals, deniedByThird, openThreeRivals, 1},
-		contestant{tiers, deniedByThird, plain(threeTiers), 1},
+		contestant{threeRivals, deniedByThird, openThreeRivals, 1, 0},
+		contestant{tiers, deniedByThird, plain(threeTiers), 1, 0},
 		// Each key gets as many calls as a lease has hits, so that each measurement uses up one
 		// lease per key.
-		contestant{lease, admitted, plain(openLease), leased},
+		contestant{lease, admitted, plain(openLease), leased, 0},
 	)
 }()
 
@@ -95,6 +111,43 @@ const (
 	tiers       = "Tiers (3)"
 	threeRivals = rival + ", three limits"
 )
+
+// Three fixed windows, one after the other and in one weir.Decide.
+const (
+	threeCalls = "FixedWindow, three calls"
+	oneDecide  = "FixedWindow, three asks of one Decide"
+)
+
+// asks are three fixed windows.
+func (s *stand) asks(key string) [3]weir.Ask {
+	var asks [3]weir.Ask
+	for i, d := range periods {
+		asks[i] = weir.Ask{Strategy: s.window, Request: weir.Request{Key: key, Limit: s.limits[i], Duration: d}}
+	}
+	return asks
+}
+
+func openThreeCalls(s *stand) (decide, error) {
+	s.window = s.store.FixedWindow()
+	return func(ctx context.Context, key string) (bool, error) {
+		for _, a := range s.asks(key) {
+			res, err := a.Strategy.Run(ctx, &a.Request)
+			if err != nil || !res.Allowed() {
+				return false, err
+			}
+		}
+		return true, nil
+	}, nil
+}
+
+func openDecide(s *stand) (decide, error) {
+	s.window = s.store.FixedWindow()
+	return func(ctx context.Context, key string) (bool, error) {
+		asks := s.asks(key)
+		d, err := weir.Decide(ctx, asks[:]...)
+		return err == nil && d.Allowed(), err
+	}, nil
+}
 
 // The periods of the three limits, and the suffixes of redis_rate's keys for them.
 var (

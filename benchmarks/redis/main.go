@@ -79,7 +79,7 @@ func run(ctx context.Context) error {
 // reply on a busy machine must not fail the measurement.
 func options(addr string) *redis.Options {
 	o := redislimit.Options(addr)
-	o.PoolSize = *callers
+	o.PoolSize = max(*callers, crowds[len(crowds)-1])
 	o.ReadTimeout, o.WriteTimeout, o.PoolTimeout = generous, generous, generous
 	return o
 }

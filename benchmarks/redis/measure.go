@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -92,7 +93,7 @@ func (m *meter) measure(ctx context.Context, e *entrant) error {
 		server:    (after.server - before.server) / n,
 	})
 	want := 0
-	if e.load == admitted {
+	if e.limit() == unlimited {
 		want = got.calls
 	}
 	if got.allowed != want {
@@ -117,7 +118,7 @@ func (e *entrant) ask(ctx context.Context, calls int, long time.Duration) (outco
 	var failed atomic.Pointer[error]
 	var wg sync.WaitGroup
 	begun := time.Now()
-	for range *callers {
+	for range cmp.Or(e.contestant.callers, *callers) {
 		wg.Go(func() {
 			for failed.Load() == nil {
 				first := int(next.Add(chunk)) - chunk

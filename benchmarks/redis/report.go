@@ -34,6 +34,9 @@ func (m *meter) report(ctx context.Context) (string, error) {
 	for _, load := range []string{admitted, denied, deniedByThird} {
 		m.table(&b, load)
 	}
+	for _, callers := range crowds {
+		m.table(&b, several(callers))
+	}
 	ratio := func(load string) float64 { return m.entrant(tiers, load).ratio(m.entrant(threeRivals, load)) }
 	fmt.Fprintf(&b, "\n%s checks its three limits in one round trip and charges all of them or none. %s\n"+
 		"needs a round trip for each limit, up to the first that denies, and a request that the last one\n"+
@@ -41,6 +44,14 @@ func (m *meter) report(ctx context.Context) (string, error) {
 		"are\n"+
 		"admitted, %.2[4]f where the first limit denies and %.2[5]f where the last one does.\n",
 		tiers, rival, ratio(admitted), ratio(denied), ratio(deniedByThird))
+	fmt.Fprintf(&b, "\nThe limits of one Decide may be of different keys and strategies. It takes one round trip, as one call\n"+
+		"of %s does, and makes", rival)
+	for i, callers := range crowds {
+		load := several(callers)
+		fmt.Fprintf(&b, "%s %.2f", []string{"", ",", " and"}[i],
+			m.entrant(oneDecide, load).ratio(m.entrant(threeCalls, load)))
+	}
+	b.WriteString(" times as many decisions as three calls.\n")
 	return b.String(), nil
 }
 
