@@ -21,6 +21,10 @@ type Limit struct {
 	// Advisory lets the request pass even if this limit denies it.
 	Advisory bool
 
+	// Look takes nothing: the limit denies if its count is over Most. Afterwards counts Request in full,
+	// even if it, or another limit, denies it: its cost has arisen already.
+	Look, Afterwards bool
+
 	// Result is the decision if Decided reports true. Where a request was admitted and not taken, or
 	// given back, TotalRequests is without its Cost; it may be with that of an earlier Limit on the same
 	// count.
@@ -77,7 +81,8 @@ func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 // not accept; a Limit whose error is accepted denies nothing. A nil tolerate accepts none, and once
 // ctx has ended none is accepted.
 //
-// Limits in this process are peeked at first, unless there is only one. Then the others decide,
+// Limits that Look and those for costs that are known Afterwards come first, in order. Then limits in
+// this process are peeked at, unless there is only one. Then the others decide,
 // those of one [Batcher.Store] together, and those in this process after them. So what is denied
 // takes nothing from other requests, but for those that come between the steps: a count may be too
 // high for the time of a round trip, and never too low. A Strategy that cannot give back decides
@@ -98,13 +103,18 @@ func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, erro
 }
 
 func (l Limits) take(ctx context.Context, tolerate func(error) bool) (bool, error) {
+	for i := range l {
+		if m := &l[i]; m.waits() && (m.Look || m.Afterwards) {
+			m.measure(ctx)
+		}
+	}
 	if first := l.first(); len(l) > 1 {
 		l.peek(ctx, func(m *Limit) bool { return m.turn == inProcess && m != first })
 		if allowed, err := l.verdict(ctx, tolerate); err != nil || !allowed {
 			return false, err
 		}
 		for i := range l {
-			l[i].decided = false
+			l[i].decided = l[i].Look || l[i].Afterwards
 		}
 	}
 	for turn := elsewhere; turn <= last; turn++ {
@@ -119,6 +129,21 @@ func (l Limits) take(ctx context.Context, tolerate func(error) bool) (bool, erro
 		}
 	}
 	return true, nil
+}
+
+// measure decides on a Limit that takes nothing, or all.
+func (l *Limit) measure(ctx context.Context) {
+	if l.Look {
+		if l.call(ctx, OpPeek); l.Result.TotalRequests <= l.Most() {
+			l.Result.State = Allow
+		} else {
+			l.Result.State = Deny
+		}
+		return
+	}
+	if l.call(ctx, OpRun); l.Denies() {
+		l.call(context.WithoutCancel(ctx), OpCharge)
+	}
 }
 
 // first returns the Limit that decides first, or nil.
@@ -168,9 +193,9 @@ func (l Limits) peek(ctx context.Context, which func(*Limit) bool) {
 	}
 }
 
-// Refund gives back what was taken, even if ctx has ended. Err and the error say what could not be.
+// Refund gives back what was taken, but Afterwards, even if ctx has ended. Err and the error say what could not be.
 func (l Limits) Refund(ctx context.Context) error {
-	taken := func(m *Limit) bool { return m.taken && m.Err == nil }
+	taken := func(m *Limit) bool { return m.taken && m.Err == nil && !m.Afterwards }
 	for i := range l {
 		if taken(&l[i]) {
 			l.call(context.WithoutCancel(ctx), OpRefund, i, taken)
@@ -195,20 +220,6 @@ func (l Limits) Lost() error {
 	var errs []error
 	for i := range l {
 		if l[i].taken && l[i].Err != nil {
-			errs = append(errs, l[i].Err)
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Charge counts, whether it fits or not, what was denied after all: a cost that has arisen. It does
-// so even if ctx has ended.
-func (l Limits) Charge(ctx context.Context) error {
-	var errs []error
-	charged := func(m *Limit) bool { return m.Denies() && !m.taken && m.Err == nil }
-	for i := range l {
-		if charged(&l[i]) {
-			l.call(context.WithoutCancel(ctx), OpCharge, i, charged)
 			errs = append(errs, l[i].Err)
 		}
 	}

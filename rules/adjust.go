@@ -46,10 +46,11 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 		err = a.strategy.refunder.Refund(ctx, &req, taken)
 	}
 	left := weir.Limits{a.strategy.limit}
-	a.held = &left[0]
-	a.held.Request = a.req
-	a.held.Request.Cost = 1
-	return errors.Join(err, left.Peek(ctx))
+	left[0].Request, left[0].Look, left[0].Advisory = a.req, true, true
+	_, failed := left.Take(ctx, nil)
+	*a.held = left[0]
+	a.held.Result.State = weir.Allow // what gives back is never over
+	return errors.Join(err, failed)
 }
 
 // lastTaken returns a Result of the current period, for Refund.

@@ -40,14 +40,14 @@ func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bou
 	defer e.calls.Put(c)
 	c.engine, c.state, c.bound, c.shared = e, e.state.Load(), b, false
 	c.match(req, resp.Statuses)
-	if err := c.run(ctx); err != nil {
+	if _, err := c.limits.Take(ctx, nil); err != nil {
 		return c.shared, err
 	}
 	denied := c.denied()
 	if denied {
-		_ = c.takes.Refund(ctx) // Lost has what could not be
+		_ = c.limits.Refund(ctx) // Lost has what could not be
 	}
-	resp.Err = errors.Join(c.takes.Lost(), c.reports.Charge(ctx), c.giveBack(ctx))
+	resp.Err = errors.Join(c.limits.Lost(), c.giveBack(ctx))
 	c.report(resp.Statuses)
 	if resp.Shadowed = denied && e.cfg.Shadow; denied && !resp.Shadowed {
 		resp.Code = OverLimit
@@ -63,13 +63,9 @@ type call struct {
 	replaced map[string]bool
 	key      []byte
 	bound    bound
-	client   []byte // buffer: bound.client
-	shared   bool   // a key was replaced by boundKey
-	repeated bool   // two descriptors have one count
-
-	takes   weir.Limits // all or nothing
-	looks   weir.Limits // peeks
-	reports weir.Limits // of costs that have arisen, which count in full
+	client   []byte      // buffer: bound.client
+	shared   bool        // a key was replaced by boundKey
+	limits   weir.Limits // one for each ask; zero if there is nothing to decide
 }
 
 // ask is the request of one descriptor to its strategy.
@@ -77,10 +73,8 @@ type ask struct {
 	strategy *strategy // nil if there is nothing to count
 	limit    *Limit
 	req      weir.Request
-	held     *weir.Limit // in the list of its mode; nil if the limit is 0 or hits are given back
-	place    int         // of held in the list
+	held     *weir.Limit // in limits
 	mode     mode
-	over     bool
 	shadow   bool
 	quota    bool
 }
@@ -145,36 +139,21 @@ func (c *call) modeOf(d *Descriptor, hits uint64, l *Limit) mode {
 	return take
 }
 
-// hold puts each ask that a strategy decides on into the list of its mode.
+// hold sets limits. A limit of 0 denies peeks, too, and counts nothing.
 func (c *call) hold() {
-	lists := [...]*weir.Limits{take: &c.takes, look: &c.looks, report: &c.reports}
-	for _, list := range lists {
-		*list = slices.Grow((*list)[:0], len(c.asks)) // so that held stays where it is
-	}
-	c.repeated = false
+	c.limits = slices.Grow(c.limits[:0], len(c.asks))[:len(c.asks)]
 	for i := range c.asks {
 		a := &c.asks[i]
-		switch {
-		case a.strategy == nil || a.mode == refund:
-			continue
-		case a.limit.Requests == 0:
-			a.over = true
+		a.held = &c.limits[i]
+		if *a.held = (weir.Limit{}); a.strategy == nil || a.mode == refund {
 			continue
 		}
-		for j := range i {
-			c.repeated = c.repeated || c.asks[j].strategy == a.strategy && c.asks[j].req.Key == a.req.Key
-		}
-		list := lists[a.mode]
-		a.place = len(*list)
-		*list = append(*list, a.strategy.limit)
-		a.held = &(*list)[len(*list)-1]
+		*a.held = a.strategy.limit
 		a.held.Request = a.req
-		a.held.Advisory = a.mode == report || !a.binds()
+		a.held.Advisory = a.shadow || a.quota
+		a.held.Look, a.held.Afterwards = a.mode == look && a.req.Limit > 0, a.mode == report && a.req.Limit > 0
 	}
 }
-
-// binds reports whether the ask alone can deny the request.
-func (a *ask) binds() bool { return !a.shadow && !a.quota }
 
 // matchRule finds the rule of a descriptor.
 func (c *call) matchRule(d *domain, from *Descriptor, s *Status, a *ask) {
@@ -211,82 +190,13 @@ func (c *call) replace(statuses []Status) {
 	}
 }
 
-// run has the strategies decide. After an error nothing is counted, but what is reported on one count
-// in several descriptors.
-func (c *call) run(ctx context.Context) error {
-	if err := c.measure(ctx); err != nil {
-		return err
-	}
-	c.judge()
-	decide := func(ctx context.Context) error { _, err := c.takes.Take(ctx, nil); return err }
-	if slices.ContainsFunc(c.asks, func(a ask) bool { return a.over && a.binds() }) {
-		decide = c.takes.Peek // a denied request takes nothing
-	}
-	if err := decide(ctx); err != nil {
-		return errors.Join(err, c.reports.Refund(ctx))
-	}
-	c.judge()
-	return nil
-}
-
-// measure reads the counts of the looks, and counts the reports that are within their limits; the others
-// are charged when the request is decided. Where descriptors have one count it does so in their order.
-func (c *call) measure(ctx context.Context) error {
-	if !c.repeated {
-		if err := c.looks.Peek(ctx); err != nil {
-			return err
-		}
-		_, err := c.reports.Take(ctx, nil)
-		return err
-	}
-	for i := range c.asks {
-		var err error
-		switch a := &c.asks[i]; {
-		case a.held == nil:
-		case a.mode == look:
-			err = c.looks[a.place : a.place+1].Peek(ctx)
-		case a.mode == report:
-			one := c.reports[a.place : a.place+1]
-			if _, err = one.Take(ctx, nil); err == nil {
-				err = one.Charge(ctx)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// judge finds out which asks are over their limits.
-func (c *call) judge() {
-	for i := range c.asks {
-		a := &c.asks[i]
-		switch {
-		case a.held == nil || !a.held.Decided():
-		case a.mode == look: // a strategy says whether one more hit would pass; here that one may be over
-			a.over = a.used() > a.limit.capacity()
-		default:
-			a.over = a.held.Denies()
-		}
-	}
-}
-
-// used returns the count, with the hits of the ask if they are counted.
-func (a *ask) used() uint64 {
-	if a.held == nil {
-		return 0
-	}
-	return a.held.Result.TotalRequests
-}
-
 // denied reports whether the request is denied: if a descriptor is over its limit and not in quota
 // mode, or if all descriptors in quota mode are over.
 func (c *call) denied() bool {
 	quotas, over := 0, 0
 	for i := range c.asks {
 		a := &c.asks[i]
-		counts := a.over && !a.shadow
+		counts := a.held.Denies() && !a.shadow
 		if counts && !a.quota {
 			return true
 		}
@@ -313,20 +223,20 @@ func (c *call) report(statuses []Status) {
 		}
 		s.Reset = a.reset(now)
 		switch {
-		case a.over && a.shadow:
+		case a.held.Denies() && a.shadow:
 			s.Reason = Shadowed
-		case a.over:
+		case a.held.Denies():
 			s.Reason, s.Code = Over, OverLimit
 		default:
 			s.Reason = Within
-			s.Remaining = a.limit.capacity() - min(a.limit.capacity(), a.used())
+			s.Remaining = a.limit.capacity() - min(a.limit.capacity(), a.held.Result.TotalRequests)
 		}
 	}
 }
 
 // reset returns the time until the limit is reset.
 func (a *ask) reset(now time.Time) time.Duration {
-	if a.held != nil && !a.held.Result.ExpiresAt.IsZero() {
+	if !a.held.Result.ExpiresAt.IsZero() {
 		return max(0, a.held.Result.ExpiresAt.Sub(now))
 	}
 	period := a.req.Duration
