@@ -1,9 +1,11 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -102,63 +104,56 @@ func All(strategies ...Strategy) Strategy {
 	if len(strategies) == 0 {
 		panic("weir: All of no strategies")
 	}
-	a := &all{make([]bound, len(strategies))}
-	irrevocable := 0
+	a := &all{make(Limits, len(strategies))}
 	for i, s := range strategies {
-		if a.bounds[i] = bindLeaf(s); a.bounds[i].turn == last {
-			irrevocable++
-		}
+		a.limits[i].bound = bindLeaf(s)
 	}
-	if irrevocable > 1 {
-		panic(fmt.Sprintf("weir: All: %d strategies cannot refund; one can, and decides last", irrevocable))
+	if err := a.limits.check(); err != nil {
+		panic(fmt.Sprintf("weir: All: %v", err))
 	}
 	return a
 }
 
-type all struct{ bounds []bound }
+type all struct{ limits Limits } // without Requests; read-only
 
 // Algorithm implements [Named].
 func (a *all) Algorithm() string {
-	names := make([]string, len(a.bounds))
-	for i := range a.bounds {
-		names[i] = a.bounds[i].name()
+	names := make([]string, len(a.limits))
+	for i := range a.limits {
+		names[i] = a.limits[i].name()
 	}
 	return "all of " + strings.Join(names, ", ")
 }
 
 // ask makes limits those of r.
 func (a *all) ask(limits Limits, r *Request) {
-	for i := range a.bounds {
-		limits[i].bound, limits[i].Request = &a.bounds[i], a.bounds[i].request(r)
+	for i := range a.limits {
+		limits[i].ask(a.limits[i].bound, r)
 	}
 }
 
 // Run implements [Strategy].
 func (a *all) Run(ctx context.Context, r *Request) (*Result, error) {
-	w := getWork(len(a.bounds))
-	defer w.put()
-	a.ask(w.limits, r)
-	if err := w.limits.decide(ctx); err != nil {
+	l := getLimits(len(a.limits))
+	defer l.put()
+	a.ask(*l, r)
+	if err := l.decide(ctx); err != nil {
 		return nil, err
 	}
-	res := w.limits[w.limits.Binding()].Result
+	res := (*l)[l.Binding()].Result
 	return &res, nil
 }
 
 // Peek implements [Peeker].
 func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
-	w := getWork(len(a.bounds))
-	defer w.put()
-	a.ask(w.limits, r)
-	if err := w.limits.Peek(ctx); err != nil {
-		return nil, err
+	l := getLimits(len(a.limits))
+	defer l.put()
+	a.ask(*l, r)
+	l.peek(ctx, (*Limit).waits)
+	if i := slices.IndexFunc(*l, func(m Limit) bool { return !m.decided }); i >= 0 {
+		return nil, cmp.Or((*l)[i].Err, (*l)[i].unsupported("peek"))
 	}
-	for i := range w.limits {
-		if !w.limits[i].decided {
-			return nil, w.limits[i].unsupported("peek")
-		}
-	}
-	m := &w.limits[w.limits.Binding()]
+	m := &(*l)[l.Binding()]
 	res := m.Result
 	if res.Allowed() {
 		res.TotalRequests += m.cost()
@@ -168,7 +163,7 @@ func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
 
 // Admit implements [Admitter].
 func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
-	limits := make(Limits, len(a.bounds)) // the Return keeps them
+	limits := make(Limits, len(a.limits)) // the Return keeps them
 	a.ask(limits, r)
 	v, err := reserve(ctx, limits)
 	if err != nil {
@@ -180,8 +175,8 @@ func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
 // Charge implements [Charger].
 func (a *all) Charge(ctx context.Context, r *Request) error {
 	var errs []error
-	for i := range a.bounds {
-		b := &a.bounds[i]
+	for i := range a.limits {
+		b := &a.limits[i].bound
 		if b.charger == nil {
 			errs = append(errs, b.unsupported("charge"))
 			continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
 
@@ -45,21 +46,20 @@ type Decision struct {
 // redislimit.Store, also through package fallback, take one round trip, and a denial one more. On
 // strategies of this package it allocates Each only, for up to four asks.
 func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
-	w := getWork(len(asks))
-	defer w.put()
+	l := getLimits(len(asks))
+	defer l.put()
 	for i := range asks {
 		if asks[i].Strategy == nil {
 			return Decision{}, fmt.Errorf("weir: ask %d has no Strategy: %w", i, errors.ErrUnsupported)
 		}
-		w.bounds[i] = bindLeaf(asks[i].Strategy)
-		w.set(i, &w.bounds[i], &asks[i].Request)
+		(*l)[i].ask(bindLeaf(asks[i].Strategy), &asks[i].Request)
 	}
-	if err := w.limits.decide(ctx); err != nil {
+	if err := l.decide(ctx); err != nil {
 		return Decision{}, err
 	}
-	d := Decision{Result: Result{State: Allow}, By: w.limits.Binding(), Each: make([]Result, len(asks))}
-	for i := range w.limits {
-		d.Each[i] = w.limits[i].Result
+	d := Decision{Result: Result{State: Allow}, By: l.Binding(), Each: make([]Result, len(asks))}
+	for i := range *l {
+		d.Each[i] = (*l)[i].Result
 	}
 	if d.By >= 0 {
 		d.Result = d.Each[d.By]
@@ -69,16 +69,8 @@ func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
 
 // decide is Take, which fails if what was denied could not be given back.
 func (l Limits) decide(ctx context.Context) error {
-	var irrevocable *Limit
-	for i := range l {
-		m := &l[i]
-		switch {
-		case m.turn != last:
-		case irrevocable != nil:
-			return fmt.Errorf("weir: %s and %s cannot both decide last: %w", irrevocable.name(), m.name(), errors.ErrUnsupported)
-		default:
-			irrevocable = m
-		}
+	if err := l.check(); err != nil {
+		return err
 	}
 	if _, err := l.Take(ctx, nil); err != nil {
 		return err
@@ -86,29 +78,29 @@ func (l Limits) decide(ctx context.Context) error {
 	return l.Lost()
 }
 
-// work is the memory of one decision.
-type work struct {
-	limits Limits
-	bounds []bound // of Decide
-}
-
-var works = sync.Pool{New: func() any { return &work{make(Limits, 0, 4), make([]bound, 0, 4)} }}
-
-func getWork(n int) *work {
-	w := works.Get().(*work)
-	if cap(w.limits) < n {
-		w.limits, w.bounds = make(Limits, n), make([]bound, n)
+// check fails if two strategies cannot give back.
+func (l Limits) check() error {
+	first := slices.IndexFunc(l, func(m Limit) bool { return m.turn == last })
+	if first < 0 || !slices.ContainsFunc(l[first+1:], func(m Limit) bool { return m.turn == last }) {
+		return nil
 	}
-	w.limits, w.bounds = w.limits[:n], w.bounds[:n]
-	return w
+	return fmt.Errorf("weir: two strategies decide last: %w", l[first].unsupported("refund"))
 }
 
-func (w *work) put() {
-	clear(w.limits)
-	clear(w.bounds)
-	works.Put(w)
+// ask makes l a Limit of b on a request r of its policies.
+func (l *Limit) ask(b bound, r *Request) { l.bound, l.Request = b, b.request(r) }
+
+// pooled are Limits for one decision.
+var pooled = sync.Pool{New: func() any { l := make(Limits, 0, 4); return &l }}
+
+func getLimits(n int) *Limits {
+	l := pooled.Get().(*Limits)
+	*l = slices.Grow(*l, n)[:n]
+	return l
 }
 
-func (w *work) set(i int, b *bound, r *Request) {
-	w.limits[i].bound, w.limits[i].Request = b, b.request(r)
+func (l *Limits) put() {
+	clear(*l)
+	*l = (*l)[:0]
+	pooled.Put(l)
 }

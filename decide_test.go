@@ -256,3 +256,50 @@ func TestReserveAll(t *testing.T) {
 	require.NoError(t, v.CommitEach(ctx, 1, 1))
 	assert.Equal(t, [2]uint64{2, 950}, counts(), "nothing was taken")
 }
+
+// A Limit that only looks denies once the count is over the limit, and takes nothing; one for a cost
+// that has arisen counts in full, whatever the others say.
+func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
+	s, ctx := standing(t).TokenBucket(0), context.Background()
+	take := func(cost uint64, set func(m *weir.Limit)) (bool, uint64) {
+		l := weir.Limits{weir.NewLimit(s)}
+		l[0].Request = weir.Request{Key: "a", Limit: 10, Cost: cost, Duration: time.Minute}
+		set(&l[0])
+		allowed, err := l.Take(ctx, nil)
+		require.NoError(t, err)
+		return allowed, l[0].Result.TotalRequests
+	}
+	look, after := func(m *weir.Limit) { m.Look = true }, func(m *weir.Limit) { m.Afterwards = true }
+	for _, step := range []struct {
+		set     func(m *weir.Limit)
+		cost    uint64
+		allowed bool
+		total   uint64
+	}{{look, 1, true, 0}, {after, 10, true, 10}, {look, 1, true, 10}, {after, 25, false, 35}, {look, 1, false, 35}} {
+		allowed, total := take(step.cost, step.set)
+		assert.Equal(t, step.allowed, allowed, "%+v", step)
+		assert.Equal(t, step.total, total, "%+v", step)
+	}
+
+	l := weir.Limits{weir.NewLimit(s), weir.NewLimit(s)}
+	l[0].Request = weir.Request{Key: "b", Limit: 10, Cost: 4, Duration: time.Minute}
+	l[1].Request = weir.Request{Key: "c", Limit: 0, Duration: time.Minute}
+	l[0].Afterwards = true
+	allowed, err := l.Take(ctx, nil)
+	require.NoError(t, err)
+	assert.False(t, allowed)
+	res, err := s.Peek(ctx, &l[0].Request)
+	require.NoError(t, err)
+	assert.EqualValues(t, 8, res.TotalRequests, "four count, though the other denies")
+
+	for _, set := range []func(m *weir.Limit){look, after} {
+		for want, one := range map[error]weir.Limit{
+			errors.ErrUnsupported: weir.NewLimit(runOnly(func() (*weir.Result, error) { return new(weir.Result), nil })),
+			weir.ErrID:            weir.NewLimit(s),
+		} {
+			set(&one)
+			_, err := weir.Limits{one}.Take(ctx, nil)
+			require.ErrorIs(t, err, want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package weir
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,17 +38,14 @@ type Limit struct {
 	// Err is why the Strategy could not decide, or could not take back what it had admitted.
 	Err error
 
-	*bound
+	bound
 	decided, taken bool
 	revocable      bool   // to be admitted by Admit, if the Strategy has it
 	giveBack       Return // set by Admit
 }
 
 // NewLimit returns a Limit of s.
-func NewLimit(s Strategy) Limit {
-	b := bind(s)
-	return Limit{bound: &b}
-}
+func NewLimit(s Strategy) Limit { return Limit{bound: bind(s)} }
 
 // Strategy returns the Strategy that decides.
 func (l *Limit) Strategy() Strategy { return l.strategy }
@@ -65,12 +63,7 @@ func (l *Limit) Denies() bool { return l.decided && !l.Result.Allowed() }
 func (l *Limit) Taken() bool { return l.taken }
 
 // Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst.
-func (l *Limit) Most() uint64 {
-	if l.bound != nil && l.burst > 0 {
-		return l.burst
-	}
-	return l.Request.Limit
-}
+func (l *Limit) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
 
 // Remaining returns how much is left of Most.
 func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
@@ -81,12 +74,12 @@ func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 // not accept; a Limit whose error is accepted denies nothing. A nil tolerate accepts none, and once
 // ctx has ended none is accepted.
 //
-// Limits that Look and those for costs that are known Afterwards come first, in order. Then limits in
-// this process are peeked at, unless there is only one. Then the others decide,
-// those of one [Batcher.Store] together, and those in this process after them. So what is denied
-// takes nothing from other requests, but for those that come between the steps: a count may be too
-// high for the time of a round trip, and never too low. A Strategy that cannot give back decides
-// last.
+// Limits that Look, and those for costs that are known Afterwards, come first, in order; what these
+// count stands, whatever follows. Then limits in this process are peeked at, unless there is only one.
+// Then the others decide, those of one [Batcher.Store] together, and those in this process after them.
+// So what is denied takes nothing from other requests, but for those that come between the steps: a
+// count may be too high for the time of a round trip, and never too low. A Strategy that cannot give
+// back decides last.
 func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	for i := range l {
 		l[i].reset()
@@ -94,7 +87,10 @@ func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, erro
 	allowed, err := l.take(ctx, tolerate)
 	switch {
 	case err != nil:
-		return false, errors.Join(err, l.Refund(ctx))
+		if lost := l.Refund(ctx); lost != nil {
+			err = errors.Join(err, lost)
+		}
+		return false, err
 	case !allowed:
 		_ = l.Refund(ctx) // see Lost
 		l.peek(ctx, (*Limit).waits)
@@ -103,19 +99,12 @@ func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, erro
 }
 
 func (l Limits) take(ctx context.Context, tolerate func(error) bool) (bool, error) {
-	for i := range l {
-		if m := &l[i]; m.waits() && (m.Look || m.Afterwards) {
-			m.measure(ctx)
-		}
+	l.foresee(ctx)
+	if allowed, err := l.verdict(ctx, tolerate); err != nil || !allowed {
+		return false, err
 	}
-	if first := l.first(); len(l) > 1 {
-		l.peek(ctx, func(m *Limit) bool { return m.turn == inProcess && m != first })
-		if allowed, err := l.verdict(ctx, tolerate); err != nil || !allowed {
-			return false, err
-		}
-		for i := range l {
-			l[i].decided = l[i].Look || l[i].Afterwards
-		}
+	for i := range l {
+		l[i].decided = l[i].decided && l[i].measures()
 	}
 	for turn := elsewhere; turn <= last; turn++ {
 		for i := range l {
@@ -131,18 +120,34 @@ func (l Limits) take(ctx context.Context, tolerate func(error) bool) (bool, erro
 	return true, nil
 }
 
+// foresee decides as far as nothing is taken that may have to be given back.
+func (l Limits) foresee(ctx context.Context) {
+	for i := range l {
+		if m := &l[i]; m.waits() && m.measures() {
+			m.measure(ctx)
+		}
+	}
+	if first := l.first(); len(l) > 1 {
+		l.peek(ctx, func(m *Limit) bool { return m.turn == inProcess && m != first })
+	}
+}
+
+func (l *Limit) measures() bool { return l.Look || l.Afterwards }
+
 // measure decides on a Limit that takes nothing, or all.
 func (l *Limit) measure(ctx context.Context) {
-	if l.Look {
-		if l.call(ctx, OpPeek); l.Result.TotalRequests <= l.Most() {
-			l.Result.State = Allow
-		} else {
+	switch {
+	case l.Look && l.peeker == nil:
+		l.Err = l.unsupported("peek")
+	case l.Look:
+		l.call(ctx, OpPeek)
+		if l.Result.State = Allow; l.Result.TotalRequests > l.Most() {
 			l.Result.State = Deny
 		}
-		return
-	}
-	if l.call(ctx, OpRun); l.Denies() {
-		l.call(context.WithoutCancel(ctx), OpCharge)
+	default:
+		if l.call(ctx, OpRun); l.Denies() {
+			l.call(context.WithoutCancel(ctx), OpCharge)
+		}
 	}
 }
 
@@ -169,20 +174,6 @@ func (l Limits) verdict(ctx context.Context, tolerate func(error) bool) (allowed
 	return allowed, nil
 }
 
-// Peek has every Limit decide and counts nothing. It fails with the first error.
-func (l Limits) Peek(ctx context.Context) error {
-	for i := range l {
-		l[i].reset()
-	}
-	l.peek(ctx, (*Limit).waits)
-	for i := range l {
-		if l[i].Err != nil {
-			return l[i].Err
-		}
-	}
-	return nil
-}
-
 // peek peeks at the limits that wait and that which selects, as far as that is possible.
 func (l Limits) peek(ctx context.Context, which func(*Limit) bool) {
 	peekable := func(m *Limit) bool { return m.waits() && m.peeker != nil && which(m) }
@@ -193,7 +184,7 @@ func (l Limits) peek(ctx context.Context, which func(*Limit) bool) {
 	}
 }
 
-// Refund gives back what was taken, but Afterwards, even if ctx has ended. Err and the error say what could not be.
+// Refund gives back what was taken, but Afterwards, even if ctx has ended. It fails as Lost does.
 func (l Limits) Refund(ctx context.Context) error {
 	taken := func(m *Limit) bool { return m.taken && m.Err == nil && !m.Afterwards }
 	for i := range l {
@@ -273,15 +264,12 @@ func (l Limits) call(ctx context.Context, op Op, i int, also func(*Limit) bool) 
 }
 
 // waits reports whether the Limit has yet to decide.
-func (l *Limit) waits() bool { return l.bound != nil && !l.Exempt && !l.decided && l.Err == nil }
+func (l *Limit) waits() bool { return l.strategy != nil && !l.Exempt && !l.decided && l.Err == nil }
 
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.
 func (l *Limit) reset() {
 	l.decided, l.taken = false, false
-	if l.Source != "" {
-		l.Source = ""
-	}
 	if l.Err != nil {
 		l.Err = nil
 	}
@@ -303,13 +291,9 @@ func (l *Limit) call(ctx context.Context, op Op) {
 	case l.local != nil && op == OpPeek:
 		l.Source = "local"
 		l.Result, l.Err = l.local.look(&l.Request)
-		l.called(op)
-		return
 	case l.local != nil && !l.revocable:
 		l.Source = "local"
 		l.Result, l.Err = l.local.Decide(ctx, &l.Request)
-		l.called(op)
-		return
 	case op == OpPeek:
 		res, l.Err = l.peeker.Peek(ctx, &l.Request)
 	default:
@@ -318,7 +302,7 @@ func (l *Limit) call(ctx context.Context, op Op) {
 	switch {
 	case res != nil:
 		l.Result = *res
-	case l.Err == nil && (op == OpRun || op == OpPeek):
+	case l.Err == nil && l.local == nil && op <= OpPeek:
 		l.Err = fmt.Errorf("weir: %s returned neither a Result nor an error: %w", l.name(), errors.ErrUnsupported)
 	}
 	l.called(op)

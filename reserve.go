@@ -69,27 +69,19 @@ func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) 
 func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
 	limits := make(Limits, len(asks)) // the Reservation keeps them
 	for i, ask := range asks {
-		if !reservable(ask.Strategy) {
-			return nil, fmt.Errorf("weir: Reserve: %s cannot refund and charge: %w", NameOf(ask.Strategy),
-				errors.ErrUnsupported)
+		if limits[i].ask(bindLeaf(ask.Strategy), &ask.Request); !limits[i].reservable() {
+			return nil, fmt.Errorf("weir: Reserve: %w", limits[i].unsupported("refund and charge"))
 		}
-		b := bindLeaf(ask.Strategy)
-		limits[i].bound, limits[i].Request = &b, b.request(&ask.Request)
 	}
 	return reserve(ctx, limits)
 }
 
-// reservable reports whether s can refund and charge.
-func reservable(s Strategy) bool {
-	switch s := s.(type) {
-	case Policy:
-		return reservable(s.Strategy)
-	case *all:
-		return !slices.ContainsFunc(s.bounds, func(b bound) bool { return !reservable(b.strategy) })
+// reservable reports whether the Strategy can refund and charge.
+func (b *bound) reservable() bool {
+	if a, ok := b.strategy.(*all); ok {
+		return !slices.ContainsFunc(a.limits, func(m Limit) bool { return !m.reservable() })
 	}
-	_, refunds := s.(Refunder)
-	_, charges := s.(Charger)
-	return refunds && charges
+	return b.refunder != nil && b.charger != nil
 }
 
 // reserve decides on limits, which the Reservation keeps.

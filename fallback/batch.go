@@ -48,9 +48,9 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 // one makes the call of op for l, in which primary decides by run and takes back by refund.
 func (f *Fallback) one(ctx context.Context, op weir.Op, l *weir.Limit, run operation, refund refunder) {
 	var res *weir.Result
-	by := Nobody
 	switch op {
 	case weir.OpRun:
+		var by Source
 		res, by, l.Err = f.runSource(ctx, &l.Request, runs{run, f.local.Run})
 		l.Source = by.String()
 	case weir.OpPeek:

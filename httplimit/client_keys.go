@@ -6,13 +6,12 @@ import "net/http"
 // extracted key collides with it: it makes a joined key of three parts, and theirs have two.
 var sharedPart = string(appendPart(nil, "shared"))
 
-// boundKey reports whether the client uses too many keys to have one more for c.key.
-func (m *middleware) boundKey(c *call, r *http.Request) bool {
-	return m.keys != nil && !oneKeyEach(m.Extractor) && m.exceedsKeys(c, r, c.key)
-}
-
-// exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside key.
-func (m *middleware) exceedsKeys(c *call, r *http.Request, key []byte) bool {
+// exceedsKeys reports whether the client, which it stores in c.client, uses too many keys beside key,
+// which e has extracted.
+func (m *middleware) exceedsKeys(c *call, r *http.Request, e Extractor, key []byte) bool {
+	if m.keys == nil || oneKeyEach(e) {
+		return false
+	}
 	client, ok := m.clientOf(c.client[:0], r)
 	if c.client = client; !ok || m.keys.Admit(client, key, m.Now()) {
 		return false

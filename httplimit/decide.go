@@ -78,7 +78,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	if m.CostFunc != nil {
 		cost = m.CostFunc(r)
 	}
-	c.shares = m.boundKey(c, r)
+	c.shares = m.exceedsKeys(c, r, m.Extractor, c.key)
 	applies := false
 	for i := range c.states {
 		s := &c.states[i]
@@ -125,7 +125,7 @@ func (m *middleware) fillOwn(c *call, s *policyState, r *http.Request) bool {
 			return false
 		}
 	}
-	if m.keys != nil && !oneKeyEach(s.Extractor) && m.exceedsKeys(c, r, []byte(key)) {
+	if m.exceedsKeys(c, r, s.Extractor, []byte(key)) {
 		s.setSharedKey(c.client)
 	}
 	return true

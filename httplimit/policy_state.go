@@ -18,21 +18,16 @@ type policyState struct {
 	more   time.Time    // when more of the limit is available; see middleware.forecast
 }
 
+// sourceOf has the Source for that of a weir.Limit, if it is known.
+var sourceOf = map[string]Source{
+	"local": SourceLocal, "primary": SourcePrimary, "lease": SourceLease, "denials": SourceDenialCache,
+	"policy": SourceBypass, "nobody": SourceNone,
+}
+
 // source returns the part that decided.
 func (s *policyState) source() Source {
-	switch s.ask.Source {
-	case "local":
-		return SourceLocal
-	case "primary":
-		return SourcePrimary
-	case "lease":
-		return SourceLease
-	case "denials":
-		return SourceDenialCache
-	case "policy":
-		return SourceBypass
-	case "nobody":
-		return SourceNone
+	if by, ok := sourceOf[s.ask.Source]; ok {
+		return by
 	}
 	return SourceStrategy
 }

@@ -12,7 +12,7 @@ import (
 
 // Decide decides on a request. It returns [ErrNoDomain], [ErrNoDescriptors] or [ErrOverride] for an
 // invalid request, and otherwise the error of a strategy that failed. After an error nothing is
-// counted.
+// counted, but costs that are known afterwards.
 func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 	resp := new(Response)
 	if err := e.DecideInto(ctx, req, resp); err != nil {
