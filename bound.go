@@ -19,7 +19,6 @@ const (
 // bound is a Strategy with what is known of it. It is immutable.
 type bound struct {
 	strategy Strategy
-	policies []Policy // those around strategy, the outermost first
 
 	// The optional interfaces; nil if Strategy has none.
 	local    local
@@ -84,26 +83,6 @@ func (b *bound) inspect(s Strategy) {
 	case interface{ Unwrap() Strategy }:
 		b.inspect(s.Unwrap())
 	}
-}
-
-// bindLeaf is bind of the Strategy inside of policies.
-func bindLeaf(s Strategy) bound {
-	var policies []Policy
-	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
-		policies, s = append(policies, p), p.Strategy
-	}
-	b := bind(s)
-	b.policies = policies
-	return b
-}
-
-// request returns what the Strategy inside of the policies gets for r.
-func (b *bound) request(r *Request) Request {
-	q := *r
-	for i := range b.policies {
-		q = *b.policies[i].request(&q)
-	}
-	return q
 }
 
 func (b *bound) name() string { return NameOf(b.strategy) }

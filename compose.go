@@ -104,39 +104,42 @@ func All(strategies ...Strategy) Strategy {
 	if len(strategies) == 0 {
 		panic("weir: All of no strategies")
 	}
-	a := &all{make(Limits, len(strategies))}
-	for i, s := range strategies {
-		a.limits[i].bound = bindLeaf(s)
-	}
-	if err := a.limits.check(); err != nil {
+	a := &all{slices.Clone(strategies)}
+	if err := a.ask(new(Request)).check(); err != nil {
 		panic(fmt.Sprintf("weir: All: %v", err))
 	}
 	return a
 }
 
-type all struct{ limits Limits } // without Requests; read-only
+type all struct{ strategies []Strategy }
 
 // Algorithm implements [Named].
 func (a *all) Algorithm() string {
-	names := make([]string, len(a.limits))
-	for i := range a.limits {
-		names[i] = a.limits[i].name()
+	names := make([]string, len(a.strategies))
+	for i, s := range a.strategies {
+		names[i] = NameOf(s)
 	}
 	return "all of " + strings.Join(names, ", ")
 }
 
-// ask makes limits those of r.
-func (a *all) ask(limits Limits, r *Request) {
-	for i := range a.limits {
-		limits[i].ask(a.limits[i].bound, r)
+// ask returns Limits on r.
+func (a *all) ask(r *Request) Limits {
+	limits := make(Limits, len(a.strategies))
+	a.fill(limits, r)
+	return limits
+}
+
+func (a *all) fill(limits Limits, r *Request) {
+	for i, s := range a.strategies {
+		limits[i].ask(s, r)
 	}
 }
 
 // Run implements [Strategy].
 func (a *all) Run(ctx context.Context, r *Request) (*Result, error) {
-	l := getLimits(len(a.limits))
+	l := getLimits(len(a.strategies))
 	defer l.put()
-	a.ask(*l, r)
+	a.fill(*l, r)
 	if err := l.decide(ctx); err != nil {
 		return nil, err
 	}
@@ -146,9 +149,9 @@ func (a *all) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // Peek implements [Peeker].
 func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
-	l := getLimits(len(a.limits))
+	l := getLimits(len(a.strategies))
 	defer l.put()
-	a.ask(*l, r)
+	a.fill(*l, r)
 	l.peek(ctx, (*Limit).waits)
 	if i := slices.IndexFunc(*l, func(m Limit) bool { return !m.decided }); i >= 0 {
 		return nil, cmp.Or((*l)[i].Err, (*l)[i].unsupported("peek"))
@@ -163,8 +166,7 @@ func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
 
 // Admit implements [Admitter].
 func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
-	limits := make(Limits, len(a.limits)) // the Return keeps them
-	a.ask(limits, r)
+	limits := a.ask(r) // the Return keeps them
 	v, err := reserve(ctx, limits)
 	if err != nil {
 		return nil, nil, err
@@ -175,14 +177,9 @@ func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
 // Charge implements [Charger].
 func (a *all) Charge(ctx context.Context, r *Request) error {
 	var errs []error
-	for i := range a.limits {
-		b := &a.limits[i].bound
-		if b.charger == nil {
-			errs = append(errs, b.unsupported("charge"))
-			continue
-		}
-		q := b.request(r)
-		errs = append(errs, b.charger.Charge(ctx, &q))
+	for _, m := range a.ask(r) {
+		m.call(ctx, OpCharge)
+		errs = append(errs, m.Err)
 	}
 	return errors.Join(errs...)
 }

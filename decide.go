@@ -52,7 +52,7 @@ func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
 		if asks[i].Strategy == nil {
 			return Decision{}, fmt.Errorf("weir: ask %d has no Strategy: %w", i, errors.ErrUnsupported)
 		}
-		(*l)[i].ask(bindLeaf(asks[i].Strategy), &asks[i].Request)
+		(*l)[i].ask(asks[i].Strategy, &asks[i].Request)
 	}
 	if err := l.decide(ctx); err != nil {
 		return Decision{}, err
@@ -87,8 +87,14 @@ func (l Limits) check() error {
 	return fmt.Errorf("weir: two strategies decide last: %w", l[first].unsupported("refund"))
 }
 
-// ask makes l a Limit of b on a request r of its policies.
-func (l *Limit) ask(b bound, r *Request) { l.bound, l.Request = b, b.request(r) }
+// ask makes l a Limit on r of s, or of what is inside of s if that is a Policy.
+func (l *Limit) ask(s Strategy, r *Request) {
+	l.Request = *r
+	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
+		l.Request, s = *p.request(&l.Request), p.Strategy
+	}
+	l.bound = bind(s)
+}
 
 // pooled are Limits for one decision.
 var pooled = sync.Pool{New: func() any { l := make(Limits, 0, 4); return &l }}

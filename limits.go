@@ -50,6 +50,9 @@ func NewLimit(s Strategy) Limit { return Limit{bound: bind(s)} }
 // Strategy returns the Strategy that decides.
 func (l *Limit) Strategy() Strategy { return l.strategy }
 
+// Store returns that of a Strategy that is a [Batcher], or nil.
+func (l *Limit) Store() any { return l.store }
+
 // CanRefund reports whether what the Strategy admits can be given back.
 func (l *Limit) CanRefund() bool { return l.turn != last }
 
@@ -83,6 +86,12 @@ func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
 	for i := range l {
 		l[i].reset()
+	}
+	if len(l) == 1 && !l[0].measures() { // as most often
+		if l[0].waits() {
+			l.call(ctx, OpRun, 0, nil)
+		}
+		return l.verdict(ctx, tolerate)
 	}
 	allowed, err := l.take(ctx, tolerate)
 	switch {
@@ -127,9 +136,8 @@ func (l Limits) foresee(ctx context.Context) {
 			m.measure(ctx)
 		}
 	}
-	if first := l.first(); len(l) > 1 {
-		l.peek(ctx, func(m *Limit) bool { return m.turn == inProcess && m != first })
-	}
+	first := l.first()
+	l.peek(ctx, func(m *Limit) bool { return m.turn == inProcess && m != first })
 }
 
 func (l *Limit) measures() bool { return l.Look || l.Afterwards }

@@ -69,7 +69,7 @@ func Reserve(ctx context.Context, s Strategy, r *Request) (*Reservation, error) 
 func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
 	limits := make(Limits, len(asks)) // the Reservation keeps them
 	for i, ask := range asks {
-		if limits[i].ask(bindLeaf(ask.Strategy), &ask.Request); !limits[i].reservable() {
+		if limits[i].ask(ask.Strategy, &ask.Request); !limits[i].reservable() {
 			return nil, fmt.Errorf("weir: Reserve: %w", limits[i].unsupported("refund and charge"))
 		}
 	}
@@ -79,7 +79,7 @@ func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
 // reservable reports whether the Strategy can refund and charge.
 func (b *bound) reservable() bool {
 	if a, ok := b.strategy.(*all); ok {
-		return !slices.ContainsFunc(a.limits, func(m Limit) bool { return !m.reservable() })
+		return !slices.ContainsFunc(a.ask(new(Request)), func(m Limit) bool { return !m.reservable() })
 	}
 	return b.refunder != nil && b.charger != nil
 }

@@ -12,12 +12,10 @@ type refunder func(ctx context.Context, r *weir.Request, taken *weir.Result) err
 
 // Store implements weir.Batcher: the calls of Fallbacks go together if those of their primaries do.
 func (f *Fallback) Store() (store any, of weir.Strategy) {
-	if b, ok := f.primary.Strategy.(weir.Batcher); ok {
-		if inner, of := b.Store(); of == f.primary.Strategy {
-			return sameStore{inner}, f
-		}
+	if f.store == nil {
+		return f, f
 	}
-	return f, f
+	return sameStore{f.store}, f
 }
 
 type sameStore struct{ primaries any }
@@ -25,7 +23,7 @@ type sameStore struct{ primaries any }
 // Batch implements weir.Batcher. Each limit is decided as by RunSource, which its Source names, or given
 // back as by Refund; but the calls of the primaries are one.
 func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
-	if store, _ := f.Store(); store == any(f) || len(limits) == 1 || op != weir.OpRun && op != weir.OpRefund {
+	if f.store == nil || len(limits) == 1 || op != weir.OpRun && op != weir.OpRefund {
 		for _, l := range limits {
 			one := l.Strategy().(*Fallback)
 			one.one(ctx, op, l, one.primary.Run, one.primary.Refund)

@@ -45,6 +45,7 @@ type Fallback struct {
 	prompt         bool          // primary is
 	deadlines      deadline.Shared
 	id             string // the Source of backlogs
+	store          any    // of primary, if its calls can be batched
 
 	breakers *breaker.Set
 	ledger   ledger
@@ -145,6 +146,8 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.breakers = breaker.NewSet(cfg.breaker(), cfg.Now())
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.runs = runs{f.primary.Run, f.local.Run}
+	asked := weir.NewLimit(primary)
+	f.store = asked.Store()
 	f.prompt, f.deadlines.Timeout = wrap.Prompt(primary), cfg.Timeout
 	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
 	if leases := wrap.Find[interface{ ShareWith(instances func() int) }](primary); leases != nil {

@@ -1,7 +1,6 @@
 package httplimit
 
 import (
-	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -79,7 +78,12 @@ func (c *call) bypassed() int {
 
 // taken reports whether a policy counts the request.
 func (c *call) taken() bool {
-	return slices.ContainsFunc(c.states, func(s policyState) bool { return s.ask.Taken() })
+	for i := range c.limits {
+		if c.limits[i].Taken() {
+			return true
+		}
+	}
+	return false
 }
 
 // violated returns the names of the policies that deny.

@@ -2,7 +2,6 @@ package httplimit
 
 import (
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -76,5 +75,10 @@ func (s *policyState) caller(key []byte) string {
 }
 
 func anyDenied(states []policyState) bool {
-	return slices.ContainsFunc(states, func(s policyState) bool { return s.ask.Denies() })
+	for i := range states {
+		if states[i].ask.Denies() {
+			return true
+		}
+	}
+	return false
 }

@@ -199,7 +199,7 @@ func (h *history) run(n int, restart func()) (more, less uint64) {
 
 // histories returns the sums of what primary counted too much and too little in 20 histories, of
 // which every one must stay within the bound.
-func histories(t *testing.T, persists bool, front func(*redislimit.Strategy) weir.Strategy) (more, less uint64) {
+func histories(t *testing.T, persists bool, steps int, front func(*redislimit.Strategy) weir.Strategy) (more, less uint64) {
 	var args []string
 	if persists {
 		args = durable
@@ -207,7 +207,7 @@ func histories(t *testing.T, persists bool, front func(*redislimit.Strategy) wei
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			h := newHistory(t, seed, front, args...)
-			m, l := h.run(slow.N(100, 200, 400), func() { h.restart(!persists) })
+			m, l := h.run(steps, func() { h.restart(!persists) })
 			more, less = more+m, less+l
 		})
 	}
@@ -220,7 +220,7 @@ func itself(s *redislimit.Strategy) weir.Strategy { return s }
 // lost at most twice, whatever was taken, refunded and reset between failures and restarts.
 func TestHistoriesAreCountedOnce(t *testing.T) {
 	slow.Test(t)
-	more, less := histories(t, true, itself)
+	more, less := histories(t, true, slow.N(100, 200, 400), itself)
 	assert.Zero(t, more, "counted too much")
 	assert.Zero(t, less, "counted too little")
 }
@@ -229,7 +229,7 @@ func TestHistoriesAreCountedOnce(t *testing.T) {
 // last called too much, and at most what others took since too little.
 func TestHistoriesOfAnEmptiedServer(t *testing.T) {
 	slow.Test(t)
-	more, less := histories(t, false, itself)
+	more, less := histories(t, false, slow.N(100, 200, 400), itself)
 	assert.Zero(t, more, "counted too much")
 	assert.Zero(t, less, "counted too little")
 }
@@ -255,11 +255,11 @@ func (s broken) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog)
 func TestHistoriesControls(t *testing.T) {
 	slow.Test(t)
 	t.Run("always seeds", func(t *testing.T) {
-		more, _ := histories(t, true, func(s *redislimit.Strategy) weir.Strategy { return broken{s, true} })
+		more, _ := histories(t, true, slow.N(100, 200, 400), func(s *redislimit.Strategy) weir.Strategy { return broken{s, true} })
 		assert.Greater(t, more, uint64(1000))
 	})
 	t.Run("never seeds", func(t *testing.T) {
-		_, less := histories(t, false, func(s *redislimit.Strategy) weir.Strategy { return broken{s, false} })
+		_, less := histories(t, false, slow.N(100, 200, 400), func(s *redislimit.Strategy) weir.Strategy { return broken{s, false} })
 		assert.Greater(t, less, uint64(1000))
 	})
 }
