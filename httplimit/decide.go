@@ -16,10 +16,7 @@ func (m *middleware) decide(c *call, r *http.Request) {
 	c.reset()
 	preflight := !m.CountPreflights && isPreflight(r)
 	var err error
-	if c.key, err = appendKey(c.key[:0], m.Extractor, r); err == nil && len(c.key) > m.maxExtracted {
-		err = tooLong("the key", len(c.key))
-	}
-	if err != nil {
+	if c.key, err = m.extract(c.key, m.Extractor, r); err != nil {
 		c.key = c.key[:0]
 		if !preflight {
 			c.end(NoKey, http.StatusBadRequest, err)
@@ -45,6 +42,15 @@ func (m *middleware) decide(c *call, r *http.Request) {
 		return
 	}
 	m.runPolicies(c, r)
+}
+
+// extract stores the key that e extracts in buf.
+func (m *middleware) extract(buf []byte, e Extractor, r *http.Request) ([]byte, error) {
+	key, err := appendKey(buf[:0], e, r)
+	if err == nil && len(key) > m.maxExtracted {
+		err = tooLong("the key", len(key))
+	}
+	return key, err
 }
 
 // runPolicies holds the request to the policies.
@@ -110,10 +116,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 // request, which has no such key, or one that is listed.
 func (m *middleware) fillOwn(c *call, s *policyState, r *http.Request) bool {
 	var err error
-	if s.own, err = appendKey(s.own[:0], s.Extractor, r); err == nil && len(s.own) > m.maxExtracted {
-		err = tooLong("the key", len(s.own))
-	}
-	if err != nil {
+	if s.own, err = m.extract(s.own, s.Extractor, r); err != nil {
 		c.end(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))
 		return false
 	}

@@ -13,13 +13,19 @@ import (
 // request with this limit reads the same count.
 const ample = 1 << 40
 
-// giveBack returns the hits of descriptors that give them back.
+// giveBack returns the hits of descriptors that give them back, and peeks at what is left.
 func (c *call) giveBack(ctx context.Context) error {
 	var errs []error
 	for i := range c.asks {
-		if a := &c.asks[i]; a.strategy != nil && a.mode == refund && a.limit.Requests > 0 {
-			errs = append(errs, a.refund(ctx, c.engine.cfg.Now()))
+		a := &c.asks[i]
+		if a.strategy == nil || a.mode != refund || a.limit.Requests == 0 {
+			continue
 		}
+		errs = append(errs, a.refund(ctx, c.engine.cfg.Now()))
+		a.held.Exempt, a.held.Look, a.held.Advisory = false, true, true
+		_, err := c.limits[i:i+1].Take(ctx, nil)
+		errs = append(errs, err)
+		a.held.Result.State = weir.Allow // what gives back is never over
 	}
 	return errors.Join(errs...)
 }
@@ -30,27 +36,22 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	req := a.req
-	req.Limit = max(req.Limit, req.Cost) // a strategy refuses to refund more than the limit
+	req := a.held.Request
 	if a.limit.Algorithm == TokenBucket {
-		req.Limit = a.req.Limit
 		req.Cost = min(req.Cost, a.limit.capacity())
+	} else {
+		req.Limit = max(req.Limit, req.Cost) // a strategy refuses to refund more than the limit
 	}
 	switch log, ok := a.strategy.Strategy.(entries); {
 	case ok:
-		err = a.refundEntries(ctx, log, req)
+		return a.refundEntries(ctx, log, req)
 	case a.limit.Algorithm == SlidingLog:
-		err = fmt.Errorf("rules: a %s lists no entries to give back: %w", weir.NameOf(a.strategy.Strategy),
+		return fmt.Errorf("rules: a %s lists no entries to give back: %w", weir.NameOf(a.strategy.Strategy),
 			errors.ErrUnsupported)
 	case taken.Allowed():
-		err = a.strategy.refunder.Refund(ctx, &req, taken)
+		return a.strategy.refunder.Refund(ctx, &req, taken)
 	}
-	left := weir.Limits{a.strategy.limit}
-	left[0].Request, left[0].Look, left[0].Advisory = a.req, true, true
-	_, failed := left.Take(ctx, nil)
-	*a.held = left[0]
-	a.held.Result.State = weir.Allow // what gives back is never over
-	return errors.Join(err, failed)
+	return nil
 }
 
 // lastTaken returns a Result of the current period, for Refund.
@@ -58,7 +59,7 @@ func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error
 	if a.limit.Algorithm == TokenBucket {
 		return &weir.Result{State: weir.Allow, ExpiresAt: now.Add(maxPeriod)}, nil
 	}
-	req := a.req
+	req := a.held.Request
 	req.Cost, req.Limit = 1, ample
 	return a.strategy.peeker.Peek(ctx, &req)
 }

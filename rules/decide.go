@@ -65,15 +65,14 @@ type call struct {
 	bound    bound
 	client   []byte      // buffer: bound.client
 	shared   bool        // a key was replaced by boundKey
-	limits   weir.Limits // one for each ask; zero if there is nothing to decide
+	limits   weir.Limits // one for each ask
 }
 
 // ask is the request of one descriptor to its strategy.
 type ask struct {
 	strategy *strategy // nil if there is nothing to count
 	limit    *Limit
-	req      weir.Request
-	held     *weir.Limit // in limits
+	held     *weir.Limit // in limits; zero if there is nothing to count
 	mode     mode
 	shadow   bool
 	quota    bool
@@ -92,11 +91,13 @@ const (
 // match finds the limit of each descriptor.
 func (c *call) match(req *Request, statuses []Status) {
 	c.asks = slices.Grow(c.asks[:0], len(statuses))[:len(statuses)]
+	c.limits = slices.Grow(c.limits[:0], len(statuses))[:len(statuses)]
 	clear(c.replaced)
 	d := c.state.set.domains[req.Domain]
 	for i := range statuses {
 		s, a := &statuses[i], &c.asks[i]
-		*s, *a = Status{Code: OK, Reason: NoDomain}, ask{quota: c.engine.cfg.Quota}
+		*s, *a = Status{Code: OK, Reason: NoDomain}, ask{quota: c.engine.cfg.Quota, held: &c.limits[i]}
+		*a.held = weir.Limit{}
 		if d == nil {
 			continue
 		}
@@ -116,15 +117,14 @@ func (c *call) match(req *Request, statuses []Status) {
 		if c.bound.keys != nil && s.Rule != nil && a.limit.Requests > 0 {
 			c.boundKey(s.Rule)
 		}
-		a.req = weir.Request{
+		a.hold(weir.Request{
 			Key:      string(c.key),
 			Limit:    uint64(a.limit.Requests),
 			Duration: a.limit.Period(),
 			Cost:     max(1, req.hits(from)),
-		}
+		})
 	}
 	c.replace(statuses)
-	c.hold()
 }
 
 func (c *call) modeOf(d *Descriptor, hits uint64, l *Limit) mode {
@@ -139,20 +139,12 @@ func (c *call) modeOf(d *Descriptor, hits uint64, l *Limit) mode {
 	return take
 }
 
-// hold sets limits. A limit of 0 denies peeks, too, and counts nothing.
-func (c *call) hold() {
-	c.limits = slices.Grow(c.limits[:0], len(c.asks))[:len(c.asks)]
-	for i := range c.asks {
-		a := &c.asks[i]
-		a.held = &c.limits[i]
-		if *a.held = (weir.Limit{}); a.strategy == nil || a.mode == refund {
-			continue
-		}
-		*a.held = a.strategy.limit
-		a.held.Request = a.req
-		a.held.Advisory = a.shadow || a.quota
-		a.held.Look, a.held.Afterwards = a.mode == look && a.req.Limit > 0, a.mode == report && a.req.Limit > 0
-	}
+// hold holds r to the limit; what gives back is held to none. A limit of 0 denies peeks, too, and
+// counts nothing.
+func (a *ask) hold(r weir.Request) {
+	*a.held = a.strategy.limit
+	a.held.Request, a.held.Advisory, a.held.Exempt = r, a.shadow || a.quota, a.mode == refund
+	a.held.Look, a.held.Afterwards = a.mode == look && r.Limit > 0, a.mode == report && r.Limit > 0
 }
 
 // matchRule finds the rule of a descriptor.
@@ -185,7 +177,8 @@ func (c *call) replace(statuses []Status) {
 		s, a := &statuses[i], &c.asks[i]
 		if a.strategy != nil && s.Rule != nil && c.replaced[s.Rule.Limit.Name] {
 			*s = Status{Code: OK, Reason: Replaced, Rule: s.Rule}
-			*a = ask{quota: c.engine.cfg.Quota}
+			*a.held = weir.Limit{}
+			*a = ask{quota: c.engine.cfg.Quota, held: a.held}
 		}
 	}
 }
@@ -239,7 +232,7 @@ func (a *ask) reset(now time.Time) time.Duration {
 	if !a.held.Result.ExpiresAt.IsZero() {
 		return max(0, a.held.Result.ExpiresAt.Sub(now))
 	}
-	period := a.req.Duration
+	period := a.held.Request.Duration
 	if a.limit.Algorithm != FixedWindow {
 		return period
 	}
