@@ -20,7 +20,9 @@ import (
 //	)
 //
 // The name and a few bytes more count towards the 1024 bytes of a key. A Policy has every optional
-// interface but [Forecaster]; what Strategy does not offer fails with [errors.ErrUnsupported].
+// interface but [Forecaster] and [PrefixResetter]; what Strategy does not offer fails with
+// [errors.ErrUnsupported]. Its keys that begin with a prefix have no prefix in common; all of them do,
+// JoinKey(Name), which the ResetPrefix of Strategy takes.
 type Policy struct {
 	Name     string
 	Strategy Strategy

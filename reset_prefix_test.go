@@ -33,6 +33,25 @@ func ExamplePrefixResetter() {
 	// Output: 2 <nil>
 }
 
+// All keys of a Policy begin with its name, and those of others do not.
+func TestResetPrefixOfAPolicy(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	hour := l.FixedWindow()
+	policy := weir.Policy{Name: "daily", Strategy: hour, Limit: 1, Duration: time.Hour}
+	other := weir.Policy{Name: "dailies", Strategy: hour, Limit: 1, Duration: time.Hour}
+	for _, key := range []string{"a", "bbbbbbbbbb"} {
+		require.True(t, run(t, policy, weir.Request{Key: key}).Allowed())
+		require.True(t, run(t, other, weir.Request{Key: key}).Allowed())
+	}
+	n, err := hour.ResetPrefix(t.Context(), weir.JoinKey(policy.Name), nil)
+	require.NoError(t, err)
+	assert.Equal(t, 2, n)
+	assert.True(t, run(t, policy, weir.Request{Key: "a"}).Allowed())
+	assert.False(t, run(t, other, weir.Request{Key: "a"}).Allowed())
+}
+
 // prefixed are the strategies that can reset a prefix: all of them.
 func prefixed(t testing.TB, l *weir.Limiter) map[string]weir.Strategy {
 	tiers, err := l.Tiers(weir.Tier{Limit: 1, Duration: time.Hour})
