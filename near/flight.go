@@ -148,10 +148,10 @@ func (l *Leases) start(ctx context.Context, f *flight, c *call) {
 		defer cancel()
 		var res *weir.Result
 		instances := 1
-		err := fmt.Errorf("near: %T ended the goroutine", l.Unwrap())
+		err := fmt.Errorf("near: %s ended its goroutine", weir.NameOf(l))
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("near: %T panicked: %v", l.Unwrap(), p)
+				err = fmt.Errorf("near: %s panicked: %v", weir.NameOf(l), p)
 			}
 			now := l.cfg.Now()
 			l.callers.Update(&c.request, now, func(b *budget) *budget {

@@ -374,7 +374,7 @@ func TestLeaseOfABrokenStrategy(t *testing.T) {
 			l, r := near.Lease(broken{far(t, 0).remote, how}, near.LeaseConfig{}), hundred
 			res, err := l.Run(t.Context(), &r)
 			assert.Nil(t, res, name)
-			assert.Error(t, err, name)
+			assert.ErrorContains(t, err, "fixed window", name)
 		})
 	}
 }

@@ -210,6 +210,7 @@ func TestUnsupported(t *testing.T) {
 			"Charge": s.Charge(ctx, &r), "ResetPrefix": prefix, "Reconcile": reconcile, "Warm": s.Warm(ctx, &r),
 		} {
 			assert.ErrorIs(t, err, errors.ErrUnsupported, "%s of %s", call, name)
+			assert.ErrorContains(t, err, "fixed window cannot", "%s of %s", call, name)
 		}
 	}
 	assert.Panics(t, func() { near.Lease(nil, near.LeaseConfig{}) })

@@ -95,14 +95,14 @@ func (s *Strategy) Decided(res *weir.Result, err error) (*weir.Result, error) {
 }
 
 func (s *Strategy) undecided() error {
-	return fmt.Errorf("weir: %T returned neither a Result nor an error", s.Strategy)
+	return fmt.Errorf("weir: %s returned neither a Result nor an error", weir.NameOf(s.Strategy))
 }
 
 // absent stands for the interfaces that a strategy lacks.
 type absent struct{ s weir.Strategy }
 
 func (a absent) err(what string) error {
-	return fmt.Errorf("weir: %T cannot %s: %w", a.s, what, errors.ErrUnsupported)
+	return fmt.Errorf("weir: %s cannot %s: %w", weir.NameOf(a.s), what, errors.ErrUnsupported)
 }
 
 func (a absent) Peek(context.Context, *weir.Request) (*weir.Result, error) { return nil, a.err("peek") }
