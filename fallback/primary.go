@@ -21,7 +21,7 @@ var errExited = errors.New("fallback: primary ended its goroutine")
 // Prompt is an optional interface of a primary. Prompt reports whether its calls end with the
 // deadline of their context, and neither panic nor exit their goroutine. Such a primary is called
 // on the goroutine of the caller, who then may wait for up to Config.Timeout after giving up. The
-// strategies of redislimit have it.
+// strategies of redislimit have it, and those of near pass it on.
 type Prompt interface{ Prompt() bool }
 
 // operation is one call of primary or local.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/near"
 )
 
 // promptly is a primary that says whether it is prompt. Each call takes a time or fails with its
@@ -83,6 +84,20 @@ func TestPromptPrimary(t *testing.T) {
 			assert.NotEqual(t, fallback.Closed, f.Stats().State, "late calls open the breaker")
 			time.Sleep(time.Minute)
 			assert.GreaterOrEqual(t, calls.Load(), int64(4))
+		})
+	}
+}
+
+// Leases and denials of a prompt primary are prompt, too, and those of another one are not.
+func TestPromptPrimaryInsideOfNear(t *testing.T) {
+	for _, is := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &promptly{Strategy: local(t), prompt: is}
+			primary := near.Lease(near.Denials(p, near.DenialsConfig{}), near.LeaseConfig{}) // no Lapser: each call is passed on
+			f := newFallback(t, primary, local(t), fallback.Config{})
+			before := int64(runtime.NumGoroutine())
+			require.Equal(t, fallback.FromPrimary, source(t, f, hour))
+			assert.Equal(t, is, p.goroutines.Load() == before)
 		})
 	}
 }

@@ -64,6 +64,9 @@ func or[T any](s weir.Strategy, none T) T {
 // Unwrap returns the strategy itself.
 func (s *Strategy) Unwrap() weir.Strategy { return s.Strategy }
 
+// Prompt is that of the strategy; see fallback.Prompt.
+func (s *Strategy) Prompt() bool { return Prompt(s.Strategy) }
+
 // Run implements weir.Strategy.
 func (s *Strategy) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return s.Decided(s.Strategy.Run(ctx, r))
