@@ -53,9 +53,9 @@ func (x *exchange) parsedQuery() url.Values {
 	return x.query
 }
 
-// Descriptors describes how to turn an HTTP request into one descriptor. It is one item of Envoy's
+// Describer says how to turn an HTTP request into one descriptor. It is one item of Envoy's
 // rate_limits.
-type Descriptors struct {
+type Describer struct {
 	Actions []Action
 
 	// Hits is the cost of the descriptor if HasHits is set. 0 is a peek.
@@ -63,12 +63,12 @@ type Descriptors struct {
 	HasHits bool
 }
 
-// Describe returns Descriptors with the given actions, in order. If an action has no entry for a
+// Describe returns a Describer with the given actions, in order. If an action has no entry for a
 // request, the request gets no descriptor.
-func Describe(actions ...Action) Descriptors { return Descriptors{Actions: actions} }
+func Describe(actions ...Action) Describer { return Describer{Actions: actions} }
 
 // describe appends the descriptors that specs compute from a request.
-func describe(dst []Descriptor, specs []Descriptors, x *exchange) []Descriptor {
+func describe(dst []Descriptor, specs []Describer, x *exchange) []Descriptor {
 	for i := range specs {
 		if d, ok := specs[i].of(x); ok {
 			dst = append(dst, d)
@@ -77,7 +77,7 @@ func describe(dst []Descriptor, specs []Descriptors, x *exchange) []Descriptor {
 	return dst
 }
 
-func (s *Descriptors) of(x *exchange) (Descriptor, bool) {
+func (s *Describer) of(x *exchange) (Descriptor, bool) {
 	d := Descriptor{Hits: s.Hits, HasHits: s.HasHits, Entries: make([]Entry, 0, len(s.Actions))}
 	for i := range s.Actions {
 		e, has := s.Actions[i].entry(x)
@@ -95,12 +95,12 @@ func (s *Descriptors) of(x *exchange) (Descriptor, bool) {
 // ip finds the client's address.
 func (s *Set) RequestOf(domain string, r *http.Request, ip httplimit.IP) *Request {
 	x := exchange{Request: r, ip: ip}
-	return &Request{Domain: domain, Descriptors: describe(nil, s.Descriptors(domain), &x)}
+	return &Request{Domain: domain, Descriptors: describe(nil, s.Describers(domain), &x)}
 }
 
-// Descriptors returns the rate_limits of a domain, which say how to describe HTTP requests. It
+// Describers returns the rate_limits of a domain, which say how to describe HTTP requests. It
 // returns nil if there are none.
-func (s *Set) Descriptors(domain string) []Descriptors {
+func (s *Set) Describers(domain string) []Describer {
 	if d := s.domains[domain]; d != nil {
 		return d.specs
 	}

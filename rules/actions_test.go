@@ -179,7 +179,7 @@ func TestRateLimitsAreASecondDocument(t *testing.T) {
 		require.NotNil(t, set)
 		assert.Equal(t, strings.HasPrefix(text, second), len(found) > 0, "%v", found)
 		assert.Equal(t, 1, set.Len())
-		d := set.Descriptors("d")
+		d := set.Describers("d")
 		require.Len(t, d, 1)
 		assert.True(t, d[0].HasHits)
 		assert.EqualValues(t, 3, d[0].Hits)

@@ -15,10 +15,10 @@ import (
 var ratelimitKeys = []string{"actions", "hits_addend"}
 
 // rateLimits reads rate_limits.
-func (d *decoder) rateLimits(f field) []Descriptors {
-	var specs []Descriptors
+func (d *decoder) rateLimits(f field) []Describer {
+	var specs []Describer
 	for _, n := range d.listOf(f) {
-		var s Descriptors
+		var s Describer
 		empty := true
 		for _, f := range d.mapping(n, "an item of rate_limits", ratelimitKeys) {
 			switch f.name {

@@ -141,7 +141,7 @@ func TestReportsNeedACharger(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	cfg := rules.Config{Source: func(rules.Algorithm, uint64) (weir.Strategy, error) {
+	cfg := rules.Config{Strategies: func(rules.Algorithm, uint64) (weir.Strategy, error) {
 		s := limiter.FixedWindow()
 		return struct {
 			weir.Strategy

@@ -61,7 +61,7 @@ func TestOneClientCannotFillTheTable(t *testing.T) {
 			limiter, err := weir.New(weir.Config{MaxBuckets: buckets, Now: func() time.Time { return start }})
 			require.NoError(t, err)
 			defer limiter.Close()
-			w := newWorld(t, varied, rules.Config{Source: rules.SourceOf(limiter)})
+			w := newWorld(t, varied, rules.Config{Strategies: rules.StrategiesOf(limiter)})
 			send := asker(rules.Guard{Engine: w.engine, Domain: "web", MaxKeysPerClient: row.most,
 				Logger: slog.New(slog.DiscardHandler)})
 			for i := range 2 * buckets {
@@ -78,8 +78,8 @@ func TestValuesBeyondTheBoundShareACounter(t *testing.T) {
 	w := newWorld(t, varied, rules.Config{})
 	var log bytes.Buffer
 	send := asker(rules.Guard{Engine: w.engine, Domain: "web", MaxKeysPerClient: 3,
-		Descriptors: []rules.Descriptors{rules.Describe(rules.Path("path"))},
-		Logger:      slog.New(slog.NewTextHandler(&log, nil))})
+		Describers: []rules.Describer{rules.Describe(rules.Path("path"))},
+		Logger:     slog.New(slog.NewTextHandler(&log, nil))})
 	passed := func(peer string, paths ...string) (n int) {
 		for _, p := range paths {
 			if send(peer, p) == 200 {
@@ -117,8 +117,8 @@ func TestAnUnknownAddressIsLogged(t *testing.T) {
 		w := newWorld(t, varied, rules.Config{})
 		var log bytes.Buffer
 		g := rules.Guard{Engine: w.engine, Domain: "web", ClientIP: proxy,
-			Descriptors: []rules.Descriptors{rules.Describe(row.actions...)},
-			Logger:      slog.New(slog.NewTextHandler(&log, nil))}
+			Describers: []rules.Describer{rules.Describe(row.actions...)},
+			Logger:     slog.New(slog.NewTextHandler(&log, nil))}
 		h := g.Wrap(hello)
 		for range 3 {
 			r, answer := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()

@@ -468,8 +468,8 @@ func TestHitsThatCannotBeRefunded(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	w := newWorld(t, house,
-		rules.Config{Source: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-			s, err := rules.SourceOf(limiter)(a, burst)
+		rules.Config{Strategies: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+			s, err := rules.StrategiesOf(limiter)(a, burst)
 			return struct {
 				weir.Strategy
 				weir.Peeker
@@ -482,7 +482,7 @@ func TestHitsThatCannotBeRefunded(t *testing.T) {
 	d.GiveBack = true
 	resp, err := w.engine.Decide(t.Context(), &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{d}})
 	require.NoError(t, err)
-	assert.ErrorIs(t, resp.Err, errors.ErrUnsupported)
+	assert.ErrorIs(t, resp.Lost, errors.ErrUnsupported)
 	assert.Equal(t, rules.OK, resp.Code)
 	assert.EqualValues(t, 3, resp.Statuses[0].Remaining)
 }

@@ -34,7 +34,7 @@ func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bou
 	if err := req.check(); err != nil {
 		return false, err
 	}
-	resp.Code, resp.Err = OK, nil
+	resp.Code, resp.Lost = OK, nil
 	resp.Statuses = slices.Grow(resp.Statuses[:0], len(req.Descriptors))[:len(req.Descriptors)]
 	c := e.calls.Get().(*call)
 	defer e.calls.Put(c)
@@ -47,7 +47,7 @@ func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bou
 	if denied {
 		_ = c.limits.Refund(ctx) // Lost has what could not be
 	}
-	resp.Err = errors.Join(c.limits.Lost(), c.giveBack(ctx))
+	resp.Lost = errors.Join(c.limits.Lost(), c.giveBack(ctx))
 	c.report(resp.Statuses)
 	if resp.Shadowed = denied && e.cfg.Shadow; denied && !resp.Shadowed {
 		resp.Code = OverLimit

@@ -123,7 +123,7 @@ type document struct {
 	descriptors []*yaml.Node
 	requestsAt  position
 	requests    bool // it has rate_limits
-	specs       []Descriptors
+	specs       []Describer
 	specsNode   *yaml.Node
 }
 

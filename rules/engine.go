@@ -11,21 +11,21 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Source returns the strategy that counts for rules with an algorithm. burst is the capacity of a
-// TokenBucket; it is 0 for the capacity of the limit itself, and for other algorithms. The Strategy
+// Strategies returns the strategy that counts for rules with an algorithm. burst is the capacity of
+// a TokenBucket; it is 0 for the capacity of the limit itself, and for other algorithms. The Strategy
 // must implement [weir.Peeker] and [weir.Refunder], and [weir.Charger] for costs that are known
 // afterwards. Hits can be refunded to a SlidingLog only if it lists its Entries, as a
 // [weir.SlidingLog] does. The engine uses one Strategy for all rules with the same algorithm and
 // burst, as long as there are any.
-type Source func(a Algorithm, burst uint64) (weir.Strategy, error)
+type Strategies func(a Algorithm, burst uint64) (weir.Strategy, error)
 
-// SourceOf returns a Source that uses the strategies of s, a [weir.Limiter] or a redislimit.Store.
-func SourceOf[F, W, L, T weir.Strategy](s interface {
+// StrategiesOf returns the Strategies of s, a [weir.Limiter] or a redislimit.Store.
+func StrategiesOf[F, W, L, T weir.Strategy](s interface {
 	FixedWindow() F
 	SlidingWindow() W
 	SlidingLog() L
 	TokenBucket(burst uint64) T
-}) Source {
+}) Strategies {
 	return func(a Algorithm, burst uint64) (weir.Strategy, error) {
 		switch a {
 		case FixedWindow:
@@ -43,10 +43,10 @@ func SourceOf[F, W, L, T weir.Strategy](s interface {
 
 // Config says how an [Engine] counts and answers. The zero value counts in process.
 type Config struct {
-	// Source makes the strategies. Nil means those of a new [weir.Limiter] with its default Config.
-	// Its MaxBuckets bounds the memory; when all are in use, decisions on new values fail with
+	// Strategies count. Nil means those of a new [weir.Limiter] with its default Config. Its
+	// MaxBuckets bounds the memory; when all are in use, decisions on new values fail with
 	// [weir.ErrFull].
-	Source Source
+	Strategies Strategies
 
 	// Shadow admits every request. Statuses still report which rules are over their limits, and the
 	// counts are the same as if those requests were denied.
@@ -62,7 +62,7 @@ type Config struct {
 	Quota bool
 
 	// Now returns the current time for computing resets; nil means time.Now. It should be the clock
-	// of the Source.
+	// of the Strategies.
 	Now func() time.Time
 }
 
@@ -122,20 +122,20 @@ type strategy struct {
 	charges  bool // it is a weir.Charger
 }
 
-// New returns an Engine that decides by set. It fails if set is nil or if the Source fails.
+// New returns an Engine that decides by set. It fails if set is nil or if its Strategies fail.
 func New(set *Set, cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg}
 	e.calls.New = func() any { return new(call) }
 	if e.cfg.Now == nil {
 		e.cfg.Now = time.Now
 	}
-	if e.cfg.Source == nil {
+	if e.cfg.Strategies == nil {
 		limiter, err := weir.New(weir.Config{Now: cfg.Now})
 		if err != nil {
 			return nil, err
 		}
 		e.limiter = limiter
-		e.cfg.Source = SourceOf(limiter)
+		e.cfg.Strategies = StrategiesOf(limiter)
 	}
 	if err := e.Swap(set); err != nil {
 		_ = e.Close()
@@ -145,7 +145,7 @@ func New(set *Set, cfg Config) (*Engine, error) {
 }
 
 // Swap replaces the rules. Each decision uses either the old or the new rules as a whole. If set is
-// nil or the Source fails, Swap returns an error and the old rules stay in use.
+// nil or the Strategies fail, Swap returns an error and the old rules stay in use.
 func (e *Engine) Swap(set *Set) error {
 	if set == nil {
 		return errors.New("rules: nil Set")
@@ -186,7 +186,7 @@ func (e *Engine) strategy(m method, old, next map[method]*strategy) (*strategy, 
 	}
 	s := old[m]
 	if s == nil {
-		made, err := e.cfg.Source(m.algorithm, m.burst)
+		made, err := e.cfg.Strategies(m.algorithm, m.burst)
 		if err != nil {
 			return nil, fmt.Errorf("rules: no strategy for %v: %w", m.algorithm, err)
 		}
@@ -215,7 +215,7 @@ func bind(made weir.Strategy) (*strategy, error) {
 func (e *Engine) Set() *Set { return e.state.Load().set }
 
 // Close closes the engine's own limiter, if it has one; later decisions then fail with
-// [weir.ErrClosed]. The caller must close the strategies of a Source. Close always returns nil.
+// [weir.ErrClosed]. The caller must close its own Strategies. Close always returns nil.
 func (e *Engine) Close() error {
 	if e.limiter != nil {
 		return e.limiter.Close()

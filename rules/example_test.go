@@ -43,7 +43,7 @@ func Example() {
 }
 
 // Use the strategies of your own limiter.
-func ExampleSourceOf() {
+func ExampleStrategiesOf() {
 	limiter, err := weir.New(weir.Config{MaxBuckets: 100_000})
 	if err != nil {
 		log.Fatal(err)
@@ -53,7 +53,7 @@ func ExampleSourceOf() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	engine, err := rules.New(set, rules.Config{Source: rules.SourceOf(limiter)})
+	engine, err := rules.New(set, rules.Config{Strategies: rules.StrategiesOf(limiter)})
 	fmt.Println(engine.Set().Len(), err)
 	// Output: 2 <nil>
 }

@@ -89,7 +89,7 @@ func FuzzDecide(f *testing.F) {
 		if err != nil {
 			return
 		}
-		require.NoError(t, first.Err)
+		require.NoError(t, first.Lost)
 		second, err := engine.Decide(context.Background(), req)
 		require.NoError(t, err)
 		require.Len(t, second.Statuses, len(req.Descriptors))

@@ -66,7 +66,7 @@ func (w *world) ask(descriptors ...rules.Descriptor) *rules.Response {
 	w.Helper()
 	resp, err := w.engine.Decide(context.Background(), &rules.Request{Domain: "d", Descriptors: descriptors})
 	require.NoError(w, err)
-	require.NoError(w, resp.Err)
+	require.NoError(w, resp.Lost)
 	require.Len(w, resp.Statuses, len(descriptors))
 	return resp
 }

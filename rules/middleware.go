@@ -21,9 +21,9 @@ type Guard struct {
 	Engine *Engine
 	Domain string
 
-	// Descriptors say how to describe a request. Nil means the domain's rate_limits in the Engine's
+	// Describers say how to describe a request. Nil means the domain's rate_limits in the Engine's
 	// current rules, so that a Swap replaces them too.
-	Descriptors []Descriptors
+	Describers []Describer
 
 	// ClientIP finds the client's address. The zero value uses the address of the TCP peer and
 	// reads no header.
@@ -56,14 +56,14 @@ type Guard struct {
 }
 
 // Middleware returns a middleware that limits requests by the rules of the engine's only domain.
-// Without descriptors it uses the domain's rate_limits. It panics if the rules have several
+// Without describers it uses the domain's rate_limits. It panics if the rules have several
 // domains; use a [Guard] then.
-func Middleware(e *Engine, descriptors ...Descriptors) func(http.Handler) http.Handler {
+func Middleware(e *Engine, describers ...Describer) func(http.Handler) http.Handler {
 	domains := e.Set().Domains()
 	if len(domains) != 1 {
 		panic("rules: Middleware needs rules of one domain; use a Guard for several")
 	}
-	return (&Guard{Engine: e, Domain: domains[0], Descriptors: descriptors}).Wrap
+	return (&Guard{Engine: e, Domain: domains[0], Describers: describers}).Wrap
 }
 
 // Wrap returns a handler that calls next for admitted requests. A denied request gets the response
@@ -105,9 +105,9 @@ type guarded struct {
 }
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	specs := g.Descriptors
+	specs := g.Describers
 	if specs == nil {
-		specs = g.Engine.Set().Descriptors(g.Domain)
+		specs = g.Engine.Set().Describers(g.Domain)
 	}
 	x := exchange{Request: r, ip: g.ClientIP}
 	req := Request{Domain: g.Domain, Descriptors: describe(nil, specs, &x)}

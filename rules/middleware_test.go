@@ -150,7 +150,7 @@ func TestGuardFailsOpen(t *testing.T) {
 		fails := func(rules.Algorithm, uint64) (weir.Strategy, error) {
 			return weirtest.FailAll(row.err), nil
 		}
-		engine, err := rules.New(load(t, guarded), rules.Config{Source: fails, Shadow: row.shadow})
+		engine, err := rules.New(load(t, guarded), rules.Config{Strategies: fails, Shadow: row.shadow})
 		require.NoError(t, err)
 		g := rules.Guard{
 			Engine: engine, Domain: "web", FailOpen: row.open, Logger: slog.New(slog.DiscardHandler),

@@ -70,9 +70,9 @@ type Response struct {
 	// Shadowed reports whether Code is OK only because of Config.Shadow.
 	Shadowed bool
 
-	// Err is an error after the decision: a refund or raising a count failed. The verdict is valid;
+	// Lost is an error after the decision: a refund or raising a count failed. The verdict is valid;
 	// later verdicts on the same counters may be off by the request's hits.
-	Err error
+	Lost error
 }
 
 // Allowed reports whether the request passes.

@@ -27,7 +27,7 @@ type domain struct {
 	name  string
 	root  level
 	at    position
-	specs []Descriptors // its rate_limits; nil if there are none
+	specs []Describer // its rate_limits; nil if there are none
 
 	specsAt      position
 	specsNode    *yaml.Node // the YAML of specs

@@ -170,12 +170,12 @@ func TestSwapRefusesRulesWithoutAStrategy(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	all := rules.SourceOf(limiter)
+	all := rules.StrategiesOf(limiter)
 	engine, err := rules.New(load(t, house), rules.Config{})
 	require.NoError(t, err)
 	engine.Close()
 	engine, err = rules.New(load(t, generations[0]),
-		rules.Config{Source: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+		rules.Config{Strategies: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
 			if a == rules.TokenBucket {
 				return nil, errors.New("no buckets here")
 			}

@@ -34,7 +34,7 @@ func (r *reports) call(cost uint64, keys ...string) (passed bool) {
 		}
 		resp, err := r.engine.Decide(context.Background(), req)
 		require.NoError(r, err)
-		require.NoError(r, resp.Err)
+		require.NoError(r, resp.Lost)
 		if hits == 0 && !resp.Allowed() {
 			return false
 		}
@@ -64,12 +64,12 @@ func TestReportsHoldTheLimitEverywhere(t *testing.T) {
 				limiter, err := weir.New(weir.Config{Now: now})
 				require.NoError(t, err)
 				defer limiter.Close()
-				source := rules.SourceOf(store)
+				source := rules.StrategiesOf(store)
 				if where != "Redis" {
 					source = func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-						primary, err := rules.SourceOf(store)(a, burst)
+						primary, err := rules.StrategiesOf(store)(a, burst)
 						require.NoError(t, err)
-						local, err := rules.SourceOf(limiter)(a, burst)
+						local, err := rules.StrategiesOf(limiter)(a, burst)
 						require.NoError(t, err)
 						return fallback.New(primary, local, fallback.Config{Now: now, Timeout: time.Second})
 					}
@@ -81,7 +81,7 @@ descriptors:
   - {key: second, %[1]s, rate_limit: {unit: second, requests_per_unit: 100}}
   - {key: day, %[1]s, rate_limit: {unit: day, requests_per_unit: 10000}}
   - {key: minute, %[1]s, rate_limit: {unit: minute, requests_per_unit: 100000}}
-`, own)), rules.Config{Source: source, Now: now})
+`, own)), rules.Config{Strategies: source, Now: now})
 				require.NoError(t, err)
 				defer r.engine.Close()
 

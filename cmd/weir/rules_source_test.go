@@ -59,12 +59,12 @@ func TestRulesDecideAlikeEverywhere(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	local := rules.SourceOf(limiter)
-	sources := map[string]rules.Source{
+	local := rules.StrategiesOf(limiter)
+	sources := map[string]rules.Strategies{
 		"in process": nil,
-		"Redis":      rules.SourceOf(store),
+		"Redis":      rules.StrategiesOf(store),
 		"fallback": func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-			primary, err := rules.SourceOf(store)(a, burst)
+			primary, err := rules.StrategiesOf(store)(a, burst)
 			if err != nil {
 				return nil, err
 			}
@@ -83,7 +83,7 @@ func TestRulesDecideAlikeEverywhere(t *testing.T) {
 					continue // a fallback cannot refund to a log
 				}
 				server.Do("FLUSHALL")
-				engine, err := rules.New(rulesOf(t, text), rules.Config{Source: sources[name]})
+				engine, err := rules.New(rulesOf(t, text), rules.Config{Strategies: sources[name]})
 				require.NoError(t, err)
 				got := trace(t, engine)
 				require.NoError(t, engine.Close())
@@ -127,7 +127,7 @@ func trace(t *testing.T, engine *rules.Engine) []string {
 		}
 		resp, err := engine.Decide(context.Background(), req)
 		require.NoError(t, err)
-		require.NoError(t, resp.Err)
+		require.NoError(t, resp.Lost)
 		answer := resp.Code.String()
 		for _, s := range resp.Statuses {
 			answer += fmt.Sprint(" ", s.Code, " ", s.Remaining)

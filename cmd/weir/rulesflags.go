@@ -60,7 +60,7 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 // choose returns the requested domain or, if none is requested, the only one that has rate_limits.
 func (f *rulesFlags) choose(set *rules.Set) (string, error) {
 	name := f.domain
-	domains := slices.DeleteFunc(set.Domains(), func(d string) bool { return set.Descriptors(d) == nil })
+	domains := slices.DeleteFunc(set.Domains(), func(d string) bool { return set.Describers(d) == nil })
 	switch {
 	case name != "" && !set.Has(name):
 		return "", fmt.Errorf("the rules have no domain %q; they have %s", name,

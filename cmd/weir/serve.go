@@ -119,7 +119,7 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	if err := f.complete(cmd); err != nil {
 		return err
 	}
-	closeStore, err := f.setSource()
+	closeStore, err := f.setStrategies()
 	if err != nil {
 		return err
 	}
@@ -234,14 +234,14 @@ func latestCertificate(cert, key string, log *slog.Logger) (
 	}, nil
 }
 
-// setSource chooses where to count: in memory, on Redis, or on both.
-func (f *serveFlags) setSource() (closeStore func(), err error) {
+// setStrategies chooses where to count: in memory, on Redis, or on both.
+func (f *serveFlags) setStrategies() (closeStore func(), err error) {
 	limiter, err := weir.New(weir.Config{MaxBuckets: f.maxBuckets})
 	if err != nil {
 		return nil, err
 	}
-	local := rules.SourceOf(limiter)
-	f.cfg.Source = local
+	local := rules.StrategiesOf(limiter)
+	f.cfg.Strategies = local
 	f.cfg.Metrics = []prometheus.Collector{weirprom.New("", metrics.Limiter(limiter.Stats))}
 	if f.redis.url == "" {
 		return func() { _ = limiter.Close() }, nil
@@ -261,14 +261,14 @@ func (f *serveFlags) setSource() (closeStore func(), err error) {
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
 	}
-	remote := rules.SourceOf(store)
-	f.cfg.Source = remote
+	remote := rules.StrategiesOf(store)
+	f.cfg.Strategies = remote
 	f.cfg.Metrics = append(f.cfg.Metrics, calls)
 	meanwhile := "no decisions"
 	if f.redis.instances > 0 {
 		meanwhile = "local"
 		made := new(live.Fallbacks)
-		f.cfg.Source = live.Hybrid(remote, local,
+		f.cfg.Strategies = live.Hybrid(remote, local,
 			fallback.Config{Instances: f.redis.instances, Timeout: f.redis.timeout}, f.cfg.Log, made.Add)
 		f.cfg.Metrics = append(f.cfg.Metrics, made)
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Hybrid returns a Source that counts on remote, and on local while remote is down. Each of the
+// Hybrid returns Strategies that count on remote, and on local while remote is down. Each of the
 // cfg.Instances processes then has an equal part of every limit. Hybrid logs changes of a breaker
 // and, if made is not nil, calls it for each strategy with its name.
-func Hybrid(remote, local rules.Source, cfg fallback.Config, log *slog.Logger,
-	made func(name string, f *fallback.Fallback)) rules.Source {
+func Hybrid(remote, local rules.Strategies, cfg fallback.Config, log *slog.Logger,
+	made func(name string, f *fallback.Fallback)) rules.Strategies {
 	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 	return func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
 		primary, err := remote(a, burst)

@@ -163,8 +163,8 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// TestARefusedSetIsNotInForce loads a valid set that Check refuses, and one for which the Source
-// fails.
+// TestARefusedSetIsNotInForce loads a valid set that Check refuses, and one for which the
+// Strategies fail.
 func TestARefusedSetIsNotInForce(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.yaml")
@@ -177,7 +177,7 @@ func TestARefusedSetIsNotInForce(t *testing.T) {
 			}
 			return nil
 		}
-		c.Engine.Source = func(a rules.Algorithm, _ uint64) (weir.Strategy, error) {
+		c.Engine.Strategies = func(a rules.Algorithm, _ uint64) (weir.Strategy, error) {
 			if a != rules.FixedWindow {
 				return nil, errors.New("no such strategy")
 			}
@@ -204,10 +204,10 @@ func TestHybridDividesTheBurst(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	got := map[string]uint64{}
-	source := func(side string) rules.Source {
+	source := func(side string) rules.Strategies {
 		return func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
 			got[side] = burst
-			return rules.SourceOf(limiter)(a, burst)
+			return rules.StrategiesOf(limiter)(a, burst)
 		}
 	}
 	var names []string

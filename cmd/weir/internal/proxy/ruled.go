@@ -53,21 +53,21 @@ func (p *Proxy) newRuled() (err error) {
 	}
 	r.Rules, err = live.New(live.Config{
 		Paths: cfg.Paths, Loader: cfg.Loader, Check: check, Log: p.cfg.Log,
-		Engine: rules.Config{Source: p.make.source(p.cfg.Log), Shadow: p.cfg.Guard.Shadow},
+		Engine: rules.Config{Strategies: p.make.source(p.cfg.Log), Shadow: p.cfg.Guard.Shadow},
 	})
 	p.ruled = r
 	return err
 }
 
 // source returns the source of the rules' strategies.
-func (s *strategies) source(log *slog.Logger) rules.Source {
-	local := rules.SourceOf(s.limiter)
+func (s *strategies) source(log *slog.Logger) rules.Strategies {
+	local := rules.StrategiesOf(s.limiter)
 	if s.shared == nil {
 		return local
 	}
 	cfg := s.shared.cfg
 	cfg.OnError = s.shared.failed
-	return live.Hybrid(rules.SourceOf(s.shared.store), local, cfg, log,
+	return live.Hybrid(rules.StrategiesOf(s.shared.store), local, cfg, log,
 		func(name string, f *fallback.Fallback) {
 			s.shared.add(hybrid{f, Limit{Name: name}, cfg.OnFail})
 		})

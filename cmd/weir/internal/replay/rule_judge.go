@@ -50,7 +50,7 @@ func newRuleJudge(s *RuleSet, names func(uint32) string, maxBuckets int) (*ruleJ
 		return nil, err
 	}
 	var err error
-	j.engine, err = rules.New(s.Set, rules.Config{Source: rules.SourceOf(j.limiter), Now: j.clock.now})
+	j.engine, err = rules.New(s.Set, rules.Config{Strategies: rules.StrategiesOf(j.limiter), Now: j.clock.now})
 	if err != nil {
 		j.close()
 		return nil, err
@@ -68,7 +68,7 @@ func (j *ruleJudge) decide(q question, denied []bool) error {
 		return nil
 	}
 	err := j.engine.DecideInto(context.Background(), &j.req, &j.resp)
-	if err = errors.Join(err, j.resp.Err); err != nil {
+	if err = errors.Join(err, j.resp.Lost); err != nil {
 		return j.explain(err, q.ns)
 	}
 	j.decided()

@@ -57,7 +57,7 @@ func askEngine(t *testing.T, s *RuleSet, requests []request) (denied []uint64, m
 	limiter, err := weir.New(weir.Config{Now: func() time.Time { return now }})
 	require.NoError(t, err)
 	defer limiter.Close()
-	engine, err := rules.New(s.Set, rules.Config{Source: rules.SourceOf(limiter), Now: func() time.Time {
+	engine, err := rules.New(s.Set, rules.Config{Strategies: rules.StrategiesOf(limiter), Now: func() time.Time {
 		return now
 	}})
 	require.NoError(t, err)

@@ -104,7 +104,7 @@ func limitFlags(r *replay.Result, name, limit string) (words []string) {
 
 // domainFlag returns the flag that chooses the domain, if the rules have several.
 func domainFlag(s *replay.RuleSet) []string {
-	described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool { return s.Set.Descriptors(d) == nil })
+	described := slices.DeleteFunc(s.Set.Domains(), func(d string) bool { return s.Set.Describers(d) == nil })
 	if len(described) > 1 {
 		return []string{"--domain", s.Domain}
 	}

@@ -35,8 +35,8 @@ type Config struct {
 	AdminToken        string // for requests that inspect or change counts; empty refuses them
 	TLS               *tls.Config
 
-	Source        rules.Source           // nil counts in memory
-	Metrics       []prometheus.Collector // of the Source
+	Strategies    rules.Strategies       // nil counts in memory
+	Metrics       []prometheus.Collector // of the Strategies
 	Shadow, Quota bool
 	CountDenied   bool // a denied request counts on all its limits
 	Answers       Answers
@@ -78,7 +78,7 @@ func New(cfg Config) (*Server, error) {
 	var err error
 	s.live, err = live.New(live.Config{
 		Paths: cfg.Paths, Loader: rules.Loader{MergeDomains: cfg.MergeDomains}, Log: cfg.Log,
-		Engine: rules.Config{Source: cfg.Source, Shadow: cfg.Shadow, Quota: cfg.Quota,
+		Engine: rules.Config{Strategies: cfg.Strategies, Shadow: cfg.Shadow, Quota: cfg.Quota,
 			CountDenied: cfg.CountDenied},
 	})
 	if err != nil {

@@ -51,8 +51,8 @@ func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) 
 		s.tally.failed(err)
 		return nil, err
 	}
-	if x.resp.Err != nil {
-		s.tally.failed(x.resp.Err)
+	if x.resp.Lost != nil {
+		s.tally.failed(x.resp.Lost)
 	}
 	s.tally.count(&x.req, &x.resp)
 	out := x.response()
