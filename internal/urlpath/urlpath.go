@@ -1,0 +1,199 @@
+// Package urlpath reads the path of a request in every way in which a server behind the limiter may
+// read it.
+//
+// Servers disagree about paths. /search/..;/foo is /foo for Tomcat and a path below /search/ for
+// Express; docs/paths.md has the table and its sources. A limit that knows one of these readings is
+// evaded on servers with another one. So a limit on a path applies to a request if any of its
+// [Readings] matches, and a count for each path is kept under [Canonical], or under the Key of each
+// reading where servers contradict each other. [Normalize] is for servers that may be given a path
+// other than the client's: it removes the differences that it can, and refuses the others.
+//
+// All functions take the path as it is in the request line: escaped, and without the query.
+package urlpath
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds on the work for one path. No path of a client that has no reason to hide it comes near
+// them: it has one to six readings.
+const (
+	maxTexts = 32
+	maxBytes = 64 << 10 // of all texts
+)
+
+// ErrReadings means that a path can be read in too many ways.
+var ErrReadings = errors.New("the path can be read in too many ways")
+
+// Reading is one way to read a path.
+type Reading struct {
+	// Path is what a server makes of the path: segments separated by slashes, in which only the
+	// bytes that need it are escaped. A slash that the server takes for a part of a segment is %2F.
+	// Letter case, empty segments, dot segments and final slashes are as the server leaves them; for
+	// servers that ignore case or final slashes, see Lower and TrimSlashes.
+	Path string
+
+	// Key is the Canonical path of this reading. It is the same for all readings of a path unless
+	// servers contradict each other.
+	Key string
+}
+
+// maxDecodings is how often a path is decoded: once by a proxy or a framework, and once by a program.
+const maxDecodings = 2
+
+// text is a path after some steps of reading it.
+type text struct {
+	string
+	decoded int
+}
+
+// steps are the steps of which servers' readings consist. Each returns its argument if it does not
+// apply, and any number of them may follow each other in any order, with up to maxDecodings
+// decodings.
+var steps = []struct {
+	apply   func(string) string
+	decodes int
+}{
+	{decode, 1},
+	{decodeSegments, 1},
+	{decodeUnreserved, 0},
+	{unescapeSlashes, 0},
+	{dropParameters, 0},
+	{backslashesToSlashes, 0},
+	{mergeSlashes, 0},
+	{removeDots, 0},
+	{removeEscapedDots, 0},
+	{dropLeadingSlashes, 0},
+	{dropAuthority, 0},
+}
+
+// Readings appends the readings of a path to dst, without duplicates. A plain path has one, and takes
+// one look at its bytes and no memory, unless it has capital letters. The error is ErrReadings.
+func Readings(dst []Reading, path string) ([]Reading, error) {
+	if plain(path) {
+		return append(dst, Reading{path, fold(path)}), nil
+	}
+	var buf [8]text
+	texts, size := append(buf[:0], text{rooted(path), 0}), len(path)
+	for i := 0; i < len(texts); i++ {
+		of := texts[i]
+		for _, s := range steps {
+			next := text{s.apply(of.string), of.decoded + s.decodes}
+			if next.decoded > maxDecodings || next.string == of.string || slices.Contains(texts, next) {
+				continue
+			}
+			if size += len(next.string); len(texts) == maxTexts || size > maxBytes {
+				return dst, ErrReadings
+			}
+			texts = append(texts, next)
+		}
+	}
+	from := len(dst)
+	for _, t := range texts {
+		key := canonical(t)
+		add := func(path string) {
+			if r := (Reading{path, key}); !slices.Contains(dst[from:], r) {
+				dst = append(dst, r)
+			}
+		}
+		add(escape(t.string))
+		if t.decoded < maxDecodings {
+			add(escapeSegments(t.string))
+		}
+	}
+	return dst, nil
+}
+
+// Canonical returns the spelling under which all spellings of a path are counted together: decoded
+// twice, without parameters, dot segments, empty segments, backslashes, capital letters and a final
+// slash. Where servers contradict each other, as on /a;%2F../b, it is one of several Keys.
+func Canonical(path string) string {
+	if plain(path) {
+		return fold(path)
+	}
+	return canonical(text{rooted(path), 0})
+}
+
+func canonical(t text) string {
+	s := t.string
+	for n := t.decoded; ; n++ {
+		s = dropParameters(s)
+		if n == maxDecodings {
+			break
+		}
+		s = decode(s)
+	}
+	return escape(fold(removeDots(mergeSlashes(backslashesToSlashes(s)))))
+}
+
+// plain reports whether servers agree on a path: it has no escapes, parameters, backslashes, empty
+// segments or segments that begin with a dot, and begins with a slash. The target of OPTIONS * is
+// plain, too.
+func plain(path string) bool {
+	if path == "" || path[0] != '/' {
+		return path == "*"
+	}
+	slash := false
+	for i := range len(path) {
+		class := classes[path[i]]
+		if class == other || slash && class != ordinary {
+			return false
+		}
+		slash = class == isSlash
+	}
+	return true
+}
+
+// Classes of bytes.
+const (
+	other    = iota // escaped, or with a meaning for some servers
+	ordinary        // stands for itself
+	isDot
+	isSlash
+)
+
+var classes = func() (of [256]uint8) {
+	const kept = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_~!$&'()*+,=:@"
+	for i := range len(kept) {
+		of[kept[i]] = ordinary
+	}
+	of['.'], of['/'] = isDot, isSlash
+	return of
+}()
+
+func rooted(path string) string {
+	if strings.HasPrefix(path, "/") {
+		return path
+	}
+	return "/" + path
+}
+
+// fold returns a path in small letters, without a final slash.
+func fold(path string) string {
+	return Lower(TrimSlashes(path))
+}
+
+// TrimSlashes returns a path without final slashes, but for the first one.
+func TrimSlashes(path string) string {
+	for len(path) > 1 && path[len(path)-1] == '/' {
+		path = path[:len(path)-1]
+	}
+	return path
+}
+
+// Lower returns a path, decoded or not, in small letters.
+func Lower(path string) string {
+	if utf8.ValidString(path) {
+		return strings.ToLower(path)
+	}
+	b := []byte(path) // ToLower would replace all invalid bytes by the same one
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] += 'a' - 'A'
+		}
+	}
+	return string(b)
+}

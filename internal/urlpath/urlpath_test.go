@@ -1,0 +1,251 @@
+package urlpath_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/urlpath"
+)
+
+func readings(t *testing.T, path string) (paths []string) {
+	t.Helper()
+	all, err := urlpath.Readings(nil, path)
+	require.NoError(t, err)
+	for _, r := range all {
+		paths = append(paths, r.Path)
+	}
+	return paths
+}
+
+func TestReadings(t *testing.T) {
+	for path, want := range map[string][]string{
+		"/a/b.c/~d":                 {"/a/b.c/~d"},
+		"/A/":                       {"/A/"},
+		"*":                         {"*"},
+		"":                          {"/"},
+		"/.well-known/x":            {"/.well-known/x"},
+		"/users/42%2Fx/reset":       {"/users/42%252Fx/reset", "/users/42%2Fx/reset", "/users/42/x/reset"},
+		"/search/../foo":            {"/search/../foo", "/foo"},
+		"/search/..;/foo":           {"/search/..;/foo", "/search/../foo", "/foo"},
+		"/search/%2e%2e/foo":        {"/search/%252e%252e/foo", "/search/../foo", "/foo"},
+		"/bucket//a":                {"/bucket//a", "/bucket/a"},
+		"/a//../b":                  {"/a//../b", "/a/../b", "/a/b", "/b"},
+		"//x/login":                 {"//x/login", "/x/login", "/login"},
+		"/%256Cogin":                {"/%25256Cogin", "/%256Cogin", "/login"},
+		`/a%5Cb`:                    {"/a%255Cb", "/a%5Cb", "/a/b"},
+		"/a;%2F../b":                {"/a;%252F../b", "/a;%2F../b", "/a/b", "/a;/../b", "/a/../b", "/b"},
+		"/login;jsessionid=1;b=%3B": {"/login;jsessionid=1;b=%253B", "/login;jsessionid=1;b=;", "/login"},
+		"/\xff\xfe":                 {"/%FF%FE"},
+		"/50%":                      {"/50%25"},
+	} {
+		got := readings(t, path)
+		for _, w := range want {
+			assert.Contains(t, got, w, path)
+		}
+		if len(got) != len(want) {
+			t.Logf("%s: %q", path, got)
+		}
+		assert.LessOrEqual(t, len(got), len(want)+1, path)
+	}
+}
+
+// TestSpellingsAreCountedTogether lists spellings that some server takes for the first one.
+func TestSpellingsAreCountedTogether(t *testing.T) {
+	for name, spellings := range map[string][]string{
+		"/login": {"/LOGIN", "/login/", "//login", "/./login", "/x/../login", "/%6cogin", "/%256cogin",
+			"/login;a=b", "/login%3Ba=b", "/x/..;/login", "/x%2f..%2Flogin", `/x\..\login`, "/login/.", "/;a/login/;b",
+			"/%2e/login", "/x/.%2E/login"},
+		"/a/b":       {"/a%2Fb", "/a%5cb", "/a%252fb"},
+		"/caf%C3%A9": {"/caf\xc3\xa9", "/CAF%C3%89", "/caf%25C3%25A9"},
+		"/%FF":       {"/\xff", "/%ff/"},
+		"/":          {"", "//", "/.", "/x/..", "/;a"},
+		"*":          {"*"},
+		"/100%25":    {"/100%", "/100%25", "/100%2525"},
+	} {
+		for _, spelling := range append(spellings, name) {
+			assert.Equal(t, name, urlpath.Canonical(spelling), spelling)
+		}
+	}
+	assert.NotEqual(t, urlpath.Canonical("/%FF"), urlpath.Canonical("/%FE"))
+}
+
+// TestAPlainPathTakesNoMemory pins the cost of what nearly all requests have.
+func TestAPlainPathTakesNoMemory(t *testing.T) {
+	const path = "/users/8f14e45f-ceea-467f-a9b0-1d2c3e4f5a6b/orders,1/v1.2@x/"
+	var buf [4]urlpath.Reading
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		if all, err := urlpath.Readings(buf[:0], path); err != nil || len(all) != 1 {
+			panic("not plain")
+		}
+		_ = urlpath.Canonical(path)
+		_, _ = urlpath.Normalize(path)
+	}))
+}
+
+// TestWorkIsBounded reads paths that have as many readings as possible.
+func TestWorkIsBounded(t *testing.T) {
+	for _, path := range []string{
+		strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20),
+		"//a/" + strings.Repeat(`/..;/%5c%255C%2F%252f.;x\..//`, 300),
+		"/" + strings.Repeat("%25", 20_000),
+		strings.Repeat("//", 30_000) + ";",
+	} {
+		all, err := urlpath.Readings(nil, path)
+		require.ErrorIs(t, err, urlpath.ErrReadings, path[:40])
+		assert.Empty(t, all)
+		assert.NotEmpty(t, urlpath.Canonical(path))
+		assert.Less(t, testing.AllocsPerRun(1, func() { _, _ = urlpath.Readings(nil, path) }), 1000.0)
+	}
+	long := "/resize/https%3A%2F%2Fexample.com%2F" + strings.Repeat("a%20b%2Fc", 800)
+	_, err := urlpath.Readings(nil, long)
+	assert.NoError(t, err, "a long path with ordinary escapes")
+}
+
+func TestNormalize(t *testing.T) {
+	for path, want := range map[string]string{
+		"/a/b":            "/a/b",
+		"":                "/",
+		"/%7Efoo/%c3%a9":  "/~foo/%C3%A9",
+		"/a/./b/../c":     "/a/c",
+		"/a/%2e%2E/c":     "/c",
+		"/a//b":           "/a/b",
+		"/A/b;v=1/":       "/A/b;v=1/",
+		"/a%3Bb%20c%25":   "/a%3Bb%20c%25",
+		"/a|b":            "/a%7Cb",
+		"/\xc3\xa9":       "/%C3%A9",
+		"/..":             "/",
+		"/a%2":            "/a%2",
+		"/a%25zz/%25/%31": "/a%25zz/%25/1",
+	} {
+		got, err := urlpath.Normalize(path)
+		require.NoError(t, err, path)
+		assert.Equal(t, want, got, path)
+		again, err := urlpath.Normalize(got)
+		require.NoError(t, err, path)
+		assert.Equal(t, got, again, path)
+	}
+	for path, want := range map[string]error{
+		"/a%2fb":       urlpath.ErrSlash,
+		"/a%5Cb":       urlpath.ErrBackslash,
+		`/a\b`:         urlpath.ErrBackslash,
+		"/a%00":        urlpath.ErrNUL,
+		"/a%252fb":     urlpath.ErrTwice,
+		"/a%25%32%66":  urlpath.ErrTwice,
+		"/a/..;/b":     urlpath.ErrDots,
+		"/a/..%3bx/b":  urlpath.ErrDots,
+		"/a/%2e;v=1/b": urlpath.ErrDots,
+		"/a//../b":     urlpath.ErrDots,
+		"/a//%2e%2e/b": urlpath.ErrDots,
+	} {
+		_, err := urlpath.Normalize(path)
+		assert.ErrorIs(t, err, want, path)
+	}
+}
+
+// spell writes path in another way: each byte of how adds one change.
+func spell(path string, how []byte) string {
+	for i, h := range how[:min(len(how), 12)] {
+		at := int(h>>4) * 7 % (len(path) + 1)
+		path = path[:at] + [...]string{
+			"/", "//", "/./", "/x/../", ";a", "/..;/", "%2f", "%5c", "%252f", "%2e", "..%2f", "%3b", "A", "%00",
+			`\`, "%25",
+		}[h&15] + path[at:]
+		if i%2 == 1 && len(path) > 1 { // and escape a byte
+			at := (at + 1) % len(path)
+			if c := path[at]; c != '/' && c != '%' {
+				path = path[:at] + "%" + string("0123456789abcdef"[c>>4]) + string("0123456789ABCDEF"[c&15]) + path[at+1:]
+			}
+		}
+	}
+	return path
+}
+
+// FuzzSpellings compares two spellings of a path: if some server reads them as one path, they must
+// have a Key in common, so that they are counted together, and what the server reads must be among
+// the readings of each.
+func FuzzSpellings(f *testing.F) {
+	f.Add("/login", []byte{0x13}, []byte{0x05})
+	f.Add("/a/b", []byte("/..;"), []byte("\x04\x16\x39"))
+	f.Add("/a;%2F../b", []byte{}, []byte{0x33, 0x21})
+	f.Add("//x/Login/", []byte{0x78}, []byte{0x0a, 0x5a})
+	f.Fuzz(func(t *testing.T, path string, one, two []byte) {
+		p, q := "/"+spell(path, one), "/"+spell(path, two)
+		if _, err := url.PathUnescape(p + q); err != nil {
+			return // net/http refuses it
+		}
+		keysP, pathsP, ok := sets(p)
+		keysQ, _, okQ := sets(q)
+		if !ok || !okQ {
+			return // refused
+		}
+		for _, u := range upstreams {
+			readP, acceptsP := u.read(p)
+			if !acceptsP {
+				continue
+			}
+			assert.True(t, pathsP[urlpath.TrimSlashes(shape(readP))],
+				"%s reads %q as %q, which is none of %q", u.name, p, readP, pathsP)
+			readQ, acceptsQ := u.read(q)
+			if u.nocase {
+				readP = strings.TrimSuffix(strings.ToLower(readP), "/")
+				readQ = strings.TrimSuffix(strings.ToLower(readQ), "/")
+			}
+			if acceptsQ && readP == readQ {
+				assert.True(t, meet(keysP, keysQ), "%s reads %q and %q as %q, but they have keys %q and %q",
+					u.name, p, q, readP, keysP, keysQ)
+			}
+		}
+	})
+}
+
+// shape returns what distinguishes paths for a server: the escaped form of a decoded path, or the
+// escaped form of an escaped one.
+func shape(read string) string {
+	var b strings.Builder
+	const kept = "!$&'()*+,-.:;=@_~/"
+	for _, c := range []byte(read) {
+		if 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(kept, c) >= 0 {
+			b.WriteByte(c)
+			continue
+		}
+		b.WriteString("%" + string("0123456789ABCDEF"[c>>4]) + string("0123456789ABCDEF"[c&15]))
+	}
+	if b.Len() == 0 {
+		return "/"
+	}
+	return b.String()
+}
+
+func sets(path string) (keys, paths map[string]bool, ok bool) {
+	all, err := urlpath.Readings(nil, path)
+	keys, paths = map[string]bool{}, map[string]bool{}
+	for _, r := range all {
+		keys[r.Key], paths[urlpath.TrimSlashes(r.Path)] = true, true
+	}
+	return keys, paths, err == nil
+}
+
+func meet(a, b map[string]bool) bool {
+	for key := range a {
+		if b[key] {
+			return true
+		}
+	}
+	return false
+}
+
+// TestOneReadingIsNotEnough is the negative control of FuzzSpellings: with one reading of each path,
+// some server takes two paths for one that have different keys.
+func TestOneReadingIsNotEnough(t *testing.T) {
+	const p, q = "/a;%2F../b", "/b"
+	assert.NotEqual(t, urlpath.Canonical(p), urlpath.Canonical(q))
+	read, _ := upstreams[0].read(p)
+	assert.Equal(t, q, read)
+	keysP, _, _ := sets(p)
+	keysQ, _, _ := sets(q)
+	assert.True(t, meet(keysP, keysQ))
+}
