@@ -41,10 +41,21 @@ func requestedPause(resp *http.Response, now time.Time) time.Duration {
 		d, _ := parseSeconds(h.Get("Ratelimit-Reset"))
 		return d
 	}
-	if h.Get(fieldLegacyRemaining) == "0" {
-		return legacyPause(h.Get(fieldLegacyReset), now)
+	for _, prefix := range legacyPrefixes {
+		if zero(h.Get(prefix + "Remaining")) {
+			return legacyPause(h, prefix, serverTime(h, now))
+		}
 	}
 	return 0
+}
+
+// legacyPrefixes begin the fields that most APIs send, and those of others, such as X and Okta.
+var legacyPrefixes = [...]string{"X-Ratelimit-", "X-Rate-Limit-"}
+
+// zero reports whether s is the number 0, with decimals or not: Reddit sends "0.0".
+func zero(s string) bool {
+	digits, decimals, _ := strings.Cut(s, ".")
+	return digits != "" && strings.Trim(digits+decimals, "0") == ""
 }
 
 // serverTime returns the server's clock reading, to compare its dates with: the clocks may differ
@@ -81,27 +92,53 @@ func parseSeconds(s string) (time.Duration, bool) {
 	return seconds(n), true
 }
 
-// legacyPause parses X-RateLimit-Reset, which servers send in several forms: seconds from now,
-// seconds or milliseconds since the epoch, or a date.
-func legacyPause(s string, now time.Time) time.Duration {
-	d, ok := parseSeconds(s)
-	n := int64(d / time.Second)
+// legacyPause parses the field Reset-After, which has the seconds from now, or else Reset, which
+// servers send in several forms: seconds from now, seconds or milliseconds since the epoch, or a
+// date. now is the server's clock reading.
+func legacyPause(h http.Header, prefix string, now time.Time) time.Duration {
+	if d, ok := parseDecimal(h.Get(prefix + "Reset-After")); ok {
+		return d
+	}
+	reset := h.Get(prefix + "Reset")
+	d, ok := parseDecimal(reset)
 	switch {
 	case !ok:
-		if date, err := http.ParseTime(s); err == nil {
-			return max(0, date.Sub(now))
-		}
-		return 0
-	case n < 1e9: // 31 years from now, or 2001
+		return max(0, parseDate(reset, now).Sub(now))
+	case d < 1e9*time.Second: // 31 years from now, or 2001
 		return d
-	case d != never: // before 2262; milliseconds since the epoch saturate
-		return max(0, time.Unix(n, 0).Sub(now))
+	case d < never: // before 2262; milliseconds since the epoch saturate
+		return max(0, time.Unix(0, int64(d)).Sub(now))
 	}
-	ms, err := strconv.ParseInt(s, 10, 64)
+	ms, err := strconv.ParseInt(reset, 10, 64)
 	if err != nil {
 		return 0
 	}
 	return max(0, time.UnixMilli(ms).Sub(now))
+}
+
+// parseDate parses a date of HTTP or, as Atlassian sends it, of ISO 8601; otherwise it returns now.
+func parseDate(s string, now time.Time) time.Time {
+	if date, err := http.ParseTime(s); err == nil {
+		return date
+	}
+	if date, err := time.Parse(time.RFC3339, s); err == nil {
+		return date
+	}
+	return now
+}
+
+// parseDecimal parses seconds with decimals, as Discord sends them, saturating.
+func parseDecimal(s string) (time.Duration, bool) {
+	digits, decimals, _ := strings.Cut(s, ".")
+	d, ok := parseSeconds(digits)
+	fraction, valid := parseSeconds("0" + decimals)
+	if !ok || !valid {
+		return 0, false
+	}
+	for range decimals {
+		fraction /= 10
+	}
+	return max(d, d+fraction), true // the sum may overflow
 }
 
 // rateLimitPause parses a RateLimit field and returns the longest t of the members with nothing
