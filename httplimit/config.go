@@ -43,7 +43,9 @@ type Config struct {
 	//
 	// CountIf is not called, and the request counts, if the handler panics, or if the client hung
 	// up or failed to send the whole body before a status was written: hanging up must not undo an
-	// attempt. nil: every request counts. Every Strategy must be a [weir.Refunder].
+	// attempt. Of a hijacked connection it is given the status that the handler writes there, if the
+	// first write has a whole status line; otherwise the request counts. nil: every request counts.
+	// Every Strategy must be a [weir.Refunder].
 	CountIf func(status int) bool
 
 	// Skip reports whether a request is exempt: the handler runs, and neither the deny list nor any

@@ -13,8 +13,13 @@ import (
 // A status written after the client hung up is no evidence: a client that hangs up as soon as its
 // attempt has reached the server makes the handler write some other status, or none. Such a request
 // counts, and so does one whose body broke off, since a server may act on a part of the body. If
-// the handler wrote nothing, net/http sends 200.
+// the handler wrote nothing, net/http sends 200. A handler that hijacked the connection writes the
+// status line itself; without one the request counts.
 func (h *handler) counts(w *responseWriter) bool {
+	if conn := w.more.client.hijacked; conn != nil {
+		status := int(conn.status.Load())
+		return status <= 0 || h.CountIf(status)
+	}
 	switch {
 	case w.status == 0 && w.clientGone(), w.lost:
 		return true
@@ -42,6 +47,8 @@ func (w *responseWriter) watch(r *http.Request) *http.Request {
 type client struct {
 	ctx  context.Context // of the request
 	body requestBody     // without a ReadCloser if the request has no body
+
+	hijacked *hijackedConn // nil: the handler did not hijack the connection
 }
 
 // gone reports whether the client hung up, or the body broke off.

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
 )
 
@@ -173,10 +174,22 @@ func TestCountIfSeesEveryStatusAndKeepsInterfaces(t *testing.T) {
 		"a deadline by controller": {func(w http.ResponseWriter, _ *http.Request) {
 			must1(http.NewResponseController(w).SetWriteDeadline(time.Time{}))
 		}, 200},
-		"hijacked by assertion": {
-			func(w http.ResponseWriter, _ *http.Request) { hang(w.(http.Hijacker).Hijack()) }, 101},
-		"hijacked by a controller": {func(w http.ResponseWriter, _ *http.Request) {
-			hang(http.NewResponseController(w).Hijack())
+		"hijacked by assertion": {func(w http.ResponseWriter, _ *http.Request) {
+			writeTo(w.(http.Hijacker).Hijack())("HTTP/1.1 101 Switching Protocols\r\n\r\n")
+		}, 101},
+		"hijacked by a controller, and refused": {func(w http.ResponseWriter, _ *http.Request) {
+			writeTo(http.NewResponseController(w).Hijack())("HTTP/1.1 401 Unauthorized\r\n\r\n")
+		}, 401},
+		"hijacked, and refused through the buffer": {func(w http.ResponseWriter, _ *http.Request) {
+			conn, rw, err := http.NewResponseController(w).Hijack()
+			must1(err)
+			_, _ = rw.WriteString("HTTP/1.1 401 Unauthorized\r\n\r\n")
+			must1(rw.Flush())
+			_ = conn.Close()
+		}, 401},
+		"hijacked after the status": {func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(101)
+			writeTo(http.NewResponseController(w).Hijack())("data")
 		}, 101},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,9 +219,51 @@ func must1(err error) {
 	}
 }
 
-func hang(conn net.Conn, _ *bufio.ReadWriter, err error) {
+// writeTo returns a function that writes to a hijacked connection and closes it.
+func writeTo(conn net.Conn, _ *bufio.ReadWriter, err error) func(texts ...string) {
 	must1(err)
-	_ = conn.Close()
+	return func(texts ...string) {
+		for _, text := range texts {
+			_, _ = io.WriteString(conn, text)
+		}
+		_ = conn.Close()
+	}
+}
+
+// A handler that hijacks the connection and writes no final status first cannot make its request
+// free.
+func TestHijackedWithoutAStatusCounts(t *testing.T) {
+	for name, texts := range map[string][]string{
+		"nothing":                 nil,
+		"no status line":          {"hello"},
+		"an informational status": {"HTTP/1.1 103 Early Hints\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"},
+		"an invalid status":       {"HTTP/1.1 2x0 OK\r\n\r\n"},
+		"a status line in parts":  {"HTTP/1.1 ", "200 OK\r\n\r\n"},
+	} {
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Hour}
+		cfg.CountIf = func(s int) bool { t.Errorf("%s: CountIf(%d)", name, s); return false }
+		guard := httplimit.New(limiter.SlidingWindow(), cfg)(http.HandlerFunc(
+			func(w http.ResponseWriter, _ *http.Request) {
+				writeTo(http.NewResponseController(w).Hijack())(texts...)
+			}))
+		served := make(chan bool, 2)
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			guard.ServeHTTP(w, r)
+			served <- true
+		}))
+		if resp, err := http.Get(server.URL); err == nil {
+			_ = resp.Body.Close()
+		}
+		<-served
+		resp, err := http.Get(server.URL)
+		require.NoError(t, err, name)
+		assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, name)
+		_ = resp.Body.Close()
+		require.NoError(t, limiter.Close())
+		server.Close()
+	}
 }
 
 func TestCountIfAddsNoInterface(t *testing.T) {

@@ -166,14 +166,6 @@ type onlyHijackWriter struct{ responseWriter }
 
 func (w *onlyHijackWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) { return w.hijack() }
 
-func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, rw, err := w.ResponseWriter.(http.Hijacker).Hijack()
-	if err == nil {
-		w.begin(http.StatusSwitchingProtocols)
-	}
-	return conn, rw, err
-}
-
 // newResponseWriter returns a responseWriter on w, and the same writer with exactly the optional
 // interfaces of w: handlers find them by type assertion, and must not find one that does not work.
 func newResponseWriter(w http.ResponseWriter) (*responseWriter, http.ResponseWriter) {
