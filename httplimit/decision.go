@@ -30,10 +30,10 @@ const (
 )
 
 var outcomeNames = [outcomes]string{
-	"Admitted", "Denied", "Listed", "NoKey", "Failed", "Bypassed", "Canceled", "Busy", "Exempt",
+	"admitted", "denied", "listed", "no key", "failed", "bypassed", "canceled", "busy", "exempt",
 }
 
-// String returns the outcome's name.
+// String returns the outcome's name, in lower case.
 func (o Outcome) String() string {
 	if int(o) < len(outcomeNames) {
 		return outcomeNames[o]

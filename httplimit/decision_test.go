@@ -31,24 +31,24 @@ func TestDecisionAttributes(t *testing.T) {
 		peer string
 		set  func(*httplimit.Config)
 	}{
-		"outcome=Admitted source=local policy=100/1m strategy=\"fixed window\" " +
+		"outcome=admitted source=local policy=100/1m strategy=\"fixed window\" " +
 			"limit=100 period=1m0s cost=1 counted=1 remaining=99": {
 			limiter.FixedWindow(), "203.0.113.7:1", nil},
-		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake " +
+		"outcome=denied source=strategy policy=100/1m strategy=weirtest.Fake " +
 			"limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z": {
 			denying(100, 9*time.Second), "203.0.113.7:1", nil},
-		"outcome=Denied source=strategy policy=100/1m strategy=weirtest.Fake " +
+		"outcome=denied source=strategy policy=100/1m strategy=weirtest.Fake " +
 			"limit=100 period=1m0s cost=1 counted=100 remaining=0 passes_at=2026-11-20T12:00:09.000Z shadow=true": {
 			denying(100, 9*time.Second), "203.0.113.7:1", func(c *httplimit.Config) { c.Shadow = true }},
-		"outcome=Listed source=\"deny list\" passes_at=2026-11-20T13:00:00.000Z": {limiter.FixedWindow(),
+		"outcome=listed source=\"deny list\" passes_at=2026-11-20T13:00:00.000Z": {limiter.FixedWindow(),
 			"198.51.100.1:1", nil},
-		"outcome=Bypassed source=bypass policy=100/1m strategy=weirtest.Fake " +
+		"outcome=bypassed source=bypass policy=100/1m strategy=weirtest.Fake " +
 			"limit=100 period=1m0s cost=1 error=\"the store is down\"": {
 			weirtest.FailAll(errDown), "203.0.113.7:1", func(c *httplimit.Config) { c.FailOpen = true }},
-		"outcome=Exempt": {weirtest.DenyAll(), "203.0.113.7:1", func(c *httplimit.Config) {
+		"outcome=exempt": {weirtest.DenyAll(), "203.0.113.7:1", func(c *httplimit.Config) {
 			c.Skip = func(*http.Request) bool { return true }
 		}},
-		"outcome=NoKey error=\"httplimit: no key: the peer's address \\\\\\\"@\\\\\\\" is no IP address\"": {
+		"outcome=\"no key\" error=\"httplimit: no key: the peer's address \\\\\\\"@\\\\\\\" is no IP address\"": {
 			weirtest.DenyAll(), "@", nil},
 	} {
 		var text strings.Builder
@@ -73,7 +73,7 @@ func TestLogAttributes(t *testing.T) {
 	cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	serve(weirtest.FailAll(errDown), cfg, from("203.0.113.7:1"))
 	assert.Regexp(t, regexp.MustCompile(
-		`outcome=Failed source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 `+
+		`outcome=failed source=strategy policy=100/1m strategy=weirtest.Fake limit=100 period=1m0s cost=1 `+
 			`error="the store is down" key=hmac:[0-9a-f]{16}`), log.String())
 }
 

@@ -241,8 +241,8 @@ func ExampleConfig_shadow() {
 	send(handler, "203.0.113.7", nil)
 	fmt.Println(stats.Count(httplimit.Denied), "would have been denied")
 	// Output:
-	// Admitted by "1/1m", 200
-	// Denied by "1/1m", 200
+	// admitted by "1/1m", 200
+	// denied by "1/1m", 200
 	// 1 would have been denied
 }
 

@@ -24,7 +24,7 @@ import (
 type Desc struct {
 	Name    string // as OpenTelemetry writes it, such as "weir.fallback.probes"
 	Help    string
-	Unit    string // "s" for seconds; empty: a number
+	Unit    string // of UCUM: "s" for seconds, or what is counted, such as "{bucket}"
 	Counter bool   // it only grows; otherwise it is a gauge
 	Label   string // the name of its label; empty: it has none
 }
@@ -82,8 +82,8 @@ func sourceOf[S any](snapshot func() S, metrics []metric[S]) Source {
 }
 
 // counter returns a counter without a label.
-func counter[S any](name, help string, of func(s S) uint64) metric[S] {
-	return metric[S]{Desc{Name: name, Help: help, Counter: true}, func(s S) []point {
+func counter[S any](name, help, unit string, of func(s S) uint64) metric[S] {
+	return metric[S]{Desc{Name: name, Help: help, Unit: unit, Counter: true}, func(s S) []point {
 		return []point{{value: float64(of(s))}}
 	}}
 }
@@ -97,23 +97,24 @@ func gauge[S any](name, help, unit string, of func(s S) float64) metric[S] {
 
 // Limiter returns the metrics of a Limiter, of which stats is the method Stats. That visits each
 // bucket: about 10 ns each, for each time that the metrics are read. The table's saturation is
-// weir_buckets / weir_buckets_max.
+// weir_buckets / weir_max_buckets.
 func Limiter(stats func() weir.Stats) Source {
 	return sourceOf(stats, []metric[weir.Stats]{
-		{Desc{Name: "weir.checks", Help: "Decisions of the limiter, and errors.", Counter: true, Label: "outcome"},
+		{Desc{Name: "weir.checks", Help: "Decisions of the limiter, and errors.", Unit: "{check}", Counter: true,
+			Label: "outcome"},
 			func(s weir.Stats) []point {
 				return []point{
 					{"allowed", float64(s.Allowed)}, {"denied", float64(s.Denied)},
 					{"invalid", float64(s.Invalid)}, {"full", float64(s.Full)}, {"closed", float64(s.Closed)},
 				}
 			}},
-		gauge("weir.buckets", "Buckets in the table.", "",
+		gauge("weir.buckets", "Buckets in the table.", "{bucket}",
 			func(s weir.Stats) float64 { return float64(s.Buckets) }),
-		gauge("weir.buckets.max", "Buckets that the table can hold.", "",
+		gauge("weir.max_buckets", "Buckets that the table can hold.", "{bucket}",
 			func(s weir.Stats) float64 { return float64(s.MaxBuckets) }),
-		counter("weir.sweeps", "Sweeps of the table.",
+		counter("weir.sweeps", "Sweeps of the table.", "{sweep}",
 			func(s weir.Stats) uint64 { return s.Sweeps }),
-		counter("weir.swept_buckets", "Expired buckets that sweeps removed.",
+		counter("weir.swept_buckets", "Expired buckets that sweeps removed.", "{bucket}",
 			func(s weir.Stats) uint64 { return s.Swept }),
 		gauge("weir.last_sweep", "How long the last sweep took.", "s",
 			func(s weir.Stats) float64 { return s.LastSweep.Seconds() }),
@@ -125,7 +126,8 @@ func Limiter(stats func() weir.Stats) Source {
 func HTTP(count func(httplimit.Outcome) uint64) Source {
 	type counts = func(httplimit.Outcome) uint64
 	return sourceOf(func() counts { return count }, []metric[counts]{
-		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Counter: true, Label: "outcome"},
+		{Desc{Name: "weir.requests", Help: "Requests, by what was decided.", Unit: "{request}", Counter: true,
+			Label: "outcome"},
 			func(count counts) (points []point) {
 				for _, o := range httplimit.Outcomes() {
 					points = append(points, point{o.String(), float64(count(o))})
@@ -139,8 +141,8 @@ func HTTP(count func(httplimit.Outcome) uint64) Source {
 func Fallback(stats func() fallback.Stats) Source {
 	type stat = fallback.Stats
 	return sourceOf(stats, []metric[stat]{
-		{Desc{Name: "weir.fallback.decisions", Help: "Decisions, by who made them.", Counter: true,
-			Label: "source"},
+		{Desc{Name: "weir.fallback.decisions", Help: "Decisions, by who made them.", Unit: "{decision}",
+			Counter: true, Label: "source"},
 			func(s stat) []point {
 				return []point{
 					{fallback.FromPrimary.String(), float64(s.Primary)},
@@ -150,7 +152,8 @@ func Fallback(stats func() fallback.Stats) Source {
 					{fallback.FromPolicy.String(), float64(s.Policy)},
 				}
 			}},
-		{Desc{Name: "weir.fallback.breaker.state", Help: "1 for the state that the breaker is in.", Label: "state"},
+		{Desc{Name: "weir.fallback.breaker.state", Help: "1 for the state that the breaker is in.", Unit: "{state}",
+			Label: "state"},
 			func(s stat) (points []point) {
 				for _, state := range []fallback.State{fallback.Closed, fallback.Open, fallback.HalfOpen} {
 					p := point{label: state.String()}
@@ -161,24 +164,26 @@ func Fallback(stats func() fallback.Stats) Source {
 				}
 				return points
 			}},
-		gauge("weir.fallback.open_partitions", "Breakers that are not closed.", "",
+		gauge("weir.fallback.open_partitions", "Breakers that are not closed.", "{breaker}",
 			func(s stat) float64 { return float64(s.OpenPartitions) }),
-		counter("weir.fallback.breaker.opens", "How often a breaker opened.",
+		counter("weir.fallback.breaker.opens", "How often a breaker opened.", "{opening}",
 			func(s stat) uint64 { return s.Opens }),
-		counter("weir.fallback.probes", "Probes of the primary.",
+		counter("weir.fallback.probes", "Probes of the primary.", "{probe}",
 			func(s stat) uint64 { return s.Probes }),
-		counter("weir.fallback.failures", "Calls and probes of the primary that failed or were late.",
+		counter("weir.fallback.failures", "Calls and probes of the primary that failed or were late.", "{call}",
 			func(s stat) uint64 { return s.Failures }),
 		counter("weir.fallback.short_deadlines",
-			"Calls of the primary for which the caller's deadline left too little time.",
+			"Calls of the primary for which the caller's deadline left too little time.", "{call}",
 			func(s stat) uint64 { return s.ShortDeadlines }),
-		counter("weir.fallback.reconciled", "Cost that local admitted and the primary was charged with.",
+		counter("weir.fallback.reconciled",
+			"Cost that local admitted and the primary was charged with.", "{cost}",
 			func(s stat) uint64 { return s.Reconciled }),
-		counter("weir.fallback.dropped", "Cost that local admitted and the primary is never charged with.",
+		counter("weir.fallback.dropped",
+			"Cost that local admitted and the primary is never charged with.", "{cost}",
 			func(s stat) uint64 { return s.Dropped }),
-		gauge("weir.fallback.callers", "Callers in the ledger.", "",
+		gauge("weir.fallback.callers", "Callers in the ledger.", "{caller}",
 			func(s stat) float64 { return float64(s.Callers) }),
-		counter("weir.fallback.panics", "Panics of the primary and of callbacks.",
+		counter("weir.fallback.panics", "Panics of the primary and of callbacks.", "{panic}",
 			func(s stat) uint64 { return s.Panics }),
 	})
 }
@@ -186,11 +191,11 @@ func Fallback(stats func() fallback.Stats) Source {
 // Leases returns the metrics of a near.Leases, of which stats is the method Stats.
 func Leases(stats func() near.LeaseStats) Source {
 	return sourceOf(stats, []metric[near.LeaseStats]{
-		counter("weir.lease.decisions", "Decisions without a round trip.",
+		counter("weir.lease.decisions", "Decisions without a round trip.", "{decision}",
 			func(s near.LeaseStats) uint64 { return s.Leased }),
-		counter("weir.lease.fetches", "Blocks asked for, granted or not.",
+		counter("weir.lease.fetches", "Blocks asked for, granted or not.", "{call}",
 			func(s near.LeaseStats) uint64 { return s.Fetched }),
-		gauge("weir.leases", "Leases held.", "",
+		gauge("weir.leases", "Leases held.", "{lease}",
 			func(s near.LeaseStats) float64 { return float64(s.Keys) }),
 	})
 }
@@ -199,7 +204,9 @@ func Leases(stats func() near.LeaseStats) Source {
 // they happen.
 var (
 	// Decisions has the labels policy, outcome and source.
-	Decisions = Desc{Name: "weir.decisions", Help: "Decisions of the HTTP middleware.", Counter: true}
+	Decisions = Desc{
+		Name: "weir.decisions", Help: "Decisions of the HTTP middleware.", Unit: "{decision}", Counter: true,
+	}
 
 	// Calls is a histogram with the label result.
 	Calls = Desc{

@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,14 +36,21 @@ func TestEveryMetricIsDescribedAndRead(t *testing.T) {
 		read := make([]int, len(s.Descs))
 		s.Read(func(i int, label string, _ float64) {
 			read[i]++
+			assert.Equal(t, strings.ToLower(label), label, s.Descs[i].Name)
 			assert.Equal(t, s.Descs[i].Label == "", label == "", s.Descs[i].Name)
 		})
 		for i, d := range s.Descs {
 			assert.Regexp(t, named, d.Name)
 			assert.NotEmpty(t, d.Help, d.Name)
+			assert.Regexp(t, `^(s|\{[a-z]+\})$`, d.Unit, d.Name)
 			assert.False(t, seen[d.Name], "%s is there twice", d.Name)
 			seen[d.Name] = true
 			assert.Positive(t, read[i], "%s of %s is not read", d.Name, name)
+		}
+	}
+	for name := range seen {
+		for i := range name {
+			assert.False(t, name[i] == '.' && seen[name[:i]], "%s is in the namespace of a metric", name)
 		}
 	}
 }
@@ -64,10 +72,10 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 	}
 	for sample, want := range map[string]float64{
 		"weir_checks_total allowed": 1, "weir_checks_total denied": 2, "weir_checks_total invalid": 3,
-		"weir_checks_total full": 4, "weir_checks_total closed": 5, "weir_buckets ": 6, "weir_buckets_max ": 7,
+		"weir_checks_total full": 4, "weir_checks_total closed": 5, "weir_buckets ": 6, "weir_max_buckets ": 7,
 		"weir_swept_buckets_total ": 8, "weir_sweeps_total ": 9, "weir_last_sweep_seconds ": 10,
-		"weir_requests_total Denied":            float64(httplimit.Denied),
-		"weir_requests_total Exempt":            float64(httplimit.Exempt),
+		"weir_requests_total denied":            float64(httplimit.Denied),
+		"weir_requests_total exempt":            float64(httplimit.Exempt),
 		"weir_fallback_breaker_state half-open": 1, "weir_fallback_breaker_state open": 0,
 		"weir_fallback_breaker_state closed":    0,
 		"weir_fallback_open_partitions ":        1,

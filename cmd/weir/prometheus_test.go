@@ -97,7 +97,7 @@ func TestPrometheusScrapes(t *testing.T) {
 			return len(query(until).Result) > 0
 		})
 	}
-	traffic("requests are denied", `rate(weir_requests_total{outcome="Denied"}[10s]) > 0`)
+	traffic("requests are denied", `rate(weir_requests_total{outcome="denied"}[10s]) > 0`)
 	redis.Kill()
 	traffic("the outage is seen",
 		`rate(weir_primary_call_duration_seconds_count{job="proxy", result!="ok"}[10s]) > 0 `+
@@ -105,7 +105,7 @@ func TestPrometheusScrapes(t *testing.T) {
 	traffic("the decision server sees it, too", `weir_fallback_breaker_state{job="serve", state="open"} == 1`)
 
 	for _, job := range []string{"proxy", "serve"} {
-		assert.Len(t, query(fmt.Sprintf(`weir_buckets{job=%q} / weir_buckets_max`, job)).Result, 1, job)
+		assert.Len(t, query(fmt.Sprintf(`weir_buckets{job=%q} / weir_max_buckets`, job)).Result, 1, job)
 		assert.NotEmpty(t,
 			query(fmt.Sprintf(`rate(weir_fallback_decisions_total{job=%q, source="local"}[10s])`,
 				job)).Result, job)

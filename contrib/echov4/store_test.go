@@ -104,7 +104,7 @@ func TestStoreRefusesTheDenyList(t *testing.T) {
 	})
 	allowed, err := store.Allow("mallory")
 	assert.False(t, allowed)
-	assert.ErrorContains(t, err, "Listed")
+	assert.ErrorContains(t, err, "listed")
 
 	require.NoError(t, list.Add(httplimit.Entry{Prefix: netip.MustParsePrefix("203.0.113.0/24")}))
 	for identifier, want := range map[string]bool{"203.0.113.7": false, "198.51.100.7": true} {

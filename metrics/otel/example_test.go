@@ -40,5 +40,5 @@ func ExampleRegister() {
 	}
 	// Output:
 	// weir.buckets 1
-	// weir.buckets.max 1000
+	// weir.max_buckets 1000
 }

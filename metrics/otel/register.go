@@ -84,7 +84,8 @@ type Decisions struct {
 // NewDecisions returns a counter of decisions on m, with the attribute name as that of [Register].
 // The error is m's.
 func NewDecisions(m metric.Meter, name string) (*Decisions, error) {
-	c, err := m.Int64Counter(metrics.Decisions.Name, metric.WithDescription(metrics.Decisions.Help))
+	d := metrics.Decisions
+	c, err := m.Int64Counter(d.Name, metric.WithDescription(d.Help), metric.WithUnit(d.Unit))
 	return &Decisions{counter: c, name: nameOf(name)}, err
 }
 

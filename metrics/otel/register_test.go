@@ -121,12 +121,12 @@ func TestScrape(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	samples, families := scrape(t, server)
 	for sample, want := range map[string]float64{
-		"weir_requests_total name=edge,outcome=Admitted": 2, "weir_requests_total name=edge,outcome=Denied": 1,
-		"weir_decisions_total name=edge,outcome=Denied,policy=per key,source=local": 1,
+		"weir_requests_total name=edge,outcome=admitted": 2, "weir_requests_total name=edge,outcome=denied": 1,
+		"weir_decisions_total name=edge,outcome=denied,policy=per key,source=local": 1,
 		"weir_fallback_breaker_state name=edge,state=open":                          1,
 		"weir_fallback_decisions_total name=edge,source=local":                      3,
 		"weir_fallback_failures_total name=edge":                                    1,
-		"weir_buckets_max name=edge":                                                2000,
+		"weir_max_buckets name=edge":                                                2000,
 	} {
 		assert.Contains(t, samples, sample)
 		assert.Equal(t, want, samples[sample], sample)
@@ -147,7 +147,7 @@ func TestScrape(t *testing.T) {
 
 	require.NoError(t, registration.Unregister())
 	samples, _ = scrape(t, server)
-	assert.NotContains(t, samples, "weir_buckets_max name=edge")
+	assert.NotContains(t, samples, "weir_max_buckets name=edge")
 }
 
 // The exporter gives every metric the name that module metrics/prometheus does, so one dashboard

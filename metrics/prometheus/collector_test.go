@@ -152,11 +152,11 @@ func TestScrape(t *testing.T) {
 	of := func(name string, pairs ...string) float64 {
 		return value(t, families, name, append(pairs, "name", "edge")...)
 	}
-	assert.EqualValues(t, 5, of("weir_requests_total", "outcome", "Admitted"))
-	assert.EqualValues(t, 1, of("weir_requests_total", "outcome", "Denied"))
-	assert.EqualValues(t, 3, of("weir_decisions_total", "policy", "per key", "outcome", "Admitted",
+	assert.EqualValues(t, 5, of("weir_requests_total", "outcome", "admitted"))
+	assert.EqualValues(t, 1, of("weir_requests_total", "outcome", "denied"))
+	assert.EqualValues(t, 3, of("weir_decisions_total", "policy", "per key", "outcome", "admitted",
 		"source", "local"))
-	assert.EqualValues(t, 1, of("weir_decisions_total", "policy", "per key", "outcome", "Denied",
+	assert.EqualValues(t, 1, of("weir_decisions_total", "policy", "per key", "outcome", "denied",
 		"source", "primary"))
 	assert.EqualValues(t, 3, of("weir_fallback_decisions_total", "source", "local"))
 	assert.EqualValues(t, 1, of("weir_fallback_breaker_state", "state", "open"))
@@ -165,7 +165,7 @@ func TestScrape(t *testing.T) {
 	assert.EqualValues(t, 1, of("weir_fallback_failures_total"))
 	assert.EqualValues(t, 3, of("weir_primary_call_duration_seconds", "result", "ok"))
 	assert.EqualValues(t, 1, of("weir_primary_call_duration_seconds", "result", "down"))
-	assert.EqualValues(t, 100_000, of("weir_buckets_max"))
+	assert.EqualValues(t, 100_000, of("weir_max_buckets"))
 	assert.Positive(t, of("weir_buckets"))
 	assert.Positive(t, of("weir_checks_total", "outcome", "allowed"))
 	assert.Contains(t, families, "weir_last_sweep_seconds")

@@ -55,13 +55,13 @@ func ExampleNew() {
 		get("/")
 	}
 	for line := range strings.Lines(get("/metrics")) {
-		if strings.HasPrefix(line, "weir_decisions") || strings.HasPrefix(line, "weir_buckets") {
+		if strings.HasPrefix(line, "weir_decisions") || strings.Contains(line, "buckets ") {
 			fmt.Print(line)
 		}
 	}
 	// Output:
 	// weir_buckets 1
-	// weir_buckets_max 1000
-	// weir_decisions_total{outcome="Admitted",policy="per client",source="local"} 2
-	// weir_decisions_total{outcome="Denied",policy="per client",source="local"} 1
+	// weir_decisions_total{outcome="admitted",policy="per client",source="local"} 2
+	// weir_decisions_total{outcome="denied",policy="per client",source="local"} 1
+	// weir_max_buckets 1000
 }

@@ -254,7 +254,7 @@ func TestAllowedClientsHaveNoLimit(t *testing.T) {
 	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "192.0.2.1"))
 	assert.Equal(t, 429, status(t, "GET", s.front.URL, "X-Forwarded-For", "10.0.0.1, 192.0.2.1"),
 		"a forged address is not allowed")
-	assert.EqualValues(t, 3, s.figures().Requests["Exempt"])
+	assert.EqualValues(t, 3, s.figures().Requests["exempt"])
 	assert.Equal(t, 1, s.limiter.Stats().Buckets)
 }
 
@@ -283,7 +283,7 @@ func TestRequestsInFlightAreBoundedOverAllRoutes(t *testing.T) {
 	close(release)
 	wg.Wait()
 	assert.Equal(t, 200, status(t, "GET", s.front.URL))
-	assert.EqualValues(t, 1, s.figures().Requests["Busy"])
+	assert.EqualValues(t, 1, s.figures().Requests["busy"])
 }
 
 func TestBodiesAreBounded(t *testing.T) {

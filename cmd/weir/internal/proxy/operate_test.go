@@ -141,8 +141,8 @@ func TestMetrics(t *testing.T) {
 	text, after := read()
 	assert.Equal(t, before, after, "no series depends on the clients")
 	assert.Contains(t, text, "# TYPE weir_requests_total counter\n")
-	assert.Contains(t, text, `weir_requests_total{outcome="Admitted"} 101`+"\n")
-	assert.Contains(t, text, `weir_requests_total{outcome="Denied"} 2`+"\n")
+	assert.Contains(t, text, `weir_requests_total{outcome="admitted"} 101`+"\n")
+	assert.Contains(t, text, `weir_requests_total{outcome="denied"} 2`+"\n")
 	assert.Contains(t, text, "weir_stopping 0\n")
 }
 

@@ -250,7 +250,7 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 	for range 3 {
 		assert.Equal(t, 200, status(t, "GET", s.front.URL))
 	}
-	assert.EqualValues(t, 2, s.figures().Requests["Denied"], "it counts the requests it would have denied")
+	assert.EqualValues(t, 2, s.figures().Requests["denied"], "it counts the requests it would have denied")
 	assert.True(t, s.figures().Shadow)
 
 	var err error
@@ -259,7 +259,7 @@ func TestShadowModeDeniesNobody(t *testing.T) {
 	cfg.MaxInFlight = 5
 	s = serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL))
-	assert.EqualValues(t, 1, s.figures().Requests["NoKey"])
+	assert.EqualValues(t, 1, s.figures().Requests["no key"])
 }
 
 // TestAFullTable checks that a full table cannot decide on a new caller, even when failing open.

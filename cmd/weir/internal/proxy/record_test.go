@@ -70,11 +70,11 @@ func TestTheAccessLogSaysWhatWasDecided(t *testing.T) {
 	}
 	require.Len(t, got, 2)
 	for i, want := range []map[string]any{
-		{"method": "GET", "path": "/a", "status": 200., "outcome": "Admitted", "policy": "1/1d",
+		{"method": "GET", "path": "/a", "status": 200., "outcome": "admitted", "policy": "1/1d",
 			"client": "127.0.0.1",
 			"source": "local", "strategy": "sliding window", "limit": 1., "period": "24h0m0s", "counted": 1.,
 			"remaining": 0.},
-		{"method": "POST", "path": "/b", "status": 429., "outcome": "Denied", "policy": "1/1d",
+		{"method": "POST", "path": "/b", "status": 429., "outcome": "denied", "policy": "1/1d",
 			"client": "127.0.0.1", "source": "local"},
 	} {
 		for k, v := range want {

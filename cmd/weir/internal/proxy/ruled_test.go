@@ -72,12 +72,12 @@ func TestRules(t *testing.T) {
 	assert.Equal(t, 429, status(t, "GET", s.front.URL+"/"))
 
 	f := s.figures()
-	assert.Equal(t, []uint64{5, 2}, []uint64{f.Requests["Admitted"], f.Requests["Denied"]})
+	assert.Equal(t, []uint64{5, 2}, []uint64{f.Requests["admitted"], f.Requests["denied"]})
 	assert.Equal(t, "127.0.0.1", f.Worst[0].Name)
 	require.Len(t, f.Rules.Top, 2)
 	assert.Equal(t, ruleShown{"path=/login", "2 per year", 3, 2, 1, 0}, f.Rules.Top[1])
 	metrics := s.metrics()
-	assert.Contains(t, metrics, `weir_requests_total{outcome="Denied"} 2`)
+	assert.Contains(t, metrics, `weir_requests_total{outcome="denied"} 2`)
 	assert.Contains(t, metrics, `weir_rule_over_limit_total{domain="web",rule="path=/login"} 1`)
 	assert.Contains(t, metrics, "weir_rules_refused 0")
 }
@@ -97,7 +97,7 @@ func TestRulesKeepTheLists(t *testing.T) {
 	}
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/login", "X-Forwarded-For", "192.0.2.3"))
 	f := s.figures().Requests
-	assert.Equal(t, []uint64{9, 9, 1}, []uint64{f["Exempt"], f["Listed"], f["Admitted"]})
+	assert.Equal(t, []uint64{9, 9, 1}, []uint64{f["exempt"], f["listed"], f["admitted"]})
 }
 
 // The keys of --by have no bucket with rules: a client may have any number.
@@ -126,13 +126,13 @@ func TestRulesInShadowMode(t *testing.T) {
 		assert.Equal(t, 200, answer.StatusCode)
 		assert.Empty(t, answer.Header.Get("RateLimit"))
 	}
-	assert.EqualValues(t, 3, s.figures().Requests["Denied"])
+	assert.EqualValues(t, 3, s.figures().Requests["denied"])
 
 	cfg.Deny = []httplimit.Entry{entry(t, "127.0.0.1")}
 	s = serve(t, cfg)
 	assert.Equal(t, 200, status(t, "GET", s.front.URL+"/"))
 	f := s.figures().Requests
-	assert.Equal(t, []uint64{1, 0}, []uint64{f["Listed"], f["Admitted"]}, "the deny list comes before the rules")
+	assert.Equal(t, []uint64{1, 0}, []uint64{f["listed"], f["admitted"]}, "the deny list comes before the rules")
 }
 
 // TestRulesWithoutRoom fills the table and checks that requests that cannot be decided on get the
@@ -146,7 +146,7 @@ func TestRulesWithoutRoom(t *testing.T) {
 		assert.Equal(t, want, status(t, "GET", s.front.URL+"/two"))
 		assert.Equal(t, 200, status(t, "GET", s.front.URL+"/one"))
 		f := s.figures().Requests
-		assert.EqualValues(t, 1, f["Failed"])
+		assert.EqualValues(t, 1, f["failed"])
 	}
 }
 
