@@ -50,28 +50,30 @@ func isList(text string) bool {
 	return true
 }
 
-// plainIPv4 reports whether addr is an IPv4 address as net/netip formats it. Nearly all addresses
-// are; to parse them would take a fifth of the time that a line takes.
-func plainIPv4(addr []byte) bool {
-	octet, digits, dots := 0, 0, 0
-	for _, c := range addr {
-		switch {
-		case '0' <= c && c <= '9':
-			if digits > 0 && octet == 0 {
-				return false // a leading zero
-			}
-			octet = octet*10 + int(c-'0')
-			if digits++; octet > 255 {
-				return false
-			}
-		case c == '.' && digits > 0:
-			octet, digits = 0, 0
-			dots++
-		default:
-			return false
+// plainIPv4 reports whether addr is an IPv4 address as net/netip formats it.
+func plainIPv4(addr []byte) bool { return len(addr) > 0 && ipv4Len(addr) == len(addr) }
+
+// ipv4Len returns the length of the IPv4 address, as net/netip formats it, that begins text; 0 if none
+// does. Nearly all lines begin with one; to parse it would take a fifth of the time that a line takes.
+func ipv4Len(text []byte) int {
+	i := 0
+	for dots := 0; ; dots++ {
+		from, octet := i, 0
+		for i < len(text) && text[i]-'0' <= 9 {
+			octet = octet*10 + int(text[i]-'0')
+			i++
 		}
+		n := i - from
+		switch {
+		case n == 0 || n > 3 || octet > 255 || n > 1 && text[from] == '0':
+			return 0
+		case dots == 3:
+			return i
+		case i == len(text) || text[i] != '.':
+			return 0
+		}
+		i++
 	}
-	return dots == 3 && digits > 0
 }
 
 // isHost reports whether text is a host name, with or without a port. A name whose last label is a

@@ -9,31 +9,17 @@ import "bytes"
 // which is the common format and the beginning of the combined one. It ignores the fields after the
 // status, since servers append their own.
 func (p *Parser) common(line []byte, e *Entry) error {
-	ip, rest, ok := cutAddresses(line)
-	if !ok {
-		return ErrFormat
-	}
-	ident, rest, ok := bytes.Cut(rest, space)
-	if !ok {
-		return ErrFormat
-	}
-	v4 := plainIPv4(ip)
-	named := !v4 && !p.isAddress(ip)
-	if second := string(ident) != "-" && p.isAddress(ident); named && second && isHost(ip) {
-		// Apache's vhost_combined has the virtual host in front. Parsed as the common format, all
-		// clients of a host would become one caller.
-		ip, named, v4 = ident, false, plainIPv4(ident)
-		if ident, rest, ok = bytes.Cut(rest, space); !ok {
-			return ErrFormat
-		}
-	}
-	user, rest, ok := cutUser(rest)
-	if !ok {
-		return ErrFormat
-	}
-	misplaced := string(ident) != "-" && (named || p.hasAddress(ident))
-	if misplaced || named && !isHost(ip) || p.hidesClient(user) {
-		return ErrCaller
+	var user []byte
+	var err error
+	n := ipv4Len(line)
+	ip, rest, v4 := line[:n], line[n:], n > 0
+	// Nearly all lines begin so, and the rest of the function takes a third of the time.
+	if v4 && len(rest) > 6+stampLen+2 && string(rest[:6]) == " - - [" && atTime(rest[6:]) {
+		rest = rest[6:]
+	} else if ip, user, rest, err = p.clientOf(line); err != nil {
+		return err
+	} else {
+		v4 = plainIPv4(ip)
 	}
 	second, ok := p.clock.read(rest[:stampLen])
 	if !ok {
@@ -44,17 +30,57 @@ func (p *Parser) common(line []byte, e *Entry) error {
 	if !ok {
 		return ErrFormat
 	}
-	status, rest, _ := bytes.Cut(bytes.TrimPrefix(rest[len(request)+1:], space), space)
+	status, rest, _ := cutSpace(bytes.TrimPrefix(rest[len(request)+1:], space))
 	e.Start, e.Coarse, e.User, e.Status, e.rest = second*1e9, true, user, statusOf(status), rest
 	e.forwarded, e.referer, e.agent = nil, nil, nil
-	e.Method, e.Path, e.Query = requestLine(request)
+	if e.Method, e.Path, e.Query = nil, nil, nil; !p.format.NoTarget {
+		e.Method, e.Path, e.Query = requestLine(request)
+	}
 	if e.IP, e.IPv4 = ip, v4; v4 {
 		return nil
 	}
 	return p.client(ip, e)
 }
 
+// clientOf returns the address and the user of a line, and the text after the bracket before the time.
+func (p *Parser) clientOf(line []byte) (ip, user, rest []byte, err error) {
+	ip, rest, ok := cutAddresses(line)
+	if !ok {
+		return nil, nil, nil, ErrFormat
+	}
+	ident, rest, ok := cutSpace(rest)
+	named := !p.isAddress(ip)
+	if second := string(ident) != "-" && p.isAddress(ident); ok && named && second && isHost(ip) {
+		// Apache's vhost_combined has the virtual host in front. Parsed as the common format, all
+		// clients of a host would become one caller.
+		ip, named = ident, false
+		ident, rest, ok = cutSpace(rest)
+	}
+	if ok {
+		user, rest, ok = cutUser(rest)
+	}
+	if !ok {
+		return nil, nil, nil, ErrFormat
+	}
+	misplaced := string(ident) != "-" && (named || p.hasAddress(ident))
+	if misplaced || named && !isHost(ip) || p.hidesClient(user) {
+		return nil, nil, nil, ErrCaller
+	}
+	return ip, user, rest, nil
+}
+
 var space = []byte(" ")
+
+// cutSpace is bytes.Cut at a space, in half the time.
+func cutSpace(s []byte) (before, after []byte, found bool) {
+	if i := bytes.IndexByte(s, ' '); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, nil, false
+}
+
+// atTime reports whether a time, a bracket and a quote begin text, which is long enough.
+func atTime(text []byte) bool { return string(text[stampLen:stampLen+3]) == `] "` }
 
 // cutAddresses splits a line after the first word or, if that ends in a comma, after the list that it
 // begins.
@@ -97,8 +123,7 @@ func cutUser(rest []byte) (user, after []byte, ok bool) {
 	i := bytes.IndexByte(rest, '[')
 	for i >= 0 {
 		after = rest[i+1:]
-		if i > 0 && rest[i-1] == ' ' && len(after) > stampLen+2 &&
-			string(after[stampLen:stampLen+3]) == `] "` {
+		if i > 0 && rest[i-1] == ' ' && len(after) > stampLen+2 && atTime(after) {
 			break
 		}
 		next := bytes.IndexByte(after, '[')
@@ -140,11 +165,11 @@ func quoted(s []byte) ([]byte, bool) {
 // requestLine returns the method, the path and the query of "METHOD TARGET PROTOCOL", or of "METHOD
 // TARGET" (HTTP/0.9). It returns nil slices if there is no target.
 func requestLine(request []byte) (method, path, query []byte) {
-	method, rest, ok := bytes.Cut(request, space)
+	method, rest, ok := cutSpace(request)
 	if !ok {
 		return nil, nil, nil
 	}
-	target, _, _ := bytes.Cut(rest, space)
+	target, _, _ := cutSpace(rest)
 	path, query = cutQuery(target)
 	return method, path, query
 }

@@ -72,7 +72,9 @@ type scanner struct {
 }
 
 func newScanner(cfg *Config) *scanner {
-	s := &scanner{parser: accesslog.NewParser(cfg.Format), filter: &cfg.Filter, caller: newKeyer(cfg)}
+	format := cfg.Format
+	format.NoTarget = cfg.RuleSet == nil && cfg.Filter.Routes == nil && (cfg.By == ByIP || cfg.By == ByUser)
+	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg)}
 	s.keys = s.caller
 	if cfg.RuleSet != nil {
 		s.keys = newDescriber(cfg, s.caller)

@@ -80,10 +80,10 @@ func newMerged(runs [][]event) merged {
 	return m
 }
 
-// pop removes the first event.
-func (m *merged) pop() {
+// drop removes the first n events, which must be of the first run.
+func (m *merged) drop(n int) {
 	h := *m
-	if h[0] = h[0][1:]; len(h[0]) == 0 {
+	if h[0] = h[0][n:]; len(h[0]) == 0 {
 		last := len(h) - 1
 		h[0], *m = h[last], h[:last]
 	}

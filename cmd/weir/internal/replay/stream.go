@@ -32,7 +32,7 @@ func (s *stream) next() (ns int64, code uint32, ok bool) {
 	if len(s.runs) > 0 {
 		head := s.runs[0][0]
 		if !left || head.at&1 == 1 && head.at.nanoseconds() < s.first() {
-			s.runs.pop()
+			s.runs.drop(1)
 			return head.at.nanoseconds(), head.code, true
 		}
 	}
@@ -52,8 +52,11 @@ func (s *stream) gather() {
 	at := s.runs[0][0].at
 	s.codes, s.spread, s.handed, s.second = s.codes[:0], s.spread[:0], 0, at.nanoseconds()
 	for len(s.runs) > 0 && s.runs[0][0].at == at {
-		s.codes = append(s.codes, s.runs[0][0].code)
-		s.runs.pop()
+		n := 0
+		for run := s.runs[0]; n < len(run) && run[n].at == at; n++ {
+			s.codes = append(s.codes, run[n].code)
+		}
+		s.runs.drop(n)
 	}
 	slices.Sort(s.codes)
 	several := false
