@@ -9,7 +9,9 @@ type part struct {
 	from      []int // judge i has the rows from[i] up to from[i+1]
 	rows      []row
 	denied    []bool // denials of the current requests: by request, then by row
-	timeline  *growing
+	timeline  *Timeline
+	bin       int   // of timeline, that of the last request
+	binEnd    int64 // in nanoseconds since the Unix epoch
 	described *described // nil if the numbers are those of callers
 	meters    []meter
 	peaks     [][]uint64 // indexed by meter, then by caller
@@ -28,8 +30,9 @@ type encounters struct {
 	first  int64 // when the first was, in nanoseconds since the Unix epoch
 }
 
-// prepare creates the judges. name returns the name of a caller of this part.
-func (p *part) prepare(specs []spec, name func(caller uint32) string) error {
+// prepare creates the judges, and a timeline from first to last. name returns the name of a caller of
+// this part.
+func (p *part) prepare(specs []spec, name func(caller uint32) string, first, last int64) error {
 	p.from = []int{0}
 	for _, s := range specs {
 		j, err := s.open(name, p.callers)
@@ -41,7 +44,8 @@ func (p *part) prepare(specs []spec, name func(caller uint32) string) error {
 	}
 	rows := p.from[len(specs)]
 	p.rows = make([]row, rows)
-	p.timeline = newGrowing(1 + rows)
+	p.timeline = newTimeline(first, last, 1+rows, maxBins, widths[0])
+	p.binEnd = p.timeline.end(0)
 	return nil
 }
 
@@ -113,14 +117,17 @@ func (p *part) ask(batch []question) error {
 
 // count adds the judges' decisions on one request.
 func (p *part) count(q question, denied []bool) {
-	bin := p.timeline.bin(q.ns)
-	p.timeline.rows[0][bin]++
+	for q.ns >= p.binEnd {
+		p.bin++
+		p.binEnd = p.timeline.end(p.bin)
+	}
+	p.timeline.Rows[0][p.bin]++
 	if p.described != nil {
 		q.caller = p.described.owners[q.caller]
 	}
 	for i, denied := range denied {
 		if denied {
-			p.timeline.rows[1+i][bin]++
+			p.timeline.Rows[1+i][p.bin]++
 			p.rows[i].deny(q)
 		}
 	}

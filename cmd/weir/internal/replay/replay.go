@@ -219,7 +219,7 @@ func (r *run) decidePart(p *part, i int) error {
 		name = func(code uint32) string { return d.names[code] }
 	}
 	p.spool.sort()
-	if err := p.prepare(r.specs, name); err != nil {
+	if err := p.prepare(r.specs, name, r.first.nanoseconds(), r.last.nanoseconds()); err != nil {
 		return err
 	}
 	suggest := r.cfg.Suggest

@@ -11,11 +11,10 @@ func (r *run) report() {
 	res := r.result
 	res.Callers = len(r.callers.names)
 	res.First, res.Last = r.instant(r.first.nanoseconds()), r.instant(r.last.nanoseconds())
-	lines := make([]*growing, len(r.parts))
-	for i, p := range r.parts {
-		lines[i] = p.timeline
+	res.Timeline = r.parts[0].timeline
+	for _, p := range r.parts[1:] {
+		res.Timeline.add(p.timeline)
 	}
-	res.Timeline = sum(lines).timeline()
 	for i, rr := range r.results() {
 		for n, p := range r.parts {
 			rr.Denied += p.rows[i].denied

@@ -16,16 +16,19 @@ import (
 func TestTimelineCountsWhatCameInEachBin(t *testing.T) {
 	for _, step := range []int64{1e6, 1e9, 1e10, 1e12, 1e14, 1e15} {
 		rnd := rand.New(rand.NewPCG(7, uint64(step)))
-		g := newGrowing(2)
 		at := -rnd.Int64N(1e18)
 		var all []int64
 		for range 3000 {
 			at += rnd.Int64N(step)
 			all = append(all, at)
-			g.rows[0][g.bin(at)]++
-			require.LessOrEqual(t, len(g.rows[0]), maxBins)
 		}
-		full := g.timeline()
+		none := spec{rows: 1, open: func(func(uint32) string, int) (judge, error) { return nil, nil }}
+		var p part
+		require.NoError(t, p.prepare([]spec{none}, nil, all[0], at))
+		for _, ns := range all {
+			p.count(question{ns: ns}, nil)
+		}
+		full := p.timeline
 		for _, n := range []int{maxBins, 240, 66, 7, 2} {
 			checkTimeline(t, full.Coarser(n), n, all)
 		}
