@@ -55,7 +55,7 @@ func ExampleNew() {
 		get("/")
 	}
 	for line := range strings.Lines(get("/metrics")) {
-		if strings.HasPrefix(line, "weir_decisions") || strings.Contains(line, "buckets ") {
+		if !strings.HasPrefix(line, "#") && (strings.Contains(line, "_decisions") || strings.Contains(line, "_buckets ")) {
 			fmt.Print(line)
 		}
 	}
