@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/urlpath"
 )
 
 // By says what callers are keyed by.
@@ -19,7 +20,7 @@ type By string
 // The values of By.
 const (
 	ByIP     By = "ip"   // the address, or the prefix of an IPv6 address
-	ByPath   By = "path" // the path without the query
+	ByPath   By = "path" // without the query; all spellings of a path are one, as in weir proxy
 	ByUser   By = "user"
 	ByIPPath By = "ip+path"
 )
@@ -66,14 +67,14 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	switch {
 	case k.by == ByIP:
 		dst = k.appendAddr(dst, e)
-	case k.by == ByPath:
-		dst = append(dst, e.Path...)
+	case k.by == ByPath && len(e.Path) > 0:
+		dst = append(dst, urlpath.Canonical(string(e.Path))...)
 	case k.by == ByUser:
 		dst = append(dst, e.User...)
-	case len(e.Path) > 0:
+	case k.by == ByIPPath && len(e.Path) > 0:
 		if dst = k.appendAddr(dst, e); len(dst) > from {
 			// an address has no space, so different pairs have different keys
-			dst = append(append(dst, ' '), e.Path...)
+			dst = append(append(dst, ' '), urlpath.Canonical(string(e.Path))...)
 		}
 	}
 	if len(dst)-from > maxName {

@@ -10,8 +10,8 @@ type part struct {
 	rows      []row
 	denied    []bool // denials of the current requests: by request, then by row
 	timeline  *Timeline
-	bin       int   // of timeline, that of the last request
-	binEnd    int64 // in nanoseconds since the Unix epoch
+	bin       int        // of timeline, that of the last request
+	binEnd    int64      // in nanoseconds since the Unix epoch
 	described *described // nil if the numbers are those of callers
 	meters    []meter
 	peaks     [][]uint64 // indexed by meter, then by caller
