@@ -61,6 +61,8 @@ type Describer struct {
 	// Hits is the cost of the descriptor if HasHits is set. 0 is a peek.
 	Hits    uint64
 	HasHits bool
+
+	names []string // of the actions in the file; nil for a Describer of a program
 }
 
 // Describe returns a Describer with the given actions, in order. If an action has no entry for a
@@ -78,17 +80,24 @@ func describe(dst []Descriptor, specs []Describer, x *exchange) []Descriptor {
 }
 
 func (s *Describer) of(x *exchange) (Descriptor, bool) {
-	d := Descriptor{Hits: s.Hits, HasHits: s.HasHits, Entries: make([]Entry, 0, len(s.Actions))}
+	d, missing := s.entries(x)
+	return d, missing == len(s.Actions) && len(d.Entries) > 0
+}
+
+// entries returns the descriptor up to the first action without an entry, and the index of that action,
+// which is len(s.Actions) if each has one.
+func (s *Describer) entries(x *exchange) (d Descriptor, missing int) {
+	d = Descriptor{Hits: s.Hits, HasHits: s.HasHits, Entries: make([]Entry, 0, len(s.Actions))}
 	for i := range s.Actions {
 		e, has := s.Actions[i].entry(x)
 		switch has {
 		case present:
 			d.Entries = append(d.Entries, e)
 		case absent:
-			return d, false
+			return d, i
 		}
 	}
-	return d, len(d.Entries) > 0
+	return d, len(s.Actions)
 }
 
 // RequestOf converts an HTTP request to a Request with the descriptors of the domain's rate_limits.

@@ -192,3 +192,41 @@ func TestRateLimitsAreASecondDocument(t *testing.T) {
 	_, err := rules.Load(files("r.yaml", second+"---\n"+second))
 	assert.ErrorContains(t, err, "domain 'd' has rate_limits already, in r.yaml, line 2")
 }
+
+// TestExplainRequestMakesTheSameDescriptors compares the descriptors of an explanation with those that
+// the engine is asked about, and checks the actions of those that are missing.
+func TestExplainRequestMakesTheSameDescriptors(t *testing.T) {
+	set := load(t, `
+domain: d
+rate_limits:
+  - actions: [{remote_address: {}}, {path: {}}]
+  - {actions: [{path: {}}, {request_headers: {header_name: plan, descriptor_key: plan}}], hits_addend: {number: 3}}
+  - actions: [{request_headers: {header_name: plan, descriptor_key: plan, skip_if_absent: true}}]
+`)
+	for _, row := range []struct {
+		plan string
+		want []string
+	}{
+		{"", []string{"remote_address, path: remote_address=192.0.2.1,path=/a",
+			"path, request_headers: no descriptor, since the request lacks what request_headers needs",
+			"request_headers: no descriptor, since the request lacks what each action needs"}},
+		{"free", []string{"remote_address, path: remote_address=192.0.2.1,path=/a",
+			"path, request_headers: path=/a,plan=free", "request_headers: plan=free"}},
+	} {
+		r := httptest.NewRequest("GET", "/a?x=1", nil)
+		if row.plan != "" {
+			r.Header.Set("Plan", row.plan)
+		}
+		var made []rules.Descriptor
+		var got []string
+		for _, d := range set.ExplainRequest("d", r, httplimit.RemoteAddr()) {
+			got = append(got, d.String())
+			if d.Missing == "" {
+				made = append(made, d.Descriptor)
+			}
+		}
+		require.Equal(t, row.want, got)
+		require.Equal(t, set.RequestOf("d", r, httplimit.RemoteAddr()).Descriptors, made)
+	}
+	require.Empty(t, set.ExplainRequest("other", httptest.NewRequest("GET", "/", nil), httplimit.RemoteAddr()))
+}

@@ -25,7 +25,9 @@ func (d *decoder) rateLimits(f field) []Describer {
 			case "actions":
 				for _, a := range d.listOf(f) {
 					empty = false
-					s.Actions = append(s.Actions, d.action(a)...)
+					for _, made := range d.action(a) {
+						s.Actions, s.names = append(s.Actions, made), append(s.names, a.Content[0].Value)
+					}
 				}
 			case "hits_addend":
 				s.Hits, s.HasHits = d.hitsAddend(f)

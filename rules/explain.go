@@ -2,7 +2,10 @@ package rules
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
+
+	"github.com/weirgo/weir/httplimit"
 )
 
 // Explanation describes how a descriptor is matched.
@@ -54,6 +57,39 @@ func (s *Set) Explain(domain string, entries []Entry) *Explanation {
 	}
 	x.conclude(n)
 	return x
+}
+
+// Described is the descriptor that one of a domain's rate_limits makes of a request, or none.
+type Described struct {
+	Actions    []string // their names, in order
+	Descriptor Descriptor
+	Missing    string // the action without an entry, for which there is no descriptor; "" if there is one
+}
+
+// ExplainRequest returns what each of the domain's rate_limits makes of a request. [Set.RequestOf] has
+// the descriptors alone.
+func (s *Set) ExplainRequest(domain string, r *http.Request, ip httplimit.IP) []Described {
+	var all []Described
+	x := exchange{Request: r, ip: ip}
+	for _, spec := range s.Describers(domain) {
+		d := Described{Actions: spec.names}
+		var missing int
+		if d.Descriptor, missing = spec.entries(&x); missing < len(spec.Actions) {
+			d.Missing = spec.names[missing]
+		} else if len(d.Descriptor.Entries) == 0 {
+			d.Missing = "each action"
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+// String returns the actions and their descriptor, or which action has no entry.
+func (d Described) String() string {
+	if d.Missing != "" {
+		return strings.Join(d.Actions, ", ") + ": no descriptor, since the request lacks what " + d.Missing + " needs"
+	}
+	return strings.Join(d.Actions, ", ") + ": " + FormatEntries(d.Descriptor.Entries)
 }
 
 func (x *Explanation) conclude(n *node) {

@@ -1,15 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir/cmd/weir/internal/proxy"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/rulestest"
 	"github.com/weirgo/weir/cmd/weir/internal/serve"
+	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -19,12 +25,17 @@ type explainFlags struct {
 	domain      string
 	descriptors []string
 	request     string
+	http        rulestest.HTTP
+	headers     []string
+	target      string // METHOD PATH, or PATH
+	line        string // of an access log
+	lines       replayFlags
 }
 
 func newRulesExplain() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain PATH... --descriptor KEY=VALUE,... | --request FILE",
+		Use:   "explain PATH... --descriptor KEY=VALUE,... | --request FILE | --http 'METHOD PATH' | --line LINE",
 		Short: "Print which rule limits a request, and why",
 		Long: `Explain looks up each descriptor of a request in the rules. It prints which descriptor of the
 file is chosen at each step, and why, and then what the rules decide on the request if it is the
@@ -33,9 +44,15 @@ first.
 A descriptor is written KEY=VALUE,KEY=VALUE; keys and values may be quoted as in Go. A request is
 JSON, as Envoy's service accepts it at /json:
 
-  {"domain": "edge", "descriptors": [{"entries": [{"key": "plan", "value": "free"}]}], "hitsAddend": 1}`,
+  {"domain": "edge", "descriptors": [{"entries": [{"key": "plan", "value": "free"}]}], "hitsAddend": 1}
+
+--http is an HTTP request, with --header, --address and --user, and --line is a line of an access log,
+in the formats of weir replay. Explain prints which descriptor each of the domain's rate_limits makes
+of it, by which actions, and then the rule, the limit and the verdict of each descriptor.`,
 		Example: "  weir rules explain limits.yaml --descriptor plan=free,user=ann\n" +
-			"  weir rules explain limits.yaml --request request.json",
+			"  weir rules explain limits.yaml --request request.json\n" +
+			"  weir rules explain limits.yaml --http 'POST /login' --header 'Plan: free' --address 192.0.2.7\n" +
+			"  weir rules explain limits.yaml --line \"$(tail -n 1 access.log)\"",
 		Args: cobra.MinimumNArgs(1),
 		RunE: f.run,
 	}
@@ -45,6 +62,15 @@ JSON, as Envoy's service accepts it at /json:
 		"a descriptor, `KEY=VALUE,...` (repeatable)")
 	flags.StringVar(&f.domain, "domain", "", "the domain of the descriptors (default the only one)")
 	flags.StringVar(&f.request, "request", "", "a JSON `file` with a request, or - for the standard input")
+	flags.StringVar(&f.target, "http", "", "an HTTP request, `'METHOD PATH'`; without METHOD, GET")
+	flags.StringArrayVar(&f.headers, "header", nil, "a header of --http, `'NAME: VALUE'` (repeatable)")
+	flags.StringVar(&f.http.Address, "address", "", "the client's `address` for --http")
+	flags.StringVar(&f.http.User, "user", "", "the context `value` \"user\" for --http")
+	flags.StringVar(&f.line, "line", "", "a `line` of an access log")
+	flags.StringVar(&f.lines.format, "format", "auto", "the `format` of --line, as for weir replay")
+	flags.StringVar(&f.lines.logFormat, "log-format", "", "the format of --line, as for weir replay")
+	flags.StringSliceVar(&f.lines.trust, "trust", nil,
+		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
 	mergeFlag(cmd, &f.loader)
 	return cmd
 }
@@ -58,16 +84,25 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	if err != nil {
 		return err
 	}
+	out := cmd.OutOrStdout()
+	if req == nil {
+		if req, err = f.describe(out, set); err != nil {
+			return err
+		}
+	}
 	engine, err := rules.New(set, rules.Config{})
 	if err != nil {
 		return failure{err}
 	}
 	defer engine.Close()
+	if len(req.Descriptors) == 0 {
+		fmt.Fprintf(out, "overall: %v, since the request has no descriptors\n", rules.OK)
+		return nil
+	}
 	resp, err := engine.Decide(cmd.Context(), req)
 	if err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
 	for i, d := range req.Descriptors {
 		if d.Override != nil {
 			fmt.Fprintf(out, "domain %s\nthe request overrides the rules\n", printable(req.Domain))
@@ -80,15 +115,23 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 	return nil
 }
 
-// read returns the request given by the flags.
+// read returns the request given by the flags, or nil for an HTTP request, which the rules describe.
 func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (*rules.Request, error) {
+	ways := 0
+	for _, given := range []bool{f.request != "", len(f.descriptors) > 0, f.target != "", f.line != ""} {
+		if given {
+			ways++
+		}
+	}
 	switch {
-	case f.request != "" && len(f.descriptors) > 0:
-		return nil, errors.New("give --descriptor or --request, not both")
-	case f.request == "" && len(f.descriptors) == 0:
-		return nil, errors.New("which request? Give --descriptor or --request")
+	case ways != 1:
+		return nil, errors.New("which request? Give one of --descriptor, --request, --http and --line")
+	case f.target == "" && (len(f.headers) > 0 || f.http.Address != "" || f.http.User != ""):
+		return nil, errors.New("--header, --address and --user need --http")
 	case f.request != "":
 		return f.readFile(stdin)
+	case len(f.descriptors) == 0:
+		return nil, nil
 	}
 	domain, err := domainOf(set, f.domain)
 	if err != nil {
@@ -103,6 +146,57 @@ func (f *explainFlags) read(set *rules.Set, stdin io.Reader) (*rules.Request, er
 		req.Descriptors = append(req.Descriptors, rules.Descriptor{Entries: entries})
 	}
 	return req, nil
+}
+
+// describe returns the HTTP request of the flags as the domain's rate_limits describe it, and prints how.
+func (f *explainFlags) describe(out io.Writer, set *rules.Set) (*rules.Request, error) {
+	domain, err := (&rulesFlags{domain: f.domain}).choose(set)
+	if err != nil {
+		return nil, err
+	}
+	in, err := f.httpRequest()
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := proxy.ParsePrefixes("trust", f.lines.trust)
+	if err != nil {
+		return nil, err
+	}
+	req := &rules.Request{Domain: domain}
+	fmt.Fprintf(out, "%s %s from %s\n", printable(in.Method), printable(in.URL.RequestURI()),
+		printable(cmp.Or(in.RemoteAddr, "no address")))
+	for i, d := range set.ExplainRequest(domain, in, httplimit.ClientIP(trusted)) {
+		fmt.Fprintf(out, "  rate_limits %d, %s\n", i+1, printable(d.String()))
+		if d.Missing == "" {
+			req.Descriptors = append(req.Descriptors, d.Descriptor)
+		}
+	}
+	fmt.Fprintln(out)
+	return req, nil
+}
+
+// httpRequest returns the HTTP request of --http or --line.
+func (f *explainFlags) httpRequest() (*http.Request, error) {
+	if f.line != "" {
+		format, err := f.lines.logLines()
+		if err != nil {
+			return nil, err
+		}
+		return rulestest.Line(f.line, format)
+	}
+	method, path, ok := strings.Cut(strings.TrimSpace(f.target), " ")
+	if !ok {
+		method, path = "", method
+	}
+	f.http.Method, f.http.Path, f.http.Headers = method, strings.TrimSpace(path), make(map[string]string)
+	for _, h := range f.headers {
+		name, value, ok := strings.Cut(h, ":")
+		if !ok || name == "" {
+			return nil, fmt.Errorf("header %q: want 'NAME: VALUE'", h)
+		}
+		f.http.Headers[name] = strings.TrimSpace(value)
+	}
+	return f.http.Request()
 }
 
 func (f *explainFlags) readFile(stdin io.Reader) (*rules.Request, error) {

@@ -36,9 +36,18 @@ verdict with the expected ones:
       request: {descriptors: [{entries: [{key: plan, value: internal}]}]}
       rule: none
 
-A test has a descriptor, a list of descriptors with a list of rules, or a request as Envoy's service
-accepts it at /json. Only the fields given are compared. Each test starts with empty counters, and
-its clock stands still.
+    - name: a login is limited by its address
+      http: {method: POST, path: /login, headers: {Plan: free}, address: 192.0.2.7}
+      rule: path=/login*,remote_address
+    - name: and so is a line of the log
+      line: '192.0.2.7 - - [21/Nov/2026:10:00:00 +0000] "POST /login HTTP/1.1" 401 0'
+      rules: [remote_address, 'path=/login*,remote_address']
+
+A test has a descriptor, a list of descriptors with a list of rules, a request as Envoy's service
+accepts it at /json, or an HTTP request, by its parts or as a line of an access log, of which the
+domain's rate_limits make descriptors. The one rule expected of an HTTP request is that of one of its
+descriptors. Only the fields given are compared. Each test starts with empty counters, and its clock
+stands still.
 
 The exit code is 1 if a test fails.`,
 		Example: "  weir rules test limits.yaml --tests limits.tests.yaml",

@@ -46,7 +46,7 @@ func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 		d.caller = append(d.caller, '-')
 	}
 	dst = appendText(dst, string(d.caller))
-	for _, desc := range d.rules.Set.RequestOf(d.rules.Domain, d.request(e), d.ip).Descriptors {
+	for _, desc := range d.rules.Set.RequestOf(d.rules.Domain, Request(e, d.header), d.ip).Descriptors {
 		hits := uint64(0)
 		if desc.HasHits {
 			hits = desc.Hits + 1
@@ -59,21 +59,20 @@ func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 	return dst
 }
 
-// request returns the request with the fields that the log has: the address, the method, the
-// target, the user as the context value "user", and in the combined format the referer and the user
-// agent.
-func (d *describer) request(e *accesslog.Entry) *http.Request {
+// Request returns the request with the fields that the log has: the address, the method, the target, the
+// user as the context value "user", and in the combined format the referer and the user agent, in header.
+func Request(e *accesslog.Entry, header http.Header) *http.Request {
 	u := urlOf(e)
-	clear(d.header)
+	clear(header)
 	referer, agent := e.Headers()
 	list, _ := e.Forwarded()
 	for name, value := range map[string]string{"Referer": referer, "User-Agent": agent,
 		"X-Forwarded-For": list} {
 		if value != "" {
-			d.header.Set(name, value)
+			header.Set(name, value)
 		}
 	}
-	r := &http.Request{Method: string(e.Method), URL: u, Host: u.Host, Header: d.header,
+	r := &http.Request{Method: string(e.Method), URL: u, Host: u.Host, Header: header,
 		RemoteAddr: string(e.IP)}
 	if len(e.User) > 0 {
 		r = r.WithContext(rules.WithValue(r.Context(), "user", string(e.User)))

@@ -8,13 +8,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v4"
 
+	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/serve"
+	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -24,6 +28,7 @@ type Test struct {
 	Line int // in its file
 
 	request *rules.Request
+	http    *http.Request // described by the rules of request.Domain, unless nil
 	after   int
 	rules   []string // expected rule of each descriptor; nil means not compared
 	verdict string   // OK or OVER_LIMIT; "" means not compared
@@ -46,6 +51,8 @@ type entry struct {
 	Descriptor  string         `yaml:"descriptor"`
 	Descriptors []string       `yaml:"descriptors"`
 	Request     map[string]any `yaml:"request"`
+	HTTP        *HTTP          `yaml:"http"`
+	Line        string         `yaml:"line"`
 	Hits        *uint64        `yaml:"hits"`
 	After       int            `yaml:"after"`
 	Rule        string         `yaml:"rule"`
@@ -95,7 +102,7 @@ func read(n *yaml.Node, domain string) (Test, error) {
 		e.Domain = domain
 	}
 	var err error
-	if t.request, err = e.request(); err != nil {
+	if t.request, t.http, err = e.request(); err != nil {
 		return t, err
 	}
 	if t.request.Domain == "" {
@@ -112,7 +119,7 @@ func read(n *yaml.Node, domain string) (Test, error) {
 		err = errors.New("neither the test nor the file has a domain")
 	case e.After < 0 || e.After > maxAfter:
 		err = fmt.Errorf("after must be from 0 to %d, not %d", maxAfter, e.After)
-	case len(t.rules) > 0 && len(t.rules) != len(t.request.Descriptors):
+	case t.http == nil && len(t.rules) > 0 && len(t.rules) != len(t.request.Descriptors):
 		err = fmt.Errorf("%d rules for %d descriptors", len(t.rules), len(t.request.Descriptors))
 	case t.verdict != "" && t.verdict != rules.OK.String() && t.verdict != rules.OverLimit.String():
 		err = fmt.Errorf("the verdict must be OK or OVER_LIMIT, not %q", e.Verdict)
@@ -122,35 +129,52 @@ func read(n *yaml.Node, domain string) (Test, error) {
 	return t, err
 }
 
-// request returns the request of e, which is given in one of three ways.
-func (e *entry) request() (*rules.Request, error) {
+// request returns the request of e, which is given in one of five ways: its descriptors, or the HTTP
+// request that the rules describe.
+func (e *entry) request() (*rules.Request, *http.Request, error) {
 	ways := 0
-	for _, given := range []bool{e.Descriptor != "", len(e.Descriptors) > 0, e.Request != nil} {
+	for _, given := range []bool{e.Descriptor != "", len(e.Descriptors) > 0, e.Request != nil, e.HTTP != nil,
+		e.Line != ""} {
 		if given {
 			ways++
 		}
 	}
-	if ways != 1 {
-		return nil, errors.New("want exactly one of descriptor, descriptors and request")
-	}
-	if e.Request != nil {
-		if e.Hits != nil {
-			return nil, errors.New("give the hits of a request inside it, as hitsAddend")
-		}
-		data, err := json.Marshal(e.Request)
-		if err != nil {
-			return nil, err
-		}
-		return serve.ParseRequest(data)
+	switch {
+	case ways != 1:
+		return nil, nil, errors.New("want exactly one of descriptor, descriptors, request, http and line")
+	case e.Hits != nil && e.Request != nil:
+		return nil, nil, errors.New("give the hits of a request inside it, as hitsAddend")
+	case e.Hits != nil && (e.HTTP != nil || e.Line != ""):
+		return nil, nil, errors.New("the rate_limits say how many hits an HTTP request is")
 	}
 	req := &rules.Request{Domain: e.Domain}
+	var in *http.Request
+	var err error
+	switch {
+	case e.HTTP != nil:
+		in, err = e.HTTP.Request()
+	case e.Line != "":
+		in, err = Line(e.Line, accesslog.Format{})
+	case e.Request != nil:
+		var data []byte
+		if data, err = json.Marshal(e.Request); err == nil {
+			req, err = serve.ParseRequest(data)
+		}
+	default:
+		err = e.describe(req)
+	}
+	return req, in, err
+}
+
+// describe adds the descriptors of e to req.
+func (e *entry) describe(req *rules.Request) error {
 	if e.Descriptor != "" {
 		e.Descriptors = []string{e.Descriptor}
 	}
 	for _, text := range e.Descriptors {
 		entries, err := rules.ParseEntries(text)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		d := rules.Descriptor{Entries: entries}
 		if e.Hits != nil {
@@ -158,7 +182,7 @@ func (e *entry) request() (*rules.Request, error) {
 		}
 		req.Descriptors = append(req.Descriptors, d)
 	}
-	return req, nil
+	return nil
 }
 
 // Run decides on the request by set and returns the differences from the expectation. It fails if
@@ -170,13 +194,48 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 		return nil, err
 	}
 	defer engine.Close()
-	var resp rules.Response
+	if t.http != nil {
+		if len(set.Describers(t.request.Domain)) == 0 {
+			return nil, fmt.Errorf("domain %q has no rate_limits, which say how a request becomes descriptors",
+				t.request.Domain)
+		}
+		t.request = set.RequestOf(t.request.Domain, t.http, httplimit.RemoteAddr())
+	}
+	resp := rules.Response{Code: rules.OK}
 	for range t.after + 1 {
+		if len(t.request.Descriptors) == 0 {
+			break // the request is not limited
+		}
 		if err := engine.DecideInto(ctx, t.request, &resp); err != nil {
 			return nil, err
 		}
 	}
-	for i, want := range t.rules {
+	failures = t.compare(set, &resp)
+	if got := resp.Code.String(); t.verdict != "" && got != t.verdict {
+		failures = append(failures, fmt.Sprintf("the verdict is %s, not %s\n%s",
+			got, t.verdict, strings.TrimRight(indent(resp.String()), "\n")))
+	}
+	return failures, nil
+}
+
+// compare returns the differences of the rules from the expected ones. For the one rule expected of an
+// HTTP request, which may have several descriptors, one of them must have it, or all none.
+func (t *Test) compare(set *rules.Set, resp *rules.Response) (failures []string) {
+	want := t.rules
+	if t.http != nil && len(want) == 1 {
+		is := func(s rules.Status) bool { return isRule(&s, want[0]) }
+		others := func(s rules.Status) bool { return !isRule(&s, None) }
+		if want[0] == None && !slices.ContainsFunc(resp.Statuses, others) ||
+			want[0] != None && slices.ContainsFunc(resp.Statuses, is) {
+			return nil
+		}
+		want = slices.Repeat(want, len(resp.Statuses))
+	}
+	if t.http != nil && len(t.rules) > 0 && (len(want) != len(resp.Statuses) || len(want) == 0) {
+		return []string{fmt.Sprintf("the request has %d descriptors, and the test %d rules", len(resp.Statuses),
+			len(t.rules))}
+	}
+	for i, want := range want {
 		s := &resp.Statuses[i]
 		if got := ruleOf(s); !isRule(s, want) {
 			walk := set.Explain(t.request.Domain, t.request.Descriptors[i].Entries).String()
@@ -184,11 +243,7 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 				i, got, want, strings.TrimRight(indent(walk), "\n")))
 		}
 	}
-	if got := resp.Code.String(); t.verdict != "" && got != t.verdict {
-		failures = append(failures, fmt.Sprintf("the verdict is %s, not %s\n%s",
-			got, t.verdict, strings.TrimRight(indent(resp.String()), "\n")))
-	}
-	return failures, nil
+	return failures
 }
 
 func ruleOf(s *rules.Status) string {
