@@ -41,8 +41,12 @@ can forge those that it does not set.
 
 A --route is a pattern of Go's http.ServeMux with a cost, or with a limit that replaces --limit:
   --route 'GET /search cost=5' --route 'POST /login limit=5/1m'
-Routes and paths ignore case, a final slash, encoding, dot segments and path parameters, unless
---exact-paths is given.
+A request is held to the limits of each route that any reading of its path matches, since servers
+differ: /x/..;/a is /a for Tomcat and is not for Express. Letter case, final slashes, encoding, dot
+segments, empty segments, backslashes and path parameters are read in every way, and the path is
+passed on as it came. --normalize-paths passes it on in one spelling instead, and refuses with 400
+what servers read differently even so: %2F, %5C, NUL, double encoding and ..; segments. Use it if
+the upstream needs none of them. docs/paths.md has the table of servers.
 
 Instead of limits, --rules takes rules in YAML; "weir rules --help" describes them. Their
 rate_limits say how a request becomes descriptors, as in a Go program. The proxy loads them again
@@ -104,7 +108,7 @@ type proxyFlags struct {
 	upstreamTimeout, drain   time.Duration
 	drainDelay               time.Duration
 	tlsCert, tlsKey          string
-	exactPaths               bool
+	normalizePaths           bool
 	allow                    []string
 	maxKeys                  int
 	denyFile, state          string
@@ -190,8 +194,8 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.Uint64Var(&f.queue, "queue", 0, "depth of the leaky bucket's queue (default the limit)")
 	flags.StringArrayVar(&f.routes, "route", nil,
 		"`PATTERN [cost=N] [limit=LIMIT]`: a cost or a limit for a part of the traffic (repeatable)")
-	flags.BoolVar(&f.exactPaths, "exact-paths", false,
-		"distinguish /a, /A, /a/ and /a;b in routes and --by path")
+	flags.BoolVar(&f.normalizePaths, "normalize-paths", false,
+		"pass paths on in one spelling, and refuse those that servers read differently even so")
 	flags.StringVar(&f.by, "by", "ip",
 		"what tells callers apart: ip, header:NAME, host, user, path, pattern, or several: ip+pattern")
 	flags.IntVar(&f.maxKeys, "max-keys", 1000,

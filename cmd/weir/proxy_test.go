@@ -48,7 +48,7 @@ func TestProxyFlags(t *testing.T) {
 			"--redis redis://r --instances 15 --on-redis-failure closed --redis-prefix p: --redis-timeout 16ms "+
 			"--redis-probe 17s "+
 			"--redis-lease 18 --redis-denials 19 --redis-password-file "+token+
-			" --exact-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
+			" --normalize-paths --max-keys 20 --allow 192.0.2.9 --deny-file d "+
 			"--cors-origin https://a.example --cors-credentials --count-preflights --on-full admit --tls-cert c "+
 			"--tls-key k --max-conns 21 "+
 			"--max-conns-per-ip 22 --max-in-flight 23 --max-in-flight-per-client 24 --max-body 25 --body-rate 26 "+
@@ -85,7 +85,7 @@ func TestProxyFlags(t *testing.T) {
 		}, Lease: 18, Denials: 19}, cfg.Redis)
 
 	assert.Equal(t, []any{true, "d", "s", "[192.0.2.9/32]", proxy.TLS{Cert: "c", Key: "k"}, 27 * time.Second},
-		[]any{cfg.ExactPaths, cfg.DenyFile, cfg.StateFile, fmt.Sprint(cfg.Allow), cfg.TLS, cfg.DrainDelay})
+		[]any{cfg.NormalizePaths, cfg.DenyFile, cfg.StateFile, fmt.Sprint(cfg.Allow), cfg.TLS, cfg.DrainDelay})
 	assert.Equal(t, []int{20, 21, 22, 23, 24}, []int{g.MaxKeysPerClient, cfg.MaxConns, cfg.MaxConnsPerAddr,
 		cfg.MaxInFlight, cfg.MaxInFlightPerClient})
 	assert.Equal(t, proxy.Bodies{Max: 25, Rate: 26}, cfg.Bodies)

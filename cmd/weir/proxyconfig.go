@@ -29,12 +29,12 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 		MaxDeny:         f.maxDeny,
 		LogKey:          f.logKeys,
 
-		ExactPaths: f.exactPaths,
-		DrainDelay: f.drainDelay,
-		DenyFile:   f.denyFile,
-		StateFile:  f.state,
-		TLS:        proxy.TLS{Cert: f.tlsCert, Key: f.tlsKey},
-		MaxConns:   f.maxConns, MaxConnsPerAddr: f.maxConnsPerIP,
+		NormalizePaths: f.normalizePaths,
+		DrainDelay:     f.drainDelay,
+		DenyFile:       f.denyFile,
+		StateFile:      f.state,
+		TLS:            proxy.TLS{Cert: f.tlsCert, Key: f.tlsKey},
+		MaxConns:       f.maxConns, MaxConnsPerAddr: f.maxConnsPerIP,
 		MaxInFlight: f.maxInFlight, MaxInFlightPerClient: f.maxInFlightPerClient,
 		Bodies: proxy.Bodies{Max: f.maxBody, Rate: f.bodyRate},
 	}

@@ -154,6 +154,37 @@ func dropAuthority(s string) string {
 // escape escapes the bytes of s that may not stand in a path, including percent signs.
 func escape(s string) string { return appendEscaped(nil, s, false) }
 
+// Escape escapes the bytes of a path that may not stand in it. Its escapes stay.
+func Escape(path string) string {
+	var b strings.Builder
+	for i := range len(path) {
+		if c := path[i]; classes[c] == other && c != ';' && c != '%' {
+			b.WriteString(escape(path[i : i+1]))
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
+
+// keepEscapes is for servers that compare escaped text: an escape stays if the byte needs one, and
+// otherwise its percent sign stands for itself.
+func keepEscapes(s string) string {
+	if strings.IndexByte(s, '%') < 0 {
+		return escape(s)
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if c, ok := escaped(s[i:]); ok && (classes[c] == other && c != ';' || c == '/') {
+			b.WriteString(strings.ToUpper(s[i : i+3]))
+			i += 2
+			continue
+		}
+		b.WriteString(escape(s[i : i+1]))
+	}
+	return b.String()
+}
+
 // escapeSegments decodes each segment of s and escapes it again.
 func escapeSegments(s string) string {
 	if strings.IndexByte(s, '%') < 0 {

@@ -15,7 +15,8 @@ type upstream struct {
 	// reports false for paths that the server refuses.
 	read func(raw string) (string, bool)
 
-	nocase bool // it ignores letter case and a final slash
+	nocase  bool // it ignores letter case and a final slash
+	escaped bool // it matches escaped text
 }
 
 func unescaped(s string) string {
@@ -98,51 +99,51 @@ func refuses(what *regexp.Regexp, read func(string) string) func(string) (string
 var upstreams = []upstream{
 	{"nginx", refuses(regexp.MustCompile(`%00`), func(raw string) string {
 		return dotsRemoved(merged(unescaped(raw)))
-	}), false},
+	}), false, false},
 	{"nginx, merge_slashes off", refuses(regexp.MustCompile(`%00`), func(raw string) string {
 		return dotsRemoved(unescaped(raw))
-	}), false},
-	{"Envoy", reads(func(raw string) string { return raw }), false},
+	}), false, false},
+	{"Envoy", reads(func(raw string) string { return raw }), false, true},
 	{"Envoy, normalize_path", reads(func(raw string) string {
 		return dotsRemoved(unreservedUnescaped(raw))
-	}), false},
+	}), false, true},
 	{"Envoy, normalize_path, merge_slashes", reads(func(raw string) string {
 		return merged(dotsRemoved(unreservedUnescaped(raw)))
-	}), false},
+	}), false, true},
 	{"Envoy, all of them, UNESCAPE_AND_FORWARD", reads(func(raw string) string {
 		raw = escapedBack.ReplaceAllString(escapedSlash.ReplaceAllString(raw, "/"), "/")
 		return merged(dotsRemoved(unreservedUnescaped(raw)))
-	}), false},
-	{"Node, request.url; Express", reads(func(raw string) string { return raw }), true},
+	}), false, true},
+	{"Node, request.url; Express", reads(func(raw string) string { return raw }), true, true},
 	{"Node, new URL(request.url, base)", reads(func(raw string) string {
 		return dotsRemoved(dotsUnescaped(authority.ReplaceAllString(raw, "")))
-	}), false},
-	{"Node, decodeURIComponent(request.url)", reads(unescaped), false},
-	{"Go, URL.Path", reads(unescaped), false},
-	{"Go, path.Clean(URL.Path)", reads(func(raw string) string { return path.Clean(unescaped(raw)) }), false},
-	{"Go, ServeMux", reads(func(raw string) string { return path.Clean(raw) }), false},
+	}), false, true},
+	{"Node, decodeURIComponent(request.url)", reads(unescaped), false, false},
+	{"Go, URL.Path", reads(unescaped), false, false},
+	{"Go, path.Clean(URL.Path)", reads(func(raw string) string { return path.Clean(unescaped(raw)) }), false, false},
+	{"Go, ServeMux", reads(func(raw string) string { return path.Clean(raw) }), false, true},
 	{"Tomcat", refuses(regexp.MustCompile(`(?i)%2f|%5c|%00`), func(raw string) string {
 		return dotsRemoved(merged(unescaped(parameter.ReplaceAllString(raw, ""))))
-	}), false},
+	}), false, false},
 	{"Tomcat, encodedSolidusHandling=decode, allowBackslash", reads(func(raw string) string {
 		s := unescaped(parameter.ReplaceAllString(raw, ""))
 		return dotsRemoved(merged(strings.ReplaceAll(s, `\`, "/")))
-	}), false},
+	}), false, false},
 	{"Spring behind nginx", reads(func(raw string) string {
 		s := unescaped(parameter.ReplaceAllString(dotsRemoved(merged(unescaped(raw))), ""))
 		return dotsRemoved(merged(s))
-	}), false},
-	{"PHP, Symfony", reads(unescaped), false},
-	{"PHP, Laravel", reads(func(raw string) string { return "/" + strings.Trim(unescaped(raw), "/") }), false},
+	}), false, false},
+	{"PHP, Symfony", reads(unescaped), false, false},
+	{"PHP, Laravel", reads(func(raw string) string { return "/" + strings.Trim(unescaped(raw), "/") }), false, false},
 	{"PHP behind Apache, AllowEncodedSlashes", reads(func(raw string) string {
 		return dotsRemoved(merged(unescaped(raw)))
-	}), false},
-	{"Rails", reads(func(raw string) string { return merged(raw) }), false},
-	{"Rack, unescaped", reads(unescaped), false},
+	}), false, false},
+	{"Rails", reads(func(raw string) string { return merged(raw) }), false, true},
+	{"Rack, unescaped", reads(unescaped), false, false},
 	{"IIS", reads(func(raw string) string {
 		return dotsRemoved(merged(strings.ReplaceAll(unescaped(raw), `\`, "/")))
-	}), true},
+	}), true, false},
 	{"a program that decodes what nginx decoded", reads(func(raw string) string {
 		return unescaped(dotsRemoved(merged(unescaped(raw))))
-	}), false},
+	}), false, false},
 }

@@ -99,7 +99,11 @@ func Readings(dst []Reading, path string) ([]Reading, error) {
 				dst = append(dst, r)
 			}
 		}
-		add(escape(t.string))
+		if t.decoded == 0 {
+			add(keepEscapes(t.string))
+		} else {
+			add(escape(t.string))
+		}
 		if t.decoded < maxDecodings {
 			add(escapeSegments(t.string))
 		}
@@ -109,7 +113,7 @@ func Readings(dst []Reading, path string) ([]Reading, error) {
 
 // Canonical returns the spelling under which all spellings of a path are counted together: decoded
 // twice, without parameters, dot segments, empty segments, backslashes, capital letters and a final
-// slash. Where servers contradict each other, as on /a;%2F../b, it is one of several Keys.
+// slash. Where servers contradict each other, as on /a;%2F..%2Fb, it is one of several Keys.
 func Canonical(path string) string {
 	if plain(path) {
 		return fold(path)
@@ -173,7 +177,7 @@ func rooted(path string) string {
 
 // fold returns a path in small letters, without a final slash.
 func fold(path string) string {
-	return Lower(TrimSlashes(path))
+	return lower(TrimSlashes(path))
 }
 
 // TrimSlashes returns a path without final slashes, but for the first one.
@@ -184,8 +188,17 @@ func TrimSlashes(path string) string {
 	return path
 }
 
-// Lower returns a path, decoded or not, in small letters.
+// Lower returns a path, escaped as a Reading is, in small letters.
 func Lower(path string) string {
+	if strings.IndexByte(path, '%') < 0 {
+		return lower(path)
+	}
+	return eachSegment(path, func(segment string) string {
+		return appendEscaped(nil, lower(decode(segment)), true)
+	})
+}
+
+func lower(path string) string {
 	if utf8.ValidString(path) {
 		return strings.ToLower(path)
 	}

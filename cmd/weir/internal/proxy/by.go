@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/http"
-	"path"
 	"strings"
 
 	"github.com/weirgo/weir/httplimit"
@@ -13,8 +12,9 @@ import (
 
 // By selects the key of a client: parts joined by plus signs. Make one with ParseBy.
 type By struct {
-	text  string
-	parts []string
+	text          string
+	parts         []string
+	path, pattern bool // they are among the parts
 }
 
 // byParts lists the parts in error messages.
@@ -22,12 +22,13 @@ const byParts = "ip, header:NAME, host, user, path or pattern, joined by plus si
 
 // ParseBy parses values such as ip, path and header:Authorization+pattern.
 func ParseBy(text string) (By, error) {
-	b := By{text, strings.Split(text, "+")}
+	b := By{text: text, parts: strings.Split(text, "+")}
 	for i, part := range b.parts {
 		b.parts[i] = strings.TrimSpace(part)
-		if _, err := extractor(b.parts[i], httplimit.IP{}, false); err != nil {
+		if _, err := extractor(b.parts[i], httplimit.IP{}, 0); err != nil {
 			return b, fmt.Errorf("by %q: %w", text, err)
 		}
+		b.path, b.pattern = b.path || b.parts[i] == "path", b.pattern || b.parts[i] == "pattern"
 	}
 	return b, nil
 }
@@ -35,11 +36,11 @@ func ParseBy(text string) (By, error) {
 // String returns b as it was given.
 func (b By) String() string { return b.text }
 
-// extractor returns the Extractor for b.
-func (b By) extractor(ip httplimit.IP, exact bool) httplimit.Extractor {
+// extractor returns the Extractor of the keys for target i of requests.
+func (b By) extractor(ip httplimit.IP, i int) httplimit.Extractor {
 	var all []httplimit.Extractor
 	for _, part := range b.parts {
-		e, err := extractor(part, ip, exact)
+		e, err := extractor(part, ip, i)
 		if err != nil {
 			panic(err) // cannot happen: ParseBy checked it
 		}
@@ -51,7 +52,7 @@ func (b By) extractor(ip httplimit.IP, exact bool) httplimit.Extractor {
 	return httplimit.Join(all...)
 }
 
-func extractor(part string, ip httplimit.IP, exact bool) (e httplimit.Extractor, err error) {
+func extractor(part string, ip httplimit.IP, i int) (e httplimit.Extractor, err error) {
 	switch name, isHeader := strings.CutPrefix(part, "header:"); {
 	case isHeader:
 		err = attempt(func() { e = httplimit.Headers(name) })
@@ -62,12 +63,10 @@ func extractor(part string, ip httplimit.IP, exact bool) (e httplimit.Extractor,
 		return httplimit.Headers("Host"), nil
 	case part == "user":
 		return httplimit.ExtractorFunc(user), nil
-	case part == "path" && exact:
-		return pathExtractor(path.Clean), nil
 	case part == "path":
-		return pathExtractor(plainPath), nil
+		return targetExtractor(i, func(t target) string { return bounded(t.path) }), nil
 	case part == "pattern":
-		return httplimit.Pattern(), nil
+		return targetExtractor(i, func(t target) string { return t.pattern }), nil
 	}
 	return nil, fmt.Errorf("%q is none of %s", part, byParts)
 }
@@ -81,14 +80,10 @@ func user(r *http.Request) (string, error) {
 	return bounded(name), nil
 }
 
-// pathExtractor keys by the path as normalized by plain, so that another spelling is not another
-// key.
-func pathExtractor(plain func(string) string) httplimit.Extractor {
+// targetExtractor keys by a part of target i of a request.
+func targetExtractor(i int, part func(target) string) httplimit.Extractor {
 	return httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-		if r.URL.Path == "" {
-			return "", fmt.Errorf("%w: no path", httplimit.ErrKey) // OPTIONS *
-		}
-		return bounded(plain(r.URL.Path)), nil
+		return part(recordOf(r.Context()).targets.list[i]), nil
 	})
 }
 

@@ -31,15 +31,18 @@ type Config struct {
 	// from the stop, when health checks begin to fail, to the closing of the listener
 	DrainDelay time.Duration
 
-	Limits     []Limit
-	Routes     []Route
-	Rules      Rules // replaces Limits and Routes
-	ExactPaths bool  // routes and keys distinguish spellings of a path
-	By         By
-	Trust      []netip.Prefix // proxies in front whose forwarding fields are trusted
-	Allow      []netip.Prefix // exempt clients
-	Forwarded  bool           // the trusted proxies write Forwarded, not X-Forwarded-For
-	IPv6Bits   int            // 0: httplimit's default
+	// NormalizePaths forwards paths as urlpath.Normalize writes them, and refuses those that it
+	// refuses.
+	NormalizePaths bool
+
+	Limits    []Limit
+	Routes    []Route
+	Rules     Rules // replaces Limits and Routes
+	By        By
+	Trust     []netip.Prefix // proxies in front whose forwarding fields are trusted
+	Allow     []netip.Prefix // exempt clients
+	Forwarded bool           // the trusted proxies write Forwarded, not X-Forwarded-For
+	IPv6Bits  int            // 0: httplimit's default
 
 	TLS TLS
 
@@ -134,7 +137,7 @@ func (c *Config) check() error {
 	if len(c.Rules.Paths) > 0 && len(c.Routes) > 0 {
 		return errors.New("routes have no meaning with rules")
 	}
-	if len(c.Routes) == 0 && slices.Contains(c.By.parts, "pattern") {
+	if len(c.Routes) == 0 && c.By.pattern {
 		return errors.New("by pattern tells routes apart, and there are none: give a --route")
 	}
 	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {

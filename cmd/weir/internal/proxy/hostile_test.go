@@ -3,6 +3,7 @@ package proxy
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"path"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -169,7 +172,7 @@ func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
 		"POST /login": {"POST /LOGIN", "POST /login/", "POST /x/%2e%2e/login", "POST //login",
 			"POST /login/.", "POST /%6Cogin", "POST /login;a=b",
 			"POST /x%2f..%2flogin", "POST /Login?a=b", "post /login"},
-		"GET http://api.example.com/orders/7": {"GET http://API.example.com/orders/8",
+		"GET http://api.example.com/Orders/7": {"GET http://API.example.com/orders/8",
 			"GET http://api.example.com./ORDERS/7",
 			"GET http://api.example.com:1/orders/9/"},
 		"GET /exact/":           {"GET /exact", "GET /Exact/"},
@@ -200,11 +203,180 @@ func TestSpellingsOfARouteAreOneRoute(t *testing.T) {
 			assert.Equal(t, 429, got, spelling)
 		}
 	}
+}
 
-	cfg.ExactPaths = true
+// raw sends a request with a target that no client library would send, and returns the status.
+func raw(t *testing.T, s served, method, target string) int {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.front.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", method, target)
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	_ = resp.Body.Close()
+	return resp.StatusCode
+}
+
+// readers are upstreams that read a path in different ways. Each returns the route that it serves.
+var readers = map[string]func(target string) string{
+	"Express": func(target string) string {
+		switch {
+		case regexp.MustCompile(`(?i)^/users/[^/]+/reset/?$`).MatchString(target):
+			return "reset"
+		case regexp.MustCompile(`(?i)^/search(/|$)`).MatchString(target):
+			return "search"
+		}
+		return "other"
+	},
+	"Go": func(target string) string {
+		u, err := url.ParseRequestURI(target)
+		if err != nil {
+			return "other"
+		}
+		return plainReader(path.Clean(u.Path))
+	},
+	"Tomcat": func(target string) string {
+		u, err := url.ParseRequestURI(regexp.MustCompile(`;[^/]*`).ReplaceAllString(target, ""))
+		if err != nil {
+			return "other"
+		}
+		return plainReader(path.Clean(u.Path))
+	},
+	"Node": func(target string) string {
+		target = regexp.MustCompile(`^//+[^/]*`).ReplaceAllString(target, "")
+		return plainReader(path.Clean(regexp.MustCompile(`(?i)%2e`).ReplaceAllString(target, ".")))
+	},
+}
+
+func plainReader(path string) string {
+	switch {
+	case strings.HasPrefix(path, "/search/"):
+		return "search"
+	case regexp.MustCompile(`^/users/[^/]+/reset$`).MatchString(path):
+		return "reset"
+	}
+	return "other"
+}
+
+// TestNoReadingOfAPathPassesItsLimit sends spellings of two routes to upstreams that read them
+// differently. Each route has a limit of 1, and so has everything else: no upstream may get two
+// requests for what it takes for one route.
+func TestNoReadingOfAPathPassesItsLimit(t *testing.T) {
+	spellings := []string{"/users/42/reset", "/users/42%2Fx/reset", "/users/4%2F2/reset", "/USERS/42/RESET/",
+		"/x/../users/1/reset", "/users/1;a/reset;b", "/users/%34/%72eset", "/search/a", "/search/../foo",
+		"/search/..;/foo", "/search/%2e%2e/foo", "//search/foo", "//x/search/foo", "/x/..;/search/a", "/search",
+		"/x%2f..%2fsearch/b", "/a;%2f../search/c", "/search/;/c", `/search\x`, "/search%5Cx", "/SEARCH/x", "/%73earch/1",
+		"/..;/users/1/reset", "/foo", "/foo//", "/sea%2572ch/1", "/users/1/reset/", "/users/1/reset%00"}
+	for name, read := range readers {
+		var got []string
+		cfg := config(t, "1/1d")
+		cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
+			got = append(got, read(r.RequestURI)+" "+r.RequestURI)
+		})
+		for _, text := range []string{"/users/{id}/reset limit=1/1d", "/search/ limit=1/1d"} {
+			route, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
+			require.NoError(t, err)
+			cfg.Routes = append(cfg.Routes, route)
+		}
+		s := serve(t, cfg)
+		for _, spelling := range spellings {
+			raw(t, s, "POST", spelling)
+		}
+		routes := map[string]bool{}
+		for _, g := range got {
+			route, _, _ := strings.Cut(g, " ")
+			assert.False(t, routes[route], "%s got %q", name, got)
+			routes[route] = true
+		}
+		assert.True(t, routes["reset"] && routes["search"], "%s got %q", name, got)
+	}
+}
+
+// TestPathsAreForwardedAsTheyCame checks that nothing is rewritten, but for bytes that may not stand in
+// a path.
+func TestPathsAreForwardedAsTheyCame(t *testing.T) {
+	cfg := config(t, "100/1d")
+	got := ""
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { got = r.RequestURI })
 	s := serve(t, cfg)
-	assert.Equal(t, 200, status(t, "POST", s.front.URL+"/login"))
-	assert.Equal(t, 200, status(t, "POST", s.front.URL+"/LOGIN"), "unless ExactPaths is set")
+	for target, want := range map[string]string{
+		"/a%2Fb//c/../d;v=1/%7e/.%2e/": "", "/a%2Fb\\c|d": "/a%2Fb%5Cc%7Cd", "//x/y": "",
+		"http://a/%6c": "/%6c", "http://a": "/", "/a%2fb\xff": "/a%2fb%FF",
+	} {
+		assert.Equal(t, 200, raw(t, s, "GET", target))
+		assert.Equal(t, cmp.Or(want, target), got, target)
+	}
+	for _, target := range []string{"x:%2Fa", "*"} {
+		assert.Equal(t, 400, raw(t, s, "GET", target), target)
+	}
+}
+
+func TestAPathWithTooManyReadingsIsRefused(t *testing.T) {
+	cfg := config(t, "100/1d")
+	cfg.Routes = []Route{{Pattern: "/a"}}
+	s := serve(t, cfg)
+	assert.Equal(t, 400, raw(t, s, "GET", strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20)))
+}
+
+func TestNormalizedPathsAreForwarded(t *testing.T) {
+	cfg := config(t, "1/1d")
+	got := ""
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { got = r.RequestURI })
+	cfg.NormalizePaths = true
+	route, err := ParseRoute("/login limit=100/1d", rule.Defaults{Strategy: rule.Fixed})
+	require.NoError(t, err)
+	cfg.Routes = []Route{route}
+	s := serve(t, cfg)
+	for target, want := range map[string]string{
+		"/x/%2e%2e/login?a=%2F": "/login?a=%2F", "//login": "/login", "/log%69n": "/login", "/./login": "/login",
+		"http://a//login": "/login",
+	} {
+		assert.Equal(t, 200, raw(t, s, "GET", target), target)
+		assert.Equal(t, want, got, target)
+	}
+	for _, target := range []string{"/a%2Fb", "/a%5Cb", "/a%00", "/a%252Fb", "/x/..;/login"} {
+		got = ""
+		assert.Equal(t, 400, raw(t, s, "GET", target), target)
+		assert.Empty(t, got)
+	}
+}
+
+// TestAPathThatServersReadDifferentlyCountsUnderEachName uses one that is /a for Tomcat and /b for nginx.
+func TestAPathThatServersReadDifferentlyCountsUnderEachName(t *testing.T) {
+	for _, name := range []string{"/a", "/b"} {
+		cfg := config(t, "1/1d")
+		var err error
+		cfg.By, err = ParseBy("path")
+		require.NoError(t, err)
+		s := serve(t, cfg)
+		assert.Equal(t, 200, raw(t, s, "GET", "/a;%2F..%2Fb"))
+		assert.Equal(t, 429, raw(t, s, "GET", name), name)
+		assert.Equal(t, 200, raw(t, s, "GET", "/c"))
+	}
+	cfg := config(t, "1/1d")
+	var err error
+	cfg.By, err = ParseBy("path")
+	require.NoError(t, err)
+	s := serve(t, cfg)
+	assert.Equal(t, 200, raw(t, s, "GET", "/a"))
+	assert.Equal(t, 429, raw(t, s, "GET", "/a;%2F..%2Fb"))
+	assert.Equal(t, 200, raw(t, s, "GET", "/b"), "a denial takes nothing")
+}
+
+// TestAnAmbiguousRequestThatIsDeniedTakesNothing denies a request by one of its two routes.
+func TestAnAmbiguousRequestThatIsDeniedTakesNothing(t *testing.T) {
+	cfg := config(t, "100/1d")
+	for _, text := range []string{"/a/ limit=1/1d", "/b/ limit=1/1d"} {
+		r, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
+		require.NoError(t, err)
+		cfg.Routes = append(cfg.Routes, r)
+	}
+	s := serve(t, cfg)
+	assert.Equal(t, 200, raw(t, s, "GET", "/a/1"))
+	assert.Equal(t, 429, raw(t, s, "GET", "/a/../b/1"))
+	assert.Equal(t, 200, raw(t, s, "GET", "/b/1"))
 }
 
 func TestSpellingsOfAPathAreOneKey(t *testing.T) {

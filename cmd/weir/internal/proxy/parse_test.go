@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -54,9 +55,9 @@ func TestParseRoute(t *testing.T) {
 		_, err := ParseRoute(text, rule.Defaults{Strategy: rule.Fixed})
 		assert.Error(t, err, text)
 	}
-	_, err = newRoutes([]Route{{Pattern: "no slash"}}, true)
+	_, err = newRoutes([]Route{{Pattern: "no slash"}}, By{})
 	assert.Error(t, err)
-	_, err = newRoutes([]Route{{Pattern: "/a"}, {Pattern: "/a"}}, true)
+	_, err = newRoutes([]Route{{Pattern: "/a"}, {Pattern: "/a"}}, By{})
 	assert.Error(t, err, "the same route twice")
 }
 
@@ -147,7 +148,6 @@ func TestByDistinguishesCallers(t *testing.T) {
 		return r
 	}
 	routed := request("/users/7")
-	routed.Pattern = "GET /users/{id}"
 	for _, row := range []struct {
 		by   string
 		r    *http.Request
@@ -165,14 +165,14 @@ func TestByDistinguishesCallers(t *testing.T) {
 	} {
 		b, err := ParseBy(row.by)
 		require.NoError(t, err, row.by)
-		key, err := b.extractor(httplimit.RemoteAddr(), false).Extract(row.r)
+		key, err := keyOfRequest(t, b, row.r)
 		require.NoError(t, err, row.by)
 		assert.Equal(t, row.want, key, row.by)
 	}
-	for _, by := range []string{"header:X-Key", "user", "pattern"} {
+	for _, by := range []string{"header:X-Key", "user"} {
 		b, err := ParseBy(by)
 		require.NoError(t, err)
-		_, err = b.extractor(httplimit.RemoteAddr(), false).Extract(request("/"))
+		_, err = keyOfRequest(t, b, request("/"))
 		assert.ErrorIs(t, err, httplimit.ErrKey, "%s: who does not say who he is has no key", by)
 	}
 	for _, by := range []string{"", "moon", "ip+", "header:", "header:a b", "ip+moon"} {
@@ -181,12 +181,23 @@ func TestByDistinguishesCallers(t *testing.T) {
 	}
 }
 
+// keyOfRequest returns the key of a request to a proxy with one route.
+func keyOfRequest(t *testing.T, b By, r *http.Request) (string, error) {
+	t.Helper()
+	routes, err := newRoutes([]Route{{Pattern: "GET /users/{id}"}}, b)
+	require.NoError(t, err)
+	rec := new(record)
+	require.NoError(t, routes.read(&rec.targets, r))
+	return b.extractor(httplimit.RemoteAddr(), 0).Extract(r.WithContext(
+		context.WithValue(r.Context(), recordKey{}, rec)))
+}
+
 func TestLongPathsStayDistinct(t *testing.T) {
 	b, err := ParseBy("path")
 	require.NoError(t, err)
 	key := func(path string) string {
 		r := httptest.NewRequest("GET", path, nil)
-		k, err := b.extractor(httplimit.RemoteAddr(), false).Extract(r)
+		k, err := keyOfRequest(t, b, r)
 		require.NoError(t, err)
 		assert.LessOrEqual(t, len(k), longest)
 		return k

@@ -100,7 +100,7 @@ func (p *Proxy) build() (err error) {
 		}
 		p.make.shared.cfg.OnCall = p.watch.calls.OnCall
 	}
-	if p.routes, err = newRoutes(p.cfg.Routes, p.cfg.ExactPaths); err != nil {
+	if p.routes, err = newRoutes(p.cfg.Routes, p.cfg.By); err != nil {
 		return err
 	}
 	if err := p.fillDenyList(); err != nil {
@@ -113,7 +113,7 @@ func (p *Proxy) build() (err error) {
 	if next, err = p.boundInFlight(next); err != nil {
 		return err
 	}
-	p.handler = occupy(p.observe(p.refuseTunnels(p.cfg.Bodies.bound(next))))
+	p.handler = occupy(p.observe(p.refuse(p.cfg.Bodies.bound(next))))
 	p.admin = occupy(p.adminHandler())
 	return nil
 }

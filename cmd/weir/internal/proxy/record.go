@@ -19,6 +19,8 @@ import (
 type record struct {
 	decision httplimit.Decision
 	decided  bool
+	targets  targets
+	refusal  error        // why the path is refused; nil if it is not
 	fault    atomic.Int32 // the status of a body that failed, or 0; set by the goroutine that reads it
 }
 
@@ -40,7 +42,9 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 		defer p.open.Add(-1)
 		rec, start := new(record), time.Now()
 		observed := r.WithContext(context.WithValue(r.Context(), recordKey{}, rec))
-		observed.Pattern = p.routes.pattern(r)
+		if observed.URL, rec.refusal = p.forwarded(r); rec.refusal == nil {
+			rec.refusal = p.routes.read(&rec.targets, observed)
+		}
 		meter := &writer{ResponseWriter: w}
 		defer func() {
 			// Deferred, since ReverseProxy panics when the upstream breaks off.

@@ -2,206 +2,240 @@ package proxy
 
 import (
 	"fmt"
-	"math"
+	"net"
 	"net/http"
-	"net/netip"
+	"net/url"
 	"slices"
+	"strings"
 
-	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/urlpath"
 )
 
-// routes matches requests to Routes with an http.ServeMux that serves no request.
+// routes matches requests to Routes with an http.ServeMux that serves no request. A request matches
+// the route of every reading of its path, since any of them may be the upstream's.
 type routes struct {
-	mux   *http.ServeMux    // nil: no routes
-	exact bool              // match the request's own spelling
-	given map[string]string // the patterns as given, by those in mux
-	costs map[string]uint64 // by the pattern as given
+	exact, folded *http.ServeMux    // folded has the patterns in small letters; nil: no routes
+	given         map[string]string // the patterns as given, by those in a mux
+	costs         map[string]uint64 // by the pattern as given
+	own           map[string]bool   // the patterns, as given, of routes with limits of their own
+	by            By
 }
 
-func newRoutes(all []Route, exact bool) (*routes, error) {
+func newRoutes(all []Route, by By) (*routes, error) {
+	rs := &routes{
+		given: make(map[string]string), costs: make(map[string]uint64), own: make(map[string]bool), by: by,
+	}
 	if len(all) == 0 {
-		return &routes{}, nil
+		return rs, nil
 	}
-	r := &routes{
-		mux: http.NewServeMux(), exact: exact,
-		given: make(map[string]string), costs: make(map[string]uint64),
-	}
+	rs.exact, rs.folded = http.NewServeMux(), http.NewServeMux()
+	capitals := false
 	for _, route := range all {
-		pattern := route.Pattern
-		if !exact {
-			pattern = plainPattern(pattern)
+		for _, fold := range []bool{false, true} {
+			mux, pattern := rs.exact, plainPattern(route.Pattern, fold)
+			if fold {
+				mux = rs.folded
+			}
+			if err := checkPattern(mux, pattern, http.NotFoundHandler()); err != nil {
+				return nil, fmt.Errorf("route %q: %w", route.Pattern, err)
+			}
+			capitals = capitals || fold && rs.given[pattern] == ""
+			rs.given[pattern] = route.Pattern
 		}
-		if err := checkPattern(r.mux, pattern, http.NotFoundHandler()); err != nil {
-			return nil, fmt.Errorf("route %q: %w", route.Pattern, err)
-		}
-		r.given[pattern] = route.Pattern
+		rs.own[route.Pattern] = len(route.Limits) > 0
 		if route.Cost > 0 {
-			r.costs[route.Pattern] = route.Cost
+			rs.costs[route.Pattern] = route.Cost
 		}
 	}
-	return r, nil
+	if !capitals {
+		rs.exact = rs.folded
+	}
+	return rs, nil
 }
 
 // elsewhere is the pattern of requests without a route.
 const elsewhere = "(no route)"
 
-// pattern returns the pattern, as given, of the route that matches r.
-func (rs *routes) pattern(r *http.Request) string {
-	if rs.mux == nil {
-		return ""
+// target is what one reading of a request counts as.
+type target struct {
+	pattern string // as given, or elsewhere; empty if there are no routes
+	path    string // the name of the path among counts
+}
+
+// targets is what a request counts as. Targets that count alike are one.
+type targets struct {
+	list []target // the first one is of a reading that leaves the path as it is
+	cost uint64   // the highest of the routes'; 0: 1
+	one  [1]target
+}
+
+// maxTargets bounds the targets of a request whose key has its path or pattern.
+const maxTargets = 8
+
+// read sets t to the targets of r. It fails if there are too many.
+func (rs *routes) read(t *targets, r *http.Request) error {
+	t.list = t.one[:0]
+	if rs.folded == nil && !rs.by.path {
+		t.list = append(t.list, target{})
+		return nil
 	}
-	if !rs.exact {
-		r = plainRequest(r)
+	var buf [4]urlpath.Reading
+	all, err := urlpath.Readings(buf[:0], r.URL.EscapedPath())
+	if err != nil {
+		return err
 	}
-	if _, pattern := rs.mux.Handler(r); pattern != "" {
-		return rs.given[pattern]
+	plain := &http.Request{Method: strings.ToUpper(r.Method), Host: plainHost(r.Host), URL: new(url.URL)}
+	for _, reading := range all {
+		rs.match(plain, reading.Path, func(pattern string) {
+			t.cost = max(t.cost, rs.costs[pattern])
+			rs.add(t, target{pattern, reading.Key})
+		})
 	}
-	return elsewhere
+	if rs.by.path || rs.by.pattern {
+		if len(t.list) > maxTargets {
+			return urlpath.ErrReadings
+		}
+	}
+	return nil
+}
+
+// owner returns the route whose limits apply to requests of a pattern: itself, or "" for the general
+// ones.
+func (rs *routes) owner(pattern string) string {
+	if rs.own[pattern] {
+		return pattern
+	}
+	return ""
+}
+
+// add adds a target unless t has one that counts alike.
+func (rs *routes) add(t *targets, one target) {
+	if !rs.by.path {
+		one.path = ""
+	}
+	alike := func(other target) bool {
+		return one.path == other.path && rs.owner(one.pattern) == rs.owner(other.pattern) &&
+			(one.pattern == other.pattern || !rs.by.pattern)
+	}
+	if !slices.ContainsFunc(t.list, alike) {
+		t.list = append(t.list, one)
+	}
+}
+
+// match calls found with the pattern, as given, for each spelling of a path that differs in letter
+// case and final slashes only. It sets the URL of r.
+func (rs *routes) match(r *http.Request, path string, found func(pattern string)) {
+	if rs.folded == nil {
+		found("")
+		return
+	}
+	find := func(mux *http.ServeMux, path string) {
+		setPath(r.URL, opaqueSegments(path))
+		pattern := elsewhere
+		if _, matched := mux.Handler(r); matched != "" {
+			pattern = rs.given[matched]
+		}
+		found(pattern)
+	}
+	trimmed := urlpath.TrimSlashes(path)
+	for _, path := range []string{path, trimmed} {
+		find(rs.exact, path)
+		if lower := urlpath.Lower(path); lower != path || rs.exact != rs.folded {
+			find(rs.folded, lower)
+		}
+		if path == trimmed {
+			break
+		}
+	}
+}
+
+// opaqueSegments replaces the segments of a path that http.ServeMux would remove by ones that match
+// wildcards only.
+func opaqueSegments(path string) string {
+	if !strings.Contains(path, "//") && !strings.Contains(path, "/.") {
+		return path
+	}
+	segments := strings.Split(path, "/")
+	for i, s := range segments[1 : len(segments)-1] {
+		if s == "" {
+			segments[i+1] = "%00"
+		}
+	}
+	for i, s := range segments {
+		if s == "." || s == ".." {
+			segments[i] = strings.ReplaceAll(s, ".", "%2E")
+		}
+	}
+	return strings.Join(segments, "/")
+}
+
+// setPath sets the path of u to an escaped one.
+func setPath(u *url.URL, escaped string) {
+	u.RawPath = escaped
+	var err error
+	if u.Path, err = url.PathUnescape(escaped); err != nil {
+		u.Path = escaped // it has no valid escapes, such as *
+	}
 }
 
 // Matcher returns a function that reports whether one of the patterns matches a request, as that of a
-// Route would without ExactPaths.
+// Route would.
 func Matcher(patterns []string) (func(*http.Request) bool, error) {
 	var all []Route
 	for _, pattern := range patterns {
 		all = append(all, Route{Pattern: pattern})
 	}
-	routes, err := newRoutes(all, false)
+	routes, err := newRoutes(all, By{pattern: true})
 	if err != nil {
 		return nil, err
-	}
-	return func(r *http.Request) bool { return routes.pattern(r) != elsewhere }, nil
-}
-
-// cost returns httplimit's CostFunc; nil if all requests cost the same.
-func (rs *routes) cost() func(*http.Request) uint64 {
-	if len(rs.costs) == 0 {
-		return nil
-	}
-	return func(r *http.Request) uint64 { return rs.costs[r.Pattern] }
-}
-
-// guard returns next behind the middleware: one for each route with limits of its own, and one for
-// all other requests.
-func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
-	general, err := p.middleware(p.cfg.Limits, next)
-	if err != nil {
-		return nil, err
-	}
-	own := make(map[string]http.Handler)
-	for _, route := range p.cfg.Routes {
-		if len(route.Limits) == 0 {
-			continue
-		}
-		h, err := p.middleware(route.Limits, next)
-		if err != nil {
-			return nil, err
-		}
-		own[route.Pattern] = h
-	}
-	if len(own) == 0 {
-		return general, nil
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if h := own[r.Pattern]; h != nil {
-			h.ServeHTTP(w, r)
-			return
-		}
-		general.ServeHTTP(w, r)
-	}), nil
-}
-
-// middleware returns next behind a middleware for these limits.
-func (p *Proxy) middleware(limits []Limit, next http.Handler) (h http.Handler, err error) {
-	cfg := p.cfg.Guard
-	cfg.Extractor = p.cfg.By.extractor(p.ip, p.cfg.ExactPaths)
-	cfg.ClientIP = p.ip
-	cfg.Skip = p.allowed()
-	cfg.CostFunc = p.routes.cost()
-	cfg.DenyList = p.denied
-	cfg.Stats = &p.stats
-	cfg.OnDecision = p.onDecision
-	cfg.Logger = p.cfg.Log
-	if p.cfg.Penalty != (Penalty{}) {
-		in := p.cfg.Penalty
-		cfg.Penalty = httplimit.Penalty{
-			Strategy: p.limiter.FixedWindow(), Denials: in.Denials, Within: in.Within, For: in.For,
-		}
-	}
-	for _, l := range limits {
-		policy, err := p.make.policy(l)
-		if err != nil {
-			return nil, err
-		}
-		cfg.Policies = append(cfg.Policies, policy)
-	}
-	if len(limits) == 0 { // all limits are those of routes: only the lists apply
-		cfg.MaxInFlight = math.MaxInt
-	}
-	err = attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
-	return h, err
-}
-
-// boundInFlight returns next behind the bounds on requests in flight, over all routes.
-func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
-	if p.cfg.MaxInFlight == 0 && p.cfg.MaxInFlightPerClient == 0 {
-		return next, nil
-	}
-	cfg := httplimit.Config{
-		Extractor:            p.cfg.By.extractor(p.ip, p.cfg.ExactPaths),
-		ClientIP:             p.ip,
-		Skip:                 p.allowed(),
-		MaxInFlight:          p.cfg.MaxInFlight,
-		MaxInFlightPerClient: p.cfg.MaxInFlightPerClient,
-		DeniedStatus:         p.cfg.Guard.DeniedStatus,
-		Respond:              p.cfg.Guard.Respond,
-		CORS:                 p.cfg.Guard.CORS,
-		Jitter:               p.cfg.Guard.Jitter,
-		Shadow:               p.cfg.Guard.Shadow,
-		Stats:                &p.flight,
-		OnDecision: func(r *http.Request, d httplimit.Decision) {
-			if d.Status != 0 && !d.Shadow { // no limit sees it
-				p.onDecision(r, d)
-			}
-		},
-	}
-	err = attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
-	return h, err
-}
-
-// allowed returns httplimit's Skip: whether the client is in Allow. nil: Allow is empty.
-func (p *Proxy) allowed() func(*http.Request) bool {
-	if len(p.cfg.Allow) == 0 {
-		return nil
 	}
 	return func(r *http.Request) bool {
-		addr, err := p.ip.Addr(r)
-		return err == nil && slices.ContainsFunc(p.cfg.Allow, func(a netip.Prefix) bool {
-			return a.Contains(addr)
-		})
-	}
+		var t targets
+		err := routes.read(&t, r)
+		return err != nil || slices.ContainsFunc(t.list, func(t target) bool { return t.pattern != elsewhere })
+	}, nil
 }
 
-// count returns the number of requests with this outcome, including refusals by the bounds on
-// requests in flight, which no limit sees.
-func (p *Proxy) count(o httplimit.Outcome) uint64 {
-	n := p.stats.Count(o)
-	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow { // or the limits see it, too
-		n += p.flight.Count(o)
+// plainHost returns the host in lower case, without a port and a final dot.
+func plainHost(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
 	}
-	if p.ruled != nil {
-		n += p.ruled.counts[o].Load()
-	}
-	return n
+	return strings.ToLower(strings.TrimRight(strings.Trim(host, "[]"), "."))
 }
 
-// onDecision records a decision of the middleware.
-func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
-	p.watch.decisions.OnDecision(r, d)
-	if rec := recordOf(r.Context()); rec != nil {
-		rec.decision, rec.decided = d, true
+// plainPattern returns a pattern of http.ServeMux as the readings of paths are written, in small
+// letters if fold is set. Wildcards are unchanged.
+func plainPattern(pattern string, fold bool) string {
+	method, rest, ok := strings.Cut(pattern, " ")
+	if !ok {
+		method, rest = "", pattern
 	}
-	if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
-		p.worst.Denied(d.Key)
+	host, p, ok := strings.Cut(strings.TrimLeft(rest, " \t"), "/")
+	if !ok {
+		return pattern // http.ServeMux reports the error
 	}
+	segments := strings.Split(p, "/")
+	for i, s := range segments {
+		if !strings.Contains(s, "{") { // or http.ServeMux reports the error
+			segments[i] = plainSegment(s, fold)
+		}
+	}
+	plain := plainHost(host) + "/" + strings.Join(segments, "/")
+	if method != "" {
+		plain = strings.ToUpper(method) + " " + plain
+	}
+	return plain
+}
+
+// plainSegment returns a segment of a pattern as a reading has it, without parameters.
+func plainSegment(s string, fold bool) string {
+	if decoded, err := url.PathUnescape(s); err == nil { // or http.ServeMux takes s literally
+		s = decoded
+	}
+	s, _, _ = strings.Cut(s, ";")
+	if fold {
+		return urlpath.Lower(url.PathEscape(s))
+	}
+	return url.PathEscape(s)
 }

@@ -40,7 +40,7 @@ type ruled struct {
 // newRuled loads the rules.
 func (p *Proxy) newRuled() (err error) {
 	cfg := p.cfg.Rules
-	r := &ruled{keys: p.cfg.By.extractor(p.ip, p.cfg.ExactPaths)}
+	r := &ruled{keys: p.cfg.By.extractor(p.ip, 0)}
 	check := func(s *rules.Set) error {
 		domain, err := cfg.Domain(s)
 		if err == nil && cmp.Or(r.domain, domain) != domain {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/throttle"
+	"github.com/weirgo/weir/internal/urlpath"
 )
 
 // upstream returns the handler that forwards requests to target.
@@ -26,6 +28,9 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
+			if r.In.URL.Path == "*" {
+				r.Out.URL.Path, r.Out.URL.RawPath = "*", ""
+			}
 			if p.cfg.PreserveHost {
 				r.Out.Host = r.In.Host
 			}
@@ -57,16 +62,49 @@ func keepWebSocketsOnly(h http.Header) {
 // newVia returns a name for this process in the Via field.
 func newVia() string { return "weir-" + strings.ToLower(rand.Text()[:12]) }
 
-// refuseTunnels refuses CONNECT, which would open a tunnel, and requests that have passed this
-// proxy before.
-func (p *Proxy) refuseTunnels(next http.Handler) http.Handler {
+// forwarded returns the URL of a request with the path that the upstream gets: the client's, in which
+// only bytes that may not stand in a path are escaped, or its normalized form. The error says why the
+// path is refused.
+func (p *Proxy) forwarded(r *http.Request) (*url.URL, error) {
+	path := cmp.Or(r.URL.RawPath, r.URL.EscapedPath(), "/")
+	switch {
+	case r.URL.Opaque != "" || path == "*" && r.Method != http.MethodOptions:
+		return r.URL, errTarget
+	case path == "*":
+		return r.URL, nil
+	case p.cfg.NormalizePaths:
+		var err error
+		if path, err = urlpath.Normalize(path); err != nil {
+			return r.URL, err
+		}
+	case r.URL.RawPath == "" || r.URL.EscapedPath() == path:
+		return r.URL, nil
+	default:
+		path = urlpath.Escape(path)
+	}
+	if path == r.URL.EscapedPath() {
+		return r.URL, nil
+	}
+	u := *r.URL
+	setPath(&u, path)
+	return &u, nil
+}
+
+var errTarget = errors.New("the target is neither a path nor a URL")
+
+// refuse refuses CONNECT, which would open a tunnel, requests that have passed this proxy before, and
+// those with a path that cannot be read.
+func (p *Proxy) refuse(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		refusal := recordOf(r.Context()).refusal
 		switch {
 		case r.Method == http.MethodConnect:
 			http.Error(w, "This proxy makes no tunnels.", http.StatusMethodNotAllowed)
 		case p.wasHere(r):
 			p.loops.log(p.cfg.Log)
 			http.Error(w, "This proxy is its own upstream.", http.StatusLoopDetected)
+		case refusal != nil:
+			http.Error(w, "This proxy does not forward this: "+refusal.Error()+".", http.StatusBadRequest)
 		default:
 			next.ServeHTTP(w, r)
 		}

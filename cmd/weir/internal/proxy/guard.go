@@ -1,0 +1,239 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// guard returns next behind the limits: those of the request's route or, if it has none of its own, the
+// general ones. A request with several targets is held to the limits of each.
+func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
+	limits := map[string][]httplimit.Policy{} // by route; the general ones by ""
+	var order []string
+	add := func(route string, all []Limit) error {
+		order = append(order, route)
+		for _, l := range all {
+			policy, err := p.make.policy(l)
+			if err != nil {
+				return err
+			}
+			limits[route] = append(limits[route], policy)
+		}
+		return nil
+	}
+	if err := add("", p.cfg.Limits); err != nil {
+		return nil, err
+	}
+	for _, route := range p.cfg.Routes {
+		if len(route.Limits) == 0 {
+			continue
+		}
+		if err := add(route.Pattern, route.Limits); err != nil {
+			return nil, err
+		}
+	}
+	own := make(map[string]http.Handler)
+	for route, policies := range limits {
+		h, err := p.middleware(policies, next)
+		if err != nil {
+			return nil, err
+		}
+		own[route] = h
+	}
+	if len(p.cfg.Routes) == 0 && !p.cfg.By.path {
+		return own[""], nil
+	}
+	several, err := p.middleware(p.several(order, limits), next)
+	if err != nil {
+		return nil, err
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t := &recordOf(r.Context()).targets
+		if len(t.list) > 1 {
+			several.ServeHTTP(w, r)
+			return
+		}
+		own[p.routes.owner(t.list[0].pattern)].ServeHTTP(w, r)
+	}), nil
+}
+
+// several returns policies that hold a request to the limits of all its targets. Each limit has a
+// policy for each number of a target with its key; a policy that does not apply has no limit.
+func (p *Proxy) several(order []string, limits map[string][]httplimit.Policy) (all []httplimit.Policy) {
+	copies := 1
+	if p.cfg.By.path || p.cfg.By.pattern {
+		copies = maxTargets
+	}
+	names := make(map[string]bool)
+	for _, route := range order {
+		for _, l := range limits[route] {
+			limit, duration := l.Limit, l.Duration
+			for i := range copies {
+				policy := l
+				policy.Name = otherName(names, l.Name)
+				policy.Strategy = &renamed{l.Strategy.(backend), weir.JoinKey(policy.Name), weir.JoinKey(l.Name)}
+				if policy.Name == l.Name {
+					policy.Strategy = l.Strategy
+				}
+				policy.Limit, policy.Duration, policy.DenyAll = 0, 0, false
+				policy.LimitFunc = func(r *http.Request) (uint64, time.Duration) {
+					if recordOf(r.Context()).targets.has(route, i, copies, p.routes) {
+						return limit, duration
+					}
+					return httplimit.NoLimit, time.Second
+				}
+				policy.Extractor = p.cfg.By.extractor(p.ip, i)
+				all = append(all, policy)
+			}
+		}
+	}
+	return all
+}
+
+// has reports whether the limits of a route apply to target i, or to any target if there is one copy
+// of each limit.
+func (t *targets) has(route string, i, copies int, rs *routes) bool {
+	if copies == 1 {
+		return slices.ContainsFunc(t.list, func(t target) bool { return rs.owner(t.pattern) == route })
+	}
+	return i < len(t.list) && rs.owner(t.list[i].pattern) == route
+}
+
+// otherName returns name, or one that begins alike and that names does not have, and adds it to names.
+func otherName(names map[string]bool, name string) string {
+	const longest = 64 // of httplimit
+	other := name
+	for n := 2; names[other]; n++ {
+		end := fmt.Sprintf(" (%d)", n)
+		other = name[:min(len(name), longest-len(end))] + end
+	}
+	names[other] = true
+	return other
+}
+
+// renamed is the strategy of a policy that counts under the name of another one.
+type renamed struct {
+	backend
+	from, to string // of keys; each is a name as the first part of a joined key
+}
+
+func (s *renamed) rename(r *weir.Request) *weir.Request {
+	other := *r
+	other.Key = s.to + strings.TrimPrefix(r.Key, s.from)
+	return &other
+}
+
+// Run implements weir.Strategy.
+func (s *renamed) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return s.backend.Run(ctx, s.rename(r))
+}
+
+// Peek implements weir.Peeker.
+func (s *renamed) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return s.backend.Peek(ctx, s.rename(r))
+}
+
+// Refund implements weir.Refunder.
+func (s *renamed) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	return s.backend.Refund(ctx, s.rename(r), taken)
+}
+
+// middleware returns next behind a middleware for these limits.
+func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (h http.Handler, err error) {
+	cfg := p.cfg.Guard
+	cfg.Extractor = p.cfg.By.extractor(p.ip, 0)
+	cfg.ClientIP = p.ip
+	cfg.Skip = p.allowed()
+	if len(p.routes.costs) > 0 {
+		cfg.CostFunc = func(r *http.Request) uint64 { return recordOf(r.Context()).targets.cost }
+	}
+	cfg.DenyList = p.denied
+	cfg.Stats = &p.stats
+	cfg.OnDecision = p.onDecision
+	cfg.Logger = p.cfg.Log
+	if p.cfg.Penalty != (Penalty{}) {
+		in := p.cfg.Penalty
+		cfg.Penalty = httplimit.Penalty{
+			Strategy: p.limiter.FixedWindow(), Denials: in.Denials, Within: in.Within, For: in.For,
+		}
+	}
+	cfg.Policies = policies
+	if len(policies) == 0 { // all limits are those of routes: only the lists apply
+		cfg.MaxInFlight = math.MaxInt
+	}
+	err = attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
+	return h, err
+}
+
+// boundInFlight returns next behind the bounds on requests in flight, over all routes.
+func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
+	if p.cfg.MaxInFlight == 0 && p.cfg.MaxInFlightPerClient == 0 {
+		return next, nil
+	}
+	cfg := httplimit.Config{
+		Extractor:            p.cfg.By.extractor(p.ip, 0),
+		ClientIP:             p.ip,
+		Skip:                 p.allowed(),
+		MaxInFlight:          p.cfg.MaxInFlight,
+		MaxInFlightPerClient: p.cfg.MaxInFlightPerClient,
+		DeniedStatus:         p.cfg.Guard.DeniedStatus,
+		Respond:              p.cfg.Guard.Respond,
+		CORS:                 p.cfg.Guard.CORS,
+		Jitter:               p.cfg.Guard.Jitter,
+		Shadow:               p.cfg.Guard.Shadow,
+		Stats:                &p.flight,
+		OnDecision: func(r *http.Request, d httplimit.Decision) {
+			if d.Status != 0 && !d.Shadow { // no limit sees it
+				p.onDecision(r, d)
+			}
+		},
+	}
+	err = attempt(func() { h = httplimit.New(p.limiter.FixedWindow(), cfg)(next) })
+	return h, err
+}
+
+// allowed returns httplimit's Skip: whether the client is in Allow. nil: Allow is empty.
+func (p *Proxy) allowed() func(*http.Request) bool {
+	if len(p.cfg.Allow) == 0 {
+		return nil
+	}
+	return func(r *http.Request) bool {
+		addr, err := p.ip.Addr(r)
+		return err == nil && slices.ContainsFunc(p.cfg.Allow, func(a netip.Prefix) bool {
+			return a.Contains(addr)
+		})
+	}
+}
+
+// count returns the number of requests with this outcome, including refusals by the bounds on
+// requests in flight, which no limit sees.
+func (p *Proxy) count(o httplimit.Outcome) uint64 {
+	n := p.stats.Count(o)
+	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow { // or the limits see it, too
+		n += p.flight.Count(o)
+	}
+	if p.ruled != nil {
+		n += p.ruled.counts[o].Load()
+	}
+	return n
+}
+
+// onDecision records a decision of the middleware.
+func (p *Proxy) onDecision(r *http.Request, d httplimit.Decision) {
+	p.watch.decisions.OnDecision(r, d)
+	if rec := recordOf(r.Context()); rec != nil {
+		rec.decision, rec.decided = d, true
+	}
+	if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
+		p.worst.Denied(d.Key)
+	}
+}
