@@ -21,21 +21,16 @@ type Reservation struct {
 // returnOf returns what gives a part of an admission back, by give: in all no more than was taken, and
 // nothing after a denial. give gets a request for the part, and how much was given back before.
 func returnOf(r *Request, taken *Result, give func(q *Request, before int64) error) Return {
-	if !taken.Allowed() {
-		return func(context.Context, uint64) error { return nil }
-	}
 	whole := *r // r is the caller's
-	whole.Cost = max(1, r.Cost)
-	var rest remainder.Remainder
-	rest.Set(whole.Cost)
-	return func(_ context.Context, cost uint64) error {
-		q := whole
-		var before uint64
-		if q.Cost, before = rest.Take(cost); q.Cost == 0 {
-			return nil
-		}
-		return give(&q, clampCost(whole.Cost-before))
+	var cost uint64
+	if taken.Allowed() {
+		cost = max(1, r.Cost)
 	}
+	return remainder.Parts(cost, func(_ context.Context, n, before uint64) error {
+		q := whole
+		q.Cost = n
+		return give(&q, clampCost(before))
+	})
 }
 
 // Reserve has s decide on r, whose Cost is an estimate. Commit it when the cost is known, or Cancel

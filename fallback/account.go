@@ -6,6 +6,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/callers"
 )
 
 // account is the state of one caller. Its methods require mu, but for restart and idle.
@@ -153,11 +156,7 @@ func (a *account) currentNumber() uint64 {
 
 // uncount takes cost from the last count of primary, or primary would be seeded with it after an
 // outage.
-func (a *account) uncount(cost uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.counted.total -= min(a.counted.total, cost)
-}
+func (a *account) uncount(cost uint64) { a.counted.total -= min(a.counted.total, cost) }
 
 // idle reports whether the account may be removed. The last count is lost with it, which matters
 // only if primary loses its counts too.
@@ -165,4 +164,46 @@ func (a *account) idle(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.users.Load() == 0 && !now.Before(a.reset) && a.owed(now) == 0
+}
+
+// ledger holds the accounts of a bounded number of callers.
+type ledger struct {
+	*callers.Table[account]
+	numbers, dropped atomic.Uint64
+
+	mu sync.Mutex
+
+	// unrecorded is the sharing of the callers for whom local admitted cost that no account holds,
+	// until none of that cost counts any more. Guarded by mu.
+	unrecorded sharing
+}
+
+// open returns the account of r's caller, and makes it if there is none. It is not removed until
+// the caller of open, and each call of primary by then, has subtracted 1 from its users.
+func (l *ledger) open(r *weir.Request, now time.Time) (a *account) {
+	if !l.Update(r, now, func(found *account) *account {
+		if a = found; a == nil {
+			a = &account{number: l.numbers.Add(1), sharing: l.unrecordedNow()}
+		}
+		a.users.Add(1)
+		return a
+	}) {
+		a.temporary = true
+	}
+	return a
+}
+
+// drop records that primary will not be charged with cost that local admitted, of a limit shared
+// out to n instances.
+func (l *ledger) drop(cost, n uint64, now, until time.Time) {
+	l.dropped.Add(cost)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unrecorded.hold(l.unrecorded.among(n, now), until)
+}
+
+func (l *ledger) unrecordedNow() sharing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unrecorded
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/remainder"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -19,18 +20,20 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
-	a := f.ledger.open(r, f.cfg.Now())
-	defer a.users.Add(-1)
-	p, err := f.change(ctx, a, r, f.primary.Charge)
+	v := f.visit(r, &f.ways)
+	defer v.leave()
+	_, p, err := v.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
+		return nil, v.primary.Charge(ctx, v.r)
+	})
 	if err != nil && err != errUndecided {
 		return err
 	}
-	n := f.sharedAmong(a)
-	own := *f.toShare(r, n)
+	n := v.sharedAmong()
+	own := *v.toShare(n)
 	if err == nil {
-		a.mu.Lock()
-		a.counted.total += min(wrap.Cost(r), ^a.counted.total)
-		a.mu.Unlock()
+		v.a.mu.Lock()
+		v.a.counted.total += min(wrap.Cost(r), ^v.a.counted.total)
+		v.a.mu.Unlock()
 		own.Cost = share(wrap.Cost(r), n)
 		_ = f.local.Charge(ctx, &own) // if local has no room for the key, it denies its requests too
 		return nil
@@ -43,7 +46,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err != nil {
 		counted = new(weir.Result)
 	}
-	f.recordDebt(a, r, n, counted, p)
+	v.recordDebt(n, counted, p)
 	return nil
 }
 
@@ -54,60 +57,138 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 // that primary is never charged with (see Stats.Dropped): primary must not give back what it has
 // not counted.
 func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return f.refundBy(ctx, r, taken, f.primary.Refund)
+	return f.refundBy(ctx, r, taken, &f.ways)
 }
 
-func (f *Fallback) refundBy(ctx context.Context, r *weir.Request, taken *weir.Result, primary refunder) error {
+func (f *Fallback) refundBy(ctx context.Context, r *weir.Request, taken *weir.Result, by *ways) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
-	now := f.cfg.Now()
-	if f.exceeds(r) || !taken.Allowed() || !taken.ExpiresAt.After(now) {
+	if f.exceeds(r) || !taken.Allowed() || !taken.ExpiresAt.After(f.cfg.Now()) {
 		return nil
 	}
-	a := f.ledger.open(r, now)
-	defer a.users.Add(-1)
-	return f.refund(ctx, a, r, taken, primary, func(ctx context.Context, own *weir.Request) error {
-		return f.local.Refund(ctx, own, taken)
-	})
+	v := f.visit(r, by)
+	defer v.leave()
+	return v.refund(ctx, taken)
 }
 
-// refund is Refund of an admission that counts, which takes the part of local back by local.
-func (f *Fallback) refund(ctx context.Context, a *account, r *weir.Request, taken *weir.Result,
-	primary refunder, local func(context.Context, *weir.Request) error) error {
-	rest := *r
-	rest.Cost = wrap.Cost(r)
-	counted := taken.ExpiresAt.After(f.ledger.unrecordedNow().until)
-	a.mu.Lock()
-	rest.Cost -= a.refund(rest.Cost, f.cfg.Now())
+// refund takes the cost of the request back, in the period that taken is of: from local as far as
+// primary has not been charged with it, and from primary.
+func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
+	counted, cost := taken.ExpiresAt.After(v.ledger.unrecordedNow().until), wrap.Cost(v.r)
+	v.a.mu.Lock()
+	owed := v.a.refund(cost, v.cfg.Now())
 	if counted {
-		a.counted.total -= min(a.counted.total, rest.Cost) // or primary would be seeded with it after an outage
+		v.a.uncount(cost - owed)
 	}
-	a.mu.Unlock()
-	if own := *f.toShare(r, f.sharedAmong(a)); rest.Cost < wrap.Cost(r) {
-		own.Cost = wrap.Cost(r) - rest.Cost
-		if err := wrap.Supported(local(ctx, &own)); err != nil {
+	v.a.mu.Unlock()
+	if owed > 0 {
+		own := *v.toShare(v.sharedAmong())
+		own.Cost = owed
+		if err := wrap.Supported(v.by.refundLocal(ctx, &own, taken)); err != nil {
 			return err
 		}
 	}
-	if rest.Cost == 0 || !counted {
+	if owed == cost || !counted {
 		return nil
 	}
-	was := *taken // the call may outlive its caller
-	return f.refundPrimary(ctx, a, &rest, func(ctx context.Context, r *weir.Request) error {
-		return primary(ctx, r, &was)
-	})
+	return v.refundPrimary(ctx, cost-owed, taken)
 }
 
-// refundPrimary has primary take cost back by op. What primary does not receive is lost.
-func (f *Fallback) refundPrimary(
-	ctx context.Context, a *account, r *weir.Request, op func(context.Context, *weir.Request) error,
-) error {
-	_, err := f.change(ctx, a, r, op)
+// refundPrimary has primary take cost back. What it does not receive is lost.
+func (v *visit) refundPrimary(ctx context.Context, cost uint64, taken *weir.Result) error {
+	rest, r, was := *v, *v.r, *taken // the call may outlive its caller
+	r.Cost, rest.r = cost, &r
+	_, _, err := rest.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
+		return nil, v.by.refund(ctx, v.r, &was)
+	})
 	if err == errUndecided {
 		return nil
 	}
 	return wrap.Supported(err)
+}
+
+// admission is what is known of an admitted request, for its Return.
+type admission struct {
+	f       *Fallback
+	request weir.Request
+	taken   weir.Result
+	source  Source
+	number  uint64 // of the account before it
+
+	// What gives back to primary, nil where a lease decided or primary was charged in the same step, and
+	// to local. A call of primary that is late may still write the first.
+	primary, local weir.Return
+}
+
+// Admit is Run, and returns what gives cost back where r was admitted: to primary by the Return of
+// primary, and to local by that of local, as far as primary was not charged with it. What was charged
+// is refunded, as by Refund. It gives nothing back after a Reset here, and no more than was taken; what
+// primary does not receive is lost. Of a strategy that is no weir.Admitter it is Run and Refund.
+func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
+	if err := f.validate(ctx, r); err != nil {
+		return nil, nil, err
+	}
+	v := f.visit(r, &f.ways)
+	defer v.leave()
+	x := &admission{f: f, request: *r, number: v.a.currentNumber()}
+	by := f.ways
+	by.run, by.runLocal = admitting(&f.primary, &x.primary), admitting(&f.local, &x.local)
+	res, source, err := f.runSource(ctx, r, &by)
+	if err != nil {
+		return nil, nil, err
+	}
+	x.taken, x.source = *res, source
+	var cost uint64
+	if res.Allowed() && source != FromPolicy {
+		cost = wrap.Cost(r)
+	}
+	return res, remainder.Parts(cost, x.giveBack), nil
+}
+
+// admitting is Admit of s, which sets giveBack, or Run if s is no weir.Admitter.
+func admitting(s *wrap.Strategy, giveBack *weir.Return) func(context.Context, *weir.Request) (*weir.Result, error) {
+	return func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+		res, back, err := s.Admit(ctx, r)
+		if err != nil && wrap.Supported(err) == nil {
+			return s.Run(ctx, r)
+		}
+		*giveBack = back
+		return res, err
+	}
+}
+
+// giveBack gives cost back by Refund where there is no Return, and then only what still counts.
+func (x *admission) giveBack(ctx context.Context, cost, _ uint64) error {
+	r, by := x.request, x.f.ways
+	r.Cost = cost
+	if x.local != nil {
+		by.refundLocal = returning(x.local)
+	}
+	exact := x.source == FromPrimary && x.primary != nil
+	if exact {
+		by.refund = returning(x.primary)
+	}
+	v := x.f.visit(&r, &by)
+	defer v.leave()
+	v.a.mu.Lock()
+	counts := x.taken.ExpiresAt.After(x.f.cfg.Now()) && v.a.number == x.number
+	if counts && x.source != FromLocal {
+		v.a.uncount(cost)
+	}
+	v.a.mu.Unlock()
+	switch {
+	case exact, counts && x.source != FromLocal: // else of a lease, or after a debt
+		return v.refundPrimary(ctx, cost, &x.taken)
+	case counts:
+		return v.refund(ctx, &x.taken)
+	}
+	return nil
+}
+
+// returning is back as a Refund.
+func returning(back weir.Return) func(context.Context, *weir.Request, *weir.Result) error {
+	return func(ctx context.Context, r *weir.Request, _ *weir.Result) error { return back(ctx, r.Cost) }
 }
 
 // Reset sets the count of r.Key in r.Duration to zero: here, in primary and in local, each as far
@@ -121,14 +202,14 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	}
 	f.primary.Forget(r)
 	now := f.cfg.Now()
-	a, number := f.ledger.open(r, now), f.ledger.numbers.Add(1)
-	defer a.users.Add(-1)
-	a.restart(number, now.Add(max(2*r.Duration, 2*f.longest, 24*time.Hour)))
-	_, err := f.change(ctx, a, r, func(ctx context.Context, r *weir.Request) error {
-		return f.resetPrimary(ctx, r, a, number)
+	v, number := f.visit(r, &f.ways), f.ledger.numbers.Add(1)
+	defer v.leave()
+	v.a.restart(number, now.Add(max(2*r.Duration, 2*f.longest, 24*time.Hour)))
+	_, _, err := v.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
+		return nil, v.resetPrimary(ctx, number)
 	})
 	switch err := wrap.Supported(err); {
-	case err == errUndecided && a.temporary:
+	case err == errUndecided && v.a.temporary:
 		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w", weir.ErrFull)
 	case err != nil && err != errUndecided:
 		return err
@@ -152,23 +233,14 @@ func (f *Fallback) ResetPrefix(
 	return reset, errors.Join(errs...)
 }
 
-// resetPrimary resets primary, which a no longer waits for then, unless it was reset again and has
-// another number.
-func (f *Fallback) resetPrimary(ctx context.Context, r *weir.Request, a *account, number uint64) error {
-	err := f.primary.Reset(ctx, r)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if wrap.Supported(err) == nil && a.number == number {
-		a.reset = time.Time{}
+// resetPrimary resets primary, which the account no longer waits for then, unless it was reset again
+// and has another number.
+func (v *visit) resetPrimary(ctx context.Context, number uint64) error {
+	err := v.primary.Reset(ctx, v.r)
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	if wrap.Supported(err) == nil && v.a.number == number {
+		v.a.reset = time.Time{}
 	}
 	return err
-}
-
-// change has primary change a count. Its errors are those of call.
-func (f *Fallback) change(
-	ctx context.Context, a *account, r *weir.Request, op func(context.Context, *weir.Request) error,
-) (*pending, error) {
-	_, p, err := f.call(ctx, f.breaker(r.Key), a, r,
-		func(ctx context.Context, r *weir.Request) (*weir.Result, error) { return nil, op(ctx, r) })
-	return p, err
 }

@@ -39,7 +39,7 @@ func (s Source) String() string {
 type Fallback struct {
 	primary, local wrap.Strategy
 	localSeeder    weir.Seeder // nil if local is none
-	runs           runs        // their Run
+	ways           ways        // those of primary and local
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	prompt         bool          // primary is
@@ -53,8 +53,11 @@ type Fallback struct {
 	stats    counters
 }
 
-// runs are how primary and local decide on a request.
-type runs struct{ primary, local operation }
+// ways are how primary and local decide on a request, and take back what they admitted.
+type ways struct {
+	run, runLocal       func(ctx context.Context, r *weir.Request) (*weir.Result, error)
+	refund, refundLocal func(ctx context.Context, r *weir.Request, taken *weir.Result) error
+}
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
 // [ErrConfig].
@@ -145,7 +148,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.breakers = breaker.NewSet(cfg.breaker(), cfg.Now())
 	f.localSeeder, _ = local.(weir.Seeder)
-	f.runs = runs{f.primary.Run, f.local.Run}
+	f.ways = ways{f.primary.Run, f.local.Run, f.primary.Refund, f.local.Refund}
 	asked := weir.NewLimit(primary)
 	f.store = asked.Store()
 	f.prompt, f.deadlines.Timeout = wrap.Prompt(primary), cfg.Timeout
@@ -169,40 +172,36 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 }
 
 // RunSource is Run, and returns where the decision was made.
-func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, by Source, err error) {
-	return f.runSource(ctx, r, f.runs)
+func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
+	return f.runSource(ctx, r, &f.ways)
 }
 
-func (f *Fallback) runSource(ctx context.Context, r *weir.Request, how runs) (res *weir.Result, by Source, err error) {
-	if err = f.validate(ctx, r); err == nil {
-		res, by, err = f.decideBy(ctx, r, how)
-	}
-	if err != nil {
+// runSource decides on r by a lease or cached denial, or else by primary, or else by local. A call
+// of primary that fails takes this path: visit, call (primary.go), decide and standing
+// (reconcile.go, account.go), and runLocal (local.go).
+func (f *Fallback) runSource(
+	ctx context.Context, r *weir.Request, by *ways,
+) (res *weir.Result, source Source, err error) {
+	defer func() { f.stats.decided[source].Add(1) }()
+	if err := f.validate(ctx, r); err != nil {
 		return nil, Nobody, err
 	}
-	f.stats.decided[by].Add(1)
-	return res, by, nil
-}
-
-// decideBy decides on r by a lease or cached denial, or else by primary, or else by local. A call
-// of primary that fails takes this path: ledger.open, call (primary.go), decide and standing
-// (reconcile.go, account.go), and runLocal (local.go).
-func (f *Fallback) decideBy(ctx context.Context, r *weir.Request, by runs) (*weir.Result, Source, error) {
 	if res := f.primary.Lookup(r); res != nil {
 		if res.Allowed() {
 			return res, FromLease, nil
 		}
 		return res, FromDenials, nil
 	}
-	b, a := f.breaker(r.Key), f.ledger.open(r, f.cfg.Now()) // in this order: Partition may panic
-	defer a.users.Add(-1)
-	res, p, err := f.call(ctx, b, a, r, func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-		return f.decide(ctx, b, a, r, by.primary)
-	})
-	if err != errUndecided {
-		return res, FromPrimary, err
+	v := f.visit(r, by)
+	defer v.leave()
+	res, p, err := v.call(ctx, (*visit).decide)
+	switch err {
+	case nil:
+		return res, FromPrimary, nil
+	case errUndecided:
+		return v.runLocal(ctx, by.runLocal, p, true)
 	}
-	return f.runLocal(ctx, b, a, r, by.local, p, true)
+	return nil, Nobody, err
 }
 
 // Peek returns the Result that Run would return, and counts nothing. It calls primary, or local
@@ -212,22 +211,37 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err
 	}
-	b, a := f.breaker(r.Key), f.ledger.open(r, f.cfg.Now()) // in this order: Partition may panic
-	defer a.users.Add(-1)
-	if b.Closed() && !f.standing(a, b.Epoch()).behind {
-		// No breaker: a primary that can be read may still be unable to count.
-		if res, _, err := f.call(ctx, nil, a, r, f.primary.Peek); err != errUndecided {
+	v := f.visit(r, &f.ways)
+	defer v.leave()
+	if v.b.Closed() && !v.standing().behind {
+		unjudged := *v // a primary that can be read may still be unable to count
+		unjudged.b = nil
+		res, _, err := unjudged.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
+			return v.primary.Peek(ctx, v.r)
+		})
+		if err != errUndecided {
 			return res, err
 		}
 	}
-	res, _, err := f.runLocal(ctx, b, a, r, f.local.Peek, nil, false)
+	res, _, err := v.runLocal(ctx, f.local.Peek, nil, false)
 	return res, err
 }
 
-// breaker returns the breaker of key.
-func (f *Fallback) breaker(key string) *breaker.Breaker {
-	return f.breakers.Of(f.cfg.Partition(key), f.cfg.Now)
+// visit is one use of a Fallback by r's caller.
+type visit struct {
+	*Fallback
+	b  *breaker.Breaker // nil: how calls end is not recorded
+	a  *account         // not removed before leave
+	r  *weir.Request
+	by *ways
 }
+
+func (f *Fallback) visit(r *weir.Request, by *ways) *visit {
+	b := f.breakers.Of(f.cfg.Partition(r.Key), f.cfg.Now) // first, as Partition may panic
+	return &visit{f, b, f.ledger.open(r, f.cfg.Now()), r, by}
+}
+
+func (v *visit) leave() { v.a.users.Add(-1) }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.
 func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/breaker"
 )
 
 // errUndecided reports that primary did not decide, so local does. Callers never see it.
@@ -24,83 +23,121 @@ var errExited = errors.New("fallback: primary ended its goroutine")
 // strategies of redislimit have it, and those of near pass it on.
 type Prompt interface{ Prompt() bool }
 
-// operation is one call of primary or local.
-type operation func(ctx context.Context, r *weir.Request) (*weir.Result, error)
+// operation is one call of primary, for a visit.
+type operation func(v *visit, ctx context.Context) (*weir.Result, error)
 
-// call has primary do op, unless b is open: then it starts a probe, if one is due. It waits for at
-// most Timeout, half of the time that the caller has left, or until the caller gives up. The error
-// is errUndecided, or one for the caller. The operation continues without its caller, as the
-// pending, and b records how it ends; if b is nil nothing is recorded.
-func (f *Fallback) call(
-	ctx context.Context, b *breaker.Breaker, a *account, r *weir.Request, op operation,
-) (*weir.Result, *pending, error) {
-	if b != nil && !b.Closed() {
-		f.startProbe(b, r)
+// call has primary do op, unless the breaker is open: then it starts a probe, if one is due. It
+// waits for at most Timeout, half of the time that the caller has left, or until the caller gives
+// up. The error is errUndecided, or one for the caller. The operation may continue without its
+// caller, as the pending, and the breaker records how it ends.
+func (v *visit) call(ctx context.Context, op operation) (*weir.Result, *pending, error) {
+	if v.b != nil && !v.b.Closed() {
+		v.startProbe()
 		return nil, nil, errUndecided
 	}
-	wait := f.cfg.Timeout
+	wait := v.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}
-	if f.prompt && wait == f.cfg.Timeout {
-		res, err := f.callHere(ctx, b, r, op)
+	if v.prompt && wait == v.cfg.Timeout {
+		res, err := v.callHere(ctx, op)
 		return res, nil, err
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	own, p, done := *r, &pending{f: f, a: a}, make(chan error, 1) // own: the caller may reuse r before op ends
-	var res *weir.Result                                          // read only after op has ended
-	a.users.Add(1)                                                // it stays until op has ended
-	go f.attempt(context.WithoutCancel(ctx), f.cfg.Timeout, func(ctx context.Context) (err error) {
-		defer a.users.Add(-1)
-		res, err = op(ctx, &own)
-		p.end(err == nil && (res == nil || res.Allowed()))
-		return err
-	}, func(err error) {
-		if err != nil {
-			p.end(false)
-		}
-		done <- f.judge(b, err)
-	})
+	c := v.callAside(context.WithoutCancel(ctx), op)
 	select {
-	case err := <-done:
+	case err := <-c.done:
 		if err != nil {
-			return nil, p, err
+			return nil, c, err
 		}
-		return res, p, nil
+		return c.res, c, nil
 	case <-timer.C:
-		if wait < f.cfg.Timeout {
-			f.stats.shortDeadlines.Add(1)
+		if wait < v.cfg.Timeout {
+			v.stats.shortDeadlines.Add(1)
 		}
-		return nil, p, errUndecided
+		return nil, c, errUndecided
 	case <-ctx.Done():
-		return nil, p, fmt.Errorf("fallback: %w", ctx.Err())
+		return nil, c, fmt.Errorf("fallback: %w", ctx.Err())
 	}
 }
 
 // callHere is call of a prompt primary, on this goroutine.
-func (f *Fallback) callHere(
-	ctx context.Context, b *breaker.Breaker, r *weir.Request, op operation,
-) (*weir.Result, error) {
-	bounded, cancel := f.deadlines.Within(context.WithoutCancel(ctx))
+func (v *visit) callHere(ctx context.Context, op operation) (*weir.Result, error) {
+	bounded, cancel := v.deadlines.Within(context.WithoutCancel(ctx))
 	defer cancel()
-	var start, end time.Time
-	if f.cfg.OnCall != nil {
-		start = time.Now()
-	}
-	res, err := op(bounded, r)
-	if f.cfg.OnCall != nil {
-		end = time.Now()
-	}
-	judged := f.judge(b, err)
-	f.called(end.Sub(start), err)
-	switch {
-	case judged == nil:
+	start := time.Now()
+	res, err := op(v, bounded)
+	v.called(time.Since(start), err)
+	switch err = v.judge(err); {
+	case err == nil:
 		return res, nil
-	case judged == errUndecided && ctx.Err() != nil:
-		judged = fmt.Errorf("fallback: %w", ctx.Err())
+	case err == errUndecided && ctx.Err() != nil:
+		err = fmt.Errorf("fallback: %w", ctx.Err())
 	}
-	return nil, judged
+	return nil, err
+}
+
+// callAside is call on a goroutine of its own, for which nobody has to wait.
+func (v *visit) callAside(ctx context.Context, op operation) *pending {
+	own, r := *v, *v.r // the caller may reuse its request before op ends
+	own.r = &r
+	c := &pending{visit: &own, done: make(chan error, 1)}
+	v.a.users.Add(1) // the account stays until op has ended
+	go v.attempt(ctx, v.cfg.Timeout, func(ctx context.Context) error {
+		defer own.leave()
+		res, err := op(&own, ctx)
+		c.res = res
+		c.end(err == nil && (res == nil || res.Allowed()))
+		return err
+	}, func(err error) {
+		if err != nil {
+			c.end(false)
+		}
+		c.done <- own.judge(err)
+	})
+	return c
+}
+
+// pending is a call of primary that may outlast the wait of its caller, for whom local then
+// decides. What local admits is a debt only if primary has not counted the request, and that is
+// known when the call ends.
+type pending struct {
+	*visit
+	done chan error   // how it ended, once
+	res  *weir.Result // read only if that is nil
+
+	// Guarded by a.mu.
+	ended, counted bool      // the call has ended; primary has counted the request
+	cost           uint64    // that local has admitted meanwhile, or 0
+	until          time.Time // when that counts no more
+	number         uint64    // of the account then
+}
+
+// owe records cost that local admitted in a, which is locked: as a debt, unless primary counts the
+// request. p is nil if primary was not called.
+func (p *pending) owe(a *account, cost uint64, until, now time.Time) {
+	if p != nil {
+		p.cost, p.until, p.number = cost, until, a.number
+	}
+	if p == nil || p.ended && !p.counted {
+		a.addDebt(cost, until, now)
+	}
+}
+
+// end records that the call has ended, and whether primary counted the request. A call that ignores
+// its context ends twice: at its timeout, and when it returns.
+func (p *pending) end(counted bool) {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	now := p.cfg.Now()
+	switch owed := p.cost > 0 && p.number == p.a.number; {
+	case owed && !p.ended && !counted:
+		p.a.addDebt(p.cost, p.until, now)
+	case owed && p.ended && !p.counted && counted:
+		p.a.refund(p.cost, now)
+	}
+	p.ended, p.counted = true, p.counted || counted
 }
 
 // attempt runs op within timeout and calls end once: when op returns, panics or exits, or, with
@@ -124,26 +161,26 @@ func (f *Fallback) attempt(
 	err = f.safely(func() error { return op(bounded) })
 }
 
-// judge records the end of a call in b, and returns its error for the caller. Errors that depend on
-// the request alone are not recorded.
-func (f *Fallback) judge(b *breaker.Breaker, err error) error {
+// judge records the end of a call in the breaker, and returns its error for the caller. Errors that
+// depend on the request alone are not recorded.
+func (v *visit) judge(err error) error {
 	var failure error
 	switch {
 	case err == nil:
 	case errors.Is(err, errors.ErrUnsupported),
 		errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit):
 		return err
-	case err == errTimeout, f.isDown(err):
-		f.stats.failures.Add(1)
+	case err == errTimeout, v.isDown(err):
+		v.stats.failures.Add(1)
 		failure = err
 	}
-	if b != nil {
-		f.notify(b.Record(f.cfg.Now(), failure))
+	if v.b != nil {
+		v.notify(v.b.Record(v.cfg.Now(), failure))
 	}
 	if err == nil {
 		return nil
 	}
-	f.report(err)
+	v.report(err)
 	return errUndecided
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/breaker"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -25,8 +24,8 @@ const attempts = 4
 // startProbe probes primary, if a probe is due, in a goroutine of its own, which ends with
 // ProbeTimeout if primary respects its context. No caller waits for it: local decides on the
 // request that started it.
-func (f *Fallback) startProbe(b *breaker.Breaker, r *weir.Request) {
-	key, started := r.Key, f.cfg.Now()
+func (v *visit) startProbe() {
+	f, b, key, started := v.Fallback, v.b, v.r.Key, v.cfg.Now()
 	change := b.ProbeDue(started)
 	if change == nil {
 		return
@@ -47,9 +46,10 @@ func (f *Fallback) startProbe(b *breaker.Breaker, r *weir.Request) {
 	}()
 }
 
-// probe returns nil once primary decided on a request within Timeout. Each request has a new key,
-// so that primary must write to admit it: a server that can only be read is not healthy. After an
-// attempt that took longer than Timeout it tries again, and not after one that failed sooner.
+// probe returns nil once primary decided on a request within Timeout, after it was warmed up. Each
+// request has a new key, so that primary must write to admit it: a server that can only be read is
+// not healthy. After an attempt that took longer than Timeout it tries again, and not after one that
+// failed sooner.
 func (f *Fallback) probe(ctx context.Context, number uint64, near string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("weir/fallback probe %s %d %d", f.id, number, i)

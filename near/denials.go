@@ -74,7 +74,7 @@ func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, e
 // Admit implements weir.Admitter.
 func (d *DenialCache) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
 	if res := d.find(r); res != nil {
-		return res, wrap.Returning(0, nil), nil
+		return res, wrap.Returning(r, res, nil), nil
 	}
 	q, giveBack := *r, weir.Return(nil)
 	res, err := d.decide(r, func() (res *weir.Result, err error) {
@@ -95,8 +95,8 @@ func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Ba
 	return d.decide(r, func() (*weir.Result, error) { return d.Strategy.Reconcile(ctx, r, b) })
 }
 
-// decide has the wrapped strategy decide, and stores its denial. An admission removes the stored
-// one: its figures are out of date.
+// decide has the wrapped strategy decide, and stores its denial in place of an earlier one, which is
+// out of date, as it is after an admission.
 func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
 	removals := d.callers.Removals(r)
 	res, err := by()
@@ -106,9 +106,9 @@ func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (
 	now, until := d.cfg.Now(), res.ExpiresAt.Add(-d.cfg.Skew)
 	d.callers.Update(r, now, func(kept *denial) *denial {
 		switch {
-		case res.Allowed():
+		case res.Allowed(), !until.After(now):
 			return nil
-		case !until.After(now), d.callers.Removals(r) != removals:
+		case d.callers.Removals(r) != removals:
 			return kept
 		}
 		return &denial{r.Limit, wrap.Cost(r), *res, until}

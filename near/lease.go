@@ -174,16 +174,12 @@ func (l *Leases) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir
 		return nil, nil, err
 	case res == nil:
 		return l.Strategy.Admit(ctx, r)
-	case !res.Allowed():
-		return res, wrap.Returning(0, nil), nil
 	}
-	q, taken := *r, *res
-	return res, wrap.Returning(wrap.Cost(r), func(ctx context.Context, cost uint64) error {
-		rest := q
-		if rest.Cost = cost; l.callers.Removals(&q) != removals {
+	return res, wrap.Returning(r, res, func(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+		if l.callers.Removals(r) != removals {
 			return nil
 		}
-		return l.Refund(ctx, &rest, &taken)
+		return l.Refund(ctx, r, taken)
 	}), nil
 }
 
@@ -266,6 +262,9 @@ func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 
 // Reconcile implements weir.Reconciler.
 func (l *Leases) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+	if b.Reset {
+		defer l.callers.Remove(r)
+	}
 	all := *b
 	all.Counted = l.withRest(r, b.Counted)
 	return l.Strategy.Reconcile(ctx, r, &all)

@@ -191,6 +191,44 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// reconciling is a remote with a Reconcile that only resets.
+type reconciling struct{ *remote }
+
+func (s reconciling) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
+	if b.Reset {
+		if err := s.Reset(ctx, r); err != nil {
+			return nil, err
+		}
+	}
+	return s.Run(ctx, r)
+}
+
+// A reset that the wrapped strategy has missed ends the lease, too. A denial ends with the decision.
+func TestReconcileResets(t *testing.T) {
+	for _, reset := range []bool{true, false} {
+		clock, server := minute(t)
+		lease := near.Lease(reconciling{server}, near.LeaseConfig{Block: 10, Now: clock.Now})
+		ask(t, lease, hundred) // takes a block
+		r := hundred
+		_, err := lease.Reconcile(t.Context(), &r, &weir.Backlog{Reset: reset, Source: "x"})
+		require.NoError(t, err)
+		before := server.calls.Load()
+		ask(t, lease, hundred)
+		assert.Equal(t, reset, server.calls.Load() > before)
+	}
+	clock, server := minute(t)
+	denials := near.Denials(reconciling{server}, near.DenialsConfig{Now: clock.Now})
+	full, r := hundred, hundred
+	full.Cost = 100
+	ask(t, denials, hundred)
+	require.False(t, ask(t, denials, full).Allowed())
+	_, err := denials.Reconcile(t.Context(), &r, &weir.Backlog{Reset: true, Source: "x"})
+	require.NoError(t, err)
+	before := server.calls.Load()
+	ask(t, denials, full)
+	assert.Greater(t, server.calls.Load(), before)
+}
+
 // Each wrapper has every optional method. It returns errors.ErrUnsupported if the wrapped strategy
 // lacks the method.
 func TestUnsupported(t *testing.T) {

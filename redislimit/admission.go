@@ -20,7 +20,6 @@ type admission struct {
 	hit, end instant // of the request, and ExpiresAt
 	slice    instant // of Tiers: when the slice begins
 	reset    string  // the number of the last reset of the key before it
-	rest     remainder.Remainder
 }
 
 // Admit is Run, and returns what gives cost back to this admission: of Tiers to its slice, of a
@@ -36,7 +35,7 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	a := &admission{strategy: s, request: *r}
 	if !possible {
 		res, err := s.Run(ctx, r)
-		return res, a.giveBack, err
+		return res, remainder.Parts(0, a.giveBack), err
 	}
 	now, script := s.store.read(), s.script.load().admitting
 	v, err := s.store.evalKeys(ctx, script, twoKeys, key, with(at(args, now), key, resetKey))
@@ -49,21 +48,18 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	}
 	own := v[script.values-admissionValues:]
 	a.hit, a.end, a.slice, a.reset = instant{own[0], own[1]}, d.at, d.slice, strconv.FormatInt(own[2], 10)
+	var taken uint64
 	if d.allowed {
-		a.rest.Set(uint64(cost(r)))
+		taken = uint64(cost(r))
 	}
-	return res, a.giveBack, nil
+	return res, remainder.Parts(taken, a.giveBack), nil
 }
 
-// giveBack is a weir.Return.
-func (a *admission) giveBack(ctx context.Context, n uint64) error {
-	back, left := a.rest.Take(n)
-	if back == 0 {
-		return nil
-	}
+// giveBack gives n back, after as much before.
+func (a *admission) giveBack(ctx context.Context, n, before uint64) error {
 	s := a.strategy
-	op, where := s.protocol.returned(a, cost(&a.request)-int64(left))
-	key, args, _, err := s.prepare(op, &a.request, int64(back))
+	op, where := s.protocol.returned(a, int64(before))
+	key, args, _, err := s.prepare(op, &a.request, int64(n))
 	if err != nil {
 		return err
 	}

@@ -1,21 +1,27 @@
-// Package remainder has an amount of which parts are taken until nothing is left.
+// Package remainder gives an amount back in parts, until nothing is left.
 package remainder
 
-import "sync/atomic"
+import (
+	"context"
+	"sync/atomic"
+)
 
-// Remainder is what is left of an amount. It is safe for concurrent use.
-type Remainder struct{ left atomic.Uint64 }
-
-// Set makes n what is left.
-func (r *Remainder) Set(n uint64) { r.left.Store(n) }
-
-// Take takes n, or what is left if that is less. It returns how much that was, and what was left
-// before.
-func (r *Remainder) Take(n uint64) (taken, before uint64) {
-	for {
-		before = r.left.Load()
-		if taken = min(n, before); r.left.CompareAndSwap(before, before-taken) {
-			return taken, before
+// Parts returns a function that calls give for parts of amount, in all no more than that: for n, or
+// what is left if that is less, and how much was given before. It does nothing when nothing is left.
+// It is safe for concurrent use if give is.
+func Parts(
+	amount uint64, give func(ctx context.Context, n, before uint64) error,
+) func(ctx context.Context, n uint64) error {
+	var given atomic.Uint64
+	return func(ctx context.Context, n uint64) error {
+		for {
+			before := given.Load()
+			switch part := min(n, amount-before); {
+			case part == 0:
+				return nil
+			case given.CompareAndSwap(before, before+part):
+				return give(ctx, part, before)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package remainder
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -8,26 +9,28 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestTake(t *testing.T) {
-	var r Remainder
-	r.Set(5)
-	for _, c := range []struct{ n, taken, before uint64 }{{2, 2, 5}, {0, 0, 3}, {9, 3, 3}, {1, 0, 0}} {
-		taken, before := r.Take(c.n)
-		assert.Equal(t, c.taken, taken)
-		assert.Equal(t, c.before, before)
+func TestParts(t *testing.T) {
+	type call struct{ n, before uint64 }
+	var calls []call
+	give := Parts(5, func(_ context.Context, n, before uint64) error {
+		calls = append(calls, call{n, before})
+		return nil
+	})
+	for _, n := range []uint64{2, 0, 9, 1} {
+		assert.NoError(t, give(t.Context(), n))
 	}
+	assert.Equal(t, []call{{2, 0}, {3, 2}}, calls)
+	assert.NoError(t, Parts(0, nil)(t.Context(), 1), "of nothing")
 }
 
-func TestConcurrentTakesAddUp(t *testing.T) {
-	var r Remainder
-	r.Set(1000)
+func TestConcurrentPartsAddUp(t *testing.T) {
 	var sum atomic.Uint64
+	give := Parts(1000, func(_ context.Context, n, _ uint64) error { sum.Add(n); return nil })
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
 			for range 100 {
-				taken, _ := r.Take(3)
-				sum.Add(taken)
+				_ = give(t.Context(), 3)
 			}
 		})
 	}

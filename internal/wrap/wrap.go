@@ -79,6 +79,21 @@ func (s *Strategy) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	return res, giveBack, err
 }
 
+// Returning returns a Return of an admission, if res is one, by refund.
+func Returning(
+	r *weir.Request, res *weir.Result, refund func(context.Context, *weir.Request, *weir.Result) error,
+) weir.Return {
+	whole, taken, cost := *r, *res, uint64(0)
+	if res.Allowed() {
+		cost = Cost(r)
+	}
+	return remainder.Parts(cost, func(ctx context.Context, n, _ uint64) error {
+		part := whole
+		part.Cost = n
+		return refund(ctx, &part, &taken)
+	})
+}
+
 // Peek implements weir.Peeker.
 func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return s.Decided(s.Peeker.Peek(ctx, r))
@@ -205,18 +220,6 @@ func Find[T any](s weir.Strategy) (t T) {
 			return t
 		}
 		s = w.Unwrap()
-	}
-}
-
-// Returning returns a Return that calls giveBack for no more than cost in all.
-func Returning(cost uint64, giveBack weir.Return) weir.Return {
-	var rest remainder.Remainder
-	rest.Set(cost)
-	return func(ctx context.Context, n uint64) error {
-		if n, _ = rest.Take(n); n == 0 {
-			return nil
-		}
-		return giveBack(ctx, n)
 	}
 }
 
