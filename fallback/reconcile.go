@@ -22,7 +22,7 @@ type standing struct {
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	s := v.standing()
 	if s.behind {
-		res, err = v.reconcile(ctx, s)
+		res, err = v.reconcile(ctx, &s)
 	} else {
 		res, err = v.by.run(ctx, v.r)
 	}
@@ -91,21 +91,23 @@ func (v *visit) caughtUp(s standing) bool {
 }
 
 // reconcile is Reconcile of primary. A primary that has no such method is first sent what it has
-// missed, step by step. Concurrent calls for one caller share the steps. If they hang, they hold up
-// no others after their Timeout.
-func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, error) {
+// missed, step by step. Concurrent calls for one caller share the steps, and s is set to what was
+// sent. If they hang, they hold up no others after their Timeout.
+func (v *visit) reconcile(ctx context.Context, s *standing) (*weir.Result, error) {
 	res, err := v.primary.Reconcile(ctx, v.r, &s.backlog)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return res, err
 	}
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
-	_, err, _ = v.turns.Do(name, func() (any, error) {
+	sent, err, _ := v.turns.Do(name, func() (any, error) {
 		defer context.AfterFunc(ctx, func() { v.turns.Forget(name) })()
-		return nil, v.catchUp(ctx, v.standing())
+		s := v.standing()
+		return s, v.catchUp(ctx, s)
 	})
 	if err != nil {
 		return nil, err
 	}
+	*s = sent.(standing)
 	return v.by.run(ctx, v.r)
 }
 

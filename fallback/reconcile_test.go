@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -358,6 +359,40 @@ func TestConcurrentReconciliation(t *testing.T) {
 		res, _ := ask(t, f, hundred)
 		assert.EqualValues(t, 1+10+16+1, res.TotalRequests)
 	})
+}
+
+// A debt that arises while others are charged is not charged with them: it stays a debt.
+func TestDebtsThatAriseMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(func() weir.Strategy { return local(t) })
+		f := newFallback(t, charging{s, s, s, s, s, &slowCharge{server: s}}, local(t), fallback.Config{MinCalls: 1 << 30})
+		four, eight := hundred, hundred
+		four.Cost, eight.Cost = 4, 8
+		s.fails(errDown)
+		ask(t, f, eight)
+		s.fails(nil)
+		go ask(t, f, hundred) // charges 8
+		time.Sleep(time.Millisecond)
+		require.NoError(t, f.Charge(t.Context(), &four), "by local")
+		ask(t, f, hundred) // waits for the charge of 8
+		res, by := ask(t, f, hundred)
+		assert.Equal(t, fallback.FromPrimary, by)
+		assert.EqualValues(t, 8+4+3, res.TotalRequests)
+	})
+}
+
+// slowCharge is a Charger that takes some time, and refuses a cost of 4 once.
+type slowCharge struct {
+	*server
+	refused atomic.Bool
+}
+
+func (s *slowCharge) Charge(ctx context.Context, r *weir.Request) error {
+	if r.Cost == 4 && !s.refused.Swap(true) {
+		return errDown
+	}
+	time.Sleep(10 * time.Millisecond)
+	return s.server.Charge(ctx, r)
 }
 
 type slowSeed struct{ *server }
