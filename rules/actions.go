@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/urlpath"
 )
 
 // Action computes one entry of a descriptor from an HTTP request, like an action of Envoy's
@@ -19,6 +21,7 @@ type Action struct {
 	// entry returns the entry, or reports that it is missing and whether that drops the descriptor
 	// or only the entry.
 	entry func(x *exchange) (Entry, presence)
+	path  bool // the value is exchange.path
 }
 
 // presence says whether an action has an entry.
@@ -36,6 +39,8 @@ type exchange struct {
 	ip      httplimit.IP
 	query   url.Values // parsed on first use
 	unknown error      // why an action had no client's address; nil if none lacked it
+	path    string     // one reading of the path; "": its canonical spelling
+	refused error      // why the path cannot be read; nil if it can
 }
 
 func (x *exchange) addr() (netip.Addr, error) {
@@ -69,16 +74,6 @@ type Describer struct {
 // request, the request gets no descriptor.
 func Describe(actions ...Action) Describer { return Describer{Actions: actions} }
 
-// describe appends the descriptors that specs compute from a request.
-func describe(dst []Descriptor, specs []Describer, x *exchange) []Descriptor {
-	for i := range specs {
-		if d, ok := specs[i].of(x); ok {
-			dst = append(dst, d)
-		}
-	}
-	return dst
-}
-
 func (s *Describer) of(x *exchange) (Descriptor, bool) {
 	d, missing := s.entries(x)
 	return d, missing == len(s.Actions) && len(d.Entries) > 0
@@ -104,7 +99,7 @@ func (s *Describer) entries(x *exchange) (d Descriptor, missing int) {
 // ip finds the client's address.
 func (s *Set) RequestOf(domain string, r *http.Request, ip httplimit.IP) *Request {
 	x := exchange{Request: r, ip: ip}
-	return &Request{Domain: domain, Descriptors: describe(nil, s.Describers(domain), &x)}
+	return &Request{Domain: domain, Descriptors: s.describe(domain, s.Describers(domain), &x)}
 }
 
 // Describers returns the rate_limits of a domain, which say how to describe HTTP requests. It
@@ -117,7 +112,7 @@ func (s *Set) Describers(domain string) []Describer {
 }
 
 func always(e Entry) Action {
-	return Action{func(*exchange) (Entry, presence) { return e, present }}
+	return Action{entry: func(*exchange) (Entry, presence) { return e, present }}
 }
 
 // value returns an action whose value may be missing. If it is, skip drops only the entry and not
@@ -127,7 +122,7 @@ func value(key string, skip bool, of func(x *exchange) (string, bool)) Action {
 	if skip {
 		without = skipped
 	}
-	return Action{func(x *exchange) (Entry, presence) {
+	return Action{entry: func(x *exchange) (Entry, presence) {
 		v, ok := of(x)
 		if !ok {
 			return Entry{}, without
@@ -218,14 +213,19 @@ func header(r *http.Request, name string) (string, bool) {
 	return values[0], true
 }
 
-// Path returns an action with the path without the query. With [RequestHeader] of :path, which
-// includes the query, a client could get a new counter for each query. Only the characters that
-// need it are escaped, so /%6Cogin becomes /login.
+// Path returns an action with the path without the query, in its canonical spelling: /login for
+// /%6Cogin, /LOGIN/ and /x/../login;a=b. With [RequestHeader] of :path, which includes the query and is
+// as the client wrote it, a client could get a new counter for each query and spelling.
+//
+// Servers read some paths differently: /x/..;/login is /login for Tomcat and is not for Express. If
+// another reading of a path, such as one with capital letters, has another rule, the request gets a
+// descriptor for it too, so that it is held to the limits of both.
 func Path(key string) Action {
-	return value(key, false, func(x *exchange) (string, bool) {
-		plain := url.URL{Path: x.URL.Path}
-		return plain.EscapedPath(), true
+	a := value(key, false, func(x *exchange) (string, bool) {
+		return cmp.Or(x.path, urlpath.Canonical(x.URL.EscapedPath())), true
 	})
+	a.path = true
+	return a
 }
 
 // PathTemplate returns an action with the pattern that the request matched in an http.ServeMux,

@@ -72,12 +72,17 @@ func (s *Set) ExplainRequest(domain string, r *http.Request, ip httplimit.IP) []
 	var all []Described
 	x := exchange{Request: r, ip: ip}
 	for _, spec := range s.Describers(domain) {
-		d := Described{Actions: spec.names}
+		described := spec.describe(nil, &x, func(entries []Entry) *Rule { return s.Match(domain, entries) })
+		for _, d := range described {
+			all = append(all, Described{Actions: spec.names, Descriptor: d})
+		}
+		if len(described) > 0 {
+			continue
+		}
+		d := Described{Actions: spec.names, Missing: "each action"}
 		var missing int
 		if d.Descriptor, missing = spec.entries(&x); missing < len(spec.Actions) {
 			d.Missing = spec.names[missing]
-		} else if len(d.Descriptor.Entries) == 0 {
-			d.Missing = "each action"
 		}
 		all = append(all, d)
 	}

@@ -105,12 +105,17 @@ type guarded struct {
 }
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	specs := g.Describers
+	set, specs := g.Engine.Set(), g.Describers
 	if specs == nil {
-		specs = g.Engine.Set().Describers(g.Domain)
+		specs = set.Describers(g.Domain)
 	}
 	x := exchange{Request: r, ip: g.ClientIP}
-	req := Request{Domain: g.Domain, Descriptors: describe(nil, specs, &x)}
+	req := Request{Domain: g.Domain, Descriptors: set.describe(g.Domain, specs, &x)}
+	if x.refused != nil && !g.Engine.cfg.Shadow {
+		g.decided(r, nil, x.refused)
+		http.Error(w, "This request is refused: "+x.refused.Error()+".", http.StatusBadRequest)
+		return
+	}
 	if x.unknown != nil {
 		g.log(r.Context(), &g.unknowns, slog.LevelWarn,
 			"a request lacks descriptors, as its client's address is unknown", "error", x.unknown)

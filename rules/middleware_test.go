@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -174,9 +175,50 @@ func TestRequestsWithoutDescriptorsPass(t *testing.T) {
 func TestSpellingsOfAPathAreOne(t *testing.T) {
 	w := newWorld(t, guarded, rules.Config{})
 	h := rules.Middleware(w.engine)(hello)
-	for i, spelling := range []string{"/login", "/%6Cogin", "/l%6fgin?x", "/%6c%6f%67%69%6e"} {
+	for i, spelling := range []string{"/login", "/%6Cogin", "/l%6fgin?x", "/%6c%6f%67%69%6e", "/LOGIN", "/login/",
+		"/x/..;/login", "/x/../login", "//login", "/%256cogin", "//x/login", "/login;a=b"} {
 		assert.Equal(t, i >= 2, get(h, spelling).Code == 429, spelling)
 	}
+}
+
+// TestEveryReadingOfAPathIsHeldToItsRule has paths that servers read as paths of different rules.
+func TestEveryReadingOfAPathIsHeldToItsRule(t *testing.T) {
+	const text = `
+domain: web
+descriptors:
+  - {key: path, rate_limit: {unit: hour, requests_per_unit: 1, name: any}}
+  - {key: path, value: /search/*, rate_limit: {unit: hour, requests_per_unit: 1, name: search}}
+  - {key: path, value: /Case, rate_limit: {unit: hour, requests_per_unit: 1, name: case}}
+---
+domain: web
+rate_limits: [{actions: [{path: {}}]}]
+`
+	for path, want := range map[string][]string{
+		"/a":                  {"any path=/a"},
+		"/A/":                 {"any path=/a"},
+		"/search/x":           {"search path=/search/x"},
+		"/search/../foo":      {"any path=/foo", "search path=/search/../foo"},
+		"/search/..;/foo":     {"any path=/foo", "search path=/search/..;/foo"},
+		"/projects/a%2Fb":     {"any path=/projects/a/b"},
+		"/files/a%20b//c;v=1": {"any path=/files/a%20b/c"},
+		"/x;%2F..%2Fy":        {"any path=/x", "any path=/y"},
+		"/Case":               {"any path=/case", "case path=/Case"},
+	} {
+		w := newWorld(t, text, rules.Config{})
+		set := w.engine.Set()
+		var got []string
+		for _, d := range set.RequestOf("web", httptest.NewRequest("GET", path, nil), httplimit.IP{}).Descriptors {
+			rule := set.Match("web", d.Entries)
+			got = append(got, rule.Name()+" "+rules.FormatEntries(d.Entries))
+		}
+		assert.ElementsMatch(t, want, got, path)
+		h := rules.Middleware(w.engine)(hello)
+		assert.Equal(t, 200, get(h, path).Code, path)
+		assert.Equal(t, 429, get(h, path).Code, path)
+	}
+	w := newWorld(t, text, rules.Config{})
+	hostile := strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20)
+	assert.Equal(t, 400, get(rules.Middleware(w.engine)(hello), hostile).Code)
 }
 
 // TestShadowSendsNoFields checks that a shadow engine sends no RateLimit fields, which could make

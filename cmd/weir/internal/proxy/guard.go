@@ -42,8 +42,8 @@ func (p *Proxy) guard(next http.Handler) (http.Handler, error) {
 		}
 	}
 	own := make(map[string]http.Handler)
-	for route, policies := range limits {
-		h, err := p.middleware(policies, next)
+	for _, route := range order {
+		h, err := p.middleware(limits[route], next)
 		if err != nil {
 			return nil, err
 		}

@@ -320,6 +320,18 @@ func TestAPathWithTooManyReadingsIsRefused(t *testing.T) {
 	assert.Equal(t, 400, raw(t, s, "GET", strings.Repeat("//a;b/%252e%252e%253b/%2f..", 20)))
 }
 
+// TestLimitsOfRoutesAlone has no general limit.
+func TestLimitsOfRoutesAlone(t *testing.T) {
+	route, err := ParseRoute("/a limit=1/1d", rule.Defaults{Strategy: rule.Fixed})
+	require.NoError(t, err)
+	cfg := config(t)
+	cfg.Routes = []Route{route}
+	s := serve(t, cfg)
+	for i, target := range []string{"/b", "/a", "/b", "/x/../b", "//a", "/a", "/b"} {
+		assert.Equal(t, i == 4 || i == 5, raw(t, s, "GET", target) == 429, "%d: %s", i, target)
+	}
+}
+
 func TestNormalizedPathsAreForwarded(t *testing.T) {
 	cfg := config(t, "1/1d")
 	got := ""

@@ -16,6 +16,7 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/urlpath"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -117,6 +118,8 @@ func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
 	switch {
 	case err != nil && r.Context().Err() != nil:
 		d.Outcome = httplimit.Canceled
+	case errors.Is(err, urlpath.ErrReadings):
+		d.Outcome, d.Status = httplimit.NoKey, http.StatusBadRequest
 	case err != nil && p.cfg.Guard.FailOpen && !errors.Is(err, weir.ErrFull):
 		d.Outcome = httplimit.Bypassed
 	case err != nil:

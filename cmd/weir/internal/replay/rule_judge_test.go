@@ -204,7 +204,7 @@ func TestDescriptions(t *testing.T) {
 		{"referer", "request_headers: {header_name: Referer, descriptor_key: k}", combined, "k=http://r/"},
 		{"a header that no log has", "request_headers: {header_name: X-Key, descriptor_key: k}",
 			combined, ""},
-		{"no request", "path: {}", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03" 400 0`, "path"},
+		{"no request", "path: {}", `1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "\x16\x03" 400 0`, "path=/"},
 		{"a target that is none", "path: {}",
 			`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /%zz HTTP/1.1" 400 0`, "path=/%25zz"},
 	} {
