@@ -222,6 +222,24 @@ descriptors:
 	assert.Equal(t, 7, r.Line)
 }
 
+// TestMetadataKeys loads keys that YAML 1.1 does not read as strings. Each is its text, at every
+// level and from a merged map, also after the rules are written and loaded again.
+func TestMetadataKeys(t *testing.T) {
+	set := load(t, `
+domain: d
+descriptors:
+  - key: k
+    metadata: {1: a, n: b, on: c, .nan: d, 2026-01-01: e, in: {0x10: f, no: {.inf: g}}, <<: {off: h, 1: x}}
+    rate_limit: {unit: day, requests_per_unit: 5}
+`)
+	want := map[string]any{"1": "a", "n": "b", "on": "c", ".nan": "d", "2026-01-01": "e", "off": "h",
+		"in": map[string]any{"0x10": "f", "no": map[string]any{".inf": "g"}}}
+	assert.Equal(t, want, set.Match("d", entries(t, "k=v")).Metadata())
+	text, err := set.YAML()
+	require.NoError(t, err)
+	assert.Equal(t, want, load(t, string(text)).Match("d", entries(t, "k=v")).Metadata())
+}
+
 func TestMatchAllocatesNothing(t *testing.T) {
 	set := tree(t, "k=a*", " l=w!", "k", " l!", "m=*x*y!")
 	deep, wild := entries(t, "k=ab,l=w"), entries(t, "m=axbyczy")

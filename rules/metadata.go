@@ -33,7 +33,7 @@ func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
 	if len(d.list) > before {
 		return nil
 	}
-	for _, g := range d.fields(f.value) {
+	for _, g := range d.metadataFields(f.value) {
 		if g.name == ownKey {
 			settings = g.value
 		}
@@ -71,11 +71,11 @@ func (d *decoder) value(n *yaml.Node, depth int) any {
 	return d.scalar(n)
 }
 
-// metadataFields is like fields, but gives problems the prefix that Envoy's service uses for
-// metadata.
+// metadataFields is like fields, but a key may be any scalar but null, and is its text: on and 1 are
+// keys, as in Envoy's service. Problems get the prefix that Envoy's service uses for metadata.
 func (d *decoder) metadataFields(n *yaml.Node) []field {
 	before := len(d.list)
-	fields := d.fields(n)
+	fields := d.fieldsBy(n, func(key *yaml.Node) bool { return key.Kind == yaml.ScalarNode && !isNull(key) })
 	for _, p := range d.list[before:] {
 		p.Message = "error parsing metadata: " + p.Message
 	}

@@ -101,7 +101,10 @@ type field struct {
 
 // fields returns the fields of a mapping, including those of its merge keys that the mapping does
 // not have itself. It reports keys that are not strings and duplicate keys.
-func (d *decoder) fields(n *yaml.Node) []field {
+func (d *decoder) fields(n *yaml.Node) []field { return d.fieldsBy(n, isText) }
+
+// fieldsBy is fields of a mapping whose keys are those for which isKey returns true.
+func (d *decoder) fieldsBy(n *yaml.Node, isKey func(*yaml.Node) bool) []field {
 	if d.steps -= len(n.Content); d.steps < 0 {
 		return nil // load reports it
 	}
@@ -114,7 +117,7 @@ func (d *decoder) fields(n *yaml.Node) []field {
 			merges = append(merges, value)
 			continue
 		}
-		if !d.isText(key) {
+		if !isKey(key) {
 			d.errorf(d.at(n.Content[i]), "config error, key is not of type string: %s", brief(key))
 			continue
 		}
@@ -127,29 +130,31 @@ func (d *decoder) fields(n *yaml.Node) []field {
 		fields = append(fields, field{key.Value, n.Content[i], value})
 	}
 	for _, m := range merges {
-		fields = d.merge(fields, at, m, 0)
+		fields = d.merge(fields, at, m, isKey, 0)
 	}
 	return fields
 }
 
 // merge adds the fields of a merge key's value that are not present yet. Of several mappings the
 // earlier ones win. at maps the present keys to their lines.
-func (d *decoder) merge(fields []field, at map[string]int, from *yaml.Node, depth int) []field {
+func (d *decoder) merge(fields []field, at map[string]int, from *yaml.Node, isKey func(*yaml.Node) bool,
+	depth int,
+) []field {
 	if d.steps -= 1 + len(from.Content); d.steps < 0 || depth > maxDepth {
 		return fields
 	}
 	switch from.Kind {
 	case yaml.SequenceNode:
 		for _, n := range from.Content {
-			fields = d.merge(fields, at, deref(n), depth+1)
+			fields = d.merge(fields, at, deref(n), isKey, depth+1)
 		}
 	case yaml.MappingNode:
 		for i := 0; i+1 < len(from.Content); i += 2 {
 			key, value := deref(from.Content[i]), deref(from.Content[i+1])
 			switch {
 			case isMerge(key):
-				fields = d.merge(fields, at, value, depth+1)
-			case d.isText(key):
+				fields = d.merge(fields, at, value, isKey, depth+1)
+			case isKey(key):
 				if _, ok := at[key.Value]; !ok {
 					at[key.Value] = from.Content[i].Line
 					fields = append(fields, field{key.Value, from.Content[i], value})
@@ -176,7 +181,7 @@ func plain(n *yaml.Node) bool {
 }
 
 // isText reports whether a mapping's key is a string.
-func (d *decoder) isText(n *yaml.Node) bool {
+func isText(n *yaml.Node) bool {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" && n.Tag != "!!timestamp" {
 		return false
 	}
