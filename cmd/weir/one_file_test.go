@@ -172,7 +172,8 @@ func byServer(t *testing.T, file string, requests []oneRequest) denials {
 	all := denials{}
 	for _, r := range requests {
 		in := &pb.RateLimitRequest{Domain: "web"}
-		for _, d := range set.RequestOf("web", r.http(t, "http://h"), behindProxy()).Descriptors {
+		described := set.RequestOf("web", r.http(t, "http://h"), behindProxy()).Descriptors
+		for _, d := range described {
 			in.Descriptors = append(in.Descriptors, envoyDescriptor(d))
 		}
 		resp, err := client.ShouldRateLimit(t.Context(), in)
@@ -181,9 +182,9 @@ func byServer(t *testing.T, file string, requests []oneRequest) denials {
 			continue
 		}
 		var names []string
-		for _, s := range resp.Statuses {
+		for i, s := range resp.Statuses { // which have no paths
 			if s.Code == pb.RateLimitResponse_OVER_LIMIT {
-				names = append(names, s.CurrentLimit.Name)
+				names = append(names, set.Match("web", described[i].Entries).Name())
 			}
 		}
 		all.add(r.ip, names...)

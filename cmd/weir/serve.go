@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"regexp"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -35,8 +36,9 @@ rules --help" describes the rules. Its ports are those of that service; "weir pr
 8080 and 8081 too, so on one machine give one of them other addresses.
 
 Counts are kept in memory and are lost on a restart. With --redis, any number of servers share their
-counts. With --instances as well, each server decides alone while Redis is unreachable, with its
-part of each limit. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of a machine can
+counts; give that number by --instances. While Redis is unreachable, each server decides alone, with
+its part of each limit. With --instances 0 no server decides then, and calls fail with the code
+Unavailable. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of a machine can
 read the arguments of a process.
 
 Serve loads the rules again when their files change, on SIGHUP, and on POST /-/reload. It keeps the
@@ -98,6 +100,14 @@ func newServe() *cobra.Command {
 	flags.StringVar(&f.key, "tls-key", "", "the `file` with its key")
 	flags.StringVar(&f.clientCA, "tls-client-ca", "",
 		"accept only clients with a certificate signed by an authority in this `file`")
+	flags.DurationVar(&f.cfg.Connections.MaxConnectionAge, "grpc-max-connection-age", 24*time.Hour,
+		"how long a connection lasts; its client then connects again, perhaps to a newer server")
+	flags.DurationVar(&f.cfg.Connections.MaxConnectionAgeGrace, "grpc-max-connection-age-grace", time.Hour,
+		"how long calls may take after that")
+	flags.DurationVar(&f.cfg.Connections.Time, "grpc-keepalive-time", 2*time.Hour,
+		"how long a connection may be silent before the server pings the client")
+	flags.DurationVar(&f.cfg.Connections.Timeout, "grpc-keepalive-timeout", 20*time.Second,
+		"how long the server waits for the answer before it closes the connection")
 	flags.BoolVar(&f.cfg.Shadow, "shadow", false,
 		"admit every request; the statuses show what would have been denied")
 	flags.BoolVar(&f.cfg.Quota, "quota", false, "treat every descriptor as if in quota mode")
@@ -105,9 +115,15 @@ func newServe() *cobra.Command {
 		"count denied requests too, on all their limits, as Envoy's rate limit service does")
 	flags.BoolVar(&f.cfg.Answers.Headers, "response-headers", false,
 		"add RateLimit-Limit, -Remaining, -Reset and Retry-After to responses")
+	names := &f.cfg.Answers.Names
+	flags.StringVar(&names.Limit, "limit-header", serve.DefaultHeaders.Limit,
+		"the `name` of the first of these headers")
+	flags.StringVar(&names.Remaining, "remaining-header", serve.DefaultHeaders.Remaining,
+		"the `name` of the second")
+	flags.StringVar(&names.Reset, "reset-header", serve.DefaultHeaders.Reset, "the `name` of the third")
 	flags.BoolVar(&f.cfg.Answers.Metadata, "dynamic-metadata", false,
 		"add the descriptors and the rules' metadata to responses")
-	f.redis.add(flags, 0, " (0: none decides)")
+	f.redis.add(flags, 1, " (0: none decides)")
 	flags.IntVar(&f.maxBuckets, "max-buckets", 1<<20, maxBucketsText)
 	flags.DurationVar(&f.cfg.Drain, "drain", 30*time.Second,
 		"how long requests in flight may take after SIGTERM")
@@ -153,6 +169,9 @@ func (f *serveFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
+// headerName matches the names that a header field may have (RFC 9110, 5.6.2).
+var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+
 // complete checks the flags and sets the rest of the configuration.
 func (f *serveFlags) complete(cmd *cobra.Command) error {
 	if f.cfg.Paths = f.rules; len(f.rules) == 0 {
@@ -171,11 +190,20 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	default:
 		return fmt.Errorf("log is text or json, not %q", f.logFormat)
 	}
-	if f.redis.instances != 0 && f.redis.url == "" {
+	if cmd.Flags().Changed("instances") && f.redis.url == "" {
 		return errors.New("instances share counts only through Redis: also give --redis")
 	}
 	if f.redis.instances < 0 || f.maxBuckets <= 0 {
 		return errors.New("instances must not be negative, and max-buckets must be positive")
+	}
+	for _, name := range []string{"limit-header", "remaining-header", "reset-header"} {
+		flag := cmd.Flags().Lookup(name)
+		switch {
+		case flag.Changed && !f.cfg.Answers.Headers:
+			return fmt.Errorf("--%s needs --response-headers", name)
+		case !headerName.MatchString(flag.Value.String()):
+			return fmt.Errorf("--%s: %q cannot be the name of a header", name, flag.Value)
+		}
 	}
 	var err error
 	if f.cfg.AdminToken, err = adminToken(f.adminToken); err != nil {

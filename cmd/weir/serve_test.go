@@ -31,9 +31,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weirgo/weir/redislimit/redistest"
@@ -294,18 +296,19 @@ func TestServeHybrid(t *testing.T) {
 	assert.Equal(t, 20, admitted(t, conns[1], "many", 70))
 }
 
-// TestServeOnRedis checks that two servers without --instances decide nothing without Redis.
+// TestServeOnRedis checks that a server decides alone without Redis by default, and that with
+// --instances 0 it decides nothing.
 func TestServeOnRedis(t *testing.T) {
 	redis := redistest.Start(t)
-	file := rulesFile(t, yearly)
-	one := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--redis-timeout",
-		"1s").dial(t, nil)
-	two := serveProcess(t, "--rules", file, "--redis", "redis://"+redis.Addr, "--redis-timeout",
-		"1s").dial(t, nil)
+	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr, "--redis-timeout", "1s"}
+	one := serveProcess(t, args...).dial(t, nil)
+	two := serveProcess(t, append(args, "--instances", "0")...).dial(t, nil)
 	assert.Equal(t, 3, admitted(t, one, "three", 2)+admitted(t, two, "three", 5))
+	assert.Equal(t, 1, admitted(t, one, "many", 1))
 	redis.Kill()
-	_, err := ask(t.Context(), one, "three")
-	assert.Error(t, err)
+	assert.Equal(t, 59, admitted(t, one, "many", 70))
+	_, err := ask(t.Context(), two, "three")
+	assert.Equal(t, codes.Unavailable, status.Code(err))
 }
 
 // TestServeRedisPassword checks that serve reads the password of Redis from a file and from the
@@ -320,7 +323,7 @@ func TestServeRedisPassword(t *testing.T) {
 	assert.Equal(t, 1, admitted(t, s.dial(t, nil), "three", 1))
 	assert.NotContains(t, s.stop(t), "redis")
 
-	s = serveProcess(t, args...)
+	s = serveProcess(t, append(args, "--instances", "0")...)
 	_, err := ask(t.Context(), s.dial(t, nil), "three")
 	assert.Error(t, err)
 	s.logged(t, `msg="redis cannot be reached" error="NOAUTH .* until_then="no decisions"`)
@@ -332,7 +335,7 @@ func TestServeRedisPassword(t *testing.T) {
 	assert.NotContains(t, s.stop(t), "redis cannot")
 
 	redis.Kill()
-	s = serveProcess(t, append(args, "--instances", "1")...)
+	s = serveProcess(t, args...)
 	assert.Equal(t, 3, admitted(t, s.dial(t, nil), "three", 5))
 	s.logged(t, `msg="redis cannot be reached" error=".*refused" until_then=local`)
 	s.stop(t)

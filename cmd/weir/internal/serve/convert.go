@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -80,9 +81,7 @@ func (d *descriptorStatus) fill(s *rules.Status) {
 	}
 	d.limit.RequestsPerUnit = s.Limit.Requests
 	d.limit.Unit = pb.RateLimitResponse_RateLimit_Unit(s.Limit.Unit)
-	if s.Rule != nil {
-		d.limit.Name = s.Rule.Name()
-	}
+	d.limit.Name = s.Limit.Name // not the rule's path: Envoy sends it to clients, in X-RateLimit-Limit
 	if s.Limit.Multiplier > 1 {
 		d.limit.UnitMultiplier = wrapperspb.UInt32(s.Limit.Multiplier)
 	}
@@ -92,7 +91,7 @@ func (d *descriptorStatus) fill(s *rules.Status) {
 
 // headers returns the header fields for the client. They describe the last descriptor that is over
 // its limit and not in quota mode or, if there is none, the one with the least remaining.
-func headers(resp *rules.Response) []*core.HeaderValue {
+func (n *HeaderNames) headers(resp *rules.Response) []*core.HeaderValue {
 	var shown *rules.Status
 	for i := range resp.Statuses {
 		s := &resp.Statuses[i]
@@ -111,9 +110,9 @@ func headers(resp *rules.Response) []*core.HeaderValue {
 		return &core.HeaderValue{Key: key, Value: strconv.FormatUint(n, 10)}
 	}
 	list := []*core.HeaderValue{
-		field("RateLimit-Limit", uint64(shown.Limit.Requests)),
-		field("RateLimit-Remaining", shown.Remaining),
-		field("RateLimit-Reset", uint64(shown.ResetSeconds())),
+		field(n.Limit, uint64(shown.Limit.Requests)),
+		field(n.Remaining, shown.Remaining),
+		field(n.Reset, uint64(shown.ResetSeconds())),
 	}
 	if !resp.Allowed() {
 		longest := int64(0)
@@ -128,31 +127,32 @@ func headers(resp *rules.Response) []*core.HeaderValue {
 }
 
 // metadata returns the request's descriptors and the metadata of the rules that passed. If several
-// rules have the same key, the first wins; maps are merged. weir's own settings are left out.
-func metadata(req *rules.Request, resp *rules.Response) (*structpb.Struct, error) {
+// rules have the same key, the first wins; maps are merged. weir's own settings are left out. A
+// descriptor has a limit only if the request overrides it, in the protocol's text form.
+func metadata(in *pb.RateLimitRequest, resp *rules.Response) (*structpb.Struct, error) {
 	merged := map[string]any{}
 	var descriptors []any
-	for i := range req.Descriptors {
-		d, s := &req.Descriptors[i], &resp.Statuses[i]
-		var entries []any
-		for _, e := range d.Entries {
-			entries = append(entries, clean(e.Key+"="+e.Value))
+	for i, d := range in.GetDescriptors() {
+		s := &resp.Statuses[i]
+		entries := []any{}
+		for _, e := range d.GetEntries() {
+			entries = append(entries, clean(e.GetKey()+"="+e.GetValue()))
 		}
 		one := map[string]any{"entries": entries}
-		if s.Limit != nil {
-			one["limit"] = clean(s.Limit.String())
+		if l := d.GetLimit(); l != nil {
+			one["limit"] = strings.Join(strings.Fields(l.String()), " ") // the number of spaces is random
 		}
-		if d.HasHits {
-			one["hitsAddend"] = float64(d.Hits)
+		if h := d.GetHitsAddend(); h != nil {
+			one["hitsAddend"] = float64(h.GetValue())
 		}
 		descriptors = append(descriptors, one)
 		if s.Rule != nil && s.Code == rules.OK {
 			merge(merged, s.Rule.Metadata())
 		}
 	}
-	all := map[string]any{"domain": clean(req.Domain), "descriptors": descriptors}
-	if req.Hits > 0 {
-		all["hitsAddend"] = float64(req.Hits)
+	all := map[string]any{"domain": clean(in.GetDomain()), "descriptors": descriptors}
+	if in.GetHitsAddend() > 0 {
+		all["hitsAddend"] = float64(in.GetHitsAddend())
 	}
 	if len(merged) > 0 {
 		all["metadata"] = merged

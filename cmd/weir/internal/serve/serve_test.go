@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -57,6 +58,7 @@ type running struct {
 	client pb.RateLimitServiceClient
 	conn   *grpc.ClientConn
 	log    *lockedBuffer
+	stop   func() error // stops it and returns the error of Run
 }
 
 type lockedBuffer struct {
@@ -100,10 +102,13 @@ func start(t testing.TB, text string, change func(*Config)) *running {
 	r.conn, err = grpc.NewClient(r.Addresses().GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	r.client = pb.NewRateLimitServiceClient(r.conn)
+	r.stop = sync.OnceValue(func() error {
+		stop()
+		return <-done
+	})
 	t.Cleanup(func() {
 		assert.NoError(t, r.conn.Close())
-		stop()
-		assert.NoError(t, <-done)
+		assert.NoError(t, r.stop())
 	})
 	return r
 }
@@ -139,7 +144,7 @@ func TestGRPC(t *testing.T) {
 	assert.Nil(t, ten.CurrentLimit.UnitMultiplier)
 	assert.Positive(t, ten.DurationUntilReset.Seconds)
 	assert.EqualValues(t, 180, first.Statuses[1].CurrentLimit.UnitMultiplier.GetValue())
-	assert.Equal(t, "halfyear", first.Statuses[1].CurrentLimit.Name, "the path, without a name")
+	assert.Empty(t, first.Statuses[1].CurrentLimit.Name, "Envoy sends it to clients: not the path")
 	assert.EqualValues(t, math.MaxUint32, first.Statuses[2].LimitRemaining)
 	assert.Nil(t, first.Statuses[2].CurrentLimit)
 	assert.Nil(t, first.Statuses[3].CurrentLimit)
@@ -252,6 +257,16 @@ func TestAnswers(t *testing.T) {
 		"without weir's own")
 	assert.Equal(t, []any{"ten=x"}, metadata["descriptors"].([]any)[0].(map[string]any)["entries"])
 
+	for _, d := range metadata["descriptors"].([]any) {
+		assert.NotContains(t, d, "limit", "the request overrides none")
+	}
+	own := descriptor("ten", "x")
+	own.HitsAddend = wrapperspb.UInt64(0)
+	own.Limit = &common.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 7, Unit: typev3.RateLimitUnit_DAY}
+	metadata = s.ask(t, own).DynamicMetadata.AsMap()
+	assert.Equal(t, []any{map[string]any{"entries": []any{"ten=x"}, "limit": "requests_per_unit:7 unit:DAY",
+		"hitsAddend": 0.}}, metadata["descriptors"])
+
 	s.ask(t, descriptor("one", "x"))
 	fields = map[string]string{}
 	for _, h := range s.ask(t, descriptor("one", "x"), descriptor("ten", "x")).ResponseHeadersToAdd {
@@ -259,6 +274,49 @@ func TestAnswers(t *testing.T) {
 	}
 	assert.Equal(t, "1", fields["RateLimit-Limit"], "the one that is over")
 	assert.Equal(t, fields["RateLimit-Reset"], fields["Retry-After"])
+}
+
+// TestHeaderNames renames one header.
+func TestHeaderNames(t *testing.T) {
+	s := start(t, yearly, func(c *Config) {
+		c.Answers = Answers{Headers: true, Names: HeaderNames{Remaining: "x-left"}}
+	})
+	var names []string
+	s.ask(t, descriptor("one", "x"))
+	for _, h := range s.ask(t, descriptor("one", "x")).ResponseHeadersToAdd {
+		names = append(names, h.Key)
+	}
+	assert.Equal(t, []string{"RateLimit-Limit", "x-left", "RateLimit-Reset", "Retry-After"}, names)
+}
+
+// TestHalfSentBodiesEnd sends half of many bodies to /json. The server closes their connections
+// although nothing more arrives, and a stop before that does not take the whole Drain.
+func TestHalfSentBodiesEnd(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		s := start(t, yearly, func(c *Config) { c.Drain = 6 * time.Second })
+		var conns []net.Conn
+		for range 100 {
+			conn, err := net.Dial("tcp", s.Addresses().HTTP)
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = io.WriteString(conn,
+				"POST /json HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n{")
+			require.NoError(t, err)
+			line := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
+			_, err = io.ReadFull(conn, line)
+			require.NoError(t, err, "the request is under way")
+			conns = append(conns, conn)
+		}
+		if stopped {
+			assert.NoError(t, s.stop())
+		}
+		for _, conn := range conns {
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+			answer, err := io.ReadAll(conn)
+			require.NoError(t, err, "the server closes the connection")
+			require.Contains(t, string(answer), "400 Bad Request")
+		}
+	}
 }
 
 // TestAFailingStoreIsLogged asks a server whose Redis does not answer. The log says why requests
@@ -274,7 +332,7 @@ func TestAFailingStoreIsLogged(t *testing.T) {
 		_, err := r.client.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{
 			Domain: "d", Descriptors: []*common.RateLimitDescriptor{descriptor("ten", "a")},
 		})
-		require.Error(t, err)
+		require.Equal(t, codes.Unavailable, status.Code(err), err)
 	}
 	logged := strings.Count(r.log.String(), "cannot decide")
 	assert.Positive(t, logged)

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
 
 	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
@@ -40,6 +41,8 @@ type Config struct {
 	Shadow, Quota bool
 	CountDenied   bool // a denied request counts on all its limits
 	Answers       Answers
+
+	Connections keepalive.ServerParameters // of gRPC; zero fields mean those of grpc-go
 
 	// Started is called once the Server serves, with the context of Run. Nil means none.
 	Started func(context.Context)
@@ -149,8 +152,15 @@ func (s *Server) closeListeners() {
 	}
 }
 
+// pingEvery is how often a client may send keepalive pings, on idle connections too. By default grpc-go
+// closes the connection of a client that pings more than once in five minutes; proxies do so.
+const pingEvery = 5 * time.Second
+
 func (s *Server) newGRPC() {
-	var options []grpc.ServerOption
+	options := []grpc.ServerOption{
+		grpc.KeepaliveParams(s.cfg.Connections),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
+	}
 	if s.cfg.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.cfg.TLS)))
 	}
@@ -193,7 +203,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		if l == nil {
 			continue
 		}
-		server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+		server := &http.Server{Handler: h, ReadTimeout: s.readTimeout(), IdleTimeout: 2 * time.Minute}
 		servers = append(servers, server)
 		go func() { failed <- server.Serve(l) }()
 	}
@@ -209,6 +219,12 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	cancel()
 	watching.Wait()
 	return errors.Join(err, s.stop(servers))
+}
+
+// readTimeout bounds the time for sending a request, with its body. A stop waits for the rest of a
+// request, so it is less than Drain.
+func (s *Server) readTimeout() time.Duration {
+	return max(time.Second, min(10*time.Second, s.cfg.Drain/2))
 }
 
 // stop shuts down gracefully: health checks fail first, so that no new requests arrive.

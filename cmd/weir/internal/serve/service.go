@@ -3,11 +3,14 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/rules"
@@ -24,9 +27,16 @@ type service struct {
 
 // Answers selects the optional parts of a response.
 type Answers struct {
-	Headers  bool // RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset, and Retry-After on a denial
+	Headers  bool // those of Names, and Retry-After on a denial
+	Names    HeaderNames
 	Metadata bool // the descriptors, and the metadata of the rules that passed
 }
+
+// HeaderNames are names of header fields. An empty one means that of DefaultHeaders.
+type HeaderNames struct{ Limit, Remaining, Reset string }
+
+// DefaultHeaders are the names that Envoy's service uses.
+var DefaultHeaders = HeaderNames{"RateLimit-Limit", "RateLimit-Remaining", "RateLimit-Reset"}
 
 // exchange is the reusable memory of one decision.
 type exchange struct {
@@ -35,20 +45,25 @@ type exchange struct {
 }
 
 func newService(engine *rules.Engine, answers Answers, t *tally) *service {
+	n := &answers.Names
+	*n = HeaderNames{cmp.Or(n.Limit, DefaultHeaders.Limit), cmp.Or(n.Remaining, DefaultHeaders.Remaining),
+		cmp.Or(n.Reset, DefaultHeaders.Reset)}
 	s := &service{engine: engine, answers: answers, tally: t}
 	s.pool.New = func() any { return new(exchange) }
 	return s
 }
 
 // ShouldRateLimit decides on a request. Its errors have the code Unknown, like those of Envoy's
-// service.
+// service, but Unavailable if the store, such as Redis, failed.
 func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) (*pb.RateLimitResponse,
 	error) {
 	x := s.pool.Get().(*exchange)
 	defer s.pool.Put(x)
 	x.read(in)
 	if err := s.engine.DecideInto(ctx, &x.req, &x.resp); err != nil {
-		s.tally.failed(err)
+		if s.tally.failed(err) == storeError {
+			err = status.Error(codes.Unavailable, clean(err.Error()))
+		}
 		return nil, err
 	}
 	if x.resp.Lost != nil {
@@ -57,16 +72,19 @@ func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) 
 	s.tally.count(&x.req, &x.resp)
 	out := x.response()
 	if s.answers.Headers {
-		out.ResponseHeadersToAdd = headers(&x.resp)
+		out.ResponseHeadersToAdd = s.answers.Names.headers(&x.resp)
 	}
 	if s.answers.Metadata {
 		var err error
-		if out.DynamicMetadata, err = metadata(&x.req, &x.resp); err != nil {
+		if out.DynamicMetadata, err = metadata(in, &x.resp); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
+
+// storeError is the kind of an error of the store, such as Redis.
+const storeError = "store"
 
 // errorKind returns the label of an error in the metrics.
 func errorKind(err error) string {
@@ -79,5 +97,5 @@ func errorKind(err error) string {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return "canceled"
 	}
-	return "store"
+	return storeError
 }

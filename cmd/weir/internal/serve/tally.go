@@ -25,26 +25,27 @@ type tally struct {
 	logged throttle.Throttle
 }
 
-var errorKinds = [...]string{"request", "full", "canceled", "store"}
+var errorKinds = [...]string{"request", "full", "canceled", storeError}
 
 func newTally(of *live.Figures, log *slog.Logger) *tally {
 	return &tally{rules: of, denied: offenders.New(offenders.Config{Sample: 1}), log: log}
 }
 
-// failed counts err. It logs a failure of the store, such as of Redis, at most once a second.
-func (t *tally) failed(err error) {
-	kind := errorKind(err)
+// failed counts err and returns its kind. It logs a failure of the store, such as of Redis, at most
+// once a second.
+func (t *tally) failed(err error) (kind string) {
+	kind = errorKind(err)
 	for i := range errorKinds {
 		if errorKinds[i] == kind {
 			t.errors[i].Add(1)
 		}
 	}
-	if kind != "store" {
-		return
+	if kind == storeError {
+		if _, ok := t.logged.Allow(time.Now(), time.Second); ok {
+			t.log.Error("cannot decide", "error", err)
+		}
 	}
-	if _, ok := t.logged.Allow(time.Now(), time.Second); ok {
-		t.log.Error("cannot decide", "error", err)
-	}
+	return kind
 }
 
 // count counts a decision.
