@@ -58,6 +58,31 @@ func ExampleStrategiesOf() {
 	// Output: 2 <nil>
 }
 
+// Keep an engine's rules equal to those of a file.
+func ExampleWatch() {
+	set, err := rules.LoadFiles("testdata/limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	engine, err := rules.New(set, rules.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	rules.Watch(ctx, []string{"testdata/limits.yaml"}, func(set *rules.Set, err error) {
+		if err == nil {
+			err = engine.Swap(set) // keeps the counters
+		}
+		if err != nil {
+			log.Print("rules refused; the old ones stay in force: ", err)
+		}
+		fmt.Println(engine.Set().Len(), "rules")
+		stop() // a service calls Watch in a goroutine and stops when it ends
+	})
+	// Output: 2 rules
+}
+
 // Explain says which rule limits a descriptor, and why.
 func ExampleSet_Explain() {
 	set, err := rules.LoadFiles("testdata/limits.yaml")

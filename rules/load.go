@@ -3,10 +3,7 @@ package rules
 import (
 	"errors"
 	"io/fs"
-	"os"
-	"path"
 	"slices"
-	"strings"
 
 	"go.yaml.in/yaml/v4"
 )
@@ -37,7 +34,43 @@ func LoadFiles(paths ...string) (*Set, error) { return (&Loader{}).LoadFiles(pat
 // It returns either a Set or an error that joins every [*Problem], as [errors.Join] does, in the
 // order of files and lines. Warnings are not errors: see [Set.Warnings].
 func (l *Loader) Load(fsys fs.FS, paths ...string) (*Set, error) {
-	set, found := l.Check(fsys, paths...)
+	return loaded(l.Check(fsys, paths...))
+}
+
+// LoadFiles is [Loader.Load] of files and directories of the operating system.
+func (l *Loader) LoadFiles(paths ...string) (*Set, error) { return l.Load(osFS{}, paths...) }
+
+// CheckFiles is [Loader.Check] of files and directories of the operating system.
+func (l *Loader) CheckFiles(paths ...string) (*Set, []*Problem) { return l.Check(osFS{}, paths...) }
+
+// Check is like Load, but returns all problems, including warnings, in the order of files and
+// lines. The Set is nil unless all of them are warnings.
+func (l *Loader) Check(fsys fs.FS, paths ...string) (*Set, []*Problem) {
+	return l.parse(l.read(fsys, paths))
+}
+
+// Parse is Load of files whose contents are known already, such as rules from a database.
+func (l *Loader) Parse(files ...File) (*Set, error) { return loaded(l.parse(&source{files: files})) }
+
+// parse makes a Set from the files that were read.
+func (l *Loader) parse(from *source) (*Set, []*Problem) {
+	b := builder{loader: l, set: &Set{domains: make(map[string]*domain), version: from.version()}}
+	b.list = from.list
+	for _, f := range from.files {
+		b.file(f)
+	}
+	b.finish()
+	errs, warnings := b.split()
+	if len(errs) > 0 {
+		b.set = nil
+	} else {
+		b.set.warnings = warnings
+	}
+	return b.set, b.list
+}
+
+// loaded returns the Set, or the errors among the problems.
+func loaded(set *Set, found []*Problem) (*Set, error) {
 	if set != nil {
 		return set, nil
 	}
@@ -50,120 +83,20 @@ func (l *Loader) Load(fsys fs.FS, paths ...string) (*Set, error) {
 	return nil, errors.Join(errs...)
 }
 
-// LoadFiles is [Loader.Load] of files and directories of the operating system.
-func (l *Loader) LoadFiles(paths ...string) (*Set, error) { return l.Load(osFS{}, paths...) }
-
-// CheckFiles is [Loader.Check] of files and directories of the operating system.
-func (l *Loader) CheckFiles(paths ...string) (*Set, []*Problem) { return l.Check(osFS{}, paths...) }
-
-// Check is like Load, but returns all problems, including warnings, in the order of files and
-// lines. The Set is nil unless all of them are warnings.
-func (l *Loader) Check(fsys fs.FS, paths ...string) (*Set, []*Problem) {
-	b := builder{loader: l, fsys: fsys, set: &Set{domains: make(map[string]*domain)}}
-	if len(paths) == 0 {
-		paths = []string{"."}
-	}
-	for _, p := range paths {
-		b.read(p)
-	}
-	b.finish()
-	errs, warnings := b.split()
-	if len(errs) > 0 {
-		b.set = nil
-	} else {
-		b.set.warnings = warnings
-	}
-	return b.set, b.list
-}
-
 // builder makes a Set from files.
 type builder struct {
 	problems
 	loader *Loader
-	fsys   fs.FS
 	set    *Set
-	seen   map[string]bool // files
 }
 
-// read reads a file, or a directory and its subdirectories.
-func (b *builder) read(name string) {
-	info, err := fs.Stat(b.fsys, name)
-	if err != nil {
-		b.errorf(position{file: name}, "%s", cause(err))
-		return
-	}
-	if !info.IsDir() {
-		b.file(name)
-		return
-	}
-	found := false
-	err = fs.WalkDir(b.fsys, name, func(p string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			b.errorf(position{file: p}, "%s", cause(err))
-		case p != name && strings.HasPrefix(d.Name(), "."):
-			if d.IsDir() {
-				return fs.SkipDir
-			}
-		case !d.IsDir():
-			found = b.entry(p, d) || found
-		}
-		return nil
-	})
-	if err != nil {
-		b.errorf(position{file: name}, "%s", cause(err))
-	}
-	if !found {
-		b.warnf(position{file: name}, "no *.yaml or *.yml file in this directory")
-	}
-}
-
-// entry reads a directory entry if it is a rules file, and reports whether it is one.
-func (b *builder) entry(name string, d fs.DirEntry) bool {
-	if ext := path.Ext(name); ext != ".yaml" && ext != ".yml" {
-		if b.loader.Envoy {
-			b.warnf(position{file: name}, "not portable: Envoy's service reads every file, whatever its name")
-		}
-		return false
-	}
-	if d.Type()&fs.ModeSymlink != 0 {
-		if info, err := fs.Stat(b.fsys, name); err == nil && info.IsDir() {
-			b.errorf(position{file: name}, "is a symbolic link to a directory, which is not followed")
-			return true
-		}
-	}
-	b.file(name)
-	return true
-}
-
-// cause returns err without the operation and the path of a PathError.
-func cause(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
-	}
-	return err
-}
-
-func (b *builder) file(name string) {
-	if b.seen[name] {
-		return
-	}
-	if b.seen == nil {
-		b.seen = make(map[string]bool)
-	}
-	b.seen[name] = true
-	data, err := fs.ReadFile(b.fsys, name)
-	if err != nil {
-		b.errorf(position{file: name}, "%s", cause(err))
-		return
-	}
-	d := decoder{file: name, envoy: b.loader.Envoy, steps: maxSteps(len(data))}
-	b.documents(&d, data)
+func (b *builder) file(f File) {
+	d := decoder{file: f.Name, envoy: b.loader.Envoy, steps: maxSteps(len(f.Data))}
+	b.documents(&d, f.Data)
 	if d.steps < 0 {
 		d.list = nil // the rest was not read
-		d.errorf(position{name, 1, 1}, "error loading config file: aliases make it more than %d nodes long",
-			maxSteps(len(data)))
+		d.errorf(position{f.Name, 1, 1}, "error loading config file: aliases make it more than %d nodes long",
+			maxSteps(len(f.Data)))
 	}
 	b.list = append(b.list, d.list...)
 }
@@ -287,12 +220,3 @@ func (n *node) patterns() []string {
 	slices.Reverse(patterns)
 	return patterns
 }
-
-// osFS is the file system of the operating system. Unlike os.DirFS it accepts names such as
-// "../rules".
-type osFS struct{}
-
-func (osFS) Open(name string) (fs.File, error)          { return os.Open(name) }
-func (osFS) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
-func (osFS) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
-func (osFS) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }

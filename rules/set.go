@@ -15,6 +15,7 @@ type Set struct {
 	warnings []*Problem
 	methods  []method // without duplicates; Rule.method is an index
 	rules    int
+	version  string
 }
 
 // method is the part of a limit that selects the strategy.
@@ -96,6 +97,9 @@ func (s *Set) Has(domain string) bool { return s.domains[domain] != nil }
 
 // Len returns the number of rules.
 func (s *Set) Len() int { return s.rules }
+
+// Version returns a hash of the names and contents of the files that the rules were loaded from.
+func (s *Set) Version() string { return s.version }
 
 // All returns the rules, domain by domain in file order, parents before children.
 func (s *Set) All() iter.Seq[*Rule] {

@@ -43,9 +43,9 @@ read the arguments of a process.
 
 Serve loads the rules again when their files change, on SIGHUP, and on POST /-/reload. It keeps the
 counts. If rules have a mistake, the old rules stay in force, and the log, the page at --admin and
-the metrics show the reason. To replace a file, rename a new one to its name: a file that is being
-overwritten may be read half-written, and half a file may be valid. Mounted ConfigMaps of Kubernetes
-work as they are.
+the metrics show the reason. A change is in force within a second, and once the files have been the
+same for 200 ms; a file that takes longer to write should be renamed to its name when it is whole.
+Mounted ConfigMaps of Kubernetes work as they are.
 
 The page, the metrics at /metrics and /rlconfig are at --admin, a loopback address unless
 --admin-remote is given. Requests that change something or read the state of a caller need

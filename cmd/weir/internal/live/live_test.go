@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -49,37 +48,14 @@ func load(t *testing.T, dir string, change func(*Config)) *Rules {
 	return r
 }
 
-// TestEventsThatFollowEachOtherAreOneChange writes a file five times, 50 ms apart. It must be read
-// once, at the end.
-func TestEventsThatFollowEachOtherAreOneChange(t *testing.T) {
-	dir := t.TempDir()
-	name := filepath.Join(dir, "r.yaml")
-	write(t, name, text(1))
-	synctest.Test(t, func(t *testing.T) {
-		r := load(t, dir, nil)
-		ctx, stop := context.WithCancel(t.Context())
-		events, observed := make(chan fsnotify.Event), 0
-		go r.follow(ctx, events, nil, func() { observed++ })
-		synctest.Wait()
-		for i := range 5 {
-			write(t, name, strings.Repeat("x", i)+": [") // half written
-			events <- fsnotify.Event{Name: name}
-			time.Sleep(debounce / 2)
-		}
-		write(t, name, text(2))
-		time.Sleep(debounce)
-		synctest.Wait()
-		s := r.Status()
-		assert.Equal(t, []uint64{2, 0}, []uint64{s.Successes, s.Failures})
-		assert.EqualValues(t, 2, r.limit())
-		assert.Equal(t, 2, observed)
-		stop()
-	})
+// look waits until a change is in force.
+func look() {
+	time.Sleep(time.Second)
+	synctest.Wait()
 }
 
-// TestChangesWithoutAnEventAreFound checks the polling. An unchanged file is not loaded again, and
-// a mistake is logged once.
-func TestChangesWithoutAnEventAreFound(t *testing.T) {
+// TestChangesAreFound writes rules, a mistake, and nothing. A mistake is logged and counted once.
+func TestChangesAreFound(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "r.yaml")
 	write(t, name, text(1))
@@ -87,16 +63,12 @@ func TestChangesWithoutAnEventAreFound(t *testing.T) {
 		var log bytes.Buffer
 		r := load(t, dir, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 		ctx, stop := context.WithCancel(t.Context())
-		failures := make(chan error)
-		go r.follow(ctx, nil, failures, func() {})
-		synctest.Wait()
-		failures <- errors.New("overflow")
+		go r.Watch(ctx)
 		after := func() Status {
-			time.Sleep(pollEvery)
-			synctest.Wait()
+			look()
 			return r.Status()
 		}
-		assert.EqualValues(t, 1, after().Successes)
+		assert.EqualValues(t, 1, after().Successes, "New loaded them")
 		write(t, name, text(2))
 		assert.EqualValues(t, 2, after().Successes)
 		assert.EqualValues(t, 2, r.limit())
@@ -104,18 +76,58 @@ func TestChangesWithoutAnEventAreFound(t *testing.T) {
 		after()
 		s := after()
 		assert.ErrorContains(t, s.Err, "error loading config file")
-		assert.EqualValues(t, 1, s.Failures, "an unchanged file is read once")
-		require.NoError(t, os.Remove(name))
-		require.NoError(t, os.Remove(dir))
-		after()
-		s = after()
-		assert.EqualValues(t, 3, s.Failures)
-		assert.EqualValues(t, 2, r.limit(), "the old rules stay when the directory is removed")
-		assert.Equal(t, 2, strings.Count(log.String(), "rules refused"), "logged once for each cause")
+		assert.EqualValues(t, 1, s.Failures, "an unchanged file is refused once")
+		require.Error(t, r.Reload())
+		assert.EqualValues(t, 2, after().Failures, "but for a request")
+		assert.EqualValues(t, 2, r.limit())
+		assert.Equal(t, 1, strings.Count(log.String(), "rules refused"), "logged once for each cause")
 		stop()
 		synctest.Wait()
-		assert.Contains(t, log.String(), "file events were lost")
 	})
+}
+
+// TestRulesThatComeBackAreNoLongerRefused removes the file of the rules, and the directory, and puts
+// the same back. The status must say again that the rules in force are those of the files.
+func TestRulesThatComeBackAreNoLongerRefused(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "rules")
+		name := filepath.Join(path, "r.yaml")
+		require.NoError(t, os.Mkdir(path, 0o755))
+		write(t, name, text(1))
+		if !whole {
+			path = name
+		}
+		synctest.Test(t, func(t *testing.T) {
+			r := load(t, path, nil)
+			ctx, stop := context.WithCancel(t.Context())
+			go r.Watch(ctx)
+			look()
+			require.NoError(t, os.Rename(path, path+".away"))
+			look()
+			assert.ErrorContains(t, r.Status().Err, "no such file or directory")
+			assert.EqualValues(t, 1, r.limit(), "the old rules stay")
+			require.NoError(t, os.Rename(path+".away", path))
+			look()
+			assert.NoError(t, r.Status().Err)
+			assert.EqualValues(t, 1, r.limit())
+			stop()
+			synctest.Wait()
+		})
+	}
+}
+
+// TestRulesFromElsewhere has no files.
+func TestRulesFromElsewhere(t *testing.T) {
+	r, err := New(Config{})
+	require.NoError(t, err)
+	defer r.Engine.Close()
+	assert.Zero(t, r.Status())
+	set, err := (&rules.Loader{}).Parse(rules.File{Name: "a", Data: []byte(text(1))})
+	require.NoError(t, r.Accept(set, err))
+	assert.EqualValues(t, 1, r.limit())
+	assert.Error(t, r.Accept(nil, errors.New("no rules")))
+	assert.EqualValues(t, 1, r.limit())
+	assert.Error(t, r.Reload())
 }
 
 // configMap writes rules to dir as Kubernetes mounts a ConfigMap: the files are in their own
@@ -134,7 +146,7 @@ func configMap(t *testing.T, dir, version, text string) {
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, old)))
 }
 
-// TestConfigMap starts from a ConfigMap and follows its changes by file system events, for a
+// TestConfigMap starts from a ConfigMap and follows its changes, for a
 // directory and for a link to it.
 func TestConfigMap(t *testing.T) {
 	for _, linked := range []bool{false, true} {

@@ -10,9 +10,9 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Config names the rules and how they count. Paths must be set.
+// Config names the rules and how they count.
 type Config struct {
-	Paths  []string // files and directories
+	Paths  []string // files and directories; none if the rules come from elsewhere, by Accept
 	Loader rules.Loader
 	Engine rules.Config
 
@@ -29,8 +29,7 @@ type Rules struct {
 
 	cfg    Config
 	mu     sync.Mutex
-	seen   string // guarded by mu, like status: the hash of the files when they were last read
-	status Status
+	status Status // guarded by mu
 }
 
 // Status describes the current rules and the last load.
@@ -46,17 +45,14 @@ type Status struct {
 	Failed              time.Time
 }
 
-// New loads rules. It fails if they have a mistake, since there are no older rules to use.
+// New loads the rules in Paths. It fails if they have a mistake, since there are no older rules to
+// use. Without Paths there are no rules before Accept.
 func New(cfg Config) (*Rules, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	r := &Rules{cfg: cfg, Figures: newFigures(cfg.Engine)}
-	version, err := hashFiles(cfg.Paths)
-	if err != nil {
-		return nil, err
-	}
-	set, err := r.load()
+	set, err := r.first()
 	if err != nil {
 		return nil, err
 	}
@@ -64,12 +60,17 @@ func New(cfg Config) (*Rules, error) {
 		return nil, err
 	}
 	r.Figures.follow(set)
-	r.seen = version
-	r.loaded(version, set)
+	if len(cfg.Paths) > 0 {
+		r.status.loaded(set)
+	}
 	return r, nil
 }
 
-func (r *Rules) load() (*rules.Set, error) {
+// first returns the rules to begin with.
+func (r *Rules) first() (*rules.Set, error) {
+	if len(r.cfg.Paths) == 0 {
+		return r.cfg.Loader.Parse()
+	}
 	set, err := r.cfg.Loader.LoadFiles(r.cfg.Paths...)
 	if err == nil && r.cfg.Check != nil {
 		err = r.cfg.Check(set)
@@ -77,26 +78,28 @@ func (r *Rules) load() (*rules.Set, error) {
 	return set, err
 }
 
-// swap makes set the current rules.
-func (r *Rules) swap(set *rules.Set) error {
-	r.Figures.follow(set) // before the engine uses it
-	err := r.Engine.Swap(set)
-	if err != nil {
-		r.Figures.follow(r.Engine.Set())
+// use makes set the current rules.
+func (r *Rules) use(set *rules.Set) error {
+	if r.cfg.Check != nil {
+		if err := r.cfg.Check(set); err != nil {
+			return err
+		}
 	}
-	return err
+	r.Figures.follow(set) // before the engine uses it
+	if err := r.Engine.Swap(set); err != nil {
+		r.Figures.follow(r.Engine.Set())
+		return err
+	}
+	r.status.loaded(set)
+	return nil
 }
 
-func (r *Rules) loaded(version string, set *rules.Set) {
-	s := &r.status
-	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = version, time.Now(), set.Len(), set.Domains(),
+func (s *Status) loaded(set *rules.Set) {
+	s.Version, s.Loaded, s.Rules, s.Domains, s.Warnings = set.Version(), time.Now(), set.Len(), set.Domains(),
 		len(set.Warnings())
 	s.Successes++
 	s.Err = nil
 }
-
-// Reload loads the rules again, whether or not their files have changed.
-func (r *Rules) Reload() error { return r.reload(true) }
 
 // Status returns the current Status.
 func (r *Rules) Status() Status {
