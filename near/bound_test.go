@@ -114,7 +114,7 @@ func TestLeasesAdmitWhatTheStrategyWould(t *testing.T) {
 	}
 }
 
-// The control: the same test rejects leases that last for as long as the cost counts.
+// The control: the same test rejects leases that last for a day.
 func TestLeasesAdmitWhatTheStrategyWouldControl(t *testing.T) {
 	for _, of := range bounded[:3] {
 		over, inner := uint64(0), of.of
@@ -127,11 +127,11 @@ func TestLeasesAdmitWhatTheStrategyWouldControl(t *testing.T) {
 	}
 }
 
-// lasting is a strategy whose cost is said to be good until it counts no more.
+// lasting is a strategy whose cost is said to be good for the rest of the day.
 type lasting struct{ weir.Strategy }
 
 func (lasting) Lapse(_ *weir.Request, expires time.Time) (time.Time, time.Duration, bool) {
-	return expires, 0, true
+	return expires.Truncate(24 * time.Hour).Add(24 * time.Hour), 0, true
 }
 
 func (l lasting) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {

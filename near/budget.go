@@ -1,7 +1,6 @@
 package near
 
 import (
-	"slices"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -11,16 +10,10 @@ import (
 
 // budget is what a key can spend without a call. The table's lock guards it.
 type budget struct {
-	blocks []block // oldest first
-	known  cost    // what the wrapped strategy counts, the blocks included
-	flight *flight // nil if there is none
-}
-
-// block is cost that was admitted for the lease. What is left of it can still be used.
-type block struct {
-	cost
-	size    uint64
-	expires time.Time // the ExpiresAt of its admission
+	left    cost      // what was admitted for the lease, and can still be used
+	known   cost      // what the wrapped strategy counts, with what is left
+	expires time.Time // the ExpiresAt of the last block
+	flight  *flight   // nil if there is none
 }
 
 // cost lapses at an instant or, if it is of a token bucket, one hit after the other until then.
@@ -48,18 +41,10 @@ func span(n uint64, each time.Duration) time.Duration {
 	return time.Duration(arith.Mul(n, int64(each)))
 }
 
-// left returns how much can be used at now.
-func (b *budget) left(now time.Time) (sum uint64) {
-	for i := range b.blocks {
-		sum += b.blocks[i].at(now)
-	}
-	return sum
-}
-
 // spent returns how much is counted at now without what is left.
 func (b *budget) spent(now time.Time) uint64 {
 	counted := b.known.at(now)
-	return counted - min(counted, b.left(now))
+	return counted - min(counted, b.left.at(now))
 }
 
 // ended reports whether b says no more than a new budget.
@@ -78,42 +63,45 @@ func (b *budget) learn(c *call, res *weir.Result, now time.Time) {
 	b.known = cost{res.TotalRequests, counts.Add(max(0, c.each-1)), c.each} // a part of a hit counts as one
 }
 
+// lease adds the block that c took. What is left of one before lapses no later than it did, and is
+// lost if it is of another window or limit.
+func (b *budget) lease(c *call, expires time.Time, skew time.Duration, now time.Time) {
+	n, until := b.left.at(now), c.until.Add(-skew)
+	switch {
+	case c.each != b.left.each, c.each == 0 && !until.Equal(b.left.until):
+		n = 0
+	case n > 0 && c.each > 0:
+		if soonest := b.left.until.Add(span(c.request.Cost, c.each)); soonest.Before(until) {
+			until = soonest
+		}
+	}
+	b.left, b.expires = cost{n + c.request.Cost, until, c.each}, expires
+}
+
 // take admits r, or returns nil if too little is left. A limit lower than that of the blocks holds
 // at once.
 func (b *budget) take(r *weir.Request, limit uint64, now time.Time) *weir.Result {
-	lacks, spent := wrap.Cost(r), b.spent(now)
-	if lacks > b.left(now) || lacks > limit || spent > limit-lacks {
+	n, left, spent := wrap.Cost(r), b.left.at(now), b.spent(now)
+	if n > left || n > limit || spent > limit-n {
 		return nil
 	}
-	res := &weir.Result{State: weir.Allow, TotalRequests: spent + lacks}
-	for i := 0; lacks > 0; i++ {
-		from := &b.blocks[i]
-		usable := from.at(now)
-		used := min(lacks, usable)
-		from.n, lacks = usable-used, lacks-used
-		res.ExpiresAt = from.expires.Add(-span(from.n, from.each))
-	}
-	return res
+	b.left.n = left - n
+	return &weir.Result{State: weir.Allow, TotalRequests: spent + n,
+		ExpiresAt: b.expires.Add(-span(b.left.n, b.left.each))}
 }
 
-// giveBack returns n of an admission to its block, as far as no more than most is left then. It
-// returns how much the wrapped strategy is to take back: never what it counts for the blocks.
+// giveBack returns n of an admission to what is left, as far as no more than most is left then. It
+// returns how much the wrapped strategy is to take back: never what it counts for the lease.
 func (b *budget) giveBack(taken *weir.Result, n, most uint64, now time.Time) uint64 {
-	of := slices.IndexFunc(b.blocks, func(of block) bool {
-		before := of.expires.Sub(taken.ExpiresAt)
-		return before == 0 || 0 < before && before < span(of.size, of.each)
-	})
-	if of < 0 && b.known.each == 0 { // of another window
-		return n
+	if b.known.each == 0 && !taken.ExpiresAt.Equal(b.expires) || !taken.ExpiresAt.After(now) {
+		return n // of another window
 	}
 	n = min(n, b.spent(now))
-	if of >= 0 {
-		to := &b.blocks[of]
-		back := min(n, to.size-to.n, most-min(most, b.left(now)))
-		to.n, n = to.n+back, n-back
-	}
-	b.known.sub(n)
-	return n
+	left, full := b.left.at(now), cost{most, b.left.until, b.left.each}
+	back := min(n, full.at(now)-min(left, full.at(now)))
+	b.left.n = left + back
+	b.known.sub(n - back)
+	return n - back
 }
 
 // less returns a Result that counts n less.

@@ -97,7 +97,7 @@ func (l *Leases) proceed(ctx context.Context, f *flight, instances int, now time
 		return
 	}
 	block := &call{request: f.waiting[0].request}
-	limit, left := l.limit(&block.request), b.left(now)
+	limit, left := l.limit(&block.request), b.left.at(now)
 	together, room := uint64(0), limit-min(limit, b.spent(now))
 	if f.denied > 0 {
 		room = min(room, left+f.denied-1)
@@ -147,8 +147,7 @@ func (l *Leases) start(ctx context.Context, f *flight, c *call) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
 		var res *weir.Result
-		instances := 1
-		err := fmt.Errorf("near: %s ended its goroutine", weir.NameOf(l))
+		instances, err := 1, l.exited
 		defer func() {
 			if p := recover(); p != nil {
 				err = fmt.Errorf("near: %s panicked: %v", weir.NameOf(l), p)
@@ -172,23 +171,23 @@ func (l *Leases) start(ctx context.Context, f *flight, c *call) {
 
 // land hands out the answer to a call.
 func (l *Leases) land(f *flight, c *call, res *weir.Result, err error, now time.Time) {
-	b, q := f.budget, &c.request
-	switch {
-	case err != nil:
+	if err != nil {
 		f.reply(func(w *waiter) bool { w.err = err; return w.call == c })
+		return
+	}
+	b := f.budget
+	b.learn(c, res, now)
+	switch {
 	case res.Allowed():
-		b.learn(c, res, now)
-		b.blocks = slices.DeleteFunc(b.blocks, func(of block) bool { return of.at(now) == 0 })
-		// Those it was taken for get it even if it has lapsed meanwhile.
-		b.blocks = append(b.blocks, block{cost{q.Cost, now.Add(1 << 62), c.each}, q.Cost, res.ExpiresAt})
+		b.lease(c, res.ExpiresAt, l.cfg.Skew, now)
+		lapses := b.left.until
+		b.left.until = now.Add(1 << 62) // those it was taken for get it even if it has lapsed meanwhile
 		f.reply(func(w *waiter) bool { return w.call == c && l.take(b, w, now) })
-		b.blocks[len(b.blocks)-1].until = c.until.Add(-l.cfg.Skew)
+		b.left.until = lapses
 	case c.denies:
-		b.learn(c, res, now)
-		own := less(res, b.left(now))
+		own := less(res, b.left.at(now))
 		f.reply(func(w *waiter) bool { w.res = less(own, 0); return w.call == c })
 	default:
-		b.learn(c, res, now)
-		f.denied = q.Cost
+		f.denied = c.request.Cost
 	}
 }

@@ -3,7 +3,7 @@ package near
 import (
 	"cmp"
 	"context"
-	"slices"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +54,7 @@ type Leases struct {
 	lapser Lapser // nil: nothing can be leased
 	burst  uint64 // of a token bucket; 0: the request's Limit
 	fleet  atomic.Pointer[func() int]
+	exited error // of a call that ends its goroutine
 
 	leased, fetched atomic.Uint64
 }
@@ -76,7 +77,8 @@ type Lapser interface {
 //   - in a fixed window until the window ends,
 //   - in a sliding window until then, too; the rest counts in the next window, as the one before,
 //   - in a token bucket until its tokens have flowed in again, one after the other; then they can
-//     be taken from the bucket once more, so that slow callers save less, but lose nothing.
+//     be taken from the bucket once more, so that slow callers save less, but lose nothing. A block
+//     that is taken before the one before is used up lapses as if it had been taken right after that.
 //
 // A Refund to a token bucket moves no token that others hold, so that after one a block of each
 // instance may be admitted beside. With other strategies, where neither s nor what it wraps is a
@@ -98,7 +100,7 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
 	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, (*budget).ended)
 	l := &Leases{cache: cache[budget]{wrap.Of(s), keys}, cfg: cfg, lapser: wrap.Find[Lapser](s),
-		burst: wrap.Burst(s)}
+		burst: wrap.Burst(s), exited: fmt.Errorf("near: %s ended its goroutine", weir.NameOf(s))}
 	if f := wrap.Find[interface{ Instances() int }](s); f != nil {
 		l.ShareWith(f.Instances)
 	}
@@ -186,7 +188,7 @@ func (l *Leases) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir
 // Lookup decides on r if that takes no round trip, or returns nil.
 func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 	var left uint64
-	l.withBudget(r, func(b *budget, now time.Time) { res, left = b.take(r, l.limit(r), now), b.left(now) })
+	l.withBudget(r, func(b *budget, now time.Time) { res, left = b.take(r, l.limit(r), now), b.left.at(now) })
 	switch {
 	case res != nil:
 		l.leased.Add(1)
@@ -206,9 +208,8 @@ func (l *Leases) withBudget(r *weir.Request, f func(b *budget, now time.Time)) {
 func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
 	left, lacking := uint64(0), *r
 	l.withBudget(r, func(b *budget, now time.Time) {
-		kept := slices.Clone(b.blocks)
-		left, res = b.left(now), b.take(r, l.limit(r), now)
-		b.blocks = kept
+		own := *b
+		left, res = own.left.at(now), own.take(r, l.limit(r), now)
 	})
 	if res != nil {
 		return res, nil
@@ -242,7 +243,7 @@ func (l *Leases) withRest(r *weir.Request, counted *weir.Result) *weir.Result {
 		return nil
 	}
 	all := *counted
-	l.withBudget(r, func(b *budget, now time.Time) { all.TotalRequests += b.left(now) })
+	l.withBudget(r, func(b *budget, now time.Time) { all.TotalRequests += b.left.at(now) })
 	return &all
 }
 
