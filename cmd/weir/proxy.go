@@ -188,7 +188,7 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
 	f.rules.add(cmd)
-	flags.StringVarP(&f.strategy, "strategy", "s", rule.Fixed,
+	flags.StringVarP(&f.strategy, "strategy", "s", rule.Default,
 		"how to count: fixed, sliding, log, token or leaky")
 	flags.Uint64Var(&f.burst, "burst", 0, "size of the token bucket (default the limit)")
 	flags.Uint64Var(&f.queue, "queue", 0, "depth of the leaky bucket's queue (default the limit)")

@@ -122,7 +122,7 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.SortFlags = false
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
-	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Fixed},
+	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Default},
 		"how to count: fixed, sliding, log, token or leaky (repeatable)")
 	flags.Uint64Var(&f.burst, "burst", 0,
 		"size of the token bucket or of the leaky bucket's queue (default the limit)")

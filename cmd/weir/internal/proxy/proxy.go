@@ -302,7 +302,12 @@ func (p *Proxy) announce(front, back *server) {
 		attrs = append(attrs, "admin", "http://"+back.conns.Addr().String()+"/-/")
 	}
 	for _, l := range p.cfg.Limits {
-		attrs = append(attrs, "limit", l.Rule.String())
+		attrs = append(attrs, "limit", l.Rule.String(), "at_once", l.AtOnce())
+	}
+	for _, r := range p.cfg.Routes {
+		for _, l := range r.Limits {
+			attrs = append(attrs, "route", r.Pattern, "limit", l.Rule.String(), "at_once", l.AtOnce())
+		}
 	}
 	if p.ruled != nil {
 		attrs = append(attrs, "rules", p.ruled.Status().Rules, "domain", p.ruled.domain)

@@ -70,7 +70,7 @@ func Enforce(r *replay.Result, l rule.Rule) (command, why string) {
 		return shell(words, r.RuleSet.Flags, domainFlag(r.RuleSet), keyFlags(r)), ""
 	}
 	limit := l.Limit
-	if l.Strategy != rule.Fixed && l.Strategy != rule.Tiers {
+	if l.Strategy != rule.Default && l.Strategy != rule.Tiers {
 		limit += ":" + l.Strategy
 	}
 	words = append(words, limitFlags(r, l.Name, limit)...)
@@ -142,7 +142,7 @@ func try(r *replay.Result, all []replay.Suggestion) []Step {
 	if chosen.Limit == "" {
 		return nil
 	}
-	if s := all[0]; s.Strategy != rule.Fixed {
+	if s := all[0]; s.Strategy != rule.Default {
 		words = append(words, "--strategy", s.Strategy)
 		if s.Burst > 0 {
 			words = append(words, "--burst", strconv.FormatUint(s.Burst, 10))

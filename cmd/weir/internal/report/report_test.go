@@ -300,7 +300,8 @@ func TestBar(t *testing.T) {
 func TestEnforce(t *testing.T) {
 	r := &replay.Result{By: replay.ByIP}
 	for want, l := range map[string]rule.Rule{
-		"--limit 20/1m":                   {Limit: "20/1m", Strategy: rule.Fixed},
+		"--limit 20/1m":                   {Limit: "20/1m", Strategy: rule.Sliding},
+		"--limit 20/1m:fixed":             {Limit: "20/1m", Strategy: rule.Fixed},
 		"--limit 'it'\\''s=20/1m:log'":    {Name: "it's", Limit: "20/1m", Strategy: rule.Log},
 		"--limit 20/1m:token --burst 7":   {Limit: "20/1m", Strategy: rule.Token, Burst: 7},
 		"--limit a=20/1m:leaky --queue 7": {Name: "a", Limit: "20/1m", Strategy: rule.Leaky, Burst: 7},
@@ -311,7 +312,7 @@ func TestEnforce(t *testing.T) {
 	}
 	r = &replay.Result{By: replay.ByIPPath, IPv6Bits: 48,
 		Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}}
-	got, _ := Enforce(r, rule.Rule{Limit: "1/1s", Strategy: rule.Fixed})
+	got, _ := Enforce(r, rule.Rule{Limit: "1/1s", Strategy: rule.Default})
 	assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 --limit 1/1s --count-if 401,5xx --by "+
 		"ip+path --ipv6-prefix 48", got)
 }

@@ -6,6 +6,7 @@
 package rule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,10 @@ const (
 	Tiers   = "tiers" // a limit with several tiers; it cannot be given by name
 )
 
+// Default is the strategy of limits that name none: it admits no burst of twice the limit where two
+// windows meet.
+const Default = Sliding
+
 // Strategies are the names that can be given.
 var Strategies = []string{Fixed, Sliding, Log, Token, Leaky}
 
@@ -47,6 +52,35 @@ func (r Rule) String() string {
 		s += " burst " + strconv.FormatUint(r.Burst, 10)
 	}
 	return s
+}
+
+// AtOnce returns how many requests of one caller the rule admits within a moment, at most.
+func (r Rule) AtOnce() uint64 {
+	switch first := r.Tiers[0].Limit; {
+	case r.Strategy == Fixed: // where two windows meet
+		return 2 * first
+	case r.Strategy == Leaky:
+		return min(1, first)
+	case r.Strategy == Tiers:
+		return atOnce(r.Tiers)
+	case r.Burst > 0:
+		return r.Burst
+	default:
+		return first
+	}
+}
+
+// atOnce returns the least that tiers admit at once. The shortest may be one slice of time, which is a
+// fixed window.
+func atOnce(tiers []weir.Tier) uint64 {
+	shortest := slices.MinFunc(tiers, func(a, b weir.Tier) int { return cmp.Compare(a.Duration, b.Duration) })
+	least := 2 * shortest.Limit
+	for _, t := range tiers {
+		if t != shortest {
+			least = min(least, t.Limit)
+		}
+	}
+	return least
 }
 
 // Defaults apply to a limit that does not name its strategy, and to the strategies' sizes.

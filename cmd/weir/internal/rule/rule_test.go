@@ -149,3 +149,39 @@ func FuzzParseLimit(f *testing.F) {
 		}
 	})
 }
+
+// TestAtOnce runs each rule on requests that come at once: at the end of a window and at the start of the
+// next for the fixed window, which has both.
+func TestAtOnce(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"20/4s": 20, "20/4s:fixed": 40, "20/4s:log": 20, "20/4s:token": 7, "20/4s:leaky": 1, "20/1s,30/10s": 30, "0/1s": 0,
+	} {
+		r, err := Parse(text, Defaults{Strategy: Default, Burst: 7})
+		require.NoError(t, err)
+		assert.Equal(t, want, r.AtOnce(), text)
+		now := time.UnixMilli(100_000*4_000 - 1)
+		l, err := weir.New(weir.Config{Now: func() time.Time { return now }})
+		require.NoError(t, err)
+		s, ask, err := r.On(l)
+		require.NoError(t, err)
+		ask.Key = "k"
+		admitted := uint64(0)
+		for range 2 {
+			for range 50 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if r.Strategy == Leaky {
+					cancel() // one that would wait is not admitted at once
+				}
+				if res, err := s.Run(ctx, &ask); err == nil && res.Allowed() {
+					admitted++
+				}
+				cancel()
+			}
+			now = now.Add(time.Millisecond)
+		}
+		if r.Strategy != Leaky {
+			assert.Equal(t, want, admitted, text)
+		}
+		require.NoError(t, l.Close())
+	}
+}
