@@ -54,7 +54,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := h.calls.Get().(*call)
 	if h.flight != nil {
 		c.slot = new(slot)
-		defer h.flight.leave(c.slot) // whatever panics
+		defer h.leave(w, c.slot) // whatever panics
 	}
 	h.decide(c, r)
 	if c.outcome == Denied && !h.Shadow {
@@ -77,6 +77,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	h.serve(w, r, c)
+}
+
+// leave releases the slot of a request: now, or when an adapter to a framework that sends the body
+// after its handlers have returned has sent it.
+func (h *handler) leave(w http.ResponseWriter, s *slot) {
+	later, ok := w.(interface{ OnSent(leave func()) bool })
+	if !ok || !later.OnSent(func() { h.flight.leave(s) }) {
+		h.flight.leave(s)
+	}
 }
 
 // deniedFields is the number of fields of a refusal besides the style's: X-Ratelimit-Retry-After,

@@ -15,16 +15,17 @@
 package echolimit
 
 import (
-	"bufio"
-	"context"
-	"net"
 	"net/http"
 
 	"github.com/labstack/echo/v5"
+
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/weblimit"
 )
 
 // New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as one for
-// Use. A request that guard refuses is answered by guard, and the handlers after it do not run.
+// Use. A request that guard refuses is answered by guard, and the handlers after it do not run; with
+// [OnDenied] Echo's error handler answers.
 //
 // The request's Pattern is the method and the matched route, as in "GET /users/:id", so that
 // [httplimit.Pattern] keys by route. Requests that match no route have none, and that extractor
@@ -39,21 +40,20 @@ import (
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
 func New(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
-	if guard == nil {
-		panic("echolimit: no middleware")
-	}
-	h := guard(http.HandlerFunc(serve))
+	g := weblimit.New[*echo.Context]("echolimit", guard)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c *echo.Context) error {
-			call := &call{echoContext: c, next: next}
-			call.writer.ResponseWriter = c.Response()
-			r := c.Request().WithContext(context.WithValue(c.Request().Context(), callKey{}, call))
-			r.Pattern = ""
-			if route := c.Path(); route != "" {
-				r.Pattern = r.Method + " " + route
+			outer := c.Response()
+			handle := func(w http.ResponseWriter, r *http.Request) (int, error) {
+				c.SetRequest(r)
+				c.SetResponse(w)
+				err := next(c)
+				c.SetResponse(outer)
+				_, status := echo.ResolveResponseStatus(outer, err)
+				return status, err
 			}
-			h.ServeHTTP(&call.writer, r)
-			return call.err
+			_, err := g.Run(c, outer, c.Request(), c.Path(), handle)
+			return err
 		}
 	}
 }
@@ -62,59 +62,15 @@ func New(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
 // for instance, the user that an authenticating middleware has set. It returns nil for other
 // requests.
 func Context(r *http.Request) *echo.Context {
-	call, ok := r.Context().Value(callKey{}).(*call)
-	if !ok {
-		return nil
-	}
-	return call.echoContext
+	c, _ := weblimit.Of[*echo.Context](r)
+	return c
 }
 
-// call is one pass of a request through a guard.
-type call struct {
-	echoContext *echo.Context
-	next        echo.HandlerFunc
-	writer      writer
-	err         error // of next
-}
-
-type callKey struct{}
-
-// serve is the handler behind every guard: it runs the handlers that Echo has next.
-func serve(w http.ResponseWriter, r *http.Request) {
-	call := r.Context().Value(callKey{}).(*call)
-	c := call.echoContext
-	outer := c.Response()
-	c.SetRequest(r) // its context may carry a value of the guard's
-	c.SetResponse(w)
-	call.err = call.next(c)
-	c.SetResponse(outer)
-	// The error handler runs after all middleware. Report the status that it will write to the
-	// guard only.
-	_, status := echo.ResolveResponseStatus(outer, call.err)
-	call.writer.muted = true
-	w.WriteHeader(status)
-	call.writer.muted = false
-}
-
-// writer is Echo's response below the guard's. It does not pass on the status written while muted.
-type writer struct {
-	http.ResponseWriter
-	muted bool
-}
-
-func (w *writer) WriteHeader(status int) {
-	if !w.muted {
-		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-// Unwrap serves http.ResponseController and echo.UnwrapResponse.
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Flush and Hijack are found by type assertion; Echo's response has both.
-
-func (w *writer) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-
-func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+// OnDenied returns a Respond for the Config of a guard: it gives each refused request to deny, whose
+// error Echo's error handler gets. The fields are set by then. The status that the guard would have
+// answered with is in d.Status.
+func OnDenied(
+	deny func(c *echo.Context, d httplimit.Decision) error,
+) func(http.ResponseWriter, *http.Request, httplimit.Decision) {
+	return weblimit.OnDenied(deny)
 }

@@ -1,23 +1,26 @@
 package echolimit
 
 import (
-	"context"
-	"fmt"
-	"net/http"
-
 	"github.com/labstack/echo/v5"
 	"github.com/labstack/echo/v5/middleware"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/weblimit"
 )
 
 // Store is a store for middleware.RateLimiterConfig, made by [NewStore]. It is safe for concurrent
 // use.
-type Store struct {
-	guard http.Handler
-	blank *http.Request // for Allow
-}
+//
+// Echo calls AllowContext instead of Allow, which sends no fields, and whose functions of the Config
+// get a request that is empty.
+//
+// Its errors say why a request was refused other than by a limit: the strategy could not decide, the
+// identifier is empty, or the client is on the deny list. Echo's default DenyHandler answers 429 in
+// any case.
+type Store struct{ *store }
+
+type store = weblimit.Store
 
 var (
 	_ middleware.RateLimiterStore        = (*Store)(nil)
@@ -26,84 +29,19 @@ var (
 
 // NewStore returns a store that decides by s and the policies of cfg. The identifier that Echo's
 // rate limiter extracts is the key, so the Extractor of cfg must be nil. By default it is
-// c.RealIP(), which goes by the IPExtractor of the Echo. The store has no handler to run and does
-// not write the answer, so CountIf, MaxInFlight, MaxInFlightPerClient, Respond, CORS and
-// DeniedStatus must not be set; [New] has all of them. The zero MaxKeysPerClient is no bound, since
-// the store does not know the client's address.
+// c.RealIP(), which goes by the IPExtractor of the Echo.
+//
+// The store has no handler to run and does not write the answer, so CountIf, MaxInFlight,
+// MaxInFlightPerClient, Respond, CORS and DeniedStatus must not be set; [New] has all of them. The
+// zero MaxKeysPerClient is no bound, since the store does not know the client's address.
 //
 // NewStore panics on these, and where httplimit.New does.
 func NewStore(s weir.Strategy, cfg httplimit.Config) *Store {
-	switch {
-	case cfg.Extractor != nil:
-		panic("echolimit: a Store has no Extractor: the identifier is the key")
-	case cfg.CountIf != nil, cfg.MaxInFlight != 0, cfg.MaxInFlightPerClient != 0:
-		panic("echolimit: a Store does not see the handler: use New for CountIf, MaxInFlight and " +
-			"MaxInFlightPerClient")
-	case cfg.Respond != nil, len(cfg.CORS.Origins) > 0, cfg.DeniedStatus != 0:
-		panic("echolimit: a Store does not write the answer: use the DenyHandler, or New")
-	}
-	cfg.Extractor = httplimit.ExtractorFunc(func(r *http.Request) (string, error) {
-		return decisionOf(r).identifier, nil
-	})
-	cfg.Respond = func(_ http.ResponseWriter, r *http.Request, d httplimit.Decision) { decisionOf(r).refuse(d) }
-	if cfg.MaxKeysPerClient == 0 {
-		cfg.MaxKeysPerClient = -1
-	}
-	blank, err := http.NewRequest(http.MethodGet, "/", http.NoBody) //nolint:noctx // Allow has none
-	if err != nil {
-		panic(err) // its arguments are constants
-	}
-	admit := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { decisionOf(r).admitted = true })
-	return &Store{guard: httplimit.New(s, cfg)(admit), blank: blank}
-}
-
-// Allow reports whether a request of this client is admitted. The error says why a request was
-// refused other than by a limit: the strategy could not decide, the identifier is empty, or the
-// client is on the deny list. Echo's default DenyHandler answers 429 in any case.
-//
-// Echo calls AllowContext instead. Allow is for others: it sends no fields, and the functions of
-// the Config get a request that is empty.
-func (s *Store) Allow(identifier string) (bool, error) {
-	return s.ask(http.Header{}, s.blank, identifier)
+	return &Store{weblimit.NewStore("echolimit", s, cfg)}
 }
 
 // AllowContext is Allow with the request at hand: it sets the fields that report the limit, and
 // Retry-After on a denial.
 func (s *Store) AllowContext(c *echo.Context, identifier string) (bool, error) {
-	return s.ask(c.Response().Header(), c.Request(), identifier)
+	return s.AllowRequest(c.Response().Header(), c.Request(), identifier)
 }
-
-func (s *Store) ask(header http.Header, r *http.Request, identifier string) (bool, error) {
-	d := &decision{identifier: identifier, header: header}
-	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))
-	if r.RemoteAddr == "" {
-		r.RemoteAddr = identifier // often an address, for the prefixes on a DenyList
-	}
-	s.guard.ServeHTTP(d, r)
-	return d.admitted, d.err
-}
-
-// decision is one decision of a Store. As an http.ResponseWriter it takes the fields only.
-type decision struct {
-	identifier string
-	header     http.Header
-	admitted   bool
-	err        error
-}
-
-type decisionKey struct{}
-
-func decisionOf(r *http.Request) *decision { return r.Context().Value(decisionKey{}).(*decision) }
-
-func (d *decision) refuse(by httplimit.Decision) {
-	switch {
-	case by.Err != nil:
-		d.err = by.Err
-	case by.Outcome != httplimit.Denied:
-		d.err = fmt.Errorf("echolimit: refused: %s", by.Outcome)
-	}
-}
-
-func (d *decision) Header() http.Header         { return d.header }
-func (d *decision) Write(p []byte) (int, error) { return len(p), nil }
-func (d *decision) WriteHeader(int)             {}

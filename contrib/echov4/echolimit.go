@@ -10,22 +10,23 @@
 // [New] makes a middleware with everything that httplimit has. [NewStore] makes a store for Echo's
 // own rate limiter, for programs that use its Skipper, IdentifierExtractor and DenyHandler.
 //
-// For Echo v5 there is github.com/weirgo/weir/contrib/echo, a module of its own, so that a program
-// requires only the version of Echo that it uses.
+// For Echo v5 there is github.com/weirgo/weir/contrib/echo, a module of its own, so that a
+// program requires only the version of Echo that it uses.
 package echolimit
 
 import (
-	"bufio"
-	"context"
 	"errors"
-	"net"
 	"net/http"
 
 	"github.com/labstack/echo/v4"
+
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/weblimit"
 )
 
 // New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as one for
-// Use. A request that guard refuses is answered by guard, and the handlers after it do not run.
+// Use. A request that guard refuses is answered by guard, and the handlers after it do not run; with
+// [OnDenied] Echo's error handler answers.
 //
 // The request's Pattern is the method and the matched route, as in "GET /users/:id", so that
 // [httplimit.Pattern] keys by route. Requests that match no route have none, and that extractor
@@ -40,21 +41,21 @@ import (
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
 func New(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
-	if guard == nil {
-		panic("echolimit: no middleware")
-	}
-	h := guard(http.HandlerFunc(serve))
+	g := weblimit.New[echo.Context]("echolimit", guard)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			call := &call{echoContext: c, next: next}
-			call.writer.ResponseWriter = c.Response() // a refusal of the guard's is Echo's to know
-			r := c.Request().WithContext(context.WithValue(c.Request().Context(), callKey{}, call))
-			r.Pattern = ""
-			if route := c.Path(); route != "" {
-				r.Pattern = r.Method + " " + route
+			response := c.Response()
+			below := &writer{response} // a refusal of the guard's is Echo's to know
+			handle := func(w http.ResponseWriter, r *http.Request) (int, error) {
+				c.SetRequest(r)
+				outer := response.Writer
+				below.ResponseWriter, response.Writer = outer, w
+				err := next(c)
+				response.Writer = outer
+				return status(response, err), err
 			}
-			h.ServeHTTP(&call.writer, r)
-			return call.err
+			_, err := g.Run(c, below, c.Request(), c.Path(), handle)
+			return err
 		}
 	}
 }
@@ -63,39 +64,25 @@ func New(guard func(http.Handler) http.Handler) echo.MiddlewareFunc {
 // for instance, the user that an authenticating middleware has set. It returns nil for other
 // requests.
 func Context(r *http.Request) echo.Context {
-	call, ok := r.Context().Value(callKey{}).(*call)
-	if !ok {
-		return nil
-	}
-	return call.echoContext
+	c, _ := weblimit.Of[echo.Context](r)
+	return c
 }
 
-// call is one pass of a request through a guard.
-type call struct {
-	echoContext echo.Context
-	next        echo.HandlerFunc
-	writer      writer
-	err         error // of next
+// OnDenied returns a Respond for the Config of a guard: it gives each refused request to deny, whose
+// error Echo's error handler gets. The fields are set by then. The status that the guard would have
+// answered with is in d.Status.
+func OnDenied(
+	deny func(c echo.Context, d httplimit.Decision) error,
+) func(http.ResponseWriter, *http.Request, httplimit.Decision) {
+	return weblimit.OnDenied(deny)
 }
 
-type callKey struct{}
+// writer is the writer below the guard: Echo's response, and what is below that while the handlers
+// have the guard's writer in it.
+type writer struct{ http.ResponseWriter }
 
-// serve is the handler behind every guard: it runs the handlers that Echo has next.
-func serve(w http.ResponseWriter, r *http.Request) {
-	call := r.Context().Value(callKey{}).(*call)
-	c := call.echoContext
-	c.SetRequest(r) // its context may carry a value of the guard's
-	response := c.Response()
-	outer := response.Writer
-	call.writer.ResponseWriter, response.Writer = outer, w
-	call.err = call.next(c)
-	response.Writer = outer
-	// The error handler runs after all middleware. Report the status that it will write to the
-	// guard only.
-	call.writer.muted = true
-	w.WriteHeader(status(response, call.err))
-	call.writer.muted = false
-}
+// Unwrap serves http.ResponseController.
+func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // status returns the status that was written, or that Echo's default error handler will write for
 // err.
@@ -111,27 +98,4 @@ func status(response *echo.Response, err error) int {
 		failure = inner
 	}
 	return failure.Code
-}
-
-// writer is Echo's response below the guard's. It does not pass on the status written while muted.
-type writer struct {
-	http.ResponseWriter
-	muted bool
-}
-
-func (w *writer) WriteHeader(status int) {
-	if !w.muted {
-		w.ResponseWriter.WriteHeader(status)
-	}
-}
-
-// Unwrap serves http.ResponseController.
-func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// Flush and Hijack are found by type assertion; Echo's response has both.
-
-func (w *writer) Flush() { _ = http.NewResponseController(w.ResponseWriter).Flush() }
-
-func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	return http.NewResponseController(w.ResponseWriter).Hijack()
 }

@@ -13,26 +13,30 @@
 package fiberlimit
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"net/url"
 
 	"github.com/gofiber/fiber/v3"
+
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/weblimit"
 )
 
 // New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler
-// for Use or a route. A request that guard refuses is answered by guard, and the handlers after it
-// do not run. Unlike the adaptor that comes with Fiber, it runs them inside of guard, so that
-// CountIf sees the status, MaxInFlight the end of the request, and the Extractor every line of a
-// header that was sent twice.
+// for Use, a group or a route. A request that guard refuses is answered by guard, and the handlers
+// after it do not run; with [OnDenied] Fiber's error handler answers. Unlike the adaptor that comes
+// with Fiber, it runs them inside of guard, so that CountIf sees the status, MaxInFlight the end of
+// the request, and the Extractor every line of a header that was sent twice. A request whose body is
+// a stream, as of SendStreamWriter, is in flight until that is sent.
 //
 // Guard sees a copy of the request's head, without the body. Its Pattern is the method and the path
-// that the handler was registered for, as in "GET /users/:id", so that [httplimit.Pattern] keys by
-// route; for one registered by Use, that is the path given to Use. [Context] returns the fiber.Ctx
-// in the functions of the Config. The address of the client is the business of the Extractor;
-// Fiber's ProxyHeader has no effect on it. In the handlers after it, httplimit.IsBypassed takes
-// c.Context().
+// of the route, as in "GET /users/:id", so that [httplimit.Pattern] keys by route. For a guard given
+// to Use or to a group it is the first route after it that matches, whose handlers will run unless a
+// handler in between answers; custom constraints of routes are taken as met. Requests that match no
+// route have none, and that extractor refuses them with 400. [Context] returns the fiber.Ctx in the
+// functions of the Config. The address of the client is the business of the Extractor; Fiber's
+// ProxyHeader has no effect on it. In the handlers after it, httplimit.IsBypassed takes c.Context().
 //
 // A request with an invalid URI is answered with 400. Fiber does not notice that a client hangs up.
 // New panics if guard is nil. The handler is safe for concurrent use.
@@ -40,29 +44,42 @@ import (
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
 func New(guard func(http.Handler) http.Handler) fiber.Handler {
-	if guard == nil {
-		panic("fiberlimit: no middleware")
-	}
-	h := guard(http.HandlerFunc(serve))
+	g := weblimit.New[*call]("fiberlimit", guard)
+	var routes routes
 	return func(c fiber.Ctx) error {
 		call := &call{ctx: c, header: make(http.Header)}
 		r, err := call.request()
 		if err != nil {
 			return fiber.ErrBadRequest
 		}
-		h.ServeHTTP(call, r)
-		return call.err
+		passed, err := g.Run(call, call, r, routes.of(c), call.next)
+		if !passed {
+			call.send() // a Respond may have answered by the fiber.Ctx alone
+		}
+		return err
 	}
 }
 
 // Context returns the fiber.Ctx of a request that a guard made by [New] sees: in an Extractor, for
 // instance, the user that an authenticating handler has set. It returns nil for other requests.
 func Context(r *http.Request) fiber.Ctx {
-	call, ok := r.Context().Value(callKey{}).(*call)
+	call, ok := weblimit.Of[*call](r)
 	if !ok {
 		return nil
 	}
 	return call.ctx
+}
+
+// OnDenied returns a Respond for the Config of a guard: it gives each refused request to deny, whose
+// error Fiber's error handler gets. The fields are set by then. The status that the guard would have
+// answered with is in d.Status.
+func OnDenied(
+	deny func(c fiber.Ctx, d httplimit.Decision) error,
+) func(http.ResponseWriter, *http.Request, httplimit.Decision) {
+	return weblimit.OnDenied(func(call *call, d httplimit.Decision) error {
+		call.send()
+		return deny(call.ctx, d)
+	})
 }
 
 // call is one pass of a request through a guard, and the guard's http.ResponseWriter.
@@ -70,11 +87,8 @@ type call struct {
 	ctx    fiber.Ctx
 	header http.Header // the guard's fields, until they are sent
 	sent   bool
-	passed bool  // to the handlers after the guard, which write for themselves
-	err    error // of these handlers
+	passed bool // to the handlers after the guard, which write for themselves
 }
-
-type callKey struct{}
 
 // request copies the head of the request: Fiber uses the memory of the original again, while the
 // functions of a Config may keep what they were given. Fasthttp's own conversion reads the body,
@@ -91,23 +105,21 @@ func (call *call) request() (*http.Request, error) {
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: make(http.Header), Body: http.NoBody,
 		Host: string(from.Host()), RemoteAddr: from.RemoteAddr().String(), TLS: from.TLSConnectionState(),
-		Pattern: call.ctx.Method() + " " + call.ctx.FullPath(),
 	}
 	for name, value := range from.Request.Header.All() {
 		r.Header.Add(string(name), string(value))
 	}
 	r.Header.Del("Host") // it is in r.Host
-	return r.WithContext(context.WithValue(call.ctx.Context(), callKey{}, call)), nil
+	return r.WithContext(call.ctx.Context()), nil
 }
 
-// serve is the handler behind every guard: it runs the handlers that Fiber has next.
-func serve(w http.ResponseWriter, r *http.Request) {
-	call := r.Context().Value(callKey{}).(*call)
+// next runs the handlers that Fiber has next.
+func (call *call) next(_ http.ResponseWriter, r *http.Request) (int, error) {
 	call.passed = true
 	call.send()
 	call.ctx.SetContext(r.Context()) // it may carry a value of the guard's
-	call.err = call.ctx.Next()
-	w.WriteHeader(status(call.ctx, call.err)) // for CountIf
+	err := call.ctx.Next()
+	return status(call.ctx, err), err
 }
 
 // status returns the status that the handlers have set, or that Fiber's default error handler will
@@ -150,4 +162,22 @@ func (call *call) WriteHeader(status int) {
 func (call *call) Write(p []byte) (int, error) {
 	call.WriteHeader(fiber.StatusOK)
 	return call.ctx.Write(p)
+}
+
+// OnSent calls leave when the body has been sent, if it is still to be sent after the handlers: see
+// weblimit.Guard.Run. Fasthttp closes the user values of a request then.
+func (call *call) OnSent(leave func()) bool {
+	c := call.ctx.RequestCtx()
+	if !c.Response.IsBodyStream() && !c.Hijacked() {
+		return false
+	}
+	c.SetUserValue(call, closer(leave))
+	return true
+}
+
+type closer func()
+
+func (f closer) Close() error {
+	f()
+	return nil
 }

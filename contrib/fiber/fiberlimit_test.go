@@ -33,6 +33,10 @@ func newLimiter(t *testing.T) (*weir.Limiter, *weirtest.Clock) {
 func serve(t *testing.T, routes func(*fiber.App)) string {
 	app := fiber.New()
 	routes(app)
+	return start(t, app)
+}
+
+func start(t *testing.T, app *fiber.App) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	done := make(chan error, 1)

@@ -136,17 +136,17 @@ func countIf(of *limiter.Config) func(int) bool {
 
 // respond returns the answer to a refused request.
 func respond(of *limiter.Config) func(http.ResponseWriter, *http.Request, httplimit.Decision) {
+	answer := OnDenied(func(c fiber.Ctx, d httplimit.Decision) error {
+		if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
+			return of.LimitReached(c)
+		}
+		return fiber.NewError(d.Status)
+	})
 	return func(w http.ResponseWriter, r *http.Request, d httplimit.Decision) {
 		if of.DisableHeaders {
 			w.Header().Del(fiber.HeaderRetryAfter)
 		}
-		call := r.Context().Value(callKey{}).(*call)
-		call.send()
-		if d.Outcome == httplimit.Denied || d.Outcome == httplimit.Listed {
-			call.err = of.LimitReached(call.ctx)
-			return
-		}
-		call.err = fiber.NewError(d.Status)
+		answer(w, r, d)
 	}
 }
 

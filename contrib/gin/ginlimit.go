@@ -9,15 +9,17 @@
 package ginlimit
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/weblimit"
 )
 
 // New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a handler
-// for Use and Group. A request that guard refuses is answered by guard, and the handlers after it
-// do not run.
+// for Use and Group. A request that guard refuses is answered by guard, or as [OnDenied] says, and
+// the handlers after it do not run.
 //
 // The request's Pattern is the method and the matched route, as in "GET /users/:id", so that
 // [httplimit.Pattern] keys by route. Requests that match no route have none, and that extractor
@@ -31,19 +33,17 @@ import (
 // [httplimit.New]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#New
 // [httplimit.Pattern]: https://pkg.go.dev/github.com/weirgo/weir/httplimit#Pattern
 func New(guard func(http.Handler) http.Handler) gin.HandlerFunc {
-	if guard == nil {
-		panic("ginlimit: no middleware")
-	}
-	h := guard(http.HandlerFunc(next))
+	g := weblimit.New[*gin.Context]("ginlimit", guard)
 	return func(c *gin.Context) {
-		call := &call{ginContext: c}
-		r := c.Request.WithContext(context.WithValue(c.Request.Context(), callKey{}, call))
-		r.Pattern = ""
-		if route := c.FullPath(); route != "" {
-			r.Pattern = r.Method + " " + route
+		outer := c.Writer
+		handle := func(w http.ResponseWriter, r *http.Request) (int, error) {
+			c.Request = r
+			defer func() { c.Writer = outer }() // also on a panic: Recovery must not write to the guard
+			c.Writer = &writer{outer, w}
+			c.Next()
+			return outer.Status(), nil
 		}
-		h.ServeHTTP(c.Writer, r)
-		if !call.passed {
+		if passed, _ := g.Run(c, outer, c.Request, c.FullPath(), handle); !passed {
 			c.Abort() // or Gin would go on to the next handler
 		}
 	}
@@ -52,32 +52,24 @@ func New(guard func(http.Handler) http.Handler) gin.HandlerFunc {
 // Context returns the gin.Context of a request that a guard made by [New] sees: in an Extractor,
 // for instance, the user that an authenticating handler has set. It returns nil for other requests.
 func Context(r *http.Request) *gin.Context {
-	call, ok := r.Context().Value(callKey{}).(*call)
-	if !ok {
-		return nil
-	}
-	return call.ginContext
+	c, _ := weblimit.Of[*gin.Context](r)
+	return c
 }
 
-// call is one pass of a request through a guard.
-type call struct {
-	ginContext *gin.Context
-	passed     bool
-}
-
-type callKey struct{}
-
-// next is the handler behind every guard: it runs the handlers that Gin has next.
-func next(w http.ResponseWriter, r *http.Request) {
-	call := r.Context().Value(callKey{}).(*call)
-	call.passed = true
-	c := call.ginContext
-	c.Request = r // its context may carry a value of the guard's
-	outer := c.Writer
-	defer func() { c.Writer = outer }() // also on a panic: Recovery must not write to the guard
-	c.Writer = &writer{outer, w}
-	c.Next()
-	w.WriteHeader(outer.Status()) // Gin's writer has this status already
+// OnDenied returns a Respond for the Config of a guard: it gives each refused request to deny. The
+// fields are set by then. An error of deny is added to c.Errors, with d.Status as the status of the
+// answer, for a handler that answers for all errors.
+func OnDenied(
+	deny func(c *gin.Context, d httplimit.Decision) error,
+) func(http.ResponseWriter, *http.Request, httplimit.Decision) {
+	return weblimit.OnDenied(func(c *gin.Context, d httplimit.Decision) error {
+		err := deny(c, d)
+		if err != nil {
+			c.Status(d.Status)
+			_ = c.Error(err)
+		}
+		return err
+	})
 }
 
 // writer passes the status to the guard, for CountIf, as soon as the answer begins.

@@ -1,0 +1,45 @@
+package docblocks
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const page = "# Page\n```go\nno()\n```\n## A\n```go\nif a {\n\tb()\n}\n```\n### Below A\n```sh\nrun\n```\n" +
+	"## B\n```go\nc()\n```\n"
+
+func TestBlocksOfASection(t *testing.T) {
+	assert.Equal(t, []string{"if a {\n\tb()\n}\n", "run\n"}, blocksOf(page, "## A"))
+	assert.Equal(t, []string{"run\n"}, blocksOf(page, "### Below A"))
+	assert.Equal(t, []string{"c()\n"}, blocksOf(page, "## B"))
+	assert.Empty(t, blocksOf(page, "## C"))
+}
+
+// recorder is a test that may fail.
+type recorder struct {
+	testing.TB
+	failed bool
+}
+
+func (r *recorder) Helper()               {}
+func (r *recorder) Errorf(string, ...any) { r.failed = true }
+
+func TestCheckRejectsABlockThatNoFileHas(t *testing.T) {
+	dir := t.TempDir()
+	pageFile, code := filepath.Join(dir, "page.md"), filepath.Join(dir, "code.go")
+	require.NoError(t, os.WriteFile(pageFile, []byte(page), 0o600))
+	require.NoError(t, os.WriteFile(code, []byte("\tif a {\n\n\t\tb()\n\t}\n\tc(1)\n"), 0o600))
+	for section, want := range map[string]bool{"## A": true, "## B": true, "## C": true} {
+		r := &recorder{TB: t}
+		Check(r, pageFile, section, code)
+		assert.Equal(t, want, r.failed, section)
+	}
+	require.NoError(t, os.WriteFile(code, []byte("\tif a {\n\n\t\tb()\n\t}\n\trun\n"), 0o600))
+	r := &recorder{TB: t}
+	Check(r, pageFile, "## A", code)
+	assert.False(t, r.failed)
+}
