@@ -13,19 +13,23 @@ import (
 
 // account is the state of one caller. Its methods require mu, but for restart and idle.
 //
-// The debts by an example, an outage of three calls. Primary charges what total exceeds charged by,
-// or the largest total that it has seen under number, whichever is less:
+// Up: primary decides, and counted is its last count. Down: local decides, and what it admits are
+// debts. Back: the next call of primary takes what primary has missed along, a weir.Backlog: a reset,
+// counted if primary may have lost it, and the debts, as charged and total. Primary then charges what
+// total exceeds charged by, or the largest total that it has seen under number, whichever is less. So
+// a debt is charged once, however often it is sent:
 //
 //	                                              debts up to   total   charged   sent
-//	local admits 5                                5                 5         0      0
-//	local admits 3                                5 8               8         0      0
-//	a call takes 0 to 8 along; its answer is lost 5 8               8         0      8
-//	local admits 4                                5 8 12           12         0      8
-//	2 are given back                              5 8 10           10         0      8
-//	the first 5 count no more                     8 10             10         5      8
-//	a call takes 5 to 10 along; primary, if it has
-//	seen 8, charges 2, and otherwise 5            8 10             10         5     10
-//	its answer arrives                            8 10             10        10     10
+//	1. local admits 5                             5                 5         0      0
+//	2. local admits 3                             5 8               8         0      0
+//	3. a call takes 0 and 8 along, but its answer
+//	   is lost; has primary charged 8?            5 8               8         0      8
+//	4. local admits 4                             5 8 12           12         0      8
+//	5. 2 are given back                           5 8 10           10         0      8
+//	6. the first 5 count no more                  8 10             10         5      8
+//	7. a call takes 5 and 10 along; primary, if it
+//	   has seen 8, charges 2, and otherwise 5     8 10             10         5     10
+//	8. its answer arrives                         8 10             10        10     10
 type account struct {
 	users     atomic.Int32 // requests under way: the account must stay
 	temporary bool         // the ledger had no room, so no other request finds it; set by open

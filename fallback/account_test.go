@@ -7,7 +7,47 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir/internal/breaker"
 )
+
+// The example at the head of account.go.
+func TestDebtsByAnExample(t *testing.T) {
+	var a account
+	now := time.Unix(0, 0)
+	soon, later := now.Add(time.Minute), now.Add(3*time.Minute)
+	is := func(step int, total, charged, sent uint64, debts ...uint64) {
+		t.Helper()
+		var upTo []uint64
+		for _, d := range a.debts {
+			upTo = append(upTo, d.upTo)
+		}
+		require.Equal(t, debts, upTo, "step %d", step)
+		require.Equal(t, []uint64{total, charged, sent}, []uint64{a.total, a.charged, a.sent}, "step %d", step)
+	}
+	v := &visit{Fallback: &Fallback{cfg: Config{Now: func() time.Time { return now }}}, a: &a,
+		b: breaker.New(breaker.Config{}, "", now)}
+	a.addDebt(5, soon, now)
+	is(1, 5, 0, 0, 5)
+	a.addDebt(3, later, now)
+	is(2, 8, 0, 0, 5, 8)
+	lost := v.standing()
+	is(3, 8, 0, 8, 5, 8)
+	a.addDebt(4, later.Add(time.Minute), now)
+	is(4, 12, 0, 8, 5, 8, 12)
+	require.EqualValues(t, 2, a.refund(2, now))
+	is(5, 10, 0, 8, 5, 8, 10)
+	now = soon
+	require.EqualValues(t, 5, a.owed(now))
+	is(6, 10, 5, 8, 8, 10)
+	sent := v.standing()
+	is(7, 10, 5, 10, 8, 10)
+	for seen, charges := range map[uint64]uint64{lost.backlog.Total: 2, 0: 5} {
+		require.Equal(t, charges, sent.backlog.Total-max(sent.backlog.Charged, seen))
+	}
+	require.True(t, v.caughtUp(sent))
+	is(8, 10, 10, 10, 8, 10)
+	require.Zero(t, a.owed(now))
+}
 
 // owed never understates the debt, and overstates it only by debts that expired within the last
 // third of a period, although few expiry instants are stored.

@@ -94,8 +94,8 @@ type ways struct {
 //
 // A primary that loses its data at once with what it remembers is seeded with the largest last
 // count of all instances. That exceeds what is used by at most what other instances took back after
-// this one's last call for that caller: up to the limit, until the period ends, in the worst case,
-// and nothing if each caller stays on one instance. A primary that is a Seeder and no Reconciler
+// this one's last call for that caller: up to the limit, 100 of 100, until the period ends, in the
+// worst case, and nothing if each caller stays on one instance. A primary that is a Seeder and no Reconciler
 // remembers nothing: the same holds for it after every failure. What an instance admitted in an
 // outage is charged to primary even if another instance has reset the caller since.
 //
@@ -113,7 +113,7 @@ type ways struct {
 //
 //	admitted <= L + (N-1)*ceil(L/N)
 //
-// and for N = 1 the limit itself. Decisions whose answers are lost as primary fails may add
+// and for N = 1 the limit itself: of 100 and three instances 102, and in the worst case 168. Decisions whose answers are lost as primary fails may add
 // themselves; but no instance ever adds more than ceil(L/N) to what primary admits. A primary that
 // loses its counts, as a Redis without persistence does when it restarts, adds c-s each time: c is
 // what it had counted, s what the first instance to call it afterwards seeds, or 0 if that instance

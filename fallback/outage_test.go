@@ -112,6 +112,37 @@ func episodes(t *testing.T, n int, forgets bool, to front) (all outageTotals) {
 	return all
 }
 
+// The figures of New and of docs/redis.md: three instances of a limit of 100.
+func TestOutageByAnExample(t *testing.T) {
+	big, never := hundred, hundred
+	big.Cost, never.Cost = 61, 101 // one is denied with the count, the other charges debts alone
+	outage := func(counted int, know func(i *fallback.Fallback)) (each []uint64) {
+		f := newFleet(t, 3, fixedWindow, tripAtOnce, whole)
+		for range counted {
+			ask(t, f.instances[0], hundred)
+		}
+		for _, i := range f.instances {
+			know(i)
+		}
+		f.server.fails(errDown)
+		for _, i := range f.instances {
+			each = append(each, most(t, i, hundred))
+		}
+		f.heal(t)
+		for _, i := range f.instances {
+			ask(t, i, never)
+		}
+		admitted := uint64(counted)
+		for _, n := range each {
+			admitted += n
+		}
+		assert.Equal(t, admitted, total(t, f.server, hundred))
+		return each
+	}
+	assert.Equal(t, []uint64{20, 20, 20}, outage(40, func(i *fallback.Fallback) { ask(t, i, big) }))
+	assert.Equal(t, []uint64{0, 34, 34}, outage(100, func(*fallback.Fallback) {}), "the others have seen nothing")
+}
+
 // No window of many episodes exceeds the bound, and the excess over the limit is at most a tenth of
 // that without reconciliation.
 func TestOutagesAreBounded(t *testing.T) {
