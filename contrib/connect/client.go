@@ -78,6 +78,50 @@ func (c *Client) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 	return next
 }
 
+// Messages returns a connect.Interceptor that waits before each message that the program sends in a
+// stream, in place of its opening. A Send that fails by the limit has sent nothing, and leaves the
+// stream open. RPCs that are unary do not wait.
+func (c *Client) Messages() connect.Interceptor { return clientMessages{c} }
+
+type clientMessages struct{ client *Client }
+
+func (clientMessages) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
+
+func (clientMessages) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return next
+}
+
+func (m clientMessages) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return func(ctx context.Context, spec connect.Spec) connect.StreamingClientConn {
+		conn := next(ctx, spec)
+		return &messageClientConn{conn, ctx, m.client, m.client.key(ctx, conn.Peer(), spec)}
+	}
+}
+
+// messageClientConn is a stream whose messages wait.
+type messageClientConn struct {
+	connect.StreamingClientConn
+	ctx    context.Context
+	client *Client
+	key    string
+}
+
+func (s *messageClientConn) Send(m any) error {
+	if m == nil {
+		return s.StreamingClientConn.Send(m) // the header alone
+	}
+	if err := s.client.Transport.Admit(s.ctx, s.key); err != nil {
+		return notSent(s.ctx, err)
+	}
+	return s.StreamingClientConn.Send(m)
+}
+
+func (s *messageClientConn) Receive(m any) error {
+	err := s.StreamingClientConn.Receive(m)
+	s.client.pause(s.key, err)
+	return err
+}
+
 // clientConn is a stream whose request is sent once it is admitted. Its methods that may send the
 // request, or wait for the response, ask first.
 type clientConn struct {

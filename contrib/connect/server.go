@@ -31,7 +31,14 @@ import (
 
 // Server is a connect.Interceptor for handlers. It is safe for concurrent use. Make one with
 // [NewServer].
-type Server struct{ guard *rpclimit.Guard }
+type Server struct {
+	// OnDenied returns the error of an RPC that is not admitted, a connect.Error. What it says of a
+	// denial is up to it; a RetryInfo is added, and the headers are set. Set it before the first RPC.
+	// nil, and an error that is nil: see [NewServer].
+	OnDenied func(ctx context.Context, d httplimit.Decision) error
+
+	guard *rpclimit.Guard
+}
 
 // NewServer returns the interceptor that consults s before each RPC, as cfg says; see
 // [httplimit.New], which panics for the same reasons. NewServer also panics if cfg has Respond or
@@ -50,7 +57,7 @@ type Server struct{ guard *rpclimit.Guard }
 //   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for
 //     CodeUnauthenticated.
 func NewServer(s weir.Strategy, cfg httplimit.Config) *Server {
-	return &Server{rpclimit.New(s, cfg)}
+	return &Server{guard: rpclimit.New(s, cfg)}
 }
 
 // WrapUnary implements connect.Interceptor.
@@ -98,8 +105,68 @@ func (s *Server) run(
 		return err
 	}
 	setFields(resp, refusal.Fields)
-	refused := connect.NewError(connect.Code(refusal.Code), errors.New(refusal.Message))
-	return withRetryInfo(refused, refusal.RetryDelay)
+	return s.refuse(ctx, refusal)
+}
+
+// refuse returns the error of an RPC that was not admitted.
+func (s *Server) refuse(ctx context.Context, r *rpclimit.Refusal) error {
+	answer := connect.NewError(connect.Code(r.Code), errors.New(r.Message))
+	if s.OnDenied != nil {
+		if err := s.OnDenied(ctx, r.Decision); err != nil && !errors.As(err, &answer) {
+			answer = connect.NewError(connect.CodeUnknown, err)
+		}
+	}
+	return withRetryInfo(answer, r.RetryDelay)
+}
+
+// Messages returns a connect.Interceptor that consults the Strategy about each message of a client
+// in place of the opening of the stream. Over the limit, the handler's Receive fails with the error
+// of an RPC that is not admitted; a handler that returns it ends the stream. RPCs that are unary
+// are not limited. It can be given together with another Server:
+//
+//	messages := connectlimit.NewServer(limiter.TokenBucket(20), httplimit.Config{…})
+//	connect.WithInterceptors(limit, messages.Messages())
+//
+// The functions of the Config see the request that opened the stream. Messages panics if the Config
+// has CountIf, MaxInFlight or MaxInFlightPerClient: a message has no end.
+func (s *Server) Messages() connect.Interceptor {
+	if err := s.guard.CheckNoHandler(); err != nil {
+		panic("connectlimit: Messages: " + err.Error())
+	}
+	return messages{s}
+}
+
+type messages struct{ server *Server }
+
+func (messages) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
+
+func (messages) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+	return next
+}
+
+func (m messages) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
+		call := callOf(conn.Spec(), conn.Peer(), conn.RequestHeader())
+		return next(ctx, &messageConn{conn, ctx, m.server, call})
+	}
+}
+
+// messageConn is a stream whose messages are limited.
+type messageConn struct {
+	connect.StreamingHandlerConn
+	ctx    context.Context
+	server *Server
+	call   rpclimit.Call
+}
+
+func (c *messageConn) Receive(m any) error {
+	if err := c.StreamingHandlerConn.Receive(m); err != nil {
+		return err // the end is no message
+	}
+	if _, refusal := c.server.guard.Admit(c.ctx, c.call); refusal != nil {
+		return c.server.refuse(c.ctx, refusal)
+	}
+	return nil
 }
 
 // setFields adds fields to those of another interceptor. Retry-After has one value.

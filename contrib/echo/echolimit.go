@@ -24,8 +24,8 @@ import (
 )
 
 // New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as one for
-// Use. A request that guard refuses is answered by guard, and the handlers after it do not run; with
-// [OnDenied] Echo's error handler answers.
+// Use. A request that guard refuses is answered by guard, and the handlers after it do not run;
+// with [OnDenied] Echo's error handler answers.
 //
 // The request's Pattern is the method and the matched route, as in "GET /users/:id", so that
 // [httplimit.Pattern] keys by route. Requests that match no route have none, and that extractor
@@ -66,9 +66,9 @@ func Context(r *http.Request) *echo.Context {
 	return c
 }
 
-// OnDenied returns a Respond for the Config of a guard: it gives each refused request to deny, whose
-// error Echo's error handler gets. The fields are set by then. The status that the guard would have
-// answered with is in d.Status.
+// OnDenied returns a Respond for the Config of a guard: it gives each refused request to deny,
+// whose error Echo's error handler gets. The fields are set by then. The status that the guard
+// would have answered with is in d.Status.
 func OnDenied(
 	deny func(c *echo.Context, d httplimit.Decision) error,
 ) func(http.ResponseWriter, *http.Request, httplimit.Decision) {

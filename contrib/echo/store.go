@@ -12,12 +12,12 @@ import (
 // Store is a store for middleware.RateLimiterConfig, made by [NewStore]. It is safe for concurrent
 // use.
 //
-// Echo calls AllowContext instead of Allow, which sends no fields, and whose functions of the Config
-// get a request that is empty.
+// Echo calls AllowContext instead of Allow, which sends no fields, and whose functions of the
+// Config get a request that is empty.
 //
-// Its errors say why a request was refused other than by a limit: the strategy could not decide, the
-// identifier is empty, or the client is on the deny list. Echo's default DenyHandler answers 429 in
-// any case.
+// Its errors say why a request was refused other than by a limit: the strategy could not decide,
+// the identifier is empty, or the client is on the deny list. Echo's default DenyHandler answers
+// 429 in any case.
 type Store struct{ *store }
 
 type store = weblimit.Store

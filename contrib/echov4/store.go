@@ -16,9 +16,9 @@ import (
 // functions of the Config get a request that is empty. Use [New], or call AllowContext in a
 // middleware of your own, where they matter.
 //
-// Its errors say why a request was refused other than by a limit: the strategy could not decide, the
-// identifier is empty, or the client is on the deny list. Echo's default DenyHandler answers 429 in
-// any case.
+// Its errors say why a request was refused other than by a limit: the strategy could not decide,
+// the identifier is empty, or the client is on the deny list. Echo's default DenyHandler answers
+// 429 in any case.
 type Store struct{ *store }
 
 type store = weblimit.Store

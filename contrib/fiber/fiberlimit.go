@@ -27,16 +27,17 @@ import (
 // for Use, a group or a route. A request that guard refuses is answered by guard, and the handlers
 // after it do not run; with [OnDenied] Fiber's error handler answers. Unlike the adaptor that comes
 // with Fiber, it runs them inside of guard, so that CountIf sees the status, MaxInFlight the end of
-// the request, and the Extractor every line of a header that was sent twice. A request whose body is
-// a stream, as of SendStreamWriter, is in flight until that is sent.
+// the request, and the Extractor every line of a header that was sent twice. A request whose body
+// is a stream, as of SendStreamWriter, is in flight until that is sent.
 //
 // Guard sees a copy of the request's head, without the body. Its Pattern is the method and the path
-// of the route, as in "GET /users/:id", so that [httplimit.Pattern] keys by route. For a guard given
-// to Use or to a group it is the first route after it that matches, whose handlers will run unless a
-// handler in between answers; custom constraints of routes are taken as met. Requests that match no
-// route have none, and that extractor refuses them with 400. [Context] returns the fiber.Ctx in the
-// functions of the Config. The address of the client is the business of the Extractor; Fiber's
-// ProxyHeader has no effect on it. In the handlers after it, httplimit.IsBypassed takes c.Context().
+// of the route, as in "GET /users/:id", so that [httplimit.Pattern] keys by route. For a guard
+// given to Use or to a group it is the first route after it that matches, whose handlers will run
+// unless a handler in between answers; custom constraints of routes are taken as met. Requests that
+// match no route have none, and that extractor refuses them with 400. [Context] returns the
+// fiber.Ctx in the functions of the Config. The address of the client is the business of the
+// Extractor; Fiber's ProxyHeader has no effect on it. In the handlers after it,
+// httplimit.IsBypassed takes c.Context().
 //
 // A request with an invalid URI is answered with 400. Fiber does not notice that a client hangs up.
 // New panics if guard is nil. The handler is safe for concurrent use.
@@ -70,9 +71,9 @@ func Context(r *http.Request) fiber.Ctx {
 	return call.ctx
 }
 
-// OnDenied returns a Respond for the Config of a guard: it gives each refused request to deny, whose
-// error Fiber's error handler gets. The fields are set by then. The status that the guard would have
-// answered with is in d.Status.
+// OnDenied returns a Respond for the Config of a guard: it gives each refused request to deny,
+// whose error Fiber's error handler gets. The fields are set by then. The status that the guard
+// would have answered with is in d.Status.
 func OnDenied(
 	deny func(c fiber.Ctx, d httplimit.Decision) error,
 ) func(http.ResponseWriter, *http.Request, httplimit.Decision) {

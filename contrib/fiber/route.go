@@ -7,8 +7,8 @@ import (
 	"github.com/gofiber/fiber/v3"
 )
 
-// routes finds the route that will handle a request. Fiber matches routes one after the other, so it
-// does not know yet when a guard for a group runs.
+// routes finds the route that will handle a request. Fiber matches routes one after the other, so
+// it does not know yet when a guard for a group runs.
 type routes struct{ index atomic.Pointer[index] }
 
 // index is what is known of an app's routes. It is built again when the app has more handlers.

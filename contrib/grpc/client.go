@@ -71,6 +71,35 @@ func (c *Client) Stream(
 	return &clientStream{stream, c, key}, nil
 }
 
+// Messages returns a grpc.StreamClientInterceptor that waits before each message that the program
+// sends in a stream, in place of its opening. A Send that fails by the limit has sent nothing, and
+// leaves the stream open.
+func (c *Client) Messages() grpc.StreamClientInterceptor {
+	return func(
+		ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string,
+		streamer grpc.Streamer, opts ...grpc.CallOption,
+	) (grpc.ClientStream, error) {
+		key := c.key(ctx, cc.Target(), method)
+		stream, err := streamer(ctx, desc, cc, method, opts...)
+		if err != nil {
+			c.pause(key, err)
+			return nil, err
+		}
+		return &messageClientStream{clientStream{stream, c, key}}, nil
+	}
+}
+
+// messageClientStream is a stream whose messages wait.
+type messageClientStream struct{ clientStream }
+
+func (s *messageClientStream) SendMsg(m any) error {
+	ctx := s.Context()
+	if err := s.client.Transport.Admit(ctx, s.key); err != nil {
+		return notSent(ctx, err)
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
 // clientStream pauses after an error of a stream, which arrives when it is read.
 type clientStream struct {
 	grpc.ClientStream

@@ -39,7 +39,14 @@ import (
 
 // Server limits the RPCs that a server handles. It is safe for concurrent use. Make one with
 // [NewServer].
-type Server struct{ guard *rpclimit.Guard }
+type Server struct {
+	// OnDenied returns the error of an RPC that is not admitted, a status error. What it says of a
+	// denial is up to it; a RetryInfo is added, and the trailer is set. Set it before the first RPC.
+	// nil, and an error that is nil: see [NewServer].
+	OnDenied func(ctx context.Context, d httplimit.Decision) error
+
+	guard *rpclimit.Guard
+}
 
 // NewServer returns the interceptors that consult s before each RPC, as cfg says; see
 // [httplimit.New], which panics for the same reasons. NewServer also panics if cfg has Respond or
@@ -60,7 +67,7 @@ type Server struct{ guard *rpclimit.Guard }
 //   - CountIf is given the HTTP status that google.rpc.Code maps a code to: 401 for
 //     Unauthenticated.
 func NewServer(s weir.Strategy, cfg httplimit.Config) *Server {
-	return &Server{rpclimit.New(s, cfg)}
+	return &Server{guard: rpclimit.New(s, cfg)}
 }
 
 // Unary is a grpc.UnaryServerInterceptor.
@@ -75,8 +82,7 @@ func (s *Server) Unary(
 		return codeOf(err)
 	})
 	if refusal != nil {
-		_ = grpc.SetTrailer(ctx, trailerOf(refusal))
-		return nil, statusOf(refusal).Err()
+		return nil, s.refuse(ctx, refusal)
 	}
 	return resp, err
 }
@@ -93,10 +99,45 @@ func (s *Server) Stream(
 		return codeOf(err)
 	})
 	if refusal != nil {
-		stream.SetTrailer(trailerOf(refusal))
-		return statusOf(refusal).Err()
+		return s.refuse(ctx, refusal)
 	}
 	return err
+}
+
+// Messages returns a grpc.StreamServerInterceptor that consults the Strategy about each message of
+// a client in place of the opening of the stream. Over the limit, the handler's Recv fails with the
+// error of an RPC that is not admitted; a handler that returns it ends the stream. It can be
+// chained with the Stream of another Server:
+//
+//	messages := grpclimit.NewServer(limiter.TokenBucket(20), httplimit.Config{…})
+//	grpc.ChainStreamInterceptor(limit.Stream, messages.Messages())
+//
+// The functions of the Config see the request that opened the stream. Messages panics if the Config
+// has CountIf, MaxInFlight or MaxInFlightPerClient: a message has no end.
+func (s *Server) Messages() grpc.StreamServerInterceptor {
+	s.checkNoHandler("Messages")
+	return func(
+		srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
+	) error {
+		return handler(srv, &messageStream{stream, s, callOf(stream.Context(), info.FullMethod)})
+	}
+}
+
+// messageStream is a stream whose messages are limited.
+type messageStream struct {
+	grpc.ServerStream
+	server *Server
+	call   rpclimit.Call
+}
+
+func (s *messageStream) RecvMsg(m any) error {
+	if err := s.ServerStream.RecvMsg(m); err != nil {
+		return err // the end is no message
+	}
+	if _, refusal := s.server.guard.Admit(s.Context(), s.call); refusal != nil {
+		return s.server.refuse(s.Context(), refusal)
+	}
+	return nil
 }
 
 // serverStream is a stream with the context of an admitted RPC.
@@ -117,31 +158,42 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 // Config has CountIf, MaxInFlight or MaxInFlightPerClient: it does not see how and when the RPC
 // ends. Only servers can use it.
 func (s *Server) Limiter() Limiter {
+	s.checkNoHandler("Limiter")
+	return Limiter{s}
+}
+
+func (s *Server) checkNoHandler(method string) {
 	if err := s.guard.CheckNoHandler(); err != nil {
-		panic("grpclimit: Limiter: " + err.Error())
+		panic("grpclimit: " + method + ": " + err.Error())
 	}
-	return Limiter{s.guard}
 }
 
 // Limiter is made by [Server.Limiter].
-type Limiter struct{ guard *rpclimit.Guard }
+type Limiter struct{ server *Server }
 
 // Limit returns the status error of an RPC that is not admitted, with its RetryInfo. ctx is that of
 // the server's RPC. An RPC that is admitted undecided is not marked: [httplimit.IsBypassed] needs
 // the interceptors of Server.
 func (l Limiter) Limit(ctx context.Context) error {
 	method, _ := grpc.Method(ctx)
-	var fields http.Header
-	refusal := l.guard.Run(ctx, callOf(ctx, method), func(_ context.Context, sent http.Header) rpclimit.Code {
-		fields = sent
-		return rpclimit.OK
-	})
+	fields, refusal := l.server.guard.Admit(ctx, callOf(ctx, method))
 	if refusal != nil {
-		_ = grpc.SetTrailer(ctx, trailerOf(refusal))
-		return statusOf(refusal).Err()
+		return l.server.refuse(ctx, refusal)
 	}
 	_ = grpc.SetHeader(ctx, metadataOf(fields))
 	return nil
+}
+
+// refuse sets the trailer of an RPC that was not admitted, and returns its error.
+func (s *Server) refuse(ctx context.Context, r *rpclimit.Refusal) error {
+	_ = grpc.SetTrailer(ctx, trailerOf(r))
+	answer := status.New(codes.Code(r.Code), r.Message)
+	if s.OnDenied != nil {
+		if err := s.OnDenied(ctx, r.Decision); err != nil {
+			answer = status.Convert(err)
+		}
+	}
+	return withRetryInfo(answer, r.RetryDelay).Err()
 }
 
 // callOf describes the RPC of a server's context.
@@ -196,11 +248,6 @@ func trailerOf(r *rpclimit.Refusal) metadata.MD {
 		md.Set("grpc-retry-pushback-ms", strconv.FormatInt(int64(ms), 10)) // gRFC A6
 	}
 	return md
-}
-
-// statusOf returns the status of an RPC that was not admitted.
-func statusOf(r *rpclimit.Refusal) *status.Status {
-	return withRetryInfo(status.New(codes.Code(r.Code), r.Message), r.RetryDelay)
 }
 
 // withRetryInfo adds a RetryInfo, unless waiting is of no use.

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"time"
@@ -30,7 +31,8 @@ type Call struct {
 	// Host is the authority that the client asked for.
 	Host string
 
-	// Peer is the address of the client, host:port.
+	// Peer is the address of the client, host:port. Any other text, such as that of a Unix socket or
+	// of a connection in memory, is taken as a process of this machine: 127.0.0.1.
 	Peer string
 
 	// Header is the metadata, by the canonical keys of an http.Header.
@@ -49,7 +51,7 @@ func (c *Call) request(ctx context.Context) *http.Request {
 		Header:     c.Header,
 		Body:       http.NoBody,
 		Host:       c.Host,
-		RemoteAddr: c.Peer,
+		RemoteAddr: c.remoteAddr(),
 		RequestURI: c.Method,
 		Pattern:    c.Method,
 		TLS:        c.TLS,
@@ -58,6 +60,17 @@ func (c *Call) request(ctx context.Context) *http.Request {
 		r.Header = http.Header{} // a LimitFunc may set a key
 	}
 	return r.WithContext(ctx)
+}
+
+// remoteAddr returns Peer, or the loopback address if that is no IP address.
+func (c *Call) remoteAddr() string {
+	if _, err := netip.ParseAddrPort(c.Peer); err == nil {
+		return c.Peer
+	}
+	if _, err := netip.ParseAddr(c.Peer); err == nil {
+		return c.Peer
+	}
+	return "127.0.0.1:0"
 }
 
 // Guard decides on calls. It is safe for concurrent use.
@@ -97,6 +110,17 @@ func (g *Guard) Run(ctx context.Context, c Call, handle Handler) *Refusal {
 	w := &writer{fields: make(http.Header), handle: handle}
 	g.handler.ServeHTTP(w, c.request(ctx))
 	return w.refusal
+}
+
+// Admit decides on a call, or on a part of one, that no handler ends. It returns the answer if it
+// is not admitted, and the fields that report the limit if it is. [Guard.CheckNoHandler] reports
+// whether that is enough.
+func (g *Guard) Admit(ctx context.Context, c Call) (fields http.Header, refusal *Refusal) {
+	refusal = g.Run(ctx, c, func(_ context.Context, sent http.Header) Code {
+		fields = sent
+		return OK
+	})
+	return fields, refusal
 }
 
 // CheckNoHandler returns an error if the Config has a field that concerns what a handler does, for

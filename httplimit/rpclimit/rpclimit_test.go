@@ -75,7 +75,7 @@ func TestCodeOfRefusal(t *testing.T) {
 	}{
 		"a denial": {context.Background(), "192.0.2.1:1", weirtest.DenyAll(),
 			rpclimit.ResourceExhausted},
-		"no key": {context.Background(), "pipe", weirtest.DenyAll(), rpclimit.InvalidArgument},
+		"no key": {context.Background(), "", weirtest.FailAll(weir.ErrID), rpclimit.InvalidArgument},
 		"an undecided call": {context.Background(), "192.0.2.1:1", weirtest.FailAll(weir.ErrFull),
 			rpclimit.Unavailable},
 		"a client that hung up": {ended, "192.0.2.1:1", &weirtest.Fake{Answer: weirtest.Hang}, rpclimit.Canceled},
@@ -87,6 +87,21 @@ func TestCodeOfRefusal(t *testing.T) {
 		refusal := guard.Run(c.ctx, rpclimit.Call{Method: "/a.B/C", Peer: c.peer}, nil)
 		require.NotNil(t, refusal, name)
 		assert.Equal(t, c.want, refusal.Code, name)
+	}
+}
+
+// A peer on a Unix socket or in memory is a process of this machine.
+func TestLocalPeer(t *testing.T) {
+	for peer, want := range map[string]string{
+		"bufconn": "127.0.0.1", "@": "127.0.0.1", "": "127.0.0.1", "pipe": "127.0.0.1",
+		"/run/api.sock": "127.0.0.1", "192.0.2.1:80": "192.0.2.1", "192.0.2.2": "192.0.2.2",
+		"[2001:db8::1]:80": "2001:db8::/64", "[fe80::1%eth0]:80": "fe80::/64",
+	} {
+		guard := rpclimit.New(&weirtest.Fake{}, httplimit.Config{
+			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
+			OnDecision: func(_ *http.Request, d httplimit.Decision) { assert.Equal(t, want, d.Key, peer) },
+		})
+		assert.Nil(t, guard.Run(context.Background(), rpclimit.Call{Method: "/a.B/C", Peer: peer}, admit), peer)
 	}
 }
 

@@ -51,14 +51,14 @@ func NewStore(adapter string, s weir.Strategy, cfg httplimit.Config) *Store {
 
 // Allow reports whether a request of this client is admitted. The error says why a request was
 // refused other than by a limit: the strategy could not decide, the identifier is empty, or the
-// client is on the deny list. It sends no fields, and the functions of the Config get a request that
-// is empty.
+// client is on the deny list. It sends no fields, and the functions of the Config get a request
+// that is empty.
 func (s *Store) Allow(identifier string) (bool, error) {
 	return s.AllowRequest(http.Header{}, s.blank, identifier)
 }
 
-// AllowRequest is Allow with the request at hand. It sets the fields that report the limit in header,
-// that of the response, and Retry-After on a denial.
+// AllowRequest is Allow with the request at hand. It sets the fields that report the limit in
+// header, that of the response, and Retry-After on a denial.
 func (s *Store) AllowRequest(header http.Header, r *http.Request, identifier string) (bool, error) {
 	d := &decision{identifier: identifier, header: header}
 	r = r.WithContext(context.WithValue(r.Context(), decisionKey{}, d))

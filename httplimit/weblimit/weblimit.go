@@ -13,8 +13,8 @@ import (
 	"github.com/weirgo/weir/httplimit"
 )
 
-// Guard is a middleware inside a framework. C is what the adapter needs to know of a request, such as
-// the framework's context. A Guard is safe for concurrent use.
+// Guard is a middleware inside a framework. C is what the adapter needs to know of a request, such
+// as the framework's context. A Guard is safe for concurrent use.
 type Guard[C any] struct{ handler http.Handler }
 
 // New returns guard, a middleware such as [httplimit.New] or rules.Middleware makes, as a Guard. It
@@ -31,13 +31,13 @@ func New[C any](adapter string, guard func(http.Handler) http.Handler) Guard[C] 
 // written it to w. w and r are the guard's; the context of r may carry values.
 type Next func(w http.ResponseWriter, r *http.Request) (status int, err error)
 
-// Run passes a request through the guard, which either calls next once or answers on w. The request's
-// Pattern becomes the method and route; none if route is empty. Run reports whether next was called,
-// and returns its error or that of an [OnDenied].
+// Run passes a request through the guard, which either calls next once or answers on w. The
+// request's Pattern becomes the method and route; none if route is empty. Run reports whether next
+// was called, and returns its error or that of an [OnDenied].
 //
-// A framework that sends the body after its handlers have returned gives a w with a method OnSent(func())
-// bool. The guard calls it at the end of an admitted request: if it returns true, the request is in
-// flight until it calls the function.
+// A framework that sends the body after its handlers have returned gives a w with a method
+// OnSent(func()) bool. The guard calls it at the end of an admitted request: if it returns true,
+// the request is in flight until it calls the function.
 func (g Guard[C]) Run(c C, w http.ResponseWriter, r *http.Request, route string, next Next) (bool, error) {
 	call := &call[C]{of: c, next: next, writer: writer{ResponseWriter: w}}
 	r = r.WithContext(context.WithValue(r.Context(), callKey{}, call))
@@ -58,8 +58,8 @@ func Of[C any](r *http.Request) (c C, ok bool) {
 	return call.of, true
 }
 
-// OnDenied returns a Respond for httplimit.Config that leaves the answer to deny. The fields are set,
-// and deny writes the answer or returns an error for the framework's error handler, which
+// OnDenied returns a Respond for httplimit.Config that leaves the answer to deny. The fields are
+// set, and deny writes the answer or returns an error for the framework's error handler, which
 // [Guard.Run] returns.
 func OnDenied[C any](
 	deny func(c C, d httplimit.Decision) error,
@@ -96,8 +96,8 @@ func serve[C any](w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// writer is the framework's response below the guard's. It does not pass on the status written while
-// muted.
+// writer is the framework's response below the guard's. It does not pass on the status written
+// while muted.
 type writer struct {
 	http.ResponseWriter
 	muted bool
