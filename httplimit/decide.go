@@ -14,6 +14,9 @@ import (
 // policies, in this order, as far as needed. It leaves the decision in c.
 func (m *middleware) decide(c *call, r *http.Request) {
 	c.reset()
+	if m.unchecked.Load() > 0 {
+		m.warnOfProxy(r)
+	}
 	preflight := !m.CountPreflights && isPreflight(r)
 	var err error
 	if c.key, err = m.extract(c.key, m.Extractor, r); err != nil {

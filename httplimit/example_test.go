@@ -459,3 +459,33 @@ func ExampleTransport() {
 	// 200 OK
 	// the API, come back in 1m0s
 }
+
+func ExamplePerIP() {
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	h := httplimit.PerIP(2, time.Hour)(hello)
+	for range 3 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		fmt.Println(w.Code, w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// 200 "2/1h";q=2;w=3600
+	// 200 "2/1h";q=2;w=3600
+	// 429 "2/1h";q=2;w=3600
+}
+
+func ExamplePerHeader() {
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	h := httplimit.PerHeader("X-User", 1, time.Hour)(hello) // set by a proxy that has authenticated it
+	for _, user := range []string{"alice", "bob", "alice"} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Header.Set("X-User", user)
+		h.ServeHTTP(w, r)
+		fmt.Println(user, w.Code)
+	}
+	// Output:
+	// alice 200
+	// bob 200
+	// alice 429
+}

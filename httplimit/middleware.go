@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -158,7 +159,7 @@ func bypassed(r *http.Request, c *call) *http.Request {
 }
 
 // middleware is a checked Config and the values computed from it. All of it is read-only after New
-// except calls, flight, keys and throttles.
+// except calls, flight, keys, throttles and unchecked.
 type middleware struct {
 	Config
 	policies     []*policy
@@ -174,6 +175,7 @@ type middleware struct {
 	flight       *inFlight        // nil: no bound
 	keys         *clientkeys.Keys // nil: no bound
 	throttles    throttles
+	unchecked    atomic.Int32 // how many more requests warnOfProxy looks at
 }
 
 // newMiddleware checks cfg and compiles its policies; it panics on a mistake.
@@ -192,6 +194,9 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	m.precompute()
 	m.flight = newInFlight(m.MaxInFlight, m.MaxInFlightPerClient)
 	m.boundKeys()
+	if m.usesAddress() {
+		m.unchecked.Store(peersChecked)
+	}
 	claimDefaultNames(m)
 	return m
 }
