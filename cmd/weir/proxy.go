@@ -88,8 +88,9 @@ cannot be read, the proxy reports that, and leaves it as it is and saves nothing
 away.
 
 SIGHUP reads the certificate, --deny-file, --denied-page and --rules again. On SIGTERM and SIGINT
-the health check fails, after --drain-delay no new connections are accepted, and requests in flight
-have --drain to finish. A second signal ends the process at once. The access log goes to the
+the health check fails, and each response closes its connection. After --drain-delay no new
+connections are accepted; those that are open are read for a second more, since requests may be on
+their way, and requests in flight have --drain to finish. A second signal ends the process at once. The access log goes to the
 standard output, everything else to the standard error.`
 
 const proxyExample = `  weir proxy --limit 10/10s

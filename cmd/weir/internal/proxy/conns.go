@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // connBounds bounds the connections of one server.
@@ -31,6 +32,10 @@ type conns struct {
 	waiting list.List            // guarded by mu; of *conn without a request, the longest first
 
 	refused, evicted atomic.Uint64
+
+	refusing atomic.Bool
+	end      sync.Once
+	ended    chan struct{} // closed by Close
 }
 
 // conn is a connection of conns. It embeds the *net.TCPConn for sendfile and half-closing.
@@ -45,7 +50,44 @@ type conn struct {
 }
 
 func newConns(l net.Listener, b connBounds) *conns {
-	return &conns{Listener: l, connBounds: b, byAddr: make(map[netip.Prefix]int)}
+	return &conns{Listener: l, connBounds: b, byAddr: make(map[netip.Prefix]int), ended: make(chan struct{})}
+}
+
+// refuse ends new connections. http.Server, for which a listener without them is a failure, waits
+// in Accept until Close.
+func (cs *conns) refuse() {
+	cs.refusing.Store(true)
+	_ = cs.Listener.Close()
+}
+
+// Close implements net.Listener.
+func (cs *conns) Close() error {
+	cs.end.Do(func() { close(cs.ended) })
+	if cs.refusing.Load() {
+		return nil
+	}
+	return cs.Listener.Close()
+}
+
+// awaitNone waits until no connection is open, ctx ends or d has passed.
+func (cs *conns) awaitNone(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		cs.mu.Lock()
+		open := cs.open
+		cs.mu.Unlock()
+		if open == 0 {
+			return
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // Accept implements net.Listener.
@@ -53,6 +95,9 @@ func (cs *conns) Accept() (net.Conn, error) {
 	for {
 		accepted, err := cs.Listener.Accept()
 		if err != nil {
+			if cs.refusing.Load() {
+				<-cs.ended
+			}
 			return nil, err
 		}
 		c := &conn{TCPConn: accepted.(*net.TCPConn), owner: cs, addr: cs.counted(accepted.RemoteAddr())}

@@ -315,15 +315,21 @@ func (p *Proxy) announce(front, back *server) {
 	p.cfg.Log.Info("serving", append(attrs, "by", p.cfg.By.String())...)
 }
 
-// drain waits for the requests in flight. The admin address keeps serving meanwhile, with a failing
-// health check.
+// linger is how long connections without a request are read after the listener is closed: their
+// clients may be sending one. A client that sends just when it ends is not answered, which HTTP/1
+// cannot avoid; HTTP/2 tells it to repeat the request.
+const linger = time.Second
+
+// drain ends the connections, each after its next response, and waits for the requests in flight. The
+// admin address keeps serving meanwhile, with a failing health check.
 func (p *Proxy) drain(requests context.Context, front *server, cut func()) error {
-	front.SetKeepAlivesEnabled(false) // clients open new connections, which a load balancer sends elsewhere
-	p.stopping.Store(true)
+	p.stopping.Store(true) // responses close their connections
 	p.cfg.Log.Info("stopping", "in_flight", p.open.Load())
 	p.delayDrain(requests, front)
 	deadline, cancel := context.WithTimeout(requests, p.cfg.Drain)
 	defer cancel()
+	front.conns.refuse()
+	front.conns.awaitNone(deadline, linger)
 	if front.Shutdown(deadline) == nil && p.finished(deadline) {
 		p.cfg.Log.Info("stopped")
 		return nil

@@ -45,7 +45,7 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 		if observed.URL, rec.refusal = p.forwarded(r); rec.refusal == nil {
 			rec.refusal = p.routes.read(&rec.targets, observed)
 		}
-		meter := &writer{ResponseWriter: w}
+		meter := &writer{ResponseWriter: w, stopping: &p.stopping}
 		defer func() {
 			// Deferred, since ReverseProxy panics when the upstream breaks off.
 			if p.cfg.Access != nil {
@@ -91,19 +91,18 @@ func (p *Proxy) client(r *http.Request) string {
 // middleware use.
 type writer struct {
 	http.ResponseWriter
-	status int // 0: none
-	bytes  int64
+	status   int // 0: none
+	bytes    int64
+	stopping *atomic.Bool // set: the connection ends after the response
 }
 
 func (w *writer) WriteHeader(status int) {
-	if w.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
-		w.status = status
-	}
+	w.begin(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *writer) Write(b []byte) (int, error) {
-	w.begun()
+	w.begin(http.StatusOK)
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)
 	return n, err
@@ -111,7 +110,7 @@ func (w *writer) Write(b []byte) (int, error) {
 
 // ReadFrom keeps net/http's sendfile path.
 func (w *writer) ReadFrom(src io.Reader) (int64, error) {
-	w.begun()
+	w.begin(http.StatusOK)
 	n, err := io.Copy(w.ResponseWriter, src)
 	w.bytes += n
 	return n, err
@@ -119,7 +118,7 @@ func (w *writer) ReadFrom(src io.Reader) (int64, error) {
 
 // Flush implements http.Flusher.
 func (w *writer) Flush() {
-	w.begun()
+	w.begin(http.StatusOK)
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // Flush has no error result
 }
 
@@ -135,8 +134,13 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is used by http.ResponseController.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-func (w *writer) begun() {
-	if w.status == 0 {
-		w.status = http.StatusOK
+// begin notes the status, unless one was noted or this one is informational.
+func (w *writer) begin(status int) {
+	if w.status != 0 || status < 200 && status != http.StatusSwitchingProtocols {
+		return
+	}
+	w.status = status
+	if status != http.StatusSwitchingProtocols && w.stopping.Load() {
+		w.Header().Set("Connection", "close") // net/http sends GOAWAY for it over HTTP/2
 	}
 }
