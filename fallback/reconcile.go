@@ -22,7 +22,7 @@ type standing struct {
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	s := v.standing()
 	if s.behind {
-		res, err = v.reconcile(ctx, &s)
+		res, s, err = v.reconcile(ctx, s)
 	} else {
 		res, err = v.by.run(ctx, v.r)
 	}
@@ -90,13 +90,13 @@ func (v *visit) caughtUp(s standing) bool {
 	return true
 }
 
-// reconcile is Reconcile of primary. A primary that has no such method is first sent what it has
-// missed, step by step. Concurrent calls for one caller share the steps, and s is set to what was
-// sent. If they hang, they hold up no others after their Timeout.
-func (v *visit) reconcile(ctx context.Context, s *standing) (*weir.Result, error) {
+// reconcile is Reconcile of primary, and returns what primary has missed no more. A primary that has
+// no such method is first sent what it has missed, step by step. Concurrent calls for one caller
+// share the steps. If they hang, they hold up no others after their Timeout.
+func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standing, error) {
 	res, err := v.primary.Reconcile(ctx, v.r, &s.backlog)
 	if !errors.Is(err, errors.ErrUnsupported) {
-		return res, err
+		return res, s, err
 	}
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
 	sent, err, _ := v.turns.Do(name, func() (any, error) {
@@ -105,10 +105,10 @@ func (v *visit) reconcile(ctx context.Context, s *standing) (*weir.Result, error
 		return s, v.catchUp(ctx, s)
 	})
 	if err != nil {
-		return nil, err
+		return nil, s, err
 	}
-	*s = sent.(standing)
-	return v.by.run(ctx, v.r)
+	res, err = v.by.run(ctx, v.r)
+	return res, sent.(standing), err
 }
 
 // catchUp resets, seeds and charges a primary that cannot do that and decide in one step. A charge
