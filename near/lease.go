@@ -51,10 +51,10 @@ type LeaseConfig struct {
 type Leases struct {
 	cache[budget]
 	cfg    LeaseConfig
-	lapser Lapser // nil: nothing can be leased
-	burst  uint64 // of a token bucket; 0: the request's Limit
-	fleet  atomic.Pointer[func() int]
-	exited error // of a call that ends its goroutine
+	lapser Lapser                     // nil: nothing can be leased
+	burst  uint64                     // of a token bucket; 0: the request's Limit
+	fleet  atomic.Pointer[func() int] // the number of instances
+	exited error                      // of a call that ends its goroutine
 
 	leased, fetched atomic.Uint64
 }
@@ -101,6 +101,11 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, (*budget).ended)
 	l := &Leases{cache: cache[budget]{wrap.Of(s), keys}, cfg: cfg, lapser: wrap.Find[Lapser](s),
 		burst: wrap.Burst(s), exited: fmt.Errorf("near: %s ended its goroutine", weir.NameOf(s))}
+	instances := cfg.InstancesFunc
+	if instances == nil {
+		instances = func() int { return cfg.Instances }
+	}
+	l.fleet.Store(&instances)
 	if f := wrap.Find[interface{ Instances() int }](s); f != nil {
 		l.ShareWith(f.Instances)
 	}
@@ -109,19 +114,14 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 
 // ShareWith sets what is called for the number of instances if the LeaseConfig does not have it.
 // fallback.New calls it for leases inside of its primary.
-func (l *Leases) ShareWith(instances func() int) { l.fleet.Store(&instances) }
+func (l *Leases) ShareWith(instances func() int) {
+	if l.cfg.InstancesFunc == nil && l.cfg.Instances == 0 {
+		l.fleet.Store(&instances)
+	}
+}
 
 // instances returns how many processes lease from the same counts.
-func (l *Leases) instances() int {
-	shared := l.fleet.Load()
-	switch {
-	case l.cfg.InstancesFunc != nil:
-		return max(1, l.cfg.InstancesFunc())
-	case l.cfg.Instances > 0 || shared == nil:
-		return max(1, l.cfg.Instances)
-	}
-	return max(1, (*shared)())
-}
+func (l *Leases) instances() int { return max(1, (*l.fleet.Load())()) }
 
 // LeaseStats counts the decisions and fetches of [Leases].
 type LeaseStats struct {
