@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,6 +44,11 @@ the metrics show the reason. A change is in force within a second, and once the 
 same for 200 ms; a file that takes longer to write should be renamed to its name when it is whole.
 Mounted ConfigMaps of Kubernetes work as they are.
 
+With --xds the rules come from an xDS server instead of files, such as that of Envoy Gateway: the
+resources ratelimit.config.ratelimit.v3.RateLimitConfig of an aggregated discovery service. The server
+decides nothing and is not healthy before the first rules. A set with a mistake is refused as a whole,
+and the xDS server gets the reason. While that server is away, the rules stay in force.
+
 The page, the metrics at /metrics and /rlconfig are at --admin, a loopback address unless
 --admin-remote is given. Requests that change something or read the state of a caller need
 the token in --admin-token-file or $WEIR_ADMIN_TOKEN. "weir rules reload", "weir rules inspect" and
@@ -65,6 +67,7 @@ type serveFlags struct {
 	cfg                 serve.Config
 	rules               []string
 	cert, key, clientCA string
+	xds                 xdsFlags
 	adminToken          string
 	redis               redisFlags
 	maxBuckets          int
@@ -74,7 +77,7 @@ type serveFlags struct {
 func newServe() *cobra.Command {
 	var f serveFlags
 	cmd := &cobra.Command{
-		Use:   "serve --rules DIR",
+		Use:   "serve {--rules DIR | --xds ADDRESS}",
 		Short: "Answer Envoy's rate limit protocol by rules",
 		Long:  serveLong,
 		Example: "  weir serve --rules config/\n" +
@@ -88,6 +91,7 @@ func newServe() *cobra.Command {
 	flags.StringArrayVar(&f.rules, "rules", nil, "a `file` or directory of rules (repeatable)")
 	flags.BoolVar(&f.cfg.MergeDomains, "merge-domains", false,
 		"allow a domain to be in several files or documents")
+	f.xds.add(flags)
 	flags.StringVar(&f.cfg.GRPC, "grpc", "127.0.0.1:8081", "the `address` of the gRPC service")
 	flags.StringVar(&f.cfg.HTTP, "http", "127.0.0.1:8080", "the `address` of /json and /healthcheck, or off")
 	flags.StringVar(&f.cfg.Admin, "admin", "127.0.0.1:6070",
@@ -174,8 +178,11 @@ var headerName = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // complete checks the flags and sets the rest of the configuration.
 func (f *serveFlags) complete(cmd *cobra.Command) error {
-	if f.cfg.Paths = f.rules; len(f.rules) == 0 {
-		return errors.New("which rules? Give a file or a directory by --rules")
+	switch f.cfg.Paths = f.rules; {
+	case len(f.rules) == 0 && f.xds.addr == "":
+		return errors.New("which rules? Give a file or a directory by --rules, or an xDS server by --xds")
+	case len(f.rules) > 0 && f.xds.addr != "":
+		return errors.New("--rules and --xds exclude each other: leave out one of them")
 	}
 	for _, addr := range []*string{&f.cfg.HTTP, &f.cfg.Admin} {
 		if *addr == "off" {
@@ -209,57 +216,10 @@ func (f *serveFlags) complete(cmd *cobra.Command) error {
 	if f.cfg.AdminToken, err = adminToken(f.adminToken); err != nil {
 		return err
 	}
-	return f.setTLS()
-}
-
-func (f *serveFlags) setTLS() error {
-	if f.cert == "" && f.key == "" {
-		if f.clientCA != "" {
-			return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
-		}
-		return nil
-	}
-	certificate, err := latestCertificate(f.cert, f.key, f.cfg.Log)
-	if err != nil {
+	if err := f.setTLS(); err != nil {
 		return err
 	}
-	f.cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: certificate}
-	if f.clientCA == "" {
-		return nil
-	}
-	text, err := os.ReadFile(f.clientCA)
-	if err != nil {
-		return err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(text) {
-		return fmt.Errorf("there is no certificate in %s", f.clientCA)
-	}
-	f.cfg.TLS.ClientCAs, f.cfg.TLS.ClientAuth = pool, tls.RequireAndVerifyClientCert
-	return nil
-}
-
-// latestCertificate returns a GetCertificate that reads the files for each connection, so that a
-// renewed certificate is used. If they cannot be read, the last one stays in use: a renewal may
-// have replaced only one of them.
-func latestCertificate(cert, key string, log *slog.Logger) (
-	get func(*tls.ClientHelloInfo) (*tls.Certificate, error), err error,
-) {
-	first, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, err
-	}
-	var latest atomic.Pointer[tls.Certificate]
-	latest.Store(&first)
-	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			log.Error("the certificate cannot be read; the old one is kept", "error", err.Error())
-			return latest.Load(), nil
-		}
-		latest.Store(&pair)
-		return &pair, nil
-	}, nil
+	return f.xds.set(&f.cfg)
 }
 
 // setStrategies chooses where to count: in memory, on Redis, or on both.

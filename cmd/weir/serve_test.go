@@ -26,7 +26,13 @@ import (
 	"time"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
+	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	xdsserver "github.com/envoyproxy/go-control-plane/pkg/server/v3"
+	rlsconf "github.com/envoyproxy/go-control-plane/ratelimit/config/ratelimit/v3"
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -435,6 +441,61 @@ func TestServeTLS(t *testing.T) {
 	assert.False(t, reaches(mutual, a.client(t, "", "")), "no certificate")
 	assert.False(t, reaches(mutual, a.client(t, strangerCert, strangerKey)),
 		"a certificate of another authority")
+}
+
+// TestServeXDS runs servers whose rules come from an xDS server, with and without TLS. They are not
+// healthy and decide nothing before the first rules.
+func TestServeXDS(t *testing.T) {
+	a := newAuthority(t)
+	cert, key := a.issue(t, "control", a)
+	clientCert, clientKey := a.issue(t, "client", a)
+	server := a.client(t, cert, key)
+	server.ClientCAs, server.ClientAuth = server.RootCAs, tls.RequireAndVerifyClientCert
+	for name, row := range map[string]struct {
+		creds credentials.TransportCredentials
+		flags []string
+	}{
+		"plain": {insecure.NewCredentials(), nil},
+		"TLS": {credentials.NewTLS(server), []string{"--xds-ca", filepath.Join(a.dir, "ca.pem"),
+			"--xds-cert", clientCert, "--xds-key", clientKey}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			configs := cache.NewSnapshotCache(true, cache.IDHash{}, nil)
+			control := grpc.NewServer(grpc.Creds(row.creds))
+			defer control.Stop()
+			discovery.RegisterAggregatedDiscoveryServiceServer(control,
+				xdsserver.NewServer(context.Background(), configs, nil))
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			go func() { _ = control.Serve(l) }()
+
+			s := serveProcess(t, append(row.flags, "--xds", l.Addr().String(), "--xds-node", "me")...)
+			conn := s.dial(t, nil)
+			_, err = ask(t.Context(), conn, "three")
+			assert.Equal(t, codes.Unavailable, status.Code(err))
+			assert.ErrorContains(t, err, "no rate limit configuration loaded")
+			code, _ := get(t, "http://"+s.http+"/healthcheck")
+			assert.Equal(t, 500, code)
+			watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(),
+				&healthpb.HealthCheckRequest{Service: "ratelimit"})
+			require.NoError(t, err)
+			for _, want := range []healthpb.HealthCheckResponse_ServingStatus{2, 1} {
+				next, err := watch.Recv()
+				require.NoError(t, err)
+				assert.Equal(t, want, next.Status)
+				snapshot, err := cache.NewSnapshot("1", map[resource.Type][]types.Resource{
+					resource.RateLimitConfigType: {&rlsconf.RateLimitConfig{Name: "r", Domain: "d",
+						Descriptors: []*rlsconf.RateLimitDescriptor{{Key: "three", RateLimit: &rlsconf.RateLimitPolicy{
+							Unit: rlsconf.RateLimitUnit_DAY, RequestsPerUnit: 3}}}}}})
+				require.NoError(t, err)
+				require.NoError(t, configs.SetSnapshot(t.Context(), "me", snapshot))
+			}
+			assert.GreaterOrEqual(t, admitted(t, conn, "three", 7), 3)
+			assert.Zero(t, admitted(t, conn, "three", 1))
+			code, _ = get(t, "http://"+s.http+"/healthcheck")
+			assert.Equal(t, 200, code)
+		})
+	}
 }
 
 func serialOf(t *testing.T, addr string, a *authority) string {

@@ -21,19 +21,18 @@ func (r *Rules) Reload() error {
 // Watch loads the rules when their files change, until ctx ends.
 func (r *Rules) Watch(ctx context.Context) {
 	r.cfg.Loader.Watch(ctx, r.cfg.Paths, func(set *rules.Set, err error) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if !r.known(set, err) {
-			_ = r.accept(set, err) // accept logs its error
-		}
+		_ = r.Accept(set, err) // accept logs its error
 	})
 }
 
 // Accept makes set the current rules. If it cannot be used or err is not nil, the old rules stay in
-// force, and Accept returns why.
+// force, and Accept returns why. The result of the last load is no change.
 func (r *Rules) Accept(set *rules.Set, err error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.known(set, err) {
+		return err
+	}
 	return r.accept(set, err)
 }
 

@@ -26,10 +26,14 @@ import (
 	"github.com/weirgo/weir/rules"
 )
 
-// Config configures a Server. Paths and the addresses must be set.
+// Config configures a Server. Paths or Rules, and the addresses must be set.
 type Config struct {
 	Paths        []string // files and directories of rules
-	MergeDomains bool
+	MergeDomains bool     // in Paths
+
+	// Rules, if not nil, calls accept with rules from elsewhere until ctx ends. The Server decides
+	// nothing before the first ones.
+	Rules func(ctx context.Context, accept func(*rules.Set, error) error)
 
 	GRPC, HTTP, Admin string // addresses; Admin may be empty
 	AdminRemote       bool   // Admin may be other than a loopback address
@@ -89,6 +93,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.tally = newTally(s.live.Figures, cfg.Log)
 	s.service = newService(s.live.Engine, cfg.Answers, s.tally)
+	s.service.waiting.Store(cfg.Rules != nil)
 	s.registry.MustRegister(s.tally, statusCollector{s.live}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.registry.MustRegister(cfg.Metrics...)
@@ -167,7 +172,11 @@ func (s *Server) newGRPC() {
 	s.grpc = grpc.NewServer(options...)
 	pb.RegisterRateLimitServiceServer(s.grpc, s.service)
 	healthpb.RegisterHealthServer(s.grpc, s.health)
-	s.health.SetServingStatus(healthName, healthpb.HealthCheckResponse_SERVING)
+	status := healthpb.HealthCheckResponse_SERVING
+	if s.service.waiting.Load() {
+		status = healthpb.HealthCheckResponse_NOT_SERVING
+	}
+	s.health.SetServingStatus(healthName, status)
 }
 
 // Addresses are the addresses on which a Server listens; "" if it does not.
@@ -208,7 +217,7 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		go func() { failed <- server.Serve(l) }()
 	}
 	var watching sync.WaitGroup
-	watching.Go(func() { s.live.Watch(ctx) })
+	watching.Go(func() { s.watch(ctx) })
 	if s.cfg.Started != nil {
 		watching.Go(func() { s.cfg.Started(ctx) })
 	}
@@ -219,6 +228,20 @@ func (s *Server) Run(ctx context.Context) (err error) {
 	cancel()
 	watching.Wait()
 	return errors.Join(err, s.stop(servers))
+}
+
+// watch keeps the rules up to date until ctx ends.
+func (s *Server) watch(ctx context.Context) {
+	if s.cfg.Rules == nil {
+		s.live.Watch(ctx)
+		return
+	}
+	s.cfg.Rules(ctx, func(set *rules.Set, err error) error {
+		if err = s.live.Accept(set, err); err == nil && s.service.waiting.CompareAndSwap(true, false) {
+			s.health.SetServingStatus(healthName, healthpb.HealthCheckResponse_SERVING)
+		}
+		return err
+	})
 }
 
 // readTimeout bounds the time for sending a request, with its body. A stop waits for the rest of a

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc/codes"
@@ -22,8 +23,12 @@ type service struct {
 	engine  *rules.Engine
 	answers Answers
 	tally   *tally
-	pool    sync.Pool // of *exchange
+	pool    sync.Pool   // of *exchange
+	waiting atomic.Bool // there are no rules yet
 }
+
+// errNoRules is the error of a service without rules.
+var errNoRules = errors.New("no rate limit configuration loaded")
 
 // Answers selects the optional parts of a response.
 type Answers struct {
@@ -54,13 +59,17 @@ func newService(engine *rules.Engine, answers Answers, t *tally) *service {
 }
 
 // ShouldRateLimit decides on a request. Its errors have the code Unknown, like those of Envoy's
-// service, but Unavailable if the store, such as Redis, failed.
+// service, but Unavailable if the store, such as Redis, failed or if there are no rules yet.
 func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) (*pb.RateLimitResponse,
 	error) {
 	x := s.pool.Get().(*exchange)
 	defer s.pool.Put(x)
 	x.read(in)
-	if err := s.engine.DecideInto(ctx, &x.req, &x.resp); err != nil {
+	err := errNoRules
+	if !s.waiting.Load() {
+		err = s.engine.DecideInto(ctx, &x.req, &x.resp)
+	}
+	if err != nil {
 		if s.tally.failed(err) == storeError {
 			err = status.Error(codes.Unavailable, clean(err.Error()))
 		}
@@ -75,7 +84,6 @@ func (s *service) ShouldRateLimit(ctx context.Context, in *pb.RateLimitRequest) 
 		out.ResponseHeadersToAdd = s.answers.Names.headers(&x.resp)
 	}
 	if s.answers.Metadata {
-		var err error
 		if out.DynamicMetadata, err = metadata(in, &x.resp); err != nil {
 			return nil, err
 		}
