@@ -53,13 +53,24 @@ and the user agent. An action that reads another header makes no descriptor. The
 rules together and each rule by itself: the requests that it matched, and those that it denied or,
 in shadow mode, would have denied.
 
+--compare replays a second limit beside --limit, or second rules beside --rules, and reports what only
+one of the two denies, by caller and by path. --replicas replays each limit once more as that many
+instances without a shared store would have decided: a request goes to one of them at random.
+
 --suggest reports, for each --strategy and for 1s, 1m, 1h and 1d, the lowest limit that denies a
 request to at most --deny-at-most of the callers. It is exact: a caller's peak is the lowest limit
 that denies none of the caller's requests, computed from all of them, and the suggested limit is the
 lowest peak that at most that share of the callers exceed.
 
-Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query), user, or
-ip+path. Requests without a user, or without a path, are counted and left out. Keys over 1 KiB are
+With --by-route it does so for each endpoint, and --rules-out writes the limits for a minute as rules.
+Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal digits, 24 or more letters and
+digits. Over 20 names below one path with fewer than 10 callers each are folded to {name}. Assets, health
+checks and endpoints with fewer than 10 callers are apart.
+
+Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query; spellings of one path
+are one), user, agent (the user agent), or ip+path. Requests without it are counted and left out. Requests
+that the server answered with 429 already are also shown apart, and with --crawlers those by the crawlers
+of search engines and the like. Keys over 1 KiB are
 shortened and end in a SHA-256 digest. With --count-if, requests with other statuses are decided on
 but take nothing, as in weir proxy.
 
@@ -80,6 +91,9 @@ command line is wrong or the file is not an access log, and 3 if the callers are
 const replayExample = `  weir replay --limit 100/1m access.log
   weir replay --suggest access.log
   weir replay --rules limits.yaml access.log
+  weir replay --rules limits.yaml --compare limits.new.yaml access.log
+  weir replay --limit 100/1m --replicas 3 --skew 1 access.log
+  weir replay --suggest --by-route --rules-out suggested.yaml access.log
   weir replay --limit 20/1m --limit 100/1m --html report.html access.log.1.gz access.log
   weir replay --limit 60/1m --strategy fixed,sliding,log --limit 60/1m:token --burst 10 --by user access.log
   weir replay --limit 5/1m --path /login --method POST --count-if 401 access.log
@@ -100,7 +114,11 @@ type replayFlags struct {
 	paths, methods     []string
 	statuses, countIf  []string
 	rules              rulesFlags
-	suggest            bool
+	compare            string
+	replicas           replay.Replicas
+	crawlers           bool
+	suggest, byRoute   bool
+	rulesOut           string
 	denyAtMost         string
 	output, html       string
 	top, maxBuckets    int
@@ -127,10 +145,21 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.Uint64Var(&f.burst, "burst", 0,
 		"size of the token bucket or of the leaky bucket's queue (default the limit)")
 	f.rules.add(cmd)
+	flags.StringVar(&f.compare, "compare", "",
+		"compare with this `limit`, or with --rules these rules: what only one of them denies")
+	flags.IntVar(&f.replicas.N, "replicas", 1,
+		"also replay what this `number` of instances without a shared store would have admitted")
+	flags.Float64Var(&f.replicas.Skew, "skew", 0,
+		"instance i gets requests in proportion to 1/i^`S`; 0 spreads them evenly")
+	flags.BoolVar(&f.crawlers, "crawlers", false,
+		"look for known crawlers, by their user agents, and show their requests apart; --by agent does too")
 	flags.BoolVar(&f.suggest, "suggest", false, "report which limits fit the log")
+	flags.BoolVar(&f.byRoute, "by-route", false, "suggest for each endpoint: methods and paths with their ids folded")
+	flags.StringVar(&f.rulesOut, "rules-out", "",
+		"write the limits that --by-route suggests for a minute to this `file`, as rules")
 	flags.StringVar(&f.denyAtMost, "deny-at-most", "0.1%",
 		"the `share` of callers that a suggested limit may deny")
-	flags.StringVar(&f.by, "by", string(replay.ByIP), "what callers are keyed by: ip, path, user or ip+path")
+	flags.StringVar(&f.by, "by", string(replay.ByIP), "what callers are keyed by: ip, path, user, agent or ip+path")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address make a key")
 	flags.StringSliceVar(&f.trust, "trust", nil,
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
@@ -194,8 +223,11 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 		}
 		f.output, f.html = "html", ""
 	}
-	if err := f.rules.exclude(cmd.Flags().Changed,
-		[]string{"limit", "strategy", "burst", "suggest", "count-if"}); err != nil {
+	others := []string{"limit", "count-if"}
+	if !f.suggest {
+		others = append(others, "strategy", "burst")
+	}
+	if err := f.rules.exclude(cmd.Flags().Changed, others); err != nil {
 		return err
 	}
 	cfg, err := f.config(files)
@@ -212,6 +244,11 @@ func (f *replayFlags) run(cmd *cobra.Command, files []string) error {
 	}
 	if f.html != "" {
 		if err := writeHTML(f.html, result); err != nil {
+			return failure{err}
+		}
+	}
+	if f.rulesOut != "" && !result.Doubtful {
+		if err := f.writeRules(result); err != nil {
 			return failure{err}
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -21,7 +22,7 @@ import (
 // config returns the Config for the flags.
 func (f *replayFlags) config(files []string) (replay.Config, error) {
 	cfg := replay.Config{Files: files, IPv6Bits: f.ipv6Prefix, MaxBuckets: f.maxBuckets, Top: f.top,
-		Force: f.force}
+		Force: f.force, ByEndpoint: f.byRoute, Compare: f.compare != "", Replicas: f.replicas}
 	err := f.check(files)
 	if err != nil {
 		return cfg, err
@@ -29,6 +30,7 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 	if cfg.By, err = replay.ParseBy(f.by); err != nil {
 		return cfg, err
 	}
+	cfg.Crawlers = f.crawlers || cfg.By == replay.ByAgent
 	if cfg.Trust, err = proxy.ParsePrefixes("trust", f.trust); err != nil {
 		return cfg, err
 	}
@@ -39,10 +41,11 @@ func (f *replayFlags) config(files []string) (replay.Config, error) {
 		return cfg, err
 	}
 	if len(f.rules.paths) > 0 {
-		cfg.RuleSet, err = f.rules.replayed()
-		return cfg, err
+		cfg.RuleSets, err = f.ruleSets()
+	} else {
+		cfg.Rules, err = f.limitRules()
 	}
-	if cfg.Rules, err = f.limitRules(); err != nil {
+	if err != nil {
 		return cfg, err
 	}
 	if f.suggest {
@@ -108,9 +111,13 @@ func (f *replayFlags) check(files []string) error {
 		return errors.New("the standard input can be read only once")
 	case !slices.Contains(outputs, f.output):
 		return fmt.Errorf("output is %s, not %q", strings.Join(outputs, ", "), f.output)
-	case f.output == "csv:suggest" && !f.suggest:
-		return errors.New("csv:suggest needs --suggest")
-	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" &&
+	case f.output == "csv:suggest" && (!f.suggest || f.byRoute):
+		return errors.New("csv:suggest needs --suggest, without --by-route")
+	case f.output == "csv:endpoints" && !f.byRoute:
+		return errors.New("csv:endpoints needs --by-route")
+	case f.output == "csv:compared" && f.compare == "":
+		return errors.New("csv:compared needs --compare")
+	case strings.HasPrefix(f.output, "csv") && f.output != "csv:suggest" && f.output != "csv:endpoints" &&
 		len(f.limits)+len(f.rules.paths) == 0:
 		return fmt.Errorf("%s needs a limit or rules; the table of --suggest is csv:suggest",
 			f.output)
@@ -121,19 +128,64 @@ func (f *replayFlags) check(files []string) error {
 	case f.maxBuckets <= 0:
 		return fmt.Errorf("max-buckets must be positive, not %d", f.maxBuckets)
 	}
-	return f.checkHTML(files)
+	if err := f.checkMore(); err != nil {
+		return err
+	}
+	return cmp.Or(checkFile("html", f.html, files), checkFile("rules-out", f.rulesOut, files))
 }
 
-// checkHTML returns an error if the page would replace one of the logs.
-func (f *replayFlags) checkHTML(files []string) error {
-	page, err := os.Stat(f.html)
+// checkMore returns an error for flags that need others.
+func (f *replayFlags) checkMore() error {
+	switch {
+	case f.compare != "" && len(f.rules.paths) == 0 && len(f.limits) != 1:
+		return errors.New("compare needs one --limit, or --rules, to compare with")
+	case f.replicas.N < 1 || f.replicas.N > maxReplicas:
+		return fmt.Errorf("replicas must be from 1 to %d, not %d", maxReplicas, f.replicas.N)
+	case !(f.replicas.Skew >= 0 && f.replicas.Skew <= maxSkew):
+		return fmt.Errorf("skew must be from 0 to %d, not %g", maxSkew, f.replicas.Skew)
+	case f.replicas.Skew > 0 && f.replicas.N == 1:
+		return errors.New("skew needs --replicas")
+	case f.replicas.N > 1 && len(f.limits)+len(f.rules.paths) == 0:
+		return errors.New("replicas needs a --limit or --rules")
+	case f.byRoute && !f.suggest:
+		return errors.New("by-route needs --suggest")
+	case f.byRoute && (f.compare != "" || strings.Contains(f.by, "path")):
+		return errors.New("by-route excludes --compare and --by path: leave out one of them")
+	case f.rulesOut != "" && !f.byRoute:
+		return errors.New("rules-out needs --suggest --by-route")
+	case f.rulesOut != "" && f.strategies[0] == rule.Leaky:
+		return errors.New("rules-out: rules have no leaky bucket")
+	}
+	return nil
+}
+
+const (
+	maxReplicas = 1000
+	maxSkew     = 100
+)
+
+// checkFile returns an error if a file that is written would replace one of the logs.
+func checkFile(flag, out string, files []string) error {
+	page, err := os.Stat(out)
 	for _, name := range files {
 		log, logErr := os.Stat(name)
-		if f.html != "" && (name == f.html || err == nil && logErr == nil && os.SameFile(page, log)) {
-			return fmt.Errorf("html %s is a log that is read: name another file", f.html)
+		if out != "" && (name == out || err == nil && logErr == nil && os.SameFile(page, log)) {
+			return fmt.Errorf("%s %s is a log that is read: name another file", flag, out)
 		}
 	}
 	return nil
+}
+
+// ruleSets returns the rules, and those to compare them with.
+func (f *replayFlags) ruleSets() ([]*replay.RuleSet, error) {
+	set, err := f.rules.replayed()
+	if err != nil || f.compare == "" {
+		return []*replay.RuleSet{set}, err
+	}
+	other := f.rules
+	other.paths = []string{f.compare}
+	second, err := other.replayed()
+	return []*replay.RuleSet{set, second}, err
 }
 
 // limitRules returns the limits. --burst may apply only to --suggest.
@@ -141,7 +193,14 @@ func (f *replayFlags) limitRules() ([]rule.Rule, error) {
 	rules, err := rule.Cross(f.limits, f.strategies, f.burst)
 	isBucket := func(strategy string) bool { return rule.Rule{Strategy: strategy}.HasBurst() }
 	if errors.Is(err, rule.ErrBurst) && f.suggest && slices.ContainsFunc(f.strategies, isBucket) {
-		return rule.Cross(f.limits, f.strategies, 0)
+		rules, err = rule.Cross(f.limits, f.strategies, 0)
+	}
+	if err != nil || f.compare == "" {
+		return rules, err
+	}
+	second, err := rule.Cross([]string{f.compare}, f.strategies, 0)
+	if rules = append(rules, second...); err == nil && len(rules) != 2 {
+		err = errors.New("compare needs one strategy for each limit")
 	}
 	return rules, err
 }

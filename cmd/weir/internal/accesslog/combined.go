@@ -1,6 +1,10 @@
 package accesslog
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/weirgo/weir/cmd/weir/internal/crawler"
+)
 
 // Headers returns the unescaped referer and user agent. They are empty if the log does not have them
 // or has a hyphen.
@@ -11,6 +15,19 @@ func (e *Entry) Headers() (referer, agent string) {
 	first, rest, _ := nextQuoted(e.rest)
 	second, _, _ := nextQuoted(rest)
 	return field(first), field(second)
+}
+
+// Crawler reports whether the user agent is that of a known crawler.
+func (e *Entry) Crawler(known *crawler.Memo) bool {
+	agent := e.agent
+	if e.rest != nil {
+		if !crawler.Maybe(e.rest) {
+			return false
+		}
+		_, rest, _ := nextQuoted(e.rest)
+		agent, _, _ = nextQuoted(rest)
+	}
+	return len(agent) > 0 && known.Is(agent)
 }
 
 // nextQuoted returns the next field in quotes and the text after it.

@@ -96,7 +96,7 @@ func (b *bucketSearch) peaks() []uint64 {
 
 // searchPeaks computes the peaks for buckets. peaks holds those of sliding logs in their place,
 // where the search starts.
-func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) {
+func searchPeaks(s *Suggest, open func() *stream, peaks [][]uint64) {
 	searches := map[int]*bucketSearch{} // keyed by index in peaks
 	for i, strategy := range s.Strategies {
 		extra, isBucket := map[string]uint64{rule.Token: 0, rule.Leaky: 1}[strategy]
@@ -116,7 +116,7 @@ func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) {
 		if len(under) == 0 {
 			break
 		}
-		pass(sp, under)
+		pass(open(), under)
 	}
 	for at, b := range searches {
 		peaks[at] = b.peaks()
@@ -124,15 +124,14 @@ func searchPeaks(s *Suggest, sp *spool, peaks [][]uint64) {
 }
 
 // pass reads the log once for the given searches.
-func pass(sp *spool, under []*bucketSearch) {
-	in := sp.open()
+func pass(in *stream, under []*bucketSearch) {
 	for {
-		ns, code, ok := in.next()
+		q, ok := in.next()
 		if !ok {
 			break
 		}
 		for _, b := range under {
-			b.see(questionOf(ns, code))
+			b.see(q)
 		}
 	}
 	for _, b := range under {

@@ -22,17 +22,18 @@ const (
 	ByIP     By = "ip"   // the address, or the prefix of an IPv6 address
 	ByPath   By = "path" // without the query; all spellings of a path are one, as in weir proxy
 	ByUser   By = "user"
+	ByAgent  By = "agent" // the user agent
 	ByIPPath By = "ip+path"
 )
 
 // ParseBy parses a By.
 func ParseBy(s string) (By, error) {
 	switch by := By(s); by {
-	case ByIP, ByPath, ByUser, ByIPPath:
+	case ByIP, ByPath, ByUser, ByAgent, ByIPPath:
 		return by, nil
 	}
 	return "", fmt.Errorf("callers can be keyed by %s, not by %q", strings.Join([]string{
-		string(ByIP), string(ByPath), string(ByUser), string(ByIPPath)}, ", "), s)
+		string(ByIP), string(ByPath), string(ByUser), string(ByAgent), string(ByIPPath)}, ", "), s)
 }
 
 // keyer returns the keys of requests. It is not safe for concurrent use.
@@ -71,6 +72,9 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 		dst = append(dst, urlpath.Canonical(string(e.Path))...)
 	case k.by == ByUser:
 		dst = append(dst, e.User...)
+	case k.by == ByAgent:
+		_, agent := e.Headers()
+		dst = append(dst, agent...)
 	case k.by == ByIPPath && len(e.Path) > 0:
 		if dst = k.appendAddr(dst, e); len(dst) > from {
 			// an address has no space, so different pairs have different keys
@@ -143,22 +147,19 @@ type callers struct {
 
 func newCallers() *callers { return &callers{numbers: make(map[string]uint32)} }
 
-// maxCallers leaves one bit of a number for other use.
-const maxCallers = math.MaxInt32
+// maxCallers leaves room for marks in a code.
+const maxCallers = math.MaxUint32 >> markBits
 
 // number returns the number of the caller with a key. It copies the key of a new caller.
-func (c *callers) number(key []byte) (uint32, error) {
-	if n, ok := c.numbers[string(key)]; ok {
-		return n, nil
+func (c *callers) number(key []byte) uint32 {
+	n, ok := c.numbers[string(key)]
+	if !ok {
+		n = uint32(len(c.names))
+		name := string(key)
+		c.numbers[name] = n
+		c.names, c.requests = append(c.names, name), append(c.requests, 0)
 	}
-	n := len(c.names)
-	if n == maxCallers {
-		return 0, fmt.Errorf("more than %d callers", maxCallers)
-	}
-	name := string(key)
-	c.numbers[name] = uint32(n)
-	c.names, c.requests = append(c.names, name), append(c.requests, 0)
-	return uint32(n), nil
+	return n
 }
 
 // maxName is the longest key that weir accepts. Paths can be longer.

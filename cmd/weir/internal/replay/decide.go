@@ -13,6 +13,8 @@ type part struct {
 	bin       int        // of timeline, that of the last request
 	binEnd    int64      // in nanoseconds since the Unix epoch
 	described *described // nil if the numbers are those of callers
+	apart     Apart      // all requests
+	compared  *comparing // nil unless two limits are compared
 	meters    []meter
 	peaks     [][]uint64 // indexed by meter, then by caller
 }
@@ -20,6 +22,7 @@ type part struct {
 // row counts the denials of one row of the report.
 type row struct {
 	denied  uint64
+	apart   Apart
 	met     int          // callers with at least one denial
 	callers []encounters // indexed by caller
 }
@@ -61,7 +64,21 @@ func (p *part) measure(s *Suggest) {
 		p.peaks = append(p.peaks, m.peaks())
 	}
 	p.meters = nil
-	searchPeaks(s, p.spool, p.peaks)
+	searchPeaks(s, p.metered, p.peaks)
+}
+
+// metered opens a stream for the suggestions.
+func (p *part) metered() *stream {
+	owners, _ := p.described.metered(0)
+	return p.spool.open(owners)
+}
+
+// callersOf returns the callers of the numbers in the spool, or nil if those are callers.
+func (d *described) callersOf() []uint32 {
+	if d == nil {
+		return nil
+	}
+	return d.owners
 }
 
 // batchSize is how many requests are decided on at a time. One judge after the other decides on the
@@ -70,17 +87,17 @@ const batchSize = 512
 
 // decide has every judge decide on every request.
 func (p *part) decide(progress func(n int)) error {
-	in := p.spool.open()
+	in := p.spool.open(p.described.callersOf())
 	p.denied = make([]bool, batchSize*len(p.rows))
 	batch := make([]question, 0, batchSize)
 	for {
 		batch = batch[:0]
 		for len(batch) < cap(batch) {
-			ns, code, ok := in.next()
+			q, ok := in.next()
 			if !ok {
 				break
 			}
-			batch = append(batch, questionOf(ns, code))
+			batch = append(batch, q)
 		}
 		if len(batch) == 0 {
 			return nil
@@ -107,8 +124,12 @@ func (p *part) ask(batch []question) error {
 	for k, q := range batch {
 		p.count(q, p.denied[k*rows:(k+1)*rows])
 	}
+	owners, _ := p.described.metered(0)
 	for _, m := range p.meters {
 		for _, q := range batch {
+			if owners != nil {
+				q.caller = owners[q.code]
+			}
 			m.see(q)
 		}
 	}
@@ -122,8 +143,9 @@ func (p *part) count(q question, denied []bool) {
 		p.binEnd = p.timeline.end(p.bin)
 	}
 	p.timeline.Rows[0][p.bin]++
-	if p.described != nil {
-		q.caller = p.described.owners[q.caller]
+	p.apart.count(q.marks)
+	if p.compared != nil {
+		p.compared.count(denied[0], denied[p.from[1]], q.caller, p.described.places[q.code])
 	}
 	for i, denied := range denied {
 		if denied {
@@ -144,4 +166,20 @@ func (r *row) deny(q question) {
 	}
 	c.denied++
 	r.denied++
+	r.apart.count(q.marks)
 }
+
+// Apart counts requests that a limit is perhaps not for.
+type Apart struct {
+	Crawled  uint64 `json:"crawled"`      // requests by known crawlers
+	Answered uint64 `json:"answered_429"` // requests that the server answered with 429
+}
+
+func (a *Apart) count(m marks) {
+	if m&(crawled|answered) != 0 {
+		a.Crawled += uint64(m & crawled / crawled)
+		a.Answered += uint64(m & answered / answered)
+	}
+}
+
+func (a *Apart) add(o Apart) { a.Crawled, a.Answered = a.Crawled+o.Crawled, a.Answered+o.Answered }

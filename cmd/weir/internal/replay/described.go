@@ -1,15 +1,19 @@
 package replay
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/urlpath"
 	"github.com/weirgo/weir/rules"
 )
 
@@ -20,43 +24,75 @@ type RuleSet struct {
 	Flags  []string // the words of a command line that load Set
 }
 
-// Rules decide on descriptors, which several callers may share. So a replay of rules numbers
-// distinct descriptions instead of callers while it reads a log. A description is a text: the
-// caller of a request and the descriptors that the rules' rate_limits make of it. Memory grows with
-// the number of descriptions.
+// Name returns the files of the rules.
+func (s *RuleSet) Name() string {
+	var files []string
+	for i, word := range s.Flags {
+		if i > 0 && s.Flags[i-1] == "--rules" {
+			files = append(files, word)
+		}
+	}
+	return strings.Join(files, ", ")
+}
+
+// Rules decide on descriptors, which several callers may share, and some reports are by endpoint or by
+// path too. Such a replay numbers distinct descriptions instead of callers while it reads a log. A
+// description is a text: the caller of a request, its endpoint or path, and the descriptors that each
+// set of rules makes of it. Memory grows with the number of descriptions.
+
+// describes reports whether requests are described.
+func (cfg *Config) describes() bool { return cfg.RuleSets != nil || cfg.Compare || cfg.ByEndpoint }
 
 // describer describes requests. It is not safe for concurrent use.
 type describer struct {
 	keys   *keyer
-	rules  *RuleSet
+	cfg    *Config
 	ip     httplimit.IP
 	caller []byte
 	header http.Header
 }
 
 func newDescriber(cfg *Config, keys *keyer) *describer {
-	return &describer{keys: keys, rules: cfg.RuleSet,
-		ip: httplimit.ClientIP(cfg.Trust), header: make(http.Header)}
+	return &describer{keys: keys, cfg: cfg, ip: httplimit.ClientIP(cfg.Trust), header: make(http.Header)}
 }
 
-// append appends the description of a request. A request without a caller is decided on too, as in
+// append appends the description of a request. Rules decide on a request without a caller too, as in
 // the middleware, with a hyphen as its caller.
 func (d *describer) append(dst []byte, e *accesslog.Entry) []byte {
 	if d.caller = d.keys.append(d.caller[:0], e); len(d.caller) == 0 {
+		if d.cfg.RuleSets == nil {
+			return dst
+		}
 		d.caller = append(d.caller, '-')
 	}
-	dst = appendText(dst, string(d.caller))
-	for _, desc := range d.rules.Set.RequestOf(d.rules.Domain, Request(e, d.header), d.ip).Descriptors {
-		hits := uint64(0)
-		if desc.HasHits {
-			hits = desc.Hits + 1
-		}
-		dst = binary.AppendUvarint(binary.AppendUvarint(dst, hits), uint64(len(desc.Entries)))
-		for _, entry := range desc.Entries {
-			dst = appendText(appendText(dst, entry.Key), entry.Value)
+	dst = appendText(appendText(dst, string(d.caller)), d.cfg.place(e))
+	for _, s := range d.cfg.RuleSets {
+		all := s.Set.RequestOf(s.Domain, Request(e, d.header), d.ip).Descriptors
+		dst = binary.AppendUvarint(dst, uint64(len(all)))
+		for _, desc := range all {
+			hits := uint64(0)
+			if desc.HasHits {
+				hits = desc.Hits + 1
+			}
+			dst = binary.AppendUvarint(binary.AppendUvarint(dst, hits), uint64(len(desc.Entries)))
+			for _, entry := range desc.Entries {
+				dst = appendText(appendText(dst, entry.Key), entry.Value)
+			}
 		}
 	}
 	return dst
+}
+
+// place returns what a report by endpoint or by path needs of a request.
+func (cfg *Config) place(e *accesslog.Entry) string {
+	path := ""
+	if len(e.Path) > 0 && (cfg.ByEndpoint || cfg.Compare) {
+		path = urlpath.Canonical(string(e.Path))
+	}
+	if cfg.ByEndpoint {
+		return endpoint.Of(string(e.Method), path)
+	}
+	return path
 }
 
 // Request returns the request with the fields that the log has: the address, the method, the target, the
@@ -122,10 +158,10 @@ func (d *description) text() string {
 	return s
 }
 
-// read reads descriptors into req and reuses its memory.
+// read reads the descriptors of a set of rules into req and reuses its memory.
 func (d *description) read(req *rules.Request) {
 	req.Descriptors = req.Descriptors[:0]
-	for len(*d) > 0 {
+	for range d.number() {
 		i := len(req.Descriptors)
 		req.Descriptors = slices.Grow(req.Descriptors, 1)[:i+1]
 		to := &req.Descriptors[i]
@@ -141,39 +177,103 @@ func (d *description) read(req *rules.Request) {
 	}
 }
 
-// described holds the descriptions after all files are read. They are in sorted order: requests of one
+// described holds the descriptions after all files are read. They are in a fixed order: requests of one
 // instant are decided on in the order of their codes, where callers share a counter the first one gets
 // the last free unit, and no report may depend on the order of the lines.
 type described struct {
 	names  []string // the descriptions, indexed by code
 	owners []uint32 // the caller, indexed by code
+	places []uint32 // the endpoint or path, indexed by code
+	place  *callers // the names of places
+
+	// pairs are of a caller and an endpoint, for which suggestions are made, indexed by code; pair has
+	// the place of each. Both are nil if suggestions are for all endpoints together.
+	pairs, pair []uint32
 }
 
-// divide takes the texts that r numbered as descriptions, and numbers their callers instead.
-func (r *run) divide() error {
+// metered returns the numbers for which suggestions are made, indexed by code, and how many there are.
+func (d *described) metered(callers int) (owners []uint32, n int) {
+	switch {
+	case d == nil:
+		return nil, callers
+	case d.pairs == nil:
+		return d.owners, callers
+	}
+	return d.pairs, len(d.pair)
+}
+
+// divide takes the texts that r numbered as descriptions, and numbers their callers instead. It sorts
+// the descriptions by their callers, then by their places.
+func (r *run) divide() {
 	all := r.callers
-	order := make([]uint32, len(all.names))
+	order := make([]uint32, len(all.names)) // the numbers of the descriptions
 	for i := range order {
 		order[i] = uint32(i)
 	}
 	slices.SortFunc(order, func(a, b uint32) int { return strings.Compare(all.names[a], all.names[b]) })
-	d, codes := &described{}, make([]uint32, len(order))
 	r.callers = newCallers()
-	for place, i := range order {
+	owners, places := make([]uint32, len(order)), make([]string, len(order))
+	for _, i := range order {
 		rest := description(all.names[i])
-		owner, err := r.callers.number([]byte(rest.text()))
-		if err != nil {
-			return err
-		}
-		d.names, d.owners = append(d.names, all.names[i]), append(d.owners, owner)
-		r.callers.requests[owner] += all.requests[i]
-		codes[i] = uint32(place)
+		owners[i] = r.callers.number([]byte(rest.text()))
+		r.callers.requests[owners[i]] += all.requests[i]
+		places[i] = rest.text()
 	}
-	for _, run := range r.parts[0].spool.runs { // rules have one part
-		for i := range run {
-			run[i].code = codeOf(codes[run[i].code>>1], run[i].code&1 == 1)
+	r.nameEndpoints(owners, places)
+	slices.SortStableFunc(order, func(a, b uint32) int {
+		return cmp.Or(cmp.Compare(owners[a], owners[b]), strings.Compare(places[a], places[b]))
+	})
+	d, codes := &described{place: newCallers()}, make([]uint32, len(order))
+	for code, i := range order {
+		at := d.place.number([]byte(places[i]))
+		d.place.requests[at] += all.requests[i]
+		if r.cfg.ByEndpoint {
+			if code == 0 || owners[i] != d.owners[code-1] || at != d.places[code-1] {
+				d.pair = append(d.pair, at)
+			}
+			d.pairs = append(d.pairs, uint32(len(d.pair)-1))
+		}
+		d.names, d.owners, d.places = append(d.names, all.names[i]), append(d.owners, owners[i]), append(d.places, at)
+		codes[i] = uint32(code)
+	}
+	for _, run := range r.parts[0].spool.runs { // descriptions have one part
+		for i, e := range run {
+			run[i].code = codeOf(codes[e.code>>markBits], marks(e.code&(1<<markBits-1)))
 		}
 	}
 	r.described = d
-	return nil
+}
+
+// nameEndpoints replaces the places of descriptions by the names of their endpoints.
+func (r *run) nameEndpoints(owners []uint32, places []string) {
+	if !r.cfg.ByEndpoint {
+		return
+	}
+	folded := endpoint.Fold(callersOf(owners, places))
+	for i, place := range places {
+		places[i] = folded[place]
+	}
+	met := callersOf(owners, places)
+	r.endpoints = slices.Sorted(maps.Keys(met))
+	for i, name := range places {
+		if met[name] < endpoint.MinCallers && !endpoint.Apart(name) {
+			places[i] = endpoint.Others
+		}
+	}
+}
+
+// callersOf returns the number of callers of each place.
+func callersOf(owners []uint32, places []string) map[string]int {
+	type pair struct {
+		place string
+		owner uint32
+	}
+	seen, met := map[pair]bool{}, map[string]int{}
+	for i, place := range places {
+		if p := (pair{place, owners[i]}); !seen[p] {
+			seen[p] = true
+			met[place]++
+		}
+	}
+	return met
 }

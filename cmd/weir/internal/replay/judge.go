@@ -10,7 +10,7 @@ import (
 // judge decides on requests in order of time. It is used by one goroutine.
 //
 // A limit has one judge with one row in the report. A set of rules has one judge with a row for
-// each rule; its spec sets shared if callers share counters.
+// each rule, and decides for all callers, since they share counters.
 type judge interface {
 	// decide sets denied[i] if row i denies q. All of denied is false when it is called.
 	decide(q question, denied []bool) error
@@ -20,15 +20,16 @@ type judge interface {
 // question is a request.
 type question struct {
 	caller  uint32 // numbered from 0 among this judge's callers
+	code    uint32 // the number of its description; that of the caller if there are no descriptions
 	ns      int64  // time in nanoseconds since the Unix epoch
-	counted bool   // if false, decide but count nothing
+	marks   marks
+	counted bool // if false, decide but count nothing
 }
 
 // spec creates judges.
 type spec struct {
-	rows   int  // in the report
-	shared bool // one judge must decide for all callers
-	open   func(names func(caller uint32) string, callers int) (judge, error)
+	rows int // in the report
+	open func(names func(code uint32) string, callers int) (judge, error)
 }
 
 // limitSpec creates judges for one rule. If they need limiters, all parts together keep at most

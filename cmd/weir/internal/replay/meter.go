@@ -39,25 +39,24 @@ type rollingMeter struct {
 	length int64
 	state  []rollingCount
 	late   *stream
-	ns     int64 // when the next request of late is
-	code   uint32
+	next   question // of late
 	more   bool
 }
 
 type rollingCount struct{ n, peak uint64 }
 
-func newRollingMeter(length int64, callers int, s *spool) *rollingMeter {
-	m := &rollingMeter{length: length, state: make([]rollingCount, callers), late: s.open()}
-	m.ns, m.code, m.more = m.late.next()
+func newRollingMeter(length int64, callers int, late *stream) *rollingMeter {
+	m := &rollingMeter{length: length, state: make([]rollingCount, callers), late: late}
+	m.next, m.more = m.late.next()
 	return m
 }
 
 func (m *rollingMeter) see(q question) {
-	for m.more && m.ns <= q.ns-m.length {
-		if m.code&1 == 0 {
-			m.state[m.code>>1].n--
+	for m.more && m.next.ns <= q.ns-m.length {
+		if m.next.counted {
+			m.state[m.next.caller].n--
 		}
-		m.ns, m.code, m.more = m.late.next()
+		m.next, m.more = m.late.next()
 	}
 	c := &m.state[q.caller]
 	c.peak = max(c.peak, c.n+1)
@@ -76,7 +75,7 @@ func (m *rollingMeter) peaks() []uint64 {
 
 // openMeters returns the meters of one part, for each strategy and each duration in order. The
 // peaks for buckets are computed by a rollingMeter first, as the start of the search.
-func openMeters(s *Suggest, sp *spool, callers int) []meter {
+func openMeters(s *Suggest, open func() *stream, callers int) []meter {
 	var all []meter
 	for _, strategy := range s.Strategies {
 		for _, d := range s.Durations {
@@ -86,7 +85,7 @@ func openMeters(s *Suggest, sp *spool, callers int) []meter {
 			case rule.Sliding:
 				all = append(all, newStateMeter(int64(d), callers, noSlide))
 			default:
-				all = append(all, newRollingMeter(int64(d), callers, sp))
+				all = append(all, newRollingMeter(int64(d), callers, open()))
 			}
 		}
 	}

@@ -179,7 +179,7 @@ func TestOrderMakesNoDifference(t *testing.T) {
 }
 
 // TestStreamSpreadsSeconds checks that a stream returns requests with and without fractions of a
-// second in order, those without spread over their second.
+// second in order, those without spread over their second, all of a caller together.
 func TestStreamSpreadsSeconds(t *testing.T) {
 	const s = int64(1e9)
 	rnd := rand.New(rand.NewPCG(6, 6))
@@ -189,11 +189,13 @@ func TestStreamSpreadsSeconds(t *testing.T) {
 		code uint32
 	}
 	var want []came
-	tallies := map[came]int64{}
+	type group struct{ second, caller int64 }
+	groups := map[group][]uint32{}
 	for range 5000 {
-		second, code := int64(rnd.IntN(4)-2)*s, uint32(rnd.IntN(9))
+		second, code := int64(rnd.IntN(4)-2)*s, codeOf(uint32(rnd.IntN(5)), marks(rnd.IntN(1<<markBits)))
 		if rnd.IntN(3) > 0 {
-			tallies[came{second, code}]++
+			in := group{second, int64(code >> markBits)}
+			groups[in] = append(groups[in], code)
 			sp.add(stamp(2*second), code)
 			continue
 		}
@@ -202,9 +204,10 @@ func TestStreamSpreadsSeconds(t *testing.T) {
 		sp.add(stamp(2*ns+1), code)
 	}
 	sp.sort()
-	for c, n := range tallies {
-		for i := range n {
-			want = append(want, came{c.ns + i*s/n, c.code})
+	for in, codes := range groups {
+		slices.Sort(codes)
+		for i, code := range codes {
+			want = append(want, came{in.second + int64(i)*s/int64(len(codes)), code})
 		}
 	}
 	slices.SortFunc(want, func(a, b came) int {
@@ -212,9 +215,10 @@ func TestStreamSpreadsSeconds(t *testing.T) {
 	})
 	for range 2 {
 		var got []came
-		in := sp.open()
-		for ns, code, ok := in.next(); ok; ns, code, ok = in.next() {
-			got = append(got, came{ns, code})
+		in := sp.open(nil)
+		for q, ok := in.next(); ok; q, ok = in.next() {
+			require.Equal(t, q.marks&uncounted == 0, q.counted)
+			got = append(got, came{q.ns, codeOf(q.caller, q.marks)})
 		}
 		require.Equal(t, want, got)
 	}

@@ -97,8 +97,8 @@ func (r *run) collect(in *reader) error {
 	var lines, requests, bad uint64 // of the file
 	for b := range in.order {
 		<-b.parsed
-		if err := r.take(b); err != nil {
-			return err
+		if r.take(b); len(r.callers.names) > maxCallers {
+			return fmt.Errorf("more than %d callers", maxCallers)
 		}
 		res.Unreadable.merge(&b.bad, b.source.name, lines)
 		lines += b.lines
@@ -121,27 +121,18 @@ func (r *run) collect(in *reader) error {
 }
 
 // take numbers the callers and adds the block's requests to their callers' spools.
-func (r *run) take(b *block) error {
-	for i := range b.records {
-		rec := &b.records[i]
-		var err error
-		if rec.caller, err = r.callers.number(b.arena[rec.from:rec.to]); err != nil {
-			return err
-		}
-	}
+func (r *run) take(b *block) {
 	r.result.Requests += uint64(len(b.records))
 	r.result.Uncounted += b.uncounted
 	r.inspected, r.hidden = r.inspected+b.inspected, r.hidden+b.hidden
 	r.first, r.last = min(r.first, b.first), max(r.last, b.final)
-	for i := range b.records {
-		r.callers.requests[b.records[i].caller]++
-	}
 	n := uint32(len(r.parts))
 	for i := range b.records {
 		rec := &b.records[i]
-		r.parts[rec.caller%n].spool.add(rec.at, codeOf(rec.caller/n, rec.uncounted))
+		caller := r.callers.number(b.arena[rec.from:rec.to])
+		r.callers.requests[caller]++
+		r.parts[caller%n].spool.add(rec.at, codeOf(caller/n, rec.marks))
 	}
-	return nil
 }
 
 // endOfFile records an empty file, and a file that is not an access log or cannot be read to its end.

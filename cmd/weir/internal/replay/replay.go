@@ -28,7 +28,10 @@ type Config struct {
 	Stdin      io.Reader // read if a file is Stdin
 	Format     accesslog.Format
 	Rules      []rule.Rule
-	RuleSet    *RuleSet // replayed instead of Rules; may be nil
+	RuleSets   []*RuleSet // replayed instead of Rules; may be nil
+	Compare    bool       // there are two Rules or two RuleSets, A and B
+	Crawlers   bool       // look for known crawlers: a tenth of the time of a replay
+	Replicas   Replicas   // also replay what so many instances would have admitted
 	By         By
 	IPv6Bits   int            // bits of an IPv6 address in its key; 0 means httplimit's default
 	Trust      []netip.Prefix // the proxies whose X-Forwarded-For is read, as for httplimit.ClientIP
@@ -37,6 +40,7 @@ type Config struct {
 	Top        int      // callers in RuleResult.Worst
 	Args       []string // the words of a command line that select and read the same requests
 	Suggest    *Suggest // nil means no suggestions
+	ByEndpoint bool     // suggest for each endpoint
 	Force      bool     // make suggestions although there are doubts
 
 	// Progress is called from time to time, never concurrently. It may be nil.
@@ -73,10 +77,15 @@ type Result struct {
 	First       time.Time // time of the first request
 	Last        time.Time // time of the last request
 	Timeline    *Timeline
-	Rules       []RuleResult // as in Config.Rules; for a RuleSet, the whole set, then each rule
+	Rules       []RuleResult // as in Config.Rules; for a RuleSet, the whole set, then each rule; then Replicas
 	Suggest     *Suggest
 	Suggestions []Suggestion // sorted by strategy, then by duration
-	RuleSet     *RuleSet     // the rules that were replayed; nil if Rules are limits
+	RuleSets    []*RuleSet   // the rules that were replayed; nil if Rules are limits
+	Apart       Apart        // of Requests
+	Compared    *Comparison  // nil without Config.Compare
+	Replicas    Replicas     // as in Config
+	Endpoints   []Endpoint   // with Config.ByEndpoint, in place of Suggestions; the most requested first
+	Names       []string     // of all endpoints, also those without a suggestion
 
 	// Doubts say why the callers are probably not the clients. Doubtful is set if there are some,
 	// unless Config.Force is: then nothing is suggested.
@@ -86,11 +95,14 @@ type Result struct {
 
 // RuleResult counts what one rule would have denied.
 type RuleResult struct {
-	Rule    rule.Rule
-	Shadow  bool   // Denied counts requests that the rule would deny if it were not in shadow mode
-	Matched uint64 // requests that the rule applies to: all, except for a rule of a RuleSet
-	Denied  uint64 // of the matched requests
-	Met     int    // callers with at least one denial
+	Rule     rule.Rule
+	Set      *RuleSet // that the rule is of; nil if it is a limit
+	Replicas int      // how many instances decided; 0 means one
+	Apart    Apart    // of Denied
+	Shadow   bool     // Denied counts requests that the rule would deny if it were not in shadow mode
+	Matched  uint64   // requests that the rule applies to: all, except for a rule of a RuleSet
+	Denied   uint64   // of the matched requests
+	Met      int      // callers with at least one denial
 	// the Config.Top callers with the most denials; ties go to the most requests, then to the
 	// earliest denial
 	Worst []Caller
@@ -110,7 +122,8 @@ type run struct {
 	specs     []spec
 	parts     []*part
 	callers   *callers
-	described *described // nil without a RuleSet
+	described *described // nil unless Config.describes
+	endpoints []string   // the names of all, with Config.ByEndpoint
 	result    *Result
 	first     stamp
 	last      stamp
@@ -127,7 +140,7 @@ type run struct {
 func Run(cfg Config) (*Result, error) {
 	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
 		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits, Trust: cfg.Trust, Args: cfg.Args,
-			Suggest: cfg.Suggest, RuleSet: cfg.RuleSet}}
+			Suggest: cfg.Suggest, RuleSets: cfg.RuleSets, Replicas: cfg.Replicas}}
 	r.setParts()
 	defer func() {
 		for _, p := range r.parts {
@@ -143,10 +156,8 @@ func Run(cfg Config) (*Result, error) {
 	if r.result.Requests == 0 {
 		return nil, r.nothing()
 	}
-	if cfg.RuleSet != nil {
-		if err := r.divide(); err != nil {
-			return nil, err
-		}
+	if cfg.describes() {
+		r.divide()
 	}
 	r.result.Doubts = r.doubts()
 	if r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force; r.result.Doubtful {
@@ -166,15 +177,18 @@ func (r *run) setParts() {
 	if n == 0 {
 		n = min(runtime.GOMAXPROCS(0), maxParts)
 	}
+	if r.cfg.describes() {
+		n = 1 // callers share counters
+	}
 	for _, l := range r.cfg.Rules {
 		r.specs = append(r.specs, limitSpec(l, r.cfg.MaxBuckets, n))
 	}
-	if r.cfg.RuleSet != nil {
-		r.specs = []spec{ruleSpec(r.cfg.RuleSet, r.cfg.MaxBuckets)}
+	for i, s := range r.cfg.RuleSets {
+		r.specs = append(r.specs, ruleSpec(s, i, r.cfg.MaxBuckets))
 	}
-	for _, s := range r.specs {
-		if s.shared {
-			n = 1
+	if r.cfg.Replicas.N > 1 {
+		for _, s := range r.specs {
+			r.specs = append(r.specs, r.cfg.Replicas.on(s))
 		}
 	}
 	for range n {
@@ -224,7 +238,11 @@ func (r *run) decidePart(p *part, i int) error {
 	}
 	suggest := r.cfg.Suggest
 	if suggest != nil {
-		p.meters = openMeters(suggest, p.spool, p.callers)
+		_, n := p.described.metered(p.callers)
+		p.meters = openMeters(suggest, p.metered, n)
+	}
+	if r.cfg.Compare {
+		p.compared = newComparing()
 	}
 	err := p.decide(func(n int) {
 		decided := r.decided.Add(uint64(n))

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 )
 
 // report adds up the results of the parts.
@@ -12,32 +14,63 @@ func (r *run) report() {
 	res.Callers = len(r.callers.names)
 	res.First, res.Last = r.instant(r.first.nanoseconds()), r.instant(r.last.nanoseconds())
 	res.Timeline = r.parts[0].timeline
-	for _, p := range r.parts[1:] {
-		res.Timeline.add(p.timeline)
+	for i, p := range r.parts {
+		if res.Apart.add(p.apart); i > 0 {
+			res.Timeline.add(p.timeline)
+		}
 	}
 	for i, rr := range r.results() {
 		for n, p := range r.parts {
 			rr.Denied += p.rows[i].denied
 			rr.Met += p.rows[i].met
+			rr.Apart.add(p.rows[i].apart)
 			rr.Worst = r.worst(rr.Worst, p.rows[i].callers, n)
 		}
 		res.Rules = append(res.Rules, rr)
 	}
+	if r.cfg.Compare {
+		p := r.parts[0]
+		res.Compared = p.compared.result(r.names(), r.callers.names, p.described.place.names, r.cfg.Top)
+	}
 	r.suggest()
+}
+
+// names returns the names of the two that are compared.
+func (r *run) names() (names [2]string) {
+	for i, s := range r.cfg.RuleSets {
+		names[i] = s.Name()
+	}
+	for i, l := range r.cfg.Rules {
+		names[i] = l.String()
+	}
+	return names
 }
 
 // results returns a RuleResult without denials for each row.
 func (r *run) results() []RuleResult {
-	if s := r.cfg.RuleSet; s != nil {
-		all := s.results()
-		for i, n := range r.parts[0].judges[0].(*ruleJudge).matched {
-			all[i].Matched = n
+	var all, whole []RuleResult
+	for i, s := range r.cfg.RuleSets {
+		name := "all rules"
+		if len(r.cfg.RuleSets) > 1 {
+			name += " of " + s.Name()
 		}
-		return all
+		rows := s.results(name)
+		for k, n := range r.parts[0].judges[i].(*ruleJudge).matched {
+			rows[k].Matched = n
+		}
+		all, whole = append(all, rows...), append(whole, rows[0])
 	}
-	var all []RuleResult
 	for _, rule := range r.cfg.Rules {
 		all = append(all, RuleResult{Rule: rule, Matched: r.result.Requests})
+	}
+	if r.cfg.Rules != nil {
+		whole = all
+	}
+	if n := r.cfg.Replicas.N; n > 1 {
+		for _, rr := range whole {
+			rr.Replicas = n
+			all = append(all, rr)
+		}
 	}
 	return all
 }
@@ -46,6 +79,10 @@ func (r *run) results() []RuleResult {
 func (r *run) suggest() {
 	s := r.cfg.Suggest
 	if s == nil {
+		return
+	}
+	if r.cfg.ByEndpoint {
+		r.suggestByEndpoint(s)
 		return
 	}
 	for i, strategy := range s.Strategies {
@@ -57,6 +94,41 @@ func (r *run) suggest() {
 			r.result.Suggestions = append(r.result.Suggestions, s.suggestion(strategy, d, peaks))
 		}
 	}
+}
+
+// Endpoint is a method and a path with its ids folded, and the limits that fit its callers.
+type Endpoint struct {
+	Name        string
+	Requests    uint64
+	Callers     int
+	Suggestions []Suggestion // as in Result; nil for endpoint.Apart
+}
+
+// suggestByEndpoint computes suggestions from the peaks of the callers of each endpoint.
+func (r *run) suggestByEndpoint(s *Suggest) {
+	d, p := r.described, r.parts[0]
+	peaks := make([][][]uint64, len(d.place.names)) // by endpoint, then by strategy and duration
+	for i := range p.peaks {
+		for pair, at := range d.pair {
+			for len(peaks[at]) <= i {
+				peaks[at] = append(peaks[at], nil)
+			}
+			peaks[at][i] = append(peaks[at][i], p.peaks[i][pair])
+		}
+	}
+	for at, name := range d.place.names {
+		one := Endpoint{Name: name, Requests: d.place.requests[at], Callers: len(peaks[at][0])}
+		for i, all := range peaks[at] {
+			if n := len(s.Durations); !endpoint.Apart(name) {
+				one.Suggestions = append(one.Suggestions, s.suggestion(s.Strategies[i/n], s.Durations[i%n], all))
+			}
+		}
+		r.result.Endpoints = append(r.result.Endpoints, one)
+	}
+	r.result.Names = r.endpoints
+	slices.SortFunc(r.result.Endpoints, func(a, b Endpoint) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Name, b.Name))
+	})
 }
 
 // instant returns ns as a time, in whole seconds if the log has only those: a stream chose the

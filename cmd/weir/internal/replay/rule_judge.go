@@ -18,6 +18,7 @@ import (
 type ruleJudge struct {
 	logLimiter
 	engine  *rules.Engine
+	index   int // of its descriptors in a description
 	names   func(code uint32) string
 	rows    map[*rules.Rule]int
 	matched []uint64 // requests, indexed by row
@@ -26,10 +27,10 @@ type ruleJudge struct {
 }
 
 // ruleSpec creates the one judge of a set of rules.
-func ruleSpec(s *RuleSet, maxBuckets int) spec {
-	return spec{rows: 1 + len(s.list()), shared: true,
+func ruleSpec(s *RuleSet, index, maxBuckets int) spec {
+	return spec{rows: 1 + len(s.list()),
 		open: func(names func(uint32) string, _ int) (judge, error) {
-			return newRuleJudge(s, names, maxBuckets)
+			return newRuleJudge(s, index, names, maxBuckets)
 		}}
 }
 
@@ -40,8 +41,8 @@ func (s *RuleSet) list() []*rules.Rule {
 	})
 }
 
-func newRuleJudge(s *RuleSet, names func(uint32) string, maxBuckets int) (*ruleJudge, error) {
-	j := &ruleJudge{names: names, rows: make(map[*rules.Rule]int), req: rules.Request{Domain: s.Domain}}
+func newRuleJudge(s *RuleSet, index int, names func(uint32) string, maxBuckets int) (*ruleJudge, error) {
+	j := &ruleJudge{names: names, index: index, rows: make(map[*rules.Rule]int), req: rules.Request{Domain: s.Domain}}
 	for i, r := range s.list() {
 		j.rows[r] = 1 + i
 	}
@@ -60,9 +61,12 @@ func newRuleJudge(s *RuleSet, names func(uint32) string, maxBuckets int) (*ruleJ
 
 func (j *ruleJudge) decide(q question, denied []bool) error {
 	j.clock.set(q.ns)
-	rest := description(j.names(q.caller))
+	rest := description(j.names(q.code))
 	rest.text() // skips the caller
-	rest.read(&j.req)
+	rest.text() // and the place
+	for range j.index + 1 {
+		rest.read(&j.req)
+	}
 	j.matched[0]++
 	if len(j.req.Descriptors) == 0 {
 		return nil
@@ -110,11 +114,11 @@ var strategyOf = map[rules.Algorithm]string{
 	rules.TokenBucket: rule.Token,
 }
 
-// results returns a RuleResult without denials for each row.
-func (s *RuleSet) results() []RuleResult {
-	all := []RuleResult{{Rule: rule.Rule{Name: "all rules"}}}
+// results returns a RuleResult without denials for each row. name is that of the whole set.
+func (s *RuleSet) results(name string) []RuleResult {
+	all := []RuleResult{{Rule: rule.Rule{Name: name}, Set: s}}
 	for _, r := range s.list() {
-		rr := RuleResult{Shadow: r.Shadow, Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
+		rr := RuleResult{Set: s, Shadow: r.Shadow, Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
 		if !r.Limit.Unlimited {
 			rate := rules.Limit{Requests: r.Limit.Requests, Unit: r.Limit.Unit,
 				Multiplier: r.Limit.Multiplier}

@@ -104,7 +104,7 @@ func TestRulesSayWhatTheEngineSays(t *testing.T) {
 	})
 	for name, lines := range map[string][]request{"in order": requests, "in any order": shuffled} {
 		file := write(t, "a.log", lines, func(r request) string { return r.caddy() })
-		got, err := Run(Config{Files: []string{file}, RuleSet: s, By: ByIP, MaxBuckets: 1 << 20, Top: 10,
+		got, err := Run(Config{Files: []string{file}, RuleSets: []*RuleSet{s}, By: ByIP, MaxBuckets: 1 << 20, Top: 10,
 			maxRun: 50})
 		require.NoError(t, err, name)
 		addsUp(t, got)
@@ -141,7 +141,7 @@ func TestRulesInAnyOrder(t *testing.T) {
 			}
 			return line
 		})
-		got, err := Run(Config{Files: []string{file}, RuleSet: s, By: ByUser, MaxBuckets: 1 << 20, Top: 10,
+		got, err := Run(Config{Files: []string{file}, RuleSets: []*RuleSet{s}, By: ByUser, MaxBuckets: 1 << 20, Top: 10,
 			maxRun: 100})
 		require.NoError(t, err)
 		got.Files = nil
@@ -171,7 +171,7 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: all, descriptor_value: x
 		for _, ip := range ips {
 			requests = append(requests, request{at: at, ip: ip, path: "/"})
 		}
-		got, err := Run(Config{Files: []string{write(t, "a.log", requests, request.caddy)}, RuleSet: s,
+		got, err := Run(Config{Files: []string{write(t, "a.log", requests, request.caddy)}, RuleSets: []*RuleSet{s},
 			By: ByIP, MaxBuckets: 10, Top: 2})
 		require.NoError(t, err)
 		require.Len(t, got.Rules[1].Worst, 1)
@@ -181,7 +181,7 @@ rate_limits: [{actions: [{generic_key: {descriptor_key: all, descriptor_value: x
 
 func TestRulesNeedRoom(t *testing.T) {
 	_, err := Run(Config{Files: []string{write(t, "a.log", traffic(1, 500), request.caddy)},
-		RuleSet: ruleSet(t, ruleText), By: ByIP, MaxBuckets: 3, Top: 1})
+		RuleSets: []*RuleSet{ruleSet(t, ruleText)}, By: ByIP, MaxBuckets: 3, Top: 1})
 	assert.ErrorIs(t, err, weir.ErrFull)
 	assert.ErrorContains(t, err, "--max-buckets")
 }
@@ -209,12 +209,13 @@ func TestDescriptions(t *testing.T) {
 			`1.2.3.4 - - [01/Jan/2020:00:00:00 +0000] "GET /%zz HTTP/1.1" 400 0`, "path=/%25zz"},
 	} {
 		s := ruleSet(t, fmt.Sprintf("domain: web\nrate_limits: [{actions: [{%s}]}]\n", row.actions))
-		scan := newScanner(&Config{RuleSet: s, By: ByIP})
+		scan := newScanner(&Config{RuleSets: []*RuleSet{s}, By: ByIP})
 		b := &block{data: []byte(row.line)}
 		scan.scan(b)
 		require.Len(t, b.records, 1, "%s: %+v", row.name, b.bad)
 		d := description(b.arena)
 		assert.NotEmpty(t, d.text(), row.name)
+		assert.Empty(t, d.text(), "no report is by place")
 		var req rules.Request
 		d.read(&req)
 		got := ""

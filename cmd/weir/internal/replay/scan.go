@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"net/http"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
+	"github.com/weirgo/weir/cmd/weir/internal/crawler"
 )
 
 // block is a piece of a file and the content of its lines.
@@ -38,10 +40,9 @@ type content struct {
 
 // record is a request to decide on.
 type record struct {
-	at        stamp
-	from, to  uint32 // the caller's key in the block's arena
-	caller    uint32 // the caller's number, set when the block is collected
-	uncounted bool   // its status does not count
+	at       stamp
+	from, to uint32 // the caller's key in the block's arena
+	marks    marks
 }
 
 // stamp is a time that can be compared: twice the nanoseconds since the Unix epoch, plus one if the
@@ -69,14 +70,18 @@ type scanner struct {
 	}
 	caller *keyer
 	entry  accesslog.Entry
+
+	looks    bool // for crawlers
+	crawlers crawler.Memo
 }
 
 func newScanner(cfg *Config) *scanner {
 	format := cfg.Format
-	format.NoTarget = cfg.RuleSet == nil && cfg.Filter.Routes == nil && (cfg.By == ByIP || cfg.By == ByUser)
-	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg)}
+	format.NoTarget = !cfg.describes() && cfg.Filter.Routes == nil && cfg.By != ByPath && cfg.By != ByIPPath
+	s := &scanner{parser: accesslog.NewParser(format), filter: &cfg.Filter, caller: newKeyer(cfg),
+		looks: cfg.Crawlers}
 	s.keys = s.caller
-	if cfg.RuleSet != nil {
+	if cfg.describes() {
 		s.keys = newDescriber(cfg, s.caller)
 	}
 	return s
@@ -129,14 +134,20 @@ func (s *scanner) line(b *block, line []byte) {
 			b.hidden++
 		}
 	}
-	at, uncounted := stampOf(e), !s.filter.counts(e)
-	b.records = append(b.records, record{at: at, from: uint32(from), to: uint32(len(b.arena)),
-		uncounted: uncounted})
-	b.first, b.final = min(b.first, at), max(b.final, at)
-	b.coarse = b.coarse || e.Coarse
-	if uncounted {
+	at, m := stampOf(e), marks(0)
+	if !s.filter.counts(e) {
+		m |= uncounted
 		b.uncounted++
 	}
+	if e.Status == http.StatusTooManyRequests {
+		m |= answered
+	}
+	if s.looks && e.Crawler(&s.crawlers) {
+		m |= crawled
+	}
+	b.records = append(b.records, record{at: at, from: uint32(from), to: uint32(len(b.arena)), marks: m})
+	b.first, b.final = min(b.first, at), max(b.final, at)
+	b.coarse = b.coarse || e.Coarse
 }
 
 // Unreadable describes the lines that could not be read.

@@ -25,13 +25,18 @@ type event struct {
 	code uint32
 }
 
-// code holds the number of a request's caller and whether the request counts.
-func codeOf(caller uint32, uncounted bool) uint32 {
-	if uncounted {
-		return caller<<1 | 1
-	}
-	return caller << 1
-}
+// marks say more about a request than its time and its caller. They are the low bits of its code.
+type marks uint32
+
+const (
+	crawled   marks = 1 << iota // by a known crawler
+	answered                    // with 429 by the server
+	uncounted                   // its status does not count
+	markBits  = iota
+)
+
+// codeOf holds the number of a request's caller, or of its description, and its marks.
+func codeOf(number uint32, m marks) uint32 { return number<<markBits | uint32(m) }
 
 // add adds a request.
 func (s *spool) add(at stamp, code uint32) {

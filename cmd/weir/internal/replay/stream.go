@@ -10,20 +10,32 @@ import "slices"
 // the order of the lines.
 type stream struct {
 	runs   merged
+	owners []uint32 // of descriptions; nil if the codes are of callers
 	codes  []uint32 // of one second's requests without a fraction
 	second int64    // in nanoseconds
 	spread []uint64 // the same requests: nanoseconds in the second, then code
 	handed int      // entries of spread that were returned
 }
 
-func (s *spool) open() *stream { return &stream{runs: newMerged(s.runs)} }
-
-func questionOf(ns int64, code uint32) question {
-	return question{caller: code >> 1, ns: ns, counted: code&1 == 0}
+// open returns a stream. Of descriptions, owners has the callers.
+func (s *spool) open(owners []uint32) *stream {
+	return &stream{runs: newMerged(s.runs), owners: owners}
 }
 
-// next returns the instant and the code of the next request. It returns false at the end.
-func (s *stream) next() (ns int64, code uint32, ok bool) {
+func (s *stream) questionOf(ns int64, code uint32) question {
+	m := marks(code & (1<<markBits - 1))
+	return question{caller: s.owner(code), code: code >> markBits, ns: ns, marks: m, counted: m&uncounted == 0}
+}
+
+func (s *stream) owner(code uint32) uint32 {
+	if code >>= markBits; s.owners != nil {
+		return s.owners[code]
+	}
+	return code
+}
+
+// next returns the next request. It returns false at the end.
+func (s *stream) next() (q question, ok bool) {
 	left := s.handed < len(s.spread)
 	if !left && len(s.runs) > 0 && s.runs[0][0].at&1 == 0 {
 		s.gather()
@@ -33,15 +45,15 @@ func (s *stream) next() (ns int64, code uint32, ok bool) {
 		head := s.runs[0][0]
 		if !left || head.at&1 == 1 && head.at.nanoseconds() < s.first() {
 			s.runs.drop(1)
-			return head.at.nanoseconds(), head.code, true
+			return s.questionOf(head.at.nanoseconds(), head.code), true
 		}
 	}
 	if !left {
-		return 0, 0, false
+		return question{}, false
 	}
-	ns, code = s.first(), uint32(s.spread[s.handed])
+	q = s.questionOf(s.first(), uint32(s.spread[s.handed]))
 	s.handed++
-	return ns, code, true
+	return q, true
 }
 
 // first returns the instant of the next request in spread.
@@ -61,12 +73,12 @@ func (s *stream) gather() {
 	slices.Sort(s.codes)
 	several := false
 	for rest := s.codes; len(rest) > 0; {
-		n := 1
-		for n < len(rest) && rest[n] == rest[0] {
+		n, owner := 1, s.owner(rest[0]) // an owner's descriptions have numbers in a row
+		for n < len(rest) && s.owner(rest[n]) == owner {
 			n++
 		}
-		for i := range uint64(n) {
-			s.spread = append(s.spread, i*1e9/uint64(n)<<32|uint64(rest[0]))
+		for i, code := range rest[:n] {
+			s.spread = append(s.spread, uint64(i)*1e9/uint64(n)<<32|uint64(code))
 		}
 		rest, several = rest[n:], several || n > 1
 	}

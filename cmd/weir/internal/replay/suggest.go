@@ -52,6 +52,14 @@ type PeakBin struct {
 	Callers  int
 }
 
+// BurstOf returns the burst of a strategy.
+func (s *Suggest) BurstOf(strategy string) uint64 {
+	if (rule.Rule{Strategy: strategy}).HasBurst() {
+		return s.Burst
+	}
+	return 0
+}
+
 // suggestion computes a Suggestion from the peaks of all callers. It sorts peaks.
 func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []uint64) Suggestion {
 	slices.Sort(peaks)
@@ -59,10 +67,7 @@ func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []uint64) S
 	// callers that may be denied; the share is a decimal fraction, which a float does not represent
 	// exactly
 	over := min(int(s.Share*float64(n)+1e-9), n-1)
-	out := Suggestion{Strategy: strategy, Duration: d, Limit: peaks[n-1-over]}
-	if strategy == rule.Token || strategy == rule.Leaky {
-		out.Burst = s.Burst
-	}
+	out := Suggestion{Strategy: strategy, Burst: s.BurstOf(strategy), Duration: d, Limit: peaks[n-1-over]}
 	out.Denied = n - sort.Search(n, func(i int) bool { return peaks[i] > out.Limit || peaks[i] == NoLimit })
 	at := func(permille int) uint64 { return peaks[(permille*n+999)/1000-1] }
 	out.Peaks = Peaks{P50: at(500), P90: at(900), P99: at(990), P999: at(999), Max: peaks[n-1],

@@ -24,7 +24,8 @@ var csvTables = []struct {
 }{
 	{"limits", []string{"name", "limit", "strategy", "burst", "start", "end", "lines", "unreadable",
 		"unkeyed", "filtered",
-		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share", "shadow"},
+		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share", "shadow",
+		"replicas", "denied_crawled", "denied_answered_429"},
 		csvLimits},
 	{"callers", []string{"name", "limit", "strategy", "burst", "caller", "requests", "admitted", "denied",
 		"denied_share", "first_denied"}, csvCallers},
@@ -32,6 +33,9 @@ var csvTables = []struct {
 		"denied", "denied_share"}, csvTimeline},
 	{"suggest", []string{"strategy", "burst", "duration_seconds", "limit", "deny_at_most", "callers",
 		"callers_denied", "p50", "p90", "p99", "p99_9", "max"}, csvSuggest},
+	{"compared", []string{"only", "by", "caller_or_path", "denied"}, csvCompared},
+	{"endpoints", []string{"endpoint", "requests", "callers", "strategy", "burst", "duration_seconds", "limit",
+		"callers_denied"}, csvEndpoints},
 }
 
 // CSVTables returns the names of the tables.
@@ -105,7 +109,8 @@ func csvLimits(r *replay.Result, add func(...any)) {
 		rr := &r.Rules[i]
 		cells := append(ruleCells(rr.Rule), r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed,
 			r.Filtered, r.Uncounted, r.Callers, rr.Met)
-		add(append(append(cells, countCells(rr.Matched, rr.Denied)...), rr.Shadow)...)
+		cells = append(append(cells, countCells(rr.Matched, rr.Denied)...), rr.Shadow)
+		add(append(cells, max(1, rr.Replicas), rr.Apart.Crawled, rr.Apart.Answered)...)
 	}
 }
 
@@ -134,6 +139,26 @@ func csvSuggest(r *replay.Result, add func(...any)) {
 		p := s.Peaks
 		add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), number(s.Limit), r.Suggest.Share, r.Callers,
 			s.Denied, number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Max))
+	}
+}
+
+func csvCompared(r *replay.Result, add func(...any)) {
+	for i, one := range r.Compared.Only {
+		for _, t := range one.Callers {
+			add(r.Compared.Names[i], "caller", t.Name, t.Denied)
+		}
+		for _, t := range one.Paths {
+			add(r.Compared.Names[i], "path", t.Name, t.Denied)
+		}
+	}
+}
+
+func csvEndpoints(r *replay.Result, add func(...any)) {
+	for _, e := range r.Endpoints {
+		for _, s := range e.Suggestions {
+			add(e.Name, e.Requests, e.Callers, s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), number(s.Limit),
+				s.Denied)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 
+	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
@@ -32,13 +33,36 @@ type (
 		Method      string
 		Steps       []Step
 		Doubtful    bool
+		Apart       string
+		Both        string // requests that both of two limits deny
+		Only        []htmlOnly
+		Durations   []string
+		Endpoints   []htmlEndpoints
+		How         string // endpoints are found
 		Notes       []string
 		Examples    []htmlExample
 	}
 	htmlTile struct{ Name, Value string }
+	htmlOnly struct {
+		Name, Denied, Callers string
+		Most                  []htmlMost
+	}
+	htmlMost struct {
+		By   string
+		Rows []htmlTile
+	}
+	htmlEndpoints struct {
+		Strategy string
+		Rows     []htmlEndpoint
+	}
+	htmlEndpoint struct {
+		Name, Requests, Callers string
+		Limits                  []htmlTile
+	}
 	htmlRule struct {
 		Limit, Strategy  string
 		Admitted, Denied string
+		Apart            string
 		Share            string
 		Bar              string // the share as a CSS percentage
 		Met, MetShare    string
@@ -84,7 +108,7 @@ func HTML(w io.Writer, r *replay.Result) error {
 		Assumption: Assumption(r),
 		Width:      span(t.Width),
 		Notes:      Notes(r), Doubtful: len(r.Doubts) > 0,
-		Steps: Next(r),
+		Steps: Next(r), Apart: apartText(r.Apart), How: endpoint.How,
 		Tiles: []htmlTile{
 			{"requests", count(r.Requests)}, {"callers", count(r.Callers)},
 			{"span", span(r.Last.Sub(r.First))},
@@ -104,7 +128,7 @@ func HTML(w io.Writer, r *replay.Result) error {
 			p.Compared = append(p.Compared, rule)
 		}
 	}
-	if r.RuleSet != nil {
+	if r.RuleSets != nil {
 		p.Heading = "What would the rules have done?"
 	}
 	for i, s := range r.Suggestions {
@@ -115,6 +139,8 @@ func HTML(w io.Writer, r *replay.Result) error {
 		last := &p.Suggestions[len(p.Suggestions)-1]
 		last.Rows = append(last.Rows, htmlPeaksOf(s, i == 0))
 	}
+	p.compared(r)
+	p.endpoints(r)
 	for _, e := range r.Unreadable.Examples {
 		p.Examples = append(p.Examples,
 			htmlExample{fmt.Sprintf("%s:%d", Printable(e.File), e.Line), e.Reason, Printable(e.Text)})
@@ -122,12 +148,51 @@ func HTML(w io.Writer, r *replay.Result) error {
 	return page.Execute(w, p)
 }
 
+// compared adds what only one of two limits denies.
+func (p *htmlPage) compared(r *replay.Result) {
+	if r.Compared == nil {
+		return
+	}
+	p.Both = plural(r.Compared.Both, "request")
+	for i, one := range r.Compared.Only {
+		only := htmlOnly{Printable(r.Compared.Names[i]), plural(one.Denied, "request"),
+			plural(uint64(one.Met), "caller"), []htmlMost{{By: "caller"}, {By: "path"}}}
+		for k, all := range [][]replay.Tally{one.Callers, one.Paths} {
+			for _, t := range all {
+				only.Most[k].Rows = append(only.Most[k].Rows, htmlTile{Printable(t.Name), count(t.Denied)})
+			}
+		}
+		p.Only = append(p.Only, only)
+	}
+}
+
+// endpoints adds the limits of each endpoint.
+func (p *htmlPage) endpoints(r *replay.Result) {
+	if r.Endpoints == nil {
+		return
+	}
+	for _, d := range r.Suggest.Durations {
+		p.Durations = append(p.Durations, durationText(d))
+	}
+	for i, strategy := range r.Suggest.Strategies {
+		table := htmlEndpoints{Strategy: strategyTitle(strategy, r.Suggest.BurstOf(strategy))}
+		for _, e := range r.Endpoints {
+			row := htmlEndpoint{Name: Printable(e.Name), Requests: count(e.Requests), Callers: count(e.Callers)}
+			for k, d := range p.Durations {
+				row.Limits = append(row.Limits, htmlTile{d, limitOf(e, i*len(p.Durations)+k)})
+			}
+			table.Rows = append(table.Rows, row)
+		}
+		p.Endpoints = append(p.Endpoints, table)
+	}
+}
+
 func htmlOf(r *replay.Result, t *replay.Timeline, i int) htmlRule {
 	rr := &r.Rules[i]
 	out := htmlRule{
 		Limit: heading(rr.Rule), Strategy: title(rr),
 		Admitted: count(admitted(rr)), Denied: count(rr.Denied),
-		Share: percent(rr.Denied, rr.Matched), Bar: css(rr.Denied, rr.Matched),
+		Apart: apartText(rr.Apart), Share: percent(rr.Denied, rr.Matched), Bar: css(rr.Denied, rr.Matched),
 		Met: count(rr.Met), MetShare: percent(uint64(rr.Met), uint64(r.Callers)),
 		Chart: timelineChart(t, 1+i),
 	}

@@ -17,27 +17,36 @@ const Schema = "weir.replay/1"
 
 type (
 	jsonReport struct {
-		Schema       string           `json:"schema"`
-		Files        []string         `json:"files"`
-		EmptyFiles   []string         `json:"empty_files"`
-		FailedFiles  []jsonFailure    `json:"failed_files"`
-		By           string           `json:"by"`
-		Lines        uint64           `json:"lines"` // requests + filtered + unkeyed + unreadable
-		Requests     uint64           `json:"requests"`
-		Uncounted    uint64           `json:"uncounted"`
-		Filtered     uint64           `json:"filtered"`
-		Unkeyed      uint64           `json:"unkeyed"`
-		Unreadable   jsonUnreadable   `json:"unreadable"`
-		Doubts       []string         `json:"doubts"`
-		WholeSeconds bool             `json:"whole_seconds"`
-		Callers      int              `json:"callers"`
-		First        time.Time        `json:"first"`
-		Last         time.Time        `json:"last"`
-		Timeline     jsonTimeline     `json:"timeline"`
-		Assumption   string           `json:"assumption"` // of the counts of denials
-		Rules        []jsonRule       `json:"rules"`
-		Suggestions  []jsonSuggestion `json:"suggestions"`
-		Next         []Step           `json:"next"`
+		Schema       string             `json:"schema"`
+		Files        []string           `json:"files"`
+		EmptyFiles   []string           `json:"empty_files"`
+		FailedFiles  []jsonFailure      `json:"failed_files"`
+		By           string             `json:"by"`
+		Lines        uint64             `json:"lines"` // requests + filtered + unkeyed + unreadable
+		Requests     uint64             `json:"requests"`
+		Uncounted    uint64             `json:"uncounted"`
+		Filtered     uint64             `json:"filtered"`
+		Unkeyed      uint64             `json:"unkeyed"`
+		Unreadable   jsonUnreadable     `json:"unreadable"`
+		Doubts       []string           `json:"doubts"`
+		WholeSeconds bool               `json:"whole_seconds"`
+		Callers      int                `json:"callers"`
+		First        time.Time          `json:"first"`
+		Last         time.Time          `json:"last"`
+		Timeline     jsonTimeline       `json:"timeline"`
+		Assumption   string             `json:"assumption"` // of the counts of denials
+		Rules        []jsonRule         `json:"rules"`
+		Suggestions  []jsonSuggestion   `json:"suggestions"`
+		Apart        replay.Apart       `json:"apart"`               // of requests
+		Compared     *replay.Comparison `json:"compared,omitempty"`  // with --compare
+		Endpoints    []jsonEndpoint     `json:"endpoints,omitempty"` // with --by-route
+		Next         []Step             `json:"next"`
+	}
+	jsonEndpoint struct {
+		Endpoint    string           `json:"endpoint"`
+		Requests    uint64           `json:"requests"`
+		Callers     int              `json:"callers"`
+		Suggestions []jsonSuggestion `json:"suggestions"`
 	}
 	jsonFailure struct {
 		File  string `json:"file"`
@@ -72,8 +81,10 @@ type (
 		DeniedShare   float64      `json:"denied_share"`   // from 0 to 1
 		CallersDenied int          `json:"callers_denied"` // callers with at least one denial
 		Worst         []jsonCaller `json:"worst"`
-		Timeline      []uint64     `json:"denied_timeline"` // by bin of the report's timeline
-		Enforce       string       `json:"enforce"`         // command that enforces the rule; empty if there is none
+		Timeline      []uint64     `json:"denied_timeline"`    // by bin of the report's timeline
+		Replicas      int          `json:"replicas,omitempty"` // instances without a shared store
+		Apart         replay.Apart `json:"denied_apart"`       // of denied
+		Enforce       string       `json:"enforce"`            // command that enforces the rule; empty if there is none
 	}
 	jsonCaller struct {
 		Caller      string    `json:"caller"`
@@ -117,7 +128,7 @@ func JSON(w io.Writer, r *replay.Result) error {
 		Callers:    r.Callers, First: r.First, Last: r.Last,
 		Timeline: jsonTimeline{r.Timeline.Start, r.Timeline.Width.Seconds(), r.Timeline.Rows[0]},
 		Rules:    []jsonRule{}, Suggestions: []jsonSuggestion{}, FailedFiles: []jsonFailure{},
-		Next: append([]Step{}, Next(r)...),
+		Apart: r.Apart, Compared: r.Compared, Next: append([]Step{}, Next(r)...),
 	}
 	for _, f := range r.Failed {
 		out.FailedFiles = append(out.FailedFiles, jsonFailure{utf8Only(f.Name), utf8Only(f.Err.Error()), f.Part})
@@ -132,6 +143,13 @@ func JSON(w io.Writer, r *replay.Result) error {
 	for _, s := range r.Suggestions {
 		out.Suggestions = append(out.Suggestions, jsonSuggestionOf(s, r.Suggest.Share))
 	}
+	for _, e := range r.Endpoints {
+		one := jsonEndpoint{utf8Only(e.Name), e.Requests, e.Callers, []jsonSuggestion{}}
+		for _, s := range e.Suggestions {
+			one.Suggestions = append(one.Suggestions, jsonSuggestionOf(s, r.Suggest.Share))
+		}
+		out.Endpoints = append(out.Endpoints, one)
+	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
@@ -144,9 +162,9 @@ func jsonRuleOf(r *replay.Result, i int) jsonRule {
 		Name: utf8Only(rr.Rule.Name), Limit: rr.Rule.Limit, Strategy: rr.Rule.Strategy, Burst: rr.Rule.Burst,
 		Shadow: rr.Shadow, Matched: rr.Matched,
 		Admitted: admitted(rr), Denied: rr.Denied, DeniedShare: share(rr.Denied, rr.Matched),
-		CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i],
+		Replicas: rr.Replicas, Apart: rr.Apart, CallersDenied: rr.Met, Worst: []jsonCaller{}, Timeline: r.Timeline.Rows[1+i],
 	}
-	out.Enforce, _ = Enforce(r, rr.Rule)
+	out.Enforce, _ = Enforce(r, rr)
 	for _, c := range rr.Worst {
 		out.Worst = append(out.Worst, jsonCaller{utf8Only(c.Name), c.Requests, c.Denied, c.FirstDenied})
 	}

@@ -25,15 +25,20 @@ func Next(r *replay.Result) []Step {
 	if r.Doubtful {
 		return nil
 	}
-	if r.RuleSet != nil {
-		steps = append(steps, enforce(r, rule.Rule{}, "the rules in front of a server"))
-		if steps[0].Command != "" {
-			steps = append(steps, Step{"answer Envoy by them", shell([]string{"weir", "serve"}, r.RuleSet.Flags)})
+	for _, s := range r.RuleSets {
+		name := "the rules"
+		if len(r.RuleSets) > 1 {
+			name += " of " + Printable(s.Name())
 		}
-		return steps
+		step := enforce(r, &replay.RuleResult{Set: s}, name+" in front of a server")
+		if steps = append(steps, step); step.Command != "" {
+			steps = append(steps, Step{"answer Envoy by " + name, shell([]string{"weir", "serve"}, s.Flags)})
+		}
 	}
 	for i := range r.Rules {
-		steps = append(steps, enforce(r, r.Rules[i].Rule, full(&r.Rules[i])))
+		if rr := &r.Rules[i]; rr.Set == nil && rr.Replicas == 0 {
+			steps = append(steps, enforce(r, rr, full(rr)))
+		}
 	}
 	for i := 0; i < len(r.Suggestions); {
 		n := 1
@@ -47,27 +52,28 @@ func Next(r *replay.Result) []Step {
 }
 
 // enforce returns the step that enforces a rule.
-func enforce(r *replay.Result, l rule.Rule, name string) Step {
-	command, why := Enforce(r, l)
+func enforce(r *replay.Result, rr *replay.RuleResult, name string) Step {
+	command, why := Enforce(r, rr)
 	if command == "" {
 		return Step{"no command enforces " + name + ": " + why, ""}
 	}
 	return Step{"enforce " + name, command}
 }
 
-// Enforce returns the command line that enforces a rule, or the set of rules, in front of a server.
+// Enforce returns the command line that enforces a rule, or the set that it is of, in front of a server.
 // If there is none, it returns why.
-func Enforce(r *replay.Result, l rule.Rule) (command, why string) {
+func Enforce(r *replay.Result, rr *replay.RuleResult) (command, why string) {
+	l := rr.Rule
 	words := []string{"weir", "proxy", "--upstream", "http://127.0.0.1:9000"}
 	switch f := &r.Filter; {
 	case r.Doubtful:
 		return "", "the callers are in doubt"
 	case f.Statuses != nil:
 		return "", "only requests with some statuses were replayed, and a limit cannot know the status before"
-	case r.RuleSet != nil && f.Routes != nil:
+	case rr.Set != nil && f.Routes != nil:
 		return "", "only some methods and paths were replayed, and rules are for all"
-	case r.RuleSet != nil:
-		return shell(words, r.RuleSet.Flags, domainFlag(r.RuleSet), keyFlags(r)), ""
+	case rr.Set != nil:
+		return shell(words, rr.Set.Flags, domainFlag(rr.Set), keyFlags(r)), ""
 	}
 	limit := l.Limit
 	if l.Strategy != rule.Default && l.Strategy != rule.Tiers {
@@ -113,7 +119,11 @@ func domainFlag(s *replay.RuleSet) []string {
 
 // keyFlags returns the flags of proxy that key callers as r does.
 func keyFlags(r *replay.Result) (words []string) {
-	if r.By != replay.ByIP {
+	switch r.By {
+	case replay.ByIP:
+	case replay.ByAgent:
+		words = append(words, "--by", "header:User-Agent")
+	default:
 		words = append(words, "--by", string(r.By))
 	}
 	if r.IPv6Bits != 0 && r.IPv6Bits != 64 {
@@ -150,7 +160,7 @@ func try(r *replay.Result, all []replay.Suggestion) []Step {
 	}
 	name := strategyTitle(all[0].Strategy, all[0].Burst)
 	return []Step{{"see whom the suggested limits deny, " + name, shell(words, r.Args, r.Files)},
-		enforce(r, chosen, "one of them, "+name)}
+		enforce(r, &replay.RuleResult{Rule: chosen}, "one of them, "+name)}
 }
 
 // limitText formats a suggestion as a limit.

@@ -64,10 +64,22 @@ func doubtful(r *replay.Result) string {
 	return "the callers may not be your clients: "
 }
 
+// apartText says how many of some requests a limit is perhaps not for; it is empty if none is.
+func apartText(of replay.Apart) string {
+	var parts []string
+	if of.Crawled > 0 {
+		parts = append(parts, count(of.Crawled)+" by known crawlers")
+	}
+	if of.Answered > 0 {
+		parts = append(parts, count(of.Answered)+" that the server answered with 429 already")
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Assumption says what the counts of denials assume.
 func Assumption(r *replay.Result) string {
 	counted := "Each limit was counted on its own, "
-	if r.RuleSet != nil {
+	if r.RuleSets != nil {
 		counted = "The rules decided together, "
 	}
 	return counted + "as if the denied requests had been sent all the same, on the log's clock: " +
@@ -78,7 +90,7 @@ func Assumption(r *replay.Result) string {
 func idleRules(r *replay.Result) []string {
 	var names []string
 	for i := range r.Rules {
-		if r.RuleSet != nil && r.Rules[i].Matched == 0 {
+		if r.RuleSets != nil && r.Rules[i].Matched == 0 {
 			names = append(names, Printable(r.Rules[i].Rule.Name))
 		}
 	}
@@ -139,6 +151,9 @@ func title(rr *replay.RuleResult) string {
 	if rr.Shadow {
 		name += ", shadow mode"
 	}
+	if rr.Replicas > 0 {
+		name = strings.TrimPrefix(name+", "+plural(uint64(rr.Replicas), "instance")+" without a shared store", ", ")
+	}
 	return name
 }
 
@@ -168,7 +183,10 @@ func admitted(rr *replay.RuleResult) uint64 { return rr.Matched - rr.Denied }
 
 // shown reports whether a rule has its own section of the report. In a set, the whole set and each
 // rule with denials have one.
-func shown(r *replay.Result, i int) bool { return r.RuleSet == nil || i == 0 || r.Rules[i].Denied > 0 }
+func shown(r *replay.Result, i int) bool {
+	rr := &r.Rules[i]
+	return rr.Set == nil || rr.Rule.Strategy == "" && rr.Rule.Tiers == nil && rr.Rule.Limit == "" || rr.Denied > 0
+}
 
 // share returns part divided by whole, or 0 if whole is 0.
 func share(part, whole uint64) float64 {

@@ -307,12 +307,12 @@ func TestEnforce(t *testing.T) {
 		"--limit a=20/1m:leaky --queue 7": {Name: "a", Limit: "20/1m", Strategy: rule.Leaky, Burst: 7},
 		"--limit 20/1m,5/1s":              {Limit: "20/1m,5/1s", Strategy: rule.Tiers},
 	} {
-		got, _ := Enforce(r, l)
+		got, _ := Enforce(r, &replay.RuleResult{Rule: l})
 		assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 "+want, got)
 	}
 	r = &replay.Result{By: replay.ByIPPath, IPv6Bits: 48,
 		Filter: replay.Filter{CountIf: &replay.Statuses{Text: "401,5xx"}}}
-	got, _ := Enforce(r, rule.Rule{Limit: "1/1s", Strategy: rule.Default})
+	got, _ := Enforce(r, &replay.RuleResult{Rule: rule.Rule{Limit: "1/1s", Strategy: rule.Default}})
 	assert.Equal(t, "weir proxy --upstream http://127.0.0.1:9000 --limit 1/1s --count-if 401,5xx --by "+
 		"ip+path --ipv6-prefix 48", got)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
 
@@ -37,9 +38,13 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 	fmt.Fprintf(w, "%s to %s UTC (%s), callers keyed by %s\n", stamp(r.First), stamp(r.Last),
 		span(r.Last.Sub(r.First)), r.By)
 	fmt.Fprintf(w, "from %s\n", fileList(r, style.Width-5))
+	if text := apartText(r.Apart); text != "" {
+		fmt.Fprintf(w, "of these requests, %s\n", text)
+	}
 	if len(r.Rules) > 1 {
 		comparison(w, r)
 	}
+	compared(w, r, style)
 	for i := range r.Rules {
 		if shown(r, i) {
 			section(w, r, i, style)
@@ -49,6 +54,7 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintf(w, "\n%s\n", strings.Join(wrap(Assumption(r), style.Width), "\n"))
 	}
 	suggestions(w, r, style)
+	endpoints(w, r, style)
 	remarks(w, r, style)
 	next(w, r, style)
 }
@@ -84,6 +90,9 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 	fmt.Fprintf(w, "\n%s\n", style.paint(bold, full(rr)))
 	fmt.Fprintf(w, "  denied   %s of %s requests (%s)\n", count(rr.Denied), count(rr.Matched),
 		percent(rr.Denied, rr.Matched))
+	if text := apartText(rr.Apart); text != "" {
+		fmt.Fprintf(w, "           of the denied, %s\n", text)
+	}
 	fmt.Fprintf(w, "  callers  %s of %s met a denial (%s)\n", count(rr.Met), count(r.Callers),
 		percent(uint64(rr.Met), uint64(r.Callers)))
 	if len(rr.Worst) > 0 {
@@ -130,6 +139,62 @@ func suggestions(w io.Writer, r *replay.Result, style Style) {
 	if len(r.Suggestions) > 0 {
 		fmt.Fprintf(w, "\n  %s\n", strings.Join(wrap(Method, style.Width-4), "\n  "))
 	}
+}
+
+// compared writes what only one of two limits denies.
+func compared(w io.Writer, r *replay.Result, style Style) {
+	if r.Compared == nil {
+		return
+	}
+	fmt.Fprintf(w, "\n%s\n  both deny %s\n", style.paint(bold, "compared"), plural(r.Compared.Both, "request"))
+	for i, one := range r.Compared.Only {
+		fmt.Fprintf(w, "  only %s denies %s of %s\n", Printable(r.Compared.Names[i]), plural(one.Denied, "request"),
+			plural(uint64(one.Met), "caller"))
+		for k, all := range [][]replay.Tally{one.Callers, one.Paths} {
+			for n, t := range all {
+				by := ""
+				if n == 0 {
+					by = []string{"caller", "path"}[k]
+				}
+				fmt.Fprintf(w, "    %-6s %9s  %s\n", by, count(t.Denied), short(Printable(t.Name), style.Width-22))
+			}
+		}
+	}
+}
+
+// endpoints writes the suggested limits of each endpoint, and how endpoints are found.
+func endpoints(w io.Writer, r *replay.Result, style Style) {
+	if r.Endpoints == nil {
+		return
+	}
+	for i, strategy := range r.Suggest.Strategies {
+		fmt.Fprintf(w, "\n%s\n  the least that deny a request to at most %s of an endpoint's callers\n\n",
+			style.paint(bold, "suggested limits by endpoint, "+strategyTitle(strategy, r.Suggest.BurstOf(strategy))),
+			shareText(r.Suggest.Share))
+		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+		fmt.Fprint(t, "  requests\tcallers\t")
+		for _, d := range r.Suggest.Durations {
+			fmt.Fprintf(t, "in %s\t", durationText(d))
+		}
+		fmt.Fprintln(t, "  endpoint")
+		for _, e := range r.Endpoints {
+			fmt.Fprintf(t, "%s\t%s\t", count(e.Requests), count(e.Callers))
+			for k := range r.Suggest.Durations {
+				fmt.Fprintf(t, "%s\t", limitOf(e, i*len(r.Suggest.Durations)+k))
+			}
+			fmt.Fprintf(t, "  %s\n", short(Printable(e.Name), max(20, style.Width-24-6*len(r.Suggest.Durations))))
+		}
+		t.Flush()
+	}
+	fmt.Fprintf(w, "\n  %s\n", strings.Join(wrap(endpoint.How, style.Width-4), "\n  "))
+}
+
+// limitOf formats suggestion i of an endpoint.
+func limitOf(e replay.Endpoint, i int) string {
+	if e.Suggestions == nil {
+		return "–"
+	}
+	return peak(e.Suggestions[i].Limit)
 }
 
 const suggestionLine = "  %14s  %14s  %8s %8s %8s %8s %8s\n"

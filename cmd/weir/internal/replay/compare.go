@@ -1,0 +1,76 @@
+package replay
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Comparison counts the requests that only one of two limits, or of two sets of rules, denies.
+type Comparison struct {
+	Names [2]string  `json:"names"`
+	Both  uint64     `json:"both"` // denied by both
+	Only  [2]OnlyOne `json:"only"`
+}
+
+// OnlyOne are the requests that one denies and the other does not.
+type OnlyOne struct {
+	Denied  uint64  `json:"denied"`
+	Met     int     `json:"callers_denied"` // callers of such a request
+	Callers []Tally `json:"callers"`        // the Config.Top with the most of them
+	Paths   []Tally `json:"paths"`
+}
+
+// Tally is a share of the requests of an OnlyOne.
+type Tally struct {
+	Name   string `json:"name"`
+	Denied uint64 `json:"denied"`
+}
+
+// comparing is a Comparison in progress.
+type comparing struct {
+	both uint64
+	only [2]struct {
+		denied         uint64
+		callers, paths map[uint32]uint64
+	}
+}
+
+func newComparing() *comparing {
+	c := &comparing{}
+	for i := range c.only {
+		c.only[i].callers, c.only[i].paths = map[uint32]uint64{}, map[uint32]uint64{}
+	}
+	return c
+}
+
+// count counts a request that the first denies if a is set, and the second if b is.
+func (c *comparing) count(a, b bool, caller, path uint32) {
+	switch {
+	case a && b:
+		c.both++
+	case a != b:
+		one := &c.only[map[bool]int{true: 0, false: 1}[a]]
+		one.denied++
+		one.callers[caller]++
+		one.paths[path]++
+	}
+}
+
+// result returns the Comparison with the top callers and paths.
+func (c *comparing) result(names [2]string, callers, paths []string, top int) *Comparison {
+	out := &Comparison{Names: names, Both: c.both}
+	most := func(counts map[uint32]uint64, names []string) []Tally {
+		all := []Tally{}
+		for i, n := range counts {
+			all = append(all, Tally{names[i], n})
+		}
+		slices.SortFunc(all, func(a, b Tally) int {
+			return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Name, b.Name))
+		})
+		return all[:min(top, len(all))]
+	}
+	for i, one := range c.only {
+		out.Only[i] = OnlyOne{one.denied, len(one.callers), most(one.callers, callers), most(one.paths, paths)}
+	}
+	return out
+}

@@ -1,0 +1,79 @@
+package replay
+
+import (
+	"hash/fnv"
+	"math"
+	"sort"
+)
+
+// Replicas are instances without a shared store, each of which admits what the limit allows. The zero
+// value means one.
+type Replicas struct {
+	N    int
+	Skew float64 // instance i gets a share of the requests in proportion to 1/i^Skew: 0 spreads them evenly
+}
+
+// shares returns the share of requests that the instances up to each get together.
+func (r Replicas) shares() []float64 {
+	all, sum := make([]float64, r.N), 0.0
+	for i := range all {
+		sum += math.Pow(float64(i+1), -r.Skew)
+		all[i] = sum
+	}
+	for i := range all {
+		all[i] /= sum
+	}
+	return all
+}
+
+// replicaJudge decides as several instances do. A request goes to one of them at random: by a hash of
+// its caller and of how many the caller sent before, so that a report is the same each time.
+type replicaJudge struct {
+	instances []judge
+	shares    []float64
+	names     func(code uint32) string
+	sent      []uint32 // indexed by caller
+	denied    []bool   // rows of an instance
+}
+
+// on returns the spec of the instances of s. Of a set of rules, its row is that of all rules.
+func (r Replicas) on(s spec) spec {
+	return spec{rows: 1, open: func(names func(uint32) string, callers int) (judge, error) {
+		j := &replicaJudge{shares: r.shares(), names: names, sent: make([]uint32, callers),
+			denied: make([]bool, s.rows)}
+		for range r.N {
+			one, err := s.open(names, callers)
+			if err != nil {
+				j.close()
+				return nil, err
+			}
+			j.instances = append(j.instances, one)
+		}
+		return j, nil
+	}}
+}
+
+func (j *replicaJudge) decide(q question, denied []bool) error {
+	clear(j.denied)
+	err := j.instances[j.pick(j.names(q.code), q.caller)].decide(q, j.denied)
+	denied[0] = j.denied[0]
+	return err
+}
+
+// pick returns the instance of the next request of a caller.
+func (j *replicaJudge) pick(name string, caller uint32) int {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	x := h.Sum64() + uint64(j.sent[caller])*0x9e3779b97f4a7c15
+	j.sent[caller]++
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the finalizer of SplitMix64
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	x ^= x >> 31
+	return min(sort.SearchFloat64s(j.shares, float64(x>>11)/(1<<53)), len(j.shares)-1)
+}
+
+func (j *replicaJudge) close() {
+	for _, one := range j.instances {
+		one.close()
+	}
+}

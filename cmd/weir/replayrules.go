@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+	"github.com/weirgo/weir/cmd/weir/internal/report"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+)
+
+// algorithms are the names of strategies in rules.
+var algorithms = map[string]string{rule.Fixed: "fixed_window", rule.Sliding: "sliding_window", rule.Log: "sliding_log",
+	rule.Token: "token_bucket"}
+
+// writeRules writes the limits that are suggested for a minute, of the first strategy, as rules.
+func (f *replayFlags) writeRules(r *replay.Result) error {
+	var limits []endpoint.Limit
+	for _, e := range r.Endpoints {
+		for _, s := range e.Suggestions {
+			if s.Strategy == f.strategies[0] && s.Duration == time.Minute && s.Limit != replay.NoLimit {
+				limits = append(limits, endpoint.Limit{Name: e.Name, Unit: "minute", Requests: s.Limit,
+					Algorithm: algorithms[s.Strategy], Burst: s.Burst})
+			}
+		}
+	}
+	if len(limits) == 0 {
+		return fmt.Errorf("rules-out: no endpoint has %d callers or more", endpoint.MinCallers)
+	}
+	action, key := callerAction(r)
+	comment := fmt.Sprintf("The least limits for a minute that deny a request to at most %s of the callers of an endpoint,\n"+
+		"by weir replay, from %s of %s to %s.\n%s\n", f.denyAtMost, report.Printable(strings.Join(r.Files, ", ")),
+		r.First.Format(time.RFC3339), r.Last.Format(time.RFC3339), strings.ReplaceAll(endpoint.How, ". ", ".\n"))
+	text, err := endpoint.Rules(comment, limits, r.Names, action, key)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(f.rulesOut, text, 0o644)
+}
+
+// callerAction returns the action of rules that keys callers as r does, and the key of its entry.
+func callerAction(r *replay.Result) (action map[string]any, key string) {
+	switch r.By {
+	case replay.ByUser:
+		return map[string]any{"context_value": map[string]any{"name": "user"}}, "user"
+	case replay.ByAgent:
+		return map[string]any{"request_headers": map[string]any{"header_name": "user-agent",
+			"descriptor_key": "agent"}}, "agent"
+	}
+	return map[string]any{"masked_remote_address": map[string]any{"v6_prefix_mask_len": r.IPv6Bits}},
+		"masked_remote_address"
+}
