@@ -25,10 +25,8 @@ func (b *builder) unreachable(l *level) {
 		if a.wildcards == nil {
 			continue
 		}
-		// A wildcard matches everything that the pattern n.value matches if and only if it matches
-		// its text.
 		for _, n := range a.wildcards.all {
-			if by := a.wildcards.find(n.value); by != n {
+			if by := a.wildcards.covers(n); by != n {
 				b.warnf(n.position,
 					"unreachable: %s=%s at line %d comes first and matches everything that %s=%s matches",
 					key, by.value, by.line, key, n.value)

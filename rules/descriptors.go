@@ -15,6 +15,7 @@ var (
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata"}
 	limitKeys    = []string{"unit", "unit_multiplier", "requests_per_unit", "unlimited", "name", "replaces"}
 	replacesKeys = []string{"name"}
+	valueKeys    = []string{"prefix", "cidr"}
 	allKeys      = slices.Compact(slices.Sorted(slices.Values(
 		slices.Concat(rootKeys, descriptorKeys, limitKeys, replacesKeys))))
 )
@@ -185,7 +186,7 @@ func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, 
 		case "key":
 			x.key, named = d.str(f)
 		case "value":
-			x.value, _ = d.str(f)
+			d.value(x, f)
 		case "rate_limit":
 			limit = &fields[i]
 		case "descriptors":
@@ -217,7 +218,7 @@ func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, 
 	}
 	d.settings(x, settings)
 	d.checkFlags(x, fields)
-	if x.share && !isPattern(x.value) {
+	if x.share && x.form == exact {
 		d.errorf(d.at(share.key), "share_threshold can only be used with wildcard values (containing '*'), "+
 			"but found key '%s'", composite)
 		x.share = false
@@ -225,6 +226,47 @@ func (d *decoder) descriptor(l *level, n *yaml.Node, parent *node, path string, 
 	if len(below) > 0 {
 		d.descriptors(&x.level, below, x, path, depth+1)
 	}
+}
+
+// value reads a descriptor's value: text, {prefix: TEXT} or {cidr: RANGE}.
+func (d *decoder) value(x *node, f field) {
+	if f.value.Kind != yaml.MappingNode {
+		x.value, _ = d.str(f)
+		if isPattern(x.value) {
+			x.form, x.pattern = wildcard, compilePattern(x.value)
+		}
+		return
+	}
+	if d.envoy {
+		d.warnf(d.at(f.value), "not portable: Envoy's service refuses a map as a value")
+	}
+	fields := d.mapping(f.value, "value", valueKeys)
+	if len(fields) != 1 {
+		d.errorf(d.at(f.value), "a value that is a map has one of the keys %s", strings.Join(valueKeys, " and "))
+		return
+	}
+	of := fields[0]
+	text, ok := d.str(of)
+	switch {
+	case !ok:
+		return
+	case text == "":
+		d.errorf(d.at(of.value), "%s is empty; leave out the value to match any", of.name)
+	case of.name == "prefix":
+		x.form, x.pattern = prefixed, pattern{prefix: text}
+	default:
+		p, ok := addresses(text)
+		switch {
+		case !ok:
+			d.errorf(d.at(of.value), "cidr is %s; want a range such as 10.0.0.0/8 or 2001:db8::/32", brief(of.value))
+			return
+		case p != p.Masked():
+			d.errorf(d.at(of.value), "cidr %s has bits beyond its length; did you mean %s?", text, p.Masked())
+		}
+		p = p.Masked()
+		x.form, x.pattern.cidr, text = inRange, p, p.String()
+	}
+	x.value = "{" + of.name + ":" + text + "}"
 }
 
 // compositeKey returns a descriptor's key and value joined as Envoy's service does.

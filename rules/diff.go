@@ -110,12 +110,12 @@ func (d *differ) level(a, b *level) {
 func (d *differ) order(a, b *level) {
 	for _, x := range a.nodes {
 		ys := b.keys[x.key]
-		if !isPattern(x.value) || ys == nil || ys.values[x.value] == nil {
+		if x.form == exact || ys == nil || ys.values[x.value] == nil {
 			continue
 		}
 		for _, other := range a.keys[x.key].wildcards.all {
 			y, z := ys.values[x.value], ys.values[other.value]
-			if z == nil || other.order <= x.order || y.order < z.order || !overlap(x.value, other.value) {
+			if z == nil || other.order <= x.order || y.order < z.order || !overlap(&x.pattern, &other.pattern) {
 				continue
 			}
 			d.add(x, "now comes after "+FormatEntries([]Entry{other.entry()}),
@@ -124,10 +124,12 @@ func (d *differ) order(a, b *level) {
 	}
 }
 
-// overlap reports whether some text matches both patterns. Only their prefixes and suffixes can
-// exclude that.
-func overlap(a, b string) bool {
-	p, q := compilePattern(a), compilePattern(b)
+// overlap reports whether some text may match both patterns. Only their prefixes and suffixes, or two
+// ranges, can exclude that.
+func overlap(p, q *pattern) bool {
+	if p.cidr.IsValid() && q.cidr.IsValid() {
+		return p.cidr.Overlaps(q.cidr)
+	}
 	return (strings.HasPrefix(p.prefix, q.prefix) || strings.HasPrefix(q.prefix, p.prefix)) &&
 		(strings.HasSuffix(p.suffix, q.suffix) || strings.HasSuffix(q.suffix, p.suffix))
 }
@@ -226,13 +228,17 @@ func by(r *Rule) string {
 // sampleOf returns a request that matches n, unless an earlier wildcard takes it.
 func sampleOf(n *node) []Entry {
 	sample := n.path()
-	for i := range sample {
+	for i := len(sample) - 1; n != nil; i, n = i-1, n.parent {
 		e := &sample[i]
 		switch {
 		case e.Value == "":
 			e.Value = "any"
-		case isPattern(e.Value):
+		case n.form == wildcard:
 			e.Value = strings.ReplaceAll(e.Value, "*", "any")
+		case n.form == prefixed:
+			e.Value = n.pattern.prefix + "any"
+		case n.form == inRange:
+			e.Value = n.pattern.cidr.Addr().String()
 		}
 	}
 	return sample

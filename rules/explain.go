@@ -116,9 +116,9 @@ func (l *level) reason(n *node, why choice) string {
 	case why == byValue:
 		return "exact value"
 	case why == byPattern && len(a.wildcards.all) > 1:
-		return "first wildcard in the file that matches"
+		return "first " + formNames[n.form] + " in the file that matches"
 	case why == byPattern:
-		return "wildcard"
+		return formNames[n.form]
 	case len(a.values) > 0:
 		return "key only: no value or wildcard matches"
 	}

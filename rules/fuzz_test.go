@@ -17,6 +17,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add([]byte(house))
 	f.Add([]byte("domain: d\n---\ndomain: e\ndescriptors: [{key: a, value: '*'}]\n"))
 	f.Add([]byte("domain: d\ndescriptors: &x\n  - key: k\n    descriptors: *x\n"))
+	f.Add([]byte("domain: d\ndescriptors: [{key: a, value: {cidr: '::ffff:10.0.0.0/104'}}, {key: a, value: {prefix: 'x*'}}]\n"))
 	f.Add([]byte("domain: d\n<<: &x {<<: *x}\n0.25: x\n"))
 	f.Add([]byte(in("{key: k, metadata: {a: [1, .inf, ~, 2020-01-01], weir: {algorithm: token_bucket, burst: " +
 		"5}}, " + rateLimit + "}")))

@@ -20,7 +20,7 @@ func (l *level) find(e Entry) (*node, choice) {
 		return nil, noChoice
 	}
 	if e.Value != "" {
-		if n := a.values[e.Value]; n != nil {
+		if n := a.values[e.Value]; n != nil && n.form <= wildcard {
 			return n, byValue
 		}
 	}

@@ -29,7 +29,7 @@ func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
 		return nil
 	}
 	before := len(d.list)
-	v, _ := d.value(f.value, 0).(map[string]any)
+	v, _ := d.plainValue(f.value, 0).(map[string]any)
 	if len(d.list) > before {
 		return nil
 	}
@@ -45,8 +45,8 @@ func (d *decoder) metadata(x *node, f field) (settings *yaml.Node) {
 	return settings
 }
 
-// value converts a node to a Go value that JSON can represent.
-func (d *decoder) value(n *yaml.Node, depth int) any {
+// plainValue converts a node to a Go value that JSON can represent.
+func (d *decoder) plainValue(n *yaml.Node, depth int) any {
 	if d.steps--; d.steps < 0 {
 		return nil
 	}
@@ -58,13 +58,13 @@ func (d *decoder) value(n *yaml.Node, depth int) any {
 	case yaml.MappingNode:
 		m := make(map[string]any, len(n.Content)/2)
 		for _, f := range d.metadataFields(n) {
-			m[f.name] = d.value(f.value, depth+1)
+			m[f.name] = d.plainValue(f.value, depth+1)
 		}
 		return m
 	case yaml.SequenceNode:
 		list := make([]any, len(n.Content))
 		for i, c := range n.Content {
-			list[i] = d.value(deref(c), depth+1)
+			list[i] = d.plainValue(deref(c), depth+1)
 		}
 		return list
 	}

@@ -1,17 +1,46 @@
 package rules
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 )
 
-// pattern is a value with asterisks. Each of them matches any text, including none.
+// form says how a descriptor's value is compared with that of a request.
+type form uint8
+
+const (
+	exact    form = iota // the same text; without a value, any
+	wildcard             // text with asterisks
+	prefixed             // {prefix: TEXT}
+	inRange              // {cidr: RANGE}
+)
+
+var formNames = [...]string{"value", "wildcard", "prefix", "CIDR"}
+
+// pattern matches values. With a range it matches the IP addresses and prefixes in it. Otherwise it
+// is a text with asterisks, each of which matches any text, including none.
 type pattern struct {
 	prefix, suffix string
 	middle         []string // between the first and the last asterisk; none is empty
+	cidr           netip.Prefix
 }
 
-// isPattern reports whether a rule's value is a pattern.
+// addresses returns the range of addresses that a value names: an IP address or a prefix.
+func addresses(value string) (netip.Prefix, bool) {
+	if strings.IndexByte(value, '/') < 0 {
+		addr, err := netip.ParseAddr(value)
+		addr = addr.Unmap().WithZone("")
+		return netip.PrefixFrom(addr, addr.BitLen()), err == nil
+	}
+	p, err := netip.ParsePrefix(value)
+	if addr := p.Addr(); addr.Is4In6() && p.Bits() >= 96 {
+		p = netip.PrefixFrom(addr.Unmap(), p.Bits()-96)
+	}
+	return p, err == nil
+}
+
+// isPattern reports whether the text of a rule's value is a pattern.
 func isPattern(value string) bool { return strings.Contains(value, "*") }
 
 func compilePattern(value string) pattern {
@@ -29,6 +58,10 @@ func compilePattern(value string) pattern {
 // without overlap. Taking the leftmost match of each middle part is enough, since it leaves the
 // most text for the following parts.
 func (p *pattern) match(value string) bool {
+	if p.cidr.IsValid() {
+		of, ok := addresses(value)
+		return ok && of.Bits() >= p.cidr.Bits() && p.cidr.Contains(of.Addr())
+	}
 	if len(value) < len(p.prefix)+len(p.suffix) ||
 		!strings.HasPrefix(value, p.prefix) || !strings.HasSuffix(value, p.suffix) {
 		return false
@@ -47,13 +80,45 @@ func (p *pattern) match(value string) bool {
 // wildcards are the nodes of one key whose values are patterns.
 //
 // The first match in file order wins. To find it among many patterns, those with a literal prefix
-// are looked up by it, and others by their literal suffix; patterns with neither are tried one by
-// one.
+// are looked up by it, and others by their literal suffix, and ranges by the prefixes of an address;
+// patterns with none of them are tried one by one.
 type wildcards struct {
 	all      []*node // in file order
 	byPrefix affixes
 	bySuffix affixes
+	byRange  ranges
 	rest     []*node // in file order
+}
+
+// ranges finds nodes by the range of addresses that their values are.
+type ranges struct {
+	nodes   map[netip.Prefix]*node
+	lengths []int // of the keys of nodes, ascending
+}
+
+func (r *ranges) add(n *node) {
+	if r.nodes == nil {
+		r.nodes = make(map[netip.Prefix]*node)
+	}
+	r.nodes[n.pattern.cidr] = n
+	if i, found := slices.BinarySearch(r.lengths, n.pattern.cidr.Bits()); !found {
+		r.lengths = slices.Insert(r.lengths, i, n.pattern.cidr.Bits())
+	}
+}
+
+// find returns the first node in file order whose range contains all of of, or best if that comes
+// before.
+func (r *ranges) find(best *node, of netip.Prefix) *node {
+	for _, bits := range r.lengths {
+		if bits > of.Bits() {
+			break
+		}
+		around, _ := of.Addr().Prefix(bits)
+		if n := r.nodes[around]; n != nil && (best == nil || n.order < best.order) {
+			best = n
+		}
+	}
+	return best
 }
 
 // affixes finds nodes by the literal prefix or suffix of a value.
@@ -78,6 +143,8 @@ const few = 8
 func (w *wildcards) add(n *node) {
 	w.all = append(w.all, n)
 	switch {
+	case n.form == inRange:
+		w.byRange.add(n)
 	case n.pattern.prefix != "":
 		w.byPrefix.add(n.pattern.prefix, n)
 	case n.pattern.suffix != "":
@@ -93,6 +160,11 @@ func (w *wildcards) find(value string) *node {
 		return earliest(nil, w.all, value)
 	}
 	best := earliest(nil, w.rest, value)
+	if len(w.byRange.nodes) > 0 {
+		if of, ok := addresses(value); ok {
+			best = w.byRange.find(best, of)
+		}
+	}
 	for _, n := range w.byPrefix.lengths {
 		if n > len(value) {
 			break
@@ -106,6 +178,18 @@ func (w *wildcards) find(value string) *node {
 		best = earliest(best, w.bySuffix.nodes[value[len(value)-n:]], value)
 	}
 	return best
+}
+
+// covers returns the first node in file order that matches all values that n matches. A wildcard does
+// if and only if it matches the text of n's pattern.
+func (w *wildcards) covers(n *node) *node {
+	switch n.form {
+	case inRange:
+		return w.byRange.find(w.find("*"), n.pattern.cidr)
+	case prefixed:
+		return w.find(n.pattern.prefix + "*")
+	}
+	return w.find(n.value)
 }
 
 // earliest returns the first of nodes that matches value if it precedes best, and otherwise best.

@@ -125,14 +125,15 @@ type position struct {
 // node is a descriptor of a rules file. It is read-only after its Set is built.
 type node struct {
 	position
-	key, value string // value "" matches any
+	key, value string // value "" matches any; {prefix:TEXT} and {cidr:RANGE} stand for those forms
 	limitAt    position
 
 	parent  *node // nil at the top
 	order   int   // among its siblings
-	pattern pattern
-	rule    *Rule // nil: a request that ends here is admitted
-	level   level // the descriptors below
+	form    form
+	pattern pattern // unless form is exact
+	rule    *Rule   // nil: a request that ends here is admitted
+	level   level   // the descriptors below
 
 	shadow, quota, share, detailedMetric, valueToMetric bool
 	metadata                                            map[string]any // without weir's own settings
@@ -158,7 +159,7 @@ type level struct {
 
 // alternatives are the nodes of a level with the same key.
 type alternatives struct {
-	values    map[string]*node // by the value in the file, including patterns
+	values    map[string]*node // by the value in the file, in every form
 	wildcards *wildcards       // nil if there are none
 	any       *node            // the node without a value, or nil
 }
@@ -186,8 +187,7 @@ func (l *level) add(n *node) (duplicate *node) {
 		a.values = make(map[string]*node)
 	}
 	a.values[n.value] = n
-	if isPattern(n.value) {
-		n.pattern = compilePattern(n.value)
+	if n.form != exact {
 		if a.wildcards == nil {
 			a.wildcards = &wildcards{}
 		}

@@ -21,7 +21,7 @@ type (
 
 	yamlDescriptor struct {
 		Key            string           `yaml:"key"`
-		Value          string           `yaml:"value,omitempty"`
+		Value          any              `yaml:"value,omitempty"`
 		RateLimit      *yamlLimit       `yaml:"rate_limit,omitempty"`
 		ShadowMode     bool             `yaml:"shadow_mode,omitempty"`
 		QuotaMode      bool             `yaml:"quota_mode,omitempty"`
@@ -73,12 +73,24 @@ func (l *level) yaml() []yamlDescriptor {
 	var list []yamlDescriptor
 	for _, n := range l.nodes {
 		list = append(list, yamlDescriptor{
-			Key: n.key, Value: n.value, RateLimit: n.yamlLimit(), ShadowMode: n.shadow, QuotaMode: n.quota,
+			Key: n.key, Value: n.yamlValue(), RateLimit: n.yamlLimit(), ShadowMode: n.shadow, QuotaMode: n.quota,
 			DetailedMetric: n.detailedMetric, ValueToMetric: n.valueToMetric, ShareThreshold: n.share,
 			Metadata: n.yamlMetadata(), Descriptors: n.level.yaml(),
 		})
 	}
 	return list
+}
+
+func (n *node) yamlValue() any {
+	switch {
+	case n.form == prefixed:
+		return map[string]string{"prefix": n.pattern.prefix}
+	case n.form == inRange:
+		return map[string]string{"cidr": n.pattern.cidr.String()}
+	case n.value == "":
+		return nil
+	}
+	return n.value
 }
 
 func (n *node) yamlLimit() *yamlLimit {
