@@ -70,3 +70,32 @@ func TestRestsOfBlocksLapseInTime(t *testing.T) {
 	}
 	assert.Positive(t, left)
 }
+
+// What is given back is left again if it is of the block's window, and still counts; the wrapped
+// strategy takes the rest back.
+func TestGiveBack(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	end, each := now.Add(10*time.Second), time.Second
+	window := cost{2, end, 0}
+	tokens := cost{2, end, each}
+	for name, row := range map[string]struct {
+		left       cost
+		of         time.Time // ExpiresAt of the admission
+		n          uint64
+		left2, out uint64 // what is left then, and what the wrapped strategy takes back
+	}{
+		"to the block":                      {window, end, 3, 5, 0},
+		"no more than a block":              {window, end, 5, 6, 1},
+		"no more than was used":             {window, end, 100, 6, 4},
+		"of an earlier window":              {window, end.Add(-time.Minute), 3, 2, 3},
+		"the lease has ended":               {cost{2, now, 0}, end, 3, 0, 3},
+		"to a bucket":                       {tokens, end, 3, 5, 0},
+		"to a bucket that has had it again": {tokens, now, 3, 2, 3},
+		"only what has not flowed in again": {cost{2, now.Add(4 * time.Second), each}, end, 4, 4, 2},
+	} {
+		b := budget{left: row.left, known: cost{10, end, row.left.each}, expires: end}
+		out := b.giveBack(&weir.Result{State: weir.Allow, ExpiresAt: row.of}, row.n, 6, now)
+		assert.Equal(t, row.out, out, name)
+		assert.Equal(t, row.left2, b.left.at(now), name)
+	}
+}
