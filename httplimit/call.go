@@ -76,9 +76,10 @@ func (c *call) bypassed() int {
 	return none
 }
 
-// taken reports whether a policy counts the request.
+// taken reports whether a policy counts the request. Without a decider none has decided, and limits
+// are those of another request.
 func (c *call) taken() bool {
-	for i := range c.limits {
+	for i := 0; c.decider != none && i < len(c.limits); i++ {
 		if c.limits[i].Taken() {
 			return true
 		}

@@ -299,3 +299,30 @@ type hijackOnly struct{ http.ResponseWriter }
 func (hijackOnly) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, http.ErrNotSupported
 }
+
+// A request that no policy decides on gives nothing back, although its call served another before.
+func TestRequestsThatAreNotDecidedGiveNothingBack(t *testing.T) {
+	l, clock := atNoon()
+	h := httplimit.New(l.FixedWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Hour, Now: clock.Now,
+		CountIf: func(status int) bool { return status == http.StatusUnauthorized },
+	})(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodOptions {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	passed := 0
+	for range 100 {
+		if respond(h, from("203.0.113.7:1")).Code == http.StatusUnauthorized {
+			passed++
+		}
+		preflight := from("203.0.113.7:1")
+		preflight.Method = http.MethodOptions
+		preflight.Header.Set("Origin", "https://example.com")
+		preflight.Header.Set("Access-Control-Request-Method", "POST")
+		assert.Equal(t, http.StatusNoContent, respond(h, preflight).Code)
+	}
+	assert.Equal(t, 5, passed)
+}
