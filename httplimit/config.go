@@ -29,8 +29,8 @@ type Config struct {
 	DenyAll   bool
 
 	// Policies are further limits on the same request, such as a burst and a daily one. A request
-	// passes if all of them admit it; a denied one takes nothing from any. They run in order and
-	// are reported together. Every Strategy except the last one's must be a [weir.Refunder].
+	// passes if all of them admit it; a denied one takes nothing from any; see [weir.Decide]. They
+	// are reported together, in order. One Strategy at most may be unable to give back.
 	Policies []Policy
 
 	// CostFunc returns the cost of a request in every policy; 0 counts as 1. nil: 1.
@@ -45,7 +45,7 @@ type Config struct {
 	// up or failed to send the whole body before a status was written: hanging up must not undo an
 	// attempt. Of a hijacked connection it is given the status that the handler writes there, if the
 	// first write has a whole status line; otherwise the request counts. nil: every request counts.
-	// Every Strategy must be a [weir.Refunder].
+	// Every Strategy must be a [weir.Refunder] or a [weir.Admitter].
 	CountIf func(status int) bool
 
 	// Skip reports whether a request is exempt: the handler runs, and neither the deny list nor any

@@ -87,8 +87,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	if m.CostFunc != nil {
 		cost = m.CostFunc(r)
 	}
-	c.shares = m.exceedsKeys(c, r, m.Extractor, c.key)
-	applies := false
+	applies, common := false, false // common: a policy counts under Config's key
 	for i := range c.states {
 		s := &c.states[i]
 		s.setLimit(r, cost)
@@ -98,6 +97,9 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 		applies = true
 		if m.keys != nil && s.LimitFunc != nil && validDuration(s.ask.Request.Duration) {
 			m.keys.Lives(2 * s.ask.Request.Duration)
+		}
+		if s.Extractor == nil && !common {
+			common, c.shares = true, m.exceedsKeys(c, r, m.Extractor, c.key)
 		}
 		switch {
 		case s.Extractor != nil && !m.fillOwn(c, s, r):
@@ -123,15 +125,14 @@ func (m *middleware) fillOwn(c *call, s *policyState, r *http.Request) bool {
 		c.end(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))
 		return false
 	}
-	s.setKey(s.own)
-	key := s.ask.Request.Key
-	if m.DenyList != nil && m.DenyList.Len() > 0 {
-		if entry, listed := m.DenyList.lookup([]byte(key), netip.Addr{}); listed {
+	if m.DenyList != nil {
+		if entry, listed := m.DenyList.lookup(s.Name, s.own, netip.Addr{}); listed {
+			c.key = append(c.key[:0], s.own...) // of the Decision
 			m.endListed(c, entry)
 			return false
 		}
 	}
-	if m.exceedsKeys(c, r, s.Extractor, []byte(key)) {
+	if s.setKey(s.own); m.exceedsKeys(c, r, s.Extractor, []byte(s.ask.Request.Key)) {
 		s.setSharedKey(c.client)
 	}
 	return true

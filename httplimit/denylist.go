@@ -26,7 +26,8 @@ const (
 
 // Entry is one line of a [DenyList]: either a Key or a Prefix.
 type Entry struct {
-	Key    string       // an extracted key, without the policy's name; 1 to 1024 bytes
+	Key    string       // an extracted key; 1 to 1024 bytes
+	Policy string       // the policy whose own Extractor extracts the Key; empty: it is that of Config
 	Prefix netip.Prefix // of the client's address; masked, and IPv4 if it is IPv4-mapped
 	Until  time.Time    // when the entry ends; the zero time: never
 }
@@ -59,12 +60,17 @@ type DenyList struct {
 	prefix atomic.Int64 // of prefixes; written under mu
 
 	mu        sync.RWMutex
-	keys      map[string]listing       // guarded by mu
+	keys      map[listedKey]listing    // guarded by mu
 	prefixes  map[netip.Prefix]listing // guarded by mu; masked
 	lengths   map[prefixLength]int     // guarded by mu; how many prefixes there are of each length
 	penalties int                      // guarded by mu; how many entries are penalties
 	purged    time.Time                // guarded by mu; when a full list was last searched
 }
+
+// listedKey is the Policy and the Key of an entry.
+type listedKey struct{ policy, key string }
+
+func keyOf(e Entry) listedKey { return listedKey{e.Policy, e.Key} }
 
 // listing is the end of an entry and its origin.
 type listing struct {
@@ -86,7 +92,7 @@ func NewDenyList(cfg DenyListConfig) *DenyList {
 	l := &DenyList{
 		max:      cmp.Or(cfg.MaxEntries, defaultMaxEntries),
 		now:      cfg.Now,
-		keys:     make(map[string]listing),
+		keys:     make(map[listedKey]listing),
 		prefixes: make(map[netip.Prefix]listing),
 		lengths:  make(map[prefixLength]int),
 	}
@@ -169,20 +175,20 @@ func (l *DenyList) Remove(e Entry) bool {
 	return l.remove(e)
 }
 
-// Lookup returns the entry that refuses this caller: the key's, or else the one of the longest
-// prefix that contains addr. No prefix contains the zero Addr.
+// Lookup returns the entry that refuses this caller: the key's, as Config's Extractor extracts it, or
+// else the one of the longest prefix that contains addr. No prefix contains the zero Addr.
 func (l *DenyList) Lookup(key string, addr netip.Addr) (Entry, bool) {
-	return l.lookup([]byte(key), addr)
+	return l.lookup("", []byte(key), addr)
 }
 
-func (l *DenyList) lookup(key []byte, addr netip.Addr) (Entry, bool) {
+func (l *DenyList) lookup(policy string, key []byte, addr netip.Addr) (Entry, bool) {
 	if l.Len() == 0 {
 		return Entry{}, false
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if e, ok := l.keys[string(key)]; ok && !l.over(e.until) {
-		return Entry{Key: string(key), Until: e.until}, true
+	if e, ok := l.keys[listedKey{policy, string(key)}]; ok && !l.over(e.until) {
+		return Entry{Key: string(key), Policy: policy, Until: e.until}, true
 	}
 	addr = normalize(addr)
 	if e, ok := l.lookupAddr(addr); ok {
@@ -212,13 +218,13 @@ func (l *DenyList) entries(penalties bool) []Entry {
 	}
 	for k, e := range l.keys {
 		if penalties || !e.penalty {
-			entries = append(entries, Entry{Key: k, Until: e.until})
+			entries = append(entries, Entry{Key: k.key, Policy: k.policy, Until: e.until})
 		}
 	}
 	l.mu.RUnlock()
 	entries = slices.DeleteFunc(entries, func(e Entry) bool { return over(e.Until, now) })
 	slices.SortFunc(entries, func(a, b Entry) int {
-		if c := strings.Compare(a.Key, b.Key); c != 0 {
+		if c := cmp.Or(strings.Compare(a.Policy, b.Policy), strings.Compare(a.Key, b.Key)); c != 0 {
 			return c
 		}
 		if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
@@ -250,7 +256,7 @@ func (l *DenyList) lookupAddr(addr netip.Addr) (Entry, bool) {
 // get returns the listing of e's Key or Prefix. mu is held.
 func (l *DenyList) get(e Entry) (old listing, ok bool) {
 	if e.Key != "" {
-		old, ok = l.keys[e.Key]
+		old, ok = l.keys[keyOf(e)]
 	} else {
 		old, ok = l.prefixes[unmapPrefix(e.Prefix)]
 	}
@@ -266,7 +272,7 @@ func (l *DenyList) put(e Entry, as listing) {
 		l.penalties++
 	}
 	if e.Key != "" {
-		l.keys[strings.Clone(e.Key)] = as // a key cut from a header must not retain the header
+		l.keys[listedKey{e.Policy, strings.Clone(e.Key)}] = as // a key cut from a header must not retain the header
 	} else {
 		p := unmapPrefix(e.Prefix)
 		if _, ok := l.prefixes[p]; !ok {
@@ -287,7 +293,7 @@ func (l *DenyList) remove(e Entry) bool {
 		l.penalties--
 	}
 	if e.Key != "" {
-		delete(l.keys, e.Key)
+		delete(l.keys, keyOf(e))
 	} else {
 		p := unmapPrefix(e.Prefix)
 		delete(l.prefixes, p)
@@ -310,7 +316,7 @@ func (l *DenyList) purge(now time.Time) {
 	l.purged = now
 	for k, e := range l.keys {
 		if over(e.until, now) {
-			l.remove(Entry{Key: k})
+			l.remove(Entry{Key: k.key, Policy: k.policy})
 		}
 	}
 	for p, e := range l.prefixes {
@@ -339,7 +345,7 @@ func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err 
 			return Entry{}, false, err
 		}
 	}
-	e, ok = m.DenyList.lookup(key, addr)
+	e, ok = m.DenyList.lookup("", key, addr)
 	return e, ok, nil
 }
 

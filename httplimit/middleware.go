@@ -21,8 +21,9 @@ import (
 // Otherwise the middleware answers: 429 to a denied request (Config.DeniedStatus), 400 to one
 // without a key, 503 if s cannot decide or too many requests are in flight, and to a client on the
 // deny list 403, or 429 if the entry has an end. Panics of the handler pass through. The middleware
-// is safe for concurrent use, as s is, and costs one Run per policy and a handful of allocations,
-// most of which net/http needs to hold the header.
+// is safe for concurrent use, as s is, and costs one Run per policy, a Peek more for each in this
+// process if there are several, and a handful of allocations, most of which net/http needs to hold
+// the header.
 //
 // Budgets are kept under [Policy.Key]: the policy's name and the extracted key. Middlewares on one
 // Strategy are separate if the names of their policies differ, and share budgets if the names are
@@ -31,7 +32,7 @@ import (
 //
 // New panics on an invalid Config: no s, no Extractor, no limit, a bad name or Duration, a Limit of
 // 0 without DenyAll, two policies of one name, a second middleware with default names on one
-// Strategy, or a Strategy without the [weir.Refunder] that CountIf or a further policy needs.
+// Strategy, or a Strategy that cannot give back, as CountIf and further policies need it.
 func New(s weir.Strategy, cfg Config) func(http.Handler) http.Handler {
 	m := newMiddleware(s, cfg)
 	return func(next http.Handler) http.Handler {
@@ -264,8 +265,8 @@ func (m *middleware) checkPolicies() {
 		case p.limit.CanRefund():
 			continue
 		case m.CountIf != nil:
-			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %T, cannot refund",
-				p.Name, p.Strategy))
+			panic(fmt.Sprintf("httplimit: CountIf: the Strategy of policy %q, a %s, cannot refund",
+				p.Name, p.strategy))
 		case irrevocable != "":
 			panic(fmt.Sprintf("httplimit: the Strategies of policies %q and %q cannot refund; only one can decide last",
 				irrevocable, p.Name))

@@ -83,7 +83,7 @@ func (m *middleware) list(c *call, r *http.Request, until time.Time) error {
 	s := &c.states[c.decider]
 	e := Entry{Key: string(c.key), Until: until}
 	if s.Extractor != nil {
-		e.Key = s.ask.Request.Key
+		e.Key, e.Policy = string(s.own), s.Name
 	}
 	if s.keyLen == 0 {
 		addr, err := m.ClientIP.Addr(r)

@@ -115,6 +115,37 @@ func TestPenaltyListsThePolicysKey(t *testing.T) {
 	}
 }
 
+// An entry for a policy's own key is of that policy: nobody gets another listed by a key that looks
+// like it, and the operator reads the key as it was extracted.
+func TestListedKeysAreThoseOfTheirPolicy(t *testing.T) {
+	l, clock := atNoon()
+	cfg := ofUserAndOrg()
+	cfg.Now = clock.Now
+	cfg.DenyList = httplimit.NewDenyList(httplimit.DenyListConfig{Now: clock.Now})
+	cfg.Penalty = httplimit.Penalty{Strategy: l.FixedWindow(), Denials: 1, Within: time.Minute, For: time.Hour}
+	var last httplimit.Decision
+	cfg.OnDecision = func(_ *http.Request, d httplimit.Decision) { last = d }
+	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
+	for i := range 6 { // one more than the user's limit
+		respond(h, by(weir.JoinKey("org", "acme"), "o"+string(rune('a'+i))))
+	}
+	require.Equal(t, []httplimit.Entry{{Key: weir.JoinKey("org", "acme"), Until: clock.Now().Add(time.Hour)}},
+		cfg.DenyList.Entries())
+	assert.Equal(t, 200, respond(h, by("honest", "acme")).Code)
+	for i := range 3 {
+		respond(h, by("u"+string(rune('a'+i)), "acme"))
+	}
+	listed := httplimit.Entry{Key: "acme", Policy: "org", Until: clock.Now().Add(time.Hour)}
+	assert.Contains(t, cfg.DenyList.Entries(), listed)
+	assert.Equal(t, 429, respond(h, by("honest", "acme")).Code)
+	assert.Equal(t, httplimit.Listed, last.Outcome)
+	assert.Equal(t, "acme", last.Key)
+	assert.Equal(t, 200, respond(h, by("acme", "another")).Code, "a user of that name is another")
+	assert.True(t, cfg.DenyList.Remove(listed))
+	clock.Advance(2 * time.Minute)
+	assert.Equal(t, 200, respond(h, by("honest", "acme")).Code)
+}
+
 // A client with too many keys shares one in the policy that they are of.
 func TestPolicyKeysAreBounded(t *testing.T) {
 	l, clock := atNoon()
@@ -129,6 +160,23 @@ func TestPolicyKeysAreBounded(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 4+3, passed, "one of each of four, and the limit of the shared one")
+}
+
+// Config's keys are not counted where no policy counts under them.
+func TestKeysThatNoPolicyCountsUnderAreNotBounded(t *testing.T) {
+	l, clock := atNoon()
+	cfg := ofUserAndOrg()
+	cfg.Now, cfg.MaxKeysPerClient = clock.Now, 4
+	cfg.Policies = cfg.Policies[1:]
+	h := httplimit.New(l.FixedWindow(), cfg)(http.HandlerFunc(ok))
+	for i := range 100 {
+		respond(h, by("user"+string(rune('a'+i)), "one"))
+	}
+	assert.Equal(t, 200, respond(h, by("user", "two")).Code, "the second of four keys")
+	assert.Equal(t, 200, respond(h, by("user", "three")).Code)
+	assert.Equal(t, 200, respond(h, by("user", "four")).Code)
+	w := respond(h, by("user", "four"))
+	assert.Contains(t, w.Header().Get("RateLimit"), "r=1", "four has its own count")
 }
 
 // No name of a Go type is in a Decision or a record, whatever strategies are wrapped.
