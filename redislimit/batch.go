@@ -24,9 +24,13 @@ func (s *Strategy) itself() *Strategy { return s }
 // Batch implements weir.Batcher: it makes one call for each of limits, all in one pipeline on each
 // node. Whether a call was made if its reply was lost is unknown, as of Run.
 func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
+	if len(limits) == 1 {
+		own(limits[0]).one(ctx, op, limits[0])
+		return
+	}
 	calls := make([]*call, 0, len(limits))
 	for _, l := range limits {
-		c := &call{limit: l, strategy: l.Strategy().(interface{ itself() *Strategy }).itself()}
+		c := &call{limit: l, strategy: own(l)}
 		if c.prepare(op); c.args != nil {
 			calls = append(calls, c)
 		}
@@ -36,6 +40,27 @@ func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 		if c.limit.Err == nil && (op == weir.OpRun || op == weir.OpPeek) {
 			c.decided()
 		}
+	}
+}
+
+// own returns the Strategy of a limit.
+func own(l *weir.Limit) *Strategy { return l.Strategy().(interface{ itself() *Strategy }).itself() }
+
+// one makes the call of op for l alone, without a pipeline.
+func (s *Strategy) one(ctx context.Context, op weir.Op, l *weir.Limit) {
+	var res *weir.Result
+	switch op {
+	case weir.OpRun:
+		res, l.Err = s.Run(ctx, &l.Request)
+	case weir.OpPeek:
+		res, l.Err = s.Peek(ctx, &l.Request)
+	case weir.OpRefund:
+		l.Err = s.Refund(ctx, &l.Request, &l.Result)
+	case weir.OpCharge:
+		l.Err = s.Charge(ctx, &l.Request)
+	}
+	if res != nil {
+		l.Result = *res
 	}
 }
 
