@@ -159,3 +159,26 @@ func TestReportsNeedACharger(t *testing.T) {
 		require.ErrorContains(t, err, "weir.Charger")
 	}
 }
+
+// CountDenied charges overrides too, and says so if that is impossible.
+func TestCountDeniedNeedsAChargerForOverrides(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = rules.New(load(t, "domain: d\ndescriptors: [{key: k, metadata: {weir: {algorithm: token_bucket}}, "+
+		"rate_limit: {unit: minute, requests_per_unit: 5}}]"), rules.Config{
+		CountDenied: true,
+		Strategies: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
+			if a == rules.TokenBucket {
+				return l.TokenBucket(burst), nil
+			}
+			s := l.FixedWindow()
+			return struct {
+				weir.Strategy
+				weir.Peeker
+				weir.Refunder
+			}{s, s, s}, nil
+		},
+	})
+	require.ErrorContains(t, err, "overrides")
+}

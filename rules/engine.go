@@ -168,6 +168,9 @@ func (e *Engine) Swap(set *Set) error {
 	if next.fixed, err = e.strategy(method{}, known, next.known); err != nil {
 		return err
 	}
+	if e.cfg.CountDenied && !next.fixed.charges {
+		return errors.New("rules: Config.CountDenied needs a weir.Charger, which the strategy for overrides is not")
+	}
 	for r := range set.All() {
 		charger := next.strategies[r.method].charges
 		if !charger && (r.Limit.Afterwards || e.cfg.CountDenied) {

@@ -30,7 +30,8 @@ type Descriptor struct {
 	Hits    uint64
 	HasHits bool
 
-	// GiveBack refunds Hits instead of counting them. The status is then OK.
+	// GiveBack refunds Hits instead of counting them: in a TokenBucket at most its capacity. The
+	// status is then OK.
 	GiveBack bool
 }
 

@@ -65,9 +65,9 @@ func (f *Figures) follow(set *rules.Set) {
 	f.rules.Store(&next)
 }
 
-// Count adds n hits of a rule with the given status. It reports, at most once a minute for each rule,
-// that they are Lost.
-func (f *Figures) Count(s *rules.Status, n uint64) (lost bool) {
+// Count adds n hits of a rule with the given status, of a request that was denied or not. It reports,
+// at most once a minute for each rule, that they are Lost.
+func (f *Figures) Count(s *rules.Status, n uint64, denied bool) (lost bool) {
 	of := (*f.rules.Load())[s.Rule]
 	if of == nil {
 		return false
@@ -76,7 +76,7 @@ func (f *Figures) Count(s *rules.Status, n uint64) (lost bool) {
 	switch {
 	case n == 0 && !of.peeked.Load():
 		of.peeked.Store(true)
-	case s.Reason == rules.Over && of.peeked.Load() && !f.counting.CountDenied && !s.Rule.Limit.Afterwards && n > 0:
+	case n > 0 && denied && s.Limit != nil && of.peeked.Load() && !f.counting.CountDenied && !s.Rule.Limit.Afterwards:
 		of.lost.Add(n)
 		_, lost = of.warned.Allow(time.Now(), time.Minute)
 	}

@@ -133,7 +133,7 @@ func (p *Proxy) onRules(r *http.Request, resp *rules.Response, err error) {
 	}
 	if resp != nil {
 		for i := range resp.Statuses {
-			p.ruled.Figures.Count(&resp.Statuses[i], 1)
+			p.ruled.Figures.Count(&resp.Statuses[i], 1, d.Outcome == httplimit.Denied)
 		}
 		describeRule(&d, resp)
 	}

@@ -319,6 +319,39 @@ func TestHalfSentBodiesEnd(t *testing.T) {
 	}
 }
 
+// A rule that is peeked at, and whose reports are denied, by its own limit or by another, is named once a
+// minute in the log and counted, unless it is marked.
+func TestLostReportsAreNamed(t *testing.T) {
+	s := start(t, `
+domain: d
+descriptors:
+  - {key: second, metadata: {weir: {costs: afterwards}}, rate_limit: {unit: year, requests_per_unit: 100}}
+  - {key: day, rate_limit: {unit: year, requests_per_unit: 10000}}
+  - {key: other, rate_limit: {unit: year, requests_per_unit: 1}}
+`, nil)
+	ask := func(hits uint64, keys ...string) {
+		var all []*common.RateLimitDescriptor
+		for _, key := range keys {
+			d := descriptor(key, "x")
+			d.HitsAddend = wrapperspb.UInt64(hits)
+			all = append(all, d)
+		}
+		s.ask(t, all...)
+	}
+	for range 3 {
+		ask(0, "second", "day")
+		ask(5000, "second", "day")
+		ask(2, "other") // was never peeked at
+	}
+	assert.Equal(t, 1, strings.Count(s.log.String(), "peeked"))
+	assert.Contains(t, s.log.String(), "rule=day")
+	assert.Contains(t, s.log.String(), "metadata: {weir: {costs: afterwards}}")
+	_, metrics := s.http(t, http.MethodGet, "http://"+s.Addresses().Admin+"/metrics", "")
+	assert.Contains(t, metrics, `ratelimit_service_rate_limit_lost_total{domain="d",rule="day"} 15000`)
+	assert.NotContains(t, metrics, `lost_total{domain="d",rule="second"} 5`)
+	assert.NotContains(t, metrics, `lost_total{domain="d",rule="other"} 2`)
+}
+
 // TestAFailingStoreIsLogged asks a server whose Redis does not answer. The log says why requests
 // fail, once a second and not once a request.
 func TestAFailingStoreIsLogged(t *testing.T) {

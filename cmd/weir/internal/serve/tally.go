@@ -50,6 +50,7 @@ func (t *tally) failed(err error) (kind string) {
 
 // count counts a decision.
 func (t *tally) count(req *rules.Request, resp *rules.Response) {
+	denied := !resp.Allowed() || resp.Shadowed
 	if resp.Allowed() {
 		t.ok.Add(1)
 	} else {
@@ -65,15 +66,15 @@ func (t *tally) count(req *rules.Request, resp *rules.Response) {
 			t.denied.Denied(req.Domain + ": " + rules.FormatEntries(req.Descriptors[i].Entries))
 		}
 		if s.Rule != nil {
-			t.countRule(s, hits(req, i))
+			t.countRule(s, hits(req, i), denied)
 		}
 	}
 }
 
 // countRule counts the decision of a rule. It logs a rule that loses costs which are reported afterwards.
-func (t *tally) countRule(s *rules.Status, hits uint64) {
-	if t.rules.Count(s, hits) {
-		t.log.Warn("a rule is peeked at, and reports over its limit are not counted; if its costs are known afterwards, "+
+func (t *tally) countRule(s *rules.Status, hits uint64, denied bool) {
+	if t.rules.Count(s, hits, denied) {
+		t.log.Warn("a rule is peeked at, and denied reports are not counted in it; if its costs are known afterwards, "+
 			"add to its descriptor: metadata: {weir: {costs: afterwards}}",
 			"domain", s.Rule.Domain, "rule", s.Rule.Path, "file", s.Rule.File, "line", s.Rule.Line)
 	}
@@ -103,7 +104,7 @@ var (
 	descShadow = prometheus.NewDesc(namespace+"rate_limit_shadow_mode_total",
 		"Hits over the limit of a rule in shadow mode.", ruleLabels, nil)
 	descLost = prometheus.NewDesc(namespace+"rate_limit_lost_total",
-		"Hits over the limit of a rule that is peeked at, which were not counted.", ruleLabels, nil)
+		"Hits of denied requests on a rule that is peeked at, which were not counted.", ruleLabels, nil)
 	descLimit = prometheus.NewDesc(namespace+"rate_limit_limit", "Requests per period of a rule.",
 		ruleLabels, nil)
 
