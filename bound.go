@@ -50,30 +50,39 @@ func bind(s Strategy) bound {
 	if own, ok := s.(local); ok && own.itself() == s {
 		b.local = own
 	}
-	b.peeker, _ = s.(Peeker)
-	b.refunder, _ = s.(Refunder)
-	b.admitter, _ = s.(Admitter)
-	b.charger, _ = s.(Charger)
-	if batcher, ok := s.(Batcher); ok {
-		if store, of := batcher.Store(); equal(of, s) {
+	inner := b.inspect(s)
+	b.peeker = both[Peeker](s, inner)
+	b.refunder = both[Refunder](s, inner)
+	b.admitter = both[Admitter](s, inner)
+	b.charger = both[Charger](s, inner)
+	if batcher, ok := s.(Batcher); ok && b.refunder != nil {
+		if store, of := batcher.Store(); equal(of, s) && equal(store, store) {
 			b.batcher, b.store = batcher, store
 		}
 	}
-	b.inspect(s)
 	if b.refunder == nil && b.admitter == nil {
 		b.turn = last
 	}
 	return b
 }
 
-// inspect sets turn, burst and ownLimits, which may be those of a wrapped Strategy.
-func (b *bound) inspect(s Strategy) {
+// both returns s as a T, if inner, which it wraps, is one too: a wrapper may have every method.
+func both[T any](s, inner Strategy) (t T) {
+	if _, ok := inner.(T); ok {
+		t, _ = s.(T)
+	}
+	return t
+}
+
+// inspect sets turn, burst and ownLimits, which may be those of a wrapped Strategy, and returns the
+// innermost.
+func (b *bound) inspect(s Strategy) (inner Strategy) {
 	if _, ok := s.(interface{ Limiter() *Limiter }); ok {
 		b.turn = inProcess
 	}
 	switch s := s.(type) {
 	case Policy:
-		b.inspect(s.Strategy)
+		return b.inspect(s.Strategy)
 	case interface {
 		RunTier(ctx context.Context, r *Request) (*Result, Tier, error)
 	}:
@@ -81,8 +90,9 @@ func (b *bound) inspect(s Strategy) {
 	case interface{ Burst() uint64 }:
 		b.burst = s.Burst()
 	case interface{ Unwrap() Strategy }:
-		b.inspect(s.Unwrap())
+		return b.inspect(s.Unwrap())
 	}
+	return s
 }
 
 func (b *bound) name() string { return NameOf(b.strategy) }

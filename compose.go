@@ -1,7 +1,6 @@
 package weir
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,9 +153,14 @@ func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
 	l := getLimits(len(a.strategies))
 	defer l.put()
 	a.fill(*l, r)
-	l.peek(ctx, (*Limit).waits)
-	if i := slices.IndexFunc(*l, func(m Limit) bool { return !m.decided }); i >= 0 {
-		return nil, cmp.Or((*l)[i].Err, (*l)[i].unsupported("peek"))
+	for i := range *l {
+		(*l)[i].strict = true
+	}
+	l.each(ctx, OpPeek, (*Limit).waits)
+	for i := range *l {
+		if err := (*l)[i].Err; err != nil {
+			return nil, err
+		}
 	}
 	m := &(*l)[l.Binding()]
 	res := m.Result
@@ -173,7 +177,9 @@ func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return &v.result, func(ctx context.Context, cost uint64) error { return limits.giveBack(ctx, cost) }, nil
+	return &v.result, returnOf(r, &v.result, func(ctx context.Context, q *Request, _ int64) error {
+		return limits.giveBack(ctx, q.Cost)
+	}), nil
 }
 
 // Charge implements [Charger].

@@ -42,16 +42,14 @@ type Decision struct {
 // decide last. Without asks the request is admitted.
 //
 // It is not one atomic step, and [Limits.Take] says what can happen between its steps: a request that
-// is denied in the end may cost another one its admission; never are too many admitted. Asks on one
+// is denied in the end may cost another one its admission; never are too many admitted. If a Strategy
+// panics, what those before it have counted stands. Asks on one
 // redislimit.Store, also through package fallback, take one round trip, and a denial one more. On
 // strategies of this package it allocates Each only, for up to four asks.
 func Decide(ctx context.Context, asks ...Ask) (Decision, error) {
 	l := getLimits(len(asks))
 	defer l.put()
 	for i := range asks {
-		if asks[i].Strategy == nil {
-			return Decision{}, fmt.Errorf("weir: ask %d has no Strategy: %w", i, errors.ErrUnsupported)
-		}
 		(*l)[i].ask(asks[i].Strategy, &asks[i].Request)
 	}
 	if err := l.decide(ctx); err != nil {
@@ -78,13 +76,20 @@ func (l Limits) decide(ctx context.Context) error {
 	return l.Lost()
 }
 
-// check fails if two strategies cannot give back.
+// check fails if there is no Strategy, or if two of them cannot give back.
 func (l Limits) check() error {
-	first := slices.IndexFunc(l, func(m Limit) bool { return m.turn == last })
-	if first < 0 || !slices.ContainsFunc(l[first+1:], func(m Limit) bool { return m.turn == last }) {
-		return nil
+	first := -1
+	for i := range l {
+		switch m := &l[i]; {
+		case m.strategy == nil:
+			return fmt.Errorf("weir: limit %d has no Strategy: %w", i, errors.ErrUnsupported)
+		case m.turn == last && first >= 0:
+			return fmt.Errorf("weir: two strategies decide last: %w", l[first].unsupported("refund"))
+		case m.turn == last:
+			first = i
+		}
 	}
-	return fmt.Errorf("weir: two strategies decide last: %w", l[first].unsupported("refund"))
+	return nil
 }
 
 // ask makes l a Limit on r of s, or of what is inside of s if that is a Policy.

@@ -11,7 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/internal/decidetest"
+	"github.com/weirgo/weir/near"
 )
 
 // every returns all strategies of a Limiter that decide at once.
@@ -301,5 +303,156 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 			_, err := weir.Limits{one}.Take(ctx, nil)
 			require.ErrorIs(t, err, want)
 		}
+	}
+}
+
+// Wrappers have every method, whatever is inside of them: what cannot give back decides last, or by
+// Admit, and a Limit that cannot peek does not look.
+func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {
+	ctx := context.Background()
+	l := standing(t)
+	wrappers := map[string]func(s weir.Strategy) weir.Strategy{
+		"policy": func(s weir.Strategy) weir.Strategy {
+			return weir.Policy{Name: "p", Strategy: s, Limit: 5, Duration: time.Minute}
+		},
+		"near": func(s weir.Strategy) weir.Strategy { return near.Denials(s, near.DenialsConfig{}) },
+		"fallback": func(s weir.Strategy) weir.Strategy {
+			f, err := fallback.New(s, l.FixedWindow(), fallback.Config{Timeout: time.Minute})
+			require.NoError(t, err)
+			return f
+		},
+	}
+	for name, wrap := range wrappers {
+		key := name
+		if name == "policy" {
+			key = weir.JoinKey("p", name)
+		}
+		limits := weir.Limits{weir.NewLimit(wrap(weir.All(l.FixedWindow(), l.SlidingWindow()))), weir.NewLimit(l.Counter())}
+		limits[0].Request = weir.Request{Key: name, Limit: 5, Duration: time.Minute}
+		limits[1].Request = weir.Request{Key: name, Limit: 0, Duration: time.Minute}
+		for range 3 {
+			allowed, err := limits.Take(ctx, nil)
+			require.NoError(t, err)
+			assert.False(t, allowed)
+			require.NoError(t, limits.Lost())
+		}
+		res, err := l.FixedWindow().Peek(ctx, &weir.Request{Key: key, Limit: 5, Duration: time.Minute})
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, res.TotalRequests, "%s: nothing is counted", name)
+
+		ran := 0
+		inner := wrap(runOnly(func() (*weir.Result, error) {
+			ran++
+			return &weir.Result{State: weir.Allow, TotalRequests: 1}, nil
+		}))
+		one := weir.NewLimit(inner)
+		assert.False(t, one.CanRefund(), name)
+		_, err = weir.Decide(ctx, ask(inner, "k", 5, 1), ask(inner, "k", 5, 1))
+		require.ErrorIs(t, err, errors.ErrUnsupported, name)
+		one.Request, one.Look = weir.Request{Key: "k", Limit: 5, Duration: time.Minute}, true
+		_, err = weir.Limits{one}.Take(ctx, nil)
+		require.ErrorIs(t, err, errors.ErrUnsupported, name)
+		assert.Zero(t, ran, name)
+	}
+}
+
+func TestDecideNeedsStrategies(t *testing.T) {
+	s, none := standing(t).FixedWindow(), weir.Policy{Name: "none", Limit: 5, Duration: time.Minute}
+	for _, missing := range []weir.Strategy{nil, none} {
+		_, err := weir.Decide(context.Background(), ask(s, "k", 5, 1), ask(missing, "k", 5, 1))
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		_, err = weir.ReserveAll(context.Background(), ask(missing, "k", 5, 1))
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		assert.Panics(t, func() { weir.All(s, missing) })
+	}
+}
+
+// What is given back to an admission by All is no more than it took.
+func TestAllGivesBackNoMoreThanItTook(t *testing.T) {
+	ctx := context.Background()
+	s := standing(t).FixedWindow()
+	r := weir.Request{Key: "k", Limit: 100, Duration: time.Minute, Cost: 50}
+	_, err := s.Run(ctx, &r)
+	require.NoError(t, err)
+	r.Cost = 5
+	_, back, err := weir.All(recorder{Strategy: s, name: "plain", calls: new([]string)}).(weir.Admitter).Admit(ctx, &r)
+	require.NoError(t, err)
+	for _, cost := range []uint64{0, 2, 2, 2, 5} {
+		require.NoError(t, back(ctx, cost))
+	}
+	r.Cost = 1
+	res, err := s.Peek(ctx, &r)
+	require.NoError(t, err)
+	assert.EqualValues(t, 51, res.TotalRequests)
+}
+
+// storing is a Batcher whose store cannot be compared.
+type storing struct{ *weir.FixedWindow }
+
+func (s *storing) Store() (any, weir.Strategy) { return []int{1}, s }
+
+func (s *storing) Batch(context.Context, weir.Op, []*weir.Limit) { panic("called") }
+
+func TestStoresThatCannotBeComparedDecideAlone(t *testing.T) {
+	s := standing(t).FixedWindow()
+	d, err := weir.Decide(context.Background(), ask(&storing{s}, "a", 5, 1), ask(&storing{s}, "b", 5, 1))
+	require.NoError(t, err)
+	assert.True(t, d.Allowed())
+}
+
+// gone ends with its context.
+type gone struct{ *weir.FixedWindow }
+
+func (s gone) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.FixedWindow.Run(ctx, r)
+}
+
+// outage fails while it is down.
+type outage struct {
+	*weir.FixedWindow
+	down *bool
+}
+
+func (s outage) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if *s.down {
+		return nil, errors.New("down")
+	}
+	return s.FixedWindow.Run(ctx, r)
+}
+
+func (s outage) Charge(ctx context.Context, r *weir.Request) error {
+	if *s.down {
+		return errors.New("down")
+	}
+	return s.FixedWindow.Charge(ctx, r)
+}
+
+// A cost that has arisen counts, whether its caller is gone or nobody can decide on it.
+func TestArisenCostsCount(t *testing.T) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	s, down := l.FixedWindow(), true
+	undecided, err := fallback.New(outage{s, &down}, s, fallback.Config{OnFail: fallback.FailOpen, Timeout: time.Minute})
+	require.NoError(t, err)
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	for key, of := range map[string]weir.Strategy{"gone": gone{s}, "undecided": undecided} {
+		ctx := context.Background()
+		if key == "gone" {
+			ctx = ended
+		}
+		limits := weir.Limits{weir.NewLimit(of)}
+		limits[0].Request, limits[0].Afterwards = weir.Request{Key: key, Limit: 5, Cost: 3, Duration: 24 * time.Hour}, true
+		_, err := limits.Take(ctx, nil)
+		require.NoError(t, err)
+		assert.EqualValues(t, 3, limits[0].Result.TotalRequests, key)
+		down = false // what undecided owes is charged with the next decision
+		res, err := of.Run(context.Background(), &weir.Request{Key: key, Limit: 5, Duration: 24 * time.Hour})
+		require.NoError(t, err)
+		assert.EqualValues(t, 4, res.TotalRequests, key)
 	}
 }

@@ -39,9 +39,11 @@ type Limit struct {
 	Err error
 
 	bound
-	decided, taken bool
-	revocable      bool   // to be admitted by Admit, if the Strategy has it
-	giveBack       Return // set by Admit
+	decided, taken, charged bool
+	revocable               bool      // to be admitted by Admit, if the Strategy has it
+	strict                  bool      // an error of a peek is Err
+	giveBack                Return    // set by Admit
+	alone                   [1]*Limit // room for a batch of one
 }
 
 // NewLimit returns a Limit of s.
@@ -131,32 +133,40 @@ func (l Limits) take(ctx context.Context, tolerate func(error) bool) (bool, erro
 
 // foresee decides as far as nothing is taken that may have to be given back.
 func (l Limits) foresee(ctx context.Context) {
-	for i := range l {
-		if m := &l[i]; m.waits() && m.measures() {
-			m.measure(ctx)
+	for from := 0; from < len(l); {
+		upTo := from + 1
+		for upTo < len(l) && !l[from:upTo].precede(&l[upTo]) {
+			upTo++
 		}
+		l[:upTo].each(ctx, OpPeek, func(m *Limit) bool { return m.Look && m.waits() })
+		l[:upTo].each(ctx, OpRun, func(m *Limit) bool { return m.Afterwards && m.waits() })
+		l[:upTo].each(ctx, OpCharge, (*Limit).owes)
+		from = upTo
 	}
 	first := l.first()
 	l.peek(ctx, func(m *Limit) bool { return m.turn == inProcess && m != first })
 }
 
-func (l *Limit) measures() bool { return l.Look || l.Afterwards }
-
-// measure decides on a Limit that takes nothing, or all.
-func (l *Limit) measure(ctx context.Context) {
-	switch {
-	case l.Look && l.peeker == nil:
-		l.Err = l.unsupported("peek")
-	case l.Look:
-		l.call(ctx, OpPeek)
-		if l.Result.State = Allow; l.Result.TotalRequests > l.Most() {
-			l.Result.State = Deny
-		}
-	default:
-		if l.call(ctx, OpRun); l.Denies() {
-			l.call(context.WithoutCancel(ctx), OpCharge)
+// precede reports whether m is not to be measured with l: it is measured in another way, or a cost of
+// l on the same key comes first.
+func (l Limits) precede(m *Limit) bool {
+	if !m.measures() {
+		return false
+	}
+	for i := range l {
+		if l[i].measures() && (l[i].Look != m.Look || m.Afterwards && l[i].Request.Key == m.Request.Key) {
+			return true
 		}
 	}
+	return false
+}
+
+func (l *Limit) measures() bool { return l.Look || l.Afterwards }
+
+// owes reports whether a cost that is known Afterwards is not counted yet: it was denied, or nobody
+// decided on it.
+func (l *Limit) owes() bool {
+	return l.Afterwards && l.decided && l.Err == nil && !l.charged && (l.Denies() || l.Source == "policy")
 }
 
 // first returns the Limit that decides first, or nil.
@@ -184,22 +194,26 @@ func (l Limits) verdict(ctx context.Context, tolerate func(error) bool) (allowed
 
 // peek peeks at the limits that wait and that which selects, as far as that is possible.
 func (l Limits) peek(ctx context.Context, which func(*Limit) bool) {
-	peekable := func(m *Limit) bool { return m.waits() && m.peeker != nil && which(m) }
+	l.each(ctx, OpPeek, func(m *Limit) bool { return m.waits() && m.peeker != nil && which(m) })
+}
+
+// each calls the method of op of the limits that which selects, until it was called. What is no peek
+// must happen, even if ctx has ended.
+func (l Limits) each(ctx context.Context, op Op, which func(*Limit) bool) {
 	for i := range l {
-		if peekable(&l[i]) {
-			l.call(ctx, OpPeek, i, peekable)
+		if !which(&l[i]) {
+			continue
 		}
+		if op != OpPeek {
+			ctx = context.WithoutCancel(ctx)
+		}
+		l.call(ctx, op, i, which)
 	}
 }
 
 // Refund gives back what was taken, but Afterwards, even if ctx has ended. It fails as Lost does.
 func (l Limits) Refund(ctx context.Context) error {
-	taken := func(m *Limit) bool { return m.taken && m.Err == nil && !m.Afterwards }
-	for i := range l {
-		if taken(&l[i]) {
-			l.call(context.WithoutCancel(ctx), OpRefund, i, taken)
-		}
-	}
+	l.each(ctx, OpRefund, func(m *Limit) bool { return m.taken && m.Err == nil && !m.Afterwards })
 	return l.Lost()
 }
 
@@ -258,7 +272,7 @@ func (l Limits) call(ctx context.Context, op Op, i int, also func(*Limit) bool) 
 		m.call(ctx, op)
 		return
 	}
-	batch := []*Limit{m}
+	batch := append(m.alone[:0], m)
 	for j := i + 1; j < len(l); j++ {
 		o := &l[j]
 		if also(o) && o.batcher != nil && o.store == m.store && !o.revocable {
@@ -277,9 +291,12 @@ func (l *Limit) waits() bool { return l.strategy != nil && !l.Exempt && !l.decid
 // reset writes no pointer that is nil already: while the garbage collector marks, it notes each
 // write of one.
 func (l *Limit) reset() {
-	l.decided, l.taken = false, false
+	l.decided, l.taken, l.charged = false, false, false
 	if l.Err != nil {
 		l.Err = nil
+	}
+	if l.Source != "" && l.local == nil {
+		l.Source = ""
 	}
 	if l.giveBack != nil {
 		l.giveBack = nil
@@ -292,6 +309,8 @@ func (l *Limit) call(ctx context.Context, op Op) {
 	switch {
 	case op == OpRefund:
 		l.Err = l.refund(ctx, l.cost())
+	case op == OpPeek && l.peeker == nil:
+		l.Err = l.unsupported("peek")
 	case op == OpCharge && l.charger == nil:
 		l.Err = l.unsupported("charge")
 	case op == OpCharge:
@@ -345,7 +364,7 @@ func (l *Limit) refund(ctx context.Context, cost uint64) error {
 // called notes that the method of op was called.
 func (l *Limit) called(op Op) {
 	switch {
-	case op == OpPeek && errors.Is(l.Err, errors.ErrUnsupported): // it wraps a Strategy without Peek
+	case op == OpPeek && l.Err != nil && !l.Look && !l.strict: // it decides later, or need not
 		l.Err = nil
 	case l.Err != nil:
 	case op == OpRun:
@@ -355,12 +374,20 @@ func (l *Limit) called(op Op) {
 		if l.Result.Allowed() {
 			l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
 		}
+		if l.Look {
+			l.Result.State = Allow
+			if l.Result.TotalRequests > l.Most() {
+				l.Result.State = Deny
+			}
+		}
 	case op == OpRefund:
 		l.taken = false
 		l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
 	case op == OpCharge:
-		l.taken = true
-		l.Result.TotalRequests += min(l.cost(), ^l.Result.TotalRequests)
+		l.taken, l.charged = true, true
+		if !l.Result.Allowed() {
+			l.Result.TotalRequests += min(l.cost(), ^l.Result.TotalRequests)
+		}
 	}
 }
 

@@ -20,16 +20,16 @@ type Reservation struct {
 
 // returnOf returns what gives a part of an admission back, by give: in all no more than was taken, and
 // nothing after a denial. give gets a request for the part, and how much was given back before.
-func returnOf(r *Request, taken *Result, give func(q *Request, before int64) error) Return {
+func returnOf(r *Request, taken *Result, give func(ctx context.Context, q *Request, before int64) error) Return {
 	whole := *r // r is the caller's
 	var cost uint64
 	if taken.Allowed() {
 		cost = max(1, r.Cost)
 	}
-	return remainder.Parts(cost, func(_ context.Context, n, before uint64) error {
+	return remainder.Parts(cost, func(ctx context.Context, n, before uint64) error {
 		q := whole
 		q.Cost = n
-		return give(&q, clampCost(before))
+		return give(ctx, &q, clampCost(before))
 	})
 }
 

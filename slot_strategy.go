@@ -283,7 +283,7 @@ func (s *slotStrategy) Admit(_ context.Context, r *Request) (*Result, Return, er
 		return nil, nil, err
 	}
 	taken := s.l.result(v)
-	return taken, returnOf(r, taken, func(q *Request, before int64) error {
+	return taken, returnOf(r, taken, func(_ context.Context, q *Request, before int64) error {
 		return s.refund(q, taken, in, before)
 	}), nil
 }

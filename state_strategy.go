@@ -167,7 +167,7 @@ func (s *stateStrategy[S]) Admit(_ context.Context, r *Request) (*Result, Return
 
 // returnTo returns what gives back to the entry in which r was admitted.
 func (s *stateStrategy[S]) returnTo(r *Request, taken *Result, at handle) Return {
-	return returnOf(r, taken, func(q *Request, _ int64) error { return s.refund(q, taken, at) })
+	return returnOf(r, taken, func(_ context.Context, q *Request, _ int64) error { return s.refund(q, taken, at) })
 }
 
 // Reset implements [Resetter].

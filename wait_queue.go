@@ -47,7 +47,7 @@ func newWaitID(s Strategy, r *Request) waitID {
 }
 
 // equal reports whether a == b. Where that panics, on types that cannot be compared, it is false.
-func equal(a, b Strategy) (ok bool) {
+func equal(a, b any) (ok bool) {
 	defer func() { _ = recover() }()
 	return a == b
 }

@@ -93,6 +93,47 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	assert.Equal(t, 1, proxy.Trips(), "Peek of All")
 }
 
+// Peeks take one round trip, and costs that are known afterwards one to count, and one more to charge what
+// is over its limit.
+func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
+	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
+	s, ctx := open(t, proxy.Addr, redislimit.Config{}), context.Background()
+	trips := func(key string, set func(l *weir.Limit)) int {
+		var limits weir.Limits
+		for i := range 3 {
+			l := weir.NewLimit(s.FixedWindow())
+			l.Request = weir.Request{Key: key + fmt.Sprint(i), Limit: 10, Cost: 8, Duration: time.Hour}
+			set(&l)
+			limits = append(limits, l)
+		}
+		proxy.Forget()
+		_, err := limits.Take(ctx, nil)
+		require.NoError(t, err)
+		return proxy.Trips()
+	}
+	look, after := func(l *weir.Limit) { l.Look = true }, func(l *weir.Limit) { l.Afterwards = true }
+	for range 2 { // the first uploads the scripts
+		trips("warm", look)
+		trips("warm", after)
+	}
+	assert.Equal(t, 1, trips("a", look))
+	assert.Equal(t, 1, trips("a", after))
+	assert.Equal(t, 2, trips("a", after))
+	res, err := s.FixedWindow().Peek(ctx, &weir.Request{Key: "a0", Limit: 99, Duration: time.Hour})
+	require.NoError(t, err)
+	assert.EqualValues(t, 17, res.TotalRequests)
+}
+
+// One limit costs no more allocations than its Run does, but one for the Limit.
+func TestOneLimitNeedsNoPipeline(t *testing.T) {
+	s, ctx := open(t, redistest.Start(t).Addr, redislimit.Config{}).FixedWindow(), context.Background()
+	limits := weir.Limits{weir.NewLimit(s)}
+	limits[0].Request = weir.Request{Key: "a", Limit: 1 << 40, Duration: time.Hour}
+	run := testing.AllocsPerRun(500, func() { _, err := s.Run(ctx, &limits[0].Request); require.NoError(t, err) })
+	take := testing.AllocsPerRun(500, func() { _, err := limits.Take(ctx, nil); require.NoError(t, err) })
+	assert.LessOrEqual(t, take, run)
+}
+
 // A pipeline is sent once, whatever the client's settings are: what was lost may be counted, once.
 func TestDecideIsNotRetried(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
