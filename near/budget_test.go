@@ -87,7 +87,7 @@ func TestGiveBack(t *testing.T) {
 		"to the block":                      {window, end, 3, 5, 0},
 		"no more than a block":              {window, end, 5, 6, 1},
 		"no more than was used":             {window, end, 100, 6, 4},
-		"of an earlier window":              {window, end.Add(-time.Minute), 3, 2, 3},
+		"of an earlier window":              {window, end.Add(-5 * time.Second), 3, 2, 3},
 		"the lease has ended":               {cost{2, now, 0}, end, 3, 0, 3},
 		"to a bucket":                       {tokens, end, 3, 5, 0},
 		"to a bucket that has had it again": {tokens, now, 3, 2, 3},
