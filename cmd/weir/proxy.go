@@ -60,7 +60,8 @@ the counts on Redis afterwards. Give the password in $WEIR_REDIS_PASSWORD or a f
 a machine can read the arguments of a process.
 
 Only WebSocket upgrades are passed on. Connections, requests in flight and request bodies are
-bounded; a connection over --max-conns replaces one without a request.
+bounded; a connection over --max-conns replaces one without a request. A client that does not read
+what waits for it, for --send-timeout, is cut off.
 
 The page at --admin shows the traffic and the keys of denied callers. It has its own address,
 loopback by default; any other address needs --admin-remote and a token, in a file or in
@@ -107,6 +108,7 @@ type proxyFlags struct {
 	listen, upstream         string
 	preserveHost             bool
 	upstreamTimeout, drain   time.Duration
+	sendTimeout              time.Duration
 	drainDelay               time.Duration
 	tlsCert, tlsKey          string
 	normalizePaths           bool
@@ -246,6 +248,8 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 		"pass the client's Host to the upstream, not the upstream's own")
 	flags.DurationVar(&f.upstreamTimeout, "upstream-timeout", time.Minute,
 		"how long the upstream may take to begin its response; 0: no bound")
+	flags.DurationVar(&f.sendTimeout, "send-timeout", time.Minute,
+		"how long a client may take to read a piece of a response, up to 32 KiB; 0: no bound")
 	flags.IntVar(&f.maxConns, "max-conns", 0,
 		"connections at the same time (default half of what the process may open, up to 10000)")
 	flags.IntVar(&f.maxConnsPerIP, "max-conns-per-ip", 256,

@@ -23,6 +23,7 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 		Listen:          f.listen,
 		PreserveHost:    f.preserveHost,
 		UpstreamTimeout: f.upstreamTimeout,
+		SendTimeout:     f.sendTimeout,
 		Drain:           f.drain,
 		Forwarded:       f.forwarded,
 		IPv6Bits:        f.ipv6Prefix,
@@ -68,8 +69,8 @@ func (f *proxyFlags) setNumbers(*proxy.Config) error {
 		return fmt.Errorf("max-buckets must be positive, not %d", f.maxBuckets)
 	case f.keep <= 0 || f.sweepEvery <= 0:
 		return errors.New("keep and sweep-every must be positive")
-	case f.drain < 0 || f.drainDelay < 0 || f.upstreamTimeout < 0 || f.jitter < 0:
-		return errors.New("drain, drain-delay, upstream-timeout and jitter must not be negative")
+	case f.drain < 0 || f.drainDelay < 0 || f.upstreamTimeout < 0 || f.sendTimeout < 0 || f.jitter < 0:
+		return errors.New("drain, drain-delay, upstream-timeout, send-timeout and jitter must not be negative")
 	case f.maxKeys < 1:
 		return fmt.Errorf("max-keys must be at least 1, not %d", f.maxKeys)
 	case f.redis.instances < 1:

@@ -27,6 +27,7 @@ type Config struct {
 	PreserveHost bool
 
 	UpstreamTimeout time.Duration // for the header of the upstream's answer; 0: no bound
+	SendTimeout     time.Duration // for the client to take a piece of a response, up to 32 KiB; 0: no bound
 	Drain           time.Duration // how long requests in flight may take after a stop
 	// from the stop, when health checks begin to fail, to the closing of the listener
 	DrainDelay time.Duration
@@ -167,7 +168,7 @@ const (
 // connBounds returns the bounds on the connections of clients. Each may need a second file for a
 // connection to the upstream.
 func (c *Config) connBounds() connBounds {
-	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr}
+	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr, send: c.SendTimeout}
 	if b.max == 0 {
 		b.max = maxConns
 		if files := maxFiles(); files > 0 {

@@ -3,6 +3,8 @@ package proxy
 import (
 	"container/list"
 	"context"
+	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -16,6 +18,7 @@ type connBounds struct {
 	max     int                   // 0: no bound
 	perAddr int                   // of one IPv4 address or IPv6 /64; 0: no bound
 	exempt  func(netip.Addr) bool // from perAddr; nil: none
+	send    time.Duration         // in which a client must take a piece of a response; 0: no bound
 }
 
 // conns is a net.Listener with bounds. A connection over the bound of its address is closed. A
@@ -38,10 +41,14 @@ type conns struct {
 	ended    chan struct{} // closed by Close
 }
 
-// conn is a connection of conns. It embeds the *net.TCPConn for sendfile and half-closing.
+// conn is a connection of conns. It embeds the *net.TCPConn for half-closing.
+//
+// A Write fails if the client does not take it within connBounds.send: a client that reads nothing
+// would otherwise hold the request, or the WebSocket, for ever. A stream without data is not slow.
 type conn struct {
 	*net.TCPConn
 	owner *conns
+	until atomic.Int64 // the write deadline that net/http or crypto/tls set, in ns since the epoch; 0: none
 	addr  netip.Prefix // the peer's, as perAddr counts it; zero: perAddr does not count it
 
 	serving int           // guarded by owner.mu; requests
@@ -149,6 +156,35 @@ func (cs *conns) remove(c *conn) {
 		cs.waiting.Remove(c.waits)
 		c.waits = nil
 	}
+}
+
+// Write implements net.Conn.
+func (c *conn) Write(b []byte) (int, error) {
+	if c.owner.send > 0 {
+		deadline := time.Now().Add(c.owner.send)
+		if until := c.until.Load(); until == 0 || deadline.UnixNano() < until {
+			_ = c.TCPConn.SetWriteDeadline(deadline) // it fails if Write does
+		}
+	}
+	return c.TCPConn.Write(b)
+}
+
+// ReadFrom hides that of *net.TCPConn, which has no deadline for each piece.
+func (c *conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(struct{ io.Writer }{c}, r) }
+
+// SetWriteDeadline implements net.Conn.
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	until := int64(0)
+	if !t.IsZero() {
+		until = max(1, t.UnixNano())
+	}
+	c.until.Store(until)
+	return c.TCPConn.SetWriteDeadline(t)
+}
+
+// SetDeadline implements net.Conn.
+func (c *conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // Close implements net.Conn.

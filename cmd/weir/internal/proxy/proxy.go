@@ -208,7 +208,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	back := &server{}
 	if p.cfg.Admin.Addr != "" {
 		back, err = p.listen("admin", p.cfg.Admin.Addr, p.admin, requests,
-			connBounds{max: maxAdminConns}, nil)
+			connBounds{max: maxAdminConns, send: time.Minute}, nil)
 		if err != nil {
 			return err
 		}

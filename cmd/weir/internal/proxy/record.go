@@ -3,7 +3,6 @@ package proxy
 import (
 	"bufio"
 	"context"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -46,6 +45,10 @@ func (p *Proxy) observe(next http.Handler) http.Handler {
 			rec.refusal = p.routes.read(&rec.targets, observed)
 		}
 		meter := &writer{ResponseWriter: w, stopping: &p.stopping}
+		if r.ProtoMajor == 2 {
+			meter.send = p.cfg.SendTimeout
+			defer func() { _ = meter.hurry() }() // for what net/http has not sent yet
+		}
 		defer func() {
 			// Deferred, since ReverseProxy panics when the upstream breaks off.
 			if p.cfg.Access != nil {
@@ -93,7 +96,8 @@ type writer struct {
 	http.ResponseWriter
 	status   int // 0: none
 	bytes    int64
-	stopping *atomic.Bool // set: the connection ends after the response
+	stopping *atomic.Bool  // set: the connection ends after the response
+	send     time.Duration // over HTTP/2, in which the client must take a piece; 0: no bound
 }
 
 func (w *writer) WriteHeader(status int) {
@@ -103,22 +107,28 @@ func (w *writer) WriteHeader(status int) {
 
 func (w *writer) Write(b []byte) (int, error) {
 	w.begin(http.StatusOK)
+	defer w.hurry()()
 	n, err := w.ResponseWriter.Write(b)
 	w.bytes += int64(n)
 	return n, err
 }
 
-// ReadFrom keeps net/http's sendfile path.
-func (w *writer) ReadFrom(src io.Reader) (int64, error) {
-	w.begin(http.StatusOK)
-	n, err := io.Copy(w.ResponseWriter, src)
-	w.bytes += n
-	return n, err
+// hurry bounds the time of what follows by send over HTTP/2, whose flow control can stop a response
+// while the connection is read. The returned function ends that: the deadline of a stream also ends
+// one without data.
+func (w *writer) hurry() (end func()) {
+	if w.send == 0 {
+		return func() {}
+	}
+	c := http.NewResponseController(w.ResponseWriter)
+	_ = c.SetWriteDeadline(time.Now().Add(w.send)) // only writers of tests have no deadlines
+	return func() { _ = c.SetWriteDeadline(time.Time{}) }
 }
 
 // Flush implements http.Flusher.
 func (w *writer) Flush() {
 	w.begin(http.StatusOK)
+	defer w.hurry()()
 	_ = http.NewResponseController(w.ResponseWriter).Flush() // Flush has no error result
 }
 

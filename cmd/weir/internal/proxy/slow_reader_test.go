@@ -1,0 +1,118 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// flood is an upstream whose response, or WebSocket, has no end.
+func flood(w http.ResponseWriter, r *http.Request) {
+	piece := make([]byte, 32<<10)
+	switch r.URL.Path {
+	case "/chat":
+		conn, rw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		_ = rw.Flush()
+		for err == nil {
+			_, err = conn.Write(piece)
+		}
+	case "/flood":
+		for err := error(nil); err == nil; {
+			_, err = w.Write(piece)
+		}
+	case "/events":
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(600 * time.Millisecond)
+		_, _ = io.WriteString(w, "event")
+	}
+}
+
+// TestSlowReadersKeepNobodyOut has as many clients that read nothing as requests may be in flight.
+func TestSlowReadersKeepNobodyOut(t *testing.T) {
+	const bound = 4
+	dir := t.TempDir()
+	cert := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	writeCertificate(t, cert, "127.0.0.1")
+	for name, hold := range map[string]func(t *testing.T, p running){
+		"HTTP/1": func(t *testing.T, p running) {
+			conn, err := net.Dial("tcp", p.front)
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = conn.Close() })
+			_, err = fmt.Fprintf(conn, "GET /flood HTTP/1.1\r\nHost: a\r\n\r\n")
+			require.NoError(t, err)
+		},
+		"WebSocket": func(t *testing.T, p running) {
+			conn, _, code := upgrade(t, p.front)
+			require.Equal(t, 101, code)
+			t.Cleanup(func() { _ = conn.Close() })
+		},
+		"HTTP/2": func(t *testing.T, p running) {
+			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+			t.Cleanup(transport.CloseIdleConnections)
+			r, err := http.NewRequest("GET", p.front+"/flood", nil)
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(r)
+			require.NoError(t, err)
+			require.Equal(t, 2, resp.ProtoMajor)
+			t.Cleanup(func() { _ = resp.Body.Close() })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(t, "1000/1d")
+			cfg.Upstream = upstreamOf(t, flood)
+			cfg.MaxInFlight, cfg.SendTimeout = bound, 200*time.Millisecond
+			if name == "HTTP/2" {
+				cfg.TLS = cert
+			}
+			p := run(t, cfg)
+			for range bound {
+				hold(t, p)
+			}
+			assert.Eventually(t, func() bool { return p.open.Load() == 0 }, 20*time.Second, time.Millisecond)
+			p.stop()
+			assert.NoError(t, <-p.done)
+		})
+	}
+}
+
+// TestAStreamWithoutDataIsNotSlow has an event after three times the time that a client may take.
+func TestAStreamWithoutDataIsNotSlow(t *testing.T) {
+	dir := t.TempDir()
+	cert := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	writeCertificate(t, cert, "127.0.0.1")
+	for _, files := range []TLS{{}, cert} {
+		cfg := config(t, "1000/1d")
+		cfg.Upstream = upstreamOf(t, flood)
+		cfg.SendTimeout, cfg.TLS = 200*time.Millisecond, files
+		p := run(t, cfg)
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		defer transport.CloseIdleConnections()
+		url := p.front
+		if files == (TLS{}) {
+			url = "http://" + p.front
+		}
+		r, err := http.NewRequest("GET", url+"/events", nil)
+		require.NoError(t, err)
+		resp, err := transport.RoundTrip(r)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.Equal(t, "event", string(text))
+		require.NoError(t, resp.Body.Close())
+		p.stop()
+		assert.NoError(t, <-p.done)
+	}
+}
