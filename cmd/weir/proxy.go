@@ -60,7 +60,8 @@ the counts on Redis afterwards. Give the password in $WEIR_REDIS_PASSWORD or a f
 a machine can read the arguments of a process.
 
 Only WebSocket upgrades are passed on. Connections, requests in flight and request bodies are
-bounded; a connection over --max-conns replaces one without a request. A client that does not read
+bounded; a connection over --max-conns replaces one without a request. An HTTP/2 connection has at
+most 100 requests at a time, and one address as many as connections, 256. A client that does not read
 what waits for it, for --send-timeout, is cut off.
 
 The page at --admin shows the traffic and the keys of denied callers. It has its own address,
@@ -253,7 +254,7 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 	flags.IntVar(&f.maxConns, "max-conns", 0,
 		"connections at the same time (default half of what the process may open, up to 10000)")
 	flags.IntVar(&f.maxConnsPerIP, "max-conns-per-ip", 256,
-		"connections of one untrusted address or IPv6 /64; 0: no bound")
+		"connections, and requests in flight, of one untrusted address or IPv6 /64; 0: no bound")
 	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "requests at the same time; 0: no bound")
 	flags.IntVar(&f.maxInFlightPerClient, "max-in-flight-per-client", 0,
 		"requests of one caller at the same time; 0: no bound")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -374,4 +375,34 @@ func TestSecondSignal(t *testing.T) {
 		return p.Process.Signal(syscall.Signal(0)) != nil || len(p.rest) == 1
 	}, 10*time.Second, 10*time.Millisecond)
 	assert.ErrorContains(t, p.Wait(), "terminated")
+}
+
+// TestSilentConnectionsStarveNoPort holds more connections to each port than the process may have
+// files.
+func TestSilentConnectionsStarveNoPort(t *testing.T) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer upstream.Close()
+	cmd := proxyCommand("--limit", "1000/1d", "--upstream", upstream.URL, "--trust", "127.0.0.1")
+	limited := exec.Command("sh", append([]string{"-c", `ulimit -n 200 && exec "$0" "$@"`, cmd.Path}, cmd.Args[1:]...)...)
+	limited.Env = cmd.Env
+	p := startProcess(t, limited)
+	for _, url := range []string{p.front, p.back} {
+		for range 300 {
+			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			require.NoError(t, err)
+			defer conn.Close()
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	for range 20 {
+		for _, url := range []string{p.front, p.back + "/-/healthz"} {
+			resp, err := client.Get(url)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, 200, resp.StatusCode)
+		}
+	}
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.Wait())
+	assert.NotContains(t, <-p.rest, "too many open files")
 }

@@ -34,13 +34,19 @@ const (
 )
 
 // TestSoak runs the proxy in its own process with attackers and clients at the same time: slow
-// bodies, silent connections, upgrades, hang-ups, a million addresses, and callers that send twice
-// their limit. Every health check must be answered in time, memory must stay below soakMemory, and
-// exactly the limit of each caller's requests must reach the upstream.
+// bodies, slow readers, silent connections, upgrades, hang-ups, resets, a million addresses, and
+// callers that send twice their limit. Every health check must be answered in time, and half of the
+// requests within soakHealth of a handler that does nothing; memory must stay below soakMemory, open
+// files must return, and exactly the limit of each caller's requests must reach the upstream.
 func TestSoak(t *testing.T) {
 	slow.Test(t)
 	var reached sync.Map // number of requests, by caller
-	upstream := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/long" {
+			for err := error(nil); err == nil; {
+				_, err = w.Write(make([]byte, 32<<10))
+			}
+		}
 		if caller := r.Header.Get("X-Caller"); caller != "" {
 			n, _ := reached.LoadOrStore(caller, new(atomic.Int64))
 			n.(*atomic.Int64).Add(1)
@@ -50,14 +56,15 @@ func TestSoak(t *testing.T) {
 	defer upstream.Close()
 	p := controlledProxy(t, "--limit", fmt.Sprintf("%d/1d", soakLimit), "--upstream", upstream.URL,
 		"--access-log", "off", "--trust", "127.0.0.0/8", "--max-conns", "1000",
-		"--max-in-flight-per-client", "20", "--body-rate", "100", "--drain", "5s")
+		"--max-in-flight-per-client", "50", "--body-rate", "100", "--send-timeout", "2s", "--drain", "5s")
 	idle := controlledProxy(t, "--limit", "1/1d", "--access-log", "off")
 	s := &soak{addr: strings.TrimPrefix(p.front, "http://")}
+	filesBefore := openFiles(t, p.Process.Pid)
 	length := time.Duration(slow.N(30, 30, 300)) * time.Second
 	ctx, stop := context.WithTimeout(t.Context(), length)
 	defer stop()
 	for n, attack := range map[int]func(context.Context){
-		250: s.slowBody, 700: s.silent, 10: s.upgrade, 11: s.hangUp, 4: s.addresses,
+		250: s.slowBody, 600: s.silent, 10: s.upgrade, 11: s.hangUp, 4: s.addresses, 50: s.slowReader, 12: s.reset,
 	} {
 		for range n {
 			s.all.Go(func() { attack(ctx) })
@@ -66,7 +73,9 @@ func TestSoak(t *testing.T) {
 	var probes []probe
 	s.all.Go(func() {
 		for ctx.Err() == nil {
-			probes = append(probes, newProbe(p.back+"/-/healthz", p.control, idle.control))
+			probe := newProbe(p.back+"/-/healthz", p.control, idle.control)
+			probe.served = s.through(p.front)
+			probes = append(probes, probe)
 			wait(ctx, 50*time.Millisecond)
 		}
 	})
@@ -80,7 +89,11 @@ func TestSoak(t *testing.T) {
 		require.True(t, ok)
 		assert.EqualValues(t, soakLimit, n.(*atomic.Int64).Load(), "caller %d", i)
 	}
+	require.Eventually(t, func() bool { return openFiles(t, p.Process.Pid) <= filesBefore+10 }, time.Minute,
+		100*time.Millisecond, "the descriptors return")
 	peak := peakMemory(t, p.Process.Pid)
+	t.Logf("files: %d before, %d after; memory after: %d MiB", filesBefore, openFiles(t, p.Process.Pid),
+		memory(t, p.Process.Pid, "VmRSS:")>>20)
 	t.Logf("%d health checks; %d requests of the million addresses; peak memory %d MiB",
 		len(probes), s.served.Load(), peak>>20)
 	for _, of := range []struct {
@@ -88,6 +101,7 @@ func TestSoak(t *testing.T) {
 		took func(probe) time.Duration
 	}{
 		{"health check", func(p probe) time.Duration { return p.health }},
+		{"request through the proxy", func(p probe) time.Duration { return p.served }},
 		{"control of this process", func(p probe) time.Duration { return p.control }},
 		{"control of an idle process", func(p probe) time.Duration { return p.idle }},
 	} {
@@ -95,6 +109,8 @@ func TestSoak(t *testing.T) {
 			slices.Max(durations(probes, of.took)))
 	}
 	require.NotEmpty(t, probes)
+	assert.LessOrEqual(t, median(probes, func(p probe) time.Duration { return p.served - p.control }), soakHealth,
+		"requests are late")
 	for _, late := range lateProbes(probes) {
 		t.Errorf("a health check was late: %+v", late)
 	}
@@ -161,6 +177,7 @@ type probe struct {
 	health  time.Duration
 	control time.Duration // slowest response of the same process during the health check
 	idle    time.Duration // response time of an idle process
+	served  time.Duration // response time of a request through the proxy, right after
 	err     error         // why the health check failed
 }
 
@@ -237,6 +254,7 @@ type soak struct {
 	addr   string
 	all    sync.WaitGroup
 	served atomic.Int64 // requests from the million addresses
+	probes atomic.Int64
 }
 
 // again calls one until ctx ends, each time with a new connection.
@@ -290,6 +308,46 @@ func (s *soak) hangUp(ctx context.Context) {
 	})
 }
 
+// slowReader asks for a response without an end, and reads none of it.
+func (s *soak) slowReader(ctx context.Context) {
+	s.again(ctx, time.Second, func(c net.Conn) {
+		askLong(c)
+		wait(ctx, 10*time.Second)
+	})
+}
+
+// askLong asks for a response without an end, from an address that is not over the limit.
+func askLong(c net.Conn) {
+	_, _ = fmt.Fprintf(c, "GET /long HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 10.201.%d.%d\r\n\r\n", rand.N(256),
+		rand.N(256))
+}
+
+// reset begins a response and resets the connection.
+func (s *soak) reset(ctx context.Context) {
+	s.again(ctx, 50*time.Millisecond, func(c net.Conn) {
+		askLong(c)
+		_, _ = c.Read(make([]byte, 1000))
+		_ = c.(*net.TCPConn).SetLinger(0)
+	})
+}
+
+// through returns the time of a request of an address of its own.
+func (s *soak) through(url string) time.Duration {
+	n := s.probes.Add(1)
+	r, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		panic(err)
+	}
+	r.Header.Set("X-Forwarded-For", fmt.Sprintf("10.200.%d.%d", n>>8&255, n&255))
+	start := time.Now()
+	resp, err := oneShot.Do(r)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		return 10 * time.Second
+	}
+	_ = resp.Body.Close()
+	return time.Since(start)
+}
+
 // addresses sends requests from addresses out of a million, sixteen at a time on one connection.
 func (s *soak) addresses(ctx context.Context) {
 	s.again(ctx, time.Millisecond, func(c net.Conn) {
@@ -339,16 +397,26 @@ func (s *soak) caller(ctx context.Context, length time.Duration, i int) {
 }
 
 // peakMemory returns the peak resident set of a process.
-func peakMemory(t *testing.T, pid int) int {
+func peakMemory(t *testing.T, pid int) int { return memory(t, pid, "VmHWM:") }
+
+// openFiles returns the number of a process's open files.
+func openFiles(t *testing.T, pid int) int {
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	require.NoError(t, err)
+	return len(all)
+}
+
+// memory returns a figure of a process, in bytes.
+func memory(t *testing.T, pid int, name string) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	require.NoError(t, err)
 	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "VmHWM:" {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == name {
 			kib, err := strconv.Atoi(fields[1])
 			require.NoError(t, err)
 			return kib << 10
 		}
 	}
-	t.Fatal("no VmHWM")
+	t.Fatal("no " + name)
 	return 0
 }

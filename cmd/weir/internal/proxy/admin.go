@@ -6,11 +6,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"net/http"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/weirgo/weir/httplimit"
@@ -74,12 +73,10 @@ func secure(next http.Handler) http.Handler {
 // addresses are allowed: a site cannot rebind one.
 func (p *Proxy) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host := r.Host
-		if h, _, err := net.SplitHostPort(host); err == nil {
-			host = h
-		}
-		_, err := netip.ParseAddr(strings.Trim(host, "[]"))
-		if err != nil && host != "localhost" && !slices.Contains(p.cfg.Admin.Hosts, host) {
+		host := plainHost(r.Host)
+		_, err := netip.ParseAddr(host)
+		named := func(name string) bool { return plainHost(name) == host }
+		if err != nil && host != "localhost" && !slices.ContainsFunc(p.cfg.Admin.Hosts, named) {
 			http.Error(w, "This server does not accept that host name; see --admin-host.",
 				http.StatusMisdirectedRequest)
 			return
@@ -185,7 +182,11 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 	var c change
 	body := json.NewDecoder(http.MaxBytesReader(w, r.Body, 16<<10))
 	body.DisallowUnknownFields()
-	if err := body.Decode(&c); err != nil {
+	err := body.Decode(&c)
+	if err == nil && body.Decode(new(change)) != io.EOF {
+		err = errors.New("more than one JSON value")
+	}
+	if err != nil {
 		http.Error(w, "Invalid change: "+err.Error(), http.StatusBadRequest)
 		return
 	}
@@ -215,7 +216,7 @@ func (p *Proxy) serveDeny(w http.ResponseWriter, r *http.Request) {
 	if p.denyFile != nil {
 		if err := p.denyFile.save(p.denied); err != nil {
 			p.cfg.Log.Error("the deny list cannot be saved", "error", err.Error())
-			http.Error(w, "The list is changed, but cannot be saved.", http.StatusInternalServerError)
+			http.Error(w, "The list is changed, but cannot be saved: "+err.Error()+".", http.StatusInternalServerError)
 			return
 		}
 	}

@@ -158,21 +158,23 @@ func (c *Config) check() error {
 }
 
 const (
-	maxConns = 10_000
-
-	// spareFiles is the number of files for the admin address, the log, the certificate and the
-	// deny file.
-	spareFiles = maxAdminConns + 64
+	maxConns      = 10_000
+	maxAdminConns = 256 // a further one, such as a health check's, replaces one without a request
+	spareFiles    = 64  // for the log, the certificate, Redis and the deny file
 )
 
 // connBounds returns the bounds on the connections of clients. Each may need a second file for a
 // connection to the upstream.
 func (c *Config) connBounds() connBounds {
-	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr, send: c.SendTimeout}
+	b := connBounds{max: c.MaxConns, perAddr: c.MaxConnsPerAddr, send: c.SendTimeout, admin: maxAdminConns}
+	files := maxFiles()
+	if files > 0 {
+		b.admin = max(1, min(b.admin, files/8))
+	}
 	if b.max == 0 {
 		b.max = maxConns
-		if files := maxFiles(); files > 0 {
-			b.max = max(1, min(b.max, (files-spareFiles)/2))
+		if files > 0 {
+			b.max = max(1, min(b.max, (files-b.admin-min(spareFiles, files/8))/2))
 		}
 	}
 	return b

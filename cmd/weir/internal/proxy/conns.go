@@ -16,7 +16,8 @@ import (
 // connBounds bounds the connections of one server.
 type connBounds struct {
 	max     int                   // 0: no bound
-	perAddr int                   // of one IPv4 address or IPv6 /64; 0: no bound
+	perAddr int                   // of one IPv4 address or IPv6 /64, and of its requests; 0: no bound
+	admin   int                   // of the admin address
 	exempt  func(netip.Addr) bool // from perAddr; nil: none
 	send    time.Duration         // in which a client must take a piece of a response; 0: no bound
 }
@@ -32,6 +33,7 @@ type conns struct {
 	mu      sync.Mutex
 	open    int                  // guarded by mu
 	byAddr  map[netip.Prefix]int // guarded by mu
+	serving map[netip.Prefix]int // guarded by mu; requests by address
 	waiting list.List            // guarded by mu; of *conn without a request, the longest first
 
 	refused, evicted atomic.Uint64
@@ -57,7 +59,8 @@ type conn struct {
 }
 
 func newConns(l net.Listener, b connBounds) *conns {
-	return &conns{Listener: l, connBounds: b, byAddr: make(map[netip.Prefix]int), ended: make(chan struct{})}
+	return &conns{Listener: l, connBounds: b, byAddr: make(map[netip.Prefix]int),
+		serving: make(map[netip.Prefix]int), ended: make(chan struct{})}
 }
 
 // refuse ends new connections. http.Server, for which a listener without them is a failure, waits
@@ -195,20 +198,33 @@ func (c *conn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// begin and end mark the start and the end of a request on c. HTTP/2 serves several at a time.
-func (c *conn) begin() {
+// begin and end mark the start and the end of a request on c. HTTP/2 serves several at a time. begin
+// reports false if the address has too many.
+func (c *conn) begin() bool {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
+	if c.addr.IsValid() && c.owner.perAddr > 0 {
+		if c.owner.serving[c.addr] >= c.owner.perAddr {
+			return false
+		}
+		c.owner.serving[c.addr]++
+	}
 	c.serving++
 	if c.waits != nil {
 		c.owner.waiting.Remove(c.waits)
 		c.waits = nil
 	}
+	return true
 }
 
 func (c *conn) end() {
 	c.owner.mu.Lock()
 	defer c.owner.mu.Unlock()
+	if n, ok := c.owner.serving[c.addr]; ok {
+		if c.owner.serving[c.addr]--; n == 1 {
+			delete(c.owner.serving, c.addr)
+		}
+	}
 	if c.serving--; c.serving == 0 && !c.closed {
 		c.waits = c.owner.waiting.PushBack(c)
 	}
@@ -232,7 +248,12 @@ func connContext(ctx context.Context, nc net.Conn) context.Context {
 func occupy(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c, ok := r.Context().Value(connKey{}).(*conn); ok {
-			c.begin()
+			if !c.begin() {
+				c.owner.refused.Add(1)
+				w.Header().Set("Retry-After", "1")
+				http.Error(w, "Too many requests of this address are in flight.", http.StatusServiceUnavailable)
+				return
+			}
 			defer c.end()
 		}
 		next.ServeHTTP(w, r)

@@ -23,17 +23,26 @@ import (
 type denyFile struct {
 	name string
 	mu   sync.Mutex // held while the list changes and the file is read or written, so that they agree
+	text string     // guarded by mu; of the file when it was last read without an error, or written
 }
 
 const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is changed.\n" +
 	"# ADDRESS, PREFIX or \"KEY\" [END, as in 2026-11-20T12:00:00Z]\n"
 
-// load returns the entries; none if the file does not exist. An error names the line. mu is held.
+// create writes a file without entries if there is none: a directory that is missing or read-only is
+// noticed at the start, and a file that is missing later is a mistake and no empty list.
+func (f *denyFile) create() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, err := os.Stat(f.name); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return f.write(denyFileHead)
+}
+
+// load returns the entries. An error names the line. mu is held.
 func (f *denyFile) load() (entries []httplimit.Entry, err error) {
 	text, err := os.ReadFile(f.name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +59,11 @@ func (f *denyFile) load() (entries []httplimit.Entry, err error) {
 		}
 		entries = append(entries, e)
 	}
-	return entries, lines.Err()
+	if err := lines.Err(); err != nil {
+		return nil, fmt.Errorf("%s: %w", f.name, err)
+	}
+	f.text = string(text)
+	return entries, nil
 }
 
 func parseDenyLine(line string) (e httplimit.Entry, err error) {
@@ -75,8 +88,13 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 	return e, nil
 }
 
-// save replaces the file atomically: a crash leaves the old file or the new one. mu is held.
+// save writes the list to the file, unless the file has changed since it was read: that would lose
+// lines. mu is held.
 func (f *denyFile) save(list *httplimit.DenyList) error {
+	text, err := os.ReadFile(f.name)
+	if err == nil && string(text) != f.text {
+		return fmt.Errorf("%s has changed since it was read; send SIGHUP first", f.name)
+	}
 	var b strings.Builder
 	b.WriteString(denyFileHead)
 	for _, e := range list.Added() {
@@ -90,10 +108,19 @@ func (f *denyFile) save(list *httplimit.DenyList) error {
 		}
 		b.WriteByte('\n')
 	}
-	return atomicfile.Replace(f.name, func(w io.Writer) error {
-		_, err := io.WriteString(w, b.String())
+	return f.write(b.String())
+}
+
+// write replaces the file atomically: a crash leaves the old file or the new one. mu is held.
+func (f *denyFile) write(text string) error {
+	err := atomicfile.Replace(f.name, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
 		return err
 	})
+	if err == nil {
+		f.text = text
+	}
+	return err
 }
 
 // reloadDenyFile makes the deny list consist of the entries of the file, the ones of the command

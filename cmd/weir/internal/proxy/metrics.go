@@ -93,7 +93,7 @@ func (c collect) Collect(ch chan<- prometheus.Metric) { c(ch) }
 var (
 	descConns   = prometheus.NewDesc("weir_connections", "Connections of clients.", nil, nil)
 	descWaiting = prometheus.NewDesc("weir_connections_waiting", "Connections without a request.", nil, nil)
-	descRefused = prometheus.NewDesc("weir_connections_refused_total", "Connections over a bound.", nil, nil)
+	descRefused = prometheus.NewDesc("weir_connections_refused_total", "Connections, and requests of an address, over a bound.", nil, nil)
 	descEvicted = prometheus.NewDesc("weir_connections_evicted_total",
 		"Connections without a request, closed for new ones.", nil, nil)
 )

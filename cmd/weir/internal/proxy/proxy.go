@@ -148,6 +148,9 @@ func (p *Proxy) fillDenyList() error {
 		return nil
 	}
 	p.denyFile = &denyFile{name: p.cfg.DenyFile}
+	if err := p.denyFile.create(); err != nil {
+		return err
+	}
 	return p.reloadDenyFile()
 }
 
@@ -208,7 +211,7 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	back := &server{}
 	if p.cfg.Admin.Addr != "" {
 		back, err = p.listen("admin", p.cfg.Admin.Addr, p.admin, requests,
-			connBounds{max: maxAdminConns, send: time.Minute}, nil)
+			connBounds{max: p.bounds.admin, send: time.Minute}, nil)
 		if err != nil {
 			return err
 		}
@@ -242,9 +245,9 @@ func (p *Proxy) Run(ctx context.Context) (err error) {
 	}
 }
 
-// maxAdminConns bounds the connections of the admin address. A further one, such as a health
-// check's, replaces one without a request.
-const maxAdminConns = 256
+// maxStreams bounds the requests that an HTTP/2 connection may have at the same time. Chromium and
+// curl open as many.
+const maxStreams = 100
 
 // server is a running http.Server.
 type server struct {
@@ -269,6 +272,9 @@ func (p *Proxy) listen(
 			ErrorLog:          slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
 			BaseContext:       func(net.Listener) context.Context { return requests },
 			ConnContext:       connContext,
+			HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+
+			DisableGeneralOptionsHandler: true, // it answers OPTIONS * without the limits
 		},
 		conns:  newConns(l, b),
 		failed: make(chan error, 1),

@@ -1,0 +1,182 @@
+package proxy
+
+import (
+	"bufio"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func code(code int, _ string) int { return code }
+
+// TestADenyFileThatVanishesEmptiesNoList reloads a file that is missing.
+func TestADenyFileThatVanishesEmptiesNoList(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.DenyFile = filepath.Join(t.TempDir(), "deny")
+	s := serve(t, cfg)
+	assert.FileExists(t, cfg.DenyFile)
+	require.NoError(t, s.Reload())
+	assert.Equal(t, 204, code(deny(t, s, "POST", `{"what":"192.0.2.1"}`)))
+	require.NoError(t, os.Remove(cfg.DenyFile))
+	assert.ErrorIs(t, s.Reload(), os.ErrNotExist)
+	assert.Len(t, s.denied.Added(), 1)
+	assert.Equal(t, 204, code(deny(t, s, "POST", `{"what":"192.0.2.2"}`)), "it is written again")
+	require.NoError(t, s.Reload())
+	assert.Len(t, s.denied.Added(), 2)
+}
+
+// TestAChangeKeepsAnEditedDenyFile changes the list while the file has lines that were not read.
+func TestAChangeKeepsAnEditedDenyFile(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.DenyFile = filepath.Join(t.TempDir(), "deny")
+	s := serve(t, cfg)
+	for _, text := range []string{"192.0.2.7\nmoon\n", "192.0.2.7\n"} {
+		require.NoError(t, os.WriteFile(cfg.DenyFile, []byte(text), 0o600))
+		if strings.Contains(text, "moon") {
+			assert.ErrorContains(t, s.Reload(), "deny:2:")
+		}
+		assert.Equal(t, 500, code(deny(t, s, "POST", `{"what":"192.0.2.8"}`)))
+		got, err := os.ReadFile(cfg.DenyFile)
+		require.NoError(t, err)
+		assert.Equal(t, text, string(got))
+	}
+	require.NoError(t, s.Reload())
+	assert.Equal(t, 204, code(deny(t, s, "POST", `{"what":"192.0.2.8"}`)))
+	got, err := os.ReadFile(cfg.DenyFile)
+	require.NoError(t, err)
+	assert.Contains(t, string(got), "192.0.2.7/32\n192.0.2.8/32\n")
+}
+
+func TestAMissingDirectoryIsNoticedAtTheStart(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.DenyFile = filepath.Join(t.TempDir(), "missing", "deny")
+	_, err := New(cfg)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestAChangeIsOneValue(t *testing.T) {
+	s := serve(t, config(t, "1/1d"))
+	for _, body := range []string{`{"what":"192.0.2.1"}{"what":"192.0.2.2"}`, `{"what":"192.0.2.1"} x`} {
+		assert.Equal(t, 400, code(deny(t, s, "POST", body)), body)
+	}
+	assert.Empty(t, s.denied.Added())
+	assert.Equal(t, 204, code(deny(t, s, "POST", `{"what":"192.0.2.1"}`+"\n")))
+}
+
+// TestOptionsOfTheServerAreLimited sends OPTIONS *, which net/http would answer by itself.
+func TestOptionsOfTheServerAreLimited(t *testing.T) {
+	cfg := config(t, "1/1d")
+	var got atomic.Value
+	upstream, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer upstream.Close()
+	go func() {
+		conn, err := upstream.Accept()
+		if err != nil {
+			return
+		}
+		line, _ := bufio.NewReader(conn).ReadString('\n')
+		got.Store(line)
+		_, _ = io.WriteString(conn, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+		_ = conn.Close()
+	}()
+	cfg.Upstream = upstreamOf(t, nil)
+	cfg.Upstream.Host = upstream.Addr().String()
+	p := run(t, cfg)
+	for _, want := range []int{204, 429} {
+		conn, err := net.Dial("tcp", p.front)
+		require.NoError(t, err)
+		_, err = fmt.Fprintf(conn, "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n")
+		require.NoError(t, err)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, resp.StatusCode)
+		require.NoError(t, conn.Close())
+	}
+	assert.Equal(t, "OPTIONS * HTTP/1.1\r\n", got.Load())
+	p.stop()
+	assert.NoError(t, <-p.done)
+}
+
+func TestAdminHostInAnySpelling(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.Admin.Hosts = []string{"Ops.Example."}
+	s := serve(t, cfg)
+	for host, want := range map[string]int{
+		"LOCALHOST": 200, "localhost.": 200, "localhost:80": 200, "[::1]:80": 200, "127.0.0.1": 200, "ops.example": 200,
+		"OPS.example.:1": 200, "localhost.evil.example": 421, "": 421,
+	} {
+		r, err := http.NewRequest("GET", s.back.URL+"/-/stats", nil)
+		require.NoError(t, err)
+		if r.Host = host; host == "" {
+			r.Host = "x"
+		}
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, want, resp.StatusCode, host)
+	}
+}
+
+// TestOneAddressHasAsManyRequestsAsConnections opens more HTTP/2 streams than one address may have
+// connections.
+func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
+	const bound = 5
+	dir := t.TempDir()
+	cfg := config(t, "1000/1d")
+	cfg.TLS = TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	writeCertificate(t, cfg.TLS, "127.0.0.1")
+	cfg.MaxConnsPerAddr = bound
+	release := make(chan struct{})
+	var most, now atomic.Int64
+	cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/first" {
+			return
+		}
+		most.Store(max(most.Load(), now.Add(1)))
+		<-release
+		now.Add(-1)
+	})
+	p := run(t, cfg)
+	var requests sync.WaitGroup
+	var admitted, refused atomic.Int64
+	for range 2 {
+		transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
+		defer transport.CloseIdleConnections()
+		client := &http.Client{Transport: transport, Timeout: 20 * time.Second}
+		resp, err := client.Get(p.front + "/first") // so that the others share its connection
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		for range 2 * bound {
+			requests.Go(func() {
+				resp, err := client.Get(p.front)
+				if assert.NoError(t, err) {
+					_ = resp.Body.Close()
+					if resp.StatusCode == 200 {
+						admitted.Add(1)
+					} else if resp.StatusCode == 503 && refused.Add(1) == 3*bound {
+						close(release)
+					}
+				}
+			})
+		}
+	}
+	requests.Wait()
+	assert.EqualValues(t, bound, admitted.Load())
+	assert.EqualValues(t, bound, most.Load())
+	assert.Empty(t, p.conns.Load().serving)
+	p.stop()
+	assert.NoError(t, <-p.done)
+}
