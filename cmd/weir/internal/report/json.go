@@ -3,6 +3,7 @@ package report
 import (
 	"encoding/json"
 	"io"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -128,7 +129,7 @@ func JSON(w io.Writer, r *replay.Result) error {
 		Callers:    r.Callers, First: r.First, Last: r.Last,
 		Timeline: jsonTimeline{r.Timeline.Start, r.Timeline.Width.Seconds(), r.Timeline.Rows[0]},
 		Rules:    []jsonRule{}, Suggestions: []jsonSuggestion{}, FailedFiles: []jsonFailure{},
-		Apart: r.Apart, Compared: r.Compared, Next: append([]Step{}, Next(r)...),
+		Apart: r.Apart, Compared: jsonCompared(r.Compared), Next: append([]Step{}, Next(r)...),
 	}
 	for _, f := range r.Failed {
 		out.FailedFiles = append(out.FailedFiles, jsonFailure{utf8Only(f.Name), utf8Only(f.Err.Error()), f.Part})
@@ -169,6 +170,23 @@ func jsonRuleOf(r *replay.Result, i int) jsonRule {
 		out.Worst = append(out.Worst, jsonCaller{utf8Only(c.Name), c.Requests, c.Denied, c.FirstDenied})
 	}
 	return out
+}
+
+// jsonCompared returns c with names that are UTF-8.
+func jsonCompared(c *replay.Comparison) *replay.Comparison {
+	if c == nil {
+		return nil
+	}
+	out := *c
+	for i := range out.Only {
+		out.Names[i] = utf8Only(c.Names[i])
+		callers := slices.Clone(c.Only[i].Callers) // paths are escaped
+		for k := range callers {
+			callers[k].Name = utf8Only(callers[k].Name)
+		}
+		out.Only[i].Callers = callers
+	}
+	return &out
 }
 
 func jsonSuggestionOf(s replay.Suggestion, share float64) jsonSuggestion {

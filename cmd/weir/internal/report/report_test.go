@@ -59,6 +59,11 @@ func example() *replay.Result {
 		}
 		return n
 	}
+	var only []replay.Tally
+	for i, name := range hostile {
+		only = append(only, replay.Tally{Name: name, Denied: uint64(900 - i)})
+	}
+	apart := replay.Apart{Crawled: 1234, Answered: 5}
 	tier := []weir.Tier{{Limit: 20, Duration: time.Minute}}
 	return &replay.Result{
 		Files: []string{"logs/\x1b[31maccess.log", replay.Stdin}, By: replay.ByIPPath,
@@ -76,7 +81,17 @@ func example() *replay.Result {
 		Coarse: true, Callers: 1234,
 		First: first, Last: first.Add(89 * time.Second),
 		Timeline: &replay.Timeline{Start: first, Width: time.Second,
-			Rows: [][]uint64{requests, few, many, none}},
+			Rows: [][]uint64{requests, few, many, none, few}},
+		Apart: apart,
+		Compared: &replay.Comparison{Names: [2]string{"20/1m fixed", "\x1b[31mnew.yaml"}, Both: 1000, Only: [2]replay.OnlyOne{
+			{Callers: []replay.Tally{}, Paths: []replay.Tally{}},
+			{Denied: 9000, Met: 10, Callers: only, Paths: []replay.Tally{{Name: "/login", Denied: 8999}}}}},
+		Endpoints: []replay.Endpoint{
+			{Name: "GET /users/{id}", Requests: 3000, Callers: 400, Suggestions: slices.Repeat([]replay.Suggestion{
+				suggestionOf(rule.Fixed, 0, time.Minute, 75, 400, 700, 300)}, 4)},
+			{Name: "P\x1b[2J<b>T /" + strings.Repeat("long/", 30), Requests: 900, Callers: 12,
+				Suggestions: slices.Repeat([]replay.Suggestion{{Limit: replay.NoLimit}}, 4)},
+			{Name: "assets", Requests: 12, Callers: 3}},
 		Rules: []replay.RuleResult{
 			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Matched: sum(requests),
 				Denied: sum(few), Met: 1, Worst: callers[:1]},
@@ -84,8 +99,11 @@ func example() *replay.Result {
 				Tiers: tier}, Matched: sum(requests), Denied: sum(many), Met: 900, Worst: callers},
 			{Rule: rule.Rule{Limit: "900/500ms", Strategy: rule.Fixed,
 				Tiers: []weir.Tier{{Limit: 900, Duration: 500 * time.Millisecond}}}, Matched: sum(requests)},
+			{Rule: rule.Rule{Limit: "20/1m", Strategy: rule.Fixed, Tiers: tier}, Matched: sum(requests),
+				Denied: sum(few), Met: 1, Worst: callers[:1], Replicas: 3, Apart: apart},
 		},
-		Suggest: &replay.Suggest{Strategies: []string{rule.Fixed, rule.Token}, Burst: 7, Share: 0.001},
+		Suggest: &replay.Suggest{Strategies: []string{rule.Fixed, rule.Token}, Burst: 7, Share: 0.001,
+			Durations: []time.Duration{time.Second, time.Minute}},
 		Suggestions: []replay.Suggestion{
 			suggestionOf(rule.Fixed, 0, time.Second, 5, 40, 900, 300, 31, 2, 1),
 			suggestionOf(rule.Fixed, 0, time.Hour, 75, 400, 700, 300, 120, 80, 20, 9, 4, 0, 1),
@@ -122,12 +140,14 @@ var forms = map[string]func(io.Writer, *replay.Result) error{
 		Text(w, r, Style{Width: 100, Color: true})
 		return nil
 	},
-	"report.json": JSON,
-	"limits.csv":  func(w io.Writer, r *replay.Result) error { return CSV(w, r, "limits") },
-	"callers.csv": func(w io.Writer, r *replay.Result) error { return CSV(w, r, "callers") },
-	"bins.csv":    func(w io.Writer, r *replay.Result) error { return CSV(w, r, "timeline") },
-	"suggest.csv": func(w io.Writer, r *replay.Result) error { return CSV(w, r, "suggest") },
-	"report.html": HTML,
+	"report.json":   JSON,
+	"limits.csv":    func(w io.Writer, r *replay.Result) error { return CSV(w, r, "limits") },
+	"callers.csv":   func(w io.Writer, r *replay.Result) error { return CSV(w, r, "callers") },
+	"bins.csv":      func(w io.Writer, r *replay.Result) error { return CSV(w, r, "timeline") },
+	"suggest.csv":   func(w io.Writer, r *replay.Result) error { return CSV(w, r, "suggest") },
+	"compared.csv":  func(w io.Writer, r *replay.Result) error { return CSV(w, r, "compared") },
+	"endpoints.csv": func(w io.Writer, r *replay.Result) error { return CSV(w, r, "endpoints") },
+	"report.html":   HTML,
 }
 
 func render(t *testing.T, form string) string {
@@ -206,7 +226,7 @@ func TestHTMLIsWellFormed(t *testing.T) {
 		}
 	}
 	assert.Zero(t, depth)
-	assert.Equal(t, 3+3, svgs, "one for each rule and each suggestion of a limit")
+	assert.Equal(t, 4+3, svgs, "one for each rule and each suggestion of a limit")
 	assert.NotContains(t, got, "NaN")
 	assert.NotContains(t, got, "Inf")
 }
@@ -214,7 +234,8 @@ func TestHTMLIsWellFormed(t *testing.T) {
 // TestCSV checks that the rows of each table have the same columns and a version, and that no cell
 // is a formula for a spreadsheet.
 func TestCSV(t *testing.T) {
-	for table, want := range map[string]int{"limits": 3, "callers": 11, "timeline": 3 * 90, "suggest": 4} {
+	for table, want := range map[string]int{"limits": 4, "callers": 12, "timeline": 4 * 90,
+		"suggest": 4, "compared": 11, "endpoints": 8} {
 		var b bytes.Buffer
 		require.NoError(t, CSV(&b, example(), table))
 		rows, err := csv.NewReader(&b).ReadAll() // returns an error for rows of different lengths
@@ -241,6 +262,7 @@ func TestNamesStayApart(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(render(t, "report.json")), &got))
 	for i, c := range got.Rules[1].Worst {
 		assert.Equal(t, utf8Only(hostile[i]), c.Caller, "a program gets the exact name")
+		assert.Equal(t, utf8Only(hostile[i]), got.Compared.Only[1].Callers[i].Name)
 	}
 }
 
