@@ -118,7 +118,7 @@ func filter[T any](in []T, keep func(T) bool) []T {
 // rulesSection returns the last results of the programs in rules and serve.
 func rulesSection() string { return "\n" + read("rules/RESULTS.md") + "\n" + read("serve/RESULTS.md") }
 
-// replaySection returns the last results of the program replaybench.
+// replaySection returns the last results of the program in replay.
 func replaySection() string { return "\n" + read("replay/RESULTS.md") }
 
 // verbsSection returns the last results of -verbs.

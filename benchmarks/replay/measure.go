@@ -8,19 +8,20 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 )
 
 // row is a task and its measurements, one for each round.
 type row struct {
-	name, task, file  string
+	name, file        string
+	command           []string  // run with file as its last argument
 	wall, cpu, memory []float64 // seconds, seconds, megabytes
 }
 
 // measure runs the task once, in its own process.
 func (r *row) measure() error {
-	cmd := exec.CommandContext(context.Background(), os.Args[0], "-task", r.task, "-callers",
-		fmt.Sprint(*callers), r.file)
+	cmd := exec.CommandContext(context.Background(), r.command[0], append(slices.Clone(r.command[1:]), r.file)...)
 	cmd.Stderr = os.Stderr
 	start := time.Now()
 	text, err := cmd.Output()
@@ -28,24 +29,14 @@ func (r *row) measure() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.name, err)
 	}
-	var requests int
-	var peak float64
-	if _, err := fmt.Sscan(string(text), &requests, &peak); err != nil || requests != *lines {
-		return fmt.Errorf("%s: %q, want %d requests and the memory: %w", r.name, text, *lines, err)
+	if want := fmt.Sprintf(`"requests": %d,`, *lines); !strings.Contains(string(text), want) &&
+		!strings.HasPrefix(string(text), fmt.Sprint(*lines, " ")) {
+		return fmt.Errorf("%s: it does not say that there are %d requests: %.200s", r.name, *lines, text)
 	}
 	r.cpu = append(r.cpu, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
-	r.memory = append(r.memory, peak/1000)
+	used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	r.memory = append(r.memory, float64(used.Maxrss)/1000) // kilobytes, as Linux counts them
 	return nil
-}
-
-// peakMemory returns the peak memory of this process, in kilobytes, as Linux counts it. The parent
-// cannot ask for it: the child's figure would include the parent's memory.
-func peakMemory() (kilobytes int) {
-	text, _ := os.ReadFile("/proc/self/status")
-	if _, rest, ok := strings.Cut(string(text), "VmHWM:"); ok {
-		_, _ = fmt.Sscan(rest, &kilobytes)
-	}
-	return kilobytes
 }
 
 func median(all []float64) float64 {
