@@ -18,11 +18,11 @@ func (f *Fallback) Store() (store any, of weir.Strategy) {
 
 type sameStore struct{ primaries any }
 
-// Batch implements weir.Batcher. Each limit is decided as by RunSource, which its Source names, or given
-// back as by Refund; but the calls of the primaries are one: it is made once each of them is needed, or
-// its Fallback does without.
+// Batch implements weir.Batcher. Each limit is decided as by RunSource, which its Source names, or peeked
+// at, given back or charged as by the method of op; but the calls of the primaries are one: it is made
+// once each of them is needed, or its Fallback does without.
 func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
-	if f.store == nil || len(limits) == 1 || op != weir.OpRun && op != weir.OpRefund {
+	if f.store == nil || len(limits) == 1 {
 		for _, l := range limits {
 			one := l.Strategy().(*Fallback)
 			one.one(ctx, op, l, &one.ways)
@@ -31,8 +31,16 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 	}
 	m := meeting{make(chan *weir.Limit, len(limits)), make(chan struct{})}
 	var all sync.WaitGroup
+	var panicked atomic.Value // a []any of one
 	for _, l := range limits {
-		all.Go(func() { m.attend(ctx, op, l) })
+		all.Go(func() {
+			defer func() {
+				if p := recover(); p != nil {
+					panicked.Store([]any{p})
+				}
+			}()
+			m.attend(ctx, op, l)
+		})
 	}
 	var met []*weir.Limit
 	for range limits {
@@ -44,6 +52,9 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 		go f.callTogether(context.WithoutCancel(ctx), op, met, m.over)
 	}
 	all.Wait()
+	if p := panicked.Load(); p != nil {
+		panic(p.([]any)[0]) // of a user's function: the caller may recover, as from a call without others
+	}
 }
 
 // callTogether makes one call of primaries, and closes over when it has ended.
@@ -83,21 +94,25 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Limit) {
 	by.refund = func(ctx context.Context, r *weir.Request, res *weir.Result) error {
 		of := weir.NewLimit(one.primary.Strategy)
 		of.Request, of.Result = *r, *res
-		if !settle(&of) {
-			return context.Canceled // its caller has given up
+		if settle(&of) {
+			select {
+			case <-m.over:
+			case <-ctx.Done(): // the call goes on
+				return ctx.Err()
+			}
+		} else { // it has left, as its caller has given up, or as primary had missed something
+			of.Strategy().(weir.Batcher).Batch(ctx, op, []*weir.Limit{&of})
 		}
-		select {
-		case <-m.over:
-			*res = of.Result
-			return of.Err
-		case <-ctx.Done(): // the call goes on
-			return ctx.Err()
-		}
+		*res = of.Result
+		return of.Err
 	}
 	by.run = func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 		res := new(weir.Result)
 		return res, by.refund(ctx, r, res)
 	}
+	by.peek = by.run
+	by.charge = func(ctx context.Context, r *weir.Request) error { return by.refund(ctx, r, new(weir.Result)) }
+	by.leave = func() { settle(nil) }
 	one.one(ctx, op, l, &by)
 }
 
@@ -110,11 +125,11 @@ func (f *Fallback) one(ctx context.Context, op weir.Op, l *weir.Limit, by *ways)
 		res, source, l.Err = f.runSource(ctx, &l.Request, by)
 		l.Source = source.String()
 	case weir.OpPeek:
-		res, l.Err = f.Peek(ctx, &l.Request)
+		res, l.Err = f.peekBy(ctx, &l.Request, by)
 	case weir.OpRefund:
 		l.Err = f.refundBy(ctx, &l.Request, &l.Result, by)
 	case weir.OpCharge:
-		l.Err = f.Charge(ctx, &l.Request)
+		l.Err = f.chargeBy(ctx, &l.Request, by)
 	}
 	if res != nil {
 		l.Result = *res

@@ -17,13 +17,17 @@ import (
 // charged, if it is a weir.Charger, and primary before it next decides for that key. A charge whose
 // answer was lost may be counted by both.
 func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
+	return f.chargeBy(ctx, r, &f.ways)
+}
+
+func (f *Fallback) chargeBy(ctx context.Context, r *weir.Request, by *ways) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
-	v := f.visit(r, &f.ways)
+	v := f.visit(r, by)
 	defer v.leave()
 	_, p, err := v.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
-		return nil, v.primary.Charge(ctx, v.r)
+		return nil, v.by.charge(ctx, v.r)
 	})
 	if err != nil && err != errUndecided {
 		return err

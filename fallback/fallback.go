@@ -55,8 +55,10 @@ type Fallback struct {
 
 // ways are how primary and local decide on a request, and take back what they admitted.
 type ways struct {
-	run, runLocal       func(ctx context.Context, r *weir.Request) (*weir.Result, error)
+	run, runLocal, peek func(ctx context.Context, r *weir.Request) (*weir.Result, error)
 	refund, refundLocal func(ctx context.Context, r *weir.Request, taken *weir.Result) error
+	charge              func(ctx context.Context, r *weir.Request) error
+	leave               func() // called before primary is called in other ways; nil: it need not be
 }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
@@ -148,7 +150,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.breakers = breaker.NewSet(cfg.breaker(), cfg.Now())
 	f.localSeeder, _ = local.(weir.Seeder)
-	f.ways = ways{f.primary.Run, f.local.Run, f.primary.Refund, f.local.Refund}
+	f.ways = ways{f.primary.Run, f.local.Run, f.primary.Peek, f.primary.Refund, f.local.Refund, f.primary.Charge, nil}
 	asked := weir.NewLimit(primary)
 	f.store = asked.Store()
 	f.prompt, f.deadlines.Timeout = wrap.Prompt(primary), cfg.Timeout
@@ -208,16 +210,20 @@ func (f *Fallback) runSource(
 // where local would decide or primary is still to be charged. It starts no probe, and the breaker
 // ignores how it ends. If the one it calls is no weir.Peeker, the error is errors.ErrUnsupported.
 func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return f.peekBy(ctx, r, &f.ways)
+}
+
+func (f *Fallback) peekBy(ctx context.Context, r *weir.Request, by *ways) (*weir.Result, error) {
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err
 	}
-	v := f.visit(r, &f.ways)
+	v := f.visit(r, by)
 	defer v.leave()
 	if v.b.Closed() && !v.standing().behind {
 		unjudged := *v // a primary that can be read may still be unable to count
 		unjudged.b = nil
 		res, _, err := unjudged.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
-			return v.primary.Peek(ctx, v.r)
+			return v.by.peek(ctx, v.r)
 		})
 		if err != errUndecided {
 			return res, err

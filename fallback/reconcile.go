@@ -94,6 +94,9 @@ func (v *visit) caughtUp(s standing) bool {
 // no such method is first sent what it has missed, step by step. Concurrent calls for one caller
 // share the steps. If they hang, they hold up no others after their Timeout.
 func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standing, error) {
+	if v.by.leave != nil {
+		v.by.leave()
+	}
 	res, err := v.primary.Reconcile(ctx, v.r, &s.backlog)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return res, s, err
