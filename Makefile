@@ -69,7 +69,7 @@ packing: ## go install and go get in an empty folder, from a file-based module p
 cross: ## the published modules on Linux, macOS, Windows, FreeBSD and js/wasm
 	@.ci/cross $(PUBLISHED)
 
-dist: ## static binaries of the tool for Linux, macOS and Windows
+dist: ## static binaries of the tool for Linux, macOS and Windows, and of Caddy with its module for Linux
 	@.ci/dist
 
 release: ## commit and tag VERSION=v0.2.0 of every published module; pushes nothing

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -23,6 +24,7 @@ type IP struct {
 	trusted   []netip.Prefix // unmapped and masked
 	forwarded bool           // read Forwarded, not X-Forwarded-For
 	bits      uint8          // of IPv6 addresses; 0: defaultIPv6Bits
+	bits4     uint8          // of IPv4 addresses; 0: all 32
 }
 
 // RemoteAddr returns the extractor that keys by the address of the TCP peer.
@@ -69,6 +71,16 @@ func (ip IP) IPv6Bits(bits int) IP {
 	return ip
 }
 
+// IPv4Bits returns an extractor like ip that keys IPv4 clients by this many leading bits, 1 to 32;
+// 32 is the default. With fewer, neighbors share a budget. It panics on any other number.
+func (ip IP) IPv4Bits(bits int) IP {
+	if bits < 1 || bits > 32 {
+		panic(fmt.Sprintf("httplimit: IPv4Bits(%d) is not in 1 to 32", bits))
+	}
+	ip.bits4 = uint8(bits % 32)
+	return ip
+}
+
 // Forwarded returns an extractor like ip that reads the Forwarded header of RFC 7239 in place of
 // X-Forwarded-For. Use it only if the trusted proxies write that header: a proxy that does not
 // passes on the client's own, which is why the two are never combined. An element with no for
@@ -88,7 +100,9 @@ func (e peerError) Error() string {
 
 func (peerError) Unwrap() error { return ErrKey }
 
-func (ip IP) isZero() bool { return len(ip.trusted) == 0 && !ip.forwarded && ip.bits == 0 }
+func (ip IP) isZero() bool {
+	return len(ip.trusted) == 0 && !ip.forwarded && ip.bits == 0 && ip.bits4 == 0
+}
 
 // Addr returns the client's address, whole: unmapped and without a zone, but not cut to a prefix.
 // Errors wrap [ErrKey].
@@ -107,7 +121,7 @@ func (ip IP) Addr(r *http.Request) (netip.Addr, error) {
 func (ip IP) Extract(r *http.Request) (string, error) { return extract(ip, r) }
 
 func (ip IP) appendKey(dst []byte, r *http.Request) ([]byte, error) {
-	if len(ip.trusted) == 0 {
+	if len(ip.trusted) == 0 && ip.bits4 == 0 {
 		if host := plainIPv4(r.RemoteAddr); host != "" {
 			return append(dst, host...), nil
 		}
@@ -123,11 +137,11 @@ func (ip IP) appendAddr(dst []byte, addr netip.Addr) []byte {
 	if v4, ok := fromNAT64(addr); ok {
 		addr = v4
 	}
-	bits := int(ip.bits)
-	if bits == 0 {
-		bits = defaultIPv6Bits
+	bits := cmp.Or(int(ip.bits), defaultIPv6Bits)
+	if addr.Is4() {
+		bits = cmp.Or(int(ip.bits4), 32)
 	}
-	if addr.Is4() || bits == 128 {
+	if bits == addr.BitLen() {
 		return addr.AppendTo(dst)
 	}
 	prefix, _ := addr.Prefix(bits) // bits is valid

@@ -435,3 +435,21 @@ func TestNAT64ClientsHaveDistinctKeys(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "10.0.0.1", k)
 }
+
+func TestIPv4Bits(t *testing.T) {
+	ip := httplimit.RemoteAddr().IPv4Bits(24)
+	for peer, want := range map[string]string{
+		"203.0.113.7:1": "203.0.113.0/24", "[::ffff:203.0.113.8]:1": "203.0.113.0/24",
+		"[64:ff9b::203.0.113.9]:1": "203.0.113.0/24", "[2001:db8::1]:1": "2001:db8::/64",
+	} {
+		key, err := ip.Extract(from(peer))
+		assert.NoError(t, err)
+		assert.Equal(t, want, key, peer)
+	}
+	key, err := ip.IPv4Bits(32).Extract(from("203.0.113.7:1"))
+	assert.NoError(t, err)
+	assert.Equal(t, "203.0.113.7", key)
+	for _, bits := range []int{-1, 0, 33} {
+		assert.Panics(t, func() { ip.IPv4Bits(bits) })
+	}
+}

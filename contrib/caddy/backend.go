@@ -1,6 +1,7 @@
 package caddylimit
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -8,12 +9,16 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/zap"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/weblimit"
+	"github.com/weirgo/weir/metrics"
+	weirprom "github.com/weirgo/weir/metrics/prometheus"
 	"github.com/weirgo/weir/redislimit"
 )
 
@@ -79,11 +84,25 @@ func (h *Handler) backendKey() (backendKey, error) {
 	return key, nil
 }
 
+// predecessors returns the backends whose counts are those of a backend of this key: they differ in
+// their size alone.
+func predecessors(key backendKey) (all []*backend) {
+	backends.Range(func(other, value any) bool {
+		k := other.(backendKey)
+		if k.strategy == key.strategy && k.redis == key.redis && k != key {
+			all = append(all, value.(*backend))
+		}
+		return true
+	})
+	return all
+}
+
 // backend is a strategy and what it runs on.
 type backend struct {
-	strategy weir.Strategy
-	limiter  *weir.Limiter
-	client   *redis.Client // nil: none
+	strategy  weir.Strategy
+	limiter   *weir.Limiter
+	client    *redis.Client // nil: none
+	collector *weirprom.Collector
 }
 
 // Destruct implements caddy.Destructor.
@@ -95,7 +114,7 @@ func (b *backend) Destruct() error {
 	return err
 }
 
-func newBackend(key backendKey) (*backend, error) {
+func newBackend(key backendKey, previous []*backend) (*backend, error) {
 	limiter, err := weir.New(weir.Config{MaxBuckets: key.maxBuckets, Now: now})
 	if err != nil {
 		return nil, err
@@ -104,7 +123,50 @@ func newBackend(key backendKey) (*backend, error) {
 	if b.strategy, err = b.on(key); err != nil {
 		return nil, errors.Join(err, b.Destruct())
 	}
+	for _, p := range previous {
+		var counts bytes.Buffer
+		if err := errors.Join(p.limiter.Save(&counts), limiter.Load(&counts)); err != nil {
+			caddy.Log().Named("http.handlers.weir").Warn("counts were lost in the reload", zap.Error(err))
+		}
+	}
+	sources := []metrics.Source{metrics.Limiter(limiter.Stats)}
+	if f, ok := b.strategy.(*fallback.Fallback); ok {
+		sources = append(sources, metrics.Fallback(f.Stats))
+	}
+	b.collector = weirprom.New(key.String(), sources...)
 	return b, nil
+}
+
+// String names the backend in metrics: by what was configured, without the URL of Redis, which may
+// have a password.
+func (k backendKey) String() string {
+	name := k.strategy
+	if k.burst > 0 {
+		name += fmt.Sprintf(", burst %d", k.burst)
+	}
+	if k.maxBuckets > 0 {
+		name += fmt.Sprintf(", max_buckets %d", k.maxBuckets)
+	}
+	if k.redis != (Redis{}) {
+		name += ", redis " + cmp.Or(k.redis.Prefix, "weir:")
+	}
+	return name
+}
+
+// decisions counts those of all handlers, over all reloads. Each configuration has a registry of
+// its own.
+var decisions = weirprom.NewDecisions("")
+
+// register registers what other handlers may have registered already. Of backends of one name,
+// which differ in Redis, the first is shown.
+func register(registry *prometheus.Registry, collectors ...prometheus.Collector) error {
+	for _, c := range collectors {
+		var already prometheus.AlreadyRegisteredError
+		if err := registry.Register(c); err != nil && !errors.As(err, &already) {
+			return fmt.Errorf("weir: metrics: %w", err)
+		}
+	}
+	return nil
 }
 
 // local returns the strategy on l.
@@ -175,13 +237,13 @@ func share(key backendKey) uint64 {
 	return (key.burst-1)/uint64(max(1, key.redis.Instances)) + 1
 }
 
-// guard returns the middleware in front of serve. What httplimit panics on comes from the
-// configuration here.
-func guard(s weir.Strategy, cfg httplimit.Config) (h http.Handler, err error) {
+// guard returns the guard. What httplimit panics on comes from the configuration here.
+func guard(s weir.Strategy, cfg httplimit.Config) (g *weblimit.Guard[*http.Request], err error) {
 	defer func() {
 		if mistake := recover(); mistake != nil {
 			err = fmt.Errorf("weir: %v", mistake)
 		}
 	}()
-	return httplimit.New(s, cfg)(http.HandlerFunc(serve)), nil
+	made := weblimit.New[*http.Request]("weir", httplimit.New(s, cfg))
+	return &made, nil
 }

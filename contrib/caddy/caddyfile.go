@@ -27,6 +27,12 @@ import (
 //		jitter      <duration>
 //		max_keys    <count>
 //		max_buckets <count>
+//		count_if    <status>...
+//		cost        <count> | <placeholder>
+//		max_in_flight            <count>
+//		max_in_flight_per_client <count>
+//		ipv4_prefix <bits>
+//		ipv6_prefix <bits>
 //		shadow
 //		redis       <url> {
 //			prefix     <text>
@@ -36,7 +42,10 @@ import (
 //		}
 //	}
 //
-// Limit, key and deny may stand several times. A period is a duration such as 30s, 1h30m or 7d.
+// Limit, key, deny and count_if may stand several times. A period is a duration such as 30s, 1h30m
+// or 7d. The default name of a limit is its period, so that a reload with another count continues;
+// of several limits for a period all need names. A status is one such as 401 or a class such as
+// 5xx.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next() // the directive's name
 	for _, text := range d.RemainingArgs() {
@@ -59,7 +68,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 func (h *Handler) option(d *caddyfile.Dispenser) error {
 	name := d.Val()
 	switch name {
-	case "limit", "key", "deny":
+	case "limit", "key", "deny", "count_if":
 		return h.list(d, name)
 	case "shadow":
 		h.Shadow = true
@@ -91,6 +100,9 @@ func (h *Handler) list(d *caddyfile.Dispenser, name string) error {
 		case "key":
 			h.Key = append(h.Key, text)
 			err = checkKey(text)
+		case "count_if":
+			h.CountIf = append(h.CountIf, text)
+			_, err = statuses(text)
 		case "deny":
 			h.Deny = append(h.Deny, text)
 			_, err = denyList(h.Deny)
@@ -125,10 +137,21 @@ func (h *Handler) set(name, text string) (err error) {
 		h.MaxKeys, err = strconv.Atoi(text)
 	case "max_buckets":
 		h.MaxBuckets, err = strconv.Atoi(text)
+	case "cost":
+		h.Cost = text
+		err = checkCost(text)
+	case "max_in_flight":
+		h.MaxInFlight, err = strconv.Atoi(text)
+	case "max_in_flight_per_client":
+		h.MaxInFlightPerClient, err = strconv.Atoi(text)
+	case "ipv4_prefix":
+		h.IPv4Prefix, err = strconv.Atoi(text)
+	case "ipv6_prefix":
+		h.IPv6Prefix, err = strconv.Atoi(text)
 	default:
 		return fmt.Errorf("there is no option %q: want limit, key, strategy, burst, deny, fail, headers, "+
-			"status, jitter, "+
-			"max_keys, max_buckets, shadow or redis", name)
+			"status, jitter, max_keys, max_buckets, count_if, cost, max_in_flight, max_in_flight_per_client, "+
+			"ipv4_prefix, ipv6_prefix, shadow or redis", name)
 	}
 	return err
 }
@@ -238,11 +261,11 @@ func none(d *caddyfile.Dispenser) error {
 	return nil
 }
 
-// namesKey is the adaptation's list of names that were made of limits.
+// namesKey is the adaptation's list of names that were made of periods.
 const namesKey = "weir.default_names"
 
-// parseDirective reads a directive, and refuses a limit without a name that another directive has
-// too: whether the two share budgets is for the author to say.
+// parseDirective reads a directive and names the limits that have no name. It refuses two such
+// limits for one period: whether they share budgets is for the author to say.
 func parseDirective(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
 	h := new(Handler)
 	if err := h.UnmarshalCaddyfile(helper.Dispenser); err != nil {
@@ -253,16 +276,16 @@ func parseDirective(helper httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, e
 		names = make(map[string]bool)
 		helper.State[namesKey] = names
 	}
-	for _, l := range h.Limits {
+	for i := range h.Limits {
+		l := &h.Limits[i]
 		if l.Name != "" {
 			continue
 		}
-		if names[l.name()] {
-			return nil, helper.Errf("two directives have the limit %[1]s: give each a name, such as login=%[1]s "+
-				"and search=%[1]s, "+
-				"or both the same one to share budgets", l.name())
+		if l.Name = l.period(); names[l.Name] {
+			return nil, helper.Errf("there are two limits for a period of %[1]s: give each a name, such as "+
+				"login=%[2]d/%[1]s and search=%[2]d/%[1]s, or both the same one to share budgets", l.Name, l.Limit)
 		}
-		names[l.name()] = true
+		names[l.Name] = true
 	}
 	return h, nil
 }

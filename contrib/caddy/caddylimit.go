@@ -19,11 +19,11 @@
 //	xcaddy build --with github.com/weirgo/weir/contrib/caddy
 //
 // [Handler.UnmarshalCaddyfile] lists the directive's options. Counts outlive a reload of the
-// configuration.
+// configuration, also one with other limits: they belong to a limit's name and period.
 package caddylimit
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -36,6 +36,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/weblimit"
 )
 
 func init() {
@@ -94,10 +95,31 @@ type Handler struct {
 	// MaxBuckets bounds the budgets that are kept in memory, about 72 bytes each. Default: 1,048,576.
 	MaxBuckets int `json:"max_buckets,omitempty"`
 
+	// CountIf lists statuses of answers, such as "401" or "5xx": only requests that are answered with
+	// one of them count. Default: all.
+	CountIf []string `json:"count_if,omitempty"`
+
+	// Cost is how much a request counts for: a number, or text with placeholders that makes one. A
+	// request for which it makes none, or more than the limit, is denied. Default: 1.
+	Cost string `json:"cost,omitempty"`
+
+	// MaxInFlight bounds the requests that are handled at one time; one too many is answered with 503.
+	// Default: no bound.
+	MaxInFlight int `json:"max_in_flight,omitempty"`
+
+	// MaxInFlightPerClient bounds those of one key; one too many is answered with Status. Default: no
+	// bound.
+	MaxInFlightPerClient int `json:"max_in_flight_per_client,omitempty"`
+
+	// IPv4Prefix and IPv6Prefix are the leading bits of an address that the key ip goes by. Default:
+	// 32 and 64.
+	IPv4Prefix int `json:"ipv4_prefix,omitempty"`
+	IPv6Prefix int `json:"ipv6_prefix,omitempty"`
+
 	// Redis counts there, so that several Caddys share the limits. Default: in this process.
 	Redis *Redis `json:"redis,omitempty"`
 
-	guard   http.Handler
+	guard   *weblimit.Guard[*http.Request]
 	backend *backendKey // nil until it is taken from the pool
 }
 
@@ -122,6 +144,8 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 
 // Provision sets the handler up. Handlers with the same Strategy, Burst, MaxBuckets and Redis count
 // together, also with those of the configuration that this one replaces: a reload keeps the counts.
+// With another Burst or MaxBuckets it copies them; what the old configuration still admits
+// meanwhile is lost.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	if err := h.check(); err != nil {
 		return err
@@ -130,7 +154,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	value, _, err := backends.LoadOrNew(key, func() (caddy.Destructor, error) { return newBackend(key) })
+	previous := predecessors(key)
+	value, _, err := backends.LoadOrNew(key, func() (caddy.Destructor, error) { return newBackend(key, previous) })
 	if err != nil {
 		return fmt.Errorf("weir: %w", err)
 	}
@@ -140,7 +165,11 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	cfg.Logger = ctx.Slogger()
-	h.guard, err = guard(value.(*backend).strategy, cfg)
+	b := value.(*backend)
+	if err := register(ctx.GetMetricsRegistry(), decisions, b.collector); err != nil {
+		return err
+	}
+	h.guard, err = guard(b.strategy, cfg)
 	return err
 }
 
@@ -165,44 +194,42 @@ func (h *Handler) Cleanup() error {
 
 // ServeHTTP runs next if the request is admitted.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	call := &call{request: r, next: next}
-	seen := r.WithContext(context.WithValue(r.Context(), callKey{}, call))
+	seen := r.WithContext(r.Context())
 	if client, ok := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string); ok {
 		seen.RemoteAddr = net.JoinHostPort(client, "0")
 	}
-	h.guard.ServeHTTP(w, seen)
-	return call.err
+	_, err := h.guard.Run(r, w, seen, "", func(w http.ResponseWriter, seen *http.Request) (int, error) {
+		r.Body = seen.Body // Caddy's handlers communicate through the request itself, so they get the original
+		err := next.ServeHTTP(w, r)
+		return status(err), err
+	})
+	return err
 }
 
-// call is one pass of a request through a Handler.
-type call struct {
-	request *http.Request // as Caddy has it; the guard sees a copy with the client's address
-	next    caddyhttp.Handler
-	err     error
-}
-
-type callKey struct{}
-
-func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
-
-// serve is the handler behind every guard. Caddy's handlers communicate through the request itself,
-// so they get the original.
-func serve(w http.ResponseWriter, r *http.Request) {
-	call := callOf(r)
-	call.err = call.next.ServeHTTP(w, call.request)
+// status returns the status that Caddy answers an error with; 0 for none.
+func status(err error) int {
+	var failure caddyhttp.HandlerError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &failure) && failure.StatusCode != 0:
+		return failure.StatusCode
+	}
+	return http.StatusInternalServerError
 }
 
 // refuse leaves the answer to Caddy. The guard has set the fields.
-func refuse(_ http.ResponseWriter, r *http.Request, d httplimit.Decision) {
+func refuse(_ *http.Request, d httplimit.Decision) error {
 	reason := d.Err
 	if reason == nil {
 		reason = fmt.Errorf("weir: %s %s", d.Outcome, d.Policy)
 	}
-	callOf(r).err = caddyhttp.Error(d.Status, reason)
+	return caddyhttp.Error(d.Status, reason)
 }
 
-// report sets the placeholders.
+// report counts a decision and sets the placeholders.
 func report(r *http.Request, d httplimit.Decision) {
+	decisions.OnDecision(r, d)
 	repl, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
 		return

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +13,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	_ "github.com/caddyserver/caddy/v2/modules/filestorage"
-	_ "github.com/caddyserver/caddy/v2/modules/logging"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -114,13 +114,13 @@ func TestDenialAndRecovery(t *testing.T) {
 		resp, text := get(t, url, alice)
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
 		assert.Equal(t, "hello", text)
-		assert.Equal(t, `"2/1m";q=2;w=60`, resp.Header.Get("RateLimit-Policy"))
-		assert.Equal(t, `"2/1m";r=`+left+`;t=45`, resp.Header.Get("RateLimit"))
+		assert.Equal(t, `"1m";q=2;w=60`, resp.Header.Get("RateLimit-Policy"))
+		assert.Equal(t, `"1m";r=`+left+`;t=45`, resp.Header.Get("RateLimit"))
 	}
 	resp, text := get(t, url, alice)
 	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 	assert.Equal(t, "45", resp.Header.Get("Retry-After"))
-	assert.Equal(t, `"2/1m";r=0;t=45`, resp.Header.Get("RateLimit"))
+	assert.Equal(t, `"1m";r=0;t=45`, resp.Header.Get("RateLimit"))
 	assert.Empty(t, text, "the handler ran")
 	resp, _ = get(t, url, bob)
 	assert.Equal(t, http.StatusOK, resp.StatusCode, "another client")
@@ -156,10 +156,10 @@ func TestLimitPerRouteAndMethod(t *testing.T) {
 		body string
 	}{
 		{"/login", 200, "hello"},
-		{"/login", 429, "429 by login, 0 left, Denied"},
+		{"/login", 429, "429 by login, 0 left, denied"},
 		{"/", 200, "hello"},
 		{"/", 200, "hello"},
-		{"/", 429, "429 by all, 0 left, Denied"},
+		{"/", 429, "429 by all, 0 left, denied"},
 	} {
 		resp, text := get(t, url+step.path, alice)
 		assert.Equal(t, step.want, resp.StatusCode)
@@ -238,7 +238,7 @@ func TestShadowDeniesNoRequest(t *testing.T) {
 			shadow
 		}
 		respond "{http.weir.outcome}"`)
-	for _, want := range []string{"Admitted", "Denied"} {
+	for _, want := range []string{"admitted", "denied"} {
 		resp, text := get(t, url, alice)
 		assert.Equal(t, http.StatusOK, resp.StatusCode)
 		assert.Equal(t, want, text)
@@ -282,6 +282,159 @@ func TestReloadKeepsCounts(t *testing.T) {
 	clock.Advance(2 * time.Minute)
 	resp, _ = get(t, url, alice)
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// The counts belong to a limit's name and period, whatever becomes of its size and that of the
+// table.
+func TestReloadKeepsCountsOfOtherLimits(t *testing.T) {
+	atQuarter(t)
+	url, reload := run(t, "weir 2/1m\nrespond hello")
+	for range 2 {
+		resp, _ := get(t, url, alice)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+	}
+	for _, step := range []struct {
+		name, site string
+		left       int
+	}{
+		{"another limit", "weir 4/1m", 2},
+		{"another table", "weir 6/1m {\nmax_buckets 100\n}", 2},
+		{"a smaller table", "weir 8/1m {\nmax_buckets 50\n}", 2},
+		{"and the first table again", "weir 9/1m", 1},
+	} {
+		url = reload(step.site + "\nrespond hello")
+		for range step.left {
+			resp, _ := get(t, url, alice)
+			assert.Equal(t, http.StatusOK, resp.StatusCode, step.name)
+		}
+		resp, _ := get(t, url, alice)
+		assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, step.name)
+	}
+	resp, _ := get(t, url, bob)
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+}
+
+// Only the answers that are listed count: those that handlers write, and those of errors.
+func TestCountIf(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, `
+		weir 2/1m {
+			count_if 401 5xx
+		}
+		respond /login "" 401
+		error /broken "broken" 502
+		respond hello`)
+	for _, step := range []struct {
+		path string
+		want int
+	}{
+		{"/", 200}, {"/", 200}, {"/", 200}, {"/login", 401}, {"/broken", 502}, {"/", 429},
+	} {
+		resp, _ := get(t, url+step.path, alice)
+		assert.Equal(t, step.want, resp.StatusCode, step.path)
+	}
+}
+
+func TestCost(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, `
+		weir /search 10/1m {
+			cost 6
+		}
+		weir /batch batch=10/1m {
+			cost {query.n}
+		}
+		respond hello`)
+	for _, step := range []struct {
+		path string
+		want int
+	}{
+		{"/search", 200}, {"/search", 429}, {"/batch?n=9", 200}, {"/batch?n=2", 429}, {"/batch?n=1", 200},
+		{"/batch", 429}, {"/batch?n=-1", 429},
+	} {
+		resp, _ := get(t, url+step.path, alice)
+		assert.Equal(t, step.want, resp.StatusCode, step.path)
+	}
+}
+
+func TestInFlight(t *testing.T) {
+	atQuarter(t)
+	inside, leave := make(chan bool), make(chan bool)
+	upstream := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		inside <- true
+		<-leave
+	}))
+	defer upstream.Close()
+	url, _ := run(t, `
+		weir 100/1m {
+			max_in_flight            2
+			max_in_flight_per_client 1
+		}
+		reverse_proxy `+upstream.URL)
+	done := make(chan int, 2)
+	ask := func(client string) {
+		go func() { resp, _ := get(t, url, client); done <- resp.StatusCode }()
+		<-inside
+	}
+	ask(alice)
+	resp, _ := get(t, url, alice)
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "one too many of a client")
+	ask(bob)
+	resp, _ = get(t, url, "203.0.113.9")
+	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, "one too many of all")
+	close(leave)
+	assert.Equal(t, []int{200, 200}, []int{<-done, <-done})
+}
+
+func TestPrefixes(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, `
+		weir 1/1m {
+			ipv4_prefix 24
+			ipv6_prefix 48
+		}
+		respond hello`)
+	for _, step := range []struct {
+		client string
+		want   int
+	}{
+		{alice, 200}, {bob, 429}, {"203.0.114.7", 200}, {"2001:db8:1:2::1", 200}, {"2001:db8:1:3::1", 429},
+		{"2001:db8:2::1", 200},
+	} {
+		resp, _ := get(t, url, step.client)
+		assert.Equal(t, step.want, resp.StatusCode, step.client)
+	}
+}
+
+// Caddy's own metrics include the decisions, the table and Redis, and the decisions continue over a
+// reload.
+func TestMetrics(t *testing.T) {
+	server := redistest.Start(t)
+	atQuarter(t)
+	site := `
+		metrics /metrics
+		route /metered {
+			weir metered=1/1m
+			weir redis=5/1h {
+				redis redis://` + server.Addr + `
+			}
+			respond hello
+		}`
+	url, reload := run(t, site)
+	get(t, url+"/metered", alice)
+	url = reload(site)
+	get(t, url+"/metered", alice)
+	_, text := get(t, url+"/metrics", alice)
+	for _, want := range []string{
+		`weir_decisions_total{outcome="admitted",policy="metered",source="local"} 1`,
+		`weir_decisions_total{outcome="denied",policy="metered",source="local"} 1`,
+		`weir_decisions_total{outcome="admitted",policy="redis",source="primary"} 1`,
+		`weir_buckets{name="sliding"} 1`,
+		`weir_fallback_breaker_state{name="sliding, redis weir:",state="closed"} 1`,
+	} {
+		assert.Contains(t, text, want+"\n")
+	}
+	assert.NotContains(t, text, server.Addr)
 }
 
 // Two Caddys on one Redis share a limit. Here they run one after another without shared memory.
@@ -389,7 +542,11 @@ func TestCaddyfileErrors(t *testing.T) {
 		{"an unknown option of redis", "weir 10/1m {\nredis redis://x {\nport 1\n}\n}",
 			`redis has no option "port"`},
 		{"two handlers of one limit", "weir /a 10/1m\nweir /b 10/1m",
-			"two directives have the limit 10/1m: give each a name"},
+			"there are two limits for a period of 1m: give each a name"},
+		{"two limits for one period", "weir /a 10/1m\nweir 20/1m", "such as login=20/1m"},
+		{"a status that counts and is none", "weir 1/1m {\ncount_if 6xx\n}", "is not a status such as 401 or 5xx"},
+		{"a cost that is none", "weir 1/1m {\ncost much\n}", "neither a number from 1 nor a {placeholder}"},
+		{"a prefix that is too long", "weir 1/1m {\nipv4_prefix 33\n}", "ipv4_prefix 33 is not in 1 to 32"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := adapt(t, "http://127.0.0.1:1 {\n"+tt.directive+"\n}\n")
@@ -404,7 +561,7 @@ func TestCaddyfileErrors(t *testing.T) {
 func TestValidDirectives(t *testing.T) {
 	for _, sites := range []string{
 		"http://a.test, http://b.test {\nweir 10/1m\n}\n",
-		"http://a.test {\nhandle /x/* {\nweir 10/1m\n}\nroute /y {\nweir 20/1m\n}\n}\n",
+		"http://a.test {\nhandle /x/* {\nweir 10/1m\n}\nroute /y {\nweir y=20/1m\n}\n}\n",
 		"(limits) {\nweir {args[0]}=10/1m\n}\nhttp://a.test {\nimport limits a\n}\n" +
 			"http://b.test {\nimport limits b\n}\n",
 		"http://a.test {\nweir /x api=10/1m\nweir /y api=10/1m\n}\n",

@@ -3,6 +3,7 @@ package caddylimit
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httplimit/weblimit"
 )
 
 // The names in the configuration, the default first.
@@ -51,6 +53,12 @@ func (h *Handler) check() error {
 	for _, text := range h.Key {
 		errs = append(errs, checkKey(text))
 	}
+	for _, text := range h.CountIf {
+		_, err := statuses(text)
+		errs = append(errs, err)
+	}
+	errs = append(errs, checkCost(h.Cost), checkBits("ipv4_prefix", h.IPv4Prefix, 32),
+		checkBits("ipv6_prefix", h.IPv6Prefix, 128))
 	if h.Redis != nil {
 		errs = append(errs, h.Redis.check())
 	}
@@ -67,6 +75,67 @@ func checkKey(text string) error {
 	return fmt.Errorf("there is no key %q: want ip, all or a {placeholder}", text)
 }
 
+// statuses reads a status such as 401, or a class such as 5xx, and returns the first and the last.
+func statuses(text string) (of [2]int, err error) {
+	digits, class := strings.CutSuffix(text, "xx")
+	n, err := strconv.Atoi(digits)
+	switch {
+	case err == nil && class && 1 <= n && n <= 5:
+		return [2]int{n * 100, n*100 + 99}, nil
+	case err == nil && !class && 100 <= n && n <= 599:
+		return [2]int{n, n}, nil
+	}
+	return of, fmt.Errorf("count_if: %q is not a status such as 401 or 5xx", text)
+}
+
+// countIf returns the CountIf of a list of statuses; nil if it is empty.
+func countIf(list []string) func(status int) bool {
+	if len(list) == 0 {
+		return nil
+	}
+	var ranges [][2]int
+	for _, text := range list {
+		of, _ := statuses(text) // checked
+		ranges = append(ranges, of)
+	}
+	return func(status int) bool {
+		return slices.ContainsFunc(ranges, func(of [2]int) bool { return of[0] <= status && status <= of[1] })
+	}
+}
+
+func checkCost(text string) error {
+	if text == "" || strings.Contains(text, "{") {
+		return nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 63); err != nil || n == 0 {
+		return fmt.Errorf("cost %q is neither a number from 1 nor a {placeholder}", text)
+	}
+	return nil
+}
+
+// costFunc returns the CostFunc of a cost; nil for 1.
+func costFunc(text string) func(*http.Request) uint64 {
+	if text == "" {
+		return nil
+	}
+	replaced := placeholders(text)
+	return func(r *http.Request) uint64 {
+		if s, err := replaced.Extract(r); err == nil {
+			if n, err := strconv.ParseUint(s, 10, 63); err == nil {
+				return n
+			}
+		}
+		return math.MaxUint64 // over every limit
+	}
+}
+
+func checkBits(name string, bits, most int) error {
+	if bits < 0 || bits > most {
+		return fmt.Errorf("%s %d is not in 1 to %d", name, bits, most)
+	}
+	return nil
+}
+
 // config returns the handler's configuration of httplimit.
 func (h *Handler) config() (httplimit.Config, error) {
 	style, err := choose("style of headers", h.Headers, headerStyles)
@@ -74,11 +143,13 @@ func (h *Handler) config() (httplimit.Config, error) {
 		return httplimit.Config{}, err
 	}
 	cfg := httplimit.Config{
-		Extractor: extractor(h.Key), MaxKeysPerClient: h.MaxKeys,
+		Extractor: extractor(h.Key, h.address()), ClientIP: h.address(), MaxKeysPerClient: h.MaxKeys,
+		CountIf: countIf(h.CountIf), CostFunc: costFunc(h.Cost),
+		MaxInFlight: h.MaxInFlight, MaxInFlightPerClient: h.MaxInFlightPerClient,
 		Headers: []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy,
 			httplimit.HeadersNone}[style],
 		DeniedStatus: h.Status, Jitter: time.Duration(h.Jitter), FailOpen: h.FailOpen, Shadow: h.Shadow,
-		Respond: refuse, OnDecision: report, Now: now,
+		Respond: weblimit.OnDenied(refuse), OnDecision: report, Now: now,
 	}
 	for _, l := range h.Limits {
 		cfg.Policies = append(cfg.Policies, httplimit.Policy{Name: l.name(), Limit: l.Limit,
@@ -95,6 +166,11 @@ func (l Limit) name() string {
 	if l.Name != "" {
 		return l.Name
 	}
+	return strconv.FormatUint(l.Limit, 10) + "/" + l.period()
+}
+
+// period returns the Period as people write it.
+func (l Limit) period() string {
 	period := time.Duration(l.Period).String()
 	if strings.HasSuffix(period, "m0s") {
 		period = strings.TrimSuffix(period, "0s")
@@ -102,7 +178,7 @@ func (l Limit) name() string {
 	if strings.HasSuffix(period, "h0m") {
 		period = strings.TrimSuffix(period, "0m")
 	}
-	return strconv.FormatUint(l.Limit, 10) + "/" + period
+	return period
 }
 
 // denyList returns the list of these addresses, prefixes and keys; nil if there are none.
@@ -125,13 +201,25 @@ func denyList(entries []string) (*httplimit.DenyList, error) {
 	return list, nil
 }
 
+// address returns the Extractor of the client's address, of the request that the guard sees.
+func (h *Handler) address() httplimit.IP {
+	ip := httplimit.RemoteAddr()
+	if h.IPv4Prefix > 0 {
+		ip = ip.IPv4Bits(h.IPv4Prefix)
+	}
+	if h.IPv6Prefix > 0 {
+		ip = ip.IPv6Bits(h.IPv6Prefix)
+	}
+	return ip
+}
+
 // extractor returns the Extractor for the parts of a key.
-func extractor(parts []string) httplimit.Extractor {
+func extractor(parts []string, address httplimit.IP) httplimit.Extractor {
 	var all []httplimit.Extractor
 	for _, text := range parts {
 		switch text {
 		case "ip":
-			all = append(all, httplimit.RemoteAddr()) // of the copy that the guard sees
+			all = append(all, address)
 		case "all":
 			all = append(all, constant("all"))
 		default:
@@ -140,7 +228,7 @@ func extractor(parts []string) httplimit.Extractor {
 	}
 	switch len(all) {
 	case 0:
-		return httplimit.RemoteAddr()
+		return address
 	case 1:
 		return all[0]
 	}
