@@ -305,12 +305,9 @@ func (l *Limit) reset() {
 
 // call calls the method of op.
 func (l *Limit) call(ctx context.Context, op Op) {
-	var res *Result
 	switch {
 	case op == OpRefund:
 		l.Err = l.refund(ctx, l.cost())
-	case op == OpPeek && l.peeker == nil:
-		l.Err = l.unsupported("peek")
 	case op == OpCharge && l.charger == nil:
 		l.Err = l.unsupported("charge")
 	case op == OpCharge:
@@ -321,18 +318,29 @@ func (l *Limit) call(ctx context.Context, op Op) {
 	case l.local != nil && !l.revocable:
 		l.Source = "local"
 		l.Result, l.Err = l.local.Decide(ctx, &l.Request)
-	case op == OpPeek:
-		res, l.Err = l.peeker.Peek(ctx, &l.Request)
 	default:
+		l.decide(ctx, op)
+	}
+	l.called(op)
+}
+
+// decide calls Run or Peek.
+func (l *Limit) decide(ctx context.Context, op Op) {
+	var res *Result
+	switch {
+	case op == OpRun:
 		res, l.Err = l.run(ctx)
+	case l.peeker == nil:
+		l.Err = l.unsupported("peek")
+	default:
+		res, l.Err = l.peeker.Peek(ctx, &l.Request)
 	}
 	switch {
 	case res != nil:
 		l.Result = *res
-	case l.Err == nil && l.local == nil && op <= OpPeek:
+	case l.Err == nil:
 		l.Err = fmt.Errorf("weir: %s returned neither a Result nor an error: %w", l.name(), errors.ErrUnsupported)
 	}
-	l.called(op)
 }
 
 // run is Run, or Admit if what is admitted must be given back to the admission itself.
