@@ -61,8 +61,8 @@ a machine can read the arguments of a process.
 
 Only WebSocket upgrades are passed on. Connections, requests in flight and request bodies are
 bounded; a connection over --max-conns replaces one without a request. An HTTP/2 connection has at
-most 100 requests at a time, and one address as many as connections, 256. A client that does not read
-what waits for it, for --send-timeout, is cut off.
+most 100 requests at a time, and one address as many as connections, 256. A client that does not
+read what waits for it, for --send-timeout, is cut off.
 
 The page at --admin shows the traffic and the keys of denied callers. It has its own address,
 loopback by default; any other address needs --admin-remote and a token, in a file or in
@@ -92,8 +92,8 @@ away.
 SIGHUP reads the certificate, --deny-file, --denied-page and --rules again. On SIGTERM and SIGINT
 the health check fails, and each response closes its connection. After --drain-delay no new
 connections are accepted; those that are open are read for a second more, since requests may be on
-their way, and requests in flight have --drain to finish. A second signal ends the process at once. The access log goes to the
-standard output, everything else to the standard error.`
+their way, and requests in flight have --drain to finish. A second signal ends the process at once.
+The access log goes to the standard output, everything else to the standard error.`
 
 const proxyExample = `  weir proxy --limit 10/10s
   weir proxy --listen 127.0.0.1:8080 --upstream http://127.0.0.1:9000 --limit 100/1m --by ip

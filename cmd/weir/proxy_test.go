@@ -144,8 +144,10 @@ func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "from the environment", cfg.Redis.Password)
 	assert.Equal(t, "0123456789abcdef", cfg.Admin.Token)
-	s := serveFlags{rules: []string{"r"}, logFormat: "text", maxBuckets: 1}
-	require.NoError(t, s.complete(&cobra.Command{}))
+	var s serveFlags
+	cmd = s.command()
+	require.NoError(t, cmd.ParseFlags([]string{"--rules", "r"}))
+	require.NoError(t, s.complete(cmd))
 	assert.Equal(t, cfg.Admin.Token, s.cfg.AdminToken)
 	password, err := s.redis.password()
 	require.NoError(t, err)

@@ -45,9 +45,9 @@ same for 200 ms; a file that takes longer to write should be renamed to its name
 Mounted ConfigMaps of Kubernetes work as they are.
 
 With --xds the rules come from an xDS server instead of files, such as that of Envoy Gateway: the
-resources ratelimit.config.ratelimit.v3.RateLimitConfig of an aggregated discovery service. The server
-decides nothing and is not healthy before the first rules. A set with a mistake is refused as a whole,
-and the xDS server gets the reason. While that server is away, the rules stay in force.
+resources ratelimit.config.ratelimit.v3.RateLimitConfig of an aggregated discovery service. The
+server decides nothing and is not healthy before the first rules. A set with a mistake is refused as
+a whole, and the xDS server gets the reason. While that server is away, the rules stay in force.
 
 The page, the metrics at /metrics and /rlconfig are at --admin, a loopback address unless
 --admin-remote is given. Requests that change something or read the state of a caller need
@@ -74,8 +74,9 @@ type serveFlags struct {
 	logFormat           string
 }
 
-func newServe() *cobra.Command {
-	var f serveFlags
+func newServe() *cobra.Command { return new(serveFlags).command() }
+
+func (f *serveFlags) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve {--rules DIR | --xds ADDRESS}",
 		Short: "Answer Envoy's rate limit protocol by rules",
