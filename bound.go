@@ -55,7 +55,7 @@ func bind(s Strategy) bound {
 	b.refunder = both[Refunder](s, inner)
 	b.admitter = both[Admitter](s, inner)
 	b.charger = both[Charger](s, inner)
-	if batcher, ok := s.(Batcher); ok && b.refunder != nil {
+	if batcher, ok := s.(Batcher); ok {
 		if store, of := batcher.Store(); equal(of, s) && equal(store, store) {
 			b.batcher, b.store = batcher, store
 		}

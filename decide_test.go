@@ -400,6 +400,32 @@ func TestStoresThatCannotBeComparedDecideAlone(t *testing.T) {
 	assert.True(t, d.Allowed())
 }
 
+// irrevocable is a Batcher that gives nothing back.
+type irrevocable struct{ window *weir.FixedWindow }
+
+func (s *irrevocable) Store() (any, weir.Strategy) { return s.window, s }
+
+func (s *irrevocable) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	return s.window.Run(ctx, r)
+}
+
+func (s *irrevocable) Batch(ctx context.Context, _ weir.Op, limits []*weir.Limit) {
+	for _, l := range limits {
+		l.Result, l.Err = s.window.Decide(ctx, &l.Request)
+		l.Source = "elsewhere"
+	}
+}
+
+// A Batcher sets the Source of a Limit, whether or not it gives back.
+func TestSourceOfOneThatCannotGiveBack(t *testing.T) {
+	l := weir.Limits{weir.NewLimit(&irrevocable{standing(t).FixedWindow()})}
+	l[0].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Hour}
+	allowed, err := l.Take(context.Background(), nil)
+	require.NoError(t, err)
+	assert.True(t, allowed)
+	assert.Equal(t, "elsewhere", l[0].Source)
+}
+
 // gone ends with its context.
 type gone struct{ *weir.FixedWindow }
 
