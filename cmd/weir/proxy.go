@@ -59,6 +59,10 @@ alone, from the last known counts, with 1/--instances of each limit, and adds wh
 the counts on Redis afterwards. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of
 a machine can read the arguments of a process.
 
+Clients may use HTTP/2 without TLS, and an --upstream h2c://HOST:PORT gets it, so that gRPC passes;
+a call over the limit fails with Unavailable. Streams whose clients send little or much need
+--body-rate 0 and --max-body 0.
+
 Only WebSocket upgrades are passed on. Connections, requests in flight and request bodies are
 bounded; a connection over --max-conns replaces one without a request. An HTTP/2 connection has at
 most 100 requests at a time, and one address as many as connections, 256. A client that does not
@@ -188,7 +192,7 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8080", "the `address` to serve on")
 	flags.StringVarP(&f.upstream, "upstream", "u", "",
-		"the `URL` to pass requests on to (default a built-in page)")
+		"the `URL` to pass requests on to, http, https or h2c (default a built-in page)")
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
 		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
 	f.rules.add(cmd)

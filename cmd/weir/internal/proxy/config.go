@@ -20,7 +20,8 @@ import (
 type Config struct {
 	Listen string // the address to serve on
 
-	// Upstream gets the admitted requests. nil: a built-in page.
+	// Upstream gets the admitted requests. h2c is the scheme of HTTP/2 without TLS. nil: a built-in
+	// page.
 	Upstream *url.URL
 
 	// PreserveHost sends the client's Host to the upstream instead of the upstream's own.
@@ -182,8 +183,9 @@ func (c *Config) connBounds() connBounds {
 
 func checkUpstream(u *url.URL) error {
 	switch {
-	case u.Scheme != "http" && u.Scheme != "https":
-		return fmt.Errorf("upstream %q: want http:// or https://", u.Redacted())
+	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
+		return fmt.Errorf("upstream %q: want http://, https://, or h2c:// for HTTP/2 without TLS",
+			u.Redacted())
 	case u.Host == "":
 		return fmt.Errorf("upstream %q has no host", u.Redacted())
 	case u.User != nil || u.Fragment != "" || u.RawQuery != "":

@@ -26,15 +26,21 @@ import (
 // that were sent and not answered.
 type load struct {
 	url            string
-	http2          bool
+	protocols      *http.Protocols
 	answered, lost atomic.Int64
 	clients        sync.WaitGroup
 	errors         sync.Map
 }
 
+func http1() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	return p
+}
+
 // client sends a request each 100 ms.
 func (l *load) client(ctx context.Context) {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: l.http2}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Protocols: l.protocols}
 	defer transport.CloseIdleConnections()
 	for ctx.Err() == nil {
 		sent := false
@@ -42,7 +48,7 @@ func (l *load) client(ctx context.Context) {
 			WroteRequest: func(httptrace.WroteRequestInfo) { sent = true },
 		})
 		body := io.Reader(strings.NewReader("0123456789"))
-		if !l.http2 {
+		if l.protocols.HTTP1() {
 			body = io.NopCloser(body) // or net/http would repeat requests
 		}
 		r, err := http.NewRequestWithContext(traced, http.MethodPost, l.url, body)
@@ -77,7 +83,7 @@ func TestAStopLosesNoRequest(t *testing.T) {
 	dir := t.TempDir()
 	cert := TLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	writeCertificate(t, cert, "127.0.0.1")
-	for _, protocol := range []string{"HTTP/1", "HTTP/2"} {
+	for _, protocol := range []string{"HTTP/1", "HTTP/2", "HTTP/2 without TLS"} {
 		t.Run(protocol, func(t *testing.T) {
 			answered, lost := int64(0), int64(0)
 			for range slow.N(2, 20, 20) {
@@ -87,8 +93,11 @@ func TestAStopLosesNoRequest(t *testing.T) {
 					cfg.TLS = cert
 				}
 				p := run(t, cfg)
-				l := &load{url: "http://" + p.front, http2: protocol == "HTTP/2"}
-				if l.http2 {
+				l := &load{url: "http://" + p.front, protocols: protocols(false)}
+				switch protocol {
+				case "HTTP/1":
+					l.protocols = http1()
+				case "HTTP/2":
 					l.url = p.front // with its scheme
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -115,7 +124,7 @@ func TestAnAbruptStopLosesRequests(t *testing.T) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		time.Sleep(50 * time.Millisecond)
 	}))
-	l := &load{url: s.URL}
+	l := &load{url: s.URL, protocols: http1()}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for range 50 {

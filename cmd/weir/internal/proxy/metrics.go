@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weirgo/weir"
@@ -18,13 +19,19 @@ import (
 // scraped.
 type watch struct {
 	decisions *weirprom.Decisions
-	calls     *weirprom.Calls // of Redis
+	calls     *weirprom.Calls          // of Redis
+	upstream  *prometheus.HistogramVec // until the header of the response, by class of its status
 }
 
 func newWatch() watch {
 	return watch{
 		weirprom.NewDecisions(""),
 		weirprom.NewCalls("", func(err error) string { return redislimit.Classify(err).String() }),
+		prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "weir_upstream_duration_seconds",
+			Help:    "Time to the header of the upstream's response, by class of its status, or error.",
+			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"status"}),
 	}
 }
 
@@ -36,6 +43,9 @@ func (p *Proxy) serveMetrics() http.Handler {
 	registry.MustRegister(
 		weirprom.New("", metrics.Limiter(table), metrics.HTTP(p.count)),
 		p.watch.decisions,
+		p.watch.upstream,
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("weir_requests_in_flight", "Requests that are served now.",
 			func() float64 { return float64(p.open.Load()) }),
 		gauge("weir_deny_list_entries", "Entries on the deny list.",

@@ -11,6 +11,7 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -144,6 +145,51 @@ func TestMetrics(t *testing.T) {
 	assert.Contains(t, text, `weir_requests_total{outcome="admitted"} 101`+"\n")
 	assert.Contains(t, text, `weir_requests_total{outcome="denied"} 2`+"\n")
 	assert.Contains(t, text, "weir_stopping 0\n")
+}
+
+// TestMetricsOfTheUpstream counts responses by the class of their status. What a client breaks off,
+// or makes fail by its body, says nothing of the upstream.
+func TestMetricsOfTheUpstream(t *testing.T) {
+	cfg := config(t, "100/1d")
+	arrived := make(chan struct{})
+	cfg.Bodies.Max = 10
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/404":
+			w.WriteHeader(404)
+		case "/reset":
+			panic(http.ErrAbortHandler)
+		case "/hang":
+			close(arrived)
+			<-r.Context().Done()
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+	})
+	s := serve(t, cfg)
+	for path, want := range map[string]int{"/200": 200, "/404": 404, "/reset": 502} {
+		assert.Equal(t, want, status(t, "POST", s.front.URL+path))
+	}
+	resp, _ := send(t, "POST", s.front.URL+"/large", io.MultiReader(strings.NewReader("more than ten bytes")))
+	assert.Equal(t, 413, resp.StatusCode)
+	ctx, hangUp := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "GET", s.front.URL+"/hang", nil)
+	require.NoError(t, err)
+	go func() {
+		<-arrived
+		hangUp()
+	}()
+	_, err = http.DefaultClient.Do(r)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Eventually(t, func() bool { return s.open.Load() == 0 }, 10*time.Second, time.Millisecond)
+
+	text := s.metrics()
+	for class, want := range map[string]int{"2xx": 1, "4xx": 1, "error": 1} {
+		assert.Contains(t, text, fmt.Sprintf("weir_upstream_duration_seconds_count{status=%q} %d\n", class, want))
+	}
+	assert.Equal(t, 3, strings.Count(text, "weir_upstream_duration_seconds_count"))
+	assert.Contains(t, text, `weir_upstream_duration_seconds_bucket{status="2xx",le="60"} 1`+"\n")
+	assert.Contains(t, text, "\ngo_goroutines ")
+	assert.Contains(t, text, "\nprocess_open_fds ")
 }
 
 type discard struct{ h http.Header }

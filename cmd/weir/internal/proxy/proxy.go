@@ -273,6 +273,7 @@ func (p *Proxy) listen(
 			BaseContext:       func(net.Listener) context.Context { return requests },
 			ConnContext:       connContext,
 			HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+			Protocols:         protocols(true),
 
 			DisableGeneralOptionsHandler: true, // it answers OPTIONS * without the limits
 		},

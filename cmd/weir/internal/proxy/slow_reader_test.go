@@ -40,6 +40,18 @@ func flood(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// holdStream asks for a response without an end over HTTP/2, and reads none of it.
+func holdStream(t *testing.T, url string) {
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, Protocols: protocols(false)}
+	t.Cleanup(transport.CloseIdleConnections)
+	r, err := http.NewRequest("GET", url+"/flood", nil)
+	require.NoError(t, err)
+	resp, err := transport.RoundTrip(r)
+	require.NoError(t, err)
+	require.Equal(t, 2, resp.ProtoMajor)
+	t.Cleanup(func() { _ = resp.Body.Close() })
+}
+
 // TestSlowReadersKeepNobodyOut has as many clients that read nothing as requests may be in flight.
 func TestSlowReadersKeepNobodyOut(t *testing.T) {
 	const bound = 4
@@ -59,16 +71,8 @@ func TestSlowReadersKeepNobodyOut(t *testing.T) {
 			require.Equal(t, 101, code)
 			t.Cleanup(func() { _ = conn.Close() })
 		},
-		"HTTP/2": func(t *testing.T, p running) {
-			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, ForceAttemptHTTP2: true}
-			t.Cleanup(transport.CloseIdleConnections)
-			r, err := http.NewRequest("GET", p.front+"/flood", nil)
-			require.NoError(t, err)
-			resp, err := transport.RoundTrip(r)
-			require.NoError(t, err)
-			require.Equal(t, 2, resp.ProtoMajor)
-			t.Cleanup(func() { _ = resp.Body.Close() })
-		},
+		"HTTP/2":             func(t *testing.T, p running) { holdStream(t, p.front) },
+		"HTTP/2 without TLS": func(t *testing.T, p running) { holdStream(t, "http://"+p.front) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := config(t, "1000/1d")

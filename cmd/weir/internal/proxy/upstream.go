@@ -13,9 +13,12 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 	"github.com/weirgo/weir/httplimit"
@@ -25,6 +28,12 @@ import (
 
 // upstream returns the handler that forwards requests to target.
 func (p *Proxy) upstream(target *url.URL) http.Handler {
+	next := transport(p.cfg.UpstreamTimeout, p.bounds.max)
+	if target.Scheme == "h2c" {
+		plain := *target
+		plain.Scheme, target = "http", &plain
+		next.Protocols = protocols(false)
+	}
 	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(target)
@@ -39,7 +48,7 @@ func (p *Proxy) upstream(target *url.URL) http.Handler {
 			r.Out.Header.Add("Via", fmt.Sprintf("%d.%d %s", r.In.ProtoMajor, r.In.ProtoMinor, p.via))
 		},
 		ModifyResponse: p.dropOwnFields,
-		Transport:      transport(p.cfg.UpstreamTimeout, p.bounds.max),
+		Transport:      timed{next, p.watch.upstream},
 		FlushInterval:  -1, // flush each piece of the answer at once
 		BufferPool:     &buffers{},
 		ErrorLog:       slog.NewLogLogger(p.cfg.Log.Handler(), slog.LevelWarn),
@@ -221,6 +230,37 @@ func (p *Proxy) trusts(peer string) bool {
 
 func (p *Proxy) trustsAddr(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.cfg.Trust, func(t netip.Prefix) bool { return t.Contains(addr) })
+}
+
+// protocols returns HTTP/2, with and without TLS, and HTTP/1 if http1 is set.
+func protocols(http1 bool) *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(http1)
+	p.SetHTTP2(true)
+	p.SetUnencryptedHTTP2(true)
+	return p
+}
+
+// timed observes how long the upstream takes until the header of its response. Requests that fail by
+// the client's fault say nothing of the upstream and are left out.
+type timed struct {
+	http.RoundTripper
+	seconds *prometheus.HistogramVec // by class of status
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t timed) RoundTrip(r *http.Request) (*http.Response, error) {
+	start := time.Now()
+	resp, err := t.RoundTripper.RoundTrip(r)
+	class := "error"
+	switch {
+	case err == nil:
+		class = strconv.Itoa(resp.StatusCode/100) + "xx"
+	case r.Context().Err() != nil || clientsFault(r, err) != 0:
+		return nil, err
+	}
+	t.seconds.WithLabelValues(class).Observe(time.Since(start).Seconds())
+	return resp, err
 }
 
 // transport keeps enough idle connections for all concurrent requests: a new connection for each
