@@ -121,6 +121,29 @@ func Canonical(path string) string {
 	return canonical(text{rooted(path), 0})
 }
 
+// AppendCanonical appends the Canonical path to dst. A plain path takes one pass and no memory.
+func AppendCanonical(dst, path []byte) []byte {
+	if len(path) == 0 || path[0] != '/' {
+		return append(dst, Canonical(string(path))...)
+	}
+	from, slash := len(dst), false
+	dst = append(dst, path...)
+	key := dst[from:]
+	for i, c := range key {
+		class := classes[c]
+		if class == other || slash && class != ordinary {
+			return append(dst[:from], Canonical(string(path))...)
+		}
+		if slash = class == isSlash; c-'A' < 26 {
+			key[i] = c + 'a' - 'A'
+		}
+	}
+	if slash && len(path) > 1 {
+		dst = dst[:len(dst)-1] // a plain path does not end in two
+	}
+	return dst
+}
+
 func canonical(t text) string {
 	s := t.string
 	for n := t.decoded; ; n++ {

@@ -73,15 +73,31 @@ func TestSpellingsAreCountedTogether(t *testing.T) {
 	assert.NotEqual(t, urlpath.Canonical("/%FF"), urlpath.Canonical("/%FE"))
 }
 
+// TestAppendCanonicalIsCanonical appends every path of one to three bytes of each kind.
+func TestAppendCanonicalIsCanonical(t *testing.T) {
+	paths := []string{""}
+	for from := 0; len(paths[from]) < 4; from++ {
+		for _, next := range []string{"/", ".", "a", "Z", "*", "%", "%2e", ";", `\\`, " ", "\xff", "\x00"} {
+			paths = append(paths, paths[from]+next, "/"+paths[from]+next)
+		}
+	}
+	for _, path := range append(paths, "/Users/42/", "/a//B", "/.hidden/C", "/x/../D", "*", "/%41b/C;d=E") {
+		got := urlpath.AppendCanonical([]byte("GET "), []byte(path))
+		require.Equal(t, "GET "+urlpath.Canonical(path), string(got), "%q", path)
+	}
+}
+
 // TestAPlainPathTakesNoMemory pins the cost of what nearly all requests have.
 func TestAPlainPathTakesNoMemory(t *testing.T) {
 	const path = "/users/8f14e45f-ceea-467f-a9b0-1d2c3e4f5a6b/orders,1/v1.2@x/"
 	var buf [4]urlpath.Reading
+	raw, key := []byte(path), make([]byte, 0, len(path))
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		if all, err := urlpath.Readings(buf[:0], path); err != nil || len(all) != 1 {
 			panic("not plain")
 		}
 		_ = urlpath.Canonical(path)
+		_ = urlpath.AppendCanonical(key[:0], raw)
 		_, _ = urlpath.Normalize(path)
 	}))
 }

@@ -69,7 +69,7 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	case k.by == ByIP:
 		dst = k.appendAddr(dst, e)
 	case k.by == ByPath && len(e.Path) > 0:
-		dst = append(dst, urlpath.Canonical(string(e.Path))...)
+		dst = urlpath.AppendCanonical(dst, e.Path)
 	case k.by == ByUser:
 		dst = append(dst, e.User...)
 	case k.by == ByAgent:
@@ -78,7 +78,7 @@ func (k *keyer) append(dst []byte, e *accesslog.Entry) []byte {
 	case k.by == ByIPPath && len(e.Path) > 0:
 		if dst = k.appendAddr(dst, e); len(dst) > from {
 			// an address has no space, so different pairs have different keys
-			dst = append(append(dst, ' '), urlpath.Canonical(string(e.Path))...)
+			dst = urlpath.AppendCanonical(append(dst, ' '), e.Path)
 		}
 	}
 	if len(dst)-from > maxName {
