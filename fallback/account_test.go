@@ -24,7 +24,7 @@ func TestDebtsByAnExample(t *testing.T) {
 		require.Equal(t, debts, upTo, "step %d", step)
 		require.Equal(t, []uint64{total, charged, sent}, []uint64{a.total, a.charged, a.sent}, "step %d", step)
 	}
-	v := &visit{Fallback: &Fallback{cfg: Config{Now: func() time.Time { return now }}}, a: &a,
+	v := &visit{Fallback: &Fallback{common: &common{cfg: Config{Now: func() time.Time { return now }}}}, a: &a,
 		b: breaker.New(breaker.Config{}, "", now)}
 	a.addDebt(5, soon, now)
 	is(1, 5, 0, 0, 5)

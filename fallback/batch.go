@@ -6,37 +6,35 @@ import (
 	"sync/atomic"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 // Store implements weir.Batcher: the calls of Fallbacks go together if those of their primaries do.
 func (f *Fallback) Store() (store any, of weir.Strategy) {
-	if f.store == nil {
-		return f, f
-	}
-	return sameStore{f.store}, f
+	return f.store, f
 }
 
-type sameStore struct{ primaries any }
+// batched is the Store of Fallbacks on primaries of one Store.
+type batched struct{ primaries any }
 
 // Batch implements weir.Batcher. Each limit is decided as by RunSource, which its Source names, or peeked
 // at, given back or charged as by the method of op; but the calls of the primaries are one: it is made
 // once each of them is needed, or its Fallback does without.
 func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
-	if f.store == nil || len(limits) == 1 {
+	if f.store == any(f) || len(limits) == 1 {
 		for _, l := range limits {
-			one := l.Strategy().(*Fallback)
-			one.one(ctx, op, l, &one.ways)
+			l.Strategy().(*Fallback).one(ctx, op, l)
 		}
 		return
 	}
 	m := meeting{make(chan *weir.Limit, len(limits)), make(chan struct{})}
 	var all sync.WaitGroup
-	var panicked atomic.Value // a []any of one
+	var panicked atomic.Pointer[any]
 	for _, l := range limits {
 		all.Go(func() {
 			defer func() {
 				if p := recover(); p != nil {
-					panicked.Store([]any{p})
+					panicked.Store(&p)
 				}
 			}()
 			m.attend(ctx, op, l)
@@ -53,7 +51,7 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 	}
 	all.Wait()
 	if p := panicked.Load(); p != nil {
-		panic(p.([]any)[0]) // of a user's function: the caller may recover, as from a call without others
+		panic(*p) // of a user's function: the caller may recover, as from a call without others
 	}
 }
 
@@ -89,47 +87,41 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Limit) {
 		return first
 	}
 	defer settle(nil)
-	one := l.Strategy().(*Fallback)
-	by := one.ways
-	by.refund = func(ctx context.Context, r *weir.Request, res *weir.Result) error {
+	one := *l.Strategy().(*Fallback)
+	one.leave = func() { settle(nil) }
+	one.doPrimary = func(
+		ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result,
+	) (*weir.Result, error) {
 		of := weir.NewLimit(one.primary.Strategy)
-		of.Request, of.Result = *r, *res
+		if of.Request = *r; taken != nil {
+			of.Result = *taken
+		}
 		if settle(&of) {
 			select {
 			case <-m.over:
 			case <-ctx.Done(): // the call goes on
-				return ctx.Err()
+				return nil, ctx.Err()
 			}
 		} else { // it has left, as its caller has given up, or as primary had missed something
 			of.Strategy().(weir.Batcher).Batch(ctx, op, []*weir.Limit{&of})
 		}
-		*res = of.Result
-		return of.Err
+		if op != weir.OpRun && op != weir.OpPeek {
+			return nil, of.Err
+		}
+		return &of.Result, of.Err
 	}
-	by.run = func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-		res := new(weir.Result)
-		return res, by.refund(ctx, r, res)
-	}
-	by.peek = by.run
-	by.charge = func(ctx context.Context, r *weir.Request) error { return by.refund(ctx, r, new(weir.Result)) }
-	by.leave = func() { settle(nil) }
-	one.one(ctx, op, l, &by)
+	one.one(ctx, op, l)
 }
 
 // one makes the call of op for l.
-func (f *Fallback) one(ctx context.Context, op weir.Op, l *weir.Limit, by *ways) {
+func (f *Fallback) one(ctx context.Context, op weir.Op, l *weir.Limit) {
 	var res *weir.Result
-	switch op {
-	case weir.OpRun:
+	if op == weir.OpRun {
 		var source Source
-		res, source, l.Err = f.runSource(ctx, &l.Request, by)
+		res, source, l.Err = f.RunSource(ctx, &l.Request)
 		l.Source = source.String()
-	case weir.OpPeek:
-		res, l.Err = f.peekBy(ctx, &l.Request, by)
-	case weir.OpRefund:
-		l.Err = f.refundBy(ctx, &l.Request, &l.Result, by)
-	case weir.OpCharge:
-		l.Err = f.chargeBy(ctx, &l.Request, by)
+	} else {
+		res, l.Err = wrap.Do(ctx, op, f, &l.Request, &l.Result)
 	}
 	if res != nil {
 		l.Result = *res

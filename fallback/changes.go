@@ -17,18 +17,12 @@ import (
 // charged, if it is a weir.Charger, and primary before it next decides for that key. A charge whose
 // answer was lost may be counted by both.
 func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
-	return f.chargeBy(ctx, r, &f.ways)
-}
-
-func (f *Fallback) chargeBy(ctx context.Context, r *weir.Request, by *ways) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
-	v := f.visit(r, by)
-	defer v.leave()
-	_, p, err := v.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
-		return nil, v.by.charge(ctx, v.r)
-	})
+	v := f.visit(r)
+	defer v.end()
+	_, p, err := v.call(ctx, calling(weir.OpCharge, nil))
 	if err != nil && err != errUndecided {
 		return err
 	}
@@ -61,18 +55,14 @@ func (f *Fallback) chargeBy(ctx context.Context, r *weir.Request, by *ways) erro
 // that primary is never charged with (see Stats.Dropped): primary must not give back what it has
 // not counted.
 func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
-	return f.refundBy(ctx, r, taken, &f.ways)
-}
-
-func (f *Fallback) refundBy(ctx context.Context, r *weir.Request, taken *weir.Result, by *ways) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
 	if f.exceeds(r) || !taken.Allowed() || !taken.ExpiresAt.After(f.cfg.Now()) {
 		return nil
 	}
-	v := f.visit(r, by)
-	defer v.leave()
+	v := f.visit(r)
+	defer v.end()
 	return v.refund(ctx, taken)
 }
 
@@ -89,23 +79,22 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	if owed > 0 {
 		own := *v.toShare(v.sharedAmong())
 		own.Cost = owed
-		if err := wrap.Supported(v.by.refundLocal(ctx, &own, taken)); err != nil {
+		if _, err := v.doLocal(ctx, weir.OpRefund, &own, taken); wrap.Supported(err) != nil {
 			return err
 		}
 	}
 	if owed == cost || !counted {
 		return nil
 	}
-	return v.refundPrimary(ctx, cost-owed, taken)
+	rest := *v.r
+	rest.Cost, v.r = cost-owed, &rest
+	return v.refundPrimary(ctx, taken)
 }
 
-// refundPrimary has primary take cost back. What it does not receive is lost.
-func (v *visit) refundPrimary(ctx context.Context, cost uint64, taken *weir.Result) error {
-	rest, r, was := *v, *v.r, *taken // the call may outlive its caller
-	r.Cost, rest.r = cost, &r
-	_, _, err := rest.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
-		return nil, v.by.refund(ctx, v.r, &was)
-	})
+// refundPrimary has primary take the cost of the request back. What it does not receive is lost.
+func (v *visit) refundPrimary(ctx context.Context, taken *weir.Result) error {
+	was := *taken // the call may outlive its caller
+	_, _, err := v.call(ctx, calling(weir.OpRefund, &was))
 	if err == errUndecided {
 		return nil
 	}
@@ -120,9 +109,29 @@ type admission struct {
 	source  Source
 	number  uint64 // of the account before it
 
-	// What gives back to primary, nil where a lease decided or primary was charged in the same step, and
-	// to local. A call of primary that is late may still write the first.
-	primary, local weir.Return
+	// A call of primary that is late may still write the first.
+	primary, local revocable
+}
+
+// revocable calls Admit of a strategy in place of Run, and what that returned in place of Refund.
+type revocable struct {
+	*wrap.Strategy
+	giveBack weir.Return // nil: it is no weir.Admitter, or did not decide by Admit
+}
+
+func (s *revocable) do(
+	ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result,
+) (res *weir.Result, err error) {
+	switch {
+	case op == weir.OpRefund && s.giveBack != nil:
+		return nil, s.giveBack(ctx, r.Cost)
+	case op == weir.OpRun:
+		res, s.giveBack, err = s.Admit(ctx, r)
+		if !errors.Is(err, errors.ErrUnsupported) {
+			return res, err
+		}
+	}
+	return s.Do(ctx, op, r, taken)
 }
 
 // Admit is Run, and returns what gives cost back where r was admitted: to primary by the Return of
@@ -133,12 +142,13 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	if err := f.validate(ctx, r); err != nil {
 		return nil, nil, err
 	}
-	v := f.visit(r, &f.ways)
-	defer v.leave()
+	v := f.visit(r)
+	defer v.end()
 	x := &admission{f: f, request: *r, number: v.a.currentNumber()}
-	by := f.ways
-	by.run, by.runLocal = admitting(&f.primary, &x.primary), admitting(&f.local, &x.local)
-	res, source, err := f.runSource(ctx, r, &by)
+	x.primary.Strategy, x.local.Strategy = &f.primary, &f.local
+	by := *f
+	by.doPrimary, by.doLocal = x.primary.do, x.local.do
+	res, source, err := by.RunSource(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -150,31 +160,16 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	return res, remainder.Parts(cost, x.giveBack), nil
 }
 
-// admitting is Admit of s, which sets giveBack, or Run if s is no weir.Admitter.
-func admitting(s *wrap.Strategy, giveBack *weir.Return) func(context.Context, *weir.Request) (*weir.Result, error) {
-	return func(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-		res, back, err := s.Admit(ctx, r)
-		if err != nil && wrap.Supported(err) == nil {
-			return s.Run(ctx, r)
-		}
-		*giveBack = back
-		return res, err
-	}
-}
-
 // giveBack gives cost back by Refund where there is no Return, and then only what still counts.
 func (x *admission) giveBack(ctx context.Context, cost, _ uint64) error {
-	r, by := x.request, x.f.ways
-	r.Cost = cost
-	if x.local != nil {
-		by.refundLocal = returning(x.local)
-	}
-	exact := x.source == FromPrimary && x.primary != nil
+	r, by := x.request, *x.f
+	r.Cost, by.doLocal = cost, x.local.do
+	exact := x.source == FromPrimary && x.primary.giveBack != nil
 	if exact {
-		by.refund = returning(x.primary)
+		by.doPrimary = x.primary.do
 	}
-	v := x.f.visit(&r, &by)
-	defer v.leave()
+	v := by.visit(&r)
+	defer v.end()
 	v.a.mu.Lock()
 	counts := x.taken.ExpiresAt.After(x.f.cfg.Now()) && v.a.number == x.number
 	if counts && x.source != FromLocal {
@@ -183,16 +178,11 @@ func (x *admission) giveBack(ctx context.Context, cost, _ uint64) error {
 	v.a.mu.Unlock()
 	switch {
 	case exact, counts && x.source != FromLocal: // else of a lease, or after a debt
-		return v.refundPrimary(ctx, cost, &x.taken)
+		return v.refundPrimary(ctx, &x.taken)
 	case counts:
 		return v.refund(ctx, &x.taken)
 	}
 	return nil
-}
-
-// returning is back as a Refund.
-func returning(back weir.Return) func(context.Context, *weir.Request, *weir.Result) error {
-	return func(ctx context.Context, r *weir.Request, _ *weir.Result) error { return back(ctx, r.Cost) }
 }
 
 // Reset sets the count of r.Key in r.Duration to zero: here, in primary and in local, each as far
@@ -206,8 +196,8 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	}
 	f.primary.Forget(r)
 	now := f.cfg.Now()
-	v, number := f.visit(r, &f.ways), f.ledger.numbers.Add(1)
-	defer v.leave()
+	v, number := f.visit(r), f.ledger.numbers.Add(1)
+	defer v.end()
 	v.a.restart(number, now.Add(max(2*r.Duration, 2*f.longest, 24*time.Hour)))
 	_, _, err := v.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
 		return nil, v.resetPrimary(ctx, number)

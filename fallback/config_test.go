@@ -29,6 +29,6 @@ func TestBreakerOpensWithALongTimeout(t *testing.T) {
 // probe.
 func TestProbeKeysOfPartsThatShareABreaker(t *testing.T) {
 	part := func(key string) string { part, _, _ := strings.Cut(key, ":"); return part }
-	f := &Fallback{cfg: Config{Partition: part}}
+	f := &Fallback{common: &common{cfg: Config{Partition: part}}}
 	assert.Equal(t, "part 2000", part(f.probeKey("probe", "part 2000:a")))
 }

@@ -37,28 +37,31 @@ func (s Source) String() string {
 // Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and
 // needs no closing: its goroutines are calls and probes of primary, which end with their timeouts.
 type Fallback struct {
+	*common
+
+	// How primary and local are called, which differs in a Batch and for an Admit.
+	doPrimary, doLocal method
+	leave              func() // called before primary is called in another way
+}
+
+// method calls a method of primary or local, as wrap.Do does.
+type method func(ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result) (*weir.Result, error)
+
+// common is what the copies of a Fallback have in common.
+type common struct {
 	primary, local wrap.Strategy
 	localSeeder    weir.Seeder // nil if local is none
-	ways           ways        // those of primary and local
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	prompt         bool          // primary is
 	deadlines      deadline.Shared
 	id             string // the Source of backlogs
-	store          any    // of primary, if its calls can be batched
+	store          any    // equal for Fallbacks whose calls can be batched
 
 	breakers *breaker.Set
 	ledger   ledger
 	turns    singleflight.Group // see reconcile
 	stats    counters
-}
-
-// ways are how primary and local decide on a request, and take back what they admitted.
-type ways struct {
-	run, runLocal, peek func(ctx context.Context, r *weir.Request) (*weir.Result, error)
-	refund, refundLocal func(ctx context.Context, r *weir.Request, taken *weir.Result) error
-	charge              func(ctx context.Context, r *weir.Request) error
-	leave               func() // called before primary is called in other ways; nil: it need not be
 }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
@@ -97,9 +100,9 @@ type ways struct {
 // A primary that loses its data at once with what it remembers is seeded with the largest last
 // count of all instances. That exceeds what is used by at most what other instances took back after
 // this one's last call for that caller: up to the limit, 100 of 100, until the period ends, in the
-// worst case, and nothing if each caller stays on one instance. A primary that is a Seeder and no Reconciler
-// remembers nothing: the same holds for it after every failure. What an instance admitted in an
-// outage is charged to primary even if another instance has reset the caller since.
+// worst case, and nothing if each caller stays on one instance. A primary that is a Seeder and no
+// Reconciler remembers nothing: the same holds for it after every failure. What an instance admitted
+// in an outage is charged to primary even if another instance has reset the caller since.
 //
 // # How much an outage can over-admit
 //
@@ -115,14 +118,14 @@ type ways struct {
 //
 //	admitted <= L + (N-1)*ceil(L/N)
 //
-// and for N = 1 the limit itself: of 100 and three instances 102, and in the worst case 168. Decisions whose answers are lost as primary fails may add
-// themselves; but no instance ever adds more than ceil(L/N) to what primary admits. A primary that
-// loses its counts, as a Redis without persistence does when it restarts, adds c-s each time: c is
-// what it had counted, s what the first instance to call it afterwards seeds, or 0 if that instance
-// saw no failure; a failover to a replica adds what the replica lacked, likewise. Leases around
-// primary, of package near, add what is left of a block for each instance and window. For
-// strategies other than fixed windows the same holds for the period that they count, in place of a
-// window.
+// and for N = 1 the limit itself: of 100 and three instances 102, and in the worst case 168.
+// Decisions whose answers are lost as primary fails may add themselves; but no instance ever adds
+// more than ceil(L/N) to what primary admits. A primary that loses its counts, as a Redis without
+// persistence does when it restarts, adds c-s each time: c is what it had counted, s what the first
+// instance to call it afterwards seeds, or 0 if that instance saw no failure; a failover to a replica
+// adds what the replica lacked, likewise. Leases around primary, of package near, add what is left of
+// a block for each instance and window. For strategies other than fixed windows the same holds for
+// the period that they count, in place of a window.
 //
 // # What primary and local must be
 //
@@ -146,13 +149,15 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		return nil, fmt.Errorf("%w: no local", ErrConfig)
 	}
 	cfg.OwnLimits = cfg.OwnLimits || wrap.OwnLimits(primary)
-	f := &Fallback{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}
+	f := &Fallback{common: &common{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}}
+	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	f.breakers = breaker.NewSet(cfg.breaker(), cfg.Now())
 	f.localSeeder, _ = local.(weir.Seeder)
-	f.ways = ways{f.primary.Run, f.local.Run, f.primary.Peek, f.primary.Refund, f.local.Refund, f.primary.Charge, nil}
-	asked := weir.NewLimit(primary)
-	f.store = asked.Store()
+	f.store = f
+	if asked := weir.NewLimit(primary); asked.Store() != nil {
+		f.store = batched{asked.Store()}
+	}
 	f.prompt, f.deadlines.Timeout = wrap.Prompt(primary), cfg.Timeout
 	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
 	if leases := wrap.Find[interface{ ShareWith(instances func() int) }](primary); leases != nil {
@@ -161,8 +166,15 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	return f, nil
 }
 
-// Instances returns the number of instances, at least 1.
-func (f *Fallback) Instances() int { return int(f.instances()) }
+// Instances returns N, the number of instances, at least 1.
+func (f *Fallback) Instances() int {
+	if f.cfg.InstancesFunc != nil {
+		if n := f.cfg.InstancesFunc(); n > 0 {
+			return n
+		}
+	}
+	return f.cfg.Instances
+}
 
 // Unwrap returns primary.
 func (f *Fallback) Unwrap() weir.Strategy { return f.primary.Strategy }
@@ -173,17 +185,11 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return res, err
 }
 
-// RunSource is Run, and returns where the decision was made.
-func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (*weir.Result, Source, error) {
-	return f.runSource(ctx, r, &f.ways)
-}
-
-// runSource decides on r by a lease or cached denial, or else by primary, or else by local. A call
-// of primary that fails takes this path: visit, call (primary.go), decide and standing
-// (reconcile.go, account.go), and runLocal (local.go).
-func (f *Fallback) runSource(
-	ctx context.Context, r *weir.Request, by *ways,
-) (res *weir.Result, source Source, err error) {
+// RunSource is Run, and returns where the decision was made: by a lease or cached denial, or else by
+// primary, or else by local.
+func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, source Source, err error) {
+	// A call of primary that fails takes this path: visit, call (primary.go), decide and standing
+	// (reconcile.go, account.go), and runLocal (local.go).
 	defer func() { f.stats.decided[source].Add(1) }()
 	if err := f.validate(ctx, r); err != nil {
 		return nil, Nobody, err
@@ -194,14 +200,14 @@ func (f *Fallback) runSource(
 		}
 		return res, FromDenials, nil
 	}
-	v := f.visit(r, by)
-	defer v.leave()
+	v := f.visit(r)
+	defer v.end()
 	res, p, err := v.call(ctx, (*visit).decide)
 	switch err {
 	case nil:
 		return res, FromPrimary, nil
 	case errUndecided:
-		return v.runLocal(ctx, by.runLocal, p, true)
+		return v.runLocal(ctx, weir.OpRun, p)
 	}
 	return nil, Nobody, err
 }
@@ -210,44 +216,36 @@ func (f *Fallback) runSource(
 // where local would decide or primary is still to be charged. It starts no probe, and the breaker
 // ignores how it ends. If the one it calls is no weir.Peeker, the error is errors.ErrUnsupported.
 func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	return f.peekBy(ctx, r, &f.ways)
-}
-
-func (f *Fallback) peekBy(ctx context.Context, r *weir.Request, by *ways) (*weir.Result, error) {
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err
 	}
-	v := f.visit(r, by)
-	defer v.leave()
+	v := f.visit(r)
+	defer v.end()
 	if v.b.Closed() && !v.standing().behind {
 		unjudged := *v // a primary that can be read may still be unable to count
 		unjudged.b = nil
-		res, _, err := unjudged.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
-			return v.by.peek(ctx, v.r)
-		})
-		if err != errUndecided {
+		if res, _, err := unjudged.call(ctx, calling(weir.OpPeek, nil)); err != errUndecided {
 			return res, err
 		}
 	}
-	res, _, err := v.runLocal(ctx, f.local.Peek, nil, false)
+	res, _, err := v.runLocal(ctx, weir.OpPeek, nil)
 	return res, err
 }
 
 // visit is one use of a Fallback by r's caller.
 type visit struct {
 	*Fallback
-	b  *breaker.Breaker // nil: how calls end is not recorded
-	a  *account         // not removed before leave
-	r  *weir.Request
-	by *ways
+	b *breaker.Breaker // nil: how calls end is not recorded
+	a *account         // not removed before end
+	r *weir.Request
 }
 
-func (f *Fallback) visit(r *weir.Request, by *ways) *visit {
+func (f *Fallback) visit(r *weir.Request) *visit {
 	b := f.breakers.Of(f.cfg.Partition(r.Key), f.cfg.Now) // first, as Partition may panic
-	return &visit{f, b, f.ledger.open(r, f.cfg.Now()), r, by}
+	return &visit{f, b, f.ledger.open(r, f.cfg.Now()), r}
 }
 
-func (v *visit) leave() { v.a.users.Add(-1) }
+func (v *visit) end() { v.a.users.Add(-1) }
 
 // validate fails for requests out of the bounds of weir.Request, which need no call and no account.
 func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {

@@ -10,16 +10,6 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// instances returns N.
-func (f *Fallback) instances() uint64 {
-	if f.cfg.InstancesFunc != nil {
-		if n := f.cfg.InstancesFunc(); n > 0 {
-			return uint64(n)
-		}
-	}
-	return uint64(f.cfg.Instances)
-}
-
 // share returns one Nth of total, rounded up. As limits and counts are both rounded up, their
 // difference is never more than one Nth of what remains, rounded up.
 func share(total, n uint64) uint64 { return total/n + min(1, total%n) }
@@ -47,21 +37,19 @@ func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 	return res
 }
 
-// runLocal decides without primary, by run, which is a method of local. If it counts, what it admits
-// is recorded; p is the call of primary that did not decide, or nil.
-func (v *visit) runLocal(
-	ctx context.Context, run func(context.Context, *weir.Request) (*weir.Result, error), p *pending, counts bool,
-) (*weir.Result, Source, error) {
+// runLocal has local Run or Peek. What it admits is recorded; p is the call of primary that did not
+// decide, or nil.
+func (v *visit) runLocal(ctx context.Context, op weir.Op, p *pending) (*weir.Result, Source, error) {
 	if v.cfg.OnFail != FailLocal {
 		return v.policy(), FromPolicy, nil
 	}
 	n := v.sharedAmong()
 	own := v.toShare(n)
-	res, err := run(ctx, own)
+	res, err := v.doLocal(ctx, op, own, nil)
 	if err != nil {
 		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
 	}
-	if res.Allowed() && counts {
+	if res.Allowed() && op == weir.OpRun {
 		v.recordDebt(n, res, p)
 	}
 	return v.fromShare(own, res), FromLocal, nil
@@ -70,7 +58,7 @@ func (v *visit) runLocal(
 // sharedAmong returns the number of instances that share the limit of the caller: N, or an earlier,
 // larger N of the same period.
 func (v *visit) sharedAmong() uint64 {
-	n, now := v.instances(), v.cfg.Now()
+	n, now := uint64(v.Instances()), v.cfg.Now()
 	v.a.mu.Lock()
 	defer v.a.mu.Unlock()
 	return v.a.sharing.among(n, now)

@@ -26,6 +26,11 @@ type Prompt interface{ Prompt() bool }
 // operation is one call of primary, for a visit.
 type operation func(v *visit, ctx context.Context) (*weir.Result, error)
 
+// calling is the operation that is one method of primary.
+func calling(op weir.Op, taken *weir.Result) operation {
+	return func(v *visit, ctx context.Context) (*weir.Result, error) { return v.doPrimary(ctx, op, v.r, taken) }
+}
+
 // call has primary do op, unless the breaker is open: then it starts a probe, if one is due. It
 // waits for at most Timeout, half of the time that the caller has left, or until the caller gives
 // up. The error is errUndecided, or one for the caller. The operation may continue without its
@@ -90,7 +95,7 @@ func (v *visit) callAside(ctx context.Context, op operation) *pending {
 	c := &pending{visit: &own, done: make(chan error, 1)}
 	v.a.users.Add(1) // the account stays until op has ended
 	go v.attempt(ctx, v.cfg.Timeout, func(ctx context.Context) error {
-		defer own.leave()
+		defer own.end()
 		res, err := op(&own, ctx)
 		c.res = res
 		c.end(err == nil && (res == nil || res.Allowed()))

@@ -24,7 +24,7 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	if s.behind {
 		res, s, err = v.reconcile(ctx, s)
 	} else {
-		res, err = v.by.run(ctx, v.r)
+		res, err = v.doPrimary(ctx, weir.OpRun, v.r, nil)
 	}
 	if err == nil {
 		v.record(ctx, s, res)
@@ -56,7 +56,7 @@ func (v *visit) standing() standing {
 // was reset since the call began. That local may have no room for the count does not matter: then it
 // has none for the caller's requests either.
 func (v *visit) record(ctx context.Context, s standing, res *weir.Result) {
-	now, n, a := v.cfg.Now(), v.instances(), v.a
+	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
 	end, window := v.periodEnd(res, now)
 	a.mu.Lock()
 	current := v.caughtUp(s)
@@ -94,9 +94,7 @@ func (v *visit) caughtUp(s standing) bool {
 // no such method is first sent what it has missed, step by step. Concurrent calls for one caller
 // share the steps. If they hang, they hold up no others after their Timeout.
 func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standing, error) {
-	if v.by.leave != nil {
-		v.by.leave()
-	}
+	v.leave()
 	res, err := v.primary.Reconcile(ctx, v.r, &s.backlog)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return res, s, err
@@ -110,7 +108,7 @@ func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standi
 	if err != nil {
 		return nil, s, err
 	}
-	res, err = v.by.run(ctx, v.r)
+	res, err = v.doPrimary(ctx, weir.OpRun, v.r, nil)
 	return res, sent.(standing), err
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 // Store returns the Store, for weir.Batcher.
@@ -25,7 +26,11 @@ func (s *Strategy) itself() *Strategy { return s }
 // node. Whether a call was made if its reply was lost is unknown, as of Run.
 func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
 	if len(limits) == 1 {
-		own(limits[0]).one(ctx, op, limits[0])
+		l := limits[0]
+		res, err := wrap.Do(ctx, op, own(l), &l.Request, &l.Result)
+		if l.Err = err; res != nil {
+			l.Result = *res
+		}
 		return
 	}
 	calls := make([]*call, 0, len(limits))
@@ -45,24 +50,6 @@ func (s *Strategy) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 
 // own returns the Strategy of a limit.
 func own(l *weir.Limit) *Strategy { return l.Strategy().(interface{ itself() *Strategy }).itself() }
-
-// one makes the call of op for l alone, without a pipeline.
-func (s *Strategy) one(ctx context.Context, op weir.Op, l *weir.Limit) {
-	var res *weir.Result
-	switch op {
-	case weir.OpRun:
-		res, l.Err = s.Run(ctx, &l.Request)
-	case weir.OpPeek:
-		res, l.Err = s.Peek(ctx, &l.Request)
-	case weir.OpRefund:
-		l.Err = s.Refund(ctx, &l.Request, &l.Result)
-	case weir.OpCharge:
-		l.Err = s.Charge(ctx, &l.Request)
-	}
-	if res != nil {
-		l.Result = *res
-	}
-}
 
 // call is one call of a batch.
 type call struct {

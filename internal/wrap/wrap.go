@@ -94,6 +94,30 @@ func Returning(
 	})
 }
 
+// Do calls the method op of s: Run or Peek with r, Refund of r with its Result taken, or Charge.
+func Do(ctx context.Context, op weir.Op, s interface {
+	weir.Strategy
+	weir.Peeker
+	weir.Refunder
+	weir.Charger
+}, r *weir.Request, taken *weir.Result,
+) (*weir.Result, error) {
+	switch op {
+	case weir.OpPeek:
+		return s.Peek(ctx, r)
+	case weir.OpRefund:
+		return nil, s.Refund(ctx, r, taken)
+	case weir.OpCharge:
+		return nil, s.Charge(ctx, r)
+	}
+	return s.Run(ctx, r)
+}
+
+// Do calls the method op.
+func (s *Strategy) Do(ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result) (*weir.Result, error) {
+	return Do(ctx, op, s, r, taken)
+}
+
 // Peek implements weir.Peeker.
 func (s *Strategy) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	return s.Decided(s.Peeker.Peek(ctx, r))
