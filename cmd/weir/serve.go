@@ -82,7 +82,7 @@ func (f *serveFlags) command() *cobra.Command {
 		Short: "Answer Envoy's rate limit protocol by rules",
 		Long:  serveLong,
 		Example: "  weir serve --rules config/\n" +
-			"  weir serve --rules config/ --redis redis://127.0.0.1:6379 --instances 2",
+			"  weir serve --rules edge.yaml --grpc :8081 --redis redis://127.0.0.1:6379 --instances 2",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}

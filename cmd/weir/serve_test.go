@@ -302,8 +302,8 @@ func TestServeHybrid(t *testing.T) {
 	assert.Equal(t, 20, admitted(t, conns[1], "many", 70))
 }
 
-// TestServeOnRedis checks that a server decides alone without Redis by default, and that with
-// --instances 0 it decides nothing.
+// TestServeOnRedis checks that a server decides alone by default while Redis hangs and when it is gone,
+// and that with --instances 0 it decides nothing and says Unavailable.
 func TestServeOnRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	args := []string{"--rules", rulesFile(t, yearly), "--redis", "redis://" + redis.Addr, "--redis-timeout", "1s"}
@@ -311,10 +311,14 @@ func TestServeOnRedis(t *testing.T) {
 	two := serveProcess(t, append(args, "--instances", "0")...).dial(t, nil)
 	assert.Equal(t, 3, admitted(t, one, "three", 2)+admitted(t, two, "three", 5))
 	assert.Equal(t, 1, admitted(t, one, "many", 1))
-	redis.Kill()
-	assert.Equal(t, 59, admitted(t, one, "many", 70))
+	redis.Freeze()
+	assert.Equal(t, 2, admitted(t, one, "many", 2))
 	_, err := ask(t.Context(), two, "three")
-	assert.Equal(t, codes.Unavailable, status.Code(err))
+	assert.Equal(t, codes.Unavailable, status.Code(err), err)
+	redis.Kill()
+	assert.Equal(t, 57, admitted(t, one, "many", 70))
+	_, err = ask(t.Context(), two, "three")
+	assert.Equal(t, codes.Unavailable, status.Code(err), err)
 }
 
 // TestServeRedisPassword checks that serve reads the password of Redis from a file and from the
