@@ -44,7 +44,7 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 	if len(r.Rules) > 1 {
 		comparison(w, r)
 	}
-	compared(w, r, style)
+	Compared(w, r, style)
 	for i := range r.Rules {
 		if shown(r, i) {
 			section(w, r, i, style)
@@ -141,8 +141,8 @@ func suggestions(w io.Writer, r *replay.Result, style Style) {
 	}
 }
 
-// compared writes what only one of two limits denies.
-func compared(w io.Writer, r *replay.Result, style Style) {
+// Compared writes what only one of two limits, or of two sets of rules, denies.
+func Compared(w io.Writer, r *replay.Result, style Style) {
 	if r.Compared == nil {
 		return
 	}
