@@ -47,7 +47,7 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 		}
 	}
 	if len(met) > 0 {
-		go f.callTogether(context.WithoutCancel(ctx), op, met, m.over)
+		go f.callTogether(ctx, op, met, m.over)
 	}
 	all.Wait()
 	if p := panicked.Load(); p != nil {
@@ -58,8 +58,7 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 // callTogether makes one call of primaries, and closes over when it has ended.
 func (f *Fallback) callTogether(ctx context.Context, op weir.Op, limits []*weir.Limit, over chan struct{}) {
 	defer close(over)
-	ctx, cancel := f.deadlines.Within(ctx)
-	defer cancel()
+	ctx = f.deadlines.Detached(ctx)
 	if err := f.safely(func() error {
 		limits[0].Strategy().(weir.Batcher).Batch(ctx, op, limits)
 		return nil

@@ -221,7 +221,7 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	}
 	v := f.visit(r)
 	defer v.end()
-	if v.b.Closed() && !v.standing().behind {
+	if v.b.Closed() && !v.standing(v.began).behind {
 		unjudged := *v // a primary that can be read may still be unable to count
 		unjudged.b = nil
 		if res, _, err := unjudged.call(ctx, calling(weir.OpPeek, nil)); err != errUndecided {
@@ -235,14 +235,16 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 // visit is one use of a Fallback by r's caller.
 type visit struct {
 	*Fallback
-	b *breaker.Breaker // nil: how calls end is not recorded
-	a *account         // not removed before end
-	r *weir.Request
+	b     *breaker.Breaker // nil: how calls end is not recorded
+	a     *account         // not removed before end
+	r     *weir.Request
+	began time.Time
 }
 
 func (f *Fallback) visit(r *weir.Request) *visit {
 	b := f.breakers.Of(f.cfg.Partition(r.Key), f.cfg.Now) // first, as Partition may panic
-	return &visit{f, b, f.ledger.open(r, f.cfg.Now()), r}
+	now := f.cfg.Now()
+	return &visit{f, b, f.ledger.open(r, now), r, now}
 }
 
 func (v *visit) end() { v.a.users.Add(-1) }

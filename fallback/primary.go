@@ -69,8 +69,7 @@ func (v *visit) call(ctx context.Context, op operation) (*weir.Result, *pending,
 
 // callHere is call of a prompt primary, on this goroutine.
 func (v *visit) callHere(ctx context.Context, op operation) (*weir.Result, error) {
-	bounded, cancel := v.deadlines.Within(context.WithoutCancel(ctx))
-	defer cancel()
+	bounded := v.deadlines.Detached(ctx)
 	var start time.Time
 	if v.cfg.OnCall != nil { // reading the clock is slow on some machines
 		start = time.Now()

@@ -20,7 +20,7 @@ type standing struct {
 
 // decide has primary decide on the request, together with what it has missed of the caller.
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
-	s := v.standing()
+	s := v.standing(v.began)
 	if s.behind {
 		res, s, err = v.reconcile(ctx, s)
 	} else {
@@ -33,8 +33,8 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 }
 
 // standing returns how the caller stands with primary now.
-func (v *visit) standing() standing {
-	now, a := v.cfg.Now(), v.a
+func (v *visit) standing(now time.Time) standing {
+	a := v.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s, n := standing{number: a.number, epoch: v.b.Epoch(), at: now}, a.counted.now(now)
@@ -102,7 +102,7 @@ func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standi
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
 	sent, err, _ := v.turns.Do(name, func() (any, error) {
 		defer context.AfterFunc(ctx, func() { v.turns.Forget(name) })()
-		s := v.standing()
+		s := v.standing(v.cfg.Now())
 		return s, v.catchUp(ctx, s)
 	})
 	if err != nil {

@@ -194,26 +194,29 @@ const maxParts = 1024
 // Set holds a breaker for each part of a server. Make one with [NewSet].
 type Set struct {
 	cfg Config
-	all sync.Map     // of *Breaker, by part: "" also for parts beyond maxParts
+	one *Breaker     // of the part "", which is most often all, and for parts beyond maxParts
+	all sync.Map     // of *Breaker, by part
 	n   atomic.Int64 // parts
 }
 
 // NewSet returns a Set with the breaker of the part "".
 func NewSet(cfg Config, now time.Time) *Set {
-	s := &Set{cfg: cfg}
-	s.all.Store("", New(cfg, "", now))
-	return s
+	return &Set{cfg: cfg, one: New(cfg, "", now)}
 }
 
 // Of returns the breaker of a part, and makes it at the instant that now returns.
 func (s *Set) Of(part string, now func() time.Time) *Breaker {
+	if part == "" {
+		return s.one
+	}
 	found, ok := s.all.Load(part)
 	if !ok {
 		if s.n.Add(1) > maxParts {
-			part = ""
+			s.n.Add(-1)
+			return s.one
 		}
 		if found, ok = s.all.LoadOrStore(part, New(s.cfg, part, now())); ok {
-			s.n.Add(-1) // another call has made it, or it is the shared one
+			s.n.Add(-1) // another call has made it
 		}
 	}
 	return found.(*Breaker)
@@ -221,5 +224,6 @@ func (s *Set) Of(part string, now func() time.Time) *Breaker {
 
 // Range calls f with each breaker.
 func (s *Set) Range(f func(*Breaker)) {
+	f(s.one)
 	s.all.Range(func(_, one any) bool { f(one.(*Breaker)); return true })
 }

@@ -29,21 +29,26 @@ type deadline struct {
 // Calls that cannot be canceled share one, if they begin at nearly the same time; one that ends
 // sooner anyway keeps its own.
 func (s *Shared) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	now := time.Now()
-	if ctx.Done() != nil {
-		if d, ok := ctx.Deadline(); ok && d.Sub(now) <= s.Timeout {
-			return ctx, func() {}
-		}
-		return context.WithTimeout(ctx, s.Timeout)
+	if ctx.Done() == nil {
+		return s.Detached(ctx), func() {}
 	}
+	if d, ok := ctx.Deadline(); ok && time.Until(d) <= s.Timeout {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, s.Timeout)
+}
+
+// Detached is Within for a call that goes on when ctx ends.
+func (s *Shared) Detached(ctx context.Context) context.Context {
 	shared := s.newest.Load()
-	if shared == nil || !now.Before(shared.next) {
+	if shared == nil || time.Until(shared.next) <= 0 { // cheaper than time.Now
+		now := time.Now()
 		c, cancel := context.WithDeadline(context.Background(), now.Add(s.Timeout))
 		context.AfterFunc(c, cancel)
 		shared = &deadline{c, now.Add(s.Timeout / part)}
 		s.newest.Store(shared) // Two at once make one too many, and that is all.
 	}
-	return valued{shared, ctx}, func() {}
+	return valued{shared, ctx}
 }
 
 // valued is a deadline with the values of the caller's context, which the hooks of a client may

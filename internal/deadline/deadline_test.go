@@ -44,7 +44,10 @@ func TestWithin(t *testing.T) {
 		sooner, end := d.Within(own)
 		defer end()
 		assert.Same(t, own, sooner, "it ends soon enough")
+		detached := d.Detached(own)
 		cancel()
 		assert.ErrorIs(t, own.Err(), context.Canceled)
+		assert.NoError(t, detached.Err())
+		assert.Equal(t, "of the caller", detached.Value(mark{}))
 	})
 }
