@@ -10,15 +10,15 @@ import (
 // higher limit admits more. Each step is one pass over the log, for all callers at once.
 type bucketSearch struct {
 	length int64
-	burst  uint64 // 0 means the limit
-	extra  uint64 // 1 for a leaky bucket, as in bucketSize
+	burst  Peak // 0 means the limit
+	extra  Peak // 1 for a leaky bucket, as in bucketSize
 	state  []bucketTry
 }
 
 // bucketTry is the search for one caller: low < peak <= high.
 type bucketTry struct {
-	low, high uint64 // high is 0 while unknown
-	limit     uint64 // tried in this pass
+	low, high Peak // high is 0 while unknown
+	limit     Peak // tried in this pass
 	bucket    bucket
 	denied    bool
 }
@@ -26,7 +26,7 @@ type bucketTry struct {
 // newBucketSearch starts from the peaks of a sliding log, which are close to a bucket's: in any
 // span of its duration, a bucket whose size is the limit admits less than twice the limit, plus
 // extra.
-func newBucketSearch(length int64, burst, extra uint64, rolling []uint64) *bucketSearch {
+func newBucketSearch(length int64, burst, extra Peak, rolling []Peak) *bucketSearch {
 	b := &bucketSearch{length: length, burst: burst, extra: extra, state: make([]bucketTry, len(rolling))}
 	for i, peak := range rolling {
 		t := &b.state[i]
@@ -39,7 +39,7 @@ func newBucketSearch(length int64, burst, extra uint64, rolling []uint64) *bucke
 }
 
 // most returns the highest limit to try, at which a token arrives every nanosecond.
-func (b *bucketSearch) most() uint64 { return uint64(b.length) }
+func (b *bucketSearch) most() Peak { return Peak(b.length) }
 
 func (t *bucketTry) found() bool { return t.high != 0 && t.high == t.low+1 || t.high == NoLimit }
 
@@ -60,7 +60,7 @@ func (b *bucketSearch) see(q question) {
 		return
 	}
 	size := cmp.Or(b.burst, t.limit) + b.extra
-	t.denied = !t.bucket.decide(bucketParams(t.limit, size, b.length), q.ns, q.counted).Allowed
+	t.denied = !t.bucket.decide(bucketParams(uint64(t.limit), uint64(size), b.length), q.ns, q.counted).Allowed
 }
 
 // end narrows the search by the results of a pass.
@@ -86,8 +86,8 @@ func (b *bucketSearch) end() {
 	}
 }
 
-func (b *bucketSearch) peaks() []uint64 {
-	out := make([]uint64, len(b.state))
+func (b *bucketSearch) peaks() []Peak {
+	out := make([]Peak, len(b.state))
 	for i, t := range b.state {
 		out[i] = t.high
 	}
@@ -96,13 +96,13 @@ func (b *bucketSearch) peaks() []uint64 {
 
 // searchPeaks computes the peaks for buckets. peaks holds those of sliding logs in their place,
 // where the search starts.
-func searchPeaks(s *Suggest, open func() *stream, peaks [][]uint64) {
+func searchPeaks(s *Suggest, open func() *stream, peaks [][]Peak) {
 	searches := map[int]*bucketSearch{} // keyed by index in peaks
 	for i, strategy := range s.Strategies {
-		extra, isBucket := map[string]uint64{rule.Token: 0, rule.Leaky: 1}[strategy]
+		extra, isBucket := map[string]Peak{rule.Token: 0, rule.Leaky: 1}[strategy]
 		for k, d := range s.Durations {
 			if at := i*len(s.Durations) + k; isBucket {
-				searches[at] = newBucketSearch(int64(d), s.Burst, extra, peaks[at])
+				searches[at] = newBucketSearch(int64(d), Peak(s.Burst), extra, peaks[at])
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/httplimit"
@@ -171,4 +172,23 @@ func shorten(key []byte) []byte {
 	sum := sha256.Sum256(key)
 	digest := "…sha256:" + hex.EncodeToString(sum[:])
 	return append(append(make([]byte, 0, maxName), key[:maxName-len(digest)]...), digest...)
+}
+
+// readable returns s with \xHH for each byte that is not of UTF-8, so that different texts stay different
+// in the JSON report.
+func readable(s string) string {
+	if utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for s != "" {
+		r, n := utf8.DecodeRuneInString(s)
+		if r == utf8.RuneError && n == 1 {
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		} else {
+			b.WriteString(s[:n])
+		}
+		s = s[n:]
+	}
+	return b.String()
 }

@@ -51,6 +51,24 @@ func TestAddressesAreNormalized(t *testing.T) {
 	assert.EqualValues(t, 3, got.Rules[0].Denied)
 }
 
+// TestNamesStayApart checks that names are UTF-8, and that different ones stay different.
+func TestNamesStayApart(t *testing.T) {
+	lines := ""
+	for _, user := range []string{"\xff", "\xfe", "caf\u00e9 \x1b\ufffd"} {
+		lines += "10.0.0.1 - " + user + ` [20/Nov/2026:11:53:07 +0000] "GET / HTTP/1.1" 200 1` + "\n"
+	}
+	cfg := config(t, []string{writeText(t, "a.log", lines+"\xfd\n")}, "0/1m")
+	cfg.By = ByUser
+	got, err := Run(cfg)
+	require.NoError(t, err)
+	var names []string
+	for _, c := range got.Rules[0].Worst {
+		names = append(names, c.Name)
+	}
+	assert.ElementsMatch(t, []string{`\xff`, `\xfe`, "caf\u00e9 \x1b\ufffd"}, names)
+	assert.Equal(t, `\xfd`, got.Unreadable.Examples[0].Text)
+}
+
 func TestLongNames(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	long := "/" + strings.Repeat("x", 2000)

@@ -16,7 +16,7 @@ type part struct {
 	apart     Apart      // all requests
 	compared  *comparing // nil unless two limits are compared
 	meters    []meter
-	peaks     [][]uint64 // indexed by meter, then by caller
+	peaks     [][]Peak // indexed by meter, then by caller
 }
 
 // row counts the denials of one row of the report.

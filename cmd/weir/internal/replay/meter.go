@@ -9,7 +9,7 @@ import (
 // meter computes the peaks of callers from their requests in order of time.
 type meter interface {
 	see(q question)
-	peaks() []uint64 // indexed by caller
+	peaks() []Peak // indexed by caller
 }
 
 // stateMeter computes peaks for fixed windows, the most requests of a caller in one window, and for
@@ -18,19 +18,19 @@ type meter interface {
 type stateMeter[S any, C callerState[S]] struct {
 	length int64
 	state  []S
-	peak   []uint64
+	peak   []Peak
 }
 
 func newStateMeter[S any, C callerState[S]](length int64, callers int, none S) *stateMeter[S, C] {
-	return &stateMeter[S, C]{length, filled(callers, none), make([]uint64, callers)}
+	return &stateMeter[S, C]{length, filled(callers, none), make([]Peak, callers)}
 }
 
 func (m *stateMeter[S, C]) see(q question) {
 	v := C(&m.state[q.caller]).decide(windowParams(math.MaxInt64, m.length), q.ns, q.counted)
-	m.peak[q.caller] = max(m.peak[q.caller], uint64(v.Total))
+	m.peak[q.caller] = max(m.peak[q.caller], Peak(v.Total))
 }
 
-func (m *stateMeter[S, C]) peaks() []uint64 { return m.peak }
+func (m *stateMeter[S, C]) peaks() []Peak { return m.peak }
 
 // rollingMeter computes peaks for sliding logs: the most requests of a caller in any span of the
 // length. It reads the log a second time, delayed by the length, to see which requests no longer
@@ -43,7 +43,7 @@ type rollingMeter struct {
 	more   bool
 }
 
-type rollingCount struct{ n, peak uint64 }
+type rollingCount struct{ n, peak Peak }
 
 func newRollingMeter(length int64, callers int, late *stream) *rollingMeter {
 	m := &rollingMeter{length: length, state: make([]rollingCount, callers), late: late}
@@ -65,8 +65,8 @@ func (m *rollingMeter) see(q question) {
 	}
 }
 
-func (m *rollingMeter) peaks() []uint64 {
-	out := make([]uint64, len(m.state))
+func (m *rollingMeter) peaks() []Peak {
+	out := make([]Peak, len(m.state))
 	for i, c := range m.state {
 		out[i] = c.peak
 	}

@@ -153,7 +153,7 @@ func (r *run) endOfFile(b *block, lines, bad uint64) {
 
 // Failure is a file that could not be read.
 type Failure struct {
-	Name string
-	Err  error
-	Part bool // the part before the error is in the result
+	Name string `json:"file"`
+	Err  error  `json:"-"`
+	Part bool   `json:"part"` // the part before the error is in the result
 }

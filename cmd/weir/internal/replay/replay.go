@@ -56,64 +56,66 @@ type Progress struct {
 	Decided, Requests uint64 // Requests is 0 until all files are read
 }
 
-// Result is what a replay found.
+// Result is what a replay found. All its text is UTF-8: of what a log has, other bytes are written \xHH.
+// The JSON report has its fields under the names in their tags.
 type Result struct {
-	Files       []string
-	By          By
-	Empty       []string // files without a line
-	Failed      []Failure
-	Lines       uint64 // the sum of Requests, Filtered, Unkeyed and Unreadable.Count
-	Requests    uint64 // decided on
-	Uncounted   uint64 // requests whose status does not count
-	Filtered    uint64 // left out by the filter
-	Unkeyed     uint64 // requests without the field that callers are keyed by; not decided on
-	Unreadable  Unreadable
-	Filter      Filter
-	Args        []string // as in Config
-	IPv6Bits    int
-	Trust       []netip.Prefix
-	Coarse      bool // some times of the log are whole seconds
-	Callers     int
-	First       time.Time // time of the first request
-	Last        time.Time // time of the last request
-	Timeline    *Timeline
-	Rules       []RuleResult // as in Config.Rules; for a RuleSet, the whole set, then each rule; then Replicas
-	Suggest     *Suggest
-	Suggestions []Suggestion // sorted by strategy, then by duration
-	RuleSets    []*RuleSet   // the rules that were replayed; nil if Rules are limits
-	Apart       Apart        // of Requests
-	Compared    *Comparison  // nil without Config.Compare
-	Replicas    Replicas     // as in Config
-	Endpoints   []Endpoint   // with Config.ByEndpoint, in place of Suggestions; the most requested first
-	Names       []string     // of all endpoints, also those without a suggestion
+	Config      `json:"-"`
+	Empty       []string     `json:"empty_files"` // files without a line
+	Failed      []Failure    `json:"-"`
+	Lines       uint64       `json:"lines"`     // the sum of Requests, Filtered, Unkeyed and Unreadable.Count
+	Requests    uint64       `json:"requests"`  // decided on
+	Uncounted   uint64       `json:"uncounted"` // requests whose status does not count
+	Filtered    uint64       `json:"filtered"`  // left out by the filter
+	Unkeyed     uint64       `json:"unkeyed"`   // without the field that callers are keyed by; not decided on
+	Unreadable  Unreadable   `json:"unreadable"`
+	Coarse      bool         `json:"whole_seconds"` // some times of the log are whole seconds
+	Callers     int          `json:"callers"`
+	First       time.Time    `json:"first"` // time of the first request
+	Last        time.Time    `json:"last"`  // time of the last request
+	Timeline    *Timeline    `json:"-"`
+	Apart       Apart        `json:"apart"` // of Requests
+	Endpoints   []Endpoint   `json:"-"`     // with Config.ByEndpoint, in place of Suggestions; the most requested first
+	Names       []string     `json:"-"`     // of all endpoints, also those without a suggestion
+	Suggestions []Suggestion `json:"-"`     // sorted by strategy, then by duration
+
+	// Rules are as in Config.Rules; for a RuleSet, the whole set, then each rule; then those of Replicas.
+	Rules []RuleResult `json:"-"`
+
+	Compared *Comparison `json:"compared,omitempty"` // nil without Config.Compare
 
 	// Doubts say why the callers are probably not the clients. Doubtful is set if there are some,
 	// unless Config.Force is: then nothing is suggested.
-	Doubts   []string
-	Doubtful bool
+	Doubts   []string `json:"doubts"`
+	Doubtful bool     `json:"-"`
 }
 
 // RuleResult counts what one rule would have denied.
 type RuleResult struct {
-	Rule     rule.Rule
-	Set      *RuleSet // that the rule is of; nil if it is a limit
-	Replicas int      // how many instances decided; 0 means one
-	Apart    Apart    // of Denied
-	Shadow   bool     // Denied counts requests that the rule would deny if it were not in shadow mode
-	Matched  uint64   // requests that the rule applies to: all, except for a rule of a RuleSet
-	Denied   uint64   // of the matched requests
-	Met      int      // callers with at least one denial
-	// the Config.Top callers with the most denials; ties go to the most requests, then to the
-	// earliest denial
-	Worst []Caller
+	rule.Rule
+	Set      *RuleSet `json:"-"`                  // that the rule is of; nil if it is a limit
+	Replicas int      `json:"replicas,omitempty"` // how many instances decided; 0 means one
+	Apart    Apart    `json:"denied_apart"`       // of Denied
+	Matched  uint64   `json:"matched"`            // requests that the rule applies to: all, except for a rule of a RuleSet
+	Denied   uint64   `json:"denied"`             // of the matched requests
+	Met      int      `json:"callers_denied"`     // callers with at least one denial
+
+	// Shadow is set if Denied counts requests that the rule would deny if it were not in shadow mode.
+	Shadow bool `json:"shadow,omitempty"`
+
+	// Worst are the Config.Top callers with the most denials; ties go to the most requests, then to the
+	// earliest denial.
+	Worst []Caller `json:"worst"`
 }
+
+// Admitted returns how many of the matched requests the rule would have admitted.
+func (r *RuleResult) Admitted() uint64 { return r.Matched - r.Denied }
 
 // Caller is one caller's share of a RuleResult.
 type Caller struct {
-	Name        string // any bytes
-	Requests    uint64
-	Denied      uint64
-	FirstDenied time.Time
+	Name        string    `json:"caller"`
+	Requests    uint64    `json:"requests"`
+	Denied      uint64    `json:"denied"`
+	FirstDenied time.Time `json:"first_denied"`
 }
 
 // run is a replay in progress.
@@ -139,8 +141,11 @@ type run struct {
 // to decide on, and another error if a limiter cannot decide. The Result does not depend on the order of the lines.
 func Run(cfg Config) (*Result, error) {
 	r := &run{cfg: cfg, callers: newCallers(), first: math.MaxInt64, last: math.MinInt64,
-		result: &Result{Files: cfg.Files, By: cfg.By, Filter: cfg.Filter, IPv6Bits: cfg.IPv6Bits, Trust: cfg.Trust, Args: cfg.Args,
-			Suggest: cfg.Suggest, RuleSets: cfg.RuleSets, Replicas: cfg.Replicas}}
+		result: &Result{Config: cfg, Empty: []string{}, Doubts: []string{}, Unreadable: Unreadable{Examples: []Example{}}}}
+	r.result.Files = nil
+	for _, name := range cfg.Files {
+		r.result.Files = append(r.result.Files, readable(name))
+	}
 	r.setParts()
 	defer func() {
 		for _, p := range r.parts {
@@ -159,7 +164,7 @@ func Run(cfg Config) (*Result, error) {
 	if cfg.describes() {
 		r.divide()
 	}
-	r.result.Doubts = r.doubts()
+	r.result.Doubts = append(r.result.Doubts, r.doubts()...)
 	if r.result.Doubtful = len(r.result.Doubts) > 0 && !cfg.Force; r.result.Doubtful {
 		r.cfg.Suggest = nil
 	}

@@ -61,7 +61,7 @@ func (r *run) results() []RuleResult {
 		all, whole = append(all, rows...), append(whole, rows[0])
 	}
 	for _, rule := range r.cfg.Rules {
-		all = append(all, RuleResult{Rule: rule, Matched: r.result.Requests})
+		all = append(all, RuleResult{Rule: rule, Worst: []Caller{}, Matched: r.result.Requests})
 	}
 	if r.cfg.Rules != nil {
 		whole = all
@@ -87,7 +87,7 @@ func (r *run) suggest() {
 	}
 	for i, strategy := range s.Strategies {
 		for k, d := range s.Durations {
-			var peaks []uint64
+			var peaks []Peak
 			for _, p := range r.parts {
 				peaks = append(peaks, p.peaks[i*len(s.Durations)+k]...)
 			}
@@ -98,16 +98,16 @@ func (r *run) suggest() {
 
 // Endpoint is a method and a path with its ids folded, and the limits that fit its callers.
 type Endpoint struct {
-	Name        string
-	Requests    uint64
-	Callers     int
-	Suggestions []Suggestion // as in Result; nil for endpoint.Apart
+	Name        string       `json:"endpoint"`
+	Requests    uint64       `json:"requests"`
+	Callers     int          `json:"callers"`
+	Suggestions []Suggestion `json:"-"` // as in Result; nil for endpoint.Apart
 }
 
 // suggestByEndpoint computes suggestions from the peaks of the callers of each endpoint.
 func (r *run) suggestByEndpoint(s *Suggest) {
 	d, p := r.described, r.parts[0]
-	peaks := make([][][]uint64, len(d.place.names)) // by endpoint, then by strategy and duration
+	peaks := make([][][]Peak, len(d.place.names)) // by endpoint, then by strategy and duration
 	for i := range p.peaks {
 		for pair, at := range d.pair {
 			for len(peaks[at]) <= i {
@@ -117,7 +117,7 @@ func (r *run) suggestByEndpoint(s *Suggest) {
 		}
 	}
 	for at, name := range d.place.names {
-		one := Endpoint{Name: name, Requests: d.place.requests[at], Callers: len(peaks[at][0])}
+		one := Endpoint{Name: readable(name), Requests: d.place.requests[at], Callers: len(peaks[at][0])}
 		for i, all := range peaks[at] {
 			if n := len(s.Durations); !endpoint.Apart(name) {
 				one.Suggestions = append(one.Suggestions, s.suggestion(s.Strategies[i/n], s.Durations[i%n], all))
@@ -149,7 +149,7 @@ func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
 			continue
 		}
 		number := i*len(r.parts) + n
-		caller := Caller{r.callers.names[number], r.callers.requests[number], c.denied, r.instant(c.first)}
+		caller := Caller{readable(r.callers.names[number]), r.callers.requests[number], c.denied, r.instant(c.first)}
 		at, _ := slices.BinarySearchFunc(top, caller, worse)
 		if top = slices.Insert(top, at, caller); len(top) > r.cfg.Top {
 			top = top[:r.cfg.Top]

@@ -116,9 +116,9 @@ var strategyOf = map[rules.Algorithm]string{
 
 // results returns a RuleResult without denials for each row. name is that of the whole set.
 func (s *RuleSet) results(name string) []RuleResult {
-	all := []RuleResult{{Rule: rule.Rule{Name: name}, Set: s}}
+	all := []RuleResult{{Rule: rule.Rule{Name: name}, Set: s, Worst: []Caller{}}}
 	for _, r := range s.list() {
-		rr := RuleResult{Set: s, Shadow: r.Shadow, Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
+		rr := RuleResult{Set: s, Worst: []Caller{}, Shadow: r.Shadow, Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
 		if !r.Limit.Unlimited {
 			rate := rules.Limit{Requests: r.Limit.Requests, Unit: r.Limit.Unit,
 				Multiplier: r.Limit.Multiplier}

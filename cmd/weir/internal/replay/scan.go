@@ -152,16 +152,16 @@ func (s *scanner) line(b *block, line []byte) {
 
 // Unreadable describes the lines that could not be read.
 type Unreadable struct {
-	Count    uint64
-	Examples []Example // the first few
+	Count    uint64    `json:"count"`
+	Examples []Example `json:"examples"` // the first few
 }
 
 // Example is a line that could not be read.
 type Example struct {
-	File   string
-	Line   uint64 // counted from 1
-	Reason string
-	Text   string // the beginning of the line; any bytes
+	File   string `json:"file"`
+	Line   uint64 `json:"line"` // counted from 1
+	Reason string `json:"reason"`
+	Text   string `json:"text"` // the beginning of the line
 }
 
 const (
@@ -175,7 +175,7 @@ func (u *Unreadable) add(number uint64, line []byte, reason error) {
 		return
 	}
 	line = bytes.TrimRight(line, "\r\n")
-	text := string(line[:min(len(line), maxExcerpt)])
+	text := readable(string(line[:min(len(line), maxExcerpt)]))
 	u.Examples = append(u.Examples, Example{Line: number, Reason: reason.Error(), Text: text})
 }
 

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strconv"
 	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -27,29 +28,46 @@ var Durations = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.H
 // computed from all of them; the suggestion is the lowest peak that at most Share of the callers
 // exceed.
 type Suggestion struct {
-	Strategy string
-	Burst    uint64 // 0 means the limit, or a strategy without a burst
-	Duration time.Duration
-	Limit    uint64 // NoLimit if too many callers send more than Burst at one instant
-	Denied   int    // callers with a peak above Limit or of NoLimit
-	Peaks    Peaks
+	Strategy string        `json:"strategy"`
+	Burst    uint64        `json:"burst,omitempty"` // 0 means the limit, or a strategy without a burst
+	Duration time.Duration `json:"-"`
+	Limit    Peak          `json:"limit"`          // NoLimit if too many callers send more than Burst at one instant
+	Denied   int           `json:"callers_denied"` // callers with a peak above Limit or of NoLimit
+	Peaks    Peaks         `json:"peaks"`
+	// Histogram has no empty bins at the end and no peaks of NoLimit.
+	Histogram []PeakBin `json:"histogram"`
 }
 
+// Peak is the lowest limit that denies none of a caller's requests. Its JSON is null for NoLimit.
+type Peak uint64
+
 // NoLimit is the peak of a caller that is denied a request at every limit.
-const NoLimit = math.MaxUint64
+const NoLimit Peak = math.MaxUint64
+
+// MarshalJSON implements json.Marshaler.
+func (p Peak) MarshalJSON() ([]byte, error) {
+	if p == NoLimit {
+		return []byte("null"), nil
+	}
+	return strconv.AppendUint(nil, uint64(p), 10), nil
+}
 
 // Peaks is the distribution of the callers' peaks. A percentile is the lowest peak that at least
 // that percentage of the callers do not exceed.
 type Peaks struct {
-	P50, P90, P99, P999, Max uint64
-	Histogram                []PeakBin // without empty bins at the end and without peaks of NoLimit
+	P50  Peak `json:"p50"`
+	P90  Peak `json:"p90"`
+	P99  Peak `json:"p99"`
+	P999 Peak `json:"p99_9"`
+	Max  Peak `json:"max"`
 }
 
 // PeakBin counts the callers with a peak from From to To. The bins are 1, 2, 3 to 4, 5 to 8 and so
 // on; the bin that contains the suggested limit is cut after it.
 type PeakBin struct {
-	From, To uint64
-	Callers  int
+	From    Peak `json:"from"`
+	To      Peak `json:"to"`
+	Callers int  `json:"callers"`
 }
 
 // BurstOf returns the burst of a strategy.
@@ -61,7 +79,7 @@ func (s *Suggest) BurstOf(strategy string) uint64 {
 }
 
 // suggestion computes a Suggestion from the peaks of all callers. It sorts peaks.
-func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []uint64) Suggestion {
+func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []Peak) Suggestion {
 	slices.Sort(peaks)
 	n := len(peaks)
 	// callers that may be denied; the share is a decimal fraction, which a float does not represent
@@ -69,16 +87,16 @@ func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []uint64) S
 	over := min(int(s.Share*float64(n)+1e-9), n-1)
 	out := Suggestion{Strategy: strategy, Burst: s.BurstOf(strategy), Duration: d, Limit: peaks[n-1-over]}
 	out.Denied = n - sort.Search(n, func(i int) bool { return peaks[i] > out.Limit || peaks[i] == NoLimit })
-	at := func(permille int) uint64 { return peaks[(permille*n+999)/1000-1] }
-	out.Peaks = Peaks{P50: at(500), P90: at(900), P99: at(990), P999: at(999), Max: peaks[n-1],
-		Histogram: histogram(peaks, out.Limit)}
+	at := func(permille int) Peak { return peaks[(permille*n+999)/1000-1] }
+	out.Peaks = Peaks{P50: at(500), P90: at(900), P99: at(990), P999: at(999), Max: peaks[n-1]}
+	out.Histogram = histogram(peaks, out.Limit)
 	return out
 }
 
 // histogram counts sorted peaks. One bin ends at limit.
-func histogram(sorted []uint64, limit uint64) []PeakBin {
-	var bins []PeakBin
-	from, to := uint64(1), uint64(1)
+func histogram(sorted []Peak, limit Peak) []PeakBin {
+	bins := []PeakBin{}
+	from, to := Peak(1), Peak(1)
 	for i := 0; i < len(sorted) && sorted[i] != NoLimit; {
 		bin := PeakBin{From: from, To: to}
 		if from <= limit && limit < to {

@@ -33,16 +33,16 @@ func TestPeaksAreExact(t *testing.T) {
 					for k, d := range s.Durations {
 						for n, peak := range r.parts[0].peaks[i*len(s.Durations)+k] {
 							at := instants[r.callers.names[n]]
-							limited := func(limit uint64) uint64 {
+							limited := func(limit Peak) uint64 {
 								l := rule.Rule{Strategy: strategy,
-									Tiers: []weir.Tier{{Limit: limit, Duration: d}}}
+									Tiers: []weir.Tier{{Limit: uint64(limit), Duration: d}}}
 								if l.HasBurst() {
 									l.Burst = burst
 								}
 								return model(l, at)
 							}
 							if peak == NoLimit {
-								require.NotZero(t, limited(uint64(d)))
+								require.NotZero(t, limited(Peak(d)))
 								continue
 							}
 							require.Zero(t, limited(peak),
@@ -60,8 +60,8 @@ func TestPeaksAreExact(t *testing.T) {
 }
 
 func TestSuggestion(t *testing.T) {
-	peaks := make([]uint64, 0, 2000)
-	for i := range uint64(1000) {
+	peaks := make([]Peak, 0, 2000)
+	for i := range Peak(1000) {
 		peaks = append(peaks, 1, 1000-i) // 1000 ones, and 1 to 1000
 	}
 	for share, want := range map[float64]Suggestion{
@@ -76,21 +76,20 @@ func TestSuggestion(t *testing.T) {
 		got := s.suggestion(rule.Fixed, time.Minute, slices.Clone(peaks))
 		require.Equal(t, want.Limit, got.Limit, "%v", share)
 		require.Equal(t, want.Denied, got.Denied, "%v", share)
-		require.Equal(t, []uint64{1, 800, 980, 998, 1000},
-			[]uint64{got.Peaks.P50, got.Peaks.P90, got.Peaks.P99, got.Peaks.P999, got.Peaks.Max})
+		require.Equal(t, Peaks{1, 800, 980, 998, 1000}, got.Peaks)
 		total := 0
-		for i, b := range got.Peaks.Histogram {
+		for i, b := range got.Histogram {
 			total += b.Callers
 			if i > 0 {
-				require.Equal(t, got.Peaks.Histogram[i-1].To+1, b.From)
+				require.Equal(t, got.Histogram[i-1].To+1, b.From)
 			}
 		}
 		require.Equal(t, 2000, total)
-		require.True(t, slices.ContainsFunc(got.Peaks.Histogram, func(b PeakBin) bool {
+		require.True(t, slices.ContainsFunc(got.Histogram, func(b PeakBin) bool {
 			return b.To == got.Limit
 		}), "no bin is on both sides of the limit")
 	}
-	got := (&Suggest{Share: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute, []uint64{NoLimit, NoLimit, 4})
-	require.Equal(t, uint64(NoLimit), got.Limit)
+	got := (&Suggest{Share: 0.5, Burst: 3}).suggestion(rule.Token, time.Minute, []Peak{NoLimit, NoLimit, 4})
+	require.Equal(t, NoLimit, got.Limit)
 	require.Equal(t, 2, got.Denied, "every limit denies two")
 }

@@ -58,7 +58,7 @@ func TestPageFitsTheScreen(t *testing.T) {
 	defer cancel()
 	ctx, cancel = context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for _, width := range []int64{1200, 400, 320} {
+	for _, width := range []int64{1200, 800, 400, 320} {
 		require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900),
 			chromedp.Navigate("file://"+file)))
 		got, err := chromedp.Run(ctx, chromedp.Evaluate[layout](layoutScript))

@@ -72,9 +72,6 @@ func CSV(w io.Writer, r *replay.Result, table string) error {
 	return out.Error()
 }
 
-// number formats a count that may be missing.
-type number uint64
-
 func cell(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -83,7 +80,7 @@ func cell(v any) string {
 		return v.Format(time.RFC3339Nano)
 	case float64:
 		return strconv.FormatFloat(v, 'g', -1, 64)
-	case number:
+	case replay.Peak:
 		if v == replay.NoLimit {
 			return ""
 		}
@@ -137,8 +134,8 @@ func csvTimeline(r *replay.Result, add func(...any)) {
 func csvSuggest(r *replay.Result, add func(...any)) {
 	for _, s := range r.Suggestions {
 		p := s.Peaks
-		add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), number(s.Limit), r.Suggest.Share, r.Callers,
-			s.Denied, number(p.P50), number(p.P90), number(p.P99), number(p.P999), number(p.Max))
+		add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.Share, r.Callers,
+			s.Denied, p.P50, p.P90, p.P99, p.P999, p.Max)
 	}
 }
 
@@ -156,7 +153,7 @@ func csvCompared(r *replay.Result, add func(...any)) {
 func csvEndpoints(r *replay.Result, add func(...any)) {
 	for _, e := range r.Endpoints {
 		for _, s := range e.Suggestions {
-			add(e.Name, e.Requests, e.Callers, s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), number(s.Limit),
+			add(e.Name, e.Requests, e.Callers, s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit,
 				s.Denied)
 		}
 	}

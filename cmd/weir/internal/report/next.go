@@ -40,13 +40,8 @@ func Next(r *replay.Result) []Step {
 			steps = append(steps, enforce(r, rr, full(rr)))
 		}
 	}
-	for i := 0; i < len(r.Suggestions); {
-		n := 1
-		for i+n < len(r.Suggestions) && r.Suggestions[i+n].Strategy == r.Suggestions[i].Strategy {
-			n++
-		}
-		steps = append(steps, try(r, r.Suggestions[i:i+n])...)
-		i += n
+	for _, all := range byStrategy(r) {
+		steps = append(steps, try(r, all)...)
 	}
 	return steps
 }

@@ -178,9 +178,6 @@ func heading(r rule.Rule) string {
 	return strings.TrimSpace(Printable(r.Name) + " " + r.Limit)
 }
 
-// admitted returns how many requests the rule would have admitted.
-func admitted(rr *replay.RuleResult) uint64 { return rr.Matched - rr.Denied }
-
 // shown reports whether a rule has its own section of the report. In a set, the whole set and each
 // rule with denials have one.
 func shown(r *replay.Result, i int) bool {
@@ -215,7 +212,7 @@ func percent(part, whole uint64) string {
 }
 
 // count formats n with commas.
-func count[T uint64 | int](n T) string {
+func count[T ~uint64 | int](n T) string {
 	s := strconv.FormatUint(uint64(n), 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
@@ -229,6 +226,9 @@ func plural(n uint64, noun string) string {
 	}
 	return count(n) + " " + noun + "s"
 }
+
+// met counts callers, such as those that met a denial.
+func met(callers int) string { return plural(uint64(callers), "caller") }
 
 func were(n uint64) string {
 	if n == 1 {

@@ -25,11 +25,14 @@ type plot struct {
 	ok, no, grid strings.Builder // paths
 	marks, hover strings.Builder
 	yAxis, xAxis strings.Builder // labels
-	rows         []htmlBin
+	numbers      *table
 }
 
-// htmlBin is a bar as a row of the table behind a drawing.
-type htmlBin struct{ Name, Value, Denied string }
+// drawing is a drawing and the table behind it.
+type drawing struct {
+	Drawing template.HTML
+	Numbers *table
+}
 
 // bar adds a bar at x of the given width: denied requests, from height cut to height top, above
 // admitted ones.
@@ -43,10 +46,10 @@ func (p *plot) bar(x, width, cut, top float64) {
 	}
 }
 
-// note adds a row of the table, which is also shown while the mouse is over x to x+width. It consists
-// of numbers and times.
-func (p *plot) note(x, width float64, row htmlBin, text string) {
-	p.rows = append(p.rows, row)
+// note adds a row of the table. The text, which consists of numbers and times, is shown while the mouse
+// is over x to x+width.
+func (p *plot) note(x, width float64, text string, row ...string) {
+	p.numbers.add(row...)
 	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s</title></rect>`, x, width,
 		plotHeight, text)
 }
@@ -67,18 +70,20 @@ func (p *plot) x(x float64, label string, minor bool) {
 }
 
 // html returns the drawing. aria describes it.
-func (p *plot) html(aria string) htmlChart {
-	return htmlChart{p.rows, template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div>`+
+func (p *plot) html(aria string) drawing {
+	return drawing{template.HTML(fmt.Sprintf(`<div class="plot"><div class="y">%s</div>`+
 		`<svg viewBox="0 0 %d %d" preserveAspectRatio="none" `+
 		`role="img" aria-label="%s"><path class="grid" d="%s"/><path class="ok" d="%s"/>`+
 		`<path class="no" d="%s"/>%s<g class="hover">%s</g></svg>`+
 		`<div class="x">%s</div></div>`, &p.yAxis, plotWidth, plotHeight, aria, &p.grid, &p.ok, &p.no,
-		&p.marks, &p.hover, &p.xAxis))}
+		&p.marks, &p.hover, &p.xAxis)), p.numbers}
 }
 
-// timelineChart draws a bar for each bin: the denied requests on top of the admitted ones.
-func timelineChart(t *replay.Timeline, row int) htmlChart {
-	var p plot
+// timelineChart draws a bar for each bin: the requests denied by rule number i on top of the admitted ones.
+func timelineChart(t *replay.Timeline, i int, rr *replay.RuleResult) drawing {
+	p := plot{numbers: newTable(full(rr)+": requests per "+span(t.Width)+"; times without requests are left out",
+		"from (UTC)", "admitted", "denied")}
+	row := 1 + i
 	top := niceTop(tallest(t))
 	for i := range uint64(5) {
 		p.y(float64(i)*plotHeight/4, count(top*i/4))
@@ -103,8 +108,8 @@ func timelineChart(t *replay.Timeline, row int) htmlChart {
 		x := float64(i) * step
 		p.bar(x, width, cut, all)
 		at := stamp(t.Start.Add(time.Duration(i) * t.Width))
-		p.note(x, step, htmlBin{at, count(requests - denied), count(denied)},
-			fmt.Sprintf("%s: %s admitted, %s denied", at, count(requests-denied), count(denied)))
+		p.note(x, step, fmt.Sprintf("%s: %s admitted, %s denied", at, count(requests-denied), count(denied)),
+			at, count(requests-denied), count(denied))
 	}
 	return p.html("requests admitted and denied over time; the table below has the numbers")
 }
@@ -127,9 +132,10 @@ func timeLabels(p *plot, t *replay.Timeline) {
 // peakChart draws the number of callers by peak, in powers of two, with a line at the suggested
 // limit: the callers to its right would be denied requests. Heights are logarithmic, so that these
 // few callers are visible.
-func peakChart(s replay.Suggestion) htmlChart {
-	var p plot
-	bins := s.Peaks.Histogram
+func peakChart(s replay.Suggestion) drawing {
+	p := plot{numbers: newTable("Callers by their peak in "+durationText(s.Duration), "peak", "callers",
+		"denied by "+suggested(s))}
+	bins := s.Histogram
 	most := 1
 	for _, b := range bins {
 		most = max(most, b.Callers)
@@ -153,8 +159,8 @@ func peakChart(s replay.Suggestion) htmlChart {
 			cut = all
 		}
 		p.bar(x, step*0.9, cut, all)
-		row := htmlBin{binLabel(b), count(b.Callers), map[bool]string{true: "yes", false: "no"}[cut == 0]}
-		p.note(x, step, row, fmt.Sprintf("peak %s: %s", binLabel(b), plural(uint64(b.Callers), "caller")))
+		p.note(x, step, "peak "+binLabel(b)+": "+met(b.Callers), binLabel(b), count(b.Callers),
+			map[bool]string{true: "yes", false: "no"}[cut == 0])
 	}
 	for i, b := range bins {
 		if b.To == s.Limit {
@@ -173,9 +179,9 @@ func binLabel(b replay.PeakBin) string {
 }
 
 // brief formats a count in few characters, rounded: 1,048,576 is 1M.
-func brief(n uint64) string {
+func brief(n replay.Peak) string {
 	for _, unit := range []struct {
-		of   uint64
+		of   replay.Peak
 		name string
 	}{{1e12, "T"}, {1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
 		if n >= unit.of {

@@ -6,7 +6,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/weirgo/weir/cmd/weir/internal/endpoint"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
@@ -42,7 +41,8 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintf(w, "of these requests, %s\n", text)
 	}
 	if len(r.Rules) > 1 {
-		comparison(w, r)
+		fmt.Fprintln(w)
+		rulesTable(r).write(w, style.Width)
 	}
 	Compared(w, r, style)
 	for i := range r.Rules {
@@ -51,7 +51,7 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 		}
 	}
 	if len(r.Rules) > 0 {
-		fmt.Fprintf(w, "\n%s\n", strings.Join(wrap(Assumption(r), style.Width), "\n"))
+		fmt.Fprintf(w, "\n%s\n", wrap(Assumption(r), "", style))
 	}
 	suggestions(w, r, style)
 	endpoints(w, r, style)
@@ -60,7 +60,7 @@ func Text(w io.Writer, r *replay.Result, style Style) {
 }
 
 func headline(r *replay.Result) string {
-	return plural(r.Requests, "request") + " by " + plural(uint64(r.Callers), "caller")
+	return plural(r.Requests, "request") + " by " + met(r.Callers)
 }
 
 func fileList(r *replay.Result, width int) string {
@@ -69,20 +69,6 @@ func fileList(r *replay.Result, width int) string {
 		names = append(names, fileName(f))
 	}
 	return short(strings.Join(names, ", "), width)
-}
-
-func comparison(w io.Writer, r *replay.Result) {
-	fmt.Fprintln(w)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "limit\tstrategy\tadmitted\tdenied\tshare\tcallers denied\t")
-	for i := range r.Rules {
-		rr := &r.Rules[i]
-		if rr.Matched > 0 {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t\n", heading(rr.Rule), title(rr), count(admitted(rr)),
-				count(rr.Denied), percent(rr.Denied, rr.Matched), count(rr.Met))
-		}
-	}
-	t.Flush()
 }
 
 func section(w io.Writer, r *replay.Result, i int, style Style) {
@@ -97,7 +83,7 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 		percent(uint64(rr.Met), uint64(r.Callers)))
 	if len(rr.Worst) > 0 {
 		fmt.Fprintln(w)
-		worst(w, rr, style)
+		worstTable(rr).write(w, style.Width)
 	}
 	if r.Timeline.Bins() > 1 {
 		fmt.Fprintln(w)
@@ -105,39 +91,16 @@ func section(w io.Writer, r *replay.Result, i int, style Style) {
 	}
 }
 
-func worst(w io.Writer, rr *replay.RuleResult, style Style) {
-	room := max(40, style.Width-53) // an IPv6 address has up to 39 characters
-	widest := len("caller")
-	names := make([]string, len(rr.Worst))
-	for i, c := range rr.Worst {
-		names[i] = short(Printable(c.Name), room)
-		widest = max(widest, len([]rune(names[i])))
-	}
-	fmt.Fprintf(w, "  %-*s %9s %9s %8s  %s\n", widest, "caller", "requests", "denied", "share",
-		"first denial (UTC)")
-	for i, c := range rr.Worst {
-		pad := strings.Repeat(" ", widest-len([]rune(names[i])))
-		fmt.Fprintf(w, "  %s%s %9s %9s %8s  %s\n", names[i], pad, count(c.Requests), count(c.Denied),
-			percent(c.Denied, c.Requests), stamp(c.FirstDenied))
-	}
-}
-
 // suggestions writes the suggested limits of each strategy.
 func suggestions(w io.Writer, r *replay.Result, style Style) {
-	for i, s := range r.Suggestions {
-		if i == 0 || s.Strategy != r.Suggestions[i-1].Strategy {
-			fmt.Fprintf(w, "\n%s\n", style.paint(bold, "suggested limits, "+
-				strategyTitle(s.Strategy, s.Burst)))
-			fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n",
-				shareText(r.Suggest.Share), plural(uint64(r.Callers), "caller"))
-			fmt.Fprintf(w, suggestionLine, "limit", "callers denied", "p50", "p90", "p99", "p99.9", "max")
-		}
-		p := s.Peaks
-		fmt.Fprintf(w, suggestionLine, suggested(s), count(s.Denied), peak(p.P50), peak(p.P90), peak(p.P99),
-			peak(p.P999), peak(p.Max))
+	for _, all := range byStrategy(r) {
+		fmt.Fprintf(w, "\n%s\n", style.paint(bold, "suggested limits, "+strategyTitle(all[0].Strategy, all[0].Burst)))
+		fmt.Fprintf(w, "  the least that deny a request to at most %s of %s\n\n", shareText(r.Suggest.Share),
+			met(r.Callers))
+		suggestionsTable(all).write(w, style.Width)
 	}
 	if len(r.Suggestions) > 0 {
-		fmt.Fprintf(w, "\n  %s\n", strings.Join(wrap(Method, style.Width-4), "\n  "))
+		fmt.Fprintf(w, "\n%s\n", wrap(Method, "  ", style))
 	}
 }
 
@@ -147,17 +110,13 @@ func Compared(w io.Writer, r *replay.Result, style Style) {
 		return
 	}
 	fmt.Fprintf(w, "\n%s\n  both deny %s\n", style.paint(bold, "compared"), plural(r.Compared.Both, "request"))
-	for i, one := range r.Compared.Only {
-		fmt.Fprintf(w, "  only %s denies %s of %s\n", Printable(r.Compared.Names[i]), plural(one.Denied, "request"),
-			plural(uint64(one.Met), "caller"))
-		for k, all := range [][]replay.Tally{one.Callers, one.Paths} {
-			for n, t := range all {
-				by := ""
-				if n == 0 {
-					by = []string{"caller", "path"}[k]
-				}
-				fmt.Fprintf(w, "    %-6s %9s  %s\n", by, count(t.Denied), short(Printable(t.Name), style.Width-22))
-			}
+	for i, name := range r.Compared.Names {
+		one := &r.Compared.Only[i]
+		fmt.Fprintf(w, "  only %s denies %s of %s\n", Printable(name), plural(one.Denied, "request"),
+			met(one.Met))
+		for _, t := range onlyTables(name, one) {
+			fmt.Fprintln(w)
+			t.write(w, style.Width)
 		}
 	}
 }
@@ -171,46 +130,30 @@ func endpoints(w io.Writer, r *replay.Result, style Style) {
 		fmt.Fprintf(w, "\n%s\n  the least that deny a request to at most %s of an endpoint's callers\n\n",
 			style.paint(bold, "suggested limits by endpoint, "+strategyTitle(strategy, r.Suggest.BurstOf(strategy))),
 			shareText(r.Suggest.Share))
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-		fmt.Fprint(t, "  requests\tcallers\t")
-		for _, d := range r.Suggest.Durations {
-			fmt.Fprintf(t, "in %s\t", durationText(d))
-		}
-		fmt.Fprintln(t, "  endpoint")
-		for _, e := range r.Endpoints {
-			fmt.Fprintf(t, "%s\t%s\t", count(e.Requests), count(e.Callers))
-			for k := range r.Suggest.Durations {
-				fmt.Fprintf(t, "%s\t", limitOf(e, i*len(r.Suggest.Durations)+k))
-			}
-			fmt.Fprintf(t, "  %s\n", short(Printable(e.Name), max(20, style.Width-24-6*len(r.Suggest.Durations))))
-		}
-		t.Flush()
+		endpointsTable(r, i).write(w, style.Width)
 	}
-	fmt.Fprintf(w, "\n  %s\n", strings.Join(wrap(endpoint.How, style.Width-4), "\n  "))
+	fmt.Fprintf(w, "\n%s\n", wrap(endpoint.How, "  ", style))
 }
-
-// limitOf formats suggestion i of an endpoint.
-func limitOf(e replay.Endpoint, i int) string {
-	if e.Suggestions == nil {
-		return "–"
-	}
-	return peak(e.Suggestions[i].Limit)
-}
-
-const suggestionLine = "  %14s  %14s  %8s %8s %8s %8s %8s\n"
 
 // Method explains a suggestion.
 const Method = "A caller's peak is the least limit that denies none of the caller's requests, " +
 	"worked out exactly from all of them. The percentiles and the maximum are those of the callers' peaks."
 
-func suggested(s replay.Suggestion) string {
-	if s.Limit == replay.NoLimit {
-		return "none/" + durationText(s.Duration)
+// byStrategy returns the suggestions of each strategy.
+func byStrategy(r *replay.Result) (groups [][]replay.Suggestion) {
+	for i, s := range r.Suggestions {
+		if i == 0 || s.Strategy != r.Suggestions[i-1].Strategy {
+			groups = append(groups, nil)
+		}
+		last := &groups[len(groups)-1]
+		*last = append(*last, s)
 	}
-	return count(s.Limit) + "/" + durationText(s.Duration)
+	return groups
 }
 
-func peak(n uint64) string {
+func suggested(s replay.Suggestion) string { return peak(s.Limit) + "/" + durationText(s.Duration) }
+
+func peak(n replay.Peak) string {
 	if n == replay.NoLimit {
 		return "none"
 	}
@@ -222,48 +165,49 @@ func shareText(share float64) string {
 	return strconv.FormatFloat(math.Round(share*1e8)/1e6, 'f', -1, 64) + " %"
 }
 
-// wrap breaks text into lines of at most width characters.
-func wrap(text string, width int) []string {
-	var lines []string
-	line := ""
+// wrap breaks text into lines that begin with an indent.
+func wrap(text, indent string, style Style) string {
+	lines := []string{indent}
 	for word := range strings.FieldsSeq(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			lines, line = append(lines, line), ""
+		switch last := &lines[len(lines)-1]; {
+		case *last == indent:
+			*last += word
+		case len(*last)+1+len(word) <= style.Width:
+			*last += " " + word
+		default:
+			lines = append(lines, indent+word)
 		}
-		line = strings.TrimPrefix(line+" "+word, " ")
 	}
-	return append(lines, line)
+	return strings.Join(lines, "\n")
 }
 
 // next writes the suggested next steps.
 func next(w io.Writer, r *replay.Result, style Style) {
-	steps := Next(r)
-	if len(steps) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n%s\n", style.paint(bold, "next"))
-	for _, s := range steps {
-		if s.Command == "" {
-			fmt.Fprintf(w, "  %s\n", strings.Join(wrap(s.What, style.Width-4), "\n  "))
-			continue
+	for i, s := range Next(r) {
+		if i == 0 {
+			fmt.Fprintf(w, "\n%s\n", style.paint(bold, "next"))
 		}
-		fmt.Fprintf(w, "  %s:\n    %s\n", s.What, s.Command)
+		if s.Command == "" {
+			fmt.Fprintln(w, wrap(s.What, "  ", style))
+		} else {
+			fmt.Fprintf(w, "  %s:\n    %s\n", s.What, s.Command)
+		}
 	}
 }
 
 func remarks(w io.Writer, r *replay.Result, style Style) {
-	notes := Notes(r)
-	if len(notes) > 0 {
-		fmt.Fprintln(w)
-	}
-	for _, note := range notes {
-		fmt.Fprintf(w, "%s %s\n", style.paint(red, "note:"), note)
+	for i, note := range Notes(r) {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		text := wrap("note: "+note, "", style)
+		fmt.Fprintln(w, strings.Replace(text, "note:", style.paint(red, "note:"), 1))
 	}
 	for _, e := range r.Unreadable.Examples {
 		fmt.Fprintf(w, "  %s:%d: %s: \"%s\"\n", Printable(e.File), e.Line, e.Reason,
 			short(Printable(e.Text), style.Width))
 	}
-	if more := r.Unreadable.Count - uint64(len(r.Unreadable.Examples)); more > 0 && r.Unreadable.Count > 0 {
+	if more := r.Unreadable.Count - uint64(len(r.Unreadable.Examples)); more > 0 {
 		fmt.Fprintf(w, "  and %s more\n", count(more))
 	}
 }

@@ -38,11 +38,11 @@ var Strategies = []string{Fixed, Sliding, Log, Token, Leaky}
 
 // Rule is a limit and a strategy.
 type Rule struct {
-	Name     string      // may be empty
-	Limit    string      // COUNT/DURATION as the user wrote it, or several of them
-	Strategy string      // one of the names
-	Burst    uint64      // size of a token bucket or of a leaky bucket's queue; 0 means the limit
-	Tiers    []weir.Tier // one, unless Strategy is Tiers
+	Name     string      `json:"name,omitempty"`  // may be empty
+	Limit    string      `json:"limit"`           // COUNT/DURATION as the user wrote it, or several of them
+	Strategy string      `json:"strategy"`        // one of the names
+	Burst    uint64      `json:"burst,omitempty"` // size of a token bucket or of a leaky bucket's queue; 0 means the limit
+	Tiers    []weir.Tier `json:"-"`               // one, unless Strategy is Tiers
 }
 
 // String returns the limit, the strategy and the burst.

@@ -1,0 +1,143 @@
+package report
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/weirgo/weir/cmd/weir/internal/replay"
+)
+
+// table is a table of the text and of the page. The first column has names; the others have figures,
+// unless they are of text. All cells are Printable.
+type table struct {
+	Caption string
+	Columns []column
+	Rows    [][]string
+}
+
+type column struct {
+	Name string
+	Text bool
+}
+
+func newTable(caption string, columns ...string) *table {
+	t := &table{Caption: caption}
+	for _, name := range columns {
+		t.Columns = append(t.Columns, column{Name: name})
+	}
+	return t
+}
+
+func (t *table) add(cells ...string) { t.Rows = append(t.Rows, cells) }
+
+// write writes the table as text. It shortens names to fit the width.
+func (t *table) write(w io.Writer, width int) {
+	lines := [][]string{nil}
+	for _, c := range t.Columns {
+		lines[0] = append(lines[0], c.Name)
+	}
+	lines = append(lines, t.Rows...)
+	widths, rest := make([]int, len(t.Columns)), 0
+	for i := range widths {
+		for _, cells := range lines {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cells[i]))
+		}
+		rest += 2 + widths[i]
+	}
+	widths[0] = min(widths[0], max(40, width-rest+widths[0])) // an IPv6 address has up to 39 characters
+	for _, cells := range lines {
+		line := ""
+		for i, cell := range cells {
+			cell = short(cell, widths[i])
+			pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
+			if i == 0 || t.Columns[i].Text {
+				line += "  " + cell + pad
+			} else {
+				line += "  " + pad + cell
+			}
+		}
+		fmt.Fprintln(w, strings.TrimRight(line, " "))
+	}
+}
+
+// rulesTable has what each rule denies.
+func rulesTable(r *replay.Result) *table {
+	t := newTable("What each limit denies", "limit", "strategy", "admitted", "denied", "share", "callers denied")
+	t.Columns[1].Text = true
+	for i := range r.Rules {
+		if rr := &r.Rules[i]; rr.Matched > 0 {
+			t.add(heading(rr.Rule), title(rr), count(rr.Admitted()), count(rr.Denied),
+				percent(rr.Denied, rr.Matched), count(rr.Met))
+		}
+	}
+	return t
+}
+
+// worstTable has the callers that a rule denied most.
+func worstTable(rr *replay.RuleResult) *table {
+	t := newTable("The callers with the most denials", "caller", "requests", "denied", "share", "first denial (UTC)")
+	for _, c := range rr.Worst {
+		t.add(Printable(c.Name), count(c.Requests), count(c.Denied), percent(c.Denied, c.Requests),
+			stamp(c.FirstDenied))
+	}
+	return t
+}
+
+// onlyTables have the callers and the paths of what only one of two limits denies.
+func onlyTables(name string, only *replay.OnlyOne) (tables []*table) {
+	for by, all := range [][]replay.Tally{only.Callers, only.Paths} {
+		key := []string{"caller", "path"}[by]
+		t := newTable("By "+key+": denied only by "+Printable(name), key, "denied")
+		for _, tally := range all {
+			t.add(Printable(tally.Name), count(tally.Denied))
+		}
+		if len(t.Rows) > 0 {
+			tables = append(tables, t)
+		}
+	}
+	return tables
+}
+
+// suggestionsTable has the suggestions of one strategy.
+func suggestionsTable(all []replay.Suggestion) *table {
+	t := newTable("Suggested limits and the peaks of the callers", "limit", "callers denied", "p50", "p90", "p99",
+		"p99.9", "max")
+	for _, s := range all {
+		p := s.Peaks
+		t.add(suggested(s), count(s.Denied), peak(p.P50), peak(p.P90), peak(p.P99), peak(p.P999), peak(p.Max))
+	}
+	return t
+}
+
+// endpointsTable has the suggestions of a strategy, given by its index, for each endpoint.
+func endpointsTable(r *replay.Result, strategy int) *table {
+	t := newTable("The least limits for each endpoint, by duration", "endpoint", "requests", "callers")
+	n := len(r.Suggest.Durations)
+	for _, d := range r.Suggest.Durations {
+		t.Columns = append(t.Columns, column{Name: "in " + durationText(d)})
+	}
+	for _, e := range r.Endpoints {
+		cells := []string{Printable(e.Name), count(e.Requests), count(e.Callers)}
+		for k := range n {
+			limit := "–" // of endpoints apart
+			if e.Suggestions != nil {
+				limit = peak(e.Suggestions[strategy*n+k].Limit)
+			}
+			cells = append(cells, limit)
+		}
+		t.add(cells...)
+	}
+	return t
+}
+
+// examplesTable has the first lines that could not be read.
+func examplesTable(r *replay.Result) *table {
+	t := newTable("Lines that could not be read", "unreadable line", "why", "it begins")
+	t.Columns[1].Text, t.Columns[2].Text = true, true
+	for _, e := range r.Unreadable.Examples {
+		t.add(fmt.Sprintf("%s:%d", Printable(e.File), e.Line), e.Reason, Printable(e.Text))
+	}
+	return t
+}
