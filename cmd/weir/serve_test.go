@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -445,6 +446,42 @@ func TestServeTLS(t *testing.T) {
 	assert.False(t, reaches(mutual, a.client(t, "", "")), "no certificate")
 	assert.False(t, reaches(mutual, a.client(t, strangerCert, strangerKey)),
 		"a certificate of another authority")
+}
+
+// TestServeConnectionAge starts a second server behind the address of the first. A client that makes calls
+// all the time is moved to it within the age of its connection and the grace, and no call fails. Without
+// the flags it stays.
+func TestServeConnectionAge(t *testing.T) {
+	const age, grace = time.Second, time.Minute
+	for _, limited := range []bool{true, false} {
+		var flags, servers []string
+		within := 3 * age
+		if limited {
+			within = age*11/10 + grace // the age varies by a tenth
+			flags = []string{"--grpc-max-connection-age", age.String(), "--grpc-max-connection-age-grace", grace.String()}
+		}
+		for _, name := range []string{"first", "second"} {
+			file := rulesFile(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, "+
+				"requests_per_unit: 1000000, name: "+name+"}}]\n")
+			servers = append(servers, serveProcess(t, append(flags, "--rules", file)...).grpc)
+		}
+		var current atomic.Int64
+		conn, err := grpc.NewClient("passthrough:///both", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, "tcp", servers[current.Load()])
+			}))
+		require.NoError(t, err)
+		defer conn.Close()
+		began, moved := time.Now(), false
+		for calls := 0; !moved && time.Since(began) < within; calls++ {
+			resp, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: "d",
+				Descriptors: []*common.RateLimitDescriptor{{Entries: []*common.RateLimitDescriptor_Entry{{Key: "k"}}}}})
+			require.NoError(t, err, "call %d", calls)
+			moved = resp.Statuses[0].CurrentLimit.Name == "second"
+			current.Store(1) // the second server is there
+		}
+		assert.Equal(t, limited, moved)
+	}
 }
 
 // TestServeXDS runs servers whose rules come from an xDS server, with and without TLS. They are not
