@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/callers"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -32,7 +31,6 @@ type DenialsConfig struct {
 // concurrent use.
 type DenialCache struct {
 	cache[denial]
-	cfg      DenialsConfig
 	repeated atomic.Uint64
 }
 
@@ -52,12 +50,11 @@ func (d *denial) ended(now time.Time) bool { return !now.Before(d.until) }
 // its counts. A flood of keys evicts denials, which costs one decision of s each. It panics without
 // s, and with a negative Size.
 func Denials(s weir.Strategy, cfg DenialsConfig) *DenialCache {
-	if s == nil || cfg.Size < 0 {
-		panic("near: Denials of no strategy, or with a negative number")
+	if cfg.Size < 0 {
+		panic("near: Denials with a negative number")
 	}
-	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	denials := callers.New(cmp.Or(cfg.Size, DefaultDenials), nil, (*denial).ended)
-	return &DenialCache{cache: cache[denial]{wrap.Of(s), denials}, cfg: cfg}
+	size := cmp.Or(cfg.Size, DefaultDenials)
+	return &DenialCache{cache: cacheOf(s, size, cfg.Skew, cfg.Now, (*denial).ended)}
 }
 
 // Repeated returns how many denials were repeated.
@@ -65,45 +62,47 @@ func (d *DenialCache) Repeated() uint64 { return d.repeated.Load() }
 
 // Run implements weir.Strategy.
 func (d *DenialCache) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if res := d.Lookup(r); res != nil {
-		return res, nil
-	}
 	return d.decide(r, func() (*weir.Result, error) { return d.Strategy.Run(ctx, r) })
 }
 
 // Admit implements weir.Admitter.
 func (d *DenialCache) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
-	if res := d.find(r); res != nil {
-		return res, wrap.Returning(r, res, nil), nil
-	}
-	q, giveBack := *r, weir.Return(nil)
+	q, giveBack := *r, weir.Return(nil) // r is the caller's
 	res, err := d.decide(r, func() (res *weir.Result, err error) {
 		res, giveBack, err = d.Strategy.Admit(ctx, r)
 		return res, err
 	})
-	if err != nil {
-		return nil, nil, err
-	}
 	return res, func(ctx context.Context, cost uint64) error {
+		if giveBack == nil { // a repeated denial
+			return nil
+		}
 		defer d.callers.Remove(&q)
 		return giveBack(ctx, cost)
-	}, nil
+	}, err
 }
 
 // Reconcile implements weir.Reconciler.
 func (d *DenialCache) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog) (*weir.Result, error) {
-	return d.decide(r, func() (*weir.Result, error) { return d.Strategy.Reconcile(ctx, r, b) })
+	return d.learn(r, func() (*weir.Result, error) { return d.Strategy.Reconcile(ctx, r, b) })
 }
 
-// decide has the wrapped strategy decide, and stores its denial in place of an earlier one, which is
-// out of date, as it is after an admission.
+// decide returns the denial that holds for r, or has the wrapped strategy decide.
 func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
+	if res := d.known(r); res != nil {
+		return res, nil
+	}
+	return d.learn(r, by)
+}
+
+// learn has the wrapped strategy decide, and stores its denial in place of an earlier one, which is
+// out of date, as it is after an admission.
+func (d *DenialCache) learn(r *weir.Request, by func() (*weir.Result, error)) (*weir.Result, error) {
 	removals := d.callers.Removals(r)
 	res, err := by()
 	if err != nil || res == nil {
 		return res, err
 	}
-	now, until := d.cfg.Now(), res.ExpiresAt.Add(-d.cfg.Skew)
+	now, until := d.now(), res.ExpiresAt.Add(-d.skew)
 	d.callers.Update(r, now, func(kept *denial) *denial {
 		switch {
 		case res.Allowed(), !until.After(now):
@@ -118,15 +117,12 @@ func (d *DenialCache) decide(r *weir.Request, by func() (*weir.Result, error)) (
 
 // Lookup returns the denial that holds for r, or nil.
 func (d *DenialCache) Lookup(r *weir.Request) *weir.Result {
-	if res := d.find(r); res != nil {
-		return res
-	}
 	res, _ := d.decide(r, func() (*weir.Result, error) { return d.Strategy.Lookup(r), nil })
 	return res
 }
 
-func (d *DenialCache) find(r *weir.Request) (res *weir.Result) {
-	d.callers.Find(r, d.cfg.Now(), func(kept *denial) {
+func (d *DenialCache) known(r *weir.Request) (res *weir.Result) {
+	d.find(r, func(kept *denial, _ time.Time) {
 		if kept.limit == r.Limit && kept.cost == wrap.Cost(r) {
 			res = less(&kept.res, 0)
 			d.repeated.Add(1)
@@ -137,7 +133,7 @@ func (d *DenialCache) find(r *weir.Request) (res *weir.Result) {
 
 // Peek implements weir.Peeker.
 func (d *DenialCache) Peek(ctx context.Context, r *weir.Request) (*weir.Result, error) {
-	if res := d.find(r); res != nil {
+	if res := d.known(r); res != nil {
 		return res, nil
 	}
 	return d.Strategy.Peek(ctx, r)

@@ -24,6 +24,8 @@ type flight struct {
 	calls   int       // under way
 	denied  uint64    // the cost of the round's block, if it was denied: the next is smaller
 	began   time.Time // the round
+
+	instances uint64 // when the last caller came
 }
 
 // waiter is a caller.
@@ -47,7 +49,7 @@ type call struct {
 // goes on if its callers leave.
 func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	w := &waiter{request: *r, done: make(chan struct{})}
-	now, instances, f := l.cfg.Now(), l.instances(), (*flight)(nil)
+	now, instances, f := l.now(), l.instances(), (*flight)(nil)
 	l.callers.Update(r, now, func(b *budget) *budget {
 		if b == nil {
 			b = new(budget)
@@ -56,8 +58,9 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 			b.flight = &flight{budget: b, began: now}
 		}
 		f = b.flight
-		if f.waiting = append(f.waiting, w); f.calls == 0 {
-			l.proceed(context.WithoutCancel(ctx), f, instances, now)
+		f.waiting, f.instances = append(f.waiting, w), instances
+		if f.calls == 0 {
+			l.proceed(context.WithoutCancel(ctx), f, now)
 		}
 		return b
 	})
@@ -87,7 +90,7 @@ func (f *flight) reply(decided func(*waiter) bool) {
 }
 
 // proceed begins a round, or ends the flight.
-func (l *Leases) proceed(ctx context.Context, f *flight, instances int, now time.Time) {
+func (l *Leases) proceed(ctx context.Context, f *flight, now time.Time) {
 	b := f.budget
 	f.reply(func(w *waiter) bool { return l.take(b, w, now) })
 	if f.began = now; len(f.waiting) == 0 {
@@ -110,7 +113,10 @@ func (l *Leases) proceed(ctx context.Context, f *flight, instances int, now time
 		}
 	}
 	if together > 0 {
-		block.request.Cost = max(together-min(together, left), l.block(room-min(room, left), instances))
+		// As much as the Block while there is plenty, and less near the limit, so that the other instances
+		// find some budget too.
+		ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/f.instances)
+		block.request.Cost = max(together-min(together, left), ahead, 1)
 		l.start(ctx, f, block)
 		return
 	}
@@ -133,12 +139,6 @@ func (l *Leases) take(b *budget, w *waiter, now time.Time) bool {
 	return w.res != nil
 }
 
-// block returns how much of the room to take at once: cfg.Block while there is plenty, and less
-// near the limit, so that the other instances find some budget too.
-func (l *Leases) block(room uint64, instances int) uint64 {
-	return max(1, min(uint64(l.cfg.Block), room/2/uint64(instances)))
-}
-
 // start makes a call in the background.
 func (l *Leases) start(ctx context.Context, f *flight, c *call) {
 	f.calls++
@@ -147,25 +147,26 @@ func (l *Leases) start(ctx context.Context, f *flight, c *call) {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
 		var res *weir.Result
-		instances, err := 1, l.exited
+		var err error
+		returned := false
 		defer func() {
-			if p := recover(); p != nil {
-				err = fmt.Errorf("near: %s panicked: %v", weir.NameOf(l), p)
+			if p := recover(); !returned {
+				err = fmt.Errorf("near: %s panicked or ended its goroutine: %v", weir.NameOf(l), p)
 			}
-			now := l.cfg.Now()
+			now := l.now()
 			l.callers.Update(&c.request, now, func(b *budget) *budget {
 				l.land(f, c, res, err, now)
 				if f.calls--; f.calls == 0 {
-					l.proceed(ctx, f, instances, now)
+					l.proceed(ctx, f, now)
 				}
 				return b
 			})
 		}()
 		q := c.request
-		instances = l.instances() // here, as the user's functions may panic
 		if res, err = l.Strategy.Run(bounded, &q); err == nil {
 			c.until, c.each, _ = l.lapser.Lapse(&q, res.ExpiresAt)
 		}
+		returned = true
 	}()
 }
 
@@ -179,7 +180,7 @@ func (l *Leases) land(f *flight, c *call, res *weir.Result, err error, now time.
 	b.learn(c, res, now)
 	switch {
 	case res.Allowed():
-		b.lease(c, res.ExpiresAt, l.cfg.Skew, now)
+		b.lease(c, res.ExpiresAt, l.skew, now)
 		lapses := b.left.until
 		b.left.until = now.Add(1 << 62) // those it was taken for get it even if it has lapsed meanwhile
 		f.reply(func(w *waiter) bool { return w.call == c && l.take(b, w, now) })

@@ -3,12 +3,10 @@ package near
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/callers"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -30,7 +28,8 @@ type LeaseConfig struct {
 	// and otherwise 1.
 	Instances int
 
-	// InstancesFunc, if set, is called for each block in place of Instances. Below 1 counts as 1.
+	// InstancesFunc, if set, is called in place of Instances for each caller that needs a block. Below
+	// 1 counts as 1.
 	InstancesFunc func() int
 
 	// Skew is how far the wrapped strategy's clock may be from Now: a lease ends that much before its
@@ -54,7 +53,6 @@ type Leases struct {
 	lapser Lapser                     // nil: nothing can be leased
 	burst  uint64                     // of a token bucket; 0: the request's Limit
 	fleet  atomic.Pointer[func() int] // the number of instances
-	exited error                      // of a call that ends its goroutine
 
 	leased, fetched atomic.Uint64
 }
@@ -93,14 +91,12 @@ type Lapser interface {
 //
 // It panics without s, and with a negative number in cfg.
 func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
-	if s == nil || min(cfg.Block, cfg.Instances, cfg.Keys) < 0 {
-		panic("near: Lease of no strategy, or with a negative number")
+	if min(cfg.Block, cfg.Instances, cfg.Keys) < 0 {
+		panic("near: Lease with a negative number")
 	}
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
-	cfg.Skew, cfg.Now = settings(cfg.Skew, cfg.Now)
-	keys := callers.New(cmp.Or(cfg.Keys, DefaultKeys), nil, (*budget).ended)
-	l := &Leases{cache: cache[budget]{wrap.Of(s), keys}, cfg: cfg, lapser: wrap.Find[Lapser](s),
-		burst: wrap.Burst(s), exited: fmt.Errorf("near: %s ended its goroutine", weir.NameOf(s))}
+	l := &Leases{cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*budget).ended), cfg: cfg,
+		lapser: wrap.Find[Lapser](s), burst: wrap.Burst(s)}
 	instances := cfg.InstancesFunc
 	if instances == nil {
 		instances = func() int { return cfg.Instances }
@@ -121,7 +117,7 @@ func (l *Leases) ShareWith(instances func() int) {
 }
 
 // instances returns how many processes lease from the same counts.
-func (l *Leases) instances() int { return max(1, (*l.fleet.Load())()) }
+func (l *Leases) instances() uint64 { return uint64(max(1, (*l.fleet.Load())())) }
 
 // LeaseStats counts the decisions and fetches of [Leases].
 type LeaseStats struct {
@@ -157,9 +153,9 @@ func (l *Leases) leasable(r *weir.Request) bool {
 	if l.lapser == nil || r.Limit == 0 || wrap.Cost(r) > l.limit(r) {
 		return false
 	}
-	now, ms := l.cfg.Now(), r.Duration.Milliseconds()
+	now, ms := l.now(), r.Duration.Milliseconds()
 	_, each, ok := l.lapser.Lapse(r, now)
-	return ok && ms > 0 && (each > 0 || now.UnixMilli()/ms == now.Add(l.cfg.Skew).UnixMilli()/ms)
+	return ok && ms > 0 && (each > 0 || now.UnixMilli()/ms == now.Add(l.skew).UnixMilli()/ms)
 }
 
 // limit returns how much r's key can be admitted at once.
@@ -188,7 +184,7 @@ func (l *Leases) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir
 // Lookup decides on r if that takes no round trip, or returns nil.
 func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 	var left uint64
-	l.withBudget(r, func(b *budget, now time.Time) { res, left = b.take(r, l.limit(r), now), b.left.at(now) })
+	l.find(r, func(b *budget, now time.Time) { res, left = b.take(r, l.limit(r), now), b.left.at(now) })
 	switch {
 	case res != nil:
 		l.leased.Add(1)
@@ -198,16 +194,10 @@ func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 	return res
 }
 
-// withBudget calls f with the budget of r's key, with a lock held, if there is one.
-func (l *Leases) withBudget(r *weir.Request, f func(b *budget, now time.Time)) {
-	now := l.cfg.Now()
-	l.callers.Find(r, now, func(b *budget) { f(b, now) })
-}
-
 // Peek implements weir.Peeker.
 func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
 	left, lacking := uint64(0), *r
-	l.withBudget(r, func(b *budget, now time.Time) {
+	l.find(r, func(b *budget, now time.Time) {
 		own := *b
 		left, res = own.left.at(now), own.take(r, l.limit(r), now)
 	})
@@ -228,7 +218,7 @@ func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result
 	if rest.Cost = wrap.Cost(r); !taken.Allowed() || rest.Cost > l.limit(r) {
 		return l.Strategy.Refund(ctx, r, taken)
 	}
-	l.withBudget(r, func(b *budget, now time.Time) {
+	l.find(r, func(b *budget, now time.Time) {
 		rest.Cost = b.giveBack(taken, rest.Cost, uint64(l.cfg.Block), now)
 	})
 	if rest.Cost == 0 {
@@ -243,7 +233,7 @@ func (l *Leases) withRest(r *weir.Request, counted *weir.Result) *weir.Result {
 		return nil
 	}
 	all := *counted
-	l.withBudget(r, func(b *budget, now time.Time) { all.TotalRequests += b.left.at(now) })
+	l.find(r, func(b *budget, now time.Time) { all.TotalRequests += b.left.at(now) })
 	return &all
 }
 
@@ -256,7 +246,7 @@ func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 	err := l.Strategy.Charge(ctx, r)
 	if err == nil {
-		l.withBudget(r, func(b *budget, _ time.Time) { b.known.add(wrap.Cost(r)) })
+		l.find(r, func(b *budget, _ time.Time) { b.known.add(wrap.Cost(r)) })
 	}
 	return err
 }

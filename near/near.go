@@ -13,19 +13,32 @@ import (
 // DefaultSkew is the default of LeaseConfig.Skew and DenialsConfig.Skew.
 const DefaultSkew = 10 * time.Millisecond
 
-// settings returns a skew and a clock with their defaults: 0 stands for DefaultSkew, a negative
-// skew for none.
-func settings(skew time.Duration, now func() time.Time) (time.Duration, func() time.Time) {
-	if now == nil {
-		now = time.Now
-	}
-	return max(0, cmp.Or(skew, DefaultSkew)), now
-}
-
 // cache is a wrapped strategy with every optional interface, and what is known of its callers.
 type cache[V any] struct {
 	wrap.Strategy
 	callers *callers.Table[V]
+	skew    time.Duration
+	now     func() time.Time
+}
+
+// cacheOf returns a cache of at most size callers. A skew of 0 stands for DefaultSkew, a negative one
+// for none. It panics without s.
+func cacheOf[V any](
+	s weir.Strategy, size int, skew time.Duration, now func() time.Time, ended func(*V, time.Time) bool,
+) cache[V] {
+	if s == nil {
+		panic("near: no strategy")
+	}
+	if now == nil {
+		now = time.Now
+	}
+	return cache[V]{wrap.Of(s), callers.New(size, nil, ended), max(0, cmp.Or(skew, DefaultSkew)), now}
+}
+
+// find calls f with what is known of r's caller, with a lock held, if there is something.
+func (c *cache[V]) find(r *weir.Request, f func(known *V, now time.Time)) {
+	now := c.now()
+	c.callers.Find(r, now, func(known *V) { f(known, now) })
 }
 
 // Forget removes what is known of r.Key in r.Duration.
