@@ -23,6 +23,7 @@ import (
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
@@ -178,6 +179,33 @@ func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	}
 	_, families := scrape(t, server)
 	assert.ElementsMatch(t, want, slices.Collect(maps.Keys(families)))
+}
+
+// Every counter, gauge and histogram has the unit of its Desc.
+func TestUnits(t *testing.T) {
+	reader := sdk.NewManualReader()
+	meter := sdk.NewMeterProvider(sdk.WithReader(reader)).Meter("github.com/weirgo/weir")
+	limited := metrics.Limiter(func() weir.Stats { return weir.Stats{} })
+	_, err := weirotel.Register(meter, "", limited)
+	require.NoError(t, err)
+	decisions, err := weirotel.NewDecisions(meter, "")
+	require.NoError(t, err)
+	decisions.OnDecision(httptest.NewRequest(http.MethodGet, "/", nil), httplimit.Decision{})
+	calls, err := weirotel.NewCalls(meter, "", nil)
+	require.NoError(t, err)
+	calls.OnCall(time.Second, nil)
+
+	var all metricdata.ResourceMetrics
+	require.NoError(t, reader.Collect(t.Context(), &all))
+	got, want := make(map[string]string), make(map[string]string)
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		got[m.Name] = m.Unit
+	}
+	for _, d := range append(slices.Clone(limited.Descs), metrics.Decisions, metrics.Calls) {
+		want[d.Name] = d.Unit
+		assert.NotEmpty(t, d.Unit, d.Name)
+	}
+	assert.Equal(t, want, got)
 }
 
 // What programs choose is bounded as well: the names of policies, and the results of calls.
