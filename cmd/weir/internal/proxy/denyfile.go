@@ -23,7 +23,7 @@ import (
 type denyFile struct {
 	name string
 	mu   sync.Mutex // held while the list changes and the file is read or written, so that they agree
-	text string     // guarded by mu; of the file when it was last read without an error, or written
+	text string     // guarded by mu; of the file when the list was made from it, or it from the list
 }
 
 const denyFileHead = "# The deny list of weir proxy, which rewrites this file when the list is changed.\n" +
@@ -40,13 +40,14 @@ func (f *denyFile) create() error {
 	return f.write(denyFileHead)
 }
 
-// load returns the entries. An error names the line. mu is held.
-func (f *denyFile) load() (entries []httplimit.Entry, err error) {
-	text, err := os.ReadFile(f.name)
+// load returns the text of the file and its entries. An error names the line.
+func (f *denyFile) load() (text string, entries []httplimit.Entry, err error) {
+	all, err := os.ReadFile(f.name)
 	if err != nil {
-		return nil, err
+		return "", nil, err
 	}
-	lines := bufio.NewScanner(strings.NewReader(string(text)))
+	text = string(all)
+	lines := bufio.NewScanner(strings.NewReader(text))
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
 		line := strings.TrimSpace(lines.Text())
@@ -55,15 +56,14 @@ func (f *denyFile) load() (entries []httplimit.Entry, err error) {
 		}
 		e, err := parseDenyLine(line)
 		if err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", f.name, n, err)
+			return "", nil, fmt.Errorf("%s:%d: %w", f.name, n, err)
 		}
 		entries = append(entries, e)
 	}
 	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.name, err)
+		return "", nil, fmt.Errorf("%s: %w", f.name, err)
 	}
-	f.text = string(text)
-	return entries, nil
+	return text, entries, nil
 }
 
 func parseDenyLine(line string) (e httplimit.Entry, err error) {
@@ -88,8 +88,8 @@ func parseDenyLine(line string) (e httplimit.Entry, err error) {
 	return e, nil
 }
 
-// save writes the list to the file, unless the file has changed since it was read: that would lose
-// lines. mu is held.
+// save writes the list to the file, unless the file has lines that are not in the list: it has changed
+// since, or its last reload failed. mu is held.
 func (f *denyFile) save(list *httplimit.DenyList) error {
 	text, err := os.ReadFile(f.name)
 	if err == nil && string(text) != f.text {
@@ -124,18 +124,24 @@ func (f *denyFile) write(text string) error {
 }
 
 // reloadDenyFile makes the deny list consist of the entries of the file, the ones of the command
-// line, and the penalties.
+// line, and the penalties. If it fails, the list is unchanged.
 func (p *Proxy) reloadDenyFile() error {
 	if p.denyFile == nil {
 		return nil
 	}
 	p.denyFile.mu.Lock()
 	defer p.denyFile.mu.Unlock()
-	entries, err := p.denyFile.load()
+	text, entries, err := p.denyFile.load()
 	if err != nil {
 		return err
 	}
-	entries = append(entries, p.cfg.Deny...)
+	next := p.newDenyList()
+	for _, e := range append(entries, p.cfg.Deny...) {
+		if err := next.Add(e); err != nil {
+			return fmt.Errorf("%s: %w", p.denyFile.name, err)
+		}
+	}
+	entries = next.Added()
 	for _, old := range p.denied.Added() {
 		same := func(e httplimit.Entry) bool { return e.Key == old.Key && e.Prefix == old.Prefix }
 		if !slices.ContainsFunc(entries, same) {
@@ -144,8 +150,9 @@ func (p *Proxy) reloadDenyFile() error {
 	}
 	for _, e := range entries {
 		if err := p.denied.Add(e); err != nil {
-			return err
+			return err // never: next has them all
 		}
 	}
+	p.denyFile.text = text
 	return nil
 }

@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +19,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/httplimit"
 )
 
 func code(code int, _ string) int { return code }
@@ -57,6 +62,27 @@ func TestAChangeKeepsAnEditedDenyFile(t *testing.T) {
 	got, err := os.ReadFile(cfg.DenyFile)
 	require.NoError(t, err)
 	assert.Contains(t, string(got), "192.0.2.7/32\n192.0.2.8/32\n")
+}
+
+// TestADenyFileWithTooManyEntriesChangesNothing reloads a file of which only a part fits in the list.
+func TestADenyFileWithTooManyEntriesChangesNothing(t *testing.T) {
+	cfg := config(t, "1/1d")
+	cfg.DenyFile, cfg.MaxDeny = filepath.Join(t.TempDir(), "deny"), 2
+	s := serve(t, cfg)
+	for _, address := range []string{"192.0.2.1", "192.0.2.2"} {
+		assert.Equal(t, 204, code(deny(t, s, "POST", fmt.Sprintf(`{"what":%q}`, address))))
+	}
+	before := s.denied.Added()
+	const text = "192.0.2.1\n192.0.2.3\n192.0.2.4\n192.0.2.5\n"
+	require.NoError(t, os.WriteFile(cfg.DenyFile, []byte(text), 0o600))
+	err := s.Reload()
+	assert.ErrorIs(t, err, httplimit.ErrDenyListFull)
+	assert.ErrorContains(t, err, cfg.DenyFile)
+	assert.Equal(t, before, s.denied.Added())
+	assert.Equal(t, 500, code(deny(t, s, "DELETE", `{"what":"192.0.2.2"}`)))
+	got, err := os.ReadFile(cfg.DenyFile)
+	require.NoError(t, err)
+	assert.Equal(t, text, string(got))
 }
 
 func TestAMissingDirectoryIsNoticedAtTheStart(t *testing.T) {
@@ -108,6 +134,29 @@ func TestOptionsOfTheServerAreLimited(t *testing.T) {
 	assert.Equal(t, "OPTIONS * HTTP/1.1\r\n", got.Load())
 	p.stop()
 	assert.NoError(t, <-p.done)
+}
+
+// TestTheFirstLineSaysTheBurst has the most that each limit admits at once.
+func TestTheFirstLineSaysTheBurst(t *testing.T) {
+	cfg := config(t, "20/4s", "30/1d:fixed")
+	route, err := ParseRoute("/login limit=5/1m", rule.Defaults{Strategy: rule.Default})
+	require.NoError(t, err)
+	cfg.Routes = []Route{route}
+	var log bytes.Buffer
+	cfg.Log = slog.New(slog.NewTextHandler(&log, nil))
+	p, err := New(cfg)
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	p.announce(&server{conns: newConns(l, connBounds{})}, &server{})
+	for _, want := range []string{
+		`limit="20/4s sliding" at_once=20 `, `limit="30/1d fixed" at_once=60 `,
+		`route=/login limit="5/1m sliding" at_once=5 `,
+	} {
+		assert.Contains(t, log.String(), want)
+	}
+	assert.NoError(t, p.close())
 }
 
 func TestAdminHostInAnySpelling(t *testing.T) {

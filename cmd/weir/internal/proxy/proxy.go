@@ -137,8 +137,12 @@ func (p *Proxy) limited() (http.Handler, error) {
 	return p.guardByRules(next)
 }
 
+func (p *Proxy) newDenyList() *httplimit.DenyList {
+	return httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: p.cfg.MaxDeny})
+}
+
 func (p *Proxy) fillDenyList() error {
-	p.denied = httplimit.NewDenyList(httplimit.DenyListConfig{MaxEntries: p.cfg.MaxDeny})
+	p.denied = p.newDenyList()
 	for _, e := range p.cfg.Deny {
 		if err := p.denied.Add(e); err != nil {
 			return err
