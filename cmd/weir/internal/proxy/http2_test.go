@@ -2,12 +2,14 @@ package proxy
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,4 +131,31 @@ func TestHTTP2WithoutTLSOnEitherSide(t *testing.T) {
 		p.stop()
 		assert.NoError(t, <-p.done)
 	}
+}
+
+// TestAConnectionHasAtMostAHundredStreams reads the setting that the server enforces.
+func TestAConnectionHasAtMostAHundredStreams(t *testing.T) {
+	p := run(t, config(t, "1/1d"))
+	conn, err := net.Dial("tcp", p.front)
+	require.NoError(t, err)
+	_, err = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00") // no settings
+	require.NoError(t, err)
+	head := make([]byte, 9)
+	_, err = io.ReadFull(conn, head)
+	require.NoError(t, err)
+	require.EqualValues(t, 4, head[3], "the type of SETTINGS")
+	settings := make([]byte, int(head[1])<<8|int(head[2]))
+	_, err = io.ReadFull(conn, settings)
+	require.NoError(t, err)
+	const maxConcurrentStreams = "\x00\x03"
+	for pair := range slices.Chunk(settings, 6) {
+		if string(pair[:2]) == maxConcurrentStreams {
+			assert.EqualValues(t, 100, binary.BigEndian.Uint32(pair[2:]))
+			settings = nil
+		}
+	}
+	assert.Nil(t, settings, "no setting of the streams")
+	require.NoError(t, conn.Close())
+	p.stop()
+	assert.NoError(t, <-p.done)
 }
