@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/fstest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -85,4 +87,16 @@ func TestDistance(t *testing.T) {
 		assert.Equal(t, row.want, distance(row.b, row.a, 9), row.b+" "+row.a)
 		assert.Equal(t, min(2, row.want), distance(row.a, row.b, 2))
 	}
+}
+
+// TestPause: a bounded amount is read in a second, and up to a megabyte is read every 200 ms.
+func TestPause(t *testing.T) {
+	for _, row := range []struct {
+		work int
+		want time.Duration
+	}{{0, lookEvery}, {lookWork, lookEvery}, {2 * lookWork, 2 * lookEvery}, {1e6 * lookWork, 1e6 * lookEvery}} {
+		assert.Equal(t, row.want, (&source{work: row.work}).pause())
+	}
+	fsys := fstest.MapFS{"d/a.yaml": {Data: make([]byte, 100)}, "d/b.yaml": {Data: make([]byte, 50)}, "d/c.txt": {}}
+	assert.Equal(t, 2*fileWork+150+4*entryWork, (&Loader{}).read(fsys, []string{"d"}).work)
 }

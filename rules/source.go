@@ -24,7 +24,14 @@ type source struct {
 	fsys  fs.FS
 	envoy bool            // warn of files that Envoy's service would read
 	seen  map[string]bool // names of files
+	work  int             // of reading them, in bytes: a file and an entry of a directory count as many
 }
+
+// The work of opening a file, and of passing an entry of a directory, in bytes that take as long to read.
+const (
+	fileWork  = 8 << 10
+	entryWork = 512
+)
 
 // read reads the files of the paths, or all of fsys without any.
 func (l *Loader) read(fsys fs.FS, paths []string) *source {
@@ -65,6 +72,7 @@ func (s *source) path(name string) {
 	}
 	found := false
 	err = fs.WalkDir(s.fsys, name, func(p string, d fs.DirEntry, err error) error {
+		s.work += entryWork
 		switch {
 		case err != nil:
 			s.errorf(position{file: p}, "%s", cause(err))
@@ -109,6 +117,7 @@ func (s *source) file(name string) {
 	}
 	s.seen[name] = true
 	data, err := fs.ReadFile(s.fsys, name)
+	s.work += fileWork + len(data)
 	if err != nil {
 		s.errorf(position{file: name}, "%s", cause(err))
 		return

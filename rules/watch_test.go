@@ -152,12 +152,12 @@ func openFiles() int {
 	return len(list)
 }
 
-// TestWatch replaces rules 200 times: by renaming a file, by replacing a link, and in place, with
+// TestWatch replaces rules 200 times or more: by renaming a file, by replacing a link, and in place, with
 // states in between that are half-written. Each generation must be in force within a second, and
 // nothing else ever.
 func TestWatch(t *testing.T) {
 	before := openFiles()
-	times := slow.N(30, 200, 1000)
+	times := slow.N(200, 1000, 5000)
 	w := swaps(t, times, rules.Watch)
 	assert.Zero(t, w.bad.Load(), "sets that are not a whole generation")
 	assert.Zero(t, w.late.Load(), "generations that are not in force after a second")
