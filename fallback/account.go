@@ -14,10 +14,10 @@ import (
 // account is the state of one caller. Its methods require mu, but for restart and idle.
 //
 // Up: primary decides, and counted is its last count. Down: local decides, and what it admits are
-// debts. Back: the next call of primary takes what primary has missed along, a weir.Backlog: a reset,
-// counted if primary may have lost it, and the debts, as charged and total. Primary then charges what
-// total exceeds charged by, or the largest total that it has seen under number, whichever is less. So
-// a debt is charged once, however often it is sent:
+// debts. Back: the next call of primary takes what primary has missed along, a weir.Backlog: a
+// reset, counted if primary may have lost it, and the debts, as charged and total. Primary then
+// charges what total exceeds charged by, or the largest total that it has seen under number,
+// whichever is less. So a debt is charged once, however often it is sent:
 //
 //	                                              debts up to   total   charged   sent
 //	1. local admits 5                             5                 5         0      0

@@ -17,9 +17,9 @@ func (f *Fallback) Store() (store any, of weir.Strategy) {
 // batched is the Store of Fallbacks on primaries of one Store.
 type batched struct{ primaries any }
 
-// Batch implements weir.Batcher. Each limit is decided as by RunSource, which its Source names, or peeked
-// at, given back or charged as by the method of op; but the calls of the primaries are one: it is made
-// once each of them is needed, or its Fallback does without.
+// Batch implements weir.Batcher. Each limit is decided as by RunSource, which its Source names, or
+// peeked at, given back or charged as by the method of op; but the calls of the primaries are one:
+// it is made once each of them is needed, or its Fallback does without.
 func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
 	if f.store == any(f) || len(limits) == 1 {
 		for _, l := range limits {

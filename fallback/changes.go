@@ -135,9 +135,10 @@ func (s *revocable) do(
 }
 
 // Admit is Run, and returns what gives cost back where r was admitted: to primary by the Return of
-// primary, and to local by that of local, as far as primary was not charged with it. What was charged
-// is refunded, as by Refund. It gives nothing back after a Reset here, and no more than was taken; what
-// primary does not receive is lost. Of a strategy that is no weir.Admitter it is Run and Refund.
+// primary, and to local by that of local, as far as primary was not charged with it. What was
+// charged is refunded, as by Refund. It gives nothing back after a Reset here, and no more than was
+// taken; what primary does not receive is lost. Of a strategy that is no weir.Admitter it is Run
+// and Refund.
 func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir.Return, error) {
 	if err := f.validate(ctx, r); err != nil {
 		return nil, nil, err
@@ -227,8 +228,8 @@ func (f *Fallback) ResetPrefix(
 	return reset, errors.Join(errs...)
 }
 
-// resetPrimary resets primary, which the account no longer waits for then, unless it was reset again
-// and has another number.
+// resetPrimary resets primary, which the account no longer waits for then, unless it was reset
+// again and has another number.
 func (v *visit) resetPrimary(ctx context.Context, number uint64) error {
 	err := v.primary.Reset(ctx, v.r)
 	v.a.mu.Lock()

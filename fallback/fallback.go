@@ -101,8 +101,8 @@ type common struct {
 // count of all instances. That exceeds what is used by at most what other instances took back after
 // this one's last call for that caller: up to the limit, 100 of 100, until the period ends, in the
 // worst case, and nothing if each caller stays on one instance. A primary that is a Seeder and no
-// Reconciler remembers nothing: the same holds for it after every failure. What an instance admitted
-// in an outage is charged to primary even if another instance has reset the caller since.
+// Reconciler remembers nothing: the same holds for it after every failure. What an instance
+// admitted in an outage is charged to primary even if another instance has reset the caller since.
 //
 // # How much an outage can over-admit
 //
@@ -122,10 +122,10 @@ type common struct {
 // Decisions whose answers are lost as primary fails may add themselves; but no instance ever adds
 // more than ceil(L/N) to what primary admits. A primary that loses its counts, as a Redis without
 // persistence does when it restarts, adds c-s each time: c is what it had counted, s what the first
-// instance to call it afterwards seeds, or 0 if that instance saw no failure; a failover to a replica
-// adds what the replica lacked, likewise. Leases around primary, of package near, add what is left of
-// a block for each instance and window. For strategies other than fixed windows the same holds for
-// the period that they count, in place of a window.
+// instance to call it afterwards seeds, or 0 if that instance saw no failure; a failover to a
+// replica adds what the replica lacked, likewise. Leases around primary, of package near, add what
+// is left of a block for each instance and window. For strategies other than fixed windows the same
+// holds for the period that they count, in place of a window.
 //
 // # What primary and local must be
 //
@@ -185,8 +185,8 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 	return res, err
 }
 
-// RunSource is Run, and returns where the decision was made: by a lease or cached denial, or else by
-// primary, or else by local.
+// RunSource is Run, and returns where the decision was made: by a lease or cached denial, or else
+// by primary, or else by local.
 func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, source Source, err error) {
 	// A call of primary that fails takes this path: visit, call (primary.go), decide and standing
 	// (reconcile.go, account.go), and runLocal (local.go).

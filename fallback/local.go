@@ -24,8 +24,8 @@ func (v *visit) toShare(n uint64) *weir.Request {
 	return &own
 }
 
-// fromShare turns local's Result on own, a share of the request, into one on the request: the shares
-// of others count as used.
+// fromShare turns local's Result on own, a share of the request, into one on the request: the
+// shares of others count as used.
 func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 	if v.r == own {
 		return res

@@ -48,8 +48,8 @@ func (v *visit) startProbe() {
 
 // probe returns nil once primary decided on a request within Timeout, after it was warmed up. Each
 // request has a new key, so that primary must write to admit it: a server that can only be read is
-// not healthy. After an attempt that took longer than Timeout it tries again, and not after one that
-// failed sooner.
+// not healthy. After an attempt that took longer than Timeout it tries again, and not after one
+// that failed sooner.
 func (f *Fallback) probe(ctx context.Context, number uint64, near string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("weir/fallback probe %s %d %d", f.id, number, i)

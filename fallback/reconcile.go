@@ -53,8 +53,8 @@ func (v *visit) standing(now time.Time) standing {
 }
 
 // record records a decision of primary here and seeds local with its share of it, unless the caller
-// was reset since the call began. That local may have no room for the count does not matter: then it
-// has none for the caller's requests either.
+// was reset since the call began. That local may have no room for the count does not matter: then
+// it has none for the caller's requests either.
 func (v *visit) record(ctx context.Context, s standing, res *weir.Result) {
 	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
 	end, window := v.periodEnd(res, now)
@@ -75,8 +75,8 @@ func (v *visit) record(ctx context.Context, s standing, res *weir.Result) {
 	}
 }
 
-// caughtUp records in the account, which is locked, that primary has missed nothing of s. It reports
-// false, and records nothing, if the caller was reset since.
+// caughtUp records in the account, which is locked, that primary has missed nothing of s. It
+// reports false, and records nothing, if the caller was reset since.
 func (v *visit) caughtUp(s standing) bool {
 	a := v.a
 	if a.number != s.number {
@@ -90,9 +90,9 @@ func (v *visit) caughtUp(s standing) bool {
 	return true
 }
 
-// reconcile is Reconcile of primary, and returns what primary has missed no more. A primary that has
-// no such method is first sent what it has missed, step by step. Concurrent calls for one caller
-// share the steps. If they hang, they hold up no others after their Timeout.
+// reconcile is Reconcile of primary, and returns what primary has missed no more. A primary that
+// has no such method is first sent what it has missed, step by step. Concurrent calls for one
+// caller share the steps. If they hang, they hold up no others after their Timeout.
 func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standing, error) {
 	v.leave()
 	res, err := v.primary.Reconcile(ctx, v.r, &s.backlog)

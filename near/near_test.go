@@ -203,7 +203,8 @@ func (s reconciling) Reconcile(ctx context.Context, r *weir.Request, b *weir.Bac
 	return s.Run(ctx, r)
 }
 
-// A reset that the wrapped strategy has missed ends the lease, too. A denial ends with the decision.
+// A reset that the wrapped strategy has missed ends the lease, too. A denial ends with the
+// decision.
 func TestReconcileResets(t *testing.T) {
 	for _, reset := range []bool{true, false} {
 		clock, server := minute(t)

@@ -1,5 +1,5 @@
-// Package breaker decides whether a server may be called, by the share of calls that failed. It calls
-// no other code and does not block: the clock is an argument.
+// Package breaker decides whether a server may be called, by the share of calls that failed. It
+// calls no other code and does not block: the clock is an argument.
 package breaker
 
 import (
@@ -118,8 +118,8 @@ func (b *Breaker) ProbeDue(now time.Time) *Change {
 	return b.turn(HalfOpen, probing, now, nil)
 }
 
-// Record counts a call that ended now; failure is nil if the server answered in time. Calls that end
-// when the breaker is no longer closed do not count.
+// Record counts a call that ended now; failure is nil if the server answered in time. Calls that
+// end when the breaker is no longer closed do not count.
 func (b *Breaker) Record(now time.Time, failure error) *Change {
 	b.mu.Lock()
 	defer b.mu.Unlock()
