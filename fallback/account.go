@@ -151,13 +151,6 @@ func (a *account) refund(cost uint64, now time.Time) uint64 {
 	return cost
 }
 
-// currentNumber returns the number, which a reset changes.
-func (a *account) currentNumber() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.number
-}
-
 // uncount takes cost from the last count of primary, or primary would be seeded with it after an
 // outage.
 func (a *account) uncount(cost uint64) { a.counted.total -= min(a.counted.total, cost) }

@@ -104,10 +104,10 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Limit) {
 		} else { // it has left, as its caller has given up, or as primary had missed something
 			of.Strategy().(weir.Batcher).Batch(ctx, op, []*weir.Limit{&of})
 		}
-		if op != weir.OpRun && op != weir.OpPeek {
+		if of.Err != nil || op == weir.OpRefund || op == weir.OpCharge {
 			return nil, of.Err
 		}
-		return &of.Result, of.Err
+		return &of.Result, nil
 	}
 	one.one(ctx, op, l)
 }

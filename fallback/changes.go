@@ -145,7 +145,9 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	}
 	v := f.visit(r)
 	defer v.end()
-	x := &admission{f: f, request: *r, number: v.a.currentNumber()}
+	v.a.mu.Lock()
+	x := &admission{f: f, request: *r, number: v.a.number}
+	v.a.mu.Unlock()
 	x.primary.Strategy, x.local.Strategy = &f.primary, &f.local
 	by := *f
 	by.doPrimary, by.doLocal = x.primary.do, x.local.do

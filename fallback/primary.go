@@ -78,13 +78,10 @@ func (v *visit) callHere(ctx context.Context, op operation) (*weir.Result, error
 	if v.cfg.OnCall != nil {
 		v.called(time.Since(start), err)
 	}
-	switch err = v.judge(err); {
-	case err == nil:
-		return res, nil
-	case err == errUndecided && ctx.Err() != nil:
+	if err = v.judge(err); err == errUndecided && ctx.Err() != nil {
 		err = fmt.Errorf("fallback: %w", ctx.Err())
 	}
-	return nil, err
+	return res, err
 }
 
 // callAside is call on a goroutine of its own, for which nobody has to wait.

@@ -54,29 +54,23 @@ func (f *Fallback) probe(ctx context.Context, number uint64, near string) error 
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
 		name := fmt.Sprintf("weir/fallback probe %s %d %d", f.id, number, i)
 		r := &weir.Request{Key: f.probeKey(name, near), Limit: 1 << 40, Duration: time.Second}
-		if took, err := f.timed(ctx, r); took <= f.cfg.Timeout {
+		one, cancel := context.WithTimeout(ctx, f.cfg.ProbeTimeout/attempts)
+		start := time.Now()
+		err := wrap.Supported(f.primary.Warm(one, r))
+		if err == nil {
+			start = time.Now()
+			_, err = f.primary.Run(one, r)
+		}
+		cancel()
+		if err != nil && !f.isDown(err) {
+			f.report(err)
+			err = nil // the server is up
+		}
+		if time.Since(start) <= f.cfg.Timeout {
 			return err
 		}
 	}
 	return errTimeout
-}
-
-// timed warms primary up for r and returns how long its decision then took, or how long it took to
-// fail.
-func (f *Fallback) timed(ctx context.Context, r *weir.Request) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.ProbeTimeout/attempts)
-	defer cancel()
-	start := time.Now()
-	err := wrap.Supported(f.primary.Warm(ctx, r))
-	if err == nil {
-		start = time.Now()
-		_, err = f.primary.Run(ctx, r)
-	}
-	if err != nil && !f.isDown(err) {
-		f.report(err)
-		err = nil // the server is up
-	}
-	return time.Since(start), err
 }
 
 // probeKey returns a key that begins with name or ends in it and is in the same part of primary as

@@ -12,7 +12,8 @@ import (
 )
 
 // Strategy is a wrapped strategy with every optional interface. Calls of an interface that the
-// strategy lacks fail with [errors.ErrUnsupported]. A decision is never nil without an error.
+// strategy lacks fail with [errors.ErrUnsupported]. A decision is nil if and only if there is an
+// error.
 type Strategy struct {
 	weir.Strategy
 	weir.Admitter
@@ -128,16 +129,15 @@ func (s *Strategy) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backl
 	return s.Decided(s.Reconciler.Reconcile(ctx, r, b))
 }
 
-// Decided returns res and err, or an error if the strategy returned neither.
+// Decided returns either res or err, or an error if the strategy returned neither.
 func (s *Strategy) Decided(res *weir.Result, err error) (*weir.Result, error) {
-	if res == nil && err == nil {
-		err = s.undecided()
+	switch {
+	case err != nil:
+		return nil, err
+	case res == nil:
+		return nil, fmt.Errorf("weir: %s returned neither a Result nor an error", weir.NameOf(s.Strategy))
 	}
-	return res, err
-}
-
-func (s *Strategy) undecided() error {
-	return fmt.Errorf("weir: %s returned neither a Result nor an error", weir.NameOf(s.Strategy))
+	return res, nil
 }
 
 // absent stands for the interfaces that a strategy lacks.
