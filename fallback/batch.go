@@ -1,6 +1,7 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -57,16 +58,17 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 
 // callTogether makes one call of primaries, and closes over when it has ended.
 func (f *Fallback) callTogether(ctx context.Context, op weir.Op, limits []*weir.Limit, over chan struct{}) {
-	defer close(over)
-	ctx = f.deadlines.Detached(ctx)
-	if err := f.safely(func() error {
-		limits[0].Strategy().(weir.Batcher).Batch(ctx, op, limits)
-		return nil
-	}); err != nil {
+	err := errExited
+	defer func() {
 		for _, l := range limits {
-			l.Err = err
+			l.Err = cmp.Or(err, l.Err)
 		}
-	}
+		close(over)
+	}()
+	err = f.safely(func() error {
+		limits[0].Strategy().(weir.Batcher).Batch(f.deadlines.Detached(ctx), op, limits)
+		return nil
+	})
 }
 
 // meeting is where the calls of several primaries become one.

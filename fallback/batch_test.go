@@ -3,6 +3,7 @@ package fallback_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ type far struct {
 	limiter *weir.Limiter
 	took    time.Duration
 	down    atomic.Bool
+	exits   atomic.Bool // a call of several limits ends its goroutine
 	trips   atomic.Int64
 }
 
@@ -45,6 +47,9 @@ type batched struct {
 func (b *batched) Store() (any, weir.Strategy) { return b.server, b }
 
 func (b *batched) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) {
+	if b.server.exits.Load() && len(limits) > 1 {
+		runtime.Goexit()
+	}
 	err := b.server.trip(ctx)
 	for _, l := range limits {
 		if l.Err = err; err != nil {
@@ -184,6 +189,24 @@ func TestPanicsReachTheCaller(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, allowed)
 		assert.Equal(t, [2]uint64{2, 1}, counts(), "what was called before the panic stands")
+	})
+}
+
+// A primary that ends the goroutine of a call of several limits has decided on none of them.
+func TestPrimaryThatExitsInABatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, limits, counts := together(t, time.Millisecond, fallback.Config{Timeout: time.Second})
+		s.exits.Store(true)
+		allowed, err := limits.Take(context.Background(), nil)
+		require.NoError(t, err)
+		assert.True(t, allowed)
+		assert.Equal(t, "local", limits[0].Source)
+		assert.Equal(t, "local", limits[1].Source)
+		s.exits.Store(false)
+		allowed, err = limits.Take(context.Background(), nil)
+		require.NoError(t, err)
+		assert.True(t, allowed)
+		assert.Equal(t, [2]uint64{2, 2}, counts())
 	})
 }
 
