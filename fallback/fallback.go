@@ -221,7 +221,7 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	}
 	v := f.visit(r)
 	defer v.end()
-	if v.b.Closed() && !v.standing(v.began).behind {
+	if v.b.Closed() && v.standing(v.began).backlog == nil {
 		unjudged := *v // a primary that can be read may still be unable to count
 		unjudged.b = nil
 		if res, _, err := unjudged.call(ctx, calling(weir.OpPeek, nil)); err != errUndecided {

@@ -12,16 +12,15 @@ import (
 
 // standing is how one caller stands with primary when a call of primary begins.
 type standing struct {
-	number, epoch uint64       // of the account, and of the breaker
-	at            time.Time    // the call begins
-	behind        bool         // primary has missed something of the caller:
-	backlog       weir.Backlog // what it has missed
+	number, epoch uint64        // of the account, and of the breaker
+	at            time.Time     // the call begins
+	backlog       *weir.Backlog // what primary has missed of the caller; nil: nothing
 }
 
 // decide has primary decide on the request, together with what it has missed of the caller.
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	s := v.standing(v.began)
-	if s.behind {
+	if s.backlog != nil {
 		res, s, err = v.reconcile(ctx, s)
 	} else {
 		res, err = v.doPrimary(ctx, weir.OpRun, v.r, nil)
@@ -39,16 +38,15 @@ func (v *visit) standing(now time.Time) standing {
 	defer a.mu.Unlock()
 	s, n := standing{number: a.number, epoch: v.b.Epoch(), at: now}, a.counted.now(now)
 	reset, seed := now.Before(a.reset), a.epoch != s.epoch && n > 0
-	if s.behind = reset || a.owed(now) > 0 || seed; !s.behind {
+	if a.owed(now) == 0 && !reset && !seed {
 		return s
 	}
-	s.backlog = weir.Backlog{Reset: reset, Source: fmt.Sprint(v.id, " ", a.number), Charged: a.charged,
-		Total: max(a.total, a.charged)}
+	a.sent = max(a.sent, a.total, a.charged)
+	s.backlog = &weir.Backlog{Reset: reset, CountedAt: a.counted.at, Source: fmt.Sprint(v.id, " ", a.number),
+		Charged: a.charged, Total: max(a.total, a.charged)}
 	if seed {
 		s.backlog.Counted = &weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: a.counted.until}
-		s.backlog.CountedAt = a.counted.at
 	}
-	a.sent = max(a.sent, s.backlog.Total)
 	return s
 }
 
@@ -82,11 +80,14 @@ func (v *visit) caughtUp(s standing) bool {
 	if a.number != s.number {
 		return false
 	}
-	if s.backlog.Reset {
-		a.reset = time.Time{}
+	a.epoch = s.epoch
+	if b := s.backlog; b != nil {
+		if b.Reset {
+			a.reset = time.Time{}
+		}
+		v.stats.reconciled.Add(b.Total - min(b.Total, a.charged))
+		a.charged = max(a.charged, b.Total)
 	}
-	v.stats.reconciled.Add(s.backlog.Total - min(s.backlog.Total, a.charged))
-	a.charged, a.epoch = max(a.charged, s.backlog.Total), s.epoch
 	return true
 }
 
@@ -95,7 +96,7 @@ func (v *visit) caughtUp(s standing) bool {
 // caller share the steps. If they hang, they hold up no others after their Timeout.
 func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standing, error) {
 	v.leave()
-	res, err := v.primary.Reconcile(ctx, v.r, &s.backlog)
+	res, err := v.primary.Reconcile(ctx, v.r, s.backlog)
 	if !errors.Is(err, errors.ErrUnsupported) {
 		return res, s, err
 	}
@@ -114,16 +115,19 @@ func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standi
 
 // catchUp resets, seeds and charges a primary that cannot do that and decide in one step. A charge
 // whose answer is lost is repeated: a debt is charged at least once.
-func (v *visit) catchUp(ctx context.Context, s standing) error {
-	var err error
-	if s.backlog.Reset {
+func (v *visit) catchUp(ctx context.Context, s standing) (err error) {
+	b := s.backlog
+	if b == nil {
+		return nil
+	}
+	if b.Reset {
 		err = wrap.Supported(v.resetPrimary(ctx, s.number))
 	}
-	if err == nil && s.backlog.Counted != nil {
-		err = wrap.Supported(v.primary.Seed(ctx, v.r, s.backlog.Counted))
+	if err == nil && b.Counted != nil {
+		err = wrap.Supported(v.primary.Seed(ctx, v.r, b.Counted))
 	}
 	debt := *v.r
-	if debt.Cost = s.backlog.Total - s.backlog.Charged; err == nil && debt.Cost > 0 {
+	if debt.Cost = b.Total - b.Charged; err == nil && debt.Cost > 0 {
 		err = v.primary.Charge(ctx, &debt)
 	}
 	if wrap.Supported(err) != nil {
@@ -134,7 +138,7 @@ func (v *visit) catchUp(ctx context.Context, s standing) error {
 	defer a.mu.Unlock()
 	if n := len(a.debts); err != nil && n > 0 && a.number == s.number { // primary is no Charger
 		v.ledger.drop(debt.Cost, 1, v.cfg.Now(), a.debts[n-1].until)
-		a.charged = max(a.charged, s.backlog.Total)
+		a.charged = max(a.charged, b.Total)
 	}
 	v.caughtUp(s)
 	return nil
