@@ -98,7 +98,7 @@ func (l *Limit) ask(s Strategy, r *Request) {
 	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
 		l.Request, s = *p.request(&l.Request), p.Strategy
 	}
-	l.bound = bind(s)
+	l.bind(s)
 }
 
 // pooled are Limits for one decision.

@@ -47,7 +47,17 @@ type Limit struct {
 }
 
 // NewLimit returns a Limit of s.
-func NewLimit(s Strategy) Limit { return Limit{bound: bind(s)} }
+func NewLimit(s Strategy) (l Limit) {
+	l.bind(s)
+	return l
+}
+
+// bind makes s decide.
+func (l *Limit) bind(s Strategy) {
+	if l.bound = bind(s); l.local != nil {
+		l.Source = "local"
+	}
+}
 
 // Strategy returns the Strategy that decides.
 func (l *Limit) Strategy() Strategy { return l.strategy }
@@ -86,14 +96,23 @@ func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 // count may be too high for the time of a round trip, and never too low. A Strategy that cannot give
 // back decides last.
 func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
+	measured := false
 	for i := range l {
 		l[i].reset()
+		measured = measured || l[i].measures()
 	}
-	if len(l) == 1 && !l[0].measures() { // as most often
-		if l[0].waits() {
+	if len(l) == 1 && !measured { // as most often
+		switch m := &l[0]; {
+		case !m.waits():
+		case m.batcher == nil:
+			m.call(ctx, OpRun)
+		default:
 			l.call(ctx, OpRun, 0, nil)
 		}
 		return l.verdict(ctx, tolerate)
+	}
+	if measured {
+		l.measure(ctx)
 	}
 	allowed, err := l.take(ctx, tolerate)
 	switch {
@@ -104,35 +123,13 @@ func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, erro
 		return false, err
 	case !allowed:
 		_ = l.Refund(ctx) // see Lost
-		l.peek(ctx, (*Limit).waits)
+		l.each(ctx, OpPeek, func(m *Limit) bool { return m.waits() && m.peeker != nil })
 	}
 	return allowed, nil
 }
 
-func (l Limits) take(ctx context.Context, tolerate func(error) bool) (bool, error) {
-	l.foresee(ctx)
-	if allowed, err := l.verdict(ctx, tolerate); err != nil || !allowed {
-		return false, err
-	}
-	for i := range l {
-		l[i].decided = l[i].decided && l[i].measures()
-	}
-	for turn := elsewhere; turn <= last; turn++ {
-		for i := range l {
-			if m := &l[i]; !m.waits() || m.turn != turn {
-				continue
-			}
-			l.call(ctx, OpRun, i, func(m *Limit) bool { return m.waits() && m.turn == turn })
-			if allowed, err := l.verdict(ctx, tolerate); err != nil || !allowed {
-				return false, err
-			}
-		}
-	}
-	return true, nil
-}
-
-// foresee decides as far as nothing is taken that may have to be given back.
-func (l Limits) foresee(ctx context.Context) {
+// measure decides the limits that Look, and those for costs that are known Afterwards.
+func (l Limits) measure(ctx context.Context) {
 	for from := 0; from < len(l); {
 		upTo := from + 1
 		for upTo < len(l) && !l[from:upTo].precede(&l[upTo]) {
@@ -143,8 +140,28 @@ func (l Limits) foresee(ctx context.Context) {
 		l[:upTo].each(ctx, OpCharge, (*Limit).owes)
 		from = upTo
 	}
-	first := l.first()
-	l.peek(ctx, func(m *Limit) bool { return m.turn == inProcess && m != first })
+}
+
+// take decides the limits that wait, one turn after the other, until one denies.
+func (l Limits) take(ctx context.Context, tolerate func(error) bool) (allowed bool, err error) {
+	first := l.next()
+	for i := range l {
+		if m := &l[i]; i != first && m.turn == inProcess && m.peeker != nil && m.waits() {
+			m.call(ctx, OpPeek)
+		}
+	}
+	if allowed, err = l.verdict(ctx, tolerate); err != nil || !allowed {
+		return allowed, err
+	}
+	for i := range l {
+		l[i].decided = l[i].decided && l[i].measures()
+	}
+	for i := first; i >= 0 && err == nil && allowed; i = l.next() {
+		turn := l[i].turn
+		l.call(ctx, OpRun, i, func(m *Limit) bool { return m.waits() && m.turn == turn })
+		allowed, err = l.verdict(ctx, tolerate)
+	}
+	return allowed, err
 }
 
 // precede reports whether m is not to be measured with l: it is measured in another way, or a cost of
@@ -169,14 +186,15 @@ func (l *Limit) owes() bool {
 	return l.Afterwards && l.decided && l.Err == nil && !l.charged && (l.Denies() || l.Source == "policy")
 }
 
-// first returns the Limit that decides first, or nil.
-func (l Limits) first() (first *Limit) {
+// next returns the place of the Limit that decides next, or -1.
+func (l Limits) next() int {
+	next := -1
 	for i := range l {
-		if m := &l[i]; m.waits() && (first == nil || m.turn < first.turn) {
-			first = m
+		if m := &l[i]; m.waits() && (next < 0 || m.turn < l[next].turn) {
+			next = i
 		}
 	}
-	return first
+	return next
 }
 
 // verdict returns what follows from the decisions so far.
@@ -190,11 +208,6 @@ func (l Limits) verdict(ctx context.Context, tolerate func(error) bool) (allowed
 		allowed = allowed && (m.Advisory || !m.Denies())
 	}
 	return allowed, nil
-}
-
-// peek peeks at the limits that wait and that which selects, as far as that is possible.
-func (l Limits) peek(ctx context.Context, which func(*Limit) bool) {
-	l.each(ctx, OpPeek, func(m *Limit) bool { return m.waits() && m.peeker != nil && which(m) })
 }
 
 // each calls the method of op of the limits that which selects, until it was called. What is no peek
@@ -306,18 +319,18 @@ func (l *Limit) reset() {
 // call calls the method of op.
 func (l *Limit) call(ctx context.Context, op Op) {
 	switch {
+	case op == OpRun && l.local != nil && !l.revocable: // as most often
+		l.Result, l.Err = l.local.Decide(ctx, &l.Request)
+		l.ran()
+		return
+	case op == OpPeek && l.local != nil:
+		l.Result, l.Err = l.local.look(&l.Request)
 	case op == OpRefund:
 		l.Err = l.refund(ctx, l.cost())
 	case op == OpCharge && l.charger == nil:
 		l.Err = l.unsupported("charge")
 	case op == OpCharge:
 		l.Err = l.charger.Charge(ctx, &l.Request)
-	case l.local != nil && op == OpPeek:
-		l.Source = "local"
-		l.Result, l.Err = l.local.look(&l.Request)
-	case l.local != nil && !l.revocable:
-		l.Source = "local"
-		l.Result, l.Err = l.local.Decide(ctx, &l.Request)
 	default:
 		l.decide(ctx, op)
 	}
@@ -369,14 +382,20 @@ func (l *Limit) refund(ctx context.Context, cost uint64) error {
 	return l.refunder.Refund(ctx, &q, &l.Result)
 }
 
+// ran notes that Run was called.
+func (l *Limit) ran() {
+	l.decided = l.Err == nil
+	l.taken = l.decided && l.Result.Allowed()
+}
+
 // called notes that the method of op was called.
 func (l *Limit) called(op Op) {
 	switch {
 	case op == OpPeek && l.Err != nil && !l.Look && !l.strict: // it decides later, or need not
 		l.Err = nil
-	case l.Err != nil:
 	case op == OpRun:
-		l.decided, l.taken = true, l.Result.Allowed()
+		l.ran()
+	case l.Err != nil:
 	case op == OpPeek:
 		l.decided = true
 		if l.Result.Allowed() {
