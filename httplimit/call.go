@@ -31,6 +31,7 @@ func newCall(policies []*policy) *call {
 	c := &call{limits: make(weir.Limits, len(policies)), states: make([]policyState, len(policies))}
 	for i, p := range policies {
 		c.limits[i] = p.limit
+		c.limits[i].Request.Limit, c.limits[i].Request.Duration = p.Limit, p.Duration
 		c.states[i] = policyState{policy: p, ask: &c.limits[i]}
 	}
 	return c

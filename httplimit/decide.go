@@ -90,14 +90,17 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	applies, common := false, false // common: a policy counts under Config's key
 	for i := range c.states {
 		s := &c.states[i]
-		s.setLimit(r, cost)
-		if s.ask.Exempt {
-			continue
+		s.ask.Request.Cost = cost
+		if s.LimitFunc != nil {
+			s.askLimit(r)
+			if s.ask.Exempt {
+				continue
+			}
+			if m.keys != nil && validDuration(s.ask.Request.Duration) {
+				m.keys.Lives(2 * s.ask.Request.Duration)
+			}
 		}
 		applies = true
-		if m.keys != nil && s.LimitFunc != nil && validDuration(s.ask.Request.Duration) {
-			m.keys.Lives(2 * s.ask.Request.Duration)
-		}
 		if s.Extractor == nil && !common {
 			common, c.shares = true, m.exceedsKeys(c, r, m.Extractor, c.key)
 		}

@@ -33,14 +33,11 @@ func (s *policyState) source() Source {
 
 func (s *policyState) cost() uint64 { return max(s.ask.Request.Cost, 1) }
 
-// setLimit sets all of the Request but its Key.
-func (s *policyState) setLimit(r *http.Request, cost uint64) {
+// askLimit sets the limit of the Request to that of LimitFunc.
+func (s *policyState) askLimit(r *http.Request) {
 	q := &s.ask.Request
-	q.Limit, q.Duration, q.Cost = s.Limit, s.Duration, cost
-	if s.LimitFunc != nil {
-		q.Limit, q.Duration = s.LimitFunc(r)
-		s.ask.Exempt = q.Limit == NoLimit
-	}
+	q.Limit, q.Duration = s.LimitFunc(r)
+	s.ask.Exempt = q.Limit == NoLimit
 }
 
 // setKey sets the Key of the Request to that of an extracted key, unless it is that already:
