@@ -15,6 +15,7 @@ type call struct {
 	until   time.Time     // when the caller's listing ends
 	limits  weir.Limits   // one for each policy
 	states  []policyState // one for each of limits
+	quotas  Quotas        // the states of the policies for the fields, once setQuotas was called
 	decider int           // index in states of the policy that the Decision describes, or none
 	jitter  int64         // seconds
 	slot    *slot         // nil: requests in flight are not bounded
@@ -28,11 +29,13 @@ type call struct {
 const none = -1
 
 func newCall(policies []*policy) *call {
-	c := &call{limits: make(weir.Limits, len(policies)), states: make([]policyState, len(policies))}
+	n := len(policies)
+	c := &call{limits: make(weir.Limits, n), states: make([]policyState, n), quotas: make(Quotas, n)}
 	for i, p := range policies {
 		c.limits[i] = p.limit
 		c.limits[i].Request.Limit, c.limits[i].Request.Duration = p.Limit, p.Duration
 		c.states[i] = policyState{policy: p, ask: &c.limits[i]}
+		c.quotas[i] = Quota{Name: p.Name, Limit: p.Limit, Duration: p.Duration, item: p.item}
 	}
 	return c
 }
@@ -88,15 +91,19 @@ func (c *call) taken() bool {
 	return false
 }
 
-// violated returns the names of the policies that deny.
-func (c *call) violated() []string {
-	var names []string
-	for i := range c.states {
-		if c.limits[i].Denies() {
-			names = append(names, c.states[i].Name)
+// setQuotas sets quotas to the states of the policies. The zero now is the present; see until.
+func (c *call) setQuotas(now time.Time) {
+	for i := range c.quotas {
+		q, s := &c.quotas[i], &c.states[i]
+		if s.LimitFunc != nil {
+			q.exempt, q.Limit, q.Duration = s.ask.Exempt, s.ask.Request.Limit, s.ask.Request.Duration
+		}
+		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
+		q.Remaining, q.Reset = s.ask.Remaining(), -1
+		if reset := s.resetAt(); !reset.IsZero() {
+			q.Reset = max(0, until(reset, now))
 		}
 	}
-	return names
 }
 
 // lineString returns c.line as a string. It reuses the string of the call's last request if that

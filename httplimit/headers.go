@@ -126,82 +126,26 @@ func (f *fields) set(key, value string) {
 // setFields sets the fields of the style from the answers in c. The zero now is the present; see
 // until.
 func (m *middleware) setFields(f *fields, c *call, now time.Time) {
+	c.setQuotas(now)
 	switch m.Headers {
 	case HeadersDraft:
 		line := m.policyLine
 		if line == "" {
-			c.line = appendPolicies(c.line[:0], c.states)
+			c.line = c.quotas.appendPolicies(c.line[:0])
 			line = string(c.line)
 		}
 		if line == "" {
 			return
 		}
 		f.add(fieldPolicy, line)
-		if c.line = appendRateLimit(c.line[:0], c.states, now, c.jitter); len(c.line) > 0 {
+		if c.line = c.quotas.appendRemaining(c.line[:0], c.jitter); len(c.line) > 0 {
 			f.add(fieldRateLimit, c.lineString())
 		}
 	case HeadersLegacy:
-		m.setLegacyFields(f, c, now)
+		setLegacyFields(f, c)
 	case HeadersOriginal:
 		setOriginalFields(f, c)
 	}
-}
-
-// appendPolicies appends the RateLimit-Policy field: a List of Strings with Parameters.
-func appendPolicies(dst []byte, states []policyState) []byte {
-	for i := range states {
-		s := &states[i]
-		if s.ask.Exempt {
-			continue
-		}
-		if len(dst) > 0 {
-			dst = append(dst, ", "...)
-		}
-		if s.policyTag != "" {
-			dst = append(dst, s.policyTag...)
-			continue
-		}
-		dst = appendPolicy(dst, s.Name, s.ask.Request.Limit, s.ask.Request.Duration)
-	}
-	return dst
-}
-
-func appendPolicy(dst []byte, name string, limit uint64, d time.Duration) []byte {
-	dst = append(append(dst, quote(name)...), ";q="...)
-	dst = strconv.AppendUint(dst, min(limit, maxInteger), 10)
-	if d >= time.Second && d%time.Second == 0 {
-		dst = append(dst, ";w="...)
-		dst = strconv.AppendInt(dst, int64(d/time.Second), 10)
-	}
-	return dst
-}
-
-// appendRateLimit appends the RateLimit field, with an item for each policy that has a Result. If a
-// policy denied, only the items of denying policies have a t.
-func appendRateLimit(dst []byte, states []policyState, now time.Time, jitter int64) []byte {
-	denied := anyDenied(states)
-	for i := range states {
-		s := &states[i]
-		if !s.ask.Decided() {
-			continue
-		}
-		if len(dst) > 0 {
-			dst = append(dst, ", "...)
-		}
-		dst = append(dst, s.rateItem...)
-		dst = strconv.AppendUint(dst, min(s.ask.Remaining(), maxInteger), 10)
-		reset := s.resetAt()
-		if reset.IsZero() || denied && !s.ask.Denies() {
-			continue
-		}
-		t := ceilSeconds(until(reset, now))
-		if denied {
-			t = max(1, t) + jitter
-		}
-		dst = append(dst, ";t="...)
-		dst = strconv.AppendInt(dst, t, 10)
-	}
-	return dst
 }
 
 // appendBypassed appends the RateLimit-Bypassed field: the names of the policies that gave no
@@ -219,7 +163,7 @@ func appendBypassed(dst []byte, states []policyState) []byte {
 	return dst
 }
 
-func (m *middleware) setLegacyFields(f *fields, c *call, now time.Time) {
+func setLegacyFields(f *fields, c *call) {
 	s := &c.states[c.decider]
 	if !s.ask.Decided() {
 		return
@@ -229,7 +173,7 @@ func (m *middleware) setLegacyFields(f *fields, c *call, now time.Time) {
 	if reset := s.resetAt(); !reset.IsZero() {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
-	if wait := retryAfter(c.states, now, c.jitter); wait > 0 {
+	if wait := c.quotas.retryAfter(c.jitter); wait > 0 {
 		f.add(fieldLegacyRetryAfter, strconv.FormatInt(wait, 10))
 	}
 }
@@ -244,26 +188,6 @@ func setOriginalFields(f *fields, c *call) {
 	if end := s.Result.ExpiresAt; !end.IsZero() {
 		f.add(fieldOriginalExpires, ceilTime(end).UTC().Format(time.RFC3339))
 	}
-}
-
-// retryAfter returns the seconds after which the same request passes every policy, at least 1; 0 if
-// no policy denied it, or one of them never lets it pass.
-func retryAfter(states []policyState, now time.Time, jitter int64) int64 {
-	var longest int64
-	for i := range states {
-		s := states[i].ask
-		switch {
-		case !s.Denies():
-			continue
-		case s.Result.ExpiresAt.IsZero():
-			return 0
-		}
-		longest = max(longest, 1, ceilSeconds(s.Result.ExpiresAt.Sub(now)))
-	}
-	if longest == 0 {
-		return 0
-	}
-	return longest + jitter
 }
 
 // until returns the time from now to t. If now is zero it returns time.Until, which takes 60 % of

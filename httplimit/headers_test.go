@@ -40,15 +40,21 @@ func FuzzRateLimitFields(f *testing.F) {
 			fuzzState(name1, limit1, total1, now, left1, ok1),
 			fuzzState(name2, limit2, total2, now, left2, ok2),
 		}
-		policies := checkField(t, string(appendPolicies(nil, both)))
+		c := call{states: both, quotas: make(Quotas, 2)}
+		c.setQuotas(now)
+		quotas := c.quotas
+		for i := range quotas {
+			quotas[i].Name, quotas[i].Limit, quotas[i].Duration = both[i].Name, both[i].Limit, both[i].Duration
+		}
+		policies := checkField(t, string(quotas.appendPolicies(nil)))
 		require.Len(t, policies, 2)
-		limits := checkField(t, string(appendRateLimit(nil, both, now, jitter)))
+		limits := checkField(t, string(quotas.appendRemaining(nil, jitter)))
 		require.Len(t, limits, 2)
-		after := retryAfter(both, now, jitter)
-		require.Equal(t, anyDenied(both) && !neverPasses(both), after > 0)
+		after := quotas.retryAfter(jitter)
+		require.Equal(t, quotas.denied() && !neverPasses(both), after > 0)
 		for i, it := range limits {
 			require.Equal(t, both[i].Name, it.value.text)
-			if seconds, ok := it.integer("t"); ok && anyDenied(both) && after > 0 {
+			if seconds, ok := it.integer("t"); ok && quotas.denied() && after > 0 {
 				require.LessOrEqual(t, seconds, after)
 				require.GreaterOrEqual(t, seconds, int64(1))
 			}

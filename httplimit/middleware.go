@@ -288,7 +288,7 @@ func (m *middleware) precompute() {
 	}
 	m.maxExtracted = maxKeyLen - longest - len("1024:")
 	if static {
-		m.policyLine = string(appendPolicies(nil, newCall(m.policies).states))
+		m.policyLine = string(newCall(m.policies).quotas.appendPolicies(nil))
 	}
 	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
 	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)

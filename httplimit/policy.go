@@ -66,10 +66,9 @@ type policy struct {
 
 	renewsAtOnce bool // the whole limit is available again at ExpiresAt, and nothing before
 
-	prefix    []byte // of every key: the name as the first part of a joined key
-	rateItem  string // `"name";r=`
-	policyTag string // `"name";q=100;w=60`; empty if LimitFunc is set
-	problem   []byte // the body of a denial by this policy alone
+	prefix  []byte // of every key: the name as the first part of a joined key
+	item    string // see Quota
+	problem []byte // the body of a denial by this policy alone
 }
 
 // compile checks p and computes its fixed strings; s runs it if it has no Strategy of its own. It
@@ -90,12 +89,8 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		checkDuration(p.Name, p.Duration)
 		checkLimit(p)
 	}
-	c := &policy{Policy: p, unnamed: unnamed, prefix: appendPart(nil, p.Name)}
+	c := &policy{Policy: p, unnamed: unnamed, prefix: appendPart(nil, p.Name), item: itemOf(p.Name)}
 	c.inspectStrategy()
-	c.rateItem = quote(p.Name) + ";r="
-	if p.LimitFunc == nil {
-		c.policyTag = string(appendPolicy(nil, p.Name, p.Limit, p.Duration))
-	}
 	c.problem = deniedProblem(deniedStatus, detailUsedUp, p.Name)
 	return c
 }

@@ -70,12 +70,3 @@ func (s *policyState) caller(key []byte) string {
 	}
 	return string(key)
 }
-
-func anyDenied(states []policyState) bool {
-	for i := range states {
-		if states[i].ask.Denies() {
-			return true
-		}
-	}
-	return false
-}

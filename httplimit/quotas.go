@@ -20,8 +20,14 @@ type Quota struct {
 	Limit     uint64
 	Duration  time.Duration
 	Remaining uint64
-	Reset     time.Duration // until more remains or, if Denied, until the request would pass
 	Denied    bool
+
+	// Reset is the time until more remains or, if Denied, until the request would pass; negative for
+	// never.
+	Reset time.Duration
+
+	exempt, undecided bool   // what the fields leave out: all, and what remains
+	item              string // computed before: `"name";r=`
 }
 
 // SetFields adds the fields of [HeadersDraft] for the quotas: RateLimit-Policy and RateLimit. If a
@@ -30,23 +36,62 @@ func (q Quotas) SetFields(h http.Header) {
 	if len(q) == 0 {
 		return
 	}
-	var policies, limits []byte
-	denied := q.denied()
+	h.Add(fieldPolicy, string(q.appendPolicies(nil)))
+	h.Add(fieldRateLimit, string(q.appendRemaining(nil, 0)))
+}
+
+// appendPolicies appends the RateLimit-Policy field: a List of Strings with Parameters.
+func (q Quotas) appendPolicies(dst []byte) []byte {
 	for i := range q {
-		if i > 0 {
-			policies, limits = append(policies, ", "...), append(limits, ", "...)
+		if q[i].exempt {
+			continue
 		}
-		name := printableName(q[i].Name)
-		policies = appendPolicy(policies, name, q[i].Limit, q[i].Duration)
-		limits = append(append(limits, quote(name)...), ";r="...)
-		limits = strconv.AppendUint(limits, min(q[i].Remaining, maxInteger), 10)
-		if t := ceilSeconds(q[i].Reset); !denied || q[i].Denied {
-			limits = strconv.AppendInt(append(limits, ";t="...), max(1, t), 10)
+		dst = append(appendComma(dst), quote(printableName(q[i].Name))...)
+		dst = append(dst, ";q="...)
+		dst = strconv.AppendUint(dst, min(q[i].Limit, maxInteger), 10)
+		if d := q[i].Duration; d >= time.Second && d%time.Second == 0 {
+			dst = append(dst, ";w="...)
+			dst = strconv.AppendInt(dst, int64(d/time.Second), 10)
 		}
 	}
-	h.Add(fieldPolicy, string(policies))
-	h.Add(fieldRateLimit, string(limits))
+	return dst
 }
+
+// appendRemaining appends the RateLimit field.
+func (q Quotas) appendRemaining(dst []byte, jitter int64) []byte {
+	denied := q.denied()
+	for i := range q {
+		if q[i].exempt || q[i].undecided {
+			continue
+		}
+		if dst = appendComma(dst); q[i].item != "" {
+			dst = append(dst, q[i].item...)
+		} else {
+			dst = append(dst, itemOf(printableName(q[i].Name))...)
+		}
+		dst = strconv.AppendUint(dst, min(q[i].Remaining, maxInteger), 10)
+		if q[i].Reset < 0 || denied && !q[i].Denied {
+			continue
+		}
+		t := ceilSeconds(q[i].Reset)
+		if denied {
+			t = max(1, t) + jitter
+		}
+		dst = append(dst, ";t="...)
+		dst = strconv.AppendInt(dst, t, 10)
+	}
+	return dst
+}
+
+// appendComma separates the items of a List.
+func appendComma(dst []byte) []byte {
+	if len(dst) > 0 {
+		dst = append(dst, ", "...)
+	}
+	return dst
+}
+
+func itemOf(name string) string { return quote(name) + ";r=" }
 
 func (q Quotas) denied() bool {
 	for i := range q {
@@ -57,24 +102,45 @@ func (q Quotas) denied() bool {
 	return false
 }
 
-// Deny answers a denied request with status, the quotas' fields, Retry-After, and a problem that
-// names the denied quotas.
-func (q Quotas) Deny(w http.ResponseWriter, status int) {
-	var names []string
+// retryAfter returns the seconds after which the same request passes every quota, at least 1; 0 if
+// none is Denied, or one of them never lets it pass.
+func (q Quotas) retryAfter(jitter int64) int64 {
 	var longest int64
+	for i := range q {
+		switch {
+		case !q[i].Denied:
+			continue
+		case q[i].Reset < 0:
+			return 0
+		}
+		longest = max(longest, 1, ceilSeconds(q[i].Reset))
+	}
+	if longest > 0 {
+		longest += jitter
+	}
+	return longest
+}
+
+// violated returns the names of the quotas that are Denied.
+func (q Quotas) violated() (names []string) {
 	for i := range q {
 		if q[i].Denied {
 			names = append(names, printableName(q[i].Name))
-			longest = max(longest, 1, ceilSeconds(q[i].Reset))
 		}
 	}
-	detail := detailUsedUp
+	return names
+}
+
+// Deny answers a denied request with status, the quotas' fields, Retry-After, and a problem that
+// names the denied quotas.
+func (q Quotas) Deny(w http.ResponseWriter, status int) {
+	names, detail := q.violated(), detailUsedUp
 	if len(names) > 1 {
 		detail = detailSeveral
 	}
 	q.SetFields(w.Header())
-	if longest > 0 {
-		w.Header().Set(fieldRetryAfter, strconv.FormatInt(longest, 10))
+	if wait := q.retryAfter(0); wait > 0 {
+		w.Header().Set(fieldRetryAfter, strconv.FormatInt(wait, 10))
 	}
 	writeProblem(w, status, deniedProblem(status, detail, names...))
 }

@@ -75,7 +75,7 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c
 func (m *middleware) retryAfter(c *call, now time.Time) int64 {
 	switch {
 	case c.outcome == Denied:
-		return retryAfter(c.states, now, c.jitter)
+		return c.quotas.retryAfter(c.jitter)
 	case c.outcome == Listed && !c.until.IsZero():
 		return max(1, ceilSeconds(c.until.Sub(now))) + jitterSeconds(m.Jitter)
 	case c.outcome == Busy, c.outcome == Failed && errors.Is(c.err, weir.ErrFull):
@@ -103,7 +103,7 @@ func (m *middleware) problemBody(c *call) []byte {
 }
 
 func (c *call) deniedBody() []byte {
-	names := c.violated()
+	names := c.quotas.violated()
 	s := &c.states[c.decider]
 	switch {
 	case len(names) > 1:
