@@ -106,7 +106,7 @@ func All(strategies ...Strategy) Strategy {
 		panic("weir: All of no strategies")
 	}
 	a := &all{slices.Clone(strategies)}
-	if err := a.ask(new(Request)).check(); err != nil {
+	if err := a.ask(nil, new(Request)).check(); err != nil {
 		panic(fmt.Sprintf("weir: All: %v", err))
 	}
 	return a
@@ -123,24 +123,20 @@ func (a *all) Algorithm() string {
 	return "all of " + strings.Join(names, ", ")
 }
 
-// ask returns Limits on r.
-func (a *all) ask(r *Request) Limits {
-	limits := make(Limits, len(a.strategies))
-	a.fill(limits, r)
-	return limits
-}
-
-func (a *all) fill(limits Limits, r *Request) {
+// ask makes limits, or new ones, Limits on r.
+func (a *all) ask(limits Limits, r *Request) Limits {
+	limits = slices.Grow(limits[:0], len(a.strategies))[:len(a.strategies)]
 	for i, s := range a.strategies {
 		limits[i].ask(s, r)
 	}
+	return limits
 }
 
 // Run implements [Strategy].
 func (a *all) Run(ctx context.Context, r *Request) (*Result, error) {
 	l := getLimits(len(a.strategies))
 	defer l.put()
-	a.fill(*l, r)
+	a.ask(*l, r)
 	if err := l.decide(ctx); err != nil {
 		return nil, err
 	}
@@ -152,7 +148,7 @@ func (a *all) Run(ctx context.Context, r *Request) (*Result, error) {
 func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
 	l := getLimits(len(a.strategies))
 	defer l.put()
-	a.fill(*l, r)
+	a.ask(*l, r)
 	for i := range *l {
 		(*l)[i].strict = true
 	}
@@ -172,7 +168,7 @@ func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
 
 // Admit implements [Admitter].
 func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
-	limits := a.ask(r) // the Return keeps them
+	limits := a.ask(nil, r) // the Return keeps them
 	v, err := reserve(ctx, limits)
 	if err != nil {
 		return nil, nil, err
@@ -185,7 +181,7 @@ func (a *all) Admit(ctx context.Context, r *Request) (*Result, Return, error) {
 // Charge implements [Charger].
 func (a *all) Charge(ctx context.Context, r *Request) error {
 	var errs []error
-	for _, m := range a.ask(r) {
+	for _, m := range a.ask(nil, r) {
 		m.call(ctx, OpCharge)
 		errs = append(errs, m.Err)
 	}

@@ -74,7 +74,7 @@ func ReserveAll(ctx context.Context, asks ...Ask) (*Reservation, error) {
 // reservable reports whether the Strategy can refund and charge.
 func (b *bound) reservable() bool {
 	if a, ok := b.strategy.(*all); ok {
-		return !slices.ContainsFunc(a.ask(new(Request)), func(m Limit) bool { return !m.reservable() })
+		return !slices.ContainsFunc(a.ask(nil, new(Request)), func(m Limit) bool { return !m.reservable() })
 	}
 	return b.refunder != nil && b.charger != nil
 }

@@ -18,7 +18,7 @@ func (c *call) giveBack(ctx context.Context) error {
 	var errs []error
 	for i := range c.asks {
 		a := &c.asks[i]
-		if a.strategy == nil || a.mode != refund || a.limit.Requests == 0 {
+		if !a.refunds || a.limit.Requests == 0 {
 			continue
 		}
 		errs = append(errs, a.refund(ctx, c.engine.cfg.Now()))

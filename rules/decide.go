@@ -73,20 +73,10 @@ type ask struct {
 	strategy *strategy // nil if there is nothing to count
 	limit    *Limit
 	held     *weir.Limit // in limits; zero if there is nothing to count
-	mode     mode
+	refunds  bool
 	shadow   bool
 	quota    bool
 }
-
-// mode is the operation of an ask.
-type mode uint8
-
-const (
-	take   mode = iota // count the hits if all limits admit them
-	look               // only read the count
-	report             // count the hits
-	refund
-)
 
 // match finds the limit of each descriptor.
 func (c *call) match(req *Request, statuses []Status) {
@@ -112,39 +102,25 @@ func (c *call) match(req *Request, statuses []Status) {
 			continue
 		}
 		a.limit = s.Limit
-		a.mode = c.modeOf(from, req.hits(from), a.limit)
 		c.key = appendKey(c.key[:0], req.Domain, from.Entries, s.Rule)
 		if c.bound.keys != nil && s.Rule != nil && a.limit.Requests > 0 {
 			c.boundKey(s.Rule)
 		}
-		a.hold(weir.Request{
-			Key:      string(c.key),
-			Limit:    uint64(a.limit.Requests),
-			Duration: a.limit.Period(),
-			Cost:     max(1, req.hits(from)),
-		})
+		a.hold(string(c.key), req.hits(from), from.GiveBack, c.engine.cfg.CountDenied)
 	}
 	c.replace(statuses)
 }
 
-func (c *call) modeOf(d *Descriptor, hits uint64, l *Limit) mode {
-	switch {
-	case hits == 0:
-		return look
-	case d.GiveBack:
-		return refund
-	case l.Afterwards, c.engine.cfg.CountDenied:
-		return report
-	}
-	return take
-}
-
-// hold holds r to the limit; what gives back is held to none. A limit of 0 denies peeks, too, and
-// counts nothing.
-func (a *ask) hold(r weir.Request) {
+// hold holds the hits on key to the limit, which are counted even if they are denied where afterwards;
+// what gives back is held to none. A limit of 0 denies peeks, too, and counts nothing.
+func (a *ask) hold(key string, hits uint64, giveBack, afterwards bool) {
+	l := a.limit
 	*a.held = a.strategy.limit
-	a.held.Request, a.held.Advisory, a.held.Exempt = r, a.shadow || a.quota, a.mode == refund
-	a.held.Look, a.held.Afterwards = a.mode == look && r.Limit > 0, a.mode == report && r.Limit > 0
+	a.held.Request = weir.Request{Key: key, Limit: uint64(l.Requests), Duration: l.Period(), Cost: max(1, hits)}
+	a.refunds = giveBack && hits > 0
+	a.held.Advisory, a.held.Exempt = a.shadow || a.quota, a.refunds
+	a.held.Look = hits == 0 && l.Requests > 0
+	a.held.Afterwards = hits > 0 && !giveBack && l.Requests > 0 && (l.Afterwards || afterwards)
 }
 
 // matchRule finds the rule of a descriptor.
