@@ -21,7 +21,6 @@ type call struct {
 	slot    *slot         // nil: requests in flight are not bounded
 	key     []byte        // buffer: the extracted key
 	client  []byte        // buffer: the client's address or prefix
-	shares  bool          // the client's keys beyond MaxKeysPerClient share one, and key is one of them
 	line    []byte        // buffer: a field
 	last    string        // the RateLimit field of the last request
 }
@@ -52,7 +51,7 @@ func (c *call) reset() {
 	if c.err != nil {
 		c.err = nil
 	}
-	c.decider, c.jitter, c.shares = none, 0, false
+	c.decider, c.jitter = none, 0
 }
 
 func (c *call) end(o Outcome, status int, err error) {
@@ -70,8 +69,8 @@ func (c *call) caller() string {
 	return c.states[c.decider].caller(c.key)
 }
 
-// bypassed returns the last policy whose Strategy failed, or none.
-func (c *call) bypassed() int {
+// failed returns the last policy whose Strategy failed, or none.
+func (c *call) failed() int {
 	for i := len(c.limits) - 1; i >= 0; i-- {
 		if c.limits[i].Err != nil {
 			return i

@@ -24,9 +24,7 @@ func (m *middleware) exceedsKeys(c *call, r *http.Request, e Extractor, key []by
 // the peer's if the forwarding fields are invalid. ok is false if the peer has no IP address.
 func (m *middleware) clientOf(dst []byte, r *http.Request) (client []byte, ok bool) {
 	ip := m.ClientIP
-	if ip.bits > defaultIPv6Bits {
-		ip.bits = defaultIPv6Bits // a client has all addresses of its /64
-	}
+	ip.bits = min(ip.bits, defaultIPv6Bits) // a client has all addresses of its /64
 	if client, err := ip.appendKey(dst, r); err == nil {
 		return client, true
 	}

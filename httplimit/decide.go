@@ -64,15 +64,16 @@ func (m *middleware) runPolicies(c *call, r *http.Request) {
 	ctx := r.Context()
 	allowed, err := c.limits.Take(ctx, m.tolerates)
 	c.decider = c.limits.Binding()
+	failed := c.failed()
 	switch {
 	case err != nil:
 		m.endUndecided(ctx, c)
 	case !allowed:
 		c.jitter = jitterSeconds(m.Jitter)
 		c.end(Denied, m.DeniedStatus, nil)
-	case c.bypassed() != none:
-		c.decider = c.bypassed()
-		c.end(Bypassed, 0, c.limits[c.decider].Err)
+	case failed != none:
+		c.decider = failed
+		c.end(Bypassed, 0, c.limits[failed].Err)
 	default:
 		m.forecast(ctx, c)
 		return
@@ -87,7 +88,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	if m.CostFunc != nil {
 		cost = m.CostFunc(r)
 	}
-	applies, common := false, false // common: a policy counts under Config's key
+	applies := false
 	for i := range c.states {
 		s := &c.states[i]
 		s.ask.Request.Cost = cost
@@ -101,17 +102,8 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 			}
 		}
 		applies = true
-		if s.Extractor == nil && !common {
-			common, c.shares = true, m.exceedsKeys(c, r, m.Extractor, c.key)
-		}
-		switch {
-		case s.Extractor != nil && !m.fillOwn(c, s, r):
+		if !m.fillKey(c, s, r) {
 			return false
-		case s.Extractor != nil:
-		case c.shares:
-			s.setSharedKey(c.client)
-		default:
-			s.setKey(c.key)
 		}
 	}
 	if !applies {
@@ -120,9 +112,15 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	return applies
 }
 
-// fillOwn sets the key of a policy with an Extractor of its own. It reports false if it has ended the
-// request, which has no such key, or one that is listed.
-func (m *middleware) fillOwn(c *call, s *policyState, r *http.Request) bool {
+// fillKey sets the key of a policy. It reports false if it has ended the request, which has no key of
+// the policy's own Extractor, or one that is listed.
+func (m *middleware) fillKey(c *call, s *policyState, r *http.Request) bool {
+	if s.Extractor == nil {
+		if s.setKey(c.key); m.exceedsKeys(c, r, m.Extractor, c.key) {
+			s.setSharedKey(c.client)
+		}
+		return true
+	}
 	var err error
 	if s.own, err = m.extract(s.own, s.Extractor, r); err != nil {
 		c.end(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))

@@ -352,10 +352,9 @@ func (m *middleware) listed(key []byte, r *http.Request) (e Entry, ok bool, err 
 // endListed ends a request whose caller is listed: with 403 if the entry has no end, so that
 // retrying is of no use.
 func (m *middleware) endListed(c *call, e Entry) {
-	c.until = e.Until
-	if e.Until.IsZero() {
-		c.end(Listed, http.StatusForbidden, nil)
-		return
+	status := m.DeniedStatus
+	if c.until = e.Until; e.Until.IsZero() {
+		status = http.StatusForbidden
 	}
-	c.end(Listed, m.DeniedStatus, nil)
+	c.end(Listed, status, nil)
 }

@@ -127,8 +127,8 @@ func (f *fields) set(key, value string) {
 // until.
 func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 	c.setQuotas(now)
-	switch m.Headers {
-	case HeadersDraft:
+	switch s := &c.states[c.decider]; {
+	case m.Headers == HeadersDraft:
 		line := m.policyLine
 		if line == "" {
 			c.line = c.quotas.appendPolicies(c.line[:0])
@@ -141,10 +141,11 @@ func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 		if c.line = c.quotas.appendRemaining(c.line[:0], c.jitter); len(c.line) > 0 {
 			f.add(fieldRateLimit, c.lineString())
 		}
-	case HeadersLegacy:
-		setLegacyFields(f, c)
-	case HeadersOriginal:
-		setOriginalFields(f, c)
+	case !s.ask.Decided():
+	case m.Headers == HeadersLegacy:
+		s.setLegacyFields(f, c.quotas.retryAfter(c.jitter))
+	case m.Headers == HeadersOriginal:
+		s.setOriginalFields(f)
 	}
 }
 
@@ -163,29 +164,22 @@ func appendBypassed(dst []byte, states []policyState) []byte {
 	return dst
 }
 
-func setLegacyFields(f *fields, c *call) {
-	s := &c.states[c.decider]
-	if !s.ask.Decided() {
-		return
-	}
+func (s *policyState) setLegacyFields(f *fields, wait int64) {
 	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
 	f.add(fieldLegacyRemaining, strconv.FormatUint(s.ask.Remaining(), 10))
 	if reset := s.resetAt(); !reset.IsZero() {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
-	if wait := c.quotas.retryAfter(c.jitter); wait > 0 {
+	if wait > 0 {
 		f.add(fieldLegacyRetryAfter, strconv.FormatInt(wait, 10))
 	}
 }
 
-func setOriginalFields(f *fields, c *call) {
-	s := c.states[c.decider].ask
-	if !s.Decided() {
-		return
-	}
-	f.add(fieldOriginalTotal, strconv.FormatUint(s.Result.TotalRequests, 10))
-	f.add(fieldOriginalState, s.Result.State.String())
-	if end := s.Result.ExpiresAt; !end.IsZero() {
+func (s *policyState) setOriginalFields(f *fields) {
+	res := &s.ask.Result
+	f.add(fieldOriginalTotal, strconv.FormatUint(res.TotalRequests, 10))
+	f.add(fieldOriginalState, res.State.String())
+	if end := res.ExpiresAt; !end.IsZero() {
 		f.add(fieldOriginalExpires, ceilTime(end).UTC().Format(time.RFC3339))
 	}
 }

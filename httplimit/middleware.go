@@ -303,11 +303,7 @@ func (m *middleware) boundKeys() {
 	if m.MaxKeysPerClient < 0 || !slices.ContainsFunc(m.policies, several) {
 		return
 	}
-	most := m.MaxKeysPerClient
-	if most == 0 {
-		most = clientkeys.DefaultMost
-	}
-	m.keys = clientkeys.New(most)
+	m.keys = clientkeys.New(cmp.Or(m.MaxKeysPerClient, clientkeys.DefaultMost))
 	m.keys.Lives(time.Minute)
 	m.keys.Lives(2 * m.Penalty.Within)
 	for _, p := range m.policies {

@@ -147,8 +147,8 @@ func (q Quotas) Deny(w http.ResponseWriter, status int) {
 
 // Undecided answers 503 to a request that could not be decided.
 func Undecided(w http.ResponseWriter) {
-	const status = http.StatusServiceUnavailable
-	writeProblem(w, status, problem{problemCapacity, titleCapacity, status, detailUndecided, nil}.body())
+	p := problem{problemCapacity, titleCapacity, http.StatusServiceUnavailable, detailUndecided, nil}
+	writeProblem(w, p.Status, p.body())
 }
 
 func writeProblem(w http.ResponseWriter, status int, body []byte) {

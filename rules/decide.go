@@ -198,7 +198,7 @@ func (c *call) report(statuses []Status) {
 			s.Reason, s.Code = Over, OverLimit
 		default:
 			s.Reason = Within
-			s.Remaining = a.limit.capacity() - min(a.limit.capacity(), a.held.Result.TotalRequests)
+			s.Remaining = a.held.Remaining()
 		}
 	}
 }
