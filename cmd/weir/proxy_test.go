@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/rules"
@@ -113,6 +114,20 @@ func TestProxyFlags(t *testing.T) {
 		}
 	})
 	assert.Equal(t, all, set, "this test must set every flag")
+}
+
+// TestDefaultsOfTheProxy pins those that bound what a client can do, of which the help gives the numbers.
+// A limit means the same in a replay.
+func TestDefaultsOfTheProxy(t *testing.T) {
+	var f proxyFlags
+	cmd := f.command()
+	require.NoError(t, cmd.ParseFlags([]string{"--limit", "20/4s", "--admin", "off"}))
+	cfg, err := f.config(cmd.Flags().Changed, io.Discard, io.Discard)
+	require.NoError(t, err)
+	assert.Equal(t, rule.Sliding, cfg.Limits[0].Strategy)
+	assert.Equal(t, []any{256, time.Minute, time.Minute, proxy.Bodies{Max: 32 << 20, Rate: 1 << 10}},
+		[]any{cfg.MaxConnsPerAddr, cfg.SendTimeout, cfg.UpstreamTimeout, cfg.Bodies})
+	assert.Equal(t, "["+rule.Sliding+"]", newReplay().Flags().Lookup("strategy").DefValue)
 }
 
 // TestMochiwebWithAStatusAndFields checks that --headers and --status override --mochiweb.
