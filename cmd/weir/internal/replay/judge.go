@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"math"
 	"slices"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -37,15 +38,15 @@ type spec struct {
 func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 	return spec{rows: 1, open: func(_ func(uint32) string, callers int) (judge, error) {
 		limit, length := r.Tiers[0].Limit, int64(r.Tiers[0].Duration)
-		switch r.Strategy {
-		case rule.Fixed:
-			return newStateJudge(windowParams(limit, length), callers, noWindow), nil
-		case rule.Sliding:
-			return newStateJudge(windowParams(limit, length), callers, noSlide), nil
-		case rule.Token, rule.Leaky:
-			return newStateJudge(bucketParams(limit, bucketSize(r), length), callers, noBucket), nil
+		decide := deciders[r.Strategy]
+		if decide == nil {
+			return newLimitJudge(r, callers, (maxBuckets-1)/parts+1, parts*(callers+1))
 		}
-		return newLimitJudge(r, callers, (maxBuckets-1)/parts+1, parts*(callers+1))
+		params := windowParams(limit, length)
+		if r.HasBurst() {
+			params = bucketParams(limit, bucketSize(r), length)
+		}
+		return &stateJudge{decide, params, slices.Repeat([]algorithm.State{algorithm.None}, callers)}, nil
 	}}
 }
 
@@ -64,27 +65,59 @@ func bucketSize(r rule.Rule) uint64 {
 	return r.Burst
 }
 
-func filled[T any](n int, v T) []T { return slices.Repeat([]T{v}, n) }
-
-// callerState is the state of one caller: a window, a slide or a bucket.
-type callerState[S any] interface {
-	*S
-	decide(p algorithm.Params, ns int64, count bool) algorithm.Verdict
+// stateJudge decides by the states of its callers, each of which is its caller's number in state. weir's own
+// strategies keep the same in tables, and take ten times as long. TestJudgesSayWhatWeirSays compares
+// each with weir's strategy.
+type stateJudge struct {
+	decider decider
+	params  algorithm.Params
+	state   []algorithm.State
 }
 
-// stateJudge decides by the states of its callers.
-type stateJudge[S any, C callerState[S]] struct {
-	params algorithm.Params
-	state  []S
-}
+func (j *stateJudge) close() {}
 
-func newStateJudge[S any, C callerState[S]](p algorithm.Params, callers int, none S) *stateJudge[S, C] {
-	return &stateJudge[S, C]{p, filled(callers, none)}
-}
-
-func (j *stateJudge[S, C]) close() {}
-
-func (j *stateJudge[S, C]) decide(q question, denied []bool) error {
-	denied[0] = !C(&j.state[q.caller]).decide(j.params, q.ns, q.counted).Allowed
+func (j *stateJudge) decide(q question, denied []bool) error {
+	denied[0] = !j.verdict(q).Allowed
 	return nil
+}
+
+func (j *stateJudge) verdict(q question) algorithm.Verdict {
+	s := &j.state[q.caller]
+	v, next := j.decider(*s, j.params, q.ns)
+	if q.counted {
+		*s = next
+	}
+	return v
+}
+
+// decider returns the verdict on p at ns, which is not before the last, and the state after it.
+type decider func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict, algorithm.State)
+
+// deciders are those of the strategies whose state has a fixed size. The size of a bucket is the limit of
+// its params.
+var deciders = map[string]decider{
+	rule.Fixed: func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict, algorithm.State) {
+		if ns >= s.Still1 { // the end of the window
+			s = algorithm.State{Still1: algorithm.WindowEnd(p.Scale, ns)}
+		}
+		return new(algorithm.FixedWindow).Decide(s, p, ns)
+	},
+	rule.Sliding: new(algorithm.SlidingWindow).Decide,
+	rule.Token:   new(algorithm.TokenBucket).Decide,
+	rule.Leaky:   new(algorithm.TokenBucket).Decide,
+}
+
+// windowParams returns the numbers of a request in windows of a length in nanoseconds.
+func windowParams(limit uint64, length int64) algorithm.Params {
+	return algorithm.Params{Scale: length / 1e6, Limit: int64(min(limit, math.MaxInt64)), Cost: 1}
+}
+
+// bucketParams returns the numbers of a request of a token bucket of size tokens, of which limit
+// flow in within length. A bucket that takes longer to fill than an int64 of nanoseconds counts is
+// never empty, since the log is shorter.
+func bucketParams(limit, size uint64, length int64) algorithm.Params {
+	p := windowParams(limit, length)
+	p.Each = algorithm.Spacing(p.Scale, p.Limit)
+	p.Limit = int64(min(size, uint64(math.MaxInt64/p.Each)))
+	return p
 }

@@ -53,6 +53,15 @@ func (l *logLimiter) decided() {
 	l.sweepAt = int(max(sweepEvery, min(int64(live), math.MaxInt32)))
 }
 
+// explain adds to an error that the table is full when that was, and what to do.
+func (l *logLimiter) explain(err error, advice string) error {
+	if errors.Is(err, weir.ErrFull) {
+		at := l.clock.now().UTC().Format(time.RFC3339)
+		err = fmt.Errorf("at %s the limiter's table is full: %s: %w", at, advice, err)
+	}
+	return err
+}
+
 // limitJudge decides by one rule with a weir limiter. It serves sliding logs and tiers, whose state
 // grows with the limit.
 type limitJudge struct {
@@ -98,17 +107,9 @@ func (j *limitJudge) decide(q question, denied []bool) error {
 	j.request.Key = j.keys[q.caller*keyLen : (q.caller+1)*keyLen]
 	res, err := ask(context.Background(), &j.request)
 	if err != nil {
-		return j.explain(err, q.ns)
+		return fmt.Errorf("%s: %w", j.rule, j.explain(err, fmt.Sprintf("--max-buckets %d has room for all callers", j.enough)))
 	}
 	j.decided()
 	denied[0] = !res.Allowed()
 	return nil
-}
-
-func (j *limitJudge) explain(err error, ns int64) error {
-	if errors.Is(err, weir.ErrFull) {
-		err = fmt.Errorf("at %s the limiter's table is full: --max-buckets %d has room for all callers: %w",
-			time.Unix(0, ns).UTC().Format(time.RFC3339), j.enough, err)
-	}
-	return fmt.Errorf("%s: %w", j.rule, err)
 }

@@ -2,8 +2,10 @@ package replay
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
+	"github.com/weirgo/weir/internal/algorithm"
 )
 
 // meter computes the peaks of callers from their requests in order of time.
@@ -13,24 +15,18 @@ type meter interface {
 }
 
 // stateMeter computes peaks for fixed windows, the most requests of a caller in one window, and for
-// sliding windows, the highest estimate for a caller. At that limit nothing is denied, so the estimate
+// sliding windows, the highest estimate for a caller. At its limit nothing is denied, so the estimate
 // covers all requests.
-type stateMeter[S any, C callerState[S]] struct {
-	length int64
-	state  []S
-	peak   []Peak
+type stateMeter struct {
+	stateJudge
+	peak []Peak
 }
 
-func newStateMeter[S any, C callerState[S]](length int64, callers int, none S) *stateMeter[S, C] {
-	return &stateMeter[S, C]{length, filled(callers, none), make([]Peak, callers)}
+func (m *stateMeter) see(q question) {
+	m.peak[q.caller] = max(m.peak[q.caller], Peak(m.verdict(q).Total))
 }
 
-func (m *stateMeter[S, C]) see(q question) {
-	v := C(&m.state[q.caller]).decide(windowParams(math.MaxInt64, m.length), q.ns, q.counted)
-	m.peak[q.caller] = max(m.peak[q.caller], Peak(v.Total))
-}
-
-func (m *stateMeter[S, C]) peaks() []Peak { return m.peak }
+func (m *stateMeter) peaks() []Peak { return m.peak }
 
 // rollingMeter computes peaks for sliding logs: the most requests of a caller in any span of the
 // length. It reads the log a second time, delayed by the length, to see which requests no longer
@@ -79,12 +75,10 @@ func openMeters(s *Suggest, open func() *stream, callers int) []meter {
 	var all []meter
 	for _, strategy := range s.Strategies {
 		for _, d := range s.Durations {
-			switch strategy {
-			case rule.Fixed:
-				all = append(all, newStateMeter(int64(d), callers, noWindow))
-			case rule.Sliding:
-				all = append(all, newStateMeter(int64(d), callers, noSlide))
-			default:
+			if strategy == rule.Fixed || strategy == rule.Sliding {
+				all = append(all, &stateMeter{stateJudge{deciders[strategy], windowParams(math.MaxInt64, int64(d)),
+					slices.Repeat([]algorithm.State{algorithm.None}, callers)}, make([]Peak, callers)})
+			} else {
 				all = append(all, newRollingMeter(int64(d), callers, open()))
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -73,7 +72,7 @@ func (j *ruleJudge) decide(q question, denied []bool) error {
 	}
 	err := j.engine.DecideInto(context.Background(), &j.req, &j.resp)
 	if err = errors.Join(err, j.resp.Lost); err != nil {
-		return j.explain(err, q.ns)
+		return fmt.Errorf("rules: %w", j.explain(err, "give a larger --max-buckets"))
 	}
 	j.decided()
 	denied[0] = !j.resp.Allowed()
@@ -98,14 +97,6 @@ func (j *ruleJudge) seen(denied []bool) {
 		}
 		denied[row] = denied[row] || s.Reason == rules.Shadowed || s.Reason == rules.Over && denied[0]
 	}
-}
-
-func (j *ruleJudge) explain(err error, ns int64) error {
-	if errors.Is(err, weir.ErrFull) {
-		err = fmt.Errorf("at %s the limiter's table is full: give a larger --max-buckets: %w",
-			time.Unix(0, ns).UTC().Format(time.RFC3339), err)
-	}
-	return fmt.Errorf("rules: %w", err)
 }
 
 // strategyOf maps the algorithms of rules to the names of strategies on the command line.
