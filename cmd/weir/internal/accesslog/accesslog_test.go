@@ -245,10 +245,9 @@ func TestParseRefuses(t *testing.T) {
 		{"a negative duration", `{"ts":1,"duration":-1,"request":{"remote_ip":"a"}}`, ErrTime},
 		{"a duration of years", `{"ts":1,"duration":1e9,"request":{"remote_ip":"a"}}`, ErrTime},
 		{"an address with a space", `{"ts":1,"request":{"remote_ip":"a b"}}`, ErrField},
+		{"a port without an address", `{"ts":1,"request":{"remote_addr":":80"}}`, ErrField},
 		{"a leading zero", `{"ts":01,"request":{"remote_ip":"a"}}`, ErrField},
 		{"a raw control character", "{\"ts\":1,\"request\":{\"remote_ip\":\"a\x01\"}}", ErrJSON},
-		{"a field repeated too often", `{` + strings.Repeat(`"user_id":"\n",`, 40) +
-			`"ts":1,"request":{"remote_ip":"a"}}`, ErrField},
 		{"too deep", `{"a":` + deep(200) + `}`, ErrJSON},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

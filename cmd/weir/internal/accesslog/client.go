@@ -119,18 +119,10 @@ func (e *Entry) Forwarded() (list string, logged bool) {
 	if len(e.forwarded) > 0 {
 		return string(e.forwarded), true
 	}
-	rest := e.rest
-	for i := range 3 {
-		var text []byte
-		var ok bool
-		if text, rest, ok = nextQuoted(rest); !ok {
-			return "", false
-		}
-		if i == 2 {
-			return field(text), true
-		}
-	}
-	return "", false
+	_, rest, _ := nextQuoted(e.rest)
+	_, rest, _ = nextQuoted(rest)
+	text, _, ok := nextQuoted(rest)
+	return field(text), ok
 }
 
 // ListsAddresses reports whether some field after the status is a list of addresses.
@@ -138,18 +130,11 @@ func (e *Entry) ListsAddresses() bool {
 	if len(e.forwarded) > 0 {
 		return isList(string(e.forwarded))
 	}
-	rest := e.rest
-	for quotes := bytes.Count(rest, []byte{'"'}); quotes > 1; quotes -= 2 {
-		rest = rest[bytes.IndexByte(rest, '"')+1:]
-		if strings.IndexByte("0123456789abcdefABCDEF:[", rest[0]) >= 0 {
-			if text, ok := quoted(rest); ok && isList(field(text)) {
-				return true
-			}
+	text, rest, ok := nextQuoted(e.rest)
+	for ; ok; text, rest, ok = nextQuoted(rest) {
+		if len(text) > 0 && strings.IndexByte("0123456789abcdefABCDEF:[", text[0]) >= 0 && isList(field(text)) {
+			return true
 		}
-		if quotes == 2 {
-			break // the rest of the user agent of most logs
-		}
-		rest = rest[bytes.IndexByte(rest, '"')+1:]
 	}
 	return false
 }

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"strconv"
 
 	"github.com/weirgo/weir/cmd/weir/internal/crawler"
 )
@@ -60,8 +61,8 @@ func field(s []byte) string {
 		}
 		i++
 		if s[i] == 'x' && i+2 < len(s) {
-			if hi, lo := hexDigit(s[i+1]), hexDigit(s[i+2]); hi < 16 && lo < 16 {
-				out = append(out, hi<<4|lo)
+			if c, err := strconv.ParseUint(string(s[i+1:i+3]), 16, 8); err == nil {
+				out = append(out, byte(c))
 				i += 2
 				continue
 			}
@@ -73,15 +74,4 @@ func field(s []byte) string {
 		out = append(out, s[i])
 	}
 	return string(out)
-}
-
-// hexDigit returns the value of a hexadecimal digit, or 16.
-func hexDigit(c byte) byte {
-	switch {
-	case '0' <= c && c <= '9':
-		return c - '0'
-	case 'a' <= c|0x20 && c|0x20 <= 'f':
-		return c | 0x20 - 'a' + 10
-	}
-	return 16
 }

@@ -120,22 +120,15 @@ func (p *Parser) hidesClient(user []byte) bool {
 // cutUser parses the user, whose name may contain spaces, up to the bracket before the time. It
 // returns the text after the bracket, and checks that a time and the request line can follow there.
 func cutUser(rest []byte) (user, after []byte, ok bool) {
-	i := bytes.IndexByte(rest, '[')
-	for i >= 0 {
-		after = rest[i+1:]
-		if i > 0 && rest[i-1] == ' ' && len(after) > stampLen+2 && atTime(after) {
-			break
-		}
-		next := bytes.IndexByte(after, '[')
-		if next < 0 {
+	for n := 0; !ok; {
+		i := bytes.IndexByte(rest[n:], '[')
+		if i < 0 {
 			return nil, nil, false
 		}
-		i += 1 + next
+		n += i + 1
+		user, after = rest[:max(0, n-2)], rest[n:]
+		ok = n > 1 && rest[n-2] == ' ' && len(after) > stampLen+2 && atTime(after)
 	}
-	if i < 0 {
-		return nil, nil, false
-	}
-	user = rest[:i-1]
 	if string(user) == "-" || string(user) == `""` { // Apache writes an empty user as two quotes
 		user = nil
 	}

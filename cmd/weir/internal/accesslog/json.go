@@ -47,7 +47,10 @@ func (p *Parser) objectBy(t *tree, line []byte, e *Entry) error {
 // walk reads the values of a JSON line.
 func (p *Parser) walk(t *tree, line []byte) error {
 	p.values = [slots]value{}
-	p.json.reset(line)
+	p.json = walker{s: line}
+	if p.json.peek() != '{' {
+		return ErrJSON
+	}
 	if err := p.below(&t.root); err != nil {
 		return err
 	}
@@ -82,10 +85,10 @@ func (p *Parser) scalar(k *node) error {
 	switch w.peek() {
 	case '"':
 		v.str = true
-		err = w.text(&v.text)
+		v.text, err = w.text()
 	case '[':
 		v.str = true
-		err = w.list(&v.text)
+		v.text, err = w.list()
 	case 't', 'f', 'n':
 		return w.skip(0)
 	default:
@@ -156,7 +159,7 @@ func (p *Parser) addressed(f *schema, e *Entry) error {
 	if err := p.client(ip, e); err != nil {
 		return err
 	}
-	if bytes.IndexByte(e.IP, ' ') >= 0 {
+	if bytes.IndexByte(e.IP, ' ') >= 0 || len(e.IP) == 0 && len(ip) > 0 {
 		return ErrField
 	}
 	return nil

@@ -5,6 +5,9 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // maxDepth bounds the nesting of a line, so that a hostile line cannot exhaust the stack. A Caddy
@@ -15,18 +18,9 @@ const maxDepth = 64
 // encoding/json would take ten times as long, most of it for unused headers. All text that walker
 // accepts is valid for encoding/json.
 type walker struct {
-	s       []byte
-	i       int
-	key     []byte                // an unescaped key
-	scratch [scratchBlocks][]byte // unescaped values, each with its own memory: the caller holds several
-	used    int                   // number of blocks of scratch in use
+	s []byte
+	i int
 }
-
-// scratchBlocks bounds the number of values with escapes that are read from a line; a line with
-// more is an error.
-const scratchBlocks = 2 * slots
-
-func (w *walker) reset(s []byte) { w.s, w.i, w.used = s, 0, 0 }
 
 // peek skips white space and returns the next byte, or 0 at the end. Servers write no white space,
 // so the loop is in a separate function.
@@ -68,34 +62,34 @@ func (w *walker) end() error {
 
 // object parses an object and calls field for each of its keys; field must parse the value.
 func (w *walker) object(field func(key []byte) error) error {
-	if err := w.take('{'); err != nil {
-		return err
-	}
-	if w.peek() == '}' {
+	return w.members('}', func() error {
+		if w.peek() != '"' {
+			return ErrJSON
+		}
+		key, err := w.text()
+		if err == nil {
+			err = w.take(':')
+		}
+		if err != nil {
+			return err
+		}
+		return field(key)
+	})
+}
+
+// members parses what is between a bracket and the one that closes it, and calls member for each of what
+// commas separate; member must parse it.
+func (w *walker) members(closing byte, member func() error) error {
+	w.i++
+	if w.peek() == closing {
 		w.i++
 		return nil
 	}
 	for {
-		if w.peek() != '"' {
-			return ErrJSON
-		}
-		key, escaped, err := w.string()
-		if err != nil {
+		if err := member(); err != nil {
 			return err
 		}
-		if escaped {
-			if key, err = unescape(w.key, key); err != nil {
-				return err
-			}
-			w.key = key
-		}
-		if err := w.take(':'); err != nil {
-			return err
-		}
-		if err := field(key); err != nil {
-			return err
-		}
-		if w.peek() == '}' {
+		if w.peek() == closing {
 			w.i++
 			return nil
 		}
@@ -105,68 +99,67 @@ func (w *walker) object(field func(key []byte) error) error {
 	}
 }
 
-// text parses a string value into dst. null leaves dst unchanged.
-func (w *walker) text(dst *[]byte) error {
-	if w.peek() == 'n' {
-		return w.literal("null")
-	}
-	if w.peek() != '"' {
-		return ErrField
-	}
-	raw, escaped, err := w.string()
-	if err != nil {
-		return err
-	}
-	if escaped {
-		if w.used == scratchBlocks {
-			return ErrField
-		}
-		block := &w.scratch[w.used]
-		w.used++
-		if *block, err = unescape(*block, raw); err != nil {
-			return err
-		}
-		raw = *block
-	}
-	*dst = raw
-	return nil
-}
-
-// list parses an array and stores its strings in dst, with commas between them.
-func (w *walker) list(dst *[]byte) error {
-	return w.array(func() error {
+// list parses an array and returns its strings, with commas between them.
+func (w *walker) list() (joined []byte, err error) {
+	err = w.members(']', func() error {
 		if w.peek() != '"' {
 			return w.skip(1)
 		}
-		first := *dst
-		if err := w.text(dst); err != nil || len(first) == 0 {
-			return err
+		one, err := w.text()
+		if len(joined) > 0 {
+			one = slices.Concat(joined, []byte(", "), one)
 		}
-		*dst = append(append(append([]byte(nil), first...), ", "...), *dst...)
-		return nil
+		joined = one
+		return err
 	})
+	return joined, err
 }
 
-// string parses a string. It returns the text between the quotes and reports whether it has
-// escapes.
-func (w *walker) string() (raw []byte, escaped bool, err error) {
-	s, from := w.s, w.i+1
-	for i := from; ; {
-		i += plain(s[i:])
-		if i == len(s) || s[i] < ' ' {
-			return nil, false, ErrJSON
+// text parses a string and returns its text. Escapes are rare, so encoding/json decodes them.
+func (w *walker) text() ([]byte, error) {
+	from := w.i
+	escaped, err := w.string()
+	if err != nil {
+		return nil, err
+	}
+	if !escaped {
+		return w.s[from+1 : w.i-1], nil
+	}
+	var decoded string
+	err = json.Unmarshal(w.s[from:w.i], &decoded)
+	return []byte(decoded), err
+}
+
+// string parses a string and reports whether it has escapes.
+func (w *walker) string() (escaped bool, err error) {
+	for i := w.i + 1; ; {
+		if i += plain(w.s[i:]); i == len(w.s) || w.s[i] < ' ' {
+			return false, ErrJSON
 		}
-		if s[i] == '"' {
+		if w.s[i] == '"' {
 			w.i = i + 1
-			return s[from:i], escaped, nil
+			return escaped, nil
 		}
-		n := escapeLen(s[i:])
+		n := escapeLen(w.s[i:])
 		if n == 0 {
-			return nil, false, ErrJSON
+			return false, ErrJSON
 		}
 		escaped = true
 		i += n
 	}
+}
+
+// escapeLen returns the length of the escape at the start of s, or 0 if it is invalid.
+func escapeLen(s []byte) int {
+	if len(s) > 1 && strings.IndexByte(`"\/bfnrt`, s[1]) >= 0 {
+		return 2
+	}
+	if len(s) > 5 && s[1] == 'u' {
+		if _, err := strconv.ParseUint(string(s[2:6]), 16, 16); err == nil {
+			return 6
+		}
+	}
+	return 0
 }
 
 // plain returns the length of the prefix of s without quotes, backslashes and control characters.
@@ -190,38 +183,6 @@ func plain(s []byte) int {
 	return i
 }
 
-// escapeLen returns the length of the escape at the start of s, or 0 if it is invalid.
-func escapeLen(s []byte) int {
-	if len(s) < 2 {
-		return 0
-	}
-	if s[1] != 'u' {
-		if bytes.IndexByte([]byte(`"\/bfnrt`), s[1]) < 0 {
-			return 0
-		}
-		return 2
-	}
-	if len(s) < 6 {
-		return 0
-	}
-	for _, c := range s[2:6] {
-		if (c < '0' || c > '9') && (c|0x20 < 'a' || c|0x20 > 'f') {
-			return 0
-		}
-	}
-	return 6
-}
-
-// unescape decodes a string with escapes into buf and returns it. Escapes are rare, so it uses
-// encoding/json.
-func unescape(buf, raw []byte) ([]byte, error) {
-	var s string
-	if err := json.Unmarshal(append(append([]byte{'"'}, raw...), '"'), &s); err != nil {
-		return nil, ErrJSON
-	}
-	return append(buf[:0], s...), nil
-}
-
 // skip parses any value and drops it. depth is the number of skipped values around it.
 func (w *walker) skip(depth int) error {
 	if depth > maxDepth {
@@ -229,51 +190,22 @@ func (w *walker) skip(depth int) error {
 	}
 	switch w.peek() {
 	case '"':
-		_, _, err := w.string()
+		_, err := w.string()
 		return err
 	case '{':
 		return w.object(func([]byte) error { return w.skip(depth + 1) })
 	case '[':
-		return w.array(func() error { return w.skip(depth + 1) })
-	case 't':
-		return w.literal("true")
-	case 'f':
-		return w.literal("false")
-	case 'n':
-		return w.literal("null")
+		return w.members(']', func() error { return w.skip(depth + 1) })
+	}
+	for _, word := range []string{"true", "false", "null"} {
+		if bytes.HasPrefix(w.s[w.i:], []byte(word)) {
+			w.i += len(word)
+			return nil
+		}
 	}
 	if _, err := w.number(); err != nil {
 		return ErrJSON
 	}
-	return nil
-}
-
-// array parses an array and calls element for each of its elements; element must parse it.
-func (w *walker) array(element func() error) error {
-	w.i++
-	if w.peek() == ']' {
-		w.i++
-		return nil
-	}
-	for {
-		if err := element(); err != nil {
-			return err
-		}
-		if w.peek() == ']' {
-			w.i++
-			return nil
-		}
-		if err := w.take(','); err != nil {
-			return err
-		}
-	}
-}
-
-func (w *walker) literal(word string) error {
-	if !bytes.HasPrefix(w.s[w.i:], []byte(word)) {
-		return ErrJSON
-	}
-	w.i += len(word)
 	return nil
 }
 
