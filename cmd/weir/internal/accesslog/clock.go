@@ -13,72 +13,64 @@ const (
 )
 
 const (
-	stampLen  = len("17/May/2015:10:05:03 +0000")
-	minuteLen = len("17/May/2015:10:05:")
+	stampLen = len("17/May/2015:10:05:03 +0000")
+	dateLen  = len("17/May/2015")
 )
 
-// clock parses the time of the common format. Consecutive lines often have the same second or at
-// least the same minute, and comparing bytes is several times cheaper than parsing them.
+// clock parses the time of the common format. Consecutive lines often have the same second and nearly
+// always the same day, and comparing bytes is several times cheaper than parsing them.
 type clock struct {
-	stamp  [stampLen]byte // the last text parsed
-	second int64          // its time, in seconds since the Unix epoch
-	ok     bool           // stamp and second are valid
+	stamp    [stampLen]byte // the last text parsed
+	second   int64          // its time, in seconds since the Unix epoch; 0 if there is none
+	date     [dateLen]byte  // the last date parsed
+	midnight int64          // of that date in UTC, in seconds since the Unix epoch; 0 if there is none
 }
 
 // read returns the time of text, which is stampLen bytes long, in seconds since the Unix epoch, and
 // reports whether text is valid.
 func (c *clock) read(text []byte) (int64, bool) {
-	if c.ok && string(text) == string(c.stamp[:]) {
+	if c.second != 0 && string(text) == string(c.stamp[:]) {
 		return c.second, true
 	}
-	var s int64
-	if c.ok && string(text[:minuteLen]) == string(c.stamp[:minuteLen]) &&
-		string(text[minuteLen+2:]) == string(c.stamp[minuteLen+2:]) {
-		was, now := digits(c.stamp[minuteLen:minuteLen+2]), digits(text[minuteLen:minuteLen+2])
-		if now < 0 || now > 60 {
-			return 0, false
-		}
-		s = c.second + int64(now-was)
-	} else {
-		var ok bool
-		if s, ok = parseStamp(text); !ok {
-			return 0, false
-		}
-	}
-	copy(c.stamp[:], text)
-	c.second, c.ok = s, true
-	return s, true
-}
-
-// parseStamp parses "02/Jan/2006:15:04:05 -0700". Second 60, a leap second, equals second 0 of the
-// next minute.
-func parseStamp(t []byte) (int64, bool) {
-	if t[2] != '/' || t[6] != '/' || t[11] != ':' || t[14] != ':' || t[17] != ':' || t[20] != ' ' {
+	if text[11] != ':' || text[14] != ':' || text[17] != ':' || text[20] != ' ' || !c.readDate(text[:dateLen]) {
 		return 0, false
 	}
-	day, month := digits(t[0:2]), month(t[3:6])
-	century, year := digits(t[7:9]), digits(t[9:11])
-	hour, minute, second := digits(t[12:14]), digits(t[15:17]), digits(t[18:20])
-	zoneHour, zoneMinute := digits(t[22:24]), digits(t[24:26])
-	if century < 0 || year < 0 || month < 1 || day < 1 || hour < 0 || hour > 23 || minute < 0 ||
-		minute > 59 ||
-		second < 0 || second > 60 || zoneHour < 0 || zoneHour > 23 || zoneMinute < 0 || zoneMinute > 59 {
-		return 0, false
-	}
-	year += century * 100
-	midnight := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
-	if year < minYear || year > maxYear || midnight.Day() != day { // 31 April would be 1 May
+	hour, minute, second := digits(text[12:14]), digits(text[15:17]), digits(text[18:20])
+	zoneHour, zoneMinute := digits(text[22:24]), digits(text[24:26])
+	if hour < 0 || hour > 23 || minute < 0 || minute > 59 || second < 0 || second > 60 || // a leap second
+		zoneHour < 0 || zoneHour > 23 || zoneMinute < 0 || zoneMinute > 59 {
 		return 0, false
 	}
 	zone := int64(zoneHour*3600 + zoneMinute*60)
-	switch t[21] {
+	switch text[21] {
 	case '-':
 		zone = -zone
 	case '+':
 	default:
 		return 0, false
 	}
-	return midnight.Unix() + int64(hour*3600+minute*60+second) - zone, true
+	copy(c.stamp[:], text)
+	c.second = c.midnight + int64(hour*3600+minute*60+second) - zone
+	return c.second, true
+}
+
+// readDate parses a date such as 17/May/2015.
+func (c *clock) readDate(text []byte) bool {
+	if c.midnight != 0 && string(text) == string(c.date[:]) {
+		return true
+	}
+	day, month, century, year := digits(text[0:2]), month(text[3:6]), digits(text[7:9]), digits(text[9:11])
+	if text[2] != '/' || text[6] != '/' || century < 0 || year < 0 || month < 1 {
+		return false
+	}
+	year += century * 100
+	midnight := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	if year < minYear || year > maxYear || midnight.Day() != day { // 31 April would be 1 May
+		return false
+	}
+	copy(c.date[:], text)
+	c.midnight = midnight.Unix()
+	return true
 }
 
 // digits returns the value of two digits, or math.MinInt if they are not digits.

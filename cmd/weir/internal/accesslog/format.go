@@ -85,23 +85,39 @@ var directives = []struct{ name, fields string }{
 		"cs(Referer) sc-status sc-substatus sc-win32-status time-taken"},
 }
 
-// Formats returns the names that ParseFormat accepts.
-func Formats() []string {
-	names := []string{"auto", "common", "combined"}
-	for _, p := range presets {
-		names = append(names, p.name)
+// named are the formats with a name. Common and combined both read lines of either.
+var named = func() []namedFormat {
+	all := []namedFormat{{"auto", Format{}}, {"common", Format{textOnly: true}}, {"combined", Format{textOnly: true}}}
+	for i, p := range presets {
+		all = append(all, namedFormat{p.name, Format{jsonOnly: true, maps: presetTrees[i : i+1]}})
 	}
 	for _, t := range texts {
-		names = append(names, t.name)
+		f, err := ParseLayout(t.format)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, namedFormat{t.name, f})
 	}
 	for _, d := range directives {
-		names = append(names, d.name)
+		all = append(all, namedFormat{d.name, Format{fields: w3c(d.fields)}})
+	}
+	return all
+}()
+
+type namedFormat struct {
+	name string
+	Format
+}
+
+// Formats returns the names that ParseFormat accepts.
+func Formats() (names []string) {
+	for _, f := range named {
+		names = append(names, f.name)
 	}
 	return append(names, "json")
 }
 
-// ParseFormat returns the format with that name: auto, common or combined (which are the same: both
-// read lines of either), a preset, or json. For json, fields is FIELD=PATH,FIELD=PATH..., such as
+// ParseFormat returns the format with that name. For json, fields is FIELD=PATH,FIELD=PATH..., such as
 // time=ts,ip=client.address: where the fields of a JSON line are, with dots between nested keys. A
 // FIELD that occurs again adds another PATH, which is used if a line does not have the first or has
 // it empty.
@@ -116,25 +132,9 @@ func ParseFormat(name, fields string) (Format, error) {
 		}
 		return Format{jsonOnly: true, maps: []*tree{t}}, err
 	}
-	switch name {
-	case "auto":
-		return Format{}, nil
-	case "common", "combined":
-		return Format{textOnly: true}, nil
-	}
-	for i, p := range presets {
-		if p.name == name {
-			return Format{jsonOnly: true, maps: presetTrees[i : i+1]}, nil
-		}
-	}
-	for _, t := range texts {
-		if t.name == name {
-			return ParseLayout(t.format)
-		}
-	}
-	for _, d := range directives {
-		if d.name == name {
-			return Format{fields: w3c(d.fields)}, nil
+	for _, f := range named {
+		if f.name == name {
+			return f.Format, nil
 		}
 	}
 	return Format{}, fmt.Errorf("unknown format %q: want one of %s", name, strings.Join(Formats(), ", "))
