@@ -13,6 +13,8 @@ type part struct {
 	bin       int        // of timeline, that of the last request
 	binEnd    int64      // in nanoseconds since the Unix epoch
 	described *described // nil if the numbers are those of callers
+	owners    []uint32   // the callers of descriptions, or nil
+	metered   []uint32   // the numbers by which suggestions are made, by code; nil if those are callers
 	apart     Apart      // all requests
 	compared  *comparing // nil unless two limits are compared
 	meters    []meter
@@ -64,22 +66,11 @@ func (p *part) measure(s *Suggest) {
 		p.peaks = append(p.peaks, m.peaks())
 	}
 	p.meters = nil
-	searchPeaks(s, p.metered, p.peaks)
+	searchPeaks(s, p.openMetered, p.peaks)
 }
 
-// metered opens a stream for the suggestions.
-func (p *part) metered() *stream {
-	owners, _ := p.described.metered(0)
-	return p.spool.open(owners)
-}
-
-// callersOf returns the callers of the numbers in the spool, or nil if those are callers.
-func (d *described) callersOf() []uint32 {
-	if d == nil {
-		return nil
-	}
-	return d.owners
-}
+// openMetered opens a stream for the suggestions.
+func (p *part) openMetered() *stream { return p.spool.open(p.metered) }
 
 // batchSize is how many requests are decided on at a time. One judge after the other decides on the
 // whole batch, so the processor waits for the state of many callers at once.
@@ -87,7 +78,7 @@ const batchSize = 512
 
 // decide has every judge decide on every request.
 func (p *part) decide(progress func(n int)) error {
-	in := p.spool.open(p.described.callersOf())
+	in := p.spool.open(p.owners)
 	p.denied = make([]bool, batchSize*len(p.rows))
 	batch := make([]question, 0, batchSize)
 	for {
@@ -124,11 +115,10 @@ func (p *part) ask(batch []question) error {
 	for k, q := range batch {
 		p.count(q, p.denied[k*rows:(k+1)*rows])
 	}
-	owners, _ := p.described.metered(0)
 	for _, m := range p.meters {
 		for _, q := range batch {
-			if owners != nil {
-				q.caller = owners[q.code]
+			if p.metered != nil {
+				q.caller = p.metered[q.code]
 			}
 			m.see(q)
 		}

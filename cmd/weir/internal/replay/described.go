@@ -191,17 +191,6 @@ type described struct {
 	pairs, pair []uint32
 }
 
-// metered returns the numbers for which suggestions are made, indexed by code, and how many there are.
-func (d *described) metered(callers int) (owners []uint32, n int) {
-	switch {
-	case d == nil:
-		return nil, callers
-	case d.pairs == nil:
-		return d.owners, callers
-	}
-	return d.pairs, len(d.pair)
-}
-
 // divide takes the texts that r numbered as descriptions, and numbers their callers instead. It sorts
 // the descriptions by their callers, then by their places.
 func (r *run) divide() {

@@ -40,7 +40,7 @@ func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 		limit, length := r.Tiers[0].Limit, int64(r.Tiers[0].Duration)
 		decide := deciders[r.Strategy]
 		if decide == nil {
-			return newLimitJudge(r, callers, (maxBuckets-1)/parts+1, parts*(callers+1))
+			return newLimitJudge(r, (maxBuckets-1)/parts+1, parts*(callers+1))
 		}
 		params := windowParams(limit, length)
 		if r.HasBurst() {

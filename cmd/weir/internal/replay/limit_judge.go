@@ -69,24 +69,14 @@ type limitJudge struct {
 	rule    rule.Rule
 	counts  weir.Strategy
 	request weir.Request // without the key
-	keys    string       // the keys of all callers, of keyLen bytes each
 	enough  int          // a --max-buckets that has room for all callers
 }
-
-// keyLen is the length of a caller's key in the limiter: the caller's number, which is shorter than
-// its name.
-const keyLen = 4
 
 // sweepEvery is the minimum number of decisions between two sweeps.
 const sweepEvery = 1 << 14
 
-func newLimitJudge(r rule.Rule, callers, maxBuckets, enough int) (*limitJudge, error) {
+func newLimitJudge(r rule.Rule, maxBuckets, enough int) (*limitJudge, error) {
 	j := &limitJudge{rule: r, enough: enough}
-	keys := make([]byte, 0, callers*keyLen)
-	for n := range callers {
-		keys = binary.BigEndian.AppendUint32(keys, uint32(n))
-	}
-	j.keys = string(keys)
 	err := j.open(maxBuckets)
 	if err != nil {
 		return nil, err
@@ -104,7 +94,7 @@ func (j *limitJudge) decide(q question, denied []bool) error {
 	if !q.counted {
 		ask = j.counts.(weir.Peeker).Peek
 	}
-	j.request.Key = j.keys[q.caller*keyLen : (q.caller+1)*keyLen]
+	j.request.Key = string(binary.BigEndian.AppendUint32(nil, q.caller)) // shorter than the caller's name
 	res, err := ask(context.Background(), &j.request)
 	if err != nil {
 		return fmt.Errorf("%s: %w", j.rule, j.explain(err, fmt.Sprintf("--max-buckets %d has room for all callers", j.enough)))

@@ -14,9 +14,10 @@ import (
 	"math"
 	"net/netip"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
@@ -216,26 +217,23 @@ func (r *run) nothing() error {
 // decide decides on all requests, with one goroutine per part.
 func (r *run) decide() error {
 	n := len(r.parts)
-	errs := make([]error, n)
-	var all sync.WaitGroup
+	var all errgroup.Group
 	for i, p := range r.parts {
 		p.callers = (len(r.callers.names) - i + n - 1) / n
-		all.Go(func() { errs[i] = r.decidePart(p, i) })
+		all.Go(func() error { return r.decidePart(p, i) })
 	}
-	all.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return all.Wait()
 }
 
 func (r *run) decidePart(p *part, i int) error {
 	name := func(caller uint32) string { return r.callers.names[int(caller)*len(r.parts)+i] }
+	metered := p.callers
 	if d := r.described; d != nil {
-		p.described = d
+		p.described, p.owners, p.metered = d, d.owners, d.owners
 		name = func(code uint32) string { return d.names[code] }
+		if d.pairs != nil {
+			p.metered, metered = d.pairs, len(d.pair)
+		}
 	}
 	p.spool.sort()
 	if err := p.prepare(r.specs, name, r.first.nanoseconds(), r.last.nanoseconds()); err != nil {
@@ -243,8 +241,7 @@ func (r *run) decidePart(p *part, i int) error {
 	}
 	suggest := r.cfg.Suggest
 	if suggest != nil {
-		_, n := p.described.metered(p.callers)
-		p.meters = openMeters(suggest, p.metered, n)
+		p.meters = openMeters(suggest, p.openMetered, metered)
 	}
 	if r.cfg.Compare {
 		p.compared = newComparing()

@@ -27,11 +27,15 @@ func Notes(r *replay.Result) []string {
 			notes = append(notes, plural(n, noun)+" "+fmt.Sprintf(format, args...))
 		}
 	}
+	doubtful := "the callers may not be your clients: "
+	if r.Doubtful {
+		doubtful = "these callers are probably not your clients, so nothing is suggested: "
+	}
 	for _, doubt := range r.Doubts {
-		notes = append(notes, doubtful(r)+doubt)
+		notes = append(notes, doubtful+doubt)
 	}
 	add(r.Unreadable.Count, "line", "could not be read and %s left out", were(r.Unreadable.Count))
-	add(r.Unkeyed, "request", "had no %s and %s left out", missing(r.By), were(r.Unkeyed))
+	add(r.Unkeyed, "request", "had no %s and %s left out", strings.TrimPrefix(string(r.By), "ip+"), were(r.Unkeyed))
 	add(r.Filtered, "request", "%s not asked for and left out", were(r.Filtered))
 	add(r.Uncounted, "request",
 		"had a status that does not count: decided on, they took nothing from any limit")
@@ -45,8 +49,8 @@ func Notes(r *replay.Result) []string {
 	for _, name := range r.Empty {
 		notes = append(notes, fileName(name)+" is empty")
 	}
-	if idle := idleRules(r); len(idle) > 0 {
-		notes = append(notes, idleNote(idle))
+	if idle := idleNote(r); idle != "" {
+		notes = append(notes, idle)
 	}
 	if r.Coarse && dependsOnFractions(r) {
 		notes = append(notes,
@@ -54,14 +58,6 @@ func Notes(r *replay.Result) []string {
 				"on a second or less would do is an estimate, except for fixed windows of 1s")
 	}
 	return notes
-}
-
-// doubtful begins the sentence of a doubt.
-func doubtful(r *replay.Result) string {
-	if r.Doubtful {
-		return "these callers are probably not your clients, so nothing is suggested: "
-	}
-	return "the callers may not be your clients: "
 }
 
 // apartText says how many of some requests a limit is perhaps not for; it is empty if none is.
@@ -86,36 +82,26 @@ func Assumption(r *replay.Result) string {
 		"callers that wait as long as they are asked to would meet fewer denials."
 }
 
-// idleRules returns the names of the rules that match no request.
-func idleRules(r *replay.Result) []string {
-	var names []string
-	for i := range r.Rules {
-		if r.RuleSets != nil && r.Rules[i].Matched == 0 {
-			names = append(names, Printable(r.Rules[i].Rule.Name))
-		}
-	}
-	return names
-}
-
 // maxNamed bounds the number of rules that a note names.
 const maxNamed = 5
 
-func idleNote(names []string) string {
+// idleNote names the rules that match no request. It is empty if there are none.
+func idleNote(r *replay.Result) string {
+	var names []string
+	for _, rr := range r.Rules {
+		if r.RuleSets != nil && rr.Matched == 0 {
+			names = append(names, Printable(rr.Rule.Name))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
 	n := uint64(len(names))
-	more := ""
 	if n > maxNamed {
-		names, more = names[:maxNamed], ", …"
+		names = append(names[:maxNamed], "…")
 	}
-	return "no request matched " + plural(n, "rule") + ": " + strings.Join(names, ", ") + more +
-		"; a log has no headers but the referer and the user agent, " +
-		"and no values of an application but the user"
-}
-
-func missing(by replay.By) string {
-	if by == replay.ByIPPath {
-		return "path"
-	}
-	return string(by)
+	return "no request matched " + plural(n, "rule") + ": " + strings.Join(names, ", ") +
+		"; a log has no headers but the referer and the user agent, and no values of an application but the user"
 }
 
 // dependsOnFractions reports whether a figure depends noticeably on when in its second a request
