@@ -94,13 +94,9 @@ func span(v value, unit int64) (ns int64, ok bool) {
 // scaled returns number times unit, truncated to an integer. It does not use a float, which would
 // be off by hundreds of nanoseconds for current times in seconds.
 func scaled(number []byte, unit int64) (int64, bool) {
-	s, negative := number, false
-	if len(s) > 0 && s[0] == '-' {
-		s, negative = s[1:], true
-	}
 	var n, place int64 = 0, unit
 	point := false
-	for _, c := range s {
+	for _, c := range number {
 		switch {
 		case c == '.' && !point:
 			point = true
@@ -117,13 +113,10 @@ func scaled(number []byte, unit int64) (int64, bool) {
 			n = n*10 + d
 		}
 	}
-	if negative {
-		n = -n
-	}
-	return n, len(s) > 0
+	return n, len(number) > 0
 }
 
-// scaledFloat handles numbers with an exponent and rejects text that is not a number.
+// scaledFloat handles numbers with a sign or an exponent and rejects text that is not a number.
 func scaledFloat(number []byte, unit int64) (int64, bool) {
 	f, err := strconv.ParseFloat(string(number), 64)
 	f *= float64(unit)

@@ -174,9 +174,9 @@ func shorten(key []byte) []byte {
 	return append(append(make([]byte, 0, maxName), key[:maxName-len(digest)]...), digest...)
 }
 
-// readable returns s with \xHH for each byte that is not of UTF-8, so that different texts stay different
+// UTF8 returns s with \xHH for each byte that is not of UTF-8, so that different texts stay different
 // in the JSON report.
-func readable(s string) string {
+func UTF8(s string) string {
 	if utf8.ValidString(s) {
 		return s
 	}

@@ -62,7 +62,7 @@ func (c *comparing) result(names [2]string, callers, paths []string, top int) *C
 	most := func(counts map[uint32]uint64, names []string) []Tally {
 		all := []Tally{}
 		for i, n := range counts {
-			all = append(all, Tally{readable(names[i]), n})
+			all = append(all, Tally{UTF8(names[i]), n})
 		}
 		slices.SortFunc(all, func(a, b Tally) int {
 			return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.Name, b.Name))

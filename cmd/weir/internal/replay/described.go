@@ -3,7 +3,6 @@ package replay
 import (
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"maps"
 	"net/http"
 	"net/url"
@@ -133,22 +132,13 @@ func appendText(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-var errDescription = errors.New("a description is damaged")
-
 // description is a description, of which the part already read is cut off.
 type description string
 
 func (d *description) number() uint64 {
-	var n uint64
-	for shift, i := 0, 0; i < len(*d); shift, i = shift+7, i+1 {
-		c := (*d)[i]
-		n |= uint64(c&0x7f) << shift
-		if c < 0x80 {
-			*d = (*d)[i+1:]
-			return n
-		}
-	}
-	panic(errDescription)
+	n, size := binary.Uvarint([]byte((*d)[:min(len(*d), binary.MaxVarintLen64)]))
+	*d = (*d)[size:]
+	return n
 }
 
 func (d *description) text() string {

@@ -54,8 +54,3 @@ func nanoseconds(t time.Time) int64 {
 func (f *Filter) counts(e *accesslog.Entry) bool {
 	return f.CountIf == nil || f.CountIf.Match(e.Status)
 }
-
-// Active reports whether the filter excludes any requests.
-func (f *Filter) Active() bool {
-	return !f.Since.IsZero() || !f.Until.IsZero() || f.Routes != nil || f.Statuses != nil
-}

@@ -145,7 +145,7 @@ func Run(cfg Config) (*Result, error) {
 		result: &Result{Config: cfg, Empty: []string{}, Doubts: []string{}, Unreadable: Unreadable{Examples: []Example{}}}}
 	r.result.Files = nil
 	for _, name := range cfg.Files {
-		r.result.Files = append(r.result.Files, readable(name))
+		r.result.Files = append(r.result.Files, UTF8(name))
 	}
 	r.setParts()
 	defer func() {

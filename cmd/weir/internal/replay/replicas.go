@@ -3,6 +3,7 @@ package replay
 import (
 	"hash/fnv"
 	"math"
+	"math/rand/v2"
 	"sort"
 )
 
@@ -64,11 +65,8 @@ func (j *replicaJudge) decide(q question, denied []bool) error {
 func (j *replicaJudge) pick(name string, caller uint32) int {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name)) // never fails
-	x := h.Sum64() + uint64(j.sent[caller])*0x9e3779b97f4a7c15
+	x := rand.NewPCG(h.Sum64(), uint64(j.sent[caller])).Uint64()
 	j.sent[caller]++
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9 // the finalizer of SplitMix64
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	x ^= x >> 31
 	return min(sort.SearchFloat64s(j.shares, float64(x>>11)/(1<<53)), len(j.shares)-1)
 }
 

@@ -85,15 +85,13 @@ func (r *run) suggest() {
 		r.suggestByEndpoint(s)
 		return
 	}
-	for i, strategy := range s.Strategies {
-		for k, d := range s.Durations {
-			var peaks []Peak
-			for _, p := range r.parts {
-				peaks = append(peaks, p.peaks[i*len(s.Durations)+k]...)
-			}
-			r.result.Suggestions = append(r.result.Suggestions, s.suggestion(strategy, d, peaks))
+	peaks := make([][]Peak, len(s.Strategies)*len(s.Durations))
+	for i := range peaks {
+		for _, p := range r.parts {
+			peaks[i] = append(peaks[i], p.peaks[i]...)
 		}
 	}
+	r.result.Suggestions = s.suggestions(peaks)
 }
 
 // Endpoint is a method and a path with its ids folded, and the limits that fit its callers.
@@ -117,11 +115,9 @@ func (r *run) suggestByEndpoint(s *Suggest) {
 		}
 	}
 	for at, name := range d.place.names {
-		one := Endpoint{Name: readable(name), Requests: d.place.requests[at], Callers: len(peaks[at][0])}
-		for i, all := range peaks[at] {
-			if n := len(s.Durations); !endpoint.Apart(name) {
-				one.Suggestions = append(one.Suggestions, s.suggestion(s.Strategies[i/n], s.Durations[i%n], all))
-			}
+		one := Endpoint{Name: UTF8(name), Requests: d.place.requests[at], Callers: len(peaks[at][0])}
+		if !endpoint.Apart(name) {
+			one.Suggestions = s.suggestions(peaks[at])
 		}
 		r.result.Endpoints = append(r.result.Endpoints, one)
 	}
@@ -149,7 +145,7 @@ func (r *run) worst(top []Caller, callers []encounters, n int) []Caller {
 			continue
 		}
 		number := i*len(r.parts) + n
-		caller := Caller{readable(r.callers.names[number]), r.callers.requests[number], c.denied, r.instant(c.first)}
+		caller := Caller{UTF8(r.callers.names[number]), r.callers.requests[number], c.denied, r.instant(c.first)}
 		at, _ := slices.BinarySearchFunc(top, caller, worse)
 		if top = slices.Insert(top, at, caller); len(top) > r.cfg.Top {
 			top = top[:r.cfg.Top]

@@ -175,7 +175,7 @@ func (u *Unreadable) add(number uint64, line []byte, reason error) {
 		return
 	}
 	line = bytes.TrimRight(line, "\r\n")
-	text := readable(string(line[:min(len(line), maxExcerpt)]))
+	text := UTF8(string(line[:min(len(line), maxExcerpt)]))
 	u.Examples = append(u.Examples, Example{Line: number, Reason: reason.Error(), Text: text})
 }
 

@@ -43,7 +43,7 @@ type source struct {
 // open opens a file, or stdin if name is Stdin. It recognizes gzip and zstd by the first bytes, not by
 // the name, and skips a byte order mark. The source is not nil; after an error it has only a name.
 func open(name string, stdin io.Reader) (*source, error) {
-	s := &source{name: readable(name)}
+	s := &source{name: UTF8(name)}
 	if name == Stdin {
 		s.raw.r = stdin
 	} else {

@@ -78,6 +78,15 @@ func (s *Suggest) BurstOf(strategy string) uint64 {
 	return 0
 }
 
+// suggestions computes the suggestions for each strategy, then each duration.
+func (s *Suggest) suggestions(peaks [][]Peak) (all []Suggestion) {
+	for i, one := range peaks {
+		n := len(s.Durations)
+		all = append(all, s.suggestion(s.Strategies[i/n], s.Durations[i%n], one))
+	}
+	return all
+}
+
 // suggestion computes a Suggestion from the peaks of all callers. It sorts peaks.
 func (s *Suggest) suggestion(strategy string, d time.Duration, peaks []Peak) Suggestion {
 	slices.Sort(peaks)

@@ -33,7 +33,11 @@ func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
 		bars[i] = bar(requests-denied, denied, top)
 		any = any || denied > 0
 	}
-	fmt.Fprintf(w, "  requests per %s:  %s\n", span(t.Width), legend(any, style))
+	fmt.Fprintf(w, "  requests per %s:  %s admitted", span(t.Width), style.paint(green, "█"))
+	if any {
+		fmt.Fprintf(w, "  %s denied", style.paint(red, "░"))
+	}
+	fmt.Fprintln(w)
 	for line := chartHeight; line >= 0; line-- {
 		label, tick := "", "│"
 		if line%2 == 0 {
@@ -46,14 +50,6 @@ func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
 		fmt.Fprintln(w)
 	}
 	fmt.Fprintln(w, timeAxis(t, margin+2, each*t.Bins()))
-}
-
-func legend(denied bool, style Style) string {
-	text := style.paint(green, "█") + " admitted"
-	if denied {
-		text += "  " + style.paint(red, "░") + " denied"
-	}
-	return text
 }
 
 // bar returns the lines of one bin's bar, from the bottom. Denied requests take whole lines, at

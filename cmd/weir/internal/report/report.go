@@ -255,20 +255,13 @@ func stamp(t time.Time) string { return t.Format(stampLayout) }
 // that change the direction of text, and invalid UTF-8. It does not escape a backslash, so the
 // result is for people, not programs.
 func Printable(s string) string {
-	clean := func(r rune) bool { return r != utf8.RuneError && unicode.IsPrint(r) }
-	if strings.IndexFunc(s, func(r rune) bool { return !clean(r) }) < 0 {
-		return s
-	}
 	var b strings.Builder
-	var w int
-	for ; len(s) > 0; s = s[w:] {
-		var r rune
-		r, w = utf8.DecodeRuneInString(s)
+	for _, r := range replay.UTF8(s) {
 		switch {
-		case r == utf8.RuneError && w == 1, r < 0x80 && !unicode.IsPrint(r):
-			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case clean(r) || r == utf8.RuneError:
+		case unicode.IsPrint(r) || r == utf8.RuneError:
 			b.WriteRune(r)
+		case r < 0x80:
+			fmt.Fprintf(&b, `\x%02x`, r)
 		default:
 			fmt.Fprintf(&b, `\u%04x`, r)
 		}
