@@ -54,7 +54,7 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 	if f.loader.MergeDomains {
 		words = append(words, "--merge-domains")
 	}
-	return &replay.RuleSet{Set: set, Domain: domain, Flags: words}, nil
+	return &replay.RuleSet{Set: set, Name: strings.Join(f.paths, ", "), Domain: domain, Flags: words}, nil
 }
 
 // choose returns the requested domain or, if none is requested, the only one that has rate_limits.

@@ -19,29 +19,23 @@ func (p *Parser) object(line []byte, e *Entry) error {
 	if p.maps == nil {
 		p.maps = presetTrees
 	}
-	err := p.objectBy(p.maps[p.last], line, e)
-	if err != ErrNoAccess || len(p.maps) == 1 {
-		return err
-	}
-	for i, t := range p.maps {
-		if i == p.last {
-			continue
+	for i := -1; i < len(p.maps); i++ {
+		at := i
+		if i < 0 {
+			at = p.last
 		}
-		if other := p.objectBy(t, line, e); other != ErrNoAccess {
-			if other == nil {
-				p.last = i
-			}
-			return other
+		err := p.walk(p.maps[at], line)
+		if err == nil {
+			err = p.entry(&p.maps[at].schema, e)
+		}
+		if err == nil {
+			p.last = at
+		}
+		if err != ErrNoAccess {
+			return err
 		}
 	}
-	return err
-}
-
-func (p *Parser) objectBy(t *tree, line []byte, e *Entry) error {
-	if err := p.walk(t, line); err != nil {
-		return err
-	}
-	return p.entry(&t.schema, e)
+	return ErrNoAccess
 }
 
 // walk reads the values of a JSON line.
@@ -54,7 +48,10 @@ func (p *Parser) walk(t *tree, line []byte) error {
 	if err := p.below(&t.root); err != nil {
 		return err
 	}
-	return p.json.end()
+	if p.json.peek(); p.json.i < len(line) {
+		return ErrJSON
+	}
+	return nil
 }
 
 // below parses the object that belongs to n.

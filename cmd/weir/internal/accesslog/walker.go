@@ -51,15 +51,6 @@ func (w *walker) take(c byte) error {
 	return nil
 }
 
-// end fails unless nothing but white space is left.
-func (w *walker) end() error {
-	w.peek()
-	if w.i != len(w.s) {
-		return ErrJSON
-	}
-	return nil
-}
-
 // object parses an object and calls field for each of its keys; field must parse the value.
 func (w *walker) object(field func(key []byte) error) error {
 	return w.members('}', func() error {

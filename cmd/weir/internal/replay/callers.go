@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -29,12 +30,11 @@ const (
 
 // ParseBy parses a By.
 func ParseBy(s string) (By, error) {
-	switch by := By(s); by {
-	case ByIP, ByPath, ByUser, ByAgent, ByIPPath:
-		return by, nil
+	all := []string{string(ByIP), string(ByPath), string(ByUser), string(ByAgent), string(ByIPPath)}
+	if !slices.Contains(all, s) {
+		return "", fmt.Errorf("callers can be keyed by %s, not by %q", strings.Join(all, ", "), s)
 	}
-	return "", fmt.Errorf("callers can be keyed by %s, not by %q", strings.Join([]string{
-		string(ByIP), string(ByPath), string(ByUser), string(ByAgent), string(ByIPPath)}, ", "), s)
+	return By(s), nil
 }
 
 // keyer returns the keys of requests. It is not safe for concurrent use.

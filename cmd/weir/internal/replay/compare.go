@@ -18,6 +18,8 @@ type OnlyOne struct {
 	Met     int     `json:"callers_denied"` // callers of such a request
 	Callers []Tally `json:"callers"`        // the Config.Top with the most of them
 	Paths   []Tally `json:"paths"`
+
+	callers, paths map[uint32]uint64 // all, by number, until the end
 }
 
 // Tally is a share of the requests of an OnlyOne.
@@ -26,39 +28,30 @@ type Tally struct {
 	Denied uint64 `json:"denied"`
 }
 
-// comparing is a Comparison in progress.
-type comparing struct {
-	both uint64
-	only [2]struct {
-		denied         uint64
-		callers, paths map[uint32]uint64
-	}
-}
-
-func newComparing() *comparing {
-	c := &comparing{}
-	for i := range c.only {
-		c.only[i].callers, c.only[i].paths = map[uint32]uint64{}, map[uint32]uint64{}
+// newComparison returns a Comparison to count in.
+func newComparison() *Comparison {
+	c := &Comparison{}
+	for i := range c.Only {
+		c.Only[i].callers, c.Only[i].paths = map[uint32]uint64{}, map[uint32]uint64{}
 	}
 	return c
 }
 
 // count counts a request that the first denies if a is set, and the second if b is.
-func (c *comparing) count(a, b bool, caller, path uint32) {
+func (c *Comparison) count(a, b bool, caller, path uint32) {
 	switch {
 	case a && b:
-		c.both++
+		c.Both++
 	case a != b:
-		one := &c.only[map[bool]int{true: 0, false: 1}[a]]
-		one.denied++
+		one := &c.Only[map[bool]int{true: 0, false: 1}[a]]
+		one.Denied++
 		one.callers[caller]++
 		one.paths[path]++
 	}
 }
 
-// result returns the Comparison with the top callers and paths.
-func (c *comparing) result(names [2]string, callers, paths []string, top int) *Comparison {
-	out := &Comparison{Names: names, Both: c.both}
+// finish sets the top callers and paths.
+func (c *Comparison) finish(callers, paths []string, top int) {
 	most := func(counts map[uint32]uint64, names []string) []Tally {
 		all := []Tally{}
 		for i, n := range counts {
@@ -69,8 +62,9 @@ func (c *comparing) result(names [2]string, callers, paths []string, top int) *C
 		})
 		return all[:min(top, len(all))]
 	}
-	for i, one := range c.only {
-		out.Only[i] = OnlyOne{one.denied, len(one.callers), most(one.callers, callers), most(one.paths, paths)}
+	for i := range c.Only {
+		one := &c.Only[i]
+		one.Met, one.Callers, one.Paths = len(one.callers), most(one.callers, callers), most(one.paths, paths)
+		one.callers, one.paths = nil, nil
 	}
-	return out
 }

@@ -10,13 +10,13 @@ type part struct {
 	rows      []row
 	denied    []bool // denials of the current requests: by request, then by row
 	timeline  *Timeline
-	bin       int        // of timeline, that of the last request
-	binEnd    int64      // in nanoseconds since the Unix epoch
-	described *described // nil if the numbers are those of callers
-	owners    []uint32   // the callers of descriptions, or nil
-	metered   []uint32   // the numbers by which suggestions are made, by code; nil if those are callers
-	apart     Apart      // all requests
-	compared  *comparing // nil unless two limits are compared
+	bin       int         // of timeline, that of the last request
+	binEnd    int64       // in nanoseconds since the Unix epoch
+	described *described  // nil if the numbers are those of callers
+	owners    []uint32    // the callers of descriptions, or nil
+	metered   []uint32    // the numbers by which suggestions are made, by code; nil if those are callers
+	apart     Apart       // all requests
+	compared  *Comparison // nil unless two limits are compared
 	meters    []meter
 	peaks     [][]Peak // indexed by meter, then by caller
 }

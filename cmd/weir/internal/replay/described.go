@@ -19,19 +19,9 @@ import (
 // RuleSet is rules to replay, in place of limits.
 type RuleSet struct {
 	Set    *rules.Set
+	Name   string // the files
 	Domain string
 	Flags  []string // the words of a command line that load Set
-}
-
-// Name returns the files of the rules.
-func (s *RuleSet) Name() string {
-	var files []string
-	for i, word := range s.Flags {
-		if i > 0 && s.Flags[i-1] == "--rules" {
-			files = append(files, word)
-		}
-	}
-	return strings.Join(files, ", ")
 }
 
 // Rules decide on descriptors, which several callers may share, and some reports are by endpoint or by

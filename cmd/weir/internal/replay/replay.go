@@ -244,7 +244,7 @@ func (r *run) decidePart(p *part, i int) error {
 		p.meters = openMeters(suggest, p.openMetered, metered)
 	}
 	if r.cfg.Compare {
-		p.compared = newComparing()
+		p.compared = newComparison()
 	}
 	err := p.decide(func(n int) {
 		decided := r.decided.Add(uint64(n))

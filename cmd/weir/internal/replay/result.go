@@ -30,7 +30,8 @@ func (r *run) report() {
 	}
 	if r.cfg.Compare {
 		p := r.parts[0]
-		res.Compared = p.compared.result(r.names(), r.callers.names, p.described.place.names, r.cfg.Top)
+		res.Compared, p.compared.Names = p.compared, r.names()
+		p.compared.finish(r.callers.names, p.described.place.names, r.cfg.Top)
 	}
 	r.suggest()
 }
@@ -38,7 +39,7 @@ func (r *run) report() {
 // names returns the names of the two that are compared.
 func (r *run) names() (names [2]string) {
 	for i, s := range r.cfg.RuleSets {
-		names[i] = s.Name()
+		names[i] = s.Name
 	}
 	for i, l := range r.cfg.Rules {
 		names[i] = l.String()
@@ -52,7 +53,7 @@ func (r *run) results() []RuleResult {
 	for i, s := range r.cfg.RuleSets {
 		name := "all rules"
 		if len(r.cfg.RuleSets) > 1 {
-			name += " of " + s.Name()
+			name += " of " + s.Name
 		}
 		rows := s.results(name)
 		for k, n := range r.parts[0].judges[i].(*ruleJudge).matched {

@@ -48,7 +48,7 @@ func ruleSet(t testing.TB, text string) *RuleSet {
 	require.NoError(t, os.WriteFile(name, []byte(text), 0o600))
 	set, err := rules.LoadFiles(name)
 	require.NoError(t, err)
-	return &RuleSet{Set: set, Domain: "web", Flags: []string{"--rules", name}}
+	return &RuleSet{Set: set, Name: name, Domain: "web", Flags: []string{"--rules", name}}
 }
 
 // askEngine returns an engine's decisions on requests one by one.

@@ -70,19 +70,11 @@ func compareEvents(a, b event) int {
 	return cmp.Compare(a.code, b.code)
 }
 
-func before(a, b event) bool {
-	return a.at < b.at || a.at == b.at && a.at&1 == 1 && a.code < b.code
-}
-
 // merged reads runs in order. It is a heap with the run of the first event at index 0.
 type merged [][]event
 
 func newMerged(runs [][]event) merged {
-	m := slices.Clone(merged(runs))
-	for i := len(m)/2 - 1; i >= 0; i-- {
-		m.down(i)
-	}
-	return m
+	return slices.SortedFunc(slices.Values(runs), func(a, b []event) int { return compareEvents(a[0], b[0]) })
 }
 
 // drop removes the first n events, which must be of the first run.
@@ -99,7 +91,7 @@ func (m merged) down(i int) {
 	for {
 		least := i
 		for kid := 2*i + 1; kid <= 2*i+2 && kid < len(m); kid++ {
-			if before(m[kid][0], m[least][0]) {
+			if compareEvents(m[kid][0], m[least][0]) < 0 {
 				least = kid
 			}
 		}

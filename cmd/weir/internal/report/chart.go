@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"regexp"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
@@ -89,22 +89,16 @@ func chartLine(bars [][]rune, line, each int, style Style) string {
 	if !style.Color {
 		return text
 	}
-	b.Reset()
-	for text != "" {
-		first, _ := utf8.DecodeRuneInString(text)
-		end := strings.IndexFunc(text, func(r rune) bool { return (r == '░') != (first == '░') })
-		if end < 0 {
-			end = len(text)
+	return oneKind.ReplaceAllStringFunc(text, func(part string) string {
+		if strings.HasPrefix(part, "░") {
+			return style.paint(red, part)
 		}
-		color := green
-		if first == '░' {
-			color = red
-		}
-		b.WriteString(style.paint(color, text[:end]))
-		text = text[end:]
-	}
-	return b.String()
+		return style.paint(green, part)
+	})
 }
+
+// oneKind matches a part of a line of bars that has one color.
+var oneKind = regexp.MustCompile(`░+|[^░]+`)
 
 // timeAxis writes the first and the last time below the ends of a chart.
 func timeAxis(t *replay.Timeline, margin, columns int) string {

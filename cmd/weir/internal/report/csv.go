@@ -26,16 +26,62 @@ var csvTables = []struct {
 		"unkeyed", "filtered",
 		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share", "shadow",
 		"replicas", "denied_crawled", "denied_answered_429"},
-		csvLimits},
+		func(r *replay.Result, add func(...any)) {
+			for i := range r.Rules {
+				rr := &r.Rules[i]
+				cells := append(ruleCells(rr.Rule), r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed,
+					r.Filtered, r.Uncounted, r.Callers, rr.Met)
+				cells = append(append(cells, countCells(rr.Matched, rr.Denied)...), rr.Shadow)
+				add(append(cells, max(1, rr.Replicas), rr.Apart.Crawled, rr.Apart.Answered)...)
+			}
+		}},
 	{"callers", []string{"name", "limit", "strategy", "burst", "caller", "requests", "admitted", "denied",
-		"denied_share", "first_denied"}, csvCallers},
+		"denied_share", "first_denied"}, func(r *replay.Result, add func(...any)) {
+		for i := range r.Rules {
+			for _, c := range r.Rules[i].Worst {
+				cells := append(ruleCells(r.Rules[i].Rule), c.Name)
+				cells = append(cells, countCells(c.Requests, c.Denied)...)
+				add(append(cells, c.FirstDenied)...)
+			}
+		}
+	}},
 	{"timeline", []string{"name", "limit", "strategy", "burst", "start", "end", "requests", "admitted",
-		"denied", "denied_share"}, csvTimeline},
+		"denied", "denied_share"}, func(r *replay.Result, add func(...any)) {
+		for i := range r.Rules {
+			for b, requests := range r.Timeline.Rows[0] {
+				start := r.Timeline.Start.Add(time.Duration(b) * r.Timeline.Width)
+				cells := append(ruleCells(r.Rules[i].Rule), start, start.Add(r.Timeline.Width))
+				add(append(cells, countCells(requests, r.Timeline.Rows[1+i][b])...)...)
+			}
+		}
+	}},
 	{"suggest", []string{"strategy", "burst", "duration_seconds", "limit", "deny_at_most", "callers",
-		"callers_denied", "p50", "p90", "p99", "p99_9", "max"}, csvSuggest},
-	{"compared", []string{"only", "by", "caller_or_path", "denied"}, csvCompared},
+		"callers_denied", "p50", "p90", "p99", "p99_9", "max"}, func(r *replay.Result, add func(...any)) {
+		for _, s := range r.Suggestions {
+			p := s.Peaks
+			add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.Share, r.Callers,
+				s.Denied, p.P50, p.P90, p.P99, p.P999, p.Max)
+		}
+	}},
+	{"compared", []string{"only", "by", "caller_or_path", "denied"}, func(r *replay.Result, add func(...any)) {
+		for i, one := range r.Compared.Only {
+			for _, t := range one.Callers {
+				add(r.Compared.Names[i], "caller", t.Name, t.Denied)
+			}
+			for _, t := range one.Paths {
+				add(r.Compared.Names[i], "path", t.Name, t.Denied)
+			}
+		}
+	}},
 	{"endpoints", []string{"endpoint", "requests", "callers", "strategy", "burst", "duration_seconds", "limit",
-		"callers_denied"}, csvEndpoints},
+		"callers_denied"}, func(r *replay.Result, add func(...any)) {
+		for _, e := range r.Endpoints {
+			for _, s := range e.Suggestions {
+				add(e.Name, e.Requests, e.Callers, s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit,
+					s.Denied)
+			}
+		}
+	}},
 }
 
 // CSVTables returns the names of the tables.
@@ -99,64 +145,6 @@ func burstCell(burst uint64) any {
 
 func countCells(requests, denied uint64) []any {
 	return []any{requests, requests - denied, denied, share(denied, requests)}
-}
-
-func csvLimits(r *replay.Result, add func(...any)) {
-	for i := range r.Rules {
-		rr := &r.Rules[i]
-		cells := append(ruleCells(rr.Rule), r.First, r.Last, r.Lines, r.Unreadable.Count, r.Unkeyed,
-			r.Filtered, r.Uncounted, r.Callers, rr.Met)
-		cells = append(append(cells, countCells(rr.Matched, rr.Denied)...), rr.Shadow)
-		add(append(cells, max(1, rr.Replicas), rr.Apart.Crawled, rr.Apart.Answered)...)
-	}
-}
-
-func csvCallers(r *replay.Result, add func(...any)) {
-	for i := range r.Rules {
-		for _, c := range r.Rules[i].Worst {
-			cells := append(ruleCells(r.Rules[i].Rule), c.Name)
-			cells = append(cells, countCells(c.Requests, c.Denied)...)
-			add(append(cells, c.FirstDenied)...)
-		}
-	}
-}
-
-func csvTimeline(r *replay.Result, add func(...any)) {
-	for i := range r.Rules {
-		for b, requests := range r.Timeline.Rows[0] {
-			start := r.Timeline.Start.Add(time.Duration(b) * r.Timeline.Width)
-			cells := append(ruleCells(r.Rules[i].Rule), start, start.Add(r.Timeline.Width))
-			add(append(cells, countCells(requests, r.Timeline.Rows[1+i][b])...)...)
-		}
-	}
-}
-
-func csvSuggest(r *replay.Result, add func(...any)) {
-	for _, s := range r.Suggestions {
-		p := s.Peaks
-		add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.Share, r.Callers,
-			s.Denied, p.P50, p.P90, p.P99, p.P999, p.Max)
-	}
-}
-
-func csvCompared(r *replay.Result, add func(...any)) {
-	for i, one := range r.Compared.Only {
-		for _, t := range one.Callers {
-			add(r.Compared.Names[i], "caller", t.Name, t.Denied)
-		}
-		for _, t := range one.Paths {
-			add(r.Compared.Names[i], "path", t.Name, t.Denied)
-		}
-	}
-}
-
-func csvEndpoints(r *replay.Result, add func(...any)) {
-	for _, e := range r.Endpoints {
-		for _, s := range e.Suggestions {
-			add(e.Name, e.Requests, e.Callers, s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit,
-				s.Denied)
-		}
-	}
 }
 
 // harmless makes a name safe to open in a spreadsheet, which evaluates cells that begin with one of

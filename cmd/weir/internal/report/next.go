@@ -28,7 +28,7 @@ func Next(r *replay.Result) []Step {
 	for _, s := range r.RuleSets {
 		name := "the rules"
 		if len(r.RuleSets) > 1 {
-			name += " of " + Printable(s.Name())
+			name += " of " + Printable(s.Name)
 		}
 		step := enforce(r, &replay.RuleResult{Set: s}, name+" in front of a server")
 		if steps = append(steps, step); step.Command != "" {

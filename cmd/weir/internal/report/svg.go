@@ -46,12 +46,12 @@ func (p *plot) bar(x, width, cut, top float64) {
 	}
 }
 
-// note adds a row of the table. The text, which consists of numbers and times, is shown while the mouse
-// is over x to x+width.
-func (p *plot) note(x, width float64, text string, row ...string) {
-	p.numbers.add(row...)
-	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s</title></rect>`, x, width,
-		plotHeight, text)
+// note adds a row of the table, which consists of numbers and times. It is also shown while the mouse is
+// over x to x+width.
+func (p *plot) note(x, width float64, name, all, denied string) {
+	p.numbers.add(name, all, denied)
+	fmt.Fprintf(&p.hover, `<rect x="%.2f" y="0" width="%.2f" height="%d"><title>%s: %s %s, %s %s</title></rect>`, x,
+		width, plotHeight, name, all, p.numbers.Columns[1].Name, denied, p.numbers.Columns[2].Name)
 }
 
 // y adds a horizontal line at a height, with its label.
@@ -107,9 +107,7 @@ func timelineChart(t *replay.Timeline, i int, rr *replay.RuleResult) drawing {
 		}
 		x := float64(i) * step
 		p.bar(x, width, cut, all)
-		at := stamp(t.Start.Add(time.Duration(i) * t.Width))
-		p.note(x, step, fmt.Sprintf("%s: %s admitted, %s denied", at, count(requests-denied), count(denied)),
-			at, count(requests-denied), count(denied))
+		p.note(x, step, stamp(t.Start.Add(time.Duration(i)*t.Width)), count(requests-denied), count(denied))
 	}
 	return p.html("requests admitted and denied over time; the table below has the numbers")
 }
@@ -154,13 +152,12 @@ func peakChart(s replay.Suggestion) drawing {
 		if b.Callers == 0 {
 			continue
 		}
-		all, cut := height(b.Callers), 0.0
+		all, cut, denied := height(b.Callers), 0.0, b.Callers
 		if b.To <= s.Limit {
-			cut = all
+			cut, denied = all, 0
 		}
 		p.bar(x, step*0.9, cut, all)
-		p.note(x, step, "peak "+binLabel(b)+": "+met(b.Callers), binLabel(b), count(b.Callers),
-			map[bool]string{true: "yes", false: "no"}[cut == 0])
+		p.note(x, step, binLabel(b), count(b.Callers), count(denied))
 	}
 	for i, b := range bins {
 		if b.To == s.Limit {
