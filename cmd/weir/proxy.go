@@ -59,9 +59,9 @@ alone, from the last known counts, with 1/--instances of each limit, and adds wh
 the counts on Redis afterwards. Give the password in $WEIR_REDIS_PASSWORD or a file: all users of
 a machine can read the arguments of a process.
 
-Clients may use HTTP/2 without TLS, and an --upstream h2c://HOST:PORT gets it, so that gRPC passes;
-a call over the limit fails with Unavailable. Streams whose clients send little or much need
---body-rate 0 and --max-body 0.
+Clients may use HTTP/2 without TLS, and an --upstream h2c://HOST:PORT gets it, so that gRPC passes,
+but no WebSockets. A call over the limit fails with Unavailable. Streams whose clients send little
+or much need --body-rate 0 and --max-body 0.
 
 Only WebSocket upgrades are passed on. Connections, requests in flight and request bodies are
 bounded; a connection over --max-conns replaces one without a request. An HTTP/2 connection has at
