@@ -161,8 +161,14 @@ func (s *Server) closeListeners() {
 // closes the connection of a client that pings more than once in five minutes; proxies do so.
 const pingEvery = 5 * time.Second
 
+// streamWorkers is the number of goroutines that are kept for calls. They save up to a third of a call's
+// instructions: the stack of a new goroutine is too small for a call, and is copied. Of more calls at once,
+// each starts a goroutine.
+const streamWorkers = 64
+
 func (s *Server) newGRPC() {
 	options := []grpc.ServerOption{
+		grpc.NumStreamWorkers(streamWorkers),
 		grpc.KeepaliveParams(s.cfg.Connections),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingEvery, PermitWithoutStream: true}),
 	}
