@@ -171,7 +171,7 @@ func TestSecretsAreReadFromTheEnvironment(t *testing.T) {
 
 func TestHelpFitsIn100Columns(t *testing.T) {
 	var out bytes.Buffer
-	for _, cmd := range []*cobra.Command{newProxy(), newServe()} {
+	for _, cmd := range []*cobra.Command{newProxy(), newServe(), newReplay(), newRulesExplain()} {
 		cmd.SetOut(&out)
 		cmd.SetArgs([]string{"--help"})
 		require.NoError(t, cmd.Execute())
@@ -179,7 +179,7 @@ func TestHelpFitsIn100Columns(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		assert.LessOrEqual(t, len(strings.TrimRight(line, "\n")), 100, line)
 	}
-	for _, text := range []string{"/-/metrics", `"what"`, `"for"`, "7d", "--max-conns", "SIGHUP"} {
+	for _, text := range []string{"/-/metrics", `"what"`, `"for"`, "7d", "--max-conns", "SIGHUP", "csv:endpoints"} {
 		assert.Contains(t, out.String(), text)
 	}
 }

@@ -25,14 +25,15 @@ have denied most, and when. With --suggest it reports which limits fit the log.
 Files have the common or the combined format of nginx and Apache, a W3C format (IIS, CloudFront), or
 JSON as Caddy, nginx, Traefik, Envoy, Cloudflare, Google Cloud and weir proxy write it; for other
 JSON, --map names the fields, and for other text --format or --log-format the format. Gzip and zstd
-are recognized by their content; "-" is the standard input. Lines that cannot be read are counted and
-the first few shown. The report does not depend on the order of the lines or of the files.
+are recognized by their content; "-" is the standard input. Lines that cannot be read are counted
+and the first few shown. The report does not depend on the order of the lines or of the files.
 
 The prefixes that Docker, Kubernetes, syslog and journalctl put in front of a line are removed;
 --strip-prefix removes others. A line that leaves open which of its words is the client is not read.
-If a log lists the addresses of proxies in X-Forwarded-For, or has only those of your balancer, --trust
-names the proxies, as for weir proxy. If most callers are no addresses or seem to be proxies, if there
-is one caller only, or as many as lines, replay says so, suggests nothing and exits with 3.
+If a log lists the addresses of proxies in X-Forwarded-For, or has only those of your balancer,
+--trust names the proxies, as for weir proxy. If most callers are no addresses or seem to be
+proxies, if there is one caller only, or as many as lines, replay says so, suggests nothing and
+exits with 3.
 
 A limit is [NAME=]COUNT/DURATION[:STRATEGY], as for weir proxy: 100/1m, login=5/500ms, 10000/1d:log.
 Durations are from 1ms to 365d, in whole milliseconds. Several counts and durations, separated by
@@ -53,26 +54,26 @@ and the user agent. An action that reads another header makes no descriptor. The
 rules together and each rule by itself: the requests that it matched, and those that it denied or,
 in shadow mode, would have denied.
 
---compare replays a second limit beside --limit, or second rules beside --rules, and reports what only
-one of the two denies, by caller and by path. --replicas replays each limit once more as that many
-instances without a shared store would have decided: a request goes to one of them at random.
+--compare replays a second limit beside --limit, or second rules beside --rules, and reports what
+only one of the two denies, by caller and by path. --replicas replays each limit once more as that
+many instances without a shared store would have decided: a request goes to one of them at random.
 
 --suggest reports, for each --strategy and for 1s, 1m, 1h and 1d, the lowest limit that denies a
 request to at most --deny-at-most of the callers. It is exact: a caller's peak is the lowest limit
 that denies none of the caller's requests, computed from all of them, and the suggested limit is the
 lowest peak that at most that share of the callers exceed.
 
-With --by-route it does so for each endpoint, and --rules-out writes the limits for a minute as rules.
-Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal digits, 24 or more letters and
-digits. Over 20 names below one path with fewer than 10 callers each are folded to {name}. Assets, health
-checks and endpoints with fewer than 10 callers are apart.
+With --by-route it does so for each endpoint, and --rules-out writes the limits for a minute as
+rules. Ids in paths are folded to {id}: numbers, UUIDs, 8 or more hexadecimal digits, 24 or more
+letters and digits. Over 20 names below one path with fewer than 10 callers each are folded to
+{name}. Assets, health checks and endpoints with fewer than 10 callers are apart.
 
-Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query; spellings of one path
-are one), user, agent (the user agent), or ip+path. Requests without it are counted and left out. Requests
-that the server answered with 429 already are also shown apart, and with --crawlers those by the crawlers
-of search engines and the like. Keys over 1 KiB are
-shortened and end in a SHA-256 digest. With --count-if, requests with other statuses are decided on
-but take nothing, as in weir proxy.
+Callers are keyed --by ip (an IPv6 address by its prefix), path (without the query; spellings of one
+path are one), user, agent (the user agent), or ip+path. Requests without it are counted and left
+out. Requests that the server answered with 429 already are also shown apart, and with --crawlers
+those by the crawlers of search engines and the like. Keys over 1 KiB are shortened and end in a
+SHA-256 digest. With --count-if, requests with other statuses are decided on but take nothing, as in
+weir proxy.
 
 A server writes a line when a request ends. If the log has the durations of requests, replay uses
 their times of arrival. Apache logs the time of arrival; nginx's common format has only the time of
@@ -80,13 +81,14 @@ the end, which replay uses instead. If times are in whole seconds, replay spread
 each caller's requests of a second evenly over it; for a fixed window of whole seconds this makes no
 difference.
 
-Requests are decided on as if the denied ones had been sent all the same: callers that wait as long as
-they are asked to would meet fewer denials. The report ends with the commands that enforce its limits
-on the same requests, or says why there is none.
+Requests are decided on as if the denied ones had been sent all the same: callers that wait as long
+as they are asked to would meet fewer denials. The report ends with the commands that enforce its
+limits on the same requests, or says why there is none.
 
-Memory grows by 16 bytes with each request, and with the number of callers (with --rules, of distinct
-descriptors and callers). The exit code is 1 if replay failed or one of several files could not be read, 2 if the
-command line is wrong or the file is not an access log, and 3 if the callers are in doubt.`
+Memory grows by 16 bytes with each request, and with the number of callers (with --rules, of
+distinct descriptors and callers). The exit code is 1 if replay failed or one of several files could
+not be read, 2 if the command line is wrong or the file is not an access log, and 3 if the callers
+are in doubt.`
 
 const replayExample = `  weir replay --limit 100/1m access.log
   weir replay --suggest access.log
@@ -95,9 +97,9 @@ const replayExample = `  weir replay --limit 100/1m access.log
   weir replay --limit 100/1m --replicas 3 --skew 1 access.log
   weir replay --suggest --by-route --rules-out suggested.yaml access.log
   weir replay --limit 20/1m --limit 100/1m --html report.html access.log.1.gz access.log
-  weir replay --limit 60/1m --strategy fixed,sliding,log --limit 60/1m:token --burst 10 --by user access.log
+  weir replay --limit 60/1m --strategy fixed,log --limit 60/1m:token --burst 10 --by user access.log
   weir replay --limit 5/1m --path /login --method POST --count-if 401 access.log
-  weir replay --suggest --format json --map time=ts,ip=client.addr,path=url -o json app.log | jq .suggestions
+  weir replay --suggest --map time=ts,ip=client.addr,path=url -o json app.log | jq .suggestions
   ssh web1 cat /var/log/nginx/access.log | weir replay --limit 1000/1s,5000/10s,7000/15s -`
 
 // replayFlags are the flags of weir replay.
@@ -166,6 +168,7 @@ func (f *replayFlags) command() *cobra.Command {
 	flags.BoolVar(&f.force, "force", false, "make suggestions although the callers seem not to be clients")
 	f.addInput(cmd)
 	f.addOutput(cmd)
+	cmd.SetUsageFunc(usage100)
 	return cmd
 }
 
@@ -197,7 +200,7 @@ func (f *replayFlags) addInput(cmd *cobra.Command) {
 func (f *replayFlags) addOutput(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.output, "output", "o", "text",
-		"what to print: text, json, html, csv (of the limits), csv:callers, csv:timeline or csv:suggest")
+		"what to print: "+strings.Join(outputs, ", ")+"; csv is csv:limits")
 	flags.StringVar(&f.html, "html", "",
 		"also write the report as an HTML page to this `file`; - prints it instead of the text")
 	flags.IntVar(&f.top, "top", 10, "how many callers to list for each limit")

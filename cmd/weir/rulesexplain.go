@@ -35,7 +35,7 @@ type explainFlags struct {
 func newRulesExplain() *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
-		Use:   "explain PATH... --descriptor KEY=VALUE,... | --request FILE | --http 'METHOD PATH' | --line LINE",
+		Use:   "explain PATH... --descriptor KEY=VALUE,... | --request FILE | --http REQUEST | --line LINE",
 		Short: "Print which rule limits a request, and why",
 		Long: `Explain looks up each descriptor of a request in the rules. It prints which descriptor of the
 file is chosen at each step, and why, and then what the rules decide on the request if it is the
@@ -44,11 +44,11 @@ first.
 A descriptor is written KEY=VALUE,KEY=VALUE; keys and values may be quoted as in Go. A request is
 JSON, as Envoy's service accepts it at /json:
 
-  {"domain": "edge", "descriptors": [{"entries": [{"key": "plan", "value": "free"}]}], "hitsAddend": 1}
+  {"domain": "edge", "descriptors": [{"entries": [{"key": "plan", "value": "free"}]}]}
 
---http is an HTTP request, with --header, --address and --user, and --line is a line of an access log,
-in the formats of weir replay. Explain prints which descriptor each of the domain's rate_limits makes
-of it, by which actions, and then the rule, the limit and the verdict of each descriptor.`,
+--http is an HTTP request, with --header, --address and --user, and --line is a line of an access
+log, in the formats of weir replay. Explain prints which descriptor each of the domain's rate_limits
+makes of it, by which actions, and then the rule, the limit and the verdict of each descriptor.`,
 		Example: "  weir rules explain limits.yaml --descriptor plan=free,user=ann\n" +
 			"  weir rules explain limits.yaml --request request.json\n" +
 			"  weir rules explain limits.yaml --http 'POST /login' --header 'Plan: free' --address 192.0.2.7\n" +
@@ -72,6 +72,7 @@ of it, by which actions, and then the rule, the limit and the verdict of each de
 	flags.StringSliceVar(&f.lines.trust, "trust", nil,
 		"the `addresses` and prefixes of proxies whose X-Forwarded-For names the client (repeatable)")
 	mergeFlag(cmd, &f.loader)
+	cmd.SetUsageFunc(usage100)
 	return cmd
 }
 
