@@ -23,6 +23,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"byStrategy": byStrategy, "strategyTitle": strategyTitle, "shareText": shareText, "suggested": suggested,
 	"suggestionsTable": suggestionsTable, "peakChart": peakChart, "durationText": durationText,
 	"endpointsTable": endpointsTable, "examplesTable": examplesTable,
+	"share":  func(part, whole int) string { return percent(uint64(part), uint64(whole)) },
 	"method": func() string { return Method },
 	"how":    func() string { return endpoint.How },
 	"width":  func(percent string) string { return strings.Trim(strings.TrimSuffix(percent, " %"), "<>") + "%" },

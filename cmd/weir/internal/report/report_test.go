@@ -416,6 +416,7 @@ func TestNiceTop(t *testing.T) {
 func TestPageIsReadByEveryone(t *testing.T) {
 	got := render(t, "report.html")
 	verdict, suggested := strings.Index(got, "met a denial"), strings.Index(got, "Suggested limits")
+	assert.Contains(t, got, "<b>900 callers</b> <span>met a denial (72.9 %)")
 	assert.True(t, 0 < verdict && verdict < suggested, "the verdict comes before the suggestions")
 	assert.Equal(t, 1, strings.Count(got, "<details open>"), "one suggestion is open")
 	assert.Equal(t, strings.Count(got, "<table"), strings.Count(got, "<caption>"))
