@@ -139,8 +139,8 @@ type (
 
 	// Batcher calls one method for several limits, in one round trip.
 	Batcher interface {
-		// Store returns a value that is equal for strategies whose calls can go together, and the Strategy
-		// itself: a type that embeds it, and may have another Run, is not taken for a Batcher.
+		// Store returns a value that is equal for strategies whose calls can go together, and the
+		// Strategy itself: a type that embeds it, and may have another Run, is not taken for a Batcher.
 		Store() (store any, of Strategy)
 
 		// Batch calls the method of op for each of limits, whose Strategies have this Store, and sets
@@ -183,8 +183,9 @@ type Backlog struct {
 	Source string
 
 	// Total is the cost that Source has admitted for this caller so far, a running total that never
-	// restarts; Charged is the part of it that is known to be charged or no longer counts. Reconcile
-	// charges Total less Charged, or less the largest Total that it has seen of Source, whichever is
-	// less. It remembers that Total for as long as the period.
+	// restarts, and falls by what is given back: less than one seen before charges nothing; Charged is
+	// the part of it that is known to be charged or no longer counts. Reconcile charges Total less
+	// Charged, or less the largest Total that it has seen of Source, whichever is less. It remembers
+	// that Total for as long as the period.
 	Charged, Total uint64
 }

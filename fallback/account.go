@@ -14,22 +14,25 @@ import (
 // account is the state of one caller. Its methods require mu, but for restart and idle.
 //
 // Up: primary decides, and counted is its last count. Down: local decides, and what it admits are
-// debts. Back: the next call of primary takes what primary has missed along, a weir.Backlog: a
-// reset, counted if primary may have lost it, and the debts, as charged and total. Primary then
-// charges what total exceeds charged by, or the largest total that it has seen under number,
-// whichever is less. So a debt is charged once, however often it is sent:
+// debts; while a call of primary is under way, only once that has ended without counting (pending).
+// Back: the next call of primary takes along what primary has missed, a weir.Backlog: a reset; the
+// last count, if primary may have lost it; and the debts, as two numbers, charged and total.
+// Primary then charges total less charged, or less the largest total that it was sent before, if
+// that is more. So a debt is charged once, however often it is sent:
 //
 //	                                              debts up to   total   charged   sent
 //	1. local admits 5                             5                 5         0      0
 //	2. local admits 3                             5 8               8         0      0
 //	3. a call takes 0 and 8 along, but its answer
 //	   is lost; has primary charged 8?            5 8               8         0      8
-//	4. local admits 4                             5 8 12           12         0      8
+//	4. local decides on that call and others,
+//	   and admits 4                               5 8 12           12         0      8
 //	5. 2 are given back                           5 8 10           10         0      8
-//	6. the first 5 count no more                  8 10             10         5      8
+//	6. the first 5 count no more: as if charged   8 10             10         5      8
 //	7. a call takes 5 and 10 along; primary, if it
 //	   has seen 8, charges 2, and otherwise 5     8 10             10         5     10
 //	8. its answer arrives                         8 10             10        10     10
+//	9. a reset, under a new number                                  0         0      0
 type account struct {
 	users     atomic.Int32 // requests under way: the account must stay
 	temporary bool         // the ledger had no room, so no other request finds it; set by open
@@ -37,13 +40,13 @@ type account struct {
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
 	counted tally     // the last count of primary
-	epoch   uint64    // of the breaker at that count
+	epoch   uint64    // the breaker's when the last answered call began; if it has risen, counted is sent
 
 	// debts is the cost that local admitted, oldest first. total is all of it so far, charged the
 	// part that primary has charged or that counts no more, sent the largest total that primary was
-	// sent. Only total falls, by what is given back; below sent it charges too little, if anything.
-	// Primary stores totals under the number: another account of the caller has another one, and so
-	// has this one after a reset.
+	// sent. Only total falls, by what is given back; while it is below sent, primary may have
+	// charged more than is owed, and the next debts make up for it. Primary stores totals under the
+	// number: another account of the caller has another one, and so has this one after a reset.
 	debts                []debt
 	total, charged, sent uint64
 	number               uint64
@@ -59,7 +62,8 @@ type debt struct {
 }
 
 // sharing is the number of instances that local's counts of a caller are a share of, until its
-// period ends. A smaller number must wait for that: the counts would be too low for it.
+// period ends. When fewer instances are left, their larger shares hold from then on: a count that
+// was seeded as a share of more is too low for them.
 type sharing struct {
 	instances uint64
 	until     time.Time
@@ -98,8 +102,8 @@ func (t tally) now(now time.Time) uint64 {
 	return uint64(float64(t.total) * float64(t.until.Sub(now)) / float64(t.until.Sub(t.at)))
 }
 
-// restart resets the account; primary is to be reset too, until an instant. Decisions that began
-// with another number are not recorded.
+// restart resets the account; primary is to be reset too, if it answers before an instant.
+// Decisions that began with another number are not recorded.
 func (a *account) restart(number uint64, until time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,9 +111,10 @@ func (a *account) restart(number uint64, until time.Time) {
 	a.counted, a.debts, a.total, a.charged, a.sent, a.sharing = tally{}, nil, 0, 0, 0, sharing{}
 }
 
-// addDebt adds cost that counts until an instant: to the last debt, if that lapses later or began
-// to lapse little earlier, and otherwise as a debt of its own. So there are few debts, in the order
-// in which they lapse, and those of fixed windows lapse with their windows.
+// addDebt adds cost that counts until an instant: to the last debt, if that lapses no sooner or
+// begins to lapse less than a quarter of the time earlier, and otherwise as a debt of its own. So
+// there are few debts, in the order in which they lapse, and those of fixed windows lapse with
+// their windows.
 func (a *account) addDebt(cost uint64, until, now time.Time) {
 	a.lapse(now)
 	a.total += min(cost, math.MaxUint64-a.total)
@@ -122,8 +127,8 @@ func (a *account) addDebt(cost uint64, until, now time.Time) {
 	last.until = later(last.until, until)
 }
 
-// lapse removes the debts that count no more. When none is left, the totals are equal, and not
-// below those that primary was sent.
+// lapse removes the debts that count no more. When none is left, total and charged are equal and at
+// least sent: nothing is owed, and no total is sent twice.
 func (a *account) lapse(now time.Time) {
 	for len(a.debts) > 0 && !a.debts[0].until.After(now) {
 		a.charged = max(a.charged, a.debts[0].upTo)

@@ -47,6 +47,8 @@ func TestDebtsByAnExample(t *testing.T) {
 	require.True(t, v.caughtUp(sent))
 	is(8, 10, 10, 10, 8, 10)
 	require.Zero(t, a.owed(now))
+	a.restart(1, later)
+	is(9, 0, 0, 0)
 }
 
 // owed never understates the debt, and overstates it only by debts that expired within the last

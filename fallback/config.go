@@ -71,7 +71,8 @@ type Config struct {
 	// answers (docs/redis.md has figures), or healthy calls are decided locally. A caller whose
 	// deadline is nearer than twice Timeout waits for half of the time it has left, so that local can
 	// still decide (Stats.ShortDeadlines). The call goes on without it, and counts as late only after
-	// all of Timeout; an admission that arrives by then settles what local admitted.
+	// all of Timeout; an admission that arrives even later settles what local admitted and primary was
+	// not charged with.
 	Timeout time.Duration
 
 	// The breaker opens when, of the calls that ended in the last Interval, at least MinCalls and the

@@ -97,10 +97,12 @@ type common struct {
 //
 //	counted <= used + the cost of the calls whose answers were lost
 //
-// A primary that loses its data at once with what it remembers is seeded with the largest last
-// count of all instances. That exceeds what is used by at most what other instances took back after
-// this one's last call for that caller: up to the limit, 100 of 100, until the period ends, in the
-// worst case, and nothing if each caller stays on one instance. A primary that is a Seeder and no
+// and, until later debts make up for it, what is given back of the debts that such a call took
+// along. The answer of a caller that has left counts as lost if local denied, or did not decide. A
+// primary that loses its data at once with what it remembers is seeded with the largest last count
+// of all instances. That exceeds what is used by at most what other instances took back after this
+// one's last call for that caller: up to the limit, 100 of 100, until the period ends, in the worst
+// case, and nothing if each caller stays on one instance. A primary that is a Seeder and no
 // Reconciler remembers nothing: the same holds for it after every failure. What an instance
 // admitted in an outage is charged to primary even if another instance has reset the caller since.
 //

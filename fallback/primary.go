@@ -33,8 +33,9 @@ func calling(op weir.Op, taken *weir.Result) operation {
 
 // call has primary do op, unless the breaker is open: then it starts a probe, if one is due. It
 // waits for at most Timeout, half of the time that the caller has left, or until the caller gives
-// up. The error is errUndecided, or one for the caller. The operation may continue without its
-// caller, as the pending, and the breaker records how it ends.
+// up, which it may not notice with a Prompt primary. The error is errUndecided, or one for the
+// caller. The operation may continue without its caller, as the pending, and the breaker records
+// how it ends.
 func (v *visit) call(ctx context.Context, op operation) (*weir.Result, *pending, error) {
 	if v.b != nil && !v.b.Closed() {
 		v.startProbe()

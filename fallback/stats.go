@@ -21,8 +21,8 @@ type Stats struct {
 
 	Failures uint64 // calls of primary, and probes, that failed or were late
 
-	// Calls of primary for which the caller's deadline left too little time, less than Timeout: local
-	// decided. What primary counted when its answer came, within Timeout, is no debt.
+	// Calls of primary for which the caller's deadline left too little time, less than Timeout:
+	// local decided. What primary counted when its answer came is no debt.
 	ShortDeadlines uint64
 
 	Reconciled uint64 // cost that local admitted and primary was charged with
