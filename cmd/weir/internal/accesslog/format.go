@@ -142,7 +142,8 @@ func ParseFormat(name, fields string) (Format, error) {
 
 // The parts of a request that a line can have.
 const (
-	slotTime = iota
+	slotNone = iota // of a field that is not needed
+	slotTime
 	slotDate // of the time, if that is in another field
 	slotDuration
 	slotIP

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,7 +18,7 @@ type layout struct {
 }
 
 type part struct {
-	slot  int // -1 if the field is not needed
+	slot  int
 	until []byte
 }
 
@@ -43,7 +44,7 @@ var apache = map[string]string{
 
 var (
 	apacheDirective = regexp.MustCompile(`%[!,0-9]*[<>]?[!,0-9]*((?:\{[^}]*\})?(?:\^t[io]|[a-zA-Z]|%))`)
-	nginxVariable   = regexp.MustCompile(`\$(?:\{([a-z0-9_]+)\}|([a-z0-9_]+))`)
+	nginxVariable   = regexp.MustCompile(`\$(?:\{[a-z0-9_]+\}|[a-z0-9_]+)`)
 	configured      = regexp.MustCompile(`^\s*(?i:log_format\s+\S+|logformat)\s+(?:escape=\w+\s+)?`)
 	configuredName  = regexp.MustCompile(`(["'])\s+\w+\s*$`)
 	configuredText  = regexp.MustCompile(`'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"`)
@@ -98,24 +99,20 @@ func unquoteConfig(text string) string {
 // newLayout compiles a format with nginx's variables.
 func newLayout(format string) (*layout, error) {
 	l := &layout{schema: schema{unit: time.Second, text: true}}
-	at := nginxVariable.FindAllStringSubmatchIndex(format, -1)
+	at := nginxVariable.FindAllStringIndex(format, -1)
 	if len(at) == 0 {
 		return nil, fmt.Errorf("it has no variable such as $remote_addr or %%h")
 	}
 	l.lead = []byte(format[:at[0][0]])
 	for i, m := range at {
-		name := nginxVariable.FindStringSubmatch(format[m[0]:m[1]])
-		slot, ok := variables[name[1]+name[2]]
-		if !ok {
-			slot = -1
-		}
+		slot := variables[strings.Trim(format[m[0]:m[1]], "${}")]
 		end := len(format)
 		if i+1 < len(at) {
 			end = at[i+1][0]
 		}
 		until := []byte(format[m[1]:end])
 		if n := len(l.parts); n > 0 && len(l.parts[n-1].until) == 0 {
-			if l.parts[n-1].slot != slotPath || slot >= 0 {
+			if l.parts[n-1].slot != slotPath || slot != slotNone {
 				return nil, fmt.Errorf("nothing stands between the variables before %q",
 					format[m[0]:m[1]])
 			}
@@ -123,9 +120,7 @@ func newLayout(format string) (*layout, error) {
 			continue
 		}
 		l.parts = append(l.parts, part{slot, until})
-		if ok {
-			l.needs[slot] = slot == slotIP || slot == slotTime
-		}
+		l.needs[slot] = slot == slotIP || slot == slotTime
 	}
 	return l.complete()
 }
@@ -157,7 +152,7 @@ func (p *Parser) text(l *layout, line []byte, e *Entry) error {
 		if !ok {
 			return ErrLayout
 		}
-		if part.slot >= 0 {
+		if part.slot != slotNone {
 			p.set(part.slot, value{text: rest[:n], str: true, rank: 1})
 		}
 		rest, before = rest[min(n+len(part.until), len(rest)):], part.until
@@ -202,21 +197,17 @@ var w3cFields = map[string]int{
 // w3c returns the layout of a W3C log. IIS separates fields by spaces and logs the time taken in
 // milliseconds; CloudFront separates them by tabs, though not their names, and logs seconds.
 func w3c(fields string) *layout {
-	l, tabbed := &layout{}, &layout{}
-	for name := range strings.FieldsSeq(fields) {
-		slot, ok := w3cFields[name]
-		if !ok {
-			slot = -1
+	separated := func(by string, unit time.Duration) *layout {
+		l := &layout{schema: schema{unit: unit, text: true}}
+		for name := range strings.FieldsSeq(fields) {
+			l.parts = append(l.parts, part{w3cFields[name], []byte(by)})
 		}
-		l.parts = append(l.parts, part{slot, []byte(" ")})
-		tabbed.parts = append(tabbed.parts, part{slot, []byte("\t")})
+		l.parts[len(l.parts)-1].until = nil
+		l.needs[slotTime], l.needs[slotDate], l.needs[slotIP] = true, true, true
+		return l
 	}
-	for _, one := range []*layout{l, tabbed} {
-		one.parts[len(one.parts)-1].until = nil
-		one.unit, one.text = time.Millisecond, true
-		one.needs[slotTime], one.needs[slotDate], one.needs[slotIP] = true, true, true
-	}
-	l.tabbed, tabbed.unit = tabbed, time.Second
+	l := separated(" ", time.Millisecond)
+	l.tabbed = separated("\t", time.Second)
 	return l
 }
 
@@ -240,16 +231,11 @@ func (p *Parser) Begin(fields []byte) {
 
 // Fields returns the last directive in a part of a W3C log that names the fields, or nil.
 func Fields(text []byte) []byte {
-	for len(text) > 0 {
-		i := bytes.LastIndex(text, fieldsDirective)
-		if i < 0 {
-			break
-		}
-		if i == 0 || text[i-1] == '\n' {
-			line, _, _ := bytes.Cut(text[i:], []byte("\n"))
-			return line
-		}
-		text = text[:i]
+	end := []byte("\n")
+	i := bytes.LastIndex(text, slices.Concat(end, fieldsDirective))
+	if i < 0 && !bytes.HasPrefix(text, fieldsDirective) {
+		return nil
 	}
-	return nil
+	line, _, _ := bytes.Cut(text[i+1:], end)
+	return line
 }
