@@ -95,8 +95,8 @@ func (s *source) fill(b *block) error {
 	n := copy(buf, s.rest)
 	s.rest = s.rest[:0]
 	end := 0
-	for end == 0 && !b.last && n < len(buf) {
-		m, err := readFull(s.in, buf[n:max(blockSize, min(2*n, len(buf)))])
+	for !b.last && n < len(buf) && (n < blockSize || end == 0) {
+		m, err := s.in.Read(buf[n:max(blockSize, min(2*n, len(buf)))])
 		n += m
 		if err != nil && err != io.EOF {
 			b.data, b.fields = buf[:bytes.LastIndexByte(buf[:n], '\n')+1], s.fields
@@ -132,16 +132,6 @@ func (s *source) skip(buf []byte) int {
 	}
 	s.skipping = false
 	return copy(buf, buf[end+1:])
-}
-
-// readFull reads until buf is full or an error occurs.
-func readFull(r io.Reader, buf []byte) (n int, err error) {
-	for n < len(buf) && err == nil {
-		var m int
-		m, err = r.Read(buf[n:])
-		n += m
-	}
-	return n, err
 }
 
 // counter counts the bytes read, for the progress bar.
