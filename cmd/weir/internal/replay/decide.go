@@ -60,15 +60,6 @@ func (p *part) close() {
 	}
 }
 
-// measure computes the callers' peaks.
-func (p *part) measure(s *Suggest) {
-	for _, m := range p.meters {
-		p.peaks = append(p.peaks, m.peaks())
-	}
-	p.meters = nil
-	searchPeaks(s, p.openMetered, p.peaks)
-}
-
 // openMetered opens a stream for the suggestions.
 func (p *part) openMetered() *stream { return p.spool.open(p.metered) }
 

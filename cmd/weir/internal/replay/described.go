@@ -223,7 +223,7 @@ func (r *run) nameEndpoints(owners []uint32, places []string) {
 		places[i] = folded[place]
 	}
 	met := callersOf(owners, places)
-	r.endpoints = slices.Sorted(maps.Keys(met))
+	r.result.Names = slices.Sorted(maps.Keys(met))
 	for i, name := range places {
 		if met[name] < endpoint.MinCallers && !endpoint.Apart(name) {
 			places[i] = endpoint.Others

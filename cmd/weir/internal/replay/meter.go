@@ -9,79 +9,64 @@ import (
 )
 
 // meter computes the peaks of callers from their requests in order of time.
-type meter interface {
-	see(q question)
-	peaks() []Peak // indexed by caller
-}
+type meter interface{ see(q question) }
 
 // stateMeter computes peaks for fixed windows, the most requests of a caller in one window, and for
 // sliding windows, the highest estimate for a caller. At its limit nothing is denied, so the estimate
 // covers all requests.
 type stateMeter struct {
 	stateJudge
-	peak []Peak
+	peaks []Peak
 }
 
 func (m *stateMeter) see(q question) {
-	m.peak[q.caller] = max(m.peak[q.caller], Peak(m.verdict(q).Total))
+	m.peaks[q.caller] = max(m.peaks[q.caller], Peak(m.verdict(q).Total))
 }
-
-func (m *stateMeter) peaks() []Peak { return m.peak }
 
 // rollingMeter computes peaks for sliding logs: the most requests of a caller in any span of the
 // length. It reads the log a second time, delayed by the length, to see which requests no longer
 // count, so its memory grows with callers, not with requests.
 type rollingMeter struct {
 	length int64
-	state  []rollingCount
+	counts []Peak // indexed by caller
+	peaks  []Peak
 	late   *stream
 	next   question // of late
 	more   bool
 }
 
-type rollingCount struct{ n, peak Peak }
-
-func newRollingMeter(length int64, callers int, late *stream) *rollingMeter {
-	m := &rollingMeter{length: length, state: make([]rollingCount, callers), late: late}
-	m.next, m.more = m.late.next()
-	return m
-}
-
 func (m *rollingMeter) see(q question) {
 	for m.more && m.next.ns <= q.ns-m.length {
 		if m.next.counted {
-			m.state[m.next.caller].n--
+			m.counts[m.next.caller]--
 		}
 		m.next, m.more = m.late.next()
 	}
-	c := &m.state[q.caller]
-	c.peak = max(c.peak, c.n+1)
+	n := &m.counts[q.caller]
+	m.peaks[q.caller] = max(m.peaks[q.caller], *n+1)
 	if q.counted {
-		c.n++
+		*n++
 	}
 }
 
-func (m *rollingMeter) peaks() []Peak {
-	out := make([]Peak, len(m.state))
-	for i, c := range m.state {
-		out[i] = c.peak
-	}
-	return out
-}
-
-// openMeters returns the meters of one part, for each strategy and each duration in order. The
-// peaks for buckets are computed by a rollingMeter first, as the start of the search.
-func openMeters(s *Suggest, open func() *stream, callers int) []meter {
-	var all []meter
+// openMeters sets the meters of a part, for each strategy and each duration in order, and the peaks,
+// which they fill. The peaks for buckets are computed by a rollingMeter first, as the start of the
+// search.
+func (p *part) openMeters(s *Suggest, callers int) {
 	for _, strategy := range s.Strategies {
 		for _, d := range s.Durations {
+			peaks := make([]Peak, callers)
+			p.peaks = append(p.peaks, peaks)
 			if strategy == rule.Fixed || strategy == rule.Sliding {
-				all = append(all, &stateMeter{stateJudge{deciders[strategy], windowParams(math.MaxInt64, int64(d)),
-					slices.Repeat([]algorithm.State{algorithm.None}, callers)}, make([]Peak, callers)})
-			} else {
-				all = append(all, newRollingMeter(int64(d), callers, open()))
+				p.meters = append(p.meters, &stateMeter{stateJudge{deciders[strategy],
+					windowParams(math.MaxInt64, int64(d)),
+					slices.Repeat([]algorithm.State{algorithm.None}, callers)}, peaks})
+				continue
 			}
+			m := &rollingMeter{length: int64(d), counts: make([]Peak, callers), peaks: peaks,
+				late: p.openMetered()}
+			m.next, m.more = m.late.next()
+			p.meters = append(p.meters, m)
 		}
 	}
-	return all
 }

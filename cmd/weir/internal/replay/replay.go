@@ -126,7 +126,6 @@ type run struct {
 	parts     []*part
 	callers   *callers
 	described *described // nil unless Config.describes
-	endpoints []string   // the names of all, with Config.ByEndpoint
 	result    *Result
 	first     stamp
 	last      stamp
@@ -241,7 +240,7 @@ func (r *run) decidePart(p *part, i int) error {
 	}
 	suggest := r.cfg.Suggest
 	if suggest != nil {
-		p.meters = openMeters(suggest, p.openMetered, metered)
+		p.openMeters(suggest, metered)
 	}
 	if r.cfg.Compare {
 		p.compared = newComparison()
@@ -254,7 +253,8 @@ func (r *run) decidePart(p *part, i int) error {
 		}
 	})
 	if err == nil && suggest != nil {
-		p.measure(suggest)
+		p.meters = nil
+		searchPeaks(suggest, p.openMetered, p.peaks)
 	}
 	return err
 }

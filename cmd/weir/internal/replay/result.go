@@ -122,7 +122,6 @@ func (r *run) suggestByEndpoint(s *Suggest) {
 		}
 		r.result.Endpoints = append(r.result.Endpoints, one)
 	}
-	r.result.Names = r.endpoints
 	slices.SortFunc(r.result.Endpoints, func(a, b Endpoint) int {
 		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Name, b.Name))
 	})
