@@ -49,17 +49,12 @@ type keyer struct {
 }
 
 func newKeyer(cfg *Config) *keyer {
-	return &keyer{by: cfg.By, ip: cfg.ip(), trusts: len(cfg.Trust) > 0,
-		peer: http.Request{Header: make(http.Header)}}
-}
-
-// ip returns the extractor that the middleware would use.
-func (cfg *Config) ip() httplimit.IP {
-	ip := httplimit.ClientIP(cfg.Trust)
+	ip := httplimit.ClientIP(cfg.Trust) // as the middleware
 	if cfg.IPv6Bits > 0 {
 		ip = ip.IPv6Bits(cfg.IPv6Bits)
 	}
-	return ip
+	return &keyer{by: cfg.By, ip: ip, trusts: len(cfg.Trust) > 0,
+		peer: http.Request{Header: make(http.Header)}}
 }
 
 // append appends the key of a request. It appends nothing if the request has none: no user is
@@ -181,14 +176,12 @@ func UTF8(s string) string {
 		return s
 	}
 	var b strings.Builder
-	for s != "" {
-		r, n := utf8.DecodeRuneInString(s)
-		if r == utf8.RuneError && n == 1 {
-			fmt.Fprintf(&b, `\x%02x`, s[0])
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], string(r)) {
+			fmt.Fprintf(&b, `\x%02x`, s[i])
 		} else {
-			b.WriteString(s[:n])
+			b.WriteRune(r)
 		}
-		s = s[n:]
 	}
 	return b.String()
 }

@@ -13,19 +13,16 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// clock is the time of the log. It is atomic because the limiter's janitor, which runs in real
-// time, reads it too.
-type clock struct{ ns atomic.Int64 }
-
-func (c *clock) set(ns int64)   { c.ns.Store(ns) }
-func (c *clock) now() time.Time { return time.Unix(0, c.ns.Load()) }
-
 // logLimiter is a weir limiter on the clock of the log.
 type logLimiter struct {
-	clock   clock
+	// ns is the time of the log. It is atomic because the limiter's janitor, which runs in real
+	// time, reads it too.
+	ns      atomic.Int64
 	limiter *weir.Limiter
 	sweepAt int // decisions until the next sweep
 }
+
+func (l *logLimiter) now() time.Time { return time.Unix(0, l.ns.Load()) }
 
 func (l *logLimiter) open(maxBuckets int) (err error) {
 	l.sweepAt = sweepEvery
@@ -33,7 +30,7 @@ func (l *logLimiter) open(maxBuckets int) (err error) {
 		MaxBuckets: maxBuckets,
 		Timeout:    time.Millisecond, // of log time: no request comes late
 		SweepEvery: time.Hour,        // in real time, which does not matter here
-		Now:        l.clock.now,
+		Now:        l.now,
 	})
 	return err
 }
@@ -56,7 +53,7 @@ func (l *logLimiter) decided() {
 // explain adds to an error that the table is full when that was, and what to do.
 func (l *logLimiter) explain(err error, advice string) error {
 	if errors.Is(err, weir.ErrFull) {
-		at := l.clock.now().UTC().Format(time.RFC3339)
+		at := l.now().UTC().Format(time.RFC3339)
 		err = fmt.Errorf("at %s the limiter's table is full: %s: %w", at, advice, err)
 	}
 	return err
@@ -89,7 +86,7 @@ func newLimitJudge(r rule.Rule, maxBuckets, enough int) (*limitJudge, error) {
 }
 
 func (j *limitJudge) decide(q question, denied []bool) error {
-	j.clock.set(q.ns)
+	j.ns.Store(q.ns)
 	ask := j.counts.Run
 	if !q.counted {
 		ask = j.counts.(weir.Peeker).Peek

@@ -27,10 +27,24 @@ type ruleJudge struct {
 
 // ruleSpec creates the one judge of a set of rules.
 func ruleSpec(s *RuleSet, index, maxBuckets int) spec {
-	return spec{rows: 1 + len(s.list()),
-		open: func(names func(uint32) string, _ int) (judge, error) {
-			return newRuleJudge(s, index, names, maxBuckets)
-		}}
+	return spec{rows: 1 + len(s.list()), open: func(names func(uint32) string, _ int) (judge, error) {
+		j := &ruleJudge{names: names, index: index, rows: make(map[*rules.Rule]int),
+			req: rules.Request{Domain: s.Domain}}
+		for i, r := range s.list() {
+			j.rows[r] = 1 + i
+		}
+		j.matched = make([]uint64, 1+len(j.rows))
+		err := j.open(maxBuckets)
+		if err != nil {
+			return nil, err
+		}
+		j.engine, err = rules.New(s.Set, rules.Config{Strategies: rules.StrategiesOf(j.limiter), Now: j.now})
+		if err != nil {
+			j.close()
+			return nil, err
+		}
+		return j, nil
+	}}
 }
 
 // list returns the rules of the domain.
@@ -40,26 +54,8 @@ func (s *RuleSet) list() []*rules.Rule {
 	})
 }
 
-func newRuleJudge(s *RuleSet, index int, names func(uint32) string, maxBuckets int) (*ruleJudge, error) {
-	j := &ruleJudge{names: names, index: index, rows: make(map[*rules.Rule]int), req: rules.Request{Domain: s.Domain}}
-	for i, r := range s.list() {
-		j.rows[r] = 1 + i
-	}
-	j.matched = make([]uint64, 1+len(j.rows))
-	if err := j.open(maxBuckets); err != nil {
-		return nil, err
-	}
-	var err error
-	j.engine, err = rules.New(s.Set, rules.Config{Strategies: rules.StrategiesOf(j.limiter), Now: j.clock.now})
-	if err != nil {
-		j.close()
-		return nil, err
-	}
-	return j, nil
-}
-
 func (j *ruleJudge) decide(q question, denied []bool) error {
-	j.clock.set(q.ns)
+	j.ns.Store(q.ns)
 	rest := description(j.names(q.code))
 	rest.text() // skips the caller
 	rest.text() // and the place
