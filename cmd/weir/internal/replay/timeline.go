@@ -54,8 +54,11 @@ func newTimeline(first, last int64, rows, most int, width time.Duration) *Timeli
 // Bins returns the number of bins.
 func (t *Timeline) Bins() int { return len(t.Rows[0]) }
 
+// At returns when bin i begins.
+func (t *Timeline) At(i int) time.Time { return t.Start.Add(time.Duration(i) * t.Width) }
+
 // end returns when bin i ends, in nanoseconds since the Unix epoch.
-func (t *Timeline) end(i int) int64 { return t.Start.UnixNano() + int64(i+1)*int64(t.Width) }
+func (t *Timeline) end(i int) int64 { return t.At(i + 1).UnixNano() }
 
 // Coarser returns the same counts in at most n bins, which must be at least 2: no bin crosses the
 // epoch.

@@ -5,8 +5,8 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 )
@@ -27,14 +27,11 @@ func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
 	margin := gutter + len(count(top))
 	each := max(1, columns/t.Bins()) // columns per bin
 	bars := make([][]rune, t.Bins())
-	any := false
-	for i, requests := range t.Rows[0] {
-		denied := t.Rows[row][i]
-		bars[i] = bar(requests-denied, denied, top)
-		any = any || denied > 0
+	for i, denied := range t.Rows[row] {
+		bars[i] = bar(t.Rows[0][i]-denied, denied, top)
 	}
 	fmt.Fprintf(w, "  requests per %s:  %s admitted", span(t.Width), style.paint(green, "█"))
-	if any {
+	if slices.Max(t.Rows[row]) > 0 {
 		fmt.Fprintf(w, "  %s denied", style.paint(red, "░"))
 	}
 	fmt.Fprintln(w)
@@ -49,7 +46,9 @@ func chart(w io.Writer, full *replay.Timeline, row int, style Style) {
 		}
 		fmt.Fprintln(w)
 	}
-	fmt.Fprintln(w, timeAxis(t, margin+2, each*t.Bins()))
+	// The first and the last time are below the ends of the bars.
+	from, to := stamp(t.Start), stamp(t.At(t.Bins()))
+	fmt.Fprintf(w, "%*s%*s\n", margin+2+len(from), from, max(each*t.Bins()-len(from), 2+len(to)), to)
 }
 
 // bar returns the lines of one bin's bar, from the bottom. Denied requests take whole lines, at
@@ -85,11 +84,7 @@ func chartLine(bars [][]rune, line, each int, style Style) string {
 	for _, bar := range bars {
 		b.WriteString(strings.Repeat(string(bar[line]), each))
 	}
-	text := strings.TrimRight(b.String(), " ")
-	if !style.Color {
-		return text
-	}
-	return oneKind.ReplaceAllStringFunc(text, func(part string) string {
+	return oneKind.ReplaceAllStringFunc(strings.TrimRight(b.String(), " "), func(part string) string {
 		if strings.HasPrefix(part, "░") {
 			return style.paint(red, part)
 		}
@@ -99,10 +94,3 @@ func chartLine(bars [][]rune, line, each int, style Style) string {
 
 // oneKind matches a part of a line of bars that has one color.
 var oneKind = regexp.MustCompile(`░+|[^░]+`)
-
-// timeAxis writes the first and the last time below the ends of a chart.
-func timeAxis(t *replay.Timeline, margin, columns int) string {
-	from, to := stamp(t.Start), stamp(t.Start.Add(time.Duration(t.Bins())*t.Width))
-	gap := columns - len(from) - len(to)
-	return strings.Repeat(" ", margin) + from + strings.Repeat(" ", max(2, gap)) + to
-}

@@ -4,8 +4,8 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -13,19 +13,20 @@ import (
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
-// csvSchema is the version in the first column of every row. See Schema.
-const csvSchema = "1"
+// The columns of ruleCells and countCells.
+const (
+	ruleColumns  = "name limit strategy burst "
+	countColumns = " requests admitted denied denied_share"
+)
 
 // csvTables are the tables that CSV writes, by name. All rows of a table have the same kind.
 var csvTables = []struct {
 	name    string
-	columns []string
+	columns string // separated by spaces
 	rows    func(r *replay.Result, add func(cells ...any))
 }{
-	{"limits", []string{"name", "limit", "strategy", "burst", "start", "end", "lines", "unreadable",
-		"unkeyed", "filtered",
-		"uncounted", "callers", "callers_denied", "requests", "admitted", "denied", "denied_share", "shadow",
-		"replicas", "denied_crawled", "denied_answered_429"},
+	{"limits", ruleColumns + "start end lines unreadable unkeyed filtered uncounted callers callers_denied" +
+		countColumns + " shadow replicas denied_crawled denied_answered_429",
 		func(r *replay.Result, add func(...any)) {
 			for i := range r.Rules {
 				rr := &r.Rules[i]
@@ -35,35 +36,34 @@ var csvTables = []struct {
 				add(append(cells, max(1, rr.Replicas), rr.Apart.Crawled, rr.Apart.Answered)...)
 			}
 		}},
-	{"callers", []string{"name", "limit", "strategy", "burst", "caller", "requests", "admitted", "denied",
-		"denied_share", "first_denied"}, func(r *replay.Result, add func(...any)) {
-		for i := range r.Rules {
-			for _, c := range r.Rules[i].Worst {
-				cells := append(ruleCells(r.Rules[i].Rule), c.Name)
-				cells = append(cells, countCells(c.Requests, c.Denied)...)
-				add(append(cells, c.FirstDenied)...)
+	{"callers", ruleColumns + "caller" + countColumns + " first_denied",
+		func(r *replay.Result, add func(...any)) {
+			for i := range r.Rules {
+				for _, c := range r.Rules[i].Worst {
+					cells := append(ruleCells(r.Rules[i].Rule), c.Name)
+					cells = append(cells, countCells(c.Requests, c.Denied)...)
+					add(append(cells, c.FirstDenied)...)
+				}
 			}
-		}
-	}},
-	{"timeline", []string{"name", "limit", "strategy", "burst", "start", "end", "requests", "admitted",
-		"denied", "denied_share"}, func(r *replay.Result, add func(...any)) {
+		}},
+	{"timeline", ruleColumns + "start end" + countColumns, func(r *replay.Result, add func(...any)) {
 		for i := range r.Rules {
 			for b, requests := range r.Timeline.Rows[0] {
-				start := r.Timeline.Start.Add(time.Duration(b) * r.Timeline.Width)
-				cells := append(ruleCells(r.Rules[i].Rule), start, start.Add(r.Timeline.Width))
+				cells := append(ruleCells(r.Rules[i].Rule), r.Timeline.At(b), r.Timeline.At(b+1))
 				add(append(cells, countCells(requests, r.Timeline.Rows[1+i][b])...)...)
 			}
 		}
 	}},
-	{"suggest", []string{"strategy", "burst", "duration_seconds", "limit", "deny_at_most", "callers",
-		"callers_denied", "p50", "p90", "p99", "p99_9", "max"}, func(r *replay.Result, add func(...any)) {
-		for _, s := range r.Suggestions {
-			p := s.Peaks
-			add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.Share, r.Callers,
-				s.Denied, p.P50, p.P90, p.P99, p.P999, p.Max)
-		}
-	}},
-	{"compared", []string{"only", "by", "caller_or_path", "denied"}, func(r *replay.Result, add func(...any)) {
+	{"suggest", "strategy burst duration_seconds limit deny_at_most callers callers_denied " +
+		"p50 p90 p99 p99_9 max",
+		func(r *replay.Result, add func(...any)) {
+			for _, s := range r.Suggestions {
+				p := s.Peaks
+				add(s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit, r.Suggest.Share, r.Callers,
+					s.Denied, p.P50, p.P90, p.P99, p.P999, p.Max)
+			}
+		}},
+	{"compared", "only by caller_or_path denied", func(r *replay.Result, add func(...any)) {
 		for i, one := range r.Compared.Only {
 			for _, t := range one.Callers {
 				add(r.Compared.Names[i], "caller", t.Name, t.Denied)
@@ -73,15 +73,15 @@ var csvTables = []struct {
 			}
 		}
 	}},
-	{"endpoints", []string{"endpoint", "requests", "callers", "strategy", "burst", "duration_seconds", "limit",
-		"callers_denied"}, func(r *replay.Result, add func(...any)) {
-		for _, e := range r.Endpoints {
-			for _, s := range e.Suggestions {
-				add(e.Name, e.Requests, e.Callers, s.Strategy, burstCell(s.Burst), s.Duration.Seconds(), s.Limit,
-					s.Denied)
+	{"endpoints", "endpoint requests callers strategy burst duration_seconds limit callers_denied",
+		func(r *replay.Result, add func(...any)) {
+			for _, e := range r.Endpoints {
+				for _, s := range e.Suggestions {
+					add(e.Name, e.Requests, e.Callers, s.Strategy, burstCell(s.Burst), s.Duration.Seconds(),
+						s.Limit, s.Denied)
+				}
 			}
-		}
-	}},
+		}},
 }
 
 // CSVTables returns the names of the tables.
@@ -101,20 +101,16 @@ func CSV(w io.Writer, r *replay.Result, table string) error {
 		return fmt.Errorf("csv tables are %s, not %q", strings.Join(CSVTables(), ", "), table)
 	}
 	out := csv.NewWriter(w)
-	err := out.Write(append([]string{"schema"}, csvTables[i].columns...))
+	// Write's errors are in out.Error too.
+	_ = out.Write(append([]string{"schema"}, strings.Fields(csvTables[i].columns)...))
 	csvTables[i].rows(r, func(cells ...any) {
-		row := []string{csvSchema}
+		row := []string{path.Base(Schema)} // the version
 		for _, c := range cells {
 			row = append(row, cell(c))
 		}
-		if err == nil {
-			err = out.Write(row)
-		}
+		_ = out.Write(row)
 	})
 	out.Flush()
-	if err != nil {
-		return err
-	}
 	return out.Error()
 }
 
@@ -124,8 +120,6 @@ func cell(v any) string {
 		return harmless(v)
 	case time.Time:
 		return v.Format(time.RFC3339Nano)
-	case float64:
-		return strconv.FormatFloat(v, 'g', -1, 64)
 	case replay.Peak:
 		if v == replay.NoLimit {
 			return ""
@@ -151,11 +145,8 @@ func countCells(requests, denied uint64) []any {
 // these characters as formulas.
 func harmless(name string) string {
 	name = Printable(name)
-	if name != "" {
-		switch name[0] {
-		case '=', '+', '-', '@', '\'':
-			return "'" + name
-		}
+	if name != "" && strings.IndexByte("=+-@'", name[0]) >= 0 {
+		return "'" + name
 	}
 	return name
 }

@@ -247,7 +247,7 @@ func TestCSV(t *testing.T) {
 		assert.Len(t, rows, 1+want, table)
 		assert.Equal(t, "schema", rows[0][0])
 		for _, row := range rows[1:] {
-			assert.Equal(t, csvSchema, row[0])
+			assert.Equal(t, "1", row[0])
 			for _, cell := range row {
 				if cell != "" {
 					assert.NotContains(t, "=+-@\t\r", cell[:1], cell)

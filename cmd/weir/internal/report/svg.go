@@ -107,7 +107,7 @@ func timelineChart(t *replay.Timeline, i int, rr *replay.RuleResult) drawing {
 		}
 		x := float64(i) * step
 		p.bar(x, width, cut, all)
-		p.note(x, step, stamp(t.Start.Add(time.Duration(i)*t.Width)), count(requests-denied), count(denied))
+		p.note(x, step, stamp(t.At(i)), count(requests-denied), count(denied))
 	}
 	return p.html("requests admitted and denied over time; the table below has the numbers")
 }
@@ -115,7 +115,7 @@ func timelineChart(t *replay.Timeline, i int, rr *replay.RuleResult) drawing {
 // timeLabels adds times under a timeline.
 func timeLabels(p *plot, t *replay.Timeline) {
 	every, layout := ticks(t)
-	end := t.Start.Add(time.Duration(t.Bins()) * t.Width)
+	end := t.At(t.Bins())
 	scale := plotWidth / float64(end.Sub(t.Start))
 	const margin = 0.05 * plotWidth // a label is centered at x
 	labels := 0
@@ -147,8 +147,11 @@ func peakChart(s replay.Suggestion) drawing {
 	}
 	step := float64(plotWidth) / float64(max(len(bins), 1))
 	for i, b := range bins {
-		x := float64(i) * step
-		p.x(x+step*0.45, brief(b.To), len(bins) > 10 && i%2 > 0)
+		x, label := float64(i)*step, brief(b.To)
+		p.x(x+step*0.45, label, len(bins) > 10 && i%2 > 0)
+		if b.To == s.Limit {
+			fmt.Fprintf(&p.marks, `<path class="mark" d="M%.2f 0V%d"/>`, x+0.95*step, plotHeight)
+		}
 		if b.Callers == 0 {
 			continue
 		}
@@ -157,22 +160,12 @@ func peakChart(s replay.Suggestion) drawing {
 			cut, denied = all, 0
 		}
 		p.bar(x, step*0.9, cut, all)
-		p.note(x, step, binLabel(b), count(b.Callers), count(denied))
-	}
-	for i, b := range bins {
-		if b.To == s.Limit {
-			fmt.Fprintf(&p.marks, `<path class="mark" d="M%.2f 0V%d"/>`, (float64(i)+0.95)*step, plotHeight)
+		if b.From < b.To {
+			label = brief(b.From) + "–" + label
 		}
+		p.note(x, step, label, count(b.Callers), count(denied))
 	}
 	return p.html("callers by their peak, and the suggested limit; the table below has the numbers")
-}
-
-// binLabel formats a bin of peaks.
-func binLabel(b replay.PeakBin) string {
-	if b.From == b.To {
-		return brief(b.From)
-	}
-	return brief(b.From) + "–" + brief(b.To)
 }
 
 // brief formats a count in few characters, rounded: 1,048,576 is 1M.
