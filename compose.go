@@ -14,8 +14,8 @@ import (
 // one Strategy never count together. Rules read as values:
 //
 //	weir.All(
-//		weir.Policy{"burst", limiter.TokenBucket(20), 100, time.Minute},
-//		weir.Policy{"daily", limiter.FixedWindow(), 10_000, 24 * time.Hour},
+//		weir.Policy{Name: "burst", Strategy: limiter.TokenBucket(20), Limit: 100, Duration: time.Minute},
+//		weir.Policy{Name: "daily", Strategy: limiter.FixedWindow(), Limit: 10_000, Duration: 24 * time.Hour},
 //	)
 //
 // The name and a few bytes more count towards the 1024 bytes of a key. A Policy has every optional

@@ -33,8 +33,10 @@ type Decision struct {
 // on different keys, strategies, limits and costs: a user and his organisation, requests and tokens.
 //
 //	d, err := weir.Decide(ctx,
-//		weir.Ask{s, weir.Request{Key: weir.JoinKey("user", user), Limit: 10, Duration: time.Second}},
-//		weir.Ask{s, weir.Request{Key: weir.JoinKey("org", org), Limit: 1000, Duration: time.Minute}},
+//		weir.Ask{Strategy: s, Request: weir.Request{
+//			Key: weir.JoinKey("user", user), Limit: 10, Duration: time.Second}},
+//		weir.Ask{Strategy: s, Request: weir.Request{
+//			Key: weir.JoinKey("org", org), Limit: 1000, Duration: time.Minute}},
 //	)
 //
 // If a Strategy fails, so does Decide, and what was taken is given back; the error says so if that
