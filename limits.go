@@ -72,7 +72,7 @@ func (l *Limit) CanRefund() bool { return l.turn != last }
 func (l *Limit) Decided() bool { return l.decided }
 
 // Denies reports whether the Strategy has denied Request.
-func (l *Limit) Denies() bool { return l.decided && !l.Result.Allowed() }
+func (l *Limit) Denies() bool { return l.decided && !l.allowed() }
 
 // Taken reports whether the cost of Request is counted.
 func (l *Limit) Taken() bool { return l.taken }
@@ -81,7 +81,7 @@ func (l *Limit) Taken() bool { return l.taken }
 func (l *Limit) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
 
 // Remaining returns how much is left of Most.
-func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
+func (l *Limit) Remaining() uint64 { return l.Most() - min(l.Most(), l.Result.TotalRequests) }
 
 // Take has every Limit decide on its Request, and counts it in all or in none. It reports whether
 // none denies it, Advisory ones left out; else it gives back what was taken, even if ctx has ended,
@@ -267,11 +267,11 @@ func (l Limits) Binding() int {
 
 // outweighs reports whether l binds rather than m, which is before it.
 func (l *Limit) outweighs(m *Limit) bool {
-	switch at, other := l.Result.ExpiresAt, m.Result.ExpiresAt; {
+	switch at, other := &l.Result.ExpiresAt, &m.Result.ExpiresAt; {
 	case l.Denies() != m.Denies():
 		return l.Denies()
 	case l.Denies():
-		return !other.IsZero() && (at.IsZero() || at.After(other))
+		return !other.IsZero() && (at.IsZero() || at.After(*other))
 	case l.ownLimits || m.ownLimits:
 		return m.ownLimits && !l.ownLimits
 	}
@@ -382,10 +382,13 @@ func (l *Limit) refund(ctx context.Context, cost uint64) error {
 	return l.refunder.Refund(ctx, &q, &l.Result)
 }
 
+// allowed is Result.Allowed without a copy of the Result, which is half of the cost of a Limit.
+func (l *Limit) allowed() bool { return l.Result.State == Allow }
+
 // ran notes that Run was called.
 func (l *Limit) ran() {
 	l.decided = l.Err == nil
-	l.taken = l.decided && l.Result.Allowed()
+	l.taken = l.decided && l.allowed()
 }
 
 // called notes that the method of op was called.
@@ -398,7 +401,7 @@ func (l *Limit) called(op Op) {
 	case l.Err != nil:
 	case op == OpPeek:
 		l.decided = true
-		if l.Result.Allowed() {
+		if l.allowed() {
 			l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
 		}
 		if l.Look {
@@ -412,7 +415,7 @@ func (l *Limit) called(op Op) {
 		l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
 	case op == OpCharge:
 		l.taken, l.charged = true, true
-		if !l.Result.Allowed() {
+		if !l.allowed() {
 			l.Result.TotalRequests += min(l.cost(), ^l.Result.TotalRequests)
 		}
 	}

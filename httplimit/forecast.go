@@ -53,7 +53,7 @@ func (s *policyState) nextQuota(ctx context.Context) time.Time {
 // resetAt returns the instant to report: for an admission when more is available, for a denial when
 // the request passes; zero for never.
 func (s *policyState) resetAt() time.Time {
-	if s.ask.Result.Allowed() && !s.more.IsZero() {
+	if !s.more.IsZero() && s.ask.Result.Allowed() {
 		return s.more
 	}
 	return s.ask.Result.ExpiresAt
