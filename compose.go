@@ -153,10 +153,8 @@ func (a *all) Peek(ctx context.Context, r *Request) (*Result, error) {
 		(*l)[i].strict = true
 	}
 	l.each(ctx, OpPeek, (*Limit).waits)
-	for i := range *l {
-		if err := (*l)[i].Err; err != nil {
-			return nil, err
-		}
+	if _, err := l.verdict(ctx, nil); err != nil {
+		return nil, err
 	}
 	m := &(*l)[l.Binding()]
 	res := m.Result

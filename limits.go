@@ -102,11 +102,7 @@ func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, erro
 		measured = measured || l[i].measures()
 	}
 	if len(l) == 1 && !measured { // as most often
-		switch m := &l[0]; {
-		case !m.waits():
-		case m.batcher == nil:
-			m.call(ctx, OpRun)
-		default:
+		if l[0].waits() {
 			l.call(ctx, OpRun, 0, nil)
 		}
 		return l.verdict(ctx, tolerate)
@@ -321,8 +317,6 @@ func (l *Limit) call(ctx context.Context, op Op) {
 	switch {
 	case op == OpRun && l.local != nil && !l.revocable: // as most often
 		l.Result, l.Err = l.local.Decide(ctx, &l.Request)
-		l.ran()
-		return
 	case op == OpPeek && l.local != nil:
 		l.Result, l.Err = l.local.look(&l.Request)
 	case op == OpRefund:
@@ -385,20 +379,14 @@ func (l *Limit) refund(ctx context.Context, cost uint64) error {
 // allowed is Result.Allowed without a copy of the Result, which is half of the cost of a Limit.
 func (l *Limit) allowed() bool { return l.Result.State == Allow }
 
-// ran notes that Run was called.
-func (l *Limit) ran() {
-	l.decided = l.Err == nil
-	l.taken = l.decided && l.allowed()
-}
-
 // called notes that the method of op was called.
 func (l *Limit) called(op Op) {
 	switch {
 	case op == OpPeek && l.Err != nil && !l.Look && !l.strict: // it decides later, or need not
 		l.Err = nil
-	case op == OpRun:
-		l.ran()
 	case l.Err != nil:
+	case op == OpRun:
+		l.decided, l.taken = true, l.allowed()
 	case op == OpPeek:
 		l.decided = true
 		if l.allowed() {
