@@ -84,7 +84,7 @@ func TestInstallInEmptyFolder(t *testing.T) {
 			}
 			shell(t, dir, env, "go mod init example.com/app && go get "+m.Path+"@latest")
 			shell(t, dir, env,
-				`p=$(go list -e -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' `+m.Path+`/... | grep -v internal/) && printf 'package app\n\nimport (\n' > app.go &&
+				`p=$(go list -e -f '{{if and .GoFiles (ne .Name "main")}}{{.ImportPath}}{{end}}' `+m.Path+`/... | grep -v internal/) && printf 'package app\n\nimport (\n' > app.go &&
 				printf '\t_ "%s"\n' $p >> app.go && echo ')' >> app.go && go mod tidy && `+vet)
 		})
 	}
