@@ -89,6 +89,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 		cost = m.CostFunc(r)
 	}
 	applies := false
+	asked, shared := false, false // whether the keys of Config's Extractor exceed the client's
 	for i := range c.states {
 		s := &c.states[i]
 		s.ask.Request.Cost = cost
@@ -102,8 +103,19 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 			}
 		}
 		applies = true
-		if !m.fillKey(c, s, r) {
-			return false
+		switch {
+		case s.Extractor != nil:
+			if !m.fillOwnKey(c, s, r) {
+				return false
+			}
+			continue
+		case !asked:
+			asked, shared = true, m.exceedsKeys(c, r, m.Extractor, c.key)
+		}
+		if shared {
+			s.setSharedKey(c.client)
+		} else {
+			s.setKey(c.key)
 		}
 	}
 	if !applies {
@@ -112,15 +124,9 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 	return applies
 }
 
-// fillKey sets the key of a policy. It reports false if it has ended the request, which has no key of
-// the policy's own Extractor, or one that is listed.
-func (m *middleware) fillKey(c *call, s *policyState, r *http.Request) bool {
-	if s.Extractor == nil {
-		if s.setKey(c.key); m.exceedsKeys(c, r, m.Extractor, c.key) {
-			s.setSharedKey(c.client)
-		}
-		return true
-	}
+// fillOwnKey sets the key of a policy with an Extractor of its own. It reports false if it has ended
+// the request, which has no such key, or one that is listed.
+func (m *middleware) fillOwnKey(c *call, s *policyState, r *http.Request) bool {
 	var err error
 	if s.own, err = m.extract(s.own, s.Extractor, r); err != nil {
 		c.end(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))

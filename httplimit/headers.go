@@ -126,7 +126,9 @@ func (f *fields) set(key, value string) {
 // setFields sets the fields of the style from the answers in c. The zero now is the present; see
 // until.
 func (m *middleware) setFields(f *fields, c *call, now time.Time) {
-	c.setQuotas(now)
+	if m.Headers == HeadersDraft || c.outcome == Denied {
+		c.setQuotas(now)
+	}
 	switch s := &c.states[c.decider]; {
 	case m.Headers == HeadersDraft:
 		line := m.policyLine
@@ -143,7 +145,7 @@ func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 		}
 	case !s.ask.Decided():
 	case m.Headers == HeadersLegacy:
-		s.setLegacyFields(f, c.quotas.retryAfter(c.jitter))
+		s.setLegacyFields(f, m.retryAfter(c, now))
 	case m.Headers == HeadersOriginal:
 		s.setOriginalFields(f)
 	}
