@@ -72,7 +72,7 @@ func (l *Limit) CanRefund() bool { return l.turn != last }
 func (l *Limit) Decided() bool { return l.decided }
 
 // Denies reports whether the Strategy has denied Request.
-func (l *Limit) Denies() bool { return l.decided && !l.allowed() }
+func (l *Limit) Denies() bool { return l.decided && !l.Result.Allowed() }
 
 // Taken reports whether the cost of Request is counted.
 func (l *Limit) Taken() bool { return l.taken }
@@ -81,7 +81,7 @@ func (l *Limit) Taken() bool { return l.taken }
 func (l *Limit) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
 
 // Remaining returns how much is left of Most.
-func (l *Limit) Remaining() uint64 { return l.Most() - min(l.Most(), l.Result.TotalRequests) }
+func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 
 // Take has every Limit decide on its Request, and counts it in all or in none. It reports whether
 // none denies it, Advisory ones left out; else it gives back what was taken, even if ctx has ended,
@@ -376,9 +376,6 @@ func (l *Limit) refund(ctx context.Context, cost uint64) error {
 	return l.refunder.Refund(ctx, &q, &l.Result)
 }
 
-// allowed is Result.Allowed without a copy of the Result, which is half of the cost of a Limit.
-func (l *Limit) allowed() bool { return l.Result.State == Allow }
-
 // called notes that the method of op was called.
 func (l *Limit) called(op Op) {
 	switch {
@@ -386,10 +383,10 @@ func (l *Limit) called(op Op) {
 		l.Err = nil
 	case l.Err != nil:
 	case op == OpRun:
-		l.decided, l.taken = true, l.allowed()
+		l.decided, l.taken = true, l.Result.Allowed()
 	case op == OpPeek:
 		l.decided = true
-		if l.allowed() {
+		if l.Result.Allowed() {
 			l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
 		}
 		if l.Look {
@@ -403,7 +400,7 @@ func (l *Limit) called(op Op) {
 		l.Result.TotalRequests -= min(l.Result.TotalRequests, l.cost())
 	case op == OpCharge:
 		l.taken, l.charged = true, true
-		if !l.allowed() {
+		if !l.Result.Allowed() {
 			l.Result.TotalRequests += min(l.cost(), ^l.Result.TotalRequests)
 		}
 	}
