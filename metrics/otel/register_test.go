@@ -151,6 +151,17 @@ func TestScrape(t *testing.T) {
 	assert.NotContains(t, samples, "weir_max_buckets name=edge")
 }
 
+// recordOne records one decision and one call.
+func recordOne(t *testing.T, meter metric.Meter) {
+	t.Helper()
+	decisions, err := weirotel.NewDecisions(meter, "")
+	require.NoError(t, err)
+	decisions.OnDecision(httptest.NewRequest(http.MethodGet, "/", nil), httplimit.Decision{})
+	calls, err := weirotel.NewCalls(meter, "", nil)
+	require.NoError(t, err)
+	calls.OnCall(time.Second, nil)
+}
+
 // The exporter gives every metric the name that module metrics/prometheus does, so one dashboard
 // serves both.
 func TestNamesAreThoseOfPrometheus(t *testing.T) {
@@ -165,12 +176,7 @@ func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	}
 	_, err = weirotel.Register(meter, "", sources...)
 	require.NoError(t, err)
-	decisions, err := weirotel.NewDecisions(meter, "")
-	require.NoError(t, err)
-	decisions.OnDecision(httptest.NewRequest(http.MethodGet, "/", nil), httplimit.Decision{})
-	calls, err := weirotel.NewCalls(meter, "", nil)
-	require.NoError(t, err)
-	calls.OnCall(time.Second, nil)
+	recordOne(t, meter)
 	want := []string{metrics.Decisions.PrometheusName(), metrics.Calls.PrometheusName()}
 	for _, s := range sources {
 		for _, d := range s.Descs {
@@ -188,12 +194,7 @@ func TestUnits(t *testing.T) {
 	limited := metrics.Limiter(func() weir.Stats { return weir.Stats{} })
 	_, err := weirotel.Register(meter, "", limited)
 	require.NoError(t, err)
-	decisions, err := weirotel.NewDecisions(meter, "")
-	require.NoError(t, err)
-	decisions.OnDecision(httptest.NewRequest(http.MethodGet, "/", nil), httplimit.Decision{})
-	calls, err := weirotel.NewCalls(meter, "", nil)
-	require.NoError(t, err)
-	calls.OnCall(time.Second, nil)
+	recordOne(t, meter)
 
 	var all metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &all))
