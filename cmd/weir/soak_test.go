@@ -238,8 +238,9 @@ func allowance(probes []probe) time.Duration {
 // lateProbes returns the health checks that failed or took the allowance longer than the slowest
 // control.
 func lateProbes(probes []probe) []probe {
+	allowed := allowance(probes)
 	return slices.DeleteFunc(slices.Clone(probes), func(p probe) bool {
-		return p.err == nil && p.health <= p.control+allowance(probes)
+		return p.err == nil && p.health <= p.control+allowed
 	})
 }
 
