@@ -74,3 +74,40 @@ func TestTiersDenyAHugeCostWithAHugeCount(t *testing.T) {
 	assert.True(t, res.ExpiresAt.IsZero())
 	assert.Equal(t, uint64(math.MaxInt64), res.TotalRequests)
 }
+
+func TestTiersWithAResolutionCountByThemselves(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	coarse, err := l.Tiers(Tier{3, time.Minute}, Tier{10, time.Hour})
+	require.NoError(t, err)
+	fine, err := coarse.Resolution(6 * time.Second)
+	require.NoError(t, err)
+	finer, err := fine.Resolution(time.Second)
+	require.NoError(t, err)
+	for name, s := range map[string]*Tiers{"coarse": coarse, "fine": fine, "finer": finer} {
+		res, err := s.Run(t.Context(), &Request{Key: "id"})
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, res.TotalRequests, name)
+	}
+	again, err := coarse.Resolution(time.Second)
+	require.NoError(t, err)
+	res, tier, err := again.RunTier(t.Context(), &Request{Key: "id"})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, res.TotalRequests, "the same Durations and Resolution")
+	assert.Equal(t, Tier{3, time.Minute}, tier)
+	assert.Equal(t, time.Hour, coarse.Longest())
+	assert.Equal(t, time.Hour+time.Second, finer.Longest())
+}
+
+func TestTiersRejectAResolutionThatDoesNotDivideTheirSlices(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s, err := l.Tiers(Tier{3, 2 * time.Second}, Tier{10, 3 * time.Second})
+	require.NoError(t, err)
+	for _, d := range []time.Duration{-1, 0, time.Microsecond, 300 * time.Millisecond, 2 * time.Second, 400 * 24 * time.Hour} {
+		_, err := s.Resolution(d)
+		assert.ErrorIs(t, err, ErrScale, "%v", d)
+	}
+	for _, d := range []time.Duration{time.Millisecond, 100 * time.Millisecond, time.Second} {
+		_, err := s.Resolution(d)
+		assert.NoError(t, err, "%v", d)
+	}
+}

@@ -12,16 +12,17 @@ import (
 // Tiers is the arithmetic of several limits at once. Time is cut into slices; a tier counts those of
 // its period, the current one included.
 type Tiers struct {
-	slice  int64   // ms: the greatest common divisor of the tiers' periods
+	slice  int64   // ms: the greatest common divisor of the tiers' periods, unless Cut has made it less
 	bounds []bound // the shortest first
 	order  []int   // of bounds: as given
 	least  int64   // the lowest limit
+	more   int64   // how many slices a tier counts beside those of its period: 1 after Cut
 }
 
 // bound is a tier in slices.
 type bound struct {
 	limit int64
-	n     int64 // its period, in slices
+	n     int64 // how many slices it counts
 	given int   // its place among the tiers as given
 }
 
@@ -42,6 +43,17 @@ func NewTiers(tiers []Tier) *Tiers {
 		a.order[a.bounds[i].given] = i
 	}
 	return a
+}
+
+// Cut returns the same tiers with slices of ms, a divisor of a.Slice. Each tier counts one slice more
+// than its period has, since a span as long as its period touches so many.
+func (a *Tiers) Cut(ms int64) *Tiers {
+	cut := *a
+	cut.slice, cut.more, cut.bounds = ms, 1, slices.Clone(a.bounds)
+	for i := range cut.bounds {
+		cut.bounds[i].n = (cut.bounds[i].n-a.more)*a.slice/ms + 1
+	}
+	return &cut
 }
 
 // Slice returns the length of a slice, in milliseconds.

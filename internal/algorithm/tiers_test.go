@@ -143,7 +143,7 @@ func (m *tiersModel) refund(cost int64, t Taken) {
 func TestTiersByTheirDefinition(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(19, 20))
 	for range 300 {
-		slice := 1 + rnd.Int64N(2)
+		slice := 1 + rnd.Int64N(4)
 		m := tiersModel{slice: slice * msec}
 		for _, i := range rnd.Perm(4)[:2+rnd.IntN(2)] {
 			prime := []int64{2, 3, 5, 7}[i]
@@ -151,6 +151,20 @@ func TestTiersByTheirDefinition(t *testing.T) {
 		}
 		a, s := NewTiers(m.tiers), new(Slices)
 		require.Equal(t, slice, a.Slice())
+		if rnd.IntN(2) == 0 { // finer slices, each divided by 2 at most twice
+			for fine := int64(4); fine > 0; fine /= 2 {
+				if slice%fine == 0 && rnd.IntN(2) == 0 {
+					a = a.Cut(fine)
+					slice = fine
+				}
+			}
+			a = a.Cut(slice)
+			require.Equal(t, slice, a.Slice())
+			m.slice = slice * msec
+			for i := range m.tiers {
+				m.tiers[i].Scale += slice // each counts one slice more
+			}
+		}
 		now := rnd.Int64N(20*msec) - 10*msec
 		for range 50 {
 			now += rnd.Int64N(6) * m.slice / 4
