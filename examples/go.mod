@@ -1,18 +1,28 @@
 module github.com/weirgo/weir/examples // not published
 
-go 1.25.0
+go 1.26.0
 
 require (
 	github.com/dunglas/httpsfv v1.1.2
 	github.com/go-chi/chi/v5 v5.5.0
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 	github.com/weirgo/weir v0.1.0
 )
 
 require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sys v0.48.0 // indirect
+)
+
+require (
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
+	github.com/weirgo/weir/redislimit v0.1.0
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/sync v0.22.0 // indirect
+	golang.org/x/sync v0.22.0
 )
 
 replace github.com/weirgo/weir => ..
+
+replace github.com/weirgo/weir/redislimit => ../redislimit

@@ -1,0 +1,195 @@
+package recipes
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Pace is how many bytes a second may pass, and how many of them at once.
+type Pace struct {
+	Bucket *weir.TokenBucket // its burst, which is not 0, is the most in one call
+	Key    string            // equal keys share one pace
+	Rate   uint64            // bytes a second
+}
+
+// wait returns once n bytes may pass.
+func (p *Pace) wait(ctx context.Context, n int) error {
+	_, err := weir.Wait(ctx, p.Bucket, &weir.Request{
+		Key: p.Key, Limit: p.Rate, Duration: time.Second, Cost: uint64(n)})
+	return err
+}
+
+// PacedReader reads from R at a pace.
+type PacedReader struct {
+	Ctx context.Context
+	R   io.Reader
+	*Pace
+}
+
+func (r PacedReader) Read(b []byte) (int, error) {
+	n, err := r.R.Read(b[:min(len(b), int(r.Bucket.Burst()))])
+	if n > 0 { // a Cost of 0 is 1
+		if late := r.wait(r.Ctx, n); late != nil {
+			return n, late
+		}
+	}
+	return n, err
+}
+
+// PacedWriter writes to W at a pace, and more than the burst in parts.
+type PacedWriter struct {
+	Ctx context.Context
+	W   io.Writer
+	*Pace
+}
+
+func (w PacedWriter) Write(b []byte) (written int, err error) {
+	for written < len(b) && err == nil {
+		part := b[written:min(len(b), written+int(w.Bucket.Burst()))]
+		if err = w.wait(w.Ctx, len(part)); err == nil {
+			var n int
+			n, err = w.W.Write(part)
+			written += n
+		}
+	}
+	return written, err
+}
+
+func TestBytesArePaced(t *testing.T) {
+	for _, burst := range []uint64{1 << 10, 32 << 10} {
+		synctest.Test(t, func(t *testing.T) {
+			limiter, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			defer limiter.Close()
+			pace := func(key string) *Pace {
+				return &Pace{limiter.TokenBucket(burst), key, 64 << 10}
+			}
+			data := bytes.Repeat([]byte("a line of text\n"), 1<<16) // 960 KiB: 15 s
+			var copied bytes.Buffer
+			start := time.Now()
+			_, err = io.Copy(&copied, PacedReader{t.Context(), bytes.NewReader(data), pace("read")})
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(data, copied.Bytes()))
+			saved := time.Duration(burst) * time.Second / (64 << 10) // the burst at the start
+			assert.InDelta(t, 15*time.Second-saved, time.Since(start), float64(50*time.Millisecond))
+
+			copied.Reset()
+			start = time.Now()
+			n, err := PacedWriter{t.Context(), &copied, pace("write")}.Write(data) // more than the burst at once
+			require.NoError(t, err)
+			assert.Equal(t, len(data), n)
+			assert.True(t, bytes.Equal(data, copied.Bytes()))
+			assert.InDelta(t, 15*time.Second-saved, time.Since(start), float64(50*time.Millisecond))
+
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = io.Copy(io.Discard, PacedReader{ctx, bytes.NewReader(data), pace("read")})
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestClientKeepsTheServersLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer limiter.Close()
+		var last time.Time
+		refused := 0
+		server := roundTripper(func(r *http.Request) (*http.Response, error) { // one request a second
+			resp := &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: r}
+			if since := time.Since(last); since < time.Second {
+				resp.StatusCode = http.StatusTooManyRequests
+				resp.Header.Set("Retry-After", "2")
+				refused++
+			} else {
+				last = time.Now()
+			}
+			return resp, nil
+		})
+
+		client := &http.Client{Transport: &httplimit.Transport{
+			Strategy: limiter.LeakyBucket(0), Limit: 1, Duration: time.Second, // what its documentation says
+			Base: server, // leave out: http.DefaultTransport
+		}}
+
+		start := time.Now()
+		for range 10 {
+			resp, err := client.Get("http://api.example.com/")
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
+		assert.Zero(t, refused)
+		assert.Equal(t, 9*time.Second, time.Since(start))
+
+		// Without a limit of its own it is refused once, and then pauses for as long as the server asks.
+		client = &http.Client{Transport: &httplimit.Transport{Base: server}}
+		last, start = time.Now(), time.Now()
+		for _, want := range []int{http.StatusTooManyRequests, http.StatusOK} {
+			resp, err := client.Get("http://api.example.com/")
+			require.NoError(t, err)
+			assert.Equal(t, want, resp.StatusCode)
+		}
+		assert.Equal(t, 2*time.Second, time.Since(start))
+	})
+}
+
+// Job is a job of a tenant.
+type Job struct {
+	Tenant string
+	Run    func()
+}
+
+// Worker runs jobs, of each tenant at most ten a second. A tenant over its limit keeps no others waiting.
+func Worker(ctx context.Context, tenants weir.Strategy, jobs <-chan Job, later func(Job, time.Time)) error {
+	for job := range jobs {
+		res, err := tenants.Run(ctx, &weir.Request{Key: job.Tenant, Limit: 10, Duration: time.Second})
+		switch {
+		case err != nil:
+			return err
+		case res.Allowed():
+			job.Run()
+		default:
+			later(job, res.ExpiresAt) // it passes then, unless others take its place
+		}
+	}
+	return nil
+}
+
+func TestJobsOfATenantKeepNoOthersWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer limiter.Close()
+		start := time.Now()
+		ran := map[string][]time.Duration{}
+		jobs := make(chan Job, 100)
+		for range 25 {
+			jobs <- Job{"big", func() { ran["big"] = append(ran["big"], time.Since(start)) }}
+		}
+		jobs <- Job{"small", func() { ran["small"] = append(ran["small"], time.Since(start)) }}
+		later := func(job Job, at time.Time) {
+			time.AfterFunc(time.Until(at), func() { jobs <- job })
+		}
+		time.AfterFunc(time.Minute, func() { close(jobs) })
+		require.NoError(t, Worker(t.Context(), limiter.FixedWindow(), jobs, later))
+		assert.Equal(t, []time.Duration{0}, ran["small"])
+		require.Len(t, ran["big"], 25)
+		assert.Equal(t, 2*time.Second, ran["big"][24])
+	})
+}
