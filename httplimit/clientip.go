@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 // defaultIPv6Bits is the length of the prefix that IPv6 clients are keyed by. A client commonly has
@@ -182,9 +184,9 @@ func (ip IP) walkXFF(peer netip.Addr, lines []string) (netip.Addr, error) {
 func cutLast(list string) (last, rest string, more bool) {
 	i := strings.LastIndexByte(list, ',')
 	if i < 0 {
-		return strings.Trim(list, blanks), "", false
+		return strings.Trim(list, structuredfield.Blanks), "", false
 	}
-	return strings.Trim(list[i+1:], blanks), list[:i], true
+	return strings.Trim(list[i+1:], structuredfield.Blanks), list[:i], true
 }
 
 // parsePeer parses an address as net/http writes it in RemoteAddr, host:port, or without the port,

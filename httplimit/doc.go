@@ -1,5 +1,4 @@
-// Package httplimit limits the requests to an http.Handler with any [weir.Strategy], and keeps an
-// outgoing client within a limit.
+// Package httplimit limits the requests to an http.Handler with any [weir.Strategy].
 //
 //	limiter, err := weir.New(weir.Config{})
 //	…
@@ -17,6 +16,5 @@
 // A request passes, in this order, the extractor, the [DenyList], each policy and the handler, as
 // far as the first that refuses it.
 //
-// [Transport] is the client's side: an http.RoundTripper with a limit of its own that also pauses
-// when a server asks for it.
+// Package httpclient is the client's side.
 package httplimit

@@ -432,34 +432,6 @@ func ExampleDenyList() {
 	// 203.0.113.7 until 13:00:00
 }
 
-func ExampleTransport() {
-	limiter, clock := atNoon()
-	defer limiter.Close()
-	server := httptest.NewServer(http.HandlerFunc(ok))
-	defer server.Close()
-	client := http.Client{Transport: &httplimit.Transport{
-		Strategy: limiter.FixedWindow(), Limit: 2, Duration: time.Minute, Now: clock.Now,
-		Key:    func(*http.Request) string { return "the API" },
-		NoWait: true,
-	}}
-	for range 3 {
-		resp, err := client.Get(server.URL)
-		if limited := (*httplimit.LimitError)(nil); errors.As(err, &limited) {
-			fmt.Printf("%v, come back in %v\n", limited.Key, limited.Wait)
-			continue
-		}
-		if err != nil {
-			log.Fatal(err)
-		}
-		fmt.Println(resp.Status)
-		resp.Body.Close()
-	}
-	// Output:
-	// 200 OK
-	// 200 OK
-	// the API, come back in 1m0s
-}
-
 func ExamplePerIP() {
 	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 	h := httplimit.PerIP(2, time.Hour)(hello)

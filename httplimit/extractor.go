@@ -7,6 +7,8 @@ import (
 	"net/textproto"
 	"strconv"
 	"strings"
+
+	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 // maxKeyLen is the longest key that a Strategy accepts. Longer keys are refused here, as bad
@@ -94,7 +96,7 @@ func Headers(names ...string) Extractor {
 	}
 	h := make(headers, len(names))
 	for i, name := range names {
-		if !isToken(name) {
+		if !structuredfield.IsToken(name) {
 			panic(fmt.Sprintf("httplimit: Headers: %q is no header name", name))
 		}
 		h[i] = textproto.CanonicalMIMEHeaderKey(name)
@@ -132,7 +134,7 @@ func headerValue(r *http.Request, name string) (string, error) {
 		// With two lines, this package and the handler might each use a different one.
 		return "", fmt.Errorf("%w: %d %s headers, not one", ErrKey, len(values), name)
 	}
-	value := strings.Trim(values[0], blanks)
+	value := strings.Trim(values[0], structuredfield.Blanks)
 	if value == "" {
 		return "", fmt.Errorf("%w: blank %s header", ErrKey, name)
 	}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 // walkForwarded is walkXFF for the Forwarded header.
@@ -44,14 +46,14 @@ func parseNode(s string) (netip.Addr, error) {
 // forwardedFor returns the for parameter of each element of a Forwarded line, "" for an element
 // without one.
 func forwardedFor(line string) ([]string, error) {
-	p := parser{rest: line}
+	p := structuredfield.Parser{Rest: line}
 	var hops []string
 	for {
-		p.skip(blanks)
+		p.Skip(structuredfield.Blanks)
 		switch {
-		case p.rest == "":
+		case p.Rest == "":
 			return hops, nil
-		case p.take(','):
+		case p.Take(','):
 			continue // an empty element
 		}
 		hop, err := forwardedElement(&p)
@@ -63,13 +65,13 @@ func forwardedFor(line string) ([]string, error) {
 }
 
 // forwardedElement reads the name=value pairs up to the next comma and returns the value of "for".
-func forwardedElement(p *parser) (hop string, err error) {
+func forwardedElement(p *structuredfield.Parser) (hop string, err error) {
 	seen := false
 	for {
-		p.skip(blanks)
-		name := p.while(isTokenByte)
-		if name == "" || !p.take('=') {
-			return "", fmt.Errorf("no name=value at %.20q", p.rest)
+		p.Skip(structuredfield.Blanks)
+		name := p.While(structuredfield.IsTokenByte)
+		if name == "" || !p.Take('=') {
+			return "", fmt.Errorf("no name=value at %.20q", p.Rest)
 		}
 		value, err := forwardedValue(p)
 		if err != nil {
@@ -81,54 +83,36 @@ func forwardedElement(p *parser) (hop string, err error) {
 			}
 			hop, seen = value, true
 		}
-		p.skip(blanks)
+		p.Skip(structuredfield.Blanks)
 		switch {
-		case p.rest == "" || p.take(','):
+		case p.Rest == "" || p.Take(','):
 			return hop, nil
-		case !p.take(';'):
-			return "", fmt.Errorf("no separator at %.20q", p.rest)
+		case !p.Take(';'):
+			return "", fmt.Errorf("no separator at %.20q", p.Rest)
 		}
 	}
 }
 
 // forwardedValue parses a token, or a quoted string without its quotes.
-func forwardedValue(p *parser) (string, error) {
-	if !p.take('"') {
-		if v := p.while(isTokenByte); v != "" {
+func forwardedValue(p *structuredfield.Parser) (string, error) {
+	if !p.Take('"') {
+		if v := p.While(structuredfield.IsTokenByte); v != "" {
 			return v, nil
 		}
-		return "", fmt.Errorf("no value at %.20q", p.rest)
+		return "", fmt.Errorf("no value at %.20q", p.Rest)
 	}
 	var b strings.Builder
-	for i := 0; i < len(p.rest); i++ {
-		switch c := p.rest[i]; {
+	for i := 0; i < len(p.Rest); i++ {
+		switch c := p.Rest[i]; {
 		case c == '"':
-			p.rest = p.rest[i+1:]
+			p.Rest = p.Rest[i+1:]
 			return b.String(), nil
-		case c == '\\' && i+1 < len(p.rest):
+		case c == '\\' && i+1 < len(p.Rest):
 			i++
-			b.WriteByte(p.rest[i])
+			b.WriteByte(p.Rest[i])
 		default:
 			b.WriteByte(c)
 		}
 	}
 	return "", fmt.Errorf("a quote that does not end")
-}
-
-// isToken reports whether s is a token of RFC 9110 section 5.6.2.
-func isToken(s string) bool {
-	for i := range len(s) {
-		if !isTokenByte(s[i]) {
-			return false
-		}
-	}
-	return s != ""
-}
-
-func isTokenByte(c byte) bool {
-	switch {
-	case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
-		return true
-	}
-	return strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }

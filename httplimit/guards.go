@@ -9,6 +9,7 @@ import (
 	"weak"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 // guards holds the Strategies on which a middleware uses default names. Two such middlewares with
@@ -31,7 +32,7 @@ func claimDefaultNames(m *middleware) {
 		}
 		if guards.unnamed[id] {
 			panic(fmt.Sprintf("httplimit: a second middleware without a name on one %s: give its policy %s "+
-				"a Name of its own, or the first one's Name to share the budget", p.strategy, quote(p.Name)))
+				"a Name of its own, or the first one's Name to share the budget", p.strategy, structuredfield.Quote(p.Name)))
 		}
 		claims = append(claims, id)
 	}

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 // This file writes the fields that report limits to clients; backoff.go reads the ones that servers
@@ -161,7 +163,7 @@ func appendBypassed(dst []byte, states []policyState) []byte {
 		if len(dst) > 0 {
 			dst = append(dst, ", "...)
 		}
-		dst = append(dst, quote(states[i].Name)...)
+		dst = append(dst, structuredfield.Quote(states[i].Name)...)
 	}
 	return dst
 }

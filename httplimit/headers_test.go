@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 func TestCeilSeconds(t *testing.T) {
@@ -53,8 +54,8 @@ func FuzzRateLimitFields(f *testing.F) {
 		after := quotas.retryAfter(jitter)
 		require.Equal(t, quotas.denied() && !neverPasses(both), after > 0)
 		for i, it := range limits {
-			require.Equal(t, both[i].Name, it.value.text)
-			if seconds, ok := it.integer("t"); ok && quotas.denied() && after > 0 {
+			require.Equal(t, both[i].Name, it.Value.Text)
+			if seconds, ok := it.Integer("t"); ok && quotas.denied() && after > 0 {
 				require.LessOrEqual(t, seconds, after)
 				require.GreaterOrEqual(t, seconds, int64(1))
 			}
@@ -99,18 +100,18 @@ func fuzzState(name string, limit, total uint64, now time.Time, left int64, ok b
 	return policyState{policy: p, ask: &decided[0]}
 }
 
-func checkField(t *testing.T, field string) []member {
+func checkField(t *testing.T, field string) []structuredfield.Member {
 	t.Helper()
 	for i := range len(field) {
 		require.True(t, ' ' <= field[i] && field[i] <= '~', field)
 	}
-	members, ok := parseList(field)
+	members, ok := structuredfield.ParseList(field)
 	require.True(t, ok, field)
 	for _, m := range members {
-		require.Equal(t, kindString, m.value.kind)
-		for name := range m.params {
+		require.Equal(t, structuredfield.String, m.Value.Kind)
+		for name := range m.Params {
 			require.Contains(t, []string{"q", "w", "r", "t"}, name)
-			_, ok := m.integer(name)
+			_, ok := m.Integer(name)
 			require.True(t, ok, field)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"net"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 )
 
@@ -45,9 +46,9 @@ func parseStatus(p []byte) int32 {
 	if len(p) < line || string(p[:code-2]) != "HTTP/1." {
 		return unknownStatus
 	}
-	d, _ := parseSeconds(string(p[code:line]))
-	if status := int32(d.Seconds()); status >= 200 || status == http.StatusSwitchingProtocols {
-		return status
+	status, _ := strconv.Atoi(string(p[code:line])) // 0 for others
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		return int32(status)
 	}
 	return unknownStatus
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 // Quotas are the states of the limits on one request, for middlewares that decide by themselves and
@@ -46,9 +48,9 @@ func (q Quotas) appendPolicies(dst []byte) []byte {
 		if q[i].exempt {
 			continue
 		}
-		dst = append(appendComma(dst), quote(printableName(q[i].Name))...)
+		dst = append(appendComma(dst), structuredfield.Quote(printableName(q[i].Name))...)
 		dst = append(dst, ";q="...)
-		dst = strconv.AppendUint(dst, min(q[i].Limit, maxInteger), 10)
+		dst = strconv.AppendUint(dst, min(q[i].Limit, structuredfield.MaxInteger), 10)
 		if d := q[i].Duration; d >= time.Second && d%time.Second == 0 {
 			dst = append(dst, ";w="...)
 			dst = strconv.AppendInt(dst, int64(d/time.Second), 10)
@@ -69,7 +71,7 @@ func (q Quotas) appendRemaining(dst []byte, jitter int64) []byte {
 		} else {
 			dst = append(dst, itemOf(printableName(q[i].Name))...)
 		}
-		dst = strconv.AppendUint(dst, min(q[i].Remaining, maxInteger), 10)
+		dst = strconv.AppendUint(dst, min(q[i].Remaining, structuredfield.MaxInteger), 10)
 		if q[i].Reset < 0 || denied && !q[i].Denied {
 			continue
 		}
@@ -91,7 +93,7 @@ func appendComma(dst []byte) []byte {
 	return dst
 }
 
-func itemOf(name string) string { return quote(name) + ";r=" }
+func itemOf(name string) string { return structuredfield.Quote(name) + ";r=" }
 
 func (q Quotas) denied() bool {
 	for i := range q {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/internal/slow"
 )
 
@@ -26,7 +26,7 @@ import (
 // pause returns how long a Transport pauses for the given lines of a RateLimit field.
 func pause(lines ...string) time.Duration {
 	header := http.Header{"Ratelimit": lines}
-	t := &httplimit.Transport{NoWait: true, MaxPause: 1 << 62,
+	t := &httpclient.Transport{NoWait: true, MaxPause: 1 << 62,
 		Base: roundTrip(func(r *http.Request) (*http.Response, error) {
 			return &http.Response{StatusCode: http.StatusOK, Header: header, Body: http.NoBody, Request: r}, nil
 		})}
@@ -40,7 +40,7 @@ func pause(lines ...string) time.Duration {
 		panic(err)
 	}
 	_, err = t.RoundTrip(r)
-	var limited *httplimit.LimitError
+	var limited *httpclient.LimitError
 	if !errors.As(err, &limited) {
 		return 0
 	}

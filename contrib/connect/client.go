@@ -10,16 +10,16 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
-	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
 // Client is a connect.Interceptor for clients: it keeps their RPCs under a limit of their own, and
 // follows the RetryInfo of servers. After a CodeResourceExhausted or CodeUnavailable that has one,
 // it sends nothing of that key until the delay is over. RPCs that wait are sent in order; one whose
-// deadline comes first fails at once. See [httplimit.Transport].
+// deadline comes first fails at once. See [httpclient.Transport].
 //
-//	limit := &connectlimit.Client{Transport: httplimit.Transport{
+//	limit := &connectlimit.Client{Transport: httpclient.Transport{
 //		Strategy: limiter.TokenBucket(20),
 //		Limit:    100,
 //		Duration: time.Second,
@@ -34,7 +34,7 @@ import (
 // after the first RPC.
 type Client struct {
 	// Transport holds the limit. Base and Key are not used.
-	Transport httplimit.Transport
+	Transport httpclient.Transport
 
 	// Key returns the key of an RPC; RPCs with one key share a limit and a pause. nil: the server's
 	// host.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirgo/weir"
 	connectlimit "github.com/weirgo/weir/contrib/connect"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/httplimit/rpclimit"
 	"github.com/weirgo/weir/weirtest"
@@ -315,7 +316,7 @@ func TestInterceptorsOnTheOtherSide(t *testing.T) {
 	deny := connectlimit.NewServer(weirtest.DenyAll(), httplimit.Config{
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
 	})
-	never := &connectlimit.Client{Transport: httplimit.Transport{Strategy: weirtest.DenyAll(), NoWait: true}}
+	never := &connectlimit.Client{Transport: httpclient.Transport{Strategy: weirtest.DenyAll(), NoWait: true}}
 	server := serve(t, nil, never)
 	assert.NoError(t, unary(t, server, nil, connect.WithInterceptors(deny)).err)
 	assert.NoError(t, stream(t, server, nil, connect.WithInterceptors(deny)).err)
@@ -328,7 +329,7 @@ func TestClientKeepsToItsLimit(t *testing.T) {
 		server := serve(t, nil, connectlimit.NewServer(&weirtest.Fake{}, httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Stats: &stats,
 		}))
-		limit := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{
+		limit := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
 			Strategy: limiter.FixedWindow(), Limit: 2, Duration: time.Minute, NoWait: true, Now: clock.Now,
 		}})
 		for range 2 {
@@ -351,7 +352,7 @@ func TestClientFollowsServer(t *testing.T) {
 		server := serve(t, nil, connectlimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 			Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Stats: &stats,
 		}))
-		paused := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{NoWait: true,
+		paused := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{NoWait: true,
 			Now: clock.Now}})
 		require.NoError(t, call(t, server, nil, paused).err)
 		for range 3 {
@@ -368,15 +369,15 @@ func TestClientFollowsServer(t *testing.T) {
 func TestClientErrors(t *testing.T) {
 	each(t, func(t *testing.T, call caller) {
 		server := serve(t, nil)
-		down := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{
+		down := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
 			Strategy: weirtest.FailAll(errors.New("connection refused")), Limit: 1, Duration: time.Minute,
 		}})
 		assert.Equal(t, connect.CodeUnavailable, call(t, server, nil, down).code())
-		slow := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{
+		slow := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
 			Strategy: weirtest.FailAll(context.DeadlineExceeded), Limit: 1, Duration: time.Minute,
 		}})
 		assert.Equal(t, connect.CodeUnavailable, call(t, server, nil, slow).code(), "a Strategy's own timeout")
-		late := connect.WithInterceptors(&connectlimit.Client{Transport: httplimit.Transport{
+		late := connect.WithInterceptors(&connectlimit.Client{Transport: httpclient.Transport{
 			Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Hour,
 		}})
 		start := time.Now()

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	connectlimit "github.com/weirgo/weir/contrib/connect"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/docblocks"
 	"github.com/weirgo/weir/weirtest"
@@ -160,7 +161,7 @@ func TestMessages(t *testing.T) {
 // A client can limit the messages that it sends.
 func TestClientMessages(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	client := &connectlimit.Client{Transport: httplimit.Transport{
+	client := &connectlimit.Client{Transport: httpclient.Transport{
 		Strategy: limiter.FixedWindow(), Limit: 3, Duration: time.Hour, NoWait: true,
 	}}
 	server := start(t, connect.NewBidiStreamHandler(streamProcedure, echo))

@@ -9,16 +9,16 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit/rpclimit"
 )
 
 // Client keeps the RPCs of a client under a limit of its own, and follows the RetryInfo of servers:
 // after a ResourceExhausted or Unavailable that has one, it sends nothing of that key until the
 // delay is over. RPCs that wait are sent in order; one whose deadline comes first fails at once.
-// See [httplimit.Transport].
+// See [httpclient.Transport].
 //
-//	client := &grpclimit.Client{Transport: httplimit.Transport{
+//	client := &grpclimit.Client{Transport: httpclient.Transport{
 //		Strategy: limiter.TokenBucket(20),
 //		Limit:    100,
 //		Duration: time.Second,
@@ -33,7 +33,7 @@ import (
 // first RPC.
 type Client struct {
 	// Transport holds the limit. Base and Key are not used.
-	Transport httplimit.Transport
+	Transport httpclient.Transport
 
 	// Key returns the key of an RPC; RPCs with one key share a limit and a pause. target is that of
 	// the connection, method is "/package.Service/Method". nil: the target.

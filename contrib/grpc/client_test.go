@@ -17,6 +17,7 @@ import (
 
 	"github.com/weirgo/weir"
 	grpclimit "github.com/weirgo/weir/contrib/grpc"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/weirtest"
 )
@@ -38,7 +39,7 @@ func TestClientKeepsToItsLimit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			limiter, clock := newLimiter(t)
 			addr, stats := unlimited(t)
-			client := limited(t, addr, &grpclimit.Client{Transport: httplimit.Transport{
+			client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
 				Strategy: limiter.FixedWindow(), Limit: 2, Duration: time.Minute, NoWait: true, Now: clock.Now,
 			}})
 			for range 2 {
@@ -59,7 +60,7 @@ func TestClientWaits(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	addr, _ := unlimited(t)
-	client := limited(t, addr, &grpclimit.Client{Transport: httplimit.Transport{
+	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
 		Strategy: limiter.TokenBucket(1), Limit: 1, Duration: 50 * time.Millisecond,
 	}})
 	start := time.Now()
@@ -72,7 +73,7 @@ func TestClientWaits(t *testing.T) {
 func TestClientFailsAtOnceBeforeADeadline(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	addr, _ := unlimited(t)
-	client := limited(t, addr, &grpclimit.Client{Transport: httplimit.Transport{
+	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
 		Strategy: limiter.FixedWindow(), Limit: 1, Duration: time.Hour, Now: clock.Now,
 	}})
 	require.NoError(t, check(t, client).err)
@@ -95,7 +96,7 @@ func TestClientFollowsServer(t *testing.T) {
 			addr := serve(t, service{}, grpclimit.NewServer(limiter.FixedWindow(), httplimit.Config{
 				Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute, Now: clock.Now, Stats: &stats,
 			}))
-			client := limited(t, addr, &grpclimit.Client{Transport: httplimit.Transport{NoWait: true, Now: clock.Now}})
+			client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{NoWait: true, Now: clock.Now}})
 			require.NoError(t, call(deadline(t), client).err)
 			for range 3 {
 				a := call(deadline(t), client)
@@ -113,7 +114,7 @@ func TestClientKeysByMethod(t *testing.T) {
 	limiter, clock := newLimiter(t)
 	addr, _ := unlimited(t)
 	client := limited(t, addr, &grpclimit.Client{
-		Transport: httplimit.Transport{
+		Transport: httpclient.Transport{
 			Strategy: limiter.FixedWindow(), Limit: 1, Duration: time.Minute, NoWait: true, Now: clock.Now,
 		},
 		Key: func(_ context.Context, _, method string) string { return method },
@@ -125,7 +126,7 @@ func TestClientKeysByMethod(t *testing.T) {
 
 func TestClientCannotDecide(t *testing.T) {
 	addr, stats := unlimited(t)
-	client := limited(t, addr, &grpclimit.Client{Transport: httplimit.Transport{
+	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{
 		Strategy: weirtest.FailAll(errors.New("connection refused")), Limit: 1, Duration: time.Minute,
 	}})
 	assert.Equal(t, codes.Unavailable, check(t, client).code())
@@ -142,7 +143,7 @@ func TestRetryDelay(t *testing.T) {
 		Extractor: httplimit.RemoteAddr(), Limit: 1, Duration: time.Minute,
 		Skip: func(r *http.Request) bool { return r.URL.Path == grpc_health_v1.Health_Check_FullMethodName },
 	}))
-	client := limited(t, addr, &grpclimit.Client{Transport: httplimit.Transport{NoWait: true}})
+	client := limited(t, addr, &grpclimit.Client{Transport: httpclient.Transport{NoWait: true}})
 	for range 2 {
 		a := check(t, client)
 		assert.Equal(t, codes.Unavailable, a.code())

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	grpclimit "github.com/weirgo/weir/contrib/grpc"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/internal/docblocks"
 	"github.com/weirgo/weir/weirtest"
@@ -181,7 +182,7 @@ func TestMessages(t *testing.T) {
 // A client can limit the messages that it sends.
 func TestClientMessages(t *testing.T) {
 	limiter, _ := newLimiter(t)
-	client := &grpclimit.Client{Transport: httplimit.Transport{
+	client := &grpclimit.Client{Transport: httpclient.Transport{
 		Strategy: limiter.FixedWindow(), Limit: 3, Duration: time.Hour, NoWait: true,
 	}}
 	conn := start(t, grpc.NewServer(grpc.UnknownServiceHandler(echo)),

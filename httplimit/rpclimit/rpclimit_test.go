@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/httplimit"
 	"github.com/weirgo/weir/httplimit/rpclimit"
 	"github.com/weirgo/weir/weirtest"
@@ -137,23 +138,23 @@ func TestNotSent(t *testing.T) {
 	}
 	for name, c := range map[string]*struct {
 		ctx       context.Context
-		transport httplimit.Transport
+		transport httpclient.Transport
 		code      rpclimit.Code
 		wait      time.Duration
 	}{
-		"a client that does not wait": {soon, httplimit.Transport{NoWait: true}, rpclimit.ResourceExhausted,
+		"a client that does not wait": {soon, httpclient.Transport{NoWait: true}, rpclimit.ResourceExhausted,
 			time.Hour},
-		"a deadline that is too early": {soon, httplimit.Transport{}, rpclimit.DeadlineExceeded, time.Hour},
-		"a call that was given up":     {ended, httplimit.Transport{}, rpclimit.Canceled, 0},
-		"a call that can never pass": {soon, httplimit.Transport{Strategy: &weirtest.Fake{Answer: never}},
+		"a deadline that is too early": {soon, httpclient.Transport{}, rpclimit.DeadlineExceeded, time.Hour},
+		"a call that was given up":     {ended, httpclient.Transport{}, rpclimit.Canceled, 0},
+		"a call that can never pass": {soon, httpclient.Transport{Strategy: &weirtest.Fake{Answer: never}},
 			rpclimit.ResourceExhausted, 0},
-		"no decision": {soon, httplimit.Transport{Strategy: weirtest.FailAll(weir.ErrFull)},
+		"no decision": {soon, httpclient.Transport{Strategy: weirtest.FailAll(weir.ErrFull)},
 			rpclimit.Unavailable, 0},
 		"a Strategy that times out": {soon,
-			httplimit.Transport{Strategy: weirtest.FailAll(context.DeadlineExceeded)}, rpclimit.Unavailable, 0},
-		"a Strategy that gives up": {soon, httplimit.Transport{Strategy: weirtest.FailAll(context.Canceled)},
+			httpclient.Transport{Strategy: weirtest.FailAll(context.DeadlineExceeded)}, rpclimit.Unavailable, 0},
+		"a Strategy that gives up": {soon, httpclient.Transport{Strategy: weirtest.FailAll(context.Canceled)},
 			rpclimit.Unavailable, 0},
-		"a Strategy that was given up": {ended, httplimit.Transport{Strategy: weirtest.FailAll(context.Canceled)},
+		"a Strategy that was given up": {ended, httpclient.Transport{Strategy: weirtest.FailAll(context.Canceled)},
 			rpclimit.Canceled, 0},
 	} {
 		if c.transport.Strategy == nil {

@@ -1,4 +1,4 @@
-package httplimit_test
+package httpclient_test
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/httpclient"
 	"github.com/weirgo/weir/weirtest"
 )
 
@@ -50,7 +50,7 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-func get(ctx context.Context, t *httplimit.Transport, url string) (int, error) {
+func get(ctx context.Context, t *httpclient.Transport, url string) (int, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return 0, err
@@ -163,7 +163,7 @@ func TestTransportPausesAsServersRequest(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := serving(row.answer, []string{"200"})
-				client := &httplimit.Transport{Base: s}
+				client := &httpclient.Transport{Base: s}
 				for range 2 {
 					_, err := get(t.Context(), client, "http://api.example/")
 					require.NoError(t, err)
@@ -177,7 +177,7 @@ func TestTransportPausesAsServersRequest(t *testing.T) {
 func TestTransportPausesOneServerNotAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 60"}, []string{"200"})
-		client := &httplimit.Transport{Base: s}
+		client := &httpclient.Transport{Base: s}
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)
 		_, err = get(t.Context(), client, "http://b.example/")
@@ -188,7 +188,7 @@ func TestTransportPausesOneServerNotAll(t *testing.T) {
 
 func TestTransportNeverRetries(t *testing.T) {
 	s := serving([]string{"503", "Retry-After: 0"})
-	status, err := get(t.Context(), &httplimit.Transport{Base: s}, "http://a.example/")
+	status, err := get(t.Context(), &httpclient.Transport{Base: s}, "http://a.example/")
 	require.NoError(t, err)
 	assert.Equal(t, 503, status)
 	assert.Len(t, s.requests, 1)
@@ -197,7 +197,7 @@ func TestTransportNeverRetries(t *testing.T) {
 func TestTransportWaitsWithinItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 60"}, []string{"200"})
-		client := &httplimit.Transport{Base: s}
+		client := &httpclient.Transport{Base: s}
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)
 
@@ -205,9 +205,9 @@ func TestTransportWaitsWithinItsContext(t *testing.T) {
 		defer cancel()
 		before := time.Now()
 		_, err = get(short, client, "http://a.example/")
-		var limited *httplimit.LimitError
+		var limited *httpclient.LimitError
 		require.ErrorAs(t, err, &limited)
-		assert.Equal(t, httplimit.LimitError{Key: "a.example", Wait: time.Minute, Server: true,
+		assert.Equal(t, httpclient.LimitError{Key: "a.example", Wait: time.Minute, Server: true,
 			Err: context.DeadlineExceeded}, *limited)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Zero(t, time.Since(before), "it fails without waiting")
@@ -222,7 +222,7 @@ func TestTransportWaitsWithinItsContext(t *testing.T) {
 		_, err = get(t.Context(), client, "http://a.example/")
 		require.ErrorAs(t, err, &limited)
 		assert.EqualError(t, err,
-			`httplimit: request for "a.example" not sent: the server asked for a pause, wait 50s`)
+			`httpclient: request for "a.example" not sent: the server asked for a pause, wait 50s`)
 		assert.Len(t, s.requests, 1)
 	})
 }
@@ -239,7 +239,7 @@ func TestTransportUsesTheLongerOfTwoPauses(t *testing.T) {
 			}
 			return resp, err
 		})
-		client := &httplimit.Transport{Base: slow}
+		client := &httpclient.Transport{Base: slow}
 		done := make(chan error)
 		for range 2 {
 			go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
@@ -268,7 +268,7 @@ func TestTransportWaitsForAnExtendedPause(t *testing.T) {
 			}
 			return resp, err
 		})
-		client := &httplimit.Transport{Base: late}
+		client := &httpclient.Transport{Base: late}
 		go func() {
 			r, _ := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://a.example/", http.NoBody)
 			_, _ = client.RoundTrip(r)
@@ -293,7 +293,7 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 		require.NoError(t, err)
 		defer limiter.Close()
 		s := serving([]string{"200"})
-		client := &httplimit.Transport{Base: s, Strategy: limiter.FixedWindow(), Limit: 2,
+		client := &httpclient.Transport{Base: s, Strategy: limiter.FixedWindow(), Limit: 2,
 			Duration: time.Second}
 		for range 5 {
 			_, err := get(t.Context(), client, "http://a.example/")
@@ -304,18 +304,27 @@ func TestTransportKeepsToItsOwnLimit(t *testing.T) {
 		client.NoWait = true
 		_, _ = get(t.Context(), client, "http://a.example/")
 		_, err = get(t.Context(), client, "http://a.example/")
-		var limited *httplimit.LimitError
+		var limited *httpclient.LimitError
 		require.ErrorAs(t, err, &limited)
-		assert.Equal(t, httplimit.LimitError{Key: "a.example", Wait: time.Second}, *limited)
+		assert.Equal(t, httpclient.LimitError{Key: "a.example", Wait: time.Second}, *limited)
 		assert.Contains(t, err.Error(), "over the client's own limit")
 	})
 }
 
+// never denies, and no wait helps.
+var never = &weirtest.Fake{Answer: func(context.Context, *weir.Request, time.Time) (weir.Result, error) {
+	return weir.Result{}, nil
+}}
+
+// neither returns neither a Result nor an error.
+type neither struct{}
+
+func (neither) Run(context.Context, *weir.Request) (*weir.Result, error) { return nil, nil }
+
 func TestTransportFailsAtOnceIfWaitingCannotHelp(t *testing.T) {
 	s := serving([]string{"200"})
-	var limited *httplimit.LimitError
-	client := &httplimit.Transport{Base: s,
-		Strategy: &weirtest.Fake{Answer: answer(weir.Deny, 0, time.Time{})}, Limit: 1, Duration: time.Second}
+	var limited *httpclient.LimitError
+	client := &httpclient.Transport{Base: s, Strategy: never, Limit: 1, Duration: time.Second}
 	_, err := get(t.Context(), client, "http://a.example/")
 	require.ErrorAs(t, err, &limited)
 
@@ -329,7 +338,7 @@ func TestTransportFailsAtOnceIfWaitingCannotHelp(t *testing.T) {
 }
 
 func TestTransportClosesTheBodyItDoesNotSend(t *testing.T) {
-	client := &httplimit.Transport{Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Second,
+	client := &httpclient.Transport{Strategy: weirtest.DenyAll(), Limit: 1, Duration: time.Second,
 		NoWait: true}
 	body := &closeCounter{Reader: strings.NewReader("x")}
 	r, err := http.NewRequest(http.MethodPost, "http://a.example/", body)
@@ -349,7 +358,7 @@ func (c *closeCounter) Close() error { c.closed.Add(1); return nil }
 func TestTransportLimitsByTheCallersKey(t *testing.T) {
 	fake := &weirtest.Fake{}
 	boom := errors.New("boom")
-	client := &httplimit.Transport{
+	client := &httpclient.Transport{
 		Base:     roundTripper(func(*http.Request) (*http.Response, error) { return nil, boom }),
 		Strategy: fake, Limit: 3, Duration: time.Minute,
 		Key: func(r *http.Request) string { return r.Method },
@@ -361,7 +370,7 @@ func TestTransportLimitsByTheCallersKey(t *testing.T) {
 
 func TestTransportCanIgnorePauses(t *testing.T) {
 	s := serving([]string{"429", "Retry-After: 60"})
-	client := &httplimit.Transport{Base: s, MaxPause: -1, NoWait: true}
+	client := &httpclient.Transport{Base: s, MaxPause: -1, NoWait: true}
 	for range 2 {
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)
@@ -374,7 +383,7 @@ func TestTransportCanIgnorePauses(t *testing.T) {
 func TestTransportRecordsABoundedNumberOfPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 60"})
-		client := &httplimit.Transport{Base: s, NoWait: true}
+		client := &httpclient.Transport{Base: s, NoWait: true}
 		for i := range 10_001 {
 			_, err := get(t.Context(), client, fmt.Sprintf("http://%d.example/", i))
 			require.NoError(t, err)
@@ -401,7 +410,7 @@ func TestTransportKeyOfServer(t *testing.T) {
 		"http://[2001:DB8::1]:80/": "[2001:db8::1]", "http://[2001:db8::1]:8080/": "[2001:db8::1]:8080",
 	} {
 		fake := &weirtest.Fake{}
-		client := &httplimit.Transport{Base: serving([]string{"200"}), Strategy: fake, Limit: 1,
+		client := &httpclient.Transport{Base: serving([]string{"200"}), Strategy: fake, Limit: 1,
 			Duration: time.Minute}
 		_, err := get(t.Context(), client, url)
 		require.NoError(t, err)
@@ -419,7 +428,7 @@ func TestTransportWaitsForAPauseThatBeganMeanwhile(t *testing.T) {
 			return weirtest.Allow(ctx, r, now)
 		}}
 		s := serving([]string{"429", "Retry-After: 60"}, []string{"200"})
-		client := &httplimit.Transport{Base: s, Strategy: slow, Limit: 1, Duration: time.Minute}
+		client := &httpclient.Transport{Base: s, Strategy: slow, Limit: 1, Duration: time.Minute}
 		done := make(chan error)
 		go func() { _, err := get(t.Context(), client, "http://a.example/"); done <- err }()
 		time.Sleep(time.Second)
@@ -452,7 +461,7 @@ func TestTransportRefundsUnsentRequests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := &httplimit.Transport{NoWait: row.noWait, Limit: 1, Duration: time.Hour}
+				client := &httpclient.Transport{NoWait: row.noWait, Limit: 1, Duration: time.Hour}
 				fake := pausing(client)
 				client.Strategy = struct { // without Peek
 					weir.Strategy
@@ -469,7 +478,7 @@ func TestTransportRefundsUnsentRequests(t *testing.T) {
 					defer cancel()
 				}
 				start := time.Now()
-				var limited *httplimit.LimitError
+				var limited *httpclient.LimitError
 				require.ErrorAs(t, client.Admit(ctx, "db"), &limited)
 				assert.Equal(t, row.want, time.Since(start))
 				calls := fake.Calls()
@@ -483,8 +492,18 @@ func TestTransportRefundsUnsentRequests(t *testing.T) {
 	}
 }
 
+// refundCtx is a Refunder that fails once its context is done, like a remote store.
+type refundCtx struct{ *weirtest.Fake }
+
+func (s refundCtx) Refund(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.Fake.Refund(ctx, r, taken)
+}
+
 // pausing returns a Strategy that admits everything and starts a pause of a minute in each Run.
-func pausing(client *httplimit.Transport) *weirtest.Fake {
+func pausing(client *httpclient.Transport) *weirtest.Fake {
 	fake := &weirtest.Fake{}
 	fake.Answer = func(ctx context.Context, r *weir.Request, now time.Time) (weir.Result, error) {
 		client.Pause(r.Key, time.Minute)
@@ -495,12 +514,13 @@ func pausing(client *httplimit.Transport) *weirtest.Fake {
 
 // Without a Refunder, requests that are not sent stay counted.
 func TestTransportNeedsNoRefunder(t *testing.T) {
-	client := &httplimit.Transport{NoWait: true, Limit: 1, Duration: time.Hour}
+	client := &httpclient.Transport{NoWait: true, Limit: 1, Duration: time.Hour}
 	fake := pausing(client)
 	client.Strategy = struct{ weir.Strategy }{fake}
-	var limited *httplimit.LimitError
+	var limited *httpclient.LimitError
 	require.ErrorAs(t, client.Admit(t.Context(), "db"), &limited)
-	assert.Equal(t, []string{"Run"}, methods(fake))
+	require.Len(t, fake.Calls(), 1)
+	assert.Equal(t, "Run", fake.Calls()[0].Method)
 }
 
 // After a pause requests are sent one by one in order of arrival, the first alone.
@@ -509,7 +529,7 @@ func TestTransportSendsWaitersInOrderAndSpreadOut(t *testing.T) {
 		const waiters = 50
 		s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
 		var sent [waiters]time.Time // each is set by its own request
-		client := &httplimit.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		client := &httpclient.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			var i int
 			if _, err := fmt.Sscanf(r.URL.Path, "/%d", &i); err == nil {
 				sent[i] = time.Now()
@@ -545,7 +565,7 @@ func TestTransportReachesItsFullRateAgainAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const every, rounds = 500 * time.Microsecond, 4000 // 2000 a second for two seconds
 		s := serving([]string{"429", "Retry-After: 1"}, []string{"200"})
-		client := &httplimit.Transport{Base: s}
+		client := &httpclient.Transport{Base: s}
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)
 		var wg sync.WaitGroup
@@ -571,7 +591,7 @@ func TestTransportReachesItsFullRateAgainAfterAPause(t *testing.T) {
 func TestTransportSendsOneRequestBeforeAnotherPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 10"}, []string{"429", "Retry-After: 10"}, []string{"200"})
-		client := &httplimit.Transport{Base: s}
+		client := &httpclient.Transport{Base: s}
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)
 		var wg sync.WaitGroup
@@ -595,7 +615,7 @@ func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
 		want := map[string]time.Duration{}
 		start := time.Now()
 		s := serving([]string{"200"})
-		client := &httplimit.Transport{
+		client := &httpclient.Transport{
 			Strategy: limiter.FixedWindow(), Limit: 3, Duration: time.Second,
 			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 				mu.Lock()
@@ -617,7 +637,7 @@ func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
 		short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err = get(short, client, "http://a.example/late")
-		var limited *httplimit.LimitError
+		var limited *httpclient.LimitError
 		require.ErrorAs(t, err, &limited, "it fails without waiting, as the limit lasts longer")
 		assert.False(t, limited.Server)
 		wg.Wait()
@@ -629,7 +649,7 @@ func TestTransportIsFairUnderItsOwnLimit(t *testing.T) {
 func TestTransportWaitersCanLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
-		client := &httplimit.Transport{Base: s}
+		client := &httpclient.Transport{Base: s}
 		_, err := get(t.Context(), client, "http://a.example/")
 		require.NoError(t, err)
 		errs := make(chan error, 3)
@@ -655,7 +675,7 @@ func TestTransportJitterOnlyAdds(t *testing.T) {
 		waited := make(map[time.Duration]bool)
 		for range 20 {
 			s := serving([]string{"429", "Retry-After: 10"}, []string{"200"})
-			client := &httplimit.Transport{Base: s, Jitter: 5 * time.Second}
+			client := &httpclient.Transport{Base: s, Jitter: 5 * time.Second}
 			for range 2 {
 				_, err := get(t.Context(), client, "http://a.example/")
 				require.NoError(t, err)
@@ -670,10 +690,10 @@ func TestTransportJitterOnlyAdds(t *testing.T) {
 
 func TestTransportClosesIdleConnections(t *testing.T) {
 	base := &idleCloser{}
-	client := http.Client{Transport: &httplimit.Transport{Base: base}}
+	client := http.Client{Transport: &httpclient.Transport{Base: base}}
 	client.CloseIdleConnections()
 	assert.True(t, base.closed)
-	(&httplimit.Transport{Base: serving()}).CloseIdleConnections() // no idle connections
+	(&httpclient.Transport{Base: serving()}).CloseIdleConnections() // no idle connections
 }
 
 type idleCloser struct {
@@ -686,15 +706,15 @@ func (c *idleCloser) CloseIdleConnections() { c.closed = true }
 // Clients of other protocols use Admit and Pause.
 func TestTransportWithoutHTTP(t *testing.T) {
 	clock := weirtest.NewClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
-	client := &httplimit.Transport{NoWait: true, MaxPause: time.Minute, Now: clock.Now}
+	client := &httpclient.Transport{NoWait: true, MaxPause: time.Minute, Now: clock.Now}
 	ctx := context.Background()
 	require.NoError(t, client.Admit(ctx, "db"))
 	client.Pause("db", time.Hour)
 	client.Pause("db", time.Second) // shorter, so ignored
 	client.Pause("db", -time.Hour)
-	var held *httplimit.LimitError
+	var held *httpclient.LimitError
 	require.ErrorAs(t, client.Admit(ctx, "db"), &held)
-	assert.Equal(t, httplimit.LimitError{Key: "db", Wait: time.Minute, Server: true}, *held)
+	assert.Equal(t, httpclient.LimitError{Key: "db", Wait: time.Minute, Server: true}, *held)
 	assert.NoError(t, client.Admit(ctx, "cache"))
 	clock.Advance(time.Minute)
 	assert.NoError(t, client.Admit(ctx, "db"))

@@ -1,4 +1,4 @@
-package httplimit
+package httpclient
 
 import (
 	"net/http"

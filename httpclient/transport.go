@@ -1,4 +1,4 @@
-package httplimit
+package httpclient
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -27,7 +28,7 @@ func (e *LimitError) Error() string {
 	if e.Server {
 		who = "the server asked for a pause"
 	}
-	s := fmt.Sprintf("httplimit: request for %q not sent: %s, wait %v", e.Key, who, e.Wait)
+	s := fmt.Sprintf("httpclient: request for %q not sent: %s, wait %v", e.Key, who, e.Wait)
 	if e.Err != nil {
 		s += ": " + e.Err.Error()
 	}
@@ -179,8 +180,8 @@ func (t *Transport) key(r *http.Request) string {
 	if t.Key != nil {
 		return t.Key(r)
 	}
-	host := normalizeHost(r.URL.Host)
 	port := r.URL.Port()
+	host := strings.ToLower(strings.TrimRight(strings.TrimSuffix(r.URL.Host, ":"+port), "."))
 	if port == "" || r.URL.Scheme == "http" && port == "80" || r.URL.Scheme == "https" && port == "443" {
 		return host
 	}
@@ -241,9 +242,9 @@ func (t *Transport) run(ctx context.Context, key string) (*weir.Result, error) {
 	res, err := t.Strategy.Run(ctx, t.request(key))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("httplimit: request for %q not sent: %w", key, err)
+		return nil, fmt.Errorf("httpclient: request for %q not sent: %w", key, err)
 	case res == nil:
-		return nil, errors.New("httplimit: the strategy returned neither a result nor an error")
+		return nil, errors.New("httpclient: the strategy returned neither a result nor an error")
 	}
 	return res, nil
 }

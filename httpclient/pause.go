@@ -1,4 +1,4 @@
-package httplimit
+package httpclient
 
 import (
 	"math"
@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weirgo/weir/internal/structuredfield"
 )
 
 // This file reads the limits that servers report. Malformed fields are ignored.
@@ -27,14 +29,14 @@ func pausesOn(status int) bool {
 func requestedPause(resp *http.Response, now time.Time) time.Duration {
 	h := resp.Header
 	if pausesOn(resp.StatusCode) {
-		if d, ok := parseRetryAfter(h.Get(fieldRetryAfter), serverTime(h, now)); ok {
+		if d, ok := parseRetryAfter(h.Get("Retry-After"), serverTime(h, now)); ok {
 			return d
 		}
 	}
 	if age := h.Get("Age"); age != "" && age != "0" {
 		return 0 // from a cache: the figures are an earlier request's
 	}
-	if values := h[fieldRateLimit]; len(values) > 0 {
+	if values := h["Ratelimit"]; len(values) > 0 {
 		return rateLimitPause(strings.Join(values, ","))
 	}
 	if h.Get("Ratelimit-Remaining") == "0" {
@@ -69,7 +71,7 @@ func serverTime(h http.Header, now time.Time) time.Time {
 
 // parseRetryAfter parses a Retry-After field (RFC 9110 section 10.2.3): seconds, or a date.
 func parseRetryAfter(s string, now time.Time) (time.Duration, bool) {
-	s = strings.Trim(s, blanks)
+	s = strings.Trim(s, structuredfield.Blanks)
 	if d, ok := parseSeconds(s); ok {
 		return d, true
 	}
@@ -148,19 +150,19 @@ func parseDecimal(s string) (time.Duration, bool) {
 // the Dictionary of draft 07 (limit=10, remaining=0, reset=5). A member whose parameters have other
 // types is ignored.
 func rateLimitPause(field string) time.Duration {
-	list, ok := parseList(field)
+	list, ok := structuredfield.ParseList(field)
 	if !ok {
 		return dictionaryPause(field)
 	}
 	var longest int64
 	for _, m := range list {
-		if m.value.kind != kindString && m.value.kind != kindToken {
+		if m.Value.Kind != structuredfield.String && m.Value.Kind != structuredfield.Token {
 			continue
 		}
-		if r, ok := m.integer("r"); !ok || r > 0 {
+		if r, ok := m.Integer("r"); !ok || r > 0 {
 			continue
 		}
-		if t, ok := m.integer("t"); ok {
+		if t, ok := m.Integer("t"); ok {
 			longest = max(longest, t)
 		}
 	}
@@ -168,16 +170,16 @@ func rateLimitPause(field string) time.Duration {
 }
 
 func dictionaryPause(field string) time.Duration {
-	members, ok := parseDictionary(field)
+	members, ok := structuredfield.ParseDictionary(field)
 	if !ok {
 		return 0
 	}
 	remaining, left := members["remaining"]
 	reset, ends := members["reset"]
-	if !left || !ends || remaining.value != (bare{kind: kindInteger}) || reset.value.kind != kindInteger {
+	if !left || !ends || remaining.Value != (structuredfield.Bare{Kind: structuredfield.Integer}) || reset.Value.Kind != structuredfield.Integer {
 		return 0
 	}
-	return seconds(max(0, reset.value.num))
+	return seconds(max(0, reset.Value.Num))
 }
 
 // seconds converts n, which is not negative, saturating.
