@@ -51,7 +51,7 @@ contrib: need ## the tests of the modules in contrib, each in the framework itse
 nightly: need ## every test in its longest form, every fuzz target, and mutants
 	@.ci/need prometheus
 	@status=0; WEIR_VERIFY=full go test -race -timeout 3h -p 1 work || status=1; \
-	  WEIR_VERIFY=full $(MAKE) --no-print-directory contrib || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
+	  WEIR_VERIFY=full $(MAKE) --no-print-directory contrib cross || status=1; .ci/fuzz $(FUZZTIME) || status=1; \
 	  $(MAKE) --no-print-directory mutants || status=1; exit $$status
 
 race: need ## the tests at 1, 2 and 8 processors

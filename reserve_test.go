@@ -118,7 +118,7 @@ func reservable(t testing.TB) map[string]reservetest.Subject {
 func TestReserveEqualsItsModel(t *testing.T) {
 	for name, s := range reservable(t) {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(slow.N(15, 300, 10_000)) {
+			for seed := range uint64(slow.N(15, 100, 10_000)) {
 				require.NoError(t, s.Check(seed, 60), "seed %d", seed)
 			}
 		})
@@ -128,7 +128,7 @@ func TestReserveEqualsItsModel(t *testing.T) {
 func TestReserveNeverExceedsTheLimitAndTheCommittedExcess(t *testing.T) {
 	for name, s := range reservable(t) {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(slow.N(15, 300, 10_000)) {
+			for seed := range uint64(slow.N(15, 100, 10_000)) {
 				require.NoError(t, s.CheckSpans(seed, 60), "seed %d", seed)
 			}
 		})

@@ -375,7 +375,7 @@ func TestKilledSaverLeavesAWholeFile(t *testing.T) {
 	name := filepath.Join(dir, "counts")
 	l, _ := newTestLimiter(t, Config{})
 	cut := 0 // saves that were cut off
-	for n := 0; n < slow.N(2, 30, 300) || cut == 0; n++ {
+	for n := 0; n < slow.N(2, 12, 300) || cut == 0; n++ {
 		require.Less(t, n, 400)
 		killSaver(t, dir, 1+n%5)
 		require.NoError(t, l.LoadFile(name))

@@ -87,7 +87,7 @@ func history(s subject, c *handClock, seed uint64, n int) (results string) {
 func TestRestoredLimiterDecidesAsTheSavedOne(t *testing.T) {
 	for _, name := range subjectNames {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(slow.N(10, 100, 2500)) {
+			for seed := range uint64(slow.N(10, 50, 2500)) {
 				was, clock := newTestLimiter(t, Config{})
 				clock.setMs(int64(seed) * 7_919 % 10_000)
 				history(subjects(t, was)[name], clock, seed, int(seed)%40)

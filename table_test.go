@@ -169,7 +169,7 @@ func TestTableIsAMap(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, 2))
 			model := map[string]int64{}
 			p := periodOf(tokenKind, 1000, 0)
-			for step := range slow.N(600, 4000, 40_000) {
+			for step := range slow.N(600, 2000, 40_000) {
 				id := testID(idLengths[random.IntN(len(idLengths))]) + strconv.Itoa(random.IntN(12))
 				if len(id) > maxID {
 					continue

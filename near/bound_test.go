@@ -104,7 +104,7 @@ func TestLeasesAdmitWhatTheStrategyWould(t *testing.T) {
 	for _, of := range bounded {
 		t.Run(of.name, func(t *testing.T) {
 			saved := uint64(0)
-			for seed := range uint64(slow.N(40, 400, 4000)) {
+			for seed := range uint64(slow.N(40, 120, 4000)) {
 				n, leased := violations(t, seed, of)
 				require.Zero(t, n, "seed %d", seed)
 				saved += leased

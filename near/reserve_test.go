@@ -44,7 +44,7 @@ func TestReserve(t *testing.T) {
 					t.Cleanup(func() { _ = l.Close() })
 					return to(l, now)
 				}}
-			for seed := range uint64(slow.N(20, 200, 5000)) {
+			for seed := range uint64(slow.N(20, 80, 5000)) {
 				if name == "lease" || name == "all" { // the count of a repeated denial is as of its decision
 					assert.NoError(t, subject.Check(seed, 60), "seed %d", seed)
 				}

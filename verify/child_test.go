@@ -179,7 +179,7 @@ const mib = 1 << 20
 // exceeded, the memory is bounded, and it is freed afterwards.
 func TestMemoryIsBounded(t *testing.T) {
 	slow.Test(t)
-	f := inChild(t, flood{IDs: slow.N(0, 5_000_000, 100_000_000), Room: 1_000_000, Cycles: 1})
+	f := inChild(t, flood{IDs: slow.N(0, 2_500_000, 100_000_000), Room: 1_000_000, Cycles: 1})
 	full := f.Full[0] - f.Before[0]
 	t.Logf("%d IDs: at most %d buckets, peak RSS %d MiB, live heap %d MiB full (%d B for each bucket), "+
 		"%.1f MiB after; %d admitted, %d ErrFull",

@@ -116,7 +116,7 @@ func peeksLeaveNoTrace(t *rapid.T, s subject, peeked func(weir.Strategy) peeker)
 // Peek changes nothing, even if it is called at a later instant than the next Run: a Run at 0, a
 // Peek at 1000 ms and a Run at 999 ms have the same results as without the Peek.
 func TestPeekChangesNothing(t *testing.T) {
-	checks(t, slow.N(10, 200, 100_000))
+	checks(t, slow.N(10, 80, 100_000))
 	for _, s := range subjects() {
 		t.Run(s.name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {

@@ -93,7 +93,7 @@ func (s *sides) open(t *rapid.T) {
 // Sequences of calls use few IDs, scales and instants, so that they share windows. Every result is
 // compared with the reference.
 func TestCoreEqualsReference(t *testing.T) {
-	checks(t, slow.N(300, 3000, 1_000_000))
+	checks(t, slow.N(300, 1500, 1_000_000))
 	ctx := context.Background()
 	rapid.Check(t, func(t *rapid.T) {
 		s := &sides{model: reference{now: rapid.SampledFrom(starts).Draw(t, "start")}}

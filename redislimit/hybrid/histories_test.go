@@ -220,7 +220,7 @@ func itself(s *redislimit.Strategy) weir.Strategy { return s }
 // lost at most twice, whatever was taken, refunded and reset between failures and restarts.
 func TestHistoriesAreCountedOnce(t *testing.T) {
 	slow.Test(t)
-	more, less := histories(t, true, slow.N(100, 200, 400), itself)
+	more, less := histories(t, true, slow.N(100, 100, 400), itself)
 	assert.Zero(t, more, "counted too much")
 	assert.Zero(t, less, "counted too little")
 }
@@ -229,7 +229,7 @@ func TestHistoriesAreCountedOnce(t *testing.T) {
 // last called too much, and at most what others took since too little.
 func TestHistoriesOfAnEmptiedServer(t *testing.T) {
 	slow.Test(t)
-	more, less := histories(t, false, slow.N(100, 200, 400), itself)
+	more, less := histories(t, false, slow.N(100, 100, 400), itself)
 	assert.Zero(t, more, "counted too much")
 	assert.Zero(t, less, "counted too little")
 }
@@ -255,11 +255,11 @@ func (s broken) Reconcile(ctx context.Context, r *weir.Request, b *weir.Backlog)
 func TestHistoriesControls(t *testing.T) {
 	slow.Test(t)
 	t.Run("always seeds", func(t *testing.T) {
-		more, _ := histories(t, true, slow.N(100, 200, 400), func(s *redislimit.Strategy) weir.Strategy { return broken{s, true} })
+		more, _ := histories(t, true, slow.N(100, 100, 400), func(s *redislimit.Strategy) weir.Strategy { return broken{s, true} })
 		assert.Greater(t, more, uint64(1000))
 	})
 	t.Run("never seeds", func(t *testing.T) {
-		_, less := histories(t, false, slow.N(100, 200, 400), func(s *redislimit.Strategy) weir.Strategy { return broken{s, false} })
+		_, less := histories(t, false, slow.N(100, 100, 400), func(s *redislimit.Strategy) weir.Strategy { return broken{s, false} })
 		assert.Greater(t, less, uint64(1000))
 	})
 }

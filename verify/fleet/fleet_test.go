@@ -65,7 +65,8 @@ func TestBoundsOfLeases(t *testing.T) {
 }
 
 // What leases of each strategy save on three instances with skewed callers, and how many requests are
-// denied that are admitted without leases. docs/redis.md has the figures of the log.
+// denied that are admitted without leases. docs/redis.md has the figures of the log of
+// the longest form.
 func TestLeasesOfEachStrategy(t *testing.T) {
 	slow.Test(t)
 	for name, of := range map[string]func(*weir.Limiter) fleet.Counter{
@@ -74,7 +75,7 @@ func TestLeasesOfEachStrategy(t *testing.T) {
 		"TokenBucket":   func(l *weir.Limiter) fleet.Counter { return l.TokenBucket(0) },
 	} {
 		f := large()
-		f.Instances, f.Strategy = 3, of
+		f.Instances, f.Strategy, f.Length = 3, of, time.Duration(slow.N(0, 4, 12))*time.Second
 		without := simulate(t, f)
 		for _, block := range []int{10, 100} {
 			f.Block = block

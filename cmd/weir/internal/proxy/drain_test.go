@@ -86,7 +86,7 @@ func TestAStopLosesNoRequest(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1", "HTTP/2", "HTTP/2 without TLS"} {
 		t.Run(protocol, func(t *testing.T) {
 			answered, lost := int64(0), int64(0)
-			for range slow.N(2, 20, 20) {
+			for range slow.N(2, 6, 20) {
 				cfg := config(t, "1000000/1d")
 				cfg.Upstream = upstreamOf(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 				if protocol == "HTTP/2" {

@@ -477,7 +477,7 @@ descriptors:
 // broken files in between, while clients make requests. Every decision uses the rules of one
 // generation, none fails, and the counts are kept.
 func TestReloadUnderLoad(t *testing.T) {
-	reloads := slow.N(6, 100, 300)
+	reloads := slow.N(6, 30, 300)
 	s := start(t, generation(0), nil)
 	var asked, failed, mixed, admitted atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
@@ -622,7 +622,7 @@ func TestRandomRequests(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	texts := []string{"", "one", "ten", "tagged", "free", "shadow", "x", "y", "\xff", "\x00"}
 	used := uint32(0)
-	for n := range slow.N(20_000, 1_000_000, 1_000_000) {
+	for n := range slow.N(20_000, 200_000, 1_000_000) {
 		req := &pb.RateLimitRequest{Domain: []string{"d", "d", "d", "", "e"}[random.IntN(5)],
 			HitsAddend: random.Uint32() >> random.IntN(33)}
 		for range random.IntN(4) {
