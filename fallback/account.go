@@ -11,7 +11,7 @@ import (
 	"github.com/weirgo/weir/internal/callers"
 )
 
-// account is the state of one caller. Its methods require mu, but for restart and idle.
+// account is the state of one caller since its last Reset. Its methods require mu, but for idle.
 //
 // Up: primary decides, and counted is its last count. Down: local decides, and what it admits are
 // debts; while a call of primary is under way, only once that has ended without counting (pending).
@@ -32,10 +32,13 @@ import (
 //	7. a call takes 5 and 10 along; primary, if it
 //	   has seen 8, charges 2, and otherwise 5     8 10             10         5     10
 //	8. its answer arrives                         8 10             10        10     10
-//	9. a reset, under a new number                                  0         0      0
+//
+// A reset begins another account: requests under way change one that is in use no more.
 type account struct {
 	users     atomic.Int32 // requests under way: the account must stay
 	temporary bool         // the ledger had no room, so no other request finds it; set by open
+	number    uint64       // different for each account; set by open
+	replaced  atomic.Bool  // the caller was reset
 
 	mu      sync.Mutex
 	reset   time.Time // until then primary is to be reset; guarded by mu, as all below
@@ -46,10 +49,9 @@ type account struct {
 	// part that primary has charged or that counts no more, sent the largest total that primary was
 	// sent. Only total falls, by what is given back; while it is below sent, primary may have
 	// charged more than is owed, and the next debts make up for it. Primary stores totals under the
-	// number: another account of the caller has another one, and so has this one after a reset.
+	// number.
 	debts                []debt
 	total, charged, sent uint64
-	number               uint64
 
 	sharing sharing
 }
@@ -100,15 +102,6 @@ func (t tally) now(now time.Time) uint64 {
 		return t.total
 	}
 	return uint64(float64(t.total) * float64(t.until.Sub(now)) / float64(t.until.Sub(t.at)))
-}
-
-// restart resets the account; primary is to be reset too, if it answers before an instant.
-// Decisions that began with another number are not recorded.
-func (a *account) restart(number uint64, until time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.number, a.reset = number, until
-	a.counted, a.debts, a.total, a.charged, a.sent, a.sharing = tally{}, nil, 0, 0, 0, sharing{}
 }
 
 // addDebt adds cost that counts until an instant: to the last debt, if that lapses no sooner or
@@ -180,12 +173,16 @@ type ledger struct {
 	unrecorded sharing
 }
 
-// open returns the account of r's caller, and makes it if there is none. It is not removed until
-// the caller of open, and each call of primary by then, has subtracted 1 from its users.
-func (l *ledger) open(r *weir.Request, now time.Time) (a *account) {
+// open returns the account of r's caller, and makes it if there is none, or if the caller is reset:
+// then reset is not zero. It is not removed until the caller of open, and each call of primary by
+// then, has subtracted 1 from its users.
+func (l *ledger) open(r *weir.Request, now, reset time.Time) (a *account) {
 	if !l.Update(r, now, func(found *account) *account {
-		if a = found; a == nil {
-			a = &account{number: l.numbers.Add(1), sharing: l.unrecordedNow()}
+		if a = found; a == nil || !reset.IsZero() {
+			a = &account{number: l.numbers.Add(1), reset: reset, sharing: l.unrecordedNow()}
+		}
+		if found != nil && found != a {
+			found.replaced.Store(true)
 		}
 		a.users.Add(1)
 		return a

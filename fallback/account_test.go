@@ -7,7 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/breaker"
+	"github.com/weirgo/weir/internal/callers"
 )
 
 // The example at the head of account.go.
@@ -24,31 +27,42 @@ func TestDebtsByAnExample(t *testing.T) {
 		require.Equal(t, debts, upTo, "step %d", step)
 		require.Equal(t, []uint64{total, charged, sent}, []uint64{a.total, a.charged, a.sent}, "step %d", step)
 	}
-	v := &visit{Fallback: &Fallback{common: &common{cfg: Config{Now: func() time.Time { return now }}}}, a: &a,
-		b: breaker.New(breaker.Config{}, "", now)}
+	v := &visit{Fallback: &Fallback{common: &common{}}, a: &a, b: breaker.New(breaker.Config{}, "", now), began: now}
 	a.addDebt(5, soon, now)
 	is(1, 5, 0, 0, 5)
 	a.addDebt(3, later, now)
 	is(2, 8, 0, 0, 5, 8)
-	lost := v.standing(now)
+	lost := v.standing()
 	is(3, 8, 0, 8, 5, 8)
 	a.addDebt(4, later.Add(time.Minute), now)
 	is(4, 12, 0, 8, 5, 8, 12)
 	require.EqualValues(t, 2, a.refund(2, now))
 	is(5, 10, 0, 8, 5, 8, 10)
-	now = soon
+	now, v.began = soon, soon
 	require.EqualValues(t, 5, a.owed(now))
 	is(6, 10, 5, 8, 8, 10)
-	sent := v.standing(now)
+	sent := v.standing()
 	is(7, 10, 5, 10, 8, 10)
 	for seen, charges := range map[uint64]uint64{lost.backlog.Total: 2, 0: 5} {
 		require.Equal(t, charges, sent.backlog.Total-max(sent.backlog.Charged, seen))
 	}
-	require.True(t, v.caughtUp(sent))
+	v.caughtUp(sent)
 	is(8, 10, 10, 10, 8, 10)
 	require.Zero(t, a.owed(now))
-	a.restart(1, later)
-	is(9, 0, 0, 0)
+}
+
+// A Reset begins another account, which owes nothing, and is found from then on.
+func TestAResetBeginsAnotherAccount(t *testing.T) {
+	l, r, now := ledger{Table: callers.New(64, (*account).idle, nil)}, &weir.Request{Key: "a"}, time.Unix(0, 0)
+	before := l.open(r, now, time.Time{})
+	before.addDebt(5, now.Add(time.Minute), now)
+	after := l.open(r, now, now.Add(time.Hour))
+	require.NotEqual(t, before.number, after.number)
+	require.True(t, before.replaced.Load())
+	require.False(t, after.replaced.Load())
+	require.Zero(t, after.owed(now))
+	require.Equal(t, now.Add(time.Hour), after.reset)
+	require.Same(t, after, l.open(r, now, time.Time{}))
 }
 
 // owed never understates the debt, and overstates it only by debts that expired within the last

@@ -20,7 +20,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
-	v := f.visit(r)
+	v := f.visit(r, time.Time{})
 	defer v.end()
 	_, p, err := v.call(ctx, calling(weir.OpCharge, nil))
 	if err != nil && err != errUndecided {
@@ -61,7 +61,7 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 	if f.exceeds(r) || !taken.Allowed() || !taken.ExpiresAt.After(f.cfg.Now()) {
 		return nil
 	}
-	v := f.visit(r)
+	v := f.visit(r, time.Time{})
 	defer v.end()
 	return v.refund(ctx, taken)
 }
@@ -143,11 +143,9 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	if err := f.validate(ctx, r); err != nil {
 		return nil, nil, err
 	}
-	v := f.visit(r)
+	v := f.visit(r, time.Time{})
 	defer v.end()
-	v.a.mu.Lock()
 	x := &admission{f: f, request: *r, number: v.a.number}
-	v.a.mu.Unlock()
 	x.primary.Strategy, x.local.Strategy = &f.primary, &f.local
 	by := *f
 	by.doPrimary, by.doLocal = x.primary.do, x.local.do
@@ -171,7 +169,7 @@ func (x *admission) giveBack(ctx context.Context, cost, _ uint64) error {
 	if exact {
 		by.doPrimary = x.primary.do
 	}
-	v := by.visit(&r)
+	v := by.visit(&r, time.Time{})
 	defer v.end()
 	v.a.mu.Lock()
 	counts := x.taken.ExpiresAt.After(x.f.cfg.Now()) && v.a.number == x.number
@@ -191,20 +189,16 @@ func (x *admission) giveBack(ctx context.Context, cost, _ uint64) error {
 // Reset sets the count of r.Key in r.Duration to zero: here, in primary and in local, each as far
 // as it is a weir.Resetter. While primary does not answer, the reset is recorded for a day, or for
 // two Durations if that is longer, and primary resets before it next decides for that key; without
-// room in the ledger the error is weir.ErrFull. The Results of decisions under way are not
-// recorded; a charge under way may still arrive.
+// room in the ledger the error is weir.ErrFull. Requests and charges under way count as from before
+// the reset; one that primary receives after it counts there.
 func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	if err := f.validate(ctx, r); err != nil {
 		return err
 	}
 	f.primary.Forget(r)
-	now := f.cfg.Now()
-	v, number := f.visit(r), f.ledger.numbers.Add(1)
+	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 24*time.Hour)))
 	defer v.end()
-	v.a.restart(number, now.Add(max(2*r.Duration, 2*f.longest, 24*time.Hour)))
-	_, _, err := v.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
-		return nil, v.resetPrimary(ctx, number)
-	})
+	_, _, err := v.call(ctx, (*visit).resetPrimary)
 	switch err := wrap.Supported(err); {
 	case err == errUndecided && v.a.temporary:
 		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w", weir.ErrFull)
@@ -230,14 +224,13 @@ func (f *Fallback) ResetPrefix(
 	return reset, errors.Join(errs...)
 }
 
-// resetPrimary resets primary, which the account no longer waits for then, unless it was reset
-// again and has another number.
-func (v *visit) resetPrimary(ctx context.Context, number uint64) error {
+// resetPrimary resets primary, which the account no longer waits for then.
+func (v *visit) resetPrimary(ctx context.Context) (*weir.Result, error) {
 	err := v.primary.Reset(ctx, v.r)
-	v.a.mu.Lock()
-	defer v.a.mu.Unlock()
-	if wrap.Supported(err) == nil && v.a.number == number {
+	if wrap.Supported(err) == nil {
+		v.a.mu.Lock()
+		defer v.a.mu.Unlock()
 		v.a.reset = time.Time{}
 	}
-	return err
+	return nil, err
 }

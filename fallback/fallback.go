@@ -202,7 +202,7 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Re
 		}
 		return res, FromDenials, nil
 	}
-	v := f.visit(r)
+	v := f.visit(r, time.Time{})
 	defer v.end()
 	res, p, err := v.call(ctx, (*visit).decide)
 	switch err {
@@ -221,9 +221,9 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	if err := f.validate(ctx, r); err != nil {
 		return nil, err
 	}
-	v := f.visit(r)
+	v := f.visit(r, time.Time{})
 	defer v.end()
-	if v.b.Closed() && v.standing(v.began).backlog == nil {
+	if v.b.Closed() && v.standing().backlog == nil {
 		unjudged := *v // a primary that can be read may still be unable to count
 		unjudged.b = nil
 		if res, _, err := unjudged.call(ctx, calling(weir.OpPeek, nil)); err != errUndecided {
@@ -243,10 +243,12 @@ type visit struct {
 	began time.Time
 }
 
-func (f *Fallback) visit(r *weir.Request) *visit {
+// visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if it
+// answers before that.
+func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
 	b := f.breakers.Of(f.cfg.Partition(r.Key), f.cfg.Now) // first, as Partition may panic
 	now := f.cfg.Now()
-	return &visit{f, b, f.ledger.open(r, now), r, now}
+	return &visit{f, b, f.ledger.open(r, now, reset), r, now}
 }
 
 func (v *visit) end() { v.a.users.Add(-1) }

@@ -118,14 +118,13 @@ type pending struct {
 	ended, counted bool      // the call has ended; primary has counted the request
 	cost           uint64    // that local has admitted meanwhile, or 0
 	until          time.Time // when that counts no more
-	number         uint64    // of the account then
 }
 
 // owe records cost that local admitted in a, which is locked: as a debt, unless primary counts the
 // request. p is nil if primary was not called.
 func (p *pending) owe(a *account, cost uint64, until, now time.Time) {
 	if p != nil {
-		p.cost, p.until, p.number = cost, until, a.number
+		p.cost, p.until = cost, until
 	}
 	if p == nil || p.ended && !p.counted {
 		a.addDebt(cost, until, now)
@@ -138,7 +137,7 @@ func (p *pending) end(counted bool) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
 	now := p.cfg.Now()
-	switch owed := p.cost > 0 && p.number == p.a.number; {
+	switch owed := p.cost > 0; {
 	case owed && !p.ended && !counted:
 		p.a.addDebt(p.cost, p.until, now)
 	case owed && p.ended && !p.counted && counted:

@@ -12,14 +12,13 @@ import (
 
 // standing is how one caller stands with primary when a call of primary begins.
 type standing struct {
-	number, epoch uint64        // of the account, and of the breaker
-	at            time.Time     // the call begins
-	backlog       *weir.Backlog // what primary has missed of the caller; nil: nothing
+	epoch   uint64        // of the breaker
+	backlog *weir.Backlog // what primary has missed of the caller; nil: nothing
 }
 
 // decide has primary decide on the request, together with what it has missed of the caller.
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
-	s := v.standing(v.began)
+	s := v.standing()
 	if s.backlog != nil {
 		res, s, err = v.reconcile(ctx, s)
 	} else {
@@ -31,12 +30,12 @@ func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	return res, err
 }
 
-// standing returns how the caller stands with primary now.
-func (v *visit) standing(now time.Time) standing {
-	a := v.a
+// standing returns how the caller stands with primary.
+func (v *visit) standing() standing {
+	a, now := v.a, v.began
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, n := standing{number: a.number, epoch: v.b.Epoch(), at: now}, a.counted.now(now)
+	s, n := standing{epoch: v.b.Epoch()}, a.counted.now(now)
 	reset, seed := now.Before(a.reset), a.epoch != s.epoch && n > 0
 	if a.owed(now) == 0 && !reset && !seed {
 		return s
@@ -57,11 +56,11 @@ func (v *visit) record(ctx context.Context, s standing, res *weir.Result) {
 	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
 	end, window := v.periodEnd(res, now)
 	a.mu.Lock()
-	current := v.caughtUp(s)
-	if current && end.After(now) && (window || res.Allowed()) {
-		a.counted = tally{res.TotalRequests, s.at, end, window}
+	v.caughtUp(s)
+	if end.After(now) && (window || res.Allowed()) {
+		a.counted = tally{res.TotalRequests, v.began, end, window}
 	}
-	seeds := current && v.localSeeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
+	seeds := !a.replaced.Load() && v.localSeeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
 	if seeds && a.owed(now) == 0 {
 		a.sharing.hold(n, end)
 	}
@@ -73,13 +72,9 @@ func (v *visit) record(ctx context.Context, s standing, res *weir.Result) {
 	}
 }
 
-// caughtUp records in the account, which is locked, that primary has missed nothing of s. It
-// reports false, and records nothing, if the caller was reset since.
-func (v *visit) caughtUp(s standing) bool {
+// caughtUp records in the account, which is locked, that primary has missed nothing of s.
+func (v *visit) caughtUp(s standing) {
 	a := v.a
-	if a.number != s.number {
-		return false
-	}
 	a.epoch = s.epoch
 	if b := s.backlog; b != nil {
 		if b.Reset {
@@ -88,7 +83,6 @@ func (v *visit) caughtUp(s standing) bool {
 		v.stats.reconciled.Add(b.Total - min(b.Total, a.charged))
 		a.charged = max(a.charged, b.Total)
 	}
-	return true
 }
 
 // reconcile is Reconcile of primary, and returns what primary has missed no more. A primary that
@@ -103,7 +97,7 @@ func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standi
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
 	sent, err, _ := v.turns.Do(name, func() (any, error) {
 		defer context.AfterFunc(ctx, func() { v.turns.Forget(name) })()
-		s := v.standing(v.cfg.Now())
+		s := v.standing()
 		return s, v.catchUp(ctx, s)
 	})
 	if err != nil {
@@ -121,7 +115,7 @@ func (v *visit) catchUp(ctx context.Context, s standing) (err error) {
 		return nil
 	}
 	if b.Reset {
-		err = wrap.Supported(v.resetPrimary(ctx, s.number))
+		err = wrap.Supported(v.primary.Reset(ctx, v.r))
 	}
 	if err == nil && b.Counted != nil {
 		err = wrap.Supported(v.primary.Seed(ctx, v.r, b.Counted))
@@ -136,7 +130,7 @@ func (v *visit) catchUp(ctx context.Context, s standing) (err error) {
 	a := v.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n := len(a.debts); err != nil && n > 0 && a.number == s.number { // primary is no Charger
+	if n := len(a.debts); err != nil && n > 0 { // primary is no Charger
 		v.ledger.drop(debt.Cost, 1, v.cfg.Now(), a.debts[n-1].until)
 		a.charged = max(a.charged, b.Total)
 	}
