@@ -16,12 +16,17 @@ type standing struct {
 	backlog *weir.Backlog // what primary has missed of the caller; nil: nothing
 }
 
-// decide has primary decide on the request, together with what it has missed of the caller.
+// decide has primary decide on the request, together with what it has missed of the caller. A primary
+// that is no weir.Reconciler is first sent that, step by step.
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
 	s := v.standing()
 	if s.backlog != nil {
-		res, s, err = v.reconcile(ctx, s)
-	} else {
+		v.leave()
+		if res, err = v.primary.Reconcile(ctx, v.r, s.backlog); errors.Is(err, errors.ErrUnsupported) {
+			s, err = v.catchUpInTurn(ctx)
+		}
+	}
+	if err == nil && res == nil {
 		res, err = v.doPrimary(ctx, weir.OpRun, v.r, nil)
 	}
 	if err == nil {
@@ -85,26 +90,16 @@ func (v *visit) caughtUp(s standing) {
 	}
 }
 
-// reconcile is Reconcile of primary, and returns what primary has missed no more. A primary that
-// has no such method is first sent what it has missed, step by step. Concurrent calls for one
-// caller share the steps. If they hang, they hold up no others after their Timeout.
-func (v *visit) reconcile(ctx context.Context, s standing) (*weir.Result, standing, error) {
-	v.leave()
-	res, err := v.primary.Reconcile(ctx, v.r, s.backlog)
-	if !errors.Is(err, errors.ErrUnsupported) {
-		return res, s, err
-	}
+// catchUpInTurn has primary catch up, and returns with what. Concurrent calls for one caller share
+// that. If it hangs, it holds up no others after its Timeout.
+func (v *visit) catchUpInTurn(ctx context.Context) (standing, error) {
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
 	sent, err, _ := v.turns.Do(name, func() (any, error) {
 		defer context.AfterFunc(ctx, func() { v.turns.Forget(name) })()
 		s := v.standing()
 		return s, v.catchUp(ctx, s)
 	})
-	if err != nil {
-		return nil, s, err
-	}
-	res, err = v.doPrimary(ctx, weir.OpRun, v.r, nil)
-	return res, sent.(standing), err
+	return sent.(standing), err
 }
 
 // catchUp resets, seeds and charges a primary that cannot do that and decide in one step. A charge
