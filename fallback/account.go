@@ -11,7 +11,8 @@ import (
 	"github.com/weirgo/weir/internal/callers"
 )
 
-// account is the state of one caller since its last Reset. Its methods require mu, but for idle.
+// account is the state of one caller since its last Reset. Its methods require mu, but for uncount
+// and idle.
 //
 // Up: primary decides, and counted is its last count. Down: local decides, and what it admits are
 // debts; while a call of primary is under way, only once that has ended without counting (pending).
@@ -151,7 +152,11 @@ func (a *account) refund(cost uint64, now time.Time) uint64 {
 
 // uncount takes cost from the last count of primary, or primary would be seeded with it after an
 // outage.
-func (a *account) uncount(cost uint64) { a.counted.total -= min(a.counted.total, cost) }
+func (a *account) uncount(cost uint64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.counted.total -= min(a.counted.total, cost)
+}
 
 // idle reports whether the account may be removed. The last count is lost with it, which matters
 // only if primary loses its counts too.

@@ -22,7 +22,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	}
 	v := f.visit(r, time.Time{})
 	defer v.end()
-	_, p, err := v.call(ctx, calling(weir.OpCharge, nil))
+	_, err := v.call(ctx, calling(weir.OpCharge, nil))
 	if err != nil && err != errUndecided {
 		return err
 	}
@@ -44,7 +44,7 @@ func (f *Fallback) Charge(ctx context.Context, r *weir.Request) error {
 	if err != nil {
 		counted = new(weir.Result)
 	}
-	v.recordDebt(n, counted, p)
+	v.recordDebt(n, counted)
 	return nil
 }
 
@@ -72,10 +72,10 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	counted, cost := taken.ExpiresAt.After(v.ledger.unrecordedNow().until), wrap.Cost(v.r)
 	v.a.mu.Lock()
 	owed := v.a.refund(cost, v.cfg.Now())
+	v.a.mu.Unlock()
 	if counted {
 		v.a.uncount(cost - owed)
 	}
-	v.a.mu.Unlock()
 	if owed > 0 {
 		own := *v.toShare(v.sharedAmong())
 		own.Cost = owed
@@ -94,44 +94,28 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 // refundPrimary has primary take the cost of the request back. What it does not receive is lost.
 func (v *visit) refundPrimary(ctx context.Context, taken *weir.Result) error {
 	was := *taken // the call may outlive its caller
-	_, _, err := v.call(ctx, calling(weir.OpRefund, &was))
+	_, err := v.call(ctx, calling(weir.OpRefund, &was))
 	if err == errUndecided {
 		return nil
 	}
 	return wrap.Supported(err)
 }
 
-// admission is what is known of an admitted request, for its Return.
-type admission struct {
-	f       *Fallback
-	request weir.Request
-	taken   weir.Result
-	source  Source
-	number  uint64 // of the account before it
-
-	// A call of primary that is late may still write the first.
-	primary, local revocable
-}
-
-// revocable calls Admit of a strategy in place of Run, and what that returned in place of Refund.
-type revocable struct {
-	*wrap.Strategy
-	giveBack weir.Return // nil: it is no weir.Admitter, or did not decide by Admit
-}
-
-func (s *revocable) do(
-	ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result,
-) (res *weir.Result, err error) {
-	switch {
-	case op == weir.OpRefund && s.giveBack != nil:
-		return nil, s.giveBack(ctx, r.Cost)
-	case op == weir.OpRun:
-		res, s.giveBack, err = s.Admit(ctx, r)
-		if !errors.Is(err, errors.ErrUnsupported) {
-			return res, err
+// revocably calls a method of s, but Admit in place of Run. What that returns is stored in giveBack,
+// and called in place of Refund; it is nil if s is no weir.Admitter, or did not decide by Admit.
+func revocably(s *wrap.Strategy, giveBack *weir.Return) method {
+	return func(ctx context.Context, op weir.Op, r *weir.Request, taken *weir.Result) (res *weir.Result, err error) {
+		switch {
+		case op == weir.OpRefund && *giveBack != nil:
+			return nil, (*giveBack)(ctx, r.Cost)
+		case op == weir.OpRun:
+			res, *giveBack, err = s.Admit(ctx, r)
+			if !errors.Is(err, errors.ErrUnsupported) {
+				return res, err
+			}
 		}
+		return s.Do(ctx, op, r, taken)
 	}
-	return s.Do(ctx, op, r, taken)
 }
 
 // Admit is Run, and returns what gives cost back where r was admitted: to primary by the Return of
@@ -145,45 +129,38 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	}
 	v := f.visit(r, time.Time{})
 	defer v.end()
-	x := &admission{f: f, request: *r, number: v.a.number}
-	x.primary.Strategy, x.local.Strategy = &f.primary, &f.local
+	number := v.a.number
+	var primary, local weir.Return // a call of primary that is late may still write the first
 	by := *f
-	by.doPrimary, by.doLocal = x.primary.do, x.local.do
+	by.doPrimary, by.doLocal = revocably(&f.primary, &primary), revocably(&f.local, &local)
 	res, source, err := by.RunSource(ctx, r)
 	if err != nil {
 		return nil, nil, err
 	}
-	x.taken, x.source = *res, source
-	var cost uint64
+	to, part, taken, cost := by, *r, *res, uint64(0)
+	if source != FromPrimary {
+		to.doPrimary = f.doPrimary
+	}
 	if res.Allowed() && source != FromPolicy {
 		cost = wrap.Cost(r)
 	}
-	return res, remainder.Parts(cost, x.giveBack), nil
-}
-
-// giveBack gives cost back by Refund where there is no Return, and then only what still counts.
-func (x *admission) giveBack(ctx context.Context, cost, _ uint64) error {
-	r, by := x.request, *x.f
-	r.Cost, by.doLocal = cost, x.local.do
-	exact := x.source == FromPrimary && x.primary.giveBack != nil
-	if exact {
-		by.doPrimary = x.primary.do
-	}
-	v := by.visit(&r, time.Time{})
-	defer v.end()
-	v.a.mu.Lock()
-	counts := x.taken.ExpiresAt.After(x.f.cfg.Now()) && v.a.number == x.number
-	if counts && x.source != FromLocal {
-		v.a.uncount(cost)
-	}
-	v.a.mu.Unlock()
-	switch {
-	case exact, counts && x.source != FromLocal: // else of a lease, or after a debt
-		return v.refundPrimary(ctx, &x.taken)
-	case counts:
-		return v.refund(ctx, &x.taken)
-	}
-	return nil
+	exact := source == FromPrimary && primary != nil
+	return res, remainder.Parts(cost, func(ctx context.Context, n, _ uint64) error {
+		r := part
+		r.Cost = n
+		v := to.visit(&r, time.Time{})
+		defer v.end()
+		counts := taken.ExpiresAt.After(f.cfg.Now()) && v.a.number == number
+		switch {
+		case counts && source == FromLocal:
+			return v.refund(ctx, &taken)
+		case counts:
+			v.a.uncount(n)
+		case !exact: // Refund would give back what counts no more
+			return nil
+		}
+		return v.refundPrimary(ctx, &taken)
+	}), nil
 }
 
 // Reset sets the count of r.Key in r.Duration to zero: here, in primary and in local, each as far
@@ -198,7 +175,7 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	f.primary.Forget(r)
 	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 24*time.Hour)))
 	defer v.end()
-	_, _, err := v.call(ctx, (*visit).resetPrimary)
+	_, err := v.call(ctx, (*visit).resetPrimary)
 	switch err := wrap.Supported(err); {
 	case err == errUndecided && v.a.temporary:
 		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w", weir.ErrFull)

@@ -204,12 +204,12 @@ func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Re
 	}
 	v := f.visit(r, time.Time{})
 	defer v.end()
-	res, p, err := v.call(ctx, (*visit).decide)
+	res, err = v.call(ctx, (*visit).decide)
 	switch err {
 	case nil:
 		return res, FromPrimary, nil
 	case errUndecided:
-		return v.runLocal(ctx, weir.OpRun, p)
+		return v.runLocal(ctx, weir.OpRun)
 	}
 	return nil, Nobody, err
 }
@@ -226,11 +226,11 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	if v.b.Closed() && v.standing().backlog == nil {
 		unjudged := *v // a primary that can be read may still be unable to count
 		unjudged.b = nil
-		if res, _, err := unjudged.call(ctx, calling(weir.OpPeek, nil)); err != errUndecided {
+		if res, err := unjudged.call(ctx, calling(weir.OpPeek, nil)); err != errUndecided {
 			return res, err
 		}
 	}
-	res, _, err := v.runLocal(ctx, weir.OpPeek, nil)
+	res, _, err := v.runLocal(ctx, weir.OpPeek)
 	return res, err
 }
 
@@ -241,6 +241,7 @@ type visit struct {
 	a     *account         // not removed before end
 	r     *weir.Request
 	began time.Time
+	late  *pending // the call of primary, if it may outlast the visit
 }
 
 // visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if it
@@ -248,7 +249,7 @@ type visit struct {
 func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
 	b := f.breakers.Of(f.cfg.Partition(r.Key), f.cfg.Now) // first, as Partition may panic
 	now := f.cfg.Now()
-	return &visit{f, b, f.ledger.open(r, now, reset), r, now}
+	return &visit{Fallback: f, b: b, a: f.ledger.open(r, now, reset), r: r, began: now}
 }
 
 func (v *visit) end() { v.a.users.Add(-1) }

@@ -37,9 +37,8 @@ func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 	return res
 }
 
-// runLocal has local Run or Peek. What it admits is recorded; p is the call of primary that did not
-// decide, or nil.
-func (v *visit) runLocal(ctx context.Context, op weir.Op, p *pending) (*weir.Result, Source, error) {
+// runLocal has local Run or Peek, and records what it admits.
+func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source, error) {
 	if v.cfg.OnFail != FailLocal {
 		return v.policy(), FromPolicy, nil
 	}
@@ -50,7 +49,7 @@ func (v *visit) runLocal(ctx context.Context, op weir.Op, p *pending) (*weir.Res
 		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
 	}
 	if res.Allowed() && op == weir.OpRun {
-		v.recordDebt(n, res, p)
+		v.recordDebt(n, res)
 	}
 	return v.fromShare(own, res), FromLocal, nil
 }
@@ -65,18 +64,23 @@ func (v *visit) sharedAmong() uint64 {
 }
 
 // recordDebt records that local admitted the request, of a limit shared out to n instances, in the
-// period that res is of.
-func (v *visit) recordDebt(n uint64, res *weir.Result, p *pending) {
-	now, a := v.cfg.Now(), v.a
+// period that res is of: as a debt, unless primary counts the request.
+func (v *visit) recordDebt(n uint64, res *weir.Result) {
+	now, a, cost := v.cfg.Now(), v.a, wrap.Cost(v.r)
 	until, _ := v.periodEnd(res, now)
 	if a.temporary {
-		v.ledger.drop(wrap.Cost(v.r), n, now, until)
+		v.ledger.drop(cost, n, now, until)
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sharing.hold(n, until)
-	p.owe(a, wrap.Cost(v.r), until, now)
+	if v.late != nil {
+		v.late.cost, v.late.until = cost, until
+	}
+	if v.late == nil || v.late.ended && !v.late.counted {
+		a.addDebt(cost, until, now)
+	}
 }
 
 // periodEnd returns when nothing counts any more of the period that res is of, and whether that is

@@ -34,37 +34,34 @@ func calling(op weir.Op, taken *weir.Result) operation {
 // call has primary do op, unless the breaker is open: then it starts a probe, if one is due. It
 // waits for at most Timeout, half of the time that the caller has left, or until the caller gives
 // up, which it may not notice with a Prompt primary. The error is errUndecided, or one for the
-// caller. The operation may continue without its caller, as the pending, and the breaker records
-// how it ends.
-func (v *visit) call(ctx context.Context, op operation) (*weir.Result, *pending, error) {
+// caller. The operation may continue without its caller, as v.late, and the breaker records how it
+// ends.
+func (v *visit) call(ctx context.Context, op operation) (*weir.Result, error) {
 	if v.b != nil && !v.b.Closed() {
 		v.startProbe()
-		return nil, nil, errUndecided
+		return nil, errUndecided
 	}
 	wait := v.cfg.Timeout
 	if deadline, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(deadline)/2)
 	}
 	if v.prompt && wait == v.cfg.Timeout {
-		res, err := v.callHere(ctx, op)
-		return res, nil, err
+		return v.callHere(ctx, op)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	c := v.callAside(context.WithoutCancel(ctx), op)
+	v.callAside(context.WithoutCancel(ctx), op)
 	select {
-	case err := <-c.done:
+	case err := <-v.late.done:
 		if err != nil {
-			return nil, c, err
+			return nil, err
 		}
-		return c.res, c, nil
-	case <-timer.C:
+		return v.late.res, nil
+	case <-time.After(wait):
 		if wait < v.cfg.Timeout {
 			v.stats.shortDeadlines.Add(1)
 		}
-		return nil, c, errUndecided
+		return nil, errUndecided
 	case <-ctx.Done():
-		return nil, c, fmt.Errorf("fallback: %w", ctx.Err())
+		return nil, fmt.Errorf("fallback: %w", ctx.Err())
 	}
 }
 
@@ -86,10 +83,11 @@ func (v *visit) callHere(ctx context.Context, op operation) (*weir.Result, error
 }
 
 // callAside is call on a goroutine of its own, for which nobody has to wait.
-func (v *visit) callAside(ctx context.Context, op operation) *pending {
+func (v *visit) callAside(ctx context.Context, op operation) {
 	own, r := *v, *v.r // the caller may reuse its request before op ends
 	own.r = &r
 	c := &pending{visit: &own, done: make(chan error, 1)}
+	v.late = c
 	v.a.users.Add(1) // the account stays until op has ended
 	go v.attempt(ctx, v.cfg.Timeout, func(ctx context.Context) error {
 		defer own.end()
@@ -103,7 +101,6 @@ func (v *visit) callAside(ctx context.Context, op operation) *pending {
 		}
 		c.done <- own.judge(err)
 	})
-	return c
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then
@@ -120,27 +117,16 @@ type pending struct {
 	until          time.Time // when that counts no more
 }
 
-// owe records cost that local admitted in a, which is locked: as a debt, unless primary counts the
-// request. p is nil if primary was not called.
-func (p *pending) owe(a *account, cost uint64, until, now time.Time) {
-	if p != nil {
-		p.cost, p.until = cost, until
-	}
-	if p == nil || p.ended && !p.counted {
-		a.addDebt(cost, until, now)
-	}
-}
-
 // end records that the call has ended, and whether primary counted the request. A call that ignores
 // its context ends twice: at its timeout, and when it returns.
 func (p *pending) end(counted bool) {
 	p.a.mu.Lock()
 	defer p.a.mu.Unlock()
-	now := p.cfg.Now()
-	switch owed := p.cost > 0; {
-	case owed && !p.ended && !counted:
+	switch now := p.cfg.Now(); {
+	case p.cost == 0: // local has not decided, or has denied
+	case !p.ended && !counted:
 		p.a.addDebt(p.cost, p.until, now)
-	case owed && p.ended && !p.counted && counted:
+	case p.ended && !p.counted && counted:
 		p.a.refund(p.cost, now)
 	}
 	p.ended, p.counted = true, p.counted || counted
