@@ -130,7 +130,8 @@ type Config struct {
 	OnChange func(Change)
 	OnError  func(error)
 
-	// Now is the clock, the same as local's. Default time.Now. Timeout and ProbeTimeout are real time.
+	// Now is the clock, the same as local's, and that of OnCall. Default time.Now. Timeout and
+	// ProbeTimeout are real time.
 	Now func() time.Time
 }
 

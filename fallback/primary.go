@@ -67,16 +67,10 @@ func (v *visit) call(ctx context.Context, op operation) (*weir.Result, error) {
 
 // callHere is call of a prompt primary, on this goroutine.
 func (v *visit) callHere(ctx context.Context, op operation) (*weir.Result, error) {
-	bounded := v.deadlines.Detached(ctx)
-	var start time.Time
-	if v.cfg.OnCall != nil { // reading the clock is slow on some machines
-		start = time.Now()
-	}
-	res, err := op(v, bounded)
-	if v.cfg.OnCall != nil {
-		v.called(time.Since(start), err)
-	}
-	if err = v.judge(err); err == errUndecided && ctx.Err() != nil {
+	res, err := op(v, v.deadlines.Detached(ctx))
+	now := v.cfg.Now()
+	v.called(now.Sub(v.began), err)
+	if err = v.judge(err, now); err == errUndecided && ctx.Err() != nil {
 		err = fmt.Errorf("fallback: %w", ctx.Err())
 	}
 	return res, err
@@ -99,7 +93,7 @@ func (v *visit) callAside(ctx context.Context, op operation) {
 		if err != nil {
 			c.end(false)
 		}
-		c.done <- own.judge(err)
+		c.done <- own.judge(err, v.cfg.Now())
 	})
 }
 
@@ -137,12 +131,12 @@ func (p *pending) end(counted bool) {
 func (f *Fallback) attempt(
 	ctx context.Context, timeout time.Duration, op func(context.Context) error, end func(error),
 ) {
-	start := time.Now()
+	start := f.cfg.Now()
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var ended atomic.Bool
 	endOnce := func(err error) {
-		if took := time.Since(start); !ended.Swap(true) {
+		if took := f.cfg.Now().Sub(start); !ended.Swap(true) {
 			end(err)
 			f.called(took, err)
 		}
@@ -155,7 +149,7 @@ func (f *Fallback) attempt(
 
 // judge records the end of a call in the breaker, and returns its error for the caller. Errors that
 // depend on the request alone are not recorded.
-func (v *visit) judge(err error) error {
+func (v *visit) judge(err error, now time.Time) error {
 	var failure error
 	switch {
 	case err == nil:
@@ -167,7 +161,7 @@ func (v *visit) judge(err error) error {
 		failure = err
 	}
 	if v.b != nil {
-		v.notify(v.b.Record(v.cfg.Now(), failure))
+		v.notify(v.b.Record(now, failure))
 	}
 	if err == nil {
 		return nil
