@@ -23,6 +23,10 @@ type Laws struct {
 	// must be the first of Limits and Durations.
 	Fixed bool
 
+	// FixedDuration declares that the strategy ignores the request's Duration and has its own, which
+	// must be the first of Durations. Fixed includes it.
+	FixedDuration bool
+
 	// Burst returns the most cost that a new key is admitted at one instant; nil means the limit. A
 	// cost above it can never be admitted.
 	Burst func(limit uint64) uint64

@@ -16,7 +16,7 @@ import (
 // Durations are equal when they are joined without a separator.
 func keys(s *suite) {
 	v := variety{keys: []string{"a", "a1", "b", "a-1", "a:1", "A"}}
-	if d := s.Durations[0]; !s.Fixed {
+	if d := s.Durations[0]; !s.FixedDuration {
 		v.durations = []time.Duration{d, 11 * d}
 	}
 	s.search(v, func(h history) {
@@ -101,7 +101,7 @@ func (s *suite) badRequests() []badRequest {
 		r.Key = k
 		all = append(all, badRequest{r, weir.ErrID})
 	}
-	if s.Fixed {
+	if s.FixedDuration {
 		return all
 	}
 	for _, d := range []time.Duration{0, -time.Second, time.Microsecond, 1500 * time.Microsecond, -1 << 63,
@@ -195,7 +195,7 @@ func (s *suite) edgesOfGood(good weir.Request) (all []weir.Request) {
 		r.Key = k
 		all = append(all, r)
 	}
-	if s.Fixed {
+	if s.FixedDuration {
 		return all
 	}
 	for _, d := range []time.Duration{time.Millisecond, 365 * day} {

@@ -19,7 +19,7 @@ var decidingLaws = []law{
 	{name: "BadInput", check: badInput},
 	{name: "Request", check: requestStays},
 	{name: "Keys", check: keys},
-	{name: "Durations", check: durations, inapplicable: ifFixed},
+	{name: "Durations", check: durations, inapplicable: ifFixedDuration},
 	{name: "LimitChange", check: limitChange, inapplicable: ifFixed},
 	{name: "ClockBack", check: clockBack},
 	{name: "Sweep", check: sweep, inapplicable: ifUnswept},
@@ -52,9 +52,10 @@ var queueLaws = []law{
 }
 
 var (
-	ifFixed     = unless(func(s *suite) bool { return !s.Fixed }, "the strategy has its own limit and duration")
-	ifUnaligned = unless(func(s *suite) bool { return s.Aligned }, "periods are not declared to be aligned")
-	ifUnswept   = unless(func(s *suite) bool { return s.Sweep != nil }, "no Sweep is declared")
+	ifFixed         = unless(func(s *suite) bool { return !s.Fixed }, "the strategy has its own limit and duration")
+	ifFixedDuration = unless(func(s *suite) bool { return !s.FixedDuration }, "the strategy has its own duration")
+	ifUnaligned     = unless(func(s *suite) bool { return s.Aligned }, "periods are not declared to be aligned")
+	ifUnswept       = unless(func(s *suite) bool { return s.Sweep != nil }, "no Sweep is declared")
 )
 
 func unless(holds func(*suite) bool, why string) func(*suite) string {

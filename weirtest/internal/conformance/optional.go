@@ -188,14 +188,14 @@ func reset(s *suite) {
 		tr.reset(all) // of an unused key
 		tr.total(all, most, "the key is new")
 		tr.total(other, most, "the key is new")
-		if !s.Fixed {
+		if !s.FixedDuration {
 			tr.total(longer, most, "the key is new in this Duration")
 		}
 		tr.reset(all)
 		tr.total(all, most, "the key was reset")
 		tr.denies(all, "the key is used up again")
 		tr.denies(other, "another key was reset")
-		if !s.Fixed {
+		if !s.FixedDuration {
 			tr.denies(longer, "the key was reset in another Duration")
 		}
 	})

@@ -280,7 +280,7 @@ func separateQueues(s *suite) {
 	other.Key = "other"
 	longer.Duration *= 2
 	all := []arrival{{r: r}, {r: r}, {r: other}}
-	if !s.Fixed {
+	if !s.FixedDuration {
 		all = append(all, arrival{r: longer})
 	}
 	s.try(func(tr *trial) {

@@ -17,20 +17,21 @@ import (
 
 // Laws is weirtest.Laws, where the fields are documented.
 type Laws struct {
-	Limits       []uint64
-	Durations    []time.Duration
-	Fixed        bool
-	Burst        func(limit uint64) uint64
-	Span         func(limit uint64) uint64
-	Aligned      bool
-	Proportional bool
-	Inexact      bool
-	Waits        bool
-	Queue        int
-	Granule      time.Duration
-	Sweep        func()
-	Histories    int
-	Skip         map[string]string
+	Limits        []uint64
+	Durations     []time.Duration
+	Fixed         bool
+	FixedDuration bool
+	Burst         func(limit uint64) uint64
+	Span          func(limit uint64) uint64
+	Aligned       bool
+	Proportional  bool
+	Inexact       bool
+	Waits         bool
+	Queue         int
+	Granule       time.Duration
+	Sweep         func()
+	Histories     int
+	Skip          map[string]string
 }
 
 // Clock is a weirtest.Clock.
@@ -142,7 +143,10 @@ func (l Laws) withDefaults() Laws {
 		l.Durations = []time.Duration{time.Second, 10 * time.Millisecond, time.Hour}
 	}
 	if l.Fixed {
-		l.Limits, l.Durations = l.Limits[:1], l.Durations[:1]
+		l.Limits, l.FixedDuration = l.Limits[:1], true
+	}
+	if l.FixedDuration {
+		l.Durations = l.Durations[:1]
 	}
 	if l.Burst == nil {
 		l.Burst = theLimit

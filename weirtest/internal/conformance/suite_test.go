@@ -62,6 +62,18 @@ func TestReferencesKeepTheLaws(t *testing.T) {
 	})
 	t.Run("fixed window", func(t *testing.T) { keeps(t, windows(0), windowLaws) })
 	t.Run("token bucket", func(t *testing.T) { keeps(t, buckets(bucketFlaws{}), bucketLaws) })
+	t.Run("a duration of its own", func(t *testing.T) {
+		make, laws := flawed(flaws{})
+		laws.FixedDuration, laws.Durations = true, []time.Duration{time.Minute}
+		keeps(t, func(t testing.TB, clock Clock) weir.Strategy {
+			return weir.Strategy(&customRun{make(t, clock).(*rolling),
+				func(s *rolling, r *weir.Request) (*weir.Result, error) {
+					own := *r
+					own.Duration = time.Minute
+					return s.Run(context.Background(), &own)
+				}})
+		}, laws)
+	})
 	t.Run("a limit of its own", func(t *testing.T) {
 		make, laws := flawed(flaws{})
 		laws.Fixed, laws.Limits, laws.Durations = true, []uint64{1000}, []time.Duration{time.Minute}
