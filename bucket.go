@@ -11,7 +11,8 @@ import (
 type Bucket struct {
 	ID       string
 	Scale    time.Duration // of the window
-	Number   int64         // of the window: Unix time divided by Scale, rounded down
+	Calendar string        // that of the window, such as "month:17@Europe/Berlin"; empty if it is in none
+	Number   int64         // of the window: Unix time divided by Scale, rounded down; in a calendar, of its end
 	Count    uint64        // admitted cost
 	Denied   uint64        // denied hits; they are in no count
 	Created  time.Time     // first hit, to 128 ns; zero if there was none
@@ -22,19 +23,37 @@ type Bucket struct {
 // bucket returns the Bucket in a slot of a fixed window. The shard's mutex is held.
 func (l *Limiter) bucket(x *index, s *slot) Bucket {
 	_, scale, number := s.period()
+	b, start := l.newBucket(string(x.appendID(nil, s)), scale, number)
 	at := func(stamp uint64) time.Time {
-		return l.clock.time(arith.Add(algorithm.WindowStart(number, scale), int64(stamp<<stampShift(scale))))
+		return l.clock.time(arith.Add(start, int64(stamp<<stampShift(scale))))
 	}
-	return Bucket{
-		ID:       string(x.appendID(nil, s)),
-		Scale:    time.Duration(scale * msec),
-		Number:   number,
-		Count:    uint64(count(s.load(stateWord))),
-		Denied:   s.load(deniedWord) & countMask,
-		Created:  at(s.load(tailWord) >> 16),
-		Modified: at(s.load(usedWord) & countMask),
-		Ends:     l.clock.time(algorithm.WindowStart(number+1, scale)),
+	b.Count, b.Denied = uint64(count(s.load(stateWord))), s.load(deniedWord)&countMask
+	b.Created, b.Modified = at(s.load(tailWord)>>16), at(s.load(usedWord)&countMask)
+	return b
+}
+
+// newBucket returns the Bucket of an ID without a hit, and when its window starts.
+func (l *Limiter) newBucket(id string, scaleMs, number int64) (b Bucket, start int64) {
+	if scaleMs > maxScale {
+		ws := l.calendars.of(scaleMs)
+		end := ofSecond(number)
+		start = ws.at(end - 1).start
+		return Bucket{ID: id, Scale: time.Duration(end - start), Calendar: ws.name, Number: number,
+			Ends: l.clock.time(end)}, start
 	}
+	ends := l.clock.time(algorithm.WindowStart(number+1, scaleMs))
+	start = algorithm.WindowStart(number, scaleMs)
+	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: number, Ends: ends}, start
+}
+
+// inspect returns the Bucket in a cell of a fixed window at now, and unlocks the shard.
+func (l *Limiter) inspect(c *cell, id string, scaleMs, now int64) Bucket {
+	defer c.shard.mu.Unlock()
+	if c.slot != nil {
+		return l.bucket(c.shard.index.Load(), c.slot)
+	}
+	b, _ := l.newBucket(id, scaleMs, l.window(now, scaleMs).number)
+	return b
 }
 
 // lockWindow returns the cell of id in the current window, with the shard's mutex held.

@@ -4,7 +4,6 @@ import (
 	"iter"
 	"math"
 	"sync/atomic"
-	"time"
 )
 
 // CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the
@@ -63,8 +62,10 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error 
 // cache, with a coarse clock that was late, or with an error. tried is the window in which count
 // found no slot at now. It is noWindow if count searched none; then now is not set.
 func (l *Limiter) countSlow(id string, scaleMs, limit, cost, now int64, tried *window, r *Result) error {
-	if err := checkArgs(id, scaleMs, limit); err != nil {
-		return l.fail(err)
+	if tried.scale <= maxScale { // else its Calendar has checked them
+		if err := checkArgs(id, scaleMs, limit); err != nil {
+			return l.fail(err)
+		}
 	}
 	if tried == noWindow || l.clock.resolution > 0 {
 		tried, now = noWindow, l.clock.read()
@@ -169,17 +170,12 @@ func (l *Limiter) Inspect(id string, scaleMs int64) (Bucket, error) {
 	if err != nil {
 		return Bucket{}, err
 	}
-	defer c.shard.mu.Unlock()
-	if c.slot != nil {
-		return l.bucket(c.shard.index.Load(), c.slot), nil
-	}
-	w := l.window(b.now, scaleMs)
-	return Bucket{ID: id, Scale: time.Duration(scaleMs * msec), Number: w.number, Ends: w.expires}, nil
+	return l.inspect(&c, id, scaleMs, b.now), nil
 }
 
-// Buckets yields the buckets of CheckRate and FixedWindow that are kept, expired ones too, in no
-// order. Those present for the whole iteration are yielded once; those added or removed meanwhile
-// may be missed. No lock is held while it yields. It costs about 150 ns a bucket.
+// Buckets yields the buckets of CheckRate, FixedWindow and Calendar that are kept, expired ones too,
+// in no order. Those present for the whole iteration are yielded once; those added or removed
+// meanwhile may be missed. No lock is held while it yields. It costs about 150 ns a bucket.
 func (l *Limiter) Buckets() iter.Seq[Bucket] {
 	return func(yield func(Bucket) bool) {
 		for i := range l.buckets.shards {

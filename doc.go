@@ -16,8 +16,8 @@
 //
 // CheckRate is such a fixed window counter. The other algorithms are each a [Strategy], which the
 // strategies of redislimit implement too. Methods of [Limiter] return them: FixedWindow, which is
-// CheckRate behind that interface, SlidingWindow, SlidingLog, TokenBucket, LeakyBucket, Tiers,
-// Counter and List. All strategies of one Limiter share its bound on memory, its janitor and its
+// CheckRate behind that interface, Calendar, which counts in days or months of a time zone, SlidingWindow,
+// SlidingLog, TokenBucket, LeakyBucket, Tiers, Counter and List. All strategies of one Limiter share its bound on memory, its janitor and its
 // clock. Those of one kind count together for each key and Duration; different kinds count
 // separately. [All], [Policy], [Wait] and [Reserve] work with any Strategy.
 //

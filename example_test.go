@@ -205,6 +205,39 @@ func ExampleLimiter_FixedWindow() {
 	// 40
 }
 
+func ExampleLimiter_Calendar() {
+	limiter := limiterAt(weirtest.NewClock(time.Date(2027, time.January, 31, 9, 0, 0, 0, time.UTC)))
+	defer limiter.Close()
+
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, unit := range []weir.CalendarUnit{weir.Day, weir.Week, weir.Month, weir.Month.From(31)} {
+		res, err := limiter.Calendar(unit, berlin).Run(context.Background(), &weir.Request{Key: "alice", Limit: 10_000})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(unit, res.State, res.ExpiresAt.In(berlin))
+	}
+	// Output:
+	// day Allow 2027-02-01 00:00:00 +0100 CET
+	// week Allow 2027-02-01 00:00:00 +0100 CET
+	// month Allow 2027-02-01 00:00:00 +0100 CET
+	// month:31 Allow 2027-02-28 00:00:00 +0100 CET
+}
+
+func ExampleCalendar_Inspect() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	daily := limiter.Calendar(weir.Day, time.UTC)
+	_, _ = daily.Run(context.Background(), &weir.Request{Key: "alice", Limit: 100, Cost: 40})
+	b, err := daily.Inspect("alice")
+	fmt.Println(b.Count, b.Calendar, b.Scale, err)
+	// Output: 40 day@UTC 24h0m0s <nil>
+}
+
 func ExampleFixedWindow_Run() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()

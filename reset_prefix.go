@@ -45,7 +45,7 @@ func (s *slotStrategy) ResetPrefix(
 	p := &prefixReset{ctx: ctx, prefix: prefix, progress: progress}
 	for i := range s.table.shards {
 		sh := &s.table.shards[i]
-		for c := 0; ctx.Err() == nil && sh.resetChunk(c, s.kind, p, s.l.clock.read()); c++ {
+		for c := 0; ctx.Err() == nil && sh.resetChunk(c, s, p, s.l.clock.read()); c++ {
 		}
 		if !p.next() {
 			break
@@ -54,10 +54,16 @@ func (s *slotStrategy) ResetPrefix(
 	return p.reset, ctx.Err()
 }
 
-// resetChunk removes the buckets of one chunk that are of a kind and whose ID begins with the
+// counts reports whether the buckets of a kind in a scale are those of s.
+func (s *slotStrategy) counts(k kind, scaleMs int64) bool {
+	own := s.duration.Milliseconds()
+	return k == s.kind && (scaleMs == own || own == 0 && scaleMs <= maxScale)
+}
+
+// resetChunk removes the buckets of one chunk that are of a strategy and whose ID begins with the
 // prefix. It leaves those that have expired to a sweep, which raises the horizon. It reports false
 // if there is no such chunk.
-func (sh *shard) resetChunk(i int, k kind, p *prefixReset, now int64) bool {
+func (sh *shard) resetChunk(i int, of *slotStrategy, p *prefixReset, now int64) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	if i >= len(sh.chunks) {
@@ -66,7 +72,7 @@ func (sh *shard) resetChunk(i int, k kind, p *prefixReset, now int64) bool {
 	id, prefix := make([]byte, 0, inlineID), []byte(p.prefix)
 	for n, s := range sh.slots(i, i+1) {
 		p.seen++
-		if of, _, _ := s.period(); of != k {
+		if k, scale, _ := s.period(); !of.counts(k, scale) {
 			continue
 		}
 		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) {

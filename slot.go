@@ -95,7 +95,10 @@ func (s *slot) period() (k kind, scaleMs, number int64) {
 // end returns the instant at which a bucket with this content expires. The shard's mutex is held.
 func (s *slot) end(c content) int64 {
 	k, scale, number := s.period()
-	if k == fixedKind { // its window is in the key
+	switch { // the window of a fixed window is in the key
+	case k == fixedKind && scale > maxScale:
+		return ofSecond(number)
+	case k == fixedKind:
 		c.Still1 = algorithm.WindowStart(number, scale)
 	}
 	return slotAlgorithms[k].Expires(c, scale)

@@ -23,11 +23,12 @@ var ErrSnapshot = errors.New("weir: bad snapshot")
 const (
 	snapshotVersion = "weir snapshot 1\n"
 
-	slotRecord  = 'b'
-	logRecord   = 'l'
-	tiersRecord = 't'
-	queueRecord = 'q'
-	endRecord   = 'e'
+	slotRecord     = 'b'
+	calendarRecord = 'c'
+	logRecord      = 'l'
+	tiersRecord    = 't'
+	queueRecord    = 'q'
+	endRecord      = 'e'
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -41,7 +42,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // admitted while it runs may be in it or not. No lock is held while it writes. It fails with the
 // error of w; then what was written is no snapshot.
 func (l *Limiter) Save(w io.Writer) error {
-	e := &encoder{w: w}
+	e := &encoder{w: w, calendars: &l.calendars}
 	e.buf = append(e.buf, snapshotVersion...)
 	now := l.clock.read()
 	e.int(now)
@@ -58,11 +59,12 @@ func (l *Limiter) Save(w io.Writer) error {
 
 // encoder is a snapshot on its way out.
 type encoder struct {
-	w       io.Writer
-	buf     []byte
-	sum     uint32
-	records int64
-	err     error
+	w         io.Writer
+	calendars *calendars
+	buf       []byte
+	sum       uint32
+	records   int64
+	err       error
 }
 
 const saveBuffer = 1 << 16
@@ -99,10 +101,17 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 		return
 	}
 	e.records++
-	e.buf = append(e.buf, slotRecord, byte(k))
+	if scale > maxScale {
+		e.buf = append(e.buf, calendarRecord)
+		e.string(e.calendars.of(scale).name)
+	} else {
+		e.buf = append(e.buf, slotRecord, byte(k))
+	}
 	e.int(int64(s.load(tailWord) & lenMask))
 	e.buf = sh.index.Load().appendID(e.buf, s)
-	e.int(scale)
+	if scale <= maxScale {
+		e.int(scale)
+	}
 	e.int(c.N)
 	if k == fixedKind {
 		e.int(number)
@@ -296,6 +305,8 @@ func (d *decoder) record() error {
 	switch t {
 	case slotRecord:
 		return d.slot()
+	case calendarRecord:
+		return d.calendar()
 	case logRecord:
 		return d.log()
 	case tiersRecord:
@@ -327,24 +338,40 @@ func (d *decoder) slot() error {
 	if d.bad = d.bad || k == slidingKind && saved.Still1 > maxCount; d.bad {
 		return nil
 	}
-	now := d.l.clock.read()
 	if !d.load {
 		// The total is the count, or of a token bucket what it lacks of a million tokens: the snapshot
 		// does not have its limit.
 		all := params{Scale: scale, Limit: maxCount, Cost: 1, Each: scale}
-		v, _ := s.algorithm.Decide(saved, all, now)
+		v, _ := s.algorithm.Decide(saved, all, d.l.clock.read())
 		d.kind, d.counted = int(k), v.Total
 		return nil
 	}
-	end := s.algorithm.Expires(saved, scale)
-	if end <= now {
+	return s.restore(id, scale, since, s.algorithm.Expires(saved, scale), saved)
+}
+
+// calendar reads a bucket of a Calendar. If the rules of the zone were changed, its count goes to the
+// window that now holds the end of the one that it was counted in.
+func (d *decoder) calendar() error {
+	ws, err := d.l.calendars.named(d.string(1), nil)
+	id, saved, end := d.string(1), content{N: d.int(0, maxCount)}, ofSecond(d.instant())
+	d.counted = saved.N
+	if d.bad = d.bad || err != nil || len(id) > maxID; d.bad || !d.load {
 		return nil
 	}
-	_, err := s.update(id, scale, true, since, func(b visit) content {
+	s := d.l.onSlots(fixedKind)
+	return s.restore(id, ws.scale, end-1, end, saved)
+}
+
+// restore merges what was saved of a caller, and expires at end. A fixed window is that of since.
+func (s *slotStrategy) restore(id string, scaleMs, since, end int64, saved content) error {
+	if end <= s.l.clock.read() {
+		return nil
+	}
+	_, err := s.update(id, scaleMs, true, since, func(b visit) content {
 		if b.now >= end {
 			return b.content
 		}
-		return s.algorithm.Merge(b.content, saved, scale, b.now, maxAhead)
+		return s.algorithm.Merge(b.content, saved, scaleMs, b.now, maxAhead)
 	})
 	return err
 }

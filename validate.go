@@ -36,7 +36,7 @@ func clampCost(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 // reader reads the requests of a strategy.
 type reader struct {
 	l        *Limiter
-	duration time.Duration // in place of a request's; 0: there is none
+	duration time.Duration // in place of a request's; 0: there is none. A Calendar's is over maxScale
 	most     uint64        // larger Limits and Costs count as that; at most math.MaxInt64
 	preparer preparer      // nil: the params are complete
 }
@@ -59,7 +59,7 @@ func (s *reader) parse(r *Request) (p params, err error) {
 		p.Limit-- // both were over most
 	}
 	switch {
-	case uint(len(r.Key)-1) >= maxID, uint64(p.Scale-1) >= maxScale, time.Duration(p.Scale*msec) != duration:
+	case uint(len(r.Key)-1) >= maxID, uint64(p.Scale-1) >= maxScale && s.duration == 0, time.Duration(p.Scale*msec) != duration:
 		return p, s.l.fail(checkRequest(r.Key, duration))
 	case s.l.closed.Load():
 		return p, s.l.fail(ErrClosed)

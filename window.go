@@ -10,12 +10,13 @@ import (
 
 const (
 	msec       = int64(time.Millisecond)
-	maxScale   = 365 * 24 * 60 * 60 * 1000 // ms: one year
+	maxScale   = 365 * 24 * 60 * 60 * 1000 // ms: one year; a larger scale stands for a calendar
 	maxInstant = algorithm.End
 	noInstant  = algorithm.Never
 )
 
-// window is one window of one scale: window n begins n scales after the Unix epoch.
+// window is one window of one scale: window n begins n scales after the Unix epoch. That of a
+// calendar has the Unix second at which it ends as its number; see calendars.
 type window struct {
 	scale      int64 // ms
 	number     int64
@@ -26,20 +27,24 @@ type window struct {
 	expires    time.Time
 }
 
-// noWindow holds no instant. It fills the empty places among the windows, and accompanies errors and
-// requests that can never pass.
+// noWindow holds no instant. It fills the empty places among the windows, and accompanies errors
+// and requests that can never pass.
 var noWindow = new(window)
 
 // windowAt returns the window of a scale that holds now, without its expires.
 func windowAt(now, scaleMs int64) *window {
 	number, start, end := algorithm.Window(scaleMs, now)
+	return newWindow(scaleMs, number, start, end)
+}
+
+func newWindow(scaleMs, number, start, end int64) *window {
 	return &window{
 		scale:      scaleMs,
 		number:     number,
 		start:      start,
 		end:        end,
 		shift:      stampShift(scaleMs),
-		touchEvery: min(scaleMs*msec>>16, 1<<24) >> stampShift(scaleMs),
+		touchEvery: min((end-start)>>16, 1<<24) >> stampShift(scaleMs),
 		fixed:      periodOf(fixedKind, scaleMs, number),
 	}
 }
@@ -99,6 +104,9 @@ func (ws *windows) store(w *window, now int64) {
 
 // window returns the window of scale that holds now.
 func (l *Limiter) window(now, scaleMs int64) *window {
+	if scaleMs > maxScale {
+		return l.calendars.of(scaleMs).window(now)
+	}
 	t := l.windows.table.Load()
 	for way := range probes {
 		if w := t.place(scaleMs, way).Load(); w.scale == scaleMs && w.holds(now) {

@@ -101,7 +101,10 @@ func (p *policy) inspectStrategy() {
 	p.peeker, _ = p.Strategy.(weir.Peeker)
 	p.forecaster, _ = p.Strategy.(weir.Forecaster)
 	p.strategy = weir.NameOf(p.Strategy)
-	_, p.renewsAtOnce = p.Strategy.(*weir.FixedWindow)
+	switch p.Strategy.(type) {
+	case *weir.FixedWindow, *weir.Calendar:
+		p.renewsAtOnce = true
+	}
 }
 
 // defaultName formats a limit as people write it: "100/1m", "5/1h30m", "10/250ms".

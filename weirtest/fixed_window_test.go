@@ -33,3 +33,29 @@ func TestFixedWindowConforms(t *testing.T) {
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.FixedWindow() },
 		weirtest.Laws{Histories: histories, Span: twice, Aligned: true})
 }
+
+// In UTC hours, days, and weeks that begin on a Thursday, are windows of one length, aligned to the
+// epoch.
+func TestCalendarConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
+	day := 24 * time.Hour
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	for _, c := range []struct {
+		unit     weir.CalendarUnit
+		zone     *time.Location
+		duration time.Duration
+	}{
+		{weir.Hour, nil, time.Hour}, {weir.Day, nil, day}, {weir.Week.From(4), nil, 7 * day},
+		{weir.Month.From(17), berlin, 28 * day},
+	} {
+		laws := weirtest.Laws{Histories: histories, Durations: []time.Duration{c.duration}, FixedDuration: true,
+			Span: twice, Aligned: c.zone == nil}
+		if !laws.Aligned {
+			laws.Skip = map[string]string{"ClockBack": "the step back leads into the window before"}
+		}
+		t.Run(c.unit.String(), func(t *testing.T) {
+			conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.Calendar(c.unit, c.zone) }, laws)
+		})
+	}
+}

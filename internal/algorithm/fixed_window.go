@@ -2,11 +2,14 @@ package algorithm
 
 import "github.com/weirgo/weir/internal/arith"
 
-// FixedWindow counts in windows aligned to the Unix epoch.
+// FixedWindow counts in windows aligned to the Unix epoch, or in others.
 //
 // State.N is the cost admitted in the window that holds the instant of the decision: there is a state
 // for each window.
-type FixedWindow struct{}
+type FixedWindow struct {
+	// End returns when the window that holds now ends; nil stands for WindowEnd.
+	End func(scaleMs, now int64) int64
+}
 
 // Window returns the number of the window that holds now, and when it starts and ends. They saturate.
 func Window(scaleMs, now int64) (number, start, end int64) {
@@ -20,9 +23,16 @@ func WindowEnd(scaleMs, now int64) int64 {
 	return end
 }
 
+func (a *FixedWindow) end(scaleMs, now int64) int64 {
+	if a.End != nil {
+		return a.End(scaleMs, now)
+	}
+	return WindowEnd(scaleMs, now)
+}
+
 // Decide returns the verdict on p at now, and the state after it.
 func (a *FixedWindow) Decide(s State, p Params, now int64) (Verdict, State) {
-	v := p.Verdict(s.N, WindowEnd(p.Scale, now))
+	v := p.Verdict(s.N, a.end(p.Scale, now))
 	if v.Allowed {
 		s.N += p.Cost
 	}
@@ -37,7 +47,7 @@ func (a *FixedWindow) Admit(s State, p Params, _ int64) State {
 
 // Refund takes p.Cost back, if expires is the end of the window that holds now.
 func (a *FixedWindow) Refund(s State, p Params, now, expires int64) State {
-	if expires == WindowEnd(p.Scale, now) {
+	if expires == a.end(p.Scale, now) {
 		s.N = max(0, s.N-p.Cost)
 	}
 	return s

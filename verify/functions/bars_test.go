@@ -17,12 +17,13 @@ import (
 var most = map[string][]int{
 	"CheckRate":     {14, 16, 25},
 	"FixedWindow":   {15, 17, 26},
+	"Calendar":      {14, 16, 23},
 	"SlidingWindow": {16, 18, 36},
 	"TokenBucket":   {18, 17, 34},
 	"Counter":       {14, 14, 32},
 }
 
-const mostLines = 4987
+const mostLines = 5170
 
 func TestDecisionsPassFewFunctions(t *testing.T) {
 	slow.Test(t)

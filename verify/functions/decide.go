@@ -37,6 +37,7 @@ var strategies = []struct {
 		}
 	}},
 	{"FixedWindow", func(l *weir.Limiter) decide { return strategy(l.FixedWindow()) }},
+	{"Calendar", func(l *weir.Limiter) decide { return strategy(l.Calendar(weir.Month, nil)) }},
 	{"SlidingWindow", func(l *weir.Limiter) decide { return strategy(l.SlidingWindow()) }},
 	{"TokenBucket", func(l *weir.Limiter) decide { return strategy(l.TokenBucket(0)) }},
 	{"Counter", func(l *weir.Limiter) decide { return strategy(l.Counter()) }},

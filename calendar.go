@@ -1,0 +1,182 @@
+package weir
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/calendar"
+)
+
+// CalendarUnit is the length of the windows of a [Calendar], and the day on which they begin.
+type CalendarUnit int
+
+// The units. A Week begins on Monday, as in ISO 8601, a Month on its first day, and a Year on 1
+// January; see [CalendarUnit.From].
+const (
+	Hour  = CalendarUnit(calendar.Hour)
+	Day   = CalendarUnit(calendar.Day)
+	Week  = CalendarUnit(calendar.Week)
+	Month = CalendarUnit(calendar.Month)
+	Year  = CalendarUnit(calendar.Year)
+)
+
+// From returns u with windows that begin on another day: of a Week 1 for Monday to 7, of a Month 1
+// to 31, of a Year the month and the day, 101 to 1231. In a month that is shorter they begin on its
+// last day. 0 stands for the first day. Check fails for a day that u does not have.
+func (u CalendarUnit) From(day int) CalendarUnit { return CalendarUnit(calendar.Unit(u).From(day)) }
+
+// Check returns an error if there is no such unit, or if it cannot begin on its day.
+func (u CalendarUnit) Check() error { return calendar.Unit(u).Check() }
+
+// String returns the name, such as "month", or "month:17" for Month.From(17).
+func (u CalendarUnit) String() string { return calendar.Unit(u).String() }
+
+// Calendar is the fixed window counter in windows of the calendar. Make one with
+// [Limiter.Calendar].
+type Calendar struct {
+	slotStrategy
+	allAtOnce
+	windows *calendarWindows
+}
+
+// Calendar returns the fixed window counter as a Strategy whose windows are the hours, days, weeks,
+// months or years of a time zone: in each exactly Limit is admitted. They follow each other without
+// a gap, and ExpiresAt is when the window ends: on a day on which clocks are set it may have 23 or
+// 25 hours. The Duration of a request is ignored. A nil zone is UTC. It panics if unit.Check fails.
+//
+// A day begins when the clock first shows it or a later one: at 1:00 if the clock is set from 0:00
+// to 1:00, and at the first of two midnights. An hour in which it is set by a part of one ends
+// there.
+//
+// Buckets, and the cost of a decision, are those of [FixedWindow]. Calendars of one Limiter count
+// together if they have the same unit, first day and name of the zone. If a zone has other rules
+// than in an earlier call, they hold from the next window on.
+func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
+	of, err := calendar.New(calendar.Unit(unit), zone)
+	if err != nil {
+		panic("weir: " + err.Error())
+	}
+	ws, _ := l.calendars.named(of.String(), &of) // fails only without of
+	s := l.onSlots(fixedKind)
+	s.duration = time.Duration(ws.scale * msec)
+	s.algorithm = &algorithm.FixedWindow{End: func(_, now int64) int64 { return ws.window(now).end }}
+	return &Calendar{slotStrategy: s, windows: ws}
+}
+
+// Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
+func (c *Calendar) Run(ctx context.Context, r *Request) (*Result, error) {
+	return allocated(c.Decide(ctx, r))
+}
+
+// Decide is Run without the allocation of a Result.
+func (c *Calendar) Decide(_ context.Context, r *Request) (res Result, err error) {
+	p, err := c.parse(r)
+	if err != nil {
+		return res, err
+	}
+	w := c.windows.current.Load()
+	slot, state := c.table.find(r.Key, &w.fixed)
+	now := c.l.clock.read()
+	if slot == nil || !w.holds(now) || p.Cost > p.Limit ||
+		!c.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, &res) {
+		err = c.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, &res)
+	}
+	return
+}
+
+// Inspect returns the Bucket of a key in the current window, as [Limiter.Inspect] does.
+func (c *Calendar) Inspect(key string) (Bucket, error) {
+	p, err := c.parse(&Request{Key: key})
+	if err != nil {
+		return Bucket{}, err
+	}
+	at, b, err := c.lock(key, p.Scale, noInstant, false)
+	if err != nil {
+		return Bucket{}, err
+	}
+	return c.l.inspect(&at, key, p.Scale, b.now), nil
+}
+
+// Algorithm implements [Named].
+func (c *Calendar) Algorithm() string { return "calendar" }
+
+func (c *Calendar) itself() Strategy { return c }
+
+// calendars are those that a Limiter knows, by their names. In the keys of its buckets, the n-th
+// has the scale maxScale+n.
+type calendars struct {
+	clock *clock
+	mu    sync.Mutex // held by writers of known
+	known atomic.Pointer[[]*calendarWindows]
+}
+
+// calendarWindows are the windows of one calendar.
+type calendarWindows struct {
+	clock    *clock
+	name     string
+	scale    int64
+	calendar atomic.Pointer[calendar.Calendar]
+	current  atomic.Pointer[window] // the latest; before the first, one that holds no instant
+}
+
+// of returns the windows of a scale.
+func (cs *calendars) of(scaleMs int64) *calendarWindows {
+	return (*cs.known.Load())[scaleMs-maxScale-1]
+}
+
+// named returns the windows of a calendar: c, or if that is nil the one that is known, or else that
+// which the name describes. It fails if that has a zone whose rules are not found.
+func (cs *calendars) named(name string, c *calendar.Calendar) (*calendarWindows, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	known := *cs.known.Load()
+	for _, ws := range known {
+		if ws.name == name {
+			if c != nil {
+				ws.calendar.Store(c)
+			}
+			return ws, nil
+		}
+	}
+	if c == nil {
+		parsed, err := calendar.Parse(name)
+		if err != nil {
+			return nil, err
+		}
+		c = &parsed
+	}
+	ws := &calendarWindows{clock: cs.clock, name: name, scale: maxScale + 1 + int64(len(known))}
+	ws.calendar.Store(c)
+	ws.current.Store(&window{scale: ws.scale})
+	known = append(slices.Clip(known), ws)
+	cs.known.Store(&known)
+	return ws, nil
+}
+
+// window returns the window that holds now.
+func (ws *calendarWindows) window(now int64) *window {
+	w := ws.at(now)
+	if w.expires.IsZero() {
+		w.expires = ws.clock.time(w.end)
+		ws.current.Store(w)
+	}
+	return w
+}
+
+// at is window, without its expires if it is not the current one.
+func (ws *calendarWindows) at(now int64) *window {
+	if w := ws.current.Load(); w.holds(now) {
+		return w
+	}
+	second, _ := arith.FloorDiv(now, int64(time.Second))
+	start, end := ws.calendar.Load().Window(second)
+	return newWindow(ws.scale, end, ofSecond(start), ofSecond(end))
+}
+
+// ofSecond returns the instant of a Unix second. It saturates.
+func ofSecond(second int64) int64 { return algorithm.WindowStart(second, 1000) }
