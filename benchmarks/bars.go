@@ -38,6 +38,7 @@ var strategyBars = []shareBar{
 		"slidingwindow", 0.60, 0.45},
 	{"sliding window, always denied, vs slidingwindow in a sync.Map", "SlidingWindow", &denied, "weir",
 		"slidingwindow", 0.65, 0.35},
+	{"Calendar, hot id, vs FixedWindow", "Strategies", &hot, "Calendar", "FixedWindow", 1.15, 1.15},
 	{"Counter, hot id, vs FixedWindow", "Strategies", &hot, "Counter", "FixedWindow", 1.2, 1.2},
 	{"middleware with SlidingWindow, hot id, vs FixedWindow", "Middleware", &hotPeer, "weir-sliding",
 		"weir", 1.08, 1.08},

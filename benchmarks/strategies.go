@@ -15,6 +15,7 @@ var (
 
 	strategies = []store{
 		{"FixedWindow", modWeir, openFixed},
+		{"Calendar", modWeir, openCalendar},
 		{"SlidingWindow", modWeir, openSliding},
 		{"SlidingLog", modWeir, openLog},
 		{"TokenBucket", modWeir, openTokens},
@@ -27,6 +28,13 @@ var (
 func openFixed(q quota) instance {
 	return openStrategy(q, func(l *weir.Limiter) ask {
 		s := l.FixedWindow()
+		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
+	})
+}
+
+func openCalendar(q quota) instance {
+	return openStrategy(q, func(l *weir.Limiter) ask {
+		s := l.Calendar(weir.Month, time.UTC)
 		return func(r *weir.Request) bool { return passes(s.Decide(always, r)) }
 	})
 }
