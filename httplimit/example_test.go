@@ -329,6 +329,30 @@ func ExampleClientIP() {
 	// httplimit: no key: forwarded for "unknown", which is no IP address
 }
 
+func ExampleIP_ServeHTTP() {
+	show := func(ip httplimit.IP, forwarded string) {
+		w := httptest.NewRecorder()
+		ip.ServeHTTP(w, from("10.0.0.1:5000", "X-Forwarded-For: "+forwarded))
+		fmt.Println(w.Body)
+	}
+	show(httplimit.RemoteAddr(), "203.0.113.7") // all clients of this proxy share one key
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	show(httplimit.ClientIP(proxies), "203.0.113.7")
+	show(httplimit.ClientIP(proxies), "localhost")
+	// Output:
+	// key: 10.0.0.1
+	// peer: 10.0.0.1:5000, not trusted
+	// X-Forwarded-For: "203.0.113.7", not read
+	//
+	// key: 203.0.113.7
+	// peer: 10.0.0.1:5000, trusted
+	// X-Forwarded-For: "203.0.113.7"
+	//
+	// key: httplimit: no key: forwarded for "localhost", which is no IP address
+	// peer: 10.0.0.1:5000, trusted
+	// X-Forwarded-For: "localhost"
+}
+
 func ExampleIP_Forwarded() {
 	byProxy := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}).Forwarded()
 	extract(byProxy, from("10.0.0.1:5000",

@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -50,4 +51,37 @@ func (m *middleware) warnOfProxy(r *http.Request) {
 				netip.PrefixFrom(peer, peer.BitLen()).String()+`")}`),
 			slog.String("line_2", field+`: httplimit.ClientIP(proxies),`),
 		})
+}
+
+// ServeHTTP answers with what ip sees of a request: the TCP peer, the fields that name further
+// addresses, and the key. Serve it behind a new load balancer, compare the key with your own
+// address, and remove it again, since it shows the addresses of your proxies:
+//
+//	mux.Handle("GET /which-address", httplimit.ClientIP(proxies))
+func (ip IP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	read, trust := "", "not trusted"
+	if peer, err := parsePeer(r.RemoteAddr); err == nil && ip.trusts(peer) {
+		read, trust = "X-Forwarded-For", "trusted"
+		if ip.forwarded {
+			read = "Forwarded"
+		}
+	}
+	key, err := ip.Extract(r)
+	if err != nil {
+		key = err.Error()
+	}
+	h := w.Header()
+	h.Set(fieldContentType, "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	_, _ = fmt.Fprintf(w, "key: %s\npeer: %s, %s\n", key, r.RemoteAddr, trust)
+	for _, name := range []string{"X-Forwarded-For", "Forwarded"} {
+		for _, line := range r.Header[name] {
+			not := ""
+			if name != read {
+				not = ", not read"
+			}
+			_, _ = fmt.Fprintf(w, "%s: %q%s\n", name, line, not)
+		}
+	}
 }

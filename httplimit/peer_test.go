@@ -77,3 +77,18 @@ func TestWarnsOfAProxyAtTheStartOnly(t *testing.T) {
 	h.ServeHTTP(httptest.NewRecorder(), from("10.0.0.5:1"))
 	assert.Empty(t, log.String())
 }
+
+// What a client sends is shown quoted, as text, and the field that is not believed is marked.
+func TestTheAddressSeenIsShownAsText(t *testing.T) {
+	ip := httplimit.ClientIP([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}).Forwarded()
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.RemoteAddr = "10.0.0.1:5000"
+	r.Header.Set("X-Forwarded-For", "<script>\x1b[2J")
+	r.Header.Set("Forwarded", "for=192.0.2.7")
+	w := httptest.NewRecorder()
+	ip.ServeHTTP(w, r)
+	assert.Equal(t, "key: 192.0.2.7\npeer: 10.0.0.1:5000, trusted\n"+
+		`X-Forwarded-For: "<script>\x1b[2J", not read`+"\n"+`Forwarded: "for=192.0.2.7"`+"\n", w.Body.String())
+	assert.Equal(t, "text/plain; charset=utf-8", w.Header().Get("Content-Type"))
+	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+}

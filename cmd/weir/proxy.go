@@ -136,6 +136,7 @@ type proxyFlags struct {
 	trust                    []string
 	forwarded                bool
 	ipv6Prefix               int
+	addressPath              string
 	headers, fail            string
 	status                   int
 	mochiweb                 bool
@@ -212,6 +213,8 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 		"addresses and `prefixes` of trusted proxies, whose X-Forwarded-For, -Host and -Proto are believed")
 	flags.BoolVar(&f.forwarded, "forwarded", false, "believe the Forwarded header of RFC 7239 instead")
 	flags.IntVar(&f.ipv6Prefix, "ipv6-prefix", 64, "how many `bits` of an IPv6 address tell callers apart")
+	flags.StringVar(&f.addressPath, "address-path", "",
+		"answer this `path` with the address that a request counts for, to try --trust out")
 	flags.StringSliceVar(&f.allow, "allow", nil, "addresses and `prefixes` of clients without a limit")
 	flags.StringSliceVar(&f.deny, "deny", nil, "refuse these addresses, prefixes and `keys` from the start")
 	flags.StringVar(&f.denyFile, "deny-file", "", "keep the deny list in this `file`")

@@ -27,6 +27,7 @@ func (f *proxyFlags) config(given func(string) bool, stdout, stderr io.Writer) (
 		Drain:           f.drain,
 		Forwarded:       f.forwarded,
 		IPv6Bits:        f.ipv6Prefix,
+		AddressPath:     f.addressPath,
 		MaxDeny:         f.maxDeny,
 		LogKey:          f.logKeys,
 

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -45,6 +46,10 @@ type Config struct {
 	Allow     []netip.Prefix // exempt clients
 	Forwarded bool           // the trusted proxies write Forwarded, not X-Forwarded-For
 	IPv6Bits  int            // 0: httplimit's default
+
+	// AddressPath is answered with the address that the request counts for, behind the limits. Empty:
+	// none.
+	AddressPath string
 
 	TLS TLS
 
@@ -141,6 +146,9 @@ func (c *Config) check() error {
 	}
 	if len(c.Routes) == 0 && c.By.pattern {
 		return errors.New("by pattern tells routes apart, and there are none: give a --route")
+	}
+	if c.AddressPath != "" && !strings.HasPrefix(c.AddressPath, "/") {
+		return fmt.Errorf("the path %q of the address begins without a slash", c.AddressPath)
 	}
 	if c.IPv6Bits < 0 || c.IPv6Bits > 128 {
 		return fmt.Errorf("an IPv6 prefix is of 1 to 128 bits, not %d", c.IPv6Bits)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -228,4 +229,35 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 	assert.Empty(t, p.conns.Load().serving)
 	p.stop()
 	assert.NoError(t, <-p.done)
+}
+
+// The path of the address shows whom a request counts for, is limited as all paths are, and hides no
+// other path of the upstream.
+func TestTheAddressPathShowsTheKey(t *testing.T) {
+	cfg := config(t, "2/1d")
+	cfg.AddressPath, cfg.Trust = "/which-address", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	cfg.Upstream = upstreamOf(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "upstream") })
+	p := run(t, cfg)
+	get := func(path string) (int, string) {
+		r, err := http.NewRequest(http.MethodGet, "http://"+p.front+path, nil)
+		require.NoError(t, err)
+		r.Header.Set("X-Forwarded-For", "203.0.113.7")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(body)
+	}
+	code, body := get("/which-address")
+	assert.Equal(t, 200, code)
+	assert.Contains(t, body, "key: 203.0.113.7\n")
+	_, body = get("/which-address/")
+	assert.Equal(t, "upstream", body)
+	code, _ = get("/which-address")
+	assert.Equal(t, 429, code)
+
+	cfg.AddressPath = "which-address"
+	_, err := New(cfg)
+	assert.ErrorContains(t, err, "slash")
 }

@@ -128,6 +128,9 @@ func (p *Proxy) limited() (http.Handler, error) {
 	if p.cfg.Upstream != nil {
 		next = p.upstream(p.cfg.Upstream)
 	}
+	if p.cfg.AddressPath != "" {
+		next = p.showAddress(next)
+	}
 	if len(p.cfg.Rules.Paths) == 0 {
 		return p.guard(next)
 	}
@@ -135,6 +138,17 @@ func (p *Proxy) limited() (http.Handler, error) {
 		return nil, err
 	}
 	return p.guardByRules(next)
+}
+
+// showAddress answers requests for AddressPath with the address that they count for.
+func (p *Proxy) showAddress(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == p.cfg.AddressPath {
+			p.ip.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func (p *Proxy) newDenyList() *httplimit.DenyList {
