@@ -3,16 +3,19 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/docblocks"
 )
 
-// TestReadmeShowsWhatReplayPrints compares the samples of reports in the README and in docs, which
-// leave out lines, with the output of the commands above them.
+// TestReadmeShowsWhatReplayPrints compares the samples of reports in the README and in docs, in which …
+// stands for what is left out, with the output of the commands above them.
 func TestReadmeShowsWhatReplayPrints(t *testing.T) {
 	page, err := os.ReadFile("../../README.md")
 	if err != nil {
@@ -28,16 +31,30 @@ func TestReadmeShowsWhatReplayPrints(t *testing.T) {
 		"(?s)go run ./cmd/weir (replay [^\n]*)\n```\n\n```text\n(.*?)```").FindAllSubmatch(page, -1)
 	require.Len(t, samples, 3)
 	for _, sample := range samples {
-		var out, errs bytes.Buffer
-		args := strings.Fields(string(sample[1]))
-		require.Equal(t, exitOK, run(args, strings.NewReader(""), &out, &errs), errs.String())
-		rest := out.String()
-		for line := range strings.Lines(string(sample[2])) {
-			_, after, ok := strings.Cut(rest, line)
-			require.True(t, ok, "%q is not printed, or not in this order", line)
-			rest = after
-		}
+		showsWhatPrints(t, string(sample[1]), string(sample[2]))
 	}
 	assert.Contains(t, string(samples[0][2]), "suggested limits")
 	assert.Contains(t, string(samples[1][2]), "all rules")
+}
+
+// showsWhatPrints runs the tool, and compares what it prints with a block of a page.
+func showsWhatPrints(t *testing.T, command, block string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	require.Equal(t, exitOK, run(strings.Fields(command), strings.NewReader(""), &out, &errs), errs.String())
+	assert.True(t, docblocks.Shows(block, out.String()), "the page has\n%s\nbut %s prints\n%s", block, command, &out)
+}
+
+// TestTutorialShowsWhatReplayPrints runs the commands of the tutorial's last step.
+func TestTutorialShowsWhatReplayPrints(t *testing.T) {
+	blocks := docblocks.Of(t, "../../docs/tutorial.md", "## 8. A number from a log")
+	require.Len(t, blocks, 2)
+	install, rest, _ := strings.Cut(blocks[0].Code, "\n")
+	require.Equal(t, "go install github.com/weirgo/weir/cmd/weir@latest", install)
+	script, command, ok := strings.Cut(rest, "weir replay ")
+	require.True(t, ok)
+	t.Chdir(t.TempDir())
+	out, err := exec.Command("bash", "-c", script).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	showsWhatPrints(t, "replay "+command, blocks[1].Code)
 }

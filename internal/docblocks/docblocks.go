@@ -15,19 +15,53 @@ func Check(t testing.TB, page, section string, files ...string) {
 	for _, name := range files {
 		code = append(code, flat(read(t, name)))
 	}
+next:
+	for _, block := range Of(t, page, section) {
+		for _, c := range code {
+			if strings.Contains(c, flat(block.Code)) {
+				continue next
+			}
+		}
+		t.Errorf("%s, %q: no file of %v has this block:\n%s", page, section, files, block.Code)
+	}
+}
+
+// Block is a block of code on a page.
+type Block struct {
+	Language string // as the fence names it
+	Code     string
+}
+
+// Of returns the blocks in a section of a page, "## Gin" and all below it. It fails t if there are none.
+func Of(t testing.TB, page, section string) []Block {
+	t.Helper()
 	blocks := blocksOf(read(t, page), section)
 	if len(blocks) == 0 {
 		t.Errorf("%s has no code in %q", page, section)
 	}
-next:
-	for _, block := range blocks {
-		for _, c := range code {
-			if strings.Contains(c, flat(block)) {
-				continue next
+	return blocks
+}
+
+// Shows reports whether a block shows an output. In a block … stands for anything, also for lines.
+func Shows(block, output string) bool {
+	parts := strings.Split(strings.ReplaceAll(block, "…\n", "…"), "…")
+	for i, part := range parts {
+		switch {
+		case i == 0:
+			rest, ok := strings.CutPrefix(output, part)
+			if output = rest; !ok {
+				return false
+			}
+		case i == len(parts)-1:
+			return strings.HasSuffix(output, part)
+		default:
+			_, rest, ok := strings.Cut(output, part)
+			if output = rest; !ok {
+				return false
 			}
 		}
-		t.Errorf("%s, %q: no file of %v has this block:\n%s", page, section, files, block)
 	}
+	return output == ""
 }
 
 func read(t testing.TB, name string) string {
@@ -52,20 +86,20 @@ func flat(code string) string {
 }
 
 // blocksOf returns the fenced blocks from the heading on to the next one of its level.
-func blocksOf(page, heading string) (blocks []string) {
+func blocksOf(page, heading string) (blocks []Block) {
 	level, _, _ := strings.Cut(heading, " ")
-	var block *strings.Builder
+	var block *Block
 	inside := false
 	for line := range strings.Lines(page) {
 		text := strings.TrimSpace(line)
 		switch {
 		case strings.HasPrefix(text, "```") && block != nil:
-			blocks = append(blocks, block.String())
+			blocks = append(blocks, *block)
 			block = nil
 		case block != nil:
-			block.WriteString(line)
+			block.Code += line
 		case strings.HasPrefix(text, "```") && inside:
-			block = new(strings.Builder)
+			block = &Block{Language: strings.TrimPrefix(text, "```")}
 		case strings.HasPrefix(text, "#") && len(strings.TrimLeft(text, "#"))+len(level) >= len(text):
 			inside = text == heading
 		}

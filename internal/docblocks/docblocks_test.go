@@ -13,9 +13,9 @@ const page = "# Page\n```go\nno()\n```\n## A\n```go\nif a {\n\tb()\n}\n```\n### 
 	"## B\n```go\nc()\n```\n"
 
 func TestBlocksOfASection(t *testing.T) {
-	assert.Equal(t, []string{"if a {\n\tb()\n}\n", "run\n"}, blocksOf(page, "## A"))
-	assert.Equal(t, []string{"run\n"}, blocksOf(page, "### Below A"))
-	assert.Equal(t, []string{"c()\n"}, blocksOf(page, "## B"))
+	assert.Equal(t, []Block{{"go", "if a {\n\tb()\n}\n"}, {"sh", "run\n"}}, blocksOf(page, "## A"))
+	assert.Equal(t, []Block{{"sh", "run\n"}}, blocksOf(page, "### Below A"))
+	assert.Equal(t, []Block{{"go", "c()\n"}}, blocksOf(page, "## B"))
 	assert.Empty(t, blocksOf(page, "## C"))
 }
 
@@ -42,4 +42,26 @@ func TestCheckRejectsABlockThatNoFileHas(t *testing.T) {
 	r := &recorder{TB: t}
 	Check(r, pageFile, "## A", code)
 	assert.False(t, r.failed)
+}
+
+func TestAnEllipsisStandsForAnything(t *testing.T) {
+	const output = "one\ntwo 2\nthree\nfour\n"
+	for block, want := range map[string]bool{
+		output:                        true,
+		"one\n…\nfour\n":              true,
+		"…\nthree\n…\n":               true,
+		"one\ntwo …\nthree\nfour\n":   true,
+		"one\n…\n":                    true,
+		"…\n":                         true,
+		"one\n":                       false,
+		"four\n":                      false,
+		"two 2\n…\n":                  false,
+		"one\n…\nthree\n":             false,
+		"…\nthree\n…\none\n…\n":       false,
+		"one\ntwo …\nthree\n":         false,
+		"…\nfour\n…\nfour\n":          false,
+		"one\ntwo 2\nthree\n\nfour\n": false,
+	} {
+		assert.Equal(t, want, Shows(block, output), "%q", block)
+	}
 }

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"log"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+func main() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")} // as narrow as you can
+	client := httplimit.ClientIP(balancers)
+	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		Extractor: client, Limit: 3, Duration: time.Hour,
+	})
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	mux := http.NewServeMux()
+	mux.Handle("/", guard(hello))
+	mux.Handle("GET /which-address", client) // until you have seen that it is right
+	addr := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080")
+	log.Fatal(http.ListenAndServe(addr, mux))
+}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package tutorial
+
+var raceFlag []string

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"log"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/redislimit"
+)
+
+func main() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := redis.NewClient(redislimit.Options(cmp.Or(os.Getenv("REDIS"), "127.0.0.1:6379")))
+	store, err := redislimit.New(client, redislimit.Config{Timeout: time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	shared, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(), fallback.Config{
+		Instances: 2, Timeout: time.Second, // so long a request may wait for Redis
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	guard := httplimit.New(shared, httplimit.Config{
+		Extractor: httplimit.ClientIP(balancers), Limit: 4, Duration: time.Hour,
+	})
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	addr := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080")
+	log.Fatal(http.ListenAndServe(addr, guard(hello)))
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+func main() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := limiter.LoadFile("counts"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Fatal(err)
+	}
+	balancers := []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}
+	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		Extractor: httplimit.ClientIP(balancers), Limit: 3, Duration: time.Hour,
+	})
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	server := &http.Server{Addr: cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080"), Handler: guard(hello)}
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+			log.Fatal(err)
+		}
+	}()
+	<-ctx.Done()
+	stop() // a second signal ends the process at once
+	// First the requests end, then the counts are saved.
+	if err := errors.Join(server.Shutdown(context.Background()), limiter.SaveFile("counts")); err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"log"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+func main() {
+	limiter, err := weir.New(weir.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 3, Duration: time.Hour,
+	})
+	hello := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	addr := cmp.Or(os.Getenv("LISTEN"), "127.0.0.1:8080")
+	log.Fatal(http.ListenAndServe(addr, guard(hello)))
+}
