@@ -8,24 +8,49 @@
 //	if err != nil { … } // could not decide: fail open or fail closed, as you choose
 //	if !res.Allowed() { … res.RetryAfter(time.Now()) … }
 //
+// # Begin here
+//
+// [New] makes a [Limiter], once for a program. [Limiter.CheckRate] counts in fixed windows. That
+// algorithm, and each other one, is a [Strategy] too, which a method of the Limiter returns: Run
+// takes a [Request] and returns a [Result], and on a FixedWindow it counts where CheckRate does.
+//
+//	res, err := limiter.SlidingWindow().Run(ctx, &weir.Request{
+//		Key: "10.0.0.7", Limit: 500, Duration: 30 * time.Second})
+//
+// The strategies are [FixedWindow], [Calendar], [SlidingWindow], [SlidingLog], [TokenBucket],
+// [LeakyBucket], [Tiers], [Counter] and [List]; [All] and [Policy] make one of several. [Wait] sleeps
+// until one admits, [Reserve] takes an estimate and corrects it, and [Decide] holds a request against
+// several. All strategies of a Limiter share its bound on memory, its janitor and its clock. Those of
+// one kind count together for each key and Duration; different kinds count separately. [JoinKey]
+// makes a key of several parts.
+//
+// docs/tutorial.md of the repository begins at the beginning, docs/strategies.md helps to choose and
+// lists what is promised, and docs/recipes.md has tested answers. Package weirtest has a scripted
+// fake and the conformance suite of every Strategy; httplimit, the HTTP middleware; redislimit, the
+// strategies on Redis; fallback, a local Strategy behind a remote one.
+//
+// # What implements what
+//
+// Every Strategy may implement these too. All those of a Limiter implement [Peeker], [Refunder],
+// [Resetter], [PrefixResetter], [Seeder], [Charger], [Admitter] and [Named]; those below, in part:
+//
+//	Forecaster  FixedWindow Calendar SlidingWindow TokenBucket Counter List
+//	All         Peeker Charger Admitter Named
+//	Policy      Peeker Refunder Resetter Seeder Charger Reconciler Admitter, as far as its Strategy does
+//
+// # For authors of stores
+//
+// A program that only limits needs none of these. A Strategy of your own can be one method, Run.
+// Package fallback adds a local one to it, and calls [Seeder], [Charger] and [Reconciler], with a
+// [Backlog] of what was admitted without it; [Decide] batches those that share a [Batcher]; a
+// middleware asks a [Forecaster] when there is more; [Return] gives back what an [Admitter] took.
+// weirtest.TestStrategy tests what of them there is.
+//
+// # How it works
+//
 // Time is cut into windows of a length in milliseconds, the scale; window n begins n scales after
 // the Unix epoch. A sharded hash table, keyed by ID, scale and window number, holds a bucket for
 // each caller in each window, and a janitor goroutine removes the buckets that have expired. The
 // window is part of the key, so nothing is counted in a bucket once its window has ended, and
 // removing it loses no count.
-//
-// CheckRate is such a fixed window counter. The other algorithms are each a [Strategy], which the
-// strategies of redislimit implement too. Methods of [Limiter] return them: FixedWindow, which is
-// CheckRate behind that interface, Calendar, which counts in days or months of a time zone, SlidingWindow,
-// SlidingLog, TokenBucket, LeakyBucket, Tiers, Counter and List. All strategies of one Limiter share its bound on memory, its janitor and its
-// clock. Those of one kind count together for each key and Duration; different kinds count
-// separately. [All], [Policy], [Wait] and [Reserve] work with any Strategy.
-//
-// The package promises, and its tests prove: CheckRate admits exactly the limit in a window,
-// however many goroutines call it; a denial takes nothing; an error counts nothing; memory is
-// bounded, and no live count is evicted to keep it so; a step of the wall clock changes nothing;
-// CheckRate allocates nothing for an ID that has a bucket.
-//
-// Package weirtest has a scripted fake and the conformance suite of every Strategy; httplimit, the
-// HTTP middleware; fallback, a local Strategy behind a remote one.
 package weir
