@@ -19,6 +19,7 @@ require (
 	github.com/prometheus/common v0.72.0 // indirect
 	github.com/prometheus/procfs v0.22.0 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
+	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.48.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
@@ -27,6 +28,7 @@ require (
 	github.com/puzpuzpuz/xsync/v3 v3.5.1 // indirect
 	github.com/weirgo/weir/metrics/prometheus v0.1.0
 	github.com/weirgo/weir/redislimit v0.1.0
+	github.com/weirgo/weir/rules v0.1.0
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sync v0.22.0
 )
@@ -36,3 +38,5 @@ replace github.com/weirgo/weir => ..
 replace github.com/weirgo/weir/redislimit => ../redislimit
 
 replace github.com/weirgo/weir/metrics/prometheus => ../metrics/prometheus
+
+replace github.com/weirgo/weir/rules => ../rules

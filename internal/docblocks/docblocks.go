@@ -3,6 +3,7 @@ package docblocks
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -11,19 +12,29 @@ import (
 // in one of the files, whose tests compile and run it. Indentation does not matter.
 func Check(t testing.TB, page, section string, files ...string) {
 	t.Helper()
-	var code []string
+	code := Read(t, files...)
+	for _, block := range Of(t, page, section) {
+		if !code.Has(block.Code) {
+			t.Errorf("%s, %q: no file of %v has this block:\n%s", page, section, files, block.Code)
+		}
+	}
+}
+
+// Code is the text of files.
+type Code []string
+
+// Read reads files.
+func Read(t testing.TB, files ...string) (code Code) {
+	t.Helper()
 	for _, name := range files {
 		code = append(code, flat(read(t, name)))
 	}
-next:
-	for _, block := range Of(t, page, section) {
-		for _, c := range code {
-			if strings.Contains(c, flat(block.Code)) {
-				continue next
-			}
-		}
-		t.Errorf("%s, %q: no file of %v has this block:\n%s", page, section, files, block.Code)
-	}
+	return code
+}
+
+// Has reports whether a block stands in one of the files. Indentation does not matter.
+func (c Code) Has(block string) bool {
+	return slices.ContainsFunc(c, func(code string) bool { return strings.Contains(code, flat(block)) })
 }
 
 // Block is a block of code on a page.

@@ -1,0 +1,38 @@
+// Package pages has the pieces of code in the README and in docs that are in no program and in no test, so
+// that they compile.
+package pages
+
+import (
+	"log"
+	"net/http"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/httplimit"
+)
+
+// Guard is in the README.
+func Guard(limiter *weir.Limiter, hello http.Handler) {
+	guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Limit: 100, Duration: time.Minute, // behind a proxy: ClientIP
+	})
+	log.Fatal(http.ListenAndServe("127.0.0.1:8080", guard(hello)))
+}
+
+// Policies is in docs/http.md.
+func Policies() httplimit.Config {
+	return httplimit.Config{
+		Extractor: httplimit.Headers("X-User"), // both set by a proxy that has authenticated them
+		Policies: []httplimit.Policy{
+			{Name: "user", Limit: 10, Duration: time.Second},
+			{Name: "org", Limit: 1000, Duration: time.Minute, Extractor: httplimit.Headers("X-Org")},
+		},
+	}
+}
+
+// Names is in docs/http.md.
+func Names() []httplimit.Config {
+	login := httplimit.Config{Name: "login", Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
+	search := httplimit.Config{Name: "search", Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
+	return []httplimit.Config{login, search}
+}

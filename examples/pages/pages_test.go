@@ -1,0 +1,51 @@
+package pages
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/docblocks"
+)
+
+const root = "../.."
+
+// Every piece of Go in the README and in docs stands in a Go file of the repository, which is compiled. A
+// whole program is compiled by the tests of the release, which paste it into an empty folder.
+func TestEveryPieceOfGoIsCompiled(t *testing.T) {
+	var files []string
+	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if d.IsDir() && strings.HasPrefix(d.Name(), ".") && path != root {
+			return filepath.SkipDir
+		}
+		if strings.HasSuffix(path, ".go") {
+			files = append(files, path)
+		}
+		return err
+	}))
+	code := docblocks.Read(t, files...)
+	pages, err := filepath.Glob(root + "/docs/*.md")
+	require.NoError(t, err)
+	pieces := 0
+	for _, page := range append(pages, root+"/README.md") {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		if !strings.Contains(string(text), "```go\n") {
+			continue
+		}
+		title, _, _ := strings.Cut(string(text), "\n")
+		for _, block := range docblocks.Of(t, page, title) {
+			if block.Language == "go" && !strings.HasPrefix(block.Code, "package ") {
+				pieces++
+				assert.True(t, code.Has(block.Code), "%s: no Go file has\n%s", page, block.Code)
+			}
+		}
+	}
+	assert.Greater(t, pieces, 60)
+	assert.False(t, code.Has("a\nb\nc\n"), "the negative control")
+}

@@ -1,0 +1,63 @@
+package pages
+
+import (
+	"log"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+	"github.com/weirgo/weir/near"
+	"github.com/weirgo/weir/redislimit"
+)
+
+// Redis is in the README.
+func Redis(client redis.UniversalClient, limiter *weir.Limiter) (*fallback.Fallback, error) {
+	store, err := redislimit.New(client, redislimit.Config{})
+	hybrid, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(), fallback.Config{Instances: 2})
+	return hybrid, err
+}
+
+// Heartbeat is in docs/redis.md.
+func Heartbeat(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
+	beat, err := store.Heartbeat(redislimit.HeartbeatConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer beat.Close()
+	hybrid, err := fallback.New(store.FixedWindow(), limiter.FixedWindow(),
+		fallback.Config{Instances: 3, InstancesFunc: beat.Instances})
+	return hybrid, err
+}
+
+// Near is in docs/redis.md.
+func Near(store *redislimit.Store, limiter *weir.Limiter) (*fallback.Fallback, error) {
+	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}), near.LeaseConfig{Block: 50})
+	hybrid, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: 3})
+	return hybrid, err
+}
+
+// Scaling is in docs/scaling.md.
+func Scaling(store *redislimit.Store, limiter *weir.Limiter, n int) (*fallback.Fallback, error) {
+	primary := near.Lease(near.Denials(store.FixedWindow(), near.DenialsConfig{}), near.LeaseConfig{Block: 100})
+	hybrid, err := fallback.New(primary, limiter.FixedWindow(), fallback.Config{Instances: n})
+	return hybrid, err
+}
+
+// Partition is in docs/redis.md.
+func Partition(cluster *redis.ClusterClient) fallback.Config {
+	cfg := fallback.Config{Instances: 3, Partition: redislimit.Shard(cluster)}
+	return cfg
+}
+
+// AutoPipeline is in docs/autopipeline.md.
+func AutoPipeline() (*redislimit.Store, error) {
+	client := redis.NewClient(redislimit.Options("127.0.0.1:6379"))
+	pipe, err := client.AutoPipeline()
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pipe.Close()
+	store, err := redislimit.New(pipe, redislimit.Config{AllowUnsafeClient: true})
+	return store, err
+}

@@ -1,0 +1,66 @@
+package pages
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/metrics"
+	weirprom "github.com/weirgo/weir/metrics/prometheus"
+	"github.com/weirgo/weir/rules"
+)
+
+// Descriptors is in docs/rules.md.
+func Descriptors(ctx context.Context, engine *rules.Engine) (*rules.Response, error) {
+	resp, err := engine.Decide(ctx, &rules.Request{
+		Domain: "edge",
+		Descriptors: []rules.Descriptor{
+			{Entries: []rules.Entry{{Key: "remote_address", Value: "192.0.2.7"}}},
+			{Entries: []rules.Entry{{Key: "path", Value: "/login"}, {Key: "remote_address", Value: "192.0.2.7"}}},
+		},
+	})
+	return resp, err
+}
+
+// Watch is in docs/rules.md.
+func Watch(ctx context.Context) *rules.Engine {
+	set, err := rules.LoadFiles("limits.yaml")
+	if err != nil {
+		log.Fatal(err)
+	}
+	engine, err := rules.New(set, rules.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	go rules.Watch(ctx, []string{"limits.yaml"}, func(set *rules.Set, err error) {
+		if err == nil {
+			err = engine.Swap(set) // keeps the counters
+		}
+		if err != nil {
+			slog.Error("rules refused; the old ones stay in force", "error", err)
+		}
+	})
+	return engine
+}
+
+// Decisions is in docs/rules.md.
+func Decisions(engine *rules.Engine, limiter *weir.Limiter) rules.Guard {
+	decisions := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "limit_decisions_total"}, []string{"rule", "code"})
+	prometheus.MustRegister(decisions, weirprom.New("", metrics.Limiter(limiter.Stats)))
+	guard := rules.Guard{Engine: engine, Domain: "edge"}
+	guard.OnDecision = func(_ *http.Request, resp *rules.Response, err error) {
+		if resp == nil {
+			return // not decided, or no descriptor
+		}
+		for _, s := range resp.Statuses {
+			if s.Rule != nil {
+				decisions.WithLabelValues(s.Rule.Path, s.Code.String()).Inc()
+			}
+		}
+	}
+	return guard
+}
