@@ -102,6 +102,9 @@ func (c *Calendar) Inspect(key string) (Bucket, error) {
 	return c.l.inspect(&at, key, p.Scale, b.now), nil
 }
 
+// Window returns about how long the windows are: an hour, or 1, 7, 31 or 365 days.
+func (c *Calendar) Window() time.Duration { return c.windows.calendar.Load().Unit().Length() }
+
 // Algorithm implements [Named].
 func (c *Calendar) Algorithm() string { return "calendar" }
 

@@ -263,6 +263,7 @@ func TestCalendarChecksItsArguments(t *testing.T) {
 	s := l.Calendar(Month.From(17), nil)
 	assert.Equal(t, "month:17", Month.From(17).String())
 	assert.Equal(t, "calendar", NameOf(s))
+	assert.Equal(t, 31*24*time.Hour, s.Window())
 	for _, key := range []string{"", strings.Repeat("k", maxID+1)} {
 		_, err := s.Run(context.Background(), &Request{Key: key, Limit: 1})
 		assert.ErrorIs(t, err, ErrID)

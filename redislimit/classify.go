@@ -18,16 +18,17 @@ const (
 	None Class = iota
 
 	// Down: the server cannot be reached, did not answer in time, or cannot write now (LOADING,
-	// READONLY, OOM, …). It may pass by itself: decide otherwise meanwhile, and count it against the
-	// server.
+	// READONLY, OOM, …). It may pass by itself: decide otherwise meanwhile, and count it against
+	// the server.
 	Down
 
 	// Misconfigured: the server refuses this client (NOAUTH, WRONGPASS, NOPERM), or the client is
-	// closed. Decide otherwise, and raise an alert: it does not pass by itself.
+	// closed, or the clocks differ (ErrClock). Decide otherwise, and raise an alert: it does not
+	// pass by itself.
 	Misconfigured
 
-	// Bug: the server answered, and not as it should: a key of another type, a reply of another form,
-	// a script error. Decide otherwise, and raise an alert; the server is not down.
+	// Bug: the server answered, and not as it should: a key of another type, a reply of another
+	// form, a script error. Decide otherwise, and raise an alert; the server is not down.
 	Bug
 
 	// Caller: the caller's context ended, or the Request is bad. It says nothing about the server.
@@ -46,6 +47,10 @@ var (
 
 	// ErrReply: the server's answer is not one that the script gives.
 	ErrReply = errors.New("redislimit: strange reply")
+
+	// ErrClock: of a Calendar: the server's clock shows an instant that is in none of the windows
+	// around the time of this process. Nothing was counted.
+	ErrClock = errors.New("redislimit: the clocks of this process and of the server differ by more than a window")
 )
 
 // downPrefixes begin the messages of a server that is there and cannot serve.
@@ -74,7 +79,7 @@ func Classify(err error) Class {
 	case errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return Caller
-	case errors.Is(err, redis.ErrClosed):
+	case errors.Is(err, redis.ErrClosed), errors.Is(err, ErrClock):
 		return Misconfigured
 	case errors.As(err, &message):
 		return classifyMessage(message.Error())

@@ -27,9 +27,9 @@ func TestConformance(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 
 	tier := weir.Tier{Limit: 10, Duration: time.Second}
-	// A period begins with its first hit. Without that request the period would have begun and ended
-	// later, which a refund cannot change afterwards. TestRefundWhereThePeriodStartsWithTheFirstHit
-	// covers the rest of the law.
+	// A period begins with its first hit. Without that request the period would have begun and
+	// ended later, which a refund cannot change afterwards.
+	// TestRefundWhereThePeriodStartsWithTheFirstHit covers the rest of the law.
 	firstHit := weirtest.Laws{Span: twice,
 		Skip: map[string]string{"Refund": "the period starts with the first request"}}
 	for name, tt := range map[string]struct {
@@ -39,6 +39,10 @@ func TestConformance(t *testing.T) {
 		"FixedWindow": {
 			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.FixedWindow() },
 			weirtest.Laws{Span: twice, Aligned: true},
+		},
+		"Calendar": {
+			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.Calendar(weir.Hour, nil) },
+			weirtest.Laws{Span: twice, Aligned: true, FixedDuration: true, Durations: []time.Duration{time.Hour}},
 		},
 		"SlidingWindow": {
 			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.SlidingWindow() },
@@ -83,8 +87,8 @@ func TestConformance(t *testing.T) {
 			}, tt.laws)
 		})
 	}
-	// The keys of the originals have no Grace, so they expire by the server's clock while the suite's
-	// clock stands still.
+	// The keys of the originals have no Grace, so they expire by the server's clock while the
+	// suite's clock stands still.
 	hours := []time.Duration{time.Hour, time.Minute, 24 * time.Hour}
 	firstHit.Durations = hours
 	t.Run("originals", func(t *testing.T) {

@@ -21,7 +21,7 @@ func source(t testing.TB, server *redistest.Server) decidetest.Source {
 		server.Do("flushall")
 		s := open(t, server.Addr, redislimit.Config{Now: now})
 		return []weir.Strategy{s.FixedWindow(), s.SlidingWindow(), s.TokenBucket(0), s.SlidingLog(), s.Counter(), s.List(),
-			decidetest.Tiers(s)}
+			s.Calendar(weir.Hour, nil), decidetest.Tiers(s)}
 	}
 }
 
@@ -50,8 +50,9 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 		return weir.Ask{Strategy: s, Request: weir.Request{Key: "a", Limit: limit, Duration: time.Minute}}
 	}
 	for name, asks := range map[string][]weir.Ask{
-		"windows": {ask(s.FixedWindow(), 1), ask(s.SlidingWindow(), 5), ask(s.TokenBucket(0), 5)},
-		"logs":    {ask(s.SlidingLog(), 5), ask(s.List(), 5), ask(tiers, 5), ask(s.Counter(), 1)},
+		"windows": {ask(s.FixedWindow(), 1), ask(s.SlidingWindow(), 5), ask(s.TokenBucket(0), 5),
+			ask(s.Calendar(weir.Month, nil), 5)},
+		"logs": {ask(s.SlidingLog(), 5), ask(s.List(), 5), ask(tiers, 5), ask(s.Counter(), 1)},
 		"policies": {ask(weir.Policy{Name: "p", Strategy: s.FixedWindow(), Limit: 1, Duration: time.Minute}, 1),
 			ask(weir.Policy{Name: "q", Strategy: s.FixedWindow(), Limit: 9, Duration: time.Minute}, 1)},
 	} {
@@ -93,8 +94,8 @@ func TestDecideTakesOneRoundTrip(t *testing.T) {
 	assert.Equal(t, 1, proxy.Trips(), "Peek of All")
 }
 
-// Peeks take one round trip, and costs that are known afterwards one to count, and one more to charge what
-// is over its limit.
+// Peeks take one round trip, and costs that are known afterwards one to count, and one more to
+// charge what is over its limit.
 func TestLooksAndChargesTakeOneRoundTrip(t *testing.T) {
 	proxy := redistest.NewProxy(t, redistest.Start(t).Addr)
 	s, ctx := open(t, proxy.Addr, redislimit.Config{}), context.Background()

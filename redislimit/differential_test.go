@@ -24,7 +24,9 @@ type pair struct {
 	name   string
 	local  strategy
 	remote strategy
-	fixed  []weir.Tier // the limits of Tiers, which ignore the request's
+	fixed  []weir.Tier   // the limits of Tiers, which ignore the request's
+	length time.Duration // of a Calendar: the clock moves by parts of it
+	start  time.Time     // of half of its traces
 
 	entries bool // both have Entries
 }
@@ -91,6 +93,33 @@ func plainPairs(l *weir.Limiter, s *redislimit.Store) []pair {
 		{name: "Counter", local: l.Counter(), remote: s.Counter()},
 		{name: "List", local: l.List(), remote: s.List(), entries: true},
 	}
+}
+
+// calendarPairs returns pairs of Calendars of each unit, in zones whose clocks are set by half an
+// hour, or at midnight, or that have left out a day.
+func calendarPairs(t *testing.T, c redis.UniversalClient, prefix string, now func() time.Time) (all []pair) {
+	l, s := counters(t, c, prefix, now)
+	const day = 24 * time.Hour
+	for _, of := range []struct {
+		unit   weir.CalendarUnit
+		zone   string
+		length time.Duration
+		start  time.Time // soon the clock is set
+	}{
+		{weir.Hour, "Australia/Lord_Howe", time.Hour, time.Date(2026, 10, 3, 14, 0, 0, 0, time.UTC)},
+		{weir.Day, "America/Sao_Paulo", day, time.Date(2018, 11, 3, 0, 0, 0, 0, time.UTC)},
+		{weir.Week.From(7), "Pacific/Apia", 7 * day, time.Date(2011, 12, 20, 0, 0, 0, 0, time.UTC)},
+		{weir.Month.From(31), "Europe/Berlin", 30 * day, time.Date(2026, 2, 20, 0, 0, 0, 0, time.UTC)},
+		{weir.Year.From(229), "Asia/Kathmandu", 20 * day, time.Date(1983, 12, 1, 0, 0, 0, 0, time.UTC)},
+	} {
+		zone, err := time.LoadLocation(of.zone)
+		require.NoError(t, err)
+		all = append(all, pair{
+			name: fmt.Sprintf("Calendar %v %s", of.unit, of.zone), length: of.length, start: of.start,
+			local: l.Calendar(of.unit, zone), remote: s.Calendar(of.unit, zone),
+		})
+	}
+	return all
 }
 
 // trace is a random history: a few keys, one duration, and limits and costs of similar size.
@@ -280,7 +309,8 @@ func TestDifferential(t *testing.T) {
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
 	all := func(c redis.UniversalClient, prefix string, now func() time.Time) []pair {
-		return append(pairs(t, c, prefix, now), tierOrders(t, c, prefix, now)...)
+		all := append(pairs(t, c, prefix, now), tierOrders(t, c, prefix, now)...)
+		return append(all, calendarPairs(t, c, prefix, now)...)
 	}
 	for i, p := range all(client, "names", time.Now) {
 		t.Run(p.name, func(t *testing.T) {
@@ -296,6 +326,12 @@ func TestDifferential(t *testing.T) {
 					limit: limits[random.IntN(len(limits))],
 					taken: map[string]*weir.Result{}, requests: map[string]weir.Request{},
 					returns: map[string][2]weir.Return{},
+				}
+				if p.length > 0 {
+					x.duration = p.length
+					if n%2 == 1 {
+						clock.Set(p.start)
+					}
 				}
 				if p.fixed != nil {
 					one := p.fixed[random.IntN(len(p.fixed))]

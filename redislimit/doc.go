@@ -20,10 +20,10 @@
 // does not know one (NOSCRIPT, so nothing was counted) is sent the source, once.
 //
 // Reset removes the key, and leaves another, which ends in ":reset", for as long as the first would
-// have lived. Admit reads it, so that what was admitted before is not given back after it. Reset, and
-// each refund and return, leave one more, which ends in ":back": when that was. Reconcile reads it, so
-// that a count that an instance knows of before is not restored after it. A key that is removed by
-// hand, evicted, or reset by an earlier release leaves none.
+// have lived. Admit reads it, so that what was admitted before is not given back after it. Reset,
+// and each refund and return, leave one more, which ends in ":back": when that was. Reconcile reads
+// it, so that a count that an instance knows of before is not restored after it. A key that is
+// removed by hand, evicted, or reset by an earlier release leaves none.
 //
 // # What an error is
 //
@@ -55,14 +55,15 @@
 //
 // A user of Redis' ACL needs, on the keys of Config.Prefix (~weir:*), EVAL, EVALSHA and TIME, PTTL
 // and PEXPIRE, DEL for Reset, SCAN for ResetPrefix, GET and PSETEX for what Reset and refunds
-// leave, and for FixedWindow, SlidingWindow, Counter, Tiers and the totals of Reconcile HGET, HSET,
-// HINCRBY, HKEYS, HDEL, HMGET and HGETALL; for TokenBucket GET and PSETEX; for SlidingLog and List LINDEX, LLEN, LRANGE, LSET,
-// LTRIM and RPUSH. NewSortedSetCounterStrategy needs ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE,
-// ZREM and ZREMRANGEBYRANK. A missing one is a Misconfigured error.
+// leave, and for FixedWindow, Calendar, SlidingWindow, Counter, Tiers and the totals of Reconcile
+// HGET, HSET, HINCRBY, HKEYS, HDEL, HMGET and HGETALL; for TokenBucket GET and PSETEX; for
+// SlidingLog and List LINDEX, LLEN, LRANGE, LSET, LTRIM and RPUSH. NewSortedSetCounterStrategy
+// needs ZADD, ZCARD, ZCOUNT, ZRANGE, ZRANGEBYSCORE, ZREM and ZREMRANGEBYRANK. A missing one is a
+// Misconfigured error.
 //
 // # Throughput
 //
-// A decision costs the server about 10 µs, by Admit a third more, and the client a round trip. Where the client is the
-// bottleneck, go-redis' AutoPipeline joins the commands of many callers: see the recipe
-// docs/autopipeline.md of the repository.
+// A decision costs the server about 10 µs, by Admit a third more, and the client a round trip.
+// Where the client is the bottleneck, go-redis' AutoPipeline joins the commands of many callers:
+// see the recipe docs/autopipeline.md of the repository.
 package redislimit

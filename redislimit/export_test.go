@@ -1,6 +1,9 @@
 package redislimit
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // SortedSet is NewSortedSetCounterStrategy for any Store.
 func SortedSet(s *Store) *Strategy { return s.sortedSet() }
@@ -17,3 +20,6 @@ func Digest(s *Strategy) string { return s.script.digest.(string) }
 
 // Beat makes one more beat of h.
 func Beat(ctx context.Context, h *Heartbeat) error { return h.beat(ctx) }
+
+// SetClock sets the clock of this process by which a Calendar sends windows.
+func SetClock(s *Strategy, now func() time.Time) { s.protocol.(*dated).now = now }

@@ -18,12 +18,13 @@ const (
 
 // HeartbeatConfig bounds a Heartbeat. The zero value of a field is its default.
 type HeartbeatConfig struct {
-	// Fleet names the instances that are counted together: those that hold limits together. Default "".
-	// No braces.
+	// Fleet names the instances that are counted together: those that hold limits together. Default
+	// "". No braces.
 	Fleet string
 
-	// Every is how often an instance reports itself: one command. Default DefaultBeat. An instance that
-	// stops without Close is counted for three times as long, and a number falls only after that.
+	// Every is how often an instance reports itself: one command. Default DefaultBeat. An instance
+	// that stops without Close is counted for three times as long, and a number falls only after
+	// that.
 	Every time.Duration
 
 	// Keep is how long the last number holds when Redis does not answer. Default DefaultKeepBeat.
@@ -43,13 +44,14 @@ type Heartbeat struct {
 	done  chan struct{}
 
 	mu sync.Mutex
-	// Guarded by mu: the number, when it was last confirmed or exceeded, and when Redis last answered.
+	// Guarded by mu: the number, when it was last confirmed or exceeded, and when Redis last
+	// answered.
 	n                  int
 	confirmed, counted time.Time
 }
 
-// Heartbeat reports this process to Redis from now on, until Close, and counts the processes that do
-// so. It fails with ErrConfig. It holds a goroutine, and returns before Redis has answered.
+// Heartbeat reports this process to Redis from now on, until Close, and counts the processes that
+// do so. It fails with ErrConfig. It holds a goroutine, and returns before Redis has answered.
 //
 //	beat, err := store.Heartbeat(redislimit.HeartbeatConfig{})
 //	…
@@ -71,9 +73,9 @@ func (s *Store) Heartbeat(cfg HeartbeatConfig) (*Heartbeat, error) {
 // last one known, and after Keep, or if none is known yet, 0: then fallback uses Config.Instances.
 //
 // A new instance is counted by others within Every; until then an outage finds their shares too
-// large: they admit at most one share more for each new instance. One that stopped is counted for up
-// to three times Every, or six if the others have missed beats, and its share is unused meanwhile.
-// One that alone loses Redis does not count either, although it goes on with its share.
+// large: they admit at most one share more for each new instance. One that stopped is counted for
+// up to three times Every, or six if the others have missed beats, and its share is unused
+// meanwhile. One that alone loses Redis does not count either, although it goes on with its share.
 func (h *Heartbeat) Instances() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,8 +85,8 @@ func (h *Heartbeat) Instances() int {
 	return h.n
 }
 
-// Close ends the heartbeat, and reports to Redis that this instance has left. It returns the error of
-// that: then it is counted for three times Every more.
+// Close ends the heartbeat, and reports to Redis that this instance has left. It returns the error
+// of that: then it is counted for three times Every more.
 func (h *Heartbeat) Close() error {
 	h.stop()
 	<-h.done
@@ -111,8 +113,8 @@ func (h *Heartbeat) run(ctx context.Context) {
 // lives is how long a beat counts.
 func (h *Heartbeat) lives() time.Duration { return 3 * h.cfg.Every }
 
-// beat reports this instance and updates the number. A number that falls may be that of a Redis that
-// was emptied, so it counts only when all have had the time to report themselves.
+// beat reports this instance and updates the number. A number that falls may be that of a Redis
+// that was emptied, so it counts only when all have had the time to report themselves.
 func (h *Heartbeat) beat(ctx context.Context) error {
 	n, err := h.send(ctx, "beat")
 	if err != nil {

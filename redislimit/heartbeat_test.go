@@ -96,8 +96,8 @@ func TestHeartbeatConfig(t *testing.T) {
 	assert.Zero(t, beating(t, store, redislimit.HeartbeatConfig{}).Instances(), "none is known")
 }
 
-// A number does not fall at once, as that of a Redis that has lost its instances would, and rises at
-// once.
+// A number does not fall at once, as that of a Redis that has lost its instances would, and rises
+// at once.
 func TestHeartbeatFallsLate(t *testing.T) {
 	server := redistest.Start(t)
 	store := open(t, server.Addr, redislimit.Config{})

@@ -43,18 +43,25 @@ func TestReconcileEqualsItsSteps(t *testing.T) {
 	o := redislimit.Options(server.Addr)
 	client := redis.NewClient(o)
 	t.Cleanup(func() { _ = client.Close() })
-	for i, p := range pairs(t, client, "names", time.Now) {
+	all := func(prefix string, now func() time.Time) []pair {
+		return append(pairs(t, client, prefix, now), calendarPairs(t, client, prefix, now)...)
+	}
+	for i, p := range all("names", time.Now) {
 		t.Run(p.name, func(t *testing.T) {
 			t.Parallel()
 			for n := range slow.N(3, 6, 100) {
 				clock := weirtest.NewClock(time.Unix(1_700_000_000, 123_456_789))
-				p := pairs(t, client, fmt.Sprintf("reconcile %d %d:", n, i), clock.Now)[i]
+				p := all(fmt.Sprintf("reconcile %d %d:", n, i), clock.Now)[i]
 				rng := rand.New(rand.NewPCG(uint64(n), uint64(i)))
 				// Package weir counts up to 1<<48.
 				d := []time.Duration{time.Minute, time.Second, 24 * time.Hour}[n%3]
 				limit := []uint64{10, 1000, 1<<38 - 3}[rng.IntN(3)]
 				if p.fixed != nil {
 					d, limit = p.fixed[0].Duration, p.fixed[0].Limit
+				}
+				if p.length > 0 {
+					clock.Set(p.start)
+					d = p.length
 				}
 				total, charged, seen := map[string]uint64{}, map[string]uint64{}, map[string]uint64{}
 				for step := range 300 {
@@ -164,8 +171,8 @@ var takesBack = map[string]func(s *admitting, taken *weir.Result, back weir.Retu
 	"Reset":  func(s *admitting, _ *weir.Result, _ weir.Return) { s.reset() },
 }
 
-// A count is not raised to one that was known before something was taken back from it, and is raised
-// to one that was known later, and to any that the server has lost.
+// A count is not raised to one that was known before something was taken back from it, and is
+// raised to one that was known later, and to any that the server has lost.
 func TestReconcileKeepsWhatWasTakenBack(t *testing.T) {
 	for name, takeBack := range takesBack {
 		t.Run(name, func(t *testing.T) {

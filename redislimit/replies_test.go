@@ -71,8 +71,8 @@ func TestHostileRepliesNeverAdmit(t *testing.T) {
 			res, err := s.Run(context.Background(), r)
 			slowest = max(slowest, time.Since(start))
 			if err == nil {
-				// Scripts return different numbers of values, so an invalid reply of one may be a denial by
-				// another.
+				// Scripts return different numbers of values, so an invalid reply of one may be a
+				// denial by another.
 				assert.False(t, res.Allowed(), "%s: %.80q", name, reply)
 				continue
 			}

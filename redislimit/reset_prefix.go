@@ -40,13 +40,16 @@ func (s *Strategy) reset(ctx context.Context, key string) (bool, error) {
 func (s *Strategy) ResetPrefix(
 	ctx context.Context, prefix string, progress func(seen, reset int),
 ) (done int, err error) {
-	own := s.store.prefix + s.kind + ":"
+	own, period := s.store.prefix+s.kind+":", "*"
+	if d, ok := s.protocol.(*dated); ok {
+		period = literal(d.name)
+	}
 	var mu sync.Mutex // the masters of a Cluster are scanned at the same time
 	seen := 0
 	scan := func(ctx context.Context, on redis.Cmdable) error {
 		for cursor := uint64(0); ; {
 			bounded, cancel := s.store.deadlines.Within(ctx)
-			keys, next, err := on.Scan(bounded, cursor, literal(own)+"*:{"+literal(tag(prefix))+"*}", scanCount).Result()
+			keys, next, err := on.Scan(bounded, cursor, literal(own)+period+":{"+literal(tag(prefix))+"*}", scanCount).Result()
 			cancel()
 			if err != nil {
 				return explain(ctx, err)

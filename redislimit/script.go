@@ -25,8 +25,8 @@ type script struct {
 	digest any // a string, ready to be an argument: SHA-1 in hex, the name EVALSHA knows the script by
 	values int // how many numbers it returns
 
-	// Where the cost stands among the script's own arguments, from 1, and in how many: 1, or 2 if it
-	// is a time.
+	// Where the cost stands among the script's own arguments, from 1, and in how many: 1, or 2 if
+	// it is a time.
 	cost, width int
 
 	once                               sync.Once
@@ -34,16 +34,17 @@ type script struct {
 }
 
 var (
-	fixedWindow   = load("fixed_window", 3, 3, 1)
-	slidingWindow = load("sliding_window", 4, 3, 1)
-	slidingLog    = load("sliding_log", 4, 3, 1)
-	sortedSet     = load("sorted_set", 4, 3, 1)
-	tokenBucket   = load("token_bucket", 5, 1, 2)
-	tiered        = load("tiers", 4, 2, 1)
-	counter       = load("counter", 4, 4, 1)
-	list          = load("list", 4, 4, 1)
-	reset         = load("reset", 1, 0, 0)
-	heartbeat     = load("heartbeat", 2, 0, 0)
+	fixedWindow    = load("fixed_window", 3, 3, 1)
+	calendarWindow = load("calendar", 3, 6, 1)
+	slidingWindow  = load("sliding_window", 4, 3, 1)
+	slidingLog     = load("sliding_log", 4, 3, 1)
+	sortedSet      = load("sorted_set", 4, 3, 1)
+	tokenBucket    = load("token_bucket", 5, 1, 2)
+	tiered         = load("tiers", 4, 2, 1)
+	counter        = load("counter", 4, 4, 1)
+	list           = load("list", 4, 4, 1)
+	reset          = load("reset", 1, 0, 0)
+	heartbeat      = load("heartbeat", 2, 0, 0)
 )
 
 func load(name string, values, cost, width int) *script {
@@ -196,6 +197,8 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%w: %v", ErrTimeout, err)
 	case errors.Is(err, redis.Nil), unparsable(err):
 		return fmt.Errorf("%w: %v", ErrReply, err)
+	case strings.Contains(err.Error(), "weir: clocks differ"): // see calendar.lua
+		return fmt.Errorf("%w: %v", ErrClock, err)
 	}
 	return fmt.Errorf("redislimit: %w", err)
 }

@@ -40,7 +40,7 @@ var _ interface {
 } = (*Strategy)(nil)
 
 var names = map[string]string{
-	"fixed": "fixed window", "sliding": "sliding window", "log": "sliding log", "zset": "sorted set", "token": "token bucket",
+	"fixed": "fixed window", "calendar": "calendar", "sliding": "sliding window", "log": "sliding log", "zset": "sorted set", "token": "token bucket",
 	"tiers": "tiers", "counter": "counter", "list": "list",
 }
 

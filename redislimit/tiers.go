@@ -61,8 +61,8 @@ func (s *Store) tiers(t several, tiers []weir.Tier) *Tiers {
 	return &Tiers{Strategy{store: s, kind: "tiers", script: tiered, protocol: t}, tiers}
 }
 
-// Resolution returns the same tiers with slices of d, and with each tier counting one slice more, so
-// that at most Limit are admitted in any span of one Duration: the counterpart of weir's
+// Resolution returns the same tiers with slices of d, and with each tier counting one slice more,
+// so that at most Limit are admitted in any span of one Duration: the counterpart of weir's
 // Tiers.Resolution. It fails with weir.ErrScale unless d divides t's slices. A decision reads so
 // many more slices: with 5000 in 10 s by the tenth of a second up to 101, about 60 µs of the
 // server's time and 6 KB.
@@ -98,8 +98,8 @@ type several struct {
 	limits []int64
 	least  uint64 // of the limits, not clamped
 
-	// For each tier its slices and its limit. Converting a number to an interface allocates, so they
-	// are converted once.
+	// For each tier its slices and its limit. Converting a number to an interface allocates, so
+	// they are converted once.
 	args []any
 }
 

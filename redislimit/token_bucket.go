@@ -29,8 +29,8 @@ type token struct {
 	burst uint64
 }
 
-// prepare returns the bucket of r, and the numbers of r in it. It reports false if that takes too long
-// to fill.
+// prepare returns the bucket of r, and the numbers of r in it. It reports false if that takes too
+// long to fill.
 func (t token) prepare(r *weir.Request) (b algorithm.TokenBucket, p algorithm.Params, ok bool) {
 	b.Burst = clamp(t.burst)
 	p, ok = b.Prepare(params(r, r.Limit))

@@ -28,13 +28,14 @@ const (
 	anchorUnit = 10
 )
 
-// units has the name of each, and its anchors.
+// units has the name of each, its length and its anchors.
 var units = [...]struct {
 	name        string
+	hours       time.Duration
 	first, last int
 }{
-	Hour: {name: "hour"}, Day: {name: "day"}, Week: {"week", 1, 7}, Month: {"month", 1, 31},
-	Year: {"year", 101, 1231},
+	Hour: {"hour", 1, 0, 0}, Day: {"day", 24, 0, 0}, Week: {"week", 7 * 24, 1, 7}, Month: {"month", 31 * 24, 1, 31},
+	Year: {"year", 365 * 24, 101, 1231},
 }
 
 // From returns u with an anchor; 0 stands for the first one.
@@ -104,6 +105,13 @@ func ParseUnit(text string) (Unit, error) {
 		return u, u.Check()
 	}
 	return 0, fmt.Errorf("%q: a calendar has hour, day, week, month and year", text)
+}
+
+// Length returns how long windows are: an hour, or 1, 7, 31 or 365 days. Some are shorter, and
+// where there is a leap day or clocks are set back one is longer.
+func (u Unit) Length() time.Duration {
+	unit, _, _ := u.split()
+	return units[unit].hours * time.Hour
 }
 
 // Calendar is a division of time. Its windows follow each other without a gap.

@@ -120,6 +120,7 @@ func TestWindowsAreThoseOfTheClock(t *testing.T) {
 				at := begins(c, from, to)
 				for i := 1; i < len(at); i++ {
 					start, end := at[i-1], at[i]
+					require.LessOrEqual(t, time.Duration(end-start)*time.Second, u.Length()+min(u.Length()-time.Hour, 25*time.Hour))
 					for _, in := range []int64{start, (start + end) / 2, end - 1} {
 						s, e := c.Window(in)
 						if s != start || e != end {

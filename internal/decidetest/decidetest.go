@@ -76,8 +76,8 @@ func Differences(source Source, decide Decide, remote bool, seed uint64, steps i
 			return fmt.Errorf("step %d: %+v: %w", step, d, err)
 		}
 		at.ns.Add(int64(random.IntN(3)) * random.Int64N(700) * 1e6)
-		if random.IntN(200) == 0 {
-			at.ns.Add(10e9)
+		if random.IntN(20) == 0 {
+			at.ns.Add(random.Int64N(hour))
 		}
 	}
 	return nil

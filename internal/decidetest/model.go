@@ -11,6 +11,9 @@ import (
 // tiers are those of the strategy "tiers".
 var tiers = []weir.Tier{{Limit: 6, Duration: 1e9}, {Limit: 12, Duration: 3e9}}
 
+// hour is the length of the windows of the strategy "calendar".
+const hour = 3600e9
+
 // model is what several limits admit, all or nothing, one request after another: each caller's hits
 // are kept for ever, and counted anew for each decision.
 type model struct {
@@ -37,7 +40,7 @@ func (c counted) used(kind string, limit, d, now int64) (used int64) {
 	var before int64
 	for _, h := range c.hits {
 		switch {
-		case kind == "fixed window" || kind == "sliding window":
+		case kind == "fixed window" || kind == "calendar" || kind == "sliding window":
 			switch now/d - h.at/d {
 			case 0:
 				used += h.cost
@@ -80,14 +83,17 @@ func (m *model) decide(now int64, asks []weir.Ask) (allowed bool, each []bool, t
 		kind, r := weir.NameOf(a.Strategy), a.Request
 		of, limit, cost := caller{kind, r.Key, int64(r.Duration)}, int64(r.Limit), max(1, int64(r.Cost))
 		limits := []weir.Tier{{Limit: r.Limit, Duration: r.Duration}}
-		if kind == "tiers" {
+		switch kind {
+		case "tiers":
 			of.duration, limits = 0, tiers
+		case "calendar":
+			of.duration, limits[0].Duration = 0, hour
 		}
 		fits := true
 		for _, t := range limits {
 			fits = fits && next[of].used(kind, int64(t.Limit), int64(t.Duration), now)+cost <= int64(t.Limit)
 		}
-		each, totals = append(each, fits), append(totals, next[of].used(kind, limit, int64(r.Duration), now))
+		each, totals = append(each, fits), append(totals, next[of].used(kind, limit, int64(limits[0].Duration), now))
 		if allowed = allowed && fits; fits {
 			next[of] = next[of].admit(kind, limit, int64(r.Duration), now, cost)
 		}

@@ -36,7 +36,8 @@ func hybrids(t testing.TB, server *redistest.Server, addr string) decidetest.Sou
 		for _, pair := range [][2]weir.Strategy{
 			{store.FixedWindow(), l.FixedWindow()}, {store.SlidingWindow(), l.SlidingWindow()},
 			{store.TokenBucket(0), l.TokenBucket(0)}, {store.SlidingLog(), l.SlidingLog()}, {store.Counter(), l.Counter()},
-			{store.List(), l.List()}, {decidetest.Tiers(store), decidetest.Tiers(l)},
+			{store.List(), l.List()}, {store.Calendar(weir.Hour, nil), l.Calendar(weir.Hour, nil)},
+			{decidetest.Tiers(store), decidetest.Tiers(l)},
 		} {
 			f, err := fallback.New(pair[0], pair[1], fallback.Config{Now: now, Timeout: patient})
 			require.NoError(t, err)

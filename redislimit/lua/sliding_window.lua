@@ -51,7 +51,7 @@ end
 --include instants
 
 local ttl = left + d + grace
-local kept = 2 -- a clock that is set back over the edge finds both of its own
+local oldest, after = w - 2, w + 1 -- a clock that is set back over the edge finds both of its own
 
 --include windows
 

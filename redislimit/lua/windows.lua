@@ -1,5 +1,5 @@
--- A hash of counts by the number of their window. It needs w and field, the number of the current window and its field;
--- ttl, how long the current count is needed, ms; and kept, how many windows before it stay.
+-- A hash of counts by the number of their window. It needs field, that of the current window; ttl, how long the current
+-- count is needed, ms; and oldest and after, the numbers of the first window that stays and of the one after the current.
 
 local function count(window)
   return tonumber(call('HGET', key, int(window)) or 0)
@@ -11,8 +11,8 @@ local function put(to)
   if call('HSET', key, field, int(to)) == 1 then
     local next = false
     for _, f in ipairs(call('HKEYS', key)) do
-      if tonumber(f) < w - kept then call('HDEL', key, f) end
-      next = next or tonumber(f) == w + 1
+      if tonumber(f) < oldest then call('HDEL', key, f) end
+      next = next or tonumber(f) == after
     end
     if not next then
       call('PEXPIRE', key, int(ttl))

@@ -1,0 +1,98 @@
+package redislimit
+
+import (
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/calendar"
+)
+
+// Calendar counts in hours, days, weeks, months or years of a time zone, whatever r.Duration is. A
+// nil zone is UTC. It panics if unit.Check fails. The counterpart of weir's Calendar.
+//
+// The clock of the server decides, but the rules of the zone are those of this process: it sends
+// the window that holds its own time, the one before and the next one, and the script counts in
+// that of the three which holds the time of the server. If none does, since the clocks differ by
+// more than a window, the call fails with ErrClock and counts nothing. Processes count together if
+// they give the unit, its first day and the zone the same names, in windows that end at the same
+// instant: one whose rules of the zone are older counts windows apart whose ends were changed.
+//
+// ResetPrefix resets the keys of this calendar, and not of others.
+func (s *Store) Calendar(unit weir.CalendarUnit, zone *time.Location) *Strategy {
+	of, err := calendar.New(calendar.Unit(unit), zone)
+	if err != nil {
+		panic("redislimit: " + err.Error())
+	}
+	now := s.now
+	if now == nil {
+		now = time.Now
+	}
+	// The name of a zone may be anything, and a key has its braces around the caller.
+	name := strings.NewReplacer("%", "%25", "{", "%7B", "}", "%7D").Replace(of.String())
+	return &Strategy{
+		store: s, kind: "calendar", script: calendarWindow, protocol: &dated{of: of, name: name, now: now},
+	}
+}
+
+// Window returns about how long the windows of a Calendar are: an hour, or 1, 7, 31 or 365 days; 0
+// means the request's Duration, or that the Strategy has no windows.
+func (s *Strategy) Window() time.Duration {
+	if d, ok := s.protocol.(*dated); ok {
+		return d.of.Unit().Length()
+	}
+	return 0
+}
+
+// dated is the protocol of a Calendar.
+type dated struct {
+	byDuration // for what was admitted; not for the period
+	of         calendar.Calendar
+	name       string // in the key
+	now        func() time.Time
+	windows    atomic.Pointer[windows] // those that were sent last
+}
+
+// windows are three that follow each other: when each begins, and when the last one ends.
+type windows [4]int64
+
+func (d *dated) period(*weir.Request) (string, error) { return d.name, nil }
+
+func (d *dated) ask(args []any, r *weir.Request, n int64) ([]any, bool, error) {
+	w := d.around(instantOf(d.now()).s)
+	return append(args, w[0], w[1], w[2], w[3], clamp(r.Limit), n), fits(r, r.Limit), nil
+}
+
+// around returns the window that holds an instant, in Unix seconds, between its neighbours.
+func (d *dated) around(now int64) *windows {
+	w := d.windows.Load()
+	if w == nil || now < w[1] || now >= w[2] {
+		w = new(windows)
+		w[1], w[2] = d.of.Window(now)
+		w[0], _ = d.of.Window(w[1] - 1)
+		_, w[3] = d.of.Window(w[2])
+		d.windows.Store(w)
+	}
+	return w
+}
+
+func (d *dated) answer(r *weir.Request, v numbers) (decision, error) {
+	count, end := v[1], v[2]
+	if count < 0 || !d.ends(end) {
+		return decision{}, strange(v)
+	}
+	return decision{allowed: v[0] == 1, total: count, limit: clamp(r.Limit), at: instant{end, 0}}, nil
+}
+
+// ends reports whether a window ends at an instant: one of those that were sent, as a rule.
+func (d *dated) ends(at int64) bool {
+	if w := d.windows.Load(); at == w[2] || at == w[1] || at == w[3] {
+		return true
+	}
+	if at < -last || at > last {
+		return false
+	}
+	_, end := d.of.Window(at - 1)
+	return end == at
+}

@@ -1,0 +1,160 @@
+package redislimit_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/redislimit"
+	"github.com/weirgo/weir/redislimit/redistest"
+)
+
+// hours returns a Calendar of hours of a process whose clock is off by d.
+func hours(store *redislimit.Store, d time.Duration) *redislimit.Strategy {
+	s := store.Calendar(weir.Hour, nil)
+	redislimit.SetClock(s, skewed(d))
+	return s
+}
+
+// Processes whose clocks differ by up to a window count together, in the window that the server's
+// clock shows.
+func TestCalendarGoesByTheServersClock(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.Addr, redislimit.Config{})
+	r := &weir.Request{Key: "a", Limit: 100}
+	for {
+		before := time.Now()
+		require.NoError(t, server.Client().FlushAll(t.Context()).Err())
+		var got []weir.Result
+		for _, d := range []time.Duration{
+			0, -59 * time.Minute, 59 * time.Minute, -time.Hour, time.Hour, -time.Minute,
+		} {
+			res, err := hours(store, d).Run(t.Context(), r)
+			require.NoError(t, err, "%v", d)
+			got = append(got, *res)
+		}
+		ends := before.Truncate(time.Hour).Add(time.Hour)
+		if !time.Now().Before(ends) {
+			continue // an hour began meanwhile
+		}
+		for i, res := range got {
+			assert.Equal(t, weir.Allow, res.State)
+			assert.EqualValues(t, i+1, res.TotalRequests)
+			assert.True(t, res.ExpiresAt.Equal(ends), "%v, want %v", res.ExpiresAt, ends)
+		}
+		ttl, err := server.Client().PTTL(t.Context(), "weir:calendar:hour@UTC:{a}").Result()
+		require.NoError(t, err)
+		assert.InDelta(t, time.Until(ends)+redislimit.DefaultGrace, ttl, float64(10*time.Second))
+		return
+	}
+}
+
+// If they differ by more, each call fails, and counts nothing.
+func TestCalendarFailsIfTheClocksDifferByMoreThanAWindow(t *testing.T) {
+	server := redistest.Start(t)
+	store := open(t, server.Addr, redislimit.Config{})
+	r := &weir.Request{Key: "a", Limit: 100}
+	taken, err := store.Calendar(weir.Hour, nil).Run(t.Context(), r)
+	require.NoError(t, err)
+	for _, d := range []time.Duration{-3 * time.Hour, 3 * time.Hour} {
+		s := hours(store, d)
+		fails := func(what string, err error) {
+			assert.ErrorIs(t, err, redislimit.ErrClock, what)
+			assert.Equal(t, redislimit.Misconfigured, redislimit.Classify(err), what)
+		}
+		_, err := s.Run(t.Context(), r)
+		fails("Run", err)
+		_, err = s.Peek(t.Context(), r)
+		fails("Peek", err)
+		_, _, err = s.Admit(t.Context(), r)
+		fails("Admit", err)
+		fails("Charge", s.Charge(t.Context(), r))
+		fails("Seed", s.Seed(t.Context(), r, &weir.Result{TotalRequests: 9, ExpiresAt: taken.ExpiresAt}))
+		fails("Refund", s.Refund(t.Context(), r, taken))
+		_, err = s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 5})
+		fails("Reconcile", err)
+		_, err = weir.Decide(t.Context(), weir.Ask{Strategy: s, Request: *r},
+			weir.Ask{Strategy: hours(store, d), Request: weir.Request{Key: "b", Limit: 1}})
+		fails("Decide", err)
+
+		longer := store.Calendar(weir.Month, nil)
+		redislimit.SetClock(longer, skewed(d))
+		_, err = longer.Run(t.Context(), r)
+		assert.NoError(t, err, "a month is longer")
+	}
+	s := store.Calendar(weir.Hour, nil)
+	res, err := s.Reconcile(t.Context(), r, &weir.Backlog{Source: "x", Total: 5})
+	require.NoError(t, err)
+	if res.ExpiresAt.Equal(taken.ExpiresAt) { // else an hour began meanwhile
+		assert.EqualValues(t, 1+5+1, res.TotalRequests, "the debt is charged, as no call before has done it")
+	}
+}
+
+// One has no control over the clock of a server, but a step of Config.Now is a step of that too: a
+// window that the clock returns to has its count, and the one after it keeps its own.
+func TestCalendarOnAClockThatStepsBack(t *testing.T) {
+	server := redistest.Start(t)
+	edge := time.Date(2026, 10, 25, 1, 0, 0, 0, time.UTC)
+	now := edge
+	store := open(t, server.Addr, redislimit.Config{Now: func() time.Time { return now }, Grace: -1})
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	s, r := store.Calendar(weir.Hour, berlin), &weir.Request{Key: "a", Limit: 100}
+	for i, at := range []time.Duration{-time.Second, time.Second, -time.Second, time.Second} {
+		now = edge.Add(at)
+		res, err := s.Run(t.Context(), r)
+		require.NoError(t, err)
+		assert.EqualValues(t, i/2+1, res.TotalRequests)
+		if i > 0 {
+			ttl, err := server.Client().PTTL(t.Context(), "weir:calendar:hour@Europe/Berlin:{a}").Result()
+			require.NoError(t, err)
+			assert.Greater(t, ttl, 58*time.Minute, "the count of the hour after the edge is kept")
+		}
+	}
+}
+
+func TestCalendarsOnRedisCountApart(t *testing.T) {
+	server := redistest.Start(t)
+	store, other := open(t, server.Addr, redislimit.Config{}), open(t, server.Addr, redislimit.Config{})
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	all := []*redislimit.Strategy{
+		store.Calendar(weir.Year, nil), store.Calendar(weir.Year.From(229), nil), store.Calendar(weir.Year, berlin),
+		store.Calendar(weir.Year, time.FixedZone("*", 60)), store.Calendar(weir.Year, time.FixedZone("{*}:{", 60)),
+		store.Calendar(weir.Year, time.FixedZone("%7B*", 60)), store.Calendar(weir.Month, nil), store.FixedWindow(),
+	}
+	r := &weir.Request{Key: "a", Limit: 100, Duration: 365 * 24 * time.Hour}
+	counts := func(s weir.Strategy, want uint64) {
+		t.Helper()
+		res, err := s.Run(t.Context(), r)
+		require.NoError(t, err)
+		assert.Equal(t, want, res.TotalRequests)
+	}
+	for _, s := range all {
+		counts(s, 1)
+	}
+	counts(other.Calendar(weir.Year, berlin), 2)
+	counts(other.Calendar(weir.Year.From(101), nil), 2) // the usual day
+	for i, s := range all {
+		n, err := s.ResetPrefix(t.Context(), "", nil)
+		require.NoError(t, err)
+		assert.Equal(t, 1, n)
+		counts(s, 1)
+		for _, later := range all[i+1:] {
+			res, err := later.Peek(t.Context(), r)
+			require.NoError(t, err)
+			assert.Greater(t, res.TotalRequests, uint64(1), "reset with another")
+		}
+	}
+	assert.Equal(t, 365*24*time.Hour, all[1].Window())
+	assert.Zero(t, store.FixedWindow().Window())
+	_, _, ok := all[0].Lapse(r, time.Now())
+	assert.False(t, ok, "near.Lease has windows of the Duration")
+	assert.Equal(t, "calendar", weir.NameOf(all[0]))
+	for _, u := range []weir.CalendarUnit{0, weir.Day.From(1)} {
+		assert.Panics(t, func() { store.Calendar(u, nil) })
+	}
+}
