@@ -173,7 +173,7 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 		return err
 	}
 	f.primary.Forget(r)
-	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 24*time.Hour)))
+	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 2*f.window, 24*time.Hour)))
 	defer v.end()
 	_, err := v.call(ctx, (*visit).resetPrimary)
 	switch err := wrap.Supported(err); {

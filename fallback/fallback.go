@@ -53,6 +53,7 @@ type common struct {
 	localSeeder    weir.Seeder // nil if local is none
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
+	window         time.Duration // of a primary that is a Calendar, or else 0
 	prompt         bool          // primary is
 	deadlines      deadline.Shared
 	id             string // the Source of backlogs
@@ -161,7 +162,7 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 		f.store = batched{asked.Store()}
 	}
 	f.prompt, f.deadlines.Timeout = wrap.Prompt(primary), cfg.Timeout
-	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
+	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
 	if leases := wrap.Find[interface{ ShareWith(instances func() int) }](primary); leases != nil {
 		leases.ShareWith(f.Instances)
 	}
@@ -249,6 +250,10 @@ type visit struct {
 func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
 	b := f.breakers.Of(f.cfg.Partition(r.Key), f.cfg.Now) // first, as Partition may panic
 	now := f.cfg.Now()
+	if f.window > 0 && r.Duration != f.window { // a caller has one account, whatever the Duration
+		own := *r
+		own.Duration, r = f.window, &own
+	}
 	return &visit{Fallback: f, b: b, a: f.ledger.open(r, now, reset), r: r, began: now}
 }
 
@@ -261,7 +266,7 @@ func (f *Fallback) validate(ctx context.Context, r *weir.Request) error {
 		return fmt.Errorf("fallback: %w", ctx.Err())
 	case n == 0 || n > 1024:
 		return fmt.Errorf("fallback: key of %d bytes: %w", n, weir.ErrID)
-	case !f.cfg.OwnLimits && (d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0):
+	case !f.cfg.OwnLimits && f.window == 0 && (d < time.Millisecond || d > 365*24*time.Hour || d%time.Millisecond != 0):
 		return fmt.Errorf("fallback: duration %v: %w", d, weir.ErrScale)
 	}
 	return nil

@@ -213,6 +213,20 @@ func Longest(s weir.Strategy) time.Duration {
 	return 0
 }
 
+// Window returns about how long the windows of s, or of what it wraps, are, if that is a Calendar
+// of weir or redislimit, which ignores the Duration of requests, or else 0.
+func Window(s weir.Strategy) time.Duration {
+	switch s := s.(type) {
+	case interface{ Window() time.Duration }:
+		return s.Window()
+	case weir.Policy:
+		return Window(s.Strategy)
+	case interface{ Unwrap() weir.Strategy }:
+		return Window(s.Unwrap())
+	}
+	return 0
+}
+
 // Key returns the key under which s, or what it wraps, counts a request for key, as far as that is
 // known.
 func Key(s weir.Strategy, key string) string {
