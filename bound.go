@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // turn is when a Limit decides.
@@ -36,9 +37,10 @@ type bound struct {
 
 // local is implemented by the strategies of this package.
 type local interface {
-	// Decide is Run, and look is Peek, without the allocation of a Result.
-	Decide(ctx context.Context, r *Request) (Result, error)
-	look(r *Request) (Result, error)
+	// run is Run, and look is Peek, that set res, and return how long it holds. After an error res is
+	// undefined.
+	run(r *Request, res *Result) (left time.Duration, err error)
+	look(r *Request, res *Result) (left time.Duration, err error)
 
 	// itself returns the Strategy: a type that embeds it, and may have another Run, inherits these.
 	itself() Strategy

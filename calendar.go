@@ -75,18 +75,24 @@ func (c *Calendar) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (c *Calendar) Decide(_ context.Context, r *Request) (res Result, err error) {
+	_, err = c.run(r, &res)
+	return
+}
+
+// run implements local.
+func (c *Calendar) run(r *Request, res *Result) (left time.Duration, err error) {
 	p, err := c.parse(r)
 	if err != nil {
-		return res, err
+		return 0, err
 	}
 	w := c.windows.current.Load()
 	slot, state := c.table.find(r.Key, &w.fixed)
 	now := c.l.clock.read()
 	if slot == nil || !w.holds(now) || p.Cost > p.Limit ||
-		!c.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, &res) {
-		err = c.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, &res)
+		!c.l.hit(slot, state, p.Cost, p.Limit, w.stamp(now), w, res) {
+		return c.l.countSlow(r.Key, p.Scale, p.Limit, p.Cost, now, w, res)
 	}
-	return
+	return time.Duration(w.end - now), nil
 }
 
 // Inspect returns the Bucket of a key in the current window, as [Limiter.Inspect] does.

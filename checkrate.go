@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"sync/atomic"
+	"time"
 )
 
 // CheckRate counts a hit of id, if fewer than limit are counted in its window, and reports the
@@ -27,16 +28,16 @@ import (
 // The algorithm is the fixed window counter of raterlimiter's check_rate/3 (Erlang, 2012). It
 // differs in that the scale is part of the key, denied hits are not counted, and limit 0 denies.
 func (l *Limiter) CheckRate(id string, scaleMs, limit int64) (r Result, err error) {
-	err = l.count(id, scaleMs, limit, 1, &r)
+	_, err = l.count(id, scaleMs, limit, 1, &r)
 	return
 }
 
-// count decides by the fixed window, and sets r, which is zero before.
+// count decides by the fixed window, sets r, and returns what is left of the window.
 //
 // Nearly every call finds its bucket in the window that was current last, and ends here. The others
 // begin again in countSlow: in a loop here, each call would first store its variables for a second
 // try.
-func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error {
+func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) (left time.Duration, err error) {
 	limit = min(limit, maxCount)
 	w := l.windows.last(scaleMs)
 	if w.scale != scaleMs || uint(len(id)-1) >= inlineID {
@@ -51,7 +52,7 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error 
 	case s == nil, now < w.start, now >= w.end, cost > limit, l.closed.Load():
 	default:
 		if l.hit(s, state, cost, limit, w.stamp(now), w, r) {
-			return nil
+			return time.Duration(w.end - now), nil
 		}
 	}
 	return l.countSlow(id, scaleMs, limit, cost, now, w, r)
@@ -61,10 +62,12 @@ func (l *Limiter) count(id string, scaleMs, limit, cost int64, r *Result) error 
 // its window or longer than inlineID, with a scale that is not in the first place of the window
 // cache, with a coarse clock that was late, or with an error. tried is the window in which count
 // found no slot at now. It is noWindow if count searched none; then now is not set.
-func (l *Limiter) countSlow(id string, scaleMs, limit, cost, now int64, tried *window, r *Result) error {
+func (l *Limiter) countSlow(
+	id string, scaleMs, limit, cost, now int64, tried *window, r *Result,
+) (left time.Duration, err error) {
 	if tried.scale <= maxScale { // else its Calendar has checked them
-		if err := checkArgs(id, scaleMs, limit); err != nil {
-			return l.fail(err)
+		if err = checkArgs(id, scaleMs, limit); err != nil {
+			return 0, l.fail(err)
 		}
 	}
 	if tried == noWindow || l.clock.resolution > 0 {
@@ -79,15 +82,15 @@ func (l *Limiter) countSlow(id string, scaleMs, limit, cost, now int64, tried *w
 		if w != tried && cost <= limit {
 			s, state, _ := l.buckets.indexes[l.buckets.number(k.hash)].Load().find(k, id, &w.fixed)
 			if s != nil && l.hit(s, state, cost, limit, w.stamp(at.now), w, r) {
-				return nil
+				return time.Duration(w.end - at.now), nil
 			}
 		}
-		if err := l.countLocked(k, id, w, &at, limit, cost, r); err != errEarlier {
-			return err
+		if err = l.countLocked(k, id, w, &at, limit, cost, r); err != errEarlier {
+			return time.Duration(w.end - at.now), err
 		}
 	}
 	*r = Result{} // a hit that failed has set it
-	return l.fail(ErrClosed)
+	return 0, l.fail(ErrClosed)
 }
 
 // hit admits cost if the count allows it under limit, and otherwise tallies a denied hit. It sets

@@ -482,3 +482,28 @@ func TestArisenCostsCount(t *testing.T) {
 		assert.EqualValues(t, 4, res.TotalRequests, key)
 	}
 }
+
+// Left is the time from the decision to ExpiresAt, of admissions and denials, run and peeked at, by
+// known callers and new ones; it is 0 where the Strategy does not say.
+func TestLeftIsTheTimeFromTheDecision(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_123)
+	for _, s := range every(t)(func() time.Time { return now })[:6] {
+		for _, key := range []string{"a", "longer than a slot has room for"} {
+			l := weir.Limits{weir.NewLimit(s)}
+			l[0].Request = weir.Request{Key: key, Limit: 3, Duration: time.Minute}
+			for i := range 10 {
+				now = now.Add(1234567 * time.Nanosecond)
+				l[0].Look = i%2 == 1
+				allowed, err := l.Take(t.Context(), nil)
+				require.NoError(t, err)
+				require.Equal(t, i < 6 || l[0].Look, allowed, "%s, call %d", weir.NameOf(s), i)
+				assert.Equal(t, l[0].Result.ExpiresAt.Sub(now), l[0].Left(), "%s, call %d", weir.NameOf(s), i)
+			}
+		}
+		other := weir.Limits{weir.NewLimit(struct{ weir.Strategy }{s})}
+		other[0].Request = weir.Request{Key: "c", Limit: 3, Duration: time.Minute}
+		_, err := other.Take(t.Context(), nil)
+		require.NoError(t, err)
+		assert.Zero(t, other[0].Left())
+	}
+}

@@ -29,11 +29,16 @@ func (f *FixedWindow) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (f *FixedWindow) Decide(_ context.Context, r *Request) (res Result, err error) {
-	p, err := f.parse(r)
-	if err == nil {
-		err = f.l.count(r.Key, p.Scale, p.Limit, p.Cost, &res)
-	}
+	_, err = f.run(r, &res)
 	return
+}
+
+func (f *FixedWindow) run(r *Request, res *Result) (left time.Duration, err error) {
+	p, err := f.parse(r)
+	if err != nil {
+		return 0, err
+	}
+	return f.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
 }
 
 // Lapse implements near.Lapser: all that was admitted in a window can be used until it ends.

@@ -141,6 +141,7 @@ func TestErrorAfterAFailedHitHasNoResult(t *testing.T) {
 
 	require.NoError(t, l.Close())
 	r = Result{State: Allow, TotalRequests: 2}
-	require.ErrorIs(t, l.countSlow("id", 1000, 5, 1, 0, noWindow, &r), ErrClosed)
+	_, err = l.countSlow("id", 1000, 5, 1, 0, noWindow, &r)
+	require.ErrorIs(t, err, ErrClosed)
 	require.Zero(t, r)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Limits are the limits that one request is held against: what [Decide] and [All] are made of, for
@@ -39,6 +40,7 @@ type Limit struct {
 	Err error
 
 	bound
+	left                    time.Duration // see Left
 	decided, taken, charged bool
 	revocable               bool      // to be admitted by Admit, if the Strategy has it
 	strict                  bool      // an error of a peek is Err
@@ -79,6 +81,10 @@ func (l *Limit) Taken() bool { return l.taken }
 
 // Most returns what TotalRequests is held against: the Limit of Request, or a token bucket's burst.
 func (l *Limit) Most() uint64 { return cmp.Or(l.burst, l.Request.Limit) }
+
+// Left returns how long after the decision Result's ExpiresAt is: the time to wait, without a reading of
+// the clock. It is 0 if the Strategy does not say, and means nothing if ExpiresAt is zero.
+func (l *Limit) Left() time.Duration { return l.left }
 
 // Remaining returns how much is left of Most.
 func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
@@ -316,9 +322,9 @@ func (l *Limit) reset() {
 func (l *Limit) call(ctx context.Context, op Op) {
 	switch {
 	case op == OpRun && l.local != nil && !l.revocable: // as most often
-		l.Result, l.Err = l.local.Decide(ctx, &l.Request)
+		l.left, l.Err = l.local.run(&l.Request, &l.Result)
 	case op == OpPeek && l.local != nil:
-		l.Result, l.Err = l.local.look(&l.Request)
+		l.left, l.Err = l.local.look(&l.Request, &l.Result)
 	case op == OpRefund:
 		l.Err = l.refund(ctx, l.cost())
 	case op == OpCharge && l.charger == nil:
@@ -328,12 +334,16 @@ func (l *Limit) call(ctx context.Context, op Op) {
 	default:
 		l.decide(ctx, op)
 	}
+	if l.Err != nil && (op == OpRun || op == OpPeek) {
+		l.Result = Result{}
+	}
 	l.called(op)
 }
 
 // decide calls Run or Peek.
 func (l *Limit) decide(ctx context.Context, op Op) {
 	var res *Result
+	l.left = 0
 	switch {
 	case op == OpRun:
 		res, l.Err = l.run(ctx)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync/atomic"
+	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
 	"github.com/weirgo/weir/internal/arith"
@@ -65,16 +66,22 @@ func (s *slotStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the
 // decision begins another epoch.
+func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
+	_, err = s.run(r, &res)
+	return
+}
+
+// run implements local.
 //
 // The still words are read after the state. If an admission then finds the same state, or a denial
 // the same generation, all words were of one epoch. The clock is read after the slot was found, so
 // the reading is not before one at which an earlier bucket of the key was removed.
 //
 // res is stored before the compare-and-swap, for the reason given at hit.
-func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
+func (s *slotStrategy) run(r *Request, res *Result) (left time.Duration, err error) {
 	p, err := s.parse(r)
 	if err != nil {
-		return res, err
+		return 0, err
 	}
 	key := periodOf(s.kind, p.Scale, 0)
 	if slot, state := s.table.find(r.Key, &key); slot != nil {
@@ -90,33 +97,33 @@ func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err er
 			if next.Still1 != have.Still1 || next.Still2 != have.Still2 {
 				break // another epoch begins
 			}
-			s.l.setResult(&res, v)
+			left = s.l.setResult(res, v, now)
 			switch {
 			case !v.Allowed && slot.load(stateWord)>>countBits == epoch:
 				s.table.tally.denied.Add(1)
-				return res, nil
+				return left, nil
 			case v.Allowed && atomic.CompareAndSwapUint64(&slot[stateWord], state, epoch<<countBits|uint64(next.N+1)):
 				s.table.tally.allowed.Add(1)
-				return res, nil
+				return left, nil
 			}
 		}
 	}
-	v, _, err := s.decideLocked(r.Key, p, true)
+	v, b, err := s.decideLocked(r.Key, p, true)
 	if err != nil {
-		return Result{}, err
+		*res = Result{}
+		return 0, err
 	}
-	s.l.setResult(&res, v)
-	return res, nil
+	return s.l.setResult(res, v, b.now), nil
 }
 
 // decideLocked decides under the shard's mutex, for any caller. If count is not set, it counts nothing.
-// It also returns the identity of the bucket.
-func (s *slotStrategy) decideLocked(id string, p params, count bool) (v verdict, in identity, err error) {
+// It also returns the visit, with the identity of the bucket that it may have made.
+func (s *slotStrategy) decideLocked(id string, p params, count bool) (v verdict, b visit, err error) {
 	for late := s.l.clock.resolution > 0; ; late = false {
 		// A new caller's bucket is made, since a cost within the limit is admitted then.
-		c, b, err := s.lock(id, p.Scale, noInstant, count && p.Cost <= p.Limit)
-		if err != nil {
-			return v, in, s.l.fail(err)
+		var c cell
+		if c, b, err = s.lock(id, p.Scale, noInstant, count && p.Cost <= p.Limit); err != nil {
+			return v, b, s.l.fail(err)
 		}
 		for done := false; !done && err == nil; {
 			state, have := c.read(b.content)
@@ -129,11 +136,11 @@ func (s *slotStrategy) decideLocked(id string, p params, count bool) (v verdict,
 				s.table.moved(next.N - have.N)
 			}
 		}
-		in = c.identity()
+		b.in = c.identity()
 		c.shard.mu.Unlock()
 		switch {
 		case err != nil:
-			return v, in, s.l.fail(err)
+			return v, b, s.l.fail(err)
 		case !v.Allowed && late:
 			s.l.clock.advance()
 			continue
@@ -142,7 +149,7 @@ func (s *slotStrategy) decideLocked(id string, p params, count bool) (v verdict,
 		case count:
 			s.table.tally.denied.Add(1)
 		}
-		return v, in, nil
+		return v, b, nil
 	}
 }
 
@@ -203,18 +210,14 @@ func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cel
 
 // Peek implements [Peeker].
 func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
-	res, err := s.look(r)
-	if err != nil {
-		return nil, err
-	}
-	return &res, nil
+	return looked(s, r)
 }
 
-// look is Peek without the allocation of a Result. It takes no lock for a known caller.
-func (s *slotStrategy) look(r *Request) (res Result, err error) {
+// look implements local. It takes no lock for a known caller.
+func (s *slotStrategy) look(r *Request, res *Result) (left time.Duration, err error) {
 	p, err := s.parse(r)
 	if err != nil {
-		return res, err
+		return 0, err
 	}
 	key := periodOf(s.kind, p.Scale, 0)
 	now := s.l.clock.read()
@@ -224,12 +227,13 @@ func (s *slotStrategy) look(r *Request) (res Result, err error) {
 	have, ok := s.known(r.Key, &key)
 	v, _ := s.algorithm.Decide(have, p, now)
 	if !ok || !v.Allowed && s.l.clock.resolution > 0 { // a coarse clock may be late
-		if v, _, err = s.decideLocked(r.Key, p, false); err != nil {
-			return res, err
+		var b visit
+		if v, b, err = s.decideLocked(r.Key, p, false); err != nil {
+			return 0, err
 		}
+		now = b.now
 	}
-	s.l.setResult(&res, v)
-	return res, nil
+	return s.l.setResult(res, v, now), nil
 }
 
 // known returns what the bucket of a known caller says. It takes no lock.
@@ -278,11 +282,11 @@ func (s *slotStrategy) Admit(_ context.Context, r *Request) (*Result, Return, er
 	if err != nil {
 		return nil, nil, err
 	}
-	v, in, err := s.decideLocked(r.Key, p, true)
+	v, b, err := s.decideLocked(r.Key, p, true)
 	if err != nil {
 		return nil, nil, err
 	}
-	taken := s.l.result(v)
+	taken, in := s.l.result(v), b.in
 	return taken, returnOf(r, taken, func(_ context.Context, q *Request, before int64) error {
 		return s.refund(q, taken, in, before)
 	}), nil

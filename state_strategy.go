@@ -2,6 +2,7 @@ package weir
 
 import (
 	"context"
+	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
 )
@@ -66,11 +67,17 @@ func (s *stateStrategy[S]) Run(ctx context.Context, r *Request) (*Result, error)
 
 // Decide is Run without the allocation of a Result.
 func (s *stateStrategy[S]) Decide(_ context.Context, r *Request) (res Result, err error) {
-	v, _, err := s.decide(r)
-	if err == nil {
-		s.l.setResult(&res, v)
-	}
+	_, err = s.run(r, &res)
 	return
+}
+
+// run implements local.
+func (s *stateStrategy[S]) run(r *Request, res *Result) (left time.Duration, err error) {
+	v, at, err := s.decide(r)
+	if err != nil {
+		return 0, err
+	}
+	return s.l.setResult(res, v, at.now), nil
 }
 
 // decide returns the verdict on r, and where it was decided.
@@ -114,22 +121,19 @@ func (s *stateStrategy[S]) again(h handle) (exact bool) {
 
 // Peek implements [Peeker].
 func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
-	res, err := s.look(r)
-	if err != nil {
-		return nil, err
-	}
-	return &res, nil
+	return looked(s, r)
 }
 
-// look is Peek without the allocation of a Result.
-func (s *stateStrategy[S]) look(r *Request) (res Result, err error) {
+// look implements local.
+func (s *stateStrategy[S]) look(r *Request, res *Result) (left time.Duration, err error) {
 	s.l.clock.advance() // a coarse clock may be late
 	p, h, err := s.find(r)
-	if err == nil {
-		s.l.setResult(&res, s.algorithm.Decide(h.state, p, h.now))
-		s.states.unlock(h.handle, seen)
+	if err != nil {
+		return 0, err
 	}
-	return
+	v := s.algorithm.Decide(h.state, p, h.now)
+	s.states.unlock(h.handle, seen)
+	return s.l.setResult(res, v, h.now), nil
 }
 
 // Refund implements [Refunder].

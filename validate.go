@@ -84,7 +84,7 @@ func checkRequest(key string, d time.Duration) error {
 
 func (l *Limiter) result(v verdict) *Result {
 	r := new(Result)
-	l.setResult(r, v)
+	l.setResult(r, v, 0)
 	return r
 }
 
@@ -96,13 +96,27 @@ func allocated(res Result, err error) (*Result, error) {
 	return &res, nil
 }
 
-// setResult sets r, whatever it was. To return it by value would cost copies.
-func (l *Limiter) setResult(r *Result, v verdict) {
+// looked returns what Peek does, given a strategy's look.
+func looked(s interface {
+	look(r *Request, res *Result) (time.Duration, error)
+}, r *Request) (*Result, error) {
+	res := new(Result)
+	if _, err := s.look(r, res); err != nil {
+		return nil, err
+	}
+	return res, nil
+}
+
+// setResult sets r, whatever it was, to a verdict at now, and returns how long it holds. To return it by
+// value would cost copies.
+func (l *Limiter) setResult(r *Result, v verdict, now int64) (left time.Duration) {
 	r.State, r.TotalRequests = Deny, uint64(v.Total)
 	if v.Allowed {
 		r.State = Allow
 	}
 	if r.ExpiresAt = (time.Time{}); v.At != noInstant {
 		r.ExpiresAt = l.clock.time(v.At)
+		left = time.Duration(v.At - now)
 	}
+	return left
 }

@@ -90,21 +90,6 @@ func (c *call) taken() bool {
 	return false
 }
 
-// setQuotas sets quotas to the states of the policies. The zero now is the present; see until.
-func (c *call) setQuotas(now time.Time) {
-	for i := range c.quotas {
-		q, s := &c.quotas[i], &c.states[i]
-		if s.LimitFunc != nil {
-			q.exempt, q.Limit, q.Duration = s.ask.Exempt, s.ask.Request.Limit, s.ask.Request.Duration
-		}
-		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
-		q.Remaining, q.Reset = s.ask.Remaining(), -1
-		if reset := s.resetAt(); !reset.IsZero() {
-			q.Reset = max(0, until(reset, now))
-		}
-	}
-}
-
 // lineString returns c.line as a string. It reuses the string of the call's last request if that
 // was equal, as it is for repeated denials.
 func (c *call) lineString() string {

@@ -19,7 +19,7 @@ func (m *middleware) decide(c *call, r *http.Request) {
 	}
 	preflight := !m.CountPreflights && isPreflight(r)
 	var err error
-	if c.key, err = m.extract(c.key, m.Extractor, r); err != nil {
+	if c.key, err = m.extract(c.key, m.key, r); err != nil {
 		c.key = c.key[:0]
 		if !preflight {
 			c.end(NoKey, http.StatusBadRequest, err)
@@ -47,9 +47,9 @@ func (m *middleware) decide(c *call, r *http.Request) {
 	m.runPolicies(c, r)
 }
 
-// extract stores the key that e extracts in buf.
-func (m *middleware) extract(buf []byte, e Extractor, r *http.Request) ([]byte, error) {
-	key, err := appendKey(buf[:0], e, r)
+// extract stores the key that a appends in buf.
+func (m *middleware) extract(buf []byte, a appender, r *http.Request) ([]byte, error) {
+	key, err := a.appendKey(buf[:0], r)
 	if err == nil && len(key) > m.maxExtracted {
 		err = tooLong("the key", len(key))
 	}
@@ -109,7 +109,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 				return false
 			}
 			continue
-		case !asked:
+		case !asked && m.keys != nil:
 			asked, shared = true, m.exceedsKeys(c, r, m.Extractor, c.key)
 		}
 		if shared {
@@ -128,7 +128,7 @@ func (m *middleware) fill(c *call, r *http.Request) bool {
 // the request, which has no such key, or one that is listed.
 func (m *middleware) fillOwnKey(c *call, s *policyState, r *http.Request) bool {
 	var err error
-	if s.own, err = m.extract(s.own, s.Extractor, r); err != nil {
+	if s.own, err = m.extract(s.own, s.key, r); err != nil {
 		c.end(NoKey, http.StatusBadRequest, fmt.Errorf("policy %q: %w", s.Name, err))
 		return false
 	}

@@ -46,12 +46,19 @@ type appender interface {
 	appendKey(dst []byte, r *http.Request) ([]byte, error)
 }
 
-// appendKey appends the key that e extracts to dst.
-func appendKey(dst []byte, e Extractor, r *http.Request) ([]byte, error) {
+// appenderOf returns e, or an appender of its keys.
+func appenderOf(e Extractor) appender {
 	if a, ok := e.(appender); ok {
-		return a.appendKey(dst, r)
+		return a
 	}
-	key, err := e.Extract(r)
+	return foreign{e}
+}
+
+// foreign is an Extractor of another package.
+type foreign struct{ Extractor }
+
+func (f foreign) appendKey(dst []byte, r *http.Request) ([]byte, error) {
+	key, err := f.Extract(r)
 	switch {
 	case err != nil:
 		return dst, err
@@ -203,7 +210,7 @@ func (j join) appendKey(dst []byte, r *http.Request) ([]byte, error) {
 	start := len(dst)
 	var buf [64]byte
 	for _, e := range j {
-		part, err := appendKey(buf[:0], e, r)
+		part, err := appenderOf(e).appendKey(buf[:0], r)
 		if err != nil {
 			return dst[:start], err
 		}

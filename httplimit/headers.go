@@ -125,11 +125,10 @@ func (f *fields) set(key, value string) {
 	f.header[key] = f.values[i : i+1 : i+1]
 }
 
-// setFields sets the fields of the style from the answers in c. The zero now is the present; see
-// until.
-func (m *middleware) setFields(f *fields, c *call, now time.Time) {
+// setFields sets the fields of the style from the answers in c.
+func (m *middleware) setFields(f *fields, c *call) {
 	if m.Headers == HeadersDraft || c.outcome == Denied {
-		c.setQuotas(now)
+		m.setQuotas(c)
 	}
 	switch s := &c.states[c.decider]; {
 	case m.Headers == HeadersDraft:
@@ -147,10 +146,37 @@ func (m *middleware) setFields(f *fields, c *call, now time.Time) {
 		}
 	case !s.ask.Decided():
 	case m.Headers == HeadersLegacy:
-		s.setLegacyFields(f, m.retryAfter(c, now))
+		s.setLegacyFields(f, m.retryAfter(c))
 	case m.Headers == HeadersOriginal:
 		s.setOriginalFields(f)
 	}
+}
+
+// setQuotas sets the quotas of c to the states of the policies.
+func (m *middleware) setQuotas(c *call) {
+	for i := range c.quotas {
+		q, s := &c.quotas[i], &c.states[i]
+		if s.LimitFunc != nil {
+			q.exempt, q.Limit, q.Duration = s.ask.Exempt, s.ask.Request.Limit, s.ask.Request.Duration
+		}
+		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
+		q.Remaining, q.Reset = s.ask.Remaining(), m.resetIn(s)
+	}
+}
+
+// resetIn returns the time until resetAt, or -1 for never: since the decision, if the Strategy says how
+// long its Result holds, and else from now.
+func (m *middleware) resetIn(s *policyState) time.Duration {
+	left := s.ask.Left()
+	switch at := s.resetAt(); {
+	case at.IsZero():
+		return -1
+	case left <= 0:
+		left = m.until(at)
+	case !s.more.IsZero():
+		left += at.Sub(s.ask.Result.ExpiresAt)
+	}
+	return max(0, left)
 }
 
 // appendBypassed appends the RateLimit-Bypassed field: the names of the policies that gave no
@@ -188,13 +214,13 @@ func (s *policyState) setOriginalFields(f *fields) {
 	}
 }
 
-// until returns the time from now to t. If now is zero it returns time.Until, which takes 60 % of
-// the time of time.Now for a t with a monotonic reading, such as package weir's.
-func until(t, now time.Time) time.Duration {
-	if now.IsZero() {
+// until returns the time from the present to t. time.Until takes 60 % of the time of time.Now for a t with
+// a monotonic reading, such as package weir's.
+func (m *middleware) until(t time.Time) time.Duration {
+	if m.realTime {
 		return time.Until(t)
 	}
-	return t.Sub(now)
+	return t.Sub(m.Now())
 }
 
 // ceilSeconds rounds up to whole seconds, so that a client that waits for them is not early.

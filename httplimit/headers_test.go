@@ -42,7 +42,8 @@ func FuzzRateLimitFields(f *testing.F) {
 			fuzzState(name2, limit2, total2, now, left2, ok2),
 		}
 		c := call{states: both, quotas: make(Quotas, 2)}
-		c.setQuotas(now)
+		m := &middleware{Config: Config{Now: func() time.Time { return now }}}
+		m.setQuotas(&c)
 		quotas := c.quotas
 		for i := range quotas {
 			quotas[i].Name, quotas[i].Limit, quotas[i].Duration = both[i].Name, both[i].Limit, both[i].Duration
@@ -124,7 +125,6 @@ func TestSerialiserAllocations(t *testing.T) {
 	m := newMiddleware(answer{res: allowed}, Config{Extractor: RemoteAddr(), Limit: 1_000_000, Duration: time.Minute,
 		Policies: []Policy{{Name: "daily", Limit: 5_000_000, Duration: 24 * time.Hour}}})
 	c := newCall(m.policies)
-	now := time.Now()
 	for i := range c.states {
 		s := &c.states[i]
 		s.ask.Request = weir.Request{Limit: s.Limit, Duration: s.Duration}
@@ -137,7 +137,7 @@ func TestSerialiserAllocations(t *testing.T) {
 		c.limits[0].Result.TotalRequests++ // the numbers differ each time
 		clear(header)
 		f := newFields(header, make([]string, m.headerCount))
-		m.setFields(&f, c, now)
+		m.setFields(&f, c)
 	}
 	write() // the buffers grow once
 	assert.Equal(t, 2.0, testing.AllocsPerRun(1000, write))

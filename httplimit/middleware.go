@@ -69,12 +69,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.OnDecision(r, h.report(c))
 	}
 	if c.status != 0 && !h.Shadow {
-		now := h.Now()
 		f := newFields(w.Header(), make([]string, h.headerCount+deniedFields))
 		if c.decider != none {
-			h.setFields(&f, c, now)
+			h.setFields(&f, c)
 		}
-		h.answer(w, r, &f, c, now)
+		h.answer(w, r, &f, c)
 		h.calls.Put(c)
 		return
 	}
@@ -141,11 +140,7 @@ func (h *handler) serveCounting(rw *responseWriter, w http.ResponseWriter, r *ht
 }
 
 func (h *handler) setAdmittedFields(f *fields, c *call) {
-	var now time.Time // the present
-	if !h.realTime {
-		now = h.Now()
-	}
-	h.setFields(f, c, now)
+	h.setFields(f, c)
 	if c.outcome == Bypassed {
 		f.add(fieldBypassed, string(appendBypassed(nil, c.states)))
 	}
@@ -163,6 +158,7 @@ func bypassed(r *http.Request, c *call) *http.Request {
 // except calls, flight, keys, throttles and unchecked.
 type middleware struct {
 	Config
+	key          appender // of Extractor
 	policies     []*policy
 	maxExtracted int              // the longest extracted key that makes no joined key too long
 	headerCount  int              // how many fields the style has
@@ -188,6 +184,7 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	m.tolerates = m.bypasses
 	m.setDefaults()
 	m.check()
+	m.key = appenderOf(m.Extractor)
 	for _, p := range cfg.allPolicies() {
 		m.policies = append(m.policies, compile(p, s, m.DeniedStatus))
 	}

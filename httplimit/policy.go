@@ -59,6 +59,7 @@ func (p Policy) Key(caller string) string {
 type policy struct {
 	Policy
 	limit      weir.Limit      // of Strategy
+	key        appender        // of Extractor, if there is one
 	peeker     weir.Peeker     // nil if Strategy is none
 	forecaster weir.Forecaster // nil if Strategy is none
 	strategy   string          // its name, for a Decision
@@ -90,6 +91,9 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 		checkLimit(p)
 	}
 	c := &policy{Policy: p, unnamed: unnamed, prefix: appendPart(nil, p.Name), item: itemOf(p.Name)}
+	if p.Extractor != nil {
+		c.key = appenderOf(p.Extractor)
+	}
 	c.inspectStrategy()
 	c.problem = deniedProblem(deniedStatus, detailUsedUp, p.Name)
 	return c

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/weirgo/weir"
 )
@@ -55,8 +54,8 @@ func deniedProblem(status int, detail string, names ...string) []byte {
 }
 
 // answer answers in the handler's place.
-func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c *call, now time.Time) {
-	if wait := m.retryAfter(c, now); wait > 0 {
+func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c *call) {
+	if wait := m.retryAfter(c); wait > 0 {
 		f.set(fieldRetryAfter, strconv.FormatInt(wait, 10))
 	}
 	f.set(fieldCache, "no-store") // RFC 6585: a cache must not store a 429
@@ -72,12 +71,12 @@ func (m *middleware) answer(w http.ResponseWriter, r *http.Request, f *fields, c
 
 // retryAfter returns the seconds to wait, at least 1; 0 if waiting does not help or its length is
 // unknown.
-func (m *middleware) retryAfter(c *call, now time.Time) int64 {
+func (m *middleware) retryAfter(c *call) int64 {
 	switch {
 	case c.outcome == Denied:
 		return c.quotas.retryAfter(c.jitter)
 	case c.outcome == Listed && !c.until.IsZero():
-		return max(1, ceilSeconds(c.until.Sub(now))) + jitterSeconds(m.Jitter)
+		return max(1, ceilSeconds(m.until(c.until))) + jitterSeconds(m.Jitter)
 	case c.outcome == Busy, c.outcome == Failed && errors.Is(c.err, weir.ErrFull):
 		return 1 + jitterSeconds(m.Jitter) // a retry may pass at any time
 	}
