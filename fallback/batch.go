@@ -79,12 +79,9 @@ type meeting struct {
 
 // attend makes the call of op for l, and that of its primary in the meeting.
 func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Limit) {
-	var settled atomic.Bool
-	settle := func(as *weir.Limit) bool {
-		first := !settled.Swap(true)
-		if first {
-			m.coming <- as
-		}
+	var once sync.Once
+	settle := func(as *weir.Limit) (first bool) {
+		once.Do(func() { m.coming <- as; first = true })
 		return first
 	}
 	defer settle(nil)
