@@ -32,7 +32,7 @@ func TestDebtsByAnExample(t *testing.T) {
 	is(1, 5, 0, 0, 5)
 	a.addDebt(3, later, now)
 	is(2, 8, 0, 0, 5, 8)
-	lost := v.standing()
+	lost := v.backlog()
 	is(3, 8, 0, 8, 5, 8)
 	a.addDebt(4, later.Add(time.Minute), now)
 	is(4, 12, 0, 8, 5, 8, 12)
@@ -41,10 +41,10 @@ func TestDebtsByAnExample(t *testing.T) {
 	now, v.began = soon, soon
 	require.EqualValues(t, 5, a.owed(now))
 	is(6, 10, 5, 8, 8, 10)
-	sent := v.standing()
+	sent := v.backlog()
 	is(7, 10, 5, 10, 8, 10)
-	for seen, charges := range map[uint64]uint64{lost.backlog.Total: 2, 0: 5} {
-		require.Equal(t, charges, sent.backlog.Total-max(sent.backlog.Charged, seen))
+	for seen, charges := range map[uint64]uint64{lost.Total: 2, 0: 5} {
+		require.Equal(t, charges, sent.Total-max(sent.Charged, seen))
 	}
 	v.caughtUp(sent)
 	is(8, 10, 10, 10, 8, 10)

@@ -191,7 +191,7 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 // RunSource is Run, and returns where the decision was made: by a lease or cached denial, or else
 // by primary, or else by local.
 func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, source Source, err error) {
-	// A call of primary that fails takes this path: visit, call (primary.go), decide and standing
+	// A call of primary that fails takes this path: visit, call (primary.go), decide and backlog
 	// (reconcile.go, account.go), and runLocal (local.go).
 	defer func() { f.stats.decided[source].Add(1) }()
 	if err := f.validate(ctx, r); err != nil {
@@ -224,7 +224,7 @@ func (f *Fallback) Peek(ctx context.Context, r *weir.Request) (*weir.Result, err
 	}
 	v := f.visit(r, time.Time{})
 	defer v.end()
-	if v.b.Closed() && v.standing().backlog == nil {
+	if v.b.Closed() && v.backlog() == nil {
 		unjudged := *v // a primary that can be read may still be unable to count
 		unjudged.b = nil
 		if res, err := unjudged.call(ctx, calling(weir.OpPeek, nil)); err != errUndecided {
@@ -242,6 +242,7 @@ type visit struct {
 	a     *account         // not removed before end
 	r     *weir.Request
 	began time.Time
+	epoch uint64   // of the breaker, before the call of primary
 	late  *pending // the call of primary, if it may outlast the visit
 }
 

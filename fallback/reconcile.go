@@ -10,58 +10,53 @@ import (
 	"github.com/weirgo/weir/internal/wrap"
 )
 
-// standing is how one caller stands with primary when a call of primary begins.
-type standing struct {
-	epoch   uint64        // of the breaker
-	backlog *weir.Backlog // what primary has missed of the caller; nil: nothing
-}
-
 // decide has primary decide on the request, together with what it has missed of the caller. A primary
 // that is no weir.Reconciler is first sent that, step by step.
 func (v *visit) decide(ctx context.Context) (res *weir.Result, err error) {
-	s := v.standing()
-	if s.backlog != nil {
+	b := v.backlog()
+	if b != nil {
 		v.leave()
-		if res, err = v.primary.Reconcile(ctx, v.r, s.backlog); errors.Is(err, errors.ErrUnsupported) {
-			s, err = v.catchUpInTurn(ctx)
+		if res, err = v.primary.Reconcile(ctx, v.r, b); errors.Is(err, errors.ErrUnsupported) {
+			b, err = nil, v.catchUpInTurn(ctx)
 		}
 	}
 	if err == nil && res == nil {
 		res, err = v.doPrimary(ctx, weir.OpRun, v.r, nil)
 	}
 	if err == nil {
-		v.record(ctx, s, res)
+		v.record(ctx, b, res)
 	}
 	return res, err
 }
 
-// standing returns how the caller stands with primary.
-func (v *visit) standing() standing {
+// backlog returns what primary has missed of the caller, or nil if that is nothing.
+func (v *visit) backlog() *weir.Backlog {
 	a, now := v.a, v.began
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s, n := standing{epoch: v.b.Epoch()}, a.counted.now(now)
-	reset, seed := now.Before(a.reset), a.epoch != s.epoch && n > 0
+	v.epoch = v.b.Epoch()
+	n := a.counted.now(now)
+	reset, seed := now.Before(a.reset), a.epoch != v.epoch && n > 0
 	if a.owed(now) == 0 && !reset && !seed {
-		return s
+		return nil
 	}
 	a.sent = max(a.sent, a.total, a.charged)
-	s.backlog = &weir.Backlog{Reset: reset, CountedAt: a.counted.at, Source: fmt.Sprint(v.id, " ", a.number),
+	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at, Source: fmt.Sprint(v.id, " ", a.number),
 		Charged: a.charged, Total: max(a.total, a.charged)}
 	if seed {
-		s.backlog.Counted = &weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: a.counted.until}
+		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: a.counted.until}
 	}
-	return s
+	return b
 }
 
 // record records a decision of primary here and seeds local with its share of it, unless the caller
 // was reset since the call began. That local may have no room for the count does not matter: then
 // it has none for the caller's requests either.
-func (v *visit) record(ctx context.Context, s standing, res *weir.Result) {
+func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 	now, n, a := v.cfg.Now(), uint64(v.Instances()), v.a
 	end, window := v.periodEnd(res, now)
 	a.mu.Lock()
-	v.caughtUp(s)
+	v.caughtUp(b)
 	if end.After(now) && (window || res.Allowed()) {
 		a.counted = tally{res.TotalRequests, v.began, end, window}
 	}
@@ -77,11 +72,11 @@ func (v *visit) record(ctx context.Context, s standing, res *weir.Result) {
 	}
 }
 
-// caughtUp records in the account, which is locked, that primary has missed nothing of s.
-func (v *visit) caughtUp(s standing) {
+// caughtUp records in the account, which is locked, that primary has missed nothing of b.
+func (v *visit) caughtUp(b *weir.Backlog) {
 	a := v.a
-	a.epoch = s.epoch
-	if b := s.backlog; b != nil {
+	a.epoch = v.epoch
+	if b != nil {
 		if b.Reset {
 			a.reset = time.Time{}
 		}
@@ -90,22 +85,21 @@ func (v *visit) caughtUp(s standing) {
 	}
 }
 
-// catchUpInTurn has primary catch up, and returns with what. Concurrent calls for one caller share
-// that. If it hangs, it holds up no others after its Timeout.
-func (v *visit) catchUpInTurn(ctx context.Context) (standing, error) {
+// catchUpInTurn is catchUp, which concurrent calls for one caller share. If it hangs, it holds up no
+// others after its Timeout.
+func (v *visit) catchUpInTurn(ctx context.Context) error {
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
-	sent, err, _ := v.turns.Do(name, func() (any, error) {
+	_, err, _ := v.turns.Do(name, func() (any, error) {
 		defer context.AfterFunc(ctx, func() { v.turns.Forget(name) })()
-		s := v.standing()
-		return s, v.catchUp(ctx, s)
+		return nil, v.catchUp(ctx)
 	})
-	return sent.(standing), err
+	return err
 }
 
 // catchUp resets, seeds and charges a primary that cannot do that and decide in one step. A charge
 // whose answer is lost is repeated: a debt is charged at least once.
-func (v *visit) catchUp(ctx context.Context, s standing) (err error) {
-	b := s.backlog
+func (v *visit) catchUp(ctx context.Context) (err error) {
+	b := v.backlog()
 	if b == nil {
 		return nil
 	}
@@ -129,6 +123,6 @@ func (v *visit) catchUp(ctx context.Context, s standing) (err error) {
 		v.ledger.drop(debt.Cost, 1, v.cfg.Now(), a.debts[n-1].until)
 		a.charged = max(a.charged, b.Total)
 	}
-	v.caughtUp(s)
+	v.caughtUp(b)
 	return nil
 }
