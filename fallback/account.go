@@ -95,7 +95,7 @@ type tally struct {
 
 // now returns how much still counts. In a fixed window all of it does; elsewhere it is taken to
 // decrease evenly, as it does in a token bucket.
-func (t tally) now(now time.Time) uint64 {
+func (t *tally) now(now time.Time) uint64 {
 	if !now.Before(t.until) {
 		return 0
 	}

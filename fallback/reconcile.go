@@ -35,8 +35,7 @@ func (v *visit) backlog() *weir.Backlog {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	v.epoch = v.b.Epoch()
-	n := a.counted.now(now)
-	reset, seed := now.Before(a.reset), a.epoch != v.epoch && n > 0
+	reset, seed := now.Before(a.reset), a.epoch != v.epoch && a.counted.now(now) > 0
 	if a.owed(now) == 0 && !reset && !seed {
 		return nil
 	}
@@ -44,7 +43,7 @@ func (v *visit) backlog() *weir.Backlog {
 	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at, Source: fmt.Sprint(v.id, " ", a.number),
 		Charged: a.charged, Total: max(a.total, a.charged)}
 	if seed {
-		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: n, ExpiresAt: a.counted.until}
+		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: a.counted.now(now), ExpiresAt: a.counted.until}
 	}
 	return b
 }
