@@ -64,6 +64,12 @@ func (p Policy) Admit(ctx context.Context, r *Request) (res *Result, giveBack Re
 	return
 }
 
+// Acquire implements [Holder].
+func (p Policy) Acquire(ctx context.Context, r *Request) (res *Result, place Place, err error) {
+	err = forward(p, "hold", func(s Holder) (err error) { res, place, err = s.Acquire(ctx, p.request(r)); return })
+	return
+}
+
 // Refund implements [Refunder].
 func (p Policy) Refund(ctx context.Context, r *Request, taken *Result) error {
 	return forward(p, "refund", func(s Refunder) error { return s.Refund(ctx, p.request(r), taken) })

@@ -23,7 +23,7 @@ func every(t *testing.T) decidetest.Source {
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		return []weir.Strategy{l.FixedWindow(), l.SlidingWindow(), l.TokenBucket(0), l.SlidingLog(), l.Counter(), l.List(),
-			l.Calendar(weir.Hour, nil), decidetest.Tiers(l)}
+			l.Calendar(weir.Hour, nil), l.InFlight(), decidetest.Tiers(l)}
 	}
 }
 

@@ -18,9 +18,9 @@
 //		Key: "10.0.0.7", Limit: 500, Duration: 30 * time.Second})
 //
 // The strategies are [FixedWindow], [Calendar], [SlidingWindow], [SlidingLog], [TokenBucket],
-// [LeakyBucket], [Tiers], [Counter] and [List]; [All] and [Policy] make one of several. [Wait] sleeps
-// until one admits, [Reserve] takes an estimate and corrects it, and [Decide] holds a request against
-// several. All strategies of a Limiter share its bound on memory, its janitor and its clock. Those of
+// [LeakyBucket], [Tiers], [Counter], [List] and [InFlight]; [All] and [Policy] make one of several.
+// [Wait] sleeps until one admits, [Hold] admits work until it ends, [Reserve] takes an estimate and
+// corrects it, and [Decide] holds a request against several. All strategies of a Limiter share its bound on memory, its janitor and its clock. Those of
 // one kind count together for each key and Duration; different kinds count separately. [JoinKey]
 // makes a key of several parts.
 //
@@ -35,8 +35,9 @@
 // [Resetter], [PrefixResetter], [Seeder], [Charger], [Admitter] and [Named]; those below, in part:
 //
 //	Forecaster  FixedWindow Calendar SlidingWindow TokenBucket Counter List
+//	Holder      InFlight
 //	All         Peeker Charger Admitter Named
-//	Policy      Peeker Refunder Resetter Seeder Charger Reconciler Admitter, as far as its Strategy does
+//	Policy      Peeker Refunder Resetter Seeder Charger Reconciler Admitter Holder, as far as its Strategy does
 //
 // # For authors of stores
 //

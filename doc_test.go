@@ -19,8 +19,8 @@ func optional(s weir.Strategy) (names []string) {
 	for _, i := range []reflect.Type{
 		reflect.TypeFor[weir.Peeker](), reflect.TypeFor[weir.Refunder](), reflect.TypeFor[weir.Resetter](),
 		reflect.TypeFor[weir.PrefixResetter](), reflect.TypeFor[weir.Seeder](), reflect.TypeFor[weir.Charger](),
-		reflect.TypeFor[weir.Reconciler](), reflect.TypeFor[weir.Admitter](), reflect.TypeFor[weir.Named](),
-		reflect.TypeFor[weir.Forecaster](),
+		reflect.TypeFor[weir.Reconciler](), reflect.TypeFor[weir.Admitter](), reflect.TypeFor[weir.Holder](),
+		reflect.TypeFor[weir.Named](), reflect.TypeFor[weir.Forecaster](),
 	} {
 		if reflect.TypeOf(s).Implements(i) {
 			names = append(names, i.Name())
@@ -44,19 +44,24 @@ func TestTheDocumentationSaysWhatImplementsWhat(t *testing.T) {
 		}
 	}
 
-	var forecasters []string
+	var forecasters, holders []string
 	for _, s := range []weir.Strategy{
 		limiter.FixedWindow(), limiter.Calendar(weir.Month, time.UTC), limiter.SlidingWindow(), limiter.SlidingLog(),
 		limiter.TokenBucket(0), limiter.LeakyBucket(0), tiers, limiter.Counter(), limiter.List(),
+		limiter.InFlight(),
 	} {
 		name, is := reflect.TypeOf(s).Elem().Name(), optional(s)
 		if n := len(is) - 1; is[n] == "Forecaster" {
 			forecasters, is = append(forecasters, name), is[:n]
 		}
+		if i := slices.Index(is, "Holder"); i >= 0 {
+			holders, is = append(holders, name), slices.Delete(is, i, i+1)
+		}
 		assert.Equal(t, []string{"Peeker", "Refunder", "Resetter", "PrefixResetter", "Seeder", "Charger",
 			"Admitter", "Named"}, is, name)
 	}
 	assert.Equal(t, rows["Forecaster"], forecasters)
+	assert.Equal(t, rows["Holder"], holders)
 	window := limiter.FixedWindow()
 	assert.Equal(t, rows["All"], optional(weir.All(window, window)))
 	policy, _, _ := strings.Cut(strings.Join(rows["Policy"], " "), ",")

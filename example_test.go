@@ -108,6 +108,54 @@ func ExampleLimiter_CheckRate() {
 	// weir: bad id: empty true
 }
 
+// A user may have two answers under way at a time. A third request is refused, or waits.
+func ExampleHold() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	ctx, answers := context.Background(), limiter.InFlight()
+	alice := &weir.Request{Key: "alice", Limit: 2, Duration: time.Minute}
+	for range 3 {
+		held, err := weir.Hold(ctx, answers, alice)
+		if denied := (*weir.DeniedError)(nil); errors.As(err, &denied) {
+			fmt.Println(denied.Result.TotalRequests, "are under way")
+			continue
+		}
+		if err != nil {
+			log.Fatal(err) // could not decide
+		}
+		defer held.Release(ctx)
+		fmt.Println("answering")
+	}
+	// Output:
+	// answering
+	// answering
+	// 2 are under way
+}
+
+func ExampleHoldWait() {
+	limiter := limiterAt(noon())
+	defer limiter.Close()
+
+	answers := limiter.InFlight()
+	alice := &weir.Request{Key: "alice", Limit: 1, Duration: time.Minute}
+	first, err := weir.HoldWait(context.Background(), answers, alice)
+	if err != nil {
+		log.Fatal(err)
+	}
+	time.AfterFunc(time.Millisecond, func() { first.Release(context.Background()) })
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	second, err := weir.HoldWait(ctx, answers, alice) // until the first has ended
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer second.Release(ctx)
+	fmt.Println("answering")
+	// Output: answering
+}
+
 func ExampleLimiter_Inspect() {
 	limiter := limiterAt(noon())
 	defer limiter.Close()

@@ -26,7 +26,7 @@ type Limiter struct {
 	callers   *table // of sliding windows, token buckets and counters, one a caller
 
 	// The states of no fixed size are in tables of their own, made by the first call.
-	logs, lists, queues, slices func() *states
+	logs, lists, queues, slices, flights func() *states
 
 	capacity capacity
 	janitor  janitor
@@ -41,8 +41,8 @@ type Limiter struct {
 type Config struct {
 	// MaxBuckets bounds the memory: how many buckets, of all strategies together, are kept at one
 	// time. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes beyond the
-	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket take about 300
-	// bytes, and their contents, bounded as [Limiter.SlidingLog] says. At a full table expired buckets
+	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers, LeakyBucket and InFlight take
+	// about 300 bytes, and their contents, bounded as [Limiter.SlidingLog] says. At a full table expired buckets
 	// are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small refuses
 	// new callers; too large lets a flood of made-up IDs take the memory.
 	MaxBuckets int
@@ -100,6 +100,8 @@ func New(cfg Config) (*Limiter, error) {
 		func(e *encoder, s state) { saveLog(e, &s.(*algorithm.Listed).Log) })
 	l.slices = lazyStates(l, tiersRecord, func() state { return new(algorithm.Slices) },
 		func(e *encoder, s state) { saveSlices(e, s.(*algorithm.Slices)) })
+	l.flights = lazyStates(l, flightRecord, func() state { return new(flight) },
+		func(e *encoder, s state) { saveFlight(e, s.(*flight)) })
 	l.queues = lazyStates(l, queueRecord, func() state { return newQueue() },
 		func(e *encoder, s state) { e.int(s.(*queue).Next) })
 	return l, nil

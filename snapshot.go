@@ -28,6 +28,7 @@ const (
 	logRecord      = 'l'
 	tiersRecord    = 't'
 	queueRecord    = 'q'
+	flightRecord   = 'f'
 	endRecord      = 'e'
 )
 
@@ -45,6 +46,7 @@ func (l *Limiter) Save(w io.Writer) error {
 	e := &encoder{w: w, calendars: &l.calendars}
 	e.buf = append(e.buf, snapshotVersion...)
 	now := l.clock.read()
+	e.now = now
 	e.int(now)
 	for _, t := range l.janitor.all() {
 		t.save(e, now)
@@ -60,6 +62,7 @@ func (l *Limiter) Save(w io.Writer) error {
 // encoder is a snapshot on its way out.
 type encoder struct {
 	w         io.Writer
+	now       int64 // of the limiter's clock, when it began
 	calendars *calendars
 	buf       []byte
 	sum       uint32
@@ -313,6 +316,8 @@ func (d *decoder) record() error {
 		return d.tiers()
 	case queueRecord:
 		return d.queue()
+	case flightRecord:
+		return d.flight()
 	}
 	d.bad = true
 	return nil

@@ -137,6 +137,23 @@ type (
 		Reconcile(ctx context.Context, r *Request, b *Backlog) (*Result, error)
 	}
 
+	// Holder is Run for work that is admitted until it ends. [Hold] calls it, and keeps the Place.
+	Holder interface {
+		// Acquire returns the Place of what it has admitted, or nil with a denial.
+		Acquire(ctx context.Context, r *Request) (*Result, Place, error)
+	}
+
+	// Place is an admission that counts until it is released, or one Duration after it was last renewed.
+	// Its methods are not called at the same time.
+	Place interface {
+		// Renew keeps the place for another Duration, and takes it again if that is over and there is
+		// still room. It reports false if there is none.
+		Renew(ctx context.Context) (held bool, err error)
+
+		// Release gives the place back. It does nothing if that is over.
+		Release(ctx context.Context) error
+	}
+
 	// Batcher calls one method for several limits, in one round trip.
 	Batcher interface {
 		// Store returns a value that is equal for strategies whose calls can go together, and the

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 )
 
@@ -31,26 +32,37 @@ import (
 // s admits or names a later instant.
 func Wait(ctx context.Context, s Strategy, r *Request) (waited time.Duration, err error) {
 	start := time.Now()
-	c := &waitCaller{strategy: s, request: r, cost: max(1, r.Cost), deadline: noDeadline}
-	if deadline, ok := ctx.Deadline(); ok {
-		c.deadline = deadline
-	}
-	err = c.wait(ctx)
+	err = newWaitCaller(ctx, s, r, s.Run).wait(ctx)
 	return time.Since(start), err
 }
 
-// waitCaller is a call of Wait.
+// waitCaller is a call of Wait or HoldWait.
 type waitCaller struct {
 	strategy Strategy
 	request  *Request
+	decide   decideFunc
 	cost     uint64
 	deadline time.Time
+
+	holds bool            // it is HoldWait: a denial may end before the instant that it names
+	freed <-chan struct{} // is closed, or receives, when that may be so
+	tries time.Duration   // the longest pause until the next try, elsewhere than in this process; else 0
 
 	instant time.Time     // the latest that a denial named
 	pause   time.Duration // until the next try, at least; doubled each time that it is used
 	next    time.Time     // when to try again; the zero time means at once
 
 	wake chan struct{} // made by joinQueue; receives when it may be the first, or its deadline too near
+}
+
+type decideFunc func(context.Context, *Request) (*Result, error)
+
+func newWaitCaller(ctx context.Context, s Strategy, r *Request, decide decideFunc) *waitCaller {
+	c := &waitCaller{strategy: s, request: r, decide: decide, cost: max(1, r.Cost), deadline: noDeadline}
+	if deadline, ok := ctx.Deadline(); ok {
+		c.deadline = deadline
+	}
+	return c
 }
 
 // noDeadline is after every instant that a try can be put off to.
@@ -63,15 +75,20 @@ func (c *waitCaller) wait(ctx context.Context) error {
 	}
 	q, place := joinQueue(id, c)
 	defer q.leave(place)
+	if c.tries > 0 {
+		c.freed = c.wake // by signalFirst
+	}
 	if err := q.await(ctx, place); err != nil {
 		return err
 	}
 	for {
 		if !c.next.IsZero() {
-			q.asksAt(c.next)
-			sleep(ctx, time.Until(c.next)) // if ctx ends it, ask fails
+			if !c.holds {
+				q.asksAt(c.next)
+			}
+			sleep(ctx, time.Until(c.next), c.freed) // if ctx ends it, ask fails
 		}
-		if admitted, err := c.ask(ctx, c.strategy.Run); admitted || err != nil {
+		if admitted, err := c.ask(ctx, c.decide); admitted || err != nil {
 			return err
 		}
 	}
@@ -85,19 +102,20 @@ func (c *waitCaller) arrive(ctx context.Context, id waitID) (admitted bool, err 
 	overLimit := 0 < c.request.Limit && c.request.Limit < c.cost
 	switch {
 	case !queued, overLimit && !peeks: // the latter is denied, unless the limit is not the request's
-		return c.ask(ctx, c.strategy.Run)
+		return c.ask(ctx, c.decide)
 	case c.cost > largest && peeks:
 		if _, err = c.ask(ctx, p.Peek); errors.Is(err, errors.ErrUnsupported) {
 			err = nil
+		}
+		if c.holds {
+			c.next = time.Time{} // a peek has not set freed
 		}
 	}
 	return false, err
 }
 
 // ask reports whether c is admitted. If it is not, but can be, c.next is when to ask again.
-func (c *waitCaller) ask(
-	ctx context.Context, decide func(context.Context, *Request) (*Result, error),
-) (admitted bool, err error) {
+func (c *waitCaller) ask(ctx context.Context, decide decideFunc) (admitted bool, err error) {
 	if err := ctx.Err(); err != nil { // the strategy may not look
 		return false, err
 	}
@@ -107,7 +125,7 @@ func (c *waitCaller) ask(
 		return err == nil, err
 	case res.ExpiresAt.IsZero():
 		return false, fmt.Errorf("%w: a cost of %d can never pass", ErrLimit, c.cost)
-	case res.ExpiresAt.After(c.instant):
+	case res.ExpiresAt.After(c.instant), c.holds && !res.ExpiresAt.Equal(c.instant):
 		c.instant, c.pause = res.ExpiresAt, time.Millisecond
 	}
 	now := time.Now()
@@ -116,7 +134,12 @@ func (c *waitCaller) ask(
 		left = c.pause
 		c.pause *= 2
 	}
-	c.next = now.Add(left)
+	if c.tries > 0 {
+		left = c.tryAgain(now, left)
+	}
+	if c.next = now.Add(left); c.holds && c.tries == 0 {
+		return false, nil
+	}
 	return false, c.checkDeadline(c.next)
 }
 
@@ -128,12 +151,24 @@ func (c *waitCaller) checkDeadline(next time.Time) error {
 	return nil
 }
 
-// sleep returns after d, or as soon as ctx ends.
-func sleep(ctx context.Context, d time.Duration) {
+// sleep returns after d, or as soon as ctx ends or freed receives.
+func sleep(ctx context.Context, d time.Duration, freed <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+	case <-freed:
 	case <-ctx.Done():
 	}
+}
+
+// tryAgain returns the time until the next try: a random part of a pause that doubles, and left at the
+// most. If it can, it leaves time for one more try before the deadline.
+func (c *waitCaller) tryAgain(now time.Time, left time.Duration) time.Duration {
+	left = min(left, c.tries/2+rand.N(c.tries/2))
+	c.tries = min(2*c.tries, maxTry)
+	if last := c.deadline.Sub(now) - minTry; last >= minTry {
+		left = min(left, last)
+	}
+	return left
 }

@@ -95,6 +95,15 @@ func (q *waitQueue) leave(place *list.Element) {
 	}
 }
 
+// signalFirst wakes the first who waits for id, to ask again.
+func signalFirst(id waitID) {
+	waitQueues.RLock()
+	defer waitQueues.RUnlock()
+	if q := waitQueues.byID[id]; q != nil {
+		q.callers.Front().Value.(*waitCaller).signal()
+	}
+}
+
 // await returns when the caller is the first. It fails with ctx, and if the deadline is before the
 // next try of the one that is.
 func (q *waitQueue) await(ctx context.Context, place *list.Element) error {

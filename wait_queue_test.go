@@ -95,7 +95,7 @@ func crowd(ctx context.Context, s Strategy, r *Request) (time.Duration, error) {
 		if err != nil || res.Allowed() {
 			return 0, err
 		}
-		if sleep(ctx, time.Until(res.ExpiresAt)); ctx.Err() != nil {
+		if sleep(ctx, time.Until(res.ExpiresAt), nil); ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
 	}

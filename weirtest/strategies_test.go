@@ -30,6 +30,12 @@ func TestSlidingLogConforms(t *testing.T) {
 		weirtest.Laws{Histories: histories})
 }
 
+func TestInFlightConforms(t *testing.T) {
+	histories := slow.N(6, 60, 1000)
+	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy { return l.InFlight() },
+		weirtest.Laws{Histories: histories})
+}
+
 func TestTokenBucketConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	t.Run("burst of the limit", func(t *testing.T) {
@@ -142,7 +148,7 @@ func TestLeakyBucketConforms(t *testing.T) {
 func TestPolicyConforms(t *testing.T) {
 	histories := slow.N(6, 60, 1000)
 	conforms(t, func(_ testing.TB, l *weir.Limiter) weir.Strategy {
-		return weir.Policy{Name: "hourly", Strategy: l.SlidingLog(), Limit: 10, Duration: time.Hour}
+		return weir.Policy{Name: "hourly", Strategy: l.InFlight(), Limit: 10, Duration: time.Hour}
 	}, weirtest.Laws{
 		Histories: histories,
 		Limits:    []uint64{10},

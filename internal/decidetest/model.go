@@ -47,7 +47,7 @@ func (c counted) used(kind string, limit, d, now int64) (used int64) {
 			case 1:
 				before += h.cost
 			}
-		case kind == "sliding log" && h.at > now-d, kind == "tiers" && h.at/1e9 > now/1e9-d/1e9,
+		case (kind == "sliding log" || kind == "in flight") && h.at > now-d, kind == "tiers" && h.at/1e9 > now/1e9-d/1e9,
 			(kind == "counter" || kind == "list") && h.at >= c.begin && now < c.begin+d:
 			used += h.cost
 		}

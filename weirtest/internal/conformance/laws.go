@@ -30,6 +30,7 @@ var decidingLaws = []law{
 	{name: "Reset", check: reset, inapplicable: offering[weir.Resetter]("Reset")},
 	{name: "Seed", check: seed, inapplicable: offering[weir.Seeder]("Seed")},
 	{name: "Charge", check: charge, inapplicable: offering[weir.Charger]("Charge")},
+	{name: "Hold", check: hold, inapplicable: offering[weir.Holder]("Acquire")},
 }
 
 // queueLaws apply to strategies that wait.

@@ -59,6 +59,9 @@ type flaws struct {
 	seedsLate         bool                            // Seed applies a count that has expired
 	racyChanges       bool                            // Refund and Charge read, yield, and then write
 	chargesToCap      bool                            // Charge stops at the limit
+	releasesOthers    bool                            // Release gives back what others hold, if its own has ended
+	renewsNothing     bool                            // Renew has no effect
+	renewsOver        bool                            // Renew takes a place again though there is no room
 	sweeps            func(age, d time.Duration) bool // also removes states of this age
 }
 
@@ -243,6 +246,50 @@ func (s *rolling) Charge(_ context.Context, r *weir.Request) error {
 		}
 		return append(live, hit{at: now, cost: cost})
 	})
+}
+
+// place is a hit that is renewed.
+type place struct {
+	of *rolling
+	r  weir.Request
+	at time.Time
+}
+
+func (s *rolling) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+	res, err := s.Run(ctx, r)
+	if err != nil || !res.Allowed() {
+		return res, nil, err
+	}
+	return res, &place{s, *r, res.ExpiresAt.Add(-r.Duration)}, nil
+}
+
+func (p *place) Release(context.Context) error {
+	return p.of.change(&p.r, func(live []hit, _ time.Time) []hit {
+		for i, h := range live {
+			if h.at.Equal(p.at) && h.cost == max(p.r.Cost, 1) || p.of.releasesOthers {
+				return append(live[:i], live[i+1:]...)
+			}
+		}
+		return live
+	})
+}
+
+func (p *place) Renew(ctx context.Context) (held bool, err error) {
+	if p.of.renewsNothing {
+		return true, nil
+	}
+	if err := p.Release(ctx); err != nil {
+		return false, err
+	}
+	if p.of.renewsOver {
+		return true, p.of.Charge(ctx, &p.r)
+	}
+	res, err := p.of.Run(ctx, &p.r)
+	if err != nil || !res.Allowed() {
+		return false, err
+	}
+	p.at = res.ExpiresAt.Add(-p.r.Duration)
+	return true, nil
 }
 
 // sweep removes the lists whose hits have all expired.

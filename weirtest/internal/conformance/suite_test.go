@@ -300,6 +300,10 @@ func TestBrokenStrategiesAreCaughtByTheRightLaw(t *testing.T) {
 		{what: "reads the count and refunds later", law: "Refund", flaws: flaws{racyChanges: true}},
 		{what: "reads the count and charges later", law: "Charge", flaws: flaws{racyChanges: true}},
 		{what: "charges only up to the limit", law: "Charge", flaws: flaws{chargesToCap: true}},
+		{what: "a late release gives back what another holds", law: "Hold", flaws: flaws{releasesOthers: true}},
+		{what: "a renewal has no effect", law: "Hold", flaws: flaws{renewsNothing: true}},
+		{what: "a place that was given away is taken again", law: "Hold", flaws: flaws{renewsOver: true}},
+		{what: "holds one over the limit", law: "Hold", flaws: flaws{spare: 1}},
 	} {
 		t.Run(broken.what, func(t *testing.T) {
 			make, laws := broken.make, broken.laws

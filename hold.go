@@ -1,0 +1,171 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/renewal"
+)
+
+// Held is work that was admitted, and is in flight until Release. Make one with [Hold] or [HoldWait].
+// It is safe for concurrent use.
+type Held struct {
+	released atomic.Bool
+	entry    *entry // of a place in this process
+	cost     int64
+	kept     *kept // a place elsewhere; nil: it is in this process
+}
+
+// kept is a place elsewhere, which is renewed.
+type kept struct {
+	renewal.Kept
+	id waitID // of those who wait for it
+}
+
+// DeniedError is the error of [Hold] for a request that is denied. It wraps [ErrLimit] if the request
+// can never pass.
+type DeniedError struct{ Result Result }
+
+// Error implements error.
+func (e *DeniedError) Error() string {
+	if e.Result.ExpiresAt.IsZero() {
+		return "weir: denied: the cost can never pass"
+	}
+	return fmt.Sprintf("weir: denied: %d in flight, until %v at the latest", e.Result.TotalRequests, e.Result.ExpiresAt)
+}
+
+// Unwrap returns ErrLimit, or nil.
+func (e *DeniedError) Unwrap() error {
+	if e.Result.ExpiresAt.IsZero() {
+		return ErrLimit
+	}
+	return nil
+}
+
+// Hold admits r, and keeps it admitted until Release:
+//
+//	held, err := weir.Hold(ctx, limiter.InFlight(), &weir.Request{Key: user, Limit: 4, Duration: time.Minute})
+//	if err != nil { … } // errors.As finds a *weir.DeniedError, if it is denied
+//	defer held.Release(ctx)
+//
+// s is a [Holder]: [InFlight], that of redislimit, both behind package fallback, or a Policy of one of
+// them; with another it fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and
+// those of s. That ctx ends does not end what is held.
+//
+// Duration is the lease. In this process a place needs none: it ends with its Release, or with the
+// process. A place elsewhere is renewed three times in each Duration, and more often after an error,
+// until it is released. If the process dies its places are given back by themselves, one Duration
+// after they were last renewed. So the Duration must be longer than the pauses of a process and the
+// outages of its store; seconds to minutes. One goroutine renews all places of a Strategy, with up to
+// 16 calls at one time.
+func Hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
+	held, res, err := acquire(ctx, s, r)
+	if err == nil && held == nil {
+		return nil, &DeniedError{*res}
+	}
+	return held, err
+}
+
+// acquire is Hold, with the Result of a denial.
+func acquire(ctx context.Context, s Strategy, r *Request) (*Held, *Result, error) {
+	if own, ok := s.(*InFlight); ok {
+		h, v, err := own.hold(r)
+		if err != nil || h != nil {
+			return h, nil, err
+		}
+		return nil, own.l.result(v), nil
+	}
+	holder, ok := s.(Holder)
+	if !ok {
+		return nil, nil, fmt.Errorf("weir: %s cannot hold: %w", NameOf(s), errors.ErrUnsupported)
+	}
+	res, place, err := holder.Acquire(ctx, r)
+	if err != nil || !res.Allowed() {
+		return nil, res, err
+	}
+	if own, ok := place.(*ownPlace); ok { // of an InFlight inside of s
+		return (*Held)(own), nil, nil
+	}
+	k := &kept{id: newWaitID(s, r)}
+	k.Start(k.id.strategy, k.id.duration, place)
+	return &Held{kept: k}, nil, nil
+}
+
+// ownPlace is a Held of this process as a [Place].
+type ownPlace Held
+
+// Renew implements [Place].
+func (p *ownPlace) Renew(context.Context) (held bool, err error) { return true, nil }
+
+// Release implements [Place].
+func (p *ownPlace) Release(ctx context.Context) error { return (*Held)(p).Release(ctx) }
+
+// Release ends what is held. The first call counts; later ones do nothing and return nil, as does one
+// after the place was lost. An error means that it may count until its lease ends. That ctx has ended
+// does not matter.
+func (h *Held) Release(ctx context.Context) error {
+	switch {
+	case h.released.Swap(true):
+		return nil
+	case h.kept == nil:
+		release(h.entry, h.cost)
+		return nil
+	}
+	defer signalFirst(h.kept.id)
+	return h.kept.Release(context.WithoutCancel(ctx))
+}
+
+// Lost returns a channel that is closed if the lease ended before it was renewed and the place was
+// given to others: then more than the limit may be in flight, until this work ends too. In this
+// process a place is never lost, and the channel is nil.
+func (h *Held) Lost() <-chan struct{} {
+	if h.kept == nil {
+		return nil
+	}
+	return h.kept.Lost()
+}
+
+// HoldWait is Hold, and waits its turn as [Wait] does: in order of arrival, behind those who wait for
+// the same limit in this process. It fails with ctx, and at once if the deadline leaves no time for
+// another try.
+//
+// In this process the first who waits sleeps until something is released. Elsewhere it asks again
+// after pauses of random length that double, from 5 ms to 250 ms at most; what is released by the same
+// process ends the pause. One try is under way for each limit and process.
+func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err error) {
+	for p, ok := s.(Policy); ok; p, ok = s.(Policy) {
+		s, r = p.Strategy, p.request(r)
+	}
+	c := newWaitCaller(ctx, s, r, nil)
+	own, local := s.(*InFlight)
+	if c.holds = true; !local {
+		c.tries = 2 * minTry
+	}
+	c.decide = func(ctx context.Context, r *Request) (res *Result, err error) {
+		if local {
+			c.freed = nil
+		}
+		for {
+			held, res, err = acquire(ctx, s, r)
+			switch {
+			case held != nil:
+				return &Result{State: Allow}, nil
+			case err != nil, !local, c.freed != nil, res.ExpiresAt.IsZero():
+				return res, err
+			}
+			if c.freed, err = own.freed(r); err != nil { // then once more: something may have been given back before
+				return nil, err
+			}
+		}
+	}
+	if err = c.wait(ctx); err != nil {
+		return nil, err
+	}
+	return held, nil
+}
+
+// The pauses between two tries.
+const minTry, maxTry = 5 * time.Millisecond, 250 * time.Millisecond

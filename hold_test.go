@@ -1,0 +1,447 @@
+package weir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir/internal/renewal"
+)
+
+// remote is a Holder whose places are leases, as those of another process.
+type remote struct {
+	*InFlight
+	down                      *atomic.Bool  // Renew fails
+	takes                     time.Duration // a Renew
+	renewals, tries, underway *atomic.Int64
+	mostUnderway              *atomic.Int64
+}
+
+func holdElsewhere(l *Limiter) remote {
+	n := func() *atomic.Int64 { return new(atomic.Int64) }
+	return remote{l.InFlight(), new(atomic.Bool), 0, n(), n(), n(), n()}
+}
+
+func (s remote) Acquire(ctx context.Context, r *Request) (*Result, Place, error) {
+	s.tries.Add(1)
+	res, giveBack, err := s.Admit(ctx, r)
+	if err != nil || !res.Allowed() {
+		return res, nil, err
+	}
+	return res, &lease{of: s, r: *r, giveBack: giveBack}, nil
+}
+
+type lease struct {
+	of       remote
+	r        Request
+	giveBack Return
+	inside   atomic.Int32
+}
+
+var errDown = errors.New("the store is down")
+
+func (p *lease) Renew(ctx context.Context) (held bool, err error) {
+	defer p.enter()()
+	storeMax(p.of.mostUnderway, p.of.underway.Add(1))
+	defer p.of.underway.Add(-1)
+	p.of.renewals.Add(1)
+	time.Sleep(p.of.takes)
+	if p.of.down.Load() {
+		return false, errDown
+	}
+	if err := p.giveBack(ctx, max(1, p.r.Cost)); err != nil {
+		return false, err
+	}
+	res, giveBack, err := p.of.Admit(ctx, &p.r)
+	if err == nil && res.Allowed() {
+		p.giveBack = giveBack
+	}
+	return err == nil && res.Allowed(), err
+}
+
+func (p *lease) Release(ctx context.Context) error {
+	defer p.enter()()
+	return p.giveBack(ctx, max(1, p.r.Cost))
+}
+
+// enter panics if another call of the place is under way.
+func (p *lease) enter() (leave func()) {
+	if p.inside.Add(1) > 1 {
+		panic("two calls of one place at a time")
+	}
+	return func() { p.inside.Add(-1) }
+}
+
+func noRenewers(t *testing.T) {
+	t.Helper()
+	assert.Zero(t, renewal.Groups(), "no renewer is left")
+}
+
+func TestPlacesElsewhereAreRenewed(t *testing.T) {
+	defer noRenewers(t)
+	waiting(t, func(t *testing.T, l *Limiter) {
+		s := holdElsewhere(l)
+		r := &Request{Key: "a", Limit: 3, Duration: 30 * time.Second, Cost: 2}
+		h := mustHold(t, Policy{"p", s, 3, 30 * time.Second}, &Request{Key: "a", Cost: 2})
+		inside := *r
+		inside.Key = JoinKey("p", "a")
+		for range 51 {
+			time.Sleep(7 * time.Second)
+			require.EqualValues(t, 2, inFlight(t, s.InFlight, &inside))
+		}
+		assert.EqualValues(t, 35, s.renewals.Load(), "three in a Duration")
+		select {
+		case <-h.Lost():
+			t.Error("it is held")
+		default:
+		}
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 2 {
+			require.NoError(t, h.Release(ended))
+			require.Zero(t, inFlight(t, s.InFlight, &inside))
+		}
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, 35, s.renewals.Load())
+	})
+}
+
+// An outage shorter than two thirds of the lease is not noticed.
+func TestRenewalsAreRepeatedAfterAnError(t *testing.T) {
+	defer noRenewers(t)
+	waiting(t, func(t *testing.T, l *Limiter) {
+		s := holdElsewhere(l)
+		r := &Request{Key: "a", Limit: 1, Duration: time.Minute}
+		h := mustHold(t, s, r)
+		for range 3 {
+			time.Sleep(time.Second)
+			s.down.Store(true)
+			time.Sleep(34 * time.Second)
+			s.down.Store(false)
+			for range 30 {
+				time.Sleep(time.Second)
+				deniesHold(t, s, r)
+			}
+		}
+		require.NoError(t, h.Release(t.Context()))
+	})
+}
+
+// A place whose lease has ended is taken again, if it was not given away.
+func TestLost(t *testing.T) {
+	defer noRenewers(t)
+	for name, given := range map[string]bool{"given away": true, "taken again": false} {
+		t.Run(name, func(t *testing.T) {
+			waiting(t, func(t *testing.T, l *Limiter) {
+				s := holdElsewhere(l)
+				r := &Request{Key: "a", Limit: 1, Duration: time.Minute}
+				h := mustHold(t, s, r)
+				s.down.Store(true)
+				time.Sleep(r.Duration)
+				var other *Held
+				if given {
+					other = mustHold(t, s, r)
+				} else {
+					require.Zero(t, inFlight(t, s.InFlight, r))
+				}
+				s.down.Store(false)
+				time.Sleep(10 * time.Second)
+				select {
+				case <-h.Lost():
+					assert.True(t, given)
+				default:
+					assert.False(t, given)
+				}
+				deniesHold(t, s, r)
+				require.NoError(t, h.Release(t.Context()))
+				if given {
+					deniesHold(t, s, r)
+					require.NoError(t, other.Release(t.Context()))
+				}
+				assert.Zero(t, inFlight(t, s.InFlight, r))
+			})
+		})
+	}
+}
+
+// A thousand places are renewed by one goroutine and Width calls, and released while they are renewed.
+func TestManyPlacesAreRenewedInTime(t *testing.T) {
+	defer noRenewers(t)
+	waiting(t, func(t *testing.T, l *Limiter) {
+		s := holdElsewhere(l)
+		s.takes = 10 * time.Millisecond
+		const places = 1000
+		r := &Request{Key: "a", Limit: places, Duration: 15 * time.Second}
+		held := make([]*Held, places)
+		for i := range held {
+			held[i] = mustHold(t, s, r)
+		}
+		time.Sleep(10 * r.Duration)
+		require.EqualValues(t, places, inFlight(t, s.InFlight, r))
+		assert.EqualValues(t, 16, s.mostUnderway.Load())
+		var all sync.WaitGroup
+		for _, h := range held {
+			all.Go(func() { assert.NoError(t, h.Release(t.Context())) })
+		}
+		all.Wait()
+		assert.Zero(t, inFlight(t, s.InFlight, r))
+	})
+}
+
+func TestHoldFails(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	r := &Request{Key: "a", Limit: 1, Duration: time.Second}
+	for name, s := range map[string]Strategy{
+		"SlidingLog": l.SlidingLog(), "All": All(l.InFlight()),
+		"Policy": Policy{"p", l.FixedWindow(), 1, time.Second},
+	} {
+		_, err := Hold(t.Context(), s, r)
+		assert.ErrorIs(t, err, errors.ErrUnsupported, name)
+		_, err = HoldWait(t.Context(), s, r)
+		assert.ErrorIs(t, err, errors.ErrUnsupported, name)
+	}
+	for _, bad := range []Request{{Limit: 1, Duration: time.Second}, {Key: "a", Limit: 1}} {
+		_, err := Hold(t.Context(), l.InFlight(), &bad)
+		assert.Error(t, err)
+		_, err = HoldWait(t.Context(), l.InFlight(), &bad)
+		assert.Error(t, err)
+	}
+	assert.Zero(t, l.Stats().Buckets)
+	for at, want := range map[time.Time]string{
+		{}:                      "weir: denied: the cost can never pass",
+		time.Unix(1, 0).UTC():   "weir: denied: 3 in flight, until 1970-01-01 00:00:01 +0000 UTC at the latest",
+		time.Unix(100, 0).UTC(): "weir: denied: 3 in flight, until 1970-01-01 00:01:40 +0000 UTC at the latest",
+	} {
+		assert.EqualError(t, &DeniedError{Result{TotalRequests: 3, ExpiresAt: at}}, want)
+	}
+}
+
+// holdInTurn has n callers wait for one place, who arrive one after another, and returns the order in which
+// they get it. Each holds it for so long.
+func holdInTurn(t *testing.T, s Strategy, n int, each time.Duration) (order []int) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() {
+			h, err := HoldWait(t.Context(), s, &Request{Key: "a", Limit: 1, Duration: time.Minute})
+			if !assert.NoError(t, err) {
+				return
+			}
+			order = append(order, i) // only one is here
+			time.Sleep(each)
+			assert.NoError(t, h.Release(t.Context()))
+		})
+		synctest.Wait()
+		time.Sleep(time.Second)
+	}
+	all.Wait()
+	return order
+}
+
+func TestHoldWaitIsInOrder(t *testing.T) {
+	want := make([]int, 50)
+	for i := range want {
+		want[i] = i
+	}
+	waiting(t, func(t *testing.T, l *Limiter) {
+		begun, before := time.Now(), l.Stats().Checks
+		assert.Equal(t, want, holdInTurn(t, l.InFlight(), 50, time.Hour))
+		assert.Equal(t, 50*time.Hour, time.Since(begun), "the next has it at once")
+		// One try when it arrives behind nobody, and those of the first: when its turn comes, at the end of
+		// what would be a lease, and when something is released.
+		assert.LessOrEqual(t, l.Stats().Checks-before, uint64(50*2*64))
+	})
+	waiting(t, func(t *testing.T, l *Limiter) {
+		assert.Equal(t, want, holdInTurn(t, Policy{"p", l.InFlight(), 1, time.Minute}, 50, time.Hour))
+	})
+	waiting(t, func(t *testing.T, l *Limiter) {
+		begun := time.Now()
+		assert.Equal(t, want, holdInTurn(t, holdElsewhere(l), 50, 2*time.Minute))
+		assert.Equal(t, 100*time.Minute, time.Since(begun), "what this process releases ends a pause")
+	})
+	noRenewers(t)
+}
+
+// Behind a large cost smaller ones wait, though they would fit.
+func TestHoldWaitDoesNotStarveLargeCosts(t *testing.T) {
+	waiting(t, func(t *testing.T, l *Limiter) {
+		s := l.InFlight()
+		r := func(cost uint64) *Request {
+			return &Request{Key: "a", Limit: 4, Duration: time.Minute, Cost: cost}
+		}
+		first := mustHold(t, s, r(1))
+		got := make(chan uint64, 2)
+		for _, cost := range []uint64{4, 1} {
+			go func() {
+				h, err := HoldWait(t.Context(), s, r(cost))
+				assert.NoError(t, err)
+				got <- cost
+				time.Sleep(time.Second)
+				assert.NoError(t, h.Release(t.Context()))
+			}()
+			synctest.Wait()
+		}
+		assert.Empty(t, got)
+		require.NoError(t, first.Release(t.Context()))
+		assert.EqualValues(t, 4, <-got)
+		assert.EqualValues(t, 1, <-got)
+		time.Sleep(time.Minute)
+	})
+}
+
+// What is given back in another way wakes the first, too.
+func TestHoldWaitWakes(t *testing.T) {
+	for name, free := range map[string]func(s *InFlight, r *Request, taken *Result, h *Held) error{
+		"Release": func(_ *InFlight, _ *Request, _ *Result, h *Held) error { return h.Release(t.Context()) },
+		"Refund":  func(s *InFlight, r *Request, taken *Result, _ *Held) error { return s.Refund(t.Context(), r, taken) },
+		"Reset":   func(s *InFlight, r *Request, _ *Result, _ *Held) error { return s.Reset(t.Context(), r) },
+		"the end of the lease": func(_ *InFlight, r *Request, _ *Result, _ *Held) error {
+			time.Sleep(r.Duration - time.Second)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			waiting(t, func(t *testing.T, l *Limiter) {
+				s := l.InFlight()
+				r := &Request{Key: "a", Limit: 2, Duration: time.Hour}
+				h := mustHold(t, s, r)
+				taken, err := s.Run(t.Context(), r)
+				require.NoError(t, err)
+				begun := time.Now()
+				var waited time.Duration
+				var all sync.WaitGroup
+				all.Go(func() {
+					held, err := HoldWait(t.Context(), l.InFlight(), r) // another, on the same Limiter
+					assert.NoError(t, err)
+					waited = time.Since(begun)
+					assert.NoError(t, held.Release(t.Context()))
+				})
+				time.Sleep(time.Second)
+				synctest.Wait()
+				require.NoError(t, free(s, r, taken, h))
+				now := time.Since(begun)
+				all.Wait()
+				assert.Equal(t, now, waited)
+			})
+		})
+	}
+}
+
+func TestHoldWaitFailsWithItsContext(t *testing.T) {
+	for name, made := range map[string]func(l *Limiter) Strategy{
+		"in process": func(l *Limiter) Strategy { return l.InFlight() },
+		"elsewhere":  func(l *Limiter) Strategy { return holdElsewhere(l) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			waiting(t, func(t *testing.T, l *Limiter) {
+				s := made(l)
+				r := &Request{Key: "a", Limit: 1, Duration: time.Hour}
+				h := mustHold(t, s, r)
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				_, err := HoldWait(ctx, s, r)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.InDelta(t, time.Minute, time.Since(start), float64(10*time.Millisecond))
+
+				start = time.Now()
+				_, err = HoldWait(ctx, s, r)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Zero(t, time.Since(start), "at once")
+
+				ctx, cancel = context.WithCancel(t.Context())
+				time.AfterFunc(time.Second, cancel)
+				_, err = HoldWait(ctx, s, r)
+				assert.ErrorIs(t, err, context.Canceled)
+				assert.Equal(t, time.Second, time.Since(start))
+				require.NoError(t, h.Release(t.Context()))
+				assert.EqualValues(t, 0, must(s.(Peeker).Peek(t.Context(), r)).TotalRequests-1)
+			})
+		})
+	}
+	noRenewers(t)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// Elsewhere a try follows after a pause that doubles, up to a bound, and one more just before the deadline.
+func TestHoldWaitTriesElsewhere(t *testing.T) {
+	waiting(t, func(t *testing.T, l *Limiter) {
+		s := holdElsewhere(l)
+		r := &Request{Key: "a", Limit: 1, Duration: time.Hour}
+		h := mustHold(t, s, r)
+		defer func() { require.NoError(t, h.Release(t.Context())) }()
+		for _, c := range []struct {
+			within      time.Duration
+			least, most int64
+		}{
+			{4 * time.Millisecond, 1, 1}, // no time for another try
+			{100 * time.Millisecond, 4, 7},
+			{time.Minute, 240, 500},
+		} {
+			s.tries.Store(0)
+			ctx, cancel := context.WithTimeout(t.Context(), c.within)
+			start := time.Now()
+			_, err := HoldWait(ctx, s, r)
+			cancel()
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			if c.most == 1 {
+				assert.Zero(t, time.Since(start), "at once")
+			}
+			n := s.tries.Load()
+			assert.True(t, c.least <= n && n <= c.most, "%v: %d tries", c.within, n)
+		}
+		lasts := time.Now().Add(30*time.Second - 6*time.Millisecond)
+		time.AfterFunc(time.Until(lasts), func() { assert.NoError(t, s.Reset(t.Context(), r)) }) // by another process
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		held, err := HoldWait(ctx, s, r)
+		require.NoError(t, err, "the last try")
+		require.NoError(t, held.Release(t.Context()))
+	})
+}
+
+// Many who wait, give up and release, on limits in this process and elsewhere.
+func TestHoldWaitConcurrently(t *testing.T) {
+	waiting(t, func(t *testing.T, l *Limiter) {
+		for _, s := range []Strategy{l.InFlight(), holdElsewhere(l)} {
+			var all sync.WaitGroup
+			var inside [4]atomic.Int64
+			for i := range 1000 {
+				all.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%100+1)*time.Second)
+					defer cancel()
+					h, err := HoldWait(ctx, s, &Request{Key: fmt.Sprint(i % 4), Limit: 3, Duration: time.Minute})
+					if err != nil {
+						assert.ErrorIs(t, err, context.DeadlineExceeded)
+						return
+					}
+					assert.LessOrEqual(t, inside[i%4].Add(1), int64(3))
+					time.Sleep(time.Duration(i%7) * 300 * time.Millisecond)
+					inside[i%4].Add(-1)
+					assert.NoError(t, h.Release(t.Context()))
+				})
+			}
+			all.Wait()
+			for i := range 4 {
+				res, err := s.(Peeker).Peek(t.Context(), &Request{Key: strconv.Itoa(i), Limit: 3, Duration: time.Minute})
+				require.NoError(t, err)
+				assert.EqualValues(t, 1, res.TotalRequests, "nothing is held")
+			}
+		}
+	})
+	noRenewers(t)
+}

@@ -1,0 +1,440 @@
+package weir
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirgo/weir/internal/slow"
+)
+
+// inFlight returns the cost that counts for r.
+func inFlight(t testing.TB, s *InFlight, r *Request) uint64 {
+	t.Helper()
+	res, err := s.Peek(t.Context(), r)
+	require.NoError(t, err)
+	if res.Allowed() {
+		return res.TotalRequests - max(1, r.Cost)
+	}
+	return res.TotalRequests
+}
+
+func mustHold(t testing.TB, s Strategy, r *Request) *Held {
+	t.Helper()
+	h, err := Hold(t.Context(), s, r)
+	require.NoError(t, err)
+	return h
+}
+
+func deniesHold(t testing.TB, s Strategy, r *Request) *DeniedError {
+	t.Helper()
+	h, err := Hold(t.Context(), s, r)
+	require.Nil(t, h)
+	denied := (*DeniedError)(nil)
+	require.ErrorAs(t, err, &denied)
+	require.False(t, denied.Result.Allowed())
+	return denied
+}
+
+func TestAPlaceIsHeldUntilItsRelease(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{Timeout: 1})
+	s := l.InFlight()
+	r := &Request{Key: "a", Limit: 3, Duration: time.Second, Cost: 2}
+	one := &Request{Key: "a", Limit: 3, Duration: time.Second}
+	h := mustHold(t, s, r)
+	for range 5 {
+		clock.ns.Add(int64(time.Hour))
+		l.Sweep()
+		require.EqualValues(t, 2, inFlight(t, s, one))
+	}
+	denied := deniesHold(t, s, r)
+	assert.EqualValues(t, 2, denied.Result.TotalRequests)
+	assert.Equal(t, clock.now().Add(time.Second), denied.Result.ExpiresAt)
+	assert.Nil(t, h.Lost(), "it is never lost in this process")
+
+	_, err := s.Run(t.Context(), one) // a lease beside it
+	require.NoError(t, err)
+	clock.ns.Add(int64(300 * time.Millisecond))
+	assert.Equal(t, clock.now().Add(700*time.Millisecond), deniesHold(t, s, one).Result.ExpiresAt, "the lease's end")
+	clock.ns.Add(int64(700 * time.Millisecond))
+	second := mustHold(t, s, one)
+
+	for range 3 {
+		require.NoError(t, h.Release(t.Context()))
+		assert.EqualValues(t, 1, inFlight(t, s, one), "the first release counts")
+	}
+	require.NoError(t, second.Release(t.Context()))
+	assert.Zero(t, inFlight(t, s, r))
+	clock.ns.Add(int64(time.Hour))
+	l.Sweep()
+	assert.Zero(t, l.Stats().Buckets, "nothing is kept")
+}
+
+func TestCostsThatCanNeverPassAreNotHeld(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s := l.InFlight()
+	for _, r := range []Request{{Limit: 3, Cost: 4}, {Limit: 0}, {Limit: 1 << 63, Cost: 1<<63 + 1}} {
+		r.Key, r.Duration = "a", time.Second
+		denied := deniesHold(t, s, &r)
+		assert.ErrorIs(t, denied, ErrLimit)
+		assert.True(t, denied.Result.ExpiresAt.IsZero())
+		_, err := HoldWait(t.Context(), s, &r)
+		assert.ErrorIs(t, err, ErrLimit)
+	}
+	r := &Request{Key: "a", Limit: 3, Duration: time.Second, Cost: 3}
+	mustHold(t, s, r)
+	assert.NotErrorIs(t, deniesHold(t, s, r), ErrLimit)
+	assert.EqualValues(t, 1, l.Stats().Buckets)
+}
+
+// Reset takes the leases back. The work that is in flight goes on, and counts.
+func TestResetKeepsWhatIsHeld(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s := l.InFlight()
+	r := &Request{Key: "a", Limit: 5, Duration: time.Second, Cost: 2}
+	for name, reset := range map[string]func(ctx context.Context) error{
+		"Reset": func(ctx context.Context) error { return s.Reset(ctx, r) },
+		"ResetPrefix": func(ctx context.Context) error {
+			_, err := s.ResetPrefix(ctx, "", nil)
+			return err
+		},
+	} {
+		h := mustHold(t, s, r)
+		_, err := s.Run(t.Context(), r)
+		require.NoError(t, err)
+		require.EqualValues(t, 4, inFlight(t, s, r), name)
+		require.NoError(t, reset(t.Context()))
+		require.EqualValues(t, 2, inFlight(t, s, r), name)
+		require.NoError(t, h.Release(t.Context()))
+		require.Zero(t, inFlight(t, s, r), name)
+	}
+	require.NoError(t, s.Reset(t.Context(), &Request{Key: "unknown", Limit: 1, Duration: time.Second}))
+}
+
+// The next process does not know whether the work goes on: its places end one Duration later.
+func TestHeldPlacesAreLeasesInASnapshot(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{})
+	s := l.InFlight()
+	r := &Request{Key: "a", Limit: 5, Duration: time.Minute, Cost: 2}
+	mustHold(t, s, r)
+	_, err := s.Run(t.Context(), r)
+	require.NoError(t, err)
+	clock.ns.Add(int64(40 * time.Second))
+	snapshot := saved(t, l)
+
+	next, again := newTestLimiter(t, Config{})
+	again.ns.Store(clock.ns.Load())
+	for range 2 {
+		require.NoError(t, next.Load(bytes.NewReader(snapshot)))
+		require.EqualValues(t, 4, inFlight(t, next.InFlight(), r))
+	}
+	require.NoError(t, l.Load(bytes.NewReader(snapshot)), "its own")
+	require.EqualValues(t, 4, inFlight(t, s, r))
+	again.ns.Add(int64(20 * time.Second))
+	assert.EqualValues(t, 2, inFlight(t, next.InFlight(), r), "the lease has ended")
+	again.ns.Add(int64(40*time.Second) - 1)
+	assert.EqualValues(t, 2, inFlight(t, next.InFlight(), r))
+	again.ns.Add(1)
+	assert.Zero(t, inFlight(t, next.InFlight(), r), "a Duration after the snapshot")
+}
+
+func TestReleaseAfterClose(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s := l.InFlight()
+	r := &Request{Key: "a", Limit: 5, Duration: time.Minute}
+	h := mustHold(t, s, r)
+	require.NoError(t, l.Close())
+	_, err := Hold(t.Context(), s, r)
+	assert.ErrorIs(t, err, ErrClosed)
+	assert.NoError(t, h.Release(t.Context()))
+}
+
+// flights are the operations on work in flight that the model follows: of an InFlight, or of a control.
+type flights interface {
+	hold(r *Request) (release func(), res Result)
+	lease(r *Request) (giveBack Return, res Result)
+}
+
+type flightsOf struct {
+	t testing.TB
+	s *InFlight
+}
+
+func (f flightsOf) hold(r *Request) (func(), Result) {
+	res, place, err := f.s.Acquire(f.t.Context(), r)
+	require.NoError(f.t, err)
+	if !res.Allowed() {
+		return nil, *res
+	}
+	return func() { require.NoError(f.t, place.Release(f.t.Context())) }, *res
+}
+
+func (f flightsOf) lease(r *Request) (Return, Result) {
+	res, giveBack, err := f.s.Admit(f.t.Context(), r)
+	require.NoError(f.t, err)
+	return giveBack, *res
+}
+
+// generous is a control: what is given back late is given back all the same.
+type generous struct{ flightsOf }
+
+func (f generous) lease(r *Request) (Return, Result) {
+	giveBack, res := f.flightsOf.lease(r)
+	return func(ctx context.Context, cost uint64) error {
+		if err := giveBack(ctx, cost); err != nil {
+			return err
+		}
+		counted, err := f.s.Peek(ctx, r) // another's place, if its own has ended
+		require.NoError(f.t, err)
+		if !counted.Allowed() {
+			return f.s.Refund(ctx, r, &Result{State: Allow, ExpiresAt: counted.ExpiresAt})
+		}
+		return nil
+	}, res
+}
+
+// modelled is work in flight in the model.
+type modelled struct {
+	cost   uint64
+	end    time.Time // of a lease; the zero time: it is held
+	finish func()
+}
+
+// differsFromModel makes random holds, leases, late releases, crashes (leases that nobody gives back) and
+// steps of the clock, and returns how the Results differ from the model's: work counts from its
+// admission to its release, or to the end of its lease.
+func differsFromModel(t testing.TB, of func(*InFlight) flights, seed uint64, steps int) (how string) {
+	l, clock := newTestLimiter(t, Config{Timeout: time.Minute})
+	defer l.Close()
+	s := l.InFlight()
+	f, rnd := of(s), rand.New(rand.NewPCG(seed, 3))
+	const limit, lease = 10, 10 * time.Second
+	var live []modelled
+	var late []func() // of leases that have ended
+	now := clock.now()
+	for step := range steps {
+		clock.ns.Store(now.UnixNano() + rnd.Int64N(2)*rnd.Int64N(int64(3*time.Second)))
+		if rnd.IntN(20) == 0 {
+			l.Sweep()
+		}
+		now = clock.now()
+		f.lease(&Request{Key: "a", Limit: limit, Duration: lease, Cost: limit + 1}) // the caller is seen now
+		live = slices.DeleteFunc(live, func(w modelled) bool {
+			over := !w.end.IsZero() && !now.Before(w.end)
+			if over && w.finish != nil {
+				late = append(late, w.finish)
+			}
+			return over
+		})
+		if len(live) > 0 && rnd.IntN(10) == 0 { // the clock steps back, which changes nothing
+			clock.ns.Add(-rnd.Int64N(int64(20 * time.Second)))
+		}
+		var used uint64
+		for _, w := range live {
+			used += w.cost
+		}
+		if used > limit {
+			return fmt.Sprintf("step %d: %d are alive", step, used)
+		}
+		r := &Request{Key: "a", Limit: limit, Duration: lease, Cost: 1 + rnd.Uint64N(4)}
+		var res Result
+		w := modelled{cost: r.Cost, end: now.Add(lease)}
+		switch op := rnd.IntN(10); {
+		case op < 3:
+			w.finish, res = f.hold(r)
+			w.end = time.Time{}
+		case op < 6:
+			var giveBack Return
+			giveBack, res = f.lease(r)
+			w.finish = func() { require.NoError(t, giveBack(t.Context(), r.Cost)) }
+		case op < 7: // it crashes
+			_, res = f.lease(r)
+		case op < 9 && len(live) > 0:
+			if i := rnd.IntN(len(live)); live[i].finish != nil {
+				live[i].finish()
+				live = slices.Delete(live, i, i+1)
+			}
+			continue
+		case len(late) > 0:
+			late[0]()
+			late = late[1:]
+			continue
+		default:
+			continue
+		}
+		fits := used+r.Cost <= limit
+		if fits {
+			live = append(live, w)
+			used += r.Cost
+		}
+		if res.Allowed() != fits || res.TotalRequests != used {
+			return fmt.Sprintf("step %d: %v %d, want %v %d", step, res.State, res.TotalRequests, fits, used)
+		}
+	}
+	for _, w := range live {
+		if w.finish != nil {
+			w.finish()
+		}
+	}
+	clock.ns.Store(now.UnixNano() + int64(lease))
+	if n := inFlight(t, s, &Request{Key: "a", Limit: limit, Duration: lease}); n != 0 {
+		return fmt.Sprintf("at the end %d are in flight", n)
+	}
+	return ""
+}
+
+// Never more than Limit are alive, and nothing is held after all has ended.
+func TestInFlightFollowsItsModel(t *testing.T) {
+	plain := func(s *InFlight) flights { return flightsOf{t, s} }
+	for seed := range uint64(slow.N(20, 200, 5000)) {
+		require.Empty(t, differsFromModel(t, plain, seed, 1000), "seed %d", seed)
+	}
+	assert.NotEmpty(t, differsFromModel(t, func(s *InFlight) flights { return generous{flightsOf{t, s}} }, 1, 5000),
+		"a late release must not give back what others hold")
+}
+
+// streams runs n streams of random length by 64 goroutines, of 20 callers with 4 places each, and returns
+// the most that one caller had in flight, and how many were admitted.
+func streams(t testing.TB, n int, hold func(r *Request) (release func(), err error)) (most, admitted int64) {
+	const callers, limit = 20, 4
+	var inside [callers]atomic.Int64
+	var peak, ran atomic.Int64
+	var all errgroup.Group
+	var next atomic.Int64
+	for range 64 {
+		all.Go(func() error {
+			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+				caller := rand.IntN(callers)
+				cost := int64(1 + rand.IntN(2))
+				release, err := hold(&Request{
+					Key: strconv.Itoa(caller), Limit: limit, Duration: time.Minute, Cost: uint64(cost),
+				})
+				if err != nil {
+					return err
+				}
+				if release == nil {
+					continue
+				}
+				storeMax(&peak, inside[caller].Add(cost))
+				ran.Add(1)
+				for range rand.IntN(50) {
+					runtime.Gosched()
+				}
+				inside[caller].Add(-cost)
+				release()
+			}
+			return nil
+		})
+	}
+	require.NoError(t, all.Wait())
+	return peak.Load(), ran.Load()
+}
+
+// releaseOf returns what releases h, unless it was denied.
+func releaseOf(t testing.TB, h *Held, err error) (func(), error) {
+	if denied := (*DeniedError)(nil); errors.As(err, &denied) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() { assert.NoError(t, h.Release(t.Context())) }, nil
+}
+
+func TestNeverMoreThanTheLimitInFlight(t *testing.T) {
+	l, err := New(Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	s := l.InFlight()
+	nothing := func() {
+		t.Helper()
+		for i := range 20 {
+			require.Zero(t, inFlight(t, s, &Request{Key: strconv.Itoa(i), Limit: 4, Duration: time.Minute}))
+		}
+	}
+	const n = 10_000
+	most, admitted := streams(t, n, func(r *Request) (func(), error) {
+		h, err := Hold(t.Context(), s, r)
+		return releaseOf(t, h, err)
+	})
+	assert.EqualValues(t, 4, most)
+	assert.Less(t, admitted, int64(n), "some were denied")
+	assert.EqualValues(t, n, l.Stats().Allowed+l.Stats().Denied)
+	assert.EqualValues(t, admitted, l.Stats().Allowed)
+	nothing()
+	most, admitted = streams(t, n, func(r *Request) (func(), error) {
+		h, err := HoldWait(t.Context(), s, r)
+		return releaseOf(t, h, err)
+	})
+	assert.EqualValues(t, 4, most)
+	assert.EqualValues(t, n, admitted, "all of them, in turn")
+	nothing()
+	assert.Zero(t, countQueues())
+}
+
+// The control reads, and counts later.
+func TestInFlightControlIsRejected(t *testing.T) {
+	l, err := New(Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	s := l.InFlight()
+	for range 50 {
+		most, _ := streams(t, 10_000, func(r *Request) (func(), error) {
+			res, err := s.Peek(t.Context(), r)
+			if err != nil || !res.Allowed() {
+				return nil, err
+			}
+			runtime.Gosched()
+			unbounded := *r
+			unbounded.Limit = 1 << 40
+			h, err := Hold(t.Context(), s, &unbounded)
+			return releaseOf(t, h, err)
+		})
+		if most > 4 {
+			return
+		}
+	}
+	t.Error("more than the limit must be in flight at some time")
+}
+
+// A place takes at most 100 bytes beside the bucket of its caller, and no goroutine.
+func TestHeldPlacesAreSmall(t *testing.T) {
+	const places = 100_000
+	for _, callers := range []int{1, 1000, places / 2} {
+		l, err := New(Config{})
+		require.NoError(t, err)
+		s := l.InFlight()
+		keys := numbers(callers)
+		hold := func(i int) *Held {
+			return mustHold(t, s, &Request{Key: keys[i%callers], Limit: 1 << 30, Duration: time.Minute})
+		}
+		held := make([]*Held, 0, places+callers)
+		for i := range callers {
+			held = append(held, hold(i)) // the caller's bucket
+		}
+		before, goroutines := liveHeap(), runtime.NumGoroutine()
+		for i := range places {
+			held = append(held, hold(i))
+		}
+		each := float64(liveHeap()-before) / places
+		t.Logf("%d callers: %.1f bytes for each place", callers, each)
+		assert.Less(t, each, 100.0)
+		assert.Equal(t, goroutines, runtime.NumGoroutine())
+		for _, h := range held {
+			require.NoError(t, h.Release(t.Context()))
+		}
+		require.NoError(t, l.Close())
+	}
+}

@@ -1,0 +1,168 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/weirgo/weir"
+)
+
+// The law of weir.Holder.
+
+// acquire calls Acquire, and returns the Place of an admission.
+func (tr *trial) acquire(r weir.Request) (place weir.Place, res weir.Result) {
+	res = tr.decided("Acquire", r, func(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
+		res, place, err = tr.Strategy.(weir.Holder).Acquire(ctx, r)
+		return res, err
+	})
+	return place, res
+}
+
+// holds is acquire of a request that must be admitted.
+func (tr *trial) holds(r weir.Request, why string) weir.Place {
+	place, res := tr.acquire(r)
+	if !res.Allowed() {
+		tr.failf("the last request must be admitted: %s", why)
+	}
+	return place
+}
+
+// full acquires r, which must be denied.
+func (tr *trial) full(r weir.Request, why string) {
+	if _, res := tr.acquire(r); res.Allowed() {
+		tr.failf("the last request must be denied: %s", why)
+	}
+}
+
+func (tr *trial) release(r weir.Request, p weir.Place) {
+	tr.do("Release", r, func(ctx context.Context, _ *weir.Request) error { return p.Release(ctx) })
+}
+
+// renew renews a place, and returns whether that is still held.
+func (tr *trial) renew(r weir.Request, p weir.Place) (held bool) {
+	tr.do("Renew", r, func(ctx context.Context, _ *weir.Request) (err error) {
+		held, err = p.Renew(ctx)
+		return err
+	})
+	return held
+}
+
+// hold checks that a place counts until it is released, as long as it is renewed, and then leaves no
+// trace; and that a place that ended by itself is not given back at another's cost.
+func hold(s *suite) {
+	s.search(variety{}, func(h history) {
+		full := s.trace(h)
+		s.against(full, func(tr *trial) {
+			for i, step := range h {
+				tr.clock.Advance(step.after)
+				tr.expect(step.r, full.verdicts[i], "the Result without the places that were released")
+				if i+1 < len(h) {
+					if place, res := tr.acquire(h[i+1].r); res.Allowed() {
+						tr.release(h[i+1].r, place)
+					}
+				}
+			}
+		})
+	})
+	for _, limit := range s.Limits {
+		s.holdsAll(limit)
+		s.holdsRenewed(limit)
+		s.releasesLate(limit)
+		if !s.Inexact {
+			s.holdsAtOnce(limit)
+		}
+	}
+}
+
+// holdsAll holds as much as there is in two places.
+func (s *suite) holdsAll(limit uint64) {
+	r, most := s.request(limit), s.Burst(limit)
+	if most < 2 {
+		return
+	}
+	s.try(func(tr *trial) {
+		some, rest := costing(r, most/2), costing(r, most-most/2)
+		first := tr.holds(some, "the key is new")
+		second := tr.holds(rest, "it just fits")
+		tr.full(r, "nothing is left")
+		tr.denies(r, "nothing is left")
+		tr.release(some, first)
+		tr.full(costing(r, most/2+1), "only one place was released")
+		tr.total(some, most, "a place was released")
+		tr.release(rest, second)
+		tr.total(rest, most, "the other place was released")
+		tr.full(r, "nothing is left")
+	})
+}
+
+// holdsRenewed renews a place for three Durations.
+func (s *suite) holdsRenewed(limit uint64) {
+	r := costing(s.request(limit), s.Burst(limit))
+	s.try(func(tr *trial) {
+		place := tr.holds(r, "the key is new")
+		for range 6 {
+			tr.clock.Advance(r.Duration / 2)
+			if !tr.renew(r, place) {
+				tr.failf("the place must be held, since it was renewed in time")
+			}
+			tr.denies(costing(r, 1), "a place is held, and was renewed in time")
+		}
+		tr.release(r, place)
+		tr.total(r, r.Cost, "the place was released")
+	})
+}
+
+// releasesLate releases a place that was not renewed for a Duration, and may have been given away.
+func (s *suite) releasesLate(limit uint64) {
+	r := costing(s.request(limit), s.Burst(limit))
+	for _, renewed := range []bool{false, true} {
+		s.try(func(tr *trial) {
+			late := tr.holds(r, "the key is new")
+			tr.clock.Advance(r.Duration)
+			_, res := tr.acquire(r)
+			if !res.Allowed() { // the strategy knows that its holder lives
+				tr.release(r, late)
+				tr.total(r, r.Cost, "the place was released")
+				return
+			}
+			if renewed && tr.renew(r, late) {
+				tr.failf("the place must be lost, since it was given away")
+			}
+			tr.release(r, late)
+			tr.denies(costing(r, 1), "the place that was released had been given away before")
+		})
+		s.try(func(tr *trial) {
+			late := tr.holds(r, "the key is new")
+			tr.clock.Advance(r.Duration)
+			if !tr.renew(r, late) {
+				tr.failf("the place must be held, since it was not given away")
+			}
+			tr.denies(costing(r, 1), "a place is held")
+		})
+	}
+}
+
+// holdsAtOnce has concurrent callers hold and release.
+func (s *suite) holdsAtOnce(limit uint64) {
+	cost, fit := portion(s.Burst(limit))
+	r := costing(s.request(limit), cost)
+	s.try(func(tr *trial) {
+		crowd, holder := crowd{callers: 4}, tr.Strategy.(weir.Holder)
+		var inside atomic.Int64
+		crowd.each(50, func() error {
+			mine := r
+			res, place, err := holder.Acquire(context.Background(), &mine)
+			if err != nil || !res.Allowed() {
+				return err
+			}
+			if n := inside.Add(1); n > int64(fit) {
+				return errors.New("more than the limit are held at one time")
+			}
+			inside.Add(-1)
+			return place.Release(context.Background())
+		})
+		crowd.checkError(tr)
+		tr.total(costing(r, s.Burst(limit)), s.Burst(limit), "everything was released")
+	})
+}
