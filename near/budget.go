@@ -50,8 +50,8 @@ func (b *budget) spent(now time.Time) uint64 {
 // ended reports whether b says no more than a new budget.
 func (b *budget) ended(now time.Time) bool { return b.flight == nil && b.known.at(now) == 0 }
 
-// learn sets what is known to the answer to a call for c.
-func (b *budget) learn(c cost, res *weir.Result, now time.Time) {
+// learn sets what is known to the answer to a call.
+func (b *budget) learn(c *call, res *weir.Result, now time.Time) {
 	counts := c.until
 	switch {
 	case res.Allowed():
@@ -63,19 +63,19 @@ func (b *budget) learn(c cost, res *weir.Result, now time.Time) {
 	b.known = cost{res.TotalRequests, counts.Add(max(0, c.each-1)), c.each} // a part of a hit counts as one
 }
 
-// lease adds a block. What is left of one before lapses no later than it did, and is
+// lease adds the block that c took. What is left of one before lapses no later than it did, and is
 // lost if it is of another window or limit.
-func (b *budget) lease(c cost, expires time.Time, skew time.Duration, now time.Time) {
+func (b *budget) lease(c *call, expires time.Time, skew time.Duration, now time.Time) {
 	n, until := b.left.at(now), c.until.Add(-skew)
 	switch {
 	case c.each != b.left.each, c.each == 0 && !until.Equal(b.left.until):
 		n = 0
 	case n > 0 && c.each > 0:
-		if soonest := b.left.until.Add(span(c.n, c.each)); soonest.Before(until) {
+		if soonest := b.left.until.Add(span(c.request.Cost, c.each)); soonest.Before(until) {
 			until = soonest
 		}
 	}
-	b.left, b.expires = cost{n + c.n, until, c.each}, expires
+	b.left, b.expires = cost{n + c.request.Cost, until, c.each}, expires
 }
 
 // take admits r, or returns nil if too little is left. A limit lower than that of the blocks holds

@@ -27,12 +27,13 @@ func TestRestsOfBlocksLapseInTime(t *testing.T) {
 			if rng.IntN(8) == 0 { // a request of another limit
 				kind++
 			}
-			c := cost{each: []time.Duration{0, 0, time.Second, 2 * time.Second}[kind%4], n: 1 + rng.Uint64N(9)}
+			c := &call{each: []time.Duration{0, 0, time.Second, 2 * time.Second}[kind%4],
+				request: weir.Request{Cost: 1 + rng.Uint64N(9)}}
 			if c.each > 0 {
 				if full.Before(now) {
 					full = now
 				}
-				full = full.Add(span(c.n+rng.Uint64N(4), c.each)) // others take some, too
+				full = full.Add(span(c.request.Cost+rng.Uint64N(4), c.each)) // others take some, too
 				c.until = full
 			} else {
 				c.until = now.Truncate(10 * time.Second).Add(10 * time.Second)
@@ -41,7 +42,7 @@ func TestRestsOfBlocksLapseInTime(t *testing.T) {
 				}
 			}
 			b.lease(c, c.until, 0, now)
-			blocks = append(blocks, c)
+			blocks = append(blocks, cost{c.request.Cost, c.until, c.each})
 			for range rng.IntN(4) { // uses some, what lapses first at first
 				now = now.Add(time.Duration(rng.Int64N(int64(time.Second))))
 				if b.left.at(now) == 0 {

@@ -3,9 +3,7 @@ package near
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -23,6 +21,7 @@ const fetchTimeout = time.Second
 type flight struct {
 	budget  *budget   // that the callers found: after a Reset it is no longer in the table
 	waiting []*waiter // in order
+	calls   int       // under way
 	denied  uint64    // the cost of the round's block, if it was denied: the next is smaller
 	began   time.Time // the round
 
@@ -41,7 +40,9 @@ type waiter struct {
 // call takes request.Cost, for the waiters that have it.
 type call struct {
 	request weir.Request
-	denies  bool // its denial is theirs: they lack that much each
+	denies  bool          // its denial is theirs: they lack that much each
+	until   time.Time     // what the Lapser says of its answer, as each
+	each    time.Duration // set before the answer lands
 }
 
 // fetch decides on r when a flight has brought enough; it starts one if there is none. The flight
@@ -55,37 +56,26 @@ func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, erro
 		}
 		if b.flight == nil || now.Sub(b.flight.began) >= fetchTimeout {
 			b.flight = &flight{budget: b, began: now}
-			go l.fly(context.WithoutCancel(ctx), b.flight, &w.request)
 		}
 		f = b.flight
 		f.waiting, f.instances = append(f.waiting, w), instances
+		if f.calls == 0 {
+			l.proceed(context.WithoutCancel(ctx), f, now)
+		}
 		return b
 	})
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		l.locked(r, func(time.Time) { f.reply(func(other *waiter) bool { return other == w }) })
+		l.callers.Update(r, now, func(b *budget) *budget {
+			f.reply(func(other *waiter) bool { return other == w })
+			return b
+		})
 		if w.res == nil && w.err == nil { // no answer came first
 			w.err = fmt.Errorf("near: %w", ctx.Err())
 		}
 	}
 	return w.res, w.err
-}
-
-// fly makes the calls of a flight for r's key, round after round, until nobody waits.
-func (l *Leases) fly(ctx context.Context, f *flight, r *weir.Request) {
-	for {
-		var calls []*call
-		l.locked(r, func(now time.Time) { calls = l.round(f, now) })
-		if len(calls) == 0 {
-			return
-		}
-		var all sync.WaitGroup
-		for _, c := range calls {
-			all.Go(func() { l.call(ctx, f, c) })
-		}
-		all.Wait()
-	}
 }
 
 // reply removes the waiters that have their answer, as decided reports.
@@ -99,21 +89,15 @@ func (f *flight) reply(decided func(*waiter) bool) {
 	})
 }
 
-// locked calls f with the lock held that guards the flights for r's key.
-func (l *Leases) locked(r *weir.Request, f func(now time.Time)) {
-	now := l.now()
-	l.callers.Update(r, now, func(b *budget) *budget { f(now); return b })
-}
-
-// round begins a round, and returns its calls; if there are none, the flight has ended.
-func (l *Leases) round(f *flight, now time.Time) (calls []*call) {
+// proceed begins a round, or ends the flight.
+func (l *Leases) proceed(ctx context.Context, f *flight, now time.Time) {
 	b := f.budget
 	f.reply(func(w *waiter) bool { return l.take(b, w, now) })
 	if f.began = now; len(f.waiting) == 0 {
 		if b.flight == f {
 			b.flight = nil
 		}
-		return nil
+		return
 	}
 	block := &call{request: f.waiting[0].request}
 	limit, left := l.limit(&block.request), b.left.at(now)
@@ -133,19 +117,20 @@ func (l *Leases) round(f *flight, now time.Time) (calls []*call) {
 		// find some budget too.
 		ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/f.instances)
 		block.request.Cost = max(together-min(together, left), ahead, 1)
-		return []*call{block}
+		l.start(ctx, f, block)
+		return
 	}
-	apart := map[[2]uint64]*call{}
+	calls := map[[2]uint64]*call{}
 	for _, w := range f.waiting {
 		n := wrap.Cost(&w.request)
 		same := [2]uint64{w.request.Limit, n}
-		if apart[same] == nil {
-			apart[same] = &call{request: w.request, denies: true}
-			apart[same].request.Cost = n - min(n-1, left)
+		if calls[same] == nil {
+			calls[same] = &call{request: w.request, denies: true}
+			calls[same].request.Cost = n - min(n-1, left)
+			l.start(ctx, f, calls[same])
 		}
-		w.call = apart[same]
+		w.call = calls[same]
 	}
-	return slices.Collect(maps.Values(apart))
 }
 
 // take admits a waiter, if enough is left.
@@ -154,37 +139,48 @@ func (l *Leases) take(b *budget, w *waiter, now time.Time) bool {
 	return w.res != nil
 }
 
-// call makes a call, and hands out the answer.
-func (l *Leases) call(ctx context.Context, f *flight, c *call) {
-	bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	q, brought, returned := c.request, cost{n: c.request.Cost}, false
-	var res *weir.Result
-	var err error
-	defer func() {
-		if p := recover(); !returned {
-			err = fmt.Errorf("near: %s panicked or ended its goroutine: %v", weir.NameOf(l), p)
-		}
-		l.locked(&c.request, func(now time.Time) { l.land(f, c, brought, res, err, now) })
-	}()
+// start makes a call in the background.
+func (l *Leases) start(ctx context.Context, f *flight, c *call) {
+	f.calls++
 	l.fetched.Add(1)
-	if res, err = l.Strategy.Run(bounded, &q); err == nil {
-		brought.until, brought.each, _ = l.lapser.Lapse(&q, res.ExpiresAt)
-	}
-	returned = true
+	go func() {
+		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
+		defer cancel()
+		var res *weir.Result
+		var err error
+		returned := false
+		defer func() {
+			if p := recover(); !returned {
+				err = fmt.Errorf("near: %s panicked or ended its goroutine: %v", weir.NameOf(l), p)
+			}
+			now := l.now()
+			l.callers.Update(&c.request, now, func(b *budget) *budget {
+				l.land(f, c, res, err, now)
+				if f.calls--; f.calls == 0 {
+					l.proceed(ctx, f, now)
+				}
+				return b
+			})
+		}()
+		q := c.request
+		if res, err = l.Strategy.Run(bounded, &q); err == nil {
+			c.until, c.each, _ = l.lapser.Lapse(&q, res.ExpiresAt)
+		}
+		returned = true
+	}()
 }
 
 // land hands out the answer to a call.
-func (l *Leases) land(f *flight, c *call, brought cost, res *weir.Result, err error, now time.Time) {
+func (l *Leases) land(f *flight, c *call, res *weir.Result, err error, now time.Time) {
 	if err != nil {
 		f.reply(func(w *waiter) bool { w.err = err; return w.call == c })
 		return
 	}
 	b := f.budget
-	b.learn(brought, res, now)
+	b.learn(c, res, now)
 	switch {
 	case res.Allowed():
-		b.lease(brought, res.ExpiresAt, l.skew, now)
+		b.lease(c, res.ExpiresAt, l.skew, now)
 		lapses := b.left.until
 		b.left.until = now.Add(1 << 62) // those it was taken for get it even if it has lapsed meanwhile
 		f.reply(func(w *waiter) bool { return w.call == c && l.take(b, w, now) })
@@ -193,6 +189,6 @@ func (l *Leases) land(f *flight, c *call, brought cost, res *weir.Result, err er
 		own := less(res, b.left.at(now))
 		f.reply(func(w *waiter) bool { w.res = less(own, 0); return w.call == c })
 	default:
-		f.denied = brought.n
+		f.denied = c.request.Cost
 	}
 }
