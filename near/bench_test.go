@@ -40,3 +40,19 @@ func BenchmarkNear(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkFetch measures decisions each of which takes a block, by a call without a round trip.
+func BenchmarkFetch(b *testing.B) {
+	l, err := weir.New(weir.Config{})
+	require.NoError(b, err)
+	b.Cleanup(func() { _ = l.Close() })
+	s := near.Lease(l.FixedWindow(), near.LeaseConfig{Block: 1})
+	r := weir.Request{Key: "a", Limit: 1 << 40, Duration: 365 * 24 * time.Hour}
+	b.ReportAllocs()
+	for n := range b.N {
+		if _, err := s.Run(b.Context(), &r); err != nil {
+			b.Fatal(n, err)
+		}
+	}
+	require.EqualValues(b, b.N, s.Stats().Fetched)
+}
