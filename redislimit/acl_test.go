@@ -18,6 +18,7 @@ var minimal = []any{
 	"~weir:*", "+eval", "+evalsha", "+hello", "+time", "+del", "+pttl", "+pexpire",
 	"+hget", "+hset", "+hincrby", "+hkeys", "+hdel", "+hmget", "+hgetall",
 	"+get", "+psetex", "+lindex", "+llen", "+lrange", "+lset", "+ltrim", "+rpush", "+scan",
+	"+zadd", "+zrange", "+zrangebylex", "+zrem",
 }
 
 // Everything works with the documented permissions. Without one that the scripts need, errors are
@@ -42,7 +43,7 @@ func TestPermissions(t *testing.T) {
 		for _, s := range []*redislimit.Strategy{
 			store.FixedWindow(), store.SlidingWindow(), store.TokenBucket(0), &store.SlidingLog().Strategy,
 			&tiers.Strategy,
-			store.Counter(), &store.List().Strategy,
+			store.Counter(), &store.List().Strategy, &store.InFlight().Strategy,
 		} {
 			ctx, r := context.Background(), &weir.Request{Key: key, Limit: 10, Duration: time.Minute}
 			for range 3 {

@@ -52,6 +52,10 @@ func TestConformance(t *testing.T) {
 			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.SlidingLog() },
 			weirtest.Laws{},
 		},
+		"InFlight": {
+			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.InFlight() },
+			weirtest.Laws{},
+		},
 		"TokenBucket": {
 			func(_ testing.TB, s *redislimit.Store) weir.Strategy { return s.TokenBucket(0) },
 			weirtest.Laws{Span: twice, Proportional: true},

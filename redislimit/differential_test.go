@@ -87,6 +87,7 @@ func plainPairs(l *weir.Limiter, s *redislimit.Store) []pair {
 		{name: "FixedWindow", local: l.FixedWindow(), remote: s.FixedWindow()},
 		{name: "SlidingWindow", local: l.SlidingWindow(), remote: s.SlidingWindow()},
 		{name: "SlidingLog", local: l.SlidingLog(), remote: s.SlidingLog(), entries: true},
+		{name: "InFlight", local: l.InFlight(), remote: s.InFlight()},
 		{name: "SortedSet", local: l.SlidingLog(), remote: redislimit.SortedSet(s)},
 		{name: "TokenBucket", local: l.TokenBucket(0), remote: s.TokenBucket(0)},
 		{name: "TokenBucket of 5", local: l.TokenBucket(5), remote: s.TokenBucket(5)},

@@ -30,11 +30,15 @@ const (
 	mortalGrace  = 2 * time.Second
 )
 
-// TestMain runs the client of TestEveryKeyExpires in a child process.
+// TestMain runs the clients of TestEveryKeyExpires and of TestPlacesOfAKilledProcessComeBackAfterOneLease in
+// child processes.
 func TestMain(m *testing.M) {
 	redis.SetLogger(quiet{}) // go-redis logs each failed connection
 	if addr := os.Getenv(childEnv); addr != "" {
 		hammer(addr)
+	}
+	if addr := os.Getenv(holderEnv); addr != "" {
+		holdUntilKilled(addr)
 	}
 	os.Exit(m.Run())
 }

@@ -35,6 +35,7 @@ type script struct {
 
 var (
 	fixedWindow    = load("fixed_window", 3, 3, 1)
+	inFlight       = load("in_flight", 4, 4, 1)
 	calendarWindow = load("calendar", 3, 6, 1)
 	slidingWindow  = load("sliding_window", 4, 3, 1)
 	slidingLog     = load("sliding_log", 4, 3, 1)

@@ -33,7 +33,7 @@ func everyStrategy(t testing.TB, s *redislimit.Store, like *weir.Request) map[st
 	return map[string]strategy{
 		"FixedWindow": s.FixedWindow(), "SlidingWindow": s.SlidingWindow(), "SlidingLog": s.SlidingLog(),
 		"SortedSet": redislimit.SortedSet(s), "TokenBucket": s.TokenBucket(0), "Tiers": tiers,
-		"Counter": s.Counter(), "List": s.List(),
+		"Counter": s.Counter(), "List": s.List(), "InFlight": s.InFlight(),
 		// One for each Duration, which it ignores.
 		"Calendar": s.Calendar(weir.Hour, time.FixedZone("{"+like.Duration.String()+"}:{", 0)),
 	}
