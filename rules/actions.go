@@ -51,11 +51,11 @@ func (x *exchange) addr() (netip.Addr, error) {
 	return addr, err
 }
 
-func (x *exchange) parsedQuery() url.Values {
+func (x *exchange) parameter(name string) (string, bool) {
 	if x.query == nil {
 		x.query = x.URL.Query()
 	}
-	return x.query
+	return first(x.query[name])
 }
 
 // Describer says how to turn an HTTP request into one descriptor. It is one item of Envoy's
@@ -189,24 +189,27 @@ func RemoteAddressMatch(key, value string, ranges []netip.Prefix, invert bool) A
 // query), :method, :authority and :scheme mean those parts of the request. If the header is
 // missing, the request gets no descriptor; if skip is set, only the entry is dropped.
 func RequestHeader(name, key string, skip bool) Action {
-	return value(key, skip, func(x *exchange) (string, bool) { return header(x.Request, name) })
+	return value(key, skip, func(x *exchange) (string, bool) { return x.header(name) })
 }
 
-func header(r *http.Request, name string) (string, bool) {
+func (x *exchange) header(name string) (string, bool) {
 	switch strings.ToLower(name) {
 	case ":path":
-		return r.URL.RequestURI(), true
+		return x.URL.RequestURI(), true
 	case ":method":
-		return r.Method, true
+		return x.Method, true
 	case ":authority", "host":
-		return r.Host, r.Host != ""
+		return x.Host, x.Host != ""
 	case ":scheme":
-		if r.TLS != nil {
+		if x.TLS != nil {
 			return "https", true
 		}
 		return "http", true
 	}
-	values := r.Header.Values(name)
+	return first(x.Header.Values(name))
+}
+
+func first(values []string) (string, bool) {
 	if len(values) == 0 {
 		return "", false
 	}
@@ -237,13 +240,7 @@ func PathTemplate(key string) Action {
 // QueryParameter returns an action with the first value of a query parameter. If it is missing, the
 // request gets no descriptor; if skip is set, only the entry is dropped.
 func QueryParameter(name, key string, skip bool) Action {
-	return value(key, skip, func(x *exchange) (string, bool) {
-		values := x.parsedQuery()[name]
-		if len(values) == 0 {
-			return "", false
-		}
-		return values[0], true
-	})
+	return value(key, skip, func(x *exchange) (string, bool) { return x.parameter(name) })
 }
 
 // contextKey is the context key of a value that the application set by WithValue.
@@ -279,26 +276,20 @@ func (m *Matcher) match(value string, ok bool) bool {
 // HeaderValueMatch returns an action with a constant entry for requests whose headers pass all
 // tests or, if expect is false, for requests whose headers do not.
 func HeaderValueMatch(key, value string, expect bool, tests ...Matcher) Action {
-	return condition(Entry{key, value}, func(x *exchange) bool {
-		for i := range tests {
-			if v, ok := header(x.Request, tests[i].Name); !tests[i].match(v, ok) {
-				return !expect
-			}
-		}
-		return expect
-	})
+	return matching((*exchange).header, key, value, expect, tests)
 }
 
 // QueryParameterValueMatch is like HeaderValueMatch for query parameters.
 func QueryParameterValueMatch(key, value string, expect bool, tests ...Matcher) Action {
+	return matching((*exchange).parameter, key, value, expect, tests)
+}
+
+func matching(
+	of func(x *exchange, name string) (string, bool), key, value string, expect bool, tests []Matcher,
+) Action {
 	return condition(Entry{key, value}, func(x *exchange) bool {
 		for i := range tests {
-			values := x.parsedQuery()[tests[i].Name]
-			v := ""
-			if len(values) > 0 {
-				v = values[0]
-			}
-			if !tests[i].match(v, len(values) > 0) {
+			if v, ok := of(x, tests[i].Name); !tests[i].match(v, ok) {
 				return !expect
 			}
 		}

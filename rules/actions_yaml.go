@@ -30,7 +30,9 @@ func (d *decoder) rateLimits(f field) []Describer {
 					}
 				}
 			case "hits_addend":
-				s.Hits, s.HasHits = d.hitsAddend(f)
+				for _, g := range d.mapping(f.value, "hits_addend", []string{"number"}) {
+					s.Hits, s.HasHits = d.count(g, math.MaxUint32)
+				}
 			}
 		}
 		if empty {
@@ -39,13 +41,6 @@ func (d *decoder) rateLimits(f field) []Describer {
 		specs = append(specs, s)
 	}
 	return specs
-}
-
-func (d *decoder) hitsAddend(f field) (n uint64, ok bool) {
-	for _, g := range d.mapping(f.value, "hits_addend", []string{"number"}) {
-		n, ok = d.count(g, math.MaxUint32)
-	}
-	return n, ok
 }
 
 // options are the settings of an action. Reading a required setting that is missing reports an
@@ -64,6 +59,15 @@ func (o *options) get(name string) *field {
 		}
 	}
 	return nil
+}
+
+// need is get of a setting that is required.
+func (o *options) need(name string) *field {
+	f := o.get(name)
+	if f == nil {
+		o.errorf(o.at, "%s has no %s", o.name, name)
+	}
+	return f
 }
 
 // text returns a string setting or its default. It reports an error if the result is empty.
@@ -165,29 +169,17 @@ func (d *decoder) action(n *yaml.Node) []Action {
 		d.errorf(d.at(f.key), "unknown action '%s'%s", f.name, suggest(f.name, actionNames))
 		return nil
 	}
-	o := &options{decoder: d, name: f.name, at: d.at(f.key)}
-	if !isNull(f.value) {
-		o.fields = d.settingsOf(f.value, f.name, kind.keys)
+	if isNull(f.value) {
+		return []Action{kind.make(&options{decoder: d, name: f.name, at: d.at(f.key)})}
 	}
-	return []Action{kind.make(o)}
+	return []Action{kind.make(d.options(f.value, d.at(f.key), f.name, kind.keys...))}
 }
 
-// settingsOf returns the fields of an action that are in keys, and reports the others.
-func (d *decoder) settingsOf(n *yaml.Node, name string, keys []string) []field {
-	if n.Kind != yaml.MappingNode {
-		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map",
-			brief(n), name)
-		return nil
-	}
-	var known []field
-	for _, f := range d.fields(n) {
-		if !slices.Contains(keys, f.name) {
-			d.errorf(d.at(f.key), "unknown key '%s' in %s%s", f.name, name, suggest(f.name, keys))
-			continue
-		}
-		known = append(known, f)
-	}
-	return known
+// options reads the settings in keys of an action, or of a part of one, and reports the others.
+func (d *decoder) options(n *yaml.Node, at position, name string, keys ...string) *options {
+	return &options{d, name, at, d.known(n, name, keys, func(f field) {
+		d.errorf(d.at(f.key), "unknown key '%s' in %s%s", f.name, name, suggest(f.name, keys))
+	})}
 }
 
 // matcherKeys are the keys of a header or query parameter matcher. The keys that end in _match are
@@ -196,16 +188,11 @@ var matcherKeys = []string{"name", "string_match", "exact_match", "prefix_match"
 	"contains_match", "safe_regex_match", "range_match", "present_match", "invert_match", "ignore_case"}
 
 func (o *options) matchers(name string) []Matcher {
-	f := o.get(name)
-	if f == nil {
-		o.errorf(o.at, "%s has no %s", o.name, name)
-		return nil
-	}
 	var list []Matcher
-	for _, n := range o.listOf(*f) {
-		m := &options{decoder: o.decoder, name: "a matcher", at: o.decoder.at(n)}
-		m.fields = o.settingsOf(n, m.name, matcherKeys)
-		list = append(list, m.matcher())
+	if f := o.need(name); f != nil {
+		for _, n := range o.listOf(*f) {
+			list = append(list, o.options(n, o.decoder.at(n), "a matcher", matcherKeys...).matcher())
+		}
 	}
 	return list
 }
@@ -233,14 +220,12 @@ func (o *options) matcher() Matcher {
 
 // sub returns the fields of a setting that is itself a map.
 func (o *options) sub(f field, name string, keys ...string) *options {
-	return &options{decoder: o.decoder, name: name, at: o.decoder.at(f.key),
-		fields: o.settingsOf(f.value, name, keys)}
+	return o.options(f.value, o.decoder.at(f.key), name, keys...)
 }
 
 func (o *options) whole(name string) int64 {
-	f := o.get(name)
+	f := o.need(name)
 	if f == nil {
-		o.errorf(o.at, "%s has no %s", o.name, name)
 		return 0
 	}
 	n, err := strconv.ParseInt(strings.ReplaceAll(f.value.Value, "_", ""), 0, 64)
@@ -278,20 +263,17 @@ func (o *options) test(kind string, f field, fold bool) func(string) bool {
 
 // addresses reads an address_matcher.
 func (o *options) addresses() (ranges []netip.Prefix, invert bool) {
-	f := o.get("address_matcher")
+	f := o.need("address_matcher")
 	if f == nil {
-		o.errorf(o.at, "%s has no address_matcher", o.name)
 		return nil, false
 	}
 	m := o.sub(*f, "address_matcher", "ranges", "invert_match")
-	list := m.get("ranges")
+	list := m.need("ranges")
 	if list == nil {
-		o.errorf(m.at, "address_matcher has no ranges")
 		return nil, false
 	}
 	for _, n := range o.listOf(*list) {
-		r := &options{decoder: o.decoder, name: "a range", at: o.decoder.at(n)}
-		r.fields = o.settingsOf(n, r.name, []string{"address_prefix", "prefix_len"})
+		r := o.options(n, o.decoder.at(n), "a range", "address_prefix", "prefix_len")
 		addr, err := netip.ParseAddr(r.text("address_prefix", ""))
 		if err != nil {
 			o.errorf(r.at, "%v", err)

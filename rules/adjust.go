@@ -42,14 +42,14 @@ func (a *ask) refund(ctx context.Context, now time.Time) error {
 	} else {
 		req.Limit = max(req.Limit, req.Cost) // a strategy refuses to refund more than the limit
 	}
-	switch log, ok := a.strategy.Strategy.(entries); {
+	switch log, ok := a.strategy.counter.(entries); {
 	case ok:
 		return a.refundEntries(ctx, log, req)
 	case a.limit.Algorithm == SlidingLog:
-		return fmt.Errorf("rules: a %s lists no entries to give back: %w", weir.NameOf(a.strategy.Strategy),
+		return fmt.Errorf("rules: a %s lists no entries to give back: %w", weir.NameOf(a.strategy.counter),
 			errors.ErrUnsupported)
 	case taken.Allowed():
-		return a.strategy.refunder.Refund(ctx, &req, taken)
+		return a.strategy.Refund(ctx, &req, taken)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func (a *ask) lastTaken(ctx context.Context, now time.Time) (*weir.Result, error
 	}
 	req := a.held.Request
 	req.Cost, req.Limit = 1, ample
-	return a.strategy.peeker.Peek(ctx, &req)
+	return a.strategy.Peek(ctx, &req)
 }
 
 // entries is implemented by sliding logs.
@@ -76,7 +76,7 @@ func (a *ask) refundEntries(ctx context.Context, log entries, req weir.Request) 
 	for i := len(hits) - 1; err == nil && i >= 0 && left > 0; i-- {
 		req.Cost = min(left, hits[i].Cost)
 		left -= req.Cost
-		err = a.strategy.refunder.Refund(ctx, &req, &weir.Result{
+		err = a.strategy.Refund(ctx, &req, &weir.Result{
 			State: weir.Allow, ExpiresAt: hits[i].At.Add(req.Duration),
 		})
 	}

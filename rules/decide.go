@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // Decide decides on a request. It returns [ErrNoDomain], [ErrNoDescriptors] or [ErrOverride] for an
@@ -212,7 +213,6 @@ func (a *ask) reset(now time.Time) time.Duration {
 	if a.limit.Algorithm != FixedWindow {
 		return period
 	}
-	return period - time.Duration(mod(now.UnixNano(), int64(period)))
+	_, into := arith.FloorDiv(now.UnixNano(), int64(period))
+	return period - time.Duration(into)
 }
-
-func mod(a, b int64) int64 { return (a%b + b) % b }

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -23,31 +24,34 @@ var (
 var homes = map[string]string{} // key -> name of the map that it belongs to
 
 func init() {
-	for _, k := range descriptorKeys {
-		homes[k] = "a descriptor"
+	for home, keys := range map[string][]string{
+		"the top of the file": {"domain", "rate_limits"}, "a descriptor": descriptorKeys, "rate_limit": limitKeys,
+	} {
+		for _, k := range keys {
+			homes[k] = home
+		}
 	}
-	for _, k := range limitKeys {
-		homes[k] = "rate_limit"
-	}
-	homes["domain"] = "the top of the file"
-	homes["rate_limits"] = "the top of the file"
 }
 
 // mapping returns the fields of n whose names are in keys, and reports all others. name is the name
 // of the map. It returns nil if n is not a map.
 func (d *decoder) mapping(n *yaml.Node, name string, keys []string) []field {
+	return d.known(n, name, keys, func(f field) { d.stray(f, name, keys) })
+}
+
+// known is mapping with another report of a field whose name is not in keys.
+func (d *decoder) known(n *yaml.Node, name string, keys []string, stray func(field)) []field {
 	if n.Kind != yaml.MappingNode {
 		d.errorf(d.at(n), "error loading config file: cannot unmarshal %s into %s; want a map",
 			brief(n), name)
 		return nil
 	}
-	known := d.fields(n)
-	return slices.DeleteFunc(known, func(f field) bool {
-		if slices.Contains(keys, f.name) {
-			return false
+	return slices.DeleteFunc(d.fields(n), func(f field) bool {
+		other := !slices.Contains(keys, f.name)
+		if other {
+			stray(f)
 		}
-		d.stray(f, name, keys)
-		return true
+		return other
 	})
 }
 
@@ -60,11 +64,8 @@ func (d *decoder) stray(f field, in string, keys []string) {
 		}
 		return
 	}
-	hint := suggest(f.name, keys)
-	if hint == "" {
-		hint = suggest(f.name, allKeys)
-	}
-	d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name, hint)
+	d.errorf(d.at(f.key), "config error, unknown key '%s'%s", f.name,
+		cmp.Or(suggest(f.name, keys), suggest(f.name, allKeys)))
 }
 
 // checkStray checks the keys and types of a value that has no effect, as far as Envoy's service
@@ -347,11 +348,7 @@ func (d *decoder) unit(r *Rule, at position, f *field) {
 	case r.Limit.Unlimited && name != "":
 		d.warnf(at, "unit '%s' has no effect: the rule is unlimited", name)
 	case !r.Limit.Unlimited && !known:
-		hint := suggest(name, unitNames)
-		if hint == "" {
-			hint = "; want one of " + strings.Join(unitNames, ", ")
-		}
-		d.errorf(at, "invalid rate limit unit '%s'%s", name, hint)
+		d.errorf(at, "invalid rate limit unit '%s'%s", name, oneOf(name, unitNames))
 	case known:
 		r.Limit.Unit = u
 	}

@@ -113,13 +113,17 @@ type state struct {
 	known      map[method]*strategy
 }
 
-// strategy is a weir.Strategy with its optional interfaces.
-type strategy struct {
+// counter is a weir.Strategy with the optional interfaces that an Engine needs.
+type counter interface {
 	weir.Strategy
-	limit    weir.Limit
-	peeker   weir.Peeker
-	refunder weir.Refunder
-	charges  bool // it is a weir.Charger
+	weir.Peeker
+	weir.Refunder
+}
+
+type strategy struct {
+	counter
+	limit   weir.Limit
+	charges bool // it is a weir.Charger
 }
 
 // New returns an Engine that decides by set. It fails if set is nil or if its Strategies fail.
@@ -193,24 +197,15 @@ func (e *Engine) strategy(m method, old, next map[method]*strategy) (*strategy, 
 		if err != nil {
 			return nil, fmt.Errorf("rules: no strategy for %v: %w", m.algorithm, err)
 		}
-		if s, err = bind(made); err != nil {
-			return nil, fmt.Errorf("rules: strategy for %v: %w", m.algorithm, err)
+		c, ok := made.(counter)
+		if !ok {
+			return nil, fmt.Errorf("rules: strategy for %v: %s does not implement weir.Peeker and weir.Refunder",
+				m.algorithm, weir.NameOf(made))
 		}
+		_, charges := made.(weir.Charger)
+		s = &strategy{c, weir.NewLimit(made), charges}
 	}
 	next[m] = s
-	return s, nil
-}
-
-func bind(made weir.Strategy) (*strategy, error) {
-	s := &strategy{Strategy: made, limit: weir.NewLimit(made)}
-	var ok bool
-	if s.peeker, ok = made.(weir.Peeker); !ok {
-		return nil, fmt.Errorf("%s does not implement weir.Peeker", weir.NameOf(made))
-	}
-	if s.refunder, ok = made.(weir.Refunder); !ok {
-		return nil, fmt.Errorf("%s does not implement weir.Refunder", weir.NameOf(made))
-	}
-	_, s.charges = made.(weir.Charger)
 	return s, nil
 }
 
@@ -236,9 +231,9 @@ func (e *Engine) Reset(ctx context.Context, domain string, entries []Entry) (boo
 		return false, nil
 	}
 	s := st.strategies[r.method]
-	resetter, ok := s.Strategy.(weir.Resetter)
+	resetter, ok := s.counter.(weir.Resetter)
 	if !ok {
-		return true, fmt.Errorf("rules: %s does not implement weir.Resetter: %w", weir.NameOf(s.Strategy),
+		return true, fmt.Errorf("rules: %s does not implement weir.Resetter: %w", weir.NameOf(s.counter),
 			errors.ErrUnsupported)
 	}
 	key := string(appendKey(nil, domain, entries, r))

@@ -2,7 +2,9 @@ package rules
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/weirgo/weir/httplimit"
@@ -132,13 +134,7 @@ func (l *level) absence(e Entry) string {
 	}
 	a := l.keys[e.Key]
 	if a == nil {
-		keys := make([]string, 0, len(l.keys))
-		for _, n := range l.nodes {
-			if len(keys) == 0 || keys[len(keys)-1] != n.key {
-				keys = append(keys, n.key)
-			}
-		}
-		return "no descriptor with this key" + suggest(e.Key, keys)
+		return "no descriptor with this key" + suggest(e.Key, slices.Sorted(maps.Keys(l.keys)))
 	}
 	return fmt.Sprintf("no match among the %s of this key", plural(len(a.values), "value"))
 }

@@ -155,11 +155,7 @@ func (d *decoder) algorithm(limit *Limit, f field) {
 	}
 	i := slices.Index(algorithmNames, name)
 	if i < 0 {
-		hint := suggest(name, algorithmNames)
-		if hint == "" {
-			hint = "; want one of " + strings.Join(algorithmNames, ", ")
-		}
-		d.errorf(d.at(f.value), "unknown algorithm '%s'%s", name, hint)
+		d.errorf(d.at(f.value), "unknown algorithm '%s'%s", name, oneOf(name, algorithmNames))
 		return
 	}
 	limit.Algorithm = Algorithm(i)

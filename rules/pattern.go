@@ -101,9 +101,7 @@ func (r *ranges) add(n *node) {
 		r.nodes = make(map[netip.Prefix]*node)
 	}
 	r.nodes[n.pattern.cidr] = n
-	if i, found := slices.BinarySearch(r.lengths, n.pattern.cidr.Bits()); !found {
-		r.lengths = slices.Insert(r.lengths, i, n.pattern.cidr.Bits())
-	}
+	r.lengths = insert(r.lengths, n.pattern.cidr.Bits())
 }
 
 // find returns the first node in file order whose range contains all of of, or best if that comes
@@ -132,9 +130,27 @@ func (a *affixes) add(affix string, n *node) {
 		a.nodes = make(map[string][]*node)
 	}
 	a.nodes[affix] = append(a.nodes[affix], n)
-	if i, found := slices.BinarySearch(a.lengths, len(affix)); !found {
-		a.lengths = slices.Insert(a.lengths, i, len(affix))
+	a.lengths = insert(a.lengths, len(affix))
+}
+
+// insert adds a number to those in ascending order, once.
+func insert(sorted []int, n int) []int {
+	if i, found := slices.BinarySearch(sorted, n); !found {
+		return slices.Insert(sorted, i, n)
 	}
+	return sorted
+}
+
+// find returns the first node that matches value and has the affix of one of its lengths, or best if that
+// comes before.
+func (a *affixes) find(best *node, value string, affix func(n int) string) *node {
+	for _, n := range a.lengths {
+		if n > len(value) {
+			break
+		}
+		best = earliest(best, a.nodes[affix(n)], value)
+	}
+	return best
 }
 
 // few is the number of patterns up to which trying one by one is as fast as the maps.
@@ -165,19 +181,8 @@ func (w *wildcards) find(value string) *node {
 			best = w.byRange.find(best, of)
 		}
 	}
-	for _, n := range w.byPrefix.lengths {
-		if n > len(value) {
-			break
-		}
-		best = earliest(best, w.byPrefix.nodes[value[:n]], value)
-	}
-	for _, n := range w.bySuffix.lengths {
-		if n > len(value) {
-			break
-		}
-		best = earliest(best, w.bySuffix.nodes[value[len(value)-n:]], value)
-	}
-	return best
+	best = w.byPrefix.find(best, value, func(n int) string { return value[:n] })
+	return w.bySuffix.find(best, value, func(n int) string { return value[len(value)-n:] })
 }
 
 // covers returns the first node in file order that matches all values that n matches. A wildcard does

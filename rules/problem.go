@@ -74,6 +74,11 @@ func suggest(word string, candidates []string) string {
 	return "; did you mean '" + best + "'?"
 }
 
+// oneOf is suggest, or the candidates if none is near.
+func oneOf(word string, candidates []string) string {
+	return cmp.Or(suggest(word, candidates), "; want one of "+strings.Join(candidates, ", "))
+}
+
 // distance returns the edit distance of a and b: the number of insertions, deletions, substitutions
 // and swaps of neighbors that turn one into the other. It returns at most bound.
 func distance(a, b string, bound int) int {

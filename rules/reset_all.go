@@ -25,9 +25,9 @@ func (e *Engine) ResetAll(
 	}
 	seen := 0
 	for _, s := range e.state.Load().known {
-		resetter, ok := s.Strategy.(weir.PrefixResetter)
+		resetter, ok := s.counter.(weir.PrefixResetter)
 		if !ok {
-			return reset, fmt.Errorf("rules: %s does not implement weir.PrefixResetter: %w", weir.NameOf(s.Strategy),
+			return reset, fmt.Errorf("rules: %s does not implement weir.PrefixResetter: %w", weir.NameOf(s.counter),
 				errors.ErrUnsupported)
 		}
 		before, last := seen, reset

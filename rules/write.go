@@ -129,10 +129,7 @@ func (n *node) yamlMetadata() map[string]any {
 	if len(own) == 0 {
 		return m
 	}
-	m = maps.Clone(m)
-	if m == nil {
-		m = make(map[string]any)
-	}
+	m = maps.Collect(maps.All(m)) // it may be nil
 	m[ownKey] = own
 	return m
 }
