@@ -69,8 +69,8 @@ func (l *Limiter) Calendar(unit CalendarUnit, zone *time.Location) *Calendar {
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (c *Calendar) Run(ctx context.Context, r *Request) (*Result, error) {
-	return allocated(c.Decide(ctx, r))
+func (c *Calendar) Run(_ context.Context, r *Request) (*Result, error) {
+	return allocated(c.run, r)
 }
 
 // Decide is Run without the allocation of a Result.

@@ -23,8 +23,8 @@ func (l *Limiter) FixedWindow() *FixedWindow {
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (f *FixedWindow) Run(ctx context.Context, r *Request) (*Result, error) {
-	return allocated(f.Decide(ctx, r))
+func (f *FixedWindow) Run(_ context.Context, r *Request) (*Result, error) {
+	return allocated(f.run, r)
 }
 
 // Decide is Run without the allocation of a Result.

@@ -60,8 +60,8 @@ func (l *Limiter) onSlots(k kind) slotStrategy {
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (s *slotStrategy) Run(ctx context.Context, r *Request) (*Result, error) {
-	return allocated(s.Decide(ctx, r))
+func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
+	return allocated(s.run, r)
 }
 
 // Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the
@@ -210,7 +210,7 @@ func (s *slotStrategy) lock(id string, scaleMs, since int64, create bool) (c cel
 
 // Peek implements [Peeker].
 func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
-	return looked(s, r)
+	return allocated(s.look, r)
 }
 
 // look implements local. It takes no lock for a known caller.

@@ -61,8 +61,8 @@ func (s *stateStrategy[S]) find(r *Request) (p params, h lockedState[S], err err
 }
 
 // Run implements [Strategy]. It fails as [Limiter.CheckRate] does.
-func (s *stateStrategy[S]) Run(ctx context.Context, r *Request) (*Result, error) {
-	return allocated(s.Decide(ctx, r))
+func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
+	return allocated(s.run, r)
 }
 
 // Decide is Run without the allocation of a Result.
@@ -121,7 +121,7 @@ func (s *stateStrategy[S]) again(h handle) (exact bool) {
 
 // Peek implements [Peeker].
 func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) {
-	return looked(s, r)
+	return allocated(s.look, r)
 }
 
 // look implements local.

@@ -88,20 +88,10 @@ func (l *Limiter) result(v verdict) *Result {
 	return r
 }
 
-// allocated returns what Run does, given what Decide does.
-func allocated(res Result, err error) (*Result, error) {
-	if err != nil {
-		return nil, err
-	}
-	return &res, nil
-}
-
-// looked returns what Peek does, given a strategy's look.
-func looked(s interface {
-	look(r *Request, res *Result) (time.Duration, error)
-}, r *Request) (*Result, error) {
+// allocated returns what Run or Peek does, given run or look.
+func allocated(decide func(r *Request, res *Result) (time.Duration, error), r *Request) (*Result, error) {
 	res := new(Result)
-	if _, err := s.look(r, res); err != nil {
+	if _, err := decide(r, res); err != nil {
 		return nil, err
 	}
 	return res, nil
