@@ -54,9 +54,16 @@ func (b *bar) show(p replay.Progress) {
 		share += (1 - reading) * float64(p.Decided) / float64(p.Requests)
 	}
 	full := int(share * width)
-	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %.1f M lines, %.1f M lines/s ", share*100, strings.Repeat("=", full),
-		strings.Repeat(" ", width-full), float64(p.Lines)/1e6,
-		float64(p.Lines)/1e6/now.Sub(b.start).Seconds())
+	fmt.Fprintf(b.w, "\r%3.0f %% [%s%s] %s, %s/s ", share*100, strings.Repeat("=", full),
+		strings.Repeat(" ", width-full), lines(float64(p.Lines)), lines(float64(p.Lines)/now.Sub(b.start).Seconds()))
+}
+
+// lines formats a number of lines: in millions, if there is a tenth of one.
+func lines(n float64) string {
+	if n < 1e5 {
+		return fmt.Sprintf("%.0f lines", n)
+	}
+	return fmt.Sprintf("%.1f M lines", n/1e6)
 }
 
 // clear erases the bar.

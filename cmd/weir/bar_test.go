@@ -24,6 +24,13 @@ func TestBarShowsProgress(t *testing.T) {
 	assert.Contains(t, out.String(), "\r\x1b[K")
 }
 
+func TestBarCountsFewLines(t *testing.T) {
+	var out bytes.Buffer
+	b := &bar{w: &out, total: 200, start: time.Now().Add(-2 * time.Second)}
+	b.show(replay.Progress{Bytes: 100, Lines: 1500})
+	assert.Regexp(t, ` 1500 lines, 7[45]\d lines/s $`, out.String())
+}
+
 func TestBarIsSilentUnlessOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	b := newBar(&out, []string{"main.go"}, false)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"runtime/debug"
 	"strings"
 
@@ -19,7 +20,11 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("weir {{.Version}}\n")
-	root.AddCommand(newReplay(), newProxy(), newRules(), newServe())
+	root.AddCommand(newReplay(), newProxy(), newRules(), newServe(), &cobra.Command{
+		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) { fmt.Fprintln(cmd.OutOrStdout(), "weir", root.Version) },
+	})
+	complete(root)
 	return root
 }
 
