@@ -51,10 +51,13 @@ function draw(parent, name, attributes, content) {
   return e;
 }
 
-// ceiling returns the next number that a person would end an axis at.
+// ceiling returns the next even number that a person would end an axis at, at most a third above n from 5 on.
 function ceiling(n) {
-  const unit = 10 ** Math.floor(Math.log10(Math.max(n, 1)));
-  for (const step of [1, 2, 4, 5, 10]) if (step * unit >= n) return Math.max(step * unit, 4);
+  const unit = 10 ** Math.floor(Math.log10(Math.max(n, 4)));
+  for (const step of [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10]) {
+    const end = Math.round(step * unit);
+    if (end >= Math.max(n, 4) && end % 2 === 0) return end;
+  }
 }
 
 function chart(series) {
@@ -157,12 +160,13 @@ function show(s) {
   text("in-flight", number.format(s.in_flight));
   text("buckets", number.format(s.table.buckets));
   text("buckets-of", "of " + number.format(s.table.max_buckets) + " buckets" + (s.table.full ? ", " + number.format(s.table.full) + " refused" : ""));
-  text("sweeps", number.format(s.table.sweeps));
-  $("sweeps-of").title = "the last one took " + s.table.last_sweep_ms + " ms";
-  text("sweeps-of", "sweeps, " + number.format(s.table.swept) + " buckets swept");
-  const n = s.requests;
-  text("undecided", number.format(n.Bypassed + n.Failed + n.NoKey));
-  text("totals", number.format(n.Admitted + n.Bypassed) + " admitted and " + number.format(n.Denied + n.Listed) + " denied since the start");
+  $("buckets-of").title = number.format(s.table.sweeps) + " sweeps have removed " + number.format(s.table.swept) +
+    " that had expired; the last one took " + s.table.last_sweep_ms + " ms";
+  const { admitted, denied, listed, bypassed, failed, "no key": unkeyed } = s.requests, undecided = bypassed + failed + unkeyed;
+  text("undecided", number.format(undecided));
+  text("undecided-of", undecided === 0 ? "not decided" : "not decided: " + number.format(unkeyed) + " without a key, " +
+    number.format(failed) + " refused and " + number.format(bypassed) + " let through as the limiter failed");
+  text("totals", number.format(admitted + bypassed) + " admitted and " + number.format(denied + listed) + " denied since the start");
   chart(s.per_second);
   deciding(s.deciding, s.now);
   worst(s.worst, s.now);
