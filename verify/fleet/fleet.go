@@ -37,6 +37,13 @@ type Fleet struct {
 	Cost      uint64        // the largest cost of a request, of which each from 1 is as likely; 0: all are 1
 	Length    time.Duration // of the run: whole Windows
 	RoundTrip time.Duration // to Redis
+	Service   time.Duration // of Redis for a command; the others wait in a queue. 0: none
+
+	// Sample, if not 0, is how many requests of each octave of callers (the first, the next two, the next
+	// four, and so on) are simulated at least. Counts of different keys do not affect each other, but for
+	// the queue of Redis, so the others are taken to be like these. At least four callers of an octave
+	// are simulated. Decisions, Commands and Hot are those of all, and Peak, Over and Unused of the sample.
+	Sample float64
 
 	// Strategy makes what counts, in Redis and in each instance. nil: FixedWindow. With another one
 	// Over, Unused and what is computed from them mean nothing.
@@ -66,6 +73,7 @@ type Outcome struct {
 	Local               uint64 // of Decisions, those that an instance made without Redis and leases
 	Commands            uint64 // that Redis ran
 	Peak                uint64 // of Commands in one second
+	Hot                 uint64 // of Commands, those on the key with most of them
 
 	// Over is by how much the admissions of one caller in one window exceeded Limit at most; OverAll
 	// is the sum of that over all callers and windows.
@@ -133,6 +141,7 @@ type run struct {
 	instances []*instance
 	retired   []*instance
 	callers   []string
+	like      []float64 // of callers: how many each of them stands for
 	weights   []float64 // of callers, each with the sum of those before it
 	random    *rand.Rand
 
@@ -140,6 +149,7 @@ type run struct {
 	admitted map[window]uint64 // guarded by mu, as all below
 	asked    map[window]uint64
 	denied   map[window]uint64 // admitted when it was first denied
+	decided  []uint64          // by caller
 	out      Outcome
 }
 
@@ -158,8 +168,9 @@ func (f Fleet) Run(seed uint64) (Outcome, error) {
 	}
 	defer limiter.Close()
 	r := &run{
-		Fleet:    f,
-		server:   &redis{strategy: f.Strategy(limiter), roundTrip: f.RoundTrip, start: time.Now()},
+		Fleet: f,
+		server: &redis{strategy: f.Strategy(limiter), roundTrip: f.RoundTrip, service: f.Service, start: time.Now(),
+			perKey: make(map[string]uint64)},
 		random:   rand.New(rand.NewPCG(seed, 0)),
 		admitted: make(map[window]uint64),
 		asked:    make(map[window]uint64),
@@ -171,14 +182,48 @@ func (f Fleet) Run(seed uint64) (Outcome, error) {
 			return Outcome{}, err
 		}
 	}
-	total := 0.0
-	for i := range f.Callers {
-		total += math.Pow(float64(i+1), -f.Skew)
-		r.weights = append(r.weights, total)
-		r.callers = append(r.callers, fmt.Sprint("caller ", i))
-	}
+	r.draw()
 	err = r.simulate()
 	return r.result(), err
+}
+
+// draw draws the callers that are simulated, and lowers Rate to theirs.
+func (r *run) draw() {
+	total, sum := zipf(1, r.Callers+1, r.Skew), 0.0
+	requests := r.Rate * r.Length.Seconds() / total // of a caller of weight 1
+	for first := 1; first <= r.Callers; first *= 2 {
+		size := min(first, r.Callers+1-first)
+		n := size
+		if r.Sample > 0 {
+			mean := zipf(first, first+size, r.Skew) / float64(size) * requests
+			n = min(size, max(4, int(math.Ceil(r.Sample/mean))))
+		}
+		for i := range n {
+			rank := first + int((float64(i)+0.5)*float64(size)/float64(n))
+			sum += math.Pow(float64(rank), -r.Skew)
+			r.weights = append(r.weights, sum)
+			r.callers = append(r.callers, fmt.Sprint("caller ", rank))
+			r.like = append(r.like, float64(size)/float64(n))
+		}
+	}
+	r.Rate *= sum / total
+	r.decided = make([]uint64, len(r.callers))
+}
+
+// zipf returns the sum of the weights of the ranks from first to before end.
+func zipf(first, end int, skew float64) (sum float64) {
+	const exact = 1 << 16 // the rest is an integral, from a half rank below to a half above
+	for ; first < min(end, exact); first++ {
+		sum += math.Pow(float64(first), -skew)
+	}
+	if first >= end {
+		return sum
+	}
+	from, to := float64(first)-0.5, float64(end)-0.5
+	if skew == 1 {
+		return sum + math.Log(to/from)
+	}
+	return sum + (math.Pow(to, 1-skew)-math.Pow(from, 1-skew))/(1-skew)
 }
 
 // join adds an instance.
@@ -269,7 +314,7 @@ func (r *run) ask(in *instance, caller int, cost uint64) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.out.Decisions++
+	r.decided[caller]++
 	w := window{caller, ends.UnixMilli()}
 	r.asked[w] += cost
 	if _, seen := r.denied[w]; !seen && !res.Allowed() {
@@ -291,8 +336,14 @@ func (r *run) result() Outcome {
 	for _, in := range append(r.instances, r.retired...) {
 		out.Local += in.Stats().Local
 	}
+	var decisions, commands float64
+	for i, key := range r.callers {
+		decisions += float64(r.decided[i]) * r.like[i]
+		commands += float64(r.server.perKey[key]) * r.like[i]
+		out.Hot = max(out.Hot, r.server.perKey[key])
+	}
+	out.Decisions, out.Commands = uint64(math.Round(decisions)), uint64(math.Round(commands))
 	for _, n := range r.server.perSecond {
-		out.Commands += n
 		out.Peak = max(out.Peak, n)
 	}
 	for _, n := range r.admitted {

@@ -2,6 +2,7 @@ package fleet_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -120,4 +121,35 @@ func TestBoundRejectsInstancesThatDoNotShare(t *testing.T) {
 	f := small()
 	f.OutageFrom, f.OutageTo, f.Configured = 700*time.Millisecond, 2300*time.Millisecond, 1
 	assert.Greater(t, f.Limit+simulate(t, f).Over, f.Bound())
+}
+
+// A sample of the callers costs as many commands for a decision as all of them, within 5 %. Fewer callers, the
+// control, do not.
+func TestSampleEqualsTheWhole(t *testing.T) {
+	slow.Test(t)
+	f := fleet.Fleet{
+		Instances: 3, Block: 20, Denials: true, Limit: 500, Window: time.Second, Length: time.Second,
+		Callers: 100_000, Skew: 1, Rate: 30_000, RoundTrip: time.Millisecond,
+	}
+	each := func(f fleet.Fleet) float64 {
+		out := simulate(t, f)
+		return float64(out.Commands) / float64(out.Decisions)
+	}
+	whole := each(f)
+	f.Sample = 500
+	assert.InEpsilon(t, whole, each(f), 0.05)
+	f.Callers, f.Sample = 1000, 0
+	assert.Greater(t, math.Abs(each(f)-whole), 0.05*whole, "fewer callers are others")
+}
+
+// Calls wait for a Redis that is busy, and one that is too busy decides little.
+func TestRedisQueues(t *testing.T) {
+	slow.Test(t)
+	f := small()
+	f.Denials, f.Service = false, 200*time.Microsecond // 5,000 commands a second
+	out := simulate(t, f)
+	assert.Zero(t, out.Local, "at four fifths of its capacity")
+	f.Service = 400 * time.Microsecond
+	out = simulate(t, f)
+	assert.Greater(t, out.Local, out.Decisions/2)
 }

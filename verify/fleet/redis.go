@@ -13,19 +13,22 @@ import (
 // errDown is the error of a Redis that is not there.
 var errDown = errors.New("connection refused")
 
-// redis counts as a Redis does, in one round trip a command.
+// redis counts as a Redis does, in one round trip a command and one command at a time.
 type redis struct {
 	strategy  Counter
 	roundTrip time.Duration
+	service   time.Duration // of one command; others wait for it
 	down      atomic.Bool
 	start     time.Time
 
 	mu        sync.Mutex
-	perSecond []uint64 // guarded by mu; commands
+	free      time.Time         // guarded by mu, as those below: when it has served all commands
+	perSecond []uint64          // commands
+	perKey    map[string]uint64 // commands
 }
 
 // command runs the effect of a command, half a round trip from now.
-func (s *redis) command(do func() error) error {
+func (s *redis) command(key string, do func() error) error {
 	time.Sleep(s.roundTrip / 2)
 	defer time.Sleep(s.roundTrip / 2)
 	if s.down.Load() {
@@ -37,7 +40,15 @@ func (s *redis) command(do func() error) error {
 		s.perSecond = append(s.perSecond, 0)
 	}
 	s.perSecond[second]++
+	s.perKey[key]++
+	now := time.Now()
+	if s.free.Before(now) {
+		s.free = now
+	}
+	s.free = s.free.Add(s.service)
+	wait := s.free.Sub(now)
 	s.mu.Unlock()
+	time.Sleep(wait)
 	return do()
 }
 
@@ -46,14 +57,14 @@ func (s *redis) Unwrap() weir.Strategy { return s.strategy }
 
 // Run implements weir.Strategy.
 func (s *redis) Run(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	err = s.command(func() (err error) { res, err = s.strategy.Run(ctx, r); return err })
+	err = s.command(r.Key, func() (err error) { res, err = s.strategy.Run(ctx, r); return err })
 	return res, err
 }
 
 // Reconcile implements weir.Reconciler. No answer is lost here, so no debt is charged twice.
 func (s *redis) Reconcile(ctx context.Context, r *weir.Request,
 	b *weir.Backlog) (res *weir.Result, err error) {
-	err = s.command(func() (err error) {
+	err = s.command(r.Key, func() (err error) {
 		if b.Counted != nil {
 			err = s.strategy.Seed(ctx, r, b.Counted)
 		}

@@ -26,9 +26,11 @@ const (
 	ledger           = 1 << 17 // fallback.DefaultMaxCallers
 	leasesHeld       = 1 << 16 // near.DefaultKeys
 	denialsHeld      = 1 << 14 // near.DefaultDenials
-	load             = 0.6     // share of a Redis server's one core that leaves room for peaks
+	busy             = 0.6     // share of a Redis server's one core that leaves room for peaks
 	alone, routed    = "alone", "alone, callers routed to instances"
 	plain, withLease = "Redis", "Redis, leases of 100 and denials"
+	skewed           = withLease + ", skew 1.5"
+	lessSkewed       = withLease + ", skew 1.0"
 )
 
 // size is one row of the sizing table.
@@ -44,17 +46,19 @@ var sizes = []size{
 	{1, 1e7, 1e6, alone},
 	{10, 1e6, 1e4, plain},
 	{10, 1e7, 1e5, plain},
-	{10, 1e7, 1e5, withLease},
+	{10, 1e7, 1e5, skewed},
+	{10, 1e7, 1e5, lessSkewed},
 	{100, 1e8, 1e6, plain},
-	{100, 1e8, 1e6, withLease},
+	{100, 1e8, 1e6, skewed},
+	{100, 1e8, 1e6, lessSkewed},
 	{1000, 1e9, 1e7, plain},
-	{1000, 1e9, 1e7, withLease},
+	{1000, 1e9, 1e7, lessSkewed},
 	{1000, 1e9, 1e7, routed},
 }
 
-// sizing computes the table from the constants and from the commands for each decision in the
-// simulated tables.
-func sizing(t *testing.T, simulated string) string {
+// sizing computes the table from the constants and from the commands for each decision in the table of
+// constant load.
+func sizing(t *testing.T, load string) string {
 	t.Helper()
 	var b strings.Builder
 	b.WriteString(
@@ -71,8 +75,8 @@ func sizing(t *testing.T, simulated string) string {
 			perDecision, how, client := 1.0, "computed", s.decisions*usClient
 			// Limited by the default MaxBuckets.
 			memory := min(s.callers, ledger)*bytesLedger + min(s.callers, 1<<20)*bytesCaller
-			if s.composition == withLease {
-				perDecision = commandsADecision(t, simulated, s.instances)
+			if s.composition != plain {
+				perDecision = commandsADecision(t, load, s.instances, s.composition)
 				how = fmt.Sprintf("computed; %.3f commands a decision simulated", perDecision)
 				client = s.decisions * (usLeased + perDecision*usClient)
 				memory += min(s.callers, leasesHeld)*bytesLease + min(s.callers, denialsHeld)*bytesDenial
@@ -80,22 +84,21 @@ func sizing(t *testing.T, simulated string) string {
 			commands := s.decisions * perDecision
 			cores := commands * usServer / 1e6
 			cells = append(cells, bytes(memory), fmt.Sprintf("%.2f", client/1e6), amount(commands),
-				fmt.Sprintf("%.2f", cores), fmt.Sprint(math.Ceil(cores/load)), bytes(s.callers*bytesRedis), how)
+				fmt.Sprintf("%.2f", cores), fmt.Sprint(math.Ceil(cores/busy)), bytes(s.callers*bytesRedis), how)
 		}
 		b.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 	}
 	return b.String()
 }
 
-// commandsADecision reads from the simulated tables how many commands a fleet with skewed callers
-// and leases of 100 needs for each decision.
-func commandsADecision(t *testing.T, simulated string, instances int) float64 {
+// commandsADecision reads from the table of constant load how many commands a fleet with leases of 100 needs
+// for each decision, with a million callers for each instance.
+func commandsADecision(t *testing.T, load string, instances int, composition string) float64 {
 	t.Helper()
-	_, bySize, ok := strings.Cut(simulated, "| | instances |")
-	require.True(t, ok)
-	_, row, ok := strings.Cut(bySize, fmt.Sprintf("| skewed callers | %d | ", instances))
-	require.True(t, ok, "no row of %d instances", instances)
-	n, err := strconv.ParseFloat(strings.Fields(row)[0], 64)
+	_, skew, _ := strings.Cut(composition, withLease+", ")
+	_, row, ok := strings.Cut(load, fmt.Sprintf("| 10^6 callers for each instance, %s | %d | ", skew, instances))
+	require.True(t, ok, "no row of %d instances and %s", instances, skew)
+	n, err := strconv.ParseFloat(strings.Fields(row)[2], 64)
 	require.NoError(t, err)
 	return n
 }
@@ -143,7 +146,7 @@ func part(t *testing.T, page, name string) (before, text, after string) {
 func TestSizingTableIsComputed(t *testing.T) {
 	page, err := os.ReadFile(document)
 	require.NoError(t, err)
-	_, simulated, _ := part(t, string(page), "simulated")
+	_, load, _ := part(t, string(page), "load")
 	_, computed, _ := part(t, string(page), "computed")
-	assert.Equal(t, sizing(t, simulated), strings.Trim(computed, "\n")+"\n")
+	assert.Equal(t, sizing(t, load), strings.Trim(computed, "\n")+"\n")
 }
