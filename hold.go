@@ -51,9 +51,9 @@ func (e *DeniedError) Unwrap() error {
 //	if err != nil { … } // errors.As finds a *weir.DeniedError, if it is denied
 //	defer held.Release(ctx)
 //
-// s is a [Holder]: [InFlight], that of redislimit, or a Policy of one of them; with another it fails
-// with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and those of s. That ctx ends
-// does not end what is held.
+// s is a [Holder]: [InFlight], that of redislimit, a fallback of both, or a Policy of one of these;
+// with another it fails with [errors.ErrUnsupported]. Its other errors are a [*DeniedError], and those
+// of s. That ctx ends does not end what is held.
 //
 // Duration is the lease. In this process a place needs none: it ends with its Release, or with the
 // process. A place elsewhere is renewed three times in each Duration, and more often after an error,

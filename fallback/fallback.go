@@ -34,7 +34,7 @@ func (s Source) String() string {
 }
 
 // Fallback is a primary strategy with a local one behind it. It is a weir.Strategy, Admitter,
-// Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and
+// Holder, Peeker, Refunder, Resetter and Charger. Make one with [New]. It is safe for concurrent use and
 // needs no closing: its goroutines are calls and probes of primary, which end with their timeouts.
 type Fallback struct {
 	*common
@@ -129,6 +129,18 @@ type common struct {
 // replica adds what the replica lacked, likewise. Leases around primary, of package near, add what
 // is left of a block for each instance and window. For strategies other than fixed windows the same
 // holds for the period that they count, in place of a window.
+//
+// # Work in flight
+//
+// Where both are an InFlight, the Fallback is a weir.Holder: see Acquire. What is held goes on in an
+// outage, and an instance admits more while it holds less than its share, ceil(L/N), its own places
+// of before included. So at one time
+//
+//	in flight <= L + (N-1)*ceil(L/N)
+//
+// and L + N - 1, if no instance held more than its share when primary failed. When primary answers
+// again it knows of each place after a twelfth of its lease; of those for which it has no room any
+// more, weir.Held.Lost reports it.
 //
 // # What primary and local must be
 //

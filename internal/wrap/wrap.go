@@ -25,6 +25,7 @@ type Strategy struct {
 	weir.Charger
 	weir.Reconciler
 	weir.Forecaster
+	weir.Holder
 	Warmer
 	Cache
 }
@@ -50,7 +51,7 @@ func Of(s weir.Strategy) Strategy {
 	return Strategy{
 		s, or[weir.Admitter](s, n), or[weir.Peeker](s, n), or[weir.Refunder](s, n),
 		or[weir.Resetter](s, n), or[weir.PrefixResetter](s, n), or[weir.Seeder](s, n), or[weir.Charger](s, n),
-		or[weir.Reconciler](s, n), or[weir.Forecaster](s, n), or[Warmer](s, n), or[Cache](s, n),
+		or[weir.Reconciler](s, n), or[weir.Forecaster](s, n), or[weir.Holder](s, n), or[Warmer](s, n), or[Cache](s, n),
 	}
 }
 
@@ -160,6 +161,10 @@ func (a absent) ResetPrefix(context.Context, string, func(seen, reset int)) (int
 
 func (a absent) Admit(context.Context, *weir.Request) (*weir.Result, weir.Return, error) {
 	return nil, nil, a.err("admit")
+}
+
+func (a absent) Acquire(context.Context, *weir.Request) (*weir.Result, weir.Place, error) {
+	return nil, nil, a.err("hold")
 }
 
 func (a absent) Reconcile(context.Context, *weir.Request, *weir.Backlog) (*weir.Result, error) {

@@ -51,6 +51,9 @@ func (tr *trial) renew(r weir.Request, p weir.Place) (held bool) {
 // hold checks that a place counts until it is released, as long as it is renewed, and then leaves no
 // trace; and that a place that ended by itself is not given back at another's cost.
 func hold(s *suite) {
+	if !s.canHold() {
+		return
+	}
 	s.search(variety{}, func(h history) {
 		full := s.trace(h)
 		s.against(full, func(tr *trial) {
@@ -73,6 +76,16 @@ func hold(s *suite) {
 			s.holdsAtOnce(limit)
 		}
 	}
+}
+
+// canHold reports whether the strategy can hold: a wrapper may have the method, and what it wraps not.
+func (s *suite) canHold() (can bool) {
+	s.try(func(tr *trial) {
+		r := s.request(s.Limits[0])
+		_, _, err := tr.Strategy.(weir.Holder).Acquire(context.Background(), &r)
+		can = !errors.Is(err, errors.ErrUnsupported)
+	})
+	return can
 }
 
 // holdsAll holds as much as there is in two places.

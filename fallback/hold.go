@@ -1,0 +1,153 @@
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/wrap"
+)
+
+// place is work in flight: a place of primary, of local, or of both.
+type place struct {
+	f        *Fallback
+	request  weir.Request
+	local    weir.Place  // nil: none
+	released atomic.Bool // set before mu is locked to release primary
+
+	mu      sync.Mutex // held for each call of primary, which may outlast the wait for it
+	primary weir.Place // nil: none
+}
+
+// Acquire implements weir.Holder, for weir.Hold, if primary and local do: primary admits, or local
+// when primary cannot, as Run has it. What primary admits is held in local too, whatever its limit. A
+// place that primary does not know is taken there as soon as it answers again, and is lost if it has
+// no room. A Release that primary does not receive takes effect when the lease ends.
+func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+	if err := f.validate(ctx, r); err != nil {
+		return nil, nil, err
+	}
+	p := &place{f: f, request: *r}
+	v := f.visit(r, time.Time{})
+	defer v.end()
+	res, err := v.call(ctx, p.acquire)
+	source := FromPrimary
+	switch {
+	case err == nil && res.Allowed():
+		own := *r
+		own.Limit = math.MaxUint64
+		_, p.local, _ = f.local.Acquire(ctx, &own) // without room there, local admits nobody else either
+	case err == errUndecided && f.cfg.OnFail != FailLocal:
+		res, source, err = v.policy(), FromPolicy, nil
+	case err == errUndecided:
+		p.released.Store(true) // an admission of primary comes too late
+		q := &place{f: f, request: *r}
+		res, source, err = q.acquireLocal(ctx, v)
+		p = q
+	}
+	if err != nil {
+		f.stats.decided[Nobody].Add(1)
+		return nil, nil, err
+	}
+	if f.stats.decided[source].Add(1); !res.Allowed() {
+		return res, nil, nil
+	}
+	return res, p, nil
+}
+
+// acquireLocal takes a place of this instance's share.
+func (p *place) acquireLocal(ctx context.Context, v *visit) (res *weir.Result, source Source, err error) {
+	own := v.toShare(v.sharedAmong())
+	if res, p.local, err = p.f.local.Acquire(ctx, own); err != nil {
+		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
+	}
+	return v.fromShare(own, res), FromLocal, nil
+}
+
+// acquire takes the place of primary.
+func (p *place) acquire(v *visit, ctx context.Context) (*weir.Result, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	res, held, err := v.primary.Acquire(ctx, v.r)
+	if err == nil && res.Allowed() {
+		if p.primary = held; p.released.Load() {
+			return res, p.give(ctx)
+		}
+	}
+	return res, err
+}
+
+// give gives the place of primary back. mu is held.
+func (p *place) give(ctx context.Context) (err error) {
+	if p.primary != nil {
+		err = p.primary.Release(ctx)
+		p.primary = nil
+	}
+	return err
+}
+
+// Renew implements weir.Place. While primary does not answer, the place is held by local.
+func (p *place) Renew(ctx context.Context) (held bool, err error) {
+	v := p.f.visit(&p.request, time.Time{})
+	defer v.end()
+	res, err := v.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
+		if res, err := p.renew(ctx); res != nil || err != nil {
+			return res, err
+		}
+		return p.acquire(v, ctx)
+	})
+	switch {
+	case err != nil:
+		return false, err
+	case !res.Allowed() && p.local != nil:
+		err = p.local.Release(ctx)
+		p.local = nil
+	}
+	return res.Allowed(), err
+}
+
+// renew renews the place of primary; nil if there is none.
+func (p *place) renew(ctx context.Context) (*weir.Result, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.primary == nil {
+		return nil, nil
+	}
+	res := new(weir.Result)
+	held, err := p.primary.Renew(ctx)
+	if held {
+		res.State = weir.Allow
+	}
+	return res, err
+}
+
+// Release implements weir.Place.
+func (p *place) Release(ctx context.Context) (err error) {
+	if p.local != nil {
+		err = p.local.Release(ctx)
+	}
+	p.released.Store(true)
+	if p.mu.TryLock() { // else a call of primary is under way
+		none := p.primary == nil
+		p.mu.Unlock()
+		if none {
+			return err
+		}
+	}
+	v := p.f.visit(&p.request, time.Time{})
+	defer v.end()
+	_, lost := v.call(ctx, func(_ *visit, ctx context.Context) (*weir.Result, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return nil, p.give(ctx)
+	})
+	if err == nil && lost != errUndecided {
+		err = wrap.Supported(lost)
+	}
+	return err
+}

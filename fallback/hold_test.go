@@ -1,0 +1,203 @@
+package fallback_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/fallback"
+)
+
+// holder is a primary whose places are leases, and which can be down.
+type holder struct {
+	*weir.InFlight
+	down *atomic.Bool
+}
+
+func (h holder) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if h.down.Load() {
+		return nil, errDown
+	}
+	return h.InFlight.Run(ctx, r)
+}
+
+func (h holder) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+	if h.down.Load() {
+		return nil, nil, errDown
+	}
+	res, giveBack, err := h.Admit(ctx, r)
+	if err != nil || !res.Allowed() {
+		return res, nil, err
+	}
+	return res, &leased{h, *r, giveBack}, nil
+}
+
+type leased struct {
+	of       holder
+	r        weir.Request
+	giveBack weir.Return
+}
+
+func (p *leased) Renew(ctx context.Context) (bool, error) {
+	if err := p.Release(ctx); err != nil {
+		return false, err
+	}
+	res, giveBack, err := p.of.Admit(ctx, &p.r)
+	if err == nil && res.Allowed() {
+		p.giveBack = giveBack
+	}
+	return err == nil && res.Allowed(), err
+}
+
+func (p *leased) Release(ctx context.Context) error {
+	if p.of.down.Load() {
+		return errDown
+	}
+	return p.giveBack(ctx, max(1, p.r.Cost))
+}
+
+// In an outage work in flight goes on, each instance admits up to its share, and primary knows of all places
+// again afterwards, as far as it has room.
+func TestPlacesInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, n, share = 10, 3, 4
+		r := &weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
+		limiter := func() *weir.Limiter {
+			l, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = l.Close() })
+			return l
+		}
+		counted := func(s weir.Peeker) uint64 {
+			all := *r
+			all.Limit = 1 << 20
+			res, err := s.Peek(t.Context(), &all)
+			require.NoError(t, err)
+			return res.TotalRequests - 1
+		}
+		primary := holder{limiter().InFlight(), new(atomic.Bool)}
+		var all [n]*fallback.Fallback
+		var locals [n]*weir.InFlight
+		for i := range all {
+			locals[i] = limiter().InFlight()
+			cfg := tripAtOnce
+			cfg.Instances = n
+			f, err := fallback.New(primary, locals[i], cfg)
+			require.NoError(t, err)
+			all[i] = f
+		}
+		var held [n][]*weir.Held
+		// hold has an instance hold up to so many places more, and returns how many it got.
+		hold := func(i, most int) (got int) {
+			for range most {
+				h, err := weir.Hold(t.Context(), all[i], r)
+				if denied := (*weir.DeniedError)(nil); errors.As(err, &denied) {
+					break
+				}
+				require.NoError(t, err)
+				held[i] = append(held[i], h)
+				got++
+			}
+			return got
+		}
+		release := func(i int) {
+			last := len(held[i]) - 1
+			require.NoError(t, held[i][last].Release(t.Context()))
+			held[i] = held[i][:last]
+		}
+		require.Equal(t, 6, hold(0, 6))
+		require.Equal(t, 2, hold(1, 2))
+		time.Sleep(5 * time.Minute)
+		require.EqualValues(t, 8, counted(primary), "all is renewed")
+		require.EqualValues(t, 6, counted(locals[0]), "and known to local")
+
+		primary.down.Store(true)
+		assert.Equal(t, 0, hold(0, limit), "it holds more than its share")
+		assert.Equal(t, share-2, hold(1, limit))
+		assert.Equal(t, share, hold(2, limit))
+		total := len(held[0]) + len(held[1]) + len(held[2])
+		assert.LessOrEqual(t, total, limit+(n-1)*share)
+		time.Sleep(5 * time.Minute)
+		require.Zero(t, counted(primary), "the leases have ended")
+		release(0) // primary has known it
+		release(2) // primary has not
+		assert.Equal(t, 0, hold(0, 1))
+		assert.Equal(t, 1, hold(2, 1), "the share is free again")
+		for i := range all {
+			assert.EqualValues(t, len(held[i]), counted(locals[i]))
+			for _, h := range held[i] {
+				select {
+				case <-h.Lost():
+					t.Error("the work goes on")
+				default:
+				}
+			}
+		}
+		total = len(held[0]) + len(held[1]) + len(held[2])
+		require.Equal(t, 13, total)
+
+		primary.down.Store(false)
+		time.Sleep(2 * time.Minute) // a probe, and then a renewal of each
+		assert.EqualValues(t, limit, counted(primary), "primary knows them, as far as it has room")
+		lost := 0
+		for i := range all {
+			kept := 0
+			for _, h := range held[i] {
+				select {
+				case <-h.Lost():
+					lost++
+				default:
+					kept++
+				}
+			}
+			assert.EqualValues(t, kept, counted(locals[i]))
+		}
+		assert.Equal(t, total-limit, lost, "the others are lost")
+		assert.Zero(t, hold(1, 1), "primary is full")
+		for i := range all {
+			for len(held[i]) > 0 {
+				release(i)
+			}
+			assert.Zero(t, counted(locals[i]))
+		}
+		assert.Zero(t, counted(primary), "nothing is held")
+	})
+}
+
+// A primary that answers late has admitted a place for which nobody waits any more: it is given back.
+func TestALatePlaceIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		primary := slowHolder{holder{l.InFlight(), new(atomic.Bool)}}
+		local, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer local.Close()
+		f, err := fallback.New(primary, local.InFlight(), fallback.Config{Timeout: 50 * time.Millisecond})
+		require.NoError(t, err)
+		r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
+		h, err := weir.Hold(t.Context(), f, r)
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		res, err := primary.Peek(t.Context(), r)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, res.TotalRequests, "primary holds nothing")
+		require.NoError(t, h.Release(t.Context()))
+		time.Sleep(time.Minute)
+	})
+}
+
+type slowHolder struct{ holder }
+
+func (h slowHolder) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+	time.Sleep(time.Second)
+	return h.holder.Acquire(ctx, r)
+}
