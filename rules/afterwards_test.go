@@ -141,7 +141,7 @@ func TestReportsNeedACharger(t *testing.T) {
 	limiter, err := weir.New(weir.Config{})
 	require.NoError(t, err)
 	defer limiter.Close()
-	cfg := rules.Config{Strategies: func(rules.Algorithm, uint64) (weir.Strategy, error) {
+	cfg := rules.Config{Strategies: func(rules.Method) (weir.Strategy, error) {
 		s := limiter.FixedWindow()
 		return struct {
 			weir.Strategy
@@ -168,9 +168,9 @@ func TestCountDeniedNeedsAChargerForOverrides(t *testing.T) {
 	_, err = rules.New(load(t, "domain: d\ndescriptors: [{key: k, metadata: {weir: {algorithm: token_bucket}}, "+
 		"rate_limit: {unit: minute, requests_per_unit: 5}}]"), rules.Config{
 		CountDenied: true,
-		Strategies: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-			if a == rules.TokenBucket {
-				return l.TokenBucket(burst), nil
+		Strategies: func(m rules.Method) (weir.Strategy, error) {
+			if m.Algorithm == rules.TokenBucket {
+				return l.TokenBucket(m.Burst), nil
 			}
 			s := l.FixedWindow()
 			return struct {

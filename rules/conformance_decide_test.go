@@ -468,8 +468,8 @@ func TestHitsThatCannotBeRefunded(t *testing.T) {
 	require.NoError(t, err)
 	defer limiter.Close()
 	w := newWorld(t, house,
-		rules.Config{Strategies: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-			s, err := rules.StrategiesOf(limiter)(a, burst)
+		rules.Config{Strategies: func(m rules.Method) (weir.Strategy, error) {
+			s, err := rules.StrategiesOf(limiter)(m)
 			return struct {
 				weir.Strategy
 				weir.Peeker

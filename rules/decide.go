@@ -210,6 +210,9 @@ func (a *ask) reset(now time.Time) time.Duration {
 		return max(0, a.held.Result.ExpiresAt.Sub(now))
 	}
 	period := a.held.Request.Duration
+	if c := a.strategy.calendar; c != (Calendar{}) {
+		return c.left(now)
+	}
 	if a.limit.Algorithm != FixedWindow {
 		return period
 	}

@@ -190,6 +190,7 @@ func counters(x, y *node) string {
 	case x.rule == nil || y.rule == nil || x.rule.Limit.Unlimited || y.rule.Limit.Unlimited:
 		return ""
 	case x.rule.Limit.Period() != y.rule.Limit.Period() || x.rule.Limit.Algorithm != y.rule.Limit.Algorithm ||
+		x.rule.Limit.Calendar != y.rule.Limit.Calendar ||
 		!slices.Equal(x.patterns(), y.patterns()):
 		return "counters start at zero"
 	case x.rule.Limit.Requests != y.rule.Limit.Requests || x.rule.Limit.Burst != y.rule.Limit.Burst:

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -11,33 +13,57 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// Strategies returns the strategy that counts for rules with an algorithm. burst is the capacity of
-// a TokenBucket; it is 0 for the capacity of the limit itself, and for other algorithms. The Strategy
-// must implement [weir.Peeker] and [weir.Refunder], and [weir.Charger] for costs that are known
-// afterwards. Hits can be refunded to a SlidingLog only if it lists its Entries, as a
-// [weir.SlidingLog] does. The engine uses one Strategy for all rules with the same algorithm and
-// burst, as long as there are any.
-type Strategies func(a Algorithm, burst uint64) (weir.Strategy, error)
+// Strategies returns the strategy that counts for rules with a method. The Strategy must implement
+// [weir.Peeker] and [weir.Refunder], and [weir.Charger] for costs that are known afterwards. Hits
+// can be refunded to a SlidingLog only if it lists its Entries, as a [weir.SlidingLog] does. The
+// engine uses one Strategy for all rules with the same method, as long as there are any.
+type Strategies func(m Method) (weir.Strategy, error)
+
+// Method is the part of a [Limit] that selects the strategy.
+type Method struct {
+	Algorithm Algorithm
+	Burst     uint64   // capacity of a TokenBucket; 0 for that of the limit itself, and for others
+	Calendar  Calendar // of a FixedWindow; the zero value for windows of the limit's Period
+}
+
+// String returns the plain name, such as "token bucket, burst 20".
+func (m Method) String() string {
+	name := strings.ReplaceAll(m.Algorithm.String(), "_", " ")
+	if m.Burst > 0 {
+		name += ", burst " + strconv.FormatUint(m.Burst, 10)
+	}
+	if m.Calendar != (Calendar{}) {
+		name = "calendar, " + m.Calendar.String()
+	}
+	return name
+}
 
 // StrategiesOf returns the Strategies of s, a [weir.Limiter] or a redislimit.Store.
-func StrategiesOf[F, W, L, T weir.Strategy](s interface {
+func StrategiesOf[F, W, L, T, C weir.Strategy](s interface {
 	FixedWindow() F
 	SlidingWindow() W
 	SlidingLog() L
 	TokenBucket(burst uint64) T
+	Calendar(unit weir.CalendarUnit, zone *time.Location) C
 }) Strategies {
-	return func(a Algorithm, burst uint64) (weir.Strategy, error) {
-		switch a {
-		case FixedWindow:
+	return func(m Method) (weir.Strategy, error) {
+		switch {
+		case m.Calendar != (Calendar{}):
+			zone, err := m.Calendar.location()
+			if err != nil {
+				return nil, err
+			}
+			return s.Calendar(m.Calendar.Unit, zone), nil
+		case m.Algorithm == FixedWindow:
 			return s.FixedWindow(), nil
-		case SlidingWindow:
+		case m.Algorithm == SlidingWindow:
 			return s.SlidingWindow(), nil
-		case SlidingLog:
+		case m.Algorithm == SlidingLog:
 			return s.SlidingLog(), nil
-		case TokenBucket:
-			return s.TokenBucket(burst), nil
+		case m.Algorithm == TokenBucket:
+			return s.TokenBucket(m.Burst), nil
 		}
-		return nil, fmt.Errorf("rules: unknown algorithm: %v", a)
+		return nil, fmt.Errorf("rules: unknown algorithm: %v", m.Algorithm)
 	}
 }
 
@@ -95,7 +121,7 @@ type Config struct {
 //
 // Counters belong to a domain, entries and a period, not to a rule. They are kept when a limit is
 // raised or lowered, and when a rule is renamed, moved or split. They start at zero when a rule's
-// period or algorithm changes, when its share_threshold changes, and when the pattern of a shared
+// period, calendar or algorithm changes, when its share_threshold changes, and when the pattern of a shared
 // wildcard changes.
 type Engine struct {
 	cfg     Config
@@ -110,7 +136,7 @@ type state struct {
 	set        *Set
 	strategies []*strategy // as Rule.method indexes them
 	fixed      *strategy   // for overrides
-	known      map[method]*strategy
+	known      map[Method]*strategy
 }
 
 // counter is a weir.Strategy with the optional interfaces that an Engine needs.
@@ -122,8 +148,9 @@ type counter interface {
 
 type strategy struct {
 	counter
-	limit   weir.Limit
-	charges bool // it is a weir.Charger
+	limit    weir.Limit
+	charges  bool // it is a weir.Charger
+	calendar Calendar
 }
 
 // New returns an Engine that decides by set. It fails if set is nil or if its Strategies fail.
@@ -156,11 +183,11 @@ func (e *Engine) Swap(set *Set) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var known map[method]*strategy
+	var known map[Method]*strategy
 	if old := e.state.Load(); old != nil {
 		known = old.known
 	}
-	next := &state{set: set, known: make(map[method]*strategy)}
+	next := &state{set: set, known: make(map[Method]*strategy)}
 	for _, m := range set.methods {
 		s, err := e.strategy(m, known, next.known)
 		if err != nil {
@@ -169,7 +196,7 @@ func (e *Engine) Swap(set *Set) error {
 		next.strategies = append(next.strategies, s)
 	}
 	var err error
-	if next.fixed, err = e.strategy(method{}, known, next.known); err != nil {
+	if next.fixed, err = e.strategy(Method{}, known, next.known); err != nil {
 		return err
 	}
 	if e.cfg.CountDenied && !next.fixed.charges {
@@ -187,23 +214,23 @@ func (e *Engine) Swap(set *Set) error {
 }
 
 // strategy returns the strategy for m and adds it to next. It reuses one in next or old.
-func (e *Engine) strategy(m method, old, next map[method]*strategy) (*strategy, error) {
+func (e *Engine) strategy(m Method, old, next map[Method]*strategy) (*strategy, error) {
 	if s := next[m]; s != nil {
 		return s, nil
 	}
 	s := old[m]
 	if s == nil {
-		made, err := e.cfg.Strategies(m.algorithm, m.burst)
+		made, err := e.cfg.Strategies(m)
 		if err != nil {
-			return nil, fmt.Errorf("rules: no strategy for %v: %w", m.algorithm, err)
+			return nil, fmt.Errorf("rules: no strategy for %v: %w", m, err)
 		}
 		c, ok := made.(counter)
 		if !ok {
 			return nil, fmt.Errorf("rules: strategy for %v: %s does not implement weir.Peeker and weir.Refunder",
-				m.algorithm, weir.NameOf(made))
+				m, weir.NameOf(made))
 		}
 		_, charges := made.(weir.Charger)
-		s = &strategy{c, weir.NewLimit(made), charges}
+		s = &strategy{c, weir.NewLimit(made), charges, m.Calendar}
 	}
 	next[m] = s
 	return s, nil

@@ -97,8 +97,9 @@ type Limit struct {
 	Unlimited  bool   // not counted; Requests and Unit have no effect
 	Name       string // the name in the file; may be empty
 	Algorithm  Algorithm
-	Burst      uint64 // capacity of a TokenBucket, 0 means Requests; 0 for other algorithms
-	Afterwards bool   // costs are known afterwards: hits are counted in full, see Engine
+	Burst      uint64   // capacity of a TokenBucket, 0 means Requests; 0 for other algorithms
+	Calendar   Calendar // whose windows a FixedWindow counts in; the zero value: windows of a Period
+	Afterwards bool     // costs are known afterwards: hits are counted in full, see Engine
 }
 
 // maxPeriod is the longest Duration that a weir.Request may have.
@@ -129,9 +130,12 @@ func (l *Limit) String() string {
 		return "unlimited"
 	}
 	s := strconv.FormatUint(uint64(l.Requests), 10) + " per "
-	if l.Multiplier > 1 {
+	switch {
+	case l.Calendar != (Calendar{}):
+		s += l.Calendar.String()
+	case l.Multiplier > 1:
 		s += fmt.Sprintf("%d %ss", l.Multiplier, l.Unit)
-	} else {
+	default:
 		s += l.Unit.String()
 	}
 	if l.Algorithm != FixedWindow {

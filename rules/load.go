@@ -179,7 +179,7 @@ func (d *decoder) portable(doc *document, number int, requestsOnly bool) {
 
 // finish completes the rules and makes the checks that need all of them.
 func (b *builder) finish() {
-	methods := make(map[method]int)
+	methods := make(map[Method]int)
 	for _, d := range b.set.order {
 		d.root.each(func(n *node) bool {
 			if r := n.rule; r != nil {
@@ -187,7 +187,7 @@ func (b *builder) finish() {
 				r.Path = FormatEntries(n.path())
 				r.shared = n.patterns()
 				b.set.rules++
-				m := method{r.Limit.Algorithm, r.Limit.Burst}
+				m := Method{r.Limit.Algorithm, r.Limit.Burst, r.Limit.Calendar}
 				i, ok := methods[m]
 				if !ok {
 					i = len(b.set.methods)

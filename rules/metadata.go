@@ -13,7 +13,7 @@ import (
 // keys but ignores metadata, so it loads a file with these settings.
 const ownKey = "weir"
 
-var settingKeys = []string{"algorithm", "burst", "costs"}
+var settingKeys = []string{"algorithm", "burst", "calendar", "costs"}
 
 // costsAfterwards is the value of the key costs.
 const costsAfterwards = "afterwards"
@@ -126,13 +126,15 @@ func (d *decoder) settings(x *node, n *yaml.Node) {
 	if x.rule != nil {
 		limit = &x.rule.Limit
 	}
-	var burst *field
+	var burst, calendar *field
 	for _, f := range d.fields(n) {
 		switch f.name {
 		case "algorithm":
 			d.algorithm(limit, f)
 		case "burst":
 			burst = &f
+		case "calendar":
+			calendar = &f
 		case "costs":
 			d.costs(limit, f)
 		default:
@@ -142,9 +144,12 @@ func (d *decoder) settings(x *node, n *yaml.Node) {
 	if burst != nil {
 		d.burst(limit, *burst)
 	}
+	if calendar != nil && x.rule != nil {
+		d.calendar(limit, *calendar)
+	}
 	if x.rule != nil && limit.Unlimited {
 		d.warnf(d.at(n), "metadata.weir has no effect: the rule is unlimited")
-		limit.Algorithm, limit.Burst, limit.Afterwards = FixedWindow, 0, false
+		limit.Algorithm, limit.Burst, limit.Calendar, limit.Afterwards = FixedWindow, 0, Calendar{}, false
 	}
 }
 

@@ -148,7 +148,7 @@ func TestGuardFailsOpen(t *testing.T) {
 		"a client that disconnected":      {context.Canceled, gone, false, true, 503},
 		"a Strategy that was interrupted": {context.Canceled, t.Context(), false, true, 200},
 	} {
-		fails := func(rules.Algorithm, uint64) (weir.Strategy, error) {
+		fails := func(rules.Method) (weir.Strategy, error) {
 			return weirtest.FailAll(row.err), nil
 		}
 		engine, err := rules.New(load(t, guarded), rules.Config{Strategies: fails, Shadow: row.shadow})

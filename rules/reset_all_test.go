@@ -84,7 +84,7 @@ func TestResetAllOfAStrategyThatCannot(t *testing.T) {
 		weir.Peeker
 		weir.Refunder
 	}
-	e, err := rules.New(set, rules.Config{Strategies: func(rules.Algorithm, uint64) (weir.Strategy, error) {
+	e, err := rules.New(set, rules.Config{Strategies: func(rules.Method) (weir.Strategy, error) {
 		return struct{ narrow }{l.FixedWindow()}, nil
 	}})
 	require.NoError(t, err)

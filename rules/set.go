@@ -13,15 +13,9 @@ type Set struct {
 	domains  map[string]*domain
 	order    []*domain // in the order of loading
 	warnings []*Problem
-	methods  []method // without duplicates; Rule.method is an index
+	methods  []Method // without duplicates; Rule.method is an index
 	rules    int
 	version  string
-}
-
-// method is the part of a limit that selects the strategy.
-type method struct {
-	algorithm Algorithm
-	burst     uint64
 }
 
 type domain struct {

@@ -175,16 +175,16 @@ func TestSwapRefusesRulesWithoutAStrategy(t *testing.T) {
 	require.NoError(t, err)
 	engine.Close()
 	engine, err = rules.New(load(t, generations[0]),
-		rules.Config{Strategies: func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-			if a == rules.TokenBucket {
+		rules.Config{Strategies: func(m rules.Method) (weir.Strategy, error) {
+			if m.Algorithm == rules.TokenBucket {
 				return nil, errors.New("no buckets here")
 			}
-			return all(a, burst)
+			return all(m)
 		}})
 	require.NoError(t, err)
 	was := engine.Set()
 	err = engine.Swap(load(t, house))
-	assert.ErrorContains(t, err, "rules: no strategy for token_bucket: no buckets here")
+	assert.ErrorContains(t, err, "rules: no strategy for token bucket, burst 3: no buckets here")
 	assert.Same(t, was, engine.Set(), "the old rules stay")
 }
 

@@ -123,6 +123,9 @@ func (n *node) yamlMetadata() map[string]any {
 	if burst := n.rule.Limit.Burst; burst > 0 {
 		own["burst"] = burst
 	}
+	if c := n.rule.Limit.Calendar; c != (Calendar{}) {
+		own["calendar"] = c.yaml()
+	}
 	if n.rule.Limit.Afterwards {
 		own["costs"] = costsAfterwards
 	}

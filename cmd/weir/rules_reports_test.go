@@ -66,10 +66,10 @@ func TestReportsHoldTheLimitEverywhere(t *testing.T) {
 				defer limiter.Close()
 				source := rules.StrategiesOf(store)
 				if where != "Redis" {
-					source = func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-						primary, err := rules.StrategiesOf(store)(a, burst)
+					source = func(m rules.Method) (weir.Strategy, error) {
+						primary, err := rules.StrategiesOf(store)(m)
 						require.NoError(t, err)
-						local, err := rules.StrategiesOf(limiter)(a, burst)
+						local, err := rules.StrategiesOf(limiter)(m)
 						require.NoError(t, err)
 						return fallback.New(primary, local, fallback.Config{Now: now, Timeout: time.Second})
 					}

@@ -38,6 +38,14 @@ func TestRulesSchema(t *testing.T) {
 		{"replaces", in("{key: k, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: n}]}}\n  - " +
 			"{key: l, rate_limit: {unit: day, requests_per_unit: 1, name: n}}")},
 		{"an algorithm", in("{key: k, " + limit + ", metadata: {weir: {algorithm: sliding_log}}}")},
+		{"a calendar", in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: " +
+			"{zone: Europe/Berlin, unit: month, anchor: 17}}}}")},
+		{"a calendar without a zone", in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
+			"{weir: {calendar: {anchor: 17}}}}")},
+		{"a calendar that is a text",
+			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: month}}}")},
+		{"a calendar with an unknown key", in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
+			"{weir: {calendar: {zone: UTC, day: 17}}}}")},
 		{"numbers for texts", "domain: 5\ndescriptors: [{key: 1, value: 010}]\n"},
 		{"nulls",
 			"domain: d\ndescriptors: [{key: k, value: ~, rate_limit: ~, descriptors: ~, metadata: ~}]\n"},

@@ -63,12 +63,12 @@ func TestRulesDecideAlikeEverywhere(t *testing.T) {
 	sources := map[string]rules.Strategies{
 		"in process": nil,
 		"Redis":      rules.StrategiesOf(store),
-		"fallback": func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-			primary, err := rules.StrategiesOf(store)(a, burst)
+		"fallback": func(m rules.Method) (weir.Strategy, error) {
+			primary, err := rules.StrategiesOf(store)(m)
 			if err != nil {
 				return nil, err
 			}
-			behind, err := local(a, burst)
+			behind, err := local(m)
 			if err != nil {
 				return nil, err
 			}

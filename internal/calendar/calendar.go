@@ -46,19 +46,17 @@ func (u Unit) From(anchor int) Unit {
 	return u%anchorUnit + anchorUnit*Unit(anchor)
 }
 
-// split returns a unit without an anchor, its anchor, and whether there is such a unit.
-func (u Unit) split() (unit Unit, anchor int, ok bool) {
-	if unit, anchor = u%anchorUnit, int(u/anchorUnit); unit < Hour || unit > Year {
-		return unit, anchor, false
-	}
-	return unit, anchor, true
-}
+// Split returns u without its anchor, and that.
+func (u Unit) Split() (unit Unit, anchor int) { return u % anchorUnit, int(u / anchorUnit) }
+
+// known reports whether u is one of the units, with an anchor or not.
+func (u Unit) known() bool { return u%anchorUnit >= Hour && u%anchorUnit <= Year }
 
 // String returns the name, and the anchor if that is not the first one: "month", "month:17".
 func (u Unit) String() string {
-	unit, anchor, ok := u.split()
+	unit, anchor := u.Split()
 	switch {
-	case !ok:
+	case !u.known():
 		return fmt.Sprintf("unit %d", int(u))
 	case anchor == 0 || anchor == units[unit].first:
 		return units[unit].name
@@ -68,8 +66,8 @@ func (u Unit) String() string {
 
 // Check returns an error if there is no such unit, or if it cannot begin on its anchor.
 func (u Unit) Check() error {
-	unit, anchor, ok := u.split()
-	if !ok {
+	unit, anchor := u.Split()
+	if !u.known() {
 		return fmt.Errorf("%v: a calendar has hour, day, week, month and year", u)
 	}
 	switch of := units[unit]; {
@@ -110,7 +108,7 @@ func ParseUnit(text string) (Unit, error) {
 // Length returns how long windows are: an hour, or 1, 7, 31 or 365 days. Some are shorter, and
 // where there is a leap day or clocks are set back one is longer.
 func (u Unit) Length() time.Duration {
-	unit, _, _ := u.split()
+	unit, _ := u.Split()
 	return units[unit].hours * time.Hour
 }
 
@@ -129,7 +127,7 @@ func New(u Unit, zone *time.Location) (Calendar, error) {
 	if zone == nil {
 		zone = time.UTC
 	}
-	unit, anchor, _ := u.split()
+	unit, anchor := u.Split()
 	return Calendar{unit, max(anchor, units[unit].first), zone}, nil
 }
 

@@ -3,8 +3,6 @@ package live
 import (
 	"context"
 	"log/slog"
-	"strconv"
-	"strings"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
@@ -18,19 +16,16 @@ import (
 func Hybrid(remote, local rules.Strategies, cfg fallback.Config, log *slog.Logger,
 	made func(name string, f *fallback.Fallback)) rules.Strategies {
 	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
-	return func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-		primary, err := remote(a, burst)
+	return func(m rules.Method) (weir.Strategy, error) {
+		primary, err := remote(m)
 		if err != nil {
 			return nil, err
 		}
-		behind, err := local(a, part(burst, cfg.Instances))
+		behind, err := local(share(m, cfg.Instances))
 		if err != nil {
 			return nil, err
 		}
-		own, name := cfg, strings.ReplaceAll(a.String(), "_", " ")
-		if burst > 0 {
-			name += ", burst " + strconv.FormatUint(burst, 10)
-		}
+		own, name := cfg, m.String()
 		own.OnChange = func(c fallback.Change) { logChange(log, name, c) }
 		f, err := fallback.New(primary, behind, own)
 		if err == nil && made != nil {
@@ -40,13 +35,13 @@ func Hybrid(remote, local rules.Strategies, cfg fallback.Config, log *slog.Logge
 	}
 }
 
-// part returns a process's part of a burst. fallback divides only the limit of a request, and the
-// burst is not in the request.
-func part(burst uint64, instances int) uint64 {
-	if burst == 0 {
-		return 0
+// share returns m with a process's share of the burst. fallback divides only the limit of a request,
+// and the burst is not in the request.
+func share(m rules.Method, instances int) rules.Method {
+	if m.Burst > 0 {
+		m.Burst = (m.Burst-1)/uint64(max(1, instances)) + 1
 	}
-	return (burst-1)/uint64(max(1, instances)) + 1
+	return m
 }
 
 func logChange(log *slog.Logger, name string, c fallback.Change) {

@@ -189,8 +189,8 @@ func TestARefusedSetIsNotInForce(t *testing.T) {
 			}
 			return nil
 		}
-		c.Engine.Strategies = func(a rules.Algorithm, _ uint64) (weir.Strategy, error) {
-			if a != rules.FixedWindow {
+		c.Engine.Strategies = func(m rules.Method) (weir.Strategy, error) {
+			if m.Algorithm != rules.FixedWindow {
 				return nil, errors.New("no such strategy")
 			}
 			return limiter.FixedWindow(), nil
@@ -217,9 +217,9 @@ func TestHybridDividesTheBurst(t *testing.T) {
 	defer limiter.Close()
 	got := map[string]uint64{}
 	source := func(side string) rules.Strategies {
-		return func(a rules.Algorithm, burst uint64) (weir.Strategy, error) {
-			got[side] = burst
-			return rules.StrategiesOf(limiter)(a, burst)
+		return func(m rules.Method) (weir.Strategy, error) {
+			got[side] = m.Burst
+			return rules.StrategiesOf(limiter)(m)
 		}
 	}
 	var names []string
@@ -227,7 +227,7 @@ func TestHybridDividesTheBurst(t *testing.T) {
 		slog.New(slog.DiscardHandler),
 		func(name string, _ *fallback.Fallback) { names = append(names, name) })
 	for burst, part := range map[uint64]uint64{0: 0, 1: 1, 3: 1, 4: 2, 100: 34} {
-		_, err := hybrid(rules.TokenBucket, burst)
+		_, err := hybrid(rules.Method{Algorithm: rules.TokenBucket, Burst: burst})
 		require.NoError(t, err)
 		assert.Equal(t, map[string]uint64{"remote": burst, "local": part}, got)
 	}

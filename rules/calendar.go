@@ -1,0 +1,105 @@
+package rules
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/calendar"
+)
+
+// Calendar is the calendar in whose windows a rule counts: hours, days, weeks, months or years of a
+// time zone. The zero value is none.
+type Calendar struct {
+	Unit weir.CalendarUnit
+	Zone string // of the IANA database, such as "Europe/Berlin"
+}
+
+// calendarUnits are those of the units that a calendar has.
+var calendarUnits = map[Unit]weir.CalendarUnit{
+	Hour: weir.Hour, Day: weir.Day, Week: weir.Week, Month: weir.Month, Year: weir.Year,
+}
+
+// String returns the unit, with its first day, and the zone, such as "month:17@Europe/Berlin", or
+// nothing for the zero value.
+func (c Calendar) String() string {
+	if c == (Calendar{}) {
+		return ""
+	}
+	return c.Unit.String() + "@" + c.Zone
+}
+
+func (c Calendar) location() (*time.Location, error) {
+	zone, err := time.LoadLocation(c.Zone)
+	if err != nil {
+		return nil, fmt.Errorf("rules: %w", err)
+	}
+	return zone, nil
+}
+
+// left returns the time until the window of c ends that holds now.
+func (c Calendar) left(now time.Time) time.Duration {
+	zone, err := c.location()
+	of, wrong := calendar.New(calendar.Unit(c.Unit), zone)
+	if err != nil || wrong != nil {
+		return 0 // neither is so in a rule that was loaded
+	}
+	_, end := of.Window(now.Unix())
+	return time.Unix(end, 0).Sub(now)
+}
+
+// yaml returns c as a file has it.
+func (c Calendar) yaml() map[string]any {
+	unit, anchor := calendar.Unit(c.Unit).Split()
+	m := map[string]any{"zone": c.Zone, "unit": unit.String()}
+	if anchor > 0 {
+		m["anchor"] = anchor
+	}
+	return m
+}
+
+var calendarKeys = []string{"unit", "zone", "anchor"}
+
+// calendar reads the calendar of a rule, whose unit is that of its rate_limit.
+func (d *decoder) calendar(limit *Limit, f field) {
+	at, c := d.at(f.key), Calendar{Unit: calendarUnits[limit.Unit]}
+	for _, g := range d.mapping(f.value, "calendar", calendarKeys) {
+		switch g.name {
+		case "zone":
+			if name, ok := d.str(g); ok {
+				c.Zone, at = name, d.at(g.value)
+			}
+		case "unit":
+			if name, ok := d.str(g); ok && !limit.Unlimited && name != limit.Unit.String() {
+				d.errorf(d.at(g.value), "the unit of the calendar is '%s', and that of the rate_limit %s", name, limit.Unit)
+			}
+		case "anchor":
+			n, err := strconv.Atoi(g.value.Value) // not as YAML does: 0406 is 6 April
+			if err != nil || n < 1 {
+				d.mistyped(g, "a day, such as 17")
+				continue
+			}
+			c.Unit = c.Unit.From(n)
+			if err := c.Unit.Check(); err != nil && limit.Unit.valid() && calendarUnits[limit.Unit] != 0 {
+				d.errorf(d.at(g.value), "%v", err)
+			}
+		}
+	}
+	_, unknown := c.location()
+	switch {
+	case limit.Unlimited || !limit.Unit.valid(): // as is reported
+	case calendarUnits[limit.Unit] == 0:
+		d.errorf(d.at(f.key), "a calendar has hour, day, week, month and year; the unit is %s", limit.Unit)
+	case limit.Multiplier > 1:
+		d.errorf(d.at(f.key), "a calendar has no unit_multiplier")
+	case limit.Algorithm != FixedWindow:
+		d.errorf(d.at(f.key), "calendar applies to fixed_window only; the algorithm is %s", limit.Algorithm)
+	case c.Zone == "" || c.Zone == "Local":
+		d.errorf(at, "a calendar needs a zone, such as Europe/Berlin")
+	case unknown != nil:
+		d.errorf(at, "unknown time zone '%s'", c.Zone)
+	default:
+		limit.Calendar = c
+	}
+}

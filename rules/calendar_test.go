@@ -1,0 +1,96 @@
+package rules_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/rules"
+)
+
+// monthly is a file whose first rule has the given settings in its metadata.
+func monthly(own string) string {
+	return `
+domain: d
+descriptors:
+  - key: user
+    rate_limit: {unit: month, requests_per_unit: 3}
+    metadata: {weir: ` + own + `}
+  - {key: plain, rate_limit: {unit: month, requests_per_unit: 3}}
+`
+}
+
+const billing = "{calendar: {unit: month, zone: Europe/Berlin, anchor: 17}}"
+
+// A rule with a calendar counts in its months; upstream's month stays 30 days.
+func TestCalendarOfARule(t *testing.T) {
+	w := newWorld(t, monthly(billing), rules.Config{})
+	w.now = time.Date(2026, 7, 16, 21, 59, 50, 0, time.UTC) // ten seconds before midnight in Berlin
+	for range 3 {
+		assert.True(t, w.ask(w.hit("user=a")).Allowed())
+	}
+	resp := w.ask(w.hit("user=a"))
+	assert.False(t, resp.Allowed())
+	assert.Equal(t, 10*time.Second, resp.Statuses[0].Reset)
+	assert.Equal(t, 10*time.Second, w.ask(w.hits(4, "user=a")).Statuses[0].Reset, "it can never pass")
+	w.now = w.now.Add(10 * time.Second)
+	resp = w.ask(w.hit("user=a"))
+	assert.True(t, resp.Allowed())
+	assert.Equal(t, 31*24*time.Hour, resp.Statuses[0].Reset)
+	assert.NotEqual(t, resp.Statuses[0].Reset, w.ask(w.hit("plain=a")).Statuses[0].Reset)
+
+	ok, err := w.engine.Reset(t.Context(), "d", entries(t, "user=a"))
+	require.NoError(t, err)
+	assert.True(t, ok)
+	assert.EqualValues(t, 2, w.ask(w.hit("user=a")).Statuses[0].Remaining)
+}
+
+func TestCalendarIsReadAndWritten(t *testing.T) {
+	for own, want := range map[string]string{
+		billing:                                "3 per month:17@Europe/Berlin",
+		"{calendar: {zone: Asia/Kathmandu}}":   "3 per month@Asia/Kathmandu",
+		"{calendar: {zone: UTC, anchor: 1}}":   "3 per month@UTC",
+		"{calendar: {zone: UTC, unit: month}}": "3 per month@UTC",
+		"{algorithm: fixed_window, calendar: {zone: UTC, anchor: 31}, costs: afterwards}": "3 per month:31@UTC, costs afterwards",
+	} {
+		set := load(t, monthly(own))
+		x := set.Explain("d", entries(t, "user=a"))
+		assert.Equal(t, want, x.Rule.Limit.String())
+		assert.Contains(t, x.Verdict, want)
+		text, err := set.YAML()
+		require.NoError(t, err)
+		again := load(t, string(text))
+		assert.Empty(t, rules.Diff(set, again))
+		assert.Equal(t, x.Rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
+	}
+	year := load(t, strings.ReplaceAll(monthly("{calendar: {zone: UTC, anchor: 0406}}"), "month", "year"))
+	assert.Equal(t, rules.Calendar{Unit: weir.Year.From(406), Zone: "UTC"},
+		year.Match("d", entries(t, "user=a")).Limit.Calendar, "an anchor is decimal")
+	changes := rules.Diff(load(t, monthly("{}")), load(t, monthly(billing)))
+	require.Len(t, changes, 1)
+	assert.Equal(t, "counters start at zero", changes[0].Effect)
+}
+
+func TestWrongCalendars(t *testing.T) {
+	for text, want := range map[string]string{
+		monthly("{calendar: {}}"):                                                                                "a calendar needs a zone",
+		monthly("{calendar: month}"):                                                                             "want a map",
+		monthly("{calendar: {zone: Local}}"):                                                                     "a calendar needs a zone",
+		monthly("{calendar: {zone: Europe/Nowhere}}"):                                                            "unknown time zone 'Europe/Nowhere'",
+		monthly("{calendar: {zone: UTC, unit: day}}"):                                                            "the unit of the calendar is 'day', and that of the rate_limit month",
+		monthly("{calendar: {zone: UTC, anchor: 32}}"):                                                           "from 1 to 31",
+		monthly("{calendar: {zone: UTC, anchor: 0}}"):                                                            "anchor",
+		monthly("{calendar: {zone: UTC, anchor: first}}"):                                                        "anchor",
+		monthly("{calendar: {zone: UTC, day: 17}}"):                                                              "unknown key 'day'",
+		monthly("{algorithm: sliding_log, calendar: {zone: UTC}}"):                                               "calendar applies to fixed_window only",
+		strings.ReplaceAll(monthly("{calendar: {zone: UTC}}"), "unit: month", "unit: minute"):                    "the unit is minute",
+		strings.ReplaceAll(monthly("{calendar: {zone: UTC}}"), "unit: month", "unit: month, unit_multiplier: 2"): "a calendar has no unit_multiplier",
+	} {
+		_, err := rules.Load(files("r.yaml", text))
+		assert.ErrorContains(t, err, want)
+	}
+}
