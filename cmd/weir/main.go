@@ -16,6 +16,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	_ "time/tzdata" // limits by the calendar of a time zone, also where the system has no zones
 
 	"github.com/weirgo/weir/cmd/weir/internal/report"
 )

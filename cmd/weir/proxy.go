@@ -31,6 +31,9 @@ them. Tiers, 1000/1s,5000/10s,7000/15s, do the same in one decision. The strateg
   leaky    a queue, --queue deep, that lets COUNT requests out per DURATION, evenly; requests wait
            in it; not available with --redis
 
+10000/month@Europe/Berlin counts in the months of a time zone, and so do hour, day, week and year;
+month:17 begins on the 17th, week:7 on Sunday, and year:406 on 6 April.
+
 Callers are told apart --by ip, header:NAME, host, user (of Basic authorization), path or pattern
 (the --route), joined by plus signs: ip+pattern. A client that can choose its key has as many
 budgets as it likes, so use header and user only for values that were verified before the request
@@ -195,7 +198,7 @@ func (f *proxyFlags) addLimits(cmd *cobra.Command) {
 	flags.StringVarP(&f.upstream, "upstream", "u", "",
 		"the `URL` to pass requests on to, http, https or h2c (default a built-in page)")
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
-		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
+		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas (repeatable)")
 	f.rules.add(cmd)
 	flags.StringVarP(&f.strategy, "strategy", "s", rule.Default,
 		"how to count: fixed, sliding, log, token or leaky")

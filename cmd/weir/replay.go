@@ -47,6 +47,9 @@ times to compare limits in one run. Limits without a strategy are replayed with 
   leaky    a queue, --burst deep, that lets COUNT requests out per DURATION; requests that would
            have waited count as admitted
 
+10000/month@Europe/Berlin counts in the months of a time zone, and so do hour, day, week and year;
+month:17 begins on the 17th, week:7 on Sunday, and year:406 on 6 April.
+
 --rules replays rules, the same that weir proxy, weir serve and Go programs use; see "weir rules
 --help". Their rate_limits say how a request becomes descriptors. A log has the address, the method,
 the path, the query, the user (as the context value "user"), and in the combined format the referer
@@ -141,7 +144,7 @@ func (f *replayFlags) command() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringArrayVarP(&f.limits, "limit", "l", nil,
-		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, or tiers separated by commas (repeatable)")
+		"a limit, `[NAME=]COUNT/DURATION[:STRATEGY]`, COUNT/UNIT@ZONE, or tiers separated by commas (repeatable)")
 	flags.StringSliceVarP(&f.strategies, "strategy", "s", []string{rule.Default},
 		"how to count: fixed, sliding, log, token or leaky (repeatable)")
 	flags.Uint64Var(&f.burst, "burst", 0,

@@ -23,7 +23,8 @@ func WindowEnd(scaleMs, now int64) int64 {
 	return end
 }
 
-func (a *FixedWindow) end(scaleMs, now int64) int64 {
+// Ends returns when the window that holds now ends.
+func (a *FixedWindow) Ends(scaleMs, now int64) int64 {
 	if a.End != nil {
 		return a.End(scaleMs, now)
 	}
@@ -32,7 +33,7 @@ func (a *FixedWindow) end(scaleMs, now int64) int64 {
 
 // Decide returns the verdict on p at now, and the state after it.
 func (a *FixedWindow) Decide(s State, p Params, now int64) (Verdict, State) {
-	v := p.Verdict(s.N, a.end(p.Scale, now))
+	v := p.Verdict(s.N, a.Ends(p.Scale, now))
 	if v.Allowed {
 		s.N += p.Cost
 	}
@@ -47,7 +48,7 @@ func (a *FixedWindow) Admit(s State, p Params, _ int64) State {
 
 // Refund takes p.Cost back, if expires is the end of the window that holds now.
 func (a *FixedWindow) Refund(s State, p Params, now, expires int64) State {
-	if expires == a.end(p.Scale, now) {
+	if expires == a.Ends(p.Scale, now) {
 		s.N = max(0, s.N-p.Cost)
 	}
 	return s

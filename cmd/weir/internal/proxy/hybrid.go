@@ -140,6 +140,8 @@ func (s *shared) primary(l Limit) (weir.Strategy, error) {
 		return s.store.TokenBucket(l.Burst), nil
 	case rule.Tiers:
 		return s.store.Tiers(l.Tiers...)
+	case rule.Calendar:
+		return s.store.Calendar(l.Unit, l.Zone), nil
 	}
 	return nil, fmt.Errorf("strategy %s makes requests wait in this process, which Redis cannot; "+
 		"choose another with --redis", l.Strategy)

@@ -133,11 +133,7 @@ func (p *Proxy) figures() *figures {
 
 func (p *Proxy) limitsShown() []limitShown {
 	show := func(l Limit, route string) limitShown {
-		strategy := map[string]string{
-			rule.Fixed: "fixed window", rule.Sliding: "sliding window", rule.Log: "sliding log",
-			rule.Token: "token bucket", rule.Leaky: "leaky bucket", rule.Tiers: "tiers",
-		}[l.Strategy]
-		return limitShown{Name: l.Name, Limit: l.Limit, Strategy: strategy, Route: route}
+		return limitShown{Name: l.Name, Limit: l.Limit, Strategy: rule.Titles[l.Strategy], Route: route}
 	}
 	var shown []limitShown
 	for _, l := range p.cfg.Limits {

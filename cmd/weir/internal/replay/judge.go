@@ -3,9 +3,12 @@ package replay
 import (
 	"math"
 	"slices"
+	"time"
 
 	"github.com/weirgo/weir/cmd/weir/internal/rule"
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/arith"
+	"github.com/weirgo/weir/internal/calendar"
 )
 
 // judge decides on requests in order of time. It is used by one goroutine.
@@ -39,6 +42,9 @@ func limitSpec(r rule.Rule, maxBuckets, parts int) spec {
 	return spec{rows: 1, open: func(_ func(uint32) string, callers int) (judge, error) {
 		limit, length := r.Tiers[0].Limit, int64(r.Tiers[0].Duration)
 		decide := deciders[r.Strategy]
+		if r.Strategy == rule.Calendar {
+			decide = calendarDecider(r)
+		}
 		if decide == nil {
 			return newLimitJudge(r, (maxBuckets-1)/parts+1, parts*(callers+1))
 		}
@@ -96,15 +102,38 @@ type decider func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Ve
 // deciders are those of the strategies whose state has a fixed size. The size of a bucket is the limit of
 // its params.
 var deciders = map[string]decider{
-	rule.Fixed: func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict, algorithm.State) {
-		if ns >= s.Still1 { // the end of the window
-			s = algorithm.State{Still1: algorithm.WindowEnd(p.Scale, ns)}
-		}
-		return new(algorithm.FixedWindow).Decide(s, p, ns)
-	},
+	rule.Fixed:   windowDecider(new(algorithm.FixedWindow)),
 	rule.Sliding: new(algorithm.SlidingWindow).Decide,
 	rule.Token:   new(algorithm.TokenBucket).Decide,
 	rule.Leaky:   new(algorithm.TokenBucket).Decide,
+}
+
+// windowDecider returns the decider by a's windows.
+func windowDecider(a *algorithm.FixedWindow) decider {
+	return func(s algorithm.State, p algorithm.Params, ns int64) (algorithm.Verdict, algorithm.State) {
+		if ns >= s.Still1 { // the end of the window
+			s = algorithm.State{Still1: a.Ends(p.Scale, ns)}
+		}
+		return a.Decide(s, p, ns)
+	}
+}
+
+// calendarDecider returns the decider by r's calendar, for one judge.
+func calendarDecider(r rule.Rule) decider {
+	of, err := calendar.New(calendar.Unit(r.Unit), r.Zone)
+	if err != nil {
+		panic(err) // rule.Parse has checked it
+	}
+	const second = int64(time.Second)
+	var start, end int64 // of the latest window
+	return windowDecider(&algorithm.FixedWindow{End: func(_, ns int64) int64 {
+		if ns < start || ns >= end {
+			at, _ := arith.FloorDiv(ns, second)
+			from, to := of.Window(at)
+			start, end = from*second, to*second
+		}
+		return end
+	}})
 }
 
 // windowParams returns the numbers of a request in windows of a length in nanoseconds.

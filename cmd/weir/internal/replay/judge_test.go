@@ -129,6 +129,34 @@ func TestJudgesSayWhatWeirSays(t *testing.T) {
 	}
 }
 
+// Days of 23 and 25 hours, and windows of half an hour, as in weir's strategy.
+func TestJudgeOfACalendarSaysWhatWeirSays(t *testing.T) {
+	for text, start := range map[string]time.Time{
+		"3/hour@Australia/Lord_Howe":        time.Date(2026, 10, 3, 0, 0, 0, 0, time.UTC),
+		"20/day@America/Sao_Paulo":          time.Date(2018, 11, 2, 0, 0, 0, 0, time.UTC),
+		"100/week:7@Pacific/Apia":           time.Date(2011, 12, 1, 0, 0, 0, 0, time.UTC),
+		"30/month:31@Europe/Berlin":         time.Date(1950, 1, 1, 0, 0, 0, 0, time.UTC),
+		"n=1000/year:229@Asia/Kathmandu":    time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		"0/month@UTC":                       time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		"9223372036854775807/month:2@Japan": time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+	} {
+		r, err := rule.Parse(text, rule.Defaults{Strategy: rule.Default})
+		require.NoError(t, err)
+		random := rand.New(rand.NewPCG(1, 2))
+		at := make([]time.Time, 2000)
+		for i := range at {
+			start = start.Add(time.Duration(random.Int64N(int64(r.Tiers[0].Duration) / 20)))
+			at[i] = start
+		}
+		want := weirSays(t, r, at)
+		require.Equal(t, want, verdicts(t, r, at), text)
+		if n := r.Tiers[0].Limit; n > 0 && n < 100 {
+			assert.Contains(t, want, true)
+			assert.Contains(t, want, false)
+		}
+	}
+}
+
 // weirSays returns the decisions of weir's strategy on one caller's requests.
 func weirSays(t *testing.T, r rule.Rule, at []time.Time) []bool {
 	t.Helper()

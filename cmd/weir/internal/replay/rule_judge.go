@@ -108,9 +108,12 @@ func (s *RuleSet) results(name string) []RuleResult {
 		rr := RuleResult{Set: s, Worst: []Caller{}, Shadow: r.Shadow, Rule: rule.Rule{Name: r.Path, Limit: "unlimited"}}
 		if !r.Limit.Unlimited {
 			rate := rules.Limit{Requests: r.Limit.Requests, Unit: r.Limit.Unit,
-				Multiplier: r.Limit.Multiplier}
+				Multiplier: r.Limit.Multiplier, Calendar: r.Limit.Calendar}
 			rr.Rule.Limit, rr.Rule.Strategy, rr.Rule.Burst = rate.String(), strategyOf[r.Limit.Algorithm],
 				r.Limit.Burst
+			if r.Limit.Calendar != (rules.Calendar{}) {
+				rr.Rule.Strategy = rule.Calendar
+			}
 			rr.Rule.Tiers = []weir.Tier{{Limit: uint64(r.Limit.Requests), Duration: r.Limit.Period()}}
 		}
 		all = append(all, rr)

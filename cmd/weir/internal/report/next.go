@@ -71,7 +71,7 @@ func Enforce(r *replay.Result, rr *replay.RuleResult) (command, why string) {
 		return shell(words, rr.Set.Flags, domainFlag(rr.Set), keyFlags(r)), ""
 	}
 	limit := l.Limit
-	if l.Strategy != rule.Default && l.Strategy != rule.Tiers {
+	if l.Strategy != rule.Default && slices.Contains(rule.Strategies, l.Strategy) {
 		limit += ":" + l.Strategy
 	}
 	words = append(words, limitFlags(r, l.Name, limit)...)

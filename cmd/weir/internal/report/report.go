@@ -149,10 +149,7 @@ func full(rr *replay.RuleResult) string {
 }
 
 func strategyTitle(strategy string, burst uint64) string {
-	name := map[string]string{
-		rule.Fixed: "fixed window", rule.Sliding: "sliding window", rule.Log: "sliding log",
-		rule.Token: "token bucket", rule.Leaky: "leaky bucket", rule.Tiers: "tiers",
-	}[strategy]
+	name := rule.Titles[strategy]
 	if burst > 0 {
 		name += ", burst " + count(burst)
 	}

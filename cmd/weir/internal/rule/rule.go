@@ -1,8 +1,9 @@
 // Package rule parses limits of the command line and makes strategies from them. A limit is written
 //
 //	[NAME=]COUNT/DURATION[,COUNT/DURATION...][:STRATEGY]
+//	[NAME=]COUNT/UNIT[:ANCHOR]@ZONE
 //
-// such as 100/1m, login=5/1m:log or 1000/1s,5000/10s.
+// such as 100/1m, login=5/1m:log, 1000/1s,5000/10s or 10000/month:17@Europe/Berlin.
 package rule
 
 import (
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/calendar"
 )
 
 // The names of the strategies.
@@ -26,8 +28,17 @@ const (
 	Log     = "log"
 	Token   = "token"
 	Leaky   = "leaky"
-	Tiers   = "tiers" // a limit with several tiers; it cannot be given by name
+
+	// These cannot be given by name.
+	Tiers    = "tiers"    // a limit with several tiers
+	Calendar = "calendar" // a limit in windows of the calendar
 )
+
+// Titles are the full names of the strategies.
+var Titles = map[string]string{
+	Fixed: "fixed window", Sliding: "sliding window", Log: "sliding log", Token: "token bucket",
+	Leaky: "leaky bucket", Tiers: "tiers", Calendar: "calendar",
+}
 
 // Default is the strategy of limits that name none: it admits no burst of twice the limit where two
 // windows meet.
@@ -43,6 +54,10 @@ type Rule struct {
 	Strategy string      `json:"strategy"`        // one of the names
 	Burst    uint64      `json:"burst,omitempty"` // size of a token bucket or of a leaky bucket's queue; 0 means the limit
 	Tiers    []weir.Tier `json:"-"`               // one, unless Strategy is Tiers
+
+	// Of a Calendar, whose tier is as long as most of its windows.
+	Unit weir.CalendarUnit `json:"-"`
+	Zone *time.Location    `json:"-"`
 }
 
 // String returns the limit, the strategy and the burst.
@@ -57,7 +72,7 @@ func (r Rule) String() string {
 // AtOnce returns how many requests of one caller the rule admits within a moment, at most.
 func (r Rule) AtOnce() uint64 {
 	switch first := r.Tiers[0].Limit; {
-	case r.Strategy == Fixed: // where two windows meet
+	case r.Strategy == Fixed, r.Strategy == Calendar: // where two windows meet
 		return 2 * first
 	case r.Strategy == Leaky:
 		return min(1, first)
@@ -107,6 +122,8 @@ func Parse(text string, d Defaults) (Rule, error) {
 type written struct {
 	name, limit, strategy string // empty if not given
 	tiers                 []weir.Tier
+	unit                  weir.CalendarUnit
+	zone                  *time.Location
 }
 
 func split(text string) (written, error) {
@@ -117,6 +134,10 @@ func split(text string) (written, error) {
 			return w, fmt.Errorf("limit %q: the name before the equals sign is empty", text)
 		}
 		w.name, rest = name, limit
+	}
+	if strings.Contains(rest, "@") {
+		err := w.calendar(rest)
+		return w, err
 	}
 	limit, strategy, own := strings.Cut(rest, ":")
 	tiers, err := ParseLimit(limit)
@@ -135,6 +156,27 @@ func split(text string) (written, error) {
 	return w, nil
 }
 
+// calendar reads a limit in windows of the calendar.
+func (w *written) calendar(text string) error {
+	limit, per, _ := strings.Cut(text, "/")
+	unit, place, _ := strings.Cut(per, "@")
+	count, err := parseCount(limit, text)
+	if err != nil {
+		return err
+	}
+	u, err := calendar.ParseUnit(unit)
+	if err != nil {
+		return fmt.Errorf("limit %q: %w", text, err)
+	}
+	zone, err := time.LoadLocation(place)
+	if err != nil || place == "" {
+		return fmt.Errorf("limit %q: no time zone %q: want one such as Europe/Berlin, and no strategy after it", text, place)
+	}
+	w.limit, w.strategy, w.unit, w.zone = text, Calendar, weir.CalendarUnit(u), zone
+	w.tiers = []weir.Tier{{Limit: count, Duration: u.Length()}}
+	return nil
+}
+
 func checkStrategy(name string) error {
 	if !slices.Contains(Strategies, name) {
 		return fmt.Errorf("no strategy %q: want one of %s", name, strings.Join(Strategies, ", "))
@@ -144,7 +186,7 @@ func checkStrategy(name string) error {
 
 // rule applies the defaults.
 func (w written) rule(d Defaults) (Rule, error) {
-	r := Rule{Name: w.name, Limit: w.limit, Strategy: w.strategy, Tiers: w.tiers}
+	r := Rule{Name: w.name, Limit: w.limit, Strategy: w.strategy, Tiers: w.tiers, Unit: w.unit, Zone: w.zone}
 	switch {
 	case len(w.tiers) > 1:
 		r.Strategy = Tiers
@@ -203,6 +245,14 @@ func Cross(limits, strategies []string, burst uint64) ([]Rule, error) {
 // ErrBurst means that a burst was given and no strategy uses it.
 var ErrBurst = errors.New("burst applies only to the strategies token and leaky, and neither is given")
 
+// calendar returns the name of a Calendar's division of time.
+func (r Rule) calendar() string {
+	if r.Strategy != Calendar {
+		return ""
+	}
+	return r.Unit.String() + "@" + r.Zone.String()
+}
+
 // HasBurst reports whether the rule's strategy has a Burst.
 func (r Rule) HasBurst() bool { return r.Strategy == Token || r.Strategy == Leaky }
 
@@ -210,7 +260,7 @@ func (r Rule) HasBurst() bool { return r.Strategy == Token || r.Strategy == Leak
 func checkAll(rules []Rule) error {
 	for i, r := range rules {
 		if slices.ContainsFunc(rules[:i], func(o Rule) bool {
-			return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers)
+			return o.Strategy == r.Strategy && slices.Equal(o.Tiers, r.Tiers) && o.calendar() == r.calendar()
 		}) {
 			return fmt.Errorf("%s is given twice", r)
 		}
@@ -230,9 +280,9 @@ func ParseLimit(text string) ([]weir.Tier, error) {
 		if !ok {
 			return nil, fmt.Errorf("limit %q: want COUNT/DURATION, such as 100/1m", text)
 		}
-		limit, err := strconv.ParseUint(count, 10, 63)
+		limit, err := parseCount(count, text)
 		if err != nil {
-			return nil, fmt.Errorf("limit %q: %q is not a count from 0 to %d", text, count, math.MaxInt64)
+			return nil, err
 		}
 		d, err := ParseDuration(per)
 		if err != nil {
@@ -241,6 +291,14 @@ func ParseLimit(text string) ([]weir.Tier, error) {
 		tiers = append(tiers, weir.Tier{Limit: limit, Duration: d})
 	}
 	return tiers, nil
+}
+
+func parseCount(count, text string) (uint64, error) {
+	n, err := strconv.ParseUint(count, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("limit %q: %q is not a count from 0 to %d", text, count, math.MaxInt64)
+	}
+	return n, nil
 }
 
 const maxDays = 365
@@ -283,6 +341,8 @@ func (r Rule) On(l *weir.Limiter) (weir.Strategy, weir.Request, error) {
 	case Tiers:
 		s, err := l.Tiers(r.Tiers...)
 		return s, ask, err
+	case Calendar:
+		return l.Calendar(r.Unit, r.Zone), ask, nil
 	}
 	return nil, ask, fmt.Errorf("no strategy %q", r.Strategy)
 }

@@ -185,3 +185,35 @@ func TestAtOnce(t *testing.T) {
 		require.NoError(t, l.Close())
 	}
 }
+
+func TestParseCalendar(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	d := Defaults{Strategy: Token, Burst: 7}
+	for text, want := range map[string]Rule{
+		"10000/month@Europe/Berlin": {Unit: weir.Month, Zone: berlin,
+			Tiers: []weir.Tier{{Limit: 10_000, Duration: 31 * 24 * time.Hour}}},
+		"5/week:7@UTC": {Unit: weir.Week.From(7), Zone: time.UTC,
+			Tiers: []weir.Tier{{Limit: 5, Duration: 7 * 24 * time.Hour}}},
+		"0/year:229@UTC": {Unit: weir.Year.From(229), Zone: time.UTC,
+			Tiers: []weir.Tier{{Limit: 0, Duration: 365 * 24 * time.Hour}}},
+	} {
+		got, err := Parse("billing="+text, d)
+		require.NoError(t, err, text)
+		want.Name, want.Limit, want.Strategy = "billing", text, Calendar
+		assert.Equal(t, want, got)
+		assert.Equal(t, 2*want.Tiers[0].Limit, got.AtOnce())
+	}
+	for _, text := range []string{
+		"1/month@", "1/month@Nowhere", "/month@UTC", "1/@UTC", "1/month:32@UTC", "1/month:0@UTC", "1/minute@UTC", "1/1d@UTC",
+		"1/month@UTC:fixed", "1/month@UTC,5/1s", "5/1s,1/month@UTC", "1@UTC", "-1/month@UTC",
+	} {
+		_, err := Parse(text, d)
+		assert.Error(t, err, text)
+	}
+	rules, err := Cross([]string{"1/month@UTC", "1/month:2@UTC", "1/month@Europe/Berlin", "1/1m"}, []string{Fixed, Log}, 0)
+	require.NoError(t, err)
+	assert.Len(t, rules, 3+2)
+	_, err = Cross([]string{"1/month@UTC", "1/month:1@UTC"}, []string{Fixed}, 0)
+	assert.ErrorContains(t, err, "twice")
+}
