@@ -1,0 +1,112 @@
+package recipes
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// Plan is what a customer has bought.
+type Plan struct {
+	Requests   uint64 // in each month
+	BillingDay int    // 1 to 31: on the 31st, shorter months begin on their last day
+	Zone       *time.Location
+}
+
+// Quota admits a request of a customer in the month that was paid for, or says when the next one begins.
+func Quota(ctx context.Context, limiter *weir.Limiter, customer string, plan Plan) (*weir.Result, error) {
+	month := weir.Month.From(plan.BillingDay)
+	if err := month.Check(); err != nil {
+		return nil, err
+	}
+	r := &weir.Request{Key: customer, Limit: plan.Requests} // without a Duration: the calendar has it
+	return limiter.Calendar(month, plan.Zone).Run(ctx, r)
+}
+
+func Example_quotaByTheMonth() {
+	ctx, limiter := context.Background(), newLimiter()
+	defer limiter.Close()
+
+	berlin, err := time.LoadLocation("Europe/Berlin") // in a container without zones: import _ "time/tzdata"
+	if err != nil {
+		log.Fatal(err)
+	}
+	small := Plan{Requests: 2, BillingDay: 31, Zone: berlin}
+	for range 3 {
+		res, err := Quota(ctx, limiter, "acme", small)
+		if err != nil {
+			log.Fatal(err) // could not decide
+		}
+		fmt.Println(res.Allowed(), res.TotalRequests, "of 2 until", res.ExpiresAt.In(berlin).Format(time.DateTime))
+	}
+	// Output:
+	// true 1 of 2 until 2026-11-30 00:00:00
+	// true 2 of 2 until 2026-11-30 00:00:00
+	// false 2 of 2 until 2026-11-30 00:00:00
+}
+
+// Each month admits the quota, whichever length it has, in a zone whose clocks are set.
+func TestQuotaOfEachMonth(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	clock := weirtest.NewClock(time.Date(2027, 12, 31, 0, 0, 0, 0, berlin))
+	limiter, err := weir.New(weir.Config{Now: clock.Now})
+	require.NoError(t, err)
+	defer limiter.Close()
+	for _, next := range []string{"01-31", "02-29", "03-31", "04-30", "05-31", "06-30"} {
+		var res *weir.Result
+		for n := range 4 {
+			res, err = Quota(t.Context(), limiter, "acme", Plan{3, 31, berlin})
+			require.NoError(t, err)
+			assert.Equal(t, n < 3, res.Allowed())
+		}
+		assert.Equal(t, "2028-"+next+" 00:00:00", res.ExpiresAt.In(berlin).Format(time.DateTime))
+		clock.Set(res.ExpiresAt)
+	}
+	_, err = Quota(t.Context(), limiter, "acme", Plan{3, 32, berlin})
+	assert.Error(t, err)
+}
+
+const monthly = `
+domain: api
+descriptors:
+  - key: plan
+    value: small
+    descriptors:
+      - key: customer
+        rate_limit: {unit: month, requests_per_unit: 2}
+        metadata: {weir: {calendar: {zone: Europe/Berlin, anchor: 17}}}
+`
+
+func TestQuotaByRules(t *testing.T) {
+	set, err := rules.Load(fstest.MapFS{"limits.yaml": {Data: []byte(monthly)}})
+	require.NoError(t, err)
+	clock := weirtest.NewClock(time.Date(2026, 11, 16, 22, 59, 0, 0, time.UTC)) // a minute before the 17th in Berlin
+	engine, err := rules.New(set, rules.Config{Now: clock.Now})
+	require.NoError(t, err)
+	defer engine.Close()
+	for _, want := range []bool{true, true, false} {
+		assert.Equal(t, want, allowed(t, engine))
+	}
+	clock.Advance(time.Minute)
+	assert.True(t, allowed(t, engine))
+}
+
+func allowed(t *testing.T, engine *rules.Engine) bool {
+	t.Helper()
+	resp, err := engine.Decide(t.Context(), &rules.Request{Domain: "api", Descriptors: []rules.Descriptor{
+		{Entries: []rules.Entry{{Key: "plan", Value: "small"}, {Key: "customer", Value: "acme"}}},
+	}})
+	require.NoError(t, err)
+	return resp.Allowed()
+}
