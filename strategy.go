@@ -19,11 +19,12 @@ type Request struct {
 	Key string
 
 	// Limit is how much cost is admitted in one Duration. 0 denies everything. It counts as 2^63-1 at
-	// most, in FixedWindow, SlidingWindow and Counter as 2^48-2, and so does a Cost up to Limit.
+	// most, in FixedWindow, Calendar, SlidingWindow and Counter as 2^48-2, and so does a Cost up to
+	// Limit.
 	Limit uint64
 
 	// Duration is the period the limit is for: a whole number of milliseconds, 1 ms to 365 days. One
-	// key counts separately in each Duration.
+	// key counts separately in each Duration. A Calendar and Tiers ignore it.
 	Duration time.Duration
 
 	// Cost is the number of hits this request counts for; 0 means 1. A cost that does not fit takes
