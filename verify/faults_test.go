@@ -130,8 +130,7 @@ func init() {
 					"\t\t\t\t\tpackedID: k, id: r.Key, key: key}\n" +
 					"\t\t\t\tif c.roll(state, next) {\n" +
 					"\t\t\t\t\ts.table.tally.allowed.Add(1)\n" +
-					"\t\t\t\t\ts.l.setResult(&res, v)\n" +
-					"\t\t\t\t\treturn res, nil\n" +
+					"\t\t\t\t\treturn s.l.setResult(res, v, now), nil\n" +
 					"\t\t\t\t}\n"}},
 			test: "TestRollingEpochsCountExactly/Counter",
 			says: "Error:",
