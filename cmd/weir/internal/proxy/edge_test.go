@@ -226,9 +226,9 @@ func TestOneAddressHasAsManyRequestsAsConnections(t *testing.T) {
 	requests.Wait()
 	assert.EqualValues(t, bound, admitted.Load())
 	assert.EqualValues(t, bound, most.Load())
-	assert.Empty(t, p.conns.Load().serving)
 	p.stop()
 	assert.NoError(t, <-p.done)
+	assert.Empty(t, p.conns.Load().serving) // a client may have its answer before the handler has returned
 }
 
 // The path of the address shows whom a request counts for, is limited as all paths are, and hides no
