@@ -38,15 +38,13 @@ func (c Calendar) location() (*time.Location, error) {
 	return zone, nil
 }
 
-// left returns the time until the window of c ends that holds now.
-func (c Calendar) left(now time.Time) time.Duration {
+// windows returns how c, which is not zero, divides time. Zones are read from files.
+func (c Calendar) windows() (of calendar.Calendar, err error) {
 	zone, err := c.location()
-	of, wrong := calendar.New(calendar.Unit(c.Unit), zone)
-	if err != nil || wrong != nil {
-		return 0 // neither is so in a rule that was loaded
+	if err != nil {
+		return of, err
 	}
-	_, end := of.Window(now.Unix())
-	return time.Unix(end, 0).Sub(now)
+	return calendar.New(calendar.Unit(c.Unit), zone)
 }
 
 // yaml returns c as a file has it.

@@ -210,8 +210,9 @@ func (a *ask) reset(now time.Time) time.Duration {
 		return max(0, a.held.Result.ExpiresAt.Sub(now))
 	}
 	period := a.held.Request.Duration
-	if c := a.strategy.calendar; c != (Calendar{}) {
-		return c.left(now)
+	if of := a.strategy.windows; of != nil {
+		_, end := of.Window(now.Unix())
+		return time.Unix(end, 0).Sub(now)
 	}
 	if a.limit.Algorithm != FixedWindow {
 		return period

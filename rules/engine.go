@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/calendar"
 )
 
 // Strategies returns the strategy that counts for rules with a method. The Strategy must implement
@@ -148,9 +149,9 @@ type counter interface {
 
 type strategy struct {
 	counter
-	limit    weir.Limit
-	charges  bool // it is a weir.Charger
-	calendar Calendar
+	limit   weir.Limit
+	charges bool               // it is a weir.Charger
+	windows *calendar.Calendar // nil: they are aligned to the Unix epoch, or there are none
 }
 
 // New returns an Engine that decides by set. It fails if set is nil or if its Strategies fail.
@@ -230,7 +231,14 @@ func (e *Engine) strategy(m Method, old, next map[Method]*strategy) (*strategy, 
 				m, weir.NameOf(made))
 		}
 		_, charges := made.(weir.Charger)
-		s = &strategy{c, weir.NewLimit(made), charges, m.Calendar}
+		s = &strategy{counter: c, limit: weir.NewLimit(made), charges: charges}
+		if m.Calendar != (Calendar{}) {
+			of, err := m.Calendar.windows()
+			if err != nil {
+				return nil, fmt.Errorf("rules: strategy for %v: %w", m, err)
+			}
+			s.windows = &of
+		}
 	}
 	next[m] = s
 	return s, nil
