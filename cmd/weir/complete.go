@@ -9,6 +9,7 @@ import (
 
 	"github.com/weirgo/weir/cmd/weir/internal/accesslog"
 	"github.com/weirgo/weir/cmd/weir/internal/proxy"
+	"github.com/weirgo/weir/cmd/weir/internal/rule"
 )
 
 // values are those that the shell offers for a flag, by its name.
@@ -22,7 +23,7 @@ var values = map[string][]string{
 	"on-full":          slices.Sorted(maps.Keys(proxy.FullPolicies)),
 	"on-redis-failure": {"local", "open", "closed"},
 	"output":           outputs,
-	"strategy":         {"fixed", "sliding", "log", "token", "leaky"},
+	"strategy":         rule.Strategies,
 }
 
 // complete has the shell offer the values of the flags of cmd and of its subcommands.
