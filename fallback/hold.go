@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-
 	"sync"
 	"sync/atomic"
 	"time"

@@ -40,8 +40,9 @@ var _ interface {
 } = (*Strategy)(nil)
 
 var names = map[string]string{
-	"fixed": "fixed window", "calendar": "calendar", "sliding": "sliding window", "log": "sliding log", "zset": "sorted set", "token": "token bucket",
-	"tiers": "tiers", "flight": "in flight", "counter": "counter", "list": "list",
+	"fixed": "fixed window", "calendar": "calendar", "sliding": "sliding window", "log": "sliding log",
+	"zset": "sorted set", "token": "token bucket", "tiers": "tiers", "flight": "in flight", "counter": "counter",
+	"list": "list",
 }
 
 // Algorithm returns the plain name, for weir.Named.
