@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/safely"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -58,16 +59,14 @@ func (f *Fallback) Batch(ctx context.Context, op weir.Op, limits []*weir.Limit) 
 
 // callTogether makes one call of primaries, and closes over when it has ended.
 func (f *Fallback) callTogether(ctx context.Context, op weir.Op, limits []*weir.Limit, over chan struct{}) {
-	err := errExited
-	defer func() {
+	safely.Do(func() error {
+		limits[0].Strategy().(weir.Batcher).Batch(f.server.Detached(ctx), op, limits)
+		return nil
+	}, func(err error) {
 		for _, l := range limits {
 			l.Err = cmp.Or(err, l.Err)
 		}
 		close(over)
-	}()
-	err = f.safely(func() error {
-		limits[0].Strategy().(weir.Batcher).Batch(f.deadlines.Detached(ctx), op, limits)
-		return nil
 	})
 }
 

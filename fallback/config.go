@@ -2,6 +2,7 @@ package fallback
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -158,10 +159,16 @@ func (c Config) withDefaults() (Config, error) {
 	return c, errors.Join(errs...)
 }
 
-// breaker returns what the breakers judge by.
-func (c Config) breaker() breaker.Config {
-	return breaker.Config{Interval: c.Interval, Stall: c.Stall, MinCalls: c.MinCalls, FailureRate: c.FailureRate,
-		ProbeInterval: c.ProbeInterval}
+// server returns how primary is called.
+func (c Config) server(
+	probe func(ctx context.Context, n uint64, attempt int, key string) (time.Time, error),
+) breaker.ServerConfig {
+	return breaker.ServerConfig{
+		Config: breaker.Config{Interval: c.Interval, Stall: c.Stall, MinCalls: c.MinCalls,
+			FailureRate: c.FailureRate, ProbeInterval: c.ProbeInterval},
+		Timeout: c.Timeout, ProbeTimeout: c.ProbeTimeout, Partition: c.Partition, IsDown: c.IsDown,
+		OnCall: c.OnCall, OnChange: c.OnChange, OnError: c.OnError, Now: c.Now, Refused: refused, Probe: probe,
+	}
 }
 
 // setDefault sets a field that is 0 to value, and adds an error if it is negative or no number.

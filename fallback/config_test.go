@@ -16,10 +16,10 @@ func TestBreakerOpensWithALongTimeout(t *testing.T) {
 		cfg, err := Config{Timeout: timeout}.withDefaults()
 		require.NoError(t, err)
 		now := time.Unix(100, 0)
-		b := breaker.New(cfg.breaker(), "", now)
+		b := breaker.New(cfg.server(nil).Config, "", now)
 		opened := false
 		for end := now.Add(3*timeout + 2*time.Second); now.Before(end); now = now.Add(timeout / 4) {
-			opened = opened || b.Record(now, errTimeout) != nil
+			opened = opened || b.Record(now, breaker.ErrTimeout) != nil
 		}
 		assert.True(t, opened, "timeout %v", timeout)
 	}

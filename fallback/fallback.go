@@ -11,7 +11,6 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/breaker"
 	"github.com/weirgo/weir/internal/callers"
-	"github.com/weirgo/weir/internal/deadline"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -55,14 +54,13 @@ type common struct {
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
 	prompt         bool          // primary is
-	deadlines      deadline.Shared
-	id             string // the Source of backlogs
-	store          any    // equal for Fallbacks whose calls can be batched
+	id             string        // the Source of backlogs
+	store          any           // equal for Fallbacks whose calls can be batched
 
-	breakers *breaker.Set
-	ledger   ledger
-	turns    singleflight.Group // see reconcile
-	stats    counters
+	server *breaker.Server // primary
+	ledger ledger
+	turns  singleflight.Group // see reconcile
+	stats  counters
 }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
@@ -167,14 +165,14 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f := &Fallback{common: &common{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}}
 	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
-	f.breakers = breaker.NewSet(cfg.breaker(), cfg.Now())
+	f.server = breaker.NewServer(cfg.server(f.probe))
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.store = f
 	if asked := weir.NewLimit(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}
 	}
-	f.prompt, f.deadlines.Timeout = wrap.Prompt(primary), cfg.Timeout
-	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
+	f.prompt, f.window = wrap.Prompt(primary), wrap.Window(primary)
+	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
 	if leases := wrap.Find[interface{ ShareWith(instances func() int) }](primary); leases != nil {
 		leases.ShareWith(f.Instances)
 	}
@@ -261,7 +259,7 @@ type visit struct {
 // visit begins a visit. If reset is not zero it resets the caller: primary is to be reset, too, if it
 // answers before that.
 func (f *Fallback) visit(r *weir.Request, reset time.Time) *visit {
-	b := f.breakers.Of(f.cfg.Partition(r.Key), f.cfg.Now) // first, as Partition may panic
+	b := f.server.Breaker(r.Key) // first, as Partition may panic
 	now := f.cfg.Now()
 	if f.window > 0 && r.Duration != f.window { // a caller has one account, whatever the Duration
 		own := *r

@@ -75,12 +75,13 @@ func (v *visit) recordDebt(n uint64, res *weir.Result) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.sharing.hold(n, until)
-	if v.late != nil {
-		v.late.cost, v.late.until = cost, until
+	if p := v.late; p != nil {
+		p.cost, p.until = cost, until
+		if !p.ended || p.counted {
+			return
+		}
 	}
-	if v.late == nil || v.late.ended && !v.late.counted {
-		a.addDebt(cost, until, now)
-	}
+	a.addDebt(cost, until, now)
 }
 
 // periodEnd returns when nothing counts any more of the period that res is of, and whether that is

@@ -4,24 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/breaker"
+	"github.com/weirgo/weir/internal/wrap"
 )
 
 // errUndecided reports that primary did not decide, so local does. Callers never see it.
-var errUndecided = errors.New("fallback: primary did not decide")
-
-// The failures that no error of primary describes.
-var errTimeout = errors.New("fallback: primary did not answer in time")
-var errExited = errors.New("fallback: primary ended its goroutine")
+var errUndecided = breaker.ErrNoAnswer
 
 // Prompt is an optional interface of a primary. Prompt reports whether its calls end with the
 // deadline of their context, and neither panic nor exit their goroutine. Such a primary is called
 // on the goroutine of the caller, who then may wait for up to Config.Timeout after giving up. The
 // strategies of redislimit have it, and those of near pass it on.
 type Prompt interface{ Prompt() bool }
+
+// Warmer is an optional interface of a primary. Warm prepares it for decisions on r's key: it
+// connects and loads all that decisions need, however long that takes within ctx, and counts
+// nothing. Without it, a connection that takes longer than primary's own timeout is never made by a
+// probe. The strategies of redislimit have it, and those of near pass it on.
+type Warmer interface {
+	Warm(ctx context.Context, r *weir.Request) error
+}
 
 // operation is one call of primary, for a visit.
 type operation func(v *visit, ctx context.Context) (*weir.Result, error)
@@ -31,14 +36,12 @@ func calling(op weir.Op, taken *weir.Result) operation {
 	return func(v *visit, ctx context.Context) (*weir.Result, error) { return v.doPrimary(ctx, op, v.r, taken) }
 }
 
-// call has primary do op, unless the breaker is open: then it starts a probe, if one is due. It
-// waits for at most Timeout, half of the time that the caller has left, or until the caller gives
-// up, which it may not notice with a Prompt primary. The error is errUndecided, or one for the
-// caller. The operation may continue without its caller, as v.late, and the breaker records how it
-// ends.
-func (v *visit) call(ctx context.Context, op operation) (*weir.Result, error) {
-	if v.b != nil && !v.b.Closed() {
-		v.startProbe()
+// call has primary do op, unless the breaker is open. It waits for at most Timeout, half of the time
+// that the caller has left, or until the caller gives up, which it may not notice with a Prompt
+// primary. The error is errUndecided, or one for the caller. The operation may continue without its
+// caller, as v.late.
+func (v *visit) call(ctx context.Context, op operation) (res *weir.Result, err error) {
+	if v.b != nil && !v.server.Up(v.b, v.r.Key) {
 		return nil, errUndecided
 	}
 	wait := v.cfg.Timeout
@@ -46,11 +49,18 @@ func (v *visit) call(ctx context.Context, op operation) (*weir.Result, error) {
 		wait = min(wait, time.Until(deadline)/2)
 	}
 	if v.prompt && wait == v.cfg.Timeout {
-		return v.callHere(ctx, op)
+		err = v.server.Call(ctx, v.b, v.began, func(ctx context.Context) (err error) {
+			res, err = op(v, ctx)
+			return err
+		})
+		if err == errUndecided && ctx.Err() != nil {
+			err = fmt.Errorf("fallback: %w", ctx.Err())
+		}
+		return res, err
 	}
-	v.callAside(context.WithoutCancel(ctx), op)
+	done := v.detach(context.WithoutCancel(ctx), op)
 	select {
-	case err := <-v.late.done:
+	case err := <-done:
 		if err != nil {
 			return nil, err
 		}
@@ -65,144 +75,82 @@ func (v *visit) call(ctx context.Context, op operation) (*weir.Result, error) {
 	}
 }
 
-// callHere is call of a prompt primary, on this goroutine.
-func (v *visit) callHere(ctx context.Context, op operation) (*weir.Result, error) {
-	res, err := op(v, v.deadlines.Detached(ctx))
-	now := v.cfg.Now()
-	v.called(now.Sub(v.began), err)
-	if err = v.judge(err, now); err == errUndecided && ctx.Err() != nil {
-		err = fmt.Errorf("fallback: %w", ctx.Err())
-	}
-	return res, err
-}
-
-// callAside is call on a goroutine of its own, for which nobody has to wait.
-func (v *visit) callAside(ctx context.Context, op operation) {
-	own, r := *v, *v.r // the caller may reuse its request before op ends
-	own.r = &r
-	c := &pending{visit: &own, done: make(chan error, 1)}
-	v.late = c
-	v.a.users.Add(1) // the account stays until op has ended
-	go v.attempt(ctx, v.cfg.Timeout, func(ctx context.Context) error {
-		defer own.end()
-		res, err := op(&own, ctx)
-		c.res = res
-		c.end(err == nil && (res == nil || res.Allowed()))
+// detach has primary do op on a goroutine of its own, for which nobody has to wait.
+func (v *visit) detach(ctx context.Context, op operation) (done <-chan error) {
+	ended, late, r := make(chan error, 1), new(pending), *v.r
+	v.late, v.r = late, &r // the caller may reuse its request before op ends
+	v.a.users.Add(1)       // the account stays until op has ended
+	v.server.Go(ctx, v.b, func(ctx context.Context) (err error) {
+		defer v.end()
+		late.res, err = op(v, ctx)
+		v.settle(err == nil && (late.res == nil || late.res.Allowed()))
 		return err
 	}, func(err error) {
 		if err != nil {
-			c.end(false)
+			v.settle(false)
 		}
-		c.done <- own.judge(err, v.cfg.Now())
+		ended <- err
 	})
+	return ended
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then
 // decides. What local admits is a debt only if primary has not counted the request, and that is
 // known when the call ends.
 type pending struct {
-	*visit
-	done chan error   // how it ended, once
-	res  *weir.Result // read only if that is nil
+	res *weir.Result // read only if the call ended in time without an error
 
-	// Guarded by a.mu.
+	// Guarded by the account's mu.
 	ended, counted bool      // the call has ended; primary has counted the request
 	cost           uint64    // that local has admitted meanwhile, or 0
 	until          time.Time // when that counts no more
 }
 
-// end records that the call has ended, and whether primary counted the request. A call that ignores
-// its context ends twice: at its timeout, and when it returns.
-func (p *pending) end(counted bool) {
-	p.a.mu.Lock()
-	defer p.a.mu.Unlock()
-	switch now := p.cfg.Now(); {
+// settle records that the call has ended, and whether primary counted the request. A call that
+// ignores its context ends twice: at its timeout, and when it returns.
+func (v *visit) settle(counted bool) {
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	p := v.late
+	switch now := v.cfg.Now(); {
 	case p.cost == 0: // local has not decided, or has denied
 	case !p.ended && !counted:
-		p.a.addDebt(p.cost, p.until, now)
+		v.a.addDebt(p.cost, p.until, now)
 	case p.ended && !p.counted && counted:
-		p.a.refund(p.cost, now)
+		v.a.refund(p.cost, now)
 	}
 	p.ended, p.counted = true, p.counted || counted
 }
 
-// attempt runs op within timeout and calls end once: when op returns, panics or exits, or, with
-// errTimeout, when timeout is over. A primary that ignores its context delays no caller.
-func (f *Fallback) attempt(
-	ctx context.Context, timeout time.Duration, op func(context.Context) error, end func(error),
-) {
-	start := f.cfg.Now()
-	bounded, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	var ended atomic.Bool
-	endOnce := func(err error) {
-		if took := f.cfg.Now().Sub(start); !ended.Swap(true) {
-			end(err)
-			f.called(took, err)
+// refused reports whether err depends on the request alone.
+func refused(err error) bool {
+	return errors.Is(err, errors.ErrUnsupported) ||
+		errors.Is(err, weir.ErrID) || errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit)
+}
+
+// probe has primary decide on a request of a probe, after it was warmed up. Each request has a new
+// key, so that primary must write to admit it: a server that can only be read is not healthy.
+func (f *Fallback) probe(ctx context.Context, n uint64, attempt int, key string) (called time.Time, err error) {
+	name := fmt.Sprintf("weir/fallback probe %s %d %d", f.id, n, attempt)
+	r := &weir.Request{Key: f.probeKey(name, key), Limit: 1 << 40, Duration: time.Second}
+	called = time.Now()
+	if err = wrap.Supported(f.primary.Warm(ctx, r)); err == nil {
+		called = time.Now()
+		_, err = f.primary.Run(ctx, r)
+	}
+	return called, err
+}
+
+// probeKey returns a key that begins with name or ends in it and is in the same part of primary as
+// near.
+func (f *Fallback) probeKey(name, near string) string {
+	part, head := f.cfg.Partition(near), near[:min(len(near), 512)]
+	for i := range 512 {
+		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(head, " ", i, " ", name)} {
+			if f.cfg.Partition(key) == part {
+				return key
+			}
 		}
 	}
-	defer context.AfterFunc(bounded, func() { endOnce(errTimeout) })()
-	err := errExited
-	defer func() { endOnce(err) }()
-	err = f.safely(func() error { return op(bounded) })
-}
-
-// judge records the end of a call in the breaker, and returns its error for the caller. Errors that
-// depend on the request alone are not recorded.
-func (v *visit) judge(err error, now time.Time) error {
-	var failure error
-	switch {
-	case err == nil:
-	case errors.Is(err, errors.ErrUnsupported),
-		errors.Is(err, weir.ErrID), errors.Is(err, weir.ErrScale), errors.Is(err, weir.ErrLimit):
-		return err
-	case err == errTimeout, v.isDown(err):
-		v.stats.failures.Add(1)
-		failure = err
-	}
-	if v.b != nil {
-		v.notify(v.b.Record(now, failure))
-	}
-	if err == nil {
-		return nil
-	}
-	v.report(err)
-	return errUndecided
-}
-
-// called calls Config.OnCall. A method that primary lacks was no call.
-func (f *Fallback) called(took time.Duration, err error) {
-	if f.cfg.OnCall != nil && !errors.Is(err, errors.ErrUnsupported) {
-		_ = f.safely(func() error { f.cfg.OnCall(took, err); return nil })
-	}
-}
-
-// isDown reports whether err counts against primary. If Config.IsDown panics, it does.
-func (f *Fallback) isDown(err error) (down bool) {
-	return f.cfg.IsDown == nil || f.safely(func() error { down = f.cfg.IsDown(err); return nil }) != nil || down
-}
-
-// report calls Config.OnError.
-func (f *Fallback) report(err error) {
-	if f.cfg.OnError != nil {
-		_ = f.safely(func() error { f.cfg.OnError(err); return nil })
-	}
-}
-
-// notify calls Config.OnChange, unless c is nil.
-func (f *Fallback) notify(c *Change) {
-	if c != nil && f.cfg.OnChange != nil {
-		_ = f.safely(func() error { f.cfg.OnChange(*c); return nil })
-	}
-}
-
-// safely calls primary or a user's function, with no lock held, and returns its panic as an error.
-func (f *Fallback) safely(call func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			f.stats.panics.Add(1)
-			err = fmt.Errorf("fallback: a panic: %v", p)
-		}
-	}()
-	return call()
+	return name
 }

@@ -3,8 +3,6 @@ package fallback
 import (
 	"sync/atomic"
 	"time"
-
-	"github.com/weirgo/weir/internal/breaker"
 )
 
 // Stats are the counts of a [Fallback] so far. They are read one by one, so they may be of slightly
@@ -32,40 +30,21 @@ type Stats struct {
 	Panics  uint64 // of primary and of callbacks
 }
 
-// counters are the sources of Stats.
+// counters are the sources of Stats, but for those of the server and the ledger.
 type counters struct {
-	decided                              [FromPolicy + 1]atomic.Uint64 // by Source
-	probes, failures, reconciled, panics atomic.Uint64
-	shortDeadlines                       atomic.Uint64
+	decided                    [FromPolicy + 1]atomic.Uint64 // by Source
+	reconciled, shortDeadlines atomic.Uint64
 }
 
 // Stats returns the counts so far. It locks each part of the ledger once.
 func (f *Fallback) Stats() Stats {
-	s := Stats{
-		Primary:  f.stats.decided[FromPrimary].Load(),
-		Lease:    f.stats.decided[FromLease].Load(),
-		Denials:  f.stats.decided[FromDenials].Load(),
-		Local:    f.stats.decided[FromLocal].Load(),
-		Policy:   f.stats.decided[FromPolicy].Load(),
-		Probes:   f.stats.probes.Load(),
-		Failures: f.stats.failures.Load(),
-
-		ShortDeadlines: f.stats.shortDeadlines.Load(),
-
-		Reconciled: f.stats.reconciled.Load(),
-		Dropped:    f.ledger.dropped.Load(),
-		Callers:    f.ledger.Len(),
-		Panics:     f.stats.panics.Load(),
+	s, decided := f.server.Stats(), &f.stats.decided
+	return Stats{
+		State: s.State, Since: s.Since, OpenPartitions: s.NotClosed,
+		Primary: decided[FromPrimary].Load(), Lease: decided[FromLease].Load(),
+		Denials: decided[FromDenials].Load(), Local: decided[FromLocal].Load(), Policy: decided[FromPolicy].Load(),
+		Opens: s.Opens, Probes: s.Probes, Failures: s.Failures, Panics: s.Panics,
+		ShortDeadlines: f.stats.shortDeadlines.Load(), Reconciled: f.stats.reconciled.Load(),
+		Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
 	}
-	f.breakers.Range(func(b *breaker.Breaker) {
-		s.Opens += b.Opens()
-		state, since := b.State()
-		if state != Closed {
-			s.OpenPartitions++
-		}
-		if s.Since.IsZero() || state != Closed && s.State == Closed {
-			s.State, s.Since = state, since
-		}
-	})
-	return s
 }

@@ -1,0 +1,230 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/weirgo/weir/internal/deadline"
+	"github.com/weirgo/weir/internal/safely"
+)
+
+// ErrNoAnswer reports that a server was not called, as its breaker is open, or that the call failed
+// or was late.
+var ErrNoAnswer = errors.New("no answer")
+
+// ErrTimeout is the failure of a call, or a probe, that was late.
+var ErrTimeout = errors.New("the server did not answer in time")
+
+// attempts is how often a probe tries to get an answer within Timeout. A connection that died
+// unnoticed costs one.
+const attempts = 4
+
+// ServerConfig is how a [Server] is called. The fields of a fallback.Config have the same meaning.
+type ServerConfig struct {
+	Config
+	Timeout, ProbeTimeout time.Duration
+	Partition             func(key string) string
+	IsDown                func(error) bool                    // nil: every error
+	OnCall                func(took time.Duration, err error) // may be nil, as the next two
+	OnChange              func(Change)
+	OnError               func(error)
+	Now                   func() time.Time
+
+	// Refused reports whether an error is for the caller, and says nothing of the server.
+	Refused func(error) bool
+
+	// Probe makes an attempt of probe n, for a call of the key. It returns when the server was called,
+	// after what it took to connect to it.
+	Probe func(ctx context.Context, n uint64, attempt int, key string) (called time.Time, err error)
+}
+
+// Server is called as its breakers permit: each part of it has one. Make it with [NewServer]. It is
+// safe for concurrent use.
+type Server struct {
+	cfg       ServerConfig
+	breakers  *Set
+	deadlines deadline.Shared
+
+	probes, failures, panics atomic.Uint64
+}
+
+// NewServer returns a Server whose breakers are closed.
+func NewServer(cfg ServerConfig) *Server {
+	return &Server{cfg: cfg, breakers: NewSet(cfg.Config, cfg.Now()),
+		deadlines: deadline.Shared{Timeout: cfg.Timeout}}
+}
+
+// Breaker returns the breaker of the part that key belongs to.
+func (s *Server) Breaker(key string) *Breaker {
+	return s.breakers.Of(s.cfg.Partition(key), s.cfg.Now)
+}
+
+// Detached returns a context that ends after Timeout, whenever ctx ends.
+func (s *Server) Detached(ctx context.Context) context.Context { return s.deadlines.Detached(ctx) }
+
+// Up reports whether b, the breaker of key, is closed. If it is open it starts a probe, if one is
+// due, in a goroutine of its own, which ends with ProbeTimeout if the server respects its context.
+func (s *Server) Up(b *Breaker, key string) bool {
+	if b.Closed() {
+		return true
+	}
+	started := s.cfg.Now()
+	change := b.ProbeDue(started)
+	if change == nil {
+		return false
+	}
+	s.notify(change)
+	b.Probes.Add(1)
+	go func() {
+		defer b.Probes.Add(-1)
+		s.attempt(context.Background(), s.cfg.ProbeTimeout, func(ctx context.Context) error {
+			return s.probe(ctx, s.probes.Add(1), key)
+		}, func(err error) {
+			s.notify(b.Finish(started, s.cfg.Now(), err))
+			if err != nil {
+				s.failures.Add(1)
+				s.report(err)
+			}
+		})
+	}()
+	return false
+}
+
+// probe returns nil once the server has answered within Timeout. After an attempt that took longer
+// it tries again, and not after one that failed sooner.
+func (s *Server) probe(ctx context.Context, n uint64, key string) error {
+	for i := 0; i < attempts && ctx.Err() == nil; i++ {
+		one, cancel := context.WithTimeout(ctx, s.cfg.ProbeTimeout/attempts)
+		called, err := s.cfg.Probe(one, n, i, key)
+		cancel()
+		if err != nil && !s.isDown(err) {
+			s.report(err)
+			err = nil
+		}
+		if time.Since(called) <= s.cfg.Timeout {
+			return err
+		}
+	}
+	return ErrTimeout
+}
+
+// Call calls the server on this goroutine, in a context that ends after Timeout. The call began at
+// began. Op must neither outlast its context, nor panic or exit. The error is ErrNoAnswer, or one for
+// the caller. A nil Breaker does not record how the call ends.
+func (s *Server) Call(
+	ctx context.Context, b *Breaker, began time.Time, op func(context.Context) error,
+) error {
+	err := op(s.Detached(ctx))
+	now := s.cfg.Now()
+	s.called(now.Sub(began), err)
+	return s.judge(b, err, now)
+}
+
+// Go is Call on a goroutine of its own: op may outlast its context, panic or exit. It calls end once,
+// when op has ended, or else after Timeout.
+func (s *Server) Go(ctx context.Context, b *Breaker, op func(context.Context) error, end func(error)) {
+	go s.attempt(ctx, s.cfg.Timeout, op, func(err error) { end(s.judge(b, err, s.cfg.Now())) })
+}
+
+// attempt runs op within timeout and calls end once: when op returns, panics or exits, or, with
+// ErrTimeout, when timeout is over.
+func (s *Server) attempt(
+	ctx context.Context, timeout time.Duration, op func(context.Context) error, end func(error),
+) {
+	start := s.cfg.Now()
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var ended atomic.Bool
+	endOnce := func(err error) {
+		if took := s.cfg.Now().Sub(start); !ended.Swap(true) {
+			end(err)
+			s.called(took, err)
+		}
+	}
+	defer context.AfterFunc(bounded, func() { endOnce(ErrTimeout) })()
+	safely.Do(func() error { return op(bounded) }, func(err error) { endOnce(s.counted(err)) })
+}
+
+// judge records the end of a call in its breaker, and returns its error for the caller.
+func (s *Server) judge(b *Breaker, err error, now time.Time) error {
+	var failure error
+	switch {
+	case err == nil:
+	case s.cfg.Refused(err):
+		return err
+	case err == ErrTimeout, s.isDown(err):
+		s.failures.Add(1)
+		failure = err
+	}
+	if b != nil {
+		s.notify(b.Record(now, failure))
+	}
+	if err == nil {
+		return nil
+	}
+	s.report(err)
+	return ErrNoAnswer
+}
+
+// isDown reports whether err counts against the server. If Config.IsDown panics, it does.
+func (s *Server) isDown(err error) (down bool) {
+	return s.cfg.IsDown == nil || s.safely(func() error { down = s.cfg.IsDown(err); return nil }) != nil || down
+}
+
+// called calls OnCall. A method that the server lacks was no call.
+func (s *Server) called(took time.Duration, err error) {
+	if s.cfg.OnCall != nil && !errors.Is(err, errors.ErrUnsupported) {
+		_ = s.safely(func() error { s.cfg.OnCall(took, err); return nil })
+	}
+}
+
+// report calls OnError.
+func (s *Server) report(err error) {
+	if s.cfg.OnError != nil {
+		_ = s.safely(func() error { s.cfg.OnError(err); return nil })
+	}
+}
+
+// notify calls OnChange, unless c is nil.
+func (s *Server) notify(c *Change) {
+	if c != nil && s.cfg.OnChange != nil {
+		_ = s.safely(func() error { s.cfg.OnChange(*c); return nil })
+	}
+}
+
+// safely calls a user's function, with no lock held, and returns its panic as an error.
+func (s *Server) safely(f func() error) error { return s.counted(safely.Call(f)) }
+
+// counted counts err if it is of a panic.
+func (s *Server) counted(err error) error {
+	if errors.Is(err, safely.ErrPanic) {
+		s.panics.Add(1)
+	}
+	return err
+}
+
+// Stats are the counts of a [Server] so far.
+type Stats struct {
+	State                           State // of its breaker; of several, of the first that is not closed
+	Since                           time.Time
+	NotClosed                       int // breakers
+	Opens, Probes, Failures, Panics uint64
+}
+
+// Stats returns the counts so far.
+func (s *Server) Stats() Stats {
+	st := Stats{Probes: s.probes.Load(), Failures: s.failures.Load(), Panics: s.panics.Load()}
+	s.breakers.Range(func(b *Breaker) {
+		st.Opens += b.Opens()
+		state, since := b.State()
+		if state != Closed {
+			st.NotClosed++
+		}
+		if st.Since.IsZero() || state != Closed && st.State == Closed {
+			st.State, st.Since = state, since
+		}
+	})
+	return st
+}

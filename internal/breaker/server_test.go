@@ -1,0 +1,149 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var errBad = errors.New("a bad request")
+
+// fail returns a call that ends with err.
+func fail(err error) func(context.Context) error { return func(context.Context) error { return err } }
+
+// testServer returns a Server whose breaker opens at the first failure.
+func testServer(change func(*ServerConfig)) *Server {
+	cfg := ServerConfig{
+		Config:  Config{Interval: time.Second, Stall: -1, MinCalls: 1, FailureRate: 0.5, ProbeInterval: time.Second},
+		Timeout: 50 * time.Millisecond, ProbeTimeout: time.Second, Now: time.Now,
+		Partition: func(string) string { return "" },
+		Refused:   func(err error) bool { return err == errBad },
+		Probe:     func(context.Context, uint64, int, string) (time.Time, error) { return time.Now(), nil },
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	return NewServer(cfg)
+}
+
+// Each way in which a call ends: the error of its caller, the breaker's state, and what is counted,
+// on the goroutine of the caller and on another.
+func TestEndsOfCalls(t *testing.T) {
+	late := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	for name, row := range map[string]struct {
+		op               func(context.Context) error
+		alone            bool // only on a goroutine of its own
+		want             error
+		state            State
+		failures, panics uint64
+		took             time.Duration
+	}{
+		"an answer":    {op: fail(nil)},
+		"bad request":  {op: fail(errBad), want: errBad},
+		"a failure":    {op: fail(errTest), want: ErrNoAnswer, state: Open, failures: 1},
+		"its deadline": {op: late, want: ErrNoAnswer, state: Open, failures: 1, took: 50 * time.Millisecond},
+		"no deadline": {func(context.Context) error { time.Sleep(time.Hour); return nil }, true, ErrNoAnswer, Open,
+			1, 0, 50 * time.Millisecond},
+		"a panic": {func(context.Context) error { panic("a bug") }, true, ErrNoAnswer, Open, 1, 1, 0},
+		"its goroutine": {func(context.Context) error { runtime.Goexit(); return nil }, true, ErrNoAnswer, Open,
+			1, 0, 0},
+	} {
+		for _, alone := range []bool{true, false} {
+			if row.alone && !alone {
+				continue
+			}
+			synctest.Test(t, func(t *testing.T) {
+				var called []time.Duration
+				s := testServer(func(c *ServerConfig) {
+					c.OnCall = func(took time.Duration, _ error) { called = append(called, took) }
+				})
+				b, ends := s.Breaker("a"), make(chan error, 2)
+				if alone {
+					s.Go(t.Context(), b, row.op, func(err error) { ends <- err })
+				} else {
+					ends <- s.Call(t.Context(), b, time.Now(), row.op)
+				}
+				assert.Equal(t, row.want, <-ends, name)
+				time.Sleep(2 * time.Hour)
+				synctest.Wait()
+				assert.Empty(t, ends, "%s: it ended twice", name)
+				assert.Equal(t, []time.Duration{row.took}, called, name)
+				st := s.Stats()
+				assert.Equal(t, row.state, st.State, name)
+				assert.Equal(t, []uint64{row.failures, row.panics}, []uint64{st.Failures, st.Panics}, name)
+			})
+		}
+	}
+}
+
+// Without a breaker a call is not recorded, and an error that IsDown excuses is no failure.
+func TestCallsThatAreNotRecorded(t *testing.T) {
+	var errs []error
+	s := testServer(func(c *ServerConfig) {
+		c.IsDown = func(err error) bool { return err == errTest }
+		c.OnError = func(err error) { errs = append(errs, err) }
+	})
+	other := errors.New("a bug")
+	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), nil, time.Now(), fail(errTest)))
+	assert.Equal(t, Closed, s.Stats().State)
+	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), s.Breaker("a"), time.Now(), fail(other)))
+	assert.Equal(t, Closed, s.Stats().State)
+	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), s.Breaker("a"), time.Now(), fail(errTest)))
+	assert.Equal(t, Open, s.Stats().State)
+	assert.Equal(t, []error{errTest, other, errTest}, errs)
+}
+
+// A probe that is slow is tried again within ProbeTimeout; one that fails is not before the next
+// call after ProbeInterval. The Server is up once an attempt took at most Timeout.
+func TestProbes(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		takes    []time.Duration // of the attempts
+		err      error
+		attempts int
+		state    State
+	}{
+		{"it answers", []time.Duration{50 * time.Millisecond}, nil, 1, Closed},
+		{"it is slow at first", []time.Duration{51 * time.Millisecond, 200 * time.Millisecond, 0}, nil, 3, Closed},
+		{"it is slow", []time.Duration{60e6, 60e6, 60e6, 60e6}, nil, 4, Open},
+		{"it fails", []time.Duration{0}, errTest, 1, Open},
+		{"it hangs", []time.Duration{time.Hour}, nil, 1, Open},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tried := 0
+			var changes []State
+			s := testServer(func(c *ServerConfig) {
+				c.OnChange = func(change Change) { changes = append(changes, change.To) }
+				c.Probe = func(_ context.Context, n uint64, i int, key string) (time.Time, error) {
+					assert.Equal(t, []any{uint64(1), tried, "a"}, []any{n, i, key})
+					tried++
+					time.Sleep(time.Second / 8) // to connect
+					began := time.Now()
+					time.Sleep(row.takes[i])
+					return began, row.err
+				}
+			})
+			b := s.Breaker("a")
+			require.True(t, s.Up(b, "a"))
+			require.Equal(t, ErrNoAnswer, s.Call(t.Context(), b, time.Now(), fail(errTest)))
+			assert.False(t, s.Up(b, "a"))
+			synctest.Wait()
+			assert.Zero(t, tried, "%s: too early", row.name)
+			time.Sleep(1100 * time.Millisecond)
+			assert.False(t, s.Up(b, "a"), "nobody waits for the probe")
+			assert.False(t, s.Up(b, "a"), "one at a time")
+			time.Sleep(1050 * time.Millisecond)
+			synctest.Wait()
+			assert.Equal(t, []any{row.attempts, []State{Open, HalfOpen, row.state}}, []any{tried, changes}, row.name)
+			assert.Equal(t, row.state == Closed, b.Closed(), row.name)
+			assert.EqualValues(t, 1, s.Stats().Probes, row.name)
+			time.Sleep(time.Hour)
+		})
+	}
+}
