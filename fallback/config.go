@@ -2,7 +2,6 @@ package fallback
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -160,14 +159,12 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // server returns how primary is called.
-func (c Config) server(
-	probe func(ctx context.Context, n uint64, attempt int, key string) (time.Time, error),
-) breaker.ServerConfig {
+func (c Config) server() breaker.ServerConfig {
 	return breaker.ServerConfig{
 		Config: breaker.Config{Interval: c.Interval, Stall: c.Stall, MinCalls: c.MinCalls,
 			FailureRate: c.FailureRate, ProbeInterval: c.ProbeInterval},
 		Timeout: c.Timeout, ProbeTimeout: c.ProbeTimeout, Partition: c.Partition, IsDown: c.IsDown,
-		OnCall: c.OnCall, OnChange: c.OnChange, OnError: c.OnError, Now: c.Now, Refused: refused, Probe: probe,
+		OnCall: c.OnCall, OnChange: c.OnChange, OnError: c.OnError, Now: c.Now, Refused: refused,
 	}
 }
 

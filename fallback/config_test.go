@@ -1,7 +1,6 @@
 package fallback
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -16,19 +15,11 @@ func TestBreakerOpensWithALongTimeout(t *testing.T) {
 		cfg, err := Config{Timeout: timeout}.withDefaults()
 		require.NoError(t, err)
 		now := time.Unix(100, 0)
-		b := breaker.New(cfg.server(nil).Config, "", now)
+		b := breaker.New(cfg.server().Config, "", now)
 		opened := false
 		for end := now.Add(3*timeout + 2*time.Second); now.Before(end); now = now.Add(timeout / 4) {
 			opened = opened || b.Record(now, breaker.ErrTimeout) != nil
 		}
 		assert.True(t, opened, "timeout %v", timeout)
 	}
-}
-
-// Partitions that share a breaker are probed with a key of the partition whose request starts the
-// probe.
-func TestProbeKeysOfPartsThatShareABreaker(t *testing.T) {
-	part := func(key string) string { part, _, _ := strings.Cut(key, ":"); return part }
-	f := &Fallback{common: &common{cfg: Config{Partition: part}}}
-	assert.Equal(t, "part 2000", part(f.probeKey("probe", "part 2000:a")))
 }

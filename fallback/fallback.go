@@ -165,7 +165,9 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f := &Fallback{common: &common{primary: wrap.Of(primary), local: wrap.Of(local), cfg: cfg, id: rand.Text()}}
 	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
-	f.server = breaker.NewServer(cfg.server(f.probe))
+	server := cfg.server()
+	server.Probe, server.Name = f.probe, "weir/fallback probe "+f.id
+	f.server = breaker.NewServer(server)
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.store = f
 	if asked := weir.NewLimit(primary); asked.Store() != nil {

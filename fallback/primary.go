@@ -75,6 +75,15 @@ func (v *visit) call(ctx context.Context, op operation) (res *weir.Result, err e
 	}
 }
 
+// send is call for a change that may be lost: no answer is no error, nor is a primary that lacks the
+// method.
+func (v *visit) send(ctx context.Context, op operation) error {
+	if _, err := v.call(ctx, op); err != errUndecided {
+		return wrap.Supported(err)
+	}
+	return nil
+}
+
 // detach has primary do op on a goroutine of its own, for which nobody has to wait.
 func (v *visit) detach(ctx context.Context, op operation) (done <-chan error) {
 	ended, late, r := make(chan error, 1), new(pending), *v.r
@@ -128,29 +137,14 @@ func refused(err error) bool {
 		errors.Is(err, weir.ErrID) || errors.Is(err, weir.ErrScale) || errors.Is(err, weir.ErrLimit)
 }
 
-// probe has primary decide on a request of a probe, after it was warmed up. Each request has a new
-// key, so that primary must write to admit it: a server that can only be read is not healthy.
-func (f *Fallback) probe(ctx context.Context, n uint64, attempt int, key string) (called time.Time, err error) {
-	name := fmt.Sprintf("weir/fallback probe %s %d %d", f.id, n, attempt)
-	r := &weir.Request{Key: f.probeKey(name, key), Limit: 1 << 40, Duration: time.Second}
+// probe has primary decide on a request of a probe, after it was warmed up. Its key is new, so that
+// primary must write to admit it: a server that can only be read is not healthy.
+func (f *Fallback) probe(ctx context.Context, key string) (called time.Time, err error) {
+	r := &weir.Request{Key: key, Limit: 1 << 40, Duration: time.Second}
 	called = time.Now()
 	if err = wrap.Supported(f.primary.Warm(ctx, r)); err == nil {
 		called = time.Now()
 		_, err = f.primary.Run(ctx, r)
 	}
 	return called, err
-}
-
-// probeKey returns a key that begins with name or ends in it and is in the same part of primary as
-// near.
-func (f *Fallback) probeKey(name, near string) string {
-	part, head := f.cfg.Partition(near), near[:min(len(near), 512)]
-	for i := range 512 {
-		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(head, " ", i, " ", name)} {
-			if f.cfg.Partition(key) == part {
-				return key
-			}
-		}
-	}
-	return name
 }

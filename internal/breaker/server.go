@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -35,9 +36,11 @@ type ServerConfig struct {
 	// Refused reports whether an error is for the caller, and says nothing of the server.
 	Refused func(error) bool
 
-	// Probe makes an attempt of probe n, for a call of the key. It returns when the server was called,
-	// after what it took to connect to it.
-	Probe func(ctx context.Context, n uint64, attempt int, key string) (called time.Time, err error)
+	// Probe makes an attempt of a probe, with a key of its own in the part that is probed: it begins
+	// with Name or ends in it. Probe returns when the server was called, after what it took to connect
+	// to it.
+	Probe func(ctx context.Context, key string) (called time.Time, err error)
+	Name  string // no other Server's
 }
 
 // Server is called as its breakers permit: each part of it has one. Make it with [NewServer]. It is
@@ -80,7 +83,7 @@ func (s *Server) Up(b *Breaker, key string) bool {
 	go func() {
 		defer b.Probes.Add(-1)
 		s.attempt(context.Background(), s.cfg.ProbeTimeout, func(ctx context.Context) error {
-			return s.probe(ctx, s.probes.Add(1), key)
+			return s.probe(ctx, fmt.Sprintf("%s %d", s.cfg.Name, s.probes.Add(1)), key)
 		}, func(err error) {
 			s.notify(b.Finish(started, s.cfg.Now(), err))
 			if err != nil {
@@ -94,10 +97,10 @@ func (s *Server) Up(b *Breaker, key string) bool {
 
 // probe returns nil once the server has answered within Timeout. After an attempt that took longer
 // it tries again, and not after one that failed sooner.
-func (s *Server) probe(ctx context.Context, n uint64, key string) error {
+func (s *Server) probe(ctx context.Context, name, key string) error {
 	for i := 0; i < attempts && ctx.Err() == nil; i++ {
 		one, cancel := context.WithTimeout(ctx, s.cfg.ProbeTimeout/attempts)
-		called, err := s.cfg.Probe(one, n, i, key)
+		called, err := s.cfg.Probe(one, s.probeKey(fmt.Sprintf("%s %d", name, i), key))
 		cancel()
 		if err != nil && !s.isDown(err) {
 			s.report(err)
@@ -108,6 +111,20 @@ func (s *Server) probe(ctx context.Context, n uint64, key string) error {
 		}
 	}
 	return ErrTimeout
+}
+
+// probeKey returns a key that begins with name or ends in it and is in the same part as
+// near.
+func (s *Server) probeKey(name, near string) string {
+	part, head := s.cfg.Partition(near), near[:min(len(near), 512)]
+	for i := range 512 {
+		for _, key := range []string{fmt.Sprint(name, " ", i), fmt.Sprint(head, " ", i, " ", name)} {
+			if s.cfg.Partition(key) == part {
+				return key
+			}
+		}
+	}
+	return name
 }
 
 // Call calls the server on this goroutine, in a context that ends after Timeout. The call began at

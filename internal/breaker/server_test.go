@@ -3,7 +3,9 @@ package breaker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,7 +26,7 @@ func testServer(change func(*ServerConfig)) *Server {
 		Timeout: 50 * time.Millisecond, ProbeTimeout: time.Second, Now: time.Now,
 		Partition: func(string) string { return "" },
 		Refused:   func(err error) bool { return err == errBad },
-		Probe:     func(context.Context, uint64, int, string) (time.Time, error) { return time.Now(), nil },
+		Probe:     func(context.Context, string) (time.Time, error) { return time.Now(), nil },
 	}
 	if change != nil {
 		change(&cfg)
@@ -120,12 +122,14 @@ func TestProbes(t *testing.T) {
 			var changes []State
 			s := testServer(func(c *ServerConfig) {
 				c.OnChange = func(change Change) { changes = append(changes, change.To) }
-				c.Probe = func(_ context.Context, n uint64, i int, key string) (time.Time, error) {
-					assert.Equal(t, []any{uint64(1), tried, "a"}, []any{n, i, key})
+				c.Name = "probe of b"
+				c.Probe = func(_ context.Context, key string) (time.Time, error) {
+					assert.Equal(t, fmt.Sprintf("probe of b 1 %d 0", tried), key)
+					takes := row.takes[tried]
 					tried++
 					time.Sleep(time.Second / 8) // to connect
 					began := time.Now()
-					time.Sleep(row.takes[i])
+					time.Sleep(takes)
 					return began, row.err
 				}
 			})
@@ -146,4 +150,11 @@ func TestProbes(t *testing.T) {
 			time.Sleep(time.Hour)
 		})
 	}
+}
+
+// Parts that share a breaker are probed with a key of the part whose call starts the probe.
+func TestProbeKeysOfPartsThatShareABreaker(t *testing.T) {
+	part := func(key string) string { part, _, _ := strings.Cut(key, ":"); return part }
+	s := testServer(func(c *ServerConfig) { c.Partition = part })
+	assert.Equal(t, "part 2000", part(s.probeKey("probe", "part 2000:a")))
 }
