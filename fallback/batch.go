@@ -93,14 +93,13 @@ func (m meeting) attend(ctx context.Context, op weir.Op, l *weir.Limit) {
 		if of.Request = *r; taken != nil {
 			of.Result = *taken
 		}
-		if settle(&of) {
-			select {
-			case <-m.over:
-			case <-ctx.Done(): // the call goes on
-				return nil, ctx.Err()
-			}
-		} else { // it has left, as its caller has given up, or as primary had missed something
-			of.Strategy().(weir.Batcher).Batch(ctx, op, []*weir.Limit{&of})
+		if !settle(&of) { // it has left, as its caller has given up, or as primary had missed something
+			return one.primary.Do(ctx, op, r, taken)
+		}
+		select {
+		case <-m.over:
+		case <-ctx.Done(): // the call goes on
+			return nil, ctx.Err()
 		}
 		if of.Err != nil || op == weir.OpRefund || op == weir.OpCharge {
 			return nil, of.Err

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/remainder"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -86,19 +85,9 @@ func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	if owed == cost || !counted {
 		return nil
 	}
-	rest := *v.r
+	rest, was := *v.r, *taken // the call may outlive its caller
 	rest.Cost, v.r = cost-owed, &rest
-	return v.refundPrimary(ctx, taken)
-}
-
-// refundPrimary has primary take the cost of the request back. What it does not receive is lost.
-func (v *visit) refundPrimary(ctx context.Context, taken *weir.Result) error {
-	was := *taken // the call may outlive its caller
-	_, err := v.call(ctx, calling(weir.OpRefund, &was))
-	if err == errUndecided {
-		return nil
-	}
-	return wrap.Supported(err)
+	return v.send(ctx, calling(weir.OpRefund, &was))
 }
 
 // revocably calls a method of s, but Admit in place of Run. What that returns is stored in giveBack,
@@ -137,29 +126,24 @@ func (f *Fallback) Admit(ctx context.Context, r *weir.Request) (*weir.Result, we
 	if err != nil {
 		return nil, nil, err
 	}
-	to, part, taken, cost := by, *r, *res, uint64(0)
+	to := by
 	if source != FromPrimary {
 		to.doPrimary = f.doPrimary
 	}
-	if res.Allowed() && source != FromPolicy {
-		cost = wrap.Cost(r)
-	}
 	exact := source == FromPrimary && primary != nil
-	return res, remainder.Parts(cost, func(ctx context.Context, n, _ uint64) error {
-		r := part
-		r.Cost = n
-		v := to.visit(&r, time.Time{})
+	return res, wrap.Returning(r, res, func(ctx context.Context, r *weir.Request, taken *weir.Result) error {
+		v := to.visit(r, time.Time{})
 		defer v.end()
 		counts := taken.ExpiresAt.After(f.cfg.Now()) && v.a.number == number
 		switch {
 		case counts && source == FromLocal:
-			return v.refund(ctx, &taken)
-		case counts:
-			v.a.uncount(n)
+			return v.refund(ctx, taken)
+		case counts && source != FromPolicy:
+			v.a.uncount(r.Cost)
 		case !exact: // Refund would give back what counts no more
 			return nil
 		}
-		return v.refundPrimary(ctx, &taken)
+		return v.send(ctx, calling(weir.OpRefund, taken))
 	}), nil
 }
 

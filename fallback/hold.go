@@ -1,15 +1,14 @@
 package fallback
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/weirgo/weir"
-	"github.com/weirgo/weir/internal/wrap"
 )
 
 // place is work in flight: a place of primary, of local, or of both.
@@ -34,44 +33,43 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 	p := &place{f: f, request: *r}
 	v := f.visit(r, time.Time{})
 	defer v.end()
-	res, err := v.call(ctx, p.acquire)
+	res, err := v.call(ctx, p.renew)
 	source := FromPrimary
 	switch {
 	case err == nil && res.Allowed():
 		own := *r
 		own.Limit = math.MaxUint64
 		_, p.local, _ = f.local.Acquire(ctx, &own) // without room there, local admits nobody else either
-	case err == errUndecided && f.cfg.OnFail != FailLocal:
-		res, source, err = v.policy(), FromPolicy, nil
-	case err == errUndecided:
+	case err != nil:
 		p.released.Store(true) // an admission of primary comes too late
-		q := &place{f: f, request: *r}
-		res, source, err = q.acquireLocal(ctx, v)
-		p = q
+		source = Nobody
 	}
-	if err != nil {
-		f.stats.decided[Nobody].Add(1)
-		return nil, nil, err
+	if err == errUndecided {
+		p = &place{f: f, request: *r}
+		res, source, err = v.locally(func(own *weir.Request, _ uint64) (res *weir.Result, err error) {
+			res, p.local, err = f.local.Acquire(ctx, own)
+			return res, err
+		})
 	}
-	if f.stats.decided[source].Add(1); !res.Allowed() {
-		return res, nil, nil
+	f.stats.decided[source].Add(1)
+	if err != nil || !res.Allowed() {
+		return res, nil, err
 	}
 	return res, p, nil
 }
 
-// acquireLocal takes a place of this instance's share.
-func (p *place) acquireLocal(ctx context.Context, v *visit) (res *weir.Result, source Source, err error) {
-	own := v.toShare(v.sharedAmong())
-	if res, p.local, err = p.f.local.Acquire(ctx, own); err != nil {
-		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
-	}
-	return v.fromShare(own, res), FromLocal, nil
-}
-
-// acquire takes the place of primary.
-func (p *place) acquire(v *visit, ctx context.Context) (*weir.Result, error) {
+// renew renews the place of primary, or takes one if there is none.
+func (p *place) renew(v *visit, ctx context.Context) (*weir.Result, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.primary != nil {
+		res := new(weir.Result)
+		held, err := p.primary.Renew(ctx)
+		if held {
+			res.State = weir.Allow
+		}
+		return res, err
+	}
 	res, held, err := v.primary.Acquire(ctx, v.r)
 	if err == nil && res.Allowed() {
 		if p.primary = held; p.released.Load() {
@@ -94,12 +92,7 @@ func (p *place) give(ctx context.Context) (err error) {
 func (p *place) Renew(ctx context.Context) (held bool, err error) {
 	v := p.f.visit(&p.request, time.Time{})
 	defer v.end()
-	res, err := v.call(ctx, func(v *visit, ctx context.Context) (*weir.Result, error) {
-		if res, err := p.renew(ctx); res != nil || err != nil {
-			return res, err
-		}
-		return p.acquire(v, ctx)
-	})
+	res, err := v.call(ctx, p.renew)
 	switch {
 	case err != nil:
 		return false, err
@@ -108,21 +101,6 @@ func (p *place) Renew(ctx context.Context) (held bool, err error) {
 		p.local = nil
 	}
 	return res.Allowed(), err
-}
-
-// renew renews the place of primary; nil if there is none.
-func (p *place) renew(ctx context.Context) (*weir.Result, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.primary == nil {
-		return nil, nil
-	}
-	res := new(weir.Result)
-	held, err := p.primary.Renew(ctx)
-	if held {
-		res.State = weir.Allow
-	}
-	return res, err
 }
 
 // Release implements weir.Place.
@@ -140,13 +118,9 @@ func (p *place) Release(ctx context.Context) (err error) {
 	}
 	v := p.f.visit(&p.request, time.Time{})
 	defer v.end()
-	_, lost := v.call(ctx, func(_ *visit, ctx context.Context) (*weir.Result, error) {
+	return cmp.Or(err, v.send(ctx, func(_ *visit, ctx context.Context) (*weir.Result, error) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return nil, p.give(ctx)
-	})
-	if err == nil && lost != errUndecided {
-		err = wrap.Supported(lost)
-	}
-	return err
+	}))
 }

@@ -170,29 +170,39 @@ func TestPlacesInAnOutage(t *testing.T) {
 	})
 }
 
-// A primary that answers late has admitted a place for which nobody waits any more: it is given back.
+// A primary that answers late has admitted a place for which nobody waits any more, whether local has
+// decided or the caller has left: it is given back.
 func TestALatePlaceIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer l.Close()
-		primary := slowHolder{holder{l.InFlight(), new(atomic.Bool)}}
-		local, err := weir.New(weir.Config{})
-		require.NoError(t, err)
-		defer local.Close()
-		f, err := fallback.New(primary, local.InFlight(), fallback.Config{Timeout: 50 * time.Millisecond})
-		require.NoError(t, err)
-		r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
-		h, err := weir.Hold(t.Context(), f, r)
-		require.NoError(t, err)
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		res, err := primary.Peek(t.Context(), r)
-		require.NoError(t, err)
-		assert.EqualValues(t, 1, res.TotalRequests, "primary holds nothing")
-		require.NoError(t, h.Release(t.Context()))
-		time.Sleep(time.Minute)
-	})
+	for _, leaves := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			defer l.Close()
+			primary := slowHolder{holder{l.InFlight(), new(atomic.Bool)}}
+			local, err := weir.New(weir.Config{})
+			require.NoError(t, err)
+			defer local.Close()
+			f, err := fallback.New(primary, local.InFlight(), fallback.Config{Timeout: 50 * time.Millisecond})
+			require.NoError(t, err)
+			r := &weir.Request{Key: "a", Limit: 2, Duration: time.Hour}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if leaves {
+				time.AfterFunc(10*time.Millisecond, cancel)
+			}
+			h, err := weir.Hold(ctx, f, r)
+			require.Equal(t, leaves, errors.Is(err, context.Canceled))
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			res, err := primary.Peek(t.Context(), r)
+			require.NoError(t, err)
+			assert.EqualValues(t, 1, res.TotalRequests, "primary holds nothing")
+			if !leaves {
+				require.NoError(t, h.Release(t.Context()))
+			}
+			time.Sleep(time.Minute)
+		})
+	}
 }
 
 type slowHolder struct{ holder }

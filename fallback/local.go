@@ -39,17 +39,27 @@ func (v *visit) fromShare(own *weir.Request, res *weir.Result) *weir.Result {
 
 // runLocal has local Run or Peek, and records what it admits.
 func (v *visit) runLocal(ctx context.Context, op weir.Op) (*weir.Result, Source, error) {
+	return v.locally(func(own *weir.Request, n uint64) (*weir.Result, error) {
+		res, err := v.doLocal(ctx, op, own, nil)
+		if err == nil && res.Allowed() && op == weir.OpRun {
+			v.recordDebt(n, res)
+		}
+		return res, err
+	})
+}
+
+// locally has decide do so on own, with one nth of the limit, unless Config.OnFail does.
+func (v *visit) locally(
+	decide func(own *weir.Request, n uint64) (*weir.Result, error),
+) (*weir.Result, Source, error) {
 	if v.cfg.OnFail != FailLocal {
 		return v.policy(), FromPolicy, nil
 	}
 	n := v.sharedAmong()
 	own := v.toShare(n)
-	res, err := v.doLocal(ctx, op, own, nil)
+	res, err := decide(own, n)
 	if err != nil {
 		return nil, Nobody, fmt.Errorf("fallback: local cannot decide either: %w", err)
-	}
-	if res.Allowed() && op == weir.OpRun {
-		v.recordDebt(n, res)
 	}
 	return v.fromShare(own, res), FromLocal, nil
 }
