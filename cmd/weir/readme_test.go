@@ -2,9 +2,7 @@ package main
 
 import (
 	"bytes"
-	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -13,29 +11,6 @@ import (
 
 	"github.com/weirgo/weir/internal/docblocks"
 )
-
-// TestReadmeShowsWhatReplayPrints compares the samples of reports in the README and in docs, in which …
-// stands for what is left out, with the output of the commands above them.
-func TestReadmeShowsWhatReplayPrints(t *testing.T) {
-	page, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Skip("not in the repository:", err)
-	}
-	for _, name := range []string{"../../docs/rules.md", "../../docs/replay.md"} {
-		more, err := os.ReadFile(name)
-		require.NoError(t, err)
-		page = append(page, more...)
-	}
-	t.Chdir("../..")
-	samples := regexp.MustCompile(
-		"(?s)go run ./cmd/weir (replay [^\n]*)\n```\n\n```text\n(.*?)```").FindAllSubmatch(page, -1)
-	require.Len(t, samples, 3)
-	for _, sample := range samples {
-		showsWhatPrints(t, string(sample[1]), string(sample[2]))
-	}
-	assert.Contains(t, string(samples[0][2]), "suggested limits")
-	assert.Contains(t, string(samples[1][2]), "all rules")
-}
 
 // showsWhatPrints runs the tool, and compares what it prints with a block of a page.
 func showsWhatPrints(t *testing.T, command, block string) {

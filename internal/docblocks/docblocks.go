@@ -39,6 +39,7 @@ func (c Code) Has(block string) bool {
 
 // Block is a block of code on a page.
 type Block struct {
+	Heading  string // the nearest one above it, "### Below A"
 	Language string // as the fence names it
 	Code     string
 }
@@ -100,7 +101,7 @@ func flat(code string) string {
 func blocksOf(page, heading string) (blocks []Block) {
 	level, _, _ := strings.Cut(heading, " ")
 	var block *Block
-	inside := false
+	inside, nearest := false, ""
 	for line := range strings.Lines(page) {
 		text := strings.TrimSpace(line)
 		switch {
@@ -110,9 +111,12 @@ func blocksOf(page, heading string) (blocks []Block) {
 		case block != nil:
 			block.Code += line
 		case strings.HasPrefix(text, "```") && inside:
-			block = &Block{Language: strings.TrimPrefix(text, "```")}
-		case strings.HasPrefix(text, "#") && len(strings.TrimLeft(text, "#"))+len(level) >= len(text):
-			inside = text == heading
+			block = &Block{Heading: nearest, Language: strings.TrimPrefix(text, "```")}
+		case strings.HasPrefix(text, "#"):
+			nearest = text
+			if len(strings.TrimLeft(text, "#"))+len(level) >= len(text) {
+				inside = text == heading
+			}
 		}
 	}
 	return blocks

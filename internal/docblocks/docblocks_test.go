@@ -13,9 +13,9 @@ const page = "# Page\n```go\nno()\n```\n## A\n```go\nif a {\n\tb()\n}\n```\n### 
 	"## B\n```go\nc()\n```\n"
 
 func TestBlocksOfASection(t *testing.T) {
-	assert.Equal(t, []Block{{"go", "if a {\n\tb()\n}\n"}, {"sh", "run\n"}}, blocksOf(page, "## A"))
-	assert.Equal(t, []Block{{"sh", "run\n"}}, blocksOf(page, "### Below A"))
-	assert.Equal(t, []Block{{"go", "c()\n"}}, blocksOf(page, "## B"))
+	assert.Equal(t, []Block{{"## A", "go", "if a {\n\tb()\n}\n"}, {"### Below A", "sh", "run\n"}}, blocksOf(page, "## A"))
+	assert.Equal(t, []Block{{"### Below A", "sh", "run\n"}}, blocksOf(page, "### Below A"))
+	assert.Equal(t, []Block{{"## B", "go", "c()\n"}}, blocksOf(page, "## B"))
 	assert.Empty(t, blocksOf(page, "## C"))
 }
 
@@ -64,4 +64,15 @@ func TestAnEllipsisStandsForAnything(t *testing.T) {
 	} {
 		assert.Equal(t, want, Shows(block, output), "%q", block)
 	}
+}
+
+func TestShellPrintsWhatEachBlockPrints(t *testing.T) {
+	sh := Shell{Dir: t.TempDir(), Env: []string{"AT=127.0.0.1:8080"}, Ports: []string{"8080"},
+		Replace: map[string]string{"tool": "echo ran"}, Prelude: "twice() { echo $1 $1; }\n"}
+	printed := sh.Run(t, "tool\nx=b\n", "", "twice $x\n", "[ $AT = 127.0.0.1:8080 ] && [ ${AT##*:} != 80''80 ] && echo a free port\n")
+	assert.Equal(t, []string{"ran\n", "", "b b\n", "a free port\n"}, printed)
+
+	r := &recorder{TB: t}
+	assert.Equal(t, []string{"a\n", "", ""}, sh.Run(r, "echo a\n", "false\n", "echo c\n"))
+	assert.True(t, r.failed, "a command fails")
 }
