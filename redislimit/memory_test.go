@@ -41,3 +41,30 @@ func TestMemoryOfACaller(t *testing.T) {
 		assert.LessOrEqual(t, bytes, s.most, name)
 	}
 }
+
+// TestMemoryOfSlices measures Tiers with a resolution: 100 slices and the current one, as in 10 s by the tenth
+// of a second, in the time of 1 s by the hundredth.
+func TestMemoryOfSlices(t *testing.T) {
+	server := redistest.Start(t)
+	client := redis.NewClient(redislimit.Options(server.Addr))
+	defer client.Close()
+	store, err := redislimit.New(client, redislimit.Config{})
+	require.NoError(t, err)
+	tiers, err := store.Tiers(weir.Tier{Limit: 1e6, Duration: time.Second})
+	require.NoError(t, err)
+	tiers, err = tiers.Resolution(10 * time.Millisecond)
+	require.NoError(t, err)
+	var slices, bytes int64
+	redistest.Eventually(t, time.Minute, "most slices have a hit", func() bool {
+		_, err := tiers.Run(t.Context(), &weir.Request{Key: "198.51.100.100"})
+		keys := server.Do("keys", "*").([]any)
+		if err != nil || len(keys) == 0 {
+			return false
+		}
+		slices, bytes = server.Do("hlen", keys[0]).(int64), server.Do("memory", "usage", keys[0]).(int64)
+		return slices > 50
+	})
+	t.Logf("%d bytes, %d slices", bytes, slices)
+	assert.LessOrEqual(t, slices, int64(101))
+	assert.LessOrEqual(t, bytes, int64(1600))
+}

@@ -25,10 +25,11 @@ type Tiers struct {
 //
 // Time is cut into slices, as long as the greatest common divisor of the Durations. A decision
 // reads one number for each slice of the longest tier that has a hit: about 0.6 µs of the server's
-// time and 60 bytes each. Up to 1024 slices it equals its counterpart. Of longer tiers the older
-// slices are merged, so that a caller has at most about 500 of them (1 s and 24 h), and 32 more for
-// each doubling: then a hit counts for up to 1/32 of its age longer than in the counterpart, never
-// shorter, and a refund of a hit older than 64 slices gives nothing back.
+// time and 13 bytes each, or 56 bytes with over 512 of them (hash-max-listpack-entries). Up to 1024
+// slices it equals its counterpart. Of longer tiers the older slices are merged, so that a caller
+// has at most about 500 of them (1 s and 24 h), and 32 more for each doubling: then a hit counts for
+// up to 1/32 of its age longer than in the counterpart, never shorter, and a refund of a hit older
+// than 64 slices gives nothing back.
 func (s *Store) Tiers(tiers ...weir.Tier) (*Tiers, error) {
 	if len(tiers) == 0 {
 		return nil, fmt.Errorf("redislimit: no tiers: %w", weir.ErrScale)
@@ -64,8 +65,8 @@ func (s *Store) tiers(t several, tiers []weir.Tier) *Tiers {
 // Resolution returns the same tiers with slices of d, and with each tier counting one slice more,
 // so that at most Limit are admitted in any span of one Duration: the counterpart of weir's
 // Tiers.Resolution. It fails with weir.ErrScale unless d divides t's slices. A decision reads so
-// many more slices: with 5000 in 10 s by the tenth of a second up to 101, about 60 µs of the
-// server's time and 6 KB.
+// many more slices: with 5000 in 10 s by the tenth of a second up to 101, which took 92 µs of the
+// server's time (SLOWLOG; 26 with one slice) and 1,368 bytes (MEMORY USAGE; 104).
 func (t *Tiers) Resolution(d time.Duration) (*Tiers, error) {
 	fine, ms := t.protocol.(several), d.Milliseconds()
 	if _, err := (byDuration{}).period(&weir.Request{Duration: d}); err != nil {
