@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"os/exec"
 	"testing"
@@ -94,6 +95,7 @@ func TestThePageInARealBrowser(t *testing.T) {
 		`rect.d").length === 1`)
 	page.sees(`document.getElementById("totals").textContent === "3 admitted and 1 denied since the start"`)
 	page.sees(`document.getElementById("undecided").textContent === "0"`)
+	page.sees(`document.getElementById("undecided-of").textContent === "not decided: no key, or the limiter failed"`)
 	require.Equal(t, 400, ask("nobody"))
 	page.sees(`document.getElementById("undecided-of").textContent.startsWith("not decided: 1 without a key, 0 refused")`)
 	page.sees(`document.querySelectorAll("#limits tbody tr").length === 2`)
@@ -125,6 +127,27 @@ func TestThePageInARealBrowser(t *testing.T) {
 	page.sees(`document.querySelector("#list tbody td")?.textContent.startsWith("<img src=x")`)
 	assert.Equal(t, "weir proxy", eval[string](page, "document.title"))
 	assert.Zero(t, eval[int](page, `document.querySelectorAll("img").length`))
+}
+
+// The horizontal axis is as long as the history, of which there is little after the start.
+func TestTheAxisFitsTheHistory(t *testing.T) {
+	s := serve(t, config(t, "3/1d"))
+	page := browser(t)
+	page.do(chromedp.Navigate(s.back.URL + "/-/"))
+	page.sees(`document.getElementById("state").textContent.startsWith("up for")`)
+	for seconds, want := range map[int]string{
+		0:   "The last 30 seconds: −30 s, −20 s, −10 s, now",
+		20:  "The last 30 seconds: −30 s, −20 s, −10 s, now",
+		31:  "The last minute: −1 min, −40 s, −20 s, now",
+		61:  "The last two minutes: −2 min, −90 s, −1 min, −30 s, now",
+		180: "The last three minutes: −3 min, −2 min, −1 min, now",
+	} {
+		got := eval[string](page, fmt.Sprintf(`chart({ admitted: Array(%[1]d).fill(1), denied: Array(%[1]d).fill(0) }),
+			document.getElementById("history").textContent + ": " + [...document.querySelectorAll("#chart text")]
+				.slice(3).map((label) => label.textContent).join(", ")`, seconds))
+		assert.Equal(t, want, got)
+		assert.Equal(t, seconds, eval[int](page, `document.querySelectorAll("#chart rect").length`))
+	}
 }
 
 func TestTheBuiltInPageInARealBrowser(t *testing.T) {

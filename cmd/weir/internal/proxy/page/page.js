@@ -3,7 +3,12 @@
 
 const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
-const HISTORY = 180; // seconds
+// What the horizontal axis may show, and where its labels stand, in seconds before now: the shortest that has
+// room for what there is.
+const SPANS = [
+  { name: "30 seconds", at: [30, 20, 10, 0] }, { name: "minute", at: [60, 40, 20, 0] },
+  { name: "two minutes", at: [120, 90, 60, 30, 0] }, { name: "three minutes", at: [180, 120, 60, 0] },
+];
 
 function text(id, value) {
   if ($(id).textContent !== String(value)) $(id).textContent = value;
@@ -72,12 +77,14 @@ function chart(series) {
     draw(svg, "line", { x1: left, x2: right, y1: y(n), y2: y(n), class: "grid" });
     draw(svg, "text", { x: left - 8, y: y(n) + 4, "text-anchor": "end" }, number.format(n));
   }
-  const step = (right - left) / HISTORY;
-  for (const s of [180, 120, 60, 0]) {
-    draw(svg, "text", { x: right - s * step, y: bottom + 20, "text-anchor": s === 180 ? "start" : s === 0 ? "end" : "middle" },
-      s === 0 ? "now" : "−" + s / 60 + " min");
+  const shown = SPANS.find((span) => span.at[0] >= series.admitted.length), seconds = shown.at[0];
+  text("history", "The last " + shown.name);
+  const step = (right - left) / seconds;
+  for (const s of shown.at) {
+    draw(svg, "text", { x: right - s * step, y: bottom + 20, "text-anchor": s === seconds ? "start" : s === 0 ? "end" : "middle" },
+      s === 0 ? "now" : s % 60 === 0 ? "−" + s / 60 + " min" : "−" + s + " s");
   }
-  const offset = HISTORY - series.admitted.length;
+  const offset = seconds - series.admitted.length;
   series.admitted.forEach((a, i) => {
     const d = series.denied[i], x = left + (offset + i) * step;
     if (a + d === 0) return;
@@ -159,12 +166,12 @@ function show(s) {
   text("denied-rate", last(s.per_second.denied));
   text("in-flight", number.format(s.in_flight));
   text("buckets", number.format(s.table.buckets));
-  text("buckets-of", "of " + number.format(s.table.max_buckets) + " buckets" + (s.table.full ? ", " + number.format(s.table.full) + " refused" : ""));
+  text("buckets-of", "of " + number.format(s.table.max_buckets) + " counters" + (s.table.full ? ", " + number.format(s.table.full) + " refused" : ""));
   $("buckets-of").title = number.format(s.table.sweeps) + " sweeps have removed " + number.format(s.table.swept) +
     " that had expired; the last one took " + s.table.last_sweep_ms + " ms";
   const { admitted, denied, listed, bypassed, failed, "no key": unkeyed } = s.requests, undecided = bypassed + failed + unkeyed;
   text("undecided", number.format(undecided));
-  text("undecided-of", undecided === 0 ? "not decided" : "not decided: " + number.format(unkeyed) + " without a key, " +
+  text("undecided-of", undecided === 0 ? "not decided: no key, or the limiter failed" : "not decided: " + number.format(unkeyed) + " without a key, " +
     number.format(failed) + " refused and " + number.format(bypassed) + " let through as the limiter failed");
   text("totals", number.format(admitted + bypassed) + " admitted and " + number.format(denied + listed) + " denied since the start");
   chart(s.per_second);
