@@ -173,7 +173,12 @@ func (l *Leases) start(ctx context.Context, f *flight, c *call) {
 // land hands out the answer to a call.
 func (l *Leases) land(f *flight, c *call, res *weir.Result, err error, now time.Time) {
 	if err != nil {
-		f.reply(func(w *waiter) bool { w.err = err; return w.call == c })
+		f.reply(func(w *waiter) bool {
+			if w.call == c {
+				w.err = err
+			}
+			return w.err != nil
+		})
 		return
 	}
 	b := f.budget
@@ -187,7 +192,12 @@ func (l *Leases) land(f *flight, c *call, res *weir.Result, err error, now time.
 		b.left.until = lapses
 	case c.denies:
 		own := less(res, b.left.at(now))
-		f.reply(func(w *waiter) bool { w.res = less(own, 0); return w.call == c })
+		f.reply(func(w *waiter) bool {
+			if w.call == c {
+				w.res = less(own, 0)
+			}
+			return w.res != nil
+		})
 	default:
 		f.denied = c.request.Cost
 	}

@@ -1,6 +1,7 @@
 package near_test
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/near"
@@ -75,4 +77,49 @@ func TestLeaseOfABurst(t *testing.T) {
 		assert.LessOrEqual(t, time.Since(start), 60*time.Millisecond)
 		t.Logf("%d round trips in %v", server.calls.Load(), time.Since(start))
 	})
+}
+
+// failsFor fails requests of one cost, after a delay of its own.
+type failsFor struct {
+	distant
+	cost  uint64
+	takes time.Duration
+}
+
+func (s failsFor) Run(ctx context.Context, r *weir.Request) (*weir.Result, error) {
+	if r.Cost == s.cost {
+		time.Sleep(s.takes)
+		return nil, errDown
+	}
+	return s.distant.Run(ctx, r)
+}
+
+// Of callers whose costs are denied one by one, each has the answer of its own call, whichever
+// arrives first.
+func TestLeaseWhoseCallsEndDifferently(t *testing.T) {
+	for _, takes := range []time.Duration{10 * time.Millisecond, 30 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			server := far(t, 20*time.Millisecond)
+			r := weir.Request{Key: "a", Limit: 10, Duration: time.Hour, Cost: 9}
+			require.True(t, ask(t, server, r).Allowed())
+			l := near.Lease(failsFor{server, 3, takes}, near.LeaseConfig{})
+			var callers sync.WaitGroup
+			for _, cost := range []uint64{2, 3} {
+				callers.Go(func() {
+					r := r
+					r.Cost = cost
+					res, err := l.Run(t.Context(), &r)
+					if cost == 3 {
+						assert.ErrorIs(t, err, errDown)
+						assert.Nil(t, res)
+						return
+					}
+					assert.NoError(t, err)
+					assert.False(t, res.Allowed())
+				})
+				time.Sleep(time.Millisecond)
+			}
+			callers.Wait()
+		})
+	}
 }
