@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/internal/budget"
+	"github.com/weirgo/weir/internal/safely"
 	"github.com/weirgo/weir/internal/wrap"
 )
 
@@ -14,19 +16,25 @@ import (
 // hangs.
 const fetchTimeout = time.Second
 
-// flight makes the calls that the callers of one key wait for, in rounds. In a round one call takes
+// lease is what a key can spend without a call. The table's lock guards it. After a Reset, or when a
+// call hangs, another is in the table, and this one is only for those who still wait.
+//
+// A flight makes the calls that the callers of a key wait for, in rounds. In a round one call takes
 // a block that suffices for all who wait. If the limit leaves less, the next block is for the first
 // of them that it leaves enough for. If it does not leave enough for any, one call for each cost
-// says until when that is denied. The table's lock guards a flight.
-type flight struct {
-	budget  *budget   // that the callers found: after a Reset it is no longer in the table
-	waiting []*waiter // in order
-	calls   int       // under way
-	denied  uint64    // the cost of the round's block, if it was denied: the next is smaller
-	began   time.Time // the round
+// says until when that is denied.
+type lease struct {
+	budget.Budget
 
-	instances uint64 // when the last caller came
+	waiting   []*waiter // in order
+	calls     int       // under way: 0 without a flight
+	denied    uint64    // the cost of the round's block, if it was denied: the next is smaller
+	instances uint64    // when the last caller came
+	began     time.Time // the round
 }
+
+// ended reports whether b is as good as a new lease.
+func (b *lease) ended(now time.Time) bool { return b.calls == 0 && b.Ended(now) }
 
 // waiter is a caller.
 type waiter struct {
@@ -40,48 +48,47 @@ type waiter struct {
 // call takes request.Cost, for the waiters that have it.
 type call struct {
 	request weir.Request
-	denies  bool          // its denial is theirs: they lack that much each
-	until   time.Time     // what the Lapser says of its answer, as each
-	each    time.Duration // set before the answer lands
+	denies  bool // its denial is theirs: they lack that much each
+
+	res   *weir.Result // set before its answer lands, unless it failed
+	block budget.Cost  // that it asks for, and the Lapser's word on res
 }
 
 // fetch decides on r when a flight has brought enough; it starts one if there is none. The flight
 // goes on if its callers leave.
 func (l *Leases) fetch(ctx context.Context, r *weir.Request) (*weir.Result, error) {
 	w := &waiter{request: *r, done: make(chan struct{})}
-	now, instances, f := l.now(), l.instances(), (*flight)(nil)
-	l.callers.Update(r, now, func(b *budget) *budget {
-		if b == nil {
-			b = new(budget)
+	now, instances, b := l.now(), l.instances(), (*lease)(nil)
+	l.callers.Update(r, now, func(found *lease) *lease {
+		if b = found; b == nil || b.calls > 0 && now.Sub(b.began) >= fetchTimeout {
+			b = new(lease)
 		}
-		if b.flight == nil || now.Sub(b.flight.began) >= fetchTimeout {
-			b.flight = &flight{budget: b, began: now}
-		}
-		f = b.flight
-		f.waiting, f.instances = append(f.waiting, w), instances
-		if f.calls == 0 {
-			l.proceed(context.WithoutCancel(ctx), f, now)
+		b.waiting, b.instances = append(b.waiting, w), instances
+		if b.calls == 0 {
+			l.proceed(context.WithoutCancel(ctx), b, now)
 		}
 		return b
 	})
 	select {
 	case <-w.done:
 	case <-ctx.Done():
-		l.callers.Update(r, now, func(b *budget) *budget {
-			f.reply(func(other *waiter) bool { return other == w })
-			return b
+		l.callers.Update(r, now, func(found *lease) *lease {
+			b.reply(func(other *waiter) (res *weir.Result, err error) {
+				if other == w { // no answer came first
+					err = fmt.Errorf("near: %w", ctx.Err())
+				}
+				return nil, err
+			})
+			return found
 		})
-		if w.res == nil && w.err == nil { // no answer came first
-			w.err = fmt.Errorf("near: %w", ctx.Err())
-		}
 	}
 	return w.res, w.err
 }
 
-// reply removes the waiters that have their answer, as decided reports.
-func (f *flight) reply(decided func(*waiter) bool) {
-	f.waiting = slices.DeleteFunc(f.waiting, func(w *waiter) bool {
-		if !decided(w) {
+// reply removes the waiters that answer has a Result or an error for.
+func (b *lease) reply(answer func(*waiter) (*weir.Result, error)) {
+	b.waiting = slices.DeleteFunc(b.waiting, func(w *waiter) bool {
+		if w.res, w.err = answer(w); w.res == nil && w.err == nil {
 			return false
 		}
 		close(w.done)
@@ -89,24 +96,27 @@ func (f *flight) reply(decided func(*waiter) bool) {
 	})
 }
 
+// take admits r, or returns nil if too little is left.
+func (l *Leases) take(b *lease, r *weir.Request, now time.Time) *weir.Result {
+	return b.Take(wrap.Cost(r), l.limit(r), now)
+}
+
 // proceed begins a round, or ends the flight.
-func (l *Leases) proceed(ctx context.Context, f *flight, now time.Time) {
-	b := f.budget
-	f.reply(func(w *waiter) bool { return l.take(b, w, now) })
-	if f.began = now; len(f.waiting) == 0 {
-		if b.flight == f {
-			b.flight = nil
-		}
+func (l *Leases) proceed(ctx context.Context, b *lease, now time.Time) {
+	b.reply(func(w *waiter) (*weir.Result, error) { return l.take(b, &w.request, now), nil })
+	if len(b.waiting) == 0 {
+		b.waiting = nil // it may have been long
 		return
 	}
-	block := &call{request: f.waiting[0].request}
-	limit, left := l.limit(&block.request), b.left.at(now)
-	together, room := uint64(0), limit-min(limit, b.spent(now))
-	if f.denied > 0 {
-		room = min(room, left+f.denied-1)
+	b.began = now
+	block := &call{request: b.waiting[0].request}
+	limit, left := l.limit(&block.request), b.Left(now)
+	together, room := uint64(0), limit-min(limit, b.Spent(now))
+	if b.denied > 0 {
+		room = min(room, left+b.denied-1)
 	}
-	f.denied = 0
-	for _, w := range f.waiting {
+	b.denied = 0
+	for _, w := range b.waiting {
 		w.call = block
 		if n := wrap.Cost(&w.request); l.limit(&w.request) == limit && n <= room-together {
 			together += n
@@ -115,90 +125,68 @@ func (l *Leases) proceed(ctx context.Context, f *flight, now time.Time) {
 	if together > 0 {
 		// As much as the Block while there is plenty, and less near the limit, so that the other instances
 		// find some budget too.
-		ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/f.instances)
+		ahead := min(uint64(l.cfg.Block), (room-min(room, left))/2/b.instances)
 		block.request.Cost = max(together-min(together, left), ahead, 1)
-		l.start(ctx, f, block)
+		l.start(ctx, b, block)
 		return
 	}
 	calls := map[[2]uint64]*call{}
-	for _, w := range f.waiting {
+	for _, w := range b.waiting {
 		n := wrap.Cost(&w.request)
 		same := [2]uint64{w.request.Limit, n}
 		if calls[same] == nil {
 			calls[same] = &call{request: w.request, denies: true}
 			calls[same].request.Cost = n - min(n-1, left)
-			l.start(ctx, f, calls[same])
+			l.start(ctx, b, calls[same])
 		}
 		w.call = calls[same]
 	}
 }
 
-// take admits a waiter, if enough is left.
-func (l *Leases) take(b *budget, w *waiter, now time.Time) bool {
-	w.res = b.take(&w.request, l.limit(&w.request), now)
-	return w.res != nil
-}
-
 // start makes a call in the background.
-func (l *Leases) start(ctx context.Context, f *flight, c *call) {
-	f.calls++
+func (l *Leases) start(ctx context.Context, b *lease, c *call) {
+	b.calls++
 	l.fetched.Add(1)
 	go func() {
 		bounded, cancel := context.WithTimeout(ctx, fetchTimeout)
 		defer cancel()
-		var res *weir.Result
-		var err error
-		returned := false
-		defer func() {
-			if p := recover(); !returned {
-				err = fmt.Errorf("near: %s panicked or ended its goroutine: %v", weir.NameOf(l), p)
+		safely.Do(func() (err error) {
+			q := c.request
+			if c.res, err = l.Strategy.Run(bounded, &q); err == nil {
+				c.block.N = q.Cost
+				c.block.Until, c.block.Each, _ = l.lapser.Lapse(&q, c.res.ExpiresAt)
 			}
+			return err
+		}, func(err error) {
 			now := l.now()
-			l.callers.Update(&c.request, now, func(b *budget) *budget {
-				l.land(f, c, res, err, now)
-				if f.calls--; f.calls == 0 {
-					l.proceed(ctx, f, now)
+			l.callers.Update(&c.request, now, func(found *lease) *lease {
+				l.land(b, c, err, now)
+				if b.calls--; b.calls == 0 {
+					l.proceed(ctx, b, now)
 				}
-				return b
+				return found
 			})
-		}()
-		q := c.request
-		if res, err = l.Strategy.Run(bounded, &q); err == nil {
-			c.until, c.each, _ = l.lapser.Lapse(&q, res.ExpiresAt)
-		}
-		returned = true
+		})
 	}()
 }
 
 // land hands out the answer to a call.
-func (l *Leases) land(f *flight, c *call, res *weir.Result, err error, now time.Time) {
+func (l *Leases) land(b *lease, c *call, err error, now time.Time) {
 	if err != nil {
-		f.reply(func(w *waiter) bool {
-			if w.call == c {
-				w.err = err
-			}
-			return w.err != nil
-		})
-		return
+		err = fmt.Errorf("near: %s: %w", weir.NameOf(l), err)
+	} else if b.Learn(c.block, c.res, l.skew, now); !c.res.Allowed() && !c.denies {
+		b.denied = c.request.Cost
 	}
-	b := f.budget
-	b.learn(c, res, now)
-	switch {
-	case res.Allowed():
-		b.lease(c, res.ExpiresAt, l.skew, now)
-		lapses := b.left.until
-		b.left.until = now.Add(1 << 62) // those it was taken for get it even if it has lapsed meanwhile
-		f.reply(func(w *waiter) bool { return w.call == c && l.take(b, w, now) })
-		b.left.until = lapses
-	case c.denies:
-		own := less(res, b.left.at(now))
-		f.reply(func(w *waiter) bool {
-			if w.call == c {
-				w.res = less(own, 0)
-			}
-			return w.res != nil
-		})
-	default:
-		f.denied = c.request.Cost
-	}
+	b.reply(func(w *waiter) (*weir.Result, error) {
+		switch {
+		case w.call != c:
+		case err != nil:
+			return nil, err
+		case c.res.Allowed(): // those it was taken for get it even if it has lapsed meanwhile
+			return l.take(b, &w.request, time.Time{}), nil
+		case c.denies:
+			return less(c.res, b.Left(now)), nil
+		}
+		return nil, nil
+	})
 }

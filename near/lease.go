@@ -48,7 +48,7 @@ type LeaseConfig struct {
 // Leases is a Strategy that admits from blocks of budget. Make one with [Lease]. It is safe for
 // concurrent use.
 type Leases struct {
-	cache[budget]
+	cache[lease]
 	cfg    LeaseConfig
 	lapser Lapser                     // nil: nothing can be leased
 	burst  uint64                     // of a token bucket; 0: the request's Limit
@@ -95,7 +95,7 @@ func Lease(s weir.Strategy, cfg LeaseConfig) *Leases {
 		panic("near: Lease with a negative number")
 	}
 	cfg.Block = cmp.Or(cfg.Block, DefaultBlock)
-	l := &Leases{cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*budget).ended), cfg: cfg,
+	l := &Leases{cache: cacheOf(s, cmp.Or(cfg.Keys, DefaultKeys), cfg.Skew, cfg.Now, (*lease).ended), cfg: cfg,
 		lapser: wrap.Find[Lapser](s), burst: wrap.Burst(s)}
 	instances := cfg.InstancesFunc
 	if instances == nil {
@@ -184,7 +184,7 @@ func (l *Leases) Admit(ctx context.Context, r *weir.Request) (*weir.Result, weir
 // Lookup decides on r if that takes no round trip, or returns nil.
 func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 	var left uint64
-	l.find(r, func(b *budget, now time.Time) { res, left = b.take(r, l.limit(r), now), b.left.at(now) })
+	l.find(r, func(b *lease, now time.Time) { res, left = l.take(b, r, now), b.Left(now) })
 	switch {
 	case res != nil:
 		l.leased.Add(1)
@@ -197,9 +197,9 @@ func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 // Peek implements weir.Peeker.
 func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
 	left, lacking := uint64(0), *r
-	l.find(r, func(b *budget, now time.Time) {
+	l.find(r, func(b *lease, now time.Time) {
 		own := *b
-		left, res = own.left.at(now), own.take(r, l.limit(r), now)
+		left, res = own.Left(now), l.take(&own, r, now)
 	})
 	if res != nil {
 		return res, nil
@@ -218,8 +218,8 @@ func (l *Leases) Refund(ctx context.Context, r *weir.Request, taken *weir.Result
 	if rest.Cost = wrap.Cost(r); !taken.Allowed() || rest.Cost > l.limit(r) {
 		return l.Strategy.Refund(ctx, r, taken)
 	}
-	l.find(r, func(b *budget, now time.Time) {
-		rest.Cost = b.giveBack(taken, rest.Cost, uint64(l.cfg.Block), now)
+	l.find(r, func(b *lease, now time.Time) {
+		rest.Cost = b.GiveBack(taken, rest.Cost, uint64(l.cfg.Block), now)
 	})
 	if rest.Cost == 0 {
 		return nil
@@ -233,7 +233,7 @@ func (l *Leases) withRest(r *weir.Request, counted *weir.Result) *weir.Result {
 		return nil
 	}
 	all := *counted
-	l.find(r, func(b *budget, now time.Time) { all.TotalRequests += b.left.at(now) })
+	l.find(r, func(b *lease, now time.Time) { all.TotalRequests += b.Left(now) })
 	return &all
 }
 
@@ -246,7 +246,7 @@ func (l *Leases) Seed(ctx context.Context, r *weir.Request, counted *weir.Result
 func (l *Leases) Charge(ctx context.Context, r *weir.Request) error {
 	err := l.Strategy.Charge(ctx, r)
 	if err == nil {
-		l.find(r, func(b *budget, _ time.Time) { b.known.add(wrap.Cost(r)) })
+		l.find(r, func(b *lease, _ time.Time) { b.Charge(wrap.Cost(r)) })
 	}
 	return err
 }

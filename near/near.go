@@ -61,3 +61,10 @@ func (c *cache[V]) ResetPrefix(
 	defer c.callers.RemovePrefix(prefix)
 	return c.Strategy.ResetPrefix(ctx, prefix, progress)
 }
+
+// less returns a Result that counts n less.
+func less(res *weir.Result, n uint64) *weir.Result {
+	own := *res
+	own.TotalRequests -= min(own.TotalRequests, n)
+	return &own
+}

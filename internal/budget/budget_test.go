@@ -1,4 +1,4 @@
-package near
+package budget
 
 import (
 	"math/rand/v2"
@@ -19,39 +19,38 @@ func TestRestsOfBlocksLapseInTime(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		now := time.Unix(1_700_000_000, 0)
 		full := now // when the bucket is
-		var b budget
-		var blocks []cost
+		var b Budget
+		var blocks []Cost
 		for range 30 {
 			now = now.Add(time.Duration(rng.Int64N(int64(3 * time.Second))))
 			kind := seed
 			if rng.IntN(8) == 0 { // a request of another limit
 				kind++
 			}
-			c := &call{each: []time.Duration{0, 0, time.Second, 2 * time.Second}[kind%4],
-				request: weir.Request{Cost: 1 + rng.Uint64N(9)}}
-			if c.each > 0 {
+			c := Cost{N: 1 + rng.Uint64N(9), Each: []time.Duration{0, 0, time.Second, 2 * time.Second}[kind%4]}
+			if c.Each > 0 {
 				if full.Before(now) {
 					full = now
 				}
-				full = full.Add(span(c.request.Cost+rng.Uint64N(4), c.each)) // others take some, too
-				c.until = full
+				full = full.Add(span(c.N+rng.Uint64N(4), c.Each)) // others take some, too
+				c.Until = full
 			} else {
-				c.until = now.Truncate(10 * time.Second).Add(10 * time.Second)
+				c.Until = now.Truncate(10 * time.Second).Add(10 * time.Second)
 				if rng.IntN(8) == 0 { // by a clock that is ahead
-					c.until = c.until.Add(10 * time.Second)
+					c.Until = c.Until.Add(10 * time.Second)
 				}
 			}
-			b.lease(c, c.until, 0, now)
-			blocks = append(blocks, cost{c.request.Cost, c.until, c.each})
+			b.Learn(c, &weir.Result{State: weir.Allow, ExpiresAt: c.Until}, 0, now)
+			blocks = append(blocks, c)
 			for range rng.IntN(4) { // uses some, what lapses first at first
 				now = now.Add(time.Duration(rng.Int64N(int64(time.Second))))
 				if b.left.at(now) == 0 {
 					break
 				}
-				b.left.n = b.left.at(now) - 1
+				b.left.N = b.left.at(now) - 1
 				for i := range blocks {
 					if n := blocks[i].at(now); n > 0 {
-						blocks[i].n = n - 1
+						blocks[i].N = n - 1
 						break
 					}
 				}
@@ -76,10 +75,10 @@ func TestRestsOfBlocksLapseInTime(t *testing.T) {
 func TestGiveBack(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	end, each := now.Add(10*time.Second), time.Second
-	window := cost{2, end, 0}
-	tokens := cost{2, end, each}
+	window := Cost{2, end, 0}
+	tokens := Cost{2, end, each}
 	for name, row := range map[string]struct {
-		left       cost
+		left       Cost
 		of         time.Time // ExpiresAt of the admission
 		n          uint64
 		left2, out uint64 // what is left then, and what the wrapped strategy takes back
@@ -88,13 +87,13 @@ func TestGiveBack(t *testing.T) {
 		"no more than a block":              {window, end, 5, 6, 1},
 		"no more than was used":             {window, end, 100, 6, 4},
 		"of an earlier window":              {window, end.Add(-5 * time.Second), 3, 2, 3},
-		"the lease has ended":               {cost{2, now, 0}, end, 3, 0, 3},
+		"the lease has ended":               {Cost{2, now, 0}, end, 3, 0, 3},
 		"to a bucket":                       {tokens, end, 3, 5, 0},
 		"to a bucket that has had it again": {tokens, now, 3, 2, 3},
-		"only what has not flowed in again": {cost{2, now.Add(4 * time.Second), each}, end, 4, 4, 2},
+		"only what has not flowed in again": {Cost{2, now.Add(4 * time.Second), each}, end, 4, 4, 2},
 	} {
-		b := budget{left: row.left, known: cost{10, end, row.left.each}, expires: end}
-		out := b.giveBack(&weir.Result{State: weir.Allow, ExpiresAt: row.of}, row.n, 6, now)
+		b := Budget{left: row.left, known: Cost{10, end, row.left.Each}, expires: end}
+		out := b.GiveBack(&weir.Result{State: weir.Allow, ExpiresAt: row.of}, row.n, 6, now)
 		assert.Equal(t, row.out, out, name)
 		assert.Equal(t, row.left2, b.left.at(now), name)
 	}
