@@ -17,35 +17,46 @@
 //	res, err := limiter.SlidingWindow().Run(ctx, &weir.Request{
 //		Key: "10.0.0.7", Limit: 500, Duration: 30 * time.Second})
 //
-// The strategies are [FixedWindow], [Calendar], [SlidingWindow], [SlidingLog], [TokenBucket],
-// [LeakyBucket], [Tiers], [Counter], [List] and [InFlight]; [All] and [Policy] make one of several.
-// [Wait] sleeps until one admits, [Hold] admits work until it ends, [Reserve] takes an estimate and
-// corrects it, and [Decide] holds a request against several. All strategies of a Limiter share its bound on memory, its janitor and its clock. Those of
-// one kind count together for each key and Duration; different kinds count separately. [JoinKey]
-// makes a key of several parts.
+// All strategies of a Limiter share its bound on memory, its janitor and its clock. Those of one kind
+// count together for each key and Duration; different kinds count separately. [JoinKey] makes a key
+// of several parts. [Wait] sleeps until a strategy admits, [Hold] admits work until it ends,
+// [Reserve] takes an estimate and corrects it, and [Decide] holds a request against several.
 //
 // docs/tutorial.md of the repository begins at the beginning, docs/strategies.md helps to choose and
 // lists what is promised, and docs/recipes.md has tested answers. Package weirtest has a scripted
 // fake and the conformance suite of every Strategy; httplimit, the HTTP middleware; redislimit, the
 // strategies on Redis; fallback, a local Strategy behind a remote one.
 //
+// # Types, by who needs them
+//
+//   - Everybody: [Limiter], [Config], [Request], [Result], [State] and [Strategy].
+//   - To choose: [FixedWindow], [Calendar] and [CalendarUnit], [SlidingWindow], [SlidingLog],
+//     [TokenBucket], [LeakyBucket], [Tiers] and [Tier], [Counter], [List] and [Entry], [InFlight];
+//     [Policy], and [All], make one of several.
+//   - More than one call: [Ask] and [Decision], [Reservation], [Held], [DeniedError].
+//   - To look and to correct: [Stats], [Bucket], [Peeker], [Refunder], [Resetter], [PrefixResetter]
+//     and [Named].
+//   - Users of raterlimiter in Erlang: [Verdict].
+//   - Authors of stores and middlewares: see below.
+//
 // # What implements what
 //
-// Every Strategy may implement these too. All those of a Limiter implement [Peeker], [Refunder],
-// [Resetter], [PrefixResetter], [Seeder], [Charger], [Admitter] and [Named]; those below, in part:
+// All strategies of a Limiter implement [Peeker], [Refunder], [Resetter], [PrefixResetter],
+// [Seeder], [Charger], [Admitter] and [Named]. Besides those, or as far as it says here:
 //
 //	Forecaster  FixedWindow Calendar SlidingWindow TokenBucket Counter List
 //	Holder      InFlight
 //	All         Peeker Charger Admitter Named
-//	Policy      Peeker Refunder Resetter Seeder Charger Reconciler Admitter Holder, as far as its Strategy does
+//	Policy      Peeker Refunder Resetter Seeder Charger Reconciler Admitter Holder, if its Strategy does
 //
-// # For authors of stores
+// # For authors of stores and middlewares
 //
 // A program that only limits needs none of these. A Strategy of your own can be one method, Run.
 // Package fallback adds a local one to it, and calls [Seeder], [Charger] and [Reconciler], with a
-// [Backlog] of what was admitted without it; [Decide] batches those that share a [Batcher]; a
-// middleware asks a [Forecaster] when there is more; [Return] gives back what an [Admitter] took.
-// weirtest.TestStrategy tests what of them there is.
+// [Backlog] of what was admitted without it. [Decide] has a [Batcher] call an [Op] for each [Limit]
+// of a store in one round trip. A [Return] gives back what an [Admitter] took, and a [Place] what a
+// [Holder] holds. A middleware keeps its [Limits] from request to request, and asks a [Forecaster]
+// when there is more. weirtest.TestStrategy tests what of them there is.
 //
 // # How it works
 //

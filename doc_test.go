@@ -1,8 +1,13 @@
 package weir_test
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -66,4 +71,45 @@ func TestTheDocumentationSaysWhatImplementsWhat(t *testing.T) {
 	assert.Equal(t, rows["All"], optional(weir.All(window, window)))
 	policy, _, _ := strings.Cut(strings.Join(rows["Policy"], " "), ",")
 	assert.Equal(t, strings.Fields(policy), slices.Clone(optional(weir.Policy{Strategy: window})))
+}
+
+// The package's comment names each exported type, and each once in a list of its own: the index of a page sorts by
+// the alphabet, which puts Admitter first.
+func TestTheDocumentationSaysWhoNeedsAType(t *testing.T) {
+	types, who, stores := map[string]bool{}, map[string]int{}, map[string]bool{}
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, decl := range file.Decls {
+			if d, ok := decl.(*ast.GenDecl); ok && d.Tok == token.TYPE && !strings.HasSuffix(name, "_test.go") {
+				for _, spec := range d.Specs {
+					if name := spec.(*ast.TypeSpec).Name; name.IsExported() {
+						types[name.Name] = true
+					}
+				}
+			}
+		}
+	}
+	text, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	_, lists, _ := strings.Cut(string(text), "// # Types, by who needs them")
+	lists, rest, _ := strings.Cut(lists, "// # What implements what")
+	_, authors, _ := strings.Cut(rest, "// # For authors of stores and middlewares")
+	link := regexp.MustCompile(`\[(\w+)\]`)
+	for _, m := range link.FindAllStringSubmatch(lists, -1) {
+		who[m[1]]++
+	}
+	for _, m := range link.FindAllStringSubmatch(authors, -1) {
+		stores[m[1]] = true
+	}
+	for name := range types {
+		n := who[name]
+		if stores[name] {
+			n++
+		}
+		assert.Equal(t, 1, n, name)
+	}
+	assert.Greater(t, len(types), 40)
 }
