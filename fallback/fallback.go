@@ -53,7 +53,6 @@ type common struct {
 	cfg            Config
 	longest        time.Duration // of the tiers of primary and local
 	window         time.Duration // of a primary that is a Calendar, or else 0
-	prompt         bool          // primary is
 	id             string        // the Source of backlogs
 	store          any           // equal for Fallbacks whose calls can be batched
 
@@ -166,15 +165,14 @@ func New(primary, local weir.Strategy, cfg Config) (*Fallback, error) {
 	f.doPrimary, f.doLocal, f.leave = f.primary.Do, f.local.Do, func() {}
 	f.ledger.Table = callers.New(cfg.MaxCallers, (*account).idle, nil)
 	server := cfg.server()
-	server.Probe, server.Name = f.probe, "weir/fallback probe "+f.id
+	server.Probe, server.Name, server.Prompt = f.probe, "weir/fallback probe "+f.id, wrap.Prompt(primary)
 	f.server = breaker.NewServer(server)
 	f.localSeeder, _ = local.(weir.Seeder)
 	f.store = f
 	if asked := weir.NewLimit(primary); asked.Store() != nil {
 		f.store = batched{asked.Store()}
 	}
-	f.prompt, f.window = wrap.Prompt(primary), wrap.Window(primary)
-	f.longest = max(wrap.Longest(primary), wrap.Longest(local))
+	f.longest, f.window = max(wrap.Longest(primary), wrap.Longest(local)), wrap.Window(primary)
 	if leases := wrap.Find[interface{ ShareWith(instances func() int) }](primary); leases != nil {
 		leases.ShareWith(f.Instances)
 	}

@@ -3,7 +3,6 @@ package fallback
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/weirgo/weir"
@@ -41,38 +40,14 @@ func calling(op weir.Op, taken *weir.Result) operation {
 // primary. The error is errUndecided, or one for the caller. The operation may continue without its
 // caller, as v.late.
 func (v *visit) call(ctx context.Context, op operation) (res *weir.Result, err error) {
-	if v.b != nil && !v.server.Up(v.b, v.r.Key) {
-		return nil, errUndecided
+	err = v.server.Call(ctx, v.b, v.r.Key, v.began, func(ctx context.Context) (err error) {
+		res, err = op(v, ctx)
+		return err
+	}, func() (func(context.Context) error, func(error)) { return v.detach(op) })
+	if err == nil && v.late != nil {
+		res = v.late.res
 	}
-	wait := v.cfg.Timeout
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(deadline)/2)
-	}
-	if v.prompt && wait == v.cfg.Timeout {
-		err = v.server.Call(ctx, v.b, v.began, func(ctx context.Context) (err error) {
-			res, err = op(v, ctx)
-			return err
-		})
-		if err == errUndecided && ctx.Err() != nil {
-			err = fmt.Errorf("fallback: %w", ctx.Err())
-		}
-		return res, err
-	}
-	done := v.detach(context.WithoutCancel(ctx), op)
-	select {
-	case err := <-done:
-		if err != nil {
-			return nil, err
-		}
-		return v.late.res, nil
-	case <-time.After(wait):
-		if wait < v.cfg.Timeout {
-			v.stats.shortDeadlines.Add(1)
-		}
-		return nil, errUndecided
-	case <-ctx.Done():
-		return nil, fmt.Errorf("fallback: %w", ctx.Err())
-	}
+	return res, err
 }
 
 // send is call for a change that may be lost: no answer is no error, nor is a primary that lacks the
@@ -84,23 +59,21 @@ func (v *visit) send(ctx context.Context, op operation) error {
 	return nil
 }
 
-// detach has primary do op on a goroutine of its own, for which nobody has to wait.
-func (v *visit) detach(ctx context.Context, op operation) (done <-chan error) {
-	ended, late, r := make(chan error, 1), new(pending), *v.r
+// detach returns what has primary do op for v.late, and what is called when that has ended or is late.
+func (v *visit) detach(op operation) (call func(context.Context) error, end func(error)) {
+	late, r := new(pending), *v.r
 	v.late, v.r = late, &r // the caller may reuse its request before op ends
 	v.a.users.Add(1)       // the account stays until op has ended
-	v.server.Go(ctx, v.b, func(ctx context.Context) (err error) {
-		defer v.end()
-		late.res, err = op(v, ctx)
-		v.settle(err == nil && (late.res == nil || late.res.Allowed()))
-		return err
-	}, func(err error) {
-		if err != nil {
-			v.settle(false)
+	return func(ctx context.Context) (err error) {
+			defer v.end()
+			late.res, err = op(v, ctx)
+			v.settle(err == nil && (late.res == nil || late.res.Allowed()))
+			return err
+		}, func(err error) {
+			if err != nil {
+				v.settle(false)
+			}
 		}
-		ended <- err
-	})
-	return ended
 }
 
 // pending is a call of primary that may outlast the wait of its caller, for whom local then

@@ -32,8 +32,8 @@ type Stats struct {
 
 // counters are the sources of Stats, but for those of the server and the ledger.
 type counters struct {
-	decided                    [FromPolicy + 1]atomic.Uint64 // by Source
-	reconciled, shortDeadlines atomic.Uint64
+	decided    [FromPolicy + 1]atomic.Uint64 // by Source
+	reconciled atomic.Uint64
 }
 
 // Stats returns the counts so far. It locks each part of the ledger once.
@@ -44,7 +44,7 @@ func (f *Fallback) Stats() Stats {
 		Primary: decided[FromPrimary].Load(), Lease: decided[FromLease].Load(),
 		Denials: decided[FromDenials].Load(), Local: decided[FromLocal].Load(), Policy: decided[FromPolicy].Load(),
 		Opens: s.Opens, Probes: s.Probes, Failures: s.Failures, Panics: s.Panics,
-		ShortDeadlines: f.stats.shortDeadlines.Load(), Reconciled: f.stats.reconciled.Load(),
+		ShortDeadlines: s.ShortDeadlines, Reconciled: f.stats.reconciled.Load(),
 		Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
 	}
 }

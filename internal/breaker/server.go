@@ -26,6 +26,7 @@ const attempts = 4
 type ServerConfig struct {
 	Config
 	Timeout, ProbeTimeout time.Duration
+	Prompt                bool // see fallback.Prompt
 	Partition             func(key string) string
 	IsDown                func(error) bool                    // nil: every error
 	OnCall                func(took time.Duration, err error) // may be nil, as the next two
@@ -50,7 +51,7 @@ type Server struct {
 	breakers  *Set
 	deadlines deadline.Shared
 
-	probes, failures, panics atomic.Uint64
+	probes, failures, panics, shortDeadlines atomic.Uint64
 }
 
 // NewServer returns a Server whose breakers are closed.
@@ -67,16 +68,65 @@ func (s *Server) Breaker(key string) *Breaker {
 // Detached returns a context that ends after Timeout, whenever ctx ends.
 func (s *Server) Detached(ctx context.Context) context.Context { return s.deadlines.Detached(ctx) }
 
-// Up reports whether b, the breaker of key, is closed. If it is open it starts a probe, if one is
-// due, in a goroutine of its own, which ends with ProbeTimeout if the server respects its context.
-func (s *Server) Up(b *Breaker, key string) bool {
-	if b.Closed() {
-		return true
+// Call calls the server, unless b, the breaker of key, is open: then it starts a probe, if one is
+// due. It waits for at most Timeout, half of the time that the caller has left, or until the caller
+// gives up, which it does not notice while it makes the call itself. The error is ErrNoAnswer, one of
+// ctx, or a Refused one. A nil Breaker does not record how the call ends.
+//
+// A Prompt server is called by here, on this goroutine, unless the caller has little time. The call
+// began at began. Otherwise detach returns what makes the call on a goroutine of its own, possibly
+// for longer than Call waits or Timeout, and what is called once with its error, after Timeout at the
+// latest.
+func (s *Server) Call(
+	ctx context.Context, b *Breaker, key string, began time.Time, here func(context.Context) error,
+	detach func() (op func(context.Context) error, end func(error)),
+) error {
+	if b != nil && !b.Closed() {
+		s.startProbe(b, key)
+		return ErrNoAnswer
 	}
+	wait := s.cfg.Timeout
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	if s.cfg.Prompt && wait == s.cfg.Timeout {
+		err := here(s.Detached(ctx))
+		now := s.cfg.Now()
+		s.called(now.Sub(began), err)
+		if err = s.judge(b, err, now); err == ErrNoAnswer && ctx.Err() != nil {
+			return gaveUp(ctx)
+		}
+		return err
+	}
+	op, end := detach()
+	done := make(chan error, 1)
+	go s.attempt(context.WithoutCancel(ctx), s.cfg.Timeout, op, func(err error) {
+		err = s.judge(b, err, s.cfg.Now())
+		end(err)
+		done <- err
+	})
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(wait):
+		if wait < s.cfg.Timeout {
+			s.shortDeadlines.Add(1)
+		}
+		return ErrNoAnswer
+	case <-ctx.Done():
+		return gaveUp(ctx)
+	}
+}
+
+func gaveUp(ctx context.Context) error { return fmt.Errorf("weir: the caller gave up: %w", ctx.Err()) }
+
+// startProbe starts a probe, if one is due, in a goroutine of its own, which ends with ProbeTimeout
+// if the server respects its context.
+func (s *Server) startProbe(b *Breaker, key string) {
 	started := s.cfg.Now()
 	change := b.ProbeDue(started)
 	if change == nil {
-		return false
+		return
 	}
 	s.notify(change)
 	b.Probes.Add(1)
@@ -92,7 +142,6 @@ func (s *Server) Up(b *Breaker, key string) bool {
 			}
 		})
 	}()
-	return false
 }
 
 // probe returns nil once the server has answered within Timeout. After an attempt that took longer
@@ -125,24 +174,6 @@ func (s *Server) probeKey(name, near string) string {
 		}
 	}
 	return name
-}
-
-// Call calls the server on this goroutine, in a context that ends after Timeout. The call began at
-// began. Op must neither outlast its context, nor panic or exit. The error is ErrNoAnswer, or one for
-// the caller. A nil Breaker does not record how the call ends.
-func (s *Server) Call(
-	ctx context.Context, b *Breaker, began time.Time, op func(context.Context) error,
-) error {
-	err := op(s.Detached(ctx))
-	now := s.cfg.Now()
-	s.called(now.Sub(began), err)
-	return s.judge(b, err, now)
-}
-
-// Go is Call on a goroutine of its own: op may outlast its context, panic or exit. It calls end once,
-// when op has ended, or else after Timeout.
-func (s *Server) Go(ctx context.Context, b *Breaker, op func(context.Context) error, end func(error)) {
-	go s.attempt(ctx, s.cfg.Timeout, op, func(err error) { end(s.judge(b, err, s.cfg.Now())) })
 }
 
 // attempt runs op within timeout and calls end once: when op returns, panics or exits, or, with
@@ -228,11 +259,13 @@ type Stats struct {
 	Since                           time.Time
 	NotClosed                       int // breakers
 	Opens, Probes, Failures, Panics uint64
+	ShortDeadlines                  uint64 // calls that were not waited for as long as Timeout
 }
 
 // Stats returns the counts so far.
 func (s *Server) Stats() Stats {
-	st := Stats{Probes: s.probes.Load(), Failures: s.failures.Load(), Panics: s.panics.Load()}
+	st := Stats{Probes: s.probes.Load(), Failures: s.failures.Load(), Panics: s.panics.Load(),
+		ShortDeadlines: s.shortDeadlines.Load()}
 	s.breakers.Range(func(b *Breaker) {
 		st.Opens += b.Opens()
 		state, since := b.State()

@@ -34,6 +34,11 @@ func testServer(change func(*ServerConfig)) *Server {
 	return NewServer(cfg)
 }
 
+// detach returns a detached call.
+func detach(op func(context.Context) error, ends chan<- error) func() (func(context.Context) error, func(error)) {
+	return func() (func(context.Context) error, func(error)) { return op, func(err error) { ends <- err } }
+}
+
 // Each way in which a call ends: the error of its caller, the breaker's state, and what is counted,
 // on the goroutine of the caller and on another.
 func TestEndsOfCalls(t *testing.T) {
@@ -63,15 +68,15 @@ func TestEndsOfCalls(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var called []time.Duration
 				s := testServer(func(c *ServerConfig) {
+					c.Prompt = !alone
 					c.OnCall = func(took time.Duration, _ error) { called = append(called, took) }
 				})
 				b, ends := s.Breaker("a"), make(chan error, 2)
+				err := s.Call(t.Context(), b, "a", time.Now(), row.op, detach(row.op, ends))
+				assert.Equal(t, row.want, err, name)
 				if alone {
-					s.Go(t.Context(), b, row.op, func(err error) { ends <- err })
-				} else {
-					ends <- s.Call(t.Context(), b, time.Now(), row.op)
+					assert.Equal(t, err, <-ends, name)
 				}
-				assert.Equal(t, row.want, <-ends, name)
 				time.Sleep(2 * time.Hour)
 				synctest.Wait()
 				assert.Empty(t, ends, "%s: it ended twice", name)
@@ -88,15 +93,16 @@ func TestEndsOfCalls(t *testing.T) {
 func TestCallsThatAreNotRecorded(t *testing.T) {
 	var errs []error
 	s := testServer(func(c *ServerConfig) {
+		c.Prompt = true
 		c.IsDown = func(err error) bool { return err == errTest }
 		c.OnError = func(err error) { errs = append(errs, err) }
 	})
 	other := errors.New("a bug")
-	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), nil, time.Now(), fail(errTest)))
+	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), nil, "a", time.Now(), fail(errTest), nil))
 	assert.Equal(t, Closed, s.Stats().State)
-	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), s.Breaker("a"), time.Now(), fail(other)))
+	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), s.Breaker("a"), "a", time.Now(), fail(other), nil))
 	assert.Equal(t, Closed, s.Stats().State)
-	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), s.Breaker("a"), time.Now(), fail(errTest)))
+	assert.Equal(t, ErrNoAnswer, s.Call(t.Context(), s.Breaker("a"), "a", time.Now(), fail(errTest), nil))
 	assert.Equal(t, Open, s.Stats().State)
 	assert.Equal(t, []error{errTest, other, errTest}, errs)
 }
@@ -122,7 +128,7 @@ func TestProbes(t *testing.T) {
 			var changes []State
 			s := testServer(func(c *ServerConfig) {
 				c.OnChange = func(change Change) { changes = append(changes, change.To) }
-				c.Name = "probe of b"
+				c.Name, c.Prompt = "probe of b", true
 				c.Probe = func(_ context.Context, key string) (time.Time, error) {
 					assert.Equal(t, fmt.Sprintf("probe of b 1 %d 0", tried), key)
 					takes := row.takes[tried]
@@ -134,14 +140,17 @@ func TestProbes(t *testing.T) {
 				}
 			})
 			b := s.Breaker("a")
-			require.True(t, s.Up(b, "a"))
-			require.Equal(t, ErrNoAnswer, s.Call(t.Context(), b, time.Now(), fail(errTest)))
-			assert.False(t, s.Up(b, "a"))
+			call := func(err error) error { return s.Call(t.Context(), b, "a", time.Now(), fail(err), nil) }
+			require.NoError(t, call(nil))
+			require.Equal(t, ErrNoAnswer, call(errTest))
+			assert.Equal(t, ErrNoAnswer, call(nil), "it is not called")
 			synctest.Wait()
 			assert.Zero(t, tried, "%s: too early", row.name)
 			time.Sleep(1100 * time.Millisecond)
-			assert.False(t, s.Up(b, "a"), "nobody waits for the probe")
-			assert.False(t, s.Up(b, "a"), "one at a time")
+			began := time.Now()
+			assert.Equal(t, ErrNoAnswer, call(nil))
+			assert.Equal(t, ErrNoAnswer, call(nil), "one at a time")
+			assert.Zero(t, time.Since(began), "nobody waits for the probe")
 			time.Sleep(1050 * time.Millisecond)
 			synctest.Wait()
 			assert.Equal(t, []any{row.attempts, []State{Open, HalfOpen, row.state}}, []any{tried, changes}, row.name)
@@ -157,4 +166,48 @@ func TestProbeKeysOfPartsThatShareABreaker(t *testing.T) {
 	part := func(key string) string { part, _, _ := strings.Cut(key, ":"); return part }
 	s := testServer(func(c *ServerConfig) { c.Partition = part })
 	assert.Equal(t, "part 2000", part(s.probeKey("probe", "part 2000:a")))
+}
+
+// A caller waits for half of the time it has left, or until it gives up. Both end the wait and not
+// the call, which counts as late only after Timeout.
+func TestCallersWithLittleTime(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		deadline time.Duration // of the caller; 0: it gives up after 7 ms
+		takes    time.Duration
+		waits    time.Duration
+		want     error
+		short    uint64
+		state    State
+	}{
+		{"an answer in time", 40 * time.Millisecond, 19 * time.Millisecond, 19 * time.Millisecond, nil, 0, Closed},
+		{"a short deadline", 40 * time.Millisecond, 30 * time.Millisecond, 20 * time.Millisecond, ErrNoAnswer, 1, Closed},
+		{"too late for all", 40 * time.Millisecond, 60 * time.Millisecond, 20 * time.Millisecond, ErrNoAnswer, 1, Open},
+		{"enough time", time.Minute, 60 * time.Millisecond, 50 * time.Millisecond, ErrNoAnswer, 0, Open},
+		{"it gives up", 0, 30 * time.Millisecond, 7 * time.Millisecond, context.Canceled, 0, Closed},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, ends := testServer(nil), make(chan error, 2)
+			ctx, cancel := context.WithCancel(t.Context())
+			if row.deadline > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.deadline)
+			} else {
+				time.AfterFunc(7*time.Millisecond, cancel)
+			}
+			defer cancel()
+			began := time.Now()
+			err := s.Call(ctx, s.Breaker("a"), "a", began, nil, detach(func(context.Context) error {
+				time.Sleep(row.takes)
+				return nil
+			}, ends))
+			assert.ErrorIs(t, err, row.want, row.name)
+			assert.Equal(t, row.waits, time.Since(began), row.name)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			assert.Len(t, ends, 1, row.name)
+			assert.Equal(t, row.state == Open, <-ends == ErrNoAnswer, row.name)
+			st := s.Stats()
+			assert.Equal(t, []any{row.short, row.state}, []any{st.ShortDeadlines, st.State}, row.name)
+		})
+	}
 }
