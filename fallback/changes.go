@@ -70,7 +70,7 @@ func (f *Fallback) Refund(ctx context.Context, r *weir.Request, taken *weir.Resu
 func (v *visit) refund(ctx context.Context, taken *weir.Result) error {
 	counted, cost := taken.ExpiresAt.After(v.ledger.unrecordedNow().until), wrap.Cost(v.r)
 	v.a.mu.Lock()
-	owed := v.a.refund(cost, v.cfg.Now())
+	owed := v.a.debts.Refund(cost, v.cfg.Now())
 	v.a.mu.Unlock()
 	if counted {
 		v.a.uncount(cost - owed)

@@ -91,7 +91,7 @@ func (v *visit) recordDebt(n uint64, res *weir.Result) {
 			return
 		}
 	}
-	a.addDebt(cost, until, now)
+	a.debts.Add(cost, until, now)
 }
 
 // periodEnd returns when nothing counts any more of the period that res is of, and whether that is

@@ -97,9 +97,9 @@ func (v *visit) settle(counted bool) {
 	switch now := v.cfg.Now(); {
 	case p.cost == 0: // local has not decided, or has denied
 	case !p.ended && !counted:
-		v.a.addDebt(p.cost, p.until, now)
+		v.a.debts.Add(p.cost, p.until, now)
 	case p.ended && !p.counted && counted:
-		v.a.refund(p.cost, now)
+		v.a.debts.Refund(p.cost, now)
 	}
 	p.ended, p.counted = true, p.counted || counted
 }

@@ -36,12 +36,11 @@ func (v *visit) backlog() *weir.Backlog {
 	defer a.mu.Unlock()
 	v.epoch = v.b.Epoch()
 	reset, seed := now.Before(a.reset), a.epoch != v.epoch && a.counted.now(now) > 0
-	if a.owed(now) == 0 && !reset && !seed {
+	if a.debts.Owed(now) == 0 && !reset && !seed {
 		return nil
 	}
-	a.sent = max(a.sent, a.total, a.charged)
-	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at, Source: fmt.Sprint(v.id, " ", a.number),
-		Charged: a.charged, Total: max(a.total, a.charged)}
+	b := &weir.Backlog{Reset: reset, CountedAt: a.counted.at, Source: fmt.Sprint(v.id, " ", a.number)}
+	b.Charged, b.Total = a.debts.Send()
 	if seed {
 		b.Counted = &weir.Result{State: weir.Allow, TotalRequests: a.counted.now(now), ExpiresAt: a.counted.until}
 	}
@@ -60,7 +59,7 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 		a.counted = tally{res.TotalRequests, v.began, end, window}
 	}
 	seeds := !a.replaced.Load() && v.localSeeder != nil && res.TotalRequests > 0 && !res.ExpiresAt.IsZero()
-	if seeds && a.owed(now) == 0 {
+	if seeds && a.debts.Owed(now) == 0 {
 		a.sharing.hold(n, end)
 	}
 	a.mu.Unlock()
@@ -79,8 +78,7 @@ func (v *visit) caughtUp(b *weir.Backlog) {
 		if b.Reset {
 			a.reset = time.Time{}
 		}
-		v.stats.reconciled.Add(b.Total - min(b.Total, a.charged))
-		a.charged = max(a.charged, b.Total)
+		v.stats.reconciled.Add(a.debts.Charged(b.Total))
 	}
 }
 
@@ -118,9 +116,9 @@ func (v *visit) catchUp(ctx context.Context) (err error) {
 	a := v.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n := len(a.debts); err != nil && n > 0 { // primary is no Charger
-		v.ledger.drop(debt.Cost, 1, v.cfg.Now(), a.debts[n-1].until)
-		a.charged = max(a.charged, b.Total)
+	if until := a.debts.Last(); err != nil && !until.IsZero() { // primary is no Charger
+		v.ledger.drop(debt.Cost, 1, v.cfg.Now(), until)
+		a.debts.Charged(b.Total)
 	}
 	v.caughtUp(b)
 	return nil
