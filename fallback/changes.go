@@ -159,7 +159,7 @@ func (f *Fallback) Reset(ctx context.Context, r *weir.Request) error {
 	f.primary.Forget(r)
 	v := f.visit(r, f.cfg.Now().Add(max(2*r.Duration, 2*f.longest, 2*f.window, 24*time.Hour)))
 	defer v.end()
-	_, err := v.call(ctx, (*visit).resetPrimary)
+	_, err := v.call(ctx, (*visit).catchUp)
 	switch err := wrap.Supported(err); {
 	case err == errUndecided && v.a.temporary:
 		return fmt.Errorf("fallback: no answer from primary, and no room to record the reset: %w", weir.ErrFull)
@@ -183,15 +183,4 @@ func (f *Fallback) ResetPrefix(
 		errs = append(errs, f.Reset(ctx, r))
 	}
 	return reset, errors.Join(errs...)
-}
-
-// resetPrimary resets primary, which the account no longer waits for then.
-func (v *visit) resetPrimary(ctx context.Context) (*weir.Result, error) {
-	err := v.primary.Reset(ctx, v.r)
-	if wrap.Supported(err) == nil {
-		v.a.mu.Lock()
-		defer v.a.mu.Unlock()
-		v.a.reset = time.Time{}
-	}
-	return nil, err
 }

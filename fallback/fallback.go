@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -59,7 +60,9 @@ type common struct {
 	server *breaker.Server // primary
 	ledger ledger
 	turns  singleflight.Group // see reconcile
-	stats  counters
+
+	decided    [FromPolicy + 1]atomic.Uint64 // by Source
+	reconciled atomic.Uint64                 // see Stats
 }
 
 // New returns a Strategy that has primary decide, and local when primary cannot. It fails with
@@ -203,7 +206,7 @@ func (f *Fallback) Run(ctx context.Context, r *weir.Request) (*weir.Result, erro
 func (f *Fallback) RunSource(ctx context.Context, r *weir.Request) (res *weir.Result, source Source, err error) {
 	// A call of primary that fails takes this path: visit, call (primary.go), decide and backlog
 	// (reconcile.go, account.go), and runLocal (local.go).
-	defer func() { f.stats.decided[source].Add(1) }()
+	defer func() { f.decided[source].Add(1) }()
 	if err := f.validate(ctx, r); err != nil {
 		return nil, Nobody, err
 	}

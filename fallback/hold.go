@@ -3,6 +3,7 @@ package fallback
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -51,7 +52,7 @@ func (f *Fallback) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, 
 			return res, err
 		})
 	}
-	f.stats.decided[source].Add(1)
+	f.decided[source].Add(1)
 	if err != nil || !res.Allowed() {
 		return res, nil, err
 	}
@@ -79,13 +80,15 @@ func (p *place) renew(v *visit, ctx context.Context) (*weir.Result, error) {
 	return res, err
 }
 
-// give gives the place of primary back. mu is held.
-func (p *place) give(ctx context.Context) (err error) {
-	if p.primary != nil {
-		err = p.primary.Release(ctx)
-		p.primary = nil
+// give gives the place of primary back. Without one it is errors.ErrUnsupported, which is no call.
+// mu is held.
+func (p *place) give(ctx context.Context) error {
+	if p.primary == nil {
+		return errors.ErrUnsupported
 	}
-	return err
+	held := p.primary
+	p.primary = nil
+	return held.Release(ctx)
 }
 
 // Renew implements weir.Place. While primary does not answer, the place is held by local.
@@ -109,13 +112,6 @@ func (p *place) Release(ctx context.Context) (err error) {
 		err = p.local.Release(ctx)
 	}
 	p.released.Store(true)
-	if p.mu.TryLock() { // else a call of primary is under way
-		none := p.primary == nil
-		p.mu.Unlock()
-		if none {
-			return err
-		}
-	}
 	v := p.f.visit(&p.request, time.Time{})
 	defer v.end()
 	return cmp.Or(err, v.send(ctx, func(_ *visit, ctx context.Context) (*weir.Result, error) {

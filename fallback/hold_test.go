@@ -211,3 +211,27 @@ func (h slowHolder) Acquire(ctx context.Context, r *weir.Request) (*weir.Result,
 	time.Sleep(time.Second)
 	return h.holder.Acquire(ctx, r)
 }
+
+// To release a place that primary does not know is no call of primary, which would count as a success.
+func TestReleaseOfALocalPlaceIsNoCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer l.Close()
+		var calls atomic.Int64
+		primary := holder{l.InFlight(), new(atomic.Bool)}
+		f := newFallback(t, primary, l.InFlight(), fallback.Config{MinCalls: 1000,
+			OnCall: func(time.Duration, error) { calls.Add(1) }})
+		for _, down := range []bool{true, false} {
+			primary.down.Store(down)
+			h, err := weir.Hold(t.Context(), f, &weir.Request{Key: "a", Limit: 10, Duration: time.Hour})
+			require.NoError(t, err)
+			synctest.Wait()
+			before := calls.Load()
+			primary.down.Store(false)
+			require.NoError(t, h.Release(t.Context()))
+			synctest.Wait()
+			assert.Equal(t, !down, calls.Load() > before, "the control is known to primary")
+		}
+	})
+}

@@ -72,13 +72,12 @@ func (v *visit) record(ctx context.Context, b *weir.Backlog, res *weir.Result) {
 
 // caughtUp records in the account, which is locked, that primary has missed nothing of b.
 func (v *visit) caughtUp(b *weir.Backlog) {
-	a := v.a
-	a.epoch = v.epoch
+	v.a.epoch = v.epoch
 	if b != nil {
 		if b.Reset {
-			a.reset = time.Time{}
+			v.a.reset = time.Time{}
 		}
-		v.stats.reconciled.Add(a.debts.Charged(b.Total))
+		v.reconciled.Add(v.a.debts.Charged(b.Total))
 	}
 }
 
@@ -88,38 +87,37 @@ func (v *visit) catchUpInTurn(ctx context.Context) error {
 	name := fmt.Sprint(v.r.Duration, " ", v.r.Key)
 	_, err, _ := v.turns.Do(name, func() (any, error) {
 		defer context.AfterFunc(ctx, func() { v.turns.Forget(name) })()
-		return nil, v.catchUp(ctx)
+		return v.catchUp(ctx)
 	})
-	return err
+	return wrap.Supported(err)
 }
 
-// catchUp resets, seeds and charges a primary that cannot do that and decide in one step. A charge
-// whose answer is lost is repeated: a debt is charged at least once.
-func (v *visit) catchUp(ctx context.Context) (err error) {
+// catchUp resets, seeds and charges primary, as far as it can be, without a decision. A charge whose
+// answer is lost is repeated: a debt is charged at least once.
+func (v *visit) catchUp(ctx context.Context) (_ *weir.Result, err error) {
 	b := v.backlog()
 	if b == nil {
-		return nil
+		return nil, nil
 	}
 	if b.Reset {
-		err = wrap.Supported(v.primary.Reset(ctx, v.r))
+		err = v.primary.Reset(ctx, v.r)
 	}
-	if err == nil && b.Counted != nil {
-		err = wrap.Supported(v.primary.Seed(ctx, v.r, b.Counted))
+	if wrap.Supported(err) == nil && b.Counted != nil {
+		err = v.primary.Seed(ctx, v.r, b.Counted)
 	}
 	debt := *v.r
-	if debt.Cost = b.Total - b.Charged; err == nil && debt.Cost > 0 {
+	if debt.Cost = b.Total - b.Charged; wrap.Supported(err) == nil && debt.Cost > 0 {
 		err = v.primary.Charge(ctx, &debt)
 	}
 	if wrap.Supported(err) != nil {
-		return err
+		return nil, err
 	}
-	a := v.a
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if until := a.debts.Last(); err != nil && !until.IsZero() { // primary is no Charger
+	v.a.mu.Lock()
+	defer v.a.mu.Unlock()
+	if until := v.a.debts.Last(); err != nil && debt.Cost > 0 && !until.IsZero() { // primary is no Charger
 		v.ledger.drop(debt.Cost, 1, v.cfg.Now(), until)
-		a.debts.Charged(b.Total)
+		v.a.debts.Charged(b.Total)
 	}
 	v.caughtUp(b)
-	return nil
+	return nil, err
 }

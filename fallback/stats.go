@@ -1,9 +1,6 @@
 package fallback
 
-import (
-	"sync/atomic"
-	"time"
-)
+import "time"
 
 // Stats are the counts of a [Fallback] so far. They are read one by one, so they may be of slightly
 // different moments.
@@ -30,21 +27,15 @@ type Stats struct {
 	Panics  uint64 // of primary and of callbacks
 }
 
-// counters are the sources of Stats, but for those of the server and the ledger.
-type counters struct {
-	decided    [FromPolicy + 1]atomic.Uint64 // by Source
-	reconciled atomic.Uint64
-}
-
 // Stats returns the counts so far. It locks each part of the ledger once.
 func (f *Fallback) Stats() Stats {
-	s, decided := f.server.Stats(), &f.stats.decided
+	s, decided := f.server.Stats(), &f.decided
 	return Stats{
 		State: s.State, Since: s.Since, OpenPartitions: s.NotClosed,
 		Primary: decided[FromPrimary].Load(), Lease: decided[FromLease].Load(),
 		Denials: decided[FromDenials].Load(), Local: decided[FromLocal].Load(), Policy: decided[FromPolicy].Load(),
 		Opens: s.Opens, Probes: s.Probes, Failures: s.Failures, Panics: s.Panics,
-		ShortDeadlines: s.ShortDeadlines, Reconciled: f.stats.reconciled.Load(),
+		ShortDeadlines: s.ShortDeadlines, Reconciled: f.reconciled.Load(),
 		Dropped: f.ledger.dropped.Load(), Callers: f.ledger.Len(),
 	}
 }
