@@ -86,12 +86,17 @@ func acquire(ctx context.Context, s Strategy, r *Request) (*Held, *Result, error
 	if err != nil || !res.Allowed() {
 		return nil, res, err
 	}
-	if own, ok := place.(*ownPlace); ok { // of an InFlight inside of s
-		return (*Held)(own), nil, nil
+	return hold(s, r, place), nil, nil
+}
+
+// hold keeps a place that s has admitted for r.
+func hold(s Strategy, r *Request, place Place) *Held {
+	if own, ok := place.(*ownPlace); ok { // of an InFlight, which may be inside of s
+		return (*Held)(own)
 	}
 	k := &kept{id: newWaitID(s, r)}
 	k.Start(k.id.strategy, k.id.duration, place)
-	return &Held{kept: k}, nil, nil
+	return &Held{kept: k}
 }
 
 // ownPlace is a Held of this process as a [Place].

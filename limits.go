@@ -44,6 +44,8 @@ type Limit struct {
 	decided, taken, charged bool
 	revocable               bool      // to be admitted by Admit, if the Strategy has it
 	strict                  bool      // an error of a peek is Err
+	holder                  Holder    // admits in place of Run; nil: see Holding
+	held                    *Held     // by holder, until it is given back or to TakeHeld
 	giveBack                Return    // set by Admit
 	alone                   [1]*Limit // room for a batch of one
 }
@@ -52,6 +54,26 @@ type Limit struct {
 func NewLimit(s Strategy) (l Limit) {
 	l.bind(s)
 	return l
+}
+
+// Holding returns l for work in flight: what Take admits is held, as by [Hold], until it is given back.
+// It fails with [errors.ErrUnsupported] if the Strategy is no [Holder].
+func (l Limit) Holding() (Limit, error) {
+	var ok bool
+	if l.holder, ok = l.strategy.(Holder); !ok {
+		return l, l.unsupported("hold")
+	}
+	l.revocable = true
+	return l, nil
+}
+
+// TakeHeld returns what is held, for the caller to release: it is no longer given back with the other
+// limits. It returns nil if l is not [Limit.Holding], or has admitted nothing.
+func (l *Limit) TakeHeld() (held *Held) {
+	if held = l.held; held != nil {
+		l.held, l.taken = nil, false
+	}
+	return held
 }
 
 // bind makes s decide.
@@ -68,7 +90,7 @@ func (l *Limit) Strategy() Strategy { return l.strategy }
 func (l *Limit) Store() any { return l.store }
 
 // CanRefund reports whether what the Strategy admits can be given back.
-func (l *Limit) CanRefund() bool { return l.turn != last }
+func (l *Limit) CanRefund() bool { return l.turn != last || l.holder != nil }
 
 // Decided reports whether Result is a decision on Request.
 func (l *Limit) Decided() bool { return l.decided }
@@ -360,8 +382,11 @@ func (l *Limit) decide(ctx context.Context, op Op) {
 	}
 }
 
-// run is Run, or Admit if what is admitted must be given back to the admission itself.
+// run is Run, or Admit if what is admitted must be given back to the admission itself, or Hold.
 func (l *Limit) run(ctx context.Context) (res *Result, err error) {
+	if l.holder != nil {
+		return l.hold(ctx)
+	}
 	if l.admitter != nil && (l.revocable || l.refunder == nil) {
 		res, l.giveBack, err = l.admitter.Admit(ctx, &l.Request)
 		if !errors.Is(err, errors.ErrUnsupported) { // else it wraps a Strategy without Admit
@@ -371,9 +396,20 @@ func (l *Limit) run(ctx context.Context) (res *Result, err error) {
 	return l.strategy.Run(ctx, &l.Request)
 }
 
+// hold is Hold, with the Result of an admission too.
+func (l *Limit) hold(ctx context.Context) (*Result, error) {
+	res, place, err := l.holder.Acquire(ctx, &l.Request)
+	if err == nil && res.Allowed() {
+		l.held = hold(l.strategy, &l.Request, place)
+	}
+	return res, err
+}
+
 // refund gives cost of what was admitted back.
 func (l *Limit) refund(ctx context.Context, cost uint64) error {
 	switch {
+	case l.held != nil:
+		return l.TakeHeld().Release(ctx)
 	case l.giveBack != nil:
 		return l.giveBack(ctx, cost)
 	case l.refunder == nil:

@@ -1,0 +1,110 @@
+package weir_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+)
+
+// holds is a Limit on work in flight and one on requests, for one key.
+func holds(t *testing.T, l *weir.Limiter, places, rate uint64) weir.Limits {
+	t.Helper()
+	held, err := weir.NewLimit(l.InFlight()).Holding()
+	require.NoError(t, err)
+	limits := weir.Limits{weir.NewLimit(l.FixedWindow()), held}
+	for i, limit := range []uint64{rate, places} {
+		limits[i].Request = weir.Request{Key: "a", Limit: limit, Duration: time.Minute}
+	}
+	return limits
+}
+
+// bothCount returns what both strategies count.
+func bothCount(t *testing.T, l *weir.Limiter) (requests, inFlight uint64) {
+	t.Helper()
+	r := &weir.Request{Key: "a", Limit: 1000, Duration: time.Minute}
+	first, err := l.FixedWindow().Peek(t.Context(), r)
+	require.NoError(t, err)
+	second, err := l.InFlight().Peek(t.Context(), r)
+	require.NoError(t, err)
+	return first.TotalRequests - 1, second.TotalRequests - 1
+}
+
+func TestLimitsHoldWorkInFlight(t *testing.T) {
+	l := standing(t)
+	limits := holds(t, l, 2, 3)
+	check := func(requests, inFlight uint64) {
+		t.Helper()
+		r, f := bothCount(t, l)
+		assert.Equal(t, []uint64{requests, inFlight}, []uint64{r, f})
+	}
+	take := func() *weir.Held {
+		t.Helper()
+		allowed, err := limits.Take(t.Context(), nil)
+		require.NoError(t, err)
+		held := limits[1].TakeHeld()
+		assert.Equal(t, allowed, held != nil)
+		assert.Nil(t, limits[1].TakeHeld(), "it is taken once")
+		return held
+	}
+	first, second := take(), take()
+	check(2, 2)
+	assert.EqualValues(t, 2, limits[1].Result.TotalRequests)
+	assert.Nil(t, take(), "too many in flight")
+	check(2, 2)
+	require.NoError(t, limits.Refund(t.Context()), "what was denied gives nothing back")
+	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, second.Release(t.Context()))
+	check(2, 0)
+	third := take()
+	require.NoError(t, limits.Refund(t.Context()))
+	check(2, 1)
+	require.NoError(t, third.Release(t.Context()))
+	require.NotNil(t, take())
+	assert.Nil(t, take(), "too many requests")
+	check(3, 1)
+}
+
+// What is not taken is given back with the other limits, by Refund and if another one fails.
+func TestLimitsGivePlacesBack(t *testing.T) {
+	l := standing(t)
+	limits := holds(t, l, 2, 3)
+	allowed, err := limits.Take(t.Context(), nil)
+	require.NoError(t, err)
+	require.True(t, allowed)
+	require.NoError(t, limits.Refund(t.Context()))
+	requests, inFlight := bothCount(t, l)
+	assert.Equal(t, []uint64{0, 0}, []uint64{requests, inFlight})
+	assert.Nil(t, limits[1].TakeHeld())
+
+	limits = append(limits, weir.NewLimit(irrevocableFailure{}))
+	limits[2].Request = weir.Request{Key: "a", Limit: 5, Duration: time.Minute}
+	_, err = limits.Take(t.Context(), nil)
+	require.ErrorIs(t, err, assert.AnError)
+	requests, inFlight = bothCount(t, l)
+	assert.Equal(t, []uint64{0, 0}, []uint64{requests, inFlight})
+	assert.Nil(t, limits[1].TakeHeld())
+}
+
+// irrevocableFailure is a Strategy that decides last, and fails.
+type irrevocableFailure struct{}
+
+func (irrevocableFailure) Run(context.Context, *weir.Request) (*weir.Result, error) {
+	return nil, assert.AnError
+}
+
+func TestOnlyAHolderHolds(t *testing.T) {
+	_, err := weir.NewLimit(standing(t).FixedWindow()).Holding()
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	held, err := weir.NewLimit(weir.Policy{Name: "p", Strategy: standing(t).FixedWindow(), Limit: 1,
+		Duration: time.Minute}).Holding()
+	require.NoError(t, err, "its Strategy is not known to be none")
+	held.Request = weir.Request{Key: "a", Limit: 1, Duration: time.Minute}
+	_, err = weir.Limits{held}.Take(t.Context(), nil)
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+}
