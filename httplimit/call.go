@@ -18,7 +18,7 @@ type call struct {
 	quotas  Quotas        // the states of the policies for the fields, of HeadersDraft and of a denial
 	decider int           // index in states of the policy that the Decision describes, or none
 	jitter  int64         // seconds
-	slot    *slot         // nil: requests in flight are not bounded
+	slot    *slot         // nil: requests in flight are not bounded, and for all requests if one is
 	key     []byte        // buffer: the extracted key
 	client  []byte        // buffer: the client's address or prefix
 	line    []byte        // buffer: a field
@@ -34,7 +34,9 @@ func newCall(policies []*policy) *call {
 		c.limits[i] = p.limit
 		c.limits[i].Request.Limit, c.limits[i].Request.Duration = p.Limit, p.Duration
 		c.states[i] = policyState{policy: p, ask: &c.limits[i]}
-		c.quotas[i] = Quota{Name: p.Name, Limit: p.Limit, Duration: p.Duration, item: p.item}
+		c.quotas[i] = Quota{
+			Name: p.Name, Limit: p.Limit, Duration: p.Duration, InFlight: p.holds, item: p.item,
+		}
 	}
 	return c
 }

@@ -12,8 +12,8 @@ import (
 const NoLimit = math.MaxUint64
 
 // Config selects the client key, the limits and the answers. Extractor must be set, and at least
-// one of Duration, LimitFunc, Policies, MaxInFlight and MaxInFlightPerClient. The zero value of
-// every other field is its documented default. [New] reads it once.
+// one of Duration, LimitFunc, Policies, Concurrency and MaxInFlight. The zero value of every other
+// field is its documented default. [New] reads it once.
 type Config struct {
 	// Extractor returns the key of the client that sent a request: [RemoteAddr], [ClientIP],
 	// [Headers], [Pattern], [Join], or your own. There is no default, since each choice trusts
@@ -32,6 +32,19 @@ type Config struct {
 	// passes if all of them admit it; a denied one takes nothing from any; see [weir.Decide]. They
 	// are reported together, in order. One Strategy at most may be unable to give back.
 	Policies []Policy
+
+	// Concurrency bounds the requests of one caller that are in flight at one time, such as its
+	// streams. Its Strategy is a [weir.Holder]: limiter.InFlight(), that of redislimit for all
+	// instances together, or a fallback of both. Each request takes one place as [weir.Hold] does,
+	// whatever CostFunc returns, and keeps it until the handler returns or panics, and until a
+	// connection that it has hijacked is closed too. Duration is the lease, by which the places of an
+	// instance that dies are free again; 0: a minute. The default Name is "in flight".
+	//
+	// It is decided with Policies, before those whose Strategy is as near: a request that it denies is
+	// not counted by them, and one that they deny keeps no place. The client may retry after a second,
+	// since a place may be free at any time: Result.ExpiresAt is only the latest such time. The zero
+	// value: no bound.
+	Concurrency Policy
 
 	// CostFunc returns the cost of a request in every policy; 0 counts as 1. nil: 1.
 	CostFunc func(*http.Request) uint64
@@ -54,13 +67,9 @@ type Config struct {
 	Skip func(*http.Request) bool
 
 	// MaxInFlight bounds the requests inside the handler at one time, over all clients. One too
-	// many is answered with 503. 0: no bound. A slot is released when the handler returns or
-	// panics.
+	// many is answered with 503, before any policy is run. 0: no bound. A slot is released when
+	// the handler returns or panics.
 	MaxInFlight int
-
-	// MaxInFlightPerClient bounds the requests of one key inside the handler at one time. One too
-	// many is answered with DeniedStatus. 0: no bound.
-	MaxInFlightPerClient int
 
 	// MaxKeysPerClient bounds the keys, and with them the buckets, that one client address (an IPv4
 	// address or an IPv6 /64, found by ClientIP) may hold in a period; its further keys share one

@@ -10,7 +10,7 @@ import (
 	"github.com/weirgo/weir"
 )
 
-// decide finds the caller of r and consults the deny list, the bounds on requests in flight and the
+// decide finds the caller of r and consults the deny list, the bound on requests in flight and the
 // policies, in this order, as far as needed. It leaves the decision in c.
 func (m *middleware) decide(c *call, r *http.Request) {
 	c.reset()
@@ -37,7 +37,7 @@ func (m *middleware) decide(c *call, r *http.Request) {
 			return
 		}
 	}
-	if m.flight != nil && !m.flight.enter(c, m.DeniedStatus) {
+	if c.slot != nil && !c.slot.enter(c) {
 		return
 	}
 	if preflight {
@@ -62,7 +62,13 @@ func (m *middleware) runPolicies(c *call, r *http.Request) {
 		return
 	}
 	ctx := r.Context()
+	if c.slot != nil {
+		c.hold()
+	}
 	allowed, err := c.limits.Take(ctx, m.tolerates)
+	if c.slot != nil {
+		c.slot.held = c.limits[0].TakeHeld()
+	}
 	c.decider = c.limits.Binding()
 	failed := c.failed()
 	switch {

@@ -37,13 +37,17 @@ const (
 	// nothing remains. On a denial only the policies that denied have a t, so that Retry-After is
 	// never earlier than t.
 	//
+	// Concurrency has the unit qu="concurrent-requests" and no w, and a t only on a denial: a
+	// second, as nobody knows when a place is free.
+	//
 	// The draft may still change, and this style then changes with it. A Duration that is not a
 	// whole number of seconds has no w, since the draft cannot express it.
 	HeadersDraft HeaderStyle = iota
 
 	// HeadersLegacy sends X-RateLimit-Limit (a token bucket's burst), X-RateLimit-Remaining and
 	// X-RateLimit-Reset (the t above, in seconds since the epoch, as GitHub does), and on a denial
-	// X-Ratelimit-Retry-After (in seconds from now), of the deciding policy.
+	// X-Ratelimit-Retry-After (in seconds from now), of the deciding policy. Concurrency has no
+	// X-RateLimit-Reset.
 	HeadersLegacy
 
 	// HeadersOriginal sends Rate-Limiting-Total-Requests, Rate-Limiting-State ("Allow" or "Deny")
@@ -162,6 +166,9 @@ func (m *middleware) setQuotas(c *call) {
 		q.undecided, q.Denied = !s.ask.Decided(), s.ask.Denies()
 		q.Remaining, q.Reset = s.ask.Remaining(), m.resetIn(s)
 	}
+	if c.slot != nil {
+		c.setPlaces()
+	}
 }
 
 // resetIn returns the time until resetAt, or -1 for never: since the decision, if the Strategy says how
@@ -197,7 +204,7 @@ func appendBypassed(dst []byte, states []policyState) []byte {
 func (s *policyState) setLegacyFields(f *fields, wait int64) {
 	f.add(fieldLegacyLimit, strconv.FormatUint(s.ask.Most(), 10))
 	f.add(fieldLegacyRemaining, strconv.FormatUint(s.ask.Remaining(), 10))
-	if reset := s.resetAt(); !reset.IsZero() {
+	if reset := s.resetAt(); !reset.IsZero() && !s.holds {
 		f.add(fieldLegacyReset, strconv.FormatInt(ceilTime(reset).Unix(), 10))
 	}
 	if wait > 0 {

@@ -9,28 +9,37 @@ import (
 )
 
 // hijack hands the connection over. For CountIf it watches what the handler writes there: the answer
-// to an upgrade is a 101, but it may as well be a 401.
+// to an upgrade is a 101, but it may as well be a 401. A place of Concurrency is held until it is
+// closed.
 func (w *responseWriter) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := w.ResponseWriter.(http.Hijacker).Hijack()
-	if err != nil || w.more.client == nil || w.status != 0 {
+	counting := w.more.client != nil && w.status == 0
+	if err != nil || !counting && w.more.slot == nil {
 		return conn, rw, err
 	}
-	watched := &hijackedConn{Conn: conn}
-	w.more.client.hijacked = watched
-	if rw != nil {
-		rw.Writer.Reset(watched) // nothing is in it yet
+	c := &hijackedConn{Conn: conn, slot: w.more.slot}
+	if c.slot != nil {
+		c.slot.parts.Add(1)
 	}
-	return watched, rw, nil
+	if counting {
+		w.more.client.hijacked = c
+		if rw != nil {
+			rw.Writer.Reset(c) // nothing is in it yet
+		}
+	}
+	if half, ok := conn.(closeWriter); ok {
+		return &halfConn{c, half}, rw, nil
+	}
+	return c, rw, nil
 }
 
-// hijackedConn notes the status of the answer that is written to it.
+// hijackedConn notes the status of the answer that is written to it, and its end.
 type hijackedConn struct {
 	net.Conn
 	status atomic.Int32 // 0: nothing was written; unknownStatus
+	slot   *slot        // nil: no place is held
+	closed atomic.Bool
 }
-
-// unknownStatus stands for a first write that is not the whole status line of a final answer.
-const unknownStatus = -1
 
 func (c *hijackedConn) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
@@ -39,6 +48,27 @@ func (c *hijackedConn) Write(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Close closes the connection. The place is released with it if the handler has returned.
+func (c *hijackedConn) Close() error {
+	err := c.Conn.Close()
+	if c.slot != nil && !c.closed.Swap(true) && c.slot.parts.Add(-1) == 0 {
+		c.slot.release()
+	}
+	return err
+}
+
+// closeWriter is what connections of TCP and TLS are, and proxies look for.
+type closeWriter interface{ CloseWrite() error }
+
+// halfConn is a hijackedConn whose two directions can be closed separately.
+type halfConn struct {
+	*hijackedConn
+	closeWriter
+}
+
+// unknownStatus stands for a first write that is not the whole status line of a final answer.
+const unknownStatus = -1
 
 // parseStatus returns the status of an answer that begins with p, such as "HTTP/1.1 200 OK".
 func parseStatus(p []byte) int32 {

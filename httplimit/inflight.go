@@ -1,79 +1,102 @@
 package httplimit
 
 import (
+	"context"
+	"log/slog"
 	"net/http"
-	"sync"
+	"sync/atomic"
+	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/weirgo/weir"
 )
 
-// inFlight bounds the requests inside the handler at one time, of all clients and of each client.
-// Its memory is proportional to the requests in flight.
-type inFlight struct {
-	all       *semaphore.Weighted // nil: no bound
-	perClient int                 // 0: no bound
-
-	mu      sync.Mutex
-	clients map[string]int // guarded by mu; requests in flight of each key, at least 1
-}
-
-// newInFlight returns nil if there is no bound.
-func newInFlight(all, perClient int) *inFlight {
-	if all == 0 && perClient == 0 {
-		return nil
-	}
-	f := &inFlight{perClient: perClient, clients: make(map[string]int)}
-	if all > 0 {
-		f.all = semaphore.NewWeighted(int64(all))
-	}
-	return f
-}
-
-// slot is what one request holds of the bounds until leave.
+// slot is what one request holds while it is in flight.
 type slot struct {
-	all    bool   // a slot of all
-	client string // a slot of this key; empty: none
+	*middleware
+	request *http.Request
+	all     bool       // one of MaxInFlight
+	held    *weir.Held // a place of Concurrency; nil: none
+
+	returned bool         // the handler has, without a panic
+	parts    atomic.Int32 // in flight: the handler, and a connection that it has hijacked
 }
 
-// enter takes a slot for the request in c and records it in c.slot, or ends the request and returns
-// false.
-func (f *inFlight) enter(c *call, clientStatus int) bool {
-	if f.all != nil {
-		if !f.all.TryAcquire(1) {
-			c.end(Busy, http.StatusServiceUnavailable, nil)
-			return false
-		}
-		c.slot.all = true
-	}
-	if f.perClient > 0 && len(c.key) > 0 && !f.enterClient(c) {
-		c.end(Busy, clientStatus, nil)
-		return false
-	}
-	return true
+// serveSlot is handle for a request that may take a slot, which it leaves at the end whatever
+// panics.
+func (h *handler) serveSlot(w http.ResponseWriter, r *http.Request, c *call) {
+	s := &slot{middleware: h.middleware, request: r}
+	s.parts.Store(1)
+	c.slot = s
+	defer s.leave(w)
+	h.handle(w, r, c)
+	s.returned = true
 }
 
-func (f *inFlight) enterClient(c *call) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.clients[string(c.key)] >= f.perClient {
-		return false
+// enter takes a slot of MaxInFlight, or ends the request and returns false.
+func (s *slot) enter(c *call) bool {
+	if s.middleware.all == nil {
+		return true
 	}
-	c.slot.client = string(c.key)
-	f.clients[c.slot.client]++
-	return true
+	if s.all = s.middleware.all.TryAcquire(1); !s.all {
+		c.end(Busy, http.StatusServiceUnavailable, nil)
+	}
+	return s.all
 }
 
-// leave releases a slot.
-func (f *inFlight) leave(s *slot) {
+// leave ends the handler: now, or when an adapter to a framework that sends the body after its
+// handlers have returned has sent it.
+func (s *slot) leave(w http.ResponseWriter) {
+	later, ok := w.(interface{ OnSent(leave func()) bool })
+	if !ok || !later.OnSent(s.end) {
+		s.end()
+	}
+}
+
+// end releases the slot. After a panic nobody may close what was hijacked.
+func (s *slot) end() {
 	if s.all {
-		f.all.Release(1)
+		s.middleware.all.Release(1)
 	}
-	if s.client == "" {
+	if s.parts.Add(-1) == 0 || !s.returned {
+		s.release()
+	}
+}
+
+// release releases the place.
+func (s *slot) release() {
+	if s.held == nil {
 		return
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.clients[s.client]--; f.clients[s.client] == 0 {
-		delete(f.clients, s.client)
+	ctx := s.request.Context()
+	if err := s.held.Release(ctx); err != nil {
+		s.logRelease(ctx, err)
+	}
+}
+
+func (m *middleware) logRelease(ctx context.Context, err error) {
+	m.log(ctx, &m.throttles.release, slog.LevelError,
+		"httplimit: a place in flight was not released, and counts until its lease ends", "",
+		[]slog.Attr{slog.String("error", escape(err.Error()))})
+}
+
+// hold holds the request to Concurrency, if that is set: it takes one place.
+func (c *call) hold() {
+	if s := &c.states[0]; s.holds {
+		s.ask.Request.Cost = 1
+	}
+}
+
+// retryPlace is how long a client waits that Concurrency has denied: a place may be free at any time.
+const retryPlace = time.Second
+
+// setPlaces sets the quota of Concurrency, of which nobody knows when more of it is free.
+func (c *call) setPlaces() {
+	s := &c.states[0]
+	if !s.holds {
+		return
+	}
+	q := &c.quotas[0]
+	if q.Reset = -1; q.Denied && !s.ask.Result.ExpiresAt.IsZero() {
+		q.Reset = retryPlace
 	}
 }

@@ -23,7 +23,8 @@ func TestRequestsInFlightNeverExceedTheBound(t *testing.T) {
 	for _, bounded := range []bool{true, false} {
 		cfg := httplimit.Config{Extractor: httplimit.RemoteAddr(), Limit: 1e9, Duration: time.Hour}
 		if bounded {
-			cfg.MaxInFlight, cfg.MaxInFlightPerClient = all, each
+			cfg.MaxInFlight = all
+			cfg.Concurrency = httplimit.Policy{Strategy: newLimiter(t, nil).InFlight(), Limit: each}
 		}
 		var inside, peak atomic.Int64
 		var client [clients]atomic.Int64
@@ -82,7 +83,8 @@ func TestASlotIsAlwaysReleased(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := hundred()
-			cfg.MaxInFlight, cfg.MaxInFlightPerClient = 1, 1
+			cfg.MaxInFlight = 1
+			cfg.Concurrency = httplimit.Policy{Strategy: newLimiter(t, nil).InFlight(), Limit: 1}
 			fake := &weirtest.Fake{}
 			switch name {
 			case "exits":
@@ -115,7 +117,8 @@ func TestASlotIsAlwaysReleased(t *testing.T) {
 					guard.ServeHTTP(last, from("203.0.113.7:1"))
 				}()
 				<-done
-				ok = ok && !strings.Contains(last.Body.String(), "in flight")
+				ok = ok && !strings.Contains(last.Body.String(), "are in flight") &&
+					!strings.Contains(last.Body.String(), `"in flight"`)
 			}
 			assert.True(t, ok, "the second finds the slot free")
 		})
@@ -123,32 +126,23 @@ func TestASlotIsAlwaysReleased(t *testing.T) {
 }
 
 func TestOneTooManyInFlight(t *testing.T) {
-	for name, row := range map[string]struct {
-		all, each, status int
-	}{"of all": {1, 0, 503}, "of a client": {0, 1, 429}} {
-		t.Run(name, func(t *testing.T) {
-			stats := &httplimit.Stats{}
-			fake := &weirtest.Fake{}
-			cfg := httplimit.Config{
-				Extractor: httplimit.RemoteAddr(), MaxInFlight: row.all, MaxInFlightPerClient: row.each,
-				Stats: stats,
-				Limit: 5, Duration: time.Hour,
-			}
-			var guard http.Handler
-			inner := httptest.NewRecorder()
-			guard = httplimit.New(fake, cfg)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				guard.ServeHTTP(inner, r)
-			}))
-			w := httptest.NewRecorder()
-			guard.ServeHTTP(w, from("203.0.113.7:1"))
-			require.Equal(t, http.StatusOK, w.Code)
-			assert.Equal(t, row.status, inner.Code)
-			assert.Equal(t, "1", inner.Header().Get("Retry-After"))
-			assert.Equal(t, "Too many requests are in flight.", problemOf(t, inner)["detail"])
-			assert.EqualValues(t, 1, stats.Count(httplimit.Busy))
-			assert.Equal(t, []string{"Run"}, methods(fake), "a refused request takes nothing from a limit")
-		})
-	}
+	stats := &httplimit.Stats{}
+	fake := &weirtest.Fake{}
+	cfg := hundred()
+	cfg.MaxInFlight, cfg.Stats = 1, stats
+	var guard http.Handler
+	inner := httptest.NewRecorder()
+	guard = httplimit.New(fake, cfg)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		guard.ServeHTTP(inner, r)
+	}))
+	w := httptest.NewRecorder()
+	guard.ServeHTTP(w, from("203.0.113.7:1"))
+	require.Equal(t, http.StatusOK, w.Code)
+	assert.Equal(t, http.StatusServiceUnavailable, inner.Code)
+	assert.Equal(t, "1", inner.Header().Get("Retry-After"))
+	assert.Equal(t, "Too many requests are in flight.", problemOf(t, inner)["detail"])
+	assert.EqualValues(t, 1, stats.Count(httplimit.Busy))
+	assert.Equal(t, []string{"Run"}, methods(fake), "a refused request takes nothing from a limit")
 }
 
 // A middleware may bound requests in flight alone.

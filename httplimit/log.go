@@ -25,7 +25,7 @@ const logEvery = time.Second
 // throttles has one throttle for each kind of record, so that a flood of one kind does not hide
 // another.
 type throttles struct {
-	failure, full, penalty, shared throttle.Throttle
+	failure, full, penalty, shared, release throttle.Throttle
 }
 
 // logFailures logs which Strategies failed, unless the request ended for that as a client's fault.

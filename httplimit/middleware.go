@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/internal/clientkeys"
 )
@@ -54,10 +56,15 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := h.calls.Get().(*call)
-	if h.flight != nil {
-		c.slot = new(slot)
-		defer h.leave(w, c.slot) // whatever panics
+	if h.slots {
+		h.serveSlot(w, r, c)
+		return
 	}
+	h.handle(w, r, c)
+}
+
+// handle decides on a request, and serves it if it may pass.
+func (h *handler) handle(w http.ResponseWriter, r *http.Request, c *call) {
 	h.decide(c, r)
 	if c.outcome == Denied && !h.Shadow {
 		h.penalize(c, r)
@@ -80,15 +87,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.serve(w, r, c)
 }
 
-// leave releases the slot of a request: now, or when an adapter to a framework that sends the body
-// after its handlers have returned has sent it.
-func (h *handler) leave(w http.ResponseWriter, s *slot) {
-	later, ok := w.(interface{ OnSent(leave func()) bool })
-	if !ok || !later.OnSent(func() { h.flight.leave(s) }) {
-		h.flight.leave(s)
-	}
-}
-
 // deniedFields is the number of fields of a refusal besides the style's: X-Ratelimit-Retry-After,
 // Retry-After, Content-Type, Cache-Control.
 const deniedFields = 4
@@ -109,7 +107,8 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 	counting := h.CountIf != nil && c.taken()
 	sends := h.Headers != HeadersNone && !h.Shadow && c.decider != none
 	marked := bypassed(r, c)
-	if !counting && !sends {
+	held := c.slot != nil && c.slot.held != nil
+	if !counting && !sends && !held {
 		h.calls.Put(c) // first: the handler may take long
 		h.next.ServeHTTP(w, marked)
 		return
@@ -120,6 +119,9 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, c *call) {
 		rw.more = &h.sending
 		f := newFields(w.Header(), rw.values[:])
 		h.setAdmittedFields(&f, c)
+	}
+	if held {
+		rw.more = &writerState{style: rw.more.style, slot: c.slot}
 	}
 	if counting {
 		h.serveCounting(rw, wrapped, marked, c)
@@ -155,7 +157,7 @@ func bypassed(r *http.Request, c *call) *http.Request {
 }
 
 // middleware is a checked Config and the values computed from it. All of it is read-only after New
-// except calls, flight, keys, throttles and unchecked.
+// except calls, all, keys, throttles and unchecked.
 type middleware struct {
 	Config
 	key          appender // of Extractor
@@ -169,8 +171,9 @@ type middleware struct {
 	realTime     bool             // Now is time.Now
 	policyLine   string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
 	calls        sync.Pool
-	flight       *inFlight        // nil: no bound
-	keys         *clientkeys.Keys // nil: no bound
+	all          *semaphore.Weighted // see MaxInFlight; nil: no bound
+	slots        bool                // requests have a slot
+	keys         *clientkeys.Keys    // nil: no bound
 	throttles    throttles
 	unchecked    atomic.Int32 // how many more requests warnOfProxy looks at
 }
@@ -185,12 +188,18 @@ func newMiddleware(s weir.Strategy, cfg Config) *middleware {
 	m.setDefaults()
 	m.check()
 	m.key = appenderOf(m.Extractor)
+	if !cfg.Concurrency.IsZero() {
+		m.policies = append(m.policies, compileConcurrency(cfg.Concurrency, s, m.DeniedStatus))
+	}
 	for _, p := range cfg.allPolicies() {
 		m.policies = append(m.policies, compile(p, s, m.DeniedStatus))
 	}
 	m.checkPolicies()
 	m.precompute()
-	m.flight = newInFlight(m.MaxInFlight, m.MaxInFlightPerClient)
+	if m.MaxInFlight > 0 {
+		m.all = semaphore.NewWeighted(int64(m.MaxInFlight))
+	}
+	m.slots = m.all != nil || !m.Concurrency.IsZero()
 	m.boundKeys()
 	if m.usesAddress() {
 		m.unchecked.Store(peersChecked)
@@ -238,8 +247,8 @@ func (m *middleware) check() {
 		panic(fmt.Sprintf("httplimit: there is no FullPolicy %d", m.OnFull))
 	case m.Jitter < 0:
 		panic(fmt.Sprintf("httplimit: the Jitter %v is negative", m.Jitter))
-	case m.MaxInFlight < 0 || m.MaxInFlightPerClient < 0:
-		panic("httplimit: a bound on requests in flight is negative")
+	case m.MaxInFlight < 0:
+		panic("httplimit: MaxInFlight is negative")
 	case m.CORS.Credentials && slices.Contains(m.CORS.Origins, "*"):
 		panic("httplimit: CORS: browsers send no credentials to the origin *")
 	}
@@ -247,9 +256,8 @@ func (m *middleware) check() {
 }
 
 func (m *middleware) checkPolicies() {
-	if len(m.policies) == 0 && m.MaxInFlight == 0 && m.MaxInFlightPerClient == 0 {
-		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, " +
-			"or a bound on requests in flight")
+	if len(m.policies) == 0 && m.MaxInFlight == 0 {
+		panic("httplimit: no limit: set Limit and Duration, LimitFunc, Policies, Concurrency, or MaxInFlight")
 	}
 	names := make(map[string]bool, len(m.policies))
 	irrevocable := ""

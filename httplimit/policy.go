@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -66,6 +67,7 @@ type policy struct {
 	unnamed    bool            // Name is the default
 
 	renewsAtOnce bool // the whole limit is available again at ExpiresAt, and nothing before
+	holds        bool // it is Config's Concurrency
 
 	prefix  []byte // of every key: the name as the first part of a joined key
 	item    string // see Quota
@@ -96,6 +98,32 @@ func compile(p Policy, s weir.Strategy, deniedStatus int) *policy {
 	}
 	c.inspectStrategy()
 	c.problem = deniedProblem(deniedStatus, detailUsedUp, p.Name)
+	return c
+}
+
+// IsZero reports whether p is the zero Policy.
+func (p Policy) IsZero() bool {
+	return p.Name == "" && p.Limit == 0 && p.Duration == 0 && p.LimitFunc == nil && !p.DenyAll &&
+		p.Strategy == nil && p.Extractor == nil
+}
+
+// The defaults of Config's Concurrency.
+const (
+	defaultLease    = time.Minute
+	concurrencyName = "in flight"
+)
+
+// compileConcurrency is compile for Config's Concurrency.
+func compileConcurrency(p Policy, s weir.Strategy, deniedStatus int) *policy {
+	unnamed := p.Name == ""
+	p.Name, p.Duration = cmp.Or(p.Name, concurrencyName), cmp.Or(p.Duration, defaultLease)
+	c := compile(p, s, deniedStatus)
+	var err error
+	if c.limit, err = c.limit.Holding(); err != nil {
+		panic(fmt.Sprintf("httplimit: Concurrency needs a Strategy that holds, such as limiter.InFlight(): %v", err))
+	}
+	c.unnamed, c.holds = unnamed, true
+	c.renewsAtOnce = true // nothing can be forecast
 	return c
 }
 

@@ -28,6 +28,10 @@ type Quota struct {
 	// never.
 	Reset time.Duration
 
+	// InFlight reports that Limit is of requests in flight at one time, so that Duration has no
+	// meaning.
+	InFlight bool
+
 	exempt, undecided bool   // what the fields leave out: all, and what remains
 	item              string // computed before: `"name";r=`
 }
@@ -51,7 +55,9 @@ func (q Quotas) appendPolicies(dst []byte) []byte {
 		dst = append(appendComma(dst), structuredfield.Quote(printableName(q[i].Name))...)
 		dst = append(dst, ";q="...)
 		dst = strconv.AppendUint(dst, min(q[i].Limit, structuredfield.MaxInteger), 10)
-		if d := q[i].Duration; d >= time.Second && d%time.Second == 0 {
+		if q[i].InFlight {
+			dst = append(dst, `;qu="concurrent-requests"`...)
+		} else if d := q[i].Duration; d >= time.Second && d%time.Second == 0 {
 			dst = append(dst, ";w="...)
 			dst = strconv.AppendInt(dst, int64(d/time.Second), 10)
 		}

@@ -267,7 +267,7 @@ func (f *proxyFlags) addServer(cmd *cobra.Command) {
 		"connections, and requests in flight, of one untrusted address or IPv6 /64; 0: no bound")
 	flags.IntVar(&f.maxInFlight, "max-in-flight", 0, "requests at the same time; 0: no bound")
 	flags.IntVar(&f.maxInFlightPerClient, "max-in-flight-per-client", 0,
-		"requests of one caller at the same time; 0: no bound")
+		"requests and streams of one caller at the same time, over all proxies on one Redis; 0: no bound")
 	flags.Int64Var(&f.maxBody, "max-body", 32<<20, "`bytes` of a request's body; 0: no bound")
 	flags.Int64Var(&f.bodyRate, "body-rate", 1<<10,
 		"minimum `bytes` a second of a request body, after 10s; 0: no bound")

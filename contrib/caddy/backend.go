@@ -100,6 +100,7 @@ func predecessors(key backendKey) (all []*backend) {
 // backend is a strategy and what it runs on.
 type backend struct {
 	strategy  weir.Strategy
+	places    weir.Strategy // of requests in flight
 	limiter   *weir.Limiter
 	client    *redis.Client // nil: none
 	collector *weirprom.Collector
@@ -120,7 +121,7 @@ func newBackend(key backendKey, previous []*backend) (*backend, error) {
 		return nil, err
 	}
 	b := &backend{limiter: limiter}
-	if b.strategy, err = b.on(key); err != nil {
+	if err := b.on(key); err != nil {
 		return nil, errors.Join(err, b.Destruct())
 	}
 	for _, p := range previous {
@@ -195,26 +196,27 @@ func remote(key backendKey, s *redislimit.Store) weir.Strategy {
 	return s.SlidingWindow()
 }
 
-// on returns the strategy: in this process, or on Redis with one in this process behind it.
-func (b *backend) on(key backendKey) (weir.Strategy, error) {
+// on sets the strategies: in this process, or on Redis with one in this process behind each.
+func (b *backend) on(key backendKey) error {
+	b.strategy, b.places = local(key, key.burst, b.limiter), b.limiter.InFlight()
 	if key.redis == (Redis{}) {
-		return local(key, key.burst, b.limiter), nil
+		return nil
 	}
 	options, err := redislimit.ParseURL(key.redis.URL)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	onFail, err := choose("on_failure", key.redis.OnFailure, onFailures)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	b.client = redis.NewClient(options)
 	timeout := time.Duration(key.redis.Timeout)
 	store, err := redislimit.New(b.client, redislimit.Config{Prefix: key.redis.Prefix, Timeout: timeout})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return fallback.New(remote(key, store), local(key, share(key), b.limiter), fallback.Config{
+	cfg := fallback.Config{
 		OnFail:    []fallback.OnFail{fallback.FailLocal, fallback.FailOpen, fallback.FailClosed}[onFail],
 		Instances: key.redis.Instances,
 		Timeout:   timeout,
@@ -225,7 +227,12 @@ func (b *backend) on(key backendKey) (weir.Strategy, error) {
 				zap.NamedError("cause", c.Cause))
 		},
 		Now: now,
-	})
+	}
+	if b.strategy, err = fallback.New(remote(key, store), local(key, share(key), b.limiter), cfg); err != nil {
+		return err
+	}
+	b.places, err = fallback.New(store.InFlight(), b.places, cfg)
+	return err
 }
 
 // share returns this process's part of the burst, which is not in a request: fallback divides only

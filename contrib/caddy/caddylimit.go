@@ -107,8 +107,9 @@ type Handler struct {
 	// Default: no bound.
 	MaxInFlight int `json:"max_in_flight,omitempty"`
 
-	// MaxInFlightPerClient bounds those of one key; one too many is answered with Status. Default: no
-	// bound.
+	// MaxInFlightPerClient bounds those of one key, streams and WebSockets too; one too many is
+	// answered with Status. It holds over all Caddys that share a Redis. It is counted under the name of
+	// the first limit. Default: no bound.
 	MaxInFlightPerClient int `json:"max_in_flight_per_client,omitempty"`
 
 	// IPv4Prefix and IPv6Prefix are the leading bits of an address that the key ip goes by. Default:
@@ -166,6 +167,11 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	cfg.Logger = ctx.Slogger()
 	b := value.(*backend)
+	if h.MaxInFlightPerClient > 0 {
+		cfg.Concurrency = httplimit.Policy{
+			Name: h.placesName(), Limit: uint64(h.MaxInFlightPerClient), Strategy: b.places,
+		}
+	}
 	if err := register(ctx.GetMetricsRegistry(), decisions, b.collector); err != nil {
 		return err
 	}

@@ -57,6 +57,9 @@ func (h *Handler) check() error {
 		_, err := statuses(text)
 		errs = append(errs, err)
 	}
+	if h.MaxInFlight < 0 || h.MaxInFlightPerClient < 0 {
+		errs = append(errs, errors.New("a bound on requests in flight is negative"))
+	}
 	errs = append(errs, checkCost(h.Cost), checkBits("ipv4_prefix", h.IPv4Prefix, 32),
 		checkBits("ipv6_prefix", h.IPv6Prefix, 128))
 	if h.Redis != nil {
@@ -145,7 +148,7 @@ func (h *Handler) config() (httplimit.Config, error) {
 	cfg := httplimit.Config{
 		Extractor: extractor(h.Key, h.address()), ClientIP: h.address(), MaxKeysPerClient: h.MaxKeys,
 		CountIf: countIf(h.CountIf), CostFunc: costFunc(h.Cost),
-		MaxInFlight: h.MaxInFlight, MaxInFlightPerClient: h.MaxInFlightPerClient,
+		MaxInFlight: h.MaxInFlight,
 		Headers: []httplimit.HeaderStyle{httplimit.HeadersDraft, httplimit.HeadersLegacy,
 			httplimit.HeadersNone}[style],
 		DeniedStatus: h.Status, Jitter: time.Duration(h.Jitter), FailOpen: h.FailOpen, Shadow: h.Shadow,
@@ -167,6 +170,14 @@ func (l Limit) name() string {
 		return l.Name
 	}
 	return strconv.FormatUint(l.Limit, 10) + "/" + l.period()
+}
+
+// placesName returns the name of the limit MaxInFlightPerClient. Handlers that a request passes one
+// after the other must not count it together.
+func (h *Handler) placesName() string {
+	const longest, suffix = 64, " in flight" // longest: of httplimit
+	name := h.Limits[0].name()
+	return name[:min(len(name), longest-len(suffix))] + suffix
 }
 
 // period returns the Period as people write it.

@@ -128,7 +128,7 @@ func (s *Server) refuse(ctx context.Context, r *rpclimit.Refusal) error {
 //	connect.WithInterceptors(limit, messages.Messages())
 //
 // The functions of the Config see the request that opened the stream. Messages panics if the Config
-// has CountIf, MaxInFlight or MaxInFlightPerClient: a message has no end.
+// has CountIf, MaxInFlight or Concurrency: a message has no end.
 func (s *Server) Messages() connect.Interceptor {
 	if err := s.guard.CheckNoHandler(); err != nil {
 		panic("connectlimit: Messages: " + err.Error())

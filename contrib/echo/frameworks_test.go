@@ -166,10 +166,10 @@ func TestStreams(t *testing.T) {
 	}
 	url := serve(t, func(e *echo.Echo) {
 		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			Extractor:            httplimit.RemoteAddr(),
-			Limit:                100,
-			Duration:             time.Minute,
-			MaxInFlightPerClient: 2, // streams at a time
+			Extractor:   httplimit.RemoteAddr(),
+			Limit:       100,
+			Duration:    time.Minute,
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
 		})
 		e.GET("/events", func(c *echo.Context) error {
 			c.Response().Header().Set("Content-Type", "text/event-stream")

@@ -166,10 +166,10 @@ func TestStreams(t *testing.T) {
 	}
 	url := serve(t, func(app *fiber.App) {
 		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			Extractor:            httplimit.RemoteAddr(),
-			Limit:                100,
-			Duration:             time.Minute,
-			MaxInFlightPerClient: 2, // streams at a time
+			Extractor:   httplimit.RemoteAddr(),
+			Limit:       100,
+			Duration:    time.Minute,
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
 		})
 		app.Get("/events", fiberlimit.New(guard), func(c fiber.Ctx) error {
 			c.Set(fiber.HeaderContentType, "text/event-stream")

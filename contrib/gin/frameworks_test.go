@@ -160,10 +160,10 @@ func TestStreams(t *testing.T) {
 	}
 	url := serve(t, func(engine *gin.Engine) {
 		guard := httplimit.New(limiter.SlidingWindow(), httplimit.Config{
-			Extractor:            httplimit.RemoteAddr(),
-			Limit:                100,
-			Duration:             time.Minute,
-			MaxInFlightPerClient: 2, // streams at a time
+			Extractor:   httplimit.RemoteAddr(),
+			Limit:       100,
+			Duration:    time.Minute,
+			Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 2}, // streams at a time
 		})
 		engine.GET("/events", ginlimit.New(guard), func(c *gin.Context) {
 			events := subscribe()

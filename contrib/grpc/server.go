@@ -113,7 +113,7 @@ func (s *Server) Stream(
 //	grpc.ChainStreamInterceptor(limit.Stream, messages.Messages())
 //
 // The functions of the Config see the request that opened the stream. Messages panics if the Config
-// has CountIf, MaxInFlight or MaxInFlightPerClient: a message has no end.
+// has CountIf, MaxInFlight or Concurrency: a message has no end.
 func (s *Server) Messages() grpc.StreamServerInterceptor {
 	s.checkNoHandler("Messages")
 	return func(
@@ -155,7 +155,7 @@ func (s *serverStream) Context() context.Context { return s.ctx }
 //
 // These make a ResourceExhausted of their own from its error: clients read the reason in the text,
 // but get no RetryInfo. The fields and grpc-retry-pushback-ms are sent. Limiter panics if the
-// Config has CountIf, MaxInFlight or MaxInFlightPerClient: it does not see how and when the RPC
+// Config has CountIf, MaxInFlight or Concurrency: it does not see how and when the RPC
 // ends. Only servers can use it.
 func (s *Server) Limiter() Limiter {
 	s.checkNoHandler("Limiter")

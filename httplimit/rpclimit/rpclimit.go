@@ -129,7 +129,7 @@ func (g *Guard) CheckNoHandler() error {
 	switch {
 	case g.cfg.CountIf != nil:
 		return errors.New("CountIf needs the outcome of the handler")
-	case g.cfg.MaxInFlight > 0 || g.cfg.MaxInFlightPerClient > 0:
+	case g.cfg.MaxInFlight > 0 || !g.cfg.Concurrency.IsZero():
 		return errors.New("bounds on calls in flight need the end of the handler")
 	}
 	return nil

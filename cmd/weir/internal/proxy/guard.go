@@ -166,7 +166,7 @@ func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (h ht
 			Strategy: p.limiter.FixedWindow(), Denials: in.Denials, Within: in.Within, For: in.For,
 		}
 	}
-	cfg.Policies = policies
+	cfg.Policies, cfg.Concurrency = policies, p.concurrency
 	if len(policies) == 0 { // all limits are those of routes: only the lists apply
 		cfg.MaxInFlight = math.MaxInt
 	}
@@ -174,23 +174,21 @@ func (p *Proxy) middleware(policies []httplimit.Policy, next http.Handler) (h ht
 	return h, err
 }
 
-// boundInFlight returns next behind the bounds on requests in flight, over all routes.
+// boundInFlight returns next behind the bound on requests in flight, over all routes and clients.
 func (p *Proxy) boundInFlight(next http.Handler) (h http.Handler, err error) {
-	if p.cfg.MaxInFlight == 0 && p.cfg.MaxInFlightPerClient == 0 {
+	if p.cfg.MaxInFlight == 0 {
 		return next, nil
 	}
 	cfg := httplimit.Config{
-		Extractor:            p.cfg.By.extractor(p.ip, 0),
-		ClientIP:             p.ip,
-		Skip:                 p.allowed(),
-		MaxInFlight:          p.cfg.MaxInFlight,
-		MaxInFlightPerClient: p.cfg.MaxInFlightPerClient,
-		DeniedStatus:         p.cfg.Guard.DeniedStatus,
-		Respond:              p.cfg.Guard.Respond,
-		CORS:                 p.cfg.Guard.CORS,
-		Jitter:               p.cfg.Guard.Jitter,
-		Shadow:               p.cfg.Guard.Shadow,
-		Stats:                &p.flight,
+		Extractor:   p.cfg.By.extractor(p.ip, 0),
+		ClientIP:    p.ip,
+		Skip:        p.allowed(),
+		MaxInFlight: p.cfg.MaxInFlight,
+		Respond:     p.cfg.Guard.Respond,
+		CORS:        p.cfg.Guard.CORS,
+		Jitter:      p.cfg.Guard.Jitter,
+		Shadow:      p.cfg.Guard.Shadow,
+		Stats:       &p.flight,
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
 			if d.Status != 0 && !d.Shadow { // no limit sees it
 				p.onDecision(r, d)
@@ -214,8 +212,8 @@ func (p *Proxy) allowed() func(*http.Request) bool {
 	}
 }
 
-// count returns the number of requests with this outcome, including refusals by the bounds on
-// requests in flight, which no limit sees.
+// count returns the number of requests with this outcome, including refusals by the bound on
+// requests in flight of all clients, which no limit sees.
 func (p *Proxy) count(o httplimit.Outcome) uint64 {
 	n := p.stats.Count(o)
 	if o == httplimit.Busy || o == httplimit.NoKey && !p.cfg.Guard.Shadow { // or the limits see it, too

@@ -87,11 +87,16 @@ func (s *shared) strategy(l Limit, limiter *weir.Limiter) (weir.Strategy, error)
 	if err != nil {
 		return nil, err
 	}
+	return s.before(l, s.spare(primary), local)
+}
+
+// before returns the hybrid of primary and local for l.
+func (s *shared) before(l Limit, primary, local weir.Strategy) (weir.Strategy, error) {
 	cfg := s.cfg
 	cfg.IsDown = func(err error) bool { return redislimit.Classify(err) != redislimit.Bug }
 	cfg.OnChange = func(c fallback.Change) { s.changed(l, c) }
 	cfg.OnError = s.failed
-	f, err := fallback.New(s.spare(primary), local, cfg)
+	f, err := fallback.New(primary, local, cfg)
 	if err != nil {
 		return nil, err
 	}

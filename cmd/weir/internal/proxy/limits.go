@@ -42,6 +42,22 @@ func (s *strategies) strategy(l Limit) (weir.Strategy, error) {
 	return strategy, err
 }
 
+// places is the limit on requests of one caller in flight, whose places all routes share.
+const places = "in flight"
+
+// concurrency returns the middleware's policy for at most n requests of one caller in flight; the zero
+// Policy for 0.
+func (s *strategies) concurrency(n int) (p httplimit.Policy, err error) {
+	if n == 0 {
+		return p, nil
+	}
+	p = httplimit.Policy{Name: places, Limit: uint64(n), Strategy: s.limiter.InFlight()}
+	if s.shared != nil {
+		p.Strategy, err = s.shared.before(Limit{Name: places}, s.shared.store.InFlight(), p.Strategy)
+	}
+	return p, err
+}
+
 // bounds returns the highest Limit and the longest Duration.
 func bounds(tiers []weir.Tier) (most uint64, longest time.Duration) {
 	for _, t := range tiers {

@@ -35,13 +35,16 @@ type Proxy struct {
 	denyFile *denyFile  // nil: none
 	state    *stateFile // nil: none
 	stats    httplimit.Stats
-	flight   httplimit.Stats // of the bounds on requests in flight
+	flight   httplimit.Stats // of the bound on requests in flight of all clients
 	worst    *offenders.Table
-	meter    meter
-	table    tableFigures
-	watch    watch
-	loops    loopLog
-	started  time.Time
+
+	concurrency httplimit.Policy // on requests in flight of one caller; zero: none
+
+	meter   meter
+	table   tableFigures
+	watch   watch
+	loops   loopLog
+	started time.Time
 
 	handler http.Handler // served on Listen
 	admin   http.Handler // served on Admin.Addr
@@ -104,6 +107,9 @@ func (p *Proxy) build() (err error) {
 		return err
 	}
 	if err := p.fillDenyList(); err != nil {
+		return err
+	}
+	if p.concurrency, err = p.make.concurrency(p.cfg.MaxInFlightPerClient); err != nil {
 		return err
 	}
 	next, err := p.limited()

@@ -84,7 +84,7 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 	behind := guard.Wrap(next)
 	cfg := httplimit.Config{
 		Name: "lists", Extractor: p.ruled.keys, ClientIP: p.ip, MaxKeysPerClient: -1, // they have no bucket
-		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus,
+		DenyList: p.denied, DeniedStatus: p.cfg.Guard.DeniedStatus, Concurrency: p.concurrency,
 		Shadow: p.cfg.Guard.Shadow, Stats: new(httplimit.Stats), Logger: p.cfg.Log,
 		LimitFunc: func(*http.Request) (uint64, time.Duration) { return httplimit.NoLimit, time.Second },
 		OnDecision: func(r *http.Request, d httplimit.Decision) {
@@ -92,6 +92,9 @@ func (p *Proxy) guardByRules(next http.Handler) (http.Handler, error) {
 				p.decided(r, d)
 			}
 		},
+	}
+	if p.cfg.MaxInFlightPerClient > 0 {
+		cfg.MaxKeysPerClient = p.cfg.Guard.MaxKeysPerClient
 	}
 	var listed http.Handler
 	err := attempt(func() { listed = httplimit.New(p.limiter.FixedWindow(), cfg)(behind) })

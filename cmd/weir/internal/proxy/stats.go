@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"sync"
@@ -136,6 +137,9 @@ func (p *Proxy) limitsShown() []limitShown {
 		return limitShown{Name: l.Name, Limit: l.Limit, Strategy: rule.Titles[l.Strategy], Route: route}
 	}
 	var shown []limitShown
+	if n := p.cfg.MaxInFlightPerClient; n > 0 {
+		shown = append(shown, limitShown{Name: places, Limit: fmt.Sprintf("%d at a time", n), Strategy: places})
+	}
 	for _, l := range p.cfg.Limits {
 		shown = append(shown, show(l, ""))
 	}
