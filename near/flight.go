@@ -130,17 +130,22 @@ func (l *Leases) proceed(ctx context.Context, b *lease, now time.Time) {
 		l.start(ctx, b, block)
 		return
 	}
-	calls := map[[2]uint64]*call{}
+	calls := map[weir.Request]*call{}
 	for _, w := range b.waiting {
-		n := wrap.Cost(&w.request)
-		same := [2]uint64{w.request.Limit, n}
-		if calls[same] == nil {
-			calls[same] = &call{request: w.request, denies: true}
-			calls[same].request.Cost = n - min(n-1, left)
-			l.start(ctx, b, calls[same])
+		lacks := lacking(&w.request, left)
+		if calls[lacks] == nil {
+			calls[lacks] = &call{request: lacks, denies: true}
+			l.start(ctx, b, calls[lacks])
 		}
-		w.call = calls[same]
+		w.call = calls[lacks]
 	}
+}
+
+// lacking returns r with the cost that is not left, at least 1: what is left is counted already.
+func lacking(r *weir.Request, left uint64) weir.Request {
+	q, n := *r, wrap.Cost(r)
+	q.Cost = n - min(n-1, left)
+	return q
 }
 
 // start makes a call in the background.

@@ -196,7 +196,7 @@ func (l *Leases) Lookup(r *weir.Request) (res *weir.Result) {
 
 // Peek implements weir.Peeker.
 func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, err error) {
-	left, lacking := uint64(0), *r
+	left := uint64(0)
 	l.find(r, func(b *lease, now time.Time) {
 		own := *b
 		left, res = own.Left(now), l.take(&own, r, now)
@@ -204,8 +204,8 @@ func (l *Leases) Peek(ctx context.Context, r *weir.Request) (res *weir.Result, e
 	if res != nil {
 		return res, nil
 	}
-	lacking.Cost = max(1, wrap.Cost(r)-min(wrap.Cost(r), left)) // what is left is counted already
-	if res, err = l.Strategy.Peek(ctx, &lacking); err == nil && !res.Allowed() {
+	q := lacking(r, left)
+	if res, err = l.Strategy.Peek(ctx, &q); err == nil && !res.Allowed() {
 		res = less(res, left)
 	}
 	return res, err
