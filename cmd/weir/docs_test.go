@@ -66,13 +66,13 @@ var foreign = map[string]bool{"erlang": true, "elixir": true, "nginx": true}
 var scenes = map[string]docblocks.Shell{
 	"docs/http.md ## The proxy": {Replace: map[string]string{"10/10s": "10/1d"}}, // no window ends meanwhile
 	"docs/redis.md ## An outage to try out": {
-		Ports: []string{"6379", "8081", "8082"},
+		Ports: []string{"16379", "18081", "18082"},
 		Replace: map[string]string{
 			"--redis ": "--redis-timeout 2s --redis ", // a busy machine is no outage
 			// Requests of another client have each proxy notice that Redis is back, if it has ceased to ask.
 			"sleep 1.5\n": `
-await 6379
-for p in 8081 8082; do
+await 16379
+for p in 18081 18082; do
   until ! grep -q to=open $dir/log$p || grep -q to=closed $dir/log$p; do
     curl -s --interface 127.0.0.2 http://127.0.0.1:$p > /dev/null
     sleep 0.1
