@@ -387,3 +387,40 @@ func TestClientErrors(t *testing.T) {
 		assert.Zero(t, connectlimit.RetryDelay(errors.New("no RPC")))
 	})
 }
+
+// A stream is in flight until it ends, and a unary RPC until it is answered.
+func TestConcurrency(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, limiter.Close()) })
+	limit := connectlimit.NewServer(limiter.InFlight(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Concurrency: httplimit.Policy{Limit: 2},
+	})
+	inside, leave := make(chan bool), make(chan bool)
+	server := serve(t, func(context.Context, http.Header) error {
+		inside <- true
+		<-leave
+		return nil
+	}, limit)
+	ends := make(chan answer, 2)
+	callers := []caller{stream, unary}
+	for _, call := range callers {
+		go func() { ends <- call(t, server, nil) }()
+		<-inside
+	}
+	for _, call := range callers {
+		a := call(t, server, nil)
+		assert.Equal(t, connect.CodeResourceExhausted, a.code())
+		assert.ErrorContains(t, a.err, `over the limit "in flight"`)
+	}
+	close(leave)
+	for range callers {
+		assert.NoError(t, (<-ends).err)
+	}
+	assert.Eventually(t, func() bool {
+		res, err := limiter.InFlight().Peek(t.Context(), &weir.Request{
+			Key: httplimit.Policy{Name: "in flight"}.Key("127.0.0.1"), Limit: 1000, Duration: time.Minute,
+		})
+		return err == nil && res.TotalRequests == 1
+	}, time.Minute, time.Millisecond)
+}

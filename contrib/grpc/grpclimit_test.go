@@ -412,3 +412,68 @@ func TestNewServerPanics(t *testing.T) {
 		grpclimit.NewServer(&weirtest.Fake{}, counts).Limiter()
 	})
 }
+
+// A stream is in flight until it ends, and a unary RPC until it is answered: also if the handler
+// panics, or the client cancels.
+func TestConcurrency(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, limiter.Close()) })
+	limit := grpclimit.NewServer(limiter.InFlight(), httplimit.Config{
+		Extractor: httplimit.RemoteAddr(), Concurrency: httplimit.Policy{Limit: 3},
+	})
+	inside, leave := make(chan bool), make(chan bool)
+	recovering := func(srv any, s grpc.ServerStream, _ *grpc.StreamServerInfo, h grpc.StreamHandler) (err error) {
+		defer func() {
+			if recover() != nil {
+				err = status.Error(codes.Internal, "a panic")
+			}
+		}()
+		return h(srv, s)
+	}
+	addr := serve(t, service{check: func(ctx context.Context) error {
+		if md, _ := metadata.FromIncomingContext(ctx); len(md.Get("mode")) > 0 {
+			panic(md.Get("mode")[0])
+		}
+		inside <- true
+		select {
+		case <-leave:
+		case <-ctx.Done():
+		}
+		return nil
+	}}, limit, grpc.ChainStreamInterceptor(recovering))
+	client := dial(t, addr)
+	held := func() uint64 {
+		res, err := limiter.InFlight().Peek(t.Context(), &weir.Request{
+			Key: httplimit.Policy{Name: "in flight"}.Key("127.0.0.1"), Limit: 1000, Duration: time.Minute,
+		})
+		require.NoError(t, err)
+		return res.TotalRequests - 1
+	}
+	ends := make(chan answer, 3)
+	begin := func(ctx context.Context, rpc string) {
+		go func() { ends <- rpcs[rpc](ctx, client) }()
+		<-inside
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	begin(t.Context(), "stream")
+	begin(t.Context(), "unary")
+	begin(canceled, "stream")
+	for name, rpc := range rpcs {
+		a := rpc(t.Context(), client)
+		assert.Equal(t, codes.ResourceExhausted, a.code(), name)
+		assert.Equal(t, time.Second, a.retryInfo(), name)
+		assert.Equal(t, `over the limit "in flight"`, status.Convert(a.err).Message())
+	}
+	assert.EqualValues(t, 3, held())
+	cancel()
+	assert.Equal(t, codes.Canceled, (<-ends).code())
+	assert.Eventually(t, func() bool { return held() == 2 }, time.Minute, time.Millisecond)
+	a := rpcs["stream"](metadata.AppendToOutgoingContext(t.Context(), "mode", "panic"), client)
+	assert.Equal(t, codes.Internal, a.code())
+	assert.EqualValues(t, 2, held(), "a handler that panics holds none")
+	close(leave)
+	assert.Equal(t, []codes.Code{codes.OK, codes.OK}, []codes.Code{(<-ends).code(), (<-ends).code()})
+	assert.Eventually(t, func() bool { return held() == 0 }, time.Minute, time.Millisecond)
+}
