@@ -13,9 +13,8 @@ import (
 // Held is work that was admitted, and is in flight until Release. Make one with [Hold] or [HoldWait].
 // It is safe for concurrent use.
 type Held struct {
+	place    // in this process
 	released atomic.Bool
-	entry    *entry // of a place in this process
-	cost     int64
 	kept     *kept // a place elsewhere; nil: it is in this process
 }
 
@@ -61,32 +60,36 @@ func (e *DeniedError) Unwrap() error {
 // after they were last renewed. So the Duration must be longer than the pauses of a process and the
 // outages of its store; seconds to minutes. One goroutine renews all places of a Strategy, with up to
 // 16 calls at one time.
+//
+// Hold is small enough to be inlined: what it returns takes no allocation where it does not escape.
 func Hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
-	held, res, err := acquire(ctx, s, r)
-	if err == nil && held == nil {
-		return nil, &DeniedError{*res}
-	}
-	return held, err
+	return new(Held).hold(ctx, s, r)
 }
 
-// acquire is Hold, with the Result of a denial.
-func acquire(ctx context.Context, s Strategy, r *Request) (*Held, *Result, error) {
+// hold is Hold, which returns h.
+func (h *Held) hold(ctx context.Context, s Strategy, r *Request) (*Held, error) {
 	if own, ok := s.(*InFlight); ok {
-		h, v, err := own.hold(r)
-		if err != nil || h != nil {
-			return h, nil, err
+		v, err := own.hold(&h.place, r)
+		switch {
+		case err != nil:
+			return nil, err
+		case !v.Allowed:
+			return nil, &DeniedError{*own.l.result(v)}
 		}
-		return nil, own.l.result(v), nil
+		return h, nil
 	}
 	holder, ok := s.(Holder)
 	if !ok {
-		return nil, nil, fmt.Errorf("weir: %s cannot hold: %w", NameOf(s), errors.ErrUnsupported)
+		return nil, fmt.Errorf("weir: %s cannot hold: %w", NameOf(s), errors.ErrUnsupported)
 	}
 	res, place, err := holder.Acquire(ctx, r)
-	if err != nil || !res.Allowed() {
-		return nil, res, err
+	switch {
+	case err != nil:
+		return nil, err
+	case !res.Allowed():
+		return nil, &DeniedError{*res}
 	}
-	return hold(s, r, place), nil, nil
+	return hold(s, r, place), nil
 }
 
 // hold keeps a place that s has admitted for r.
@@ -115,12 +118,17 @@ func (h *Held) Release(ctx context.Context) error {
 	switch {
 	case h.released.Swap(true):
 		return nil
-	case h.kept == nil:
-		release(h.entry, h.cost)
-		return nil
+	case h.kept != nil:
+		return h.kept.release(ctx)
 	}
-	defer signalFirst(h.kept.id)
-	return h.kept.Release(context.WithoutCancel(ctx))
+	h.place.release()
+	return nil
+}
+
+// release gives the place back, and wakes the first who waits for it.
+func (k *kept) release(ctx context.Context) error {
+	defer signalFirst(k.id)
+	return k.Release(context.WithoutCancel(ctx))
 }
 
 // Lost returns a channel that is closed if the lease ended before it was renewed and the place was
@@ -154,12 +162,14 @@ func HoldWait(ctx context.Context, s Strategy, r *Request) (held *Held, err erro
 			c.freed = nil
 		}
 		for {
-			held, res, err = acquire(ctx, s, r)
-			switch {
-			case held != nil:
+			var denied *DeniedError
+			switch held, err = Hold(ctx, s, r); {
+			case err == nil:
 				return &Result{State: Allow}, nil
-			case err != nil, !local, c.freed != nil, res.ExpiresAt.IsZero():
-				return res, err
+			case !errors.As(err, &denied):
+				return nil, err
+			case !local, c.freed != nil, denied.Result.ExpiresAt.IsZero():
+				return &denied.Result, nil
 			}
 			if c.freed, err = own.freed(r); err != nil { // then once more: something may have been given back before
 				return nil, err

@@ -3,14 +3,24 @@ package weir
 import (
 	"context"
 	"math"
+	"sync/atomic"
+	"time"
 
 	"github.com/weirgo/weir/internal/algorithm"
+	"github.com/weirgo/weir/internal/arith"
 )
 
 // InFlight bounds the work that is in flight at one time. Make one with [Limiter.InFlight].
 type InFlight struct {
 	stateStrategy[flight]
-	places stateStrategy[flight] // the same, whose admissions are places that are held
+	places stateStrategy[flight]       // the same, whose admissions are places that are held
+	first  atomic.Pointer[leasePeriod] // of the first Hold; kept, since to compute it takes 77 instructions of 350
+}
+
+// leasePeriod is the period of the places with a Duration.
+type leasePeriod struct {
+	duration time.Duration
+	period
 }
 
 // InFlight returns a Strategy that bounds how much of a caller's work is in flight at one time: the
@@ -25,30 +35,86 @@ type InFlight struct {
 // that are held: the latest instant that is promised, as a release may come sooner. Reset takes the
 // leases back, and not the places that are held.
 //
-// It keeps 16 bytes for each lease, within the bounds of [Limiter.SlidingLog], and a number for all
-// the places of a caller. A decision takes the caller's lock.
+// It keeps one number for all the places of a caller, and about 330 bytes and 16 for each lease where there
+// are leases, within the bounds of [Limiter.SlidingLog]. Hold takes no lock for a known caller who has no lease
+// and for whom nobody waits in HoldWait; other decisions take the caller's lock. Limits and costs over
+// 1,099,511,627,774 (2^40-2) count as that.
 func (l *Limiter) InFlight() *InFlight {
 	of := func(a stateAlgorithm[flight]) stateStrategy[flight] {
-		return stateStrategy[flight]{
-			reader: reader{l: l, most: math.MaxInt64}, algorithm: a, states: l.flights(),
-		}
+		return stateStrategy[flight]{reader: reader{l: l, most: maxHeld}, algorithm: a, states: l.flights()}
 	}
-	return &InFlight{of(leases{}), of(places{})}
+	return &InFlight{stateStrategy: of(leases{}), places: of(places{})}
 }
 
-// flight is one caller's work in flight.
+// flight is one caller's work in flight where there are leases, or somebody waits for a place. It has an entry
+// only as long as that is so, and no capacity of its own: its slot has taken that.
 type flight struct {
 	algorithm.Log               // the leases
-	held          int64         // the cost of the places that are held
+	*slot                       // the places, with sharedBit; nil: this is not kept, and alone says what they are
+	at            location      // of slot
+	alone         int64         // the cost of the places, as it was found
 	freed         chan struct{} // closed when something is given back; nil if nobody waits for that
 }
 
-// Used returns the cost in flight.
-func (f *flight) Used() int64 { return f.Log.Used() + f.held }
+// held returns the cost of the places.
+func (f *flight) held() int64 {
+	if f.slot == nil {
+		return f.alone
+	}
+	return heldIn(f.load(stateWord))
+}
 
-// Expires returns when the last lease ends, if no place is held.
+// attach has f decide on the places of a caller, whose entry is locked, or only look at them if it is not
+// kept. It reports false if there is no slot to decide on.
+func (f *flight) attach(l *Limiter, k stateKey, kept bool) (ok bool) {
+	if f.slot != nil {
+		return true
+	}
+	packed, p := l.callers.pack(k.id), placesPeriod(k.scale)
+	shard := l.callers.number(packed.hash)
+	sh := &l.callers.shards[shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	slot, state, n := sh.index.Load().find(packed, k.id, &p)
+	if slot == nil {
+		return !kept
+	}
+	f.alone = heldIn(state)
+	for ; kept && !slot.swap(state, count(state)|sharedBit); state = slot.load(stateWord) {
+	}
+	if kept {
+		f.slot, f.at = slot, locationOf(shard, n)
+	}
+	return true
+}
+
+// detach has Hold decide on the places again, without a lock. It reports whether nothing is held.
+func (f *flight) detach(l *Limiter) (idle bool) {
+	f.wake()
+	if f.slot == nil {
+		return false
+	}
+	sh, n := l.callers.shardOf(f.at)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for state := f.load(stateWord); heldIn(state) == 0; state = f.load(stateWord) {
+		if sh.release(f.slot, n, state) {
+			return true
+		}
+	}
+	sh.noteIdle(f.slot, n, sharedBit)
+	return false
+}
+
+// Restore takes the leases of saved.
+func (f *flight) Restore(saved *flight) { f.Log = saved.Log }
+
+// Used returns the cost in flight.
+func (f *flight) Used() int64 { return f.Log.Used() + f.held() }
+
+// Expires returns when f is no longer needed: when the last lease ends, unless somebody waits for a place.
 func (f *flight) Expires(scaleMs int64) int64 {
-	if f.held > 0 {
+	if f.freed != nil && f.held() > 0 {
 		return maxInstant
 	}
 	return f.Log.Expires(scaleMs)
@@ -71,7 +137,7 @@ type leases struct{ algorithm.InFlight }
 func (a leases) Advance(f *flight, p params, now int64) { a.InFlight.Advance(&f.Log, p, now) }
 
 func (a leases) Decide(f *flight, p params, now int64) verdict {
-	return a.InFlight.Decide(&f.Log, f.held, p, now)
+	return a.InFlight.Decide(&f.Log, f.held(), p, now)
 }
 
 func (a leases) Admit(f *flight, p params, now int64, _ string) { f.Add(now, p.Cost, "") }
@@ -82,83 +148,102 @@ func (a leases) Refund(f *flight, p params, now int64, t algorithm.Taken, _ stri
 }
 
 func (a leases) Raise(f *flight, p params, now, expires, total int64, _ string) {
-	a.InFlight.Raise(&f.Log, p, now, expires, total-f.held, "")
+	a.InFlight.Raise(&f.Log, p, now, expires, total-f.held(), "")
 }
 
 // places admits places that are held.
 type places struct{ leases }
 
-func (places) Admit(f *flight, p params, _ int64, _ string) { f.held += p.Cost }
-
-// hold admits a place, or returns the verdict that denies it.
-func (s *InFlight) hold(r *Request) (*Held, verdict, error) {
-	p, err := s.parse(r)
-	if err != nil {
-		return nil, verdict{}, err
-	}
-	key := stateKey{id: r.Key, scale: p.Scale}
-	if e := s.states.shard(key).find(key); e != nil && holdKnown(e, p) {
-		return &Held{entry: e, cost: p.Cost}, verdict{Allowed: true}, nil
-	}
-	return s.admit(r)
+func (places) Admit(f *flight, p params, _ int64, _ string) {
+	atomic.AddUint64(&f.slot[stateWord], uint64(p.Cost))
 }
 
-// admit is hold with a verdict on what is admitted, too.
-func (s *InFlight) admit(r *Request) (*Held, verdict, error) {
+// hold admits a place, or returns the verdict that denies it. It takes no lock for a known caller of whom only
+// places are held, and reads no clock to admit one: At is not set then.
+func (s *InFlight) hold(h *place, r *Request) (v verdict, err error) {
+	w := s.first.Load()
+	if w == nil || w.duration != r.Duration || uint(len(r.Key)-1) >= maxID || s.l.closed.Load() {
+		p, err := s.parse(r)
+		if err != nil {
+			return v, err
+		}
+		w = &leasePeriod{r.Duration, placesPeriod(p.Scale)}
+		s.first.CompareAndSwap(nil, w)
+	}
+	limit, cost := int64(min(r.Limit, maxHeld)), min(max(1, r.Cost), maxHeld+1)
+	slot, state, at := s.l.callers.locate(r.Key, &w.period)
+	if slot == nil || int64(cost) > limit {
+		return s.holdLocked(h, r, int64(cost) > limit)
+	}
+	for epoch := state >> countBits; state>>countBits == epoch && state&sharedBit == 0; {
+		held, was := heldIn(state), state
+		if int64(cost) <= limit-held {
+			if s.l.callers.addPlace(slot, state, cost) {
+				*h = place{slot, s.l, at, -cost}
+				return verdict{Allowed: true, Total: held + int64(cost)}, nil
+			}
+			state = slot.load(stateWord)
+		} else if state = slot.load(stateWord); state == was { // the key was that of this epoch
+			return s.deny(held, r), nil
+		}
+	}
+	return s.holdLocked(h, r, state&sharedBit != 0)
+}
+
+// holdLocked is hold after a search without a slot to add to. With shared a flight decides, or nothing will be
+// admitted; else the slot is made first.
+func (s *InFlight) holdLocked(h *place, r *Request, shared bool) (v verdict, err error) {
+	if !shared {
+		if err = s.l.makePlaces(stateKey{id: r.Key, scale: r.Duration.Milliseconds()}); err != nil {
+			return v, s.l.fail(err)
+		}
+		return s.hold(h, r)
+	}
 	v, at, err := s.places.decide(r)
-	if err != nil || !v.Allowed {
-		return nil, v, err
+	if err == nil && v.Allowed {
+		f := at.entry.state.(*flight)
+		*h = place{f.slot, s.l, f.at, -min(max(1, r.Cost), maxHeld)}
 	}
-	return &Held{entry: at.entry, cost: clampCost(max(1, r.Cost))}, v, nil
+	return v, err
 }
 
-// holdKnown admits a place of a caller that has no leases, for which it needs no clock. It reports
-// false if it cannot tell.
-func holdKnown(e *entry, p params) (held bool) {
-	e.mu.Lock()
-	f := e.state.(*flight)
-	if held = !e.removed && f.Len() == 0 && p.Cost <= p.Limit-f.held; held {
-		f.held += p.Cost
-		e.shard.allowed.Add(1)
-	}
-	e.mu.Unlock()
-	return held
-}
-
-// release gives a place back.
-func release(e *entry, cost int64) {
-	e.mu.Lock()
-	f := e.state.(*flight)
-	f.held -= cost
-	f.wake()
-	e.shard.expiry.note(max(f.Expires(e.key.scale), e.latest))
-	e.mu.Unlock()
+// deny tallies a denial beside places of the cost held, and returns its verdict.
+func (s *InFlight) deny(held int64, r *Request) verdict {
+	s.l.callers.tally.denied.Add(1)
+	s.l.clock.advance() // a coarse clock may be late
+	return verdict{Total: held, At: arith.Add(s.l.clock.read(), int64(r.Duration))}
 }
 
 // freed returns a channel that is closed when something that counts for r is given back, or nil if
 // nothing counts.
 func (s *InFlight) freed(r *Request) (<-chan struct{}, error) {
-	_, h, err := s.find(r)
-	if err != nil || h.entry == nil {
+	p, err := s.parse(r)
+	if err != nil {
 		return nil, err
 	}
+	h, err := s.lock(r.Key, p.Scale, true)
+	if err != nil {
+		return nil, s.l.fail(err)
+	}
 	defer s.states.unlock(h.handle, seen)
-	if h.state.freed == nil {
-		h.state.freed = make(chan struct{})
+	if f := h.state; f.freed == nil && f.Used() > 0 {
+		f.freed = make(chan struct{})
 	}
 	return h.state.freed, nil
 }
 
 // Acquire implements [Holder].
 func (s *InFlight) Acquire(_ context.Context, r *Request) (*Result, Place, error) {
-	h, v, err := s.admit(r)
-	switch {
-	case err != nil:
+	h := new(ownPlace)
+	v, err := s.hold(&h.place, r)
+	if err != nil {
 		return nil, nil, err
-	case h == nil:
+	}
+	if !v.Allowed {
 		return s.l.result(v), nil, nil
 	}
-	return s.l.result(v), (*ownPlace)(h), nil
+	v.At = arith.Add(s.l.clock.read(), int64(r.Duration))
+	return s.l.result(v), h, nil
 }
 
 // Reset implements [Resetter]: it takes the leases back.
@@ -194,7 +279,7 @@ func saveFlight(e *encoder, f *flight) {
 		at = max(at, f.Latest(0))
 	}
 	e.int(at)
-	e.int(f.held)
+	e.int(f.held())
 	saveLog(e, &f.Log)
 }
 

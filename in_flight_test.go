@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -238,7 +239,8 @@ func differsFromModel(t testing.TB, of func(*InFlight) flights, seed uint64, ste
 			}
 			return over
 		})
-		if len(live) > 0 && rnd.IntN(10) == 0 { // the clock steps back, which changes nothing
+		leased := slices.ContainsFunc(live, func(w modelled) bool { return !w.end.IsZero() })
+		if leased && rnd.IntN(10) == 0 { // the clock steps back, which changes nothing
 			clock.ns.Add(-rnd.Int64N(int64(20 * time.Second)))
 		}
 		var used uint64
@@ -438,3 +440,162 @@ func TestHeldPlacesAreSmall(t *testing.T) {
 		require.NoError(t, l.Close())
 	}
 }
+
+// A caller of whom only places are held has a slot and no flight; one with leases, or for whom somebody waits,
+// has both, which are one bucket.
+func TestOnlyLeasesAndWaitersTakeAFlight(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{})
+	s := l.InFlight()
+	r := &Request{Key: "a", Limit: 3, Duration: time.Second}
+	has := func(slots, flights int) {
+		t.Helper()
+		n := 0
+		for i := range l.flights().shards {
+			if m := l.flights().shards[i].entries.Load(); m != nil {
+				n += m.Size()
+			}
+		}
+		assert.Equal(t, flights, n, "flights")
+		assert.Equal(t, slots, l.Stats().Buckets, "buckets")
+	}
+	has(0, 0)
+	h := mustHold(t, s, r)
+	has(1, 0)
+	taken, giveBack, err := s.Admit(t.Context(), r)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, taken.TotalRequests)
+	has(1, 1)
+	second := mustHold(t, s, r)
+	has(1, 1)
+	deniesHold(t, s, r)
+	require.NoError(t, giveBack(t.Context(), 1))
+	has(1, 0)
+	third := mustHold(t, s, r)
+	assert.EqualValues(t, 3, deniesHold(t, s, r).Result.TotalRequests)
+
+	freed, err := s.freed(r)
+	require.NoError(t, err)
+	has(1, 1)
+	l.Sweep()
+	has(1, 1)
+	select {
+	case <-freed:
+		t.Error("nothing was given back")
+	default:
+	}
+	require.NoError(t, third.Release(t.Context()))
+	<-freed
+	has(1, 0)
+
+	_, err = s.Run(t.Context(), r) // its lease ends, and the next hold finds that
+	require.NoError(t, err)
+	clock.ns.Add(int64(time.Second))
+	third = mustHold(t, s, r)
+	has(1, 0)
+	for _, h := range []*Held{h, second, third} {
+		require.NoError(t, h.Release(t.Context()))
+	}
+	has(1, 0)
+	l.Sweep()
+	has(0, 0)
+	freed, err = s.freed(r)
+	require.NoError(t, err)
+	assert.Nil(t, freed, "nothing counts")
+}
+
+// At a full table what was released is removed at once, and what is held never: also after a sweep found it
+// held, and where leases ended beside it.
+func TestReleasedPlacesMakeRoom(t *testing.T) {
+	l, clock := newTestLimiter(t, Config{MaxBuckets: 2})
+	s := l.InFlight()
+	r := func(key string) *Request { return &Request{Key: key, Limit: 2, Duration: time.Second} }
+	a, b := mustHold(t, s, r("a")), mustHold(t, s, r("b"))
+	for _, next := range []string{"1", "2", "3"} {
+		l.Sweep()
+		_, err := Hold(t.Context(), s, r(next))
+		require.ErrorIs(t, err, ErrFull)
+		require.NoError(t, a.Release(t.Context()))
+		a = mustHold(t, s, r(next))
+		require.EqualValues(t, 2, l.Stats().Buckets)
+	}
+	require.NoError(t, a.Release(t.Context()))
+	_, err := s.Run(t.Context(), r("d"))
+	require.NoError(t, err)
+	_, err = s.Run(t.Context(), r("b"))
+	require.NoError(t, err)
+	_, err = Hold(t.Context(), s, r("e"))
+	require.ErrorIs(t, err, ErrFull)
+	clock.ns.Add(int64(time.Second))
+	mustHold(t, s, r("e"))
+	_, err = Hold(t.Context(), s, r("f"))
+	require.ErrorIs(t, err, ErrFull)
+	assert.EqualValues(t, 1, inFlight(t, s, r("b")))
+	require.NoError(t, b.Release(t.Context()))
+	assert.Zero(t, inFlight(t, s, r("b")))
+}
+
+// The admissions of a slot are tallied in it, up to a number.
+func TestHoldsAreCountedExactly(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s := l.InFlight()
+	want := uint64(0)
+	for _, cost := range []uint64{1, 2, maxHeld / 200} {
+		r := &Request{Key: strconv.FormatUint(cost, 10), Limit: maxHeld, Duration: time.Second, Cost: cost}
+		var held []*Held
+		for range 200 {
+			held = append(held, mustHold(t, s, r))
+			want++
+			require.EqualValues(t, want, l.Stats().Allowed)
+			require.EqualValues(t, cost*uint64(len(held)), inFlight(t, s, r))
+		}
+		for _, h := range held {
+			require.NoError(t, h.Release(t.Context()))
+		}
+		require.Zero(t, inFlight(t, s, r))
+	}
+	l.Sweep()
+	require.Zero(t, l.Stats().Buckets)
+	assert.EqualValues(t, want, l.Stats().Allowed)
+}
+
+// Costs beyond 2^40-2 count as that.
+func TestHoldTakesVeryLargeCosts(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s := l.InFlight()
+	r := &Request{Key: "a", Limit: math.MaxUint64, Duration: time.Second, Cost: math.MaxUint64}
+	for range 3 {
+		h := mustHold(t, s, r)
+		assert.EqualValues(t, maxHeld, deniesHold(t, s, r).Result.TotalRequests)
+		r.Cost = 1
+		deniesHold(t, s, r)
+		require.NoError(t, h.Release(t.Context()))
+		h = mustHold(t, s, r)
+		r.Cost = 1<<40 - 2
+		deniesHold(t, s, r)
+		require.NoError(t, h.Release(t.Context()))
+		require.Zero(t, inFlight(t, s, r))
+	}
+}
+
+// A Held that does not escape takes no allocation, and another one takes one.
+func TestHoldAllocatesAtMostItsPlace(t *testing.T) {
+	l, _ := newTestLimiter(t, Config{})
+	s := l.InFlight()
+	r := &Request{Key: "a", Limit: 3, Duration: time.Second}
+	ctx := t.Context()
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		h, err := Hold(ctx, s, r)
+		if err == nil {
+			err = h.Release(ctx)
+		}
+		if err != nil {
+			panic(err)
+		}
+	}), "it is inlined into its caller")
+	assert.EqualValues(t, 1, testing.AllocsPerRun(100, func() {
+		escapes = must(Hold(ctx, s, r))
+		must(0, escapes.Release(ctx))
+	}))
+}
+
+var escapes *Held

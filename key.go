@@ -18,6 +18,10 @@ const (
 	slidingKind
 	tokenKind
 	counterKind
+
+	// A kind has two bits, so the places of work in flight are told from a counter by a window number.
+	placesKind   = counterKind
+	placesNumber = 1
 )
 
 // period is the part of a key beside the ID: kind, scale and window number, as the words of a slot

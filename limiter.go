@@ -23,7 +23,7 @@ type Limiter struct {
 	windows   windows
 	calendars calendars
 	buckets   *table // of fixed windows
-	callers   *table // of sliding windows, token buckets and counters, one a caller
+	callers   *table // of sliding windows, token buckets, counters and places, one a caller
 
 	// The states of no fixed size are in tables of their own, made by the first call.
 	logs, lists, queues, slices, flights func() *states
@@ -41,15 +41,16 @@ type Limiter struct {
 type Config struct {
 	// MaxBuckets bounds the memory: how many buckets, of all strategies together, are kept at one
 	// time. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes beyond the
-	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers, LeakyBucket and InFlight take
-	// about 300 bytes, and their contents, bounded as [Limiter.SlidingLog] says. At a full table expired buckets
-	// are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small refuses
+	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket, and of
+	// InFlight where a caller has leases, take about 300 bytes, and their contents, bounded as
+	// [Limiter.SlidingLog] says. At a full table expired buckets are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small refuses
 	// new callers; too large lets a flood of made-up IDs take the memory.
 	MaxBuckets int
 
 	// Timeout is how long a bucket is kept after it expired or was last used, whichever is later,
 	// unless the table is full. 0 means a minute. No count needs it: for that long Buckets yields the
-	// bucket, and Now may step back to its window. Too small does no harm; too large keeps memory.
+	// bucket, and Now may step back to its window. Too small does no harm; too large keeps memory. A
+	// caller who holds nothing any more, of work in flight, is removed by the next sweep.
 	Timeout time.Duration
 
 	// SweepEvery is the time between two sweeps. 0 means 10 s. Too small costs CPU, too large memory.

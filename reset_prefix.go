@@ -72,7 +72,7 @@ func (sh *shard) resetChunk(i int, of *slotStrategy, p *prefixReset, now int64) 
 	id, prefix := make([]byte, 0, inlineID), []byte(p.prefix)
 	for n, s := range sh.slots(i, i+1) {
 		p.seen++
-		if k, scale, _ := s.period(); !of.counts(k, scale) {
+		if k, scale, number := s.period(); !of.counts(k, scale) || k == placesKind && number == placesNumber {
 			continue
 		}
 		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) {

@@ -22,8 +22,9 @@ type shard struct {
 	filled  int         // guarded by mu; words of the index that are not empty
 	horizon int64       // guarded by mu; the latest instant at which a bucket was removed or not found
 	marks   uint64      // guarded by mu; the last serial number of a bucket; not used for fixed windows
+	places  int         // guarded by mu; the buckets of places
 
-	allowed, denied uint64 // guarded by mu; of removed fixed windows, and hits that no bucket tallies
+	allowed, denied uint64 // guarded by mu; of removed buckets that tally, and hits that no bucket tallies
 }
 
 // noteEnd lowers earliest for a bucket that is new, or may expire sooner than before.
@@ -161,6 +162,9 @@ func (sh *shard) release(s *slot, n int, state uint64) bool {
 		sh.allowed += uint64(count(state))
 		sh.denied += atomic.SwapUint64(&s[deniedWord], next) & countMask
 		atomic.StoreUint64(&s[usedWord], next)
+	} else if s.hasPlaces() {
+		sh.allowed += admittedIn(state)
+		sh.places--
 	}
 	sh.capacity.give()
 	sh.unlink(s, n)

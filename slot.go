@@ -24,6 +24,8 @@ import (
 //	Still2  stamp, last use      start of the window    -                     -
 //	mark    stamp, creation      serial number          serial number         serial number
 //
+// The places of work in flight are described in place.go.
+//
 // A fixed window has one epoch, since its window is in its key. So it needs no still words, and the
 // two hold tallies, which hits change by compare-and-swap; each has the generation beside it, so
 // that a late hit does not change those of the slot's next bucket. A bucket of another kind lives
@@ -96,6 +98,11 @@ func (s *slot) period() (k kind, scaleMs, number int64) {
 func (s *slot) end(c content) int64 {
 	k, scale, number := s.period()
 	switch { // the window of a fixed window is in the key
+	case k == placesKind && number == placesNumber:
+		if c.N&(sharedBit|heldMask) == 0 {
+			return noInstant
+		}
+		return maxInstant
 	case k == fixedKind && scale > maxScale:
 		return ofSecond(number)
 	case k == fixedKind:

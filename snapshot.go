@@ -43,7 +43,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // admitted while it runs may be in it or not. No lock is held while it writes. It fails with the
 // error of w; then what was written is no snapshot.
 func (l *Limiter) Save(w io.Writer) error {
-	e := &encoder{w: w, calendars: &l.calendars}
+	e := &encoder{w: w, l: l}
 	e.buf = append(e.buf, snapshotVersion...)
 	now := l.clock.read()
 	e.now = now
@@ -61,13 +61,14 @@ func (l *Limiter) Save(w io.Writer) error {
 
 // encoder is a snapshot on its way out.
 type encoder struct {
-	w         io.Writer
-	now       int64 // of the limiter's clock, when it began
-	calendars *calendars
-	buf       []byte
-	sum       uint32
-	records   int64
-	err       error
+	w       io.Writer
+	l       *Limiter
+	now     int64 // of the limiter's clock, when it began
+	buf     []byte
+	flights []stateKey // with a slot, which are to be saved
+	sum     uint32
+	records int64
+	err     error
 }
 
 const saveBuffer = 1 << 16
@@ -92,6 +93,7 @@ func (t *table) save(e *encoder, now int64) {
 		sh := &t.shards[i]
 		saveSlot := func(s *slot) { sh.saveSlot(e, s, now) }
 		for c := 0; e.err == nil && sh.visit(c, saveSlot); c++ {
+			e.saveFlights()
 			e.flush(saveBuffer)
 		}
 	}
@@ -103,10 +105,14 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 	if s.end(c) <= now || c.N == 0 && k == fixedKind {
 		return
 	}
+	if k == placesKind && number == placesNumber {
+		e.flights = append(e.flights, stateKey{id: string(sh.index.Load().appendID(nil, s)), scale: scale})
+		return
+	}
 	e.records++
 	if scale > maxScale {
 		e.buf = append(e.buf, calendarRecord)
-		e.string(e.calendars.of(scale).name)
+		e.string(e.l.calendars.of(scale).name)
 	} else {
 		e.buf = append(e.buf, slotRecord, byte(k))
 	}
@@ -127,24 +133,42 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 func (t *states) save(e *encoder, now int64) {
 	for i := range t.shards {
 		m := t.shards[i].entries.Load()
-		if m == nil {
+		if m == nil || t.record == flightRecord { // those are saved with their slots
 			continue
 		}
 		m.Range(func(key stateKey, in *entry) bool {
 			in.mu.Lock()
 			if s := in.state; !in.removed && s.Expires(key.scale) > now {
-				e.records++
-				e.buf = append(e.buf, t.record)
-				e.string(key.id)
-				e.int(key.scale)
-				e.string(key.plan)
-				t.write(e, s)
+				e.state(t, key, s)
 			}
 			in.mu.Unlock()
 			e.flush(saveBuffer)
 			return e.err == nil
 		})
 	}
+}
+
+// saveFlights writes the work in flight of the slots in flights. No lock is held.
+func (e *encoder) saveFlights() {
+	for _, key := range e.flights {
+		t := e.l.flights()
+		h, f, _ := t.lock(key, false)
+		if f.(*flight).held() > 0 || f.Expires(key.scale) > e.now {
+			e.state(t, key, f)
+		}
+		t.unlock(h, seen)
+	}
+	e.flights = e.flights[:0]
+}
+
+// state writes the record of a state.
+func (e *encoder) state(t *states, key stateKey, s state) {
+	e.records++
+	e.buf = append(e.buf, t.record)
+	e.string(key.id)
+	e.int(key.scale)
+	e.string(key.plan)
+	t.write(e, s)
 }
 
 // maxAhead is how far the clock may lie behind that of a snapshot: a clock that was set back by
@@ -398,7 +422,7 @@ func restore[S any, P totaled[S]](d *decoder, s *stateStrategy[S], key stateKey,
 	switch {
 	case have.Used() == 0 && d.l.capacity.tryGrow(saved.Bytes()):
 		h.entry.bytes += saved.Bytes()
-		*have = *saved
+		have.Restore(saved)
 		h.now = max(h.now, latest) // hits stay in order, also on a clock that is behind
 	case have.Used() > 0 && s.states.reserve(h.handle, ""):
 		s.algorithm.Raise(h.state, p, h.now, math.MaxInt64, saved.Used(), "")
@@ -416,4 +440,5 @@ type totaled[S any] interface {
 	state
 	Used() int64
 	Latest(scaleMs int64) int64
+	Restore(saved *S)
 }

@@ -41,6 +41,7 @@ type states struct {
 	empty  func() state          // makes the states, which are of one type
 	write  func(*encoder, state) // saves one of them
 	shards []stateShard
+	room   *capacity     // of entries
 	denied atomic.Uint64 // of callers without an entry
 }
 
@@ -72,6 +73,9 @@ func lazyStates(l *Limiter, record byte, empty func() state, write func(*encoder
 			n *= 2
 		}
 		t := &states{hasher: newHasher(), l: l, record: record, empty: empty, write: write, shards: make([]stateShard, n)}
+		if t.room = &l.capacity; record == flightRecord { // their slots take the capacity
+			t.room = &capacity{max: maxInstant, janitor: &l.janitor}
+		}
 		for i := range t.shards {
 			t.shards[i].expiry.reset()
 		}
@@ -111,10 +115,31 @@ func (t *states) lock(k stateKey, create bool) (handle, state, error) {
 	switch {
 	case err != nil:
 		return handle{}, nil, err
+	case t.record == flightRecord:
+		return t.lockFlight(k, create, e, now)
 	case e == nil:
 		return handle{now: now}, t.empty(), nil
 	}
 	return handle{max(now, e.latest), e}, e.state, nil
+}
+
+// lockFlight attaches the flight of e, or an empty one if e is nil, to its slot, which it makes if there is
+// none and create is set.
+func (t *states) lockFlight(k stateKey, create bool, e *entry, now int64) (h handle, of state, err error) {
+	if h, of = (handle{now: now}), t.empty(); e != nil {
+		h, of = handle{max(now, e.latest), e}, e.state
+	}
+	if of.(*flight).attach(t.l, k, e != nil) {
+		return h, of, nil
+	}
+	t.remove(h) // to make a slot may reclaim, which takes the locks of flights
+	if create {
+		err = t.l.makePlaces(k)
+	}
+	if err != nil {
+		return handle{}, nil, err
+	}
+	return t.lock(k, create)
 }
 
 // lockKey returns the entry of a key, locked, or nil if there is none and create is not set. It reads
@@ -157,7 +182,7 @@ func (sh *stateShard) find(k stateKey) *entry {
 // insert returns the entry of a key, which it makes if there is none. It reserves capacity first,
 // so that there are never more buckets than MaxBuckets.
 func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
-	for !t.l.capacity.tryTake() {
+	for !t.room.tryTake() {
 		if !t.l.janitor.reclaim(t.l.clock.read()) {
 			return nil, ErrFull
 		}
@@ -171,7 +196,7 @@ func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
 	made := &entry{key: k, shard: sh, state: t.empty(), latest: math.MinInt64}
 	e, loaded := sh.entries.Load().LoadOrStore(k, made)
 	if loaded {
-		t.l.capacity.give()
+		t.room.give()
 	}
 	return e, nil
 }
@@ -180,7 +205,7 @@ func (t *states) insert(sh *stateShard, k stateKey) (*entry, error) {
 func (t *states) delete(e *entry) {
 	e.shard.entries.Load().Compute(e.key, func(in *entry, _ bool) (*entry, bool) {
 		if in == e {
-			t.l.capacity.give()
+			t.room.give()
 		}
 		return in, in == nil || in == e
 	})
@@ -217,6 +242,10 @@ func (t *states) unlock(h handle, u use) {
 		t.l.capacity.bytes.Add(size - e.bytes)
 		e.bytes = size
 	}
+	if t.record == flightRecord && e.state.Expires(e.key.scale) == noInstant {
+		t.remove(h) // its slot is enough
+		return
+	}
 	e.shard.expiry.note(t.end(e))
 	e.mu.Unlock()
 }
@@ -231,11 +260,14 @@ func (t *states) remove(h handle) {
 	t.delete(h.entry)
 }
 
-// mark marks an entry removed, before it is taken out of the map. Its lock is held.
-func (t *states) mark(e *entry) {
+// mark marks an entry removed, before it is taken out of the map. Its lock is held. It reports whether the
+// caller has no bucket then.
+func (t *states) mark(e *entry) bool {
 	e.removed = true
 	t.l.capacity.bytes.Add(-e.bytes)
 	e.bytes = 0
+	f, ok := e.state.(*flight)
+	return !ok || f.detach(t.l)
 }
 
 func (t *states) sweep(now, timeout int64) (removed int) {
@@ -297,13 +329,12 @@ func (t *states) sweepShard(sh *stateShard, now, timeout int64) (removed, seen i
 		// A call has just made this entry and will lock it: a reclaim leaves it, a sweep need not.
 		beingMade := end == math.MinInt64 && timeout == 0
 		over := now >= arith.Add(end, timeout) && !e.removed && !beingMade
-		if over {
-			t.mark(e)
+		if over && t.mark(e) {
+			removed++
 		}
 		e.mu.Unlock()
 		if over {
 			t.delete(e)
-			removed++
 		} else {
 			earliest = min(earliest, end)
 		}

@@ -85,6 +85,9 @@ func (sh *shard) sweepChunk(i int, now, timeout int64) (removed int) {
 			state := s.load(stateWord)
 			end := s.end(s.content(state))
 			if now < arith.Add(end, timeout) {
+				if end == maxInstant && !s.unnote(state) {
+					continue
+				}
 				earliest = min(earliest, end)
 				break
 			}

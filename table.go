@@ -154,10 +154,15 @@ func (t *table) stats() (allowed, denied uint64) {
 		sh.mu.Lock()
 		allowed += sh.allowed
 		denied += sh.denied
-		if t.tallied {
+		if t.tallied || sh.places > 0 {
 			for _, s := range sh.slots(0, len(sh.chunks)) {
-				allowed += uint64(count(s.load(stateWord)))
-				denied += s.load(deniedWord) & countMask
+				switch state := s.load(stateWord); {
+				case t.tallied:
+					allowed += uint64(count(state))
+					denied += s.load(deniedWord) & countMask
+				case s.hasPlaces():
+					allowed += admittedIn(state)
+				}
 			}
 		}
 		sh.mu.Unlock()

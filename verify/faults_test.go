@@ -148,6 +148,40 @@ func init() {
 	)
 }
 
+func init() {
+	const test, says = "TestPlacesCountExactly", "Error:"
+	faults = append(faults,
+		fault{
+			name: "a sweep releases a slot with places",
+			breaks: []edit{
+				{"slot.go", "if c.N&(sharedBit|heldMask) == 0 {", "if c.N&sharedBit == 0 {"},
+				// A place is given back only to a slot that has one, so that the table stays whole.
+				{"place.go", "state := atomic.AddUint64(&p.slot[stateWord], p.back); state",
+					"state := p.load(stateWord); heldIn(state) >= -int64(p.back) &&\n" +
+						"\t\tp.slot.swap(state, count(state)+int64(p.back)) && state"},
+			},
+			test: test, says: says,
+		},
+		fault{
+			name: "a place is given back by a store",
+			widen: []edit{
+				importRuntime("place.go", "("),
+				{"place.go", "\tif state := atomic.AddUint64(", "\truntime.Gosched()\n\tif state := atomic.AddUint64("},
+			},
+			breaks: []edit{{"place.go", "atomic.AddUint64(&p.slot[stateWord], p.back); state",
+				"p.load(stateWord) + p.back; func() bool {\n\t\truntime.Gosched()\n" +
+					"\t\tatomic.StoreUint64(&p.slot[stateWord], state)\n\t\treturn true\n\t}() && state"}},
+			test: test, says: says,
+		},
+		fault{
+			name: "leases do not count for places",
+			breaks: []edit{{"in_flight.go", "state>>countBits == epoch && state&sharedBit == 0; {",
+				"state>>countBits == epoch; {"}},
+			test: test, says: says,
+		},
+	)
+}
+
 // Negative controls: with a broken rule of the protocol, the tests that prove it must fail. They
 // must pass if only the critical moment is made longer.
 func TestFaultsOfTheProtocolAreRejected(t *testing.T) {

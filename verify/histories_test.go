@@ -64,6 +64,8 @@ func subjects() []subject {
 			bucket{}},
 		{"TokenBucket of 2", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.TokenBucket(2) },
 			bucket{burst: 2}},
+		{"InFlight", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.InFlight() },
+			rolling{}},
 		{"Counter", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.Counter() }, anchored{}},
 		{"List", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.List() }, anchored{}},
 		{"LeakyBucket", func(l *weir.Limiter, _ func() time.Time) weir.Strategy { return l.LeakyBucket(0) },

@@ -5,6 +5,9 @@ import "github.com/weirgo/weir/internal/arith"
 // Listed is the log of one period: the first hit is its start.
 type Listed struct{ Log }
 
+// Restore makes g the same as saved.
+func (g *Listed) Restore(saved *Listed) { *g = *saved }
+
 // Expires returns when the period ends; Never if there is none.
 func (g *Listed) Expires(scaleMs int64) int64 {
 	if g.hits.Len() == 0 {

@@ -27,6 +27,9 @@ func (g *Log) Used() int64 { return g.used }
 // Latest returns the instant of the newest hit.
 func (g *Log) Latest(int64) int64 { return g.hits.Newest().At }
 
+// Restore makes g the same as saved.
+func (g *Log) Restore(saved *Log) { *g = *saved }
+
 // Len returns how many hits a log holds.
 func (g *Log) Len() int { return g.hits.Len() }
 

@@ -91,6 +91,9 @@ func (s *Slices) Len() int { return s.counts.Len() }
 // At returns the i-th oldest of them.
 func (s *Slices) At(i int) Slice { return *s.counts.At(i) }
 
+// Restore makes s the same as saved.
+func (s *Slices) Restore(saved *Slices) { *s = *saved }
+
 // Used returns the sum of the longest tier.
 func (s *Slices) Used() int64 { return s.sums[len(s.sums)-1].cost }
 
