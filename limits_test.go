@@ -61,13 +61,17 @@ func TestLimitsHoldWorkInFlight(t *testing.T) {
 	require.NoError(t, first.Release(t.Context()))
 	require.NoError(t, second.Release(t.Context()))
 	check(2, 0)
+	_, err := l.InFlight().Run(t.Context(), &limits[1].Request) // a lease of another request
+	require.NoError(t, err)
 	third := take()
+	assert.False(t, limits[1].Taken(), "it is no longer theirs")
 	require.NoError(t, limits.Refund(t.Context()))
-	check(2, 1)
+	check(2, 2)
 	require.NoError(t, third.Release(t.Context()))
+	check(2, 1)
 	require.NotNil(t, take())
 	assert.Nil(t, take(), "too many requests")
-	check(3, 1)
+	check(3, 2)
 }
 
 // What is not taken is given back with the other limits, by Refund and if another one fails.
