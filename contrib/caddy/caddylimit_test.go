@@ -386,6 +386,28 @@ func TestInFlight(t *testing.T) {
 	assert.Equal(t, []int{200, 200}, []int{<-done, <-done})
 }
 
+// A request that passes two handlers takes a place of each, and of none two.
+func TestPlacesOfTwoHandlersAreSeparate(t *testing.T) {
+	atQuarter(t)
+	url, _ := run(t, `
+		weir 100/1m {
+			max_in_flight_per_client 1
+		}
+		weir /* login=50/1m {
+			max_in_flight_per_client 1
+		}
+		respond hello`)
+	for range 3 {
+		resp, _ := get(t, url, alice)
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.Contains(t, resp.Header.Values("RateLimit-Policy"),
+			`"login in flight";q=1;qu="concurrent-requests", "login";q=50;w=60`)
+		assert.Len(t, resp.Header.Values("RateLimit-Policy"), 2)
+	}
+	_, err := adapt(t, "example.com {\n\tweir 1/1m {\n\t\tmax_in_flight_per_client -1\n\t}\n}")
+	assert.ErrorContains(t, err, "a bound on requests in flight is negative")
+}
+
 func TestPrefixes(t *testing.T) {
 	atQuarter(t)
 	url, _ := run(t, `
