@@ -39,6 +39,8 @@ var strategyBars = []shareBar{
 	{"sliding window, always denied, vs slidingwindow in a sync.Map", "SlidingWindow", &denied, "weir",
 		"slidingwindow", 0.65, 0.35},
 	{"Calendar, hot id, vs FixedWindow", "Strategies", &hot, "Calendar", "FixedWindow", 1.15, 1.15},
+	{"Hold and Release, hot id, vs a semaphore in a sync.Map", "Hold", &hot, "InFlight", "semaphore", 1, 1},
+	{"Hold and Release, 10k ids, vs semaphores in a sync.Map", "Hold", &tenThousand, "InFlight", "semaphore", 1, 1},
 	{"Counter, hot id, vs FixedWindow", "Strategies", &hot, "Counter", "FixedWindow", 1.2, 1.2},
 	{"middleware with SlidingWindow, hot id, vs FixedWindow", "Middleware", &hotPeer, "weir-sliding",
 		"weir", 1.08, 1.08},

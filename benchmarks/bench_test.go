@@ -13,6 +13,7 @@ func BenchmarkTokenBucket(b *testing.B)   { benchmark(b, "TokenBucket") }
 func BenchmarkSlidingWindow(b *testing.B) { benchmark(b, "SlidingWindow") }
 func BenchmarkMiddleware(b *testing.B)    { benchmark(b, "Middleware") }
 func BenchmarkStrategies(b *testing.B)    { benchmark(b, "Strategies") }
+func BenchmarkHold(b *testing.B)          { benchmark(b, "Hold") }
 func BenchmarkResolution(b *testing.B)    { benchmark(b, "Resolution") }
 
 func benchmark(b *testing.B, name string) {

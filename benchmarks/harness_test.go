@@ -13,7 +13,8 @@ var few = quota{5, day}
 func TestEveryStoreAdmitsItsLimitAndNoMore(t *testing.T) {
 	for _, g := range groups {
 		for _, s := range g.stores {
-			if !limits(s.name) || s.name == "SlidingLog" { // its period here is 10 ms, not a day
+			// The period of the log is 10 ms here, not a day, and what is held is given back at once.
+			if !limits(s.name) || s.name == "SlidingLog" || g.name == "Hold" {
 				continue
 			}
 			t.Run(g.name+"/"+s.name, func(t *testing.T) {

@@ -63,6 +63,7 @@ const (
 	modThrottled = "github.com/throttled/throttled/v2"
 	modHTTPRate  = "github.com/go-chi/httprate"
 	modXTime     = "golang.org/x/time"
+	modXSync     = "golang.org/x/sync"
 	modSlidingWn = "github.com/RussellLuo/slidingwindow"
 )
 

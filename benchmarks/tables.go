@@ -41,6 +41,11 @@ var groups = []group{
 		stores:    strategies,
 		workloads: []*workload{&hot, &tenThousand},
 	},
+	{
+		name: "Hold", title: "Work in flight",
+		stores:    []store{weirHolds, semaphoreStore},
+		workloads: []*workload{&hot, &tenThousand},
+	},
 }
 
 // cell identifies a figure.
