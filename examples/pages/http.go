@@ -30,6 +30,13 @@ func Policies() httplimit.Config {
 	}
 }
 
+// Concurrency is in docs/http.md.
+func Concurrency(limiter *weir.Limiter) httplimit.Config {
+	return httplimit.Config{
+		Concurrency: httplimit.Policy{Strategy: limiter.InFlight(), Limit: 4, Extractor: httplimit.Headers("X-User")},
+	}
+}
+
 // Names is in docs/http.md.
 func Names() []httplimit.Config {
 	login := httplimit.Config{Name: "login", Extractor: httplimit.RemoteAddr(), Limit: 5, Duration: time.Minute}
