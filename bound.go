@@ -38,9 +38,9 @@ type bound struct {
 // local is implemented by the strategies of this package.
 type local interface {
 	// run is Run, and look is Peek, that set res, and return how long it holds. After an error res is
-	// undefined.
-	run(r *Request, res *Result) (left time.Duration, err error)
-	look(r *Request, res *Result) (left time.Duration, err error)
+	// undefined. If at is not nil, a look that admits may set it instead of res, for a run at once.
+	run(r *Request, res *Result, at sight) (left time.Duration, err error)
+	look(r *Request, res *Result, at *sight) (left time.Duration, err error)
 
 	// itself returns the Strategy: a type that embeds it, and may have another Run, inherits these.
 	itself() Strategy

@@ -75,15 +75,18 @@ func (c *Calendar) Run(_ context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (c *Calendar) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = c.run(r, &res)
+	_, err = c.run(r, &res, sight{})
 	return
 }
 
 // run implements local.
-func (c *Calendar) run(r *Request, res *Result) (left time.Duration, err error) {
+func (c *Calendar) run(r *Request, res *Result, at sight) (left time.Duration, err error) {
 	p, err := c.parse(r)
 	if err != nil {
 		return 0, err
+	}
+	if at.slot != nil && c.l.hit(at.slot, at.state, p.Cost, p.Limit, at.w.stamp(at.now), at.w, res) {
+		return time.Duration(at.w.end - at.now), nil
 	}
 	w := c.windows.current.Load()
 	slot, state := c.table.find(r.Key, &w.fixed)

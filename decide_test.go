@@ -306,6 +306,34 @@ func TestLimitsThatLookAndThoseAfterwards(t *testing.T) {
 	}
 }
 
+// What a look admits, and a run then does not, does not have the limits before it count twice: here the
+// looks see the same count, or a table that is full.
+func TestALookIsNoRun(t *testing.T) {
+	l, _ := newLimiter(t, weir.Config{MaxBuckets: 1})
+	s, ctx := l.FixedWindow(), context.Background()
+	for _, c := range []struct {
+		second weir.Request
+		set    func(m *weir.Limit)
+		total  uint64 // of the first
+	}{
+		{weir.Request{Key: "a", Limit: 5, Cost: 3, Duration: time.Minute}, func(m *weir.Limit) { m.Advisory = true }, 4},
+		{weir.Request{Key: "full", Limit: 5, Duration: time.Minute}, func(*weir.Limit) {}, 8},
+	} {
+		limits := weir.Limits{weir.NewLimit(s), weir.NewLimit(s), weir.NewLimit(s)}
+		limits[0].Request = weir.Request{Key: "a", Limit: 10, Cost: 3, Duration: time.Minute}
+		limits[1].Request = c.second
+		limits[2].Request = weir.Request{Key: "a", Limit: 100, Duration: time.Minute}
+		c.set(&limits[1])
+		allowed, err := limits.Take(ctx, func(err error) bool { return err == nil || errors.Is(err, weir.ErrFull) })
+		require.NoError(t, err)
+		assert.True(t, allowed)
+		assert.True(t, limits[0].Decided())
+		res, err := s.Peek(ctx, &weir.Request{Key: "a", Limit: 10, Duration: time.Minute})
+		require.NoError(t, err)
+		assert.Equal(t, c.total+1, res.TotalRequests, "with what the peek would add")
+	}
+}
+
 // Wrappers have every method, whatever is inside of them: what cannot give back decides last, or by
 // Admit, and a Limit that cannot peek does not look.
 func TestLimitsSeeWhatIsInsideOfWrappers(t *testing.T) {

@@ -29,14 +29,17 @@ func (f *FixedWindow) Run(_ context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (f *FixedWindow) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = f.run(r, &res)
+	_, err = f.run(r, &res, sight{})
 	return
 }
 
-func (f *FixedWindow) run(r *Request, res *Result) (left time.Duration, err error) {
+func (f *FixedWindow) run(r *Request, res *Result, at sight) (left time.Duration, err error) {
 	p, err := f.parse(r)
 	if err != nil {
 		return 0, err
+	}
+	if at.slot != nil && f.l.hit(at.slot, at.state, p.Cost, p.Limit, at.w.stamp(at.now), at.w, res) {
+		return time.Duration(at.w.end - at.now), nil
 	}
 	return f.l.count(r.Key, p.Scale, p.Limit, p.Cost, res)
 }

@@ -40,6 +40,7 @@ type Limit struct {
 	Err error
 
 	bound
+	seen                    sight         // by the look before a run
 	left                    time.Duration // see Left
 	decided, taken, charged bool
 	revocable               bool      // to be admitted by Admit, if the Strategy has it
@@ -124,19 +125,20 @@ func (l *Limit) Remaining() uint64 { return l.Result.Remaining(l.Most()) }
 // count may be too high for the time of a round trip, and never too low. A Strategy that cannot give
 // back decides last.
 func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, error) {
-	measured := false
+	measured, here := false, true
 	for i := range l {
-		l[i].reset()
-		measured = measured || l[i].measures()
+		m := &l[i]
+		m.reset()
+		measured = measured || m.measures()
+		here = here && m.local != nil && !m.Exempt && !m.revocable
 	}
-	if len(l) == 1 && !measured { // as most often
-		if l[0].waits() {
-			l.call(ctx, OpRun, 0, nil)
-		}
-		return l.verdict(ctx, tolerate)
-	}
-	if measured {
+	switch {
+	case measured:
 		l.measure(ctx)
+	case here && l.admit(): // as most often
+		return true, nil
+	case here && len(l) == 1:
+		return l.verdict(ctx, tolerate)
 	}
 	allowed, err := l.take(ctx, tolerate)
 	switch {
@@ -150,6 +152,30 @@ func (l Limits) Take(ctx context.Context, tolerate func(error) bool) (bool, erro
 		l.each(ctx, OpPeek, func(m *Limit) bool { return m.waits() && m.peeker != nil })
 	}
 	return allowed, nil
+}
+
+// admit takes from limits that are all in this process. It reports whether each admits; else it ends at the
+// first that does not, for take to go on.
+func (l Limits) admit() bool {
+	for i := 1; i < len(l); i++ {
+		m := &l[i]
+		m.left, m.Err = m.local.look(&m.Request, &m.Result, &m.seen)
+		if m.Err != nil || m.seen.slot == nil && !m.Result.Allowed() {
+			m.called(OpPeek)
+			return false
+		}
+	}
+	for i := range l {
+		m := &l[i]
+		m.left, m.Err = m.local.run(&m.Request, &m.Result, m.seen)
+		if m.Err != nil {
+			m.Result = Result{}
+		}
+		if m.called(OpRun); !m.taken {
+			return false
+		}
+	}
+	return true
 }
 
 // measure decides the limits that Look, and those for costs that are known Afterwards.
@@ -177,8 +203,8 @@ func (l Limits) take(ctx context.Context, tolerate func(error) bool) (allowed bo
 	if allowed, err = l.verdict(ctx, tolerate); err != nil || !allowed {
 		return allowed, err
 	}
-	for i := range l {
-		l[i].decided = l[i].decided && l[i].measures()
+	for i := range l { // what was only peeked at
+		l[i].decided = l[i].decided && (l[i].taken || l[i].measures())
 	}
 	for i := first; i >= 0 && err == nil && allowed; i = l.next() {
 		turn := l[i].turn
@@ -329,6 +355,9 @@ func (l *Limit) waits() bool { return l.strategy != nil && !l.Exempt && !l.decid
 // write of one.
 func (l *Limit) reset() {
 	l.decided, l.taken, l.charged = false, false, false
+	if l.seen.slot != nil {
+		l.seen = sight{}
+	}
 	if l.Err != nil {
 		l.Err = nil
 	}
@@ -344,9 +373,9 @@ func (l *Limit) reset() {
 func (l *Limit) call(ctx context.Context, op Op) {
 	switch {
 	case op == OpRun && l.local != nil && !l.revocable: // as most often
-		l.left, l.Err = l.local.run(&l.Request, &l.Result)
+		l.left, l.Err = l.local.run(&l.Request, &l.Result, sight{})
 	case op == OpPeek && l.local != nil:
-		l.left, l.Err = l.local.look(&l.Request, &l.Result)
+		l.left, l.Err = l.local.look(&l.Request, &l.Result, nil)
 	case op == OpRefund:
 		l.Err = l.refund(ctx, l.cost())
 	case op == OpCharge && l.charger == nil:

@@ -41,10 +41,11 @@ func (s *SlidingWindow) Forecast(_ context.Context, r *Request, admitted *Result
 		return time.Time{}, err
 	}
 	key := periodOf(s.kind, p.Scale, 0)
-	if c, ok := s.known(r.Key, &key); ok {
+	var at sight
+	if c := s.see(r.Key, &key, &at); at.slot != nil {
 		var a algorithm.SlidingWindow
-		if at := a.More(c, p.Scale, clampCost(admitted.TotalRequests)); at != noInstant {
-			return s.l.clock.time(at), nil
+		if more := a.More(c, p.Scale, clampCost(admitted.TotalRequests)); more != noInstant {
+			return s.l.clock.time(more), nil
 		}
 	}
 	return admitted.ExpiresAt, nil

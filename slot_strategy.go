@@ -67,7 +67,7 @@ func (s *slotStrategy) Run(_ context.Context, r *Request) (*Result, error) {
 // Decide is Run without the allocation of a Result. It takes no lock for a known caller, unless the
 // decision begins another epoch.
 func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res)
+	_, err = s.run(r, &res, sight{})
 	return
 }
 
@@ -78,15 +78,20 @@ func (s *slotStrategy) Decide(_ context.Context, r *Request) (res Result, err er
 // the reading is not before one at which an earlier bucket of the key was removed.
 //
 // res is stored before the compare-and-swap, for the reason given at hit.
-func (s *slotStrategy) run(r *Request, res *Result) (left time.Duration, err error) {
+func (s *slotStrategy) run(r *Request, res *Result, seen sight) (left time.Duration, err error) {
 	p, err := s.parse(r)
 	if err != nil {
 		return 0, err
 	}
-	key := periodOf(s.kind, p.Scale, 0)
-	if slot, state := s.table.find(r.Key, &key); slot != nil {
+	if seen.slot == nil {
+		key := periodOf(s.kind, p.Scale, 0)
+		if seen.slot, seen.state = s.table.find(r.Key, &key); seen.slot != nil {
+			seen.now = s.l.clock.read()
+		}
+	}
+	if slot, state, now := seen.slot, seen.state, seen.now; slot != nil {
 		have := content{Still1: int64(slot.load(stillWord1)), Still2: int64(slot.load(stillWord2))}
-		now, late := s.l.clock.read(), s.l.clock.resolution > 0
+		late := s.l.clock.resolution > 0
 		for epoch := state >> countBits; state>>countBits == epoch; state = slot.load(stateWord) {
 			have.N = int64(state&countMask) - 1
 			v, next := s.algorithm.Decide(have, p, now)
@@ -214,19 +219,29 @@ func (s *slotStrategy) Peek(_ context.Context, r *Request) (*Result, error) {
 }
 
 // look implements local. It takes no lock for a known caller.
-func (s *slotStrategy) look(r *Request, res *Result) (left time.Duration, err error) {
+func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Duration, err error) {
 	p, err := s.parse(r)
 	if err != nil {
 		return 0, err
 	}
+	var seen sight
 	key := periodOf(s.kind, p.Scale, 0)
-	now := s.l.clock.read()
-	if s.kind == fixedKind {
-		key = s.l.window(now, p.Scale).fixed
+	if s.kind == fixedKind { // its slots are those of one window
+		seen.now = s.l.clock.read()
+		seen.w = s.l.window(seen.now, p.Scale)
+		key = seen.w.fixed
 	}
-	have, ok := s.known(r.Key, &key)
-	v, _ := s.algorithm.Decide(have, p, now)
-	if !ok || !v.Allowed && s.l.clock.resolution > 0 { // a coarse clock may be late
+	have := s.see(r.Key, &key, &seen)
+	if s.kind != fixedKind {
+		seen.now = s.l.clock.read() // after the slot was found, as in run
+	}
+	v, _ := s.algorithm.Decide(have, p, seen.now)
+	if at != nil && seen.slot != nil && v.Allowed {
+		*at = seen
+		return 0, nil
+	}
+	now := seen.now
+	if seen.slot == nil || !v.Allowed && s.l.clock.resolution > 0 { // a coarse clock may be late
 		var b visit
 		if v, b, err = s.decideLocked(r.Key, p, false); err != nil {
 			return 0, err
@@ -236,18 +251,27 @@ func (s *slotStrategy) look(r *Request, res *Result) (left time.Duration, err er
 	return s.l.setResult(res, v, now), nil
 }
 
-// known returns what the bucket of a known caller says. It takes no lock.
-func (s *slotStrategy) known(id string, key *period) (c content, ok bool) {
+// see finds a caller, and returns what his bucket says. It takes no lock.
+func (s *slotStrategy) see(id string, key *period, at *sight) content {
 	for {
-		slot, state := s.table.find(id, key)
-		if slot == nil {
-			return algorithm.None, false
+		at.slot, at.state = s.table.find(id, key)
+		if at.slot == nil {
+			return algorithm.None
 		}
-		c = slot.content(state)
-		if generation(slot.load(stateWord)) == generation(state) { // else its words may be of two epochs
-			return c, true
+		c := at.slot.content(at.state)
+		if generation(at.slot.load(stateWord)) == generation(at.state) { // else its words may be of two epochs
+			return c
 		}
 	}
+}
+
+// sight is where look saw that the bucket of a caller admits him: a run at once goes on from there, as if
+// it had read all this itself.
+type sight struct {
+	slot  *slot
+	state uint64
+	now   int64
+	w     *window // of a fixed window
 }
 
 // Refund implements [Refunder].

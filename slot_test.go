@@ -185,3 +185,59 @@ func TestLoadKeepsWhoHasCountedMost(t *testing.T) {
 		}
 	}
 }
+
+// A run goes on from what a look saw, and decides as if it had looked by itself, whatever came between.
+func TestRunAfterALook(t *testing.T) {
+	r := Request{Key: "id", Limit: 5, Duration: time.Hour}
+	other := Request{Key: "other", Limit: 5, Duration: time.Hour}
+	hits := func(s local, r Request, n int) {
+		for range n {
+			_, err := s.run(&r, new(Result), sight{})
+			require.NoError(t, err)
+		}
+	}
+	for name, make := range map[string]func(*Limiter) local{
+		"fixed window":   func(l *Limiter) local { return l.FixedWindow() },
+		"sliding window": func(l *Limiter) local { return l.SlidingWindow() },
+		"token bucket":   func(l *Limiter) local { return l.TokenBucket(0) },
+		"counter":        func(l *Limiter) local { return l.Counter() },
+		"calendar":       func(l *Limiter) local { return l.Calendar(Hour, nil) },
+	} {
+		for between, c := range map[string]struct {
+			change func(s local)
+			want   State
+			total  uint64
+			err    error
+		}{
+			"nothing":      {func(local) {}, Allow, 3, nil},
+			"one hit":      {func(s local) { hits(s, r, 1) }, Allow, 4, nil},
+			"the last hit": {func(s local) { hits(s, r, 3) }, Deny, 5, nil},
+			"a reset":      {func(s local) { require.NoError(t, s.(Resetter).Reset(t.Context(), &r)) }, Allow, 1, nil},
+			"another caller": {func(s local) {
+				require.NoError(t, s.(Resetter).Reset(t.Context(), &r))
+				hits(s, other, 2)
+			}, 0, 0, ErrFull},
+		} {
+			t.Run(name+"/"+between, func(t *testing.T) {
+				l, _ := newTestLimiter(t, Config{SweepEvery: time.Hour, MaxBuckets: 1}) // one slot
+				s := make(l)
+				hits(s, r, 2)
+				var seen sight
+				_, err := s.look(&r, new(Result), &seen)
+				require.NoError(t, err)
+				require.NotNil(t, seen.slot)
+				c.change(s)
+				var res Result
+				if _, err = s.run(&r, &res, seen); c.err == nil {
+					require.NoError(t, err)
+					assert.Equal(t, Result{c.want, c.total, res.ExpiresAt}, res)
+					return
+				}
+				require.ErrorIs(t, err, c.err)
+				_, err = s.look(&other, &res, nil)
+				require.NoError(t, err)
+				assert.EqualValues(t, 3, res.TotalRequests, "two hits, and the one that the look would add")
+			})
+		}
+	}
+}

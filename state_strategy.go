@@ -67,12 +67,12 @@ func (s *stateStrategy[S]) Run(_ context.Context, r *Request) (*Result, error) {
 
 // Decide is Run without the allocation of a Result.
 func (s *stateStrategy[S]) Decide(_ context.Context, r *Request) (res Result, err error) {
-	_, err = s.run(r, &res)
+	_, err = s.run(r, &res, sight{})
 	return
 }
 
 // run implements local.
-func (s *stateStrategy[S]) run(r *Request, res *Result) (left time.Duration, err error) {
+func (s *stateStrategy[S]) run(r *Request, res *Result, _ sight) (left time.Duration, err error) {
 	v, at, err := s.decide(r)
 	if err != nil {
 		return 0, err
@@ -125,7 +125,7 @@ func (s *stateStrategy[S]) Peek(_ context.Context, r *Request) (*Result, error) 
 }
 
 // look implements local.
-func (s *stateStrategy[S]) look(r *Request, res *Result) (left time.Duration, err error) {
+func (s *stateStrategy[S]) look(r *Request, res *Result, _ *sight) (left time.Duration, err error) {
 	s.l.clock.advance() // a coarse clock may be late
 	p, h, err := s.find(r)
 	if err != nil {

@@ -69,7 +69,9 @@ func (m *middleware) runPolicies(c *call, r *http.Request) {
 	if c.slot != nil {
 		c.slot.held = c.limits[0].TakeHeld()
 	}
-	c.decider = c.limits.Binding()
+	if c.decider = 0; !allowed || m.describes {
+		c.decider = c.limits.Binding()
+	}
 	failed := c.failed()
 	switch {
 	case err != nil:

@@ -145,8 +145,12 @@ func (m *middleware) setFields(f *fields, c *call) {
 			return
 		}
 		f.add(fieldPolicy, line)
-		if c.line = c.quotas.appendRemaining(c.line[:0], c.jitter); len(c.line) > 0 {
+		c.line = c.quotas.appendRemaining(c.line[:0], c.jitter)
+		switch {
+		case c.outcome == Denied:
 			f.add(fieldRateLimit, c.lineString())
+		case len(c.line) > 0:
+			f.add(fieldRateLimit, string(c.line))
 		}
 	case !s.ask.Decided():
 	case m.Headers == HeadersLegacy:

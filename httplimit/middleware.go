@@ -168,6 +168,7 @@ type middleware struct {
 	exposed      string           // Access-Control-Expose-Headers
 	tolerates    func(error) bool // bypasses
 	forecasts    bool             // a field reports when more is available, and a policy has to find out
+	describes    bool             // OnDecision or a field asks which policy binds, if all admit
 	realTime     bool             // Now is time.Now
 	policyLine   string           // the RateLimit-Policy field; empty if a LimitFunc makes it differ
 	calls        sync.Pool
@@ -297,6 +298,7 @@ func (m *middleware) precompute() {
 	}
 	m.headerCount = map[HeaderStyle]int{HeadersDraft: 2, HeadersLegacy: 3, HeadersOriginal: 3}[m.Headers]
 	m.forecasts = forecasts && !m.Shadow && (m.Headers == HeadersDraft || m.Headers == HeadersLegacy)
+	m.describes = m.OnDecision != nil || m.Headers == HeadersLegacy || m.Headers == HeadersOriginal
 	m.sending.style = append(slices.Clone(styleFields[m.Headers]), fieldBypassed)
 	m.exposed = strings.Join(append([]string{fieldRetryAfter}, styleFields[m.Headers]...), ", ")
 	m.calls.New = func() any { return newCall(m.policies) }
