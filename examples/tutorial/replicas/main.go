@@ -27,7 +27,8 @@ func main() {
 		log.Fatal(err)
 	}
 	shared, err := fallback.New(store.SlidingWindow(), limiter.SlidingWindow(), fallback.Config{
-		Instances: 2, Timeout: time.Second, // so long a request may wait for Redis
+		Instances: 2,
+		Timeout:   time.Second, // so long a request may wait for Redis; 50 ms will do in a data center
 	})
 	if err != nil {
 		log.Fatal(err)

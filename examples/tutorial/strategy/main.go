@@ -16,7 +16,8 @@ func main() {
 		log.Fatal(err)
 	}
 	strategies := []weir.Strategy{limiter.FixedWindow(), limiter.SlidingWindow()}
-	for range 2 {
+	for _, later := range []time.Duration{0, 2 * time.Second, 18 * time.Second} {
+		now = now.Add(later)
 		for _, s := range strategies {
 			admitted := 0
 			for range 10 {
@@ -30,6 +31,5 @@ func main() {
 			}
 			fmt.Printf("%s, %s: %d of 10\n", now.Format(time.TimeOnly), weir.NameOf(s), admitted)
 		}
-		now = now.Add(2 * time.Second)
 	}
 }
