@@ -460,3 +460,67 @@ func TestAFailedReleaseIsLogged(t *testing.T) {
 	assert.Equal(t, http.StatusOK, w.Code)
 	assert.Contains(t, log.String(), "a place in flight was not released")
 }
+
+// ServeHeld releases once, when the handler, the body and a connection that is hijacked have ended.
+func TestServeHeldReleasesAtTheEnd(t *testing.T) {
+	released := 0
+	release := func() { released++ }
+	r := httptest.NewRequest("GET", "/", nil)
+	answers := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		assert.Zero(t, released)
+		_, _ = io.WriteString(w, "hello")
+	})
+	rec := httptest.NewRecorder()
+	httplimit.ServeHeld(answers, rec, r, release)
+	assert.Equal(t, "hello", rec.Body.String())
+	assert.Equal(t, 1, released)
+
+	released = 0
+	assert.Panics(t, func() {
+		httplimit.ServeHeld(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("handler") }),
+			httptest.NewRecorder(), r, release)
+	})
+	assert.Equal(t, 1, released)
+
+	released = 0
+	var sent func()
+	httplimit.ServeHeld(answers, &later{httptest.NewRecorder(), &sent}, r, release)
+	assert.Zero(t, released, "the body is not sent")
+	sent()
+	assert.Equal(t, 1, released)
+
+	for _, how := range []string{"closes later", "closes", "panics"} {
+		released = 0
+		var conn net.Conn
+		served := make(chan bool)
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			defer close(served)
+			defer func() { _ = recover() }()
+			httplimit.ServeHeld(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				var err error
+				conn, _, err = http.NewResponseController(w).Hijack()
+				assert.NoError(t, err)
+				switch how {
+				case "closes":
+					assert.NoError(t, conn.Close())
+				case "panics":
+					panic(http.ErrAbortHandler)
+				}
+				assert.Zero(t, released, "the handler is still at work")
+			}), w, r, release)
+		}))
+		client, err := net.Dial("tcp", srv.Listener.Addr().String())
+		require.NoError(t, err)
+		_, err = io.WriteString(client, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+		require.NoError(t, err)
+		<-served
+		if how == "closes later" {
+			assert.Zero(t, released)
+		}
+		_ = conn.Close()
+		_ = conn.Close()
+		assert.Equal(t, 1, released, how)
+		_ = client.Close()
+		srv.Close()
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,7 @@ type slot struct {
 	request *http.Request
 	all     bool       // one of MaxInFlight
 	held    *weir.Held // a place of Concurrency; nil: none
+	ended   func()     // of ServeHeld, in place of all these
 
 	returned bool         // the handler has, without a panic
 	parts    atomic.Int32 // in flight: the handler, and a connection that it has hijacked
@@ -29,6 +31,20 @@ func (h *handler) serveSlot(w http.ResponseWriter, r *http.Request, c *call) {
 	c.slot = s
 	defer s.leave(w)
 	h.handle(w, r, c)
+	s.returned = true
+}
+
+// ServeHeld has next serve a request for which something is held, such as a place that [weir.Hold] has
+// admitted, and calls release once, at its end: when next has returned or panicked, and has closed the
+// connection if it has hijacked that. It is for middlewares that decide by themselves; [New]'s has
+// [Config.Concurrency].
+func ServeHeld(next http.Handler, w http.ResponseWriter, r *http.Request, release func()) {
+	s := &slot{request: r, ended: sync.OnceFunc(release)}
+	s.parts.Store(1)
+	defer s.leave(w)
+	rw, wrapped := newResponseWriter(w)
+	rw.more = &writerState{slot: s}
+	next.ServeHTTP(wrapped, r)
 	s.returned = true
 }
 
@@ -64,6 +80,10 @@ func (s *slot) end() {
 
 // release releases the place.
 func (s *slot) release() {
+	if s.ended != nil {
+		s.ended()
+		return
+	}
 	if s.held == nil {
 		return
 	}
@@ -86,17 +106,21 @@ func (c *call) hold() {
 	}
 }
 
-// retryPlace is how long a client waits that Concurrency has denied: a place may be free at any time.
+// retryPlace is how long a client waits that has no place: one may be free at any time.
 const retryPlace = time.Second
+
+// SetPlaces makes q the state of a limit on requests in flight, of which nobody knows when more of it is
+// free: a client that is Denied may try again in a second, and never if its request cannot pass.
+func (q *Quota) SetPlaces(never bool) {
+	q.InFlight = true
+	if q.Reset = -1; q.Denied && !never {
+		q.Reset = retryPlace
+	}
+}
 
 // setPlaces sets the quota of Concurrency, of which nobody knows when more of it is free.
 func (c *call) setPlaces() {
-	s := &c.states[0]
-	if !s.holds {
-		return
-	}
-	q := &c.quotas[0]
-	if q.Reset = -1; q.Denied && !s.ask.Result.ExpiresAt.IsZero() {
-		q.Reset = retryPlace
+	if s := &c.states[0]; s.holds {
+		c.quotas[0].SetPlaces(s.ask.Result.ExpiresAt.IsZero())
 	}
 }
