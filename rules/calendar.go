@@ -61,6 +61,10 @@ var calendarKeys = []string{"unit", "zone", "anchor"}
 
 // calendar reads the calendar of a rule, whose unit is that of its rate_limit.
 func (d *decoder) calendar(limit *Limit, f field) {
+	if limit.Algorithm == InFlight {
+		d.errorf(d.at(f.key), "a calendar has hour, day, week, month and year; the unit is %s", inFlightUnit)
+		return
+	}
 	at, c := d.at(f.key), Calendar{Unit: calendarUnits[limit.Unit]}
 	for _, g := range d.mapping(f.value, "calendar", calendarKeys) {
 		switch g.name {

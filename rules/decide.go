@@ -12,8 +12,8 @@ import (
 )
 
 // Decide decides on a request. It returns [ErrNoDomain], [ErrNoDescriptors] or [ErrOverride] for an
-// invalid request, and otherwise the error of a strategy that failed. After an error nothing is
-// counted, but costs that are known afterwards.
+// invalid request, [ErrInFlight] for one that [Engine.Hold] decides, and otherwise the error of a
+// strategy that failed. After an error nothing is counted, but costs that are known afterwards.
 func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 	resp := new(Response)
 	if err := e.DecideInto(ctx, req, resp); err != nil {
@@ -25,15 +25,20 @@ func (e *Engine) Decide(ctx context.Context, req *Request) (*Response, error) {
 // DecideInto is like Decide, but stores the result in resp and reuses its memory. After an error
 // the contents of resp are undefined.
 func (e *Engine) DecideInto(ctx context.Context, req *Request, resp *Response) error {
-	_, err := e.decide(ctx, req, resp, bound{})
+	_, err := e.decide(ctx, req, resp, bound{}, false)
 	return err
 }
 
-// decide is DecideInto with the counters of the rules held to b. It reports whether some of the
-// client's values share a counter.
-func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bound) (shared bool, err error) {
+// decision is what a Response does not have.
+type decision struct {
+	shared bool         // some of the client's values share a counter
+	held   []*weir.Held // for the caller to release
+}
+
+// decide is DecideInto with the counters of the rules held to b, and if holds is set Hold.
+func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bound, holds bool) (d decision, err error) {
 	if err := req.check(); err != nil {
-		return false, err
+		return d, err
 	}
 	resp.Code, resp.Lost = OK, nil
 	resp.Statuses = slices.Grow(resp.Statuses[:0], len(req.Descriptors))[:len(req.Descriptors)]
@@ -41,19 +46,24 @@ func (e *Engine) decide(ctx context.Context, req *Request, resp *Response, b bou
 	defer e.calls.Put(c)
 	c.engine, c.state, c.bound, c.shared = e, e.state.Load(), b, false
 	c.match(req, resp.Statuses)
+	d.shared = c.shared
+	if err := c.checkInFlight(resp.Statuses, holds); err != nil {
+		return d, err
+	}
 	if _, err := c.limits.Take(ctx, nil); err != nil {
-		return c.shared, err
+		return d, err
 	}
 	denied := c.denied()
 	if denied {
 		_ = c.limits.Refund(ctx) // Lost has what could not be
 	}
+	d.held = c.places()
 	resp.Lost = errors.Join(c.limits.Lost(), c.giveBack(ctx))
 	c.report(resp.Statuses)
 	if resp.Shadowed = denied && e.cfg.Shadow; denied && !resp.Shadowed {
 		resp.Code = OverLimit
 	}
-	return c.shared, nil
+	return d, nil
 }
 
 // call is the state of one decision. Calls are pooled.

@@ -14,7 +14,7 @@ var (
 	rootKeys       = []string{"domain", "descriptors", "rate_limits"}
 	descriptorKeys = []string{"key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode",
 		"detailed_metric", "value_to_metric", "share_threshold", "metadata"}
-	limitKeys    = []string{"unit", "unit_multiplier", "requests_per_unit", "unlimited", "name", "replaces"}
+	limitKeys    = []string{"unit", "unit_multiplier", "requests_per_unit", "lease", "unlimited", "name", "replaces"}
 	replacesKeys = []string{"name"}
 	valueKeys    = []string{"prefix", "cidr"}
 	allKeys      = slices.Compact(slices.Sorted(slices.Values(
@@ -300,7 +300,7 @@ func (d *decoder) rateLimit(x *node, from *field) {
 		return
 	}
 	fields := d.mapping(from.value, "rate_limit", limitKeys)
-	var unit, requests, multiplier, replaces *field
+	var unit, requests, multiplier, lease, replaces *field
 	counted := true
 	for i := range fields {
 		f := &fields[i]
@@ -309,6 +309,8 @@ func (d *decoder) rateLimit(x *node, from *field) {
 			unit = f
 		case "unit_multiplier":
 			multiplier = f
+		case "lease":
+			lease = f
 		case "requests_per_unit":
 			requests = f
 			n, ok := d.count(*f, math.MaxUint32)
@@ -322,7 +324,9 @@ func (d *decoder) rateLimit(x *node, from *field) {
 		}
 	}
 	d.unit(r, x.limitAt, unit)
-	d.multiplier(r, multiplier)
+	if d.inFlight(&r.Limit, multiplier, lease); r.Limit.Algorithm != InFlight {
+		d.multiplier(r, multiplier)
+	}
 	if counted {
 		d.checkRequests(r, x.limitAt, requests)
 	}
@@ -342,11 +346,17 @@ func (d *decoder) unit(r *Rule, at position, f *field) {
 		}
 	}
 	u, known := ParseUnit(name)
+	inFlight := isInFlight(name)
 	switch {
-	case r.Limit.Unlimited && known:
+	case r.Limit.Unlimited && (known || inFlight):
 		d.errorf(at, "should not specify rate limit unit when unlimited")
 	case r.Limit.Unlimited && name != "":
 		d.warnf(at, "unit '%s' has no effect: the rule is unlimited", name)
+	case inFlight:
+		r.Limit.Algorithm = InFlight
+		if d.envoy {
+			d.warnf(at, "not portable: Envoy's service refuses the unit %s", inFlightUnit)
+		}
 	case !r.Limit.Unlimited && !known:
 		d.errorf(at, "invalid rate limit unit '%s'%s", name, oneOf(name, unitNames))
 	case known:

@@ -15,8 +15,8 @@ import (
 )
 
 // Strategies returns the strategy that counts for rules with a method. The Strategy must implement
-// [weir.Peeker] and [weir.Refunder], and [weir.Charger] for costs that are known afterwards. Hits
-// can be refunded to a SlidingLog only if it lists its Entries, as a [weir.SlidingLog] does. The
+// [weir.Peeker] and [weir.Refunder], [weir.Charger] for costs that are known afterwards, and
+// [weir.Holder] for requests in flight. Hits can be refunded to a SlidingLog only if it lists its Entries, as a [weir.SlidingLog] does. The
 // engine uses one Strategy for all rules with the same method, as long as there are any.
 type Strategies func(m Method) (weir.Strategy, error)
 
@@ -40,12 +40,13 @@ func (m Method) String() string {
 }
 
 // StrategiesOf returns the Strategies of s, a [weir.Limiter] or a redislimit.Store.
-func StrategiesOf[F, W, L, T, C weir.Strategy](s interface {
+func StrategiesOf[F, W, L, T, C, I weir.Strategy](s interface {
 	FixedWindow() F
 	SlidingWindow() W
 	SlidingLog() L
 	TokenBucket(burst uint64) T
 	Calendar(unit weir.CalendarUnit, zone *time.Location) C
+	InFlight() I
 }) Strategies {
 	return func(m Method) (weir.Strategy, error) {
 		switch {
@@ -63,6 +64,8 @@ func StrategiesOf[F, W, L, T, C weir.Strategy](s interface {
 			return s.SlidingLog(), nil
 		case m.Algorithm == TokenBucket:
 			return s.TokenBucket(m.Burst), nil
+		case m.Algorithm == InFlight:
+			return s.InFlight(), nil
 		}
 		return nil, fmt.Errorf("rules: unknown algorithm: %v", m.Algorithm)
 	}
@@ -205,6 +208,9 @@ func (e *Engine) Swap(set *Set) error {
 	}
 	for r := range set.All() {
 		charger := next.strategies[r.method].charges
+		if r.Limit.Algorithm == InFlight && e.cfg.CountDenied {
+			return fmt.Errorf("rules: %s: Config.CountDenied does not apply to the unit %s", r.Path, inFlightUnit)
+		}
 		if !charger && (r.Limit.Afterwards || e.cfg.CountDenied) {
 			return fmt.Errorf("rules: %s: costs that are known afterwards need a weir.Charger, which the strategy for %v is not",
 				r.Path, r.Limit.Algorithm)
@@ -232,6 +238,11 @@ func (e *Engine) strategy(m Method, old, next map[Method]*strategy) (*strategy, 
 		}
 		_, charges := made.(weir.Charger)
 		s = &strategy{counter: c, limit: weir.NewLimit(made), charges: charges}
+		if m.Algorithm == InFlight {
+			if s.limit, err = s.limit.Holding(); err != nil {
+				return nil, fmt.Errorf("rules: strategy for %v: %w", m, err)
+			}
+		}
 		if m.Calendar != (Calendar{}) {
 			of, err := m.Calendar.windows()
 			if err != nil {

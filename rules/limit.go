@@ -38,7 +38,7 @@ var units = [...]struct {
 }
 
 // unitNames are the units that a rule may have, shortest first.
-var unitNames = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+var unitNames = []string{"second", "minute", "hour", "day", "week", "month", "year", inFlightUnit}
 
 // ParseUnit returns the unit with that name, in any letter case, and reports whether there is one.
 func ParseUnit(name string) (Unit, bool) {
@@ -77,13 +77,18 @@ const (
 	SlidingWindow
 	SlidingLog
 	TokenBucket
+	InFlight // of the unit in_flight, which has no other
 )
 
+// algorithmNames are those that a rule may name.
 var algorithmNames = []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"}
 
 // String returns the name as in a rules file.
 func (a Algorithm) String() string {
-	if int(a) >= len(algorithmNames) {
+	switch {
+	case a == InFlight:
+		return inFlightUnit
+	case int(a) >= len(algorithmNames):
 		return "algorithm " + strconv.Itoa(int(a))
 	}
 	return algorithmNames[a]
@@ -91,8 +96,8 @@ func (a Algorithm) String() string {
 
 // Limit is a rule's rate_limit.
 type Limit struct {
-	Requests   uint32 // in one period; 0 denies everything
-	Unit       Unit
+	Requests   uint32 // in one period, or InFlight at one time; 0 denies everything
+	Unit       Unit   // UnknownUnit for InFlight
 	Multiplier uint32 // units in a period; at least 1 in a loaded rule
 	Unlimited  bool   // not counted; Requests and Unit have no effect
 	Name       string // the name in the file; may be empty
@@ -100,14 +105,19 @@ type Limit struct {
 	Burst      uint64   // capacity of a TokenBucket, 0 means Requests; 0 for other algorithms
 	Calendar   Calendar // whose windows a FixedWindow counts in; the zero value: windows of a Period
 	Afterwards bool     // costs are known afterwards: hits are counted in full, see Engine
+
+	Lease time.Duration // after which the places of a process that died are free; 0 unless InFlight
 }
 
 // maxPeriod is the longest Duration that a weir.Request may have.
 const maxPeriod = 365 * 24 * time.Hour
 
 // Period returns the length of time that Requests is for: Multiplier units, or the maximum Duration
-// if that overflows.
+// if that overflows. For InFlight it is the Lease.
 func (l *Limit) Period() time.Duration {
+	if l.Algorithm == InFlight {
+		return l.Lease
+	}
 	unit, n := l.Unit.Duration(), time.Duration(max(1, l.Multiplier))
 	if unit > 0 && n > math.MaxInt64/unit {
 		return math.MaxInt64
@@ -128,6 +138,9 @@ func (l *Limit) capacity() uint64 {
 func (l *Limit) String() string {
 	if l.Unlimited {
 		return "unlimited"
+	}
+	if l.Algorithm == InFlight {
+		return fmt.Sprintf("%d in flight, lease %v", l.Requests, l.Lease)
 	}
 	s := strconv.FormatUint(uint64(l.Requests), 10) + " per "
 	switch {

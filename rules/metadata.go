@@ -158,6 +158,10 @@ func (d *decoder) algorithm(limit *Limit, f field) {
 	if !ok {
 		return
 	}
+	if limit.Algorithm == InFlight || name == inFlightUnit {
+		d.errorf(d.at(f.key), "the unit %s has no algorithm, and no algorithm is named so", inFlightUnit)
+		return
+	}
 	i := slices.Index(algorithmNames, name)
 	if i < 0 {
 		d.errorf(d.at(f.value), "unknown algorithm '%s'%s", name, oneOf(name, algorithmNames))
@@ -171,6 +175,10 @@ func (d *decoder) costs(limit *Limit, f field) {
 	if ok && name != costsAfterwards {
 		d.errorf(d.at(f.value), "unknown costs '%s'; want %s, for hits that are reported when a request ends "+
 			"and count in full, even over the limit; or leave the key out", name, costsAfterwards)
+	}
+	if limit.Algorithm == InFlight {
+		d.errorf(d.at(f.key), "costs do not apply to the unit %s", inFlightUnit)
+		return
 	}
 	limit.Afterwards = ok
 }

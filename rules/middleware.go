@@ -72,6 +72,9 @@ func Middleware(e *Engine, describers ...Describer) func(http.Handler) http.Hand
 // fields too, unless the engine is in shadow mode. Wrap panics without an Engine, a Domain or a
 // handler.
 //
+// A request holds its places of rules for requests in flight until next has returned or panicked, and has
+// closed the connection if it has hijacked that.
+//
 // A request without descriptors is admitted. As in Envoy, an action without a value drops its whole
 // descriptor. A request whose client's address is unknown, since its peer is a Unix socket or a
 // trusted proxy sent an invalid X-Forwarded-For, gets no descriptor with a remote_address; if all
@@ -101,7 +104,7 @@ type guarded struct {
 	next http.Handler
 	keys *clientkeys.Keys // nil: no bound
 
-	failures, sharings, unknowns throttle.Throttle
+	failures, sharings, unknowns, releases throttle.Throttle
 }
 
 func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -125,7 +128,18 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.next.ServeHTTP(w, r)
 		return
 	}
-	resp, err := g.decide(r, &req)
+	resp, held, err := g.decide(r, &req)
+	if len(held) > 0 { // before OnDecision, which may panic
+		httplimit.ServeHeld(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			g.answer(w, r, resp, nil)
+		}), w, r, func() { g.release(r, held) })
+		return
+	}
+	g.answer(w, r, resp, err)
+}
+
+// answer answers a request on which the engine has decided, by the next handler if it may pass.
+func (g *guarded) answer(w http.ResponseWriter, r *http.Request, resp *Response, err error) {
 	g.decided(r, resp, err)
 	switch {
 	case err != nil:
@@ -155,17 +169,27 @@ func (g *guarded) decided(r *http.Request, resp *Response, err error) {
 }
 
 // decide decides on a request with the counters of its client bounded.
-func (g *guarded) decide(r *http.Request, req *Request) (*Response, error) {
+func (g *guarded) decide(r *http.Request, req *Request) (*Response, []*weir.Held, error) {
 	resp := new(Response)
-	shared, err := g.Engine.decide(r.Context(), req, resp, g.boundOf(r))
-	if shared {
+	d, err := g.Engine.decide(r.Context(), req, resp, g.boundOf(r), true)
+	if d.shared {
 		g.log(r.Context(), &g.sharings, slog.LevelWarn,
 			"a client's further values share one counter; if it is a proxy, set ClientIP", "max_keys", g.keys.Most())
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return resp, nil
+	return resp, d.held, nil
+}
+
+// release releases the places of a request that has ended.
+func (g *guarded) release(r *http.Request, held []*weir.Held) {
+	for _, place := range held {
+		if err := place.Release(r.Context()); err != nil {
+			g.log(r.Context(), &g.releases, slog.LevelError,
+				"a place in flight was not released, and counts until its lease ends", "error", err)
+		}
+	}
 }
 
 // log writes a record if t allows it, with one attribute and how many records were dropped.
@@ -189,11 +213,15 @@ func (r *Response) Quotas() httplimit.Quotas {
 		if s.Rule != nil {
 			name = s.Rule.Name()
 		}
-		quotas = append(quotas, httplimit.Quota{
+		q := httplimit.Quota{
 			Name: name, Limit: s.Limit.capacity(), Duration: s.Limit.Period(),
 			Remaining: min(s.Remaining, math.MaxUint32), Reset: s.Reset,
 			Denied: s.Code == OverLimit && !r.Allowed(),
-		})
+		}
+		if s.Limit.Algorithm == InFlight {
+			q.SetPlaces(s.Limit.Requests == 0)
+		}
+		quotas = append(quotas, q)
 	}
 	return quotas
 }

@@ -38,6 +38,7 @@ type (
 		Requests   *uint32        `yaml:"requests_per_unit,omitempty"`
 		Unit       string         `yaml:"unit,omitempty"`
 		Multiplier uint32         `yaml:"unit_multiplier,omitempty"`
+		Lease      string         `yaml:"lease,omitempty"`
 		Replaces   []yamlReplaces `yaml:"replaces,omitempty"`
 	}
 
@@ -104,6 +105,9 @@ func (n *node) yamlLimit() *yamlLimit {
 		if l.Multiplier > 1 {
 			y.Multiplier = l.Multiplier
 		}
+		if l.Algorithm == InFlight {
+			y.Unit, y.Lease = inFlightUnit, l.Lease.String()
+		}
 	}
 	for _, name := range n.rule.Replaces {
 		y.Replaces = append(y.Replaces, yamlReplaces{name})
@@ -117,7 +121,7 @@ func (n *node) yamlMetadata() map[string]any {
 		return m
 	}
 	own := make(map[string]any)
-	if a := n.rule.Limit.Algorithm; a != FixedWindow {
+	if a := n.rule.Limit.Algorithm; a != FixedWindow && a != InFlight {
 		own["algorithm"] = a.String()
 	}
 	if burst := n.rule.Limit.Burst; burst > 0 {

@@ -46,6 +46,22 @@ func TestRulesSchema(t *testing.T) {
 			in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: {weir: {calendar: month}}}")},
 		{"a calendar with an unknown key", in("{key: k, rate_limit: {unit: month, requests_per_unit: 1}, metadata: " +
 			"{weir: {calendar: {zone: UTC, day: 17}}}}")},
+		{"requests in flight", in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, metadata: {a: 1, weir: {}}}")},
+		{"requests in flight in capitals", in("{key: k, rate_limit: {unit: IN_FLIGHT, requests_per_unit: 4, lease: 1h30m}}")},
+		{"requests in flight with a fraction", in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: 1.5s}}")},
+		{"requests in flight with a multiplier",
+			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, unit_multiplier: 2}}")},
+		{"requests in flight with a number for the lease",
+			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: 60}}")},
+		{"requests in flight with an empty lease",
+			in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4, lease: ''}}")},
+		{"requests in flight with an algorithm", in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
+			"metadata: {weir: {algorithm: sliding_log}}}")},
+		{"requests in flight with costs", in("{key: k, rate_limit: {unit: in_flight, requests_per_unit: 4}, " +
+			"metadata: {weir: {costs: afterwards}}}")},
+		{"a lease of minutes", in("{key: k, rate_limit: {unit: minute, requests_per_unit: 4, lease: 60s}}")},
+		{"unlimited with a lease", in("{key: k, rate_limit: {unlimited: true, lease: 60s}}")},
+		{"unlimited in flight", in("{key: k, rate_limit: {unlimited: true, unit: in_flight}}")},
 		{"numbers for texts", "domain: 5\ndescriptors: [{key: 1, value: 010}]\n"},
 		{"nulls",
 			"domain: d\ndescriptors: [{key: k, value: ~, rate_limit: ~, descriptors: ~, metadata: ~}]\n"},
@@ -98,7 +114,7 @@ func TestRulesSchema(t *testing.T) {
 		})
 	}
 	for _, algorithm := range []rules.Algorithm{rules.FixedWindow, rules.SlidingWindow, rules.SlidingLog,
-		rules.TokenBucket} {
+		rules.TokenBucket, rules.InFlight} {
 		assert.True(t, strings.Contains(string(rules.Schema()), `"`+algorithm.String()+`"`), algorithm)
 	}
 }

@@ -100,8 +100,8 @@ func (f *explainFlags) run(cmd *cobra.Command, paths []string) error {
 		fmt.Fprintf(out, "overall: %v, since the request has no descriptors\n", rules.OK)
 		return nil
 	}
-	resp, err := engine.Decide(cmd.Context(), req)
-	if err != nil {
+	resp := new(rules.Response)
+	if _, err := engine.Hold(cmd.Context(), req, resp); err != nil {
 		return err
 	}
 	for i, d := range req.Descriptors {

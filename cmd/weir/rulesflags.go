@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weirgo/weir/cmd/weir/internal/live"
 	"github.com/weirgo/weir/cmd/weir/internal/replay"
 	"github.com/weirgo/weir/rules"
 )
@@ -44,6 +45,10 @@ func (f *rulesFlags) replayed() (*replay.RuleSet, error) {
 		return nil, err
 	}
 	domain, err := f.choose(set)
+	if err == nil {
+		err = live.RefuseInFlight(set, domain, "the unit in_flight cannot be replayed, since a log does not say which "+
+			"requests were in flight; replay a copy of the file without the rule")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -158,3 +158,72 @@ func TestRequestsInFlightOverSeveralProxies(t *testing.T) {
 	assert.Equal(t, "in flight", proxies[0].figures().Deciding[0].Limit)
 	assert.EqualValues(t, 1, proxies[0].figures().Deciding[0].Counts["local"])
 }
+
+const placesText = `
+domain: web
+descriptors:
+  - {key: remote_address, rate_limit: {unit: in_flight, requests_per_unit: 2, lease: 30s, name: streams}}
+---
+domain: web
+rate_limits: [{actions: [{remote_address: {}}]}]
+`
+
+// A rule limits the requests of an address in flight: in this process, and over proxies that share a
+// Redis, which have their shares without it.
+func TestRequestsInFlightByRules(t *testing.T) {
+	rulesOf := func(r Redis) Config {
+		cfg, _ := rulesConfig(t, placesText)
+		own := perClient(t)
+		cfg.Trust, cfg.Upstream, cfg.Redis = own.Trust, own.Upstream, r
+		return cfg
+	}
+	open := func(s served) (int, func()) { return openStream(t, s.front.URL, "192.0.2.1") }
+	short := func(s served) int { return status(t, "GET", s.front.URL+"/short", "X-Forwarded-For", "192.0.2.1") }
+	passes := func(s served) {
+		assert.Eventually(t, func() bool { return short(s) == 200 }, 20*time.Second, 10*time.Millisecond)
+	}
+
+	alone := serve(t, rulesOf(Redis{}))
+	code, first := open(alone)
+	require.Equal(t, 200, code)
+	code, second := open(alone)
+	require.Equal(t, 200, code)
+	resp, text := send(t, "GET", alone.front.URL+"/short", nil, "X-Forwarded-For", "192.0.2.1")
+	assert.Equal(t, 429, resp.StatusCode)
+	assert.Contains(t, text, `"violated-policies":["streams"]`)
+	assert.Equal(t, `"streams";q=2;qu="concurrent-requests"`, resp.Header.Get("RateLimit-Policy"))
+	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
+	assert.Equal(t, 200, status(t, "GET", alone.front.URL+"/short", "X-Forwarded-For", "192.0.2.2"))
+	assert.Equal(t, "2 in flight, lease 30s", alone.figures().Rules.Top[0].Limit)
+	first()
+	passes(alone)
+	second()
+
+	server := redistest.Start(t)
+	var proxies []served
+	for range 2 {
+		cfg := rulesOf(Redis{
+			URL: "redis://" + server.Addr,
+			Fallback: fallback.Config{Instances: 2, ProbeInterval: 50 * time.Millisecond, Timeout: patient,
+				MinCalls: 1, Stall: -1},
+		})
+		cfg.MaxInFlightPerClient = 100
+		proxies = append(proxies, serve(t, cfg))
+	}
+	code, first = open(proxies[0])
+	require.Equal(t, 200, code)
+	code, second = open(proxies[1])
+	require.Equal(t, 200, code)
+	assert.Equal(t, []int{429, 429}, []int{short(proxies[0]), short(proxies[1])})
+	first()
+	passes(proxies[1])
+	server.Kill()
+	assert.Equal(t, []int{200, 429}, []int{short(proxies[0]), short(proxies[1])}, "each has one: the second's is in flight")
+	second()
+	passes(proxies[1])
+	var deciding []string
+	for _, d := range proxies[0].figures().Deciding {
+		deciding = append(deciding, d.Limit)
+	}
+	assert.Subset(t, deciding, []string{"in flight", "in flight, by rules"})
+}

@@ -70,6 +70,9 @@ func (s *strategies) source(log *slog.Logger) rules.Strategies {
 	cfg.OnError = s.shared.failed
 	return live.Hybrid(rules.StrategiesOf(s.shared.store), local, cfg, log,
 		func(name string, f *fallback.Fallback) {
+			if name == places {
+				name = "in flight, by rules"
+			}
 			s.shared.add(hybrid{f, Limit{Name: name}, cfg.OnFail})
 		})
 }

@@ -206,7 +206,7 @@ func (t *Test) Run(ctx context.Context, set *rules.Set) (failures []string, err 
 		if len(t.request.Descriptors) == 0 {
 			break // the request is not limited
 		}
-		if err := engine.DecideInto(ctx, t.request, &resp); err != nil {
+		if _, err := engine.Hold(ctx, t.request, &resp); err != nil { // those before are still in flight
 			return nil, err
 		}
 	}

@@ -72,6 +72,10 @@ type Server struct {
 	grpcAt, httpAt, adminAt net.Listener
 }
 
+// noEnd is why a rule for requests in flight is refused.
+const noEnd = "the unit in_flight does not work for Envoy, whose protocol does not report that a request ends; " +
+	"weir proxy and rules.Middleware hold to it: put the rule in a file for them"
+
 // New loads the rules and listens. It fails if the rules have a mistake, since there are no older
 // rules to use.
 func New(cfg Config) (*Server, error) {
@@ -85,6 +89,7 @@ func New(cfg Config) (*Server, error) {
 	var err error
 	s.live, err = live.New(live.Config{
 		Paths: cfg.Paths, Loader: rules.Loader{MergeDomains: cfg.MergeDomains}, Log: cfg.Log,
+		Check: func(set *rules.Set) error { return live.RefuseInFlight(set, "", noEnd) },
 		Engine: rules.Config{Strategies: cfg.Strategies, Shadow: cfg.Shadow, Quota: cfg.Quota,
 			CountDenied: cfg.CountDenied},
 	})

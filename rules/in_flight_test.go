@@ -1,0 +1,404 @@
+package rules_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirgo/weir"
+	"github.com/weirgo/weir/rules"
+	"github.com/weirgo/weir/weirtest"
+)
+
+// concurrent is a file with a rule for requests of a user in flight, the given settings after it in its
+// rate_limit, and rates beside it.
+func concurrent(more string) string {
+	return `
+domain: d
+descriptors:
+  - {key: user, rate_limit: {unit: in_flight, requests_per_unit: 1` + more + `}}
+  - {key: rate, rate_limit: {unit: day, requests_per_unit: 2}}
+  - {key: shadow, shadow_mode: true, rate_limit: {unit: in_flight, requests_per_unit: 1}}
+  - {key: replacing, rate_limit: {unit: day, requests_per_unit: 9, replaces: [{name: places}]}}
+  - {key: replaced, rate_limit: {unit: in_flight, requests_per_unit: 1, name: places}}
+---
+domain: d
+rate_limits:
+  - actions: [{request_headers: {header_name: User, descriptor_key: user}}]
+  - actions: [{request_headers: {header_name: Rate, descriptor_key: rate}}]
+  - actions: [{request_headers: {header_name: Shadow, descriptor_key: shadow}}]
+  - actions: [{request_headers: {header_name: Replacing, descriptor_key: replacing}}]
+  - actions: [{request_headers: {header_name: Replaced, descriptor_key: replaced}}]
+`
+}
+
+// send sends a request with a header, which names and values in turn give.
+func send(h http.Handler, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest("GET", "/", nil)
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// nestedIn returns the status of a request, and those of others that are sent while it is in flight.
+func nestedIn(e *rules.Engine, outer []string, inner ...[]string) (codes []int) {
+	var h http.Handler
+	depth := 0
+	h = rules.Middleware(e)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if depth++; depth > 1 {
+			return
+		}
+		for _, header := range inner {
+			codes = append(codes, send(h, header...).Code)
+		}
+	}))
+	return append([]int{send(h, outer...).Code}, codes...)
+}
+
+// A second request of a user is denied as long as the first is in flight.
+func TestRequestsInFlightByRules(t *testing.T) {
+	w := newWorld(t, concurrent(""), rules.Config{})
+	begun, end := make(chan bool), make(chan bool)
+	h := rules.Middleware(w.engine)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		begun <- true
+		<-end
+	}))
+	first := make(chan *httptest.ResponseRecorder)
+	start := func(user string) {
+		go func() { first <- send(h, "User", user) }()
+		<-begun
+	}
+	start("ann")
+	denied := send(h, "User", "ann")
+	assert.Equal(t, 429, denied.Code)
+	assert.Equal(t, "1", denied.Header().Get("Retry-After"))
+	assert.Equal(t, `"user";q=1;qu="concurrent-requests"`, denied.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"user";r=0;t=1`, denied.Header().Get("RateLimit"))
+	assert.Contains(t, denied.Body.String(), `"violated-policies":["user"]`)
+	w.now = w.now.Add(time.Hour)
+	assert.Equal(t, 429, send(h, "User", "ann").Code, "longer than the lease")
+	start("bob")
+	for range 2 {
+		end <- true
+		answer := <-first
+		assert.Equal(t, 200, answer.Code)
+		assert.Equal(t, `"user";r=0`, answer.Header().Get("RateLimit"))
+	}
+	start("ann")
+	end <- true
+	assert.Equal(t, 200, (<-first).Code)
+}
+
+const threeInFlight = "domain: d\ndescriptors: [{key: user, rate_limit: {unit: in_flight, requests_per_unit: 3}}]\n" +
+	"rate_limits: [{actions: [{request_headers: {header_name: User, descriptor_key: user}}]}]\n"
+
+// mostInFlight has 16 callers send requests of one user, and returns how many were in flight at one time and
+// how many were admitted.
+func mostInFlight(w *world) (most, admitted int64) {
+	var mu sync.Mutex
+	var now int64
+	add := func(n int64) {
+		mu.Lock()
+		defer mu.Unlock()
+		now += n
+		most, admitted = max(most, now), admitted+max(0, n)
+	}
+	h := rules.Middleware(w.engine)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		add(1)
+		defer add(-1)
+		time.Sleep(10 * time.Microsecond)
+	}))
+	var callers sync.WaitGroup
+	for range 16 {
+		callers.Go(func() {
+			for range 200 {
+				send(h, "User", "ann")
+			}
+		})
+	}
+	callers.Wait()
+	return most, admitted
+}
+
+func TestNeverMoreThanTheRuleInFlight(t *testing.T) {
+	w := newWorld(t, threeInFlight, rules.Config{})
+	most, admitted := mostInFlight(w)
+	assert.LessOrEqual(t, most, int64(3))
+	assert.Greater(t, admitted, int64(3), "places are free again")
+	assert.EqualValues(t, 3, peek(w, "user=ann"))
+}
+
+// hasty is a Strategy that releases a place at once.
+type hasty struct{ *weir.InFlight }
+
+func (h hasty) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+	res, place, err := h.InFlight.Acquire(ctx, r)
+	if place != nil {
+		err = errors.Join(err, place.Release(ctx))
+	}
+	return res, place, err
+}
+
+// TestRulesInFlightControlIsRejected is the negative control.
+func TestRulesInFlightControlIsRejected(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	w := newWorld(t, threeInFlight, rules.Config{Strategies: wrapped(limiter, func(s *weir.InFlight) weir.Strategy {
+		return hasty{s}
+	})})
+	most, _ := mostInFlight(w)
+	assert.Greater(t, most, int64(3))
+}
+
+// wrapped returns the strategies of limiter, and those for requests in flight as wrap returns them.
+func wrapped(limiter *weir.Limiter, wrap func(*weir.InFlight) weir.Strategy) rules.Strategies {
+	return func(m rules.Method) (weir.Strategy, error) {
+		if m.Algorithm == rules.InFlight {
+			return wrap(limiter.InFlight()), nil
+		}
+		return rules.StrategiesOf(limiter)(m)
+	}
+}
+
+// peek returns what is left of a rule.
+func peek(w *world, descriptor string) uint64 {
+	return w.ask(w.hits(0, descriptor)).Statuses[0].Remaining
+}
+
+// A place is free again after a panic of the handler, and of OnDecision.
+func TestAPanicReleasesPlaces(t *testing.T) {
+	w := newWorld(t, concurrent(""), rules.Config{})
+	panics := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("handler") })
+	assert.PanicsWithValue(t, "handler", func() { send(rules.Middleware(w.engine)(panics), "User", "ann") })
+	assert.EqualValues(t, 1, peek(w, "user=ann"))
+
+	guard := rules.Guard{Engine: w.engine, Domain: "d",
+		OnDecision: func(*http.Request, *rules.Response, error) { panic("decision") }}
+	assert.PanicsWithValue(t, "decision", func() { send(guard.Wrap(hello), "User", "ann") })
+	assert.EqualValues(t, 1, peek(w, "user=ann"))
+}
+
+// A hijacked connection holds its place until it is closed.
+func TestHijackedConnectionsHoldPlacesOfRules(t *testing.T) {
+	w := newWorld(t, concurrent(""), rules.Config{})
+	conns := make(chan net.Conn)
+	srv := httptest.NewServer(rules.Middleware(w.engine)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if assert.NoError(t, err) {
+			conns <- conn
+		}
+	})))
+	defer srv.Close()
+	client, err := net.Dial("tcp", srv.Listener.Addr().String())
+	require.NoError(t, err)
+	defer client.Close()
+	_, err = client.Write([]byte("GET / HTTP/1.1\r\nHost: x\r\nUser: ann\r\n\r\n"))
+	require.NoError(t, err)
+	conn := <-conns
+	assert.Equal(t, []int{429}, []int{send(rules.Middleware(w.engine)(hello), "User", "ann").Code})
+	require.NoError(t, conn.Close())
+	assert.Eventually(t, func() bool { return peek(w, "user=ann") == 1 }, 20*time.Second, time.Millisecond)
+}
+
+// What one limit denies takes nothing from the others.
+func TestPlacesAndRatesOfRulesAreAllOrNothing(t *testing.T) {
+	w := newWorld(t, concurrent(""), rules.Config{})
+	ann, both := []string{"User", "ann"}, []string{"User", "ann", "Rate", "a"}
+	assert.Equal(t, []int{200, 429}, nestedIn(w.engine, ann, both))
+	assert.EqualValues(t, 2, peek(w, "rate=a"), "the denial of a place takes nothing")
+	for range 2 {
+		assert.Equal(t, []int{200}, nestedIn(w.engine, both))
+	}
+	assert.Equal(t, []int{429}, nestedIn(w.engine, both), "the rate")
+	assert.EqualValues(t, 1, peek(w, "user=ann"), "no place is held")
+	assert.Equal(t, []int{200, 429, 200}, nestedIn(w.engine, ann, both, []string{"User", "bob"}))
+}
+
+func TestPlacesOfShadowedAndReplacedRules(t *testing.T) {
+	w := newWorld(t, concurrent(""), rules.Config{})
+	shadow := []string{"Shadow", "a"}
+	assert.Equal(t, []int{200, 200, 200}, nestedIn(w.engine, shadow, shadow, shadow))
+	assert.EqualValues(t, 1, peek(w, "shadow=a"))
+	replaced, both := []string{"Replaced", "a"}, []string{"Replaced", "a", "Replacing", "a"}
+	assert.Equal(t, []int{200, 429, 200}, nestedIn(w.engine, replaced, replaced, both))
+	assert.EqualValues(t, 1, peek(w, "replaced=a"))
+
+	w = newWorld(t, concurrent(""), rules.Config{Shadow: true})
+	ann := []string{"User", "ann"}
+	assert.Equal(t, []int{200, 200, 200}, nestedIn(w.engine, ann, ann, ann))
+	assert.EqualValues(t, 1, peek(w, "user=ann"))
+}
+
+// A decision without a release takes no place, and says so.
+func TestDecideTakesNoPlace(t *testing.T) {
+	w := newWorld(t, concurrent(""), rules.Config{})
+	request := func(d rules.Descriptor) *rules.Request {
+		return &rules.Request{Domain: "d", Descriptors: []rules.Descriptor{w.hit("rate=a"), d}}
+	}
+	_, err := w.engine.Decide(t.Context(), request(w.hit("user=ann")))
+	require.ErrorIs(t, err, rules.ErrInFlight)
+	assert.ErrorContains(t, err, "rules: user: ")
+	back := w.hit("user=ann")
+	back.GiveBack = true
+	for _, hold := range []bool{false, true} {
+		if hold {
+			_, err = w.engine.Hold(t.Context(), request(back), new(rules.Response))
+		} else {
+			_, err = w.engine.Decide(t.Context(), request(back))
+		}
+		assert.ErrorIs(t, err, rules.ErrInFlight)
+	}
+	assert.EqualValues(t, 2, peek(w, "rate=a"), "nothing was counted")
+	assert.EqualValues(t, 1, peek(w, "user=ann"))
+
+	resp := new(rules.Response)
+	held, err := w.engine.Hold(t.Context(), request(w.hit("user=ann")), resp)
+	require.NoError(t, err)
+	require.Len(t, held, 1)
+	assert.True(t, resp.Allowed())
+	denied, err := w.engine.Hold(t.Context(), request(w.hit("user=ann")), resp)
+	require.NoError(t, err)
+	assert.False(t, resp.Allowed())
+	assert.Empty(t, denied)
+	require.NoError(t, held[0].Release(t.Context()))
+	assert.EqualValues(t, 1, peek(w, "user=ann"))
+	assert.EqualValues(t, 1, peek(w, "rate=a"))
+}
+
+func TestEnginesThatCannotHold(t *testing.T) {
+	set := load(t, concurrent(""))
+	_, err := rules.New(set, rules.Config{CountDenied: true})
+	assert.ErrorContains(t, err, "user: Config.CountDenied does not apply to the unit in_flight")
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	_, err = rules.New(set, rules.Config{Strategies: func(rules.Method) (weir.Strategy, error) {
+		return limiter.FixedWindow(), nil
+	}})
+	assert.ErrorIs(t, err, errors.ErrUnsupported)
+	assert.ErrorContains(t, err, "rules: strategy for in flight: ")
+}
+
+// failing is a Strategy whose places cannot be released.
+type failing struct{ *weir.InFlight }
+
+func (f failing) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+	res, _, err := f.InFlight.Acquire(ctx, r)
+	return res, stuck{}, err
+}
+
+type stuck struct{}
+
+func (stuck) Renew(context.Context) (bool, error) { return true, nil }
+func (stuck) Release(context.Context) error       { return assert.AnError }
+
+func TestAFailedReleaseOfARuleIsLogged(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	engine, err := rules.New(load(t, concurrent("")), rules.Config{Strategies: wrapped(limiter, func(s *weir.InFlight) weir.Strategy {
+		return failing{s}
+	})})
+	require.NoError(t, err)
+	var log bytes.Buffer
+	guard := rules.Guard{Engine: engine, Domain: "d", Logger: slog.New(slog.NewTextHandler(&log, nil))}
+	assert.Equal(t, 200, send(guard.Wrap(hello), "User", "ann").Code)
+	assert.Contains(t, log.String(), "a place in flight was not released")
+}
+
+// Without a place a request passes with FailOpen, and gets 503 else.
+func TestAFailedHoldTakesNoPlace(t *testing.T) {
+	limiter, err := weir.New(weir.Config{})
+	require.NoError(t, err)
+	defer limiter.Close()
+	engine, err := rules.New(load(t, concurrent("")), rules.Config{Strategies: func(m rules.Method) (weir.Strategy, error) {
+		if m.Algorithm == rules.FixedWindow {
+			return weirtest.FailAll(assert.AnError), nil
+		}
+		return rules.StrategiesOf(limiter)(m)
+	}})
+	require.NoError(t, err)
+	guard := rules.Guard{Engine: engine, Domain: "d", Logger: slog.New(slog.DiscardHandler)}
+	for code, open := range map[int]bool{503: false, 200: true} {
+		guard.FailOpen = open
+		assert.Equal(t, code, send(guard.Wrap(hello), "User", "ann", "Rate", "a").Code)
+		assert.Equal(t, 200, send(guard.Wrap(hello), "User", "ann").Code, "the place is free")
+	}
+}
+
+func TestRulesInFlightAreReadAndWritten(t *testing.T) {
+	for more, want := range map[string]string{
+		"":                "1 in flight, lease 1m0s",
+		", lease: 90s":    "1 in flight, lease 1m30s",
+		", lease: 1ms":    "1 in flight, lease 1ms",
+		", lease: 8760h":  "1 in flight, lease 8760h0m0s",
+		", lease: 1h1.5s": "1 in flight, lease 1h0m1.5s",
+	} {
+		set := load(t, concurrent(more))
+		assert.Empty(t, set.Warnings())
+		x := set.Explain("d", entries(t, "user=a"))
+		assert.Equal(t, want, x.Rule.Limit.String())
+		assert.Contains(t, x.Verdict, want)
+		text, err := set.YAML()
+		require.NoError(t, err)
+		again := load(t, string(text))
+		assert.Empty(t, rules.Diff(set, again))
+		assert.Equal(t, x.Rule.Limit, again.Match("d", entries(t, "user=a")).Limit)
+	}
+	short := load(t, strings.ReplaceAll(concurrent(", lease: 5s"), "in_flight", "In_Flight"))
+	changes := rules.Diff(load(t, concurrent("")), short)
+	require.Len(t, changes, 1)
+	assert.Equal(t, "d: user: 1 in flight, lease 1m0s -> 1 in flight, lease 5s; counters start at zero", changes[0].String())
+	changes = rules.Diff(short, load(t, strings.Replace(concurrent(", lease: 5s"), "unit: 1", "unit: 4", 1)))
+	require.Len(t, changes, 1)
+	assert.Contains(t, changes[0].Effect, "counters are kept")
+
+	_, found := (&rules.Loader{Envoy: true}).Check(files("r.yaml", concurrent("")))
+	require.NotEmpty(t, found)
+	assert.Equal(t, "r.yaml:4:36: warning: not portable: Envoy's service refuses the unit in_flight", found[0].Error())
+}
+
+func TestWrongRulesInFlight(t *testing.T) {
+	with := func(limit, own string) string {
+		return "domain: d\ndescriptors: [{key: k, rate_limit: {" + limit + "}, metadata: {weir: " + own + "}}]\n"
+	}
+	const limit = "unit: in_flight, requests_per_unit: 4"
+	for text, want := range map[string]string{
+		with(limit+", lease: 60", "{}"):                                   "lease is 60; want a duration such as 60s",
+		with(limit+", lease: ''", "{}"):                                   `lease is ""; want a duration such as 60s`,
+		with(limit+", lease: [1s]", "{}"):                                 "want a string",
+		with(limit+", lease: 0s", "{}"):                                   "lease is 0s; want whole milliseconds, from 1ms to 365 days",
+		with(limit+", lease: -1s", "{}"):                                  "from 1ms to 365 days",
+		with(limit+", lease: 999us", "{}"):                                "from 1ms to 365 days",
+		with(limit+", lease: 1.5ms", "{}"):                                "from 1ms to 365 days",
+		with(limit+", lease: 8761h", "{}"):                                "from 1ms to 365 days",
+		with(limit+", unit_multiplier: 2", "{}"):                          "unit_multiplier does not apply to the unit in_flight",
+		with("unit: minute, requests_per_unit: 4, lease: 1s", "{}"):       "lease applies to the unit in_flight only",
+		with("unlimited: true, lease: 1s", "{}"):                          "lease applies to the unit in_flight only",
+		with("unlimited: true, unit: in_flight", "{}"):                    "should not specify rate limit unit when unlimited",
+		with("unit: inflight, requests_per_unit: 4", "{}"):                "did you mean 'in_flight'?",
+		with(limit, "{algorithm: sliding_log}"):                           "the unit in_flight has no algorithm",
+		with("unit: day, requests_per_unit: 4", "{algorithm: in_flight}"): "no algorithm is named so",
+		with(limit, "{burst: 5}"):                                         "burst applies to token_bucket only; the algorithm is in_flight",
+		with(limit, "{costs: afterwards}"):                                "costs do not apply to the unit in_flight",
+		with(limit, "{calendar: {zone: UTC}}"):                            "the unit is in_flight",
+	} {
+		_, err := rules.Load(files("r.yaml", text))
+		assert.ErrorContains(t, err, want, text)
+	}
+}
