@@ -174,6 +174,105 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// heldSince returns the counts of the process since before.
+func heldSince(before renewal.Stats) renewal.Stats {
+	now := renewal.Read()
+	return renewal.Stats{Held: now.Held - before.Held, Lapsed: now.Lapsed - before.Lapsed, Waits: now.Waits - before.Waits}
+}
+
+// A place elsewhere is held until it is released or lost, and a place that is lost counts once.
+func TestCountsOfPlacesElsewhere(t *testing.T) {
+	defer noRenewers(t)
+	waiting(t, func(t *testing.T, l *Limiter) {
+		s, before := holdElsewhere(l), renewal.Read()
+		counted := func(held int64, lapsed uint64) {
+			t.Helper()
+			require.Equal(t, renewal.Stats{Held: held, Lapsed: lapsed}, heldSince(before))
+		}
+		r := &Request{Key: "a", Limit: 3, Duration: time.Minute, Cost: 3}
+		first := mustHold(t, s, r)
+		other := mustHold(t, s, &Request{Key: "b", Limit: 1, Duration: time.Hour})
+		deniesHold(t, s, r)
+		counted(2, 0)
+		s.down.Store(true)
+		time.Sleep(r.Duration)
+		counted(2, 0) // as far as is known
+		second := mustHold(t, s, r)
+		counted(3, 0)
+		s.down.Store(false)
+		time.Sleep(10 * time.Second)
+		<-first.Lost()
+		counted(2, 1)
+		time.Sleep(time.Hour)
+		counted(2, 1)
+		for range 2 {
+			require.NoError(t, first.Release(t.Context()))
+			counted(2, 1)
+		}
+		for range 2 {
+			require.NoError(t, second.Release(t.Context()))
+			counted(1, 1)
+		}
+		require.NoError(t, other.Release(t.Context()))
+		counted(0, 1)
+		require.NoError(t, mustHold(t, l.InFlight(), r).Release(t.Context())) // here
+		counted(0, 1)
+	})
+}
+
+// A call of HoldWait counts once, however often it tries, unless it has a place, or fails, at once.
+func TestCountsOfWaits(t *testing.T) {
+	for name, of := range map[string]func(l *Limiter) Strategy{
+		"here":      func(l *Limiter) Strategy { return l.InFlight() },
+		"elsewhere": func(l *Limiter) Strategy { return holdElsewhere(l) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			waiting(t, func(t *testing.T, l *Limiter) {
+				s, before := of(l), renewal.Read()
+				waits := func(want uint64) {
+					t.Helper()
+					require.Equal(t, want, heldSince(before).Waits)
+				}
+				r := &Request{Key: "a", Limit: 1, Duration: time.Minute}
+				h, err := HoldWait(t.Context(), s, r)
+				require.NoError(t, err)
+				_, err = HoldWait(t.Context(), s, &Request{Key: "a", Limit: 1, Duration: time.Minute, Cost: 2})
+				require.ErrorIs(t, err, ErrLimit)
+				ended, cancel := context.WithCancel(t.Context())
+				cancel()
+				_, err = HoldWait(ended, s, r)
+				require.ErrorIs(t, err, context.Canceled)
+				deniesHold(t, s, r)
+				waits(0)
+				for i := range uint64(3) {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					_, err = HoldWait(ctx, s, r)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					cancel()
+					waits(i + 1)
+				}
+				var all sync.WaitGroup
+				all.Go(func() {
+					h, err := HoldWait(t.Context(), s, r)
+					assert.NoError(t, err)
+					assert.NoError(t, h.Release(t.Context()))
+				})
+				time.Sleep(time.Hour)
+				waits(4) // while it waits
+				require.NoError(t, h.Release(t.Context()))
+				all.Wait()
+				waits(4)
+				_, err = Wait(t.Context(), l.SlidingLog(), r)
+				require.NoError(t, err)
+				_, err = Wait(t.Context(), l.SlidingLog(), r)
+				require.NoError(t, err)
+				waits(4) // others are not of work in flight
+			})
+		})
+	}
+	noRenewers(t)
+}
+
 // A thousand places are renewed by one goroutine and Width calls, and released while they are renewed.
 func TestManyPlacesAreRenewedInTime(t *testing.T) {
 	defer noRenewers(t)

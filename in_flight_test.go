@@ -10,8 +10,11 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -409,6 +412,95 @@ func TestInFlightControlIsRejected(t *testing.T) {
 		}
 	}
 	t.Error("more than the limit must be in flight at some time")
+}
+
+// Held is the cost of the places, of all callers: beside leases, for which nobody holds anything, and while
+// somebody waits too.
+func TestStatsCountWhatIsHeld(t *testing.T) {
+	waiting(t, func(t *testing.T, l *Limiter) {
+		s := l.InFlight()
+		held := func(want int) {
+			t.Helper()
+			require.EqualValues(t, want, l.Stats().Held)
+		}
+		r := func(key string, cost uint64) *Request {
+			return &Request{Key: key, Limit: 5, Duration: time.Minute, Cost: cost}
+		}
+		held(0)
+		a, b := mustHold(t, s, r("a", 0)), mustHold(t, s, r("a", 3))
+		held(4)
+		long := mustHold(t, Policy{"p", l.InFlight(), 5, time.Hour}, &Request{Key: strings.Repeat("b", 100), Cost: 2})
+		held(6)
+		deniesHold(t, s, r("a", 2))
+		held(6)
+		_, err := s.Run(t.Context(), r("a", 1))
+		require.NoError(t, err)
+		held(6)
+		var all sync.WaitGroup
+		all.Go(func() {
+			h, err := HoldWait(t.Context(), s, r("a", 5))
+			assert.NoError(t, err)
+			held(7)
+			assert.NoError(t, h.Release(t.Context()))
+		})
+		synctest.Wait()
+		held(6)
+		for range 2 { // the second time it does nothing
+			require.NoError(t, a.Release(t.Context()))
+			held(5)
+		}
+		require.NoError(t, b.Release(t.Context()))
+		held(2)
+		all.Wait() // until the lease has ended
+		held(2)
+		l.Sweep()
+		held(2)
+		require.NoError(t, long.Release(t.Context()))
+		held(0)
+		time.Sleep(time.Hour)
+		l.Sweep()
+		held(0)
+		assert.Zero(t, l.Stats().Buckets)
+	})
+}
+
+// While 64 goroutines hold and release, Held is never more than they may hold, and in the end what is held.
+func TestStatsCountWhatIsHeldConcurrently(t *testing.T) {
+	l, err := New(Config{})
+	require.NoError(t, err)
+	defer l.Close()
+	s, done, kept := l.InFlight(), make(chan struct{}), make([]*Held, 64)
+	var all sync.WaitGroup
+	for i := range kept {
+		all.Go(func() {
+			r := &Request{Key: strconv.Itoa(i % 8), Limit: 8 * 3, Duration: time.Minute, Cost: 3}
+			for range 1000 {
+				h, err := Hold(t.Context(), s, r)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.NoError(t, h.Release(t.Context()))
+			}
+			h, err := Hold(t.Context(), s, r)
+			assert.NoError(t, err)
+			kept[i] = h
+		})
+	}
+	go func() { defer close(done); all.Wait() }()
+	for ended := false; !ended; {
+		select {
+		case <-done:
+			ended = true
+		default:
+		}
+		assert.LessOrEqual(t, l.Stats().Held, uint64(64*3))
+	}
+	assert.EqualValues(t, 64*3, l.Stats().Held)
+	assert.EqualValues(t, 64*1001, l.Stats().Allowed, "the control, which takes no release off")
+	for i, h := range kept {
+		require.NoError(t, h.Release(t.Context()))
+		require.EqualValues(t, 3*(63-i), l.Stats().Held)
+	}
 }
 
 // A place takes at most 100 bytes beside the bucket of its caller, and no goroutine.

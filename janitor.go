@@ -42,8 +42,8 @@ type sweeper interface {
 	// save writes the states that have not expired at now.
 	save(e *encoder, now int64)
 
-	// stats returns the admitted cost of fixed windows, or hits of others, and the denied hits.
-	stats() (allowed, denied uint64)
+	// stats adds the admitted cost of fixed windows, or hits of others, the denied hits, and the cost held.
+	stats(s *Stats)
 }
 
 func (j *janitor) add(tables ...sweeper) {

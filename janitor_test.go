@@ -168,11 +168,11 @@ func TestCloseEndsASleepingJanitor(t *testing.T) {
 // sweeps is a table that calls a function when it is swept.
 type sweeps func()
 
-func (f sweeps) sweep(_, _ int64) int            { f(); return 0 }
-func (f sweeps) reclaimSome(int64, *int) int     { return 0 }
-func (f sweeps) soonest() int64                  { return maxInstant }
-func (f sweeps) save(*encoder, int64)            {}
-func (f sweeps) stats() (allowed, denied uint64) { return 0, 0 }
+func (f sweeps) sweep(_, _ int64) int        { f(); return 0 }
+func (f sweeps) reclaimSome(int64, *int) int { return 0 }
+func (f sweeps) soonest() int64              { return maxInstant }
+func (f sweeps) save(*encoder, int64)        {}
+func (f sweeps) stats(*Stats)                {}
 
 func TestCloseWaitsForSweep(t *testing.T) {
 	l, early := closeInMidSweep(t, (*Limiter).Close, 10*time.Millisecond)

@@ -108,10 +108,11 @@ func New(cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// Stats counts the decisions, errors and sweeps of a limiter since New.
+// Stats counts the decisions, errors and sweeps of a limiter since New, and what it keeps now.
 type Stats struct {
 	Checks          uint64 // Allowed, Denied and all errors
 	Allowed, Denied uint64
+	Held            uint64 // cost that Hold has admitted in this process, and is not released
 	Invalid         uint64 // ErrID, ErrScale, ErrLimit
 	Full            uint64 // ErrFull
 	Closed          uint64 // ErrClosed
@@ -139,9 +140,7 @@ func (l *Limiter) Stats() Stats {
 		LastSweep:  time.Duration(l.janitor.took.Load()),
 	}
 	for _, t := range l.janitor.all() {
-		allowed, denied := t.stats()
-		s.Allowed += allowed
-		s.Denied += denied
+		t.stats(&s)
 	}
 	extra = max(extra, l.buckets.extraCost.Load()) // the larger leaves out costs and refunds under way
 	// Metrics take a count that falls for a restart.

@@ -344,11 +344,10 @@ func (t *states) sweepShard(sh *stateShard, now, timeout int64) (removed, seen i
 	return removed, seen
 }
 
-func (t *states) stats() (allowed, denied uint64) {
-	denied = t.denied.Load()
+func (t *states) stats(s *Stats) {
+	s.Denied += t.denied.Load()
 	for i := range t.shards {
-		allowed += t.shards[i].allowed.Load()
-		denied += t.shards[i].denied.Load()
+		s.Allowed += t.shards[i].allowed.Load()
+		s.Denied += t.shards[i].denied.Load()
 	}
-	return allowed, denied
 }

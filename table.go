@@ -147,25 +147,26 @@ func (t *table) lock(k packedID, id string, p *period, at *reading, create bool)
 }
 
 // stats holds a shard's mutex, so that no bucket is missed or counted twice.
-func (t *table) stats() (allowed, denied uint64) {
-	allowed, denied = t.tally.allowed.Load(), t.tally.denied.Load()
+func (t *table) stats(sum *Stats) {
+	sum.Allowed += t.tally.allowed.Load()
+	sum.Denied += t.tally.denied.Load()
 	for i := range t.shards {
 		sh := &t.shards[i]
 		sh.mu.Lock()
-		allowed += sh.allowed
-		denied += sh.denied
+		sum.Allowed += sh.allowed
+		sum.Denied += sh.denied
 		if t.tallied || sh.places > 0 {
 			for _, s := range sh.slots(0, len(sh.chunks)) {
 				switch state := s.load(stateWord); {
 				case t.tallied:
-					allowed += uint64(count(state))
-					denied += s.load(deniedWord) & countMask
+					sum.Allowed += uint64(count(state))
+					sum.Denied += s.load(deniedWord) & countMask
 				case s.hasPlaces():
-					allowed += admittedIn(state)
+					sum.Allowed += admittedIn(state)
+					sum.Held += uint64(heldIn(state))
 				}
 			}
 		}
 		sh.mu.Unlock()
 	}
-	return allowed, denied
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/weirgo/weir/internal/renewal"
 )
 
 // Wait asks s for an admission of r until it has one. Denied, it sleeps until the instant that the
@@ -75,6 +77,9 @@ func (c *waitCaller) wait(ctx context.Context) error {
 	}
 	q, place := joinQueue(id, c)
 	defer q.leave(place)
+	if c.holds {
+		renewal.Waited()
+	}
 	if c.tries > 0 {
 		c.freed = c.wake // by signalFirst
 	}

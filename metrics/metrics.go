@@ -17,6 +17,7 @@ import (
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
 	"github.com/weirgo/weir/httplimit"
+	"github.com/weirgo/weir/internal/renewal"
 	"github.com/weirgo/weir/near"
 )
 
@@ -42,8 +43,8 @@ func (d Desc) PrometheusName() string {
 	return name
 }
 
-// Source is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback] or [Leases], or
-// of your own.
+// Source is a part of weir that counts. Make one with [Limiter], [HTTP], [Fallback], [Leases] or [Holds],
+// or of your own.
 type Source struct {
 	// Descs are the metrics; read-only.
 	Descs []Desc
@@ -112,6 +113,8 @@ func Limiter(stats func() weir.Stats) Source {
 			func(s weir.Stats) float64 { return float64(s.Buckets) }),
 		gauge("weir.max_buckets", "Buckets that the table can hold.", "{bucket}",
 			func(s weir.Stats) float64 { return float64(s.MaxBuckets) }),
+		gauge("weir.hold.places", "Cost of the places that are held in this process.", "{cost}",
+			func(s weir.Stats) float64 { return float64(s.Held) }),
 		counter("weir.sweeps", "Sweeps of the table.", "{sweep}",
 			func(s weir.Stats) uint64 { return s.Sweeps }),
 		counter("weir.swept_buckets", "Expired buckets that sweeps removed.", "{bucket}",
@@ -197,6 +200,19 @@ func Leases(stats func() near.LeaseStats) Source {
 			func(s near.LeaseStats) uint64 { return s.Fetched }),
 		gauge("weir.leases", "Leases held.", "{lease}",
 			func(s near.LeaseStats) float64 { return float64(s.Keys) }),
+	})
+}
+
+// Holds returns the metrics of weir.Hold and weir.HoldWait that are those of the process, whatever the
+// Strategy: register them once. The places that a Limiter holds are in its own.
+func Holds() Source {
+	return sourceOf(renewal.Read, []metric[renewal.Stats]{
+		gauge("weir.hold.leases", "Places elsewhere that this process holds and renews.", "{place}",
+			func(s renewal.Stats) float64 { return float64(s.Held) }),
+		counter("weir.hold.waits", "Calls of HoldWait that had to wait.", "{call}",
+			func(s renewal.Stats) uint64 { return s.Waits }),
+		counter("weir.hold.lapsed", "Places elsewhere that were lost, since their lease ended.", "{place}",
+			func(s renewal.Stats) uint64 { return s.Lapsed }),
 	})
 }
 

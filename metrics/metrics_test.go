@@ -1,14 +1,17 @@
 package metrics_test
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/weirgo/weir"
 	"github.com/weirgo/weir/fallback"
@@ -26,6 +29,7 @@ func every(l weir.Stats, f fallback.Stats) map[string]metrics.Source {
 		"leases": metrics.Leases(func() near.LeaseStats {
 			return near.LeaseStats{Leased: 1, Fetched: 2, Keys: 3}
 		}),
+		"holds": metrics.Holds(),
 	}
 }
 
@@ -59,7 +63,7 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 	sources := every(
 		weir.Stats{
 			Allowed: 1, Denied: 2, Invalid: 3, Full: 4, Closed: 5,
-			Buckets: 6, MaxBuckets: 7, Swept: 8, Sweeps: 9, LastSweep: 10 * time.Second,
+			Buckets: 6, MaxBuckets: 7, Swept: 8, Sweeps: 9, LastSweep: 10 * time.Second, Held: 11,
 		},
 		fallback.Stats{
 			State: fallback.HalfOpen, OpenPartitions: 1, Primary: 2, Lease: 3, Denials: 4, Local: 5, Policy: 6,
@@ -73,6 +77,7 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 	for sample, want := range map[string]float64{
 		"weir_checks_total allowed": 1, "weir_checks_total denied": 2, "weir_checks_total invalid": 3,
 		"weir_checks_total full": 4, "weir_checks_total closed": 5, "weir_buckets ": 6, "weir_max_buckets ": 7,
+		"weir_hold_places ":         11,
 		"weir_swept_buckets_total ": 8, "weir_sweeps_total ": 9, "weir_last_sweep_seconds ": 10,
 		"weir_requests_total denied":            float64(httplimit.Denied),
 		"weir_requests_total exempt":            float64(httplimit.Exempt),
@@ -91,6 +96,71 @@ func TestSourcesReadTheirFigures(t *testing.T) {
 		assert.Contains(t, got, sample)
 		assert.Equal(t, want, got[sample], sample)
 	}
+}
+
+// elsewhere is a Holder as of another process, whose places are lost when they are to be renewed.
+type elsewhere struct{ *weir.InFlight }
+
+func (s elsewhere) Acquire(ctx context.Context, r *weir.Request) (*weir.Result, weir.Place, error) {
+	res, place, err := s.InFlight.Acquire(ctx, r)
+	if err != nil || !res.Allowed() {
+		return res, nil, err
+	}
+	return res, lost{place}, nil
+}
+
+type lost struct{ weir.Place }
+
+func (p lost) Renew(ctx context.Context) (held bool, err error) { return false, p.Release(ctx) }
+
+func TestHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := weir.New(weir.Config{})
+		require.NoError(t, err)
+		defer limiter.Close()
+		read := func() map[string]float64 {
+			got := map[string]float64{}
+			for _, s := range []metrics.Source{metrics.Limiter(limiter.Stats), metrics.Holds()} {
+				s.Read(func(i int, _ string, value float64) {
+					if name := s.Descs[i].PrometheusName(); strings.HasPrefix(name, "weir_hold_") {
+						got[name] = value
+					}
+				})
+			}
+			return got
+		}
+		before := read() // some are of the process
+		reads := func(places, leases, waits, lapsed float64) {
+			t.Helper()
+			assert.Equal(t, map[string]float64{
+				"weir_hold_places": places, "weir_hold_leases": leases,
+				"weir_hold_waits_total":  before["weir_hold_waits_total"] + waits,
+				"weir_hold_lapsed_total": before["weir_hold_lapsed_total"] + lapsed,
+			}, read())
+		}
+		reads(0, 0, 0, 0)
+		r := &weir.Request{Key: "a", Limit: 2, Duration: 30 * time.Second, Cost: 2}
+		held, err := weir.Hold(t.Context(), limiter.InFlight(), r)
+		require.NoError(t, err)
+		reads(2, 0, 0, 0)
+		go func() {
+			time.Sleep(time.Second)
+			reads(2, 0, 1, 0)
+			assert.NoError(t, held.Release(t.Context()))
+		}()
+		held, err = weir.HoldWait(t.Context(), limiter.InFlight(), r)
+		require.NoError(t, err)
+		reads(2, 0, 1, 0)
+		require.NoError(t, held.Release(t.Context()))
+		reads(0, 0, 1, 0)
+		held, err = weir.Hold(t.Context(), elsewhere{limiter.InFlight()}, r)
+		require.NoError(t, err)
+		reads(2, 1, 1, 0) // as behind a fallback, in which a place of Redis is held here too
+		<-held.Lost()
+		reads(0, 0, 1, 1)
+		require.NoError(t, held.Release(t.Context()))
+		reads(0, 0, 1, 1)
+	})
 }
 
 // However many goroutines bring new values, a label has at most MaxValues of them and "other".

@@ -158,6 +158,9 @@ func (k backendKey) String() string {
 // its own.
 var decisions = weirprom.NewDecisions("")
 
+// holds has what is held elsewhere, of the process.
+var holds = weirprom.New("", metrics.Holds())
+
 // register registers what other handlers may have registered already. Of backends of one name,
 // which differ in Redis, the first is shown.
 func register(registry *prometheus.Registry, collectors ...prometheus.Collector) error {

@@ -172,7 +172,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 			Name: h.placesName(), Limit: uint64(h.MaxInFlightPerClient), Strategy: b.places,
 		}
 	}
-	if err := register(ctx.GetMetricsRegistry(), decisions, b.collector); err != nil {
+	if err := register(ctx.GetMetricsRegistry(), decisions, holds, b.collector); err != nil {
 		return err
 	}
 	h.guard, err = guard(b.strategy, cfg)

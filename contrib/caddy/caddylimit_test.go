@@ -366,7 +366,9 @@ func TestInFlight(t *testing.T) {
 	}))
 	defer upstream.Close()
 	url, _ := run(t, `
-		weir 100/1m {
+		metrics /metrics
+		@work not path /metrics
+		weir @work 100/1m {
 			max_in_flight            2
 			max_in_flight_per_client 1
 		}
@@ -382,6 +384,8 @@ func TestInFlight(t *testing.T) {
 	ask(bob)
 	resp, _ = get(t, url, "203.0.113.9")
 	assert.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, "one too many of all")
+	_, text := get(t, url+"/metrics", alice)
+	assert.Contains(t, text, `weir_hold_places{name="sliding"} 2`+"\n")
 	close(leave)
 	assert.Equal(t, []int{200, 200}, []int{<-done, <-done})
 }
@@ -452,6 +456,7 @@ func TestMetrics(t *testing.T) {
 		`weir_decisions_total{outcome="denied",policy="metered",source="local"} 1`,
 		`weir_decisions_total{outcome="admitted",policy="redis",source="primary"} 1`,
 		`weir_buckets{name="sliding"} 1`,
+		`weir_hold_waits_total 0`, `weir_hold_lapsed_total 0`,
 		`weir_fallback_breaker_state{name="sliding, redis weir:",state="closed"} 1`,
 	} {
 		assert.Contains(t, text, want+"\n")

@@ -55,6 +55,7 @@ func (k *Kept) Start(group any, lease time.Duration, p Place) {
 		}
 	}
 	k.of.places++
+	counts.held.Add(1)
 	k.of.Add(&k.item, k, k.renewAfter(3))
 }
 
@@ -79,11 +80,18 @@ func (k *Kept) Call() (again time.Duration) {
 	case err != nil:
 		return k.renewAfter(12)
 	case !held:
-		k.place = nil
+		k.ended()
+		counts.lapsed.Add(1)
 		close(k.lost)
 		return 0
 	}
 	return k.renewAfter(3)
+}
+
+// ended notes that there is no place any more. mu is held.
+func (k *Kept) ended() {
+	k.place = nil
+	counts.held.Add(-1)
 }
 
 // Release releases the place, unless it is lost, once a call has ended that renews it. It is called once.
@@ -91,7 +99,7 @@ func (k *Kept) Release(ctx context.Context) (err error) {
 	k.mu.Lock()
 	if k.place != nil {
 		err = k.place.Release(ctx)
-		k.place = nil
+		k.ended()
 	}
 	k.mu.Unlock()
 	k.of.Remove(&k.item)

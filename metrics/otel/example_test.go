@@ -41,4 +41,5 @@ func ExampleRegister() {
 	// Output:
 	// weir.buckets 1
 	// weir.max_buckets 1000
+	// weir.hold.places 0
 }

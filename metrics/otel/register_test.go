@@ -105,7 +105,9 @@ func TestScrape(t *testing.T) {
 		Stats: stats, OnDecision: decisions.OnDecision,
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	registration, err := weirotel.Register(meter, "edge",
-		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(f.Stats))
+		metrics.Limiter(limiter.Stats), metrics.HTTP(stats.Count), metrics.Fallback(f.Stats), metrics.Holds())
+	require.NoError(t, err)
+	held, err := weir.Hold(t.Context(), limiter.InFlight(), &weir.Request{Key: "caller-a", Limit: 3, Duration: time.Minute})
 	require.NoError(t, err)
 	ask := func(key string) {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -128,6 +130,10 @@ func TestScrape(t *testing.T) {
 		"weir_fallback_decisions_total name=edge,source=local":                      3,
 		"weir_fallback_failures_total name=edge":                                    1,
 		"weir_max_buckets name=edge":                                                2000,
+		"weir_hold_places name=edge":                                                1,
+		"weir_hold_leases name=edge":                                                0,
+		"weir_hold_waits_total name=edge":                                           0,
+		"weir_hold_lapsed_total name=edge":                                          0,
 	} {
 		assert.Contains(t, samples, sample)
 		assert.Equal(t, want, samples[sample], sample)
@@ -136,6 +142,9 @@ func TestScrape(t *testing.T) {
 	assert.Len(t, families["weir_primary_call_duration_seconds"].Metric[0].Histogram.Bucket,
 		len(metrics.CallBounds())+1)
 
+	require.NoError(t, held.Release(t.Context()))
+	after, _ := scrape(t, server)
+	assert.Zero(t, after["weir_hold_places name=edge"])
 	before := len(samples)
 	for i := range 1000 {
 		ask(fmt.Sprint("caller-", i))
@@ -172,7 +181,7 @@ func TestNamesAreThoseOfPrometheus(t *testing.T) {
 	sources := []metrics.Source{
 		metrics.Limiter(limiter.Stats), metrics.HTTP(new(httplimit.Stats).Count),
 		metrics.Fallback(func() fallback.Stats { return fallback.Stats{} }),
-		metrics.Leases(func() near.LeaseStats { return near.LeaseStats{} }),
+		metrics.Leases(func() near.LeaseStats { return near.LeaseStats{} }), metrics.Holds(),
 	}
 	_, err = weirotel.Register(meter, "", sources...)
 	require.NoError(t, err)

@@ -34,6 +34,7 @@ type service struct {
 	handler  http.Handler
 	registry *prometheus.Registry
 	down     bool // the primary; set between requests
+	places   *weir.InFlight
 }
 
 // primary is a Strategy that is down at times.
@@ -75,7 +76,8 @@ func newService(t *testing.T) *service {
 	})(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	s.registry.MustRegister(decisions, calls, weirprom.New("edge", metrics.Limiter(limiter.Stats),
 		metrics.HTTP(stats.Count),
-		metrics.Fallback(f.Stats), metrics.Leases(leases.Stats)))
+		metrics.Fallback(f.Stats), metrics.Leases(leases.Stats), metrics.Holds()))
+	s.places = limiter.InFlight()
 	return s
 }
 
@@ -136,6 +138,8 @@ func TestScrape(t *testing.T) {
 	for _, want := range []int{200, 200, 429} {
 		assert.Equal(t, want, s.ask("a"))
 	}
+	held, err := weir.Hold(t.Context(), s.places, &weir.Request{Key: "a", Limit: 3, Duration: time.Minute})
+	require.NoError(t, err)
 	s.down = true
 	for range 3 {
 		assert.Equal(t, 200, s.ask(fmt.Sprint("b", time.Now().UnixNano())), "local decides")
@@ -169,6 +173,13 @@ func TestScrape(t *testing.T) {
 	assert.Positive(t, of("weir_buckets"))
 	assert.Positive(t, of("weir_checks_total", "outcome", "allowed"))
 	assert.Contains(t, families, "weir_last_sweep_seconds")
+	assert.EqualValues(t, 1, of("weir_hold_places"))
+	for _, name := range []string{"weir_hold_leases", "weir_hold_waits_total", "weir_hold_lapsed_total"} {
+		assert.Zero(t, of(name), name)
+	}
+	require.NoError(t, held.Release(t.Context()))
+	families, _ = scrape(t, s.registry)
+	assert.Zero(t, of("weir_hold_places"))
 
 	problems, err := testutil.GatherAndLint(s.registry)
 	require.NoError(t, err)

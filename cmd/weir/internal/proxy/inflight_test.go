@@ -144,6 +144,7 @@ func TestRequestsInFlightOverSeveralProxies(t *testing.T) {
 	require.Equal(t, 200, code)
 	code, second := openStream(t, proxies[1].front.URL, "192.0.2.1")
 	require.Equal(t, 200, code)
+	assert.Contains(t, proxies[0].metrics(), "\nweir_hold_leases 2\n", "of the process, with both proxies")
 	short := func(i int) int {
 		return status(t, "GET", proxies[i].front.URL+"/short", "X-Forwarded-For", "192.0.2.1")
 	}
