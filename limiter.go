@@ -43,8 +43,9 @@ type Config struct {
 	// time. 0 means 1<<20. A bucket takes about 75 bytes, and 64 more for each 40 bytes beyond the
 	// first 16 of an ID over 22 bytes. Those of SlidingLog, List, Tiers and LeakyBucket, and of
 	// InFlight where a caller has leases, take about 300 bytes, and their contents, bounded as
-	// [Limiter.SlidingLog] says. At a full table expired buckets are removed at once; if there is none, an ID without a bucket gets [ErrFull]. Too small refuses
-	// new callers; too large lets a flood of made-up IDs take the memory.
+	// [Limiter.SlidingLog] says. At a full table expired buckets are removed at once; if there is
+	// none, an ID without a bucket gets [ErrFull]. Too small refuses new callers; too large lets a
+	// flood of made-up IDs take the memory.
 	MaxBuckets int
 
 	// Timeout is how long a bucket is kept after it expired or was last used, whichever is later,
@@ -124,9 +125,10 @@ type Stats struct {
 	LastSweep  time.Duration // how long the last one took, in real time
 }
 
-// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing. It
-// holds one shard's mutex at a time, so it is no snapshot of one instant. No count of calls falls:
-// costs, charges and refunds under way may make Allowed too high, until as much more is admitted.
+// Stats adds up the counts of all buckets, about 10 ns each, so that it costs a decision nothing.
+// It holds one shard's mutex at a time, so it is no snapshot of one instant. No count of calls
+// falls: costs, charges and refunds under way may make Allowed too high, until as much more is
+// admitted.
 func (l *Limiter) Stats() Stats {
 	extra := l.buckets.extraCost.Load()
 	s := Stats{

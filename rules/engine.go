@@ -16,8 +16,9 @@ import (
 
 // Strategies returns the strategy that counts for rules with a method. The Strategy must implement
 // [weir.Peeker] and [weir.Refunder], [weir.Charger] for costs that are known afterwards, and
-// [weir.Holder] for requests in flight. Hits can be refunded to a SlidingLog only if it lists its Entries, as a [weir.SlidingLog] does. The
-// engine uses one Strategy for all rules with the same method, as long as there are any.
+// [weir.Holder] for requests in flight. Hits can be refunded to a SlidingLog only if it lists its
+// Entries, as a [weir.SlidingLog] does. The engine uses one Strategy for all rules with the same
+// method, as long as there are any.
 type Strategies func(m Method) (weir.Strategy, error)
 
 // Method is the part of a [Limit] that selects the strategy.
@@ -118,15 +119,15 @@ type Config struct {
 // one call for each that was under way. The Strategy must implement [weir.Charger]. In a Go program
 // a [weir.Reservation] does the same with an estimate, which it commits to the actual cost.
 //
-// Envoy's service counts every request so, denied ones too, on all of its limits. Config.CountDenied
-// does that.
+// Envoy's service counts every request so, denied ones too, on all of its limits.
+// Config.CountDenied does that.
 //
 // # What Swap keeps
 //
 // Counters belong to a domain, entries and a period, not to a rule. They are kept when a limit is
 // raised or lowered, and when a rule is renamed, moved or split. They start at zero when a rule's
-// period, calendar or algorithm changes, when its share_threshold changes, and when the pattern of a shared
-// wildcard changes.
+// period, calendar or algorithm changes, when its share_threshold changes, and when the pattern of
+// a shared wildcard changes.
 type Engine struct {
 	cfg     Config
 	limiter *weir.Limiter // owned by the engine, or nil
