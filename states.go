@@ -126,7 +126,9 @@ func (t *states) lock(k stateKey, create bool) (handle, state, error) {
 // lockFlight attaches the flight of e, or an empty one if e is nil, to its slot, which it makes if there is
 // none and create is set.
 func (t *states) lockFlight(k stateKey, create bool, e *entry, now int64) (h handle, of state, err error) {
-	if h, of = (handle{now: now}), t.empty(); e != nil {
+	if e == nil {
+		h, of = handle{now: now}, t.empty()
+	} else {
 		h, of = handle{max(now, e.latest), e}, e.state
 	}
 	if of.(*flight).attach(t.l, k, e != nil) {
