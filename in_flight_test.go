@@ -657,7 +657,7 @@ func TestHoldTakesVeryLargeCosts(t *testing.T) {
 	r := &Request{Key: "a", Limit: math.MaxUint64, Duration: time.Second, Cost: math.MaxUint64}
 	for range 3 {
 		h := mustHold(t, s, r)
-		assert.EqualValues(t, maxHeld, deniesHold(t, s, r).Result.TotalRequests)
+		assert.EqualValues(t, uint64(maxHeld), deniesHold(t, s, r).Result.TotalRequests)
 		r.Cost = 1
 		deniesHold(t, s, r)
 		require.NoError(t, h.Release(t.Context()))

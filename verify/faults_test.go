@@ -127,7 +127,7 @@ func init() {
 				"\t\t\tif next.Still1 != have.Still1 || next.Still2 != have.Still2 {\n" +
 					"\t\t\t\tk := s.table.pack(r.Key)\n" +
 					"\t\t\t\tc := cell{slot: slot, shard: &s.table.shards[s.table.number(k.hash)],\n" +
-					"\t\t\t\t\tpackedID: k, id: r.Key, key: key}\n" +
+					"\t\t\t\t\tpackedID: k, id: r.Key, key: periodOf(s.kind, p.Scale, 0)}\n" +
 					"\t\t\t\tif c.roll(state, next) {\n" +
 					"\t\t\t\t\ts.table.tally.allowed.Add(1)\n" +
 					"\t\t\t\t\treturn s.l.setResult(res, v, now), nil\n" +
