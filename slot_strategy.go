@@ -240,15 +240,14 @@ func (s *slotStrategy) look(r *Request, res *Result, at *sight) (left time.Durat
 		*at = seen
 		return 0, nil
 	}
-	now := seen.now
 	if seen.slot == nil || !v.Allowed && s.l.clock.resolution > 0 { // a coarse clock may be late
 		var b visit
 		if v, b, err = s.decideLocked(r.Key, p, false); err != nil {
 			return 0, err
 		}
-		now = b.now
+		seen.now = b.now
 	}
-	return s.l.setResult(res, v, now), nil
+	return s.l.setResult(res, v, seen.now), nil
 }
 
 // see finds a caller, and returns what his bucket says. It takes no lock.
