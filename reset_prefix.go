@@ -54,10 +54,11 @@ func (s *slotStrategy) ResetPrefix(
 	return p.reset, ctx.Err()
 }
 
-// counts reports whether the buckets of a kind in a scale are those of s.
-func (s *slotStrategy) counts(k kind, scaleMs int64) bool {
+// counts reports whether a slot is a bucket of s.
+func (s *slotStrategy) counts(in *slot) bool {
+	k, scaleMs, _ := in.period()
 	own := s.duration.Milliseconds()
-	return k == s.kind && (scaleMs == own || own == 0 && scaleMs <= maxScale)
+	return k == s.kind && (scaleMs == own || own == 0 && scaleMs <= maxScale) && !in.hasPlaces()
 }
 
 // resetChunk removes the buckets of one chunk that are of a strategy and whose ID begins with the
@@ -72,10 +73,7 @@ func (sh *shard) resetChunk(i int, of *slotStrategy, p *prefixReset, now int64) 
 	id, prefix := make([]byte, 0, inlineID), []byte(p.prefix)
 	for n, s := range sh.slots(i, i+1) {
 		p.seen++
-		if k, scale, number := s.period(); !of.counts(k, scale) || k == placesKind && number == placesNumber {
-			continue
-		}
-		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) {
+		if id = sh.index.Load().appendID(id[:0], s); !bytes.HasPrefix(id, prefix) || !of.counts(s) {
 			continue
 		}
 		for state := s.load(stateWord); now < s.end(s.content(state)); state = s.load(stateWord) {

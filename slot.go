@@ -98,7 +98,7 @@ func (s *slot) period() (k kind, scaleMs, number int64) {
 func (s *slot) end(c content) int64 {
 	k, scale, number := s.period()
 	switch { // the window of a fixed window is in the key
-	case k == placesKind && number == placesNumber:
+	case s.hasPlaces():
 		if c.N&(sharedBit|heldMask) == 0 {
 			return noInstant
 		}

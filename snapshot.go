@@ -105,7 +105,7 @@ func (sh *shard) saveSlot(e *encoder, s *slot, now int64) {
 	if s.end(c) <= now || c.N == 0 && k == fixedKind {
 		return
 	}
-	if k == placesKind && number == placesNumber {
+	if s.hasPlaces() {
 		e.flights = append(e.flights, stateKey{id: string(sh.index.Load().appendID(nil, s)), scale: scale})
 		return
 	}
